@@ -1,0 +1,12 @@
+module github.com/pccrun/pccrun
+
+go 1.26.0
+
+require (
+	github.com/opencontainers/runtime-spec v1.3.0 // indirect
+	github.com/rogpeppe/go-internal v1.16.0 // indirect
+	github.com/seccomp/libseccomp-golang v0.11.1 // indirect
+	github.com/stretchr/testify v1.12.1 // indirect
+	golang.org/x/net v0.62.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)

@@ -1,0 +1,197 @@
+package profiles
+
+import (
+	"fmt"
+	"time"
+)
+
+// Access says what the payload may do with a path.
+type Access uint8
+
+// The access words, from the strictest to the loosest: of two rules for the
+// same path, the smaller wins.
+const (
+	Hide    Access = iota // the content is never readable
+	Private               // empty, writable, gone at exit
+	Read                  // readable, never changed
+	Overlay               // copy-on-write, kept or dropped afterwards
+	Write                 // the host's own file
+)
+
+var accessNames = [...]string{"hide", "private", "read", "overlay", "write"}
+
+// String returns the word that the policy language uses.
+func (a Access) String() string {
+	if int(a) < len(accessNames) {
+		return accessNames[a]
+	}
+	return fmt.Sprintf("BUG: access %d", uint8(a))
+}
+
+// ParseAccess returns the access that a word of the policy language names.
+func ParseAccess(word string) (Access, error) {
+	for i, name := range accessNames {
+		if word == name {
+			return Access(i), nil
+		}
+	}
+	return 0, fmt.Errorf("access %q: want one of hide, private, read, overlay, write", word)
+}
+
+// Origin says where a rule was written, for `why` and for errors.
+type Origin struct {
+	Source string // a path, "flag", "built-in NAME", "environment"
+	Line   int    // 1-based; 0 where lines mean nothing
+	Key    string // e.g. `filesystem."~/.ssh"` or "--read"
+}
+
+// String returns "source:line: key", less what is not known.
+func (o Origin) String() string {
+	switch {
+	case o.Line > 0:
+		return fmt.Sprintf("%s:%d: %s", o.Source, o.Line, o.Key)
+	case o.Key != "":
+		return o.Source + ": " + o.Key
+	}
+	return o.Source
+}
+
+// A FileRule is one row of the file table.
+type FileRule struct {
+	Path   string // absolute and clean; for a glob, the directory that it starts at
+	Glob   string // "" or a pattern below Path: `*` within a name, `**` any depth, `?`, `[…]`
+	Access Access
+	Origin Origin
+}
+
+// A ProtectRule names files that a host tool would execute later.
+type ProtectRule struct {
+	Pattern string // a path relative to the workspace, or with no slash a name at any depth; globs as in FileRule
+	Review  bool   // may change, and is reported at exit; else cannot change
+	Origin  Origin
+}
+
+// Network says which hosts the payload may reach. The zero value is no
+// network at all, name resolution included.
+type Network struct {
+	Allow   []NetRule // grammar: netproxy/rules
+	Deny    []NetRule
+	Local   []NetRule // host loopback ports: "5432", "localhost:5432"
+	Publish []NetRule // ports inside that the host may reach
+	Sockets []PathRule
+	Inject  []Injection
+}
+
+// A NetRule is a rule's text, already checked by netproxy/rules.
+type NetRule struct {
+	Text   string
+	Origin Origin
+}
+
+// A PathRule is an absolute path and where it was written.
+type PathRule struct {
+	Path   string
+	Origin Origin
+}
+
+// An Injection puts a secret into requests to hosts on their way out.
+type Injection struct {
+	Env    string
+	Hosts  []string
+	Origin Origin
+}
+
+// Environment says which variables the payload gets.
+type Environment struct {
+	Pass []EnvRule         // names, or prefixes that end in *
+	Set  map[string]EnvSet // by name
+}
+
+// An EnvRule passes the host's variables whose names match.
+type EnvRule struct {
+	Pattern string
+	Origin  Origin
+}
+
+// An EnvSet gives a variable a value.
+type EnvSet struct {
+	Value  string
+	Origin Origin
+}
+
+// Limit is a bound and where it was written. The zero value is no limit.
+type Limit struct {
+	Value  int64
+	Origin Origin
+}
+
+// Resources bounds what the payload uses.
+type Resources struct {
+	Memory   Limit // bytes, swap included, all processes and private filesystems together
+	CPUs     Limit // thousandths of a processor
+	Pids     Limit // processes and threads
+	Files    Limit // open files a process
+	FileSize Limit // bytes of the largest file
+	Disk     Limit // bytes of private and overlay filesystems together
+	Timeout  Limit // nanoseconds of wall time: see [Resources.Deadline]
+}
+
+// Deadline returns the wall time that the payload has, 0 for no bound.
+func (r Resources) Deadline() time.Duration { return time.Duration(r.Timeout.Value) }
+
+// A Layer is one mechanism that tests can switch off, to see what the others stop.
+type Layer string
+
+// The layers of the native Linux provider.
+const (
+	LayerSeccomp     Layer = "seccomp"
+	LayerLandlock    Layer = "landlock"
+	LayerUsernsLimit Layer = "userns-limit"
+	LayerPidns       Layer = "pidns"
+	LayerNetns       Layer = "netns"
+	LayerIpcns       Layer = "ipcns"
+	LayerUtsns       Layer = "utsns"
+	LayerCgroupns    Layer = "cgroupns"
+	LayerReadonly    Layer = "readonly"   // mounts keep the host's flags
+	LayerHide        Layer = "hide"       // nothing is hidden
+	LayerProtect     Layer = "protect"    // protected paths are not pinned
+	LayerProcMasks   Layer = "proc-masks" // the kernel's dangerous files stay open
+	LayerDumpable    Layer = "dumpable"   // pid 1 stays dumpable
+	LayerNoNewPrivs  Layer = "no-new-privs"
+	LayerCaps        Layer = "capabilities" // bounding set and capabilities are kept inside
+	LayerKeyring     Layer = "keyring"
+	LayerEnv         Layer = "environment" // nothing is scrubbed
+	LayerFds         Layer = "descriptors" // inherited descriptors stay open
+	LayerRlimits     Layer = "rlimits"
+	LayerSockets     Layer = "sockets"  // listening unix sockets stay reachable
+	LayerTTY         Layer = "terminal" // the host's terminal is handed in
+)
+
+// Policy is what a run may do: profile files and flags merged, paths made
+// absolute, each rule with its origin. It is a value: nothing changes it once
+// [Resolve] has returned it. It knows nothing of the machine beyond the user,
+// the home and the workspace: that is the survey's part.
+type Policy struct {
+	Profile   string   // the name that picked the defaults, e.g. "claude"
+	Home      string   // absolute, clean; the user's
+	Homes     []string // directories that hold homes, e.g. /home and /root: hidden but for what rules show
+	Workspace string   // absolute, clean, without symbolic links
+	WorkDir   string   // where the command starts, if the policy shows it; else Workspace
+
+	Files   []FileRule // the table; see [Policy.Decide]
+	Tighten []FileRule // the workspace's own untrusted table: it can only make Files stricter
+	Protect []ProtectRule
+
+	Network     Network
+	Environment Environment
+	Resources   Resources
+
+	Syscalls string // "default", or the absolute path of an OCI seccomp profile
+	Nested   bool   // user namespaces inside
+	Strict   bool   // required guarantees must be strong
+
+	Requirements []Requirement
+	Without      []Layer     // layers switched off: tests only, named on stderr
+	AllowMissing []Guarantee // the user's way round a refusal, named on stderr
+	Warnings     []string    // what the user should hear: ignored workspace keys, loosening variables
+}
