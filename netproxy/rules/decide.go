@@ -1,0 +1,371 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An Action is what becomes of a connection.
+type Action uint8
+
+// The actions. Deny is the zero value.
+const (
+	Deny    Action = iota
+	Allow          // dial an address that [Set.DecideAddr] lets pass
+	Inspect        // rules for methods or paths apply: only who reads the requests may connect
+)
+
+// String returns the action's name as users and JSON see it.
+func (a Action) String() string {
+	switch a {
+	case Allow:
+		return "allow"
+	case Inspect:
+		return "inspect"
+	}
+	return "deny"
+}
+
+// A Reason says which part of the policy refused.
+type Reason string
+
+// The reasons for a refusal.
+const (
+	ByDefault Reason = "default"          // no rule allows it
+	ByRule    Reason = "rule"             // a rule denies it
+	BadHost   Reason = "invalid-host"     // not a name or address in its one spelling
+	BadAddr   Reason = "resolved-address" // the name is allowed, what it resolved to is not
+	BadPath   Reason = "400-path"         // a path that servers read in different ways
+	BadMatch  Reason = "421-host-mismatch"
+)
+
+// A Verdict is the answer about one connection. The zero value denies.
+type Verdict struct {
+	Action    Action
+	Host      string     // canonical name or address; as asked for where it is invalid
+	Port      uint16     //
+	Addr      netip.Addr // the address that was asked for or decided on, if any
+	Local     bool       // the host's loopback: dial 127.0.0.1, then ::1
+	Rule      string     // the text of the rule that decided, "" for none
+	Reason    Reason     // of a refusal
+	Detail    string     // of a refusal, in words, where the reason does not say it all
+	AllowWith string     // the flag that would allow it, "" if none would
+
+	private bool // the rule reaches private addresses
+}
+
+// A Set is an immutable set of rules. A nil Set denies everything.
+type Set struct {
+	names     map[string][]Rule // kindName, kindBelow and kindTree by their name
+	addrs     []Rule
+	hosts     []Rule // kindHost and kindLocalhost
+	any       []Rule
+	inspected []Rule
+}
+
+// New makes a set of rules, whose order means nothing. It expands @github; any
+// other group is an error, since only the user's own client knows its hosts. A
+// rule for requests that a rule for whole connections makes pointless is an
+// error too.
+func New(rules ...Rule) (*Set, error) {
+	s := &Set{names: make(map[string][]Rule, len(rules))}
+	for _, r := range rules {
+		if err := s.add(r); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range s.inspected {
+		if r.deny {
+			continue
+		}
+		for c := range s.candidates(r.example(), r.prefix.Addr(), r.ports[0].lo) {
+			if !c.deny && !c.Inspects() {
+				return nil, fmt.Errorf("rule %q: means nothing beside %q, which allows every request", r.text, c.text)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *Set) add(r Rule) error {
+	if r.Inspects() {
+		s.inspected = append(s.inspected, r)
+	}
+	switch r.kind {
+	case kindAddr:
+		s.addrs = append(s.addrs, r)
+	case kindHost, kindLocalhost:
+		s.hosts = append(s.hosts, r)
+	case kindAny:
+		s.any = append(s.any, r)
+	case kindGroup:
+		if r.name != "github" {
+			return fmt.Errorf("rule %q: the hosts of this group are not known here; name the host that your client is set up for, e.g. --allow HOST", r.text)
+		}
+		for _, name := range githubHosts {
+			m := Rule{text: r.text, deny: r.deny, name: name, ports: []portRange{{443, 443}}}
+			if r.deny {
+				m.kind, m.ports = kindTree, []portRange{{0, 65535}}
+			}
+			s.names[name] = append(s.names[name], m)
+		}
+	default:
+		if r.name == "" {
+			return nil // the zero Rule
+		}
+		s.names[r.name] = append(s.names[r.name], r)
+	}
+	return nil
+}
+
+// githubHosts is what git over https, LFS, releases, archives and the API use.
+var githubHosts = [...]string{
+	"github.com",
+	"api.github.com",
+	"codeload.github.com",
+	"lfs.github.com",
+	"uploads.github.com",
+	"github-cloud.githubusercontent.com",
+	"github-cloud.s3.amazonaws.com",
+	"github-releases.githubusercontent.com",
+	"media.githubusercontent.com",
+	"objects.githubusercontent.com",
+	"objects-origin.githubusercontent.com",
+	"raw.githubusercontent.com",
+	"release-assets.githubusercontent.com",
+}
+
+// example returns a name that the rule matches, "" for an address.
+func (r Rule) example() string {
+	if r.kind == kindBelow {
+		return "a." + r.name
+	}
+	return r.name
+}
+
+// Inspected returns the rules that speak of methods or paths. A caller that
+// cannot read requests has to refuse a set that has any; [Set.Decide] answers
+// Inspect for their hosts, never Allow.
+func (s *Set) Inspected() []Rule {
+	if s == nil {
+		return nil
+	}
+	return slices.Clone(s.inspected)
+}
+
+// Empty says whether nothing at all can be allowed, so that the run needs no
+// network.
+func (s *Set) Empty() bool {
+	if s == nil {
+		return true
+	}
+	allows := func(r Rule) bool { return !r.deny }
+	for _, rs := range s.names {
+		if slices.ContainsFunc(rs, allows) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.addrs, allows) && !slices.ContainsFunc(s.hosts, allows)
+}
+
+// candidates yields the rules that match a connection to name, or to addr
+// where name is empty.
+func (s *Set) candidates(name string, addr netip.Addr, port uint16) func(yield func(Rule) bool) {
+	return func(yield func(Rule) bool) {
+		if name == "" {
+			for _, r := range s.addrs {
+				if r.hasPort(port) && r.covers(addr) && !yield(r) {
+					return
+				}
+			}
+		}
+		for rest, below := name, false; rest != ""; below = true {
+			for _, r := range s.names[rest] {
+				if r.hasPort(port) && (below && r.kind != kindName || !below && r.kind != kindBelow) && !yield(r) {
+					return
+				}
+			}
+			_, rest, _ = strings.Cut(rest, ".")
+		}
+		for _, r := range s.any {
+			if r.hasPort(port) && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// covers says whether an address rule speaks of addr, or of the IPv4 address
+// that addr leads to.
+func (r Rule) covers(addr netip.Addr) bool {
+	return r.prefix.Contains(addr) || r.prefix.Contains(inner(addr))
+}
+
+// Decide answers for a connection to host, a name or an address without
+// brackets, as a client asked for it. It is pure and answers for any input.
+func (s *Set) Decide(host string, port uint16) Verdict {
+	v := Verdict{Host: host, Port: port, Reason: ByDefault}
+	if port == 0 {
+		v.Reason, v.Detail = BadHost, "port 0"
+		return v
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.Zone() == "" {
+		v.Addr = a.Unmap()
+		v.Host = v.Addr.String()
+		if v.Addr.IsLoopback() || v.Addr.IsUnspecified() {
+			return s.decideLocal(v)
+		}
+		return s.conclude(v, s.candidates("", v.Addr, port))
+	}
+	name, err := canonical(host)
+	if err != nil {
+		v.Reason, v.Detail = BadHost, err.Error()
+		return v
+	}
+	v.Host = name
+	if name == HostName || name == "localhost" || strings.HasSuffix(name, ".localhost") {
+		return s.decideLocal(v)
+	}
+	return s.conclude(v, s.candidates(name, netip.Addr{}, port))
+}
+
+// decideLocal answers for the names and addresses of loopbacks.
+func (s *Set) decideLocal(v Verdict) Verdict {
+	v.Local = true
+	isHost := v.Host == HostName
+	v = s.conclude(v, func(yield func(Rule) bool) {
+		if s == nil {
+			return
+		}
+		for _, list := range [...][]Rule{s.any, s.hosts} {
+			for _, r := range list {
+				matches := isHost || r.kind == kindLocalhost || r.deny
+				if matches && r.hasPort(v.Port) && !yield(r) {
+					return
+				}
+			}
+		}
+	})
+	if v.Action == Deny {
+		v.Local = false
+		if v.Reason == ByDefault && isHost {
+			v.AllowWith = "--local " + strconv.Itoa(int(v.Port))
+		} else if v.Reason == ByDefault {
+			v.AllowWith = "--local localhost:" + strconv.Itoa(int(v.Port))
+			v.Detail = "the sandbox's own loopback needs no proxy, and the host's needs a rule"
+		}
+	}
+	return v
+}
+
+// conclude weighs the rules that match: a deny wins, then rules about
+// requests, then an allow.
+func (s *Set) conclude(v Verdict, matching func(yield func(Rule) bool)) Verdict {
+	if s != nil {
+		for r := range matching {
+			switch {
+			case r.deny && !r.Inspects():
+				return Verdict{Host: v.Host, Port: v.Port, Addr: v.Addr, Rule: r.text, Reason: ByRule}
+			case r.Inspects():
+				if v.Action != Inspect {
+					v.Action, v.Rule = Inspect, r.text
+				}
+			case v.Action == Deny:
+				v.Action, v.Rule = Allow, r.text
+			}
+			v.private = v.private || r.private
+		}
+	}
+	if v.Action == Inspect && !s.allowsSome(matching) {
+		v.Action, v.Rule = Deny, ""
+	}
+	if v.Action == Deny {
+		v.AllowWith = "--allow " + target(v.Host, v.Addr, v.Port)
+		return v
+	}
+	v.Reason = ""
+	return v
+}
+
+// allowsSome says whether any rule allows, so that a deny of some requests
+// alone opens nothing.
+func (s *Set) allowsSome(matching func(yield func(Rule) bool)) bool {
+	for r := range matching {
+		if !r.deny {
+			return true
+		}
+	}
+	return false
+}
+
+// target spells a host and port as a rule, without the port where a rule
+// without one covers it.
+func target(host string, addr netip.Addr, port uint16) string {
+	if addr.Is6() {
+		host = "[" + host + "]"
+	}
+	if port == 80 || port == 443 {
+		return host
+	}
+	return host + ":" + strconv.Itoa(int(port))
+}
+
+// DecideAddr answers for dialling addr, which the host that v allows resolved
+// to or is. own are the addresses that are the host's own at this moment. An
+// allowed verdict names addr; only that address may be dialled.
+func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own []netip.Addr) Verdict {
+	if v.Action == Deny || s == nil {
+		v.Action = Deny
+		return v
+	}
+	addr = addr.Unmap()
+	if v.Local {
+		return v.checkLocal(addr)
+	}
+	no := func(reason Reason, rule, detail, with string) Verdict {
+		return Verdict{Host: v.Host, Port: v.Port, Addr: addr, Reason: reason, Rule: rule, Detail: detail, AllowWith: with}
+	}
+	if !addr.IsValid() || addr.Zone() != "" || v.Addr.IsValid() && v.Addr != addr {
+		return no(BadAddr, v.Rule, "not the address that was decided on", "")
+	}
+	for _, r := range s.addrs {
+		if r.deny && !r.Inspects() && r.hasPort(v.Port) && r.covers(addr) {
+			return no(BadAddr, r.text, fmt.Sprintf("%s is denied by the rule", addr), "")
+		}
+	}
+	v.Addr = addr
+	in := inner(addr)
+	g := guardOf(in)
+	if slices.Contains(own, in) || slices.Contains(own, addr) {
+		g = guard{class: "the host's own address", block: netip.PrefixFrom(in, in.BitLen())}
+	}
+	if g.class == "" || g.private && v.private || s.lifts(g, in, v.Port) {
+		return v
+	}
+	with := "--allow " + target(in.String(), in, v.Port)
+	switch {
+	case g.never:
+		with = ""
+	case g.private && v.Host != addr.String():
+		with = "--allow 'private " + target(v.Host, netip.Addr{}, v.Port) + "'"
+	}
+	return no(BadAddr, v.Rule, fmt.Sprintf("%s is guarded: %s", addr, g.class), with)
+}
+
+// lifts says whether a rule names the guarded address closely enough.
+func (s *Set) lifts(g guard, in netip.Addr, port uint16) bool {
+	return !g.never && slices.ContainsFunc(s.addrs, func(r Rule) bool {
+		return !r.deny && r.hasPort(port) && r.prefix.Contains(in) && r.prefix.Bits() >= g.block.Bits()
+	})
+}
+
+func (v Verdict) checkLocal(addr netip.Addr) Verdict {
+	if !addr.IsLoopback() || addr.Zone() != "" {
+		v.Action, v.Reason, v.Detail = Deny, BadAddr, "not a loopback address"
+	}
+	v.Addr = addr
+	return v
+}

@@ -1,0 +1,47 @@
+package rules
+
+import (
+	_ "embed"
+	"strings"
+)
+
+//go:generate go run ./internal/gensuffixes suffixes.txt
+
+// suffixes holds the rules of the public suffix list, sorted, one a line, each
+// ended by a newline. (golang.org/x/net/publicsuffix links net/http.)
+//
+//go:embed suffixes.txt
+var suffixes string
+
+// isPublicSuffix says whether strangers can have names below name, by the
+// algorithm of publicsuffix.org: ICANN's suffixes and those that companies put
+// on the list, such as github.io. A top-level name that is not on the list
+// counts as one.
+func isPublicSuffix(name string) bool {
+	_, parent, below := strings.Cut(name, ".")
+	switch {
+	case !below:
+		return true
+	case onList("!" + name):
+		return false
+	}
+	return onList(name) || onList("*."+parent)
+}
+
+// onList looks a line up by bisection.
+func onList(line string) bool {
+	lo, hi := 0, len(suffixes)
+	for lo < hi {
+		start := lo + strings.LastIndexByte(suffixes[lo:(lo+hi)/2], '\n') + 1
+		end := start + strings.IndexByte(suffixes[start:], '\n')
+		switch c := strings.Compare(line, suffixes[start:end]); {
+		case c == 0:
+			return true
+		case c < 0:
+			hi = start
+		default:
+			lo = end + 1
+		}
+	}
+	return false
+}
