@@ -1,0 +1,31 @@
+# What each target promises stands in README.md, "Working on pccrun".
+.PHONY: build test demo bench fuzz cross escape clean
+
+GO ?= go
+
+build:
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/pccrun ./cmd/pccrun
+
+test: build
+	$(GO) run ./test/run
+
+demo: build
+	$(GO) run ./test/agent/demo
+
+bench: build
+	$(GO) run ./test/bench
+
+fuzz:
+	$(GO) run ./test/run -fuzz 30s
+
+escape: build
+	bin/pccrun escape
+
+cross:
+	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 $(GO) build ./...
+	GOOS=linux GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build ./...
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 $(GO) build ./...
+
+clean:
+	rm -rf bin .cache

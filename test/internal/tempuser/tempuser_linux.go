@@ -1,0 +1,172 @@
+// Package tempuser gives root an unprivileged user for the time of a test,
+// and takes him away again with his home and whatever he left running.
+package tempuser
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// prefix starts the name of each user made here; what follows is the process
+// that made him, so that a later run finds those whose maker was killed.
+const prefix = "pccrun-test-"
+
+// A User is an account of the host that [New] made.
+type User struct {
+	Name string
+	Home string
+	UID  uint32
+	GID  uint32
+}
+
+// New makes a user with a home below /home and no password. It needs root.
+// Users whose maker no longer runs are removed first.
+func New() (*User, error) {
+	if err := removeStale(); err != nil {
+		return nil, err
+	}
+	name := prefix + strconv.Itoa(os.Getpid())
+	if err := command("useradd", "--create-home", "--user-group", "--shell", "/bin/bash", name); err != nil {
+		return nil, err
+	}
+	u, err := lookup(name)
+	if err != nil {
+		return nil, errors.Join(err, command("userdel", "--remove", name))
+	}
+	return u, nil
+}
+
+// Remove ends what the user left running, then removes him and his home. The
+// error names what had to be ended: a test that leaves a process is a bug.
+func (u *User) Remove() error {
+	left := u.kill()
+	if err := command("userdel", "--remove", u.Name); err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("user %s left running: %s", u.Name, strings.Join(left, ", "))
+	}
+	return nil
+}
+
+// Credential is the user's identity for a child, without supplementary groups.
+func (u *User) Credential() *syscall.Credential {
+	return &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: []uint32{}}
+}
+
+// Environ returns env with the user's own HOME, USER and LOGNAME, and without
+// the places that only the maker of the user may write.
+func (u *User) Environ(env []string) []string {
+	var out []string
+	for _, v := range env {
+		name, _, _ := strings.Cut(v, "=")
+		switch {
+		case name == "HOME", name == "USER", name == "LOGNAME", name == "MAIL":
+		case strings.HasPrefix(name, "XDG_"), strings.HasPrefix(name, "SUDO_"):
+		case name == "GOCACHE", name == "GOMODCACHE", name == "GOPATH":
+		default:
+			out = append(out, v)
+		}
+	}
+	return append(out, "HOME="+u.Home, "USER="+u.Name, "LOGNAME="+u.Name)
+}
+
+// kill ends the user's processes and returns the names of those that ran. A
+// process that forks meanwhile is met in the next round.
+func (u *User) kill() []string {
+	var left []string
+	for range 20 {
+		found := u.processes()
+		if len(found) == 0 {
+			break
+		}
+		for pid, name := range found {
+			left = append(left, fmt.Sprintf("%s (%d)", name, pid))
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return left
+}
+
+// processes returns the name of each process that the user runs, zombies aside.
+func (u *User) processes() map[int]string {
+	found := map[int]string{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil || info.Sys().(*syscall.Stat_t).Uid != u.UID {
+			continue
+		}
+		stat, err := os.ReadFile(dir + "/stat")
+		if err != nil || bytes.Contains(stat, []byte(") Z ")) {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		name, _ := os.ReadFile(dir + "/comm")
+		found[pid] = strings.TrimSpace(string(name))
+	}
+	return found
+}
+
+func removeStale() error {
+	passwd, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(passwd)) {
+		name, _, _ := strings.Cut(line, ":")
+		maker, ok := strings.CutPrefix(name, prefix)
+		if pid, err := strconv.Atoi(maker); !ok || err != nil || syscall.Kill(pid, 0) == nil {
+			continue
+		}
+		u, err := lookup(name)
+		if err != nil {
+			return err
+		}
+		u.kill()
+		if err := command("userdel", "--remove", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func lookup(name string) (*User, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	return &User{Name: u.Username, Home: u.HomeDir, UID: uint32(uid), GID: uint32(gid)}, nil
+}
+
+func command(name string, args ...string) error {
+	// Debian keeps these in sbin, which a plain PATH may lack.
+	path, err := exec.LookPath(name)
+	if err != nil {
+		path = filepath.Join("/usr/sbin", name)
+	}
+	out, err := exec.Command(path, args...).CombinedOutput()
+	// userdel warns of a missing mail spool and is content all the same.
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// threshold is the part of a package's statements that its tests must run.
+const threshold = 85.0
+
+// An event is a line of test2json that we use: see `go doc test2json`.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+}
+
+// A skip is a test that did not run, and why it says so.
+type skip struct{ pkg, test, who, reason string }
+
+// A report is what came of running tests.
+type report struct {
+	who      string
+	passed   int
+	skipped  int
+	failures []string
+	skips    []skip
+
+	lines map[string][]string // output by test, of those that have not ended
+	shown strings.Builder     // output of failures
+	all   strings.Builder
+	rest  string // output outside of any test
+}
+
+// take counts one event. Only tests are counted, not the packages, and a
+// parent as well as its children: each is a line that can fail.
+func (r *report) take(e event) {
+	if r.lines == nil {
+		r.lines = map[string][]string{}
+	}
+	lines := r.lines[e.Test]
+	switch {
+	case e.Action == "output" && e.Test == "":
+		r.rest += e.Output
+	case e.Action == "output":
+		r.lines[e.Test] = append(lines, e.Output)
+		return
+	case e.Test == "":
+		return
+	case e.Action == "pass":
+		r.passed++
+	case e.Action == "skip":
+		r.skipped++
+		r.skips = append(r.skips, skip{e.Package, e.Test, r.who, reason(lines)})
+	case e.Action == "fail":
+		r.fail(fmt.Sprintf("%s %s (%s)", e.Package, e.Test, r.who), strings.Join(lines, ""))
+	default:
+		return
+	}
+	r.all.WriteString(strings.Join(lines, ""))
+	delete(r.lines, e.Test)
+}
+
+// reason is what a test gave to t.Skip: the last line that it logged.
+func reason(lines []string) string {
+	for _, line := range slices.Backward(lines) {
+		if m := logged.FindStringSubmatch(line); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
+
+func (r *report) fail(name, output string) {
+	r.failures = append(r.failures, name)
+	r.shown.WriteString(output)
+}
+
+// output is what the caller wants to see: all, or what failures said.
+func (r *report) output(verbose bool) string {
+	if verbose {
+		return r.all.String() + r.rest
+	}
+	return r.shown.String()
+}
+
+func (r *report) add(more report) {
+	r.passed += more.passed
+	r.skipped += more.skipped
+	r.failures = append(r.failures, more.failures...)
+	r.skips = append(r.skips, more.skips...)
+}
+
+// judge turns skips that nobody allowed, and packages that are covered too
+// little, into failures.
+func (s *stage) judge(r *report, o options, identities []identity) error {
+	allowed, err := readRows(filepath.Join(s.source(), "test", "skips.txt"), 3)
+	if err != nil {
+		return err
+	}
+	for _, k := range r.skips {
+		if !slices.ContainsFunc(allowed, k.allowedBy) {
+			r.failures = append(r.failures, fmt.Sprintf("%s %s (%s): a skip that test/skips.txt does not allow: %s", k.pkg, k.test, k.who, k.reason))
+		}
+	}
+	if o.as != "both" || len(identities) < 2 {
+		fmt.Println("coverage is judged only where root and a user ran the tests")
+		return nil
+	}
+	return s.judgeCoverage(r, identities)
+}
+
+// allowedBy says whether a row of test/skips.txt (identity, package and test
+// as a path pattern, reason as a pattern) means this skip.
+func (k skip) allowedBy(row []string) bool {
+	who, name, why := row[0], row[1], row[2]
+	short := strings.TrimPrefix(k.pkg, "github.com/pccrun/pccrun/")
+	named, err := path.Match(name, short+"."+strings.ReplaceAll(k.test, "/", ":"))
+	if err != nil {
+		return false
+	}
+	return (who == "any" || who == k.who) && named && strings.Contains(k.reason, why)
+}
+
+// readRows reads a list of rows with n columns that tabs separate; lines that
+// are empty or begin with # do not count.
+func readRows(name string, n int) ([][]string, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var rows [][]string
+	number := 0
+	for line := range strings.Lines(string(data)) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		row := regexp.MustCompile(`\t+`).Split(line, -1)
+		if len(row) != n {
+			return nil, fmt.Errorf("%s:%d: %d columns, want %d", name, number, len(row), n)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func (s *stage) judgeCoverage(r *report, identities []identity) error {
+	excluded, err := readRows(filepath.Join(s.source(), "test", "uncovered.txt"), 2)
+	if err != nil {
+		return err
+	}
+	var dirs []string
+	for _, who := range identities {
+		dirs = append(dirs, s.coverage(who.name))
+	}
+	profile := filepath.Join(s.dir, "coverage.txt")
+	if _, err := output(context.Background(), s.source(), "go", "tool", "covdata", "textfmt", "-i="+strings.Join(dirs, ","), "-o="+profile); err != nil {
+		return err
+	}
+	data, err := os.ReadFile(profile)
+	if err != nil {
+		return err
+	}
+	covered, err := coverage(bytes.NewReader(data), func(file string) bool {
+		return slices.ContainsFunc(excluded, func(row []string) bool {
+			return strings.TrimPrefix(file, "github.com/pccrun/pccrun/") == row[0]
+		})
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("\ncoverage")
+	for _, c := range covered {
+		// The scaffolding of the tests is not what is tested.
+		if strings.Contains(c.pkg, "/test/") && !strings.HasSuffix(c.pkg, "/test/escape") {
+			continue
+		}
+		fmt.Printf("  %5.1f %%  %s\n", c.percent(), c.pkg)
+		if c.percent() <= threshold {
+			r.failures = append(r.failures, fmt.Sprintf("%s: coverage %.1f %%, want more than %.0f %%", c.pkg, c.percent(), threshold))
+		}
+	}
+	return nil
+}
+
+// A packageCoverage counts the statements of a package.
+type packageCoverage struct {
+	pkg        string
+	run, total int
+}
+
+func (c packageCoverage) percent() float64 {
+	if c.total == 0 {
+		return 100
+	}
+	return 100 * float64(c.run) / float64(c.total)
+}
+
+// coverage sums a profile of `go tool covdata textfmt` by package. A block
+// that stands there more than once was run if any of its lines says so.
+func coverage(profile io.Reader, excluded func(file string) bool) ([]packageCoverage, error) {
+	type block struct {
+		statements int
+		run        bool
+	}
+	blocks := map[string]block{}
+	for scan := bufio.NewScanner(profile); scan.Scan(); {
+		line := scan.Text()
+		if strings.HasPrefix(line, "mode:") {
+			continue
+		}
+		f := strings.Fields(line)
+		if len(f) != 3 {
+			return nil, fmt.Errorf("coverage line %q: want 3 fields", line)
+		}
+		n, err := strconv.Atoi(f[1])
+		if err != nil {
+			return nil, fmt.Errorf("coverage line %q: %w", line, err)
+		}
+		blocks[f[0]] = block{n, blocks[f[0]].run || f[2] != "0"}
+	}
+	sums := map[string]*packageCoverage{}
+	for where, b := range blocks {
+		file, _, _ := strings.Cut(where, ":")
+		if excluded(file) {
+			continue
+		}
+		pkg := path.Dir(file)
+		if sums[pkg] == nil {
+			sums[pkg] = &packageCoverage{pkg: pkg}
+		}
+		sums[pkg].total += b.statements
+		if b.run {
+			sums[pkg].run += b.statements
+		}
+	}
+	var list []packageCoverage
+	for _, c := range sums {
+		list = append(list, *c)
+	}
+	slices.SortFunc(list, func(a, b packageCoverage) int { return strings.Compare(a.pkg, b.pkg) })
+	return list, nil
+}
+
+// A fuzzTarget is a function that `go test -fuzz` can run.
+type fuzzTarget struct{ pkg, name string }
+
+// fuzzTargets reads the output of `go test -list ^Fuzz -json`.
+func fuzzTargets(events []byte) []fuzzTarget {
+	var targets []fuzzTarget
+	for d := json.NewDecoder(bytes.NewReader(events)); ; {
+		var e event
+		if d.Decode(&e) != nil {
+			return targets
+		}
+		if name := strings.TrimSpace(e.Output); e.Action == "output" && strings.HasPrefix(name, "Fuzz") {
+			targets = append(targets, fuzzTarget{e.Package, name})
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pccrun/pccrun/test/internal/claude"
+)
+
+// patience is how long the tests of one package may take.
+const patience = 10 * time.Minute
+
+// A stage is a directory that every user can read: the sources with their
+// modules, the program under test, the agent, and one test binary a package.
+// The repository itself may lie where only root can look.
+type stage struct {
+	dir      string
+	packages []testPackage
+	agent    string // Claude Code, "" where it cannot be had
+}
+
+// A testPackage is a package that has tests.
+type testPackage struct {
+	path   string // import path
+	dir    string // in the stage
+	binary string
+}
+
+func (s *stage) source() string  { return filepath.Join(s.dir, "src") }
+func (s *stage) program() string { return filepath.Join(s.dir, "bin", "pccrun") }
+
+// coverage is where the counters of one identity's tests are collected.
+func (s *stage) coverage(identity string) string {
+	return filepath.Join(s.dir, "coverage", identity)
+}
+
+// prepare fills dir.
+func prepare(ctx context.Context, dir string, patterns []string) (*stage, error) {
+	s := &stage{dir: dir}
+	top, err := output(ctx, "", "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return nil, err
+	}
+	root := strings.TrimSpace(string(top))
+	if err := s.copySources(ctx, root); err != nil {
+		return nil, err
+	}
+	// The module cache may be root's own, so the copy carries its modules.
+	if _, err := output(ctx, s.source(), "go", "mod", "vendor"); err != nil {
+		return nil, err
+	}
+	if err := place(filepath.Join(root, "bin", "pccrun"), s.program()); err != nil {
+		return nil, err
+	}
+	// Fetched here, so that no test's time runs out over a download. Without
+	// it the tests that need it skip, and that is not allowed.
+	if agent, err := claude.Fetch(ctx); err != nil {
+		fmt.Println("claude code:", err)
+	} else {
+		s.agent = filepath.Join(dir, "bin", "claude")
+		if err := place(agent, s.agent); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.compile(ctx, patterns)
+}
+
+// copySources copies what git knows of, or would add: not what it ignores.
+func (s *stage) copySources(ctx context.Context, root string) error {
+	list, err := output(ctx, root, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(list), "\x00"), "\x00") {
+		err := place(filepath.Join(root, name), filepath.Join(s.source(), name))
+		// A file that git lists may be deleted and not yet committed.
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	// Tests ask git what is part of the repository.
+	if _, err := output(ctx, s.source(), "git", "init", "-q"); err != nil {
+		return err
+	}
+	if _, err := output(ctx, s.source(), "git", "add", "-A"); err != nil {
+		return err
+	}
+	return nil
+}
+
+// place copies a file to where everybody can read it.
+func place(from, to string) error {
+	info, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, to)
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm()|0o444)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// compile builds a test binary for each package that has tests, two at a time:
+// the linker is what takes the time.
+func (s *stage) compile(ctx context.Context, patterns []string) error {
+	args := append([]string{"list", "-e", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, patterns...)
+	out, err := output(ctx, s.source(), "go", args...)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(out)) {
+		path, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		name := strings.ReplaceAll(path, "/", "_") + ".test"
+		s.packages = append(s.packages, testPackage{path: path, dir: dir, binary: filepath.Join(s.dir, "bin", name)})
+	}
+	if len(s.packages) == 0 {
+		return fmt.Errorf("no package with tests in %s", strings.Join(patterns, " "))
+	}
+	var wait sync.WaitGroup
+	errs := make([]error, len(s.packages))
+	slots := make(chan struct{}, 2)
+	for i, p := range s.packages {
+		slots <- struct{}{}
+		wait.Go(func() {
+			_, errs[i] = output(ctx, s.source(), "go", "test", "-c", "-cover", "-o", p.binary, p.path)
+			<-slots
+		})
+	}
+	wait.Wait()
+	fmt.Printf("built: tests of %d packages\n", len(s.packages))
+	return errors.Join(errs...)
+}
+
+// run runs a package's tests as somebody and prints a line, and the output of
+// what failed.
+func (s *stage) run(ctx context.Context, who identity, p testPackage, o options) (report, error) {
+	counters := s.coverage(who.name)
+	if err := os.MkdirAll(counters, 0o777); err != nil {
+		return report{}, err
+	}
+	if err := os.Chmod(counters, 0o777); err != nil {
+		return report{}, err
+	}
+	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.gocoverdir=" + counters, "-test.timeout=" + patience.String()}
+	if o.pattern != "" {
+		args = append(args, "-test.run="+o.pattern)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience+30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.binary, args...)
+	cmd.Dir = p.dir
+	cmd.Env = append(slices.Clone(who.env), "GOCOVERDIR="+counters,
+		"PCCRUN_TEST_BIN="+s.program(), "PCCRUN_TEST_CLAUDE="+s.agent)
+	// A group of its own, so that what a stopped test leaves goes with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who.cred, Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	// A process that a test leaves behind must not hold the pipe for ever.
+	cmd.WaitDelay = 5 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	start := time.Now()
+	runErr := cmd.Run()
+	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
+		return report{}, ctx.Err()
+	}
+	r, err := s.read(ctx, who, p, &out)
+	if err != nil {
+		return report{}, err
+	}
+	if runErr != nil && len(r.failures) == 0 {
+		r.fail(fmt.Sprintf("%s (%s): %v", p.path, who.name, runErr), r.rest)
+	}
+	verdict := "ok  "
+	if len(r.failures) > 0 {
+		verdict = "FAIL"
+	}
+	fmt.Printf("%s %-4s %-50s %6.1fs  %d passed, %d failed, %d skipped\n", verdict, who.name, p.path,
+		time.Since(start).Seconds(), r.passed, len(r.failures), r.skipped)
+	fmt.Print(r.output(o.verbose))
+	return r, nil
+}
+
+// read turns a test binary's output into a report, by the go command's own parser.
+func (s *stage) read(ctx context.Context, who identity, p testPackage, out io.Reader) (report, error) {
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-p", p.path)
+	cmd.Stdin = out
+	events, err := cmd.Output()
+	if err != nil {
+		return report{}, fmt.Errorf("test2json %s: %w", p.path, err)
+	}
+	r := report{who: who.name}
+	for d := json.NewDecoder(bytes.NewReader(events)); ; {
+		var e event
+		if err := d.Decode(&e); err == io.EOF {
+			return r, nil
+		} else if err != nil {
+			return report{}, fmt.Errorf("test2json %s: %w", p.path, err)
+		}
+		r.take(e)
+	}
+}
