@@ -1,0 +1,147 @@
+package workspace
+
+import (
+	"errors"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// ErrTooMuch is returned when the content of a workspace asks for more work
+// than a launch may take. The error that wraps it names the path.
+var ErrTooMuch = errors.New("more than a launch may take")
+
+// A Query says where to look, and for what.
+type Query struct {
+	Root string // the workspace: a directory; absolute, clean, without symbolic links
+	Home string // whose git configuration counts beside that of the repositories; "" for none
+
+	// Files is the policy's file table; rules that do not concern Root cost
+	// next to nothing. Rules with a glob are what is looked for; those without
+	// say which directories the payload will not see, so that they are not
+	// searched for what only matters where it can be reached.
+	Files []profiles.FileRule
+
+	// Protect names files beyond those of git, which are always looked for:
+	// the package's own rules have the patterns .git, .git/hooks, .git/config,
+	// .git/config.worktree, .git/commondir and .git/info/attributes, and a
+	// rule here with such a pattern and Review set moves them to
+	// [Found.Review]. Of two rules with one pattern the later counts.
+	Protect []profiles.ProtectRule
+
+	// IndexDir is a directory outside the workspace, owned by the user and
+	// writable by nobody else, that keeps what the last scan saw, so that the
+	// next one reads only directories that changed. "" scans all. It is made
+	// if it does not exist; what in it is damaged or not the user's is ignored.
+	IndexDir string
+}
+
+// A Kind is what a path is, itself: a symbolic link is a Link, wherever it leads.
+type Kind uint8
+
+// The kinds.
+const (
+	File Kind = iota
+	Dir
+	Link
+	Other // FIFO, socket, device
+)
+
+// String returns the kind as messages call it.
+func (k Kind) String() string {
+	switch k {
+	case File:
+		return "file"
+	case Dir:
+		return "directory"
+	case Link:
+		return "link"
+	case Other:
+		return "special file"
+	}
+	return "BUG: unknown kind"
+}
+
+// A Node is one file as the scan saw it.
+type Node struct {
+	Path string // absolute and clean; no component but the last is a symbolic link
+	Kind Kind
+	Dev  uint64 // as st_dev
+	Ino  uint64
+}
+
+// A Pin is something that must be read-only inside, with all below it, and
+// must stay where it is.
+//
+// A pin whose kind is Link can be mounted on itself: open_tree(2) with
+// OPEN_TREE_CLONE and AT_SYMLINK_NOFOLLOW, move_mount(2) without
+// MOVE_MOUNT_T_SYMLINKS. It then works as before, and renaming or unlinking it
+// is EBUSY.
+type Pin struct {
+	Node
+	Why    string          // the pattern that it matches, or what names it
+	Origin profiles.Origin // zero for the package's own rules
+}
+
+// A Match is what a glob of the file table matches, or another name of it.
+type Match struct {
+	Node
+	Rule   profiles.FileRule
+	Target string // of a link: where it leads, if that exists; absolute
+	Why    string // "" for a match by name, else e.g. "same file as /w/.env"
+}
+
+// A Spared file matches a hiding glob and is left alone all the same.
+type Spared struct {
+	Path  string
+	Rule  profiles.FileRule
+	Cause string
+}
+
+// A Reviewed file may change, and is reported at exit if it did.
+type Reviewed struct {
+	Node
+	Size   int64
+	Mtime  int64 // nanoseconds since 1970
+	Ctime  int64
+	Why    string // the pattern that it matches
+	Origin profiles.Origin
+}
+
+// A Common is a git directory outside the workspace that the workspace's own
+// .git file points to, and that points back: the repository of a linked
+// worktree, or the directory of a submodule. What must stay as it is in there
+// is among [Found.Pins].
+type Common struct {
+	Path   string   // the repository's directory, shown read-only
+	GitDir string   // the worktree's own part of it; equal to Path for a submodule
+	Write  []string // what a commit writes: existing directories in Path
+}
+
+// Stats says what a scan cost.
+type Stats struct {
+	Dirs    int // directories that the workspace has, as far as they were searched
+	Read    int // directories that were read; the others were as the index has them
+	Entries int // directory entries that were looked at
+}
+
+// Found is what [Scan] found. All lists are sorted by path, and no path stands
+// twice in one of them.
+type Found struct {
+	Pins    []Pin
+	Matches []Match
+	Review  []Reviewed
+	Spared  []Spared
+
+	// Anchors are the directories between Root, or Common.Path, and a pin:
+	// each must be a mount point of its own, writable, so that it cannot be
+	// renamed away to make room for another. They come before what lies below.
+	Anchors []string
+
+	// Absent are names that are protected and do not exist: in the root by
+	// pattern, and in each repository.
+	Absent []string
+
+	Common []Common
+	Notes  []string // what a user should hear: a .git file that points to what does not point back, …
+	Stats  Stats
+}

@@ -1,0 +1,11 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Scan is not available on this system.
+func Scan(q Query) (*Found, error) {
+	return nil, fmt.Errorf("scan workspace %s: %w", q.Root, errors.ErrUnsupported)
+}
