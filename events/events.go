@@ -1,0 +1,170 @@
+// Package events is what pccrun tells other programs about a run: one JSON
+// object a line, each with the same head.
+//
+//	{"v":1,"seq":3,"time":"2026-11-21T12:00:00.123456789Z","session":"…","type":"denial",…}
+//
+// The table of all types and their fields is docs/events.md. It promises:
+//   - a line is one event, whatever a payload puts into a path, a host name or
+//     an argument: control characters, also the 8-bit ones and those that turn
+//     the direction of text, are escaped, and long strings are cut ([Append]);
+//   - a slow or dead reader never stalls a run: what does not fit is dropped,
+//     and the number is told ([Log]);
+//   - within v 1, types and fields are only added: readers ignore those that
+//     they do not know ([Parse]).
+package events
+
+import "strconv"
+
+// Version is the schema's: the "v" of every event.
+const Version = 1
+
+// Type names what an event is about.
+type Type string
+
+// The types.
+const (
+	TypeStart       Type = "session.start"
+	TypePlan        Type = "plan"
+	TypeWarning     Type = "warning"
+	TypeRefused     Type = "refused"
+	TypeDenial      Type = "denial"
+	TypeNetDecision Type = "net.decision"
+	TypeOOM         Type = "oom"
+	TypeTimeout     Type = "timeout"
+	TypeDropped     Type = "dropped"
+	TypeExit        Type = "exit"
+)
+
+// An Event is one of the structures of this package.
+type Event interface {
+	Type() Type
+	appendFields(*line)
+}
+
+// Start is the first event of a session.
+type Start struct {
+	Version      string   `json:"version"`       // pccrun's
+	Pid          int      `json:"pid"`           // the launcher's
+	Argv         []string `json:"argv"`          // pccrun's own, secrets blanked: see [Redact]
+	Workspace    string   `json:"workspace"`     // absolute
+	WorkDir      string   `json:"workdir"`       // where the command starts
+	Profile      string   `json:"profile"`       // the one that picked the defaults
+	Provider     string   `json:"provider"`      // "native", "docker", …
+	Without      []string `json:"without"`       // layers that were switched off
+	AllowMissing []string `json:"allow_missing"` // guarantees that the user gave up
+}
+
+// Plan says what the provider answered for each guarantee of the policy.
+type Plan struct {
+	Guarantees []Guarantee `json:"guarantees"`
+}
+
+// Guarantee is one answer of a [Plan].
+type Guarantee struct {
+	Name      string `json:"name"`
+	State     string `json:"state"` // "kept", "weak" or "missing"
+	Mechanism string `json:"mechanism"`
+	Cause     string `json:"cause"` // weak: the gap; missing: why
+}
+
+// Warning is what pccrun says on stderr without ending the run.
+type Warning struct {
+	Text string `json:"text"`
+	Hint string `json:"hint"`
+}
+
+// Refused says why the command was not run. An [Exit] with code 125, 126 or
+// 127 follows.
+type Refused struct {
+	Guarantee string `json:"guarantee"` // "" if it was no guarantee's fault
+	Cause     string `json:"cause"`
+	Hint      string `json:"hint"`
+}
+
+// Denial is one thing that the payload tried and was refused.
+type Denial struct {
+	Guarantee string `json:"guarantee"` // the one that was held, e.g. "net.allowlist"
+	What      string `json:"what"`      // e.g. "connect evil.example:443"
+	Rule      string `json:"rule"`      // what refused it, with its origin; "" for a default
+	Hint      string `json:"hint"`      // what would allow it, e.g. "--allow evil.example"; "" if nothing does
+}
+
+// NetDecision is the answer to one connection or name. A refused one is
+// followed by its [Denial]: [Log.Emit] sees to it.
+type NetDecision struct {
+	Allowed   bool   `json:"allowed"`
+	Host      string `json:"host"`      // as the payload named it
+	Port      int    `json:"port"`      // 0 for a name alone
+	Address   string `json:"address"`   // what was dialled; "" if it did not come to that
+	Via       string `json:"via"`       // "http", "socks5", "transparent", "dns", "local", "publish"
+	Request   string `json:"request"`   // method and path, where they were seen
+	Rule      string `json:"rule"`      // what decided, with its origin
+	Guarantee string `json:"guarantee"` // of a refusal
+	Hint      string `json:"hint"`
+}
+
+// Denial returns the refusal that d is. It means nothing if d was allowed.
+func (d NetDecision) Denial() Denial {
+	what := "connect " + d.Host
+	switch {
+	case d.Via == "dns":
+		what = "resolve " + d.Host
+	case d.Request != "":
+		what = "request " + d.Request
+	}
+	if d.Port != 0 && d.Request == "" {
+		what += ":" + strconv.Itoa(d.Port)
+	}
+	return Denial{Guarantee: d.Guarantee, What: what, Rule: d.Rule, Hint: d.Hint}
+}
+
+// OOM says that the kernel killed processes for want of memory.
+type OOM struct {
+	Limit int64 `json:"limit"` // bytes
+	Kills int64 `json:"kills"`
+}
+
+// Timeout says that the wall time was up.
+type Timeout struct {
+	AfterMS int64 `json:"after_ms"`
+}
+
+// Dropped says that events are missing here, since a reader was too slow or
+// a bound was met.
+type Dropped struct {
+	Count int64 `json:"count"`
+}
+
+// Exit is the last event of a session.
+type Exit struct {
+	Code       int      `json:"code"`   // what pccrun exits with
+	Signal     string   `json:"signal"` // "SIGKILL", if one ended the command
+	TimedOut   bool     `json:"timed_out"`
+	OOM        bool     `json:"oom"`
+	WallMS     int64    `json:"wall_ms"`
+	UserMS     int64    `json:"user_ms"`
+	SystemMS   int64    `json:"system_ms"`
+	MaxMemory  int64    `json:"max_memory"` // bytes, the peak of all together
+	ReadBytes  int64    `json:"read_bytes"`
+	WriteBytes int64    `json:"write_bytes"`
+	Processes  int64    `json:"processes"` // the most at a time; 0 if not counted
+	Denials    int64    `json:"denials"`
+	Changed    []Change `json:"changed"` // what the user should look at, not every file
+}
+
+// Change is one path of an [Exit].
+type Change struct {
+	Path string `json:"path"` // relative to the workspace
+	Kind string `json:"kind"` // "review", "stashed", "inert"
+}
+
+func (Start) Type() Type       { return TypeStart }
+func (Plan) Type() Type        { return TypePlan }
+func (Warning) Type() Type     { return TypeWarning }
+func (Refused) Type() Type     { return TypeRefused }
+func (Denial) Type() Type      { return TypeDenial }
+func (NetDecision) Type() Type { return TypeNetDecision }
+func (OOM) Type() Type         { return TypeOOM }
+func (Timeout) Type() Type     { return TypeTimeout }
+func (Dropped) Type() Type     { return TypeDropped }
+func (Exit) Type() Type        { return TypeExit }

@@ -1,0 +1,288 @@
+package events
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// ErrNotWanted may be returned by [Sink.Open] to say that nobody needs the
+// events after all.
+var ErrNotWanted = errors.New("not wanted")
+
+// A Sink is one reader of a session's events.
+type Sink struct {
+	Name string // for errors: "--events out.jsonl"
+	// Open is called once, in a goroutine of the sink's own, which may block
+	// there. What it returns gets whole lines and is closed at the end.
+	Open func() (io.WriteCloser, error)
+	Only []Type // empty: all
+	Max  int64  // bytes in all, but for the last words of a session; 0: no bound
+}
+
+// Denials is the sink for the file that the payload itself may read, which
+// is how an agent learns what was refused and what would allow it
+// (/run/pccrun/denials.jsonl, $PCCRUN_DENIALS): the denials alone, in the
+// same form as in every other place, no more than 1 MiB.
+func Denials(w io.WriteCloser) Sink {
+	return Sink{
+		Name: "denials",
+		Open: func() (io.WriteCloser, error) { return w, nil },
+		Only: []Type{TypeDenial},
+		Max:  1 << 20,
+	}
+}
+
+// maxPending bounds the bytes that wait for a slow reader.
+const maxPending = 1 << 20
+
+// A Log numbers the events of one session and hands them to its sinks. Its
+// methods may be called at the same time.
+type Log struct {
+	session string
+	now     func() time.Time
+
+	mu      sync.Mutex
+	seq     uint64
+	scratch []byte
+	queues  []*queue
+	running bool
+	closed  bool
+	denials tally
+}
+
+// A queue holds the lines that one sink has not taken yet. The log's mutex
+// guards it.
+type queue struct {
+	Sink
+	pending []byte
+	total   int64 // bytes ever queued
+	dropped int64 // since the last Dropped
+	lost    int64 // ever
+	failed  bool  // nothing is queued any more
+	wake    chan struct{}
+	done    chan struct{}
+	err     error // valid once done is closed
+}
+
+// NewLog returns the log of a session. It starts no goroutine and opens
+// nothing: until [Log.Start], events only queue.
+func NewLog(session string, sinks ...Sink) *Log {
+	l := &Log{session: session, now: time.Now}
+	for _, s := range sinks {
+		l.queues = append(l.queues, &queue{Sink: s, wake: make(chan struct{}, 1), done: make(chan struct{})})
+	}
+	return l
+}
+
+// Start begins to write. Call it when the command runs: what happens before
+// must not wait for a file system.
+func (l *Log) Start() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.start()
+}
+
+func (l *Log) start() {
+	if l.running {
+		return
+	}
+	l.running = true
+	for _, q := range l.queues {
+		go l.drain(q)
+	}
+}
+
+// Emit queues the event, and after a refused [NetDecision] its [Denial]. It
+// never blocks. After [Log.Close] it does nothing.
+func (l *Log) Emit(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.emit(e)
+	if d, ok := e.(NetDecision); ok && !d.Allowed {
+		l.emit(d.Denial())
+	}
+}
+
+func (l *Log) emit(e Event) {
+	if l.closed {
+		return
+	}
+	if d, ok := e.(Denial); ok {
+		l.denials.add(d)
+	}
+	at := l.now()
+	l.scratch = Append(l.scratch[:0], l.seq, at, l.session, e)
+	l.seq++
+	for _, q := range l.queues {
+		if q.wants(e.Type()) {
+			q.put(l, at, e.Type(), l.scratch)
+		}
+	}
+}
+
+func (q *queue) wants(t Type) bool {
+	for _, only := range q.Only {
+		if only == t {
+			return true
+		}
+	}
+	return len(q.Only) == 0 && !q.failed
+}
+
+// put queues a line if there is room, and before it the number of those for
+// which there was none.
+func (q *queue) put(l *Log, at time.Time, t Type, line []byte) {
+	const reserve = 64 << 10 // for what ends a session
+	room := int64(maxPending - len(q.pending))
+	if q.Max > 0 {
+		room = min(room, q.Max-q.total)
+	}
+	if t == TypeExit || t == TypeRefused || t == TypeTimeout || t == TypeOOM {
+		room += reserve
+	}
+	if int64(len(line)) > room {
+		q.dropped++
+		q.lost++
+		return
+	}
+	before := len(q.pending)
+	if q.dropped > 0 {
+		q.pending = Append(q.pending, l.seq, at, l.session, Dropped{Count: q.dropped})
+		l.seq++
+		q.dropped = 0
+	}
+	q.pending = append(q.pending, line...)
+	q.total += int64(len(q.pending) - before)
+	q.poke()
+}
+
+func (q *queue) poke() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drain writes what is queued, all that there is at a time, until the log
+// is closed and nothing is left.
+func (l *Log) drain(q *queue) {
+	defer close(q.done)
+	w, err := q.Open()
+	if err != nil {
+		l.fail(q, err)
+		return
+	}
+	var batch []byte
+	for {
+		l.mu.Lock()
+		batch, q.pending = q.pending, batch[:0]
+		closed := l.closed
+		l.mu.Unlock()
+		if len(batch) == 0 {
+			if closed {
+				break
+			}
+			<-q.wake
+			continue
+		}
+		if _, err := w.Write(batch); err != nil {
+			l.fail(q, err)
+			_ = w.Close()
+			return
+		}
+	}
+	if err := w.Close(); err != nil {
+		l.fail(q, err)
+	}
+}
+
+func (l *Log) fail(q *queue, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.failed, q.pending = true, nil
+	if !errors.Is(err, ErrNotWanted) {
+		q.err = fmt.Errorf("%s: %w", q.Name, err)
+	}
+}
+
+// Close writes what is queued, waits for slow readers no longer than
+// patience, and says for which sinks something was lost.
+func (l *Log) Close(patience time.Duration) error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.start()
+	for _, q := range l.queues {
+		q.poke()
+	}
+	l.mu.Unlock()
+
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	var errs []error
+	late := false
+	for _, q := range l.queues {
+		if !late {
+			select {
+			case <-q.done:
+			case <-deadline.C:
+				late = true
+			}
+		}
+		select {
+		case <-q.done:
+			errs = append(errs, q.err)
+			if q.lost > 0 && q.err == nil {
+				errs = append(errs, fmt.Errorf("%s: %d events dropped", q.Name, q.lost))
+			}
+		default:
+			errs = append(errs, fmt.Errorf("%s: the reader does not take the last events", q.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Denied returns how many denials there were, and the different ones in the
+// order of their first, no more than 100.
+func (l *Log) Denied() (total int64, distinct []DenialCount) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.denials.total, append([]DenialCount(nil), l.denials.distinct...)
+}
+
+// A DenialCount is a denial and how often it happened.
+type DenialCount struct {
+	Denial
+	Count int64
+}
+
+// A tally counts denials in bounded memory.
+type tally struct {
+	total    int64
+	distinct []DenialCount
+	index    map[Denial]int
+}
+
+const maxDistinct = 100
+
+func (t *tally) add(d Denial) {
+	t.total++
+	if i, ok := t.index[d]; ok {
+		t.distinct[i].Count++
+		return
+	}
+	if len(t.distinct) == maxDistinct {
+		return
+	}
+	if t.index == nil {
+		t.index = map[Denial]int{}
+	}
+	t.index[d] = len(t.distinct)
+	t.distinct = append(t.distinct, DenialCount{d, 1})
+}

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package events
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Target returns the sink for the value of `--events`.
+func Target(value string) (Sink, error) {
+	return Sink{}, fmt.Errorf("--events %s: %w", Clean(value), errors.ErrUnsupported)
+}

@@ -1,0 +1,174 @@
+package sessions
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/state"
+)
+
+// What is kept of the sessions that ended and left something: one goes when
+// it is neither among the newest nor young.
+const (
+	keepCount = 100
+	keepAge   = 7 * 24 * time.Hour
+)
+
+// stillborn is the age at which a directory without session.json is taken
+// for what a crash left, not for a session that begins.
+const stillborn = time.Minute
+
+// trash begins the names of directories that are being removed.
+const trash = ".gc-"
+
+// GCOptions says what [Home.GC] does.
+type GCOptions struct {
+	DryRun    bool              // remove nothing
+	All       bool              // whatever was kept goes too
+	EndedOnly bool              // sessions that crashed are left for a gc that knows what else they left
+	Crashed   func(Entry) error // clears what a crashed session left elsewhere (cgroups); on error its directory stays
+	Now       time.Time         // the zero value is now
+}
+
+// GC removes what nobody needs: sessions that crashed and left nothing that
+// is wanted, ended ones that are old, and the remains of removals that did
+// not finish. It returns the ids that it removed, or would remove. Several
+// may run at once. Sessions of another version stay.
+func (h Home) GC(o GCOptions) (removed []string, err error) {
+	if o.Now.IsZero() {
+		o.Now = time.Now()
+	}
+	root, err := state.OpenExisting(h.dir, "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	names, err := ids(root)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	newer := 0 // kept ones
+	for i := len(names) - 1; i >= 0; i-- {
+		id := names[i]
+		e, err := look(root, id)
+		old, ok := false, false
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			old, ok = o.Now.Sub(modified(root, id)) > stillborn, true
+		case err != nil:
+			// Another version's, or hostile: not ours to judge.
+		case e.State == Ended:
+			newer++
+			young := o.Now.Sub(e.Ended) < keepAge
+			old, ok = o.All || len(e.Kept) == 0 || newer > keepCount && !young, true
+		case e.State == Crashed && !o.EndedOnly:
+			old, ok = true, true
+		}
+		if !ok || !old {
+			continue
+		}
+		done, err := h.remove(root, e, id, o)
+		if done {
+			removed = append(removed, id)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("session %s: %w", id, err))
+		}
+	}
+	if !o.DryRun {
+		errs = append(errs, sweep(root))
+	}
+	return removed, errors.Join(errs...)
+}
+
+func modified(root *os.Root, id string) time.Time {
+	info, err := root.Lstat(id)
+	if err != nil {
+		return time.Now()
+	}
+	return info.ModTime()
+}
+
+// remove removes one session, unless somebody else is at it.
+func (h Home) remove(root *os.Root, e Entry, id string, o GCOptions) (bool, error) {
+	dir, err := root.OpenRoot(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	if o.DryRun {
+		return true, nil
+	}
+	lock, err := state.TryLock(dir, lockName)
+	if errors.Is(err, state.ErrLocked) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer lock.Release()
+	if e.State == Crashed && o.Crashed != nil {
+		if err := o.Crashed(e); err != nil {
+			return false, err
+		}
+	}
+	// Out of sight first: whoever looks sees the session or does not, never
+	// half of it.
+	gone := trash + strconv.FormatUint(rand.Uint64(), 36)
+	if err := root.Rename(id, gone); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return false, err
+	}
+	return true, removeAll(root, gone)
+}
+
+// sweep removes what an interrupted gc left.
+func sweep(root *os.Root) error {
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		if strings.HasPrefix(name, trash) {
+			errs = append(errs, removeAll(root, name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeAll removes a tree, also where it has directories that their owner
+// may not enter: an overlay's work directory is one.
+func removeAll(root *os.Root, name string) error {
+	if err := root.RemoveAll(name); err == nil {
+		return nil
+	}
+	_ = fs.WalkDir(root.FS(), name, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() && err != nil {
+			_ = root.Chmod(filepath.FromSlash(path), 0o700)
+		}
+		return nil
+	})
+	return root.RemoveAll(name)
+}

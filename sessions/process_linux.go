@@ -1,0 +1,135 @@
+package sessions
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// self returns this process.
+func self() Process { return identify(os.Getpid()) }
+
+// identify returns the process that has the pid now, or none.
+func identify(pid int) Process {
+	start, ok := startOf(pid)
+	if !ok {
+		return Process{}
+	}
+	return Process{Pid: pid, Start: start, Boot: bootID(), Space: pidSpace()}
+}
+
+// startOf returns when a process started: field 22 of proc_pid_stat(5),
+// counted behind the name, which may hold anything.
+func startOf(pid int) (uint64, bool) {
+	if pid <= 0 {
+		return 0, false
+	}
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, false
+	}
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	if len(fields) < 20 {
+		return 0, false
+	}
+	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	return start, err == nil
+}
+
+func bootID() string {
+	data, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(data))
+}
+
+func pidSpace() uint64 {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/ns/pid", &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// ErrGone is returned for a process that has ended.
+var ErrGone = errors.New("the process has ended")
+
+// open returns a pidfd of the process, if it is still the one that was
+// meant: the descriptor is opened first, so that the pid cannot come to mean
+// another process between the look and the signal.
+func (p Process) open() (int, error) {
+	switch {
+	case p.Pid <= 0:
+		return -1, ErrGone
+	case p.Space != pidSpace():
+		return -1, errors.New("it runs in another pid namespace, or on another machine")
+	case p.Boot != bootID():
+		return -1, ErrGone
+	}
+	fd, err := unix.PidfdOpen(p.Pid, 0)
+	if err == unix.ESRCH {
+		return -1, ErrGone
+	}
+	if err != nil {
+		return -1, os.NewSyscallError("pidfd_open", err)
+	}
+	if start, ok := startOf(p.Pid); !ok || start != p.Start {
+		unix.Close(fd)
+		return -1, ErrGone
+	}
+	return fd, nil
+}
+
+// Kill ends a session: it sends the signal to the launcher, which passes it
+// on and cleans up, and waits for the launcher's end as long as patience
+// says. Where the launcher crashed and the sandbox still lives, its pid 1,
+// which takes everything with it, gets SIGKILL whatever the signal. The
+// error is [ErrGone] if there is nothing to end.
+func (h Home) Kill(e Entry, signal os.Signal, patience time.Duration) error {
+	sig, ok := signal.(unix.Signal)
+	if !ok {
+		return fmt.Errorf("signal %v: %w", signal, errors.ErrUnsupported)
+	}
+	p := e.Launcher
+	switch e.State {
+	case Running:
+	case Crashed:
+		p, sig = e.Sandbox, unix.SIGKILL
+	default:
+		return fmt.Errorf("session %s: %w", e.ID, ErrGone)
+	}
+	fd, err := p.open()
+	if err != nil {
+		return fmt.Errorf("session %s: pid %d: %w", e.ID, p.Pid, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil {
+		return fmt.Errorf("session %s: signal pid %d: %w", e.ID, p.Pid, err)
+	}
+	if !waitGone(fd, patience) {
+		return fmt.Errorf("session %s: pid %d: %w", e.ID, p.Pid, ErrAlive)
+	}
+	return nil
+}
+
+// ErrAlive is returned when a process outlived the patience.
+var ErrAlive = errors.New("it still runs")
+
+// waitGone waits for the end of the process behind a pidfd.
+func waitGone(fd int, patience time.Duration) bool {
+	deadline := time.Now().Add(patience)
+	for {
+		left := max(0, time.Until(deadline))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int((left+time.Millisecond-1)/time.Millisecond))
+		if n > 0 || err != nil && err != unix.EINTR {
+			return n > 0
+		}
+		if left == 0 {
+			return false
+		}
+	}
+}

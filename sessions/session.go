@@ -1,0 +1,203 @@
+package sessions
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/state"
+)
+
+// Delay is how long a run lasts before its directory is made. What is over
+// sooner, and leaves nothing to tell, costs no system call.
+const Delay = 50 * time.Millisecond
+
+// A Session is the launcher's own run. Its methods may be called at the same
+// time.
+type Session struct {
+	home Home
+
+	mu    sync.Mutex
+	info  Info
+	timer *time.Timer
+	root  *os.Root // the home; open from when the directory is made
+	dir   *os.Root
+	lock  *state.Lock
+	err   error
+	ended bool
+	ready chan struct{} // closed when dir or err is set, or nothing will be
+}
+
+// Begin returns a session that makes its directory after [Delay]. Of info,
+// the schema, the time, the launcher and the boot are filled in, and secrets
+// in Argv blanked; the ID is made if it is "". Call it once the command
+// runs, so that nothing of it stands in the way.
+func (h Home) Begin(info Info) *Session {
+	if info.Started.IsZero() {
+		info.Started = time.Now().UTC()
+	}
+	if info.ID == "" {
+		info.ID = NewID(info.Started)
+	}
+	info.Schema = Schema
+	info.Argv = events.Redact(info.Argv)
+	s := &Session{home: h, info: info, ready: make(chan struct{})}
+	s.timer = time.AfterFunc(Delay, func() { _, _ = s.Dir() })
+	return s
+}
+
+// ID returns the session's name.
+func (s *Session) ID() string { return s.info.ID }
+
+// Dir returns the session's directory, and makes it first if need be. The
+// session closes it at its end.
+func (s *Session) Dir() (*os.Root, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == nil && s.err == nil {
+		if s.ended {
+			return nil, os.ErrClosed
+		}
+		s.timer.Stop()
+		if s.err = s.make(); s.err != nil {
+			s.err = fmt.Errorf("session %s: %w", s.info.ID, s.err)
+		}
+		close(s.ready)
+	}
+	return s.dir, s.err
+}
+
+// make makes the directory. The lock is taken before session.json tells
+// others that there is a session.
+func (s *Session) make() (err error) {
+	s.info.Launcher = self()
+	s.info.Sandbox = identify(s.info.Sandbox.Pid)
+	root, err := state.Open(s.home.dir, s.info.Workspace)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			root.Close()
+		}
+	}()
+	if err := root.Mkdir(s.info.ID, 0o700); err != nil {
+		return err
+	}
+	dir, err := root.OpenRoot(s.info.ID)
+	if err != nil {
+		return err
+	}
+	lock, err := state.TryLock(dir, lockName)
+	if err == nil {
+		err = s.write(dir)
+	}
+	if err != nil {
+		dir.Close()
+		_ = root.RemoveAll(s.info.ID)
+		return err
+	}
+	s.root, s.dir, s.lock = root, dir, lock
+	return nil
+}
+
+func (s *Session) write(dir *os.Root) error {
+	data, err := json.Marshal(s.info)
+	if err != nil {
+		return err
+	}
+	return state.WriteFile(dir, infoName, data, state.Fast)
+}
+
+// Update changes what others see of the session, for example once the
+// sandbox's pid 1 is known.
+func (s *Session) Update(change func(*Info)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.info)
+	if s.dir == nil || s.ended {
+		return nil
+	}
+	s.info.Sandbox = identify(s.info.Sandbox.Pid)
+	return s.write(s.dir)
+}
+
+// Keep says that the directory is wanted after the run, and why, in one
+// word: "denials", "stash", "log".
+func (s *Session) Keep(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.info.Kept, why) {
+		s.info.Kept = append(s.info.Kept, why)
+	}
+}
+
+// Events is the sink that writes events.jsonl. It holds the events back
+// until the directory is made. No more than 64 MiB are written.
+func (s *Session) Events() events.Sink {
+	return events.Sink{
+		Name: "session " + s.info.ID,
+		Max:  64 << 20,
+		Open: func() (io.WriteCloser, error) {
+			<-s.ready
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.dir == nil {
+				return nil, errors.Join(s.err, events.ErrNotWanted)
+			}
+			return s.dir.OpenFile(EventsName, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		},
+	}
+}
+
+// Settle decides whether the session leaves something: if anything is kept,
+// it makes the directory now, else one that is not made yet never will be.
+// Call it before the events' [events.Log.Close], which else would wait for
+// the directory; [Session.End] comes after it.
+func (s *Session) Settle() error {
+	s.mu.Lock()
+	kept := len(s.info.Kept) > 0
+	if !kept && s.dir == nil && s.err == nil && !s.ended {
+		s.timer.Stop()
+		s.ended = true
+		close(s.ready)
+	}
+	s.mu.Unlock()
+	if kept {
+		_, err := s.Dir()
+		return err
+	}
+	return nil
+}
+
+// End ends the session: its directory is removed, or kept with the exit code
+// if something in it is wanted; then old ones are removed ([Home.GC]). What
+// cannot be removed now, since the launcher gave up root, is left to a later
+// one.
+func (s *Session) End(code int) error {
+	if err := s.Settle(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == nil {
+		return s.err
+	}
+	s.ended = true
+	s.info.Ended, s.info.Code = time.Now().UTC(), code
+	err := s.write(s.dir)
+	if len(s.info.Kept) == 0 && s.root.RemoveAll(s.info.ID) == nil {
+		err = nil
+	} else if n, _ := ids(s.root); len(n) > keepCount {
+		_, _ = s.home.GC(GCOptions{EndedOnly: true})
+	}
+	err = errors.Join(err, s.lock.Release(), s.dir.Close(), s.root.Close())
+	s.dir, s.err = nil, nil
+	return err
+}

@@ -1,0 +1,252 @@
+// Package sessions keeps one directory for each run, below pccrun's state
+// directory, and lets other processes see, end and clear away runs.
+//
+//	sessions/20261121T120000Z-1f2e3d4c/
+//	    session.json   what runs ([Info]); replaced as a whole
+//	    lock           held by the launcher while it lives: flock(2)
+//	    events.jsonl   package events
+//	    log            the command's output, where it was to be kept
+//	    …              what other packages keep there
+//
+// It promises:
+//   - a launch waits for none of it: the directory is made once the run has
+//     lasted a moment, or somebody needs it ([Session.Dir]);
+//   - it is removed at exit unless something in it is wanted ([Session.Keep]);
+//   - a launcher that crashed is seen by its lock, whatever its pid is now;
+//   - a signal goes to the process that was meant, or to none: [Home.Kill];
+//   - what another version of pccrun wrote is shown and left alone;
+//   - nothing that stands in there is followed, trusted or able to block.
+package sessions
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/state"
+)
+
+// Schema is the version of session.json that this package writes, and the
+// only one that it acts upon.
+const Schema = 1
+
+// The names in a session's directory that this package knows.
+const (
+	infoName   = "session.json"
+	lockName   = "lock"
+	EventsName = "events.jsonl"
+	LogName    = "log"
+)
+
+// Info is session.json.
+type Info struct {
+	Schema       int       `json:"schema"`
+	ID           string    `json:"id"`
+	Started      time.Time `json:"started"`
+	Version      string    `json:"version"` // pccrun's
+	Launcher     Process   `json:"launcher"`
+	Sandbox      Process   `json:"sandbox"` // pid 1 of the sandbox, as the launcher sees it
+	Argv         []string  `json:"argv"`    // pccrun's own; secrets blanked by [Home.Begin]
+	Workspace    string    `json:"workspace"`
+	Profile      string    `json:"profile"`
+	Provider     string    `json:"provider"`
+	Without      []string  `json:"without,omitempty"`
+	AllowMissing []string  `json:"allow_missing,omitempty"`
+	Cgroups      []string  `json:"cgroups,omitempty"` // directories of the run's own
+	Ended        time.Time `json:"ended,omitzero"`
+	Code         int       `json:"code"`           // what pccrun exited with, once it has ended
+	Kept         []string  `json:"kept,omitempty"` // why the directory was kept: "denials", "stash", …
+}
+
+// A Process names a process beyond the reuse of its pid. The zero value is
+// none.
+type Process struct {
+	Pid   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks after boot: proc_pid_stat(5)
+	Boot  string `json:"boot"`  // the kernel's boot id
+	Space uint64 `json:"space"` // inode of the pid namespace that Pid belongs to
+}
+
+// A State says what has become of a session.
+type State string
+
+const (
+	Running State = "running"
+	Ended   State = "ended"
+	Crashed State = "crashed" // the launcher is gone, and did not say goodbye
+	Unknown State = "unknown" // another version wrote it, or nobody can read it
+)
+
+// An Entry is a session as others see it.
+type Entry struct {
+	Info
+	State State  `json:"state"`
+	Cause string `json:"cause,omitempty"` // of Unknown
+}
+
+// Home is the directory that holds the sessions.
+type Home struct{ dir string }
+
+// In returns the home of the sessions below pccrun's state directory
+// ([state.Dirs]).
+func In(stateDir string) Home { return Home{filepath.Join(stateDir, "sessions")} }
+
+// Check returns an error that wraps [state.ErrUnsafe] if the sessions would
+// lie in the workspace. It makes nothing.
+func (h Home) Check(workspace string) error { return state.Outside(h.dir, workspace) }
+
+// NewID returns an id for a run that starts at the time given.
+func NewID(at time.Time) string {
+	return fmt.Sprintf("%s-%08x", at.UTC().Format(idTime), rand.Uint32())
+}
+
+const idTime = "20060102T150405Z"
+
+// validID reports whether name is what [NewID] returns.
+func validID(name string) bool {
+	stamp, hex, ok := strings.Cut(name, "-")
+	if !ok || len(hex) != 8 || strings.Trim(hex, "0123456789abcdef") != "" {
+		return false
+	}
+	at, err := time.Parse(idTime, stamp)
+	return err == nil && at.Format(idTime) == stamp
+}
+
+// List returns all sessions, the oldest first. None is no error.
+func (h Home) List() ([]Entry, error) {
+	root, err := state.OpenExisting(h.dir, "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	names, err := ids(root)
+	if err != nil {
+		return nil, err
+	}
+	var list []Entry
+	for _, id := range names {
+		e, err := look(root, id)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it begins or ends at this moment, or never began: see GC
+		}
+		if err != nil {
+			e = Entry{Info: Info{ID: id}, State: Unknown, Cause: err.Error()}
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+// ids returns the names of the sessions in root, sorted, which is by time.
+func ids(root *os.Root) ([]string, error) {
+	dir, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	all, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(name string) bool { return !validID(name) })
+	slices.Sort(all)
+	return all, nil
+}
+
+// maxInfo bounds session.json: an argv may be long.
+const maxInfo = 4 << 20
+
+// look reads one session. The error is [fs.ErrNotExist] if it has no
+// session.json.
+func look(root *os.Root, id string) (Entry, error) {
+	dir, err := root.OpenRoot(id)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer dir.Close()
+	data, err := state.ReadFile(dir, infoName, maxInfo)
+	if err != nil {
+		return Entry{}, err
+	}
+	var head struct {
+		Schema int `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return Entry{}, fmt.Errorf("%s: %w", infoName, err)
+	}
+	if head.Schema != Schema {
+		return Entry{}, fmt.Errorf("%s: schema %d, written by another version of pccrun", infoName, head.Schema)
+	}
+	e := Entry{}
+	if err := json.Unmarshal(data, &e.Info); err != nil {
+		return Entry{}, fmt.Errorf("%s: %w", infoName, err)
+	}
+	if e.ID != id {
+		return Entry{}, fmt.Errorf("%s: it is about session %q", infoName, events.Clean(e.ID))
+	}
+	locked, err := state.Locked(dir, lockName)
+	switch {
+	case err != nil:
+		return Entry{}, err
+	case locked:
+		e.State = Running
+	case e.Ended.IsZero():
+		e.State = Crashed
+	default:
+		e.State = Ended
+	}
+	return e, nil
+}
+
+// ErrNoSession is wrapped by the errors for a session that is not there.
+var ErrNoSession = errors.New("no such session")
+
+// Find returns the session that name means: its id, the start of it, the
+// start of the eight digits at its end, or "" for the newest. A name that
+// could mean two is an error.
+func (h Home) Find(name string) (Entry, error) {
+	list, err := h.List()
+	if err != nil {
+		return Entry{}, err
+	}
+	var found []Entry
+	for _, e := range list {
+		_, hex, _ := strings.Cut(e.ID, "-")
+		if strings.HasPrefix(e.ID, name) || strings.HasPrefix(hex, name) {
+			found = append(found, e)
+		}
+	}
+	switch {
+	case len(found) == 0 && name == "":
+		return Entry{}, fmt.Errorf("%w: there are none", ErrNoSession)
+	case len(found) == 0:
+		return Entry{}, fmt.Errorf("%w: %q", ErrNoSession, name)
+	case len(found) > 1 && name != "":
+		return Entry{}, fmt.Errorf("session %q: %d begin so, %s and %s among them", name, len(found), found[0].ID, found[1].ID)
+	}
+	return found[len(found)-1], nil
+}
+
+// Open returns the directory of a session. It is not kept from being removed.
+func (h Home) Open(id string) (*os.Root, error) {
+	if !validID(id) {
+		return nil, fmt.Errorf("%w: %q", ErrNoSession, id)
+	}
+	root, err := state.OpenExisting(h.dir, "")
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.OpenRoot(id)
+}
