@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -48,6 +49,8 @@ type Origin struct {
 // String returns "source:line: key", less what is not known.
 func (o Origin) String() string {
 	switch {
+	case o.Source == "flag" || o.Source == "":
+		return strings.TrimSpace(o.Source + " " + o.Key)
 	case o.Line > 0:
 		return fmt.Sprintf("%s:%d: %s", o.Source, o.Line, o.Key)
 	case o.Key != "":
@@ -172,7 +175,8 @@ const (
 // [Resolve] has returned it. It knows nothing of the machine beyond the user,
 // the home and the workspace: that is the survey's part.
 type Policy struct {
-	Profile   string   // the name that picked the defaults, e.g. "claude"
+	Profile   string   // the name or path of the profile, e.g. "claude"
+	PickedBy  string   // what picked it: "--profile", "PCCRUN_PROFILE", "the command's name", "default"
 	Home      string   // absolute, clean; the user's
 	Homes     []string // directories that hold homes, e.g. /home and /root: hidden but for what rules show
 	Workspace string   // absolute, clean, without symbolic links
@@ -194,4 +198,6 @@ type Policy struct {
 	Without      []Layer     // layers switched off: tests only, named on stderr
 	AllowMissing []Guarantee // the user's way round a refusal, named on stderr
 	Warnings     []string    // what the user should hear: ignored workspace keys, loosening variables
+
+	nestedAt, strictAt Origin
 }

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A flagKind says what stands after a flag.
+type flagKind uint8
+
+const (
+	takesValue flagKind = iota
+	alone
+)
+
+// A flagDef is one flag of `pccrun run`.
+type flagDef struct {
+	name string // with its dashes
+	kind flagKind
+	arg  string // how usage names the value
+	line string // what it does
+	set  func(r *profiles.Request, value string) error
+}
+
+// appends returns a setter that appends to a list of the request.
+func appends(list func(*profiles.Request) *[]string) func(*profiles.Request, string) error {
+	return func(r *profiles.Request, v string) error {
+		*list(r) = append(*list(r), v)
+		return nil
+	}
+}
+
+func access(a profiles.Access) func(*profiles.Request, string) error {
+	return func(r *profiles.Request, v string) error {
+		r.Files = append(r.Files, profiles.FileFlag{Path: v, Access: a})
+		return nil
+	}
+}
+
+// once returns a setter of a value that may be given once.
+func once(field func(*profiles.Request) *string) func(*profiles.Request, string) error {
+	return func(r *profiles.Request, v string) error {
+		at := field(r)
+		switch {
+		case *at != "" && *at != v:
+			return flagError("given twice, as " + quote(*at) + " and " + quote(v))
+		case v == "":
+			return flagError("empty value")
+		}
+		*at = v
+		return nil
+	}
+}
+
+func on(field func(*profiles.Request) *bool) func(*profiles.Request, string) error {
+	return func(r *profiles.Request, _ string) error {
+		*field(r) = true
+		return nil
+	}
+}
+
+type flagError string
+
+func (e flagError) Error() string { return string(e) }
+
+// policyFlags are the flags that say what the policy is; `why` and `profile
+// show` take them too.
+func policyFlags() []flagDef {
+	defs := []flagDef{
+		{"--profile", takesValue, "NAME|FILE", "take this profile, not the one for the command's name", once(func(r *profiles.Request) *string { return &r.Profile })},
+		{"--workspace", takesValue, "DIR", "the directory to work in", once(func(r *profiles.Request) *string { return &r.Workspace })},
+		{"--settings", takesValue, "FILE", "add the rules of an srt or Claude Code settings file", appends(func(r *profiles.Request) *[]string { return &r.Settings })},
+		{"--hide", takesValue, "PATH", "its content is never readable", access(profiles.Hide)},
+		{"--private", takesValue, "PATH", "empty, writable, gone at exit", access(profiles.Private)},
+		{"--read", takesValue, "PATH", "readable, never changed", access(profiles.Read)},
+		{"--overlay", takesValue, "PATH", "copy-on-write", access(profiles.Overlay)},
+		{"--write", takesValue, "PATH", "the host's own file", access(profiles.Write)},
+		{"--protect", takesValue, "PATH", "cannot be changed: a host tool would execute it", appends(func(r *profiles.Request) *[]string { return &r.Protect })},
+		{"--review", takesValue, "PATH", "may change, and is listed at exit", appends(func(r *profiles.Request) *[]string { return &r.Review })},
+		{"--allow", takesValue, "RULE", "a host that may be reached", appends(func(r *profiles.Request) *[]string { return &r.Allow })},
+		{"--deny", takesValue, "RULE", "a host that may not, whatever allows it", appends(func(r *profiles.Request) *[]string { return &r.Deny })},
+		{"--local", takesValue, "PORT", "a port of the host's loopback, at host.pccrun.internal", appends(func(r *profiles.Request) *[]string { return &r.Local })},
+		{"--publish", takesValue, "PORT", "a port inside that the host may reach", appends(func(r *profiles.Request) *[]string { return &r.Publish })},
+		{"--socket", takesValue, "PATH", "a unix socket of the host", appends(func(r *profiles.Request) *[]string { return &r.Sockets })},
+		{"--env", takesValue, "NAME[=VALUE]", "pass the host's variable, or set it", appends(func(r *profiles.Request) *[]string { return &r.Env })},
+		{"--inject", takesValue, "NAME=HOST", "a placeholder inside; the value goes out to HOST only", appends(func(r *profiles.Request) *[]string { return &r.Inject })},
+	}
+	what := [...]string{"memory and swap of all processes together, e.g. 4g or 50%", "processors, e.g. 2 or 0.5", "processes and threads", "open files of a process", "size of the largest file", "private and overlay file systems together", "wall time, e.g. 10m; then TERM, KILL and exit 124"}
+	arg := [...]string{"SIZE", "N", "N", "N", "SIZE", "SIZE", "DURATION"}
+	for i, name := range profiles.LimitNames() {
+		defs = append(defs, flagDef{"--" + name, takesValue, arg[i], what[i], once(func(r *profiles.Request) *string { return &r.Limits[i] })})
+	}
+	return append(defs,
+		flagDef{"--syscalls", takesValue, "default|FILE", "the system calls of an OCI seccomp profile", once(func(r *profiles.Request) *string { return &r.Syscalls })},
+		flagDef{"--nested", alone, "", "allow user namespaces inside: browsers, bwrap", on(func(r *profiles.Request) *bool { return &r.Nested })},
+		flagDef{"--strict", alone, "", "refuse to run where a guarantee is kept only weakly", on(func(r *profiles.Request) *bool { return &r.Strict })},
+		flagDef{"--allow-missing", takesValue, "GUARANTEE", "run although this host cannot keep it", appends(func(r *profiles.Request) *[]string { return &r.AllowMissing })},
+		flagDef{"--without", takesValue, "LAYER", "switch a layer off, for tests", appends(func(r *profiles.Request) *[]string { return &r.Without })},
+	)
+}
+
+// runFlags are all flags of `pccrun run`.
+func runFlags() []flagDef {
+	return append(policyFlags(),
+		flagDef{"--protect-strict", alone, "", "forbid protected names that are new, at a cost", on(func(r *profiles.Request) *bool { return &r.ProtectStrict })},
+		flagDef{"--ask", alone, "", "ask at the terminal before a host is refused", on(func(r *profiles.Request) *bool { return &r.Ask })},
+		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", once(func(r *profiles.Request) *string { return &r.Provider })},
+		flagDef{"--pass-fd", takesValue, "N", "leave this descriptor open", passFD},
+		flagDef{"--dry-run", alone, "", "print what would be done, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
+		flagDef{"--json", alone, "", "with --dry-run: print it as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })},
+		flagDef{"--events", takesValue, "FILE|fd:N", "write events as JSON lines", once(func(r *profiles.Request) *string { return &r.Events })},
+		flagDef{"--log", alone, "", "keep the output in the session", on(func(r *profiles.Request) *bool { return &r.Log })},
+		flagDef{"-v", alone, "", "say more", on(func(r *profiles.Request) *bool { return &r.Verbose })},
+		flagDef{"-q", alone, "", "say errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
+	)
+}
+
+func passFD(r *profiles.Request, v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 3 || n > 1<<20 {
+		return flagError(quote(v) + ": want a descriptor from 3 on")
+	}
+	if !slices.Contains(r.PassFDs, n) {
+		r.PassFDs = append(r.PassFDs, n)
+	}
+	return nil
+}
+
+// usageError is a mistake in the command line, with its hint.
+type usageError struct{ text, hint string }
+
+func (e *usageError) Error() string { return e.text }
+
+// parseFlags reads flags up to -- or to the first argument that is none, and
+// returns the rest: the command if dashes was seen.
+func parseFlags(defs []flagDef, req *profiles.Request, args []string) (rest []string, dashes bool, err error) {
+	for len(args) > 0 {
+		arg := args[0]
+		if arg == "--" {
+			return args[1:], true, nil
+		}
+		if !strings.HasPrefix(arg, "-") || arg == "-" {
+			return args, false, nil
+		}
+		name, value, joined := arg, "", false
+		if strings.HasPrefix(arg, "--") {
+			name, value, joined = strings.Cut(arg, "=")
+		}
+		i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == name })
+		if i < 0 {
+			return nil, false, &usageError{"unknown flag " + quote(name), suggestFlag(defs, name)}
+		}
+		args = args[1:]
+		switch d := defs[i]; {
+		case d.kind == alone && joined:
+			return nil, false, &usageError{"flag " + name + ": takes no value", ""}
+		case d.kind == takesValue && !joined:
+			if len(args) == 0 || args[0] == "--" {
+				return nil, false, &usageError{"flag " + name + ": value missing", "write " + name + " " + d.arg}
+			}
+			value, args = args[0], args[1:]
+		}
+		if strings.IndexByte(value, 0) >= 0 {
+			return nil, false, &usageError{"flag " + name + ": NUL in the value", ""}
+		}
+		if err := defs[i].set(req, value); err != nil {
+			return nil, false, &usageError{"flag " + name + ": " + err.Error(), ""}
+		}
+	}
+	return nil, false, nil
+}
+
+// suggestFlag returns the hint for a flag that does not exist.
+func suggestFlag(defs []flagDef, name string) string {
+	names := make([]string, len(defs))
+	for i, d := range defs {
+		names[i] = d.name
+	}
+	if near := profiles.Nearest(name, names); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "pccrun help run lists the flags"
+}
+
+// runCommand is `pccrun run`, and `pccrun -- …`.
+func runCommand(args []string) int {
+	req, code := runRequest(args)
+	if req == nil {
+		return code
+	}
+	return runVerb(*req)
+}
+
+// runRequest reads the command line of a run; nil if there is nothing to run,
+// with the status to exit with.
+func runRequest(args []string) (*profiles.Request, int) {
+	req := &profiles.Request{}
+	rest, dashes, err := parseFlags(runFlags(), req, args)
+	switch {
+	case err != nil:
+		return nil, failUsage(err)
+	case !dashes && len(rest) > 0:
+		return nil, fail("unexpected argument "+quote(rest[0]), "-- stands before the command: pccrun -- "+rest[0]+" …")
+	case len(rest) == 0:
+		return nil, fail("no command", "-- stands before the command: pccrun -- COMMAND")
+	case rest[0] == "":
+		return nil, fail("empty command name")
+	case req.JSON && !req.DryRun:
+		return nil, fail("flag --json: a run's output is the command's", "--dry-run --json prints the plan, --events FILE the result")
+	case req.Quiet && req.Verbose:
+		return nil, fail("flags -q and -v contradict each other")
+	}
+	req.Command = rest
+	req.Host = profiles.ThisHost()
+	return req, 0
+}
+
+func failUsage(err error) int {
+	if u, ok := err.(*usageError); ok {
+		return fail(u.text, u.hint)
+	}
+	return failWith(err)
+}

@@ -1,0 +1,60 @@
+// Pccrun runs a command in a sandbox: it sees the files that a policy shows
+// it, reaches the hosts that the policy names, uses the memory and processes
+// that the policy grants, and leaves nothing behind that runs later.
+//
+//	pccrun [flags] -- COMMAND [ARG…]
+//	pccrun VERB [flags]
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+)
+
+// A verb is one row of the table: `pccrun name …`.
+type verb struct {
+	name string
+	line string // what it does, in one line, for usage and completion
+	run  func(args []string) int
+}
+
+// verbs returns the table, in the order in which usage shows it. A function,
+// so that a launch pays nothing for it.
+func verbs() []verb {
+	return []verb{
+		{"run", "run a command in a sandbox", runCommand},
+		{"profile", "list, show and check profiles; print their schema", profileVerb},
+		{"why", "say what the policy makes of a path, a host or a variable, and which rule", whyVerb},
+		{"completion", "print completion for bash, zsh or fish", completionVerb},
+		{"help", "print this, or the help of a verb", helpVerb},
+		{"version", "print the version", versionVerb},
+	}
+}
+
+func main() { os.Exit(Main(os.Args[1:])) }
+
+// Main is the whole program, less the exit.
+func Main(args []string) int {
+	if os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
+		return fail("set-uid and set-gid are refused: remove the bit from the program")
+	}
+	switch {
+	case len(args) == 0:
+		return fail("no command", "pccrun -- COMMAND runs one; pccrun help says more")
+	case args[0] == "--help" || args[0] == "-h":
+		return helpVerb(nil)
+	case args[0] == "--version":
+		return versionVerb(nil)
+	case strings.HasPrefix(args[0], "-"):
+		return runCommand(args)
+	}
+	table := verbs()
+	if i := slices.IndexFunc(table, func(v verb) bool { return v.name == args[0] }); i >= 0 {
+		if len(args) == 2 && (args[1] == "--help" || args[1] == "-h") {
+			return helpVerb(args[:1])
+		}
+		return table[i].run(args[1:])
+	}
+	return fail("unknown verb "+quote(args[0]), "pccrun -- "+args[0]+" runs a command of that name; pccrun help lists the verbs")
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// What pccrun says goes to standard error, one line each: "pccrun: …" for what
+// happened, "pccrun: hint: …" for what mends it. Lower case, no full stop.
+// Standard output is the command's, or a verb's result.
+
+// refused is the exit status of whatever stopped pccrun before the command ran.
+const refused = 125
+
+// say prints one line. Control characters, which a path or a file of the
+// workspace may bring in, are shown as escapes: they would act on the terminal.
+func say(text string) { os.Stderr.WriteString("pccrun: " + printable(text) + "\n") }
+
+// fail prints an error and its hints, and returns the status to exit with.
+func fail(text string, hints ...string) int {
+	say(text)
+	for _, hint := range hints {
+		if hint != "" {
+			say("hint: " + hint)
+		}
+	}
+	return refused
+}
+
+// failWith prints all mistakes that an error names.
+func failWith(err error) int {
+	for _, mistake := range profiles.Mistakes(err) {
+		fail(mistake.Error(), profiles.Hint(mistake))
+	}
+	return refused
+}
+
+func quote(s string) string { return strconv.Quote(s) }
+
+// printable escapes what is not plain text.
+func printable(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			q := strconv.QuoteRune(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return b.String()
+}
+
+// printf prints a verb's result.
+func printf(format string, args ...any) { fmt.Fprintf(os.Stdout, format, args...) }

@@ -1,0 +1,3 @@
+package main
+
+func profileVerb(args []string) int { return 0 }

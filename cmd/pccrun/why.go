@@ -1,0 +1,3 @@
+package main
+
+func whyVerb(args []string) int { return 0 }

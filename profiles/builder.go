@@ -1,0 +1,268 @@
+package profiles
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A builder lays layers on each other: maps merge by key, lists unite, null
+// removes.
+type builder struct {
+	policy *Policy
+	index  map[string]int // of policy.Files, by FileRule.key
+	mistakes
+}
+
+func newBuilder(p *Policy) *builder {
+	p.Syscalls = "default"
+	p.Environment.Set = map[string]EnvSet{}
+	return &builder{policy: p, index: make(map[string]int, 64)}
+}
+
+// homes hides everybody's home: rules of profiles stand on top.
+func (b *builder) homes() {
+	for _, dir := range b.policy.Homes {
+		b.file(fileEntry{FileRule: FileRule{Path: dir, Access: Hide, Origin: Origin{Source: "default", Key: "homes"}}})
+	}
+}
+
+func (b *builder) file(f fileEntry) {
+	key := f.key()
+	i, ok := b.index[key]
+	switch {
+	case f.remove && ok:
+		// The row stays as a gap until finish, so that the index holds.
+		b.policy.Files[i].Path = ""
+		delete(b.index, key)
+	case f.remove:
+	case ok:
+		b.policy.Files[i] = f.FileRule
+	default:
+		b.index[key] = len(b.policy.Files)
+		b.policy.Files = append(b.policy.Files, f.FileRule)
+	}
+}
+
+func (b *builder) apply(l *layer) {
+	p := b.policy
+	b.removeLists(l.clear)
+	for _, f := range l.files {
+		b.file(f)
+	}
+	p.Tighten = append(p.Tighten, l.tighten...)
+	for _, r := range l.protect {
+		p.Protect = slices.DeleteFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern })
+		p.Protect = append(p.Protect, r)
+	}
+	n := &p.Network
+	n.Allow = unite(n.Allow, l.allow, NetRule.text)
+	n.Deny = unite(n.Deny, l.deny, NetRule.text)
+	n.Local = unite(n.Local, l.local, NetRule.text)
+	n.Publish = unite(n.Publish, l.publish, NetRule.text)
+	n.Sockets = unite(n.Sockets, l.sockets, func(r PathRule) string { return r.Path })
+	n.Inject = unite(n.Inject, l.inject, func(in Injection) string { return in.Env })
+	e := &p.Environment
+	e.Pass = unite(e.Pass, l.pass, func(r EnvRule) string { return r.Pattern })
+	for _, r := range l.pass {
+		delete(e.Set, r.Pattern) // to pass a variable undoes what an earlier layer set it to
+	}
+	for _, s := range l.set {
+		if s.remove {
+			delete(e.Set, s.name)
+		} else {
+			e.Set[s.name] = s.EnvSet
+		}
+	}
+	for i, limit := range l.limits {
+		if limit.given {
+			*p.Resources.at(i) = limit.Limit
+		}
+	}
+	if l.syscalls != nil {
+		p.Syscalls = l.syscalls.Path
+	}
+	if l.nested != nil {
+		p.Nested, p.nestedAt = l.nested.value, l.nested.origin
+	}
+	if l.strict != nil {
+		p.Strict, p.strictAt = l.strict.value, l.strict.origin
+	}
+	p.Warnings = append(p.Warnings, l.warnings...)
+}
+
+func (r NetRule) text() string { return r.Text }
+
+// unite appends what is new; what stands in both keeps its place and takes
+// the later origin.
+func unite[T any](have, more []T, key func(T) string) []T {
+	for _, m := range more {
+		if i := slices.IndexFunc(have, func(h T) bool { return key(h) == key(m) }); i >= 0 {
+			have[i] = m
+		} else {
+			have = append(have, m)
+		}
+	}
+	return have
+}
+
+// removeLists empties the lists that a layer set to null.
+func (b *builder) removeLists(origins []Origin) {
+	p := b.policy
+	for _, o := range origins {
+		switch o.Key {
+		case "protect.deny", "protect.review":
+			review := o.Key == "protect.review"
+			p.Protect = slices.DeleteFunc(p.Protect, func(r ProtectRule) bool { return r.Review == review })
+		case "network.allow":
+			p.Network.Allow = nil
+		case "network.deny":
+			p.Network.Deny = nil
+		case "network.local":
+			p.Network.Local = nil
+		case "network.publish":
+			p.Network.Publish = nil
+		case "network.sockets":
+			p.Network.Sockets = nil
+		case "network.inject":
+			p.Network.Inject = nil
+		case "environment.pass":
+			p.Environment.Pass = nil
+		default:
+			b.at(o, "", "BUG: unknown list")
+		}
+	}
+}
+
+// tighten applies a file that is not trusted: what makes the policy stricter
+// counts, what would loosen it is named and ignored. A rule of the file table
+// needs no judgement, since Tighten cannot loosen.
+func (b *builder) tighten(l *layer) {
+	p := b.policy
+	var ignored []string
+	ignore := func(o Origin) { ignored = append(ignored, fmt.Sprintf("line %d: %s", o.Line, o.Key)) }
+
+	if l.extends != "" || l.noExtends {
+		ignore(l.extendsAt)
+	}
+	for _, f := range l.files {
+		if f.remove {
+			ignore(f.Origin)
+			continue
+		}
+		if f.Glob == "" && p.Decide(f.Path).Access < f.Access {
+			ignore(f.Origin)
+		}
+		p.Tighten = append(p.Tighten, f.FileRule)
+	}
+	for _, r := range l.protect {
+		if i := slices.IndexFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern }); i < 0 {
+			p.Protect = append(p.Protect, r)
+		} else if r.Review && !p.Protect[i].Review {
+			ignore(r.Origin)
+		} else {
+			p.Protect[i] = r
+		}
+	}
+	n := &p.Network
+	n.Deny = unite(n.Deny, l.deny, NetRule.text)
+	for _, pair := range []struct{ have, more []NetRule }{{n.Allow, l.allow}, {n.Local, l.local}, {n.Publish, l.publish}} {
+		for _, r := range pair.more {
+			if !slices.ContainsFunc(pair.have, func(h NetRule) bool { return h.Text == r.Text }) {
+				ignore(r.Origin)
+			}
+		}
+	}
+	for _, s := range l.sockets {
+		if !slices.ContainsFunc(n.Sockets, func(h PathRule) bool { return h.Path == s.Path }) {
+			ignore(s.Origin)
+		}
+	}
+	for _, in := range l.inject {
+		ignore(in.Origin)
+	}
+	for _, r := range l.pass {
+		if !slices.ContainsFunc(p.Environment.Pass, func(h EnvRule) bool { return h.Pattern == r.Pattern }) {
+			ignore(r.Origin)
+		}
+	}
+	for _, s := range l.set {
+		ignore(s.Origin)
+	}
+	for i, limit := range l.limits {
+		have := p.Resources.at(i)
+		switch {
+		case !limit.given:
+		case limit.Value > 0 && (have.Value == 0 || limit.Value <= have.Value):
+			*have = limit.Limit
+		default:
+			ignore(limit.Origin)
+		}
+	}
+	if l.syscalls != nil && l.syscalls.Path != p.Syscalls {
+		ignore(l.syscalls.Origin)
+	}
+	if l.nested != nil {
+		if l.nested.value && !p.Nested {
+			ignore(l.nested.origin)
+		} else if !l.nested.value {
+			p.Nested = false
+		}
+	}
+	if l.strict != nil {
+		if l.strict.value {
+			p.Strict, p.strictAt = true, l.strict.origin
+		} else if p.Strict {
+			ignore(l.strict.origin)
+		}
+	}
+	var cleared []Origin
+	for _, o := range l.clear {
+		switch o.Key {
+		case "protect.deny", "protect.review", "network.deny", "network.inject":
+			ignore(o)
+		default:
+			cleared = append(cleared, o)
+		}
+	}
+	b.removeLists(cleared)
+	if ignored != nil {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not trusted and can only tighten: ignored %s", l.source, strings.Join(ignored, ", ")))
+	}
+}
+
+// finish checks what only the whole can be checked for, and derives the rest.
+func (b *builder) finish(req Request) error {
+	p := b.policy
+	p.Files = slices.DeleteFunc(p.Files, func(r FileRule) bool { return r.Path == "" })
+	slices.SortFunc(p.Files, compareRules)
+	slices.SortFunc(p.Tighten, compareRules)
+	for _, name := range req.AllowMissing {
+		b.flagWord("--allow-missing", name, guaranteeNames(), func() { p.AllowMissing = append(p.AllowMissing, Guarantee(name)) })
+	}
+	for _, name := range req.Without {
+		b.flagWord("--without", name, layerNames(), func() { p.Without = append(p.Without, Layer(name)) })
+	}
+	p.Requirements = requirements(p)
+	return b.err()
+}
+
+func compareRules(a, b FileRule) int {
+	if c := strings.Compare(a.Path, b.Path); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Glob, b.Glob)
+}
+
+// flagWord checks a flag's value against a closed list.
+func (b *builder) flagWord(flag, word string, words []string, found func()) {
+	if slices.Contains(words, word) {
+		found()
+		return
+	}
+	hint := "one of " + strings.Join(words, ", ")
+	if near := Nearest(word, words); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	b.at(Origin{Source: "flag", Key: flag}, hint, "unknown name %q", word)
+}

@@ -1,0 +1,233 @@
+package profiles
+
+import (
+	"slices"
+	"strings"
+)
+
+// A Decision is what the table says of a path, and the rule that said it.
+type Decision struct {
+	Access Access
+	Rule   FileRule
+}
+
+// nothing is the rule that decides where no other does.
+var nothing = FileRule{Path: "/", Access: Hide, Origin: Origin{Source: "default", Key: "no rule shows it"}}
+
+// Decide returns the access to an absolute, clean path. It looks at nothing
+// but the table: where links lead is the caller's part.
+//
+// The rule that matches the longest part of the path decides, whether it names
+// a directory, a file or a pattern; at the same length a name beats a pattern,
+// and of two patterns the stricter wins. A rule covers what lies below what it
+// matches. The workspace's own table can only make the answer stricter.
+func (p *Policy) Decide(path string) Decision {
+	d, ok := decide(p.Files, path)
+	if !ok {
+		d = Decision{Access: Hide, Rule: nothing}
+	}
+	if t, ok := decide(p.Tighten, path); ok && t.Access < d.Access {
+		return t
+	}
+	return d
+}
+
+func decide(rules []FileRule, path string) (Decision, bool) {
+	best, length, exact := -1, -1, false
+	for i := range rules {
+		r := &rules[i]
+		if len(r.Path) > len(path) {
+			continue
+		}
+		n := r.covers(path)
+		if n < 0 || n < length {
+			continue
+		}
+		named := r.Glob == ""
+		if n > length || named && !exact || named == exact && r.Access < rules[best].Access {
+			best, length, exact = i, n, named
+		}
+	}
+	if best < 0 {
+		return Decision{}, false
+	}
+	return Decision{Access: rules[best].Access, Rule: rules[best]}, true
+}
+
+// Matches reports whether the rule names this very path, not only a directory
+// above it. A hiding pattern leaves templates alone (`.env.example`, `.sample`,
+// `.template`), unless its own last name ends so. A pattern also matches its
+// own spelling, so that `pages/[id].js` finds the file of that name.
+func (r *FileRule) Matches(path string) bool {
+	if r.Glob == "" {
+		return path == r.Path
+	}
+	rest, ok := below(r.Path, path)
+	if !ok || rest == "" {
+		return false
+	}
+	if !globMatch(r.Glob, rest) && rest != r.Glob {
+		return false
+	}
+	return r.Access != Hide || !isTemplate(rest) || isTemplate(r.Glob)
+}
+
+// covers returns the length of the longest part of path, path itself or a
+// directory above it, that the rule matches; -1 if there is none.
+func (r *FileRule) covers(path string) int {
+	rest, ok := below(r.Path, path)
+	if !ok {
+		return -1
+	}
+	if r.Glob == "" {
+		return len(r.Path)
+	}
+	for end := len(path); end > len(path)-len(rest); {
+		if r.Matches(path[:end]) {
+			return end
+		}
+		end = strings.LastIndexByte(path[:end], '/')
+	}
+	return -1
+}
+
+// below returns path relative to dir, "" if it is dir, and whether it is dir
+// or lies below it. Both are absolute and clean.
+func below(dir, path string) (rest string, ok bool) {
+	if dir == "/" {
+		return strings.TrimPrefix(path, "/"), strings.HasPrefix(path, "/")
+	}
+	if !strings.HasPrefix(path, dir) {
+		return "", false
+	}
+	if len(path) == len(dir) {
+		return "", true
+	}
+	return path[len(dir)+1:], path[len(dir)] == '/'
+}
+
+// within reports whether path is dir or lies below it.
+func within(dir, path string) bool {
+	_, ok := below(dir, path)
+	return ok
+}
+
+func isTemplate(path string) bool {
+	return strings.HasSuffix(path, ".example") || strings.HasSuffix(path, ".sample") || strings.HasSuffix(path, ".template")
+}
+
+// Matches reports whether the rule names this path, or a directory above it.
+// The path is absolute and clean, the workspace is the policy's.
+//
+// A pattern without a slash is a name at any depth of the workspace. One that
+// begins with `.git/` holds in every repository of the workspace, and one that
+// is absolute holds where it says; any other is relative to the workspace.
+func (r *ProtectRule) Matches(workspace, path string) bool {
+	if strings.HasPrefix(r.Pattern, "/") {
+		return within(r.Pattern, path)
+	}
+	rest, ok := below(workspace, path)
+	if !ok {
+		return false
+	}
+	anyDepth := strings.IndexByte(r.Pattern, '/') < 0 || strings.HasPrefix(r.Pattern, ".git/")
+	pattern := r.Pattern
+	if anyDepth {
+		pattern = "**/" + pattern
+	}
+	for rest != "" {
+		if globMatch(pattern, rest) || rest == r.Pattern {
+			return true
+		}
+		rest = rest[:max(0, strings.LastIndexByte(rest, '/'))]
+	}
+	return false
+}
+
+// Protected returns the rule that protects an absolute, clean path: one that
+// denies before one that reviews.
+func (p *Policy) Protected(path string) (ProtectRule, bool) {
+	found := -1
+	for i := range p.Protect {
+		if r := &p.Protect[i]; (found < 0 || !r.Review) && r.Matches(p.Workspace, path) {
+			if !r.Review {
+				return *r, true
+			}
+			found = i
+		}
+	}
+	if found < 0 {
+		return ProtectRule{}, false
+	}
+	return p.Protect[found], true
+}
+
+// EnvAction says what happens to a variable.
+type EnvAction uint8
+
+// What the payload sees of a variable.
+const (
+	EnvScrubbed EnvAction = iota // not there
+	EnvPassed                    // the host's value, if the host has one
+	EnvSetTo                     // the policy's value
+	EnvInjected                  // a placeholder; the value goes out with requests only
+)
+
+// An EnvDecision is what the policy says of a variable, and the rule that said it.
+type EnvDecision struct {
+	Action EnvAction
+	Value  string // with [EnvSetTo]
+	Origin Origin
+}
+
+// DecideEnv returns what the payload sees of the variable. A placeholder beats
+// a value, a value beats passing.
+func (p *Policy) DecideEnv(name string) EnvDecision {
+	for i := range p.Network.Inject {
+		if p.Network.Inject[i].Env == name {
+			return EnvDecision{Action: EnvInjected, Origin: p.Network.Inject[i].Origin}
+		}
+	}
+	if set, ok := p.Environment.Set[name]; ok {
+		return EnvDecision{Action: EnvSetTo, Value: set.Value, Origin: set.Origin}
+	}
+	for i := range p.Environment.Pass {
+		if p.Environment.Pass[i].Matches(name) {
+			return EnvDecision{Action: EnvPassed, Origin: p.Environment.Pass[i].Origin}
+		}
+	}
+	return EnvDecision{Action: EnvScrubbed, Origin: Origin{Source: "default", Key: "no rule passes it"}}
+}
+
+// Matches reports whether the rule passes the variable.
+func (r *EnvRule) Matches(name string) bool {
+	if prefix, ok := strings.CutSuffix(r.Pattern, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return name == r.Pattern
+}
+
+// Environ returns what the payload's environment is made of, given the host's:
+// the variables that the policy passes, with the host's values, in the host's
+// order, and those that it sets, by name. A name that stands twice is taken
+// once, as the first, which is what getenv(3) finds.
+func (p *Policy) Environ(host []string) []string {
+	env := make([]string, 0, len(p.Environment.Pass)+len(p.Environment.Set))
+	seen := make(map[string]bool, cap(env))
+	for _, entry := range host {
+		name, _, ok := strings.Cut(entry, "=")
+		if !ok || name == "" || p.DecideEnv(name).Action != EnvPassed || seen[name] {
+			continue
+		}
+		seen[name] = true
+		env = append(env, entry)
+	}
+	start := len(env)
+	for name, set := range p.Environment.Set {
+		if p.DecideEnv(name).Action == EnvSetTo {
+			env = append(env, name+"="+set.Value)
+		}
+	}
+	slices.Sort(env[start:])
+	return env
+}

@@ -1,0 +1,140 @@
+package profiles
+
+import (
+	"strings"
+)
+
+// flagLayer returns what the flags say as a layer.
+func (r *resolver) flagLayer() (*layer, error) {
+	req := r.req
+	d := &decoder{scope: &r.scope, source: "flag", layer: layer{source: "flag"}}
+	l := &d.layer
+	at := func(flag string) Origin { return Origin{Source: "flag", Key: flag} }
+
+	for _, f := range req.Files {
+		o := at("--" + f.Access.String())
+		rule, err := d.fileRule(f.Path, d.cwd)
+		if err != nil {
+			d.at(o, "", "%v", err)
+			continue
+		}
+		rule.Access, rule.Origin = f.Access, o
+		l.files = append(l.files, fileEntry{FileRule: rule})
+	}
+	for _, list := range []struct {
+		flag string
+		from []string
+		into *[]NetRule
+	}{{"allow", req.Allow, &l.allow}, {"deny", req.Deny, &l.deny}, {"local", req.Local, &l.local}, {"publish", req.Publish, &l.publish}} {
+		for _, text := range list.from {
+			if err := checkNet(list.flag, text); err != nil {
+				d.at(at("--"+list.flag), hintOf(err), "%v", err)
+				continue
+			}
+			*list.into = append(*list.into, NetRule{Text: text, Origin: at("--" + list.flag)})
+		}
+	}
+	for _, text := range req.Sockets {
+		path, err := d.path(text, d.cwd)
+		if err != nil {
+			d.at(at("--socket"), "", "%v", err)
+			continue
+		}
+		l.sockets = append(l.sockets, PathRule{Path: path, Origin: at("--socket")})
+	}
+	d.envFlags(req.Env)
+	for _, text := range req.Inject {
+		name, host, _ := strings.Cut(text, "=")
+		if !isEnvName(name) || checkNet("inject", host) != nil {
+			d.at(at("--inject"), "", "%q: want NAME=HOST", text)
+			continue
+		}
+		// Hosts for one name unite.
+		found := false
+		for i := range l.inject {
+			if l.inject[i].Env == name {
+				l.inject[i].Hosts = append(l.inject[i].Hosts, host)
+				found = true
+			}
+		}
+		if !found {
+			l.inject = append(l.inject, Injection{Env: name, Hosts: []string{host}, Origin: at("--inject")})
+		}
+	}
+	for _, list := range []struct {
+		flag   string
+		from   []string
+		review bool
+	}{{"--protect", req.Protect, false}, {"--review", req.Review, true}} {
+		for _, text := range list.from {
+			pattern, err := d.protectPattern(text)
+			if err != nil {
+				d.at(at(list.flag), "", "%v", err)
+				continue
+			}
+			l.protect = append(l.protect, ProtectRule{Pattern: pattern, Review: list.review, Origin: at(list.flag)})
+		}
+	}
+	for i, text := range req.Limits {
+		o := at("--" + limits[i].key)
+		switch text {
+		case "":
+		case "none":
+			l.limits[i] = limitEntry{Limit: Limit{Origin: o}, given: true}
+		default:
+			n, err := parseLimit(i, text, r.req.Host.Memory)
+			if err != nil {
+				d.at(o, "", "%v", err)
+				continue
+			}
+			l.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
+		}
+	}
+	if req.Syscalls != "" {
+		path := req.Syscalls
+		var err error
+		if path != "default" {
+			path, err = d.path(path, d.cwd)
+		}
+		if err != nil {
+			d.at(at("--syscalls"), "", "%v", err)
+		}
+		l.syscalls = &PathRule{Path: path, Origin: at("--syscalls")}
+	}
+	if req.Nested {
+		l.nested = &boolEntry{true, at("--nested")}
+	}
+	if req.Strict {
+		l.strict = &boolEntry{true, at("--strict")}
+	}
+	d.contradictions()
+	return l, d.err()
+}
+
+// envFlags reads NAME and NAME=VALUE.
+func (d *decoder) envFlags(flags []string) {
+	o := Origin{Source: "flag", Key: "--env"}
+	how := map[string]string{}
+	for _, text := range flags {
+		name, value, set := strings.Cut(text, "=")
+		if !isEnvName(name) && (set || !isEnvName(strings.TrimSuffix(name, "*")) && name != "*") {
+			d.at(o, "", "%q: want NAME or NAME=VALUE", name)
+			continue
+		}
+		if before, ok := how[name]; ok && before != text {
+			d.at(o, "", "%s: given twice", name)
+			continue
+		}
+		how[name] = text
+		if set {
+			l := setEntry{name: name, EnvSet: EnvSet{Value: value, Origin: o}}
+			d.layer.set = append(d.layer.set, l)
+		} else {
+			d.layer.pass = append(d.layer.pass, EnvRule{Pattern: name, Origin: o})
+		}
+	}
+}
+
+// LimitNames returns the names of the limits, in the order of [Request.Limits]:
+// each is a key of resources and a flag.
+func LimitNames() []string { return resourceKeys }

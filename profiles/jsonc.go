@@ -1,0 +1,391 @@
+package profiles
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds on what a file may be: a policy is written by people, so whatever is
+// beyond them is a mistake or an attack, and is refused before it costs anything.
+const (
+	maxFile  = 1 << 20 // bytes of a file
+	maxDepth = 32      // of nested objects and arrays
+)
+
+type kind uint8
+
+const (
+	kindNull kind = iota
+	kindBool
+	kindNumber
+	kindString
+	kindArray
+	kindObject
+)
+
+var kindNames = [...]string{"null", "true or false", "a number", "a string", "a list", "an object"}
+
+// A value is a JSON value that remembers where it stood.
+type value struct {
+	kind    kind
+	line    int
+	text    string   // a string's content, a number's digits, "true" or "false"
+	items   []value  // of an array
+	members []member // of an object, in the order of the file
+}
+
+type member struct {
+	key   string
+	line  int
+	value value
+}
+
+// A parser reads JSONC: JSON with // and /* */ comments and with commas after
+// the last element. It is stricter than encoding/json where that guesses:
+// duplicate keys, a byte order mark, invalid UTF-8, a lone surrogate and
+// anything after the value are errors.
+type parser struct {
+	source string
+	text   string
+	pos    int
+	line   int
+}
+
+func parseJSONC(source, text string) (value, error) {
+	p := &parser{source: source, text: text, line: 1}
+	switch {
+	case len(text) > maxFile:
+		return value{}, p.errorf("%d bytes: want at most %d", len(text), maxFile)
+	case strings.HasPrefix(text, "\xef\xbb\xbf"), strings.HasPrefix(text, "\xff\xfe"), strings.HasPrefix(text, "\xfe\xff"):
+		return value{}, p.errorf("byte order mark: want plain UTF-8")
+	}
+	v, err := p.value(0)
+	if err != nil {
+		return value{}, err
+	}
+	if err := p.space(); err != nil {
+		return value{}, err
+	}
+	if p.pos < len(p.text) {
+		return value{}, p.errorf("%s after the end of the value", p.here())
+	}
+	return v, nil
+}
+
+func (p *parser) errorf(format string, args ...any) error {
+	return &Error{Origin: Origin{Source: p.source, Line: p.line}, Cause: fmt.Sprintf(format, args...)}
+}
+
+// here names what stands at the position, for errors.
+func (p *parser) here() string {
+	if p.pos >= len(p.text) {
+		return "end of file"
+	}
+	r, _ := utf8.DecodeRuneInString(p.text[p.pos:])
+	return strconv.QuoteRune(r)
+}
+
+// space skips white space and comments.
+func (p *parser) space() error {
+	for p.pos < len(p.text) {
+		switch c := p.text[p.pos]; {
+		case c == '\n':
+			p.line++
+			p.pos++
+		case c == ' ' || c == '\t' || c == '\r':
+			p.pos++
+		case strings.HasPrefix(p.text[p.pos:], "//"):
+			if n := strings.IndexByte(p.text[p.pos:], '\n'); n >= 0 {
+				p.pos += n
+			} else {
+				p.pos = len(p.text)
+			}
+		case strings.HasPrefix(p.text[p.pos:], "/*"):
+			n := strings.Index(p.text[p.pos+2:], "*/")
+			if n < 0 {
+				return p.errorf("comment without an end")
+			}
+			p.line += strings.Count(p.text[p.pos:p.pos+2+n], "\n")
+			p.pos += 2 + n + 2
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+func (p *parser) value(depth int) (value, error) {
+	if err := p.space(); err != nil {
+		return value{}, err
+	}
+	if depth > maxDepth {
+		return value{}, p.errorf("nested deeper than %d", maxDepth)
+	}
+	v := value{line: p.line}
+	if p.pos >= len(p.text) {
+		return v, p.errorf("end of file: want a value")
+	}
+	var err error
+	switch c := p.text[p.pos]; {
+	case c == '{':
+		v.kind = kindObject
+		v.members, err = p.object(depth)
+	case c == '[':
+		v.kind = kindArray
+		v.items, err = p.array(depth)
+	case c == '"':
+		v.kind = kindString
+		v.text, err = p.str()
+	case c == '-' || '0' <= c && c <= '9':
+		v.kind = kindNumber
+		v.text, err = p.number()
+	default:
+		v.text = p.word()
+		switch v.text {
+		case "null":
+			v.kind = kindNull
+		case "true", "false":
+			v.kind = kindBool
+		case "":
+			err = p.errorf("%s: want a value", p.here())
+		default:
+			err = p.errorf("%s: want a value; strings stand in double quotes", v.text)
+		}
+	}
+	return v, err
+}
+
+func (p *parser) object(depth int) ([]member, error) {
+	p.pos++ // {
+	var members []member
+	for {
+		if err := p.space(); err != nil {
+			return nil, err
+		}
+		if p.pos < len(p.text) && p.text[p.pos] == '}' {
+			p.pos++
+			return members, nil
+		}
+		if p.pos >= len(p.text) || p.text[p.pos] != '"' {
+			return nil, p.errorf("%s: want a key in double quotes, or }", p.here())
+		}
+		m := member{line: p.line}
+		var err error
+		if m.key, err = p.str(); err != nil {
+			return nil, err
+		}
+		if err := p.space(); err != nil {
+			return nil, err
+		}
+		if p.pos >= len(p.text) || p.text[p.pos] != ':' {
+			return nil, p.errorf("%s after the key %q: want a colon", p.here(), m.key)
+		}
+		p.pos++
+		if m.value, err = p.value(depth + 1); err != nil {
+			return nil, err
+		}
+		members = append(members, m)
+		if err := p.comma('}'); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// duplicate returns the first key that stands twice, and where it stood first.
+func duplicate(members []member) (again, first *member) {
+	if len(members) <= 8 { // the common case, without a map
+		for i := range members {
+			for j := range i {
+				if members[i].key == members[j].key {
+					return &members[i], &members[j]
+				}
+			}
+		}
+		return nil, nil
+	}
+	seen := make(map[string]int, len(members))
+	for i := range members {
+		if j, ok := seen[members[i].key]; ok {
+			return &members[i], &members[j]
+		}
+		seen[members[i].key] = i
+	}
+	return nil, nil
+}
+
+func (p *parser) array(depth int) ([]value, error) {
+	p.pos++ // [
+	var items []value
+	for {
+		if err := p.space(); err != nil {
+			return nil, err
+		}
+		if p.pos < len(p.text) && p.text[p.pos] == ']' {
+			p.pos++
+			return items, nil
+		}
+		v, err := p.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, v)
+		if err := p.comma(']'); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// comma reads what must stand after an element: a comma, or, unread, the end.
+func (p *parser) comma(end byte) error {
+	if err := p.space(); err != nil {
+		return err
+	}
+	if p.pos < len(p.text) {
+		switch p.text[p.pos] {
+		case ',':
+			p.pos++
+			return nil
+		case end:
+			return nil
+		}
+	}
+	return p.errorf("%s: want a comma or %c", p.here(), end)
+}
+
+// str reads a string with its quotes.
+func (p *parser) str() (string, error) {
+	p.pos++ // "
+	start := p.pos
+	for p.pos < len(p.text) {
+		switch c := p.text[p.pos]; {
+		case c == '"': // nothing escaped: the text itself will do
+			s := p.text[start:p.pos]
+			p.pos++
+			if !utf8.ValidString(s) {
+				return "", p.errorf("string is not valid UTF-8")
+			}
+			return s, nil
+		case c == '\\':
+			return p.escaped(start)
+		case c < ' ':
+			return "", p.errorf("control character %q in a string", c)
+		default:
+			p.pos++
+		}
+	}
+	return "", p.errorf("string without an end")
+}
+
+// escaped reads the rest of a string that began at start and has a backslash
+// at the position.
+func (p *parser) escaped(start int) (string, error) {
+	b := []byte(p.text[start:p.pos])
+	for p.pos < len(p.text) {
+		c := p.text[p.pos]
+		switch {
+		case c == '"':
+			p.pos++
+			if !utf8.Valid(b) {
+				return "", p.errorf("string is not valid UTF-8")
+			}
+			return string(b), nil
+		case c < ' ':
+			return "", p.errorf("control character %q in a string", c)
+		case c != '\\':
+			b = append(b, c)
+			p.pos++
+			continue
+		}
+		if p.pos+1 >= len(p.text) {
+			break
+		}
+		c = p.text[p.pos+1]
+		p.pos += 2
+		switch c {
+		case '"', '\\', '/':
+			b = append(b, c)
+		case 'b':
+			b = append(b, '\b')
+		case 'f':
+			b = append(b, '\f')
+		case 'n':
+			b = append(b, '\n')
+		case 'r':
+			b = append(b, '\r')
+		case 't':
+			b = append(b, '\t')
+		case 'u':
+			r, ok := p.hex4()
+			if ok && 0xd800 <= r && r < 0xdc00 && strings.HasPrefix(p.text[p.pos:], `\u`) {
+				p.pos += 2
+				var low rune
+				low, ok = p.hex4()
+				ok = ok && 0xdc00 <= low && low < 0xe000
+				r = 0x10000 + (r-0xd800)<<10 + (low - 0xdc00)
+			}
+			if !ok || !utf8.ValidRune(r) {
+				return "", p.errorf(`escape \u: want four hexadecimal digits of a character`)
+			}
+			b = utf8.AppendRune(b, r)
+		default:
+			return "", p.errorf("escape %q: unknown", `\`+string(rune(c)))
+		}
+	}
+	return "", p.errorf("string without an end")
+}
+
+func (p *parser) hex4() (rune, bool) {
+	if p.pos+4 > len(p.text) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(p.text[p.pos:p.pos+4], 16, 32)
+	p.pos += 4
+	return rune(n), err == nil
+}
+
+// number reads a number as RFC 8259 defines it, and keeps its digits.
+func (p *parser) number() (string, error) {
+	start := p.pos
+	digits := func() bool {
+		from := p.pos
+		for p.pos < len(p.text) && '0' <= p.text[p.pos] && p.text[p.pos] <= '9' {
+			p.pos++
+		}
+		return p.pos > from
+	}
+	at := func(set string) bool {
+		if p.pos < len(p.text) && strings.IndexByte(set, p.text[p.pos]) >= 0 {
+			p.pos++
+			return true
+		}
+		return false
+	}
+	at("-")
+	ok := at("0") || digits()
+	if ok && at(".") {
+		ok = digits()
+	}
+	if ok && at("eE") {
+		at("+-")
+		ok = digits()
+	}
+	if word := p.word(); !ok || word != "" {
+		return "", p.errorf("number %q: not a JSON number", p.text[start:p.pos])
+	}
+	return p.text[start:p.pos], nil
+}
+
+// word reads letters and digits.
+func (p *parser) word() string {
+	start := p.pos
+	for p.pos < len(p.text) {
+		c := p.text[p.pos]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_') {
+			break
+		}
+		p.pos++
+	}
+	return p.text[start:p.pos]
+}

@@ -1,0 +1,396 @@
+package profiles
+
+import (
+	"slices"
+	"strings"
+)
+
+// A layer is what one source says: a profile file, the flags, the environment,
+// or somebody else's settings. Paths are expanded, rules have their origin,
+// and nothing is merged yet. Layers are laid on each other by [builder.apply].
+type layer struct {
+	source    string
+	extends   string
+	noExtends bool // "extends": null
+	extendsAt Origin
+
+	files    []fileEntry
+	tighten  []FileRule // rules that an import may only tighten with
+	protect  []ProtectRule
+	allow    []NetRule
+	deny     []NetRule
+	local    []NetRule
+	publish  []NetRule
+	sockets  []PathRule
+	inject   []Injection
+	pass     []EnvRule
+	scrub    []EnvRule // names that an import takes off the pass list
+	set      []setEntry
+	limits   [len(limits)]limitEntry
+	syscalls *PathRule // "default" or a path
+	nested   *boolEntry
+	strict   *boolEntry
+	clear    []Origin // lists set to null, by key
+	warnings []string
+}
+
+type fileEntry struct {
+	FileRule
+	remove bool
+}
+
+type setEntry struct {
+	name string
+	EnvSet
+	remove bool
+}
+
+type limitEntry struct {
+	Limit
+	given bool // with Value 0: no limit
+}
+
+type boolEntry struct {
+	value  bool
+	origin Origin
+}
+
+// Keys that a profile file may have, for hints; the schema is held against them.
+var (
+	topKeys         = []string{"$schema", "description", "extends", "filesystem", "protect", "network", "environment", "resources", "syscalls", "nested", "strict"}
+	protectKeys     = []string{"deny", "review"}
+	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
+	injectKeys      = []string{"env", "hosts"}
+	environmentKeys = []string{"pass", "set"}
+	resourceKeys    = []string{"memory", "cpus", "pids", "files", "filesize", "disk", "timeout"}
+)
+
+// A decoder turns the values of one file into a layer.
+type decoder struct {
+	*scope
+	mistakes
+	source string
+	layer  layer
+}
+
+// decodeProfile reads a profile file's text. All mistakes are returned.
+func decodeProfile(s *scope, source, text string) (*layer, error) {
+	v, err := parseJSONC(source, text)
+	if err != nil {
+		return nil, err
+	}
+	d := &decoder{scope: s, source: source, layer: layer{source: source}}
+	d.object(v, "", topKeys, func(m member) { d.top(m) })
+	d.contradictions()
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	return &d.layer, nil
+}
+
+func (d *decoder) origin(line int, key string) Origin {
+	return Origin{Source: d.source, Line: line, Key: key}
+}
+
+func (d *decoder) fail(line int, key, format string, args ...any) {
+	d.at(d.origin(line, key), "", format, args...)
+}
+
+// is reports whether v has the kind, and names the mistake if not.
+func (d *decoder) is(v value, key string, want kind) bool {
+	if v.kind != want {
+		d.fail(v.line, key, "%s: want %s", kindNames[v.kind], kindNames[want])
+	}
+	return v.kind == want
+}
+
+// object calls each for every member of v; known nil means that any key will do.
+func (d *decoder) object(v value, key string, known []string, each func(member)) {
+	if !d.is(v, key, kindObject) {
+		return
+	}
+	if again, first := duplicate(v.members); again != nil {
+		d.fail(again.line, join(key, again.key), "stands twice, first in line %d", first.line)
+		return
+	}
+	for _, m := range v.members {
+		if known != nil && !slices.Contains(known, m.key) {
+			hint := ""
+			if near := Nearest(m.key, known); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			d.at(d.origin(m.line, join(key, m.key)), hint, "unknown key")
+			continue
+		}
+		each(m)
+	}
+}
+
+// join appends a key to the path of keys that leads to it.
+func join(path, key string) string {
+	plain := key != "" && strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$-") == ""
+	if !plain {
+		key = quote(key)
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// list calls each for every string of v. A list set to null is noted as removed.
+func (d *decoder) list(v value, key string, each func(text string, o Origin)) {
+	if v.kind == kindNull {
+		d.layer.clear = append(d.layer.clear, d.origin(v.line, key))
+		return
+	}
+	if !d.is(v, key, kindArray) {
+		return
+	}
+	for _, item := range v.items {
+		if d.is(item, key, kindString) {
+			each(item.text, d.origin(item.line, key))
+		}
+	}
+}
+
+func (d *decoder) top(m member) {
+	v, o := m.value, d.origin(m.line, m.key)
+	switch m.key {
+	case "$schema", "description":
+		d.is(v, m.key, kindString)
+	case "extends":
+		d.layer.extendsAt = o
+		if v.kind == kindNull {
+			d.layer.noExtends = true
+		} else if d.is(v, m.key, kindString) {
+			if v.text == "" {
+				d.fail(m.line, m.key, "empty: want a profile's name or path, or null")
+			}
+			d.layer.extends = v.text
+		}
+	case "filesystem":
+		d.object(v, m.key, nil, d.file)
+	case "protect":
+		d.object(v, m.key, protectKeys, func(m member) {
+			key := "protect." + m.key
+			d.list(m.value, key, func(text string, o Origin) {
+				pattern, err := d.protectPattern(text)
+				if err != nil {
+					d.at(o, "", "%v", err)
+					return
+				}
+				d.layer.protect = append(d.layer.protect, ProtectRule{Pattern: pattern, Review: m.key == "review", Origin: o})
+			})
+		})
+	case "network":
+		d.object(v, m.key, networkKeys, d.network)
+	case "environment":
+		d.object(v, m.key, environmentKeys, d.environment)
+	case "resources":
+		d.object(v, m.key, resourceKeys, d.resource)
+	case "syscalls":
+		if d.is(v, m.key, kindString) {
+			path, err := d.syscallsPath(v.text, d.base)
+			if err != nil {
+				d.at(o, "", "%v", err)
+			}
+			d.layer.syscalls = &PathRule{Path: path, Origin: o}
+		}
+	case "nested", "strict":
+		if d.is(v, m.key, kindBool) {
+			entry := &boolEntry{value: v.text == "true", origin: o}
+			if m.key == "nested" {
+				d.layer.nested = entry
+			} else {
+				d.layer.strict = entry
+			}
+		}
+	}
+}
+
+func (d *decoder) file(m member) {
+	key := join("filesystem", m.key)
+	o := d.origin(m.line, key)
+	rule, err := d.fileRule(m.key, d.workspace)
+	if err != nil {
+		d.at(o, hintOf(err), "%v", err)
+		return
+	}
+	rule.Origin = o
+	if m.value.kind == kindNull {
+		d.layer.files = append(d.layer.files, fileEntry{FileRule: rule, remove: true})
+		return
+	}
+	if !d.is(m.value, key, kindString) {
+		return
+	}
+	if rule.Access, err = ParseAccess(m.value.text); err != nil {
+		d.at(o, "", "%v", err)
+		return
+	}
+	d.layer.files = append(d.layer.files, fileEntry{FileRule: rule})
+}
+
+func (d *decoder) network(m member) {
+	key := "network." + m.key
+	l := &d.layer
+	switch m.key {
+	case "sockets":
+		d.list(m.value, key, func(text string, o Origin) {
+			path, err := d.path(text, d.workspace)
+			if err != nil {
+				d.at(o, hintOf(err), "%v", err)
+				return
+			}
+			l.sockets = append(l.sockets, PathRule{Path: path, Origin: o})
+		})
+	case "inject":
+		if m.value.kind == kindNull {
+			l.clear = append(l.clear, d.origin(m.line, key))
+			return
+		}
+		if d.is(m.value, key, kindArray) {
+			for _, item := range m.value.items {
+				d.injection(item, key)
+			}
+		}
+	default:
+		into := map[string]*[]NetRule{"allow": &l.allow, "deny": &l.deny, "local": &l.local, "publish": &l.publish}[m.key]
+		d.list(m.value, key, func(text string, o Origin) {
+			if err := checkNet(m.key, text); err != nil {
+				d.at(o, hintOf(err), "%v", err)
+				return
+			}
+			*into = append(*into, NetRule{Text: text, Origin: o})
+		})
+	}
+}
+
+func (d *decoder) injection(v value, key string) {
+	in := Injection{Origin: d.origin(v.line, key)}
+	d.object(v, key, injectKeys, func(m member) {
+		switch m.key {
+		case "env":
+			if d.is(m.value, key+".env", kindString) {
+				in.Env = m.value.text
+			}
+		case "hosts":
+			d.list(m.value, key+".hosts", func(text string, o Origin) {
+				if err := checkNet("inject", text); err != nil {
+					d.at(o, "", "%v", err)
+				}
+				in.Hosts = append(in.Hosts, text)
+			})
+		}
+	})
+	switch {
+	case v.kind != kindObject:
+	case !isEnvName(in.Env):
+		d.fail(v.line, key+".env", "%q: want the name of a variable", in.Env)
+	case len(in.Hosts) == 0:
+		d.fail(v.line, key+".hosts", "want at least one host")
+	default:
+		d.layer.inject = append(d.layer.inject, in)
+	}
+}
+
+func (d *decoder) environment(m member) {
+	if m.key == "pass" {
+		d.list(m.value, "environment.pass", func(text string, o Origin) {
+			if !isEnvName(strings.TrimSuffix(text, "*")) && text != "*" {
+				d.at(o, "", "%q: want a variable's name, or a prefix and *", text)
+				return
+			}
+			d.layer.pass = append(d.layer.pass, EnvRule{Pattern: text, Origin: o})
+		})
+		return
+	}
+	d.object(m.value, "environment.set", nil, func(m member) {
+		key := join("environment.set", m.key)
+		o := d.origin(m.line, key)
+		switch {
+		case !isEnvName(m.key):
+			d.at(o, "", "%q: want the name of a variable", m.key)
+		case m.value.kind == kindNull:
+			d.layer.set = append(d.layer.set, setEntry{name: m.key, EnvSet: EnvSet{Origin: o}, remove: true})
+		case !d.is(m.value, key, kindString):
+		case strings.IndexByte(m.value.text, 0) >= 0:
+			d.at(o, "", "value with a NUL byte")
+		default:
+			d.layer.set = append(d.layer.set, setEntry{name: m.key, EnvSet: EnvSet{Value: m.value.text, Origin: o}})
+		}
+	})
+}
+
+func (d *decoder) resource(m member) {
+	i := slices.Index(resourceKeys, m.key)
+	key := "resources." + m.key
+	o := d.origin(m.line, key)
+	switch m.value.kind {
+	case kindNull:
+		d.layer.limits[i] = limitEntry{Limit: Limit{Origin: o}, given: true}
+	case kindString, kindNumber:
+		n, err := parseLimit(i, m.value.text, d.memory)
+		if err != nil {
+			d.at(o, "", "%v", err)
+			return
+		}
+		d.layer.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
+	default:
+		d.fail(m.line, key, "%s: want a number or a string such as %q", kindNames[m.value.kind], limits[i].want)
+	}
+}
+
+// contradictions finds rules of one layer that cannot both hold.
+func (d *decoder) contradictions() {
+	l := &d.layer
+	files := make(map[string]int, len(l.files))
+	for i, f := range l.files {
+		if j, ok := files[f.key()]; ok && (l.files[j].Access != f.Access || l.files[j].remove != f.remove) {
+			d.at(f.Origin, "", "contradicts %s, which names the same path", l.files[j].Origin.place())
+		}
+		files[f.key()] = i
+	}
+	for _, a := range l.allow {
+		for _, b := range l.deny {
+			if a.Text == b.Text {
+				d.at(b.Origin, "", "%q is allowed too, by %s", b.Text, a.Origin.place())
+			}
+		}
+	}
+	for _, a := range l.protect {
+		for _, b := range l.protect {
+			if a.Pattern == b.Pattern && a.Review && !b.Review {
+				d.at(a.Origin, "", "%q is denied too, by %s", a.Pattern, b.Origin.place())
+			}
+		}
+	}
+}
+
+// place names an origin in a sentence about another one.
+func (o Origin) place() string {
+	if o.Line > 0 {
+		return "line " + itoa(o.Line)
+	}
+	return o.Key
+}
+
+// key identifies the path that a rule is about: rules of one key replace each other.
+func (r *FileRule) key() string {
+	if r.Glob == "" {
+		return r.Path
+	}
+	return r.Path + "\x00" + r.Glob
+}
+
+// isEnvName reports whether a name is one that shells and programs can use.
+func isEnvName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || i > 0 && '0' <= c && c <= '9') {
+			return false
+		}
+	}
+	return name != ""
+}

@@ -1,0 +1,106 @@
+package profiles
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// parseSize reads a number of bytes: digits, perhaps a fraction, and k, m, g
+// or t for a power of 1024.
+func parseSize(s string) (int64, error) {
+	digits, unit := s, 1.0
+	if s != "" {
+		if n := strings.IndexByte("kmgt", s[len(s)-1]|0x20); n >= 0 {
+			digits, unit = s[:len(s)-1], math.Pow(1024, float64(n+1))
+		}
+	}
+	n, err := decimal(digits)
+	if err != nil {
+		return 0, fmt.Errorf("%q: want a size such as 512m or 4g", s)
+	}
+	if n*unit > 1<<60 {
+		return 0, fmt.Errorf("%q: larger than any machine", s)
+	}
+	return int64(n * unit), nil
+}
+
+// parseCPUs reads a number of processors and returns thousandths of one.
+func parseCPUs(s string) (int64, error) {
+	n, err := decimal(s)
+	if err != nil || n > 1<<20 {
+		return 0, fmt.Errorf("%q: want a number of processors such as 2 or 0.5", s)
+	}
+	return int64(math.Round(n * 1000)), nil
+}
+
+// parseCount reads a whole number.
+func parseCount(s string) (int64, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("%q: want a whole number", s)
+	}
+	return int64(n), nil
+}
+
+// parseTimeout reads a duration and returns nanoseconds.
+func parseTimeout(s string) (int64, error) {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q: want a duration such as 30s, 10m or 1h", s)
+	}
+	return int64(d), nil
+}
+
+// decimal reads digits with at most one point: none of the signs, exponents,
+// infinities and underscores that strconv takes too.
+func decimal(s string) (float64, error) {
+	if s == "" || strings.Trim(s, "0123456789.") != "" || len(s) > 20 {
+		return 0, strconv.ErrSyntax
+	}
+	return strconv.ParseFloat(s, 64)
+}
+
+// A limit is one row of resources: how it is written and what is sane.
+type limit struct {
+	key   string
+	parse func(string) (int64, error)
+	least int64  // what is below it is a mistake, such as a forgotten unit
+	want  string // how to say least
+}
+
+// The limits, in the order of [Resources].
+var limits = [...]limit{
+	{"memory", parseSize, 1 << 20, "1m"},
+	{"cpus", parseCPUs, 10, "0.01"},
+	{"pids", parseCount, 1, "1"},
+	{"files", parseCount, 16, "16"},
+	{"filesize", parseSize, 1, "1"},
+	{"disk", parseSize, 1 << 20, "1m"},
+	{"timeout", parseTimeout, int64(time.Millisecond), "1ms"},
+}
+
+// at returns the limit that belongs to limits[i].
+func (r *Resources) at(i int) *Limit {
+	return [...]*Limit{&r.Memory, &r.CPUs, &r.Pids, &r.Files, &r.FileSize, &r.Disk, &r.Timeout}[i]
+}
+
+// parseLimit reads the text of limits[i]. The memory limit may be a share of
+// the machine's, such as 75%.
+func parseLimit(i int, text string, memory int64) (int64, error) {
+	l := &limits[i]
+	if share, ok := strings.CutSuffix(text, "%"); ok && l.key == "memory" {
+		n, err := decimal(share)
+		if err != nil || n <= 0 || n > 100 {
+			return 0, fmt.Errorf("%q: want a share such as 75%%", text)
+		}
+		return int64(float64(memory) * n / 100), nil
+	}
+	n, err := l.parse(text)
+	if err == nil && n < l.least {
+		return 0, fmt.Errorf("%q: want at least %s", text, l.want)
+	}
+	return n, err
+}

@@ -1,0 +1,144 @@
+package profiles
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// A scope is what expanding a path and a limit needs to know.
+type scope struct {
+	home      string // for ~
+	workspace string // for . in files
+	cwd       string // for relative paths in flags
+	base      string // the directory of the file that is read, for paths of other files
+	memory    int64  // bytes of this machine
+}
+
+// hinted is an error that knows what mends it.
+type hinted struct {
+	error
+	hint string
+}
+
+func hintOf(err error) string {
+	var h hinted
+	if errors.As(err, &h) {
+		return h.hint
+	}
+	return ""
+}
+
+func quote(s string) string { return strconv.Quote(s) }
+func itoa(n int) string     { return strconv.Itoa(n) }
+
+// Bounds of Linux: PATH_MAX less its NUL, and NAME_MAX.
+const (
+	maxPath = 4095
+	maxName = 255
+)
+
+// path expands ~ and ., where . is the given directory, and returns an
+// absolute, clean path.
+func (s *scope) path(text, dot string) (string, error) {
+	if text == "" {
+		return "", errors.New("empty path")
+	}
+	for _, c := range []byte(text) {
+		if c < ' ' || c == 0x7f {
+			return "", fmt.Errorf("%q: control character in a path", text)
+		}
+	}
+	first, rest, _ := strings.Cut(text, "/")
+	switch {
+	case strings.HasPrefix(text, "/"):
+	case first == "~":
+		text = s.home + "/" + rest
+	case strings.HasPrefix(text, "~"):
+		return "", hinted{fmt.Errorf("%q: homes of other users are not looked up", text), "write the absolute path"}
+	case strings.HasPrefix(text, "$"):
+		return "", hinted{fmt.Errorf("%q: variables are not expanded", text), "write ~ for the home and . for the workspace"}
+	case first == "." || first == "..":
+		text = dot + "/" + text
+	case first == "**":
+		text = s.workspace + "/" + text
+	case dot == s.cwd && dot != "": // a flag: as any command reads it
+		text = dot + "/" + text
+	default:
+		return "", hinted{fmt.Errorf("%q: want a path that begins with /, ~, . or **/", text), "./" + text + " is the path in the workspace"}
+	}
+	text = path.Clean(text)
+	if len(text) > maxPath {
+		return "", fmt.Errorf("path of %d bytes: want at most %d", len(text), maxPath)
+	}
+	for i := 1; i <= len(text); {
+		name, next := nextName(text, i)
+		if len(name) > maxName {
+			return "", fmt.Errorf("name of %d bytes in a path: want at most %d", len(name), maxName)
+		}
+		i = next
+	}
+	return text, nil
+}
+
+// fileRule expands a key of the file table; a pattern is split at the first
+// name that has a special character.
+func (s *scope) fileRule(text, dot string) (FileRule, error) {
+	p, err := s.path(text, dot)
+	if err != nil {
+		return FileRule{}, err
+	}
+	// Only what was written is a pattern, not what ~ and . stood for.
+	literal := 0
+	for _, dir := range []string{s.home, s.workspace, dot} {
+		if !strings.HasPrefix(text, "/") && within(dir, p) {
+			literal = max(literal, len(dir))
+		}
+	}
+	n := strings.IndexAny(p[literal:], "*?[")
+	if n < 0 {
+		return FileRule{Path: p}, nil
+	}
+	slash := strings.LastIndexByte(p[:literal+n], '/')
+	rule := FileRule{Path: p[:max(slash, 1)], Glob: p[slash+1:]}
+	if cause := checkGlob(rule.Glob); cause != "" {
+		return FileRule{}, fmt.Errorf("%q: %s", text, cause)
+	}
+	return rule, nil
+}
+
+// protectPattern checks a pattern of the protect list and expands ~.
+func (s *scope) protectPattern(text string) (string, error) {
+	if strings.HasPrefix(text, "~") || strings.HasPrefix(text, "/") {
+		p, err := s.path(text, s.workspace)
+		if err == nil && isGlob(p) {
+			err = fmt.Errorf("%q: a pattern holds in the workspace only", text)
+		}
+		return p, err
+	}
+	text = strings.TrimPrefix(text, "./")
+	p, err := s.path("/"+text, "")
+	if err != nil {
+		return "", err
+	}
+	if p == "/" || strings.Contains("/"+text+"/", "/../") {
+		return "", fmt.Errorf("%q: want a name, or a path in the workspace", text)
+	}
+	if cause := checkGlob(p[1:]); cause != "" {
+		return "", fmt.Errorf("%q: %s", text, cause)
+	}
+	return p[1:], nil
+}
+
+// syscallsPath expands the value of syscalls.
+func (s *scope) syscallsPath(text, dot string) (string, error) {
+	if text == "default" {
+		return text, nil
+	}
+	if !strings.Contains(text, "/") {
+		return "", hinted{fmt.Errorf("%q: want default, or the path of a seccomp profile", text), "./" + text + " is a path"}
+	}
+	return s.path(text, dot)
+}

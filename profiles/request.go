@@ -1,0 +1,72 @@
+package profiles
+
+// A Request is what one command line asks for, and what the machine tells of
+// the user. [Resolve] makes a [Policy] of it.
+type Request struct {
+	Command []string // what to run, and its arguments; its name picks a profile
+
+	// The policy, in the words of the flags; "" and nil where a flag is not given.
+	Profile      string   // --profile: a name, or a path
+	Workspace    string   // --workspace
+	Settings     []string // --settings: files in the format of srt or Claude Code
+	Files        []FileFlag
+	Allow        []string // --allow
+	Deny         []string
+	Local        []string
+	Publish      []string
+	Sockets      []string
+	Env          []string // --env: NAME, or NAME=VALUE
+	Inject       []string // --inject: NAME=HOST
+	Protect      []string
+	Review       []string
+	Limits       [7]string // --memory …, in the order of [Resources]; "none" takes a limit away
+	Syscalls     string
+	Nested       bool
+	Strict       bool
+	Without      []string
+	AllowMissing []string
+
+	// How to run it. [Resolve] does not look at these.
+	Provider      string
+	PassFDs       []int
+	Events        string // a path, or fd:N
+	DryRun        bool
+	JSON          bool
+	Log           bool
+	Verbose       bool
+	Quiet         bool
+	Ask           bool
+	ProtectStrict bool
+
+	Host Host
+
+	// Trusted reports whether the user trusts a workspace file of this content.
+	// nil trusts none.
+	Trusted func(content []byte) bool
+}
+
+// A FileFlag is --hide, --read, --write, --overlay or --private.
+type FileFlag struct {
+	Path   string
+	Access Access
+}
+
+// Host is what [Resolve] needs to know of the machine and the user. [ThisHost]
+// reads it; tests make their own.
+type Host struct {
+	UID     int
+	Home    string   // of the user database; "" if it has none
+	Environ []string // of this process
+	Cwd     string   // absolute, without links
+	Memory  int64    // bytes
+}
+
+// Getenv returns the value of a variable of the host's environment.
+func (h *Host) Getenv(name string) string {
+	for _, e := range h.Environ {
+		if len(e) > len(name) && e[len(name)] == '=' && e[:len(name)] == name {
+			return e[len(name)+1:]
+		}
+	}
+	return ""
+}

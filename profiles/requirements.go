@@ -1,0 +1,171 @@
+package profiles
+
+import "slices"
+
+// An Entry of [Guarantees] says in one line each what a guarantee promises
+// and what it does not.
+type Entry struct {
+	Guarantee Guarantee
+	Promise   string
+	Not       string
+}
+
+// Guarantees documents the closed list, in the order in which tables show it.
+var Guarantees = [...]Entry{
+	{FSHide, "what a rule hides, or replaces by something private, cannot be read", "names in a shown directory may stand"},
+	{FSReadonly, "what a rule shows for reading cannot be changed", "times of access"},
+	{FSSpecial, "devices, FIFOs and set-id bits of shown directories give no power; none are made", "sockets: see ipc.unix"},
+	{FSProtect, "files that a host tool would execute later cannot be changed or shadowed", "a name that is new is set aside as soon as it appears, not before"},
+	{FSOverlay, "changes to an overlay stay apart from the host's files until they are applied", "sockets and FIFOs are not kept"},
+	{NetAllowlist, "only hosts and ports that the policy names can be reached", "what an allowed host does with what it is told"},
+	{NetAddress, "an allowed name never leads to loopback, link-local, metadata or private addresses that are not named", "an address that the host itself routes elsewhere"},
+	{NetDNS, "no name is looked up that is not allowed", "how often an allowed name is asked for"},
+	{NetTransparent, "programs that ignore proxy variables reach the allowed hosts too", "UDP other than DNS"},
+	{NetInject, "an injected secret is never inside, and goes to its hosts only", "a host that sends it back"},
+	{IPCUnix, "unix sockets of the host cannot be reached, unless named", "sockets made in a writable directory during the run"},
+	{IPCSysV, "shared memory, semaphores and message queues of the host cannot be reached", ""},
+	{ProcIsolated, "processes of the host cannot be seen, signalled or traced", ""},
+	{ProcNoSurvivors, "no process outlives the run, however it ends", ""},
+	{SysFilter, "system calls that the payload does not need are refused", "bugs behind those that it needs"},
+	{SysNoNewUserns, "no user namespace can be made inside", ""},
+	{PrivNone, "the payload has no privilege and cannot gain one", ""},
+	{EnvScrub, "variables that the policy does not pass are not to be found inside", ""},
+	{ResMemory, "memory, swap and private files together stay below the limit", "page cache of the host's files"},
+	{ResCPU, "processor time stays below the limit", "short bursts"},
+	{ResPids, "processes and threads stay below the limit", ""},
+	{ResFiles, "open files and the size of a file stay below the limits, for each process", ""},
+	{ResDisk, "private and overlay file systems together stay below the limit", "the workspace itself"},
+	{ResTime, "the run ends in time, with everything that it started", ""},
+	{TTYIsolated, "the host's terminal cannot be written to, typed on or reconfigured", "what is printed on it"},
+	{TTYOutput, "output cannot set the clipboard or make the terminal answer as if typed", "colours, titles, and text that lies"},
+	{InfoKernel, "the kernel's logs, addresses and settings cannot be read", "its version"},
+	{InfoHost, "host name, machine id, mounts and users of the host are not shown", "number of processors, amount of memory"},
+	{LaunchIntegrity, "what runs is what the policy was decided on, set up whole or not at all", ""},
+	{SyncUp, "nothing that the policy hides leaves this machine with the workspace", "a secret in a file that is shown"},
+	{SyncDown, "what comes back stays in the workspace and keeps its protected files", ""},
+}
+
+func guaranteeNames() []string {
+	names := make([]string, len(Guarantees))
+	for i := range Guarantees {
+		names[i] = string(Guarantees[i].Guarantee)
+	}
+	return names
+}
+
+// Layers lists the layers that --without knows.
+var Layers = [...]Layer{
+	LayerSeccomp, LayerLandlock, LayerUsernsLimit, LayerPidns, LayerNetns, LayerIpcns, LayerUtsns, LayerCgroupns,
+	LayerReadonly, LayerHide, LayerProtect, LayerProcMasks, LayerDumpable, LayerNoNewPrivs, LayerCaps, LayerKeyring,
+	LayerEnv, LayerFds, LayerRlimits, LayerSockets, LayerTTY,
+}
+
+func layerNames() []string {
+	names := make([]string, len(Layers))
+	for i, l := range Layers {
+		names[i] = string(l)
+	}
+	return names
+}
+
+// requirements derives what a policy asks of a provider, in the order of
+// [Guarantees]: what it restricts is required, a limit that only a built-in
+// profile set is wanted, and strict asks for strong mechanisms.
+func requirements(p *Policy) []Requirement {
+	always := Origin{Source: "default", Key: "closed"}
+	list := make([]Requirement, 0, len(Guarantees))
+	for i := range Guarantees {
+		g := Guarantees[i].Guarantee
+		r := Requirement{Guarantee: g, Required: true, Origin: always}
+		asked := true
+		switch g {
+		case FSHide:
+			r.Origin, asked = p.firstWith(Hide, Private)
+		case FSReadonly:
+			r.Origin, asked = p.firstWith(Read)
+		case FSOverlay:
+			r.Origin, asked = p.firstWith(Overlay)
+		case FSProtect:
+			if asked = len(p.Protect) > 0; asked {
+				r.Origin = p.Protect[0].Origin
+			}
+		case NetTransparent:
+			// It opens what the allow list names to more programs: no restriction.
+			r.Required = false
+			if asked = len(p.Network.Allow)+len(p.Network.Local) > 0; asked {
+				r.Origin = first(p.Network.Allow, p.Network.Local)
+			}
+		case NetInject:
+			if asked = len(p.Network.Inject) > 0; asked {
+				r.Origin = p.Network.Inject[0].Origin
+			}
+		case ResMemory:
+			r, asked = ofLimit(r, p.Resources.Memory)
+		case ResCPU:
+			r, asked = ofLimit(r, p.Resources.CPUs)
+		case ResPids:
+			r, asked = ofLimit(r, p.Resources.Pids)
+		case ResDisk:
+			r, asked = ofLimit(r, p.Resources.Disk)
+		case ResTime:
+			r, asked = ofLimit(r, p.Resources.Timeout)
+		case ResFiles:
+			if r, asked = ofLimit(r, p.Resources.Files); !asked || !r.Required {
+				if other, ok := ofLimit(r, p.Resources.FileSize); ok {
+					r, asked = other, true
+				}
+			}
+		case SysNoNewUserns, InfoKernel:
+			if p.Nested {
+				r.Required, r.Origin = false, p.nestedAt
+			}
+		}
+		if !asked {
+			continue
+		}
+		if p.Strict && r.Required {
+			r.Strong = true
+			if r.Origin == always {
+				r.Origin = p.strictAt
+			}
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+func first(lists ...[]NetRule) Origin {
+	for _, l := range lists {
+		if len(l) > 0 {
+			return l[0].Origin
+		}
+	}
+	return Origin{}
+}
+
+// firstWith returns the origin of the first rule with one of the words.
+func (p *Policy) firstWith(words ...Access) (Origin, bool) {
+	for _, rules := range [...][]FileRule{p.Files, p.Tighten} {
+		for i := range rules {
+			if slices.Contains(words, rules[i].Access) {
+				return rules[i].Origin, true
+			}
+		}
+	}
+	return Origin{}, false
+}
+
+// ofLimit makes a requirement of a limit, if there is one.
+func ofLimit(r Requirement, l Limit) (Requirement, bool) {
+	if l.Value == 0 {
+		return r, false
+	}
+	r.Origin = l.Origin
+	r.Required = !l.Origin.builtin()
+	return r, true
+}
+
+// builtin reports whether a rule came with pccrun.
+func (o Origin) builtin() bool {
+	return o.Source == "default" || len(o.Source) > len("built-in ") && o.Source[:len("built-in ")] == "built-in "
+}

@@ -1,0 +1,395 @@
+package profiles
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/state"
+)
+
+//go:embed builtin/*.jsonc
+var builtin embed.FS
+
+// WorkspaceFile is the name of the workspace's own profile, in its root.
+const WorkspaceFile = ".pccrun.jsonc"
+
+// Builtin returns the names of the built-in profiles.
+func Builtin() []string {
+	return []string{"default", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
+}
+
+// agents are the commands whose name picks a built-in profile.
+var agents = []string{"aider", "claude", "codex", "gemini", "opencode"}
+
+// maxExtends bounds the chain of profiles that extend each other.
+const maxExtends = 16
+
+// A resolver carries one [Resolve] from step to step.
+type resolver struct {
+	scope
+	req       *Request
+	policy    *Policy
+	configDir string // where the user's profiles are; "" if there is none that may be used
+}
+
+// Resolve makes the policy that a request asks for: it picks the profile and
+// the workspace, reads the files, and lays their rules on each other, the
+// later ones on top: the profile and what it extends, then
+// ~/.parallel-cc/sandbox.json, PARALLEL_CC_* variables, settings of other
+// tools, the workspace's own file if it is trusted, and the flags. A workspace
+// file that is not trusted can only tighten what came out.
+//
+// The error names every mistake: see [Mistakes].
+func Resolve(req Request) (*Policy, error) {
+	r := &resolver{req: &req, policy: &Policy{}}
+	if err := r.findHome(); err != nil {
+		return nil, err
+	}
+	if err := r.findWorkspace(); err != nil {
+		return nil, err
+	}
+	r.memory = req.Host.Memory
+	r.findConfig()
+
+	flags, err := r.flagLayer()
+	if err != nil {
+		return nil, err
+	}
+	own, content, err := r.workspaceLayer()
+	if err != nil {
+		return nil, err
+	}
+	layers, err := r.profileLayers()
+	if err != nil {
+		return nil, err
+	}
+	imported, err := r.importLayers()
+	if err != nil {
+		return nil, err
+	}
+	layers = append(layers, imported...)
+
+	trusted := own != nil && req.Trusted != nil && req.Trusted(content)
+	if trusted {
+		chain, err := r.extend(own, true)
+		if err != nil {
+			return nil, err
+		}
+		layers = append(layers, chain...)
+	}
+	layers = append(layers, flags)
+
+	b := newBuilder(r.policy)
+	b.homes()
+	for _, l := range layers {
+		b.apply(l)
+	}
+	if own != nil && !trusted {
+		b.tighten(own)
+	}
+	if err := b.finish(req); err != nil {
+		return nil, err
+	}
+	return r.policy, nil
+}
+
+// findHome decides what ~ is: $HOME where it is the user's own directory, as
+// for every program, else the home of the user database.
+func (r *resolver) findHome() error {
+	h := &r.req.Host
+	home := h.Getenv("HOME")
+	if home != "" && home != h.Home && !(strings.HasPrefix(home, "/") && path.Clean(home) != "/" && ownDir(home, h.UID)) {
+		if h.Home == "" {
+			return &Error{Origin: Origin{Source: "environment", Key: "HOME"}, Cause: quote(home) + ": not a directory of your own"}
+		}
+		r.policy.Warnings = append(r.policy.Warnings, fmt.Sprintf("HOME=%s is not a directory of your own: ~ is %s", quote(home), h.Home))
+		home = ""
+	}
+	if home == "" {
+		home = h.Home
+	}
+	if home == "" || !strings.HasPrefix(home, "/") || path.Clean(home) == "/" {
+		return &Error{Origin: Origin{Source: "environment", Key: "HOME"}, Cause: "no home directory is known", Hint: "set HOME to a directory of your own"}
+	}
+	r.home = path.Clean(home)
+	r.policy.Home = r.home
+	r.policy.Homes = homesOf(h.Home, r.home)
+	return nil
+}
+
+// systemDirs are parents of homes that hold more than homes: a home such as
+// /var/lib/jenkins does not hide /var/lib.
+var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/tmp"}
+
+// homesOf returns the directories that hold homes.
+func homesOf(database, home string) []string {
+	homes := []string{"/home", "/root", "/Users"}
+	if database = path.Clean(database); strings.HasPrefix(database, "/") && database != "/" {
+		if parent := path.Dir(database); !slices.Contains(systemDirs, parent) {
+			homes = append(homes, parent)
+		}
+		if database != home {
+			homes = append(homes, database)
+		}
+	}
+	slices.Sort(homes)
+	return slices.Compact(homes)
+}
+
+// findWorkspace decides what . is: section "the workspace" of docs/policy.md.
+func (r *resolver) findWorkspace() error {
+	r.cwd = r.req.Host.Cwd
+	origin := Origin{Source: "flag", Key: "--workspace"}
+	if r.req.Workspace == "" {
+		origin = Origin{Key: "workspace"}
+		if r.cwd == "" {
+			return &Error{Origin: origin, Cause: "the current directory is gone", Hint: "cd to a directory that exists, or name one: --workspace DIR"}
+		}
+		r.workspace = r.cwd
+		if top := gitTop(r.cwd, r.req.Host.UID); top != "" && r.badWorkspace(top) == "" {
+			r.workspace = top
+		}
+	} else {
+		dir, err := r.path(r.req.Workspace, r.cwd)
+		if err == nil {
+			dir, err = filepath.EvalSymlinks(dir)
+		}
+		if err == nil && !isDir(dir) {
+			err = fmt.Errorf("%s: not a directory", dir)
+		}
+		if err != nil {
+			return &Error{Origin: origin, Cause: cause(err), Hint: hintOf(err)}
+		}
+		r.workspace = dir
+	}
+	if why := r.badWorkspace(r.workspace); why != "" {
+		return &Error{Origin: origin, Cause: r.workspace + ": " + why, Hint: "cd to a project, or name one: --workspace DIR"}
+	}
+	r.policy.Workspace = r.workspace
+	r.policy.WorkDir = r.workspace
+	if r.cwd != "" {
+		r.policy.WorkDir = r.cwd
+	}
+	return nil
+}
+
+// badWorkspace says why a directory cannot be the workspace, "" if it can.
+func (r *resolver) badWorkspace(dir string) string {
+	if dir == "/" {
+		return "the root of the file system cannot be the workspace"
+	}
+	for _, home := range append([]string{r.home, r.req.Host.Home}, r.policy.Homes...) {
+		if home != "" && within(dir, home) {
+			return "a home, or what holds homes, cannot be the workspace"
+		}
+	}
+	for _, special := range []string{"/proc", "/sys", "/dev"} {
+		if within(special, dir) {
+			return "the kernel's own files cannot be the workspace"
+		}
+	}
+	return ""
+}
+
+// findConfig finds the directory of the user's own profiles. One that the
+// payload or somebody else could write is not used.
+func (r *resolver) findConfig() {
+	dirs, err := state.Find(r.req.Host.Getenv, r.home)
+	if err != nil {
+		return
+	}
+	root, err := state.OpenExisting(dirs.Config, r.workspace)
+	switch {
+	case err == nil:
+		root.Close()
+		r.configDir = dirs.Config
+	case !errors.Is(err, fs.ErrNotExist):
+		r.policy.Warnings = append(r.policy.Warnings, "your profiles are not read: "+cause(err))
+	}
+}
+
+// profileLayers returns the layers of the profile that is picked, and of what
+// it extends, the most basic first.
+func (r *resolver) profileLayers() ([]*layer, error) {
+	name, origin := r.req.Profile, Origin{Source: "flag", Key: "--profile"}
+	r.policy.PickedBy = "--profile"
+	if name == "" {
+		name, r.policy.PickedBy = r.pick()
+		origin = Origin{Source: r.policy.PickedBy}
+	}
+	l, err := r.load(name, r.cwd, origin, "")
+	if err != nil {
+		return nil, err
+	}
+	r.policy.Profile = name
+	return r.extend(l, false)
+}
+
+// pick returns the profile for the command's name, and what picked it. A
+// command that lies in the workspace picks none: anybody may call a program
+// claude, and the profile would hand it a key.
+func (r *resolver) pick() (name, by string) {
+	if name := r.req.Host.Getenv("PCCRUN_PROFILE"); name != "" {
+		return name, "PCCRUN_PROFILE"
+	}
+	if len(r.req.Command) > 0 {
+		command := r.req.Command[0]
+		if strings.Contains(command, "/") {
+			if !strings.HasPrefix(command, "/") {
+				command = r.cwd + "/" + command
+			}
+			if command = path.Clean(command); within(r.workspace, command) {
+				return "default", "default"
+			}
+		}
+		if base := path.Base(command); slices.Contains(agents, base) {
+			return base, "the command's name"
+		}
+	}
+	return "default", "default"
+}
+
+// load reads a profile by name or path. A name is the user's own profile
+// before the built-in one; in a profile of the same name it is the built-in.
+func (r *resolver) load(name, dir string, from Origin, self string) (*layer, error) {
+	fail := func(hint, format string, args ...any) (*layer, error) {
+		return nil, &Error{Origin: from, Cause: fmt.Sprintf(format, args...), Hint: hint}
+	}
+	if strings.ContainsAny(name, "/") || strings.HasSuffix(name, ".jsonc") || strings.HasSuffix(name, ".json") {
+		s := r.scope
+		s.cwd = dir // a relative path is the including file's neighbour
+		file, err := s.path(name, dir)
+		if err != nil {
+			return fail(hintOf(err), "%v", err)
+		}
+		return r.loadFile(file, from)
+	}
+	if !isProfileName(name) {
+		return fail("", "%q: not the name of a profile", name)
+	}
+	if r.configDir != "" {
+		file := r.configDir + "/profiles/" + name + ".jsonc"
+		if file != self {
+			l, err := r.loadFile(file, from)
+			if err == nil || !errors.Is(err, fs.ErrNotExist) {
+				return l, err
+			}
+		}
+	}
+	text, err := builtin.ReadFile("builtin/" + name + ".jsonc")
+	if err != nil {
+		hint := "pccrun profile list shows them"
+		if near := Nearest(name, Builtin()); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return fail(hint, "no profile %q", name)
+	}
+	l, err := decodeProfile(&r.scope, "built-in "+name, string(text))
+	if err == nil && name == "default" {
+		l.noExtends = true
+	}
+	return l, err
+}
+
+// isProfileName keeps names from leaving the directory of profiles.
+func isProfileName(name string) bool {
+	return len(name) <= 64 && name != "" && name[0] != '.' &&
+		strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
+}
+
+func (r *resolver) loadFile(file string, from Origin) (*layer, error) {
+	text, err := readFile(file, followLinks)
+	if err != nil {
+		return nil, &Error{Origin: from, Cause: cause(err), cause: err}
+	}
+	s := r.scope
+	s.base = path.Dir(file)
+	return decodeProfile(&s, file, string(text))
+}
+
+// extend returns the layers that l extends, the most basic first, and l. A
+// profile that does not say what it extends extends default, unless it only
+// adds to others.
+func (r *resolver) extend(l *layer, adds bool) ([]*layer, error) {
+	chain := []*layer{l}
+	for {
+		l := chain[len(chain)-1]
+		name, origin := l.extends, l.extendsAt
+		if l.noExtends || name == "" && adds {
+			break
+		}
+		if name == "" {
+			name, origin = "default", Origin{Source: l.source}
+		}
+		if len(chain) == maxExtends {
+			return nil, &Error{Origin: origin, Cause: fmt.Sprintf("more than %d profiles extend each other", maxExtends)}
+		}
+		base, err := r.load(name, path.Dir(l.source), origin, l.source)
+		if err != nil {
+			return nil, err
+		}
+		for _, seen := range chain {
+			if seen.source == base.source {
+				return nil, &Error{Origin: origin, Cause: fmt.Sprintf("a loop: %s extends %s", l.source, base.source)}
+			}
+		}
+		chain = append(chain, base)
+	}
+	slices.Reverse(chain)
+	return chain, nil
+}
+
+// workspaceLayer reads the workspace's own profile, once, through one
+// descriptor, following no link; nil if there is none.
+func (r *resolver) workspaceLayer() (*layer, []byte, error) {
+	file := r.workspace + "/" + WorkspaceFile
+	text, err := readFile(file, noLinks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, &Error{Origin: Origin{Source: file}, Cause: cause(err)}
+	}
+	s := r.scope
+	s.base = r.workspace
+	l, err := decodeProfile(&s, file, string(text))
+	return l, text, err
+}
+
+// checkNet checks a rule of the list, in the grammar of netproxy/rules.
+func checkNet(list, text string) error {
+	var err error
+	switch list {
+	case "deny":
+		_, err = rules.ParseDeny(text)
+	case "local":
+		_, err = rules.ParseLocal(text)
+	case "publish":
+		if n, e := parseCount(text); e != nil || n < 1 || n > 65535 {
+			err = fmt.Errorf("publish %q: want a port", text)
+		}
+	default:
+		var rule rules.Rule
+		rule, err = rules.Parse(text)
+		if err == nil && rule.Deny() {
+			err = hinted{fmt.Errorf("rule %q denies", text), "put it into network.deny"}
+		}
+	}
+	return err
+}
+
+// cause is an error's text without what the origin says already.
+func cause(err error) string {
+	var e *fs.PathError
+	if errors.As(err, &e) {
+		return e.Path + ": " + e.Err.Error()
+	}
+	return err.Error()
+}
