@@ -1,0 +1,294 @@
+// Package rules states what the built-in filters decide, as rules that
+// libseccomp and OCI runtimes understand. It is the one place where a decision
+// is written down for machines; docs/seccomp.md gives the reasons.
+//
+// Rules of one call never contradict each other: libseccomp orders rules by a
+// scheme of its own, so "all but these values" is spelled out as patterns that
+// cover exactly the rest ([complement]).
+package rules
+
+// Errno values that rules return, from asm-generic/errno.h.
+const (
+	EPERM           = 1
+	EINVAL          = 22
+	ENOSYS          = 38
+	EPROTONOSUPPORT = 93
+	EAFNOSUPPORT    = 97
+)
+
+// Allow, as a Rule's Errno, lets the call through.
+const Allow = 0
+
+// DefaultErrno is what calls get that no rule names, and all calls of an
+// architecture that the filter does not know: the answer of a kernel without
+// them, on which C libraries fall back.
+const DefaultErrno = ENOSYS
+
+// A Cond holds if the argument, masked, is Value. Masks have 32 bits where the
+// kernel reads 32: what stands above them must not matter.
+type Cond struct {
+	Arg         uint
+	Mask, Value uint64
+}
+
+// A Rule gives calls an answer. Conditions of one rule must all hold; of
+// several rules for a call one must. A name that an architecture does not
+// have means nothing there.
+type Rule struct {
+	Names []string
+	Errno uint32 // Allow, or the errno that the call returns
+	Conds []Cond
+}
+
+// Arches returns the architectures, in OCI spelling, that a filter for a Go
+// architecture decides call by call. All others get [DefaultErrno]; that
+// includes x32, which distributions leave out of their kernels, and 32-bit arm.
+func Arches(goarch string) []string {
+	switch goarch {
+	case "amd64":
+		return []string{"SCMP_ARCH_X86_64", "SCMP_ARCH_X86"}
+	case "arm64":
+		return []string{"SCMP_ARCH_AARCH64"}
+	}
+	return nil
+}
+
+// Default returns the rules of the default filter.
+func Default() []Rule {
+	rules := append(common(), refuse(sandboxing...))
+	rules = append(rules, refuseBits("clone", 0, cloneNew)...)
+	// unshare reads all 64 bits. Only what concerns no namespace is let
+	// through, so that a flag of a later kernel is refused too.
+	return append(rules, refuseBits("unshare", 0, ^uint64(cloneVM|cloneFS|cloneFiles|cloneSighand|cloneThread|cloneSysVSem))...)
+}
+
+// Nested returns the rules of the filter for payloads that build sandboxes.
+func Nested() []Rule {
+	return append(common(), allow(sandboxing...), allow("clone", "clone3", "unshare"))
+}
+
+const (
+	low32 = 1<<32 - 1 // the width of an int
+
+	// linux/sched.h
+	cloneVM      = 0x100
+	cloneFS      = 0x200
+	cloneFiles   = 0x400
+	cloneSighand = 0x800
+	cloneThread  = 0x10000
+	cloneSysVSem = 0x40000
+	cloneNew     = 0x7e020000 // NS, CGROUP, UTS, IPC, USER, PID, NET; TIME shares its bit with the exit signal
+
+	// asm-generic/fcntl.h; O_TMPFILE is oTmpfile with O_DIRECTORY
+	oCreat    = 0o100
+	oTmpfile  = 0o20000000
+	fSetLease = 1024
+
+	// linux/stat.h
+	setID    = 0o6000 // S_ISUID and S_ISGID
+	fileType = 0o170000
+
+	rlimitCore = 4
+
+	// linux/socket.h, linux/net.h, linux/in.h
+	afUnix, afInet, afInet6, afNetlink        = 1, 2, 10, 16
+	netlinkRoute                              = 0
+	sockTypeMask                              = 0xf // SOCK_NONBLOCK and SOCK_CLOEXEC stand above it
+	sockStream, sockDgram                     = 1, 2
+	protoIP, protoICMP, protoTCP, protoUDP    = 0, 1, 6, 17
+	protoICMPv6                               = 58
+	tiocSTI, tiocLinux, tiocCons, tiocSetLine = 0x5412, 0x541c, 0x541d, 0x5423
+)
+
+// common returns what both filters share.
+func common() []Rule {
+	rules := []Rule{allow(harmless...), refuse(dangerous...)}
+
+	// A mode that sets user or group on execution makes a program of the file's
+	// owner; in a root-owned workspace that is root, outside.
+	for _, call := range []struct {
+		name string
+		mode uint
+	}{{"chmod", 1}, {"fchmod", 1}, {"fchmodat", 2}, {"creat", 1}} {
+		rules = append(rules, refuseBits(call.name, call.mode, setID)...)
+	}
+	rules = append(rules, opening("open", 1)...)
+	rules = append(rules, opening("openat", 2)...)
+	rules = append(rules, nodes("mknod", 1)...)
+	rules = append(rules, nodes("mknodat", 2)...)
+
+	// What types into a terminal, takes its output, or loads a line discipline.
+	rules = append(rules, allBut("ioctl", 1, EPERM, tiocSTI, tiocLinux, tiocCons, tiocSetLine)...)
+	// A lease lets its holder stall whoever opens the file, on the host too.
+	for _, name := range []string{"fcntl", "fcntl64"} {
+		rules = append(rules, allBut(name, 1, EPERM, fSetLease)...)
+	}
+	// A soft core limit of 0 makes the kernel feed the host's core handler
+	// again, so the limit stays as it was set. gpg gives up unless the errno
+	// is EINVAL or ENOSYS.
+	rules = append(rules, allBut("setrlimit", 0, EINVAL, rlimitCore)...)
+	rules = append(rules, prlimit()...)
+	// PER_LINUX, PER_LINUX32, each with UNAME26, and the query.
+	rules = append(rules, only("personality", 0, EPERM, 0, 8, 0x20000, 0x20008, low32)...)
+	rules = append(rules, only("socketpair", 0, EAFNOSUPPORT, afUnix)...)
+	return append(rules, sockets()...)
+}
+
+// opening returns rules for a call that takes open flags at arg and, where
+// they make a file, a mode after them; else the mode is garbage.
+func opening(name string, arg uint) []Rule {
+	rules := []Rule{
+		allowIf(name, Cond{arg, oCreat | oTmpfile, 0}),
+		allowIf(name, Cond{arg + 1, setID, 0}),
+	}
+	for _, makes := range bits(oCreat | oTmpfile) {
+		for _, mode := range bits(setID) {
+			rules = append(rules, refuseIf(name, EPERM, Cond{arg, makes, makes}, Cond{arg + 1, mode, mode}))
+		}
+	}
+	return rules
+}
+
+// nodes returns rules for a call that makes a file of a type: regular files,
+// FIFOs and sockets may be made.
+func nodes(name string, arg uint) []Rule {
+	var rules []Rule
+	types := []uint64{0, 0o010000, 0o100000, 0o140000}
+	for _, typ := range types {
+		rules = append(rules, allowIf(name, Cond{arg, fileType | setID, typ}))
+	}
+	for _, c := range complement(arg, fileType, types) {
+		rules = append(rules, refuseIf(name, EPERM, c))
+	}
+	for _, mode := range bits(setID) {
+		rules = append(rules, refuseIf(name, EPERM, Cond{arg, mode, mode}))
+	}
+	return rules
+}
+
+// prlimit lets limits be read, and all but RLIMIT_CORE be set. The pointer to
+// the new limit is the one argument that is compared at 64 bits.
+func prlimit() []Rule {
+	const name = "prlimit64"
+	rules := []Rule{allowIf(name, Cond{2, ^uint64(0), 0})}
+	for _, c := range complement(1, low32, []uint64{rlimitCore}) {
+		rules = append(rules, allowIf(name, c))
+	}
+	for _, bit := range bits(^uint64(0)) {
+		rules = append(rules, refuseIf(name, EINVAL, Cond{1, low32, rlimitCore}, Cond{2, bit, bit}))
+	}
+	return rules
+}
+
+// sockets lets through what reaches other programs here and the network that
+// the sandbox has. Other families, raw and packet sockets, and protocols whose
+// modules the kernel would load on demand stay out of reach.
+func sockets() []Rule {
+	const name = "socket"
+	types := []uint64{sockStream, sockDgram}
+	protocols := []uint64{protoIP, protoICMP, protoTCP, protoUDP, protoICMPv6}
+
+	rules := []Rule{
+		allowIf(name, Cond{0, low32, afUnix}),
+		allowIf(name, Cond{0, low32, afNetlink}, Cond{2, low32, netlinkRoute}),
+	}
+	for _, c := range complement(2, low32, []uint64{netlinkRoute}) {
+		rules = append(rules, refuseIf(name, EAFNOSUPPORT, Cond{0, low32, afNetlink}, c))
+	}
+	for _, family := range []uint64{afInet, afInet6} {
+		f := Cond{0, low32, family}
+		for _, typ := range types {
+			for _, protocol := range protocols {
+				rules = append(rules, allowIf(name, f, Cond{1, sockTypeMask, typ}, Cond{2, low32, protocol}))
+			}
+		}
+		for _, c := range append(complement(1, sockTypeMask, types), complement(2, low32, protocols)...) {
+			rules = append(rules, refuseIf(name, EPROTONOSUPPORT, f, c))
+		}
+	}
+	for _, c := range complement(0, low32, []uint64{afUnix, afInet, afInet6, afNetlink}) {
+		rules = append(rules, refuseIf(name, EAFNOSUPPORT, c))
+	}
+	return rules
+}
+
+func allow(names ...string) Rule  { return Rule{Names: names, Errno: Allow} }
+func refuse(names ...string) Rule { return Rule{Names: names, Errno: EPERM} }
+
+func allowIf(name string, conds ...Cond) Rule { return Rule{[]string{name}, Allow, conds} }
+
+func refuseIf(name string, errno uint32, conds ...Cond) Rule {
+	return Rule{[]string{name}, errno, conds}
+}
+
+// refuseBits refuses the call with EPERM if any bit of mask is set in arg.
+func refuseBits(name string, arg uint, mask uint64) []Rule {
+	rules := []Rule{allowIf(name, Cond{arg, mask, 0})}
+	for _, bit := range bits(mask) {
+		rules = append(rules, refuseIf(name, EPERM, Cond{arg, bit, bit}))
+	}
+	return rules
+}
+
+// only allows the values of an int argument, and refuses all others.
+func only(name string, arg uint, errno uint32, values ...uint64) []Rule {
+	var rules []Rule
+	for _, v := range values {
+		rules = append(rules, allowIf(name, Cond{arg, low32, v}))
+	}
+	for _, c := range complement(arg, low32, values) {
+		rules = append(rules, refuseIf(name, errno, c))
+	}
+	return rules
+}
+
+// allBut refuses the values of an int argument, and allows all others.
+func allBut(name string, arg uint, errno uint32, values ...uint64) []Rule {
+	var rules []Rule
+	for _, v := range values {
+		rules = append(rules, refuseIf(name, errno, Cond{arg, low32, v}))
+	}
+	for _, c := range complement(arg, low32, values) {
+		rules = append(rules, allowIf(name, c))
+	}
+	return rules
+}
+
+// complement returns conditions that are disjoint and hold, together, for
+// exactly the masked arguments that are none of the values: one for each
+// prefix of bits at which the values part from all the rest.
+func complement(arg uint, mask uint64, values []uint64) []Cond {
+	var conds []Cond
+	var walk func(todo []uint64, prefix, value uint64, within []uint64)
+	walk = func(todo []uint64, prefix, value uint64, within []uint64) {
+		if len(within) == 0 {
+			conds = append(conds, Cond{arg, prefix, value})
+			return
+		}
+		if len(todo) == 0 {
+			return
+		}
+		bit := todo[len(todo)-1]
+		var zero, one []uint64
+		for _, v := range within {
+			if v&bit == 0 {
+				zero = append(zero, v)
+			} else {
+				one = append(one, v)
+			}
+		}
+		walk(todo[:len(todo)-1], prefix|bit, value, zero)
+		walk(todo[:len(todo)-1], prefix|bit, value|bit, one)
+	}
+	walk(bits(mask), 0, 0, values)
+	return conds
+}
+
+// bits returns the bits of a mask, the lowest first.
+func bits(mask uint64) []uint64 {
+	var list []uint64
+	for ; mask != 0; mask &= mask - 1 {
+		list = append(list, mask&-mask)
+	}
+	return list
+}
