@@ -314,9 +314,9 @@ func target(host string, addr netip.Addr, port uint16) string {
 }
 
 // DecideAddr answers for dialling addr, which the host that v allows resolved
-// to or is. own are the addresses that are the host's own at this moment. An
+// to or is. own says that addr is one of the host's own at this moment. An
 // allowed verdict names addr; only that address may be dialled.
-func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own []netip.Addr) Verdict {
+func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 	if v.Action == Deny || s == nil {
 		v.Action = Deny
 		return v
@@ -339,7 +339,7 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own []netip.Addr) Verdict {
 	v.Addr = addr
 	in := inner(addr)
 	g := guardOf(in)
-	if slices.Contains(own, in) || slices.Contains(own, addr) {
+	if own && !g.never {
 		g = guard{class: "the host's own address", block: netip.PrefixFrom(in, in.BitLen())}
 	}
 	if g.class == "" || g.private && v.private || s.lifts(g, in, v.Port) {

@@ -1,0 +1,183 @@
+package netproxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+// connect decides on and dials host and port, and tells Event what became of
+// it. The error is errDenied where the verdict says no.
+func (p *Proxy) connect(ctx context.Context, ln net.Listener, protocol, host string, port uint16) (*link, Event, error) {
+	ev := Event{Time: time.Now(), Protocol: protocol, Verdict: p.cfg.Rules.Decide(host, port)}
+	var l *link
+	err := errDenied
+	switch ev.Verdict.Action {
+	case rules.Allow:
+		l, ev.Verdict, err = p.dial(ctx, ev.Verdict, protocol, ln)
+	case rules.Inspect:
+		ev.Verdict.Action = rules.Deny
+		ev.Verdict.Detail = "rules for methods and paths cannot be kept here"
+	}
+	switch {
+	case err == errDenied:
+		ev.Kind = Denied
+	case err != nil:
+		ev.Kind, ev.Err = Failed, err
+	default:
+		ev.Kind, ev.Upstream = Opened, l.upstream
+	}
+	p.cfg.Event(ev)
+	return l, ev, err
+}
+
+// closed tells Event that what ev opened is over.
+func (p *Proxy) closed(ev Event, up, down int64) {
+	ev.Kind, ev.Duration = Closed, time.Since(ev.Time)
+	ev.Up, ev.Down = ev.Up+up, ev.Down+down
+	p.cfg.Event(ev)
+}
+
+// fields are what an answer of the proxy's own says, in order.
+type fields [][2]string
+
+// deny answers 403. The status line says it too, since many clients show no
+// more than that.
+func (c *client) deny(r request, v rules.Verdict) {
+	phrase := "Denied by pccrun"
+	if v.AllowWith != "" {
+		phrase += ", allow with " + v.AllowWith
+	}
+	f := fields{{"error", "denied"}, {"host", v.Host}, {"port", strconv.Itoa(int(v.Port))}, {"reason", string(v.Reason)}, {"rule", v.Rule}}
+	if v.Detail != "" {
+		f = append(f, [2]string{"detail", v.Detail})
+	}
+	c.answer(r, 403, phrase, append(f, [2]string{"allow_with", v.AllowWith}))
+}
+
+// refuse answers a message that is not understood.
+func (c *client) refuse(r request, err error) {
+	var no *refusal
+	switch {
+	case errors.As(err, &no):
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
+		return
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		no = &refusal{408, "the head did not come in time"}
+	case errors.Is(err, errHeadTooLong):
+		no = &refusal{431, err.Error()}
+	default:
+		no = bad(err.Error())
+	}
+	c.answer(r, no.status, phrases(no.status), fields{{"error", "refused"}, {"detail", no.detail}})
+}
+
+func phrases(status int) string {
+	switch status {
+	case 408:
+		return "Request Timeout"
+	case 421:
+		return "Misdirected Request"
+	case 431:
+		return "Request Header Fields Too Large"
+	case 505:
+		return "HTTP Version Not Supported"
+	}
+	return "Bad Request"
+}
+
+// answer sends an answer of the proxy's own and ends the connection: as JSON,
+// or as text to whoever reads it on a terminal.
+func (c *client) answer(r request, status int, phrase string, f fields) {
+	var body []byte
+	kind := "application/json"
+	if wantsText(r) {
+		kind = "text/plain; charset=utf-8"
+		body = appendText(nil, f)
+	} else {
+		body = appendJSON(nil, f)
+	}
+	b := []byte("HTTP/1.1 " + strconv.Itoa(status) + " " + phrase +
+		"\r\nContent-Type: " + kind +
+		"\r\nContent-Length: " + strconv.Itoa(len(body)) +
+		"\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n")
+	if r.method != "HEAD" {
+		b = append(b, body...)
+	}
+	c.conn.SetDeadline(time.Now().Add(c.headTimeout))
+	if _, err := c.conn.Write(b); err != nil {
+		return
+	}
+	// Closing with the client's bytes unread would reset the connection, and
+	// take the answer with it.
+	if half, ok := c.conn.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite()
+	}
+	c.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	io.CopyN(io.Discard, c.conn, 256<<10)
+}
+
+// wantsText says whether a person reads the answer.
+func wantsText(r request) bool {
+	if r.has("Accept", "text/plain") {
+		return true
+	}
+	for _, agent := range r.get("User-Agent") {
+		for _, tool := range [...]string{"curl/", "Wget/", "git/"} {
+			if strings.HasPrefix(agent, tool) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func appendText(b []byte, f fields) []byte {
+	b = append(b, "pccrun:"...)
+	for _, kv := range f {
+		if kv[1] != "" {
+			b = append(b, ' ')
+			b = append(b, kv[0]...)
+			b = append(b, '=')
+			b = strconv.AppendQuoteToASCII(b, kv[1])
+		}
+	}
+	return append(b, '\n')
+}
+
+// appendJSON writes one object. Bytes that are not plain ASCII are written as
+// the code points of the same number: names may hold anything.
+func appendJSON(b []byte, f fields) []byte {
+	for i, kv := range f {
+		if i == 0 {
+			b = append(b, '{')
+		} else {
+			b = append(b, ',')
+		}
+		b = appendJSONString(append(appendJSONString(b, kv[0]), ':'), kv[1])
+	}
+	return append(b, "}\n"...)
+}
+
+func appendJSONString(b []byte, s string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c >= 0x7f || c == '<':
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}

@@ -1,0 +1,235 @@
+package netproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+// maxAddrs bounds how many addresses of one name are tried.
+const maxAddrs = 12
+
+// errDenied says that the verdict refuses. It is no failure of the network.
+var errDenied = errors.New("denied")
+
+// A link is a connection to where a client wanted to go.
+type link struct {
+	net.Conn
+	verdict  rules.Verdict
+	upstream bool           // by way of the host's own proxy
+	forward  *upstreamProxy // which takes absolute URLs, since no tunnel was asked for
+}
+
+// dial connects to what v allows, and to nothing else. The verdict that it
+// returns tells what was decided about the address, in any case.
+func (p *Proxy) dial(ctx context.Context, v rules.Verdict, protocol string, ln net.Listener) (*link, rules.Verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if v.Local {
+		return p.dialLocal(ctx, v, ln)
+	}
+	up := p.cfg.Upstream.proxyFor(v, protocol)
+	addrs, verdicts, err := p.resolve(ctx, v, up != nil)
+	if err != nil {
+		return nil, verdicts[0], err
+	}
+	if up != nil {
+		l, err := p.dialUpstream(ctx, up, v, protocol)
+		return l, v, err
+	}
+	c, i, err := p.race(ctx, addrs, v.Port)
+	if err != nil {
+		return nil, v, err
+	}
+	return &link{Conn: c, verdict: verdicts[i]}, verdicts[i], nil
+}
+
+// dialUpstream connects by way of the host's own proxy.
+func (p *Proxy) dialUpstream(ctx context.Context, up *upstreamProxy, v rules.Verdict, protocol string) (*link, error) {
+	c, err := p.cfg.Dial(ctx, "tcp", up.addr)
+	if err != nil {
+		return nil, fmt.Errorf("upstream proxy: %w", err)
+	}
+	l := &link{Conn: c, verdict: v, upstream: true}
+	if protocol == "http" {
+		l.forward = up
+		return l, nil
+	}
+	if err := up.connect(ctx, c, v); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// resolve finds and checks the addresses of v's host. There is always a first
+// verdict. Behind a proxy of the host's, a name that does not resolve here is
+// that proxy's to resolve.
+func (p *Proxy) resolve(ctx context.Context, v rules.Verdict, behindProxy bool) ([]netip.Addr, []rules.Verdict, error) {
+	found := []netip.Addr{v.Addr}
+	if !v.Addr.IsValid() {
+		if behindProxy {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+		}
+		var err error
+		name := v.Host
+		if strings.Contains(name, ".") {
+			name += "." // the rule means this name, not one below the host's search domains
+		}
+		found, err = p.cfg.Resolver.LookupNetIP(ctx, "ip", name)
+		if err != nil && !behindProxy {
+			return nil, []rules.Verdict{v}, fmt.Errorf("resolve %s: %w", v.Host, err)
+		}
+		if len(found) == 0 && !behindProxy {
+			return nil, []rules.Verdict{v}, fmt.Errorf("resolve %s: no address", v.Host)
+		}
+		if len(found) == 0 {
+			return nil, []rules.Verdict{v}, nil
+		}
+	}
+	var addrs []netip.Addr
+	var verdicts, refused []rules.Verdict
+	for _, a := range found {
+		d := p.cfg.Rules.DecideAddr(v, a, p.cfg.IsOwn(a.Unmap()))
+		if d.Action != rules.Allow {
+			refused = append(refused, d)
+		} else if len(addrs) < maxAddrs {
+			addrs, verdicts = append(addrs, d.Addr), append(verdicts, d)
+		}
+	}
+	if len(addrs) == 0 {
+		return nil, refused, errDenied
+	}
+	return addrs, verdicts, nil
+}
+
+// dialLocal connects to a port of the host's loopback: IPv4, and else IPv6.
+func (p *Proxy) dialLocal(ctx context.Context, v rules.Verdict, ln net.Listener) (*link, rules.Verdict, error) {
+	if a, ok := ln.Addr().(*net.TCPAddr); ok && a.Port == int(v.Port) && sameNamespace(ln) {
+		v.Action, v.Detail, v.AllowWith = rules.Deny, "the port is the proxy's own", ""
+		return nil, v, errDenied
+	}
+	var first error
+	for _, a := range [...]netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		d := p.cfg.Rules.DecideAddr(v, a, true)
+		if d.Action != rules.Allow {
+			return nil, d, errDenied
+		}
+		c, err := p.cfg.Dial(ctx, "tcp", netip.AddrPortFrom(a, v.Port).String())
+		if err == nil {
+			return &link{Conn: c, verdict: d}, d, nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, v, first
+}
+
+// attemptDelay is the head start of each address over the next (RFC 8305,
+// section 5).
+const attemptDelay = 250 * time.Millisecond
+
+// race connects to the first of addrs that answers, and says which.
+func (p *Proxy) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, int, error) {
+	order := interleave(addrs)
+	if len(order) == 1 {
+		c, err := p.cfg.Dial(ctx, "tcp", netip.AddrPortFrom(addrs[0], port).String())
+		return c, 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		conn net.Conn
+		i    int
+		err  error
+	}
+	results := make(chan result)
+	start := func(i int) {
+		go func() {
+			c, err := p.cfg.Dial(ctx, "tcp", netip.AddrPortFrom(addrs[i], port).String())
+			select {
+			case results <- result{c, i, err}:
+			case <-ctx.Done(): // another one won
+				if c != nil {
+					c.Close()
+				}
+			}
+		}()
+	}
+	start(order[0])
+	running, rest := 1, order[1:]
+	timer := time.NewTimer(attemptDelay)
+	defer timer.Stop()
+	var first error
+	for {
+		select {
+		case <-timer.C:
+		case r := <-results:
+			if r.err == nil {
+				return r.conn, r.i, nil
+			}
+			if first == nil {
+				first = r.err
+			}
+			if running--; running == 0 && len(rest) == 0 {
+				return nil, 0, first
+			}
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+		if len(rest) > 0 {
+			start(rest[0])
+			running, rest = running+1, rest[1:]
+			timer.Reset(attemptDelay)
+		}
+	}
+}
+
+// interleave returns the indexes of addrs so that the families alternate,
+// beginning with that of the first (RFC 8305, section 4).
+func interleave(addrs []netip.Addr) []int {
+	var same, other, order []int
+	for i, a := range addrs {
+		if a.Is4() == addrs[0].Is4() {
+			same = append(same, i)
+		} else {
+			other = append(other, i)
+		}
+	}
+	for len(same) > 0 || len(other) > 0 {
+		if len(same) > 0 {
+			order, same = append(order, same[0]), same[1:]
+		}
+		if len(other) > 0 {
+			order, other = append(order, other[0]), other[1:]
+		}
+	}
+	return order
+}
+
+// isOwn asks the kernel which source address it would use toward a: for a
+// route of type local that is a itself, or a loopback address. No packet is
+// sent.
+func isOwn(a netip.Addr) bool {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
+	if err != nil {
+		return false // no route: the dial fails too
+	}
+	defer c.Close()
+	src := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	return src == a || src.IsLoopback()
+}
+
+func hostPort(v rules.Verdict) string {
+	return net.JoinHostPort(v.Host, strconv.Itoa(int(v.Port)))
+}

@@ -1,0 +1,182 @@
+package netproxy
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"strings"
+)
+
+// maxHead bounds a message's head, and the trailers of one.
+const maxHead = 64 << 10
+
+// A head is the first line and the fields of an HTTP/1 message, read strictly
+// (RFC 9112): lines end in CRLF, none is folded, and no control character
+// stands anywhere. Two programs that read it see the same.
+type head struct {
+	line   string
+	fields []field
+}
+
+// A field is one header line, in the spelling of whoever sent it.
+type field struct{ name, value string }
+
+var (
+	errHeadTooLong = errors.New("head over 64 KiB")
+	errBareLF      = errors.New("line does not end in CRLF")
+	errFirstLine   = errors.New("malformed first line")
+	errField       = errors.New("malformed header line")
+	errFolded      = errors.New("folded header line")
+)
+
+// readHead reads a head up to its empty line. At the end of a connection,
+// before the first byte, it returns io.EOF.
+func readHead(br *bufio.Reader) (head, error) {
+	text, err := readLines(br, false)
+	if err != nil {
+		return head{}, err
+	}
+	line, rest, _ := strings.Cut(text, "\r\n")
+	if line == "" || strings.Trim(line, " ") != line {
+		return head{}, errFirstLine
+	}
+	fields, err := parseFields(rest)
+	return head{line, fields}, err
+}
+
+// readTrailers reads the fields that follow the last chunk of a body.
+func readTrailers(br *bufio.Reader) ([]field, error) {
+	text, err := readLines(br, true)
+	if err != nil {
+		return nil, err
+	}
+	return parseFields(text)
+}
+
+// readLines reads up to and without the first empty line, and refuses an empty
+// line at the start unless that is all right.
+func readLines(br *bufio.Reader, mayBeEmpty bool) (string, error) {
+	var text []byte
+	start := 0 // of the line that is being read
+	for {
+		part, err := br.ReadSlice('\n')
+		text = append(text, part...)
+		switch {
+		case len(text) > maxHead:
+			return "", errHeadTooLong
+		case err == bufio.ErrBufferFull:
+			continue
+		case err == io.EOF && len(text) > 0:
+			return "", io.ErrUnexpectedEOF
+		case err != nil:
+			return "", err
+		}
+		line := text[start:]
+		if len(line) < 2 || line[len(line)-2] != '\r' {
+			return "", errBareLF
+		}
+		for _, c := range line[:len(line)-2] {
+			if c < ' ' && c != '\t' || c == 0x7f {
+				return "", errField
+			}
+		}
+		if len(line) == 2 {
+			if start == 0 && !mayBeEmpty {
+				return "", errFirstLine
+			}
+			return string(text[:start]), nil
+		}
+		start = len(text)
+	}
+}
+
+// parseFields splits lines, each with its CRLF, into fields.
+func parseFields(lines string) ([]field, error) {
+	if lines == "" {
+		return nil, nil
+	}
+	fields := make([]field, 0, strings.Count(lines, "\n"))
+	for line := range strings.SplitSeq(strings.TrimSuffix(lines, "\r\n"), "\r\n") {
+		if line[0] == ' ' || line[0] == '\t' {
+			return nil, errFolded
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || !isToken(name) {
+			return nil, errField
+		}
+		fields = append(fields, field{name, strings.Trim(value, " \t")})
+	}
+	return fields, nil
+}
+
+// isToken says whether s is a token of RFC 9110, section 5.6.2.
+func isToken(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+// get returns the values of a field, in order.
+func (h head) get(name string) []string {
+	var values []string
+	for _, f := range h.fields {
+		if strings.EqualFold(f.name, name) {
+			values = append(values, f.value)
+		}
+	}
+	return values
+}
+
+// has says whether one of the comma-separated elements of a field is token.
+func (h head) has(name, token string) bool {
+	for _, value := range h.get(name) {
+		for element := range strings.SplitSeq(value, ",") {
+			if strings.EqualFold(strings.Trim(element, " \t"), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// endToEnd returns the fields that are not for this connection alone: neither
+// hop-by-hop ones (RFC 9110, section 7.6.1), nor those that Connection names,
+// nor Host and the framing, which whoever forwards writes itself.
+func (h head) endToEnd() []field {
+	fields := make([]field, 0, len(h.fields)+4)
+	for _, f := range h.fields {
+		if !isHop(f.name) && !h.has("Connection", f.name) {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+func isHop(name string) bool {
+	switch strings.ToLower(name) {
+	case "connection", "proxy-connection", "keep-alive", "te", "trailer", "upgrade",
+		"proxy-authorization", "proxy-authenticate", "proxy-authentication-info",
+		"host", "content-length", "transfer-encoding", "http2-settings":
+		return true
+	}
+	return false
+}
+
+// append writes the head as it goes over the wire.
+func (h head) append(b []byte) []byte {
+	b = append(append(b, h.line...), "\r\n"...)
+	return append(appendFields(b, h.fields), "\r\n"...)
+}
+
+func appendFields(b []byte, fields []field) []byte {
+	for _, f := range fields {
+		b = append(append(append(append(b, f.name...), ": "...), f.value...), "\r\n"...)
+	}
+	return b
+}

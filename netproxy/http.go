@@ -1,0 +1,281 @@
+package netproxy
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4096) }}
+
+// A client is one connection from inside the sandbox.
+type client struct {
+	*Proxy
+	ctx  context.Context
+	conn net.Conn
+	br   *bufio.Reader
+	ln   net.Listener // where it came in
+}
+
+// serveClient speaks SOCKS5 or HTTP, as the first byte says.
+func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, ln net.Listener) {
+	c := &client{Proxy: p, ctx: ctx, conn: conn, br: readers.Get().(*bufio.Reader), ln: ln}
+	c.br.Reset(conn)
+	defer c.release()
+	conn.SetReadDeadline(time.Now().Add(p.headTimeout))
+	first, err := c.br.Peek(1)
+	if err != nil {
+		return
+	}
+	if first[0] == socksVersion {
+		c.serveSOCKS()
+		return
+	}
+	for c.serveRequest() {
+		conn.SetReadDeadline(time.Now().Add(p.idleTimeout))
+		if _, err := c.br.Peek(1); err != nil {
+			return
+		}
+		conn.SetReadDeadline(time.Now().Add(p.headTimeout))
+	}
+}
+
+// release gives the buffer back. What it still held is lost.
+func (c *client) release() {
+	if c.br != nil {
+		c.br.Reset(nil)
+		readers.Put(c.br)
+		c.br = nil
+	}
+}
+
+// A request is what a client asks of the proxy.
+type request struct {
+	head
+	method string
+	host   string // without brackets, as asked for
+	port   uint16
+	path   string // and query; of no CONNECT
+	old    bool   // HTTP/1.0
+	body   framing
+	sized  bool // a field told the framing
+}
+
+// A refusal is an answer of the proxy's own.
+type refusal struct {
+	status int
+	detail string
+}
+
+func (r *refusal) Error() string { return r.detail }
+
+func bad(detail string) *refusal { return &refusal{400, detail} }
+
+// parseRequest reads a request in the two forms that a proxy gets, CONNECT
+// with an authority and an absolute http URL (RFC 9112, section 3.2), and
+// refuses the others.
+func parseRequest(h head) (request, error) {
+	r := request{head: h}
+	method, rest, _ := strings.Cut(h.line, " ")
+	target, version, _ := strings.Cut(rest, " ")
+	switch {
+	case version == "HTTP/1.0":
+		r.old = true
+	case version == "HTTP/1.1":
+	case strings.HasPrefix(version, "HTTP/"):
+		return r, &refusal{505, "want HTTP/1.1"}
+	default:
+		return r, bad("malformed request line")
+	}
+	if r.method = method; !isToken(method) {
+		return r, bad("malformed method")
+	}
+	for i := range len(target) {
+		if target[i] <= ' ' || target[i] >= 0x7f {
+			return r, bad("malformed request target")
+		}
+	}
+	var err error
+	if r.body, r.sized, err = framingOf(h); err != nil {
+		return r, bad(err.Error())
+	}
+	if r.old && r.body.chunked {
+		return r, bad("chunked body in HTTP/1.0")
+	}
+	if method == "CONNECT" {
+		return r, r.parseConnect(target)
+	}
+	return r, r.parseAbsolute(target)
+}
+
+func (r *request) parseConnect(target string) error {
+	var ok bool
+	if r.host, r.port, ok = splitAuthority(target, 0); !ok {
+		return bad("CONNECT needs host:port")
+	}
+	if !r.body.empty() {
+		return bad("CONNECT with a body")
+	}
+	return r.checkHost(0)
+}
+
+func (r *request) parseAbsolute(target string) error {
+	scheme, rest, ok := strings.Cut(target, "://")
+	switch {
+	case !ok:
+		return bad("this is a proxy: it takes CONNECT and absolute http:// URLs")
+	case strings.EqualFold(scheme, "https"):
+		return bad("https goes through CONNECT")
+	case !strings.EqualFold(scheme, "http"):
+		return bad("scheme " + strconv.Quote(scheme) + " is not http")
+	case strings.Contains(rest, "#"):
+		return bad("fragment in a request target")
+	}
+	end := strings.IndexAny(rest, "/?")
+	if end < 0 {
+		end = len(rest)
+	}
+	if r.host, r.port, ok = splitAuthority(rest[:end], 80); !ok {
+		return bad("malformed authority")
+	}
+	switch r.path = rest[end:]; {
+	case r.path == "" && r.method == "OPTIONS":
+		r.path = "*"
+	case !strings.HasPrefix(r.path, "/"):
+		r.path = "/" + r.path
+	}
+	return r.checkHost(80)
+}
+
+// checkHost holds the Host field against the target, whose port may be left
+// out if it is port, or for 0 in any case: of CONNECT, clients differ.
+func (r *request) checkHost(port uint16) error {
+	hosts := r.get("Host")
+	if len(hosts) == 0 && r.old || len(hosts) == 0 && r.method == "CONNECT" {
+		return nil
+	}
+	if len(hosts) != 1 {
+		return bad("want one Host field")
+	}
+	if port == 0 {
+		port = r.port
+	}
+	host, p, ok := splitAuthority(hosts[0], port)
+	if !ok {
+		return bad("malformed Host field")
+	}
+	if !strings.EqualFold(strings.TrimSuffix(host, "."), strings.TrimSuffix(r.host, ".")) || p != r.port {
+		return &refusal{421, "the Host field is not the host of the request"}
+	}
+	return nil
+}
+
+// splitAuthority reads host [":" port] with an IPv6 address in brackets. A port
+// of 0 means that there has to be one. Whether the host is one is
+// [rules.Set.Decide]'s to say.
+func splitAuthority(text string, port uint16) (string, uint16, bool) {
+	host, rest := text, ""
+	if after, ok := strings.CutPrefix(text, "["); ok {
+		if host, rest, ok = strings.Cut(after, "]"); !ok || !strings.Contains(host, ":") {
+			return "", 0, false
+		}
+	} else if i := strings.IndexByte(text, ':'); i >= 0 {
+		host, rest = text[:i], text[i:]
+	}
+	if digits, ok := strings.CutPrefix(rest, ":"); ok {
+		n, err := strconv.ParseUint(digits, 10, 16)
+		if err != nil || digits[0] == '0' {
+			return "", 0, false
+		}
+		port, rest = uint16(n), ""
+	}
+	return host, port, host != "" && rest == "" && port != 0
+}
+
+// serveRequest answers one request, and says whether another may follow.
+func (c *client) serveRequest() bool {
+	h, err := readHead(c.br)
+	if err != nil {
+		c.refuse(request{}, err)
+		return false
+	}
+	c.conn.SetReadDeadline(time.Time{})
+	r, err := parseRequest(h)
+	if err != nil {
+		c.refuse(r, err)
+		return false
+	}
+	if r.method == "CONNECT" {
+		c.serveConnect(r)
+		return false
+	}
+	return c.serveForward(r)
+}
+
+// serveConnect makes a tunnel.
+func (c *client) serveConnect(r request) {
+	l, ev, ok := c.reach(r, "connect", r.host, r.port)
+	if !ok {
+		return
+	}
+	defer l.Close()
+	if _, err := io.WriteString(c.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+		c.closed(ev, 0, 0)
+		return
+	}
+	c.tunnel(l, ev)
+}
+
+// tunnel carries bytes both ways until both ends have closed, beginning with
+// what the client has already sent.
+func (c *client) tunnel(l *link, ev Event) {
+	early, _ := c.br.Peek(c.br.Buffered())
+	n, err := l.Write(early)
+	if err != nil {
+		c.closed(ev, int64(n), 0)
+		return
+	}
+	c.release()
+	up, down := relay(c.conn, l.Conn)
+	c.closed(ev, up+int64(n), down)
+}
+
+// reach decides on and dials host and port, and tells the client where it
+// cannot.
+func (c *client) reach(r request, protocol, host string, port uint16) (*link, Event, bool) {
+	l, ev, err := c.connect(c.ctx, c.ln, protocol, host, port)
+	switch {
+	case err == errDenied:
+		c.deny(r, ev.Verdict)
+	case err != nil:
+		c.answer(r, 502, "Bad Gateway", fields{{"error", "unreachable"}, {"host", ev.Verdict.Host}, {"detail", err.Error()}})
+	}
+	return l, ev, err == nil
+}
+
+// serveForward passes one http request on, on a connection of its own, and the
+// response back.
+func (c *client) serveForward(r request) bool {
+	protocol := "http"
+	websocket := r.has("Connection", "upgrade") && r.has("Upgrade", "websocket") && r.method == "GET" && r.body.empty() && !r.old
+	if websocket {
+		protocol = "websocket"
+	}
+	l, ev, ok := c.reach(r, protocol, r.host, r.port)
+	if !ok {
+		return false
+	}
+	defer l.Close()
+	x := &exchange{client: c, r: r, l: l, server: readers.Get().(*bufio.Reader), websocket: websocket}
+	x.server.Reset(l)
+	defer func() {
+		x.server.Reset(nil)
+		readers.Put(x.server)
+	}()
+	return x.run(ev)
+}

@@ -1,0 +1,18 @@
+package netproxy
+
+import (
+	"context"
+	"net"
+)
+
+// serveLocal carries one connection to the host's port of the same number.
+func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port uint16, ln net.Listener) {
+	l, ev, err := p.connect(ctx, ln, "local", "localhost", port)
+	if err != nil {
+		reset(c)
+		return
+	}
+	defer l.Close()
+	up, down := relay(c, l.Conn)
+	p.closed(ev, up, down)
+}

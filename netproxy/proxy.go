@@ -1,0 +1,231 @@
+// Package netproxy is the way out of a sandbox for programs that honour proxy
+// variables: an HTTP proxy (CONNECT, and http:// requests one by one) and
+// SOCKS5 on the same listener.
+//
+// It promises that no connection is made that [rules.Set] does not allow, that
+// a name is resolved once and exactly the address that was checked is dialled,
+// that what it cannot understand it refuses, and that each decision is an
+// [Event]. It passes bytes on as they come. It cannot see into TLS: a tunnel
+// to an allowed host carries whatever that host takes.
+//
+// It knows nothing of namespaces. A listener may belong to another network
+// namespace: it is only accepted from, while every dial happens in the
+// namespace of the process.
+package netproxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+// Config is what a [Proxy] needs. Rules alone is enough: the rest has defaults.
+type Config struct {
+	Rules *rules.Set // nil denies everything
+
+	// Resolver finds the addresses of a name; nil is the host's.
+	Resolver Resolver
+
+	// Dial connects to an address and port that were decided on; nil is a
+	// [net.Dialer]. It has to leave the address as it is.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// IsOwn says whether an address is the host's own at this moment; nil asks
+	// the kernel's routes.
+	IsOwn func(netip.Addr) bool
+
+	// Upstream is the proxy that the host itself has to use, if any.
+	Upstream Upstream
+
+	// Event hears of each decision, from many goroutines, and must not block.
+	Event func(Event)
+
+	// MaxConns bounds the clients served at once; 0 takes what RLIMIT_NOFILE
+	// leaves at two descriptors each. Whoever comes beyond is reset.
+	MaxConns int
+}
+
+// A Resolver finds the addresses of a name, as [net.Resolver] does.
+type Resolver interface {
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
+
+// An EventKind says what happened.
+type EventKind string
+
+// The kinds of events. Each decision is a Denied, a Failed, or an Opened and
+// later its Closed.
+const (
+	Denied EventKind = "denied" // the policy refused
+	Failed EventKind = "failed" // allowed, and not reached
+	Opened EventKind = "opened"
+	Closed EventKind = "closed"
+	Full   EventKind = "full" // reset: more clients than MaxConns
+)
+
+// An Event is one decision, or the end of what it allowed.
+type Event struct {
+	Kind     EventKind
+	Time     time.Time     // of the decision
+	Protocol string        // "connect", "http", "websocket", "socks5" or "local"
+	Verdict  rules.Verdict // host, port, rule, and what would allow it
+	Upstream bool          // by way of the host's own proxy, which resolves the name itself
+	Err      error         // of Failed
+	Up, Down int64         // of Closed: bytes from and to the client, HTTP heads aside
+	Duration time.Duration // of Closed
+}
+
+// The time that a client and a server have. Bodies and tunnels may take as
+// long as they like.
+const (
+	headTimeout = 10 * time.Second // for a request's head, from its first byte, and a SOCKS greeting
+	idleTimeout = 2 * time.Minute  // between the requests of one client
+	dialTimeout = 30 * time.Second // to resolve and connect
+)
+
+// A Proxy serves the clients of one sandbox.
+type Proxy struct {
+	cfg   Config
+	slots chan struct{} // one for each client served
+
+	headTimeout time.Duration // headTimeout, less in tests
+	idleTimeout time.Duration
+
+	mu    sync.Mutex
+	live  map[interface{ Close() error }]struct{} // listeners and connections, for Close
+	over  bool                                    // closed
+	group sync.WaitGroup
+}
+
+// New makes a proxy that serves nobody yet and costs nothing.
+func New(cfg Config) *Proxy {
+	if cfg.Resolver == nil {
+		cfg.Resolver = net.DefaultResolver
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = new(net.Dialer).DialContext
+	}
+	if cfg.IsOwn == nil {
+		cfg.IsOwn = isOwn
+	}
+	if cfg.Event == nil {
+		cfg.Event = func(Event) {}
+	}
+	if cfg.MaxConns <= 0 {
+		cfg.MaxConns = defaultMaxConns()
+	}
+	return &Proxy{
+		cfg:         cfg,
+		slots:       make(chan struct{}, cfg.MaxConns),
+		headTimeout: headTimeout,
+		idleTimeout: idleTimeout,
+		live:        make(map[interface{ Close() error }]struct{}),
+	}
+}
+
+// Serve accepts proxy clients from ln until ctx is done or the proxy closed,
+// and then returns nil. It closes ln. Several listeners may be served at once.
+func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) { p.serveClient(ctx, c, ln) })
+}
+
+// ServeLocal accepts plain connections from ln, which stands at a port of the
+// sandbox's own loopback, and carries each to that port of the host's, if a
+// localhost rule allows it. It ends as Serve does.
+func (p *Proxy) ServeLocal(ctx context.Context, ln net.Listener, port uint16) error {
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) { p.serveLocal(ctx, c, port, ln) })
+}
+
+// serve runs handle for each client of ln, in a goroutine and a slot of its
+// own.
+func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle func(context.Context, net.Conn)) error {
+	if !p.track(ln) {
+		return nil
+	}
+	defer p.forget(ln)
+	defer context.AfterFunc(ctx, func() { p.forget(ln) })()
+	for {
+		c, err := ln.Accept()
+		switch {
+		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
+			if err == nil {
+				c.Close()
+			}
+			return nil
+		case transient(err):
+			// The client that could not be accepted waits in the kernel.
+			time.Sleep(20 * time.Millisecond)
+			continue
+		case err != nil:
+			return err
+		}
+		select {
+		case p.slots <- struct{}{}:
+		default:
+			reset(c)
+			p.cfg.Event(Event{Kind: Full, Time: time.Now()})
+			continue
+		}
+		if !p.track(c) {
+			<-p.slots
+			return nil
+		}
+		go func() {
+			defer func() { <-p.slots }()
+			defer p.forget(c)
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(ctx, func() { c.Close() })()
+			handle(ctx, c)
+		}()
+	}
+}
+
+// track notes what Close has to close, and closes it at once if that is over.
+func (p *Proxy) track(c interface{ Close() error }) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		c.Close()
+		return false
+	}
+	p.live[c] = struct{}{}
+	p.group.Add(1)
+	return true
+}
+
+// forget closes c, once.
+func (p *Proxy) forget(c interface{ Close() error }) {
+	c.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.live[c]; ok {
+		delete(p.live, c)
+		p.group.Done()
+	}
+}
+
+// Close ends all that the proxy serves and waits until the last event has been
+// delivered. It must not be called from Config.Event.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.over = true
+	for c := range p.live {
+		c.Close()
+	}
+	p.mu.Unlock()
+	p.group.Wait()
+}
+
+// reset ends a connection so that its client hears of it at once.
+func reset(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		t.SetLinger(0)
+	}
+	c.Close()
+}

@@ -1,0 +1,118 @@
+package netproxy
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// SOCKS5 as RFC 1928 has it: CONNECT alone, without authentication. Whoever
+// reaches the listener is in the sandbox.
+const (
+	socksVersion    = 5
+	socksNoAuth     = 0
+	socksNoMethod   = 0xff
+	socksConnect    = 1
+	socksIPv4       = 1
+	socksName       = 3
+	socksIPv6       = 4
+	socksOK         = 0
+	socksDenied     = 2
+	socksNoHost     = 4
+	socksRefused    = 5
+	socksBadCommand = 7
+	socksBadAddress = 8
+)
+
+// serveSOCKS greets, reads one request and makes a tunnel.
+func (c *client) serveSOCKS() {
+	var b [256]byte
+	if _, err := io.ReadFull(c.br, b[:2]); err != nil {
+		return
+	}
+	methods := b[:b[1]]
+	if _, err := io.ReadFull(c.br, methods); err != nil {
+		return
+	}
+	method := byte(socksNoMethod)
+	for _, m := range methods {
+		if m == socksNoAuth {
+			method = socksNoAuth
+		}
+	}
+	if _, err := c.conn.Write([]byte{socksVersion, method}); err != nil || method == socksNoMethod {
+		return
+	}
+	host, port, code := c.readSOCKSRequest()
+	c.conn.SetReadDeadline(time.Time{})
+	if code != socksOK {
+		c.answerSOCKS(code)
+		return
+	}
+	l, ev, err := c.connect(c.ctx, c.ln, "socks5", host, port)
+	switch {
+	case err == errDenied:
+		c.answerSOCKS(socksDenied)
+		return
+	case errors.Is(err, syscall.ECONNREFUSED):
+		c.answerSOCKS(socksRefused)
+		return
+	case err != nil:
+		c.answerSOCKS(socksNoHost)
+		return
+	}
+	defer l.Close()
+	if !c.answerSOCKS(socksOK) {
+		c.closed(ev, 0, 0)
+		return
+	}
+	c.tunnel(l, ev)
+}
+
+// readSOCKSRequest returns where the client wants to go, or a code other than
+// socksOK.
+func (c *client) readSOCKSRequest() (host string, port uint16, code byte) {
+	const broken = 1 // general failure
+	var b [256]byte
+	if _, err := io.ReadFull(c.br, b[:4]); err != nil || b[0] != socksVersion || b[2] != 0 {
+		return "", 0, broken
+	}
+	command, kind, size := b[1], b[3], 0
+	switch kind {
+	case socksIPv4:
+		size = 4
+	case socksIPv6:
+		size = 16
+	case socksName:
+		n, err := c.br.ReadByte()
+		if err != nil {
+			return "", 0, broken
+		}
+		size = int(n)
+	default:
+		return "", 0, socksBadAddress
+	}
+	if _, err := io.ReadFull(c.br, b[:size]); err != nil {
+		return "", 0, broken
+	}
+	host = string(b[:size])
+	if kind != socksName {
+		addr, _ := netip.AddrFromSlice(b[:size])
+		host = addr.String()
+	}
+	if _, err := io.ReadFull(c.br, b[:2]); err != nil {
+		return "", 0, broken
+	}
+	if command != socksConnect {
+		return "", 0, socksBadCommand
+	}
+	return host, uint16(b[0])<<8 | uint16(b[1]), socksOK
+}
+
+// answerSOCKS replies. The bound address is never told: it is the host's.
+func (c *client) answerSOCKS(code byte) bool {
+	_, err := c.conn.Write([]byte{socksVersion, code, 0, socksIPv4, 0, 0, 0, 0, 0, 0})
+	return err == nil
+}

@@ -1,0 +1,164 @@
+package netproxy
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+// An Upstream is the proxy that the host itself has to use. Names that the
+// rules allow go to it, and it resolves them: the addresses are checked only
+// of names that resolve on the host too. The zero value is none.
+type Upstream struct {
+	http, https *upstreamProxy
+	noProxy     []noProxy
+}
+
+// An upstreamProxy is one HTTP proxy.
+type upstreamProxy struct {
+	addr string // host:port
+	auth string // the credentials for Proxy-Authorization, "" for none
+}
+
+// A noProxy is one element of NO_PROXY.
+type noProxy struct {
+	all    bool
+	name   string // it and what lies below
+	prefix netip.Prefix
+	port   string // "" for all
+}
+
+// ParseUpstream reads the host's HTTP_PROXY, HTTPS_PROXY and NO_PROXY, each
+// "" where it is not set. A proxy has to be an http:// URL, or host:port. The
+// forms of NO_PROXY are those of curl and Go: names with what lies below them,
+// addresses, CIDRs, each with or without a port, and *.
+func ParseUpstream(httpProxy, httpsProxy, exceptions string) (Upstream, error) {
+	var u Upstream
+	var err error
+	if u.http, err = parseUpstreamProxy(httpProxy); err != nil {
+		return Upstream{}, fmt.Errorf("HTTP_PROXY: %w", err)
+	}
+	if u.https, err = parseUpstreamProxy(httpsProxy); err != nil {
+		return Upstream{}, fmt.Errorf("HTTPS_PROXY: %w", err)
+	}
+	for e := range strings.SplitSeq(exceptions, ",") {
+		if e = strings.ToLower(strings.TrimSpace(e)); e != "" {
+			u.noProxy = append(u.noProxy, parseNoProxy(e))
+		}
+	}
+	return u, nil
+}
+
+// parseUpstreamProxy never puts the text in an error: it may hold a password.
+func parseUpstreamProxy(text string) (*upstreamProxy, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" {
+		return nil, fmt.Errorf("not the URL of a proxy")
+	}
+	if u.Scheme != "http" {
+		return nil, fmt.Errorf("a proxy by %s:// cannot be used, want http://", u.Scheme)
+	}
+	port := u.Port()
+	if port == "" {
+		port = "80"
+	}
+	p := &upstreamProxy{addr: net.JoinHostPort(u.Hostname(), port)}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		p.auth = "Basic " + base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password))
+	}
+	return p, nil
+}
+
+func parseNoProxy(e string) noProxy {
+	if e == "*" {
+		return noProxy{all: true}
+	}
+	if prefix, err := netip.ParsePrefix(e); err == nil {
+		return noProxy{prefix: prefix.Masked()}
+	}
+	var n noProxy
+	if host, port, err := net.SplitHostPort(e); err == nil {
+		e, n.port = host, port
+	}
+	if a, err := netip.ParseAddr(strings.Trim(e, "[]")); err == nil {
+		n.prefix = netip.PrefixFrom(a, a.BitLen())
+		return n
+	}
+	n.name = strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(e, "*"), "."), ".")
+	return n
+}
+
+// proxyFor returns the proxy for a connection, nil for none.
+func (u *Upstream) proxyFor(v rules.Verdict, protocol string) *upstreamProxy {
+	p := u.https
+	if protocol == "http" || protocol == "websocket" {
+		p = u.http
+	}
+	if p == nil || v.Local {
+		return nil
+	}
+	for _, n := range u.noProxy {
+		if n.matches(v) {
+			return nil
+		}
+	}
+	return p
+}
+
+func (n noProxy) matches(v rules.Verdict) bool {
+	switch {
+	case n.all:
+		return true
+	case n.port != "" && n.port != fmt.Sprint(v.Port):
+		return false
+	case n.prefix.IsValid():
+		return v.Addr.IsValid() && n.prefix.Contains(v.Addr)
+	}
+	return v.Host == n.name || strings.HasSuffix(v.Host, "."+n.name)
+}
+
+func (p *upstreamProxy) authorization() []field {
+	if p.auth == "" {
+		return nil
+	}
+	return []field{{"Proxy-Authorization", p.auth}}
+}
+
+// connect asks the proxy for a tunnel.
+func (p *upstreamProxy) connect(ctx context.Context, c net.Conn, v rules.Verdict) error {
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	target := hostPort(v)
+	h := head{"CONNECT " + target + " HTTP/1.1", append([]field{{"Host", target}}, p.authorization()...)}
+	if _, err := c.Write(h.append(nil)); err != nil {
+		return err
+	}
+	// Read byte by byte: what follows the head is the tunnel's.
+	resp, err := readResponse(bufio.NewReader(byteReader{c}))
+	if err != nil {
+		return fmt.Errorf("upstream proxy %s: %w", p.addr, noEOF(err))
+	}
+	if resp.status != 200 {
+		return fmt.Errorf("upstream proxy %s: %s", p.addr, strings.TrimPrefix(resp.line, "HTTP/1.1 "))
+	}
+	return nil
+}
+
+// A byteReader reads one byte at a time.
+type byteReader struct{ r io.Reader }
+
+func (b byteReader) Read(p []byte) (int, error) { return b.r.Read(p[:min(len(p), 1)]) }
