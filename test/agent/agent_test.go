@@ -151,4 +151,3 @@ func listen(t *testing.T) *listener {
 	}()
 	return s
 }
-

@@ -1,0 +1,308 @@
+// Package rules holds the whole repository to its house rules: what no
+// compiler checks, and what nobody should have to remember.
+package rules
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/pccrun/pccrun"
+
+// layers is the order of the packages, from the leaves up: none imports one
+// that stands higher. A package below another's directory stands with it.
+var layers = [][]string{
+	{"netproxy/rules", "state", "events"},
+	{"profiles"},
+	{"namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "terminal", "sessions"},
+	{"providers"},
+	{"test/escape"},
+	{"cmd"},
+	{"test"},
+}
+
+// innocent packages know nothing of the policy, though they stand above it.
+var innocent = []string{"seccomp", "cgroups", "netproxy", "terminal"}
+
+func TestNothingImportsWhatIsAboveIt(t *testing.T) {
+	eachGoFile(t, func(t *testing.T, name string, file *ast.File, _ *token.FileSet) {
+		if strings.HasSuffix(name, "_test.go") {
+			return // tests may use the packages that use theirs
+		}
+		require.NoError(t, checkImports(path.Dir(name), file.Imports))
+	})
+}
+
+func checkImports(pkg string, imports []*ast.ImportSpec) error {
+	from := layer(pkg)
+	if from < 0 {
+		return fmt.Errorf("package %s has no place in the layers", pkg)
+	}
+	for _, spec := range imports {
+		target, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return err
+		}
+		target, ours := strings.CutPrefix(target, module+"/")
+		if !ours {
+			continue
+		}
+		if layer(target) > from {
+			return fmt.Errorf("package %s imports %s, which is above it", pkg, target)
+		}
+		if within(target, "profiles") && slices.ContainsFunc(innocent, func(dir string) bool { return within(pkg, dir) }) {
+			return fmt.Errorf("package %s imports %s: it is to know nothing of the policy", pkg, target)
+		}
+	}
+	return nil
+}
+
+// layer returns the number of a package's layer, -1 if it has none. The
+// longest directory decides: netproxy/rules stands below netproxy.
+func layer(pkg string) int {
+	best, number := "", -1
+	for i, dirs := range layers {
+		for _, dir := range dirs {
+			if within(pkg, dir) && len(dir) > len(best) {
+				best, number = dir, i
+			}
+		}
+	}
+	return number
+}
+
+func within(pkg, dir string) bool { return pkg == dir || strings.HasPrefix(pkg, dir+"/") }
+
+func TestCheckImportsFinds(t *testing.T) {
+	imports := func(target string) []*ast.ImportSpec {
+		return []*ast.ImportSpec{{Path: &ast.BasicLit{Value: strconv.Quote(module + "/" + target)}}}
+	}
+	for _, ok := range [][2]string{{"netproxy", "netproxy/rules"}, {"profiles", "state"}, {"cmd/pccrun", "providers/native"}, {"test/bench", "test/internal/host"}} {
+		require.NoError(t, checkImports(ok[0], imports(ok[1])), ok)
+	}
+	for _, bad := range [][2]string{{"netproxy/rules", "netproxy"}, {"state", "profiles"}, {"seccomp", "profiles"}, {"providers/native", "cmd/pccrun"}, {"unheard", "state"}, {"profiles", "test/escape"}} {
+		require.Error(t, checkImports(bad[0], imports(bad[1])), bad)
+	}
+}
+
+func TestEveryPackageHasAComment(t *testing.T) {
+	has := map[string]bool{}
+	eachGoFile(t, func(_ *testing.T, name string, file *ast.File, _ *token.FileSet) {
+		dir := path.Dir(name)
+		has[dir] = has[dir] || file.Doc != nil && strings.Contains(file.Doc.Text(), " ")
+	})
+	for dir, ok := range has {
+		require.Truef(t, ok, "package %s has no package comment", dir)
+	}
+}
+
+func TestGofmt(t *testing.T) {
+	eachFile(t, ".go", func(t *testing.T, name string, data []byte) {
+		want, err := format.Source(data)
+		require.NoError(t, err)
+		require.Truef(t, bytes.Equal(want, data), "gofmt would change %s", name)
+	})
+}
+
+// An error begins in lower case, ends without a full stop, and says what was
+// done rather than that it failed.
+func TestErrorStrings(t *testing.T) {
+	eachGoFile(t, func(t *testing.T, name string, file *ast.File, positions *token.FileSet) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) == 0 {
+				return true
+			}
+			f, ok := call.Fun.(*ast.SelectorExpr)
+			text, isText := call.Args[0].(*ast.BasicLit)
+			if !ok || !isText || text.Kind != token.STRING {
+				return true
+			}
+			if pkg, ok := f.X.(*ast.Ident); !ok || pkg.Name+"."+f.Sel.Name != "errors.New" && pkg.Name+"."+f.Sel.Name != "fmt.Errorf" {
+				return true
+			}
+			s, err := strconv.Unquote(text.Value)
+			require.NoError(t, err)
+			require.NoError(t, checkError(s), positions.Position(text.Pos()))
+			return true
+		})
+	})
+}
+
+func checkError(s string) error {
+	first, size := utf8.DecodeRuneInString(s)
+	second, _ := utf8.DecodeRuneInString(s[size:])
+	switch {
+	case s == "":
+		return fmt.Errorf("an error without words")
+	case unicode.IsUpper(first) && unicode.IsLower(second):
+		return fmt.Errorf("error %q: begins with a capital", s)
+	case strings.HasSuffix(s, ".") || strings.HasSuffix(s, "\n"):
+		return fmt.Errorf("error %q: ends like a sentence", s)
+	case strings.Contains(s, "failed "+"to"):
+		return fmt.Errorf("error %q: say what was done", s)
+	}
+	return nil
+}
+
+func TestCheckErrorFinds(t *testing.T) {
+	for _, good := range []string{"mount /proc: %w", "SOCKS version 4", "BUG: unknown state", "%s: no such rule"} {
+		require.NoError(t, checkError(good))
+	}
+	for _, bad := range []string{"", "Mount /proc", "mount /proc.", "mount\n", "failed " + "to mount"} {
+		require.Error(t, checkError(bad), bad)
+	}
+}
+
+func TestNothingIsLeftForLater(t *testing.T) {
+	later := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
+	eachFile(t, "", func(t *testing.T, name string, data []byte) {
+		require.Emptyf(t, string(later.Find(data)), "%s", name)
+	})
+}
+
+// No file names a package registry, or a place of the machine that it was
+// written on. What the registries are is asked of their clients.
+func TestNoRegistryAndNoMachineIsNamed(t *testing.T) {
+	words := append(registries(), "/wo"+"rk/", "/fa"+"rm/")
+	require.Greater(t, len(words), 2, "no client told a registry")
+	eachFile(t, "", func(t *testing.T, name string, data []byte) {
+		for _, word := range words {
+			require.Falsef(t, bytes.Contains(data, []byte(word)), "%s names %s", name, word)
+		}
+	})
+}
+
+// registries returns the hosts that the clients on this machine are set up for.
+func registries() []string {
+	var hosts []string
+	for _, ask := range [][]string{{"go", "env", "GOPROXY"}, {"npm", "config", "get", "registry"}, {"apt-get", "indextargets", "--format", "$(SITE)"}} {
+		out, err := exec.Command(ask[0], ask[1:]...).Output()
+		if err != nil {
+			continue // a client that is not there
+		}
+		for _, m := range regexp.MustCompile(`://([^/\s,|]+\.[^/\s,|]+)`).FindAllStringSubmatch(string(out), -1) {
+			if !slices.Contains(hosts, m[1]) {
+				hosts = append(hosts, m[1])
+			}
+		}
+	}
+	return hosts
+}
+
+func TestEveryLinkLeadsSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	eachFile(t, ".md", func(t *testing.T, name string, data []byte) {
+		for _, m := range link.FindAllSubmatch(data, -1) {
+			target, anchor, _ := strings.Cut(string(m[1]), "#")
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			where := filepath.Join(top(t), filepath.Dir(name), target)
+			if target == "" {
+				where = filepath.Join(top(t), name)
+			}
+			text, err := os.ReadFile(where)
+			if info, statErr := os.Stat(where); statErr == nil && info.IsDir() {
+				continue
+			}
+			require.NoErrorf(t, err, "%s links to %s", name, m[1])
+			if anchor != "" {
+				require.Containsf(t, anchors(string(text)), anchor, "%s links to %s", name, m[1])
+			}
+		}
+	})
+}
+
+// anchors are the fragments by which the headings of a page can be reached.
+func anchors(page string) []string {
+	var list []string
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "#") {
+			continue
+		}
+		heading := strings.ToLower(strings.TrimSpace(strings.TrimLeft(line, "#")))
+		list = append(list, strings.Map(func(r rune) rune {
+			switch {
+			case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+				return r
+			case r == ' ':
+				return '-'
+			}
+			return -1
+		}, heading))
+	}
+	return list
+}
+
+func eachGoFile(t *testing.T, check func(*testing.T, string, *ast.File, *token.FileSet)) {
+	t.Helper()
+	eachFile(t, ".go", func(t *testing.T, name string, data []byte) {
+		positions := token.NewFileSet()
+		file, err := parser.ParseFile(positions, name, data, parser.ParseComments)
+		require.NoError(t, err)
+		check(t, name, file, positions)
+	})
+}
+
+// eachFile calls check for each text file of the repository whose name ends
+// in suffix, by its path from the top.
+func eachFile(t *testing.T, suffix string, check func(t *testing.T, name string, data []byte)) {
+	t.Helper()
+	checked := 0
+	err := filepath.WalkDir(top(t), func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			switch entry.Name() {
+			case ".git", ".cache", "bin", "vendor", "node_modules":
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !entry.Type().IsRegular() || !strings.HasSuffix(name, suffix) {
+			return nil
+		}
+		data, err := os.ReadFile(name)
+		if err != nil || bytes.IndexByte(data, 0) >= 0 {
+			return err
+		}
+		rel, err := filepath.Rel(top(t), name)
+		if err != nil {
+			return err
+		}
+		checked++
+		check(t, filepath.ToSlash(rel), data)
+		return nil
+	})
+	require.NoError(t, err)
+	require.NotZero(t, checked, "no file was looked at")
+}
+
+// top is the top of the repository: tests run in their package's directory.
+func top(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(dir, "go.mod"))
+	return dir
+}
