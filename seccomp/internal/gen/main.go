@@ -76,7 +76,7 @@ func build(list []rules.Rule, goarch string) ([]byte, error) {
 			} else {
 				var conds []libseccomp.ScmpCondition
 				for _, c := range r.Conds {
-					cond, err := libseccomp.MakeCondition(c.Arg, libseccomp.CompareMaskedEqual, c.Mask, c.Value)
+					cond, err := condition(c)
 					if err != nil {
 						return nil, err
 					}
@@ -90,6 +90,13 @@ func build(list []rules.Rule, goarch string) ([]byte, error) {
 		}
 	}
 	return export(f)
+}
+
+func condition(c rules.Cond) (libseccomp.ScmpCondition, error) {
+	if c.Differs {
+		return libseccomp.MakeCondition(c.Arg, libseccomp.CompareNotEqual, c.Value)
+	}
+	return libseccomp.MakeCondition(c.Arg, libseccomp.CompareMaskedEqual, c.Mask, c.Value)
 }
 
 // archNames turns OCI's names into those of libseccomp's Go binding.

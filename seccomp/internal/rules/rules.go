@@ -24,11 +24,14 @@ const Allow = 0
 // them, on which C libraries fall back.
 const DefaultErrno = ENOSYS
 
-// A Cond holds if the argument, masked, is Value. Masks have 32 bits where the
-// kernel reads 32: what stands above them must not matter.
+// A Cond holds if the argument, masked, is Value, or is not where Differs is
+// set. Masks have 32 bits where the kernel reads 32: what stands above them
+// must not matter. With Differs the mask has all 64, since libseccomp has no
+// masked form of that.
 type Cond struct {
 	Arg         uint
 	Mask, Value uint64
+	Differs     bool
 }
 
 // A Rule gives calls an answer. Conditions of one rule must all hold; of
@@ -57,9 +60,13 @@ func Arches(goarch string) []string {
 func Default() []Rule {
 	rules := append(common(), refuse(sandboxing...))
 	rules = append(rules, refuseBits("clone", 0, cloneNew)...)
-	// unshare reads all 64 bits. Only what concerns no namespace is let
-	// through, so that a flag of a later kernel is refused too.
-	return append(rules, refuseBits("unshare", 0, ^uint64(cloneVM|cloneFS|cloneFiles|cloneSighand|cloneThread|cloneSysVSem))...)
+	// unshare reads all 64 bits. What concerns no namespace is let through; a
+	// flag of a later kernel gets DefaultErrno.
+	rules = append(rules, allowIf("unshare", masked(0, ^uint64(cloneVM|cloneFS|cloneFiles|cloneSighand|cloneThread|cloneSysVSem), 0)))
+	for _, flag := range bits(cloneNew | cloneNewTime) {
+		rules = append(rules, refuseIf("unshare", EPERM, masked(0, flag, flag)))
+	}
+	return rules
 }
 
 // Nested returns the rules of the filter for payloads that build sandboxes.
@@ -77,7 +84,8 @@ const (
 	cloneSighand = 0x800
 	cloneThread  = 0x10000
 	cloneSysVSem = 0x40000
-	cloneNew     = 0x7e020000 // NS, CGROUP, UTS, IPC, USER, PID, NET; TIME shares its bit with the exit signal
+	cloneNew     = 0x7e020000 // NS, CGROUP, UTS, IPC, USER, PID, NET
+	cloneNewTime = 0x80       // unshare only: in clone the bit is of the exit signal
 
 	// asm-generic/fcntl.h; O_TMPFILE is oTmpfile with O_DIRECTORY
 	oCreat    = 0o100
@@ -88,7 +96,9 @@ const (
 	setID    = 0o6000 // S_ISUID and S_ISGID
 	fileType = 0o170000
 
+	// asm-generic/resource.h
 	rlimitCore = 4
+	maxRlimit  = 15
 
 	// linux/socket.h, linux/net.h, linux/in.h
 	afUnix, afInet, afInet6, afNetlink        = 1, 2, 10, 16
@@ -97,6 +107,7 @@ const (
 	sockStream, sockDgram                     = 1, 2
 	protoIP, protoICMP, protoTCP, protoUDP    = 0, 1, 6, 17
 	protoICMPv6                               = 58
+	maxFamily, maxNetlink, maxProtocol        = 63, 31, 511 // powers of two, less one, that the kernel's own bounds lie below
 	tiocSTI, tiocLinux, tiocCons, tiocSetLine = 0x5412, 0x541c, 0x541d, 0x5423
 )
 
@@ -118,19 +129,19 @@ func common() []Rule {
 	rules = append(rules, nodes("mknodat", 2)...)
 
 	// What types into a terminal, takes its output, or loads a line discipline.
-	rules = append(rules, allBut("ioctl", 1, EPERM, tiocSTI, tiocLinux, tiocCons, tiocSetLine)...)
+	rules = append(rules, allBut("ioctl", 1, EPERM, low32, tiocSTI, tiocLinux, tiocCons, tiocSetLine)...)
 	// A lease lets its holder stall whoever opens the file, on the host too.
 	for _, name := range []string{"fcntl", "fcntl64"} {
-		rules = append(rules, allBut(name, 1, EPERM, fSetLease)...)
+		rules = append(rules, allBut(name, 1, EPERM, 2047, fSetLease)...)
 	}
 	// A soft core limit of 0 makes the kernel feed the host's core handler
 	// again, so the limit stays as it was set. gpg gives up unless the errno
 	// is EINVAL or ENOSYS.
-	rules = append(rules, allBut("setrlimit", 0, EINVAL, rlimitCore)...)
+	rules = append(rules, allBut("setrlimit", 0, EINVAL, maxRlimit, rlimitCore)...)
 	rules = append(rules, prlimit()...)
 	// PER_LINUX, PER_LINUX32, each with UNAME26, and the query.
-	rules = append(rules, only("personality", 0, EPERM, 0, 8, 0x20000, 0x20008, low32)...)
-	rules = append(rules, only("socketpair", 0, EAFNOSUPPORT, afUnix)...)
+	rules = append(rules, only("personality", 0, EPERM, low32, 0, 8, 0x20000, 0x20008, low32)...)
+	rules = append(rules, only("socketpair", 0, EAFNOSUPPORT, maxFamily, afUnix)...)
 	return append(rules, sockets()...)
 }
 
@@ -138,12 +149,12 @@ func common() []Rule {
 // they make a file, a mode after them; else the mode is garbage.
 func opening(name string, arg uint) []Rule {
 	rules := []Rule{
-		allowIf(name, Cond{arg, oCreat | oTmpfile, 0}),
-		allowIf(name, Cond{arg + 1, setID, 0}),
+		allowIf(name, masked(arg, oCreat|oTmpfile, 0)),
+		allowIf(name, masked(arg+1, setID, 0)),
 	}
 	for _, makes := range bits(oCreat | oTmpfile) {
 		for _, mode := range bits(setID) {
-			rules = append(rules, refuseIf(name, EPERM, Cond{arg, makes, makes}, Cond{arg + 1, mode, mode}))
+			rules = append(rules, refuseIf(name, EPERM, masked(arg, makes, makes), masked(arg+1, mode, mode)))
 		}
 	}
 	return rules
@@ -155,13 +166,13 @@ func nodes(name string, arg uint) []Rule {
 	var rules []Rule
 	types := []uint64{0, 0o010000, 0o100000, 0o140000}
 	for _, typ := range types {
-		rules = append(rules, allowIf(name, Cond{arg, fileType | setID, typ}))
+		rules = append(rules, allowIf(name, masked(arg, fileType|setID, typ)))
 	}
-	for _, c := range complement(arg, fileType, types) {
+	for _, c := range complement(arg, fileType, fileType, types) {
 		rules = append(rules, refuseIf(name, EPERM, c))
 	}
 	for _, mode := range bits(setID) {
-		rules = append(rules, refuseIf(name, EPERM, Cond{arg, mode, mode}))
+		rules = append(rules, refuseIf(name, EPERM, masked(arg, mode, mode)))
 	}
 	return rules
 }
@@ -170,14 +181,11 @@ func nodes(name string, arg uint) []Rule {
 // the new limit is the one argument that is compared at 64 bits.
 func prlimit() []Rule {
 	const name = "prlimit64"
-	rules := []Rule{allowIf(name, Cond{2, ^uint64(0), 0})}
-	for _, c := range complement(1, low32, []uint64{rlimitCore}) {
+	rules := []Rule{allowIf(name, masked(2, ^uint64(0), 0))}
+	for _, c := range complement(1, low32, maxRlimit, []uint64{rlimitCore}) {
 		rules = append(rules, allowIf(name, c))
 	}
-	for _, bit := range bits(^uint64(0)) {
-		rules = append(rules, refuseIf(name, EINVAL, Cond{1, low32, rlimitCore}, Cond{2, bit, bit}))
-	}
-	return rules
+	return append(rules, refuseIf(name, EINVAL, masked(1, low32, rlimitCore), Cond{Arg: 2, Mask: ^uint64(0), Differs: true}))
 }
 
 // sockets lets through what reaches other programs here and the network that
@@ -189,28 +197,30 @@ func sockets() []Rule {
 	protocols := []uint64{protoIP, protoICMP, protoTCP, protoUDP, protoICMPv6}
 
 	rules := []Rule{
-		allowIf(name, Cond{0, low32, afUnix}),
-		allowIf(name, Cond{0, low32, afNetlink}, Cond{2, low32, netlinkRoute}),
+		allowIf(name, masked(0, low32, afUnix)),
+		allowIf(name, masked(0, low32, afNetlink), masked(2, low32, netlinkRoute)),
 	}
-	for _, c := range complement(2, low32, []uint64{netlinkRoute}) {
-		rules = append(rules, refuseIf(name, EAFNOSUPPORT, Cond{0, low32, afNetlink}, c))
+	for _, c := range complement(2, low32, maxNetlink, []uint64{netlinkRoute}) {
+		rules = append(rules, refuseIf(name, EAFNOSUPPORT, masked(0, low32, afNetlink), c))
 	}
 	for _, family := range []uint64{afInet, afInet6} {
-		f := Cond{0, low32, family}
+		f := masked(0, low32, family)
 		for _, typ := range types {
 			for _, protocol := range protocols {
-				rules = append(rules, allowIf(name, f, Cond{1, sockTypeMask, typ}, Cond{2, low32, protocol}))
+				rules = append(rules, allowIf(name, f, masked(1, sockTypeMask, typ), masked(2, low32, protocol)))
 			}
 		}
-		for _, c := range append(complement(1, sockTypeMask, types), complement(2, low32, protocols)...) {
+		for _, c := range append(complement(1, sockTypeMask, sockTypeMask, types), complement(2, low32, maxProtocol, protocols)...) {
 			rules = append(rules, refuseIf(name, EPROTONOSUPPORT, f, c))
 		}
 	}
-	for _, c := range complement(0, low32, []uint64{afUnix, afInet, afInet6, afNetlink}) {
+	for _, c := range complement(0, low32, maxFamily, []uint64{afUnix, afInet, afInet6, afNetlink}) {
 		rules = append(rules, refuseIf(name, EAFNOSUPPORT, c))
 	}
 	return rules
 }
+
+func masked(arg uint, mask, value uint64) Cond { return Cond{Arg: arg, Mask: mask, Value: value} }
 
 func allow(names ...string) Rule  { return Rule{Names: names, Errno: Allow} }
 func refuse(names ...string) Rule { return Rule{Names: names, Errno: EPERM} }
@@ -223,52 +233,55 @@ func refuseIf(name string, errno uint32, conds ...Cond) Rule {
 
 // refuseBits refuses the call with EPERM if any bit of mask is set in arg.
 func refuseBits(name string, arg uint, mask uint64) []Rule {
-	rules := []Rule{allowIf(name, Cond{arg, mask, 0})}
+	rules := []Rule{allowIf(name, masked(arg, mask, 0))}
 	for _, bit := range bits(mask) {
-		rules = append(rules, refuseIf(name, EPERM, Cond{arg, bit, bit}))
+		rules = append(rules, refuseIf(name, EPERM, masked(arg, bit, bit)))
 	}
 	return rules
 }
 
-// only allows the values of an int argument, and refuses all others.
-func only(name string, arg uint, errno uint32, values ...uint64) []Rule {
+// only allows the values of an int argument, and refuses all others up to top.
+func only(name string, arg uint, errno uint32, top uint64, values ...uint64) []Rule {
 	var rules []Rule
 	for _, v := range values {
-		rules = append(rules, allowIf(name, Cond{arg, low32, v}))
+		rules = append(rules, allowIf(name, masked(arg, low32, v)))
 	}
-	for _, c := range complement(arg, low32, values) {
+	for _, c := range complement(arg, low32, top, values) {
 		rules = append(rules, refuseIf(name, errno, c))
 	}
 	return rules
 }
 
-// allBut refuses the values of an int argument, and allows all others.
-func allBut(name string, arg uint, errno uint32, values ...uint64) []Rule {
+// allBut refuses the values of an int argument, and allows all others up to top.
+func allBut(name string, arg uint, errno uint32, top uint64, values ...uint64) []Rule {
 	var rules []Rule
 	for _, v := range values {
-		rules = append(rules, refuseIf(name, errno, Cond{arg, low32, v}))
+		rules = append(rules, refuseIf(name, errno, masked(arg, low32, v)))
 	}
-	for _, c := range complement(arg, low32, values) {
+	for _, c := range complement(arg, low32, top, values) {
 		rules = append(rules, allowIf(name, c))
 	}
 	return rules
 }
 
 // complement returns conditions that are disjoint and hold, together, for
-// exactly the masked arguments that are none of the values: one for each
-// prefix of bits at which the values part from all the rest.
-func complement(arg uint, mask uint64, values []uint64) []Cond {
+// exactly the arguments that, masked, are at most top (a power of two less
+// one) and none of the values: one condition for each prefix of bits at which
+// the values part from all the rest. What lies above top gets DefaultErrno,
+// as does what the kernel itself does not know; each bit of it would cost a
+// comparison.
+func complement(arg uint, mask, top uint64, values []uint64) []Cond {
 	var conds []Cond
-	var walk func(todo []uint64, prefix, value uint64, within []uint64)
-	walk = func(todo []uint64, prefix, value uint64, within []uint64) {
+	var walk func(bits []uint64, prefix, value uint64, within []uint64)
+	walk = func(bits []uint64, prefix, value uint64, within []uint64) {
 		if len(within) == 0 {
-			conds = append(conds, Cond{arg, prefix, value})
+			conds = append(conds, masked(arg, prefix, value))
 			return
 		}
-		if len(todo) == 0 {
+		if len(bits) == 0 {
 			return
 		}
-		bit := todo[len(todo)-1]
+		bit := bits[len(bits)-1]
 		var zero, one []uint64
 		for _, v := range within {
 			if v&bit == 0 {
@@ -277,10 +290,10 @@ func complement(arg uint, mask uint64, values []uint64) []Cond {
 				one = append(one, v)
 			}
 		}
-		walk(todo[:len(todo)-1], prefix|bit, value, zero)
-		walk(todo[:len(todo)-1], prefix|bit, value|bit, one)
+		walk(bits[:len(bits)-1], prefix|bit, value, zero)
+		walk(bits[:len(bits)-1], prefix|bit, value|bit, one)
 	}
-	walk(bits(mask), 0, 0, values)
+	walk(bits(mask&top), mask&^top, 0, values)
 	return conds
 }
 
