@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
 // A builder lays layers on each other: maps merge by key, lists unite, null
@@ -67,6 +69,7 @@ func (b *builder) apply(l *layer) {
 	for _, r := range l.pass {
 		delete(e.Set, r.Pattern) // to pass a variable undoes what an earlier layer set it to
 	}
+	e.Scrub = unite(e.Scrub, l.scrub, func(r EnvRule) string { return r.Pattern })
 	for _, s := range l.set {
 		if s.remove {
 			delete(e.Set, s.name)
@@ -150,7 +153,7 @@ func (b *builder) tighten(l *layer) {
 			ignore(f.Origin)
 			continue
 		}
-		if f.Glob == "" && p.Decide(f.Path).Access < f.Access {
+		if p.Decide(f.Path).Access < f.Access {
 			ignore(f.Origin)
 		}
 		p.Tighten = append(p.Tighten, f.FileRule)
@@ -237,6 +240,10 @@ func (b *builder) finish(req Request) error {
 	p.Files = slices.DeleteFunc(p.Files, func(r FileRule) bool { return r.Path == "" })
 	slices.SortFunc(p.Files, compareRules)
 	slices.SortFunc(p.Tighten, compareRules)
+	if p.Decide(p.WorkDir).Access < Read {
+		p.WorkDir = p.Workspace
+	}
+	b.network()
 	for _, name := range req.AllowMissing {
 		b.flagWord("--allow-missing", name, guaranteeNames(), func() { p.AllowMissing = append(p.AllowMissing, Guarantee(name)) })
 	}
@@ -245,6 +252,28 @@ func (b *builder) finish(req Request) error {
 	}
 	p.Requirements = requirements(p)
 	return b.err()
+}
+
+// network checks the rules together, and takes out what a deny of everything
+// makes pointless, so that such a run needs no network at all.
+func (b *builder) network() {
+	n := &b.policy.Network
+	if i := slices.IndexFunc(n.Deny, func(r NetRule) bool { return r.Text == "*" }); i >= 0 && len(n.Allow) > 0 {
+		var names []string
+		for _, r := range n.Allow {
+			names = append(names, r.Text)
+		}
+		b.policy.Warnings = append(b.policy.Warnings, fmt.Sprintf("%s denies every host: ignored %s", n.Deny[i].Origin, strings.Join(names, ", ")))
+		n.Allow = nil
+	}
+	if len(n.Allow)+len(n.Deny) == 0 {
+		return
+	}
+	// The hosts of a group are the run's to find; here it stands for none.
+	none := func(string) ([]rules.Rule, error) { return nil, nil }
+	if _, err := n.Rules(none); err != nil {
+		b.at(Origin{Key: "network"}, "", "%v", err)
+	}
 }
 
 func compareRules(a, b FileRule) int {

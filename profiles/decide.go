@@ -120,8 +120,9 @@ func isTemplate(path string) bool {
 // The path is absolute and clean, the workspace is the policy's.
 //
 // A pattern without a slash is a name at any depth of the workspace. One that
-// begins with `.git/` holds in every repository of the workspace, and one that
-// is absolute holds where it says; any other is relative to the workspace.
+// begins with `.git/` holds in every repository of the workspace, its worktrees
+// and submodules; one that is absolute holds where it says; any other is
+// relative to the workspace.
 func (r *ProtectRule) Matches(workspace, path string) bool {
 	if strings.HasPrefix(r.Pattern, "/") {
 		return within(r.Pattern, path)
@@ -130,16 +131,18 @@ func (r *ProtectRule) Matches(workspace, path string) bool {
 	if !ok {
 		return false
 	}
-	anyDepth := strings.IndexByte(r.Pattern, '/') < 0 || strings.HasPrefix(r.Pattern, ".git/")
 	pattern := r.Pattern
-	if anyDepth {
+	own, git := strings.CutPrefix(pattern, ".git/")
+	if git || strings.IndexByte(pattern, '/') < 0 {
 		pattern = "**/" + pattern
 	}
-	for rest != "" {
+	for ; rest != ""; rest = rest[:max(0, strings.LastIndexByte(rest, '/'))] {
 		if globMatch(pattern, rest) || rest == r.Pattern {
 			return true
 		}
-		rest = rest[:max(0, strings.LastIndexByte(rest, '/'))]
+		if git && (globMatch("**/.git/modules/**/"+own, rest) || globMatch("**/.git/worktrees/*/"+own, rest)) {
+			return true
+		}
 	}
 	return false
 }
@@ -188,6 +191,11 @@ func (p *Policy) DecideEnv(name string) EnvDecision {
 			return EnvDecision{Action: EnvInjected, Origin: p.Network.Inject[i].Origin}
 		}
 	}
+	for i := range p.Environment.Scrub {
+		if p.Environment.Scrub[i].Matches(name) {
+			return EnvDecision{Action: EnvScrubbed, Origin: p.Environment.Scrub[i].Origin}
+		}
+	}
 	if set, ok := p.Environment.Set[name]; ok {
 		return EnvDecision{Action: EnvSetTo, Value: set.Value, Origin: set.Origin}
 	}
@@ -210,7 +218,8 @@ func (r *EnvRule) Matches(name string) bool {
 // Environ returns what the payload's environment is made of, given the host's:
 // the variables that the policy passes, with the host's values, in the host's
 // order, and those that it sets, by name. A name that stands twice is taken
-// once, as the first, which is what getenv(3) finds.
+// once, as the first, which is what getenv(3) finds. HOME, if it is passed, is
+// the policy's home. Placeholders are not in it.
 func (p *Policy) Environ(host []string) []string {
 	env := make([]string, 0, len(p.Environment.Pass)+len(p.Environment.Set))
 	seen := make(map[string]bool, cap(env))
@@ -220,6 +229,9 @@ func (p *Policy) Environ(host []string) []string {
 			continue
 		}
 		seen[name] = true
+		if name == "HOME" {
+			entry = "HOME=" + p.Home
+		}
 		env = append(env, entry)
 	}
 	start := len(env)

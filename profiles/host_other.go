@@ -14,6 +14,8 @@ func ThisHost() Host {
 	return Host{UID: os.Getuid(), Environ: os.Environ(), Cwd: filepath.ToSlash(cwd)}
 }
 
+var errNotDir = errors.New("not a directory")
+
 type linkMode bool
 
 const (

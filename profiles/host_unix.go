@@ -45,6 +45,9 @@ func homeInDatabase(file string, uid int) string {
 	return ""
 }
 
+// errNotDir is what opening a file below something else than a directory says.
+const errNotDir = unix.ENOTDIR
+
 type linkMode bool
 
 const (

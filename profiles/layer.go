@@ -81,7 +81,9 @@ func decodeProfile(s *scope, source, text string) (*layer, error) {
 	}
 	d := &decoder{scope: s, source: source, layer: layer{source: source}}
 	d.object(v, "", topKeys, func(m member) { d.top(m) })
-	d.contradictions()
+	if !d.origin(0, "").builtin() {
+		d.contradictions()
+	}
 	if err := d.err(); err != nil {
 		return nil, err
 	}

@@ -106,8 +106,11 @@ type Injection struct {
 
 // Environment says which variables the payload gets.
 type Environment struct {
-	Pass []EnvRule         // names, or prefixes that end in *
+	Pass []EnvRule         // names, or prefixes that end in *; see [Policy.DecideEnv]
 	Set  map[string]EnvSet // by name
+
+	// Scrub beats Pass and Set. Only other tools' settings have such a list.
+	Scrub []EnvRule
 }
 
 // An EnvRule passes the host's variables whose names match.

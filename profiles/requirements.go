@@ -1,6 +1,9 @@
 package profiles
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // An Entry of [Guarantees] says in one line each what a guarantee promises
 // and what it does not.
@@ -69,8 +72,8 @@ func layerNames() []string {
 }
 
 // requirements derives what a policy asks of a provider, in the order of
-// [Guarantees]: what it restricts is required, a limit that only a built-in
-// profile set is wanted, and strict asks for strong mechanisms.
+// [Guarantees]: what it restricts is required, a limit that only the built-in
+// default set is wanted, and strict asks for strong mechanisms.
 func requirements(p *Policy) []Requirement {
 	always := Origin{Source: "default", Key: "closed"}
 	list := make([]Requirement, 0, len(Guarantees))
@@ -161,11 +164,9 @@ func ofLimit(r Requirement, l Limit) (Requirement, bool) {
 		return r, false
 	}
 	r.Origin = l.Origin
-	r.Required = !l.Origin.builtin()
+	r.Required = l.Origin.Source != "built-in default"
 	return r, true
 }
 
 // builtin reports whether a rule came with pccrun.
-func (o Origin) builtin() bool {
-	return o.Source == "default" || len(o.Source) > len("built-in ") && o.Source[:len("built-in ")] == "built-in "
-}
+func (o Origin) builtin() bool { return strings.HasPrefix(o.Source, "built-in ") }

@@ -118,7 +118,7 @@ func (r *resolver) findHome() error {
 	if home == "" || !strings.HasPrefix(home, "/") || path.Clean(home) == "/" {
 		return &Error{Origin: Origin{Source: "environment", Key: "HOME"}, Cause: "no home directory is known", Hint: "set HOME to a directory of your own"}
 	}
-	r.home = path.Clean(home)
+	r.home = real(home)
 	r.policy.Home = r.home
 	r.policy.Homes = homesOf(h.Home, r.home)
 	return nil
@@ -128,10 +128,14 @@ func (r *resolver) findHome() error {
 // /var/lib/jenkins does not hide /var/lib.
 var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/tmp"}
 
-// homesOf returns the directories that hold homes.
+// homesOf returns the directories that hold homes, and where links lead from
+// them: a home behind a link is not hidden by the link's name.
 func homesOf(database, home string) []string {
 	homes := []string{"/home", "/root", "/Users"}
-	if database = path.Clean(database); strings.HasPrefix(database, "/") && database != "/" {
+	for i := range homes {
+		homes = append(homes, real(homes[i]))
+	}
+	if database = real(database); strings.HasPrefix(database, "/") && database != "/" {
 		if parent := path.Dir(database); !slices.Contains(systemDirs, parent) {
 			homes = append(homes, parent)
 		}
@@ -141,6 +145,14 @@ func homesOf(database, home string) []string {
 	}
 	slices.Sort(homes)
 	return slices.Compact(homes)
+}
+
+// real returns where a path leads, or the path itself if that is nowhere.
+func real(name string) string {
+	if to, err := filepath.EvalSymlinks(name); err == nil {
+		return to
+	}
+	return path.Clean(name)
 }
 
 // findWorkspace decides what . is: section "the workspace" of docs/policy.md.
@@ -223,6 +235,9 @@ func (r *resolver) profileLayers() ([]*layer, error) {
 	if name == "" {
 		name, r.policy.PickedBy = r.pick()
 		origin = Origin{Source: r.policy.PickedBy}
+		if !isProfileName(name) {
+			return nil, &Error{Origin: origin, Cause: quote(name) + ": want a name", Hint: "--profile takes a path too"}
+		}
 	}
 	l, err := r.load(name, r.cwd, origin, "")
 	if err != nil {
@@ -237,6 +252,7 @@ func (r *resolver) profileLayers() ([]*layer, error) {
 // claude, and the profile would hand it a key.
 func (r *resolver) pick() (name, by string) {
 	if name := r.req.Host.Getenv("PCCRUN_PROFILE"); name != "" {
+		// Never a path: an .envrc of the workspace may have set it.
 		return name, "PCCRUN_PROFILE"
 	}
 	if len(r.req.Command) > 0 {
@@ -262,7 +278,7 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 	fail := func(hint, format string, args ...any) (*layer, error) {
 		return nil, &Error{Origin: from, Cause: fmt.Sprintf(format, args...), Hint: hint}
 	}
-	if strings.ContainsAny(name, "/") || strings.HasSuffix(name, ".jsonc") || strings.HasSuffix(name, ".json") {
+	if strings.Contains(name, "/") || strings.HasSuffix(name, ".jsonc") || strings.HasSuffix(name, ".json") {
 		s := r.scope
 		s.cwd = dir // a relative path is the including file's neighbour
 		file, err := s.path(name, dir)
@@ -361,6 +377,34 @@ func (r *resolver) workspaceLayer() (*layer, []byte, error) {
 	s.base = r.workspace
 	l, err := decodeProfile(&s, file, string(text))
 	return l, text, err
+}
+
+// Rules returns the rules as the set that decides, with what extra adds to it:
+// the hosts that stand for a group such as @npm. Rules with a group that extra
+// does not know are an error.
+func (n *Network) Rules(extra func(group string) ([]rules.Rule, error)) (*rules.Set, error) {
+	var all []rules.Rule
+	for _, list := range [...]struct {
+		from  []NetRule
+		parse func(string) (rules.Rule, error)
+	}{{n.Allow, rules.Parse}, {n.Deny, rules.ParseDeny}, {n.Local, rules.ParseLocal}} {
+		for _, from := range list.from {
+			rule, err := list.parse(from.Text)
+			if err != nil {
+				return nil, &Error{Origin: from.Origin, Cause: err.Error()}
+			}
+			if group := rule.Group(); group != "" && extra != nil {
+				hosts, err := extra(group)
+				if err != nil {
+					return nil, &Error{Origin: from.Origin, Cause: err.Error()}
+				}
+				all = append(all, hosts...)
+				continue
+			}
+			all = append(all, rule)
+		}
+	}
+	return rules.New(all...)
 }
 
 // checkNet checks a rule of the list, in the grammar of netproxy/rules.
