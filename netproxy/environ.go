@@ -23,9 +23,12 @@ func Environ(proxyURL string, noProxy ...string) []string {
 		"no_proxy=" + direct,
 		"NO_PROXY=" + direct,
 		"NODE_USE_ENV_PROXY=1", // node's own fetch and http, from 22.21 and 24.5 on
+		"npm_config_proxy=" + proxyURL, // over the proxy of an .npmrc
+		"npm_config_https_proxy=" + proxyURL,
+		"npm_config_noproxy=" + direct,
 		"YARN_HTTP_PROXY=" + proxyURL,
 		"YARN_HTTPS_PROXY=" + proxyURL,
-		"CARGO_HTTP_PROXY=" + proxyURL,
+		"CARGO_HTTP_PROXY=" + proxyURL, // over the http.proxy of a .gitconfig
 		"GLOBAL_AGENT_HTTP_PROXY=" + proxyURL,
 		"GLOBAL_AGENT_NO_PROXY=" + direct,
 		"ELECTRON_GET_USE_PROXY=1",

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -60,7 +61,8 @@ type Verdict struct {
 // A Set is an immutable set of rules. A nil Set denies everything.
 type Set struct {
 	names     map[string][]Rule // kindName, kindBelow and kindTree by their name
-	addrs     []Rule
+	addrs     map[netip.Prefix][]Rule
+	bits      []int  // the lengths of the prefixes in addrs
 	hosts     []Rule // kindHost and kindLocalhost
 	any       []Rule
 	inspected []Rule
@@ -71,7 +73,7 @@ type Set struct {
 // rule for requests that a rule for whole connections makes pointless is an
 // error too.
 func New(rules ...Rule) (*Set, error) {
-	s := &Set{names: make(map[string][]Rule, len(rules))}
+	s := &Set{names: make(map[string][]Rule, len(rules)), addrs: make(map[netip.Prefix][]Rule)}
 	for _, r := range rules {
 		if err := s.add(r); err != nil {
 			return nil, err
@@ -96,7 +98,10 @@ func (s *Set) add(r Rule) error {
 	}
 	switch r.kind {
 	case kindAddr:
-		s.addrs = append(s.addrs, r)
+		s.addrs[r.prefix] = append(s.addrs[r.prefix], r)
+		if !slices.Contains(s.bits, r.prefix.Bits()) {
+			s.bits = append(s.bits, r.prefix.Bits())
+		}
 	case kindHost, kindLocalhost:
 		s.hosts = append(s.hosts, r)
 	case kindAny:
@@ -168,16 +173,21 @@ func (s *Set) Empty() bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.addrs, allows) && !slices.ContainsFunc(s.hosts, allows)
+	for _, rs := range s.addrs {
+		if slices.ContainsFunc(rs, allows) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.hosts, allows)
 }
 
 // candidates yields the rules that match a connection to name, or to addr
 // where name is empty.
-func (s *Set) candidates(name string, addr netip.Addr, port uint16) func(yield func(Rule) bool) {
+func (s *Set) candidates(name string, addr netip.Addr, port uint16) iter.Seq[Rule] {
 	return func(yield func(Rule) bool) {
 		if name == "" {
-			for _, r := range s.addrs {
-				if r.hasPort(port) && r.covers(addr) && !yield(r) {
+			for r := range s.covering(addr, port) {
+				if !yield(r) {
 					return
 				}
 			}
@@ -198,10 +208,28 @@ func (s *Set) candidates(name string, addr netip.Addr, port uint16) func(yield f
 	}
 }
 
-// covers says whether an address rule speaks of addr, or of the IPv4 address
-// that addr leads to.
-func (r Rule) covers(addr netip.Addr) bool {
-	return r.prefix.Contains(addr) || r.prefix.Contains(inner(addr))
+// covering yields the rules for addr, and for the address that it leads to.
+func (s *Set) covering(addr netip.Addr, port uint16) iter.Seq[Rule] {
+	return func(yield func(Rule) bool) {
+		in := inner(addr)
+		for _, bits := range s.bits {
+			prefix, _ := addr.Prefix(bits) // too long for IPv4: in no map
+			for _, r := range s.addrs[prefix] {
+				if r.hasPort(port) && !yield(r) {
+					return
+				}
+			}
+			if in == addr {
+				continue
+			}
+			prefix, _ = in.Prefix(bits)
+			for _, r := range s.addrs[prefix] {
+				if r.hasPort(port) && !yield(r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Decide answers for a connection to host, a name or an address without
@@ -263,7 +291,7 @@ func (s *Set) decideLocal(v Verdict) Verdict {
 
 // conclude weighs the rules that match: a deny wins, then rules about
 // requests, then an allow.
-func (s *Set) conclude(v Verdict, matching func(yield func(Rule) bool)) Verdict {
+func (s *Set) conclude(v Verdict, matching iter.Seq[Rule]) Verdict {
 	if s != nil {
 		for r := range matching {
 			switch {
@@ -292,7 +320,7 @@ func (s *Set) conclude(v Verdict, matching func(yield func(Rule) bool)) Verdict 
 
 // allowsSome says whether any rule allows, so that a deny of some requests
 // alone opens nothing.
-func (s *Set) allowsSome(matching func(yield func(Rule) bool)) bool {
+func (s *Set) allowsSome(matching iter.Seq[Rule]) bool {
 	for r := range matching {
 		if !r.deny {
 			return true
@@ -331,8 +359,8 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 	if !addr.IsValid() || addr.Zone() != "" || v.Addr.IsValid() && v.Addr != addr {
 		return no(BadAddr, v.Rule, "not the address that was decided on", "")
 	}
-	for _, r := range s.addrs {
-		if r.deny && !r.Inspects() && r.hasPort(v.Port) && r.covers(addr) {
+	for r := range s.covering(addr, v.Port) {
+		if r.deny && !r.Inspects() {
 			return no(BadAddr, r.text, fmt.Sprintf("%s is denied by the rule", addr), "")
 		}
 	}
@@ -357,9 +385,15 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 
 // lifts says whether a rule names the guarded address closely enough.
 func (s *Set) lifts(g guard, in netip.Addr, port uint16) bool {
-	return !g.never && slices.ContainsFunc(s.addrs, func(r Rule) bool {
-		return !r.deny && r.hasPort(port) && r.prefix.Contains(in) && r.prefix.Bits() >= g.block.Bits()
-	})
+	if g.never {
+		return false
+	}
+	for r := range s.covering(in, port) {
+		if !r.deny && r.prefix.Bits() >= g.block.Bits() {
+			return true
+		}
+	}
+	return false
 }
 
 func (v Verdict) checkLocal(addr netip.Addr) Verdict {

@@ -213,7 +213,8 @@ func (r *Rule) parseURL(scheme, rest string) error {
 		host, r.path = rest[:i], rest[i:]
 	}
 	r.scheme = scheme
-	if err := checkPathGlob(r.path); err != nil {
+	var err error
+	if r.path, err = parsePathGlob(r.path); err != nil {
 		return err
 	}
 	if err := r.parseHostPorts(host); err != nil {
@@ -346,7 +347,7 @@ func (r *Rule) parseHost(host string) error {
 		if r.kind == kindName {
 			r.kind = kindTree
 		}
-	case r.kind != kindName && isPublicSuffix(name):
+	case r.kind != kindName && strangersBelow(name):
 		return fmt.Errorf("wildcard on public suffix %s: anybody can have a name below it", name)
 	}
 	return nil

@@ -1,15 +1,567 @@
 package rules
 
 import (
+	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestSmoke(t *testing.T) {
-	r, err := Parse("github.com")
+func set(t testing.TB, texts ...string) *Set {
+	t.Helper()
+	var rs []Rule
+	for _, text := range texts {
+		r, err := Parse(text)
+		require.NoError(t, err)
+		rs = append(rs, r)
+	}
+	s, err := New(rs...)
 	require.NoError(t, err)
+	return s
+}
+
+var tableRules = []string{
+	"github.com",
+	"allow github.com:22",
+	"*.pkgs.example",
+	".idx.example",
+	"deny evil.idx.example",
+	"allow pg.corp.example:5432",
+	"allow 10.20.0.0/16:5432",
+	"deny 10.20.99.0/24",
+	"allow 192.0.2.10:8443",
+	"allow [2606:4700::]/32:443",
+	"allow host:5432",
+	"allow GET,HEAD https://api.github.com/repos/acme/**",
+	"deny https://api.github.com/repos/acme/secrets/**",
+	"allow xn--bcher-kva.example",
+	"allow db.example:5000-5010,6000",
+	"allow anywhere.example",
+	"deny *:25",
+}
+
+// outcome decides on a host and all that it resolves to, as the proxy does.
+func outcome(s *Set, host string, port uint16, resolved []string, own bool) string {
+	v := s.Decide(host, port)
+	if v.Action == Inspect {
+		return "inspect"
+	}
+	if v.Action == Deny {
+		return "deny:" + string(v.Reason)
+	}
+	if v.Local {
+		return "allow 127.0.0.1"
+	}
+	addrs := []netip.Addr{v.Addr}
+	if !v.Addr.IsValid() {
+		addrs = addrs[:0]
+		for _, r := range resolved {
+			addrs = append(addrs, netip.MustParseAddr(r))
+		}
+	}
+	result := "deny:nothing"
+	for _, a := range addrs {
+		d := s.DecideAddr(v, a, own)
+		if d.Action == Allow {
+			return "allow " + d.Addr.String()
+		}
+		result = "deny:" + string(d.Reason)
+	}
+	return result
+}
+
+func TestConnect(t *testing.T) {
+	s := set(t, tableRules...)
+	const public = "140.82.112.3"
+	for _, c := range []struct {
+		host string
+		port uint16
+		to   string
+		want string
+	}{
+		{"github.com", 443, public, "allow " + public},
+		{"GitHub.COM.", 443, public, "allow " + public},
+		{"github.com", 22, public, "allow " + public},
+		{"github.com", 8080, public, "deny:default"},
+		{"gist.github.com", 443, public, "deny:default"},
+		{"github.com.evil.example", 443, public, "deny:default"},
+		{"evilgithub.com", 443, public, "deny:default"},
+		{"notpkgs.example", 443, public, "deny:default"},
+		{"pkgs.example", 443, public, "deny:default"},
+		{"registry.pkgs.example", 443, public, "allow " + public},
+		{"a.b.pkgs.example", 443, public, "allow " + public},
+		{"idx.example", 443, public, "allow " + public},
+		{"files.idx.example", 443, public, "allow " + public},
+		{"evil.idx.example", 443, public, "deny:rule"},
+		{"a.evil.idx.example", 443, public, "deny:rule"},
+		{"github.com", 443, "127.0.0.1", "deny:resolved-address"},
+		{"github.com", 443, "169.254.169.254", "deny:resolved-address"},
+		{"github.com", 443, "10.0.0.5", "deny:resolved-address"},
+		{"github.com", 443, "10.0.0.5,140.82.112.3", "allow " + public},
+		{"github.com", 443, "::ffff:10.0.0.5", "deny:resolved-address"},
+		{"github.com", 443, "64:ff9b::7f00:1", "deny:resolved-address"},
+		{"github.com", 443, "2002:7f00:1::", "deny:resolved-address"},
+		{"github.com", 443, "198.18.0.7", "deny:resolved-address"},
+		{"pg.corp.example", 5432, "10.20.1.1", "allow 10.20.1.1"},
+		{"pg.corp.example", 5432, "10.20.99.1", "deny:resolved-address"},
+		{"pg.corp.example", 5432, "10.30.1.1", "deny:resolved-address"},
+		{"pg.corp.example", 5432, "::ffff:10.20.1.1", "allow 10.20.1.1"},
+		{"10.20.1.1", 5432, "", "allow 10.20.1.1"},
+		{"10.20.1.1", 443, "", "deny:default"},
+		{"10.20.99.1", 5432, "", "deny:rule"},
+		{"192.0.2.10", 8443, "", "allow 192.0.2.10"},
+		{"::ffff:10.20.1.1", 5432, "", "allow 10.20.1.1"},
+		{"2606:4700::1111", 443, "", "allow 2606:4700::1111"},
+		{"140.82.112.3", 443, "", "deny:default"},
+		{"0x7f.1", 80, "", "deny:invalid-host"},
+		{"2130706433", 80, "", "deny:invalid-host"},
+		{"0177.0.0.1", 80, "", "deny:invalid-host"},
+		{"127.1", 80, "", "deny:invalid-host"},
+		{"127.0.0.1", 80, "", "deny:default"},
+		{"::1", 5432, "", "deny:default"},
+		{"localhost", 5432, "", "deny:default"},
+		{"host.pccrun.internal", 5432, "", "allow 127.0.0.1"},
+		{"host.pccrun.internal", 22, "", "deny:default"},
+		{"a.host.pccrun.internal", 5432, "", "deny:default"},
+		{"evil.com%2Epkgs.example", 443, "", "deny:invalid-host"},
+		{"::ffff:1.2.3.4%x.pkgs.example", 443, "", "deny:invalid-host"},
+		{"fe80::1%eth0", 443, "", "deny:invalid-host"},
+		{"evil.com\x00.pkgs.example", 443, "", "deny:invalid-host"},
+		{"evil.com@x.pkgs.example", 443, "", "deny:invalid-host"},
+		{"evil.com\r\nX: y.pkgs.example", 443, "", "deny:invalid-host"},
+		{"evil。pkgs.example", 443, "", "deny:invalid-host"},
+		{"a..pkgs.example", 443, "", "deny:invalid-host"},
+		{"github.com..", 443, "", "deny:invalid-host"},
+		{".", 443, "", "deny:invalid-host"},
+		{"bücher.example", 443, public, "allow " + public},
+		{"BÜCHER.example", 443, public, "allow " + public},
+		{"gіthub.com", 443, public, "deny:default"},
+		{"xn--github-.com", 443, public, "deny:invalid-host"},
+		{"db.example", 5000, public, "allow " + public},
+		{"db.example", 5010, public, "allow " + public},
+		{"db.example", 6000, public, "allow " + public},
+		{"db.example", 5011, public, "deny:default"},
+		{"db.example", 25, public, "deny:rule"},
+		{"anywhere.example", 0, public, "deny:invalid-host"},
+		{"api.github.com", 443, public, "inspect"},
+		{"", 443, "", "deny:invalid-host"},
+		{strings.Repeat("a", 64) + ".pkgs.example", 443, "", "deny:invalid-host"},
+		{strings.Repeat("a.", 130) + "pkgs.example", 443, "", "deny:invalid-host"},
+		{strings.Repeat("ü", 4000) + ".pkgs.example", 443, "", "deny:invalid-host"},
+	} {
+		t.Run(fmt.Sprintf("%q:%d to %s", c.host, c.port, c.to), func(t *testing.T) {
+			require.Equal(t, c.want, outcome(s, c.host, c.port, strings.Split(c.to, ","), false))
+		})
+	}
+}
+
+func TestRequest(t *testing.T) {
+	s := set(t, tableRules...)
+	for _, c := range []struct{ host, method, path, want string }{
+		{"api.github.com", "GET", "/repos/acme/x", "allow"},
+		{"API.github.com:443", "HEAD", "/repos/acme/x?y=/../", "allow"},
+		{"api.github.com", "GET", "/repos/acme/@babel%2fcore", "allow"},
+		{"api.github.com", "GET", "/repos/acme/", "allow"},
+		{"api.github.com", "POST", "/repos/acme/x", "deny:default"},
+		{"api.github.com", "GET", "/repos/other/x", "deny:default"},
+		{"api.github.com", "GET", "/repos/acme", "deny:default"},
+		{"api.github.com", "GET", "/repos/acme/secrets/k", "deny:rule"},
+		{"api.github.com", "GET", "/repos/acme/%73ecrets/k", "deny:rule"},
+		{"api.github.com", "GET", "/repos/acme/../other/x", "deny:400-path"},
+		{"api.github.com", "GET", "/repos/acme/%2e%2e/other/x", "deny:400-path"},
+		{"api.github.com", "GET", "/repos/acme/%252e%252e/other/x", "deny:400-path"},
+		{"api.github.com", "GET", "/repos/acme/..;a/other/x", "deny:400-path"},
+		{"api.github.com", "GET", "/repos/acme%2f..%2fx", "deny:400-path"},
+		{"api.github.com", "GET", "/repos//acme/x", "deny:400-path"},
+		{"api.github.com", "GET", "/repos/acme/%", "deny:400-path"},
+		{"api.github.com", "GET", "/repos/acme/%5cx", "deny:400-path"},
+		{"api.github.com", "GET", "/repos/acme/%00", "deny:400-path"},
+		{"api.github.com", "GET", "/repos/acme/\x7f", "deny:400-path"},
+		{"api.github.com", "GET", "repos/acme/x", "deny:400-path"},
+		{"evil.com", "GET", "/repos/acme/x", "deny:421-host-mismatch"},
+		{"api.github.com:8443", "GET", "/repos/acme/x", "deny:421-host-mismatch"},
+		{"", "GET", "/repos/acme/x", "deny:421-host-mismatch"},
+	} {
+		t.Run(c.host+" "+c.method+" "+c.path, func(t *testing.T) {
+			v := s.DecideRequest("api.github.com", 443, Request{c.host, c.method, c.path})
+			got := v.Action.String()
+			if v.Action == Deny {
+				got += ":" + string(v.Reason)
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
+	require.Equal(t, Allow, s.DecideRequest("github.com", 443, Request{"github.com", "PUT", "/x"}).Action, "not inspected")
+	require.Equal(t, ByDefault, s.DecideRequest("gist.github.com", 443, Request{"gist.github.com", "GET", "/"}).Reason)
+	v6 := set(t, "GET https://[2606:4700::1111]/ok/*")
+	require.Equal(t, Allow, v6.DecideRequest("2606:4700::1111", 443, Request{"[2606:4700::1111]", "GET", "/ok/x"}).Action)
+	require.Equal(t, Deny, v6.DecideRequest("2606:4700::1111", 443, Request{"[2606:4700::1111]", "GET", "/ok/x/y"}).Action)
+}
+
+func TestParseErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                             "want one space",
+		" github.com":                  "want one space",
+		"github.com ":                  "want one space",
+		"allow":                        "want one space",
+		"allow  github.com":            "want one space",
+		"allow GET x https://a.com/":   "too many words",
+		"github.com\n":                 "character",
+		"github.com\x00":               "character",
+		"*.com":                        "public suffix com",
+		".com":                         "public suffix com",
+		"*.co.uk":                      "public suffix co.uk",
+		"*.github.io":                  "public suffix github.io",
+		"*.kawasaki.jp":                "public suffix kawasaki.jp",
+		"*.x.kawasaki.jp":              "public suffix x.kawasaki.jp",
+		"*.corp":                       "public suffix corp",
+		"*":                            "allow * is refused",
+		"*:443":                        "allow * is refused",
+		"localhost:3000":               "use host:PORT",
+		"a.localhost":                  "use host:PORT",
+		"127.0.0.1:80":                 "loopback",
+		"127.1.0.0/16":                 "loopback",
+		"[::1]:80":                     "loopback",
+		"0.0.0.0:80":                   "this host",
+		"224.0.0.1":                    "multicast",
+		"host":                         "needs a port",
+		"host:*":                       "too much",
+		"private host:22":              `"private" means nothing`,
+		"private 10.0.0.0/8":           `"private" means nothing`,
+		"deny private a.com":           `"private" means nothing`,
+		"deny private *":               `"private" means nothing`,
+		"private https://a.com":        "takes a host",
+		"private @npm":                 "a group takes no other words",
+		"@nope":                        "unknown group",
+		"@":                            "unknown group",
+		"GET @npm":                     "a group takes no other words",
+		"::1:443":                      "must be bracketed",
+		"fd00::/8":                     "must be bracketed",
+		"[fd00::1":                     `"[" without "]"`,
+		"[10.0.0.1]":                   "bad address",
+		"[fe80::1%25eth0]":             "bad address",
+		"[fe80::1%eth0]":               "bad address",
+		"[::ffff:10.0.0.1]":            "write it as IPv4",
+		"[64:ff9b::a00:1]":             "leads to IPv4",
+		"[2002:7f00:1::]/48":           "leads to IPv4",
+		"10.0.0.1/8":                   "bits set below",
+		"10.0.0.0/33":                  "bad prefix length",
+		"10.0.0.0/08":                  "bad prefix length",
+		"10.0.0.0/":                    "bad prefix length",
+		"1.2.3":                        "last label is a number",
+		"0x7f.1":                       "last label is a number",
+		"a.0x1f":                       "last label is a number",
+		"2130706433":                   "last label is a number",
+		"a.com:0":                      `bad port "0"`,
+		"a.com:0443":                   `bad port "0443"`,
+		"a.com:":                       `bad port ""`,
+		"a.com:+443":                   `bad port "+443"`,
+		"a.com:65536":                  `bad port "65536"`,
+		"a.com:1,":                     `bad port ""`,
+		"a.com:9-1":                    "9 is above 1",
+		"a.com:1-":                     `bad port ""`,
+		"a.com:80:90":                  "must be bracketed",
+		"foo*.a.com":                   "character",
+		"a.*.com":                      "character",
+		"*.*.a.com":                    "character",
+		"a..com":                       "not a host name",
+		"-a.com":                       "character",
+		"a。com":                        "dot that is not ASCII",
+		"a\u2488com":                   "not valid in IDNA",
+		"xn--a.com":                    "not valid in IDNA",
+		"user@a.com":                   "character",
+		"GET a.com":                    "methods need a URL",
+		"get https://a.com":            "bad method",
+		"GET, https://a.com":           "bad method",
+		"a.com/path":                   "a path needs a URL",
+		"a.com?x":                      "a path needs a URL",
+		"ftp://a.com":                  "scheme",
+		"https://a.com:80,443":         "one port",
+		"https://a.com:1-2/":           "one port",
+		"https://10.0.0.0/8":           "methods",
+		"https://host:5/":              "a name or one address",
+		"deny https://*/x":             "a name or one address",
+		"https://":                     "no host",
+		"https://u@a.com/":             "character",
+		"https://a.com/a***":           "two *",
+		"https://a.com/a?b":            "queries",
+		"https://a.com/a/../b":         "bad path",
+		"https://a.com/%2a":            "escaped *",
+		"https://a.com/#x":             "bad path",
+		strings.Repeat("a", 5000):      "longer than",
+		"https://*.github.io/acme/**":  "public suffix",
+		"https://[2606:4700::]/32/x/y": "accepted",
+	} {
+		t.Run(text, func(t *testing.T) {
+			r, err := Parse(text)
+			switch want {
+			case "accepted", "methods": // a path that looks like a length
+				require.NoError(t, err)
+				require.True(t, r.Inspects())
+			default:
+				require.ErrorContains(t, err, want)
+				require.Zero(t, r)
+			}
+		})
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, text := range []string{
+		"deny *", "https://a.com", "http://a.com:8080", "deny host:22", "deny *.com", "deny .io", "deny localhost.example",
+		"allow a.com:*", "private *.corp.example:443,8443", "r3---sn-x.example", "a_b.example", "[2606:4700::]/32",
+		"0.0.0.0/0", "deny 127.0.0.0/8", "@github", "@npm", "PROPFIND https://a.com/dav/**", HostName + ":22", "buildserver",
+	} {
+		r, err := Parse(text)
+		require.NoError(t, err, text)
+		require.Equal(t, text, r.String())
+		require.Equal(t, strings.HasPrefix(text, "deny"), r.Deny(), text)
+	}
+	_, err := ParseDeny("allow a.com")
+	require.ErrorContains(t, err, "list of denied hosts")
+	r, err := ParseDeny("gist.github.com")
+	require.NoError(t, err)
+	require.True(t, r.Deny())
+}
+
+func TestGroups(t *testing.T) {
+	for _, name := range []string{"npm", "go", "pip", "cargo", "apt"} {
+		r, err := Parse("@" + name)
+		require.NoError(t, err)
+		require.Equal(t, name, r.Group())
+		_, err = New(r)
+		require.ErrorContains(t, err, "--allow HOST")
+	}
+	r, err := Parse("@github")
+	require.NoError(t, err)
+	require.Empty(t, r.Group())
 	s, err := New(r)
 	require.NoError(t, err)
-	require.Equal(t, Allow, s.Decide("GitHub.com.", 443).Action)
+	v := s.Decide("codeload.github.com", 443)
+	require.Equal(t, Allow, v.Action)
+	require.Equal(t, "@github", v.Rule)
+	require.Equal(t, Deny, s.Decide("gist.github.com", 443).Action)
+	require.Equal(t, Deny, s.Decide("github.com", 22).Action)
+
+	s = set(t, "a.com", "github.com:22", "deny @github")
+	require.Equal(t, ByRule, s.Decide("github.com", 22).Reason)
+	require.Equal(t, Allow, s.Decide("a.com", 443).Action)
+}
+
+func TestLocal(t *testing.T) {
+	plain, err := ParseLocal("5432")
+	require.NoError(t, err)
+	require.Nil(t, plain.LocalPorts())
+	named, err := ParseLocal("localhost:8000")
+	require.NoError(t, err)
+	require.Equal(t, []uint16{8000}, named.LocalPorts())
+	s, err := New(plain, named)
+	require.NoError(t, err)
+	require.False(t, s.Empty())
+	for host, ports := range map[string][]uint16{
+		HostName:                 {5432, 8000},
+		"HOST.pccrun.internal.":  {5432, 8000},
+		"localhost":              {8000},
+		"app.localhost":          {8000},
+		"127.0.0.1":              {8000},
+		"127.8.8.8":              {8000},
+		"::1":                    {8000},
+		"::ffff:127.0.0.1":       {8000},
+		"0.0.0.0":                {8000},
+		"a.host.pccrun.internal": nil,
+	} {
+		for _, port := range []uint16{5432, 8000, 80} {
+			v := s.Decide(host, port)
+			want := Deny
+			for _, p := range ports {
+				if p == port {
+					want = Allow
+				}
+			}
+			require.Equal(t, want, v.Action, "%s:%d", host, port)
+			require.Equal(t, want == Allow, v.Local, "%s:%d", host, port)
+		}
+	}
+	v := s.Decide(HostName, 8000)
+	require.Equal(t, Allow, s.DecideAddr(v, netip.MustParseAddr("127.0.0.1"), true).Action)
+	require.Equal(t, Allow, s.DecideAddr(v, netip.IPv6Loopback(), true).Action)
+	require.Equal(t, Deny, s.DecideAddr(v, netip.MustParseAddr("10.0.0.1"), false).Action)
+	require.Equal(t, "--local 22", s.Decide(HostName, 22).AllowWith)
+	require.Equal(t, "--local localhost:22", s.Decide("127.0.0.1", 22).AllowWith)
+
+	for _, text := range []string{"", "0", "x", "80-90", "a.com:80", "localhost:", "localhost", "127.0.0.1:80", "05432", "-1", "70000", "5432\n"} {
+		_, err := ParseLocal(text)
+		require.ErrorContains(t, err, "want PORT or localhost:PORT", text)
+	}
+	require.Equal(t, ByRule, set(t, "host:25", "deny *:25").Decide(HostName, 25).Reason)
+	require.Equal(t, ByRule, set(t, "host:25", "deny host").Decide(HostName, 25).Reason)
+}
+
+func TestInspection(t *testing.T) {
+	s := set(t, "GET https://api.example.com/v1/**")
+	require.Len(t, s.Inspected(), 1)
+	v := s.Decide("api.example.com", 443)
+	require.Equal(t, Inspect, v.Action)
+	require.Equal(t, "GET https://api.example.com/v1/**", v.Rule)
+	require.Equal(t, Deny, s.Decide("api.example.com", 80).Action)
+
+	s = set(t, "api.example.com", "deny https://api.example.com/admin/**")
+	require.Equal(t, Inspect, s.Decide("api.example.com", 443).Action, "a deny of requests is never ignored")
+	require.Equal(t, Allow, s.Decide("api.example.com", 80).Action)
+	require.Equal(t, Allow, s.DecideRequest("api.example.com", 443, Request{"api.example.com", "GET", "/x"}).Action)
+	require.Equal(t, ByRule, s.DecideRequest("api.example.com", 443, Request{"api.example.com", "GET", "/admin/x"}).Reason)
+
+	s = set(t, "deny https://api.example.com/admin/**")
+	require.Equal(t, Deny, s.Decide("api.example.com", 443).Action, "and opens nothing")
+	require.True(t, s.Empty())
+
+	s = set(t, "https://api.example.com")
+	require.Empty(t, s.Inspected())
+	require.Equal(t, Allow, s.Decide("api.example.com", 443).Action)
+	require.Equal(t, Deny, s.Decide("api.example.com", 80).Action)
+
+	for _, pair := range [][]string{
+		{"api.example.com", "GET https://api.example.com/**"},
+		{"*.example.com", "GET https://api.example.com/**"},
+		{".example.com", "GET https://*.example.com/**"},
+		{"8.8.8.0/24", "GET https://8.8.8.8/**"},
+	} {
+		var rs []Rule
+		for _, text := range pair {
+			r, err := Parse(text)
+			require.NoError(t, err)
+			rs = append(rs, r)
+		}
+		_, err := New(rs...)
+		require.ErrorContains(t, err, "means nothing beside", pair)
+	}
+}
+
+func TestNilAndEmpty(t *testing.T) {
+	var s *Set
+	require.Equal(t, Deny, s.Decide("a.com", 443).Action)
+	require.Equal(t, Deny, s.Decide(HostName, 443).Action)
+	require.Equal(t, Deny, s.DecideAddr(Verdict{Action: Allow}, netip.MustParseAddr("8.8.8.8"), false).Action)
+	require.Empty(t, s.Inspected())
+	require.True(t, s.Empty())
+	s, err := New(Rule{})
+	require.NoError(t, err)
+	require.True(t, s.Empty())
+	require.Equal(t, Deny, s.Decide("a.com", 443).Action)
+	for _, text := range []string{"a.com", "10.0.0.0/8", "host:1"} {
+		require.False(t, set(t, text).Empty(), text)
+	}
+}
+
+func TestGuard(t *testing.T) {
+	s := set(t, "a.com")
+	v := s.Decide("a.com", 443)
+	for _, a := range []string{
+		"0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.255", "168.63.129.16",
+		"169.254.0.1", "169.254.169.254", "169.254.170.2", "172.16.0.1", "172.31.255.255", "192.0.0.1", "192.0.0.192", "192.0.2.1",
+		"192.88.99.1", "192.168.1.1", "198.18.0.1", "198.19.255.255", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.1.1.1", "240.0.0.1",
+		"255.255.255.255", "::", "::1", "::7f00:1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a00:1", "64:ff9b:1::1", "100::1",
+		"2001::1", "2001:2::1", "2001:10::1", "2001:db8::1", "2002:a00:1::1", "2002:7f00:1::1", "3fff::1", "5f00::1", "fc00::1", "fd00:ec2::254",
+		"fd20:ce::254", "fe80::1", "fec0::1", "ff02::1", "4000::1", "fe80::1%eth0", "8.8.8.8%eth0",
+	} {
+		addr, err := netip.ParseAddr(a)
+		if err != nil {
+			continue // IPv4 takes no zone
+		}
+		d := s.DecideAddr(v, addr, false)
+		require.Equal(t, Deny, d.Action, a)
+		require.Equal(t, BadAddr, d.Reason, a)
+	}
+	for _, a := range []string{
+		"8.8.8.8", "1.1.1.1", "100.63.255.255", "100.128.0.1", "172.15.0.1", "172.32.0.1", "192.0.1.1", "198.17.0.1", "198.20.0.1", "223.255.255.255",
+		"2606:4700::1111", "2a00:1450::1", "2001:4860:4860::8888", "64:ff9b::808:808", "2002:808:808::1",
+	} {
+		addr := netip.MustParseAddr(a)
+		require.Equal(t, Allow, s.DecideAddr(v, addr, false).Action, a)
+		require.Equal(t, Deny, s.DecideAddr(v, addr, true).Action, "the host's own %s", a)
+	}
+	require.Equal(t, Deny, s.DecideAddr(v, netip.Addr{}, false).Action)
+	require.Equal(t, Deny, s.DecideAddr(Verdict{}, netip.MustParseAddr("8.8.8.8"), false).Action)
+	literal := set(t, "8.8.8.0/24")
+	require.Equal(t, Deny, literal.DecideAddr(literal.Decide("8.8.8.8", 443), netip.MustParseAddr("8.8.8.9"), false).Action)
+}
+
+// TestLift holds that a guard is lifted only by who names it: the word for
+// private ranges, or an address rule no wider than what is guarded.
+func TestLift(t *testing.T) {
+	for _, c := range []struct {
+		rules []string
+		to    string
+		own   bool
+		want  Action
+	}{
+		{[]string{"private a.com"}, "10.0.0.1", false, Allow},
+		{[]string{"private a.com"}, "100.64.0.1", false, Allow},
+		{[]string{"private a.com"}, "fd12::1", false, Allow},
+		{[]string{"private a.com"}, "64:ff9b::a00:1", false, Allow},
+		{[]string{"private a.com"}, "10.0.0.1", true, Deny},
+		{[]string{"private a.com"}, "127.0.0.1", false, Deny},
+		{[]string{"private a.com"}, "169.254.1.1", false, Deny},
+		{[]string{"private a.com"}, "fd00:ec2::254", false, Deny},
+		{[]string{"private a.com"}, "100.100.100.200", false, Deny},
+		{[]string{"private a.com"}, "198.18.0.1", false, Deny},
+		{[]string{"private .a.com", "a.com"}, "10.0.0.1", false, Allow},
+		{[]string{"a.com", "10.0.0.0/8"}, "10.0.0.1", false, Allow},
+		{[]string{"a.com", "10.0.0.0/8:80"}, "10.0.0.1", false, Deny},
+		{[]string{"a.com", "0.0.0.0/0"}, "10.0.0.1", false, Deny},
+		{[]string{"a.com", "[::]/0"}, "fd00::1", false, Deny},
+		{[]string{"a.com", "8.0.0.0/5"}, "10.0.0.1", false, Deny},
+		{[]string{"a.com", "10.0.0.1"}, "10.0.0.1", true, Allow},
+		{[]string{"a.com", "10.0.0.0/31"}, "10.0.0.1", true, Deny},
+		{[]string{"a.com", "169.254.0.0/16"}, "169.254.1.1", false, Allow},
+		{[]string{"a.com", "169.254.0.0/16"}, "169.254.169.254", false, Deny},
+		{[]string{"a.com", "169.254.169.254"}, "169.254.169.254", false, Allow},
+		{[]string{"a.com", "198.18.0.0/15"}, "198.18.0.1", false, Allow},
+		{[]string{"a.com", "0.0.0.0/0"}, "127.0.0.1", false, Deny},
+		{[]string{"private a.com", "deny 10.0.0.0/8"}, "10.0.0.1", false, Deny},
+		{[]string{"private a.com", "deny 10.0.0.0/8"}, "64:ff9b::a00:1", false, Deny},
+		{[]string{"private a.com", "deny 10.0.0.0/8:80"}, "10.0.0.1", false, Allow},
+		{[]string{"a.com", "deny [2606:4700::]/32"}, "2606:4700::1", false, Deny},
+	} {
+		s := set(t, c.rules...)
+		d := s.DecideAddr(s.Decide("a.com", 443), netip.MustParseAddr(c.to), c.own)
+		require.Equal(t, c.want, d.Action, "%v to %s (own %v): %s", c.rules, c.to, c.own, d.Detail)
+	}
+}
+
+func TestAllowWith(t *testing.T) {
+	s := set(t, "pg.corp.example:5432", "*.a.com")
+	for _, c := range []struct {
+		host string
+		port uint16
+		to   string
+		want string
+	}{
+		{"b.com", 443, "", "--allow b.com"},
+		{"b.com", 8080, "", "--allow b.com:8080"},
+		{"8.8.8.8", 53, "", "--allow 8.8.8.8:53"},
+		{"2606::1", 53, "", "--allow [2606::1]:53"},
+		{"pg.corp.example", 5432, "10.0.0.1", "--allow 'private pg.corp.example:5432'"},
+		{"x.a.com", 443, "192.0.2.1", "--allow 192.0.2.1"},
+		{"x.a.com", 443, "127.0.0.1", ""},
+		{"bad host", 443, "", ""},
+	} {
+		v := s.Decide(c.host, c.port)
+		if c.to != "" {
+			v = s.DecideAddr(v, netip.MustParseAddr(c.to), false)
+		}
+		require.Equal(t, Deny, v.Action)
+		require.Equal(t, c.want, v.AllowWith, c.host)
+		if c.want == "" {
+			continue
+		}
+		rs := []string{strings.Trim(strings.TrimPrefix(c.want, "--allow "), "'"), "pg.corp.example:5432", "*.a.com"}
+		require.Regexp(t, "^allow", outcome(set(t, rs...), c.host, c.port, []string{max(c.to, "8.8.8.8")}, false), "the hint works")
+	}
+}
+
+func TestActionString(t *testing.T) {
+	require.Equal(t, "deny allow inspect", fmt.Sprint(Deny, " ", Allow, " ", Inspect))
 }

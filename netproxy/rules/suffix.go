@@ -13,10 +13,16 @@ import (
 //go:embed suffixes.txt
 var suffixes string
 
-// isPublicSuffix says whether strangers can have names below name, by the
-// algorithm of publicsuffix.org: ICANN's suffixes and those that companies put
-// on the list, such as github.io. A top-level name that is not on the list
-// counts as one.
+// strangersBelow says whether anybody can have a name below name: it is a
+// public suffix, or all that lies below it is. Names that own only some public
+// suffixes, as amazonaws.com does, do not count.
+func strangersBelow(name string) bool {
+	return isPublicSuffix(name) || onList("*."+name)
+}
+
+// isPublicSuffix is the algorithm of publicsuffix.org, over ICANN's suffixes
+// and those that companies put on the list, such as github.io. A top-level
+// name that is not on the list is one.
 func isPublicSuffix(name string) bool {
 	_, parent, below := strings.Cut(name, ".")
 	switch {
