@@ -245,10 +245,10 @@ func (b *builder) finish(req Request) error {
 	}
 	b.network()
 	for _, name := range req.AllowMissing {
-		b.flagWord("--allow-missing", name, guaranteeNames(), func() { p.AllowMissing = append(p.AllowMissing, Guarantee(name)) })
+		b.flagWord("--allow-missing", name, GuaranteeNames(), func() { p.AllowMissing = append(p.AllowMissing, Guarantee(name)) })
 	}
 	for _, name := range req.Without {
-		b.flagWord("--without", name, layerNames(), func() { p.Without = append(p.Without, Layer(name)) })
+		b.flagWord("--without", name, LayerNames(), func() { p.Without = append(p.Without, Layer(name)) })
 	}
 	p.Requirements = requirements(p)
 	return b.err()

@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -242,4 +243,17 @@ func (p *Policy) Environ(host []string) []string {
 	}
 	slices.Sort(env[start:])
 	return env
+}
+
+// SetNames returns the names of the variables that the policy sets, in order.
+func (p *Policy) SetNames() []string {
+	return slices.Sorted(maps.Keys(p.Environment.Set))
+}
+
+// Text returns the path with its pattern, as a profile would write it.
+func (r *FileRule) Text() string {
+	if r.Glob == "" {
+		return r.Path
+	}
+	return strings.TrimSuffix(r.Path, "/") + "/" + r.Glob
 }

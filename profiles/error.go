@@ -105,3 +105,12 @@ func Hint(err error) string {
 	}
 	return ""
 }
+
+// OriginOf returns where a mistake stands, as far as it is known.
+func OriginOf(err error) Origin {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Origin
+	}
+	return Origin{}
+}

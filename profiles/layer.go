@@ -9,10 +9,11 @@ import (
 // or somebody else's settings. Paths are expanded, rules have their origin,
 // and nothing is merged yet. Layers are laid on each other by [builder.apply].
 type layer struct {
-	source    string
-	extends   string
-	noExtends bool // "extends": null
-	extendsAt Origin
+	source      string
+	description string
+	extends     string
+	noExtends   bool // "extends": null
+	extendsAt   Origin
 
 	files    []fileEntry
 	tighten  []FileRule // rules that an import may only tighten with
@@ -160,7 +161,9 @@ func (d *decoder) top(m member) {
 	v, o := m.value, d.origin(m.line, m.key)
 	switch m.key {
 	case "$schema", "description":
-		d.is(v, m.key, kindString)
+		if d.is(v, m.key, kindString) && m.key == "description" {
+			d.layer.description = v.text
+		}
 	case "extends":
 		d.layer.extendsAt = o
 		if v.kind == kindNull {

@@ -104,3 +104,6 @@ func parseLimit(i int, text string, memory int64) (int64, error) {
 	}
 	return n, err
 }
+
+// Limit returns the limit of [LimitNames][i].
+func (r *Resources) Limit(i int) Limit { return *r.at(i) }

@@ -48,7 +48,8 @@ var Guarantees = [...]Entry{
 	{SyncDown, "what comes back stays in the workspace and keeps its protected files", ""},
 }
 
-func guaranteeNames() []string {
+// GuaranteeNames returns the names of the guarantees.
+func GuaranteeNames() []string {
 	names := make([]string, len(Guarantees))
 	for i := range Guarantees {
 		names[i] = string(Guarantees[i].Guarantee)
@@ -63,7 +64,8 @@ var Layers = [...]Layer{
 	LayerEnv, LayerFds, LayerRlimits, LayerSockets, LayerTTY,
 }
 
-func layerNames() []string {
+// LayerNames returns the names of the layers.
+func LayerNames() []string {
 	names := make([]string, len(Layers))
 	for i, l := range Layers {
 		names[i] = string(l)

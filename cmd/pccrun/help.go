@@ -1,7 +1,97 @@
 package main
 
-func helpVerb(args []string) int { return 0 }
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+)
 
-func versionVerb(args []string) int { return 0 }
+const usage = `usage: pccrun [FLAGS] -- COMMAND [ARG…]
+       pccrun VERB [ARG…]
 
-func completionVerb(args []string) int { return 0 }
+Runs a command, usually a coding agent, in a sandbox: it sees the files that a
+policy shows it, reaches the hosts that the policy names, and leaves nothing
+behind that runs later. Without flags: the git repository around the current
+directory is writable, homes are hidden, the system is readable, there is no
+network. A profile for the command's name (claude, codex, gemini, aider,
+opencode) adds what that agent needs.
+
+Verbs:
+%s
+Common flags (pccrun help run lists all):
+  --profile NAME|FILE     take this profile
+  --write PATH            show a path, writable (--read, --hide, --private, …)
+  --allow HOST            a host that may be reached, e.g. github.com
+  --env NAME[=VALUE]      pass a variable, or set it
+  --memory 4g --cpus 2 --timeout 10m
+  --dry-run               print what would be done, and do nothing
+
+Exit status: the command's own; 124 timed out; 125 pccrun refused or failed
+before the command ran; 126 not executable; 127 not found; 128+n signal n.
+
+Examples:
+  pccrun -- claude
+  pccrun --allow @npm -- npm install
+  pccrun --profile strict --timeout 5m -- ./untrusted.sh
+  pccrun why read ~/.ssh/id_rsa
+`
+
+const runUsage = `usage: pccrun run [FLAGS] -- COMMAND [ARG…]
+       pccrun [FLAGS] -- COMMAND [ARG…]
+
+Flags stand before --, repeat where they name a thing, and are not abbreviated;
+--flag VALUE and --flag=VALUE are the same. Relative paths are relative to the
+current directory. Sizes such as 512m and 4g are powers of 1024.
+
+`
+
+const completionUsage = `usage: pccrun completion bash|zsh|fish
+
+Prints the completion script of a shell.
+
+example: pccrun completion bash > ~/.local/share/bash-completion/completions/pccrun
+`
+
+func helpVerb(args []string) int {
+	if len(args) == 0 {
+		var lines strings.Builder
+		for _, v := range verbs() {
+			fmt.Fprintf(&lines, "  %-12s%s\n", v.name, v.line)
+		}
+		printf(usage, lines.String())
+		return 0
+	}
+	table := verbs()
+	i := slices.IndexFunc(table, func(v verb) bool { return v.name == args[0] })
+	if i < 0 || len(args) > 1 {
+		return fail("help: no verb "+quote(strings.Join(args, " ")), "pccrun help lists the verbs")
+	}
+	printf("%s", table[i].help())
+	return 0
+}
+
+// flagTable sets the flags of run in two columns.
+func flagTable() string {
+	var b strings.Builder
+	for _, d := range runFlags() {
+		fmt.Fprintf(&b, "  %-26s%s\n", strings.TrimSpace(d.name+" "+d.arg), d.line)
+	}
+	return b.String()
+}
+
+// version is set by the linker in a release.
+var version = ""
+
+func versionVerb(args []string) int {
+	if len(args) > 0 {
+		return fail("version: takes no argument")
+	}
+	v := version
+	if info, ok := debug.ReadBuildInfo(); ok && v == "" {
+		v = info.Main.Version
+	}
+	printf("pccrun %s %s/%s %s\n", v, runtime.GOOS, runtime.GOARCH, runtime.Version())
+	return 0
+}

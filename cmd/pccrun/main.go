@@ -17,18 +17,19 @@ type verb struct {
 	name string
 	line string // what it does, in one line, for usage and completion
 	run  func(args []string) int
+	help func() string
 }
 
 // verbs returns the table, in the order in which usage shows it. A function,
 // so that a launch pays nothing for it.
 func verbs() []verb {
 	return []verb{
-		{"run", "run a command in a sandbox", runCommand},
-		{"profile", "list, show and check profiles; print their schema", profileVerb},
-		{"why", "say what the policy makes of a path, a host or a variable, and which rule", whyVerb},
-		{"completion", "print completion for bash, zsh or fish", completionVerb},
-		{"help", "print this, or the help of a verb", helpVerb},
-		{"version", "print the version", versionVerb},
+		{"run", "run a command in a sandbox", runCommand, func() string { return runUsage + flagTable() }},
+		{"profile", "list, show and check profiles; print their schema", profileVerb, func() string { return profileUsage }},
+		{"why", "say what the policy makes of a path, a host or a variable, and which rule", whyVerb, func() string { return whyUsage }},
+		{"completion", "print completion for bash, zsh or fish", completionVerb, func() string { return completionUsage }},
+		{"help", "print this, or the help of a verb", helpVerb, func() string { return "usage: pccrun help [VERB]\n" }},
+		{"version", "print the version", versionVerb, func() string { return "usage: pccrun version\n" }},
 	}
 }
 
@@ -51,7 +52,7 @@ func Main(args []string) int {
 	}
 	table := verbs()
 	if i := slices.IndexFunc(table, func(v verb) bool { return v.name == args[0] }); i >= 0 {
-		if len(args) == 2 && (args[1] == "--help" || args[1] == "-h") {
+		if len(args) > 1 && (args[1] == "--help" || args[1] == "-h") {
 			return helpVerb(args[:1])
 		}
 		return table[i].run(args[1:])

@@ -1,3 +1,343 @@
 package main
 
-func profileVerb(args []string) int { return 0 }
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+const profileUsage = `usage: pccrun profile list [--json]
+       pccrun profile show [--json] [FLAGS] [-- COMMAND]
+       pccrun profile check [--json] [FILE…]
+       pccrun profile schema
+
+list    the built-in profiles and your own, from $XDG_CONFIG_HOME/pccrun/profiles
+show    the policy that a run with these flags would have, each rule with where
+        it was written; FLAGS are those of pccrun run that say what the policy is
+check   read profiles and name every mistake; without FILE, the workspace's own
+        .pccrun.jsonc
+schema  the JSON Schema of profiles, for editors
+
+example: pccrun profile show --profile strict
+         pccrun profile show --json --allow github.com -- claude
+`
+
+func profileVerb(args []string) int {
+	if len(args) == 0 {
+		return fail("profile: want list, show, check or schema", "pccrun help profile says more")
+	}
+	switch args[0] {
+	case "list":
+		return profileList(args[1:])
+	case "show":
+		return profileShow(args[1:])
+	case "check":
+		return profileCheck(args[1:])
+	case "schema":
+		if len(args) > 1 {
+			return fail("unexpected argument " + quote(args[1]))
+		}
+		printf("%s", profiles.Schema())
+		return 0
+	}
+	return fail("profile: unknown verb "+quote(args[0]), "want list, show, check or schema")
+}
+
+// jsonFlag is --json of the verbs that print.
+func jsonFlag() flagDef {
+	return flagDef{"--json", alone, "", "print it as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })}
+}
+
+// queryRequest reads the command line of a verb that asks about a policy:
+// flags, words, and perhaps -- and a command, whose name picks a profile.
+func queryRequest(defs []flagDef, args []string) (req *profiles.Request, words []string, err error) {
+	req = &profiles.Request{Host: profiles.ThisHost()}
+	for {
+		rest, dashes, err := parseFlags(defs, req, args)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case dashes:
+			req.Command = rest
+			return req, words, nil
+		case len(rest) == 0:
+			return req, words, nil
+		}
+		words, args = append(words, rest[0]), rest[1:]
+	}
+}
+
+func profileList(args []string) int {
+	req, words, err := queryRequest([]flagDef{jsonFlag()}, args)
+	if err != nil {
+		return failUsage(err)
+	}
+	if len(words) > 0 || req.Command != nil {
+		return fail("profile list: takes no argument")
+	}
+	list, err := profiles.List(*req)
+	if err != nil {
+		return failWith(err)
+	}
+	if req.JSON {
+		rows := make([]object, len(list))
+		for i, l := range list {
+			rows[i] = object{{"name", l.Name}, {"source", l.Source}, {"description", l.Description}}
+		}
+		printJSON(object{{"profiles", rows}})
+		return 0
+	}
+	for _, l := range list {
+		text := l.Description
+		if l.Err != nil {
+			text = "does not load: " + profiles.Mistakes(l.Err)[0].Error()
+		}
+		printf("%-10s %s\n", l.Name, printable(text))
+	}
+	return 0
+}
+
+func profileCheck(args []string) int {
+	req, words, err := queryRequest([]flagDef{jsonFlag()}, args)
+	if err != nil {
+		return failUsage(err)
+	}
+	if req.Command != nil {
+		return fail("profile check: takes files, no command")
+	}
+	if len(words) == 0 {
+		words = []string{profiles.WorkspaceFile}
+	}
+	code := 0
+	var rows []object
+	for _, file := range words {
+		req.Profile = file
+		if !strings.Contains(file, "/") {
+			req.Profile = "./" + file
+		}
+		_, err := profiles.Resolve(*req)
+		if req.JSON {
+			row := object{{"file", file}, {"ok", err == nil}}
+			var mistakes []object
+			for _, m := range profiles.Mistakes(err) {
+				mistakes = append(mistakes, mistakeObject(m))
+			}
+			rows = append(rows, append(row, field{"mistakes", mistakes}))
+		} else if err == nil {
+			printf("%s: ok\n", printable(file))
+		} else {
+			failWith(err)
+		}
+		if err != nil {
+			code = refused
+		}
+	}
+	if req.JSON {
+		printJSON(object{{"files", rows}})
+	}
+	return code
+}
+
+func mistakeObject(err error) object {
+	o := profiles.OriginOf(err)
+	return object{{"text", err.Error()}, {"hint", profiles.Hint(err)}, {"origin", originObject(o)}}
+}
+
+func profileShow(args []string) int {
+	req, words, err := queryRequest(append(policyFlags(), jsonFlag()), args)
+	if err != nil {
+		return failUsage(err)
+	}
+	if len(words) > 0 {
+		return fail("unexpected argument "+quote(words[0]), "--profile "+words[0]+" picks a profile; -- stands before a command")
+	}
+	p, err := profiles.Resolve(*req)
+	if err != nil {
+		return failWith(err)
+	}
+	for _, w := range p.Warnings {
+		say(w)
+	}
+	if req.JSON {
+		printJSON(policyObject(p))
+		return 0
+	}
+	var b strings.Builder
+	writePolicy(&b, p)
+	printf("%s", b.String())
+	return 0
+}
+
+func originObject(o profiles.Origin) object {
+	return object{{"source", o.Source}, {"line", o.Line}, {"key", o.Key}}
+}
+
+// policyObject is a policy as --json shows it: docs/integration.md.
+func policyObject(p *profiles.Policy) object {
+	files := func(rules []profiles.FileRule) []object {
+		rows := make([]object, len(rules))
+		for i, r := range rules {
+			rows[i] = object{{"access", r.Access.String()}, {"path", r.Path}, {"glob", r.Glob}, {"origin", originObject(r.Origin)}}
+		}
+		return rows
+	}
+	nets := func(rules []profiles.NetRule) []object {
+		rows := make([]object, len(rules))
+		for i, r := range rules {
+			rows[i] = object{{"rule", r.Text}, {"origin", originObject(r.Origin)}}
+		}
+		return rows
+	}
+	var protect, sockets, inject, pass, set, limits, requirements []object
+	for _, r := range p.Protect {
+		protect = append(protect, object{{"pattern", r.Pattern}, {"review", r.Review}, {"origin", originObject(r.Origin)}})
+	}
+	for _, r := range p.Network.Sockets {
+		sockets = append(sockets, object{{"path", r.Path}, {"origin", originObject(r.Origin)}})
+	}
+	for _, in := range p.Network.Inject {
+		inject = append(inject, object{{"env", in.Env}, {"hosts", in.Hosts}, {"origin", originObject(in.Origin)}})
+	}
+	for _, r := range p.Environment.Pass {
+		pass = append(pass, object{{"pattern", r.Pattern}, {"origin", originObject(r.Origin)}})
+	}
+	for _, name := range p.SetNames() {
+		s := p.Environment.Set[name]
+		set = append(set, object{{"name", name}, {"value", s.Value}, {"origin", originObject(s.Origin)}})
+	}
+	for i, name := range profiles.LimitNames() {
+		if l := p.Resources.Limit(i); l.Value > 0 {
+			limits = append(limits, object{{"name", name}, {"value", l.Value}, {"text", limitText(i, l.Value)}, {"origin", originObject(l.Origin)}})
+		}
+	}
+	for _, r := range p.Requirements {
+		requirements = append(requirements, object{{"guarantee", string(r.Guarantee)}, {"required", r.Required}, {"strong", r.Strong}, {"origin", originObject(r.Origin)}})
+	}
+	return object{
+		{"profile", p.Profile}, {"picked_by", p.PickedBy}, {"workspace", p.Workspace}, {"workdir", p.WorkDir}, {"home", p.Home},
+		{"filesystem", files(p.Files)}, {"tighten", files(p.Tighten)}, {"protect", protect},
+		{"network", object{
+			{"allow", nets(p.Network.Allow)}, {"deny", nets(p.Network.Deny)}, {"local", nets(p.Network.Local)}, {"publish", nets(p.Network.Publish)},
+			{"sockets", sockets}, {"inject", inject},
+		}},
+		{"environment", object{{"pass", pass}, {"set", set}}},
+		{"resources", limits}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict},
+		{"requirements", requirements}, {"without", texts(p.Without)}, {"allow_missing", texts(p.AllowMissing)}, {"warnings", p.Warnings},
+	}
+}
+
+func texts[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = string(v)
+	}
+	return out
+}
+
+// writePolicy writes a policy for people: what each rule says, and where it
+// stands.
+func writePolicy(b *strings.Builder, p *profiles.Policy) {
+	head := func(title string) { fmt.Fprintf(b, "\n%s\n", title) }
+	row := func(what, thing string, o profiles.Origin) {
+		fmt.Fprintf(b, "  %-8s %-44s %s\n", what, printable(thing), printable(o.String()))
+	}
+	fmt.Fprintf(b, "profile    %s, picked by %s\n", printable(p.Profile), p.PickedBy)
+	fmt.Fprintf(b, "workspace  %s\n", printable(p.Workspace))
+	fmt.Fprintf(b, "home       %s\n", printable(p.Home))
+
+	head("filesystem")
+	for _, r := range p.Files {
+		row(r.Access.String(), r.Text(), r.Origin)
+	}
+	for _, r := range p.Tighten {
+		row(r.Access.String(), r.Text()+" (at most)", r.Origin)
+	}
+	if len(p.Protect) > 0 {
+		head("protect")
+		for _, r := range p.Protect {
+			word := "deny"
+			if r.Review {
+				word = "review"
+			}
+			row(word, r.Pattern, r.Origin)
+		}
+	}
+	head("network")
+	n := &p.Network
+	if len(n.Allow)+len(n.Local)+len(n.Publish)+len(n.Sockets) == 0 {
+		b.WriteString("  none\n")
+	}
+	for _, list := range []struct {
+		word string
+		from []profiles.NetRule
+	}{{"allow", n.Allow}, {"deny", n.Deny}, {"local", n.Local}, {"publish", n.Publish}} {
+		for _, r := range list.from {
+			row(list.word, r.Text, r.Origin)
+		}
+	}
+	for _, r := range n.Sockets {
+		row("socket", r.Path, r.Origin)
+	}
+	for _, in := range n.Inject {
+		row("inject", in.Env+" to "+strings.Join(in.Hosts, ", "), in.Origin)
+	}
+	head("environment")
+	for _, r := range p.Environment.Pass {
+		row("pass", r.Pattern, r.Origin)
+	}
+	for _, name := range p.SetNames() {
+		row("set", name+"="+p.Environment.Set[name].Value, p.Environment.Set[name].Origin)
+	}
+	for _, r := range p.Environment.Scrub {
+		row("scrub", r.Pattern, r.Origin)
+	}
+	head("resources")
+	for i, name := range profiles.LimitNames() {
+		if l := p.Resources.Limit(i); l.Value > 0 {
+			row(name, limitText(i, l.Value), l.Origin)
+		}
+	}
+	fmt.Fprintf(b, "\nsyscalls   %s\n", printable(p.Syscalls))
+	fmt.Fprintf(b, "nested     %v\n", p.Nested)
+	fmt.Fprintf(b, "strict     %v\n", p.Strict)
+	head("guarantees")
+	for _, r := range p.Requirements {
+		word := "wanted"
+		if r.Required {
+			word = "required"
+		}
+		if r.Strong {
+			word = "strong"
+		}
+		row(word, string(r.Guarantee), r.Origin)
+	}
+}
+
+// limitText writes a limit as a profile would.
+func limitText(i int, n int64) string {
+	switch profiles.LimitNames()[i] {
+	case "memory", "filesize", "disk":
+		return sizeText(n)
+	case "cpus":
+		return strings.TrimRight(strings.TrimRight(fmt.Sprintf("%.3f", float64(n)/1000), "0"), ".")
+	case "timeout":
+		return time.Duration(n).String()
+	}
+	return fmt.Sprint(n)
+}
+
+// sizeText writes bytes in the largest unit that fits, with at most one digit
+// after the point.
+func sizeText(n int64) string {
+	for _, u := range []struct {
+		bytes int64
+		unit  string
+	}{{1 << 40, "t"}, {1 << 30, "g"}, {1 << 20, "m"}, {1 << 10, "k"}} {
+		if n >= u.bytes {
+			return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(n)/float64(u.bytes)), ".0") + u.unit
+		}
+	}
+	return fmt.Sprint(n)
+}

@@ -1,3 +1,305 @@
 package main
 
-func whyVerb(args []string) int { return 0 }
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+const whyUsage = `usage: pccrun why read|write|exec PATH       [FLAGS] [-- COMMAND]
+       pccrun why connect HOST[:PORT]|SOCKET [FLAGS] [-- COMMAND]
+       pccrun why env NAME                   [FLAGS] [-- COMMAND]
+
+Says whether a run with these flags could do it, and which rule of which file
+decides: the functions that answer are those that enforce. FLAGS are those of
+pccrun run that say what the policy is, and --json. COMMAND picks a profile by
+its name, and is not run.
+
+The exit status is 0 for yes, 1 for no, 125 for a mistake.
+
+example: pccrun why read ~/.ssh/id_rsa
+         pccrun why connect api.anthropic.com -- claude
+`
+
+// An answer is what `why` found out.
+type answer struct {
+	question, subject string
+	yes               bool
+	what              string // in words
+	rule              profiles.Origin
+	ruleText          string
+	hint              string
+	leadsTo           string // where a link leads
+}
+
+func whyVerb(args []string) int {
+	req, words, err := queryRequest(append(policyFlags(), jsonFlag()), args)
+	switch {
+	case err != nil:
+		return failUsage(err)
+	case len(words) != 2:
+		return fail("why: want a question and one thing to ask about", "e.g. pccrun why read ~/.ssh/id_rsa; pccrun help why says more")
+	}
+	p, err := profiles.Resolve(*req)
+	if err != nil {
+		return failWith(err)
+	}
+	for _, w := range p.Warnings {
+		say(w)
+	}
+	a := answer{question: words[0], subject: words[1]}
+	switch a.question {
+	case "read", "write", "exec":
+		err = a.path(p, &req.Host)
+	case "connect":
+		err = a.connect(p, &req.Host)
+	case "env":
+		a.env(p)
+	default:
+		return fail("why: unknown question "+quote(a.question), "want read, write, exec, connect or env")
+	}
+	if err != nil {
+		return failUsage(err)
+	}
+	if req.JSON {
+		printJSON(object{
+			{"question", a.question}, {"subject", a.subject}, {"leads_to", a.leadsTo}, {"answer", a.yes}, {"text", a.what},
+			{"rule", a.ruleText}, {"origin", originObject(a.rule)}, {"hint", a.hint}, {"profile", p.Profile}, {"workspace", p.Workspace},
+		})
+	} else {
+		a.print()
+	}
+	if a.yes {
+		return 0
+	}
+	return 1
+}
+
+func (a *answer) print() {
+	word := "no"
+	if a.yes {
+		word = "yes"
+	}
+	printf("%s: %s %s: %s\n", word, a.question, printable(a.subject), printable(a.what))
+	if a.leadsTo != "" {
+		printf("  link: leads to %s\n", printable(a.leadsTo))
+	}
+	if a.ruleText != "" {
+		printf("  rule: %s\n", printable(a.ruleText))
+	}
+	printf("  from: %s\n", printable(a.rule.String()))
+	if a.hint != "" {
+		printf("  hint: %s\n", printable(a.hint))
+	}
+}
+
+// path answers for a file. A link is decided by where it leads, as at a run.
+func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
+	path, err := expand(a.subject, p, host)
+	if err != nil {
+		return err
+	}
+	a.subject = path
+	if real := resolveLinks(path); real != path {
+		a.leadsTo, path = real, real
+	}
+	d := p.Decide(path)
+	a.rule, a.ruleText = d.Rule.Origin, d.Access.String()+" "+d.Rule.Text()
+	for _, own := range []string{"/proc", "/sys", "/dev"} {
+		if path == own || strings.HasPrefix(path, own+"/") {
+			a.yes = a.question == "read" && d.Access >= profiles.Read
+			a.what = "the sandbox has a " + own + " of its own, with the little that programs need"
+			return nil
+		}
+	}
+	flag := map[string]string{"read": "--read", "write": "--write", "exec": "--read"}[a.question] + " " + path
+	switch d.Access {
+	case profiles.Hide:
+		a.what, a.hint = "it is hidden", flag+" shows it"
+	case profiles.Private:
+		a.yes = a.question == "write"
+		if a.what = "something empty of the sandbox's own stands there, gone at exit"; !a.yes {
+			a.hint = flag + " shows the host's"
+		}
+	case profiles.Read:
+		if a.yes, a.what = a.question != "write", "the host's own, never changed"; !a.yes {
+			a.hint = "--write " + path + " lets it be changed, --overlay " + path + " a copy of it"
+		}
+	case profiles.Overlay:
+		a.yes, a.what = true, "a copy-on-write layer over the host's"
+	case profiles.Write:
+		a.yes, a.what = true, "the host's own"
+	}
+	if r, ok := p.Protected(path); ok && a.question == "write" && d.Access >= profiles.Overlay {
+		a.rule = r.Origin
+		if r.Review {
+			a.ruleText, a.what = "review "+r.Pattern, "and it is listed at exit, since a tool on the host would execute it"
+		} else {
+			a.yes, a.ruleText, a.what = false, "protect "+r.Pattern, "it is protected, since a tool on the host would execute it; a new file of that name is set aside"
+			a.hint = "--review " + r.Pattern + " lets it change, and lists it"
+		}
+	}
+	return nil
+}
+
+// expand reads a path as the flags do.
+func expand(text string, p *profiles.Policy, host *profiles.Host) (string, error) {
+	if rest, ok := strings.CutPrefix(text, "~"); ok && (rest == "" || rest[0] == '/') {
+		text = p.Home + rest
+	}
+	if !filepath.IsAbs(text) {
+		if host.Cwd == "" {
+			return "", &usageError{"why " + quote(text) + ": the current directory is gone", "name an absolute path"}
+		}
+		text = host.Cwd + "/" + text
+	}
+	if strings.IndexByte(text, 0) >= 0 {
+		return "", &usageError{"why: NUL in a path", ""}
+	}
+	return filepath.Clean(text), nil
+}
+
+// resolveLinks returns where a path leads; what of it does not exist is kept.
+func resolveLinks(path string) string {
+	rest := ""
+	for dir := path; dir != "/"; dir = filepath.Dir(dir) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Clean(real + rest)
+		}
+		rest = "/" + filepath.Base(dir) + rest
+	}
+	return path
+}
+
+func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
+	if strings.HasPrefix(a.subject, "/") || strings.HasPrefix(a.subject, "~") || strings.HasPrefix(a.subject, ".") {
+		path, err := expand(a.subject, p, host)
+		if err != nil {
+			return err
+		}
+		a.subject, a.what = path, "sockets of the host cannot be reached, unless named"
+		a.rule, a.hint = profiles.Origin{Source: "default", Key: "no rule names it"}, "--socket "+path+" names it"
+		for _, s := range p.Network.Sockets {
+			if s.Path == path {
+				a.yes, a.rule, a.ruleText, a.what, a.hint = true, s.Origin, "socket "+path, "the host's own", ""
+			}
+		}
+		return nil
+	}
+	name, port, err := splitTarget(a.subject)
+	if err != nil {
+		return err
+	}
+	set, err := p.Network.Rules(nil)
+	if err != nil {
+		return err
+	}
+	v := set.Decide(name, port)
+	if strings.Contains(name, ":") {
+		name = "[" + name + "]"
+	}
+	a.subject = name + ":" + strconv.Itoa(int(port))
+	a.ruleText = v.Rule
+	a.rule = originOfRule(p, v.Rule)
+	switch v.Action {
+	case rules.Allow:
+		a.yes, a.what = true, "the name is allowed; an address that it leads to is checked when it is dialled"
+		if v.Local {
+			a.what = "the host's loopback"
+		}
+	case rules.Inspect:
+		a.yes, a.what = true, "for the requests that the rules name; they are read on their way"
+	default:
+		a.what = v.Detail
+		switch {
+		case a.what != "":
+		case v.Reason == rules.ByRule:
+			a.what = "a rule denies it"
+		case len(p.Network.Allow)+len(p.Network.Local) == 0:
+			a.what = "there is no network at all: no rule allows a host"
+		default:
+			a.what = "no rule allows it"
+		}
+		if v.Reason == rules.ByDefault && v.AllowWith != "" {
+			a.hint = v.AllowWith + " allows it"
+		}
+	}
+	return nil
+}
+
+// splitTarget reads HOST, HOST:PORT, [ADDRESS]:PORT, an address, or a URL; the
+// port is 443 where nothing says another. (The package net would cost every
+// launch its initialisation.)
+func splitTarget(text string) (host string, port uint16, err error) {
+	want := &usageError{"connect " + quote(text) + ": want HOST, HOST:PORT, [ADDRESS]:PORT or a URL", ""}
+	port = 443
+	rest := text
+	if scheme, after, ok := strings.Cut(text, "://"); ok {
+		switch scheme {
+		case "https", "wss":
+		case "http", "ws":
+			port = 80
+		case "ssh", "git+ssh":
+			port = 22
+		default:
+			return "", 0, want
+		}
+		if end := strings.IndexAny(after, "/?#"); end >= 0 {
+			after = after[:end]
+		}
+		rest = after[strings.LastIndexByte(after, '@')+1:]
+	}
+	digits, joined := "", false
+	if strings.HasPrefix(rest, "[") {
+		host, rest, joined = strings.Cut(rest[1:], "]")
+		if !joined || rest != "" && rest[0] != ':' {
+			return "", 0, want
+		}
+		digits, joined = strings.CutPrefix(rest, ":")
+	} else if host = rest; strings.Count(rest, ":") == 1 {
+		host, digits, joined = strings.Cut(rest, ":")
+	}
+	if joined {
+		n, err := strconv.ParseUint(digits, 10, 16)
+		if err != nil || n == 0 {
+			return "", 0, want
+		}
+		port = uint16(n)
+	}
+	if host == "" {
+		return "", 0, want
+	}
+	return host, port, nil
+}
+
+// originOfRule finds where the rule stands that a verdict names.
+func originOfRule(p *profiles.Policy, text string) profiles.Origin {
+	if text != "" {
+		for _, list := range [...][]profiles.NetRule{p.Network.Deny, p.Network.Allow, p.Network.Local} {
+			for _, r := range list {
+				if r.Text == text {
+					return r.Origin
+				}
+			}
+		}
+	}
+	return profiles.Origin{Source: "default", Key: "no rule allows it"}
+}
+
+func (a *answer) env(p *profiles.Policy) {
+	d := p.DecideEnv(a.subject)
+	a.rule = d.Origin
+	switch d.Action {
+	case profiles.EnvPassed:
+		a.yes, a.what = true, "the host's value is passed"
+	case profiles.EnvSetTo:
+		a.yes, a.what = true, "it is set to "+quote(d.Value)
+	case profiles.EnvInjected:
+		a.yes, a.what = true, "a placeholder; the value goes out with requests to its hosts only"
+	default:
+		a.what, a.hint = "it is not passed", "--env "+a.subject+" passes it"
+	}
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// The scripts complete verbs, flags and the values that are a closed list, and
+// leave the rest, and what stands after --, to the shell. They are made from
+// the tables that the parser uses.
+
+func completionVerb(args []string) int {
+	if len(args) != 1 {
+		return fail("completion: want a shell", "bash, zsh or fish")
+	}
+	switch args[0] {
+	case "bash":
+		printf("%s", bashCompletion())
+	case "zsh":
+		printf("%s", zshCompletion())
+	case "fish":
+		printf("%s", fishCompletion())
+	default:
+		return fail("completion: no script for "+quote(args[0]), "bash, zsh or fish")
+	}
+	return 0
+}
+
+// values returns what can stand after a flag, as far as it is a closed list,
+// and whether a path can.
+func values(d flagDef) (words []string, path bool) {
+	switch d.name {
+	case "--profile":
+		return profiles.Builtin(), true
+	case "--allow-missing":
+		return profiles.GuaranteeNames(), false
+	case "--without":
+		return profiles.LayerNames(), false
+	case "--syscalls":
+		return []string{"default"}, true
+	}
+	return nil, strings.HasPrefix(d.arg, "PATH") || strings.HasPrefix(d.arg, "FILE") || d.arg == "DIR"
+}
+
+func flagNames() []string {
+	var names []string
+	for _, d := range runFlags() {
+		names = append(names, d.name)
+	}
+	return names
+}
+
+func verbNames() []string {
+	var names []string
+	for _, v := range verbs() {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+func bashCompletion() string {
+	var cases strings.Builder
+	for _, d := range runFlags() {
+		words, path := values(d)
+		switch {
+		case d.kind == alone:
+		case path:
+			fmt.Fprintf(&cases, "    %s) COMPREPLY=($(compgen -f -W %q -- \"$cur\")); return;;\n", d.name, strings.Join(words, " "))
+		default:
+			fmt.Fprintf(&cases, "    %s) COMPREPLY=($(compgen -W %q -- \"$cur\")); return;;\n", d.name, strings.Join(words, " "))
+		}
+	}
+	return fmt.Sprintf(`# bash completion for pccrun
+_pccrun() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
+  COMPREPLY=()
+  for ((i = 1; i < COMP_CWORD; i++)); do
+    if [[ ${COMP_WORDS[i]} == -- ]]; then
+      if declare -F _command_offset >/dev/null; then _command_offset $((i + 1)); else COMPREPLY=($(compgen -c -- "$cur")); fi
+      return
+    fi
+  done
+  case $prev in
+%s  esac
+  if [[ $cur == -* ]]; then
+    COMPREPLY=($(compgen -W %q -- "$cur"))
+  elif ((COMP_CWORD == 1)); then
+    COMPREPLY=($(compgen -W %q -- "$cur"))
+  else
+    case ${COMP_WORDS[1]} in
+      profile) COMPREPLY=($(compgen -W "list show check schema" -f -- "$cur"));;
+      why) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "read write exec connect env" -- "$cur")); else COMPREPLY=($(compgen -f -- "$cur")); fi;;
+      help) COMPREPLY=($(compgen -W %q -- "$cur"));;
+      completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur"));;
+    esac
+  fi
+}
+complete -F _pccrun pccrun
+`, cases.String(), strings.Join(flagNames(), " ")+" --", strings.Join(verbNames(), " "), strings.Join(verbNames(), " "))
+}
+
+func zshCompletion() string {
+	var flags strings.Builder
+	for _, d := range runFlags() {
+		words, path := values(d)
+		action := ""
+		if d.kind == takesValue {
+			action = ":" + strings.ReplaceAll(d.arg, ":", `\:`) + ":"
+			switch {
+			case len(words) > 0:
+				action += "(" + strings.Join(words, " ") + ")"
+			case path:
+				action += "_files"
+			}
+		}
+		line := strings.NewReplacer("[", `\[`, "]", `\]`, "'", "'\\''").Replace(d.line)
+		fmt.Fprintf(&flags, "    '*%s[%s]%s' \\\n", d.name, line, action)
+	}
+	var list strings.Builder
+	for _, v := range verbs() {
+		fmt.Fprintf(&list, "    '%s:%s'\n", v.name, strings.ReplaceAll(v.line, "'", "'\\''"))
+	}
+	return fmt.Sprintf(`#compdef pccrun
+# zsh completion for pccrun
+_pccrun() {
+  local -a verbs
+  verbs=(
+%s  )
+  local i
+  for ((i = 2; i < CURRENT; i++)); do
+    if [[ $words[i] == -- ]]; then
+      shift $i words
+      ((CURRENT -= i))
+      _normal
+      return
+    fi
+  done
+  if ((CURRENT == 2)) && [[ $words[2] != -* ]]; then
+    _describe verb verbs
+    return
+  fi
+  case $words[2] in
+    profile) _values verb list show check schema;;
+    why) if ((CURRENT == 3)); then _values question read write exec connect env; else _files; fi;;
+    help) _describe verb verbs;;
+    completion) _values shell bash zsh fish;;
+    *) _arguments -s -S \
+%s    '*:argument:';;
+  esac
+}
+_pccrun "$@"
+`, list.String(), flags.String())
+}
+
+func fishCompletion() string {
+	var b strings.Builder
+	b.WriteString("# fish completion for pccrun\ncomplete -c pccrun -f\n")
+	quoted := func(s string) string {
+		return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'"
+	}
+	for _, v := range verbs() {
+		fmt.Fprintf(&b, "complete -c pccrun -n __fish_use_subcommand -a %s -d %s\n", v.name, quoted(v.line))
+	}
+	for _, d := range runFlags() {
+		words, path := values(d)
+		spell := "-l " + strings.TrimPrefix(d.name, "--")
+		if !strings.HasPrefix(d.name, "--") {
+			spell = "-s " + strings.TrimPrefix(d.name, "-")
+		}
+		if d.kind == takesValue {
+			spell += " -x"
+			if path {
+				spell = strings.TrimSuffix(spell, "-x") + "-rF"
+			}
+			if len(words) > 0 {
+				spell += " -a " + quoted(strings.Join(words, " "))
+			}
+		}
+		fmt.Fprintf(&b, "complete -c pccrun %s -d %s\n", spell, quoted(d.line))
+	}
+	for _, v := range [...][2]string{{"profile", "list show check schema"}, {"why", "read write exec connect env"}, {"completion", "bash zsh fish"}} {
+		fmt.Fprintf(&b, "complete -c pccrun -n '__fish_seen_subcommand_from %s' -a '%s'\n", v[0], v[1])
+	}
+	return b.String()
+}
