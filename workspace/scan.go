@@ -22,7 +22,7 @@ type Query struct {
 	Files []profiles.FileRule
 
 	// Protect names files beyond those of git, which are always looked for:
-	// the package's own rules have the patterns .git, .git/hooks, .git/config,
+	// the package's own rules have the patterns .git/hooks, .git/config,
 	// .git/config.worktree, .git/commondir and .git/info/attributes, and a
 	// rule here with such a pattern and Review set moves them to
 	// [Found.Review]. Of two rules with one pattern the later counts.

@@ -1,0 +1,150 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// getdents is getdents64(2), again if a signal came in between.
+func getdents(fd int, buf []byte) (int, error) {
+	for {
+		n, err := unix.Getdents(fd, buf)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// openBeneath opens a path below a directory without following any link.
+func openBeneath(dirfd int, rel string, flags int) (int, error) {
+	if rel == "" {
+		rel = "."
+	}
+	if flags&unix.O_PATH == 0 {
+		flags |= unix.O_NONBLOCK // a FIFO must not hold the launch up
+	}
+	how := unix.OpenHow{
+		Flags:   uint64(flags | unix.O_CLOEXEC | unix.O_NOFOLLOW),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	for {
+		fd, err := unix.Openat2(dirfd, rel, &how)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.ENOSYS, unix.ENAMETOOLONG:
+			return openStepwise(dirfd, rel, flags)
+		}
+		return fd, err
+	}
+}
+
+// openStepwise does what openBeneath does, name by name: for a path longer
+// than the kernel takes at once, and where an outer sandbox has no openat2(2).
+func openStepwise(dirfd int, rel string, flags int) (int, error) {
+	at := dirfd
+	for {
+		name, rest, more := strings.Cut(rel, "/")
+		f := flags
+		if more {
+			f = unix.O_PATH | unix.O_DIRECTORY
+		}
+		fd, err := unix.Openat(at, name, f|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if at != dirfd {
+			unix.Close(at)
+		}
+		if err != nil || !more {
+			return fd, err
+		}
+		at, rel = fd, rest
+	}
+}
+
+// statBeneath returns the status of a path below a directory, of a link itself
+// if it is one. A directory on the way may have become a link in between: what
+// comes out then is a status of something else, whose inode the caller finds
+// to be another.
+func statBeneath(dirfd int, rel string, st *unix.Stat_t) error {
+	flags := unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+	if rel == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	for {
+		err := unix.Fstatat(dirfd, rel, st, flags)
+		switch err {
+		case unix.EINTR:
+			continue
+		case unix.ENAMETOOLONG:
+			fd, err := openStepwise(dirfd, rel, unix.O_PATH)
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			return unix.Fstat(fd, st)
+		}
+		return err
+	}
+}
+
+// direntType asks for the kind of an entry where readdir does not say it.
+func direntType(dirfd int, name string) byte {
+	var st unix.Stat_t
+	if statBeneath(dirfd, name, &st) != nil {
+		return unix.DT_UNKNOWN
+	}
+	return byte(st.Mode & unix.S_IFMT >> 12)
+}
+
+func kindOfMode(mode uint32) Kind { return kindOf(byte(mode & unix.S_IFMT >> 12)) }
+
+var errNotRegular = errors.New("not a regular file")
+
+// readFile reads a regular file of at most limit bytes through fd, and closes it.
+func readFile(fd int, limit int64) ([]byte, error) {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errNotRegular
+	}
+	if st.Size > limit {
+		return nil, fmt.Errorf("%d bytes, limit %d: %w", st.Size, limit, ErrTooMuch)
+	}
+	// One byte more than it should have tells whether it grew meanwhile.
+	buf := make([]byte, st.Size+1)
+	n, err := io.ReadFull(fdReader(fd), buf)
+	if err == nil {
+		return nil, fmt.Errorf("grew while it was read: %w", ErrTooMuch)
+	}
+	if err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, err
+	}
+	return buf[:n], nil
+}
+
+// fdReader reads from a descriptor without the runtime's poller.
+type fdReader int
+
+func (fd fdReader) Read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(fd), b)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0 && len(b) > 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}

@@ -1,0 +1,145 @@
+package workspace
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxLinks is how many links the kernel follows in one path (MAXSYMLINKS).
+	maxLinks = 40
+	// maxSteps bounds the names that are looked up in all paths that the
+	// content of the workspace gives.
+	maxSteps = 200_000
+)
+
+// stat returns the status of an absolute path, of a link itself if it is one.
+func (s *scan) stat(path string, st *unix.Stat_t) error {
+	if rel, ok := below(s.root, path); ok {
+		return statBeneath(s.fd, rel, st)
+	}
+	return statBeneath(unix.AT_FDCWD, path, st)
+}
+
+// node returns what stands at an absolute path, and whether anything does.
+func (s *scan) node(path string) (Node, unix.Stat_t, bool) {
+	var st unix.Stat_t
+	if s.stat(path, &st) != nil {
+		return Node{Path: path}, st, false
+	}
+	return Node{Path: path, Kind: kindOfMode(st.Mode), Dev: st.Dev, Ino: st.Ino}, st, true
+}
+
+// A trail is where a path led: the links in the workspace that were met on the
+// way, and what stands at its end, or would.
+type trail struct {
+	links []Node
+	end   Node
+	found bool
+}
+
+// follow resolves a path as the kernel does, `..` after a link included, from
+// a base that is absolute and has no links. It looks at names only, and opens
+// nothing but links.
+func (s *scan) follow(base, path string) (trail, error) {
+	var t trail
+	at := base
+	if strings.HasPrefix(path, "/") {
+		at = "/"
+		// The root has no links in it: begin there and save the steps.
+		if rest, ok := below(s.root, path); ok {
+			at, path = s.root, rest
+		}
+	}
+	t.end, t.found = Node{Path: at, Kind: Dir}, true
+	known := false // whether t.end has been looked at
+	met := 0
+	for path != "" {
+		var name string
+		name, path, _ = strings.Cut(path, "/")
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			t.end, known = Node{Path: at, Kind: Dir}, false
+			continue
+		}
+		if s.steps++; s.steps > maxSteps {
+			return t, fmt.Errorf("resolve %s in %s: step %d: %w", shorten(path), base, maxSteps, ErrTooMuch)
+		}
+		n, _, ok := s.node(filepath.Join(at, name))
+		if !ok {
+			t.end, t.found = Node{Path: filepath.Join(n.Path, path)}, false
+			return t, nil
+		}
+		switch {
+		case n.Kind == Link:
+			target, err := s.readlink(n.Path)
+			if met++; err != nil || met > maxLinks {
+				t.end, t.found = Node{Path: filepath.Join(n.Path, path)}, false
+				return t, nil
+			}
+			if _, ok := below(s.root, n.Path); ok {
+				t.links = append(t.links, n)
+			}
+			if strings.HasPrefix(target, "/") {
+				at = "/"
+			}
+			path = target + "/" + path
+			t.end, known = Node{Path: at, Kind: Dir}, false
+			continue
+		case n.Kind != Dir && strings.Trim(path, "/") != "":
+			t.end, t.found = Node{Path: filepath.Join(n.Path, path)}, false
+			return t, nil
+		}
+		at = n.Path
+		t.end, known = n, true
+	}
+	if !known {
+		t.end, _, t.found = s.node(at)
+	}
+	return t, nil
+}
+
+func (s *scan) readlink(path string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	rel, ok := below(s.root, path)
+	if !ok {
+		n, err := unix.Readlink(path, buf)
+		return string(buf[:max(n, 0)]), err
+	}
+	fd, err := openBeneath(s.fd, rel, unix.O_PATH)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	n, err := unix.Readlinkat(fd, "", buf)
+	return string(buf[:max(n, 0)]), err
+}
+
+// open opens a regular file by a path without links, and returns its content.
+func (s *scan) readFile(path string, limit int64) ([]byte, error) {
+	var fd int
+	var err error
+	if rel, ok := below(s.root, path); ok {
+		fd, err = openBeneath(s.fd, rel, unix.O_RDONLY)
+	} else {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readFile(fd, limit)
+}
+
+// shorten makes a path that the workspace chose fit into a message.
+func shorten(path string) string {
+	if len(path) > 100 {
+		path = path[:100] + "…"
+	}
+	return fmt.Sprintf("%q", path)
+}

@@ -1,0 +1,393 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxConfigs bounds the files of configuration that are read, and
+	// maxConfig the bytes of one.
+	maxConfigs = 4096
+	maxConfig  = 1 << 20
+	// maxInclude is how deep git follows includes (MAX_INCLUDE_DEPTH in config.c).
+	maxInclude = 10
+	// maxBlob is how long a file may be that is compared with git's index:
+	// a longer one counts as changed.
+	maxBlob = 16 << 20
+)
+
+// A repo is a .git entry and where it leads. All paths are absolute and
+// without links.
+type repo struct {
+	worktree string // the directory that the entry stands in
+	gitDir   string
+	common   string // the repository's own directory; gitDir but for a linked worktree
+}
+
+// gitEntry is for whatever is named .git in the directory dir.
+func (s *scan) gitEntry(dir, path string, kind Kind) error {
+	rule, _ := s.gitRule(".git")
+	if kind != Dir {
+		// Even one that points nowhere: it could be made to.
+		if err := s.pin(path, rule); err != nil {
+			return err
+		}
+	}
+	t, err := s.follow(dir, ".git")
+	if err != nil {
+		return err
+	}
+	if t.found && t.end.Kind == File {
+		b, err := s.readFile(t.end.Path, maxGitFile)
+		if errors.Is(err, ErrTooMuch) {
+			s.note("%s: %v: git refuses it too", path, err)
+			return nil
+		}
+		target, perr := parseGitFile(b)
+		if err != nil || perr != nil {
+			return nil // git refuses it; it cannot be changed
+		}
+		// A relative path starts where .git stands, not where it leads.
+		if t, err = s.follow(dir, target); err != nil {
+			return err
+		}
+		for _, n := range t.links {
+			if err := s.pin(n.Path, rule); err != nil {
+				return err
+			}
+		}
+	}
+	if !t.found || t.end.Kind != Dir {
+		return nil
+	}
+	common, err := s.commonDir(t.end.Path)
+	if err != nil {
+		return err
+	}
+	r := repo{worktree: dir, gitDir: t.end.Path, common: common}
+	if _, in := below(s.root, r.gitDir); in {
+		s.addGitDir(r.gitDir)
+	} else if dir == s.root {
+		if err := s.outside(r, path); err != nil {
+			return err
+		}
+	} else {
+		return nil
+	}
+	s.repos = append(s.repos, r)
+	return nil
+}
+
+// commonDir returns the directory that a git directory shares with other
+// worktrees: itself, unless a file says another.
+func (s *scan) commonDir(gitDir string) (string, error) {
+	b, err := s.readFile(filepath.Join(gitDir, "commondir"), maxGitFile)
+	if err != nil {
+		return gitDir, nil
+	}
+	t, err := s.follow(gitDir, parsePathFile(b))
+	if err != nil {
+		return "", err
+	}
+	if !t.found || t.end.Kind != Dir {
+		return gitDir, nil
+	}
+	return t.end.Path, nil
+}
+
+func (s *scan) addGitDir(path string) {
+	if !s.isGitDir[path] {
+		s.isGitDir[path] = true
+		s.gitDirs = append(s.gitDirs, path)
+	}
+}
+
+// outside is for a root whose .git file leads out of the workspace. Such a
+// file can be forged by whoever wrote the workspace; the place that it names
+// is trusted if it is a repository of this user that points back.
+func (s *scan) outside(r repo, pointer string) error {
+	refuse := func(why string) error {
+		s.note("%s leads to %s, which %s: it is not shown", pointer, r.gitDir, why)
+		return nil
+	}
+	for _, dir := range []string{r.gitDir, r.common} {
+		if _, above := below(dir, s.root); above {
+			return refuse("contains the workspace")
+		}
+	}
+	_, st, _ := s.node(r.common)
+	if int(st.Uid) != os.Geteuid() {
+		return refuse("belongs to somebody else")
+	}
+	for _, name := range []string{"HEAD", "objects", "refs"} {
+		if _, _, ok := s.node(filepath.Join(r.common, name)); !ok {
+			return refuse("is no repository")
+		}
+	}
+	if ok, err := s.pointsBack(r, pointer); err != nil || !ok {
+		return errors.Join(err, refuse("does not point back"))
+	}
+	c := Common{Path: r.common, GitDir: r.gitDir, Write: []string{r.gitDir}}
+	if r.common != r.gitDir {
+		if _, ok := below(r.common, r.gitDir); !ok {
+			return refuse("is not part of the repository that it names")
+		}
+		for _, name := range []string{"objects", "refs", "logs"} {
+			if n, _, ok := s.node(filepath.Join(r.common, name)); ok && n.Kind == Dir {
+				c.Write = append(c.Write, n.Path)
+			}
+		}
+	}
+	s.found.Common = append(s.found.Common, c)
+	s.ownGit = r.gitDir
+	s.addGitDir(r.gitDir)
+	s.addGitDir(r.common)
+	return nil
+}
+
+// pointsBack reports whether the git directory of a linked worktree or of a
+// submodule names the workspace as its own: by the file gitdir, or core.worktree.
+func (s *scan) pointsBack(r repo, pointer string) (bool, error) {
+	if b, err := s.readFile(filepath.Join(r.gitDir, "gitdir"), maxGitFile); err == nil && r.common != r.gitDir {
+		t, err := s.follow(r.gitDir, parsePathFile(b))
+		return t.found && t.end.Path == pointer, err
+	}
+	all, err := s.config(filepath.Join(r.gitDir, "config"))
+	for _, c := range all {
+		if c.section == "core" && c.sub == "" && c.key == "worktree" {
+			t, err := s.follow(r.gitDir, c.value)
+			return t.found && t.end.Path == s.root, err
+		}
+	}
+	return false, err
+}
+
+// repositories pins what belongs to each git directory, and what its
+// configuration, and the user's, name in the workspace.
+func (s *scan) repositories() error {
+	worktrees := map[string][]string{} // by common directory
+	var all []string
+	for _, r := range s.repos {
+		worktrees[r.common] = append(worktrees[r.common], r.worktree)
+		all = append(all, r.worktree)
+	}
+	for _, dir := range s.gitDirs {
+		if err := s.pinGitDir(dir); err != nil {
+			return err
+		}
+		bases := worktrees[dir]
+		if len(bases) == 0 {
+			bases = []string{dir} // bare, or what a worktree has for itself
+			all = append(all, dir)
+		}
+		for _, name := range []string{"config", "config.worktree"} {
+			if err := s.named(filepath.Join(dir, name), bases, 0); err != nil {
+				return err
+			}
+		}
+	}
+	if len(all) == 0 || s.q.Home == "" {
+		return nil
+	}
+	for _, path := range []string{"/etc/gitconfig", filepath.Join(s.q.Home, ".config/git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
+		if err := s.named(path, all, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gitNames are what a git directory holds that decides what runs. The index,
+// objects, refs, HEAD and logs are what a commit writes.
+var gitNames = [...]string{"hooks", "config", "config.worktree", "commondir", "info/attributes"}
+
+func (s *scan) pinGitDir(dir string) error {
+	_, _, linked := s.node(filepath.Join(dir, "commondir"))
+	writable := s.writable(dir)
+	for _, name := range gitNames {
+		path := filepath.Join(dir, name)
+		r, _ := s.gitRule(".git/" + name)
+		t, err := s.follow(dir, name)
+		if err != nil {
+			return err
+		}
+		if !t.found && len(t.links) == 0 {
+			if writable && (!linked || name == "config.worktree") {
+				s.absent[path] = true
+			}
+			continue
+		}
+		// Of a directory that is shown read-only there is nothing to pin,
+		// but for what lies in the workspace.
+		if !writable {
+			continue
+		}
+		if err := s.guard(path, r); err != nil {
+			return err
+		}
+		if name == "hooks" && !r.Review && !s.walked[dir] {
+			if err := s.programs(path, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// writable reports whether the payload may write in a git directory.
+func (s *scan) writable(dir string) bool {
+	if _, in := below(s.root, dir); in {
+		return true
+	}
+	return dir == s.ownGit
+}
+
+// programs pins what the links in a directory of hooks lead to, and notes
+// files with other names. The walk does that for the directories that it knows.
+func (s *scan) programs(path string, r profiles.ProtectRule) error {
+	rel, in := below(s.root, path)
+	if !in {
+		return nil
+	}
+	fd, err := openBeneath(s.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil // none, or a link whose end is looked at by itself
+	}
+	d := os.NewFile(uintptr(fd), path)
+	defer d.Close()
+	entries, err := d.ReadDir(-1)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	for _, e := range entries {
+		name := filepath.Join(path, e.Name())
+		switch {
+		case e.Type()&os.ModeSymlink != 0:
+			if err := s.leadsTo(path, e.Name(), r); err != nil {
+				return err
+			}
+		case e.Type().IsRegular():
+			if _, st, ok := s.node(name); ok && st.Nlink > 1 && st.Dev == s.dev {
+				s.has(st.Ino, origin{path: name, rule: r})
+			}
+		}
+	}
+	return nil
+}
+
+// config returns the settings of one file, which follow has to find first. A
+// file that git cannot parse is no obstacle: git stops at it too.
+func (s *scan) config(path string) ([]setting, error) {
+	if s.configs++; s.configs > maxConfigs {
+		return nil, fmt.Errorf("read %s: file %d of git's configuration: %w", path, maxConfigs, ErrTooMuch)
+	}
+	b, err := s.readFile(path, maxConfig)
+	if errors.Is(err, ErrTooMuch) {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if err != nil {
+		return nil, nil
+	}
+	all, err := parseConfig(b)
+	if err != nil {
+		s.note("%s: %v: git stops at it too", path, err)
+	}
+	return all, nil
+}
+
+// named pins what a file of configuration makes git run or read from within
+// the workspace. Relative paths start at each of the bases, as git has it for
+// hooks and commands; an include starts at the file itself.
+func (s *scan) named(path string, bases []string, depth int) error {
+	t, err := s.follow("/", path)
+	if err != nil || !t.found || t.end.Kind != File {
+		return err
+	}
+	all, err := s.config(t.end.Path)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		c := &all[i]
+		rule := profiles.ProtectRule{Pattern: c.name() + " in " + path}
+		var err error
+		switch c.use() {
+		case useInclude:
+			if depth == maxInclude {
+				return nil // git gives up here
+			}
+			file := s.expand(c.value)
+			if !filepath.IsAbs(file) {
+				file = filepath.Dir(path) + "/" + file
+			}
+			if err = s.leadsTo("/", file, rule); err == nil {
+				err = s.named(file, bases, depth+1)
+			}
+		case useHooks, useDir:
+			err = s.each(bases, s.expand(c.value), func(base, value string) error {
+				if err := s.leadsTo(base, value, rule); err != nil {
+					return err
+				}
+				t, err := s.follow(base, value)
+				if err != nil || !t.found {
+					return err
+				}
+				return s.programs(t.end.Path, rule)
+			})
+		case useCommand:
+			for _, word := range words(c.value) {
+				err = s.each(bases, s.expand(word), func(base, value string) error {
+					t, err := s.follow(base, value)
+					if err != nil || !t.found || t.end.Kind != File {
+						return err
+					}
+					return s.leadsTo(base, value, rule)
+				})
+				if err != nil {
+					break
+				}
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls look with a path and each base that it can start at.
+func (s *scan) each(bases []string, path string, look func(base, path string) error) error {
+	if path == "" {
+		return nil
+	}
+	if filepath.IsAbs(path) {
+		bases = []string{"/"}
+	}
+	for _, base := range bases {
+		if err := look(base, path); err != nil {
+			return err
+		}
+		// git before 2.45 makes a space of every blank within a value.
+		if strings.Contains(path, "\t") {
+			if err := look(base, strings.ReplaceAll(path, "\t", " ")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// expand replaces a leading ~ by the user's home.
+func (s *scan) expand(path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok && s.q.Home != "" {
+		return s.q.Home + "/" + rest
+	}
+	return path
+}

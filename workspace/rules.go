@@ -1,0 +1,253 @@
+package workspace
+
+import (
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A class says what a hit is for. Its values stand in the index.
+type class uint8
+
+const (
+	classGlob    class = iota // a rule of the file table matches; arg is its index
+	classProtect              // a protect rule matches; arg is its index
+	classInside               // a file or link below a directory that is protected, reviewed or hidden
+	classGit                  // named .git
+	classAlias                // its inode is one of those asked for
+)
+
+// A rule is a row of the file table or of the protect list that can match
+// below the root, cut down to a test of the name that costs nearly nothing.
+type rule struct {
+	class          class
+	arg            uint32
+	prefix, suffix string // every name that the rule matches begins and ends so
+	whole          bool   // prefix is the whole name
+}
+
+// may reports whether the rule can match a path that ends in name.
+func (r *rule) may(name []byte) bool {
+	if r.whole {
+		return string(name) == r.prefix
+	}
+	return len(name) >= max(len(r.prefix), len(r.suffix)) &&
+		string(name[:len(r.prefix)]) == r.prefix && string(name[len(name)-len(r.suffix):]) == r.suffix
+}
+
+// rules is a query made ready for looking at names.
+type rules struct {
+	root    string
+	files   []profiles.FileRule
+	protect []profiles.ProtectRule
+	closed  []int    // rules without a glob that hide or replace a directory below the root
+	open    []string // paths below the root that rules without a glob show
+
+	first  [256][]rule // rules by the byte that a name must begin with
+	last   [256][]rule // those without one, by the byte that it must end with
+	all    []rule      // those without either
+	starts [256]bool   // a name that begins so needs a look, whatever it is
+	ends   [256]bool
+}
+
+// compile sorts the rules of a query by what the names they match look like.
+func compile(q Query) (*rules, error) {
+	c := &rules{root: q.Root, files: q.Files, protect: slices.Clone(q.Protect)}
+	for i := range q.Files {
+		r := &q.Files[i]
+		if r.Glob != "" {
+			if strings.IndexByte(r.Glob, 0) >= 0 {
+				return nil, fmt.Errorf("scan workspace: %s: pattern with NUL", r.Origin)
+			}
+			if _, ok := below(r.Path, q.Root); ok {
+				c.add(classGlob, i, r.Glob)
+			} else if _, ok := below(q.Root, r.Path); ok {
+				c.add(classGlob, i, r.Glob)
+			}
+			continue
+		}
+		if rest, ok := below(q.Root, r.Path); ok && rest != "" {
+			if r.Access == profiles.Hide || r.Access == profiles.Private {
+				c.closed = append(c.closed, i)
+			} else {
+				c.open = append(c.open, r.Path)
+			}
+		}
+	}
+	for i := range q.Protect {
+		r := &q.Protect[i]
+		if r.Pattern == "" || strings.IndexByte(r.Pattern, 0) >= 0 {
+			return nil, fmt.Errorf("scan workspace: %s: pattern %q: want a name or a path", r.Origin, r.Pattern)
+		}
+		if _, git := gitPattern(r.Pattern); git || c.overridden(i) {
+			continue
+		}
+		c.add(classProtect, i, r.Pattern)
+	}
+	// HEAD, objects, refs and commondir tell a git directory; the scan
+	// itself looks at names that begin so.
+	for _, b := range []byte(".Horc") {
+		c.starts[b] = true
+	}
+	return c, nil
+}
+
+// overridden reports whether a later rule has the same pattern.
+func (c *rules) overridden(i int) bool {
+	for _, r := range c.protect[i+1:] {
+		if r.Pattern == c.protect[i].Pattern {
+			return true
+		}
+	}
+	return false
+}
+
+// add files a rule under what the last name of its pattern begins or ends with.
+func (c *rules) add(class class, arg int, pattern string) {
+	base := pattern[strings.LastIndexByte(pattern, '/')+1:]
+	r := rule{class: class, arg: uint32(arg), prefix: base, whole: true}
+	if i := strings.IndexAny(base, "*?["); i >= 0 {
+		r.whole = false
+		r.prefix = base[:i]
+		r.suffix = base[strings.LastIndexAny(base, "*?]")+1:]
+	}
+	switch {
+	case r.prefix != "":
+		c.first[r.prefix[0]] = append(c.first[r.prefix[0]], r)
+		c.starts[r.prefix[0]] = true
+	case r.suffix != "":
+		b := r.suffix[len(r.suffix)-1]
+		c.last[b] = append(c.last[b], r)
+		c.ends[b] = true
+	default:
+		c.all = append(c.all, r)
+	}
+}
+
+// candidates calls yield with each rule that the name alone does not rule out.
+func (c *rules) candidates(name []byte, yield func(*rule)) {
+	for _, list := range [...][]rule{c.first[name[0]], c.last[name[len(name)-1]], c.all} {
+		for i := range list {
+			if list[i].may(name) {
+				yield(&list[i])
+			}
+		}
+	}
+}
+
+// matches asks the rule itself, which alone decides.
+func (c *rules) matches(r *rule, path string) bool {
+	if r.class == classGlob {
+		return c.files[r.arg].Matches(path)
+	}
+	return c.protect[r.arg].Matches(c.root, path)
+}
+
+// has reports whether a hit could be one of these rules'.
+func (c *rules) has(h hit) bool {
+	switch h.class {
+	case classGlob:
+		return int(h.arg) < len(c.files)
+	case classProtect:
+		return int(h.arg) < len(c.protect)
+	}
+	return h.class <= classAlias && h.arg == 0
+}
+
+// explains reports whether a directory could be in the state because of why.
+func (c *rules) explains(s state, why uint32) bool {
+	switch s {
+	case plain:
+		return why == 0
+	case protected:
+		return why == byGit || int(why) < len(c.protect)
+	case reviewed:
+		return int(why) < len(c.protect)
+	case hidden:
+		return int(why) < len(c.files)
+	}
+	return false
+}
+
+// closes returns the rule of the file table that keeps the payload from seeing
+// what lies below the directory, given what its name was a hit for.
+func (c *rules) closes(path string, hits []hit) (file uint32, ok bool) {
+	if slices.Contains(c.open, path) {
+		return 0, false
+	}
+	for _, i := range c.closed {
+		if c.files[i].Path == path {
+			return uint32(i), true
+		}
+	}
+	for _, h := range hits {
+		if h.class != classGlob {
+			continue
+		}
+		if a := c.files[h.arg].Access; a == profiles.Hide || a == profiles.Private {
+			return h.arg, true
+		}
+	}
+	return 0, false
+}
+
+// shows reports whether a rule shows something below the directory.
+func (c *rules) shows(path string) bool {
+	return slices.ContainsFunc(c.open, func(p string) bool {
+		_, ok := below(path, p)
+		return ok
+	})
+}
+
+// gitRule returns the rule that a query has for one of the package's own
+// patterns, and whether it has one.
+func (c *rules) gitRule(pattern string) (profiles.ProtectRule, bool) {
+	for _, r := range slices.Backward(c.protect) {
+		if own, git := gitPattern(r.Pattern); git && own == pattern {
+			return r, true
+		}
+	}
+	return profiles.ProtectRule{Pattern: pattern}, false
+}
+
+// gitPattern returns which of the package's own patterns a pattern is.
+func gitPattern(pattern string) (string, bool) {
+	switch p := filepath.Clean(pattern); p {
+	case ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir", ".git/info/attributes":
+		return p, true
+	}
+	return "", false
+}
+
+// sum is a hash of all that decides what a scan finds, the format of the index
+// included: an index with another sum is of no use.
+func (c *rules) sum() uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d\x00%s\x00", indexVersion, c.root)
+	for _, r := range c.files {
+		fmt.Fprintf(h, "%q %q %d\n", r.Path, r.Glob, r.Access)
+	}
+	for _, r := range c.protect {
+		fmt.Fprintf(h, "%q %t\n", r.Pattern, r.Review)
+	}
+	return h.Sum64()
+}
+
+// below returns path relative to dir, "" if it is dir, and whether it is dir
+// or lies below it. Both are absolute and clean.
+func below(dir, path string) (rest string, ok bool) {
+	if dir == "/" {
+		return strings.TrimPrefix(path, "/"), true
+	}
+	if !strings.HasPrefix(path, dir) {
+		return "", false
+	}
+	if len(path) == len(dir) {
+		return "", true
+	}
+	return path[len(dir)+1:], path[len(dir)] == '/'
+}

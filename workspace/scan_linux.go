@@ -1,0 +1,541 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+	"golang.org/x/sys/unix"
+)
+
+// maxMounts bounds what a launch has to pin: each costs it 9 µs.
+const maxMounts = 16_384
+
+// Scan looks through a workspace once. Its errors name what could not be read,
+// or are [ErrTooMuch].
+func Scan(q Query) (*Found, error) {
+	if !filepath.IsAbs(q.Root) || filepath.Clean(q.Root) != q.Root || strings.IndexByte(q.Root, 0) >= 0 {
+		return nil, fmt.Errorf("scan workspace %q: want an absolute, clean path", q.Root)
+	}
+	if q.Root == "/" {
+		return nil, errors.New("scan workspace /: the root of the file system is no workspace")
+	}
+	if _, inside := below(q.Root, filepath.Clean(q.IndexDir)); q.IndexDir != "" && inside {
+		return nil, fmt.Errorf("scan workspace %s: its index may not lie inside, in %s", q.Root, q.IndexDir)
+	}
+	rules, err := compile(q)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := openRoot(q.Root)
+	if err != nil {
+		return nil, fmt.Errorf("open workspace %s: %w", q.Root, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("stat workspace %s: %w", q.Root, err)
+	}
+	if !keepsCtime(fd) {
+		q.IndexDir = ""
+	}
+
+	start := time.Now()
+	sum := rules.sum()
+	old := loadIndex(q, rules, sum)
+	w := &walker{rules: rules, fd: fd, dev: st.Dev}
+	root := &dir{}
+	if old == nil {
+		old = &index{}
+		w.push(root)
+	} else {
+		root = old.root
+		old.verify(fd, st.Dev)
+		w.want = old.inodes()
+		w.keep(root)
+	}
+	changed := len(w.todo) > 0
+	if err := w.run(); err != nil {
+		return nil, err
+	}
+	s := newScan(q, w, root, old)
+	if err := s.collect(); err != nil {
+		return nil, err
+	}
+	if !s.allLinked() {
+		// Something has other names that nobody has looked for: only a look
+		// at every inode tells where they are.
+		again := &walker{rules: rules, fd: fd, dev: st.Dev, want: s.linked}
+		root = &dir{}
+		again.push(root)
+		if err := again.run(); err != nil {
+			return nil, err
+		}
+		changed = true
+		again.entries += w.entries
+		linked := s.linked
+		s = newScan(q, again, root, &index{blobs: s.blobs})
+		if err := s.collect(); err != nil {
+			return nil, err
+		}
+		maps.Copy(s.linked, linked)
+	}
+	found, err := s.finish()
+	if err != nil {
+		return nil, err
+	}
+	if q.IndexDir != "" && (changed || s.blobsChanged) {
+		forget(root, start, st.Dev)
+		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return b.id.ctime > start.Add(-racy).UnixNano() })
+		x := &index{linked: slices.Sorted(maps.Keys(s.linked)), blobs: s.blobs, root: root}
+		x.save(q, sum)
+	}
+	return found, nil
+}
+
+func openRoot(root string) (int, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC | unix.O_NOFOLLOW,
+		Resolve: unix.RESOLVE_NO_SYMLINKS,
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, root, &how)
+	if err != unix.ENOSYS {
+		return fd, err
+	}
+	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil || root == "/" {
+		return top, err
+	}
+	defer unix.Close(top)
+	return openStepwise(top, root[1:], unix.O_RDONLY|unix.O_DIRECTORY)
+}
+
+// inodes returns the files whose other names matter: those that had some when
+// the index was written, and those that nobody asks for their link count each
+// time, because they lie in a directory that is protected or hidden as a whole.
+func (x *index) inodes() map[uint64]struct{} {
+	want := make(map[uint64]struct{}, len(x.linked))
+	for _, ino := range x.linked {
+		want[ino] = struct{}{}
+	}
+	var add func(d *dir)
+	add = func(d *dir) {
+		if d.state == protected || d.state == hidden {
+			for _, h := range d.hits {
+				if h.class == classInside && h.kind == File {
+					want[h.ino] = struct{}{}
+				}
+			}
+		}
+		for _, k := range d.kids {
+			add(k)
+		}
+	}
+	add(x.root)
+	return want
+}
+
+// A scan turns the tree of directories into what [Found] says.
+type scan struct {
+	*rules
+	q     Query
+	fd    int
+	dev   uint64
+	tree  *dir
+	steps int // names looked up on behalf of the workspace
+
+	pins    map[string]Pin
+	matches map[string]Match
+	review  map[string]Reviewed
+	absent  map[string]bool
+	met     map[string]bool // protect patterns that something matches
+
+	repos    []repo
+	gitDirs  []string
+	isGitDir map[string]bool
+	walked   map[string]bool // git directories whose hooks the walk has looked into
+	ownGit   string          // where the root's own .git leads, if that is outside and trusted
+	configs  int             // files of configuration that were read
+
+	linked  map[uint64]struct{} // inodes of what is protected or hidden and has other names
+	known   map[uint64]struct{} // those whose names the walk has looked for
+	origins map[uint64]origin   // what the files with other names are
+	aliases []alias
+
+	blobs        []blobs
+	oldBlobs     []blobs
+	blobsChanged bool
+
+	found Found
+}
+
+// An alias is a name whose inode is one of those that were looked for.
+type alias struct {
+	path string
+	ino  uint64
+}
+
+// An origin is the file that an alias is another name of, and why it matters.
+type origin struct {
+	path string
+	file *profiles.FileRule // set if it is hidden
+	rule profiles.ProtectRule
+}
+
+func newScan(q Query, w *walker, tree *dir, old *index) *scan {
+	s := &scan{
+		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree,
+		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{},
+		absent: map[string]bool{}, met: map[string]bool{},
+		isGitDir: map[string]bool{}, walked: map[string]bool{},
+		linked: map[uint64]struct{}{}, known: w.want, origins: map[uint64]origin{},
+		oldBlobs: old.blobs,
+	}
+	for _, ino := range old.linked {
+		s.linked[ino] = struct{}{}
+	}
+	s.found.Stats.Entries = w.entries
+	return s
+}
+
+// collect goes through the tree, then through what it leads to.
+func (s *scan) collect() error {
+	if err := s.visit(s.tree); err != nil {
+		return err
+	}
+	if err := s.repositories(); err != nil {
+		return err
+	}
+	if err := s.spare(); err != nil {
+		return err
+	}
+	s.alias()
+	return nil
+}
+
+func (s *scan) abs(rel string) string {
+	if rel == "" {
+		return s.root
+	}
+	return s.root + "/" + rel
+}
+
+func (s *scan) visit(d *dir) error {
+	if d.gone {
+		return nil
+	}
+	s.found.Stats.Dirs++
+	if d.fresh {
+		s.found.Stats.Read++
+	}
+	if d.shut {
+		// Its owner could open it from inside and change what lies there.
+		if err := s.pin(s.abs(d.rel), profiles.ProtectRule{Pattern: "a directory that cannot be read"}); err != nil {
+			return err
+		}
+	}
+	if (d.git || d.name() == ".git") && d.state != hidden {
+		s.walked[s.abs(d.rel)] = true
+		s.addGitDir(s.abs(d.rel))
+	}
+	for _, h := range d.hits {
+		if err := s.hit(d, h); err != nil {
+			return err
+		}
+	}
+	for _, k := range d.kids {
+		if err := s.visit(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scan) hit(d *dir, h hit) error {
+	path := s.abs(join(d.rel, h.name))
+	switch h.class {
+	case classGit:
+		return s.gitEntry(s.abs(d.rel), path, h.kind)
+	case classProtect:
+		r := s.protect[h.arg]
+		s.met[r.Pattern] = true
+		if !r.Review && inModules(d.rel) {
+			r.Review = true
+		}
+		return s.guard(path, r)
+	case classGlob:
+		return s.match(path, h)
+	case classAlias:
+		s.aliases = append(s.aliases, alias{path, h.ino})
+	case classInside:
+		return s.inside(d, h, path)
+	}
+	return nil
+}
+
+// inside is for a file or link below a directory that matters as a whole.
+func (s *scan) inside(d *dir, h hit, path string) error {
+	rule := profiles.ProtectRule{Pattern: ".git/hooks"}
+	if d.state != hidden && d.why != byGit {
+		rule = s.protect[d.why]
+	}
+	o := origin{path: path, rule: rule}
+	switch {
+	case d.state == reviewed:
+		return s.guard(path, rule)
+	case d.state == hidden:
+		o.file = &s.files[d.why]
+	case h.kind == Link:
+		err := s.leadsTo(filepath.Dir(path), h.name, rule)
+		if errors.Is(err, errWhole) {
+			s.note("%v", err)
+			err = nil
+		}
+		return err
+	}
+	if h.kind != File {
+		return nil
+	}
+	if _, known := s.known[h.ino]; known {
+		s.origins[h.ino] = o
+		return nil
+	}
+	if d.fresh {
+		var st unix.Stat_t
+		if s.stat(path, &st) == nil && st.Nlink > 1 {
+			s.has(st.Ino, o)
+		}
+	}
+	return nil
+}
+
+// has notes that a file that matters has other names.
+func (s *scan) has(ino uint64, o origin) {
+	s.linked[ino] = struct{}{}
+	if _, ok := s.origins[ino]; !ok {
+		s.origins[ino] = o
+	}
+}
+
+// allLinked reports whether the walk has looked for all names of all that has several.
+func (s *scan) allLinked() bool {
+	for ino := range s.linked {
+		if _, ok := s.known[ino]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// inModules reports whether a path lies in a directory that package managers
+// remove and fill again: a pin in there would make them fail, and its files
+// belong to packages, not to the project.
+func inModules(rel string) bool {
+	return strings.Contains("/"+rel+"/", "/node_modules/")
+}
+
+// guard pins or reviews a path, as the rule says, and what it leads to if it is a link.
+func (s *scan) guard(path string, r profiles.ProtectRule) error {
+	if !r.Review {
+		return s.pin(path, r)
+	}
+	n, st, ok := s.node(path)
+	if !ok || n.Kind == Dir {
+		return nil // of a directory, the files are reviewed
+	}
+	if _, seen := s.review[path]; !seen {
+		s.review[path] = Reviewed{Node: n, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(), Why: r.Pattern, Origin: r.Origin}
+	}
+	return nil
+}
+
+// pin makes a path read-only, and what it leads to if it is a link.
+func (s *scan) pin(path string, r profiles.ProtectRule) error {
+	if _, seen := s.pins[path]; seen {
+		return nil
+	}
+	n, st, ok := s.node(path)
+	if !ok {
+		return nil
+	}
+	if len(s.pins) >= maxMounts {
+		return fmt.Errorf("scan workspace %s: protect %s: pin %d: %w", s.root, path, maxMounts, ErrTooMuch)
+	}
+	s.pins[path] = Pin{Node: n, Why: r.Pattern, Origin: r.Origin}
+	switch n.Kind {
+	case File:
+		if st.Nlink > 1 && n.Dev == s.dev {
+			s.has(n.Ino, origin{path: path, rule: r})
+		}
+	case Link:
+		return s.leadsTo(filepath.Dir(path), filepath.Base(path), r)
+	}
+	return nil
+}
+
+// leadsTo pins what a path leads to, and the links on the way, as far as they
+// lie in the workspace. Of a place that does not exist it notes the name.
+func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
+	t, err := s.follow(base, path)
+	if err != nil {
+		return err
+	}
+	for _, n := range t.links {
+		if _, seen := s.pins[n.Path]; !seen {
+			s.pins[n.Path] = Pin{Node: n, Why: r.Pattern, Origin: r.Origin}
+		}
+	}
+	if _, above := below(t.end.Path, s.root); above && t.found {
+		return fmt.Errorf("protect %s: %s leads to %s: %w", r.Pattern, shorten(filepath.Join(base, path)), t.end.Path, errWhole)
+	}
+	if _, in := below(s.root, t.end.Path); !in {
+		return nil
+	}
+	if !t.found {
+		s.absent[t.end.Path] = true
+		return nil
+	}
+	if t.end.Kind == Dir && len(t.links) > 0 {
+		s.note("%s is read-only, since %s leads there", t.end.Path, t.links[0].Path)
+	}
+	return s.pin(t.end.Path, r)
+}
+
+// errWhole is for a link that would make the whole workspace read-only.
+var errWhole = errors.New("it contains the workspace, in which nothing could be changed any more")
+
+func (s *scan) note(format string, args ...any) {
+	s.found.Notes = append(s.found.Notes, fmt.Sprintf(format, args...))
+}
+
+// match records what a glob of the file table matches; of two rules for a path
+// the stricter.
+func (s *scan) match(path string, h hit) error {
+	r := s.files[h.arg]
+	if m, seen := s.matches[path]; seen && m.Rule.Access <= r.Access {
+		return nil
+	}
+	n, st, ok := s.node(path)
+	if !ok {
+		return nil
+	}
+	if len(s.matches) >= maxMounts {
+		return fmt.Errorf("scan workspace %s: %s matches %s: match %d: %w", s.root, r.Origin, path, maxMounts, ErrTooMuch)
+	}
+	m := Match{Node: n, Rule: r}
+	if n.Kind == Link {
+		t, err := s.follow(filepath.Dir(path), filepath.Base(path))
+		if err != nil {
+			return err
+		}
+		if t.found {
+			m.Target = t.end.Path
+			// A file is hidden where it is. What a link shows of a directory
+			// has names of its own for a pattern to match.
+			if rest, ok := below(s.root, t.end.Path); ok && rest != "" && t.end.Kind == File {
+				m.Node, m.Target, m.Why = t.end, "", "where "+path+" leads"
+				_, st, _ = s.node(m.Path)
+				if first, seen := s.matches[m.Path]; seen && first.Rule.Access <= r.Access {
+					return nil
+				}
+			}
+		}
+	}
+	s.matches[m.Path] = m
+	if m.Kind == File && st.Nlink > 1 && m.Dev == s.dev {
+		s.has(m.Ino, origin{path: m.Path, file: &s.files[h.arg]})
+	}
+	return nil
+}
+
+// alias gives the other names of a file the treatment of the first.
+func (s *scan) alias() {
+	for _, a := range s.aliases {
+		o, ok := s.origins[a.ino]
+		if !ok || o.path == a.path {
+			continue
+		}
+		n, _, ok := s.node(a.path)
+		if !ok || n.Ino != a.ino || n.Dev != s.dev {
+			continue
+		}
+		s.linked[a.ino] = struct{}{}
+		if o.file == nil {
+			if _, seen := s.pins[a.path]; !seen {
+				s.pins[a.path] = Pin{Node: n, Why: "same file as " + o.path, Origin: o.rule.Origin}
+			}
+			continue
+		}
+		if m, seen := s.matches[a.path]; !seen || m.Rule.Access > o.file.Access {
+			s.matches[a.path] = Match{Node: n, Rule: *o.file, Why: "same file as " + o.path}
+		}
+	}
+}
+
+// finish puts the answer together.
+func (s *scan) finish() (*Found, error) {
+	f := &s.found
+	// What lies below a read-only directory is read-only already.
+	for _, p := range byPath(s.pins) {
+		if !s.covered(p.Path) {
+			f.Pins = append(f.Pins, p)
+		}
+	}
+	anchors := map[string]bool{}
+	for _, p := range f.Pins {
+		top := s.root
+		for _, c := range f.Common {
+			for _, w := range c.Write {
+				if _, ok := below(w, p.Path); ok {
+					top = w
+				}
+			}
+		}
+		for dir := filepath.Dir(p.Path); dir != top && dir != "/"; dir = filepath.Dir(dir) {
+			if anchors[dir] {
+				break
+			}
+			anchors[dir] = true
+		}
+	}
+	if n := len(anchors) + len(f.Pins); n > maxMounts {
+		return nil, fmt.Errorf("scan workspace %s: %d mounts to protect it, limit %d: %w", s.root, n, maxMounts, ErrTooMuch)
+	}
+	f.Anchors = slices.Sorted(maps.Keys(anchors))
+	f.Matches = byPath(s.matches)
+	f.Review = byPath(s.review)
+	for i, r := range s.protect {
+		if !r.Review && !s.met[r.Pattern] && !strings.ContainsAny(r.Pattern, "*?[") && !strings.HasPrefix(r.Pattern, "/") {
+			if _, git := gitPattern(r.Pattern); !git && !s.overridden(i) {
+				s.absent[filepath.Join(s.root, r.Pattern)] = true
+			}
+		}
+	}
+	f.Absent = slices.Sorted(maps.Keys(s.absent))
+	slices.Sort(f.Notes)
+	f.Notes = slices.Compact(f.Notes)
+	return f, nil
+}
+
+// covered reports whether a pinned directory lies above a path.
+func (s *scan) covered(path string) bool {
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		if p, ok := s.pins[dir]; ok && p.Kind == Dir {
+			return true
+		}
+	}
+	return false
+}
+
+func byPath[T any](m map[string]T) []T {
+	all := make([]T, 0, len(m))
+	for _, path := range slices.Sorted(maps.Keys(m)) {
+		all = append(all, m[path])
+	}
+	return all
+}

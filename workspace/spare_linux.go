@@ -1,0 +1,151 @@
+package workspace
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"golang.org/x/sys/unix"
+)
+
+// spare leaves alone what a hiding glob matches by accident: a tracked file
+// whose bytes are what git's index records is in the repository's objects for
+// everybody to read. The index alone does not count, since the payload can
+// write it: the bytes are compared. A glob whose last name has no wildcard
+// names the file, and hides it.
+func (s *scan) spare() error {
+	wanted := map[string]map[string]bool{} // git directory → paths in the worktree
+	type candidate struct{ path, gitDir, rel string }
+	var all []candidate
+	worktrees := map[string]repo{}
+	for _, r := range s.repos {
+		worktrees[r.worktree] = r
+	}
+	formats := map[string]format{}
+	for path, m := range s.matches {
+		base := m.Rule.Glob[strings.LastIndexByte(m.Rule.Glob, '/')+1:]
+		if m.Kind != File || m.Rule.Access != profiles.Hide || !strings.ContainsAny(base, "*?[") {
+			continue
+		}
+		r, ok := s.owner(path, worktrees)
+		if !ok {
+			continue
+		}
+		rel, _ := below(r.worktree, path)
+		if wanted[r.gitDir] == nil {
+			wanted[r.gitDir] = map[string]bool{}
+			formats[r.gitDir] = s.format(r)
+		}
+		wanted[r.gitDir][rel] = true
+		all = append(all, candidate{path, r.gitDir, rel})
+	}
+	ids := map[string]map[string]string{}
+	for gitDir, want := range wanted {
+		ids[gitDir] = s.tracked(gitDir, formats[gitDir], want)
+	}
+	for _, c := range all {
+		id := ids[c.gitDir][c.rel]
+		if id == "" {
+			continue
+		}
+		b, err := s.readFile(c.path, maxBlob)
+		if err != nil || formats[c.gitDir].blobID(b) != id {
+			continue
+		}
+		m := s.matches[c.path]
+		delete(s.matches, c.path)
+		delete(s.linked, m.Ino)
+		delete(s.origins, m.Ino)
+		s.found.Spared = append(s.found.Spared, Spared{Path: c.path, Rule: m.Rule, Cause: "tracked by git, and unchanged"})
+	}
+	slices.SortFunc(s.found.Spared, func(a, b Spared) int { return strings.Compare(a.Path, b.Path) })
+	return nil
+}
+
+// owner returns the repository whose worktree a path lies in: the innermost.
+func (s *scan) owner(path string, worktrees map[string]repo) (repo, bool) {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if r, ok := worktrees[dir]; ok {
+			_, in := below(s.root, r.gitDir)
+			return r, in || r.gitDir == s.ownGit
+		}
+		if dir == s.root || dir == "/" {
+			return repo{}, false
+		}
+	}
+}
+
+// format returns the hash that a repository uses.
+func (s *scan) format(r repo) format {
+	all, _ := s.config(filepath.Join(r.common, "config"))
+	for _, c := range all {
+		if c.section == "extensions" && c.key == "objectformat" && c.value == "sha256" {
+			return formatSHA256
+		}
+	}
+	return formatSHA1
+}
+
+// tracked returns what a git index says of some files: from the last scan, if
+// the index is the same file. One that cannot be read tracks nothing.
+func (s *scan) tracked(gitDir string, f format, want map[string]bool) map[string]string {
+	path := filepath.Join(gitDir, "index")
+	var st unix.Stat_t
+	if s.stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil
+	}
+	id := identityOf(&st)
+	for _, b := range s.oldBlobs {
+		if b.gitDir == gitDir && b.id == id && covers(b.ids, want) {
+			s.blobs = append(s.blobs, b)
+			return b.ids
+		}
+	}
+	s.blobsChanged = true
+	ids, err := s.readGitIndex(path, id, f, want)
+	if err != nil {
+		s.note("%s: %v: what it tracks is hidden where a rule says so", path, err)
+		return nil
+	}
+	for path := range want {
+		if _, ok := ids[path]; !ok {
+			ids[path] = ""
+		}
+	}
+	s.blobs = append(s.blobs, blobs{gitDir: gitDir, id: id, ids: ids})
+	return ids
+}
+
+func covers(ids map[string]string, want map[string]bool) bool {
+	for path := range want {
+		if _, ok := ids[path]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// readGitIndex reads the index at path, if it still is the file that was asked for.
+func (s *scan) readGitIndex(path string, id identity, f format, want map[string]bool) (map[string]string, error) {
+	var fd int
+	var err error
+	if rel, in := below(s.root, path); in {
+		fd, err = openBeneath(s.fd, rel, unix.O_RDONLY)
+	} else {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if identityOf(&st) != id {
+		return nil, fmt.Errorf("changed while it was looked at")
+	}
+	return readIndex(fdReader(fd), f, want)
+}

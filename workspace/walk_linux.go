@@ -1,0 +1,382 @@
+package workspace
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/pccrun/pccrun/profiles"
+	"golang.org/x/sys/unix"
+)
+
+// A hit is a directory entry that something has to be done about.
+type hit struct {
+	class class
+	kind  Kind
+	arg   uint32
+	ino   uint64
+	name  string
+}
+
+// A state says why the files of a directory matter as a whole.
+type state uint8
+
+const (
+	plain     state = iota
+	protected       // by protect rule why, or as the hooks of a repository
+	reviewed        // by protect rule why
+	hidden          // by file rule why
+)
+
+// byGit stands in [dir.why] for the package's own rule about hooks.
+const byGit = ^uint32(0)
+
+// A dir is a directory of the workspace. The tree of them is what the index keeps.
+type dir struct {
+	rel   string // relative to the root, "" for the root
+	dev   uint64
+	ino   uint64
+	ctime int64 // nanoseconds; 0 if it may not be trusted the next time
+	state state
+	why   uint32
+	git   bool // looks like a repository's directory: HEAD and its like are there
+	kids  []*dir
+	hits  []hit
+
+	same  bool // the index is right about it
+	fresh bool // read in this scan
+	gone  bool // vanished before it was read
+	shut  bool // may not be read by this user
+}
+
+func (d *dir) name() string { return d.rel[strings.LastIndexByte(d.rel, '/')+1:] }
+
+// join returns the path of an entry, relative to the root.
+func join(rel, name string) string {
+	if rel == "" {
+		return name
+	}
+	return rel + "/" + name
+}
+
+// maxDirs bounds the tree: memory, and the time of each later launch.
+const maxDirs = 1 << 20
+
+// A walker reads directories, with two workers where there is enough to do.
+type walker struct {
+	*rules
+	fd   int // the root
+	dev  uint64
+	want map[uint64]struct{} // inodes whose other names are looked for
+
+	mu      sync.Mutex
+	wake    sync.Cond
+	todo    []*dir
+	busy    int // workers that may still add to todo
+	helpers int // goroutines beside the first
+	dirs    int
+	entries int
+	err     error
+}
+
+// pile is how many directories must wait before a second worker is worth its start.
+const pile = 32
+
+// run reads all directories that wait, and those that turn up below them.
+func (w *walker) run() error {
+	w.wake.L = &w.mu
+	var helpers sync.WaitGroup
+	w.work(&helpers)
+	helpers.Wait()
+	return w.err
+}
+
+func (w *walker) work(helpers *sync.WaitGroup) {
+	var r reader
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy++
+	for {
+		for len(w.todo) == 0 && w.busy > 1 && w.err == nil {
+			w.busy--
+			w.wake.Wait()
+			w.busy++
+		}
+		if len(w.todo) == 0 || w.err != nil {
+			w.busy--
+			w.wake.Broadcast()
+			return
+		}
+		d := w.todo[len(w.todo)-1]
+		w.todo = w.todo[:len(w.todo)-1]
+		if len(w.todo) > pile && w.helpers+1 < min(runtime.GOMAXPROCS(0), 4) {
+			w.helpers++
+			helpers.Go(func() { w.work(helpers) })
+		}
+		w.mu.Unlock()
+		old := d.kids
+		n, err := w.read(d, &r)
+		w.mu.Lock()
+		w.entries += n
+		if err != nil && w.err == nil {
+			w.err = err
+		}
+		w.descend(d, old)
+		if w.helpers > 0 && len(w.todo) > 0 {
+			w.wake.Broadcast()
+		}
+	}
+}
+
+// descend puts the directories below d, which has just been read, on the pile.
+// What the index knew of one is kept if it stands where it stood.
+func (w *walker) descend(d *dir, old []*dir) {
+	var known map[string]*dir
+	if len(old) > 0 {
+		known = make(map[string]*dir, len(old))
+		for _, o := range old {
+			known[o.rel] = o
+		}
+	}
+	for i, k := range d.kids {
+		if o := known[k.rel]; o != nil && o.state == k.state && o.why == k.why {
+			d.kids[i] = o
+			w.keep(o)
+			continue
+		}
+		w.push(k)
+	}
+}
+
+// keep takes over what the index says of d and all below it, and puts what has
+// changed on the pile.
+func (w *walker) keep(d *dir) {
+	if !d.same {
+		w.push(d)
+		return
+	}
+	if w.dirs++; w.dirs > maxDirs {
+		w.tooMany(d)
+		return
+	}
+	for _, k := range d.kids {
+		w.keep(k)
+	}
+}
+
+func (w *walker) push(d *dir) {
+	if w.dirs++; w.dirs > maxDirs {
+		w.tooMany(d)
+		return
+	}
+	w.todo = append(w.todo, d)
+}
+
+func (w *walker) tooMany(d *dir) {
+	if w.err == nil {
+		w.err = fmt.Errorf("scan %s/%s: directory %d of the workspace: %w", w.root, d.rel, maxDirs, ErrTooMuch)
+	}
+}
+
+// A reader is what a worker reuses from one directory to the next.
+type reader struct {
+	buf [64 << 10]byte
+}
+
+// read lists one directory. It returns how many entries it looked at. That the
+// directory is gone, or is none any more, is no error: somebody else is at
+// work, and the mount planner compares inodes.
+func (w *walker) read(d *dir, r *reader) (entries int, err error) {
+	d.kids, d.hits, d.git, d.fresh = nil, nil, false, true
+	fd, err := openBeneath(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+		d.gone = true
+		return 0, nil
+	case unix.EACCES, unix.EPERM:
+		d.shut = true
+		return 0, nil
+	default:
+		return 0, fmt.Errorf("open %s/%s: %w", w.root, d.rel, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, fmt.Errorf("stat %s/%s: %w", w.root, d.rel, err)
+	}
+	// Before the list, so that what changes while it is read shows the next time.
+	d.dev, d.ino, d.ctime = st.Dev, st.Ino, st.Ctim.Nano()
+
+	var l listing
+	for {
+		n, err := getdents(fd, r.buf[:])
+		if err == unix.ENOENT { // removed while it was read
+			break
+		}
+		if err != nil {
+			return entries, fmt.Errorf("read directory %s/%s: %w", w.root, d.rel, err)
+		}
+		if n == 0 {
+			break
+		}
+		for b := r.buf[:n]; len(b) > 0; {
+			// struct linux_dirent64 { u64 ino; s64 off; u16 reclen; u8 type; char name[]; }
+			size := binary.NativeEndian.Uint16(b[16:])
+			e := b[:size]
+			b = b[size:]
+			name := e[19:]
+			if name[0] == '.' && (name[1] == 0 || name[1] == '.' && name[2] == 0) {
+				continue
+			}
+			entries++
+			name = name[:bytes.IndexByte(name, 0)]
+			w.entry(fd, d, &l, name, e[18], binary.NativeEndian.Uint64(e))
+		}
+	}
+	w.settle(d, &l)
+	return entries, nil
+}
+
+// A listing is what the entries of one directory have said so far of the
+// directory itself.
+type listing struct{ head, objects, refs, commondir bool }
+
+// entry looks at one directory entry. This runs for every file of the
+// workspace: most are done with after two table look-ups.
+func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino uint64) {
+	if dtype == unix.DT_UNKNOWN {
+		dtype = direntType(fd, string(name))
+	}
+	isDir := dtype == unix.DT_DIR
+	look := w.starts[name[0]] || w.ends[name[len(name)-1]] || len(w.all) > 0 || d.state != plain
+	if !look && w.want != nil {
+		_, look = w.want[ino]
+	}
+	if !look && !isDir {
+		return
+	}
+	kind := kindOf(dtype)
+	if look {
+		first := len(d.hits)
+		w.look(d, l, name, kind, ino)
+		if isDir {
+			w.enter(d, join(d.rel, string(name)), d.hits[first:])
+		}
+		return
+	}
+	w.enter(d, join(d.rel, string(name)), nil)
+}
+
+// look records what an entry is a hit for.
+func (w *walker) look(d *dir, l *listing, name []byte, kind Kind, ino uint64) {
+	switch string(name) {
+	case "HEAD":
+		l.head = true
+	case "objects":
+		l.objects = true
+	case "refs":
+		l.refs = true
+	case "commondir":
+		l.commondir = true
+	}
+	text := "" // allocated once, and only if there is a hit
+	add := func(class class, arg uint32) {
+		if text == "" {
+			text = string(name)
+		}
+		d.hits = append(d.hits, hit{class: class, kind: kind, arg: arg, ino: ino, name: text})
+	}
+	if string(name) == ".git" {
+		add(classGit, 0)
+	}
+	if d.state != plain && (kind == File || kind == Link) {
+		add(classInside, 0)
+	}
+	if _, ok := w.want[ino]; ok && kind == File {
+		add(classAlias, 0)
+	}
+	path := ""
+	w.candidates(name, func(r *rule) {
+		if path == "" {
+			path = w.root + "/" + join(d.rel, string(name))
+		}
+		if w.matches(r, path) {
+			add(r.class, r.arg)
+		}
+	})
+}
+
+// enter adds a directory below d, with the state that d and what its name was
+// a hit for give it. Of a directory that the payload will not see, nothing is
+// searched but what a rule shows in it, and what has other names.
+func (w *walker) enter(d *dir, rel string, hits []hit) {
+	k := &dir{rel: rel, state: d.state, why: d.why}
+	if d.state != hidden {
+		for _, h := range hits {
+			switch {
+			case h.class != classProtect:
+			case !w.protect[h.arg].Review:
+				k.state, k.why = protected, h.arg
+			case k.state == plain:
+				k.state, k.why = reviewed, h.arg
+			}
+		}
+	}
+	if len(w.closed) > 0 || len(hits) > 0 {
+		if file, ok := w.closes(w.root+"/"+rel, hits); ok && !w.shows(w.root+"/"+rel) {
+			if w.files[file].Access != profiles.Hide {
+				return
+			}
+			k.state, k.why = hidden, file
+		}
+	}
+	d.kids = append(d.kids, k)
+}
+
+// settle draws the conclusions from the whole list of d.
+func (w *walker) settle(d *dir, l *listing) {
+	d.git = l.head && (l.objects && l.refs || l.commondir)
+	named := d.name() == ".git"
+	if !d.git && !named {
+		return
+	}
+	kept := d.kids[:0]
+	for _, k := range d.kids {
+		switch k.name() {
+		case "hooks":
+			if k.state == plain {
+				k.state, k.why = protected, byGit
+			}
+		case "objects", "refs", "logs":
+			// Nothing that a tool opens by its name stands in there. A
+			// directory elsewhere that only looks like a repository is
+			// searched like any other.
+			if d.git && insideGit(d.rel) {
+				continue
+			}
+		}
+		kept = append(kept, k)
+	}
+	d.kids = kept
+}
+
+// insideGit reports whether a path is, or lies below, a directory named .git.
+func insideGit(rel string) bool {
+	return strings.HasPrefix(rel+"/", ".git/") || strings.Contains(rel+"/", "/.git/")
+}
+
+func kindOf(dtype byte) Kind {
+	switch dtype {
+	case unix.DT_REG:
+		return File
+	case unix.DT_DIR:
+		return Dir
+	case unix.DT_LNK:
+		return Link
+	}
+	return Other
+}
