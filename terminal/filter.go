@@ -1,0 +1,497 @@
+package terminal
+
+import (
+	"encoding/binary"
+	"slices"
+	"unicode/utf8"
+)
+
+// Filter passes terminal output, less what would act on the host beyond its
+// screen. The zero value is the strict filter. It is for one stream and one
+// goroutine.
+//
+// It drops:
+//   - writing and reading the clipboard: OSC 52 and its kin;
+//   - what makes the terminal answer with text that the output chose, or
+//     arranges that a key will: reports of the title and of settings,
+//     DECRQSS, XTGETTCAP, fonts, user-defined keys and macros, ENQ;
+//   - what makes a terminal, a multiplexer or an editor around us run
+//     commands, open files or print: see [Filter.osc] and [Filter.dcs];
+//   - a sequence that is broken off before it was clear what it is, or that
+//     is too long to judge. A terminal does nothing with the former.
+//
+// Questions whose answers are numbers (colours, cursor position, modes,
+// device attributes) pass: programs need them.
+//
+// It knows the 7-bit and 8-bit forms of control sequences, and the latter in
+// UTF-8 and alone, where a byte that is part of a longer UTF-8 character is
+// none of them. Sequences are found wherever they begin, inside of other
+// sequences too, so it does not matter whether the terminal agrees on where
+// one ends; a string that is broken off by another sequence gets its end.
+//
+// The grammar is that of ECMA-48 and of the VT500 parser by Paul Williams
+// (vt100.net/emu/dec_ansi_parser); the sequences are those of xterm's
+// ctlseqs, and the documents of kitty, iTerm2, tmux, screen and VTE.
+type Filter struct {
+	// Clipboard lets the output write the clipboard with OSC 52. Reading it
+	// is never let through.
+	Clipboard bool
+
+	state  state
+	intro  byte   // what began the string: one of ] P _ ^ X
+	esc    bool   // in a string, the last byte was ESC
+	c2     bool   // the last byte was 0xC2, which may begin a C1 control
+	more   int    // bytes that the UTF-8 character still has
+	lo, hi byte   // bounds of the next of them
+	whole  bool   // the string is judged at its end only
+	hold   []byte // the sequence, while it is not clear whether it passes
+	body   int    // where in hold the introducer ends
+	out    []byte
+	depth  int // of tmux's passthrough
+	screen screen
+}
+
+type state uint8
+
+const (
+	ground  state = iota
+	escape        // after ESC, with its intermediate bytes
+	csi           // control sequence, held
+	csiDrop       // control sequence that is too long
+	header        // string, held
+	passing       // string that passes
+	dropped       // string that does not
+)
+
+const (
+	enq = 0x05
+	bel = 0x07
+	can = 0x18
+	sub = 0x1a
+	esc = 0x1b
+	del = 0x7f
+)
+
+// Bounds of what is held.
+const (
+	maxSequence = 1 << 10 // of a control sequence and of a string's head
+	maxString   = 1 << 20 // of a string that is judged as a whole
+)
+
+type verdict uint8
+
+const (
+	undecided verdict = iota
+	pass
+	drop
+)
+
+// Filter returns what of p passes, with what was held before and passes now.
+// The result is valid until the next call, and is p itself where nothing had
+// to be changed.
+func (f *Filter) Filter(p []byte) []byte {
+	n := 0
+	if f.quiet() {
+		if n = plain(p); n == len(p) {
+			return p
+		}
+	}
+	f.out = append(f.out[:0], p[:n]...)
+	for n < len(p) {
+		run := 0
+		switch {
+		case f.quiet():
+			run = plain(p[n:])
+			run += f.common(p[n+run:])
+			f.out = append(f.out, p[n:n+run]...)
+		case f.state == passing && !f.esc && !f.c2 && f.more == 0:
+			run = printable(p[n:])
+			f.out = append(f.out, p[n:n+run]...)
+		}
+		if run == 0 {
+			f.step(p[n])
+			run = 1
+		}
+		n += run
+	}
+	return f.out
+}
+
+// quiet reports whether the last byte left nothing open.
+func (f *Filter) quiet() bool { return f.state == ground && !f.c2 && f.more == 0 }
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// plain returns how many of the first bytes of p pass from ground to ground:
+// ASCII but ESC and ENQ, and whole UTF-8 characters but C1 controls.
+func plain(p []byte) int {
+	i := 0
+	for {
+		// Eight at a time: none has its high bit set, none is ESC or ENQ.
+		for ; i+8 <= len(p); i += 8 {
+			w := binary.LittleEndian.Uint64(p[i:])
+			e, q := w^ones*esc, w^ones*enq
+			if (w|(e-ones)&^e|(q-ones)&^q)&highs != 0 {
+				break
+			}
+		}
+		for ; ; i++ {
+			if i == len(p) || p[i] == esc || p[i] == enq {
+				return i
+			}
+			if p[i] >= utf8.RuneSelf {
+				r, size := utf8.DecodeRune(p[i:])
+				if size < 2 || r < 0xa0 {
+					return i
+				}
+				i += size - 1
+			} else if i&7 == 7 {
+				i++
+				break
+			}
+		}
+	}
+}
+
+// common returns the length of the control sequence that p begins with, if
+// all of it is there and it is one of those that fill most output: colours
+// and movements. It does no more than step would, faster.
+func (f *Filter) common(p []byte) int {
+	if len(p) < 3 || p[0] != esc || p[1] != '[' {
+		return 0
+	}
+	colour := false
+	for i := 2; i < min(len(p), maxSequence); i++ {
+		switch c := p[i]; {
+		case c >= '1' && c <= '9':
+			colour = true
+		case c == '0' || c == ';' || c == ':':
+		case c == 'm':
+			f.screen.colour = colour
+			return i + 1
+		case c >= 'A' && c <= 'H' || c == 'J' || c == 'K':
+			return i + 1
+		default:
+			return 0
+		}
+	}
+	return 0
+}
+
+// printable returns how many of the first bytes of p are neither controls
+// nor above ASCII: images in strings have nothing else.
+func printable(p []byte) int {
+	i := 0
+	for ; i+8 <= len(p); i += 8 {
+		w := binary.LittleEndian.Uint64(p[i:])
+		if (w|(w-ones*0x20))&highs != 0 {
+			break
+		}
+	}
+	for i < len(p) && p[i] >= 0x20 && p[i] < 0x80 {
+		i++
+	}
+	return i
+}
+
+// step takes one byte.
+func (f *Filter) step(c byte) {
+	// ENQ acts in the middle of anything. It goes first, so that what stands
+	// around it is judged as it will arrive: side by side.
+	if c == enq {
+		return
+	}
+	if f.c2 {
+		f.c2 = false
+		if c >= 0x80 && c < 0xa0 {
+			f.c1(c, 0xc2, c)
+			return
+		}
+		f.text(0xc2)
+		if c >= 0xa0 && c < 0xc0 {
+			f.text(c)
+			return
+		}
+	}
+	if f.more > 0 {
+		if f.lo <= c && c <= f.hi {
+			f.more, f.lo, f.hi = f.more-1, 0x80, 0xbf
+			f.text(c)
+			return
+		}
+		f.more = 0
+	}
+	switch {
+	case c >= 0x80 && c < 0xa0:
+		f.c1(c, c)
+	case c >= 0x80:
+		f.lead(c)
+	default:
+		f.ascii(c)
+	}
+}
+
+// lead takes a byte that may begin a UTF-8 character: the Unicode standard,
+// table 3-7.
+func (f *Filter) lead(c byte) {
+	f.lo, f.hi = 0x80, 0xbf
+	switch {
+	case c == 0xc2:
+		f.c2 = true
+		return
+	case c >= 0xc3 && c <= 0xdf:
+		f.more = 1
+	case c >= 0xe0 && c <= 0xef:
+		f.more = 2
+	case c >= 0xf0 && c <= 0xf4:
+		f.more = 3
+	}
+	switch c {
+	case 0xe0:
+		f.lo = 0xa0
+	case 0xed:
+		f.hi = 0x9f
+	case 0xf0:
+		f.lo = 0x90
+	case 0xf4:
+		f.hi = 0x8f
+	}
+	f.text(c)
+}
+
+// text takes a byte above ASCII that is no control.
+func (f *Filter) text(c byte) {
+	if f.inString() && f.esc {
+		f.abort()
+	}
+	switch f.state {
+	case ground, passing:
+		f.out = append(f.out, c)
+	case header:
+		f.keep(c)
+		f.judge(c, false)
+	case escape, csi, csiDrop:
+		f.state = ground
+		f.out = append(f.out, c)
+	}
+}
+
+func (f *Filter) inString() bool { return f.state >= header }
+
+// c1 takes a C1 control, which came as the bytes given.
+func (f *Filter) c1(c byte, form ...byte) {
+	if f.inString() && f.esc {
+		f.abort()
+	}
+	begins := c == 0x9b || c == 0x9d || c == 0x90 || c == 0x9f || c == 0x9e || c == 0x98
+	if f.inString() {
+		switch {
+		case c == 0x9c:
+			f.finish(form...)
+			return
+		case !begins:
+			for _, b := range form {
+				f.text(b)
+			}
+			return
+		}
+		f.abort()
+	}
+	if begins {
+		f.begin(c-0x40, form...)
+		return
+	}
+	f.state = ground
+	f.out = append(f.out, form...)
+}
+
+// begin starts a control sequence or a string. What was held is broken off.
+func (f *Filter) begin(intro byte, form ...byte) {
+	f.hold = append(f.hold[:0], form...)
+	f.body, f.intro, f.whole, f.esc = len(f.hold), intro, false, false
+	switch intro {
+	case '[':
+		f.state = csi
+	case '^', 'X': // privacy message, start of string: nothing acts on them
+		f.state = passing
+		f.out = append(f.out, f.hold...)
+	default:
+		f.state = header
+	}
+}
+
+// ascii takes a byte below 0x80.
+func (f *Filter) ascii(c byte) {
+	if f.inString() {
+		f.inside(c)
+		return
+	}
+	switch {
+	case c == esc:
+		f.hold = append(f.hold[:0], esc)
+		f.body, f.state = 1, escape
+	case f.state == ground:
+		f.out = append(f.out, c)
+	case c == can || c == sub:
+		f.state = ground
+	case f.state == csiDrop:
+		if c >= 0x40 && c != del {
+			f.state = ground
+		}
+	case c < 0x20 || c == del: // acted upon at once, or ignored
+		f.keep(c)
+	case f.state == csi:
+		f.keep(c)
+		if c >= 0x40 && f.state == csi {
+			f.decide(f.control())
+		}
+	default:
+		f.escaped(c)
+	}
+}
+
+// escaped takes what follows ESC.
+func (f *Filter) escaped(c byte) {
+	first := len(f.params()) == 0
+	switch {
+	case first && (c == '[' || c == ']' || c == 'P' || c == '_' || c == '^' || c == 'X'):
+		f.begin(c, append(f.hold, c)...)
+	case c < 0x30:
+		f.keep(c)
+	default:
+		f.keep(c)
+		if f.state == escape {
+			f.decide(f.simple())
+		}
+	}
+}
+
+// keep adds to what is held, as far as the bound allows.
+func (f *Filter) keep(c byte) {
+	limit := maxSequence
+	if f.whole {
+		limit = maxString
+	}
+	if len(f.hold) < limit {
+		f.hold = append(f.hold, c)
+		return
+	}
+	switch f.state {
+	case header:
+		f.state = dropped
+	case csi:
+		f.state = csiDrop
+		if c >= 0x40 && c != del {
+			f.state = ground
+		}
+	default:
+		f.state = ground
+	}
+}
+
+// decide ends a sequence that is no string.
+func (f *Filter) decide(v verdict) {
+	f.state = ground
+	if v == pass {
+		f.out = append(f.out, f.hold...)
+	}
+}
+
+// params returns what is held behind the introducer, without the control
+// characters that a terminal acts upon, or ignores, in its midst.
+func (f *Filter) params() []byte {
+	body := f.hold[f.body:]
+	for _, c := range body {
+		if isControl(c) {
+			return slices.DeleteFunc(slices.Clone(body), isControl)
+		}
+	}
+	return body
+}
+
+func isControl(c byte) bool { return c < 0x20 || c == del }
+
+// inside takes an ASCII byte of a string.
+func (f *Filter) inside(c byte) {
+	if f.esc {
+		f.esc = false
+		switch {
+		case c == '\\':
+			f.finish(esc, '\\')
+			return
+		case c == esc && f.intro == 'P' && f.whole && f.state == header:
+			// tmux's passthrough doubles each ESC.
+			f.keep(esc)
+			f.keep(esc)
+			return
+		}
+		f.abort()
+		f.hold = append(f.hold[:0], esc)
+		f.body, f.state = 1, escape
+		f.ascii(c)
+		return
+	}
+	switch {
+	case c == esc:
+		f.esc = true
+	case c == bel && f.intro == ']':
+		f.finish(bel)
+	case c == can || c == sub:
+		if f.state == passing {
+			f.out = append(f.out, c)
+		}
+		f.state = ground
+	case f.state == passing:
+		f.out = append(f.out, c)
+	case f.state == header:
+		f.keep(c)
+		f.judge(c, false)
+	}
+}
+
+// abort ends a string that another sequence breaks off. Terminals differ in
+// whether it is broken off at all: where it passed, it gets its proper end.
+func (f *Filter) abort() {
+	if f.state == passing {
+		f.out = append(f.out, esc, '\\')
+	}
+	f.state, f.esc = ground, false
+}
+
+// finish ends a string by its terminator.
+func (f *Filter) finish(end ...byte) {
+	if f.state == header {
+		f.judge(0, true)
+	}
+	if f.state == passing {
+		f.out = append(f.out, end...)
+	}
+	f.state, f.esc = ground, false
+}
+
+// judge looks whether the head of a string says what it is, after the byte c
+// or at its end.
+func (f *Filter) judge(c byte, end bool) {
+	if f.state != header || !end && (f.whole || isControl(c)) {
+		return
+	}
+	var v verdict
+	switch f.intro {
+	case ']':
+		v = f.osc(c, end)
+	case 'P':
+		v = f.dcs(c, end)
+	default:
+		v = f.apc(c, end)
+	}
+	switch {
+	case v == pass:
+		f.state = passing
+		f.out = append(f.out, f.hold...)
+	case v == drop || end:
+		f.state = dropped
+	}
+}

@@ -1,0 +1,406 @@
+package terminal
+
+import (
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Relay joins the host's terminal and the master of the pseudo-terminal that
+// the command has.
+//
+//	keys    host terminal ──raw, byte for byte──▶ master
+//	screen  master ──Filter──▶ Output (and Log)
+//	watch   SIGWINCH, SIGCONT ──▶ window size, raw mode again
+type Relay struct {
+	o    Options
+	wake int // eventfd: the keys' loop must look at what has changed
+
+	mu     sync.Mutex
+	wanted bool // raw mode is wanted whenever we are in the foreground
+	raw    bool // and is what we have set
+	saved  unix.Termios
+	closed bool
+
+	signals  chan os.Signal
+	screened chan struct{} // all output is written
+	hungUp   chan struct{}
+	hangOnce sync.Once
+	keysDone chan struct{}
+}
+
+// Start copies the terminal's modes and size to the pseudo-terminal and
+// begins to relay. Do so before the command starts, so that it never sees
+// another size. The relay owns the master from then on, also on an error.
+func Start(o Options) (*Relay, error) {
+	r := &Relay{
+		o:        o,
+		wanted:   !o.Lazy,
+		signals:  make(chan os.Signal, 4),
+		screened: make(chan struct{}),
+		hungUp:   make(chan struct{}),
+		keysDone: make(chan struct{}),
+	}
+	if r.o.Output == nil {
+		r.o.Output = tty(o.Terminal)
+	}
+	if r.o.Filter == nil {
+		r.o.Filter = new(Filter)
+	}
+	modes, err := getModes(o.Terminal)
+	if err != nil {
+		o.Master.Close()
+		return nil, err
+	}
+	if err := control(o.Master, func(fd int) error { return setModes(fd, modes) }); err != nil {
+		o.Master.Close()
+		return nil, err
+	}
+	if r.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		o.Master.Close()
+		return nil, os.NewSyscallError("eventfd", err)
+	}
+	r.copySize()
+	signal.Notify(r.signals, unix.SIGWINCH, unix.SIGCONT)
+	if err := r.grab(); err != nil {
+		signal.Stop(r.signals)
+		unix.Close(r.wake)
+		o.Master.Close()
+		return nil, err
+	}
+	go r.keys()
+	go r.screen()
+	go r.watch()
+	return r, nil
+}
+
+// grab puts the terminal into raw mode, if that is wanted and we are in its
+// foreground: from the background the attempt would stop us.
+func (r *Relay) grab() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || !r.wanted || !foreground(r.o.Terminal) {
+		return nil
+	}
+	now, err := getModes(r.o.Terminal)
+	if err != nil {
+		return err
+	}
+	// After SIGSTOP and SIGCONT, which nobody can prepare for, our own raw
+	// mode may still be there: not what the user wants back.
+	if !r.raw || now != rawModes(r.saved) {
+		r.saved = now
+	}
+	if err := setModes(r.o.Terminal, rawModes(r.saved)); err != nil {
+		return err
+	}
+	r.raw = true
+	r.poke()
+	return nil
+}
+
+// release gives the terminal its modes back, unless somebody else has it
+// now: then they are not ours to change, and trying would stop us.
+func (r *Relay) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.raw && foreground(r.o.Terminal) {
+		_ = setModes(r.o.Terminal, r.saved)
+	}
+	r.raw = false
+	r.poke()
+}
+
+// Foreground is for a lazy relay, and to be called when the command wants
+// the terminal: it reads keys, or changes modes. From the background of the
+// host's terminal it stops the launcher's process group, as reading would.
+func (r *Relay) Foreground() error {
+	r.mu.Lock()
+	r.wanted = true
+	r.mu.Unlock()
+	if !foreground(r.o.Terminal) {
+		return stopGroup(unix.SIGTTIN, r.grab)
+	}
+	return r.grab()
+}
+
+// Suspend does what Ctrl-Z does outside, once the command has stopped: gives
+// the terminal back, stops the launcher's process group, and returns when it
+// is continued, in the foreground or not. The caller then continues the
+// command. SIGTSTP must have its default action.
+func (r *Relay) Suspend() error {
+	r.release()
+	return stopGroup(unix.SIGTSTP, r.grab)
+}
+
+// stopGroup sends a stop signal to our process group and calls then once it
+// was continued.
+func stopGroup(sig unix.Signal, then func() error) error {
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, unix.SIGCONT)
+	defer signal.Stop(continued)
+	if err := unix.Kill(0, sig); err != nil {
+		return os.NewSyscallError("kill", err)
+	}
+	// An orphaned process group is not stopped by these signals, and so
+	// never continued: setpgid(2), POSIX. The clock runs on while we are
+	// stopped, so this does not hold up anybody else.
+	select {
+	case <-continued:
+	case <-time.After(100 * time.Millisecond):
+	}
+	return then()
+}
+
+// Wait returns when all output is written: every process that had the
+// pseudo-terminal open has closed it or is dead. See [Options.Output] for
+// errors of writing.
+func (r *Relay) Wait() { <-r.screened }
+
+// HungUp is closed when the host's terminal has gone away. The command has
+// then got SIGHUP, as it would outside.
+func (r *Relay) HungUp() <-chan struct{} { return r.hungUp }
+
+// Close ends the relay and leaves the terminal as it was before: its modes,
+// and what the command had switched on in it and not off again ([Filter.Reset]).
+// It may be called on every way out, more than once, and at any time.
+func (r *Relay) Close() error {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return nil
+	}
+	r.closed = true
+	r.mu.Unlock()
+
+	r.release()
+	signal.Stop(r.signals)
+	close(r.signals)
+	err := r.o.Master.Close()
+	select {
+	case <-r.screened:
+		// Not while the screen's loop writes; and not at all if it is stuck
+		// in a terminal that takes nothing, where we would stick as well.
+		if b := r.o.Filter.Reset(); len(b) > 0 {
+			_, _ = r.o.Output.Write(b)
+		}
+	case <-time.After(200 * time.Millisecond):
+	}
+	<-r.keysDone
+	unix.Close(r.wake)
+	return err
+}
+
+// onPanic gives the terminal back when one of our own loops fails, so that
+// the message can be read.
+func (r *Relay) onPanic() {
+	if v := recover(); v != nil {
+		r.release()
+		panic(v)
+	}
+}
+
+// poke makes the keys' loop look again.
+func (r *Relay) poke() {
+	one := [8]byte{1}
+	_, _ = unix.Write(r.wake, one[:])
+}
+
+// hangUp closes the master: the kernel then sends SIGHUP to the command's
+// session, and its reads and writes fail, as when the terminal were its own.
+func (r *Relay) hangUp() {
+	r.hangOnce.Do(func() {
+		close(r.hungUp)
+		_ = r.o.Master.Close()
+	})
+}
+
+// keys relays what is typed, while we are in raw mode.
+func (r *Relay) keys() {
+	defer close(r.keysDone)
+	defer r.onPanic()
+	buf := make([]byte, 16<<10)
+	for {
+		r.mu.Lock()
+		raw, closed := r.raw, r.closed
+		r.mu.Unlock()
+		if closed {
+			return
+		}
+		fds := []unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}, {Fd: int32(r.o.Terminal), Events: unix.POLLIN}}
+		if !raw {
+			fds = fds[:1]
+		}
+		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+			return
+		}
+		if fds[0].Revents != 0 {
+			var count [8]byte
+			_, _ = unix.Read(r.wake, count[:])
+			continue // our state has changed
+		}
+		if !raw || fds[1].Revents == 0 {
+			continue
+		}
+		n, err := r.read(buf)
+		gone := err == nil && n == 0 && fds[1].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0
+		if gone || err != nil && err != unix.EINTR && err != unix.EAGAIN {
+			r.hangUp()
+			return
+		}
+		if n > 0 {
+			if _, err := r.o.Master.Write(buf[:n]); err != nil {
+				return // the command's side is gone: the screen's loop says so
+			}
+		}
+	}
+}
+
+// read takes what was typed, if the keys are still ours. In our raw mode it
+// never blocks: see [rawModes].
+func (r *Relay) read(buf []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.raw {
+		return 0, unix.EAGAIN
+	}
+	return unix.Read(r.o.Terminal, buf)
+}
+
+// screen relays the command's output until nobody can write any more, which
+// the kernel reports as EIO.
+func (r *Relay) screen() {
+	defer close(r.screened)
+	defer r.onPanic()
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.o.Master.Read(buf)
+		if n > 0 && !r.show(r.o.Filter.Filter(buf[:n])) {
+			r.hangUp()
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// show writes output, and reports whether the terminal is still there.
+func (r *Relay) show(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	if r.o.Log != nil {
+		if _, err := r.o.Log.Write(b); err != nil {
+			r.o.Log = nil
+		}
+	}
+	_, err := r.o.Output.Write(b)
+	return err == nil
+}
+
+// watch follows the terminal's size, and its return to us.
+func (r *Relay) watch() {
+	defer r.onPanic()
+	for sig := range r.signals {
+		if sig == unix.SIGCONT {
+			if err := r.grab(); err != nil {
+				r.hangUp()
+				continue
+			}
+		}
+		r.copySize()
+	}
+}
+
+func (r *Relay) copySize() {
+	size, err := unix.IoctlGetWinsize(r.o.Terminal, unix.TIOCGWINSZ)
+	if err != nil {
+		return
+	}
+	_ = control(r.o.Master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size) })
+}
+
+// IsTerminal reports whether the descriptor is a terminal.
+func IsTerminal(fd int) bool {
+	_, err := getModes(fd)
+	return err == nil
+}
+
+// foreground reports whether we may change the terminal's modes without
+// being stopped. Where it is not our controlling terminal, there is no job
+// control, and we may.
+func foreground(fd int) bool {
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err != nil || group == unix.Getpgrp()
+}
+
+// rawModes is what cfmakeraw(3) makes of the modes, but that a read returns
+// at once, with nothing if there is nothing: another reader of the terminal
+// may be faster, and we must not wait with a lock held.
+func rawModes(t unix.Termios) unix.Termios {
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 0, 0
+	return t
+}
+
+func getModes(fd int) (unix.Termios, error) {
+	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return unix.Termios{}, os.NewSyscallError("ioctl(TCGETS)", err)
+	}
+	return *t, nil
+}
+
+func setModes(fd int, t unix.Termios) error {
+	for {
+		err := unix.IoctlSetTermios(fd, unix.TCSETS, &t)
+		if err != unix.EINTR {
+			return os.NewSyscallError("ioctl(TCSETS)", err)
+		}
+	}
+}
+
+// control calls f with the file's descriptor, without making it blocking.
+func control(file *os.File, f func(fd int) error) error {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var ferr error
+	if err := conn.Control(func(fd uintptr) { ferr = f(int(fd)) }); err != nil {
+		return err
+	}
+	return ferr
+}
+
+// A tty writes to the host's terminal by its descriptor, whose flags it
+// shares with other programs and so must leave alone: a non-blocking one is
+// waited for.
+type tty int
+
+func (t tty) Write(b []byte) (int, error) {
+	done := 0
+	for done < len(b) {
+		n, err := unix.Write(int(t), b[done:])
+		switch {
+		case err == nil && n == 0:
+			return done, io.ErrShortWrite
+		case err == nil:
+			done += n
+		case errors.Is(err, unix.EAGAIN):
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(t), Events: unix.POLLOUT}}, -1)
+		case err != unix.EINTR:
+			return done, os.NewSyscallError("write", err)
+		}
+	}
+	return done, nil
+}

@@ -1,0 +1,18 @@
+//go:build !linux
+
+package terminal
+
+import "errors"
+
+// Relay is for Linux.
+type Relay struct{}
+
+func Start(Options) (*Relay, error)    { return nil, errors.ErrUnsupported }
+func (*Relay) Foreground() error       { return errors.ErrUnsupported }
+func (*Relay) Suspend() error          { return errors.ErrUnsupported }
+func (*Relay) Wait()                   {}
+func (*Relay) HungUp() <-chan struct{} { return nil }
+func (*Relay) Close() error            { return errors.ErrUnsupported }
+
+// IsTerminal reports whether the descriptor is a terminal.
+func IsTerminal(int) bool { return false }
