@@ -1,0 +1,39 @@
+//go:build linux
+
+package main
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/host"
+)
+
+// The parts that take seconds run, so that `make bench` is not broken on the
+// day that it is needed. No figure is judged: a test machine is busy.
+func TestBenchRuns(t *testing.T) {
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		t.Skip("needs bwrap")
+	}
+	t.Setenv("PCCRUN_TEST_BIN", host.Program(t))
+	require.NoError(t, run(t.Context(), options{only: "launch,memory,standing", rounds: 3, standing: 3}))
+	require.ErrorContains(t, run(t.Context(), options{only: "nothing"}), "no such part")
+}
+
+func TestMinusTakesPairs(t *testing.T) {
+	require.Equal(t, 2*time.Second, minus(
+		[]time.Duration{3 * time.Second, 102 * time.Second, 5 * time.Second},
+		[]time.Duration{1 * time.Second, 100 * time.Second, 3 * time.Second}))
+}
+
+func TestFigureSaysItsVerdict(t *testing.T) {
+	f := figure{name: "launch", value: 0.98, unit: "×", goal: 1}
+	require.Contains(t, f.String(), "reached")
+	f.value = 1.01
+	require.Contains(t, f.String(), "missed")
+	f.why = "no bwrap"
+	require.Contains(t, f.String(), "not measured: no bwrap")
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// work is what the program does when it is its own subject: it prints how
+// many nanoseconds something took, measured where it ran.
+func work(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("want cpu, getppid, or repeat N COMMAND")
+	}
+	start := time.Now()
+	switch {
+	case args[0] == "cpu":
+		x := uint64(1)
+		for range 300_000_000 {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+		}
+		if x == 0 {
+			return fmt.Errorf("xorshift came to zero")
+		}
+	case args[0] == "getppid":
+		for range 2_000_000 {
+			syscall.RawSyscall(syscall.SYS_GETPPID, 0, 0, 0)
+		}
+	case args[0] == "repeat" && len(args) > 2:
+		return repeat(args[1], args[2:])
+	default:
+		return fmt.Errorf("%s: unknown", args[0])
+	}
+	fmt.Println(time.Since(start).Nanoseconds())
+	return nil
+}
+
+func repeat(times string, argv []string) error {
+	n, err := strconv.Atoi(times)
+	if err != nil {
+		return err
+	}
+	for range n {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Stderr = os.Stderr
+		start := time.Now()
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("%s: %w", argv[0], err)
+		}
+		fmt.Println(time.Since(start).Nanoseconds())
+	}
+	return nil
+}
+
+// work measures loops and tools inside ÷ outside.
+func (b *bench) work(ctx context.Context) ([]figure, error) {
+	rounds := max(2, b.rounds/50)
+	project := filepath.Join(b.dir, "project")
+	if err := b.script(ctx, project, projectScript); err != nil {
+		return nil, err
+	}
+	var figures []figure
+	for _, w := range []struct {
+		name    string
+		goal    float64
+		dir     string
+		command []string
+	}{
+		{"CPU-bound loop", 1.01, b.empty, []string{b.worker, "work", "cpu"}},
+		{"getppid loop", 1.3, b.empty, []string{b.worker, "work", "getppid"}},
+		{"go build of 20 packages", 1.05, project, []string{"./worker", "work", "repeat", "2", "bash", "-c", "echo \"package p; const Round = $RANDOM\" > p/r.go && go build ./..."}},
+		{"npm ci of 10 packages", 1.05, project, []string{"./worker", "work", "repeat", "2", "npm", "ci", "--silent", "--offline", "--no-audit", "--no-fund"}},
+	} {
+		f, err := b.inside(ctx, w.name, w.goal, w.dir, rounds, w.command...)
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, f)
+	}
+	return figures, nil
+}
+
+// projectScript makes something to build and to install, with warm caches.
+const projectScript = `
+cp ../empty/worker .
+git init -q
+export GOCACHE=$PWD/.gocache
+printf 'module example.com/m\n\ngo 1.21\n' > go.mod
+mkdir p && echo 'package p; const Round = 0' > p/r.go
+for i in $(seq 20); do
+	mkdir q$i
+	{ echo "package q$i; import (\"fmt\"; \"example.com/m/p\")"
+	  for j in $(seq 200); do echo "func F$j(x int) string { if x > p.Round { return fmt.Sprint(x, $j) }; return fmt.Sprintf(\"%d\", x*$j) }"; done
+	} > q$i/q.go
+done
+go build ./...
+for i in $(seq 10); do
+	mkdir -p dep/d$i && printf '{"name":"d%s","version":"1.0.0"}' $i > dep/d$i/package.json
+	for j in $(seq 100); do echo "module.exports = $j" > dep/d$i/f$j.js; done
+done
+npm pack --silent ./dep/* > /dev/null
+{ printf '{"name":"p","version":"1.0.0","dependencies":{"d1":"file:d1-1.0.0.tgz"'
+  for i in $(seq 2 10); do printf ',"d%s":"file:d%s-1.0.0.tgz"' $i $i; done
+  printf '}}'; } > package.json
+npm install --silent --offline --no-audit --no-fund
+`
+
+// tree measures what a large repository costs a launch, and the tools in it.
+func (b *bench) tree(ctx context.Context) ([]figure, error) {
+	large := filepath.Join(b.dir, "large")
+	perDir := max(1, b.files/1000)
+	script := fmt.Sprintf(`
+cp ../empty/worker .
+git init -q
+for d in $(seq 1000); do mkdir d$d; for f in $(seq %d); do echo "line $f of $d" > d$d/f$f; done; done
+git -c gc.auto=0 add -A && git -c user.name=B -c user.email=b@example.com commit -q -m all
+git status --short > /dev/null
+`, perDir)
+	if err := b.script(ctx, large, script); err != nil {
+		return nil, err
+	}
+	figures, err := b.scan(ctx, large, 1000*perDir+1000)
+	if err != nil {
+		return nil, err
+	}
+	rounds := max(2, b.rounds/50)
+	name := fmt.Sprintf(" on %d files", 1000*perDir)
+	status, err := b.inside(ctx, "git status"+name, 1.05, large, rounds, "./worker", "work", "repeat", "3", "git", "status", "--short")
+	if err != nil {
+		return nil, err
+	}
+	grep, err := b.inside(ctx, "grep -r"+name, 1.10, large, rounds, "./worker", "work", "repeat", "3", "bash", "-c", "grep -r nowhere . --exclude-dir=.git --exclude=worker || test $? = 1")
+	if err != nil {
+		return nil, err
+	}
+	return append(figures, status, grep), nil
+}
+
+// scan measures launches in the large repository: the first, which knows
+// nothing of it, later ones, and with many rules, each beside an empty one.
+func (b *bench) scan(ctx context.Context, large string, entries int) ([]figure, error) {
+	launch := append(b.pccrun(), "/bin/true")
+	var firsts, empties []time.Duration
+	for range max(3, b.rounds/30) {
+		// What pccrun remembers of a repository lies below the state directory.
+		if err := os.RemoveAll(filepath.Join(b.dir, "state")); err != nil {
+			return nil, err
+		}
+		for _, v := range []struct {
+			dir   string
+			times *[]time.Duration
+		}{{b.empty, &empties}, {large, &firsts}} {
+			cmd := b.command(ctx, v.dir, launch...)
+			start := time.Now()
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return nil, fmt.Errorf("launch in %s: %w: %s", v.dir, err, out)
+			}
+			*v.times = append(*v.times, time.Since(start))
+		}
+	}
+	var rules []string
+	for i := range 500 {
+		rules = append(rules, "--read", fmt.Sprintf("%s/d%d/f1", large, i+1))
+	}
+	many := append(b.pccrun(rules...), "/bin/true")
+	times, err := b.wall(ctx, []variant{{b.empty, launch}, {large, launch}, {large, many}}, max(3, b.rounds/10))
+	if err != nil {
+		return nil, err
+	}
+	extra := minus(firsts, empties)
+	empty, later, ruled := median(times[0]), median(times[1]), median(times[2])
+	name := fmt.Sprintf("launch in a repository of %d entries", entries)
+	return []figure{
+		{name: name + ", first", value: float64(extra.Nanoseconds()) / 1000 / float64(entries), unit: "µs an entry", goal: 0.4, detail: ms(extra) + " beyond an empty one"},
+		{name: name + ", later", value: ratio(later, empty), unit: "× empty", goal: 1.5, detail: ms(later) + " to " + ms(empty)},
+		{name: name + ", 500 rules", value: ratio(ruled, empty), unit: "× empty", goal: 2, detail: ms(ruled) + " to " + ms(empty)},
+	}, nil
+}
+
+// script makes a directory and runs a script in it, as the user.
+func (b *bench) script(ctx context.Context, dir, text string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := b.own(dir); err != nil {
+		return err
+	}
+	cmd := b.command(ctx, dir, "bash", "-eu", "-c", text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("prepare %s: %w: %s", filepath.Base(dir), err, out)
+	}
+	return nil
+}
