@@ -1,0 +1,624 @@
+package namespaces
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// stdio says which descriptors the command gets as 0, 1 and 2; -1 is the
+// slave of its terminal.
+type stdio [3]int
+
+// terminal is a descriptor that [stdio] takes from the sandbox's own terminal.
+const terminal = -1
+
+// compiler writes the table of system calls of a plan. Its methods are in the
+// order in which the calls happen, and that order is the subject of their
+// comments. The first half, the shell, needs nothing but the identity and is
+// written before the policy is known.
+type compiler struct {
+	*inside.Program
+	Shell
+	control  inside.Arg
+	tmpfs    inside.Reg
+	mask     inside.Reg // a read-only clone of the unreadable file
+	empty    inside.Reg // a read-only clone of the empty directory
+	proc     inside.Reg
+	own      []inside.Reg       // mounts of the sandbox's own that must stay writable
+	nodes    []inside.Reg       // and those whose devices must work
+	loopback inside.Reg         // a socket to set the loopback up with
+	sources  map[int]inside.Reg // by index of the mount
+	writable []grant            // mounts that Landlock leaves writable
+	send     []inside.Reg
+	signals  inside.Reg
+	tty      inside.Reg // the command's terminal, in pid 1
+}
+
+// grant is a mount that may be written, and the Landlock rights that its kind
+// of root takes: those to make and remove mean nothing on a file (EINVAL).
+type grant struct {
+	fd     inside.Reg
+	rights uint64
+}
+
+const (
+	lookup  = unix.O_PATH | unix.O_CLOEXEC
+	resolve = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+)
+
+// shell writes the half that every sandbox has: its life bound to ours, its
+// identity, its own devices, processes and network.
+func (c *compiler) shell() {
+	c.tether()
+	c.identity()
+	c.prepare()
+	c.devices()
+	c.processes()
+	c.sysfs()
+	c.kernel()
+	c.network()
+	c.Step("wait for the plan")
+	c.Await()
+}
+
+// rest writes what the policy decides, and the end.
+func (c *compiler) rest(p *Plan, io stdio) {
+	c.size(p)
+	c.open(p)
+	c.readonly()
+	c.mount(p)
+	c.listen(p)
+	slave := c.terminal(io)
+	c.enter(p)
+	c.restrict(p)
+	if len(c.send) > 0 {
+		c.Step("hand descriptors to the launcher")
+		c.SendFDs(c.control, c.send...)
+	}
+	if p.Await {
+		c.Step("wait for the launcher")
+		c.Await()
+	}
+	c.filter(p)
+	c.Step("fork the command")
+	c.Fork()
+	c.command(p, io, slave)
+}
+
+// tether binds the copy's life to the launcher's before anything exists that
+// could outlive it.
+func (c *compiler) tether() {
+	c.Step("bind the sandbox's life to the launcher's")
+	c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))
+	c.Alive(c.control)
+}
+
+// identity writes the maps of the user namespace, user_namespaces(7): one uid
+// and one gid, each the launcher's own.
+func (c *compiler) identity() {
+	id := c.Shell.Identity
+	c.Step("map user and group in the user namespace")
+	c.write("/proc/self/setgroups", "deny")
+	c.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", id.UID, id.HostUID))
+	c.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", id.GID, id.HostGID))
+	c.Call(unix.SYS_UMASK, inside.Int(0)) // modes in the plan are meant as they stand
+}
+
+func (c *compiler) write(path, text string) {
+	c.writeAt(inside.Int(unix.AT_FDCWD), path, text)
+}
+
+func (c *compiler) writeAt(dir inside.Arg, path, text string) {
+	fd := c.Get(unix.SYS_OPENAT, dir, c.Str(path), inside.Int(unix.O_WRONLY|unix.O_CLOEXEC))
+	c.Call(unix.SYS_WRITE, inside.Result(fd), c.Str(text), inside.Int(len(text)))
+	c.Call(unix.SYS_CLOSE, inside.Result(fd))
+}
+
+// prepare makes one tmpfs for all that is fresh: one size for all of it, and
+// one superblock to make at each start. Each fresh directory is a bind of one
+// of its directories. The whole is attached where the sandbox's own /proc will
+// cover it: a mount that is attached nowhere is dissolved when its descriptor
+// is closed, and that waits for an RCU grace period.
+func (c *compiler) prepare() {
+	c.Step("make the mounts private") // before any bind: a slave would let the host's later mounts in
+	c.Call(unix.SYS_MOUNT, inside.Int(0), c.Str("/"), inside.Int(0), inside.Int(unix.MS_REC|unix.MS_PRIVATE), inside.Int(0))
+	c.Step("make a tmpfs for private directories")
+	fs := c.Get(unix.SYS_FSOPEN, c.Str("tmpfs"), inside.Int(unix.FSOPEN_CLOEXEC))
+	c.option(fs, "mode", "0755")
+	c.tmpfs = c.fsmount(fs, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	c.move(c.tmpfs, "/proc")
+	c.own = append(c.own, c.tmpfs)
+	// What covers the unreadable: cloned once read-only, and each clone of
+	// that is read-only as well.
+	c.Call(unix.SYS_MKNODAT, inside.Result(c.tmpfs), c.Str("mask"), inside.Int(unix.S_IFREG), inside.Int(0))
+	c.Call(unix.SYS_MKDIRAT, inside.Result(c.tmpfs), c.Str("empty"), inside.Int(0o555))
+	c.mask = c.ownTree("mask", attrHidden)
+	c.empty = c.ownTree("empty", attrHidden)
+}
+
+// The attributes of mounts, mount_setattr(2).
+const (
+	attrFresh  = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	attrHidden = attrFresh | unix.MOUNT_ATTR_RDONLY
+	attrKernel = attrFresh | unix.MOUNT_ATTR_NOEXEC
+)
+
+// move attaches a mount to a path of the sandbox's own kernel file systems or
+// of the host's root, where no link can stand.
+func (c *compiler) move(tree inside.Reg, path string) {
+	c.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), c.Str(""), inside.Int(unix.AT_FDCWD), c.Str(path), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// devices makes /dev: a few of the host's nodes, terminals and shared memory
+// of its own.
+func (c *compiler) devices() {
+	c.Step("make /dev")
+	at := inside.Result(c.tmpfs)
+	c.Call(unix.SYS_MKDIRAT, at, c.Str("dev"), inside.Int(0o755))
+	for _, name := range deviceNodes {
+		c.Call(unix.SYS_MKNODAT, at, c.Str("dev/"+name), inside.Int(unix.S_IFREG|0o644), inside.Int(0))
+		node := c.Get(unix.SYS_OPEN_TREE, inside.Int(unix.AT_FDCWD), c.Str("/dev/"+name), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
+		c.nodes = append(c.nodes, node)
+	}
+	for _, l := range deviceLinks {
+		c.Call(unix.SYS_SYMLINKAT, c.Str(l[1]), at, c.Str("dev/"+l[0]))
+	}
+	c.Call(unix.SYS_MKDIRAT, at, c.Str("dev/pts"), inside.Int(0o755))
+	c.Call(unix.SYS_MKDIRAT, at, c.Str("dev/shm"), inside.Int(0o755))
+	c.Call(unix.SYS_MKDIRAT, at, c.Str("shm"), inside.Int(0o1777))
+	dev := c.ownTree("dev", attrHidden|unix.MOUNT_ATTR_NOEXEC)
+	c.move(dev, "/dev")
+	for i, name := range deviceNodes {
+		c.move(c.nodes[i], "/dev/"+name)
+	}
+	// The devices lie below /dev, whose own names stay as they are: it is mounted read-only.
+	c.writable = append(c.writable, grant{dev, landlockWrite})
+
+	c.Step("mount devpts on /dev/pts")
+	fs := c.Get(unix.SYS_FSOPEN, c.Str("devpts"), inside.Int(unix.FSOPEN_CLOEXEC))
+	c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_SET_FLAG), c.Str("newinstance"), inside.Int(0), inside.Int(0))
+	c.option(fs, "ptmxmode", "0666")
+	c.option(fs, "mode", "0620")
+	pts := c.fsmount(fs, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+	c.move(pts, "/dev/pts")
+	c.nodes = append(c.nodes, pts)
+	c.Step("mount a tmpfs on /dev/shm")
+	shm := c.ownTree("shm", attrFresh)
+	c.move(shm, "/dev/shm")
+	c.own = append(c.own, shm)
+}
+
+// processes mounts proc(5) of the pid namespace, and covers what would tell of
+// the kernel or change it.
+func (c *compiler) processes() {
+	c.Step("mount proc on /proc")
+	fs := c.Get(unix.SYS_FSOPEN, c.Str("proc"), inside.Int(unix.FSOPEN_CLOEXEC))
+	c.proc = c.fsmount(fs, attrKernel)
+	c.move(c.proc, "/proc")
+	c.own = append(c.own, c.proc)
+	c.writable = append(c.writable, grant{c.proc, landlockWrite})
+	c.userLimits() // before /proc/sys becomes read-only
+	if c.Nested || !c.has(profiles.LayerProcMasks) {
+		return // one mount over a /proc file makes every further mount of proc inside EPERM
+	}
+	// Each only where this kernel has it.
+	for _, path := range procReadOnly {
+		c.Step("make " + path + " read-only")
+		tree := c.Get(unix.SYS_OPEN_TREE, inside.Int(unix.AT_FDCWD), c.Str(path), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
+		c.Allow(unix.ENOENT)
+		c.setattr(inside.Result(tree), 0, attrKernel|unix.MOUNT_ATTR_RDONLY)
+		c.Allow(unix.EBADF)
+		c.move(tree, path)
+		c.Allow(unix.EBADF, unix.ENOENT)
+		c.Call(unix.SYS_CLOSE, inside.Result(tree))
+		c.Allow(unix.EBADF)
+	}
+	c.cover(procMasks[:], c.mask)
+	c.cover(procEmpty[:], c.empty)
+}
+
+// cover puts a clone of a mount over each path that exists.
+func (c *compiler) cover(paths []string, with inside.Reg) {
+	for _, path := range paths {
+		c.Step("cover " + path)
+		tree := c.Get(unix.SYS_OPEN_TREE, inside.Result(with), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH))
+		c.move(tree, path)
+		c.Allow(unix.ENOENT)
+		c.Call(unix.SYS_CLOSE, inside.Result(tree))
+	}
+}
+
+// sysfs mounts sysfs(5) anew: the host's would list the host's interfaces.
+func (c *compiler) sysfs() {
+	c.Step("mount sysfs on /sys")
+	fs := c.Get(unix.SYS_FSOPEN, c.Str("sysfs"), inside.Int(unix.FSOPEN_CLOEXEC))
+	sys := c.fsmount(fs, attrKernel|unix.MOUNT_ATTR_RDONLY)
+	c.move(sys, "/sys")
+	c.Call(unix.SYS_CLOSE, inside.Result(sys))
+	if !c.Nested && c.has(profiles.LayerProcMasks) {
+		c.cover(sysEmpty[:], c.empty)
+	}
+}
+
+func (c *compiler) option(fs inside.Reg, key, value string) {
+	c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_SET_STRING), c.Str(key), c.Str(value), inside.Int(0))
+}
+
+func (c *compiler) fsmount(fs inside.Reg, attr int) inside.Reg {
+	c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_CMD_CREATE), inside.Int(0), inside.Int(0), inside.Int(0))
+	m := c.Get(unix.SYS_FSMOUNT, inside.Result(fs), inside.Int(unix.FSMOUNT_CLOEXEC), inside.Int(attr))
+	c.Call(unix.SYS_CLOSE, inside.Result(fs))
+	return m
+}
+
+func (c *compiler) setattr(fd inside.Arg, flags uint, set uint64) {
+	attr := unix.MountAttr{Attr_set: set}
+	c.Call(unix.SYS_MOUNT_SETATTR, fd, c.Str(""), inside.Int(int(unix.AT_EMPTY_PATH|flags)), inside.Ptr(c.Program, attr), inside.Int(unsafe.Sizeof(attr)))
+}
+
+// ownTree clones a directory or file of the tmpfs as a mount of its own.
+func (c *compiler) ownTree(name string, attr uint64) inside.Reg {
+	tree := c.Get(unix.SYS_OPEN_TREE, inside.Result(c.tmpfs), c.Str(name), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
+	if attr != attrFresh { // the tmpfs as a whole has these
+		c.setattr(inside.Result(tree), 0, attr)
+	}
+	return tree
+}
+
+// kernel sets what a namespace of its own lets us set.
+func (c *compiler) kernel() {
+	if c.has(profiles.LayerUtsns) {
+		c.Step("set the host name")
+		c.Call(unix.SYS_SETHOSTNAME, c.Str(hostname), inside.Int(len(hostname)))
+	}
+	if c.has(profiles.LayerKeyring) {
+		c.Step("join a session keyring of its own")
+		c.Call(unix.SYS_KEYCTL, inside.Int(unix.KEYCTL_JOIN_SESSION_KEYRING), inside.Int(0))
+		c.Allow(unix.ENOSYS)
+	}
+}
+
+// network brings the loopback up.
+func (c *compiler) network() {
+	if !c.has(profiles.LayerNetns) {
+		return
+	}
+	c.Step("bring the loopback up")
+	c.loopback = c.Get(unix.SYS_SOCKET, inside.Int(unix.AF_INET), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
+	request := make([]byte, 40) // struct ifreq, netdevice(7)
+	copy(request, "lo")
+	request[16] = unix.IFF_UP
+	c.Call(unix.SYS_IOCTL, inside.Result(c.loopback), inside.Int(unix.SIOCSIFFLAGS), c.Buf(request))
+}
+
+// size bounds what is private, now that the policy says by how much.
+func (c *compiler) size(p *Plan) {
+	if p.Disk == 0 {
+		return
+	}
+	c.Step("limit the size of private directories")
+	fs := c.Get(unix.SYS_FSPICK, inside.Result(c.tmpfs), c.Str(""), inside.Int(unix.FSPICK_CLOEXEC|unix.FSPICK_EMPTY_PATH))
+	c.option(fs, "size", strconv.FormatInt(p.Disk, 10))
+	c.option(fs, "nr_inodes", strconv.FormatInt(p.Inodes, 10))
+	c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_CMD_RECONFIGURE), inside.Int(0), inside.Int(0), inside.Int(0))
+	c.Call(unix.SYS_CLOSE, inside.Result(fs))
+}
+
+// open takes a clone of everything that the host lends, before any of it is
+// covered or made read-only. A descriptor from before the clone is of no use
+// here (EINVAL in a new mount namespace), so each path is looked up once more,
+// through no link, and held against the inode that the survey saw.
+func (c *compiler) open(p *Plan) {
+	for i, m := range p.Mounts {
+		if m.Kind != Bind {
+			continue
+		}
+		c.Step("open " + m.Source)
+		if m.Donated >= 0 {
+			c.sources[i] = inside.Reg(0)
+			continue
+		}
+		fd := c.at(m.Source, 0)
+		c.SameInode(fd, m.Dev, m.Ino)
+		flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
+		if m.Tree {
+			flags |= unix.AT_RECURSIVE
+		}
+		c.sources[i] = c.Get(unix.SYS_OPEN_TREE, inside.Result(fd), c.Str(""), inside.Int(flags))
+		c.Call(unix.SYS_CLOSE, inside.Result(fd))
+	}
+}
+
+// at looks a path up without following links, openat2(2).
+func (c *compiler) at(path string, flags uint64) inside.Reg {
+	how := unix.OpenHow{Flags: lookup | flags, Resolve: resolve}
+	if flags&unix.O_NOFOLLOW != 0 {
+		how.Resolve = 0
+	}
+	return c.Get(unix.SYS_OPENAT2, inside.Int(unix.AT_FDCWD), c.Str(path), inside.Ptr(c.Program, how), inside.Int(unsafe.Sizeof(how)))
+}
+
+// readonly takes writing, set-user-ID and devices away from the whole tree.
+// What was opened before keeps its flags; what the sandbox has of its own gets
+// them back.
+func (c *compiler) readonly() {
+	if !c.has(profiles.LayerReadonly) {
+		return
+	}
+	c.Step("make the host's tree read-only")
+	attr := unix.MountAttr{Attr_set: attrHidden}
+	c.Call(unix.SYS_MOUNT_SETATTR, inside.Int(unix.AT_FDCWD), c.Str("/"), inside.Int(unix.AT_RECURSIVE), inside.Ptr(c.Program, attr), inside.Int(unsafe.Sizeof(attr)))
+	for _, fd := range c.own {
+		c.giveBack(fd, unix.MOUNT_ATTR_RDONLY)
+	}
+	for _, fd := range c.nodes {
+		c.giveBack(fd, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NODEV)
+	}
+}
+
+func (c *compiler) giveBack(fd inside.Reg, attr uint64) {
+	clear := unix.MountAttr{Attr_clr: attr}
+	c.Call(unix.SYS_MOUNT_SETATTR, inside.Result(fd), c.Str(""), inside.Int(unix.AT_EMPTY_PATH), inside.Ptr(c.Program, clear), inside.Int(unsafe.Sizeof(clear)))
+}
+
+// mount puts everything in its place, containing directories first.
+func (c *compiler) mount(p *Plan) {
+	for i, m := range p.Mounts {
+		if c.skips(m) {
+			continue
+		}
+		c.Step("mount " + m.String())
+		set := uint64(attrFresh)
+		if m.ReadOnly {
+			set |= unix.MOUNT_ATTR_RDONLY
+		}
+		var tree inside.Reg
+		switch m.Kind {
+		case Bind:
+			tree = c.sources[i]
+			flags := uint(0)
+			if m.Tree {
+				flags = unix.AT_RECURSIVE
+			}
+			c.setattr(inside.Result(tree), flags, set)
+		case Fresh, Text:
+			c.fill(i, m)
+			tree = c.ownTree(entry(i), set)
+		case Mask:
+			tree = c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH))
+		}
+		flags := uint64(0)
+		if m.OverLink {
+			flags = unix.O_NOFOLLOW
+		}
+		target := c.at(m.Target, flags)
+		c.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+		c.Call(unix.SYS_CLOSE, inside.Result(target))
+		switch {
+		case m.ReadOnly:
+			c.Call(unix.SYS_CLOSE, inside.Result(tree))
+		case m.Kind == Bind && !m.Tree:
+			c.writable = append(c.writable, grant{tree, unix.LANDLOCK_ACCESS_FS_WRITE_FILE})
+		default:
+			c.writable = append(c.writable, grant{tree, landlockWrite})
+		}
+	}
+}
+
+// skips reports whether a mount belongs to a layer that is off.
+func (c *compiler) skips(m Mount) bool {
+	switch {
+	case m.Protect:
+		return !c.has(profiles.LayerProtect)
+	case m.Kind == Mask, m.Kind == Fresh && m.ReadOnly:
+		return !c.has(profiles.LayerHide)
+	}
+	return false
+}
+
+// entry is the name of a mount's own directory or file in the tmpfs.
+func entry(i int) string { return "m" + strconv.Itoa(i) }
+
+func (c *compiler) fill(i int, m Mount) {
+	at := inside.Result(c.tmpfs)
+	if m.Kind == Text {
+		fd := c.Get(unix.SYS_OPENAT, at, c.Str(entry(i)), inside.Int(unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC), inside.Int(m.Mode))
+		c.Call(unix.SYS_WRITE, inside.Result(fd), c.Str(m.Text), inside.Int(len(m.Text)))
+		c.Call(unix.SYS_CLOSE, inside.Result(fd))
+		return
+	}
+	c.Call(unix.SYS_MKDIRAT, at, c.Str(entry(i)), inside.Int(m.Mode))
+	for _, s := range m.Stubs {
+		name := c.Str(entry(i) + "/" + s.Name)
+		switch s.Node {
+		case Directory:
+			c.Call(unix.SYS_MKDIRAT, at, name, inside.Int(0o755))
+		case Link:
+			c.Call(unix.SYS_SYMLINKAT, c.Str(s.Link), at, name)
+		default:
+			c.Call(unix.SYS_MKNODAT, at, name, inside.Int(unix.S_IFREG|0o644), inside.Int(0))
+		}
+	}
+}
+
+// userLimits forbids user namespaces inside by number, beside the filter that
+// forbids them by call (namespaces(7), /proc/sys/user).
+func (c *compiler) userLimits() {
+	if !c.Nested && c.has(profiles.LayerUsernsLimit) {
+		c.Step("forbid user namespaces inside")
+		c.writeAt(inside.Result(c.proc), "sys/user/max_user_namespaces", "0")
+	}
+}
+
+// listen opens the sockets that only a process in this network namespace can
+// open; the launcher serves them from outside.
+func (c *compiler) listen(p *Plan) {
+	if p.ProxyPort == 0 {
+		return
+	}
+	c.Step("listen for the proxy")
+	address := []byte{unix.AF_INET, 0, byte(p.ProxyPort >> 8), byte(p.ProxyPort), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}
+	c.Call(unix.SYS_BIND, inside.Result(c.loopback), c.Buf(address), inside.Int(len(address)))
+	c.Call(unix.SYS_LISTEN, inside.Result(c.loopback), inside.Int(1024))
+	c.send = append(c.send, c.loopback)
+}
+
+// terminal opens a terminal of the sandbox's own, if one of the standard
+// descriptors is one. pid 1 leads its session and owns it: a command that led
+// the session itself would be in an orphaned process group and never get the
+// SIGTSTP of Ctrl-Z.
+func (c *compiler) terminal(io stdio) (slave inside.Reg) {
+	if io[0] != terminal && io[1] != terminal && io[2] != terminal {
+		return 0
+	}
+	c.Step("open a terminal")
+	c.Call(unix.SYS_SETSID)
+	master := c.Get(unix.SYS_OPENAT, inside.Int(unix.AT_FDCWD), c.Str("/dev/pts/ptmx"), inside.Int(unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC))
+	c.Call(unix.SYS_IOCTL, inside.Result(master), inside.Int(unix.TIOCSPTLCK), inside.Ptr(c.Program, int32(0)))
+	// The first of a new instance is always 0.
+	c.tty = c.Get(unix.SYS_OPENAT, inside.Int(unix.AT_FDCWD), c.Str("/dev/pts/0"), inside.Int(unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY))
+	c.Call(unix.SYS_IOCTL, inside.Result(c.tty), inside.Int(unix.TIOCSCTTY), inside.Int(0))
+	c.send = append([]inside.Reg{master}, c.send...)
+	return c.tty
+}
+
+// enter goes where the command starts, in the tree as it is now.
+func (c *compiler) enter(p *Plan) {
+	c.Step("enter " + p.Command.Dir)
+	c.Call(unix.SYS_CHDIR, c.Str(p.Command.Dir))
+}
+
+// restrict gives up every privilege, for pid 1 and so for all that it starts.
+func (c *compiler) restrict(p *Plan) {
+	if c.has(profiles.LayerRlimits) {
+		for _, r := range p.Rlimits {
+			c.Step("limit " + r.Name)
+			c.Call(unix.SYS_PRLIMIT64, inside.Int(0), inside.Int(r.Resource), inside.Ptr(c.Program, unix.Rlimit{Cur: r.Soft, Max: r.Hard}), inside.Int(0))
+		}
+	}
+	if c.has(profiles.LayerNoNewPrivs) {
+		c.Step("forbid new privileges")
+		c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_NO_NEW_PRIVS), inside.Int(1), inside.Int(0), inside.Int(0), inside.Int(0))
+	}
+	if p.Landlock >= landlockRefer && c.has(profiles.LayerLandlock) {
+		c.landlock(p) // while CAP_SYS_ADMIN lets us do without the line above
+	}
+	c.Step("watch for children")
+	set := uint64(1) << (unix.SIGCHLD - 1)
+	c.signals = c.Get(unix.SYS_SIGNALFD4, inside.Int(-1), inside.Ptr(c.Program, set), inside.Int(8), inside.Int(unix.SFD_CLOEXEC|unix.SFD_NONBLOCK))
+	// The launcher's arguments may hold secrets (--env NAME=VALUE), and this
+	// copy's are /proc/1/cmdline.
+	for _, arg := range os.Args {
+		c.Wipe(arg)
+	}
+	c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_NAME), c.Str("pccrun"))
+}
+
+func (c *compiler) landlock(p *Plan) {
+	c.Step("restrict writing with Landlock")
+	attr := landlockRuleset{fs: landlockWrite}
+	if c.Nested {
+		attr.fs = 0 // under a file ruleset every mount inside is refused
+	}
+	size := unsafe.Sizeof(attr.fs)
+	if p.Landlock >= landlockScope {
+		attr.scoped = landlockScopes
+		size = unsafe.Sizeof(attr)
+	}
+	if attr.fs == 0 && attr.scoped == 0 {
+		return
+	}
+	rules := c.Get(unix.SYS_LANDLOCK_CREATE_RULESET, inside.Ptr(c.Program, attr), inside.Int(size), inside.Int(0))
+	if attr.fs != 0 {
+		for _, g := range c.writable {
+			c.Call(unix.SYS_LANDLOCK_ADD_RULE, inside.Result(rules), inside.Int(unix.LANDLOCK_RULE_PATH_BENEATH), c.Beneath(g.rights, g.fd), inside.Int(0))
+		}
+	}
+	c.Call(unix.SYS_LANDLOCK_RESTRICT_SELF, inside.Result(rules), inside.Int(0))
+}
+
+// filter drops the capabilities and installs the seccomp filter, last: it
+// refuses most of what came before it. pid 1 runs under it too.
+func (c *compiler) filter(p *Plan) {
+	if c.has(profiles.LayerDumpable) {
+		c.Step("close /proc/1 to the sandbox")
+		c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_DUMPABLE), inside.Int(0), inside.Int(0), inside.Int(0), inside.Int(0))
+	}
+	install := func() {
+		if len(p.Filter) > 0 && c.has(profiles.LayerSeccomp) {
+			c.Step("install the seccomp filter")
+			c.Call(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW), c.Program.Filter(p.Filter))
+		}
+	}
+	if !c.has(profiles.LayerCaps) {
+		install()
+		return
+	}
+	c.Step("give up all capabilities")
+	c.DropBounding()
+	if !c.has(profiles.LayerNoNewPrivs) {
+		install() // without no_new_privs it takes CAP_SYS_ADMIN
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	c.Call(unix.SYS_CAPSET, inside.Ptr(c.Program, header), inside.Ptr(c.Program, [2]unix.CapUserData{}))
+	if c.has(profiles.LayerNoNewPrivs) {
+		install()
+	}
+}
+
+// command is what the second copy does before it becomes the command.
+func (c *compiler) command(p *Plan, io stdio, slave inside.Reg) {
+	if slave == 0 {
+		c.Step("start a session")
+		c.Call(unix.SYS_SETSID)
+	} else {
+		c.Step("take the terminal")
+		c.Call(unix.SYS_SETPGID, inside.Int(0), inside.Int(0))
+		c.Call(unix.SYS_IOCTL, inside.Result(slave), inside.Int(unix.TIOCSPGRP), c.Pid())
+	}
+	c.Step("set the standard descriptors")
+	for i, fd := range io {
+		switch {
+		case fd == terminal:
+			c.Call(unix.SYS_DUP3, inside.Result(slave), inside.Int(i), inside.Int(0))
+		case fd != i:
+			c.Call(unix.SYS_DUP3, inside.Int(fd), inside.Int(i), inside.Int(0))
+		}
+	}
+	if c.has(profiles.LayerFds) {
+		c.Call(unix.SYS_CLOSE_RANGE, inside.Int(3), inside.Int(^uint32(0)), inside.Int(unix.CLOSE_RANGE_CLOEXEC))
+	}
+	c.Call(unix.SYS_UMASK, inside.Int(p.Command.Umask))
+	c.Step("reset signals")
+	c.DefaultSignals()
+	c.Call(unix.SYS_RT_SIGPROCMASK, inside.Int(unix.SIG_SETMASK), inside.Ptr(c.Program, uint64(0)), inside.Int(0), inside.Int(8))
+	c.Step("execute " + p.Command.Argv[0])
+	c.Exec(p.Command.Paths, p.Command.Argv, p.Command.Env)
+}
+
+// cloneFlags returns the namespaces of clone(2).
+func (s Shell) cloneFlags() uintptr {
+	flags := uintptr(unix.CLONE_NEWUSER | unix.CLONE_NEWNS)
+	for _, n := range [...]struct {
+		layer profiles.Layer
+		flag  uintptr
+	}{
+		{profiles.LayerPidns, unix.CLONE_NEWPID},
+		{profiles.LayerNetns, unix.CLONE_NEWNET},
+		{profiles.LayerIpcns, unix.CLONE_NEWIPC},
+		{profiles.LayerUtsns, unix.CLONE_NEWUTS},
+		{profiles.LayerCgroupns, unix.CLONE_NEWCGROUP},
+	} {
+		if s.has(n.layer) {
+			flags |= n.flag
+		}
+	}
+	return flags
+}

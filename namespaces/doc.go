@@ -1,0 +1,16 @@
+// Package namespaces is the native Linux sandbox: it surveys the host, plans a
+// run as a printable value, and carries the plan out with namespaces, mounts,
+// Landlock and a seccomp filter, unprivileged.
+//
+//	Survey(policy)  ─▶ Survey      what only this machine knows, read once
+//	Build(policy, survey, command) ─▶ Plan    pure, printable
+//	Plan.Run(stdio) ─▶ Result      clone, set up, execve, reap
+//
+// Inside and outside are kept apart: what runs in the copy between clone and
+// execve is package inside, a table of system calls and its interpreter; this
+// package writes the table, makes the copy, and talks to it over one socket.
+//
+// The promise: the command starts only if every step of the plan was carried
+// out; whatever a step finds different from the survey ends the launch; and
+// when this process dies, however it dies, nothing that it started lives on.
+package namespaces

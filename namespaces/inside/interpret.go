@@ -1,0 +1,340 @@
+//go:build linux
+
+package inside
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// copied is what the forked copy works on. It lives on the heap of the
+// launcher, so that the copy finds it at the same address, and holds no
+// pointer that the copy writes: the write barrier belongs to a runtime that no
+// longer runs.
+type copied struct {
+	*shared
+	length  int     // of the table, as far as the launcher has said
+	control uintptr // pid 1's end of the socket pair
+	command uintptr // pid of the command, in the sandbox
+	regs    [maxRegs]uintptr
+	message Message
+	status  int32
+	rusage  unix.Rusage
+	poll    [2]unix.PollFd
+	now     unix.Timespec
+	until   int64
+	mask    uint64
+	action  [4]uint64 // struct kernel_sigaction: handler, flags, restorer, mask
+	siginfo [128]byte
+}
+
+// sys is the one way to the kernel.
+//
+//go:nosplit
+//go:norace
+func sys(nr, a, b, c, d, e, f uintptr) (uintptr, syscall.Errno) {
+	r, _, err := syscall.RawSyscall6(nr, a, b, c, d, e, f)
+	return r, err
+}
+
+// run interprets the ops. It returns true in pid 1 after the fork, false if
+// the table ends without one.
+//
+//go:nosplit
+//go:norace
+func run(s *copied) bool {
+	for i := 0; i < s.length; i++ {
+		o := &s.ops[i&(maxOps-1)]
+		a := o.arg
+		for j := uintptr(0); o.regs>>j != 0; j++ {
+			if o.regs>>j&1 != 0 {
+				a[j] = s.regs[a[j]&(maxRegs-1)]
+			}
+		}
+		var r uintptr
+		var err syscall.Errno
+		switch o.kind {
+		case call:
+			r, err = sys(o.nr, a[0], a[1], a[2], a[3], a[4], a[5])
+		case same:
+			st := *(**unix.Statx_t)(unsafe.Pointer(&a[0]))
+			if uintptr(st.Dev_major)<<32|uintptr(st.Dev_minor) != a[1] || uintptr(st.Ino) != a[2] {
+				err = syscall.ESTALE
+			}
+		case poke:
+			**(**int32)(unsafe.Pointer(&a[0])) = int32(a[1])
+		case defaults:
+			err = resetSignals(s)
+		case wipe:
+			for k := uintptr(0); k < a[1]; k++ {
+				at := a[0] + k
+				**(**byte)(unsafe.Pointer(&at)) = 0
+			}
+		case unbound:
+			err = dropBounding()
+		case await:
+			r, err = sys(unix.SYS_RECVFROM, s.control, uintptr(unsafe.Pointer(&s.message)), messageSize, 0, 0, 0)
+			if err == 0 && (r != messageSize || s.message.Kind != Go) {
+				err = syscall.EPIPE
+			}
+			s.length = int(s.message.A)
+		case pollAlive:
+			err = alive(s, a[0])
+		case fork:
+			r, err = sys(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+			if err == 0 && r != 0 {
+				s.command = r
+				return true
+			}
+		case execAny:
+			err = execute(a[0], a[1], a[2])
+			s.message = Message{Kind: NotExecuted, B: int32(err)}
+			send(s)
+			exit(127)
+		}
+		if err != 0 && (uintptr(o.ok[0]) == uintptr(err) || uintptr(o.ok[1]) == uintptr(err)) {
+			r, err = -uintptr(err), 0
+		}
+		if err != 0 {
+			s.message = Message{Kind: Failed, A: int32(o.step), B: int32(err)}
+			send(s)
+			exit(125)
+		}
+		if o.out != 0 {
+			s.regs[o.out&(maxRegs-1)] = r
+		}
+	}
+	return false
+}
+
+//go:nosplit
+//go:norace
+func resetSignals(s *copied) syscall.Errno {
+	for sig := uintptr(1); sig <= 64; sig++ {
+		if sig != uintptr(unix.SIGKILL) && sig != uintptr(unix.SIGSTOP) {
+			// An ignored signal stays ignored, as execve(2) would leave it: nohup works.
+			_, err := sys(unix.SYS_RT_SIGACTION, sig, 0, uintptr(unsafe.Pointer(&s.action)), 8, 0, 0)
+			if err != 0 {
+				return err
+			}
+			if s.action[0] == 1 {
+				continue
+			}
+			s.action = [4]uint64{}
+			if _, err = sys(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&s.action)), 0, 8, 0, 0); err != 0 {
+				return err
+			}
+		}
+	}
+	return 0
+}
+
+//go:nosplit
+//go:norace
+func dropBounding() syscall.Errno {
+	for c := uintptr(0); c < 64; c++ {
+		_, err := sys(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0, 0, 0, 0)
+		if err == syscall.EINVAL && c > 0 {
+			return 0 // past the kernel's last capability
+		}
+		if err != 0 {
+			return err
+		}
+	}
+	return 0
+}
+
+//go:nosplit
+//go:norace
+func alive(s *copied, control uintptr) syscall.Errno {
+	s.poll[0] = unix.PollFd{Fd: int32(control)}
+	s.now = unix.Timespec{}
+	r, err := sys(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&s.poll[0])), 1, uintptr(unsafe.Pointer(&s.now)), 0, 0, 0)
+	if err == 0 && r != 0 && s.poll[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0 {
+		err = syscall.EPIPE
+	}
+	return err
+}
+
+// execute tries the paths as execvp(3) does: a path that is not there or not
+// allowed lets the next one try, and a refusal is remembered over an absence.
+//
+//go:nosplit
+//go:norace
+func execute(paths, argv, env uintptr) syscall.Errno {
+	result := syscall.ENOENT
+	for {
+		path := **(**uintptr)(unsafe.Pointer(&paths))
+		if path == 0 {
+			return result
+		}
+		_, err := sys(unix.SYS_EXECVE, path, argv, env, 0, 0, 0)
+		switch err {
+		case syscall.ENOENT, syscall.ENOTDIR:
+		case syscall.EACCES:
+			result = err
+		default:
+			return err
+		}
+		paths += unsafe.Sizeof(paths)
+	}
+}
+
+//go:nosplit
+//go:norace
+func send(s *copied) {
+	sys(unix.SYS_SENDTO, s.control, uintptr(unsafe.Pointer(&s.message)), messageSize, unix.MSG_NOSIGNAL, 0, 0)
+}
+
+//go:nosplit
+//go:norace
+func exit(code uintptr) {
+	for {
+		sys(unix.SYS_EXIT_GROUP, code, 0, 0, 0, 0, 0)
+	}
+}
+
+//go:nosplit
+//go:norace
+func clock(s *copied) int64 {
+	sys(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&s.now)), 0, 0, 0, 0)
+	return int64(s.now.Sec)*1e9 + int64(s.now.Nsec)
+}
+
+// supervise is pid 1's life after the fork: it reaps, forwards, keeps the
+// deadline, and ends with the command. The kernel then kills whatever is left
+// of the pid namespace (pid_namespaces(7)), so nothing survives, however it
+// daemonised.
+//
+//go:nosplit
+//go:norace
+func supervise(s *copied) {
+	signals, tty := s.regs[s.signals&(maxRegs-1)], s.regs[s.terminal&(maxRegs-1)]
+	keepOnly(s.control, signals, tty)
+	cause := ByItself
+	if s.deadline > 0 {
+		s.until = clock(s) + s.deadline
+	}
+	for {
+		s.poll[0] = unix.PollFd{Fd: int32(s.control), Events: unix.POLLIN}
+		s.poll[1] = unix.PollFd{Fd: int32(signals), Events: unix.POLLIN}
+		timeout := uintptr(0)
+		if s.until != 0 {
+			left := max(s.until-clock(s), 0)
+			s.now = unix.Timespec{Sec: left / 1e9, Nsec: left % 1e9}
+			timeout = uintptr(unsafe.Pointer(&s.now))
+		}
+		n, err := sys(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&s.poll[0])), 2, timeout, 0, 0, 0)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err == 0 && n == 0 {
+			// The deadline. TERM first, so that a build can remove its
+			// temporary files; then the end, by which everything dies.
+			if cause == ByDeadline {
+				s.message = Message{Kind: Exited, A: int32(unix.SIGKILL), B: cause}
+				send(s)
+				exit(0)
+			}
+			cause = ByDeadline
+			sys(unix.SYS_KILL, ^uintptr(0), uintptr(unix.SIGTERM), 0, 0, 0, 0)
+			sys(unix.SYS_KILL, ^uintptr(0), uintptr(unix.SIGCONT), 0, 0, 0, 0)
+			s.until = clock(s) + s.grace
+			continue
+		}
+		if s.poll[1].Revents != 0 {
+			sys(unix.SYS_READ, signals, uintptr(unsafe.Pointer(&s.siginfo)), unsafe.Sizeof(s.siginfo), 0, 0, 0)
+			reap(s, cause)
+		}
+		if s.poll[0].Revents&unix.POLLIN != 0 {
+			obey(s, tty)
+		} else if s.poll[0].Revents != 0 {
+			exit(0) // the launcher is gone, and the death signal on its way
+		}
+	}
+}
+
+// keepOnly closes every descriptor but three (0 stands for none): a pipe whose
+// writers are all gone must look so, and pid 1 lives longer than they.
+//
+//go:nosplit
+//go:norace
+func keepOnly(a, b, c uintptr) {
+	if a > b {
+		a, b = b, a
+	}
+	if b > c {
+		b, c = c, b
+	}
+	if a > b {
+		a, b = b, a
+	}
+	next := uintptr(0)
+	for i := 0; i < 3; i++ {
+		if a > next {
+			sys(unix.SYS_CLOSE_RANGE, next, a-1, 0, 0, 0, 0)
+		}
+		if a >= next {
+			next = a + 1
+		}
+		a, b = b, c
+	}
+	sys(unix.SYS_CLOSE_RANGE, next, uintptr(^uint32(0)), 0, 0, 0, 0)
+}
+
+// reap collects every child that has changed its state, and ends pid 1 when
+// the command is among the dead.
+//
+//go:nosplit
+//go:norace
+func reap(s *copied, cause int32) {
+	for {
+		pid, err := sys(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&s.status)),
+			unix.WNOHANG|unix.WUNTRACED|unix.WALL, uintptr(unsafe.Pointer(&s.rusage)), 0, 0)
+		if err != 0 || pid == 0 {
+			return
+		}
+		if pid != s.command {
+			continue
+		}
+		if s.status&0xff == 0x7f {
+			s.message = Message{Kind: Stopped, A: s.status >> 8 & 0xff}
+			send(s)
+			continue
+		}
+		s.message = Message{Kind: Exited, A: s.status, B: cause}
+		send(s)
+		exit(0)
+	}
+}
+
+// obey carries out one message of the launcher.
+//
+//go:nosplit
+//go:norace
+func obey(s *copied, tty uintptr) {
+	n, err := sys(unix.SYS_RECVFROM, s.control, uintptr(unsafe.Pointer(&s.message)), messageSize, unix.MSG_DONTWAIT, 0, 0)
+	if err != 0 || n != messageSize {
+		return
+	}
+	switch s.message.Kind {
+	case Signal:
+		to := s.command
+		switch s.message.B {
+		case ToGroup:
+			to = -s.command
+		case ToAll:
+			to = ^uintptr(0)
+		}
+		sys(unix.SYS_KILL, to, uintptr(s.message.A), 0, 0, 0, 0)
+	case Resume:
+		if tty != 0 {
+			// The shell that stopped us may have had another group in front.
+			s.status = int32(s.command)
+			sys(unix.SYS_IOCTL, tty, unix.TIOCSPGRP, uintptr(unsafe.Pointer(&s.status)), 0, 0, 0)
+		}
+		sys(unix.SYS_KILL, -s.command, uintptr(unix.SIGCONT), 0, 0, 0, 0)
+	}
+}

@@ -1,0 +1,55 @@
+//go:build linux
+
+package inside
+
+import "unsafe"
+
+// The launcher and pid 1 speak over one SOCK_SEQPACKET pair. Each message is
+// one packet:
+//
+//	launcher                                  pid 1
+//	    <-- Descriptors (SCM_RIGHTS)              pty master, listeners
+//	    <-- Failed  A: step  B: errno             the set-up ended here
+//	    --> Go  A: length of the table            answers each Await
+//	    <-- NotExecuted  B: errno                 no path of the command could be started
+//	    --> Signal  A: number  B: to whom         forward a signal
+//	    --> Resume                                after a stop: the terminal is ours again
+//	    <-- Stopped  A: signal                    Ctrl-Z inside
+//	    <-- Exited  A: wait status  B: cause      the command is gone; pid 1 ends, and all with it
+type Message struct {
+	Kind Kind
+	A, B int32
+	_    int32
+}
+
+const messageSize = unsafe.Sizeof(Message{})
+
+func (m Message) bytes() []byte { return (*[messageSize]byte)(unsafe.Pointer(&m))[:] }
+
+// Kind says what a [Message] means.
+type Kind int32
+
+// The kinds of messages, see [Message].
+const (
+	Descriptors Kind = iota + 1
+	Failed
+	Go
+	NotExecuted
+	Signal
+	Resume
+	Stopped
+	Exited
+)
+
+// To whom a signal goes: B of [Signal].
+const (
+	ToCommand int32 = iota // the command's process alone
+	ToGroup                // the command's process group, as a terminal would
+	ToAll                  // every process inside but pid 1
+)
+
+// Why the command is gone: B of [Exited].
+const (
+	ByItself   int32 = iota
+	ByDeadline       // the wall time was over
+)

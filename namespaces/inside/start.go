@@ -1,0 +1,102 @@
+//go:build linux
+
+package inside
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The runtime's own hooks around a fork, as package syscall uses them: they
+// block every signal and poison the stack guard, so that a mistake here ends
+// in a crash of the copy and not in its scheduler. They are open to linkname
+// (go.dev/issue/67401).
+//
+//go:linkname beforeFork syscall.runtime_BeforeFork
+func beforeFork()
+
+//go:linkname afterFork syscall.runtime_AfterFork
+func afterFork()
+
+// Options says how the copy is made.
+type Options struct {
+	Flags    uintptr // CLONE_NEW* of the namespaces
+	Cgroup   int     // a cgroup v2 directory to be born in (CLONE_INTO_CGROUP, Linux 5.7), or -1
+	Control  int     // pid 1's end of a SOCK_SEQPACKET pair
+	Launcher int     // the launcher's end, closed in the copy
+}
+
+// Start clones the copy, which runs the program as far as it goes by now, and
+// returns its pid. The caller must be locked to its thread, and that thread
+// must live as long as the sandbox shall: the copy's death signal is bound to
+// it (prctl(2), PR_SET_PDEATHSIG).
+func (p *Program) Start(o Options) (pid int, err error) {
+	if p.err != nil {
+		return 0, p.err
+	}
+	s := &copied{shared: p.shared, length: p.ops, control: uintptr(o.Control)}
+	args := &cloneArgs{flags: uint64(o.Flags), exitSignal: uint64(unix.SIGCHLD)}
+	if o.Cgroup >= 0 {
+		args.flags |= unix.CLONE_INTO_CGROUP
+		args.cgroup = uint64(o.Cgroup)
+	}
+	// ForkLock: another goroutine's descriptor that is not yet close-on-exec
+	// must not end up in the sandbox.
+	syscall.ForkLock.Lock()
+	n, errno := clone(s, args, uintptr(o.Launcher))
+	syscall.ForkLock.Unlock()
+	runtime.KeepAlive(s)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
+// Supervision says how pid 1 behaves once the command runs.
+type Supervision struct {
+	Deadline int64 // nanoseconds of wall time, 0 for none
+	Grace    int64 // nanoseconds between TERM and KILL at the deadline
+	Signals  Reg   // the signalfd of SIGCHLD that the program opens before it forks
+	Terminal Reg   // the command's terminal as pid 1 holds it; 0 for none
+}
+
+// Go tells the copy at the other end of control to run the table as far as it
+// goes by now. The last Await of a program is answered with the whole of it.
+func (p *Program) Go(control int, s Supervision) error {
+	if p.err != nil {
+		return p.err
+	}
+	p.shared.deadline, p.shared.grace, p.shared.signals, p.shared.terminal = s.Deadline, s.Grace, s.Signals, s.Terminal
+	// The message orders the launcher's writes before the copy's reads: a
+	// system call on either side is a full barrier.
+	return unix.Sendto(control, Message{Kind: Go, A: int32(p.ops)}.bytes(), unix.MSG_NOSIGNAL, nil)
+}
+
+// cloneArgs is struct clone_args, clone(2).
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+}
+
+//go:noinline
+//go:norace
+func clone(s *copied, args *cloneArgs, launcher uintptr) (uintptr, syscall.Errno) {
+	beforeFork()
+	pid, err := sys(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0, 0, 0, 0)
+	if err == syscall.ENOSYS && args.flags&unix.CLONE_INTO_CGROUP == 0 {
+		// A filter around us refuses clone3, whose flags it cannot read:
+		// Docker's, or our own.
+		pid, err = sys(unix.SYS_CLONE, uintptr(args.flags)|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	}
+	if err == 0 && pid == 0 {
+		sys(unix.SYS_CLOSE, launcher, 0, 0, 0, 0, 0)
+		if run(s) {
+			supervise(s)
+		}
+		exit(125)
+	}
+	afterFork()
+	return pid, err
+}

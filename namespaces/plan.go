@@ -1,0 +1,243 @@
+package namespaces
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A Node says what stands at a path.
+type Node uint8
+
+// The kinds of nodes that the plan tells apart.
+const (
+	Absent Node = iota
+	File
+	Directory
+	Link
+	Special // socket, FIFO or device
+)
+
+// A Place is a path at which access changes, as the survey found it.
+type Place struct {
+	Path   string
+	Node   Node
+	Dev    uint64 // major<<32 | minor of its file system
+	Ino    uint64
+	Link   string // Node == Link: its text
+	Access profiles.Access
+	Pin    bool   // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
+	Why    string // the rule, for people
+}
+
+// Kind says how a mount is made.
+type Kind uint8
+
+// The kinds of mounts.
+const (
+	Bind  Kind = iota // the host's file or directory
+	Fresh             // a directory of the sandbox's own tmpfs
+	Mask              // an unreadable file
+	Text              // a file with content of the plan's own
+)
+
+var kindNames = [...]string{"bind", "fresh", "mask", "text"}
+
+// String returns the kind as --dry-run prints it.
+func (k Kind) String() string { return kindNames[k] }
+
+// A Mount is one step of the plan: it puts something on a path that then
+// exists, be it on the host or as a stub in a fresh directory.
+type Mount struct {
+	Kind     Kind
+	Target   string
+	Source   string // Bind: the host's path
+	Dev, Ino uint64 // Bind: what the survey saw there
+	Tree     bool   // Bind: with what is mounted below it
+	ReadOnly bool
+	Donated  int    // Bind: a detached mount that the launcher hands in, -1 for none
+	Protect  bool   // it pins a file that a host tool would execute later
+	OverLink bool   // the target is a symbolic link and is covered itself
+	Mode     uint32 // Fresh, Text
+	Text     string // Text: the content
+	Stubs    []Stub // Fresh: what must stand in it for later mounts, parents first
+	Why      string
+}
+
+// A Stub is a name in a fresh directory.
+type Stub struct {
+	Name string // relative
+	Node Node
+	Link string
+}
+
+// String returns the mount as --dry-run prints it.
+func (m Mount) String() string {
+	var b strings.Builder
+	b.WriteString(m.Kind.String())
+	if m.Kind == Bind && m.Source != m.Target {
+		b.WriteString(" " + m.Source)
+	}
+	b.WriteString(" on " + m.Target)
+	if m.ReadOnly {
+		b.WriteString(" read-only")
+	}
+	return b.String()
+}
+
+// less orders paths so that each directory comes right before what is in it.
+func less(a, b string) int {
+	for i := 0; i < len(a) && i < len(b); i++ {
+		x, y := a[i], b[i]
+		if x == y {
+			continue
+		}
+		if x == '/' {
+			return -1
+		}
+		if y == '/' {
+			return 1
+		}
+		return int(x) - int(y)
+	}
+	return len(a) - len(b)
+}
+
+// below reports whether path is dir or lies in it.
+func below(path, dir string) bool {
+	return dir == "/" || path == dir || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+// layout turns places into mounts, each after the one that contains it. It is
+// pure: what it knows of the machine is in the survey.
+//
+// The root is not rebuilt: in its own mount namespace the sandbox keeps the
+// host's tree, made read-only as a whole, and covers what it must not see.
+// That saves a clone of the whole tree and a pivot_root, and leaves no old root
+// behind that something could climb back to.
+func layout(places []Place) ([]Mount, error) {
+	places = slices.Clone(places)
+	slices.SortStableFunc(places, func(a, b Place) int { return less(a.Path, b.Path) })
+	var mounts []Mount
+	type frame struct {
+		path   string
+		access profiles.Access
+		mount  int // index of its Fresh mount, -1 for the host's own tree
+	}
+	stack := []frame{{path: "/", access: profiles.Read, mount: -1}}
+	for _, p := range places {
+		if p.Path == "/" {
+			if p.Access != profiles.Read {
+				return nil, fmt.Errorf("filesystem /: %s: only read is possible for the root as a whole", p.Access)
+			}
+			continue
+		}
+		for !below(p.Path, stack[len(stack)-1].path) {
+			stack = stack[:len(stack)-1]
+		}
+		around := stack[len(stack)-1]
+		fresh := around.mount >= 0
+		switch {
+		case p.Node == Absent:
+			// Nothing stands there, so nothing need be covered. What would
+			// need a name on the host's disk is refused: it would stay there.
+			if !fresh && (p.Access == profiles.Private || p.Access == profiles.Write && around.access != profiles.Write) {
+				return nil, &StubError{Path: p.Path, Access: p.Access, Why: p.Why}
+			}
+			continue
+		case p.Access == around.access && !p.Pin && p.Node != Link:
+			continue
+		case fresh && p.Access == profiles.Hide, around.access == profiles.Hide && p.Access == profiles.Private && p.Node != Directory:
+			continue // it is not there to begin with
+		}
+		if fresh {
+			mounts[around.mount].addStub(p, around.path)
+			if p.Node == Link {
+				continue
+			}
+		} else if p.Node == Link {
+			continue // the link stands; where it leads has a place of its own
+		}
+		m := Mount{Target: p.Path, Why: p.Why, ReadOnly: true, Donated: -1}
+		switch p.Access {
+		case profiles.Write, profiles.Read:
+			m.Kind, m.Source, m.Dev, m.Ino = Bind, p.Path, p.Dev, p.Ino
+			m.Tree = p.Node == Directory
+			m.ReadOnly = p.Access == profiles.Read
+		case profiles.Hide, profiles.Private:
+			switch {
+			case p.Node == Directory:
+				m.Kind, m.Mode, m.ReadOnly = Fresh, 0o755, p.Access == profiles.Hide
+			case p.Access == profiles.Private:
+				return nil, fmt.Errorf("filesystem %s: private: only a directory can be private (%s)", p.Path, p.Why)
+			default:
+				m.Kind = Mask
+			}
+		default:
+			return nil, fmt.Errorf("filesystem %s: %s: not possible yet (%s)", p.Path, p.Access, p.Why)
+		}
+		mounts = append(mounts, m)
+		if p.Node == Directory {
+			f := frame{path: p.Path, access: p.Access, mount: -1}
+			if m.Kind == Fresh {
+				f.mount = len(mounts) - 1
+			}
+			stack = append(stack, f)
+		}
+	}
+	return mounts, nil
+}
+
+// addStub makes a name in the fresh directory at path, with its parents.
+func (m *Mount) addStub(p Place, path string) {
+	name := strings.TrimPrefix(p.Path[len(path):], "/")
+	for i := 0; i < len(name); i++ {
+		if name[i] == '/' {
+			m.stub(Stub{Name: name[:i], Node: Directory})
+		}
+	}
+	s := Stub{Name: name, Node: p.Node, Link: p.Link}
+	if s.Node == Special {
+		s.Node = File // anything that is no directory can carry a mount of a file
+	}
+	m.stub(s)
+}
+
+func (m *Mount) stub(s Stub) {
+	if !slices.ContainsFunc(m.Stubs, func(have Stub) bool { return have.Name == s.Name }) {
+		m.Stubs = append(m.Stubs, s)
+	}
+}
+
+// A StubError says that a rule would leave a name behind on the host's disk.
+type StubError struct {
+	Path   string
+	Access profiles.Access
+	Why    string
+}
+
+func (e *StubError) Error() string {
+	return fmt.Sprintf("filesystem %s: %s: does not exist, and would stay behind on the host (%s)", e.Path, e.Access, e.Why)
+}
+
+// Hint says what to do instead.
+func (e *StubError) Hint() string { return "mkdir -p " + e.Path + ", or give its parent the access" }
+
+// What every sandbox has, whatever the policy says.
+var (
+	deviceNodes = [...]string{"null", "zero", "full", "random", "urandom", "tty"}
+	deviceLinks = [...][2]string{{"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"}}
+
+	// The kernel's files that container runtimes make read-only or mask
+	// (runtime-spec, config-linux.md: readonlyPaths, maskedPaths), and some
+	// that tell of the host. Each is covered where the kernel has it.
+	procReadOnly = [...]string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+	procMasks    = [...]string{"/proc/cmdline", "/proc/config.gz", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/timer_list"}
+	procEmpty    = [...]string{"/proc/acpi", "/proc/asound", "/proc/scsi"}
+	sysEmpty     = [...]string{"/sys/devices/virtual/dmi", "/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"}
+)
+
+// hostname is what uname(2) says inside.
+const hostname = "pccrun"

@@ -1,0 +1,243 @@
+package namespaces
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/namespaces/inside"
+)
+
+// A StepError says which step of the plan failed, and why. Nothing of the
+// command has run.
+type StepError struct {
+	Step  string
+	Errno unix.Errno
+}
+
+func (e *StepError) Error() string { return e.Step + ": " + e.Errno.Error() }
+
+// Unwrap returns the errno.
+func (e *StepError) Unwrap() error { return e.Errno }
+
+// An ExecError says that the command could not be executed.
+type ExecError struct {
+	Name  string
+	Errno unix.Errno
+}
+
+func (e *ExecError) Error() string { return e.Name + ": " + e.Errno.Error() }
+
+// Unwrap returns the errno.
+func (e *ExecError) Unwrap() error { return e.Errno }
+
+// ErrEnded says that the sandbox was killed from outside while it was set up.
+var ErrEnded = errors.New("the sandbox ended while it was being set up")
+
+// Result is how a run ended.
+type Result struct {
+	Status   unix.WaitStatus
+	TimedOut bool
+	Usage    unix.Rusage // of everything that ran inside
+	Wall     time.Duration
+}
+
+// Sandbox is a sandbox that has been started.
+type Sandbox struct {
+	Pid     int          // of its pid 1, in this process's pid namespace
+	Proxy   net.Listener // on its own loopback, if the plan has a proxy
+	Master  *os.File     // the command's terminal, if it has one
+	control int
+	plan    *Plan
+	program *inside.Program
+	shell   *compiler
+	started time.Time
+	cloned  chan error
+}
+
+// Begin starts the half of a sandbox that every policy has, so that the kernel
+// makes its namespaces while the caller reads the policy. It returns at once;
+// [Sandbox.Start] finishes it, [Sandbox.Close] gives it up.
+func Begin(shell Shell) (*Sandbox, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	program, err := inside.New()
+	if err != nil {
+		return nil, err
+	}
+	s := &Sandbox{control: pair[0], program: program, started: time.Now(), cloned: make(chan error, 1)}
+	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Reg{}}
+	s.shell.shell()
+	go func() {
+		// The copy's death signal comes when this thread ends: it stays
+		// with this goroutine, which never returns.
+		runtime.LockOSThread()
+		pid, err := program.Start(inside.Options{Flags: shell.cloneFlags(), Cgroup: -1, Control: pair[1], Launcher: pair[0]})
+		unix.Close(pair[1])
+		s.Pid = pid
+		s.cloned <- err
+		select {}
+	}()
+	return s, nil
+}
+
+// Start gives the sandbox its plan. It returns when the set-up has succeeded
+// or failed, if the plan opens descriptors, else at once.
+func (s *Sandbox) Start(p *Plan, io [3]int) error {
+	s.plan = p
+	c := s.shell
+	c.rest(p, io)
+	if err := <-s.cloned; err != nil {
+		unix.Close(s.control)
+		return cloneError(err)
+	}
+	err := s.program.Go(s.control, inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty})
+	if err == nil && len(c.send) > 0 {
+		err = s.receive(len(c.send))
+	} else if err != nil {
+		// It may have died of something that it has told us.
+		var m inside.Message
+		if n, _, e := unix.Recvfrom(s.control, bytesOf(&m), unix.MSG_DONTWAIT); e == nil && n > 0 {
+			err = s.failed(m, n)
+		}
+	}
+	if err != nil {
+		s.Close()
+	}
+	return err
+}
+
+// cloneError names the cause of a refused clone, as far as its errno tells.
+func cloneError(err error) error {
+	return fmt.Errorf("clone into new namespaces: %w", err)
+}
+
+// receive takes the descriptors that pid 1 opened.
+func (s *Sandbox) receive(count int) error {
+	var m inside.Message
+	control := make([]byte, unix.CmsgSpace(4*count))
+	n, cn, _, _, err := unix.Recvmsg(s.control, bytesOf(&m), control, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("recvmsg", err)
+	}
+	if n == 0 || m.Kind == inside.Failed {
+		return s.failed(m, n)
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:cn])
+	if err != nil || len(messages) != 1 {
+		return fmt.Errorf("BUG: control message of %d bytes: %v", cn, err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != count {
+		return fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
+	}
+	if s.plan.ProxyPort != 0 {
+		f := os.NewFile(uintptr(fds[len(fds)-1]), "proxy")
+		s.Proxy, err = net.FileListener(f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+		fds = fds[:len(fds)-1]
+	}
+	if len(fds) > 0 {
+		unix.SetNonblock(fds[0], true)
+		s.Master = os.NewFile(uintptr(fds[0]), "terminal")
+	}
+	return nil
+}
+
+func (s *Sandbox) failed(m inside.Message, n int) error {
+	if n == 0 {
+		return ErrEnded
+	}
+	return &StepError{Step: s.program.StepName(m.A), Errno: unix.Errno(m.B)}
+}
+
+// Wait follows the sandbox to its end; stopped is called when the command was
+// stopped by a signal. When Wait returns, nothing of the sandbox is left.
+func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
+	r := &Result{Status: unix.WaitStatus(unix.SIGKILL)} // if pid 1 cannot tell: it was killed
+	var problem error
+	var m inside.Message
+	for {
+		n, _, err := unix.Recvfrom(s.control, bytesOf(&m), 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			problem = os.NewSyscallError("recvfrom", err)
+			break
+		}
+		if n == 0 {
+			break
+		}
+		switch m.Kind {
+		case inside.Failed:
+			problem = s.failed(m, n)
+		case inside.NotExecuted:
+			problem = &ExecError{Name: s.plan.Command.Argv[0], Errno: unix.Errno(m.B)}
+		case inside.Stopped:
+			stopped(unix.Signal(m.A))
+		case inside.Exited:
+			r.Status, r.TimedOut = unix.WaitStatus(m.A), m.B == inside.ByDeadline
+		}
+	}
+	r.Usage = s.reap()
+	r.Wall = time.Since(s.started)
+	unix.Close(s.control)
+	s.program.Free()
+	if problem != nil {
+		return nil, problem
+	}
+	return r, nil
+}
+
+// Close ends everything inside, and collects it. It is for a sandbox that was
+// begun and cannot be started.
+func (s *Sandbox) Close() {
+	if s.Pid == 0 {
+		if <-s.cloned != nil {
+			return
+		}
+	}
+	unix.Kill(s.Pid, unix.SIGKILL)
+	s.reap()
+	unix.Close(s.control)
+}
+
+// Signal asks pid 1 to forward a signal.
+func (s *Sandbox) Signal(sig unix.Signal, to int32) {
+	s.tell(inside.Message{Kind: inside.Signal, A: int32(sig), B: to})
+}
+
+// Resume says that a stopped command may go on, and that the terminal is its
+// own again.
+func (s *Sandbox) Resume() { s.tell(inside.Message{Kind: inside.Resume}) }
+
+func (s *Sandbox) tell(m inside.Message) {
+	unix.Sendto(s.control, bytesOf(&m), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
+}
+
+// reap waits for pid 1, and so for everything: the kernel lets go of it when
+// its pid namespace is empty.
+func (s *Sandbox) reap() (usage unix.Rusage) {
+	for {
+		_, err := unix.Wait4(s.Pid, nil, unix.WALL, &usage)
+		if err != unix.EINTR {
+			return usage
+		}
+	}
+}
+
+func bytesOf(m *inside.Message) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(m)), unsafe.Sizeof(*m))
+}
