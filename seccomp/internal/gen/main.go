@@ -3,11 +3,13 @@
 // Command gen has libseccomp make filters: the built-in ones, as files, or one
 // for each profile that it reads.
 //
-//	gen -out DIR    write NAME.GOARCH.bpf for each built-in filter
-//	gen -profiles   read JSON profiles (type profile) from stdin, one a line,
-//	                and write each filter to stdout as base64, one a line;
-//	                "error: …" where libseccomp refuses
-//	gen -names      write "arch name number" for each call that libseccomp knows
+//	gen -out DIR          write NAME.GOARCH.bpf for each built-in filter
+//	gen -oracle GOARCH    read OCI or Docker profiles from stdin, one a line, and
+//	                      write for each "ok " and the filter in base64, or
+//	                      "error " and why libseccomp refuses
+//	gen -names            write "arch name number" for each name on stdin and
+//	                      each architecture that libseccomp knows it for
+//	gen -version          write the version of libseccomp
 package main
 
 import (
@@ -21,9 +23,24 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "", "directory for the built-in filters")
+	out := flag.String("out", "", "write the built-in filters to this directory")
+	oracle := flag.String("oracle", "", "make filters of profiles for this Go architecture")
+	names := flag.Bool("names", false, "write the numbers of system calls")
+	version := flag.Bool("version", false, "write the version of libseccomp")
 	flag.Parse()
-	if err := generate(*out); err != nil {
+	var err error
+	switch {
+	case *version:
+		major, minor, micro := libseccomp.GetLibraryVersion()
+		fmt.Printf("%d.%d.%d\n", major, minor, micro)
+	case *names:
+		err = writeNumbers()
+	case *oracle != "":
+		err = answer(*oracle)
+	default:
+		err = generate(*out)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
