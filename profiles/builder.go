@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/state"
 )
 
 // A builder lays layers on each other: maps merge by key, lists unite, null
@@ -235,15 +236,24 @@ func (b *builder) tighten(l *layer) {
 }
 
 // finish checks what only the whole can be checked for, and derives the rest.
-func (b *builder) finish(req Request) error {
+func (b *builder) finish(req Request, dirs state.Dirs) error {
 	p := b.policy
 	p.Files = slices.DeleteFunc(p.Files, func(r FileRule) bool { return r.Path == "" })
-	slices.SortFunc(p.Files, compareRules)
-	slices.SortFunc(p.Tighten, compareRules)
 	if p.Decide(p.WorkDir).Access < Read {
 		p.WorkDir = p.Workspace
 	}
 	b.network()
+	b.own(dirs)
+	if p.Decide(p.Home).Access >= Read {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("your home %s is shown, with the secrets in it (%s)", p.Home, p.Decide(p.Home).Rule.Origin))
+	}
+	for _, name := range req.Env {
+		if !strings.ContainsAny(name, "=*") && !req.Host.has(name) {
+			p.Warnings = append(p.Warnings, "flag --env: "+name+" is not set here")
+		}
+	}
+	slices.SortFunc(p.Files, compareRules)
+	slices.SortFunc(p.Tighten, compareRules)
 	for _, name := range req.AllowMissing {
 		b.flagWord("--allow-missing", name, GuaranteeNames(), func() { p.AllowMissing = append(p.AllowMissing, Guarantee(name)) })
 	}
@@ -252,6 +262,20 @@ func (b *builder) finish(req Request) error {
 	}
 	p.Requirements = requirements(p)
 	return b.err()
+}
+
+// own keeps pccrun's own directories from the payload where a rule would show
+// them: what is written there would loosen the next run.
+func (b *builder) own(dirs state.Dirs) {
+	p := b.policy
+	for _, dir := range []string{dirs.State, dirs.Config, dirs.Cache} {
+		if dir == "" || p.Decide(dir).Access <= Private {
+			continue
+		}
+		o := Origin{Source: "default", Key: "pccrun's own files"}
+		p.Tighten = append(p.Tighten, FileRule{Path: dir, Access: Hide, Origin: o})
+		p.Protect = append(p.Protect, ProtectRule{Pattern: dir, Origin: o})
+	}
 }
 
 // network checks the rules together, and takes out what a deny of everything

@@ -103,7 +103,7 @@ func oneMatch(pattern string, p int, name string, s int) (np, ns int, ok bool) {
 }
 
 // classMatch matches r with the class that begins at p. A class without an
-// end matches nothing: [checkGlob] refuses it before.
+// end, next 0, matches nothing: [checkGlob] refuses it before.
 func classMatch(pattern string, p int, r rune) (next int, ok bool) {
 	p++
 	negated := p < len(pattern) && (pattern[p] == '!' || pattern[p] == '^')
@@ -123,7 +123,7 @@ func classMatch(pattern string, p int, r rune) (next int, ok bool) {
 		}
 		ok = ok || low <= r && r <= high
 	}
-	return p, false
+	return 0, false
 }
 
 // maxGlob bounds a pattern, so that matching stays cheap whatever it says.
@@ -145,7 +145,7 @@ func checkGlob(pattern string) string {
 				continue
 			}
 			end, _ := classMatch(name, p, 0)
-			if end > len(name) || name[end-1] != ']' || end-p < 3 {
+			if end == 0 {
 				return "[ without ]"
 			}
 			p = end - 1

@@ -93,7 +93,9 @@ func gitTop(dir string, uid int) string {
 	for {
 		var st unix.Stat_t
 		if unix.Lstat(dir+"/.git", &st) == nil {
-			if ownDir(dir, uid) {
+			// Both, as git itself asks (safe.directory): in /tmp, which is root's
+			// own, anybody can make a .git.
+			if int(st.Uid) == uid && ownDir(dir, uid) {
 				return dir
 			}
 			return ""

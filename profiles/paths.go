@@ -43,60 +43,66 @@ const (
 // path expands ~ and ., where . is the given directory, and returns an
 // absolute, clean path.
 func (s *scope) path(text, dot string) (string, error) {
+	full, _, err := s.expand(text, dot)
+	return full, err
+}
+
+// expand is path, and returns the directory too that ~ or . stood for.
+func (s *scope) expand(text, dot string) (full, base string, err error) {
 	if text == "" {
-		return "", errors.New("empty path")
+		return "", "", errors.New("empty path")
 	}
 	for _, c := range []byte(text) {
 		if c < ' ' || c == 0x7f {
-			return "", fmt.Errorf("%q: control character in a path", text)
+			return "", "", fmt.Errorf("%q: control character in a path", text)
 		}
 	}
 	first, rest, _ := strings.Cut(text, "/")
 	switch {
 	case strings.HasPrefix(text, "/"):
+		base, rest = "/", text
 	case first == "~":
-		text = s.home + "/" + rest
+		base = s.home
 	case strings.HasPrefix(text, "~"):
-		return "", hinted{fmt.Errorf("%q: homes of other users are not looked up", text), "write the absolute path"}
+		return "", "", hinted{fmt.Errorf("%q: homes of other users are not looked up", text), "write the absolute path"}
 	case strings.HasPrefix(text, "$"):
-		return "", hinted{fmt.Errorf("%q: variables are not expanded", text), "write ~ for the home and . for the workspace"}
-	case first == "." || first == "..":
-		text = dot + "/" + text
+		return "", "", hinted{fmt.Errorf("%q: variables are not expanded", text), "write ~ for the home and . for the workspace"}
 	case first == "**":
-		text = s.workspace + "/" + text
-	case dot == s.cwd && dot != "": // a flag: as any command reads it
-		text = dot + "/" + text
+		base, rest = s.workspace, text
+	case first == "." || first == ".." || dot == s.cwd && dot != "":
+		// With dot the current directory this is a flag: a bare name is
+		// relative, as for any command.
+		base, rest = dot, text
 	default:
-		return "", hinted{fmt.Errorf("%q: want a path that begins with /, ~, . or **/", text), "./" + text + " is the path in the workspace"}
+		return "", "", hinted{fmt.Errorf("%q: want a path that begins with /, ~, . or **/", text), "./" + text + " is the path in the workspace"}
 	}
-	text = path.Clean(text)
-	if len(text) > maxPath {
-		return "", fmt.Errorf("path of %d bytes: want at most %d", len(text), maxPath)
+	full = path.Clean(base + "/" + rest)
+	if len(full) > maxPath {
+		return "", "", fmt.Errorf("path of %d bytes: want at most %d", len(full), maxPath)
 	}
-	for i := 1; i <= len(text); {
-		name, next := nextName(text, i)
+	for i := 1; i <= len(full); {
+		name, next := nextName(full, i)
 		if len(name) > maxName {
-			return "", fmt.Errorf("name of %d bytes in a path: want at most %d", len(name), maxName)
+			return "", "", fmt.Errorf("name of %d bytes in a path: want at most %d", len(name), maxName)
 		}
 		i = next
 	}
-	return text, nil
+	return full, base, nil
 }
 
 // fileRule expands a key of the file table; a pattern is split at the first
 // name that has a special character.
 func (s *scope) fileRule(text, dot string) (FileRule, error) {
-	p, err := s.path(text, dot)
+	p, base, err := s.expand(text, dot)
 	if err != nil {
 		return FileRule{}, err
 	}
-	// Only what was written is a pattern, not what ~ and . stood for.
-	literal := 0
-	for _, dir := range []string{s.home, s.workspace, dot} {
-		if !strings.HasPrefix(text, "/") && within(dir, p) {
-			literal = max(literal, len(dir))
-		}
+	// Only what was written is a pattern, not what ~ and . stood for, less
+	// what .. took off it.
+	for !within(base, p) {
+		base = path.Dir(base)
 	}
+	literal := len(base)
 	n := strings.IndexAny(p[literal:], "*?[")
 	if n < 0 {
 		return FileRule{Path: p}, nil

@@ -51,6 +51,8 @@ func (o Origin) String() string {
 	switch {
 	case o.Source == "flag" || o.Source == "":
 		return strings.TrimSpace(o.Source + " " + o.Key)
+	case o.Line > 0 && o.Key == "":
+		return fmt.Sprintf("%s:%d", o.Source, o.Line)
 	case o.Line > 0:
 		return fmt.Sprintf("%s:%d: %s", o.Source, o.Line, o.Key)
 	case o.Key != "":

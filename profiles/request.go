@@ -63,10 +63,20 @@ type Host struct {
 
 // Getenv returns the value of a variable of the host's environment.
 func (h *Host) Getenv(name string) string {
+	value, _ := h.lookup(name)
+	return value
+}
+
+func (h *Host) has(name string) bool {
+	_, ok := h.lookup(name)
+	return ok
+}
+
+func (h *Host) lookup(name string) (string, bool) {
 	for _, e := range h.Environ {
 		if len(e) > len(name) && e[len(name)] == '=' && e[:len(name)] == name {
-			return e[len(name)+1:]
+			return e[len(name)+1:], true
 		}
 	}
-	return ""
+	return "", false
 }

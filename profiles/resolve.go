@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -36,7 +37,8 @@ type resolver struct {
 	scope
 	req       *Request
 	policy    *Policy
-	configDir string // where the user's profiles are; "" if there is none that may be used
+	dirs      state.Dirs
+	configDir string // dirs.Config, if it is there and may be used
 }
 
 // Resolve makes the policy that a request asks for: it picks the profile and
@@ -94,7 +96,7 @@ func Resolve(req Request) (*Policy, error) {
 	if own != nil && !trusted {
 		b.tighten(own)
 	}
-	if err := b.finish(req); err != nil {
+	if err := b.finish(req, r.dirs); err != nil {
 		return nil, err
 	}
 	return r.policy, nil
@@ -135,7 +137,10 @@ func homesOf(database, home string) []string {
 	for i := range homes {
 		homes = append(homes, real(homes[i]))
 	}
-	if database = real(database); strings.HasPrefix(database, "/") && database != "/" {
+	if database != home {
+		database = real(database)
+	}
+	if database = path.Clean(database); strings.HasPrefix(database, "/") && database != "/" {
 		if parent := path.Dir(database); !slices.Contains(systemDirs, parent) {
 			homes = append(homes, parent)
 		}
@@ -213,15 +218,18 @@ func (r *resolver) badWorkspace(dir string) string {
 // findConfig finds the directory of the user's own profiles. One that the
 // payload or somebody else could write is not used.
 func (r *resolver) findConfig() {
-	dirs, err := state.Find(r.req.Host.Getenv, r.home)
-	if err != nil {
+	var err error
+	if r.dirs, err = state.Find(r.req.Host.Getenv, r.home); err != nil {
 		return
 	}
-	root, err := state.OpenExisting(dirs.Config, r.workspace)
+	if _, err := os.Lstat(r.dirs.Config); errors.Is(err, fs.ErrNotExist) {
+		return // most users have none, and looking closer costs
+	}
+	root, err := state.OpenExisting(r.dirs.Config, r.workspace)
 	switch {
 	case err == nil:
 		root.Close()
-		r.configDir = dirs.Config
+		r.configDir = r.dirs.Config
 	case !errors.Is(err, fs.ErrNotExist):
 		r.policy.Warnings = append(r.policy.Warnings, "your profiles are not read: "+cause(err))
 	}
