@@ -3,7 +3,6 @@ package workspace
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"math"
 	"os"
 	"path/filepath"
@@ -21,7 +20,7 @@ import (
 //	inodes whose other names were looked for
 //	what git's index said of files, by git directory
 //	the tree of directories, each before those below it
-//	CRC-32C of all that
+//	a checksum of all that
 //
 // It is believed only as far as (device, inode, ctime) of each directory say
 // that its list of names is still the same. A ctime cannot be set by a program,
@@ -44,6 +43,7 @@ type index struct {
 	linked []uint64 // inodes with several names; their names are hits of classAlias
 	blobs  []blobs
 	root   *dir
+	all    []dir // root and all below it
 }
 
 // blobs is what one git index records of some files, valid while the index
@@ -85,18 +85,29 @@ func loadIndex(q Query, c *rules, sum uint64) *index {
 		return nil
 	}
 	b, err := readFile(fd, maxIndex)
-	if err != nil || len(b) < 4 {
+	if err != nil || len(b) < 8 {
 		return nil
 	}
-	body := b[:len(b)-4]
-	if crc32.Checksum(body, castagnoli()) != binary.LittleEndian.Uint32(b[len(body):]) {
+	body := b[:len(b)-8]
+	if checksum(body) != binary.LittleEndian.Uint64(b[len(body):]) {
 		return nil
 	}
 	return decodeIndex(body, c, sum)
 }
 
-// castagnoli is a function so that no start pays for the table.
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+// checksum tells a damaged index from a whole one: FNV-1a over words, which
+// needs no table to be built at each start.
+func checksum(b []byte) uint64 {
+	h := uint64(14695981039346656037)
+	for ; len(b) >= 8; b = b[8:] {
+		h = (h ^ binary.LittleEndian.Uint64(b)) * 1099511628211
+		h ^= h >> 32 // a multiplication carries upwards only
+	}
+	for _, c := range b {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h
+}
 
 // own reports whether nobody but this user can have written a file or directory.
 func own(st *unix.Stat_t) bool {
@@ -125,7 +136,7 @@ func (x *index) save(q Query, sum uint64) {
 		return
 	}
 	b := x.encode(q.Root, sum)
-	_, err = f.Write(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli())))
+	_, err = f.Write(binary.LittleEndian.AppendUint64(b, checksum(b)))
 	if e := f.Close(); err == nil {
 		err = e
 	}
@@ -160,11 +171,17 @@ func (x *index) encode(root string, sum uint64) []byte {
 			e.text(id)
 		}
 	}
-	e.dir(x.root)
-	return e.b
+	// The tree is written apart, since how many there are stands before it.
+	tree := encoder{b: make([]byte, 0, 64<<10)}
+	tree.dir(x.root)
+	e.num(tree.dirs)
+	return append(e.b, tree.b...)
 }
 
-type encoder struct{ b []byte }
+type encoder struct {
+	b    []byte
+	dirs uint64
+}
 
 func (e *encoder) num(n uint64) { e.b = binary.AppendUvarint(e.b, n) }
 
@@ -174,7 +191,8 @@ func (e *encoder) text(s string) {
 }
 
 func (e *encoder) dir(d *dir) {
-	e.text(d.name())
+	e.dirs++
+	e.text(d.rel)
 	e.num(d.dev)
 	e.num(d.ino)
 	e.num(uint64(d.ctime))
@@ -220,8 +238,14 @@ func decodeIndex(b []byte, c *rules, sum uint64) *index {
 		}
 		x.blobs = append(x.blobs, bl)
 	}
+	n := d.count()
+	if d.bad || n == 0 {
+		return nil
+	}
+	d.slab, d.links = make([]dir, 0, n), make([]*dir, n)
 	x.root = d.dir("", 0)
-	if d.bad || d.s != "" {
+	x.all = d.slab
+	if d.bad || d.s != "" || len(x.all) != n {
 		return nil
 	}
 	return x
@@ -231,6 +255,8 @@ func decodeIndex(b []byte, c *rules, sum uint64) *index {
 type decoder struct {
 	s     string
 	rules *rules
+	slab  []dir  // directories yet to come are cut from here, all in one allocation
+	links []*dir // and the lists of them from here
 	bad   bool
 }
 
@@ -269,14 +295,15 @@ func (d *decoder) text() string {
 }
 
 func (d *decoder) dir(parent string, depth int) *dir {
-	n := &dir{rel: d.text()}
-	switch {
-	case depth == 0 && n.rel == "":
-	case depth > math.MaxUint16, n.rel == "", n.rel == ".", n.rel == "..", strings.ContainsAny(n.rel, "/\x00"):
+	if len(d.slab) == cap(d.slab) || depth > math.MaxUint16 {
 		d.fail()
-		return n
-	default:
-		n.rel = join(parent, n.rel)
+		return nil
+	}
+	d.slab = d.slab[:len(d.slab)+1]
+	n := &d.slab[len(d.slab)-1]
+	n.rel = d.text()
+	if !isBelow(parent, n.rel, depth) {
+		d.fail()
 	}
 	n.dev, n.ino, n.ctime = d.num(), d.num(), int64(d.num())
 	flags := d.num()
@@ -296,46 +323,52 @@ func (d *decoder) dir(parent string, depth int) *dir {
 			n.hits[i] = h
 		}
 	}
-	if c := d.count(); c > 0 && !d.bad {
-		n.kids = make([]*dir, 0, c)
-		for range c {
-			if d.bad {
-				break
-			}
-			n.kids = append(n.kids, d.dir(n.rel, depth+1))
-		}
+	c := d.count()
+	if d.bad || c > len(d.links) {
+		d.fail()
+		return nil
+	}
+	n.kids, d.links = d.links[:c:c], d.links[c:]
+	for i := range n.kids {
+		n.kids[i] = d.dir(n.rel, depth+1)
 	}
 	return n
+}
+
+// isBelow reports whether rel is a name in parent, or the root at depth 0.
+func isBelow(parent, rel string, depth int) bool {
+	if depth == 0 {
+		return rel == ""
+	}
+	if parent != "" {
+		if len(rel) <= len(parent) || rel[:len(parent)] != parent || rel[len(parent)] != '/' {
+			return false
+		}
+		rel = rel[len(parent)+1:]
+	}
+	return rel != "" && rel != "." && rel != ".." && strings.IndexByte(rel, '/') < 0 && strings.IndexByte(rel, 0) < 0
 }
 
 // verify marks the directories that are as they were. One is if its inode and
 // ctime are, and its parent is, so that it stands where it stood: the walk
 // asks for the parent first.
 func (x *index) verify(fd int, dev uint64) {
-	var all []*dir
-	var collect func(d *dir)
-	collect = func(d *dir) {
-		all = append(all, d)
-		for _, k := range d.kids {
-			collect(k)
-		}
-	}
-	collect(x.root)
-	check := func(some []*dir) {
+	check := func(some []dir) {
 		var st unix.Stat_t
-		for _, d := range some {
+		for i := range some {
+			d := &some[i]
 			d.same = d.ctime != 0 && statBeneath(fd, d.rel, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR &&
 				st.Dev == dev && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
 		}
 	}
-	if len(all) < 4*pile {
-		check(all)
+	if len(x.all) < 4*pile {
+		check(x.all)
 		return
 	}
 	var second sync.WaitGroup
-	half := len(all) / 2
-	second.Go(func() { check(all[half:]) })
-	check(all[:half])
+	half := len(x.all) / 2
+	second.Go(func() { check(x.all[half:]) })
+	check(x.all[:half])
 	second.Wait()
 }
 

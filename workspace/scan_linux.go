@@ -56,10 +56,10 @@ func Scan(q Query) (*Found, error) {
 	} else {
 		root = old.root
 		old.verify(fd, st.Dev)
-		w.want = old.inodes()
 		w.keep(root)
 	}
 	changed := len(w.todo) > 0
+	w.want = old.inodes(changed)
 	if err := w.run(); err != nil {
 		return nil, err
 	}
@@ -116,27 +116,28 @@ func openRoot(root string) (int, error) {
 }
 
 // inodes returns the files whose other names matter: those that had some when
-// the index was written, and those that nobody asks for their link count each
-// time, because they lie in a directory that is protected or hidden as a whole.
-func (x *index) inodes() map[uint64]struct{} {
+// the index was written and, if anything is to be read, those that nobody asks
+// for their link count each time, because they lie in a directory that is
+// protected or hidden as a whole.
+func (x *index) inodes(reading bool) map[uint64]struct{} {
 	want := make(map[uint64]struct{}, len(x.linked))
 	for _, ino := range x.linked {
 		want[ino] = struct{}{}
 	}
-	var add func(d *dir)
-	add = func(d *dir) {
-		if d.state == protected || d.state == hidden {
-			for _, h := range d.hits {
-				if h.class == classInside && h.kind == File {
-					want[h.ino] = struct{}{}
-				}
+	if !reading {
+		return want
+	}
+	for i := range x.all {
+		d := &x.all[i]
+		if d.state != protected && d.state != hidden {
+			continue
+		}
+		for _, h := range d.hits {
+			if h.class == classInside && h.kind == File {
+				want[h.ino] = struct{}{}
 			}
 		}
-		for _, k := range d.kids {
-			add(k)
-		}
 	}
-	add(x.root)
 	return want
 }
 
