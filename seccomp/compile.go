@@ -17,8 +17,8 @@ import (
 //
 //   - Where rules with conditions overlap and disagree, the strictest wins;
 //     with libseccomp it depends on the order that it sorts them in.
-//   - A rule with conditions that a rule without them makes void is an error,
-//     as are two rules without conditions that disagree.
+//   - A rule with conditions is an error if a rule without them, which always
+//     goes first, makes it void and lets more through.
 //   - A name that no architecture here has is passed over, as with runc, but
 //     is an error if the rule is stricter than the default action: what was to
 //     be refused would be let through.
@@ -63,7 +63,7 @@ func (prof *profile) decide(a arch) (map[uint32]decision, error) {
 				return nil, fmt.Errorf("%s: %s: no such system call: its refusal would have no effect", r.origin, printable(name))
 			}
 			if ok {
-				named[nr] = append(named[nr], r)
+				named[nr] = append(named[nr], a.rule(r))
 			}
 		}
 	}
@@ -78,16 +78,32 @@ func (prof *profile) decide(a arch) (map[uint32]decision, error) {
 	return calls, nil
 }
 
-// settle turns the rules for one call into a decision.
+// rule returns the rule as it is for an architecture. Of x32's arguments
+// libseccomp compares the lower half, as of those of other 32-bit programs,
+// whose upper half the kernel clears.
+func (a arch) rule(r rule) rule {
+	if a.offset == x32Bit {
+		r.conds = slices.Clone(r.conds)
+		for i := range r.conds {
+			r.conds[i].narrow = true
+		}
+	}
+	return r
+}
+
+// settle turns the rules for one call into a decision. The first rule without
+// conditions decides alone, as with libseccomp; Podman's default profile needs
+// that.
 func settle(rules []rule, fallback Action) (decision, error) {
-	i := slices.IndexFunc(rules, func(r rule) bool { return len(r.conds) == 0 && r.action != fallback })
-	if i >= 0 {
+	always := slices.IndexFunc(rules, func(r rule) bool { return len(r.conds) == 0 && r.action != fallback })
+	if always >= 0 {
+		first := rules[always]
 		for _, r := range rules {
-			if r.action != rules[i].action {
-				return decision{}, fmt.Errorf("%s and %s: they answer the same call, one of them always, and contradict each other", rules[i].origin, r.origin)
+			if len(r.conds) > 0 && strictness(r.action) < strictness(first.action) {
+				return decision{}, fmt.Errorf("%s: void: %s names the same call without conditions and lets more through", r.origin, first.origin)
 			}
 		}
-		return decision{answer: rules[i].action}, nil
+		return decision{answer: first.action}, nil
 	}
 	// A rule without conditions is left only where it restates the default.
 	rules = slices.DeleteFunc(rules, func(r rule) bool { return len(r.conds) == 0 })
@@ -242,7 +258,7 @@ func (b *assembler) decision(d decision) label {
 	return next
 }
 
-// condition compares an argument in two halves, the upper first.
+// condition compares an argument, in two halves, the upper first.
 func (b *assembler) condition(c condition, yes, no label) label {
 	switch c.op {
 	case notEqual:
@@ -255,12 +271,16 @@ func (b *assembler) condition(c condition, yes, no label) label {
 	lo, hi := uint32(c.value), uint32(c.value>>32)
 	at := offsetArgs + 8*uint32(c.arg)
 	switch c.op {
-	case maskedEqual:
-		yes = b.masked(at, uint32(c.mask), lo, yes, no)
-		return b.masked(at+4, uint32(c.mask>>32), hi, yes, no)
-	case equal:
-		yes = b.masked(at, math.MaxUint32, lo, yes, no)
-		return b.masked(at+4, math.MaxUint32, hi, yes, no)
+	case equal, maskedEqual:
+		mask := uint64(math.MaxUint64)
+		if c.op == maskedEqual {
+			mask = c.mask
+		}
+		yes = b.masked(at, uint32(mask), lo, yes, no)
+		if c.narrow {
+			return yes
+		}
+		return b.masked(at+4, uint32(mask>>32), hi, yes, no)
 	}
 	op := uint16(opGreater)
 	if c.op == greaterEqual {
@@ -268,6 +288,9 @@ func (b *assembler) condition(c condition, yes, no label) label {
 	}
 	b.jump(op, lo, yes, no)
 	low := b.emit(instruction{op: opLoad, k: at})
+	if c.narrow {
+		return low
+	}
 	same := b.jump(opEqual, hi, low, no)
 	b.jump(opGreater, hi, yes, same)
 	return b.emit(instruction{op: opLoad, k: at + 4})

@@ -27,12 +27,13 @@ type rule struct {
 	origin string // "line 12: syscalls[3]", for errors
 }
 
-// A condition compares one argument, all 64 bits of it.
+// A condition compares one argument: all 64 bits of it, or the lower 32.
 type condition struct {
-	arg   uint
-	op    comparison
-	mask  uint64 // maskedEqual only
-	value uint64
+	arg    uint
+	op     comparison
+	narrow bool
+	mask   uint64 // maskedEqual only
+	value  uint64
 }
 
 type comparison uint8

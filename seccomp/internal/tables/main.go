@@ -106,6 +106,10 @@ func read(path string, line *regexp.Regexp) (map[string]int, error) {
 	}
 	numbers := make(map[string]int)
 	for _, m := range line.FindAllStringSubmatch(string(src), -1) {
+		switch m[1] {
+		case "ARCH_SPECIFIC_SYSCALL", "SYSCALL_MASK", "OABI_SYSCALL_BASE":
+			continue // bounds, not calls
+		}
 		nr, err := strconv.Atoi(m[2])
 		if err != nil {
 			return nil, err
