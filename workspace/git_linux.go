@@ -33,16 +33,17 @@ type repo struct {
 
 // gitEntry is for whatever is named .git in the directory dir.
 func (s *scan) gitEntry(dir, path string, kind Kind) error {
-	rule, _ := s.gitRule(".git")
-	if kind != Dir {
-		// Even one that points nowhere: it could be made to.
-		if err := s.pin(path, rule); err != nil {
-			return err
-		}
-	}
+	rule := profiles.ProtectRule{Pattern: ".git"}
 	t, err := s.follow(dir, ".git")
 	if err != nil {
 		return err
+	}
+	s.pinLinks(t, rule)
+	if kind == File || t.found && t.end.Kind == File {
+		// Even one that points nowhere: it could be made to.
+		if err := s.pin(t.end.Path, rule); err != nil {
+			return err
+		}
 	}
 	if t.found && t.end.Kind == File {
 		b, err := s.readFile(t.end.Path, maxGitFile)
@@ -58,11 +59,7 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		if t, err = s.follow(dir, target); err != nil {
 			return err
 		}
-		for _, n := range t.links {
-			if err := s.pin(n.Path, rule); err != nil {
-				return err
-			}
-		}
+		s.pinLinks(t, rule)
 	}
 	if !t.found || t.end.Kind != Dir {
 		return nil
@@ -176,6 +173,9 @@ func (s *scan) repositories() error {
 	var all []string
 	for _, r := range s.repos {
 		worktrees[r.common] = append(worktrees[r.common], r.worktree)
+		if r.gitDir != r.common {
+			worktrees[r.gitDir] = append(worktrees[r.gitDir], r.worktree)
+		}
 		all = append(all, r.worktree)
 	}
 	for _, dir := range s.gitDirs {
@@ -213,7 +213,7 @@ func (s *scan) pinGitDir(dir string) error {
 	writable := s.writable(dir)
 	for _, name := range gitNames {
 		path := filepath.Join(dir, name)
-		r, _ := s.gitRule(".git/" + name)
+		r := s.gitRule(".git/" + name)
 		t, err := s.follow(dir, name)
 		if err != nil {
 			return err

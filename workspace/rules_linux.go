@@ -203,15 +203,15 @@ func (c *rules) shows(path string) bool {
 	})
 }
 
-// gitRule returns the rule that a query has for one of the package's own
-// patterns, and whether it has one.
-func (c *rules) gitRule(pattern string) (profiles.ProtectRule, bool) {
+// gitRule returns the last rule that a query has for one of the package's own
+// patterns, or one that denies.
+func (c *rules) gitRule(pattern string) profiles.ProtectRule {
 	for _, r := range slices.Backward(c.protect) {
 		if own, git := gitPattern(r.Pattern); git && own == pattern {
-			return r, true
+			return r
 		}
 	}
-	return profiles.ProtectRule{Pattern: pattern}, false
+	return profiles.ProtectRule{Pattern: pattern}
 }
 
 // gitPattern returns which of the package's own patterns a pattern is.

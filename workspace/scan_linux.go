@@ -386,11 +386,7 @@ func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range t.links {
-		if _, seen := s.pins[n.Path]; !seen {
-			s.pins[n.Path] = Pin{Node: n, Why: r.Pattern, Origin: r.Origin}
-		}
-	}
+	s.pinLinks(t, r)
 	if _, above := below(t.end.Path, s.root); above && t.found {
 		return fmt.Errorf("protect %s: %s leads to %s: %w", r.Pattern, shorten(filepath.Join(base, path)), t.end.Path, errWhole)
 	}
@@ -405,6 +401,15 @@ func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
 		s.note("%s is read-only, since %s leads there", t.end.Path, t.links[0].Path)
 	}
 	return s.pin(t.end.Path, r)
+}
+
+// pinLinks pins the links of a trail, and not what is at its end.
+func (s *scan) pinLinks(t trail, r profiles.ProtectRule) {
+	for _, n := range t.links {
+		if _, seen := s.pins[n.Path]; !seen {
+			s.pins[n.Path] = Pin{Node: n, Why: r.Pattern, Origin: r.Origin}
+		}
+	}
 }
 
 // errWhole is for a link that would make the whole workspace read-only.

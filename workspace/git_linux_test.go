@@ -1,0 +1,471 @@
+package workspace
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/stretchr/testify/require"
+)
+
+// git runs the real git with no configuration but the repository's.
+func git(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	cmd := exec.Command("git", append([]string{"-C", dir, "-c", "protocol.file.allow=always"}, args...)...)
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null", "HOME=/nonexistent",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com", "LC_ALL=C")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "git %v: %s", args, out)
+	return strings.TrimSpace(string(out))
+}
+
+// newRepo makes a repository with one commit in dir.
+func newRepo(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	git(t, dir, append([]string{"init", "-q", "-b", "main"}, args...)...)
+	write(t, filepath.Join(dir, "README"), "hello\n")
+	git(t, dir, "add", ".")
+	git(t, dir, "commit", "-qm", "first")
+	return dir
+}
+
+// tempDir is a temporary directory without links in its name.
+func tempDir(t testing.TB) string {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	return dir
+}
+
+func write(t testing.TB, path, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+}
+
+func link(t testing.TB, target, path string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.Symlink(target, path))
+}
+
+func scanOf(t testing.TB, q Query) *Found {
+	t.Helper()
+	f, err := Scan(q)
+	require.NoError(t, err)
+	return f
+}
+
+func protect(names ...string) []profiles.ProtectRule {
+	var all []profiles.ProtectRule
+	for _, name := range names {
+		all = append(all, profiles.ProtectRule{Pattern: name})
+	}
+	return all
+}
+
+func review(names ...string) []profiles.ProtectRule {
+	all := protect(names...)
+	for i := range all {
+		all[i].Review = true
+	}
+	return all
+}
+
+func hide(root string, globs ...string) []profiles.FileRule {
+	var all []profiles.FileRule
+	for _, glob := range globs {
+		all = append(all, profiles.FileRule{Path: root, Glob: glob, Access: profiles.Hide})
+	}
+	return all
+}
+
+// relative cuts the root off, so that expectations can be written down.
+func relative(t testing.TB, root string, paths []string) []string {
+	t.Helper()
+	out := []string{}
+	for _, p := range paths {
+		if rest, ok := below(root, p); ok {
+			p = rest
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func pinPaths(t testing.TB, root string, f *Found) []string {
+	t.Helper()
+	var all []string
+	for _, p := range f.Pins {
+		all = append(all, p.Path)
+	}
+	return relative(t, root, all)
+}
+
+func matchPaths(t testing.TB, root string, f *Found) []string {
+	t.Helper()
+	var all []string
+	for _, m := range f.Matches {
+		all = append(all, m.Path)
+	}
+	return relative(t, root, all)
+}
+
+func TestScanRepository(t *testing.T) {
+	root := newRepo(t, tempDir(t))
+	write(t, root+"/.git/info/attributes", "*.x filter=y\n")
+	f := scanOf(t, Query{Root: root})
+	require.Equal(t, []string{".git/config", ".git/hooks", ".git/info/attributes"}, pinPaths(t, root, f))
+	require.Equal(t, []string{".git", ".git/info"}, relative(t, root, f.Anchors))
+	require.Equal(t, []string{".git/commondir", ".git/config.worktree"}, relative(t, root, f.Absent))
+	require.Empty(t, f.Common)
+	require.Empty(t, f.Notes)
+	for _, p := range f.Pins {
+		info, err := os.Lstat(p.Path)
+		require.NoError(t, err)
+		require.Equal(t, info.IsDir(), p.Kind == Dir)
+		require.NotZero(t, p.Ino)
+		require.True(t, strings.HasPrefix(p.Why, ".git/"), p.Why)
+	}
+}
+
+func TestScanNoRepository(t *testing.T) {
+	root := tempDir(t)
+	write(t, root+"/a/b", "")
+	f := scanOf(t, Query{Root: root})
+	require.Empty(t, f.Pins)
+	require.Empty(t, f.Anchors)
+	require.Equal(t, Stats{Dirs: 2, Read: 2, Entries: 2}, f.Stats)
+}
+
+func TestScanReviewMovesGit(t *testing.T) {
+	root := newRepo(t, tempDir(t))
+	f := scanOf(t, Query{Root: root, Protect: review(".git/config")})
+	require.Equal(t, []string{".git/hooks"}, pinPaths(t, root, f))
+	require.Len(t, f.Review, 1)
+	require.Equal(t, root+"/.git/config", f.Review[0].Path)
+	require.NotZero(t, f.Review[0].Mtime)
+}
+
+func TestScanWorktreeInside(t *testing.T) {
+	root := newRepo(t, tempDir(t))
+	git(t, root, "config", "extensions.worktreeConfig", "true")
+	git(t, root, "worktree", "add", "-q", "-b", "side", "trees/side")
+	git(t, root+"/trees/side", "config", "--worktree", "core.hooksPath", "my hooks")
+	write(t, root+"/trees/side/my hooks/pre-commit", "#!/bin/sh\n")
+	f := scanOf(t, Query{Root: root})
+	require.Equal(t, []string{
+		".git/config", ".git/hooks", ".git/worktrees/side/commondir", ".git/worktrees/side/config.worktree",
+		"trees/side/.git", "trees/side/my hooks",
+	}, pinPaths(t, root, f))
+	require.Equal(t, []string{".git", ".git/worktrees", ".git/worktrees/side", "trees", "trees/side"}, relative(t, root, f.Anchors))
+}
+
+func TestScanWorktreeOutside(t *testing.T) {
+	top := tempDir(t)
+	main := newRepo(t, top+"/main")
+	root := top + "/side"
+	git(t, main, "worktree", "add", "-q", "-b", "side", root)
+	git(t, main, "worktree", "add", "-q", "-b", "other", top+"/other")
+	git(t, main, "config", "core.hooksPath", "tools/hooks")
+	write(t, root+"/tools/hooks/pre-commit", "#!/bin/sh\n")
+	f := scanOf(t, Query{Root: root})
+	gitDir := main + "/.git"
+	own := gitDir + "/worktrees/side"
+	require.Equal(t, []Common{{Path: gitDir, GitDir: own, Write: []string{own, gitDir + "/objects", gitDir + "/refs", gitDir + "/logs"}}}, f.Common)
+	require.Equal(t, []string{own + "/commondir", ".git", "tools/hooks"}, pinPaths(t, root, f))
+	require.Equal(t, []string{"tools"}, relative(t, root, f.Anchors))
+	require.Empty(t, f.Notes)
+
+	// What the list says a commit writes is all that it writes.
+	before := snapshot(t, gitDir)
+	write(t, root+"/new", "x")
+	git(t, root, "add", ".")
+	git(t, root, "-c", "core.hooksPath=", "commit", "-qm", "second")
+	for path := range changes(before, snapshot(t, gitDir)) {
+		in := false
+		for _, w := range f.Common[0].Write {
+			_, ok := below(w, path)
+			in = in || ok
+		}
+		require.True(t, in, "a commit wrote %s", path)
+	}
+}
+
+// snapshot returns the mode, size and modification time of all below dir.
+func snapshot(t *testing.T, dir string) map[string]string {
+	all := map[string]string{}
+	require.NoError(t, filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
+		require.NoError(t, err)
+		all[path] = info.Mode().String() + info.ModTime().String()
+		return nil
+	}))
+	return all
+}
+
+func changes(before, after map[string]string) map[string]bool {
+	out := map[string]bool{}
+	for path, state := range after {
+		if before[path] != state {
+			out[path] = true
+		}
+	}
+	return out
+}
+
+func TestScanWorktreeForged(t *testing.T) {
+	for name, forge := range map[string]func(t *testing.T, top, root string) string{
+		"a directory of secrets": func(t *testing.T, top, root string) string {
+			write(t, top+"/secret/id", "key")
+			return top + "/secret"
+		},
+		"a repository that does not point back": func(t *testing.T, top, root string) string {
+			return newRepo(t, top+"/other") + "/.git"
+		},
+		"another's worktree": func(t *testing.T, top, root string) string {
+			other := newRepo(t, top+"/other")
+			git(t, other, "worktree", "add", "-q", "-b", "side", top+"/side")
+			return other + "/.git/worktrees/side"
+		},
+		"a commondir that leads elsewhere": func(t *testing.T, top, root string) string {
+			other := newRepo(t, top+"/other")
+			write(t, top+"/fake/commondir", other+"/.git\n")
+			write(t, top+"/fake/gitdir", root+"/.git\n")
+			write(t, top+"/fake/HEAD", "ref: refs/heads/main\n")
+			return top + "/fake"
+		},
+		"above the workspace": func(t *testing.T, top, root string) string {
+			write(t, top+"/HEAD", "ref: refs/heads/main\n")
+			return ".."
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := tempDir(t)
+			root := top + "/ws"
+			require.NoError(t, os.Mkdir(root, 0o755))
+			write(t, root+"/.git", "gitdir: "+forge(t, top, root)+"\n")
+			f := scanOf(t, Query{Root: root})
+			require.Empty(t, f.Common)
+			require.Len(t, f.Notes, 1)
+			require.Contains(t, f.Notes[0], "it is not shown")
+			require.Equal(t, []string{".git"}, pinPaths(t, root, f))
+		})
+	}
+}
+
+func TestScanSubmodules(t *testing.T) {
+	top := tempDir(t)
+	lib := newRepo(t, top+"/lib")
+	root := newRepo(t, top+"/ws")
+	git(t, root, "submodule", "--quiet", "add", lib, "deep/lib")
+	git(t, root, "commit", "-qm", "sub")
+	write(t, root+"/.git/modules/deep/lib/info/attributes", "")
+	f := scanOf(t, Query{Root: root})
+	require.Equal(t, []string{
+		".git/config", ".git/hooks", ".git/modules/deep/lib/config", ".git/modules/deep/lib/hooks",
+		".git/modules/deep/lib/info/attributes", "deep/lib/.git",
+	}, pinPaths(t, root, f))
+	require.Contains(t, relative(t, root, f.Anchors), ".git/modules/deep/lib")
+	require.Contains(t, relative(t, root, f.Anchors), "deep/lib")
+
+	// The submodule alone as a workspace: its git directory lies outside.
+	f = scanOf(t, Query{Root: root + "/deep/lib"})
+	gitDir := root + "/.git/modules/deep/lib"
+	require.Equal(t, []Common{{Path: gitDir, GitDir: gitDir, Write: []string{gitDir}}}, f.Common)
+	require.Equal(t, []string{gitDir + "/config", gitDir + "/hooks", gitDir + "/info/attributes", ".git"}, pinPaths(t, root+"/deep/lib", f))
+	require.Equal(t, []string{gitDir + "/info"}, f.Anchors)
+}
+
+func TestScanBareAndNested(t *testing.T) {
+	root := tempDir(t)
+	git(t, root, "init", "-q", "--bare", "store/x.git")
+	git(t, root, "init", "-q", "--bare", "odd") // a bare repository needs no name
+	newRepo(t, root+"/sub/project")
+	newRepo(t, root+"/sub/project/vendor/inner")
+	f := scanOf(t, Query{Root: root})
+	require.Equal(t, []string{
+		"odd/config", "odd/hooks", "store/x.git/config", "store/x.git/hooks",
+		"sub/project/.git/config", "sub/project/.git/hooks",
+		"sub/project/vendor/inner/.git/config", "sub/project/vendor/inner/.git/hooks",
+	}, pinPaths(t, root, f))
+
+	// The workspace's own root as a bare repository.
+	f = scanOf(t, Query{Root: root + "/odd"})
+	require.Equal(t, []string{"config", "hooks"}, pinPaths(t, root+"/odd", f))
+
+	// A worktree of a bare repository beside it.
+	git(t, root+"/sub/project", "push", "-q", root+"/store/x.git", "main")
+	git(t, root+"/store/x.git", "worktree", "add", "-q", root+"/tree", "main")
+	f = scanOf(t, Query{Root: root})
+	require.Contains(t, pinPaths(t, root, f), "tree/.git")
+	require.Contains(t, pinPaths(t, root, f), "store/x.git/worktrees/tree/commondir")
+}
+
+func TestScanSeparateGitDir(t *testing.T) {
+	root := tempDir(t)
+	newRepo(t, root+"/w", "--separate-git-dir", root+"/meta")
+	f := scanOf(t, Query{Root: root})
+	require.Equal(t, []string{"meta/config", "meta/hooks", "w/.git"}, pinPaths(t, root, f))
+}
+
+func TestScanGitLinked(t *testing.T) {
+	root := tempDir(t)
+	newRepo(t, root+"/w")
+	require.NoError(t, os.Rename(root+"/w/.git", root+"/meta"))
+	link(t, "../links/meta", root+"/w/.git")
+	link(t, "../meta", root+"/links/meta")
+	require.Equal(t, "first", git(t, root+"/w", "log", "--format=%s")) // git follows it too
+	f := scanOf(t, Query{Root: root})
+	require.Equal(t, []string{"links/meta", "meta/config", "meta/hooks", "w/.git"}, pinPaths(t, root, f))
+	require.Equal(t, Link, f.Pins[0].Kind)
+	require.Equal(t, []string{"links", "meta", "w"}, relative(t, root, f.Anchors))
+}
+
+// What a configuration executes or includes from within the workspace is
+// protected like the configuration itself. Git itself is the witness that each
+// spelling means what the scan takes it for.
+func TestScanConfigured(t *testing.T) {
+	for name, c := range map[string]struct {
+		set   [][]string
+		files []string
+		links map[string]string
+		want  []string
+	}{
+		"hooks":            {set: [][]string{{"core.hooksPath", ".githooks"}}, files: []string{".githooks/pre-commit"}, want: []string{".githooks"}},
+		"hooks, absolute":  {set: [][]string{{"core.hooksPath", "@/h"}}, files: []string{"h/pre-commit"}, want: []string{"h"}},
+		"hooks, link":      {set: [][]string{{"core.hooksPath", "h"}}, links: map[string]string{"h": "real/hooks"}, files: []string{"real/hooks/x"}, want: []string{"h", "real/hooks"}},
+		"a hook's link":    {links: map[string]string{".git/hooks/pre-commit": "../../scripts/check"}, files: []string{"scripts/check"}, want: []string{"scripts/check"}},
+		"configured link":  {set: [][]string{{"core.hooksPath", "h"}}, links: map[string]string{"h/pre-commit": "../scripts/check"}, files: []string{"scripts/check"}, want: []string{"h", "scripts/check"}},
+		"include":          {set: [][]string{{"include.path", "../.gitconfig"}}, files: []string{".gitconfig"}, want: []string{".gitconfig"}},
+		"conditional":      {set: [][]string{{"includeIf.onbranch:x.path", "@/conf/git"}}, files: []string{"conf/git"}, want: []string{"conf/git"}},
+		"filter":           {set: [][]string{{"filter.x.clean", "./tools/clean.sh --fast"}}, files: []string{"tools/clean.sh"}, want: []string{"tools/clean.sh"}},
+		"interpreter":      {set: [][]string{{"diff.x.textconv", "python3 'my tools/conv.py'"}}, files: []string{"my tools/conv.py"}, want: []string{"my tools/conv.py"}},
+		"fsmonitor":        {set: [][]string{{"core.fsmonitor", "tools/watch"}}, files: []string{"tools/watch"}, want: []string{"tools/watch"}},
+		"alias":            {set: [][]string{{"alias.x", "!sh tools/x.sh; true"}}, files: []string{"tools/x.sh"}, want: []string{"tools/x.sh"}},
+		"a git alias":      {set: [][]string{{"alias.x", "log tools/x.sh"}}, files: []string{"tools/x.sh"}},
+		"a path elsewhere": {set: [][]string{{"core.sshCommand", "/bin/sh"}}},
+		"outside by dots":  {set: [][]string{{"core.sshCommand", "../../../../../../../../bin/sh"}}},
+		"absent hooks":     {set: [][]string{{"core.hooksPath", "later"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := newRepo(t, tempDir(t))
+			for _, kv := range c.set {
+				git(t, root, "config", kv[0], strings.ReplaceAll(kv[1], "@", root))
+			}
+			for _, file := range c.files {
+				write(t, root+"/"+file, "")
+			}
+			for path, target := range c.links {
+				link(t, target, root+"/"+path)
+			}
+			var extra []string
+			f := scanOf(t, Query{Root: root, Home: "/nonexistent"})
+			for _, p := range pinPaths(t, root, f) {
+				if !strings.HasPrefix(p, ".git/") {
+					extra = append(extra, p)
+				}
+			}
+			require.Equal(t, c.want, extra)
+			if name == "absent hooks" {
+				require.Contains(t, f.Absent, root+"/later")
+			}
+		})
+	}
+}
+
+func TestScanIncludesNest(t *testing.T) {
+	root := newRepo(t, tempDir(t))
+	git(t, root, "config", "include.path", "../a.inc")
+	write(t, root+"/a.inc", "[include]\n path = b/c.inc\n")
+	write(t, root+"/b/c.inc", "\uFEFF[core]\r\n\thooksPath = hooks ; here\r\n[include]\npath = ../a.inc\n") // and round again
+	write(t, root+"/hooks/pre-commit", "")
+	f := scanOf(t, Query{Root: root})
+	require.Equal(t, []string{".git/config", ".git/hooks", "a.inc", "b/c.inc", "hooks"}, pinPaths(t, root, f))
+}
+
+func TestScanUserConfig(t *testing.T) {
+	top := tempDir(t)
+	root := newRepo(t, top+"/home/ws")
+	write(t, root+"/dotfiles/gitconfig", "[core]\nhooksPath = ~/ws/shared\n")
+	link(t, "ws/dotfiles/gitconfig", top+"/home/.gitconfig")
+	write(t, root+"/shared/pre-push", "")
+	f := scanOf(t, Query{Root: root, Home: top + "/home"})
+	require.Equal(t, []string{".git/config", ".git/hooks", "shared"}, pinPaths(t, root, f))
+}
+
+func TestScanWholeWorkspaceRefused(t *testing.T) {
+	root := newRepo(t, tempDir(t))
+	git(t, root, "config", "core.hooksPath", ".")
+	_, err := Scan(Query{Root: root})
+	require.ErrorContains(t, err, "core.hookspath in "+root+"/.git/config")
+	git(t, root, "config", "core.hooksPath", "..")
+	_, err = Scan(Query{Root: root})
+	require.ErrorContains(t, err, "nothing could be changed")
+}
+
+func TestScanTracked(t *testing.T) {
+	for name, args := range map[string][]string{
+		"sha1": nil, "sha256": {"--object-format=sha256"},
+	} {
+		for _, version := range []string{"2", "4"} {
+			t.Run(name+" version "+version, func(t *testing.T) {
+				top := tempDir(t)
+				root := newRepo(t, top+"/ws", args...)
+				for i := range 300 {
+					write(t, root+"/src/"+strings.Repeat("x", i%40+1)+"/f"+string(rune('a'+i%26)), "x")
+				}
+				write(t, root+"/.env.test", "PUBLIC=1\n")
+				write(t, root+"/conf/.env.ci", "CI=1\n")
+				write(t, root+"/conf/.env.changed", "A=1\n")
+				git(t, root, "add", "-f", ".")
+				git(t, root, "update-index", "--index-version", version)
+				git(t, root, "commit", "-qm", "all")
+				write(t, root+"/conf/.env.changed", "SECRET=1\n")
+				write(t, root+"/.env", "SECRET=1\n")
+				write(t, root+"/.env.example", "A=\n")
+				q := Query{Root: root, Files: hide(root, "**/.env*"), IndexDir: top + "/index"}
+				for range 2 { // the second from the index
+					f := scanOf(t, q)
+					require.Equal(t, []string{".env", "conf/.env.changed"}, matchPaths(t, root, f))
+					require.Len(t, f.Spared, 2)
+					require.Equal(t, root+"/.env.test", f.Spared[0].Path)
+					require.Equal(t, root+"/conf/.env.ci", f.Spared[1].Path)
+					require.Empty(t, f.Notes)
+				}
+				// A glob that names it hides it.
+				f := scanOf(t, Query{Root: root, Files: hide(root, "**/.env.test")})
+				require.Equal(t, []string{".env.test"}, matchPaths(t, root, f))
+				// It stays hidden once it says something else.
+				write(t, root+"/.env.test", "SECRET=1\n")
+				require.Equal(t, []string{".env", ".env.test", "conf/.env.changed"}, matchPaths(t, root, scanOf(t, q)))
+				// It is shown again once the index has that.
+				git(t, root, "add", "-f", ".env.test")
+				require.Equal(t, []string{".env", "conf/.env.changed"}, matchPaths(t, root, scanOf(t, q)))
+			})
+		}
+	}
+}
+
+func TestScanTrackedInWorktree(t *testing.T) {
+	top := tempDir(t)
+	main := newRepo(t, top+"/main")
+	write(t, main+"/.env.test", "PUBLIC=1\n")
+	git(t, main, "add", "-f", ".")
+	git(t, main, "commit", "-qm", "env")
+	root := top + "/side"
+	git(t, main, "worktree", "add", "-q", "-b", "side", root)
+	f := scanOf(t, Query{Root: root, Files: hide(root, "**/.env*")})
+	require.Empty(t, f.Matches)
+	require.Len(t, f.Spared, 1)
+
+	git(t, root, "update-index", "--split-index")
+	f = scanOf(t, Query{Root: root, Files: hide(root, "**/.env*")})
+	require.Equal(t, []string{".env.test"}, matchPaths(t, root, f))
+	require.Contains(t, f.Notes[0], "split index")
+}
