@@ -12,13 +12,6 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// stdio says which descriptors the command gets as 0, 1 and 2; -1 is the
-// slave of its terminal.
-type stdio [3]int
-
-// terminal is a descriptor that [stdio] takes from the sandbox's own terminal.
-const terminal = -1
-
 // compiler writes the table of system calls of a plan. Its methods are in the
 // order in which the calls happen, and that order is the subject of their
 // comments. The first half, the shell, needs nothing but the identity and is
@@ -33,7 +26,6 @@ type compiler struct {
 	proc     inside.Reg
 	own      []inside.Reg       // mounts of the sandbox's own that must stay writable
 	nodes    []inside.Reg       // and those whose devices must work
-	loopback inside.Reg         // a socket to set the loopback up with
 	sources  map[int]inside.Reg // by index of the mount
 	writable []grant            // mounts that Landlock leaves writable
 	send     []inside.Reg
@@ -69,7 +61,7 @@ func (c *compiler) shell() {
 }
 
 // rest writes what the policy decides, and the end.
-func (c *compiler) rest(p *Plan, io stdio) {
+func (c *compiler) rest(p *Plan, io *Stdio) {
 	c.size(p)
 	c.open(p)
 	c.readonly()
@@ -78,10 +70,8 @@ func (c *compiler) rest(p *Plan, io stdio) {
 	slave := c.terminal(io)
 	c.enter(p)
 	c.restrict(p)
-	if len(c.send) > 0 {
-		c.Step("hand descriptors to the launcher")
-		c.SendFDs(c.control, c.send...)
-	}
+	c.Step("hand descriptors to the launcher")
+	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs}, c.send...)...)
 	if p.Await {
 		c.Step("wait for the launcher")
 		c.Await()
@@ -291,11 +281,12 @@ func (c *compiler) network() {
 		return
 	}
 	c.Step("bring the loopback up")
-	c.loopback = c.Get(unix.SYS_SOCKET, inside.Int(unix.AF_INET), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
+	s := c.Get(unix.SYS_SOCKET, inside.Int(unix.AF_INET), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
 	request := make([]byte, 40) // struct ifreq, netdevice(7)
 	copy(request, "lo")
 	request[16] = unix.IFF_UP
-	c.Call(unix.SYS_IOCTL, inside.Result(c.loopback), inside.Int(unix.SIOCSIFFLAGS), c.Buf(request))
+	c.Call(unix.SYS_IOCTL, inside.Result(s), inside.Int(unix.SIOCSIFFLAGS), c.Buf(request))
+	c.Call(unix.SYS_CLOSE, inside.Result(s))
 }
 
 // size bounds what is private, now that the policy says by how much.
@@ -460,22 +451,22 @@ func (c *compiler) userLimits() {
 // listen opens the sockets that only a process in this network namespace can
 // open; the launcher serves them from outside.
 func (c *compiler) listen(p *Plan) {
-	if p.ProxyPort == 0 {
-		return
+	for _, port := range p.Listen {
+		c.Step("listen on port " + strconv.Itoa(int(port)) + " of the sandbox")
+		s := c.Get(unix.SYS_SOCKET, inside.Int(unix.AF_INET), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
+		address := []byte{unix.AF_INET, 0, byte(port >> 8), byte(port), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0} // struct sockaddr_in, ip(7)
+		c.Call(unix.SYS_BIND, inside.Result(s), c.Buf(address), inside.Int(len(address)))
+		c.Call(unix.SYS_LISTEN, inside.Result(s), inside.Int(1024))
+		c.send = append(c.send, s)
 	}
-	c.Step("listen for the proxy")
-	address := []byte{unix.AF_INET, 0, byte(p.ProxyPort >> 8), byte(p.ProxyPort), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}
-	c.Call(unix.SYS_BIND, inside.Result(c.loopback), c.Buf(address), inside.Int(len(address)))
-	c.Call(unix.SYS_LISTEN, inside.Result(c.loopback), inside.Int(1024))
-	c.send = append(c.send, c.loopback)
 }
 
 // terminal opens a terminal of the sandbox's own, if one of the standard
 // descriptors is one. pid 1 leads its session and owns it: a command that led
 // the session itself would be in an orphaned process group and never get the
 // SIGTSTP of Ctrl-Z.
-func (c *compiler) terminal(io stdio) (slave inside.Reg) {
-	if io[0] != terminal && io[1] != terminal && io[2] != terminal {
+func (c *compiler) terminal(io *Stdio) (slave inside.Reg) {
+	if io.Host < 0 {
 		return 0
 	}
 	c.Step("open a terminal")
@@ -574,19 +565,20 @@ func (c *compiler) filter(p *Plan) {
 }
 
 // command is what the second copy does before it becomes the command.
-func (c *compiler) command(p *Plan, io stdio, slave inside.Reg) {
+func (c *compiler) command(p *Plan, io *Stdio, slave inside.Reg) {
+	c.Step("start a process group")
 	if slave == 0 {
-		c.Step("start a session")
 		c.Call(unix.SYS_SETSID)
 	} else {
-		c.Step("take the terminal")
 		c.Call(unix.SYS_SETPGID, inside.Int(0), inside.Int(0))
+	}
+	if slave != 0 && !io.Background {
 		c.Call(unix.SYS_IOCTL, inside.Result(slave), inside.Int(unix.TIOCSPGRP), c.Pid())
 	}
 	c.Step("set the standard descriptors")
-	for i, fd := range io {
+	for i, fd := range io.Fds {
 		switch {
-		case fd == terminal:
+		case fd == Terminal:
 			c.Call(unix.SYS_DUP3, inside.Result(slave), inside.Int(i), inside.Int(0))
 		case fd != i:
 			c.Call(unix.SYS_DUP3, inside.Int(fd), inside.Int(i), inside.Int(0))
@@ -594,6 +586,10 @@ func (c *compiler) command(p *Plan, io stdio, slave inside.Reg) {
 	}
 	if c.has(profiles.LayerFds) {
 		c.Call(unix.SYS_CLOSE_RANGE, inside.Int(3), inside.Int(^uint32(0)), inside.Int(unix.CLOSE_RANGE_CLOEXEC))
+	}
+	for _, fd := range p.PassFDs {
+		c.Step("pass descriptor " + strconv.Itoa(fd))
+		c.Call(unix.SYS_FCNTL, inside.Int(fd), inside.Int(unix.F_SETFD), inside.Int(0))
 	}
 	c.Call(unix.SYS_UMASK, inside.Int(p.Command.Umask))
 	c.Step("reset signals")

@@ -22,14 +22,15 @@ const (
 
 // A Place is a path at which access changes, as the survey found it.
 type Place struct {
-	Path   string
-	Node   Node
-	Dev    uint64 // major<<32 | minor of its file system
-	Ino    uint64
-	Link   string // Node == Link: its text
-	Access profiles.Access
-	Pin    bool   // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
-	Why    string // the rule, for people
+	Path    string
+	Node    Node
+	Dev     uint64 // major<<32 | minor of its file system
+	Ino     uint64
+	Link    string // Node == Link: its text
+	Access  profiles.Access
+	Pin     bool   // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
+	Protect bool   // it belongs to what a host tool would execute later
+	Why     string // the rule, for people
 }
 
 // Kind says how a mount is made.
@@ -160,7 +161,7 @@ func layout(places []Place) ([]Mount, error) {
 		} else if p.Node == Link {
 			continue // the link stands; where it leads has a place of its own
 		}
-		m := Mount{Target: p.Path, Why: p.Why, ReadOnly: true, Donated: -1}
+		m := Mount{Target: p.Path, Why: p.Why, ReadOnly: true, Donated: -1, Protect: p.Protect}
 		switch p.Access {
 		case profiles.Write, profiles.Read:
 			m.Kind, m.Source, m.Dev, m.Ino = Bind, p.Path, p.Dev, p.Ino

@@ -50,15 +50,17 @@ type Result struct {
 
 // Sandbox is a sandbox that has been started.
 type Sandbox struct {
-	Pid     int          // of its pid 1, in this process's pid namespace
-	Proxy   net.Listener // on its own loopback, if the plan has a proxy
-	Master  *os.File     // the command's terminal, if it has one
-	control int
-	plan    *Plan
-	program *inside.Program
-	shell   *compiler
-	started time.Time
-	cloned  chan error
+	Pid         int            // of its pid 1, in this process's pid namespace
+	Private     int            // a descriptor of the tmpfs that holds its private directories
+	Listeners   []net.Listener // on its own loopback, as the plan lists them
+	Master      *os.File       // the command's terminal, if it has one
+	control     int
+	plan        *Plan
+	program     *inside.Program
+	shell       *compiler
+	started     time.Time
+	cloned      chan error
+	supervision inside.Supervision
 }
 
 // Begin starts the half of a sandbox that every policy has, so that the kernel
@@ -89,9 +91,9 @@ func Begin(shell Shell) (*Sandbox, error) {
 	return s, nil
 }
 
-// Start gives the sandbox its plan. It returns when the set-up has succeeded
-// or failed, if the plan opens descriptors, else at once.
-func (s *Sandbox) Start(p *Plan, io [3]int) error {
+// Start gives the sandbox its plan, and returns when the set-up has succeeded
+// as far as the launcher has a part in it, or failed.
+func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	s.plan = p
 	c := s.shell
 	c.rest(p, io)
@@ -99,15 +101,10 @@ func (s *Sandbox) Start(p *Plan, io [3]int) error {
 		unix.Close(s.control)
 		return cloneError(err)
 	}
-	err := s.program.Go(s.control, inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty})
-	if err == nil && len(c.send) > 0 {
-		err = s.receive(len(c.send))
-	} else if err != nil {
-		// It may have died of something that it has told us.
-		var m inside.Message
-		if n, _, e := unix.Recvfrom(s.control, bytesOf(&m), unix.MSG_DONTWAIT); e == nil && n > 0 {
-			err = s.failed(m, n)
-		}
+	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty}
+	err := s.Continue()
+	if err == nil || errors.Is(err, unix.EPIPE) {
+		err = s.receive(1 + len(c.send)) // what it died of may be told there
 	}
 	if err != nil {
 		s.Close()
@@ -139,18 +136,19 @@ func (s *Sandbox) receive(count int) error {
 	if err != nil || len(fds) != count {
 		return fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
 	}
-	if s.plan.ProxyPort != 0 {
-		f := os.NewFile(uintptr(fds[len(fds)-1]), "proxy")
-		s.Proxy, err = net.FileListener(f)
+	s.Private, fds = fds[0], fds[1:]
+	if s.shell.tty != 0 {
+		unix.SetNonblock(fds[0], true)
+		s.Master, fds = os.NewFile(uintptr(fds[0]), "terminal"), fds[1:]
+	}
+	for _, fd := range fds {
+		f := os.NewFile(uintptr(fd), "listener")
+		l, err := net.FileListener(f)
 		f.Close()
 		if err != nil {
 			return err
 		}
-		fds = fds[:len(fds)-1]
-	}
-	if len(fds) > 0 {
-		unix.SetNonblock(fds[0], true)
-		s.Master = os.NewFile(uintptr(fds[0]), "terminal")
+		s.Listeners = append(s.Listeners, l)
 	}
 	return nil
 }
@@ -194,6 +192,7 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 	r.Usage = s.reap()
 	r.Wall = time.Since(s.started)
 	unix.Close(s.control)
+	unix.Close(s.Private)
 	s.program.Free()
 	if problem != nil {
 		return nil, problem
@@ -213,6 +212,30 @@ func (s *Sandbox) Close() {
 	s.reap()
 	unix.Close(s.control)
 }
+
+// Create makes a file in a directory that the plan has added with
+// [Plan.AddFresh].
+func (s *Sandbox) Create(dir, name string) (*os.File, error) {
+	for i, m := range s.plan.Mounts {
+		if m.Kind == Fresh && m.Target == dir {
+			path := entry(i) + "/" + name
+			fd, err := unix.Openat(s.Private, path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+			if err != nil {
+				return nil, &os.PathError{Op: "create", Path: dir + "/" + name, Err: err}
+			}
+			return os.NewFile(uintptr(fd), dir+"/"+name), nil
+		}
+	}
+	return nil, &os.PathError{Op: "create", Path: dir + "/" + name, Err: unix.ENOENT}
+}
+
+// Continue lets a sandbox whose plan awaits the launcher go on to the command.
+func (s *Sandbox) Continue() error {
+	return s.program.Go(s.control, s.supervision)
+}
+
+// Kill ends everything inside; [Sandbox.Wait] then returns.
+func (s *Sandbox) Kill() { unix.Kill(s.Pid, unix.SIGKILL) }
 
 // Signal asks pid 1 to forward a signal.
 func (s *Sandbox) Signal(sig unix.Signal, to int32) {

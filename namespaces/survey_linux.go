@@ -6,18 +6,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
 )
 
 // Survey is what only this machine knows, read once before the plan.
 type Survey struct {
-	Identity Identity
-	Places   []Place
-	Landlock int // ABI version, 0 where the kernel has none
+	Identity    Identity
+	Places      []Place
+	Landlock    int         // ABI version, 0 where the kernel has none
+	Files, Core unix.Rlimit // the caller\'s own limits of open files and core dumps
+	Notes       []string    // what the user should hear
 }
 
 // Identity is who the command is, outside and inside.
@@ -27,15 +31,55 @@ type Identity struct {
 	Root             bool // pccrun was started as root and gives that up
 }
 
+// Options says what a survey needs beside the policy.
+type Options struct {
+	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
+	Getenv   func(string) string // the host's environment
+}
+
 // Look reads from the host what the plan of this policy needs to know.
-func Look(policy *profiles.Policy) (*Survey, error) {
-	s := &Survey{}
-	s.Identity = Me()
-	s.Landlock = landlockABI()
-	if err := s.places(policy); err != nil {
+func Look(policy *profiles.Policy, o Options) (*Survey, error) {
+	s := &Survey{Identity: Me(), Landlock: landlockABI()}
+	// Go raised the soft limit of open files at its start; the caller's shell
+	// still has the one that the command should get.
+	if unix.Prlimit(os.Getppid(), unix.RLIMIT_NOFILE, nil, &s.Files) != nil {
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &s.Files); err != nil {
+			return nil, os.NewSyscallError("getrlimit", err)
+		}
+		s.Files.Cur = min(s.Files.Cur, 1024)
+	}
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &s.Core); err != nil {
+		return nil, os.NewSyscallError("getrlimit", err)
+	}
+	for _, kernel := range [...]string{"/proc", "/sys", "/dev"} {
+		if below(policy.Workspace, kernel) {
+			return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, kernel)
+		}
+	}
+	f := finder{policy: policy, seen: map[string]int{}}
+	f.add("/run", profiles.Private, "sockets and state of the host's services")
+	for _, home := range policy.Homes {
+		f.rule(home)
+	}
+	for _, table := range [...][]profiles.FileRule{policy.Files, policy.Tighten} {
+		for i := range table {
+			if table[i].Glob == "" {
+				f.rule(table[i].Path)
+			}
+		}
+	}
+	// f.tools(Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv}))
+	if err := f.workspace(o.IndexDir); err != nil {
 		return nil, err
 	}
-	return s, nil
+	f.protected()
+	if err := f.sockets(); err != nil {
+		return nil, err
+	}
+	f.anchors()
+	s.Places = f.places
+	s.Notes = f.notes
+	return s, f.err
 }
 
 // Me returns the identity of a command that runs as the user who starts it.
@@ -56,33 +100,12 @@ func nodeOf(mode uint32) Node {
 	return Special
 }
 
-// places finds every path at which access changes.
-func (s *Survey) places(policy *profiles.Policy) error {
-	f := finder{policy: policy, seen: map[string]int{}}
-	f.add("/run", profiles.Private, "sockets and state of the host's services")
-	for _, home := range policy.Homes {
-		f.rule(home)
-	}
-	for _, table := range [][]profiles.FileRule{policy.Files, policy.Tighten} {
-		for i := range table {
-			r := &table[i]
-			if r.Glob == "" {
-				f.rule(r.Path)
-			}
-		}
-	}
-	if f.err != nil {
-		return f.err
-	}
-	s.Places = f.places
-	return nil
-}
-
 // finder collects places; the first mistake wins.
 type finder struct {
 	policy *profiles.Policy
 	places []Place
 	seen   map[string]int // by path, index into places
+	notes  []string
 	err    error
 }
 
@@ -95,6 +118,148 @@ func (f *finder) rule(path string) {
 
 func (f *finder) add(path string, access profiles.Access, why string) {
 	f.resolve(path, access, why, 0)
+}
+
+// tools shows what the programs of PATH need, where nothing but the defaults
+// hides it.
+func (f *finder) tools(t Tools) {
+	show := func(path, why string) {
+		d := f.policy.Decide(path)
+		if d.Access < profiles.Read && (d.Rule.Path == f.policy.Home || slices.Contains(f.policy.Homes, d.Rule.Path)) {
+			f.add(path, profiles.Read, why)
+		}
+	}
+	for _, tool := range t.Show {
+		show(tool.Path, tool.Why)
+	}
+	for _, c := range t.Caches {
+		if c.Access == profiles.Read {
+			show(c.Path, c.Why)
+		}
+	}
+}
+
+// workspace adds what the workspace has at the start: what is hidden by a
+// pattern, and what a host tool would execute later.
+func (f *finder) workspace(indexDir string) error {
+	found, err := workspace.Scan(workspace.Query{
+		Root: f.policy.Workspace, Home: f.policy.Home, Files: f.policy.Files, Protect: f.policy.Protect, IndexDir: indexDir,
+	})
+	if err != nil {
+		return err
+	}
+	f.notes = append(f.notes, found.Notes...)
+	for _, m := range found.Matches {
+		f.put(placeOf(m.Node, Place{Access: m.Rule.Access, Why: m.Rule.Origin.String()}))
+		if m.Target != "" {
+			f.add(m.Target, m.Rule.Access, m.Rule.Origin.String())
+		}
+	}
+	for _, c := range found.Common {
+		f.add(c.Path, profiles.Read, "the repository of this worktree")
+		for _, path := range c.Write {
+			f.add(path, profiles.Write, "what a commit in this worktree writes")
+		}
+	}
+	for _, path := range found.Anchors {
+		f.anchor(path)
+	}
+	for _, pin := range found.Pins {
+		f.put(placeOf(pin.Node, Place{Access: profiles.Read, Pin: true, Protect: true, Why: "protect: " + pin.Why}))
+	}
+	return nil
+}
+
+func placeOf(n workspace.Node, p Place) Place {
+	p.Path, p.Dev, p.Ino = n.Path, device(n.Dev), n.Ino
+	switch n.Kind {
+	case workspace.File:
+		p.Node = File
+	case workspace.Dir:
+		p.Node = Directory
+	case workspace.Link:
+		p.Node = Link
+	default:
+		p.Node = Special
+	}
+	return p
+}
+
+// device turns st_dev into what statx(2) reports: major<<32 | minor.
+func device(dev uint64) uint64 { return uint64(unix.Major(dev))<<32 | uint64(unix.Minor(dev)) }
+
+// protected adds the protected paths outside the workspace, such as an agent's
+// own settings in a state directory that it may write.
+func (f *finder) protected() {
+	for _, r := range f.policy.Protect {
+		if r.Review || !strings.HasPrefix(r.Pattern, "/") || below(r.Pattern, f.policy.Workspace) {
+			continue
+		}
+		if f.policy.Decide(r.Pattern).Access < profiles.Overlay {
+			continue
+		}
+		before := len(f.places)
+		f.add(r.Pattern, profiles.Read, "protect: "+r.Origin.String())
+		for i := before; i < len(f.places); i++ {
+			f.places[i].Protect = true
+			f.places[i].Pin = f.places[i].Node != Absent
+		}
+	}
+}
+
+// sockets masks the unix sockets that somebody listens on: a read-only mount
+// does not stop connect(2). The kernel lists those of this network namespace,
+// with the path that they were bound to.
+func (f *finder) sockets() error {
+	for _, s := range f.policy.Network.Sockets {
+		f.add(s.Path, profiles.Read, s.Origin.String())
+	}
+	if slices.Contains(f.policy.Without, profiles.LayerSockets) {
+		return nil
+	}
+	list, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(list)) {
+		i := strings.IndexByte(line, '/')
+		if i < 0 || line[i-1] != ' ' {
+			continue // unnamed, abstract, or the heading
+		}
+		path := filepath.Clean(strings.TrimSuffix(line[i:], "\n"))
+		if f.policy.Decide(path).Access < profiles.Read || below(path, "/run") || below(path, "/dev") {
+			continue
+		}
+		if !slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == path }) {
+			f.add(path, profiles.Hide, "a socket that somebody listens on")
+		}
+	}
+	return nil
+}
+
+// anchors pins the directories between what may be written and what may not:
+// a directory that can be renamed away makes room for another of its name.
+func (f *finder) anchors() {
+	for _, p := range f.places[:len(f.places):len(f.places)] {
+		if p.Node == Absent || p.Access >= profiles.Overlay {
+			continue
+		}
+		for dir := filepath.Dir(p.Path); dir != "/"; dir = filepath.Dir(dir) {
+			if _, ok := f.seen[dir]; ok || f.policy.Decide(dir).Access != profiles.Write {
+				break
+			}
+			f.anchor(dir)
+		}
+	}
+}
+
+func (f *finder) anchor(path string) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		f.err = fmt.Errorf("lstat %s: %w", path, err)
+		return
+	}
+	f.put(Place{Path: path, Node: nodeOf(st.Mode), Dev: device(st.Dev), Ino: st.Ino, Access: profiles.Write, Pin: true, Protect: true, Why: "holds what must stay where it is"})
 }
 
 // resolve adds path as a place. A link on the way is followed as the kernel
@@ -150,7 +315,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 			return
 		}
 		if i == len(path) {
-			f.put(Place{Path: path, Node: n, Dev: uint64(unix.Major(st.Dev))<<32 | uint64(unix.Minor(st.Dev)), Ino: st.Ino, Access: access, Why: why})
+			f.put(Place{Path: path, Node: n, Dev: device(st.Dev), Ino: st.Ino, Access: access, Why: why})
 		}
 	}
 }

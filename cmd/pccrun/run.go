@@ -1,11 +1,385 @@
 package main
 
-import "github.com/pccrun/pccrun/profiles"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/terminal"
+)
+
+// The exit statuses of a run that are not the command's own.
+const (
+	timedOut      = 124
+	notExecutable = 126
+	notFound      = 127
+)
 
 // runVerb runs what the request asks for and returns the status to exit with.
 func runVerb(req profiles.Request) int {
-	if _, err := profiles.Resolve(req); err != nil {
+	if req.Provider != "" && req.Provider != "native" && req.Provider != "auto" {
+		return fail("provider "+quote(req.Provider)+": not built yet", "--provider native")
+	}
+	if req.Ask || req.ProtectStrict || req.Log {
+		return fail("flags --ask, --protect-strict and --log: not built yet")
+	}
+	// The order is the launch's: what the command will hold is judged before
+	// anything is cloned, and the kernel makes the namespaces while the
+	// policy is read. Flags that change the namespaces wait for the policy.
+	stdio, err := namespaces.JudgeStdio()
+	if err != nil {
+		return fail(err.Error())
+	}
+	var box *namespaces.Sandbox
+	if !req.DryRun && !req.Nested && len(req.Without) == 0 && os.Getuid() != 0 {
+		if box, err = namespaces.Begin(namespaces.Shell{Identity: namespaces.Me()}); err != nil {
+			return fail(err.Error())
+		}
+	}
+	r := &launch{req: &req, stdio: stdio}
+	if code := r.plan(); code != 0 || req.DryRun {
+		if box != nil {
+			box.Close()
+		}
+		return code
+	}
+	if box != nil && r.run.Plan.Nested {
+		box.Close()
+		box = nil
+	}
+	if box == nil {
+		if box, err = namespaces.Begin(r.run.Plan.Shell); err != nil {
+			return fail(err.Error())
+		}
+	}
+	return r.start(box)
+}
+
+// launch is one run, from the request to the exit status.
+type launch struct {
+	req     *profiles.Request
+	stdio   *namespaces.Stdio
+	policy  *profiles.Policy
+	run     *native.Run
+	dirs    state.Dirs
+	session *sessions.Session
+	log     *events.Log
+	denials *os.File
+}
+
+// plan reads the policy and plans the run, and says what the user should hear.
+func (l *launch) plan() int {
+	policy, err := profiles.Resolve(*l.req)
+	if err != nil {
 		return failWith(err)
 	}
-	return fail("nothing can be run yet: no provider is built in")
+	l.policy = policy
+	if l.dirs, err = state.Find(l.req.Host.Getenv, policy.Home); err != nil {
+		return fail(err.Error())
+	}
+	for _, dir := range [...]string{l.dirs.State, l.dirs.Cache} {
+		if err := state.Outside(dir, policy.Workspace); err != nil {
+			return fail(err.Error())
+		}
+	}
+	l.run, err = native.New(policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache}, l.req.Command)
+	if err != nil {
+		return failRun(err)
+	}
+	l.run.Plan.PassFDs = l.req.PassFDs
+	if l.req.DryRun {
+		return printPlan(l.run, l.req.JSON)
+	}
+	for _, w := range policy.Without {
+		say("layer " + string(w) + " is off: --without")
+	}
+	for _, g := range policy.AllowMissing {
+		say("guarantee " + string(g) + " may be missing: --allow-missing")
+	}
+	if l.req.Quiet {
+		return 0
+	}
+	for _, w := range policy.Warnings {
+		say(w)
+	}
+	for _, w := range l.run.Warnings {
+		say(w)
+	}
+	if l.req.Verbose {
+		say("profile " + policy.Profile + " (" + policy.PickedBy + "), workspace " + policy.Workspace)
+	}
+	return 0
+}
+
+// hinter is an error that knows what mends it.
+type hinter interface{ Hint() string }
+
+// failRun prints why a run did not begin, and returns the status that says so.
+func failRun(err error) int {
+	hint := ""
+	var h hinter
+	if errors.As(err, &h) {
+		hint = h.Hint()
+	}
+	var absent *native.ErrNotFound
+	var exec *namespaces.ExecError
+	code := refused
+	switch {
+	case errors.As(err, &absent):
+		code = execStatus(absent.Err)
+	case errors.As(err, &exec):
+		code = execStatus(exec.Errno)
+	default:
+		if len(profiles.Mistakes(err)) > 0 && hint == "" {
+			return failWith(err)
+		}
+	}
+	fail(err.Error(), hint)
+	return code
+}
+
+func execStatus(err error) int {
+	if errors.Is(err, os.ErrNotExist) {
+		return notFound
+	}
+	return notExecutable
+}
+
+// start sets the run going and follows it to its end.
+func (l *launch) start(box *namespaces.Sandbox) int {
+	l.session = sessions.In(l.dirs.State).Begin(sessions.Info{
+		Version: version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
+		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
+	})
+	if code := l.openLog(); code != 0 {
+		box.Close()
+		return code
+	}
+	started, err := l.run.Start(box, l.stdio, l.decided)
+	if err != nil {
+		return l.ended(failRun(err), nil)
+	}
+	if l.run.Rules != nil {
+		// The file must be there before the command can look; the log is
+		// written to it as it grows.
+		if f, err := started.Create("/run/pccrun", "denials.jsonl"); err == nil {
+			l.denials = f
+		} else {
+			say(err.Error())
+		}
+	}
+	drain := l.stdio.Run()
+	relay, err := l.relay(started)
+	if err != nil {
+		started.Kill()
+		started.Wait(func(unix.Signal) {})
+		return l.ended(fail(err.Error()), nil)
+	}
+	stop := l.forward(started, relay)
+	l.session.Update(func(i *sessions.Info) { i.Sandbox = sessions.Process{Pid: started.Pid} })
+	end, err := started.Wait(func(sig unix.Signal) { l.stopped(started, relay, sig) })
+	killed := stop()
+	if relay != nil {
+		relay.Wait()
+		relay.Close()
+	}
+	if e := drain(); e != nil {
+		say(e.Error())
+	}
+	if err != nil {
+		return l.ended(failRun(err), nil)
+	}
+	return l.ended(l.status(end, killed), end)
+}
+
+// relay joins the command's terminal to the host's, if it has one.
+func (l *launch) relay(s *native.Started) (*terminal.Relay, error) {
+	if s.Master == nil {
+		return nil, nil
+	}
+	return terminal.Start(terminal.Options{Terminal: l.stdio.Host, Master: s.Master, Lazy: l.stdio.Background})
+}
+
+// stopped is called when the command was stopped, by Ctrl-Z or because it
+// wants the keys.
+func (l *launch) stopped(s *native.Started, relay *terminal.Relay, sig unix.Signal) {
+	switch {
+	case relay == nil:
+		return
+	case sig == unix.SIGTTIN || sig == unix.SIGTTOU:
+		if relay.Foreground() != nil {
+			return
+		}
+	case relay.Suspend() != nil:
+		return
+	}
+	s.Resume()
+}
+
+// status is what pccrun exits with.
+func (l *launch) status(end *native.End, killed bool) int {
+	switch {
+	case end.OOM:
+		say(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", mebibytes(end.Limit)))
+		fail("--memory SIZE sets the limit")
+		return 128 + int(unix.SIGKILL)
+	case end.TimedOut:
+		say("timed out after " + l.policy.Resources.Deadline().String())
+		return timedOut
+	case killed:
+		return 128 + int(unix.SIGINT)
+	case end.Status.Signaled():
+		return 128 + int(end.Status.Signal())
+	}
+	return end.Status.ExitStatus()
+}
+
+func mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }
+
+// openLog makes the log of events. Nothing is written before the command runs.
+func (l *launch) openLog() int {
+	sinks := []events.Sink{l.session.Events()}
+	if l.req.Events != "" {
+		sink, err := events.Target(l.req.Events)
+		if err != nil {
+			return fail(err.Error())
+		}
+		sinks = append(sinks, sink)
+	}
+	if l.run.Rules != nil {
+		sink := events.Denials(nil)
+		sink.Open = func() (io.WriteCloser, error) {
+			if l.denials == nil {
+				return nil, events.ErrNotWanted
+			}
+			return l.denials, nil
+		}
+		sinks = append(sinks, sink)
+	}
+	l.log = events.NewLog(l.session.ID(), sinks...)
+	start := events.Start{
+		Version: version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Workspace: l.policy.Workspace, WorkDir: l.run.Plan.Command.Dir,
+		Profile: l.policy.Profile, Provider: "native", Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
+	}
+	l.log.Emit(start)
+	plan := events.Plan{}
+	for _, a := range l.run.Answers {
+		plan.Guarantees = append(plan.Guarantees, events.Guarantee{Name: string(a.Guarantee), State: a.State.String(), Mechanism: a.Mechanism, Cause: a.Cause})
+	}
+	l.log.Emit(plan)
+	return 0
+}
+
+// decided turns what the proxy did into events.
+func (l *launch) decided(e netproxy.Event) {
+	if e.Kind == netproxy.Closed || e.Kind == netproxy.Full {
+		return
+	}
+	v := e.Verdict
+	d := events.NetDecision{
+		Allowed: e.Kind == netproxy.Opened, Host: v.Host, Port: int(v.Port), Via: e.Protocol, Rule: v.Rule, Hint: v.AllowWith,
+	}
+	if v.Addr.IsValid() {
+		d.Address = v.Addr.String()
+	}
+	if e.Kind == netproxy.Failed {
+		return
+	}
+	if !d.Allowed {
+		d.Guarantee = string(profiles.NetAllowlist)
+		if d.Address != "" {
+			d.Guarantee = string(profiles.NetAddress)
+		}
+		if v.Detail != "" && d.Rule == "" {
+			d.Rule = v.Detail
+		}
+	}
+	l.log.Emit(d)
+	l.log.Start()
+}
+
+// ended writes the last events, tells what was denied, and ends the session.
+func (l *launch) ended(code int, end *native.End) int {
+	total, distinct := l.log.Denied()
+	exit := events.Exit{Code: code, Denials: total}
+	if end != nil {
+		exit.TimedOut, exit.OOM, exit.WallMS = end.TimedOut, end.OOM, end.Wall.Milliseconds()
+		exit.UserMS = time.Duration(end.Usage.Utime.Nano()).Milliseconds()
+		exit.SystemMS = time.Duration(end.Usage.Stime.Nano()).Milliseconds()
+		exit.MaxMemory = max(end.Peak, int64(end.Usage.Maxrss)<<10)
+		exit.ReadBytes, exit.WriteBytes = int64(end.Usage.Inblock)<<9, int64(end.Usage.Oublock)<<9
+		if end.Status.Signaled() {
+			exit.Signal = unix.SignalName(end.Status.Signal())
+		}
+		if end.OOM {
+			l.log.Emit(events.OOM{Limit: end.Limit, Kills: 1})
+		}
+		if end.TimedOut {
+			l.log.Emit(events.Timeout{AfterMS: l.policy.Resources.Deadline().Milliseconds()})
+		}
+	}
+	if total > 0 {
+		l.session.Keep("denials")
+		if !l.req.Quiet {
+			sayDenied(total, distinct)
+		}
+	}
+	l.log.Emit(exit)
+	err := l.session.Settle()
+	err = errors.Join(err, l.log.Close(time.Second), l.session.End(code))
+	if err != nil && !l.req.Quiet {
+		for line := range strings.Lines(err.Error()) {
+			say(strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return code
+}
+
+// sayDenied sums the refusals up, each with what would allow it.
+func sayDenied(total int64, distinct []events.DenialCount) {
+	const most = 10
+	for i, d := range distinct {
+		if i == most {
+			say(fmt.Sprintf("denied: %d more, see pccrun logs", len(distinct)-most))
+			break
+		}
+		text := "denied: " + d.What
+		if d.Count > 1 {
+			text += fmt.Sprintf(" (%d times)", d.Count)
+		}
+		if d.Hint != "" {
+			text += ", allowed by " + d.Hint
+		}
+		say(text)
+	}
+	_ = total
+}
+
+func layerNames(list []profiles.Layer) []string {
+	names := make([]string, len(list))
+	for i, l := range list {
+		names[i] = string(l)
+	}
+	return names
+}
+
+func guaranteeNames(list []profiles.Guarantee) []string {
+	names := make([]string, len(list))
+	for i, g := range list {
+		names[i] = string(g)
+	}
+	return names
 }

@@ -1,7 +1,10 @@
 package namespaces
 
 import (
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -28,10 +31,10 @@ type Plan struct {
 	Rlimits    []Rlimit
 	Deadline   time.Duration
 	Grace      time.Duration
-	ProxyPort  uint16 // a listener on the sandbox's loopback that the launcher serves; 0 for none
-	Await      bool   // the launcher has work between the set-up and the command
+	Listen     []uint16 // ports of the sandbox's loopback that the launcher serves
+	PassFDs    []int    // descriptors beyond 2 that the command gets as they are
+	Await      bool     // the launcher has work between the set-up and the command
 	Command    Command
-	Answers    []profiles.Answer
 }
 
 // Rlimit is one setrlimit(2) of the command.
@@ -59,7 +62,8 @@ func (p Shell) has(l profiles.Layer) bool {
 	return true
 }
 
-// Build plans a run. It is pure.
+// Build plans what the policy asks of mounts and processes; the filter, the
+// limits and the network are the caller's to add. It is pure.
 func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 	mounts, err := layout(s.Places)
 	if err != nil {
@@ -75,5 +79,33 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 		Command:  c,
 	}
 	p.Inodes = max(p.Disk>>15, 128) // one for each 32 KiB: many empty files fill a disk as well
+	p.Rlimits = rlimits(&policy.Resources, s)
 	return p, nil
+}
+
+// rlimits returns what the command gets, getrlimit(2).
+func rlimits(r *profiles.Resources, s *Survey) []Rlimit {
+	files := Rlimit{unix.RLIMIT_NOFILE, "open files", s.Files.Cur, s.Files.Max}
+	if n := uint64(r.Files.Value); n > 0 {
+		files.Soft, files.Hard = n, n
+	}
+	// A limit of 0 does not stop a core_pattern that pipes to a handler of the
+	// host's root; 1 does (core(5)). The filter keeps it so.
+	list := []Rlimit{files, {unix.RLIMIT_CORE, "core dumps", min(1, s.Core.Max), min(1, s.Core.Max)}}
+	if n := uint64(r.FileSize.Value); n > 0 {
+		list = append(list, Rlimit{unix.RLIMIT_FSIZE, "file size", n, n})
+	}
+	return list
+}
+
+// AddFresh adds an empty directory that the command can read and only the
+// launcher can write ([Sandbox.Create]). Its parent must be private.
+func (p *Plan) AddFresh(path, why string) {
+	for i := range p.Mounts {
+		if m := &p.Mounts[i]; m.Kind == Fresh && m.Target == filepath.Dir(path) {
+			m.stub(Stub{Name: filepath.Base(path), Node: Directory})
+			p.Mounts = append(p.Mounts, Mount{Kind: Fresh, Target: path, ReadOnly: true, Mode: 0o755, Donated: -1, Why: why})
+			return
+		}
+	}
 }

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+
+	"github.com/pccrun/pccrun/providers/native"
+)
+
+// planJSON is `--dry-run --json`.
+type planJSON struct {
+	Schema     int             `json:"schema"`
+	Provider   string          `json:"provider"`
+	Profile    string          `json:"profile"`
+	Workspace  string          `json:"workspace"`
+	WorkDir    string          `json:"workdir"`
+	Command    []string        `json:"command"`
+	Paths      []string        `json:"paths"`
+	Env        []string        `json:"env"` // names only: values may be secrets
+	Filter     string          `json:"filter"`
+	Landlock   int             `json:"landlock"`
+	Mounts     []mountJSON     `json:"mounts"`
+	Rlimits    []rlimitJSON    `json:"rlimits"`
+	Limits     []string        `json:"limits"`
+	Guarantees []guaranteeJSON `json:"guarantees"`
+}
+
+type mountJSON struct {
+	Kind     string `json:"kind"`
+	Target   string `json:"target"`
+	Source   string `json:"source,omitempty"`
+	ReadOnly bool   `json:"readonly"`
+	Why      string `json:"why"`
+}
+
+type rlimitJSON struct {
+	Name string `json:"name"`
+	Soft uint64 `json:"soft"`
+	Hard uint64 `json:"hard"`
+}
+
+type guaranteeJSON struct {
+	Guarantee string `json:"guarantee"`
+	State     string `json:"state"`
+	Mechanism string `json:"mechanism"`
+	Cause     string `json:"cause,omitempty"`
+	Hint      string `json:"hint,omitempty"`
+}
+
+// printPlan prints what a run would do.
+func printPlan(r *native.Run, asJSON bool) int {
+	p := r.Plan
+	out := planJSON{
+		Schema: 1, Provider: "native", Profile: r.Policy.Profile, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
+		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock,
+	}
+	for _, e := range p.Command.Env {
+		out.Env = append(out.Env, nameOf(e))
+	}
+	for _, m := range p.Mounts {
+		out.Mounts = append(out.Mounts, mountJSON{m.Kind.String(), m.Target, m.Source, m.ReadOnly, m.Why})
+	}
+	for _, l := range p.Rlimits {
+		out.Rlimits = append(out.Rlimits, rlimitJSON{l.Name, l.Soft, l.Hard})
+	}
+	for _, a := range r.Limits.Answers {
+		out.Limits = append(out.Limits, a.Resource.String()+": "+a.Mechanism)
+	}
+	for _, a := range r.Answers {
+		out.Guarantees = append(out.Guarantees, guaranteeJSON{string(a.Guarantee), a.State.String(), a.Mechanism, a.Cause, a.Hint})
+	}
+	if asJSON {
+		e := json.NewEncoder(os.Stdout)
+		e.SetIndent("", "  ")
+		if err := e.Encode(out); err != nil {
+			return fail(err.Error())
+		}
+		return 0
+	}
+	printf("profile    %s\nworkspace  %s\ncommand    %q in %s\nfilter     %s\nlandlock   ABI %d\n", out.Profile, out.Workspace, out.Command, out.WorkDir, out.Filter, out.Landlock)
+	printf("\nmounts, on the host's tree read-only\n")
+	for _, m := range p.Mounts {
+		printf("  %-60s %s\n", m.String(), m.Why)
+	}
+	printf("\nenvironment\n")
+	for _, name := range out.Env {
+		printf("  %s\n", name)
+	}
+	printf("\nlimits\n")
+	for _, l := range out.Rlimits {
+		printf("  %s %d\n", l.Name, l.Hard)
+	}
+	for _, l := range out.Limits {
+		printf("  %s\n", l)
+	}
+	printf("\nguarantees\n")
+	for _, g := range out.Guarantees {
+		printf("  %-20s %-8s %s", g.Guarantee, g.State, g.Mechanism)
+		if g.Cause != "" {
+			printf(" (%s)", g.Cause)
+		}
+		printf("\n")
+	}
+	return 0
+}
+
+// nameOf returns the name of a variable of an environment.
+func nameOf(entry string) string {
+	for i := range len(entry) {
+		if entry[i] == '=' {
+			return entry[:i]
+		}
+	}
+	return entry
+}

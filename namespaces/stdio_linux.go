@@ -1,0 +1,125 @@
+package namespaces
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Terminal stands in [Stdio.Fds] for the slave of a pseudo-terminal of the
+// sandbox's own.
+const Terminal = -1
+
+// Stdio is what the command gets as its descriptors 0, 1 and 2. It must be
+// made before [Begin]: the copy has only what was open by then.
+//
+// A file that stands behind a descriptor can be opened again through
+// /proc/self/fd, for more than the descriptor allows and, if it is a directory,
+// with all that lies below it. So each of the three is judged by what it is:
+// pipes and sockets are handed through; a terminal becomes a pseudo-terminal; a
+// regular file is read and written by the launcher, through a pipe; a
+// directory or a block device is refused.
+type Stdio struct {
+	Fds        [3]int
+	Host       int  // the host's terminal: the first of the three that is one, -1 if none
+	Background bool // the command starts in the background of its terminal: not all three are one
+	pumps      []pump
+	theirs     []*os.File // the command's ends, closed in the launcher once it runs
+}
+
+// pump copies between a regular file of the host and a pipe.
+type pump struct {
+	from, to *os.File
+	output   bool
+}
+
+var stdNames = [3]string{"standard input", "standard output", "standard error"}
+
+// JudgeStdio looks at the descriptors 0, 1 and 2 of this process.
+func JudgeStdio() (*Stdio, error) {
+	s := &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}
+	var stats [3]unix.Stat_t
+	for fd := range s.Fds {
+		st := &stats[fd]
+		if err := unix.Fstat(fd, st); err != nil {
+			return nil, fmt.Errorf("%s: %w", stdNames[fd], err)
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFDIR:
+			return nil, fmt.Errorf("%s: a directory would be open to the command with all that is below it", stdNames[fd])
+		case unix.S_IFBLK:
+			return nil, fmt.Errorf("%s: a block device would be open to the command", stdNames[fd])
+		case unix.S_IFREG:
+			if fd == 2 && s.Fds[1] > 2 && st.Dev == stats[1].Dev && st.Ino == stats[1].Ino {
+				s.Fds[2] = s.Fds[1] // 2>&1: one pipe keeps the order
+				continue
+			}
+			if err := s.pump(fd); err != nil {
+				return nil, err
+			}
+		case unix.S_IFCHR:
+			if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
+				s.Fds[fd] = Terminal
+				if s.Host < 0 {
+					s.Host = fd
+				}
+			}
+		}
+	}
+	for _, fd := range s.Fds {
+		s.Background = s.Background || s.Host >= 0 && fd != Terminal
+	}
+	return s, nil
+}
+
+func (s *Stdio) pump(fd int) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("%s: %w", stdNames[fd], err)
+	}
+	host := os.NewFile(uintptr(fd), stdNames[fd])
+	p, theirs := pump{from: host, to: w}, r
+	if fd > 0 {
+		p, theirs = pump{from: r, to: host, output: true}, w
+	}
+	s.pumps = append(s.pumps, p)
+	s.theirs = append(s.theirs, theirs)
+	s.Fds[fd] = int(theirs.Fd())
+	return nil
+}
+
+// Run starts the copying and gives up the command's ends. What it returns
+// waits until all that the command wrote is in its file, once the command and
+// all that it started are gone.
+func (s *Stdio) Run() (drain func() error) {
+	done := make(chan error, len(s.pumps))
+	outputs := 0
+	for _, p := range s.pumps {
+		if !p.output {
+			go func() {
+				p.to.ReadFrom(p.from) // EPIPE: nobody reads any more
+				p.to.Close()
+			}()
+			continue
+		}
+		outputs++
+		go func() {
+			_, err := p.to.ReadFrom(p.from)
+			p.from.Close() // a full disk: the command gets EPIPE, and the user the error
+			done <- err
+		}()
+	}
+	for _, f := range s.theirs {
+		f.Close()
+	}
+	return func() error {
+		var first error
+		for range outputs {
+			if err := <-done; err != nil && first == nil {
+				first = err
+			}
+		}
+		return first
+	}
+}

@@ -1,0 +1,211 @@
+package native
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/cgroups"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A MissingError says that a guarantee that the policy requires would not be
+// kept. Nothing has run.
+type MissingError struct {
+	Answer profiles.Answer
+	Origin profiles.Origin // what requires it
+}
+
+func (e *MissingError) Error() string {
+	what := "missing"
+	if e.Answer.State == profiles.Weak {
+		what = "only weakly kept, by " + e.Answer.Mechanism
+	}
+	return fmt.Sprintf("guarantee %s: %s: %s (required by %s)", e.Answer.Guarantee, what, e.Answer.Cause, e.Origin)
+}
+
+// Hint says what mends it, or how to do without.
+func (e *MissingError) Hint() string {
+	if e.Answer.Hint != "" {
+		return e.Answer.Hint
+	}
+	return "--allow-missing " + string(e.Answer.Guarantee) + " runs without it"
+}
+
+// layerOf names the layer that a guarantee cannot do without.
+var layerOf = [...]struct {
+	layer     profiles.Layer
+	guarantee profiles.Guarantee
+}{
+	{profiles.LayerHide, profiles.FSHide}, {profiles.LayerReadonly, profiles.FSReadonly}, {profiles.LayerProtect, profiles.FSProtect},
+	{profiles.LayerSeccomp, profiles.SysFilter}, {profiles.LayerPidns, profiles.ProcIsolated}, {profiles.LayerPidns, profiles.ProcNoSurvivors},
+	{profiles.LayerNetns, profiles.NetAllowlist}, {profiles.LayerNetns, profiles.NetAddress}, {profiles.LayerNetns, profiles.NetDNS},
+	{profiles.LayerIpcns, profiles.IPCSysV}, {profiles.LayerSockets, profiles.IPCUnix}, {profiles.LayerCaps, profiles.PrivNone},
+	{profiles.LayerNoNewPrivs, profiles.PrivNone}, {profiles.LayerEnv, profiles.EnvScrub}, {profiles.LayerProcMasks, profiles.InfoKernel},
+	{profiles.LayerUtsns, profiles.InfoHost}, {profiles.LayerDumpable, profiles.ProcIsolated}, {profiles.LayerFds, profiles.LaunchIntegrity},
+	{profiles.LayerKeyring, profiles.IPCSysV}, {profiles.LayerTTY, profiles.TTYIsolated}, {profiles.LayerRlimits, profiles.ResFiles},
+}
+
+// answers says of each guarantee how far this plan keeps it.
+func (r *Run) answers() []profiles.Answer {
+	p := r.Policy
+	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
+	weak := func(mechanism, gap, hint string) profiles.Answer {
+		return profiles.Answer{State: profiles.Weak, Mechanism: mechanism, Cause: gap, Hint: hint}
+	}
+	missing := func(cause, hint string) profiles.Answer {
+		return profiles.Answer{State: profiles.Missing, Cause: cause, Hint: hint}
+	}
+	list := make([]profiles.Answer, 0, len(profiles.Guarantees))
+	for i := range profiles.Guarantees {
+		g := profiles.Guarantees[i].Guarantee
+		var a profiles.Answer
+		switch g {
+		case profiles.FSHide:
+			a = weak("mount namespace", "a hidden file that the host replaces during the run is shown again", "")
+		case profiles.FSReadonly:
+			a = kept("read-only mounts, Landlock")
+			if r.Plan.Landlock == 0 {
+				a = kept("read-only mounts")
+			}
+		case profiles.FSSpecial:
+			a = kept("nodev and nosuid mounts, Landlock, seccomp")
+			if r.Plan.Landlock == 0 {
+				a = weak("nodev and nosuid mounts, seccomp", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19)")
+			}
+		case profiles.FSProtect:
+			a = weak("pinned read-only mounts", "a protected name that does not exist at the start can be made, and one that the host replaces can be changed", "")
+		case profiles.FSOverlay:
+			a = missing("copy-on-write is not built yet", "use read or private in place of overlay")
+		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:
+			a = kept("network namespace")
+			if r.Rules != nil {
+				a = kept("network namespace, proxy")
+			}
+		case profiles.NetTransparent:
+			a = missing("programs that ignore proxy variables reach nothing", "HTTPS_PROXY is set inside")
+		case profiles.NetInject:
+			a = missing("injection is not built yet", "--env "+firstInjected(p)+" passes the value itself")
+		case profiles.IPCUnix:
+			a = weak("private directories, covered sockets", "a socket that the host binds later in a shown directory can be reached", "")
+		case profiles.IPCSysV:
+			a = kept("ipc namespace, session keyring")
+		case profiles.ProcIsolated:
+			a = kept("pid namespace")
+		case profiles.ProcNoSurvivors:
+			a = kept("pid namespace, parent death signal")
+		case profiles.SysFilter:
+			a = kept("seccomp")
+		case profiles.SysNoNewUserns:
+			switch {
+			case p.Nested:
+				a = missing("nested allows them", "")
+			case slices.Contains(p.Without, profiles.LayerSeccomp) && slices.Contains(p.Without, profiles.LayerUsernsLimit):
+				a = missing("--without seccomp and userns-limit", "")
+			default:
+				a = kept("seccomp, max_user_namespaces")
+			}
+		case profiles.PrivNone:
+			a = kept("empty capability sets, no_new_privs")
+		case profiles.EnvScrub:
+			a = kept("an environment of its own, pid 1 not dumpable")
+		case profiles.ResMemory, profiles.ResCPU, profiles.ResPids:
+			a = r.limitAnswer(g)
+		case profiles.ResFiles:
+			a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
+		case profiles.ResDisk:
+			a = kept("size of the private tmpfs")
+		case profiles.ResTime:
+			a = kept("pid 1's clock")
+		case profiles.TTYIsolated:
+			a = kept("a pseudo-terminal of its own")
+		case profiles.TTYOutput:
+			a = kept("a filter over the terminal's output")
+		case profiles.InfoKernel:
+			a = kept("covered files, seccomp")
+			if p.Nested {
+				a = missing("nested needs an uncovered /proc", "")
+			}
+		case profiles.InfoHost:
+			a = weak("uts namespace, own /proc and /sys", "the table of mounts names the host's file systems, /etc/passwd its users", "")
+		case profiles.LaunchIntegrity:
+			a = kept("inodes compared, one failing step ends the launch")
+		default:
+			continue // of providers that copy files
+		}
+		a.Guarantee = g
+		for _, l := range layerOf {
+			if l.guarantee == g && slices.Contains(p.Without, l.layer) {
+				a.State, a.Cause, a.Hint = profiles.Missing, "--without "+string(l.layer), ""
+			}
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+func firstInjected(p *profiles.Policy) string {
+	if len(p.Network.Inject) > 0 {
+		return p.Network.Inject[0].Env
+	}
+	return "NAME"
+}
+
+// limitAnswer translates what package cgroups says of a limit.
+func (r *Run) limitAnswer(g profiles.Guarantee) profiles.Answer {
+	for _, a := range r.Limits.Answers {
+		if guaranteeOf(a.Resource) == g {
+			return profiles.Answer{State: profiles.State(a.State), Mechanism: a.Mechanism, Cause: a.Cause, Hint: a.Hint}
+		}
+	}
+	return profiles.Answer{Mechanism: "no limit is set"}
+}
+
+func guaranteeOf(r cgroups.Resource) profiles.Guarantee {
+	switch r {
+	case cgroups.Memory:
+		return profiles.ResMemory
+	case cgroups.CPUs:
+		return profiles.ResCPU
+	}
+	return profiles.ResPids
+}
+
+// check holds the answers against what the policy requires. What is wanted,
+// or given up by the user, becomes a warning.
+func (r *Run) check() error {
+	for _, q := range r.Policy.Requirements {
+		i := slices.IndexFunc(r.Answers, func(a profiles.Answer) bool { return a.Guarantee == q.Guarantee })
+		if i < 0 {
+			continue
+		}
+		a := r.Answers[i]
+		switch {
+		case a.State == profiles.Kept, a.State == profiles.Weak && !q.Strong:
+			continue
+		case !q.Required:
+			if a.Guarantee != profiles.NetTransparent {
+				r.Warnings = append(r.Warnings, "guarantee "+string(a.Guarantee)+": "+a.Cause)
+			}
+			continue
+		case slices.Contains(r.Policy.AllowMissing, q.Guarantee), strings.HasPrefix(a.Cause, "--without "):
+			continue // named on stderr with the flag
+		}
+		return &MissingError{Answer: a, Origin: q.Origin}
+	}
+	return nil
+}
+
+// size is a size in bytes as the flags take it.
+func size(n int64) string {
+	for _, u := range [...]struct {
+		bytes int64
+		name  string
+	}{{1 << 30, "g"}, {1 << 20, "m"}, {1 << 10, "k"}} {
+		if n >= u.bytes && n%u.bytes == 0 {
+			return strconv.FormatInt(n/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}

@@ -1,0 +1,344 @@
+// Package native runs a policy on this machine, with nothing but this program:
+// it puts mounts, filter, limits and egress together, and says of each
+// guarantee how far the whole keeps it.
+//
+// The promise: [New] either returns a run that keeps what the policy requires,
+// or a [MissingError] that names what is not kept, why, and what mends it.
+package native
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/cgroups"
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/seccomp"
+)
+
+// DenialsPath is where the command can read what was refused, and why.
+const DenialsPath = "/run/pccrun/denials.jsonl"
+
+// proxyPort is where the proxy listens on the sandbox's own loopback.
+const proxyPort = 3128
+
+// Host is what a run takes from this process.
+type Host struct {
+	Environ  []string
+	IndexDir string // where the scan of the workspace keeps what it saw; "" for nowhere
+}
+
+// Getenv returns a variable of the host's environment.
+func (h *Host) Getenv(name string) string {
+	host := profiles.Host{Environ: h.Environ}
+	return host.Getenv(name)
+}
+
+// A Run is a run that is planned and checked, and has not begun.
+type Run struct {
+	Policy   *profiles.Policy
+	Plan     *namespaces.Plan
+	Limits   cgroups.Plan
+	Rules    *rules.Set // nil: no network at all
+	Answers  []profiles.Answer
+	Warnings []string
+
+	upstream netproxy.Upstream
+}
+
+// ErrNotFound says that no file of the command's name is there to be executed.
+type ErrNotFound struct {
+	Name string
+	Err  error
+}
+
+func (e *ErrNotFound) Error() string { return e.Name + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *ErrNotFound) Unwrap() error { return e.Err }
+
+// New plans a run of a command under a policy.
+func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
+	r := &Run{Policy: policy}
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Getenv: host.Getenv})
+	if err != nil {
+		return nil, err
+	}
+	r.Warnings = append(r.Warnings, survey.Notes...)
+	command, err := r.command(argv, &host)
+	if err != nil {
+		return nil, err
+	}
+	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
+		return nil, err
+	}
+	if err := r.network(&host); err != nil {
+		return nil, err
+	}
+	if err := r.filter(); err != nil {
+		return nil, err
+	}
+	r.limits()
+	r.Answers = r.answers()
+	return r, r.check()
+}
+
+// command finds the files that the command's name stands for.
+func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
+	c := namespaces.Command{Argv: argv, Env: r.Policy.Environ(host.Environ), Dir: r.Policy.WorkDir}
+	if r.Policy.Decide(c.Dir).Access < profiles.Read {
+		c.Dir = r.Policy.Workspace
+	}
+	for _, l := range r.Policy.Without {
+		if l == profiles.LayerEnv {
+			c.Env = host.Environ
+		}
+	}
+	c.Umask = syscall.Umask(0)
+	syscall.Umask(c.Umask)
+	name := argv[0]
+	if strings.Contains(name, "/") {
+		if !strings.HasPrefix(name, "/") {
+			name = filepath.Join(r.Policy.WorkDir, name)
+		}
+		c.Paths = []string{name}
+		return c, executable(argv[0], name)
+	}
+	var refused error
+	for _, dir := range filepath.SplitList(host.Getenv("PATH")) {
+		// Nothing in the workspace decides which program runs.
+		if !strings.HasPrefix(dir, "/") || dir == r.Policy.Workspace || strings.HasPrefix(dir, r.Policy.Workspace+"/") {
+			continue
+		}
+		path := filepath.Join(dir, name)
+		switch err := executable(name, path); {
+		case err == nil:
+			c.Paths = append(c.Paths, path)
+		case unix.Access(path, unix.F_OK) == nil:
+			refused = err // it is there, and must not be executed
+		}
+	}
+	if len(c.Paths) == 0 {
+		if refused == nil {
+			refused = &ErrNotFound{Name: argv[0], Err: fmt.Errorf("command not found: %w", os.ErrNotExist)}
+		}
+		return c, refused
+	}
+	return c, nil
+}
+
+// executable tells whether execve(2) has a chance with a path.
+func executable(name, path string) error {
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	switch {
+	case err != nil:
+		return &ErrNotFound{Name: name, Err: err}
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return &ErrNotFound{Name: name, Err: unix.EISDIR}
+	}
+	if err := unix.Access(path, unix.X_OK); err != nil {
+		return &ErrNotFound{Name: name, Err: err}
+	}
+	return nil
+}
+
+// network plans the egress: nothing, or the proxy on the sandbox's loopback.
+func (r *Run) network(host *Host) error {
+	n := &r.Policy.Network
+	if len(n.Publish) > 0 {
+		return &profiles.Error{Origin: n.Publish[0].Origin, Cause: "publishing a port is not built yet"}
+	}
+	if len(n.Allow) == 0 && len(n.Local) == 0 {
+		return nil
+	}
+	set, err := n.Rules(groups(host))
+	if err != nil {
+		return err
+	}
+	if inspected := set.Inspected(); len(inspected) > 0 {
+		return fmt.Errorf("network rule %q: inspection of requests is not built yet: name the host alone", inspected[0])
+	}
+	proxy := func(name string) string {
+		if v := host.Getenv(strings.ToLower(name)); v != "" {
+			return v
+		}
+		return host.Getenv(name)
+	}
+	if r.upstream, err = netproxy.ParseUpstream(host.Getenv("http_proxy"), proxy("HTTPS_PROXY"), proxy("NO_PROXY")); err != nil {
+		return err
+	}
+	r.Rules = set
+	r.Plan.Listen = []uint16{proxyPort}
+	r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
+	r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
+	r.Plan.Command.Env = append(r.Plan.Command.Env, netproxy.Environ(fmt.Sprintf("http://127.0.0.1:%d", proxyPort))...)
+	return nil
+}
+
+// groups says which hosts a group of rules stands for.
+func groups(*Host) func(string) ([]rules.Rule, error) {
+	return func(group string) ([]rules.Rule, error) {
+		return nil, fmt.Errorf("%s: asking the client for its hosts is not built yet: name the hosts with --allow", group)
+	}
+}
+
+// filter picks the seccomp filter, or compiles the user's.
+func (r *Run) filter() error {
+	switch {
+	case r.Policy.Syscalls != "" && r.Policy.Syscalls != "default":
+		text, err := os.ReadFile(r.Policy.Syscalls)
+		if err != nil {
+			return err
+		}
+		if r.Plan.Filter, err = seccomp.CompileOCI(text, ""); err != nil {
+			return fmt.Errorf("%s: %w", r.Policy.Syscalls, err)
+		}
+		r.Plan.FilterName = r.Policy.Syscalls
+	case r.Policy.Nested:
+		r.Plan.Filter, r.Plan.FilterName = seccomp.Nested(), "nested"
+	default:
+		r.Plan.Filter, r.Plan.FilterName = seccomp.Default(), "default"
+	}
+	return nil
+}
+
+// limits plans what bounds memory, processors and processes. Limits that only
+// the defaults set must not cost what moving a process into a group costs.
+func (r *Run) limits() {
+	res := &r.Policy.Resources
+	want := cgroups.Limits{Memory: res.Memory.Value, CPUs: res.CPUs.Value, Pids: res.Pids.Value}
+	var need, cheap cgroups.Resource
+	for _, l := range [...]struct {
+		r cgroups.Resource
+		v profiles.Limit
+	}{{cgroups.Memory, res.Memory}, {cgroups.CPUs, res.CPUs}, {cgroups.Pids, res.Pids}} {
+		switch {
+		case l.v.Value == 0:
+		case r.requires(guaranteeOf(l.r)):
+			need |= l.r
+		default:
+			cheap |= l.r
+		}
+	}
+	r.Limits = cgroups.Survey(need).Plan(want, cgroups.Options{Cheap: cheap})
+	if n := uint64(r.Limits.NProc); n > 0 {
+		r.Plan.Rlimits = append(r.Plan.Rlimits, namespaces.Rlimit{Resource: unix.RLIMIT_NPROC, Name: "processes", Soft: n, Hard: n})
+	}
+	if m := r.Limits.Supervise; m > 0 && r.Plan.Disk == 0 {
+		r.Plan.Disk, r.Plan.Inodes = m, max(m>>15, 128) // private files count as memory
+	}
+	r.Plan.Await = len(r.Limits.Dirs) > 0
+}
+
+func (r *Run) requires(g profiles.Guarantee) bool {
+	for _, q := range r.Policy.Requirements {
+		if q.Guarantee == g {
+			return q.Required
+		}
+	}
+	return false
+}
+
+// Started is a run under way.
+type Started struct {
+	*namespaces.Sandbox
+	run    *Run
+	group  *cgroups.Group
+	proxy  *netproxy.Proxy
+	watch  *cgroups.Supervisor
+	cancel context.CancelFunc
+	oom    chan int64
+}
+
+// Start finishes a sandbox that was begun and sets everything around it going.
+// decided hears of each decision of the proxy, from many goroutines.
+func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(netproxy.Event)) (*Started, error) {
+	s := &Started{Sandbox: box, run: r, oom: make(chan int64, 1)}
+	if err := box.Start(r.Plan, io); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	if r.Plan.Await {
+		group, err := r.Limits.Create()
+		if err == nil {
+			s.group = group
+			err = group.Attach(box.Pid)
+		}
+		if err == nil {
+			err = box.Continue()
+		}
+		if err != nil {
+			box.Close()
+			return nil, s.close(err)
+		}
+	}
+	if limit := r.Limits.Supervise; limit > 0 {
+		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Over: func(used int64) {
+			s.oom <- used
+			box.Kill()
+		}}
+		go s.watch.Run(ctx)
+	}
+	if r.Rules != nil {
+		s.proxy = netproxy.New(netproxy.Config{Rules: r.Rules, Upstream: r.upstream, Event: decided})
+		go s.proxy.Serve(ctx, box.Listeners[0])
+	}
+	return s, nil
+}
+
+// An End is how a run ended.
+type End struct {
+	namespaces.Result
+	OOM     bool
+	Limit   int64 // of memory, in bytes
+	Peak    int64 // of memory, in bytes; 0 if nobody looked
+	Cgroups []string
+}
+
+// Wait follows the run to its end and takes away what it needed.
+func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
+	result, err := s.Sandbox.Wait(stopped)
+	s.cancel()
+	if s.proxy != nil {
+		s.proxy.Close()
+	}
+	end := &End{Limit: s.run.Policy.Resources.Memory.Value}
+	if s.watch != nil {
+		end.Peak = s.watch.Peak()
+	}
+	select {
+	case <-s.oom:
+		end.OOM = true
+	default:
+	}
+	if s.group != nil {
+		end.OOM = end.OOM || s.group.Events().OOMKills > 0
+		end.Peak = s.group.Usage().Memory
+	}
+	if err = s.close(err); err != nil {
+		return nil, err
+	}
+	end.Result = *result
+	return end, nil
+}
+
+// close removes the control groups.
+func (s *Started) close(err error) error {
+	if s.group != nil {
+		if e := s.group.Remove(2 * time.Second); err == nil {
+			err = e
+		}
+	}
+	return err
+}
