@@ -43,8 +43,8 @@ var (
 	testOps     = []string{"SCMP_CMP_EQ", "SCMP_CMP_MASKED_EQ", "SCMP_CMP_NE", "SCMP_CMP_LT", "SCMP_CMP_LE", "SCMP_CMP_GT", "SCMP_CMP_GE"}
 )
 
-// randomProfile returns a profile with one rule for a call: with one condition
-// of any kind, or several for equality.
+// randomProfile returns a profile in which a call has one rule of any kind, or
+// several that compare one argument for equality.
 func randomProfile(r *rand.Rand, goarch string, one bool) testProfile {
 	m, _ := machines(goarch)
 	var p testProfile
@@ -59,11 +59,16 @@ func randomProfile(r *rand.Rand, goarch string, one bool) testProfile {
 		}
 		rule.pick(r)
 		if one {
-			rule.Args = []testArg{p.arg(r, uint(r.IntN(6)), testOps)}
-		} else {
 			for _, index := range r.Perm(6)[:r.IntN(4)] {
-				rule.Args = append(rule.Args, p.arg(r, uint(index), testOps[:2]))
+				rule.Args = append(rule.Args, p.arg(r, uint(index), testOps))
 			}
+		} else {
+			index := uint(r.IntN(6))
+			for range r.IntN(4) {
+				rule.Args = []testArg{p.arg(r, index, testOps[:2])}
+				p.Syscalls = append(p.Syscalls, rule)
+			}
+			rule.Args = []testArg{p.arg(r, index, testOps[:2])}
 		}
 		p.Syscalls = append(p.Syscalls, rule)
 	}

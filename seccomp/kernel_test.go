@@ -1,3 +1,5 @@
 package seccomp
+
 const roleVariable = "PCCRUN_SECCOMP_TEST_ROLE"
-func play(string){}
+
+func play(string) {}

@@ -264,11 +264,10 @@ func TestCompilerAgreesWithLibseccompOnDefaultProfiles(t *testing.T) {
 	}
 }
 
-// libseccomp 2.5.4 errs where it merges conditions of several kinds: of "arg 3
-// is not 0" and "arg 3 is 11" for one call it forgets the first, and EQ beside
-// MASKED_EQ, or GT beside NE in one rule, may keep a rule from holding. So it is
-// asked what it answers rightly. All the rest is held against the meaning of
-// the rules: TestCompilerKeepsTheMeaningOfRules.
+// libseccomp 2.5.4 errs now and then where several rules for one call compare by
+// different operators, or are "not equal": it then forgets one of them. So it is
+// asked what it answers rightly. All the rest is held against the meaning of the
+// rules: TestCompilerKeepsTheMeaningOfRules.
 func TestCompilerAgreesWithLibseccompOnRandomProfiles(t *testing.T) {
 	for _, goarch := range []string{"amd64", "arm64"} {
 		t.Run(goarch, func(t *testing.T) {

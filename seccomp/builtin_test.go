@@ -1,0 +1,383 @@
+package seccomp
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What the built-in filters are meant to decide, written down apart from the
+// rules that make them: Docker's default profile for a process without
+// capabilities, and where we differ.
+var intent = map[string]string{
+	// Docker allows these to all; we do not.
+	"refused": `adjtimex clock_adjtime clock_adjtime64 fanotify_mark modify_ldt socketcall`,
+	// Docker allows some of these and refuses the others. Programs fall back.
+	"unknown": `openat2 clone3 add_key keyctl request_key uretprobe uprobe`,
+	// We allow these; Docker leaves them out: what only old i386 programs call.
+	"allowed": `nice oldfstat oldlstat oldolduname oldstat olduname readdir sgetmask sigaction signal sigpending sigsuspend ssetmask`,
+	// Decided by their arguments.
+	"argument": `chmod clone creat fchmod fchmodat fcntl fcntl64 ioctl mknod mknodat open openat personality prlimit64
+		setrlimit socket socketpair unshare`,
+	// Let through in nested only. Docker refuses them without CAP_SYS_ADMIN.
+	"sandboxing": `chroot fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree pivot_root setdomainname
+		sethostname setns umount umount2`,
+}
+
+// newest is the first number that all architectures share and that libseccomp
+// 2.5.4 does not know.
+const newest = 450
+
+// intended returns "allow", "EPERM", "ENOSYS" or "argument".
+func intended(t *testing.T, nested bool) func(name string, nr uint32) string {
+	src, err := os.ReadFile("testdata/docker.json")
+	require.NoError(t, err)
+	var docker struct{ Syscalls []map[string]any }
+	require.NoError(t, json.Unmarshal(src, &docker))
+	class := make(map[string]string)
+	for _, s := range docker.Syscalls {
+		includes, _ := s["includes"].(map[string]any)
+		if s["action"] != "SCMP_ACT_ALLOW" || s["args"] != nil || includes["caps"] != nil {
+			continue
+		}
+		for _, name := range s["names"].([]any) {
+			class[name.(string)] = "allow"
+		}
+	}
+	set := func(kind, as string) {
+		for _, name := range strings.Fields(intent[kind]) {
+			class[name] = as
+		}
+	}
+	set("refused", "EPERM")
+	set("unknown", "ENOSYS")
+	set("allowed", "allow")
+	set("argument", "argument")
+	if nested {
+		set("sandboxing", "allow")
+		class["clone"], class["clone3"], class["unshare"] = "allow", "allow", "allow"
+	}
+	return func(name string, nr uint32) string {
+		switch c := class[name]; {
+		case nr >= newest && nr < 512:
+			return "ENOSYS"
+		case c == "":
+			return "EPERM"
+		default:
+			return c
+		}
+	}
+}
+
+func TestBuiltinFiltersDecideEveryNumberAsIntended(t *testing.T) {
+	answers := map[string]Action{"allow": RetAllow, "EPERM": Errno(1), "ENOSYS": Errno(38)}
+	for _, name := range []string{NameDefault, NameNested} {
+		for _, goarch := range []string{"amd64", "arm64"} {
+			t.Run(name+" "+goarch, func(t *testing.T) {
+				program := load(t, builtinFile(t, name, goarch))
+				want := intended(t, name == NameNested)
+				names := make(map[[2]uint32]string)
+				m, _ := machines(goarch)
+				for _, a := range m.arches {
+					for _, s := range syscalls {
+						if nr, _, ok := a.number(s.name); ok && a.oci != "SCMP_ARCH_X32" && a.oci != "SCMP_ARCH_ARM" {
+							names[[2]uint32{a.audit, nr}] = s.name
+						}
+					}
+				}
+				counts := make(map[string]int)
+				// Random arguments, and few distinct ones: the answer must not depend on them.
+				for _, d := range samples(rand.New(rand.NewPCG(5, 5)), goarch, nil, 60) {
+					call, known := names[[2]uint32{d.Arch, d.Nr}]
+					kind := "ENOSYS"
+					if known {
+						kind = want(call, d.Nr)
+					}
+					counts[kind]++
+					if kind != "argument" {
+						require.Equal(t, answers[kind], program.Run(d), "%s (number %d, architecture %#x): want %s", call, d.Nr, d.Arch, kind)
+					}
+				}
+				for kind, n := range counts {
+					require.Greater(t, n, 300, kind)
+				}
+			})
+		}
+	}
+}
+
+// One case of a call that is decided by its arguments.
+type argumentCase struct {
+	call string
+	args [6]uint64
+	want Action
+}
+
+const high = 1 << 32 // a bit that the kernel does not read in an int
+
+func argumentCases() []argumentCase {
+	const allow = RetAllow
+	eperm, einval, enosys, noproto, nofamily := Errno(1), Errno(22), Errno(38), Errno(93), Errno(97)
+	a := func(args ...uint64) (list [6]uint64) { copy(list[:], args); return list }
+	cases := []argumentCase{
+		// socket(family, type, protocol)
+		{"socket", a(1, 1, 0), allow},
+		{"socket", a(1, 5, 0), allow},
+		{"socket", a(1|high, 2|0o2000000, 77), allow},
+		{"socket", a(2, 1, 0), allow},
+		{"socket", a(2, 1|0o4000|0o2000000, 6), allow}, // SOCK_NONBLOCK | SOCK_CLOEXEC
+		{"socket", a(2, 2, 17), allow},
+		{"socket", a(2, 2, 1), allow},
+		{"socket", a(10, 2, 58), allow},
+		{"socket", a(10|high, 1|high, 6|high), allow},
+		{"socket", a(2, 3, 1), noproto},        // raw
+		{"socket", a(2, 3, 255), noproto},      // raw, IPPROTO_RAW
+		{"socket", a(2, 10, 0x300), noproto},   // SOCK_PACKET: a packet socket by another name
+		{"socket", a(2, 10|high, 6), noproto},  // the same
+		{"socket", a(2, 1, 132), noproto},      // SCTP
+		{"socket", a(10, 5, 132), noproto},     // SCTP
+		{"socket", a(2, 6, 33), noproto},       // DCCP
+		{"socket", a(2, 1, 262), noproto},      // MPTCP
+		{"socket", a(2, 2, 136|high), noproto}, // UDP-Lite
+		{"socket", a(2, 2, 115), noproto},      // L2TP
+		{"socket", a(16, 3, 0), allow},         // NETLINK_ROUTE
+		{"socket", a(16, 2|0o2000000, high), allow},
+		{"socket", a(16, 3, 12), nofamily},      // NETLINK_NETFILTER
+		{"socket", a(16, 3, 15|high), nofamily}, // uevents
+		{"socket", a(17, 3, 0), nofamily},       // packet
+		{"socket", a(38, 5, 0), nofamily},       // ALG
+		{"socket", a(40, 1, 0), nofamily},       // vsock
+		{"socket", a(40|high, 1, 0), nofamily},
+		{"socket", a(40|1<<63, 1, 0), nofamily},
+		{"socket", a(0, 1, 0), nofamily},
+		{"socket", a(3, 1, 0), nofamily},
+		{"socket", a(45, 1, 0), nofamily},
+		{"socket", a(1<<32-1, 1, 0), enosys},
+		{"socketpair", a(1, 1, 0), allow},
+		{"socketpair", a(1|high, 2, 0), allow},
+		{"socketpair", a(2, 10, 0x300), nofamily},
+		{"socketpair", a(30, 1, 0), nofamily},
+
+		// ioctl(fd, request)
+		{"ioctl", a(0, 0x5401), allow}, // TCGETS
+		{"ioctl", a(0, 0x5413), allow}, // TIOCGWINSZ
+		{"ioctl", a(0, 0x540e), allow}, // TIOCSCTTY
+		{"ioctl", a(0, 0x541b), allow}, // FIONREAD
+		{"ioctl", a(0, 0x5421), allow}, // FIONBIO
+		{"ioctl", a(0, 0x80045430), allow},
+		{"ioctl", a(0, 0xffffffff80045430), allow}, // as musl passes it
+		{"ioctl", a(0, 0x40049409), allow},         // FICLONE
+		{"ioctl", a(0, 0), allow},
+		{"ioctl", a(0, 1<<32-1), allow},
+		{"ioctl", a(0, 0x5412), eperm}, // TIOCSTI
+		{"ioctl", a(0, 0x5412|high), eperm},
+		{"ioctl", a(0, 0x5412|1<<63), eperm},
+		{"ioctl", a(0, 0x541c), eperm}, // TIOCLINUX
+		{"ioctl", a(0, 0x541c|high), eperm},
+		{"ioctl", a(0, 0x541d), eperm}, // TIOCCONS
+		{"ioctl", a(0, 0x5423), eperm}, // TIOCSETD
+		{"ioctl", a(0, 0x5423|high), eperm},
+
+		// fcntl(fd, command)
+		{"fcntl", a(0, 0), allow},
+		{"fcntl", a(0, 4), allow},
+		{"fcntl", a(0, 1030), allow},
+		{"fcntl", a(0, 1030|high), allow},
+		{"fcntl", a(0, 1025), allow}, // F_GETLEASE
+		{"fcntl", a(0, 1024), eperm}, // F_SETLEASE
+		{"fcntl", a(0, 1024|high), eperm},
+		{"fcntl", a(0, 1<<31), enosys},
+
+		// modes
+		{"openat", a(0, 0, 0, 0o6777), allow}, // the mode is garbage
+		{"openat", a(0, 0, 0o100, 0o644), allow},
+		{"openat", a(0, 0, 0o100, 0o1777), allow},
+		{"openat", a(0, 0, 0o200000, 0o6777), allow}, // O_DIRECTORY alone makes nothing
+		{"openat", a(0, 0, 0o100, 0o4755), eperm},
+		{"openat", a(0, 0, 0o100|high, 0o2755|high), eperm},
+		{"openat", a(0, 0, 0o100, 0o6000), eperm},
+		{"openat", a(0, 0, 0o20200000|2, 0o4700), eperm}, // O_TMPFILE
+		{"openat", a(0, 0, 0o20200000|2, 0o700), allow},
+		{"fchmod", a(0, 0o755), allow},
+		{"fchmod", a(0, 0o1755), allow},
+		{"fchmod", a(0, 0o4755), eperm},
+		{"fchmod", a(0, 0o2755|1<<40), eperm},
+		{"fchmodat", a(0, 0, 0o755), allow},
+		{"fchmodat", a(0, 0, 0o4755), eperm},
+		{"fchmodat2", a(0, 0, 0o4755), enosys},
+		{"openat2", a(0, 0, 0), enosys},
+		{"mknodat", a(0, 0, 0o100644), allow},
+		{"mknodat", a(0, 0, 0o644), allow},
+		{"mknodat", a(0, 0, 0o010644), allow},
+		{"mknodat", a(0, 0, 0o140644), allow},
+		{"mknodat", a(0, 0, 0o020644, 0x103), eperm},
+		{"mknodat", a(0, 0, 0o060644|high), eperm},
+		{"mknodat", a(0, 0, 0o104755), eperm},
+		{"mknodat", a(0, 0, 0o012755), eperm},
+
+		// limits
+		{"prlimit64", a(0, 7, 0x1000), allow},
+		{"prlimit64", a(0, 4, 0, 0x1000), allow},
+		{"prlimit64", a(0, 4, 0x1000), einval},
+		{"prlimit64", a(0, 4|high, 0x1000), einval},
+		{"prlimit64", a(0, 7, 0x7fff00000000), allow},
+		{"setrlimit", a(7, 0x1000), allow},
+		{"setrlimit", a(4, 0x1000), einval},
+		{"setrlimit", a(4|high, 0x1000), einval},
+
+		{"personality", a(0), allow},
+		{"personality", a(8), allow},
+		{"personality", a(0x20008), allow},
+		{"personality", a(1<<32 - 1), allow},
+		{"personality", a(1<<64 - 1), allow},
+		{"personality", a(0x0040000), eperm}, // ADDR_NO_RANDOMIZE
+		{"personality", a(0x0400000), eperm}, // READ_IMPLIES_EXEC
+		{"personality", a(0x0400000 | high), eperm},
+	}
+	return append(cases, legacyCases(a)...)
+}
+
+// legacyCases are of calls that arm64 does not have.
+func legacyCases(a func(...uint64) [6]uint64) []argumentCase {
+	eperm := Errno(1)
+	return []argumentCase{
+		{"open", a(0, 0, 0o6777), RetAllow},
+		{"open", a(0, 0o101, 0o644), RetAllow},
+		{"open", a(0, 0o101, 0o4755), eperm},
+		{"open", a(0, 0o101|high, 0o2755|high), eperm},
+		{"open", a(0, 0o20200002, 0o2755), eperm},
+		{"creat", a(0, 0o644), RetAllow},
+		{"creat", a(0, 0o4755), eperm},
+		{"chmod", a(0, 0o644), RetAllow},
+		{"chmod", a(0, 0o4755|high), eperm},
+		{"mknod", a(0, 0o010600), RetAllow},
+		{"mknod", a(0, 0o020600), eperm},
+		{"mknod", a(0, 0o102755), eperm},
+		{"fcntl64", a(0, 4), RetAllow},
+		{"fcntl64", a(0, 1024), eperm},
+	}
+}
+
+func TestBuiltinFiltersDecideByArguments(t *testing.T) {
+	namespaces := func(eperm, enosys Action) []argumentCase {
+		cases := []argumentCase{
+			{"clone", [6]uint64{0x1200011}, RetAllow}, // fork as glibc does it
+			{"clone", [6]uint64{0x3d0f00}, RetAllow},  // a thread
+			{"clone", [6]uint64{0x4111}, RetAllow},    // posix_spawn
+			{"unshare", [6]uint64{0x200}, RetAllow},
+			{"unshare", [6]uint64{0x400 | 0x40000}, RetAllow},
+			{"unshare", [6]uint64{0x80}, eperm},
+			{"unshare", [6]uint64{0x00100000}, enosys},
+			{"clone3", [6]uint64{0x1000, 88}, enosys},
+		}
+		for _, flag := range []uint64{0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000} {
+			cases = append(cases, argumentCase{"clone", [6]uint64{flag | 17}, eperm}, argumentCase{"clone", [6]uint64{flag | 17 | high}, eperm},
+				argumentCase{"unshare", [6]uint64{flag}, eperm}, argumentCase{"unshare", [6]uint64{flag | 0x200}, eperm})
+		}
+		return cases
+	}
+	for name, extra := range map[string][]argumentCase{NameDefault: namespaces(Errno(1), Errno(38)), NameNested: namespaces(RetAllow, RetAllow)} {
+		for _, goarch := range []string{"amd64", "arm64"} {
+			program := load(t, builtinFile(t, name, goarch))
+			m, _ := machines(goarch)
+			for _, a := range m.arches {
+				if a.oci == "SCMP_ARCH_X32" || a.oci == "SCMP_ARCH_ARM" {
+					continue
+				}
+				asked := 0
+				for _, c := range append(argumentCases(), extra...) {
+					nr, known, ok := a.number(c.call)
+					require.True(t, known, c.call)
+					if !ok {
+						continue
+					}
+					d := Data{Nr: nr, Arch: a.audit, Args: c.args}
+					if a.audit == ArchI386 {
+						for i := range d.Args {
+							d.Args[i] &= 1<<32 - 1
+						}
+						if c.call == "prlimit64" && d.Args[2] == 0 {
+							continue // a pointer that no 32-bit program has
+						}
+					}
+					require.Equal(t, c.want, program.Run(d), "%s %s: %s%#x: got %s", name, a.oci, c.call, d.Args, program.Run(d))
+					asked++
+				}
+				require.Greater(t, asked, 90)
+			}
+		}
+	}
+}
+
+// The OCI form decides as the filter, both by our compiler and by libseccomp.
+func TestOCIFormDecidesAsTheFilter(t *testing.T) {
+	for _, name := range []string{NameDefault, NameNested} {
+		for _, goarch := range []string{"amd64", "arm64"} {
+			profile, losses, err := OCI(name, goarch)
+			require.NoError(t, err)
+			require.Len(t, losses, 1)
+			b, err := CompileOCI(profile, goarch)
+			require.NoError(t, err)
+			ours, want := load(t, b), load(t, builtinFile(t, name, goarch))
+			m, _ := machines(goarch)
+			var around []uint64
+			for _, c := range argumentCases() {
+				around = append(around, c.args[:4]...)
+			}
+			for _, d := range samples(rand.New(rand.NewPCG(6, 6)), goarch, around, 100) {
+				if d.Arch != m.native().audit && (d.Arch != ArchI386 || goarch == "arm64") || d.Nr >= x32Bit {
+					continue // the loss that OCI names
+				}
+				require.Equal(t, want.Run(d), ours.Run(d), "%s %s %+v", name, goarch, d)
+			}
+		}
+	}
+	_, _, err := OCI("other", "amd64")
+	require.EqualError(t, err, `built-in filter "other": want default or nested`)
+	_, _, err = OCI(NameDefault, "mips")
+	require.EqualError(t, err, `built-in filter default: architecture "mips": want amd64 or arm64`)
+}
+
+func TestOtherArchitecturesGetENOSYS(t *testing.T) {
+	for goarch, words := range map[string][]uint32{
+		"amd64": {ArchAarch64, ArchARM, 0, 0xffffffff, ArchX86_64 &^ 0x80000000},
+		"arm64": {ArchX86_64, ArchI386, ArchARM, 0},
+	} {
+		for _, name := range []string{NameDefault, NameNested} {
+			program := load(t, builtinFile(t, name, goarch))
+			for _, word := range words {
+				require.Equal(t, Errno(38), program.Run(Data{Nr: 0, Arch: word}))
+			}
+		}
+	}
+	program := load(t, builtinFile(t, NameDefault, "amd64"))
+	for nr := range uint32(600) {
+		require.Equal(t, Errno(38), program.Run(Data{Nr: nr | x32Bit, Arch: ArchX86_64}))
+	}
+}
+
+// getppid, and what programs call most, must cost few instructions.
+func TestBuiltinFiltersAreShort(t *testing.T) {
+	for name, limit := range map[string]int{"amd64": 2200, "arm64": 1300} {
+		program := load(t, builtinFile(t, NameDefault, name))
+		require.Less(t, len(program.code), limit)
+	}
+	program := load(t, builtinFile(t, NameDefault, "amd64"))
+	for call, limit := range map[string]int{"getppid": 18, "read": 18, "write": 18, "openat": 24, "newfstatat": 18, "futex": 18, "clone": 50} {
+		nr, _, _ := machineOf("amd64").native().number(call)
+		_, steps := program.trace(Data{Nr: nr, Arch: ArchX86_64})
+		require.LessOrEqual(t, steps, limit, call)
+	}
+}
+
+func machineOf(goarch string) machine {
+	m, ok := machines(goarch)
+	if !ok {
+		panic("BUG: no machine " + goarch)
+	}
+	return m
+}
