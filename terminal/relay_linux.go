@@ -22,7 +22,7 @@ type Relay struct {
 	wake int // eventfd: the keys' loop must look at what has changed
 
 	mu     sync.Mutex
-	wanted bool // raw mode is wanted whenever we are in the foreground
+	wanted bool // raw mode is wanted, as soon as we are in the foreground
 	raw    bool // and is what we have set
 	saved  unix.Termios
 	closed bool
@@ -84,7 +84,11 @@ func Start(o Options) (*Relay, error) {
 func (r *Relay) grab() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || !r.wanted || !foreground(r.o.Terminal) {
+	if r.closed || !r.wanted {
+		return nil
+	}
+	if !foreground(r.o.Terminal) {
+		r.wanted = false // until the command asks: see Active
 		return nil
 	}
 	now, err := getModes(r.o.Terminal)
@@ -116,9 +120,23 @@ func (r *Relay) release() {
 	r.poke()
 }
 
-// Foreground is for a lazy relay, and to be called when the command wants
-// the terminal: it reads keys, or changes modes. From the background of the
-// host's terminal it stops the launcher's process group, as reading would.
+// Active reports whether keys are relayed. If they are not, since the relay
+// is lazy or the launcher runs in the background of the host's terminal, the
+// command belongs into the background of its own: it is then stopped by
+// SIGTTIN or SIGTTOU when it wants the terminal, which is the time for
+// [Relay.Foreground]. (A shell that brings a running job to the foreground
+// tells it nothing, so there is nothing else to wait for.)
+//
+// Ask after [Start], [Relay.Suspend] and Foreground.
+func (r *Relay) Active() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.raw
+}
+
+// Foreground is to be called when the command wants the terminal. From the
+// background of the host's terminal it stops the launcher's process group,
+// as reading would, and returns when it is continued.
 func (r *Relay) Foreground() error {
 	r.mu.Lock()
 	r.wanted = true
@@ -131,10 +149,15 @@ func (r *Relay) Foreground() error {
 
 // Suspend does what Ctrl-Z does outside, once the command has stopped: gives
 // the terminal back, stops the launcher's process group, and returns when it
-// is continued, in the foreground or not. The caller then continues the
-// command. SIGTSTP must have its default action.
+// is continued, in the foreground or not ([Relay.Active]). The caller then
+// continues the command. SIGTSTP must have its default action meanwhile: a
+// caller that catches it calls [signal.Reset] first.
 func (r *Relay) Suspend() error {
+	active := r.Active()
 	r.release()
+	r.mu.Lock()
+	r.wanted = active
+	r.mu.Unlock()
 	return stopGroup(unix.SIGTSTP, r.grab)
 }
 
@@ -169,11 +192,11 @@ func (r *Relay) HungUp() <-chan struct{} { return r.hungUp }
 // Close ends the relay and leaves the terminal as it was before: its modes,
 // and what the command had switched on in it and not off again ([Filter.Reset]).
 // It may be called on every way out, more than once, and at any time.
-func (r *Relay) Close() error {
+func (r *Relay) Close() {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
-		return nil
+		return
 	}
 	r.closed = true
 	r.mu.Unlock()
@@ -181,7 +204,7 @@ func (r *Relay) Close() error {
 	r.release()
 	signal.Stop(r.signals)
 	close(r.signals)
-	err := r.o.Master.Close()
+	_ = r.o.Master.Close() // unless it is closed: see hangUp
 	select {
 	case <-r.screened:
 		// Not while the screen's loop writes; and not at all if it is stuck
@@ -193,7 +216,6 @@ func (r *Relay) Close() error {
 	}
 	<-r.keysDone
 	unix.Close(r.wake)
-	return err
 }
 
 // onPanic gives the terminal back when one of our own loops fails, so that

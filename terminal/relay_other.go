@@ -12,7 +12,8 @@ func (*Relay) Foreground() error       { return errors.ErrUnsupported }
 func (*Relay) Suspend() error          { return errors.ErrUnsupported }
 func (*Relay) Wait()                   {}
 func (*Relay) HungUp() <-chan struct{} { return nil }
-func (*Relay) Close() error            { return errors.ErrUnsupported }
+func (*Relay) Close()                  {}
+func (*Relay) Active() bool            { return false }
 
 // IsTerminal reports whether the descriptor is a terminal.
 func IsTerminal(int) bool { return false }

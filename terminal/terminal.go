@@ -37,9 +37,6 @@ type Options struct {
 	Filter *Filter
 	// Lazy leaves the host's terminal alone until [Relay.Foreground]. Where
 	// only some of the standard descriptors are terminals, another program
-	// may want the keys (`pccrun -- git log | less`): the command then
-	// begins in the background of its own terminal, is stopped by SIGTTIN
-	// or SIGTTOU if it wants the keys, and the caller calls Foreground
-	// before it brings the command to the foreground and continues it.
+	// may want the keys (`pccrun -- git log | less`). See [Relay.Active].
 	Lazy bool
 }
