@@ -17,10 +17,12 @@ type builder struct {
 	mistakes
 }
 
-func newBuilder(p *Policy) *builder {
+// newBuilder makes a builder with room for that many rules of the file table.
+func newBuilder(p *Policy, rules int) *builder {
 	p.Syscalls = "default"
 	p.Environment.Set = map[string]EnvSet{}
-	return &builder{policy: p, index: make(map[string]int, 64)}
+	p.Files = make([]FileRule, 0, rules)
+	return &builder{policy: p, index: make(map[string]int, rules)}
 }
 
 // homes hides everybody's home: rules of profiles stand on top.

@@ -7,10 +7,13 @@ import (
 // flagLayer returns what the flags say as a layer.
 func (r *resolver) flagLayer() (*layer, error) {
 	req := r.req
-	d := &decoder{scope: &r.scope, source: "flag", layer: layer{source: "flag"}}
+	s := r.scope
+	s.bare = true
+	d := &decoder{scope: &s, source: "flag", layer: layer{source: "flag"}}
 	l := &d.layer
 	at := func(flag string) Origin { return Origin{Source: "flag", Key: flag} }
 
+	l.files = make([]fileEntry, 0, len(req.Files))
 	for _, f := range req.Files {
 		o := at("--" + f.Access.String())
 		rule, err := d.fileRule(f.Path, d.cwd)

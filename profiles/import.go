@@ -44,7 +44,7 @@ func (r *resolver) importLayers() ([]*layer, error) {
 		return nil, err
 	}
 	for _, text := range r.req.Settings {
-		file, err := r.path(text, r.cwd)
+		file, err := r.argument(text, r.cwd)
 		if err != nil {
 			return nil, &Error{Origin: Origin{Source: "flag", Key: "--settings"}, Cause: err.Error()}
 		}
@@ -95,7 +95,7 @@ func (r *resolver) importFile(file string, asked askedFor, read func(*importer, 
 
 func (r *resolver) newImporter(source string) *importer {
 	s := r.scope
-	s.cwd = s.workspace // bare names are relative paths
+	s.bare = true
 	return &importer{
 		decoder: decoder{scope: &s, source: source, layer: layer{source: source}},
 		dot:     s.workspace,
@@ -359,7 +359,7 @@ func (im *importer) filesystem(v value, key string) {
 
 // eachPath reads a list of strings, or of objects with path and literal.
 func (im *importer) eachPath(v value, key string, each func(FileRule)) {
-	if !im.is(v, key, kindArray) {
+	if !im.is(v, key, kindArray) || !im.few(v, key, len(v.items)) {
 		return
 	}
 	for _, item := range v.items {
@@ -400,9 +400,7 @@ func (im *importer) foreignRule(text string) (FileRule, error) {
 	if strings.HasPrefix(text, "//") {
 		text = text[1:]
 	}
-	s := *im.scope
-	s.cwd = im.dot
-	return s.fileRule(text, im.dot)
+	return im.fileRule(text, im.dot)
 }
 
 func (im *importer) paths(v value, key string, access Access) {
@@ -444,7 +442,7 @@ func (im *importer) credentials(v value, key string) {
 	im.fields(v, key, func(m member, key string) bool {
 		switch m.key {
 		case "files", "envVars":
-			if im.is(m.value, key, kindArray) {
+			if im.is(m.value, key, kindArray) && im.few(m.value, key, len(m.value.items)) {
 				for _, item := range m.value.items {
 					im.credential(item, key, m.key == "files")
 				}
@@ -490,6 +488,8 @@ func (im *importer) credential(v value, key string, file bool) {
 		im.at(o, "", "name %q: want the name of a variable", name)
 	case mode == "deny" || len(hosts) == 0:
 		im.layer.scrub = append(im.layer.scrub, EnvRule{Pattern: name, Origin: o})
+	case slices.ContainsFunc(hosts, func(h string) bool { return checkNet("inject", h) != nil }):
+		im.at(o, "", "injectHosts: want names of hosts")
 	default:
 		im.layer.inject = append(im.layer.inject, Injection{Env: name, Hosts: hosts, Origin: o})
 	}

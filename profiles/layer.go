@@ -107,9 +107,20 @@ func (d *decoder) is(v value, key string, want kind) bool {
 	return v.kind == want
 }
 
+// maxEntries bounds a list and an object: a repository may bring a file of its
+// own, and must not make each launch in it slow.
+const maxEntries = 4096
+
+func (d *decoder) few(v value, key string, n int) bool {
+	if n > maxEntries {
+		d.fail(v.line, key, "%d entries: want at most %d", n, maxEntries)
+	}
+	return n <= maxEntries
+}
+
 // object calls each for every member of v; known nil means that any key will do.
 func (d *decoder) object(v value, key string, known []string, each func(member)) {
-	if !d.is(v, key, kindObject) {
+	if !d.is(v, key, kindObject) || !d.few(v, key, len(v.members)) {
 		return
 	}
 	if again, first := duplicate(v.members); again != nil {
@@ -147,7 +158,7 @@ func (d *decoder) list(v value, key string, each func(text string, o Origin)) {
 		d.layer.clear = append(d.layer.clear, d.origin(v.line, key))
 		return
 	}
-	if !d.is(v, key, kindArray) {
+	if !d.is(v, key, kindArray) || !d.few(v, key, len(v.items)) {
 		return
 	}
 	for _, item := range v.items {
@@ -255,7 +266,7 @@ func (d *decoder) network(m member) {
 			l.clear = append(l.clear, d.origin(m.line, key))
 			return
 		}
-		if d.is(m.value, key, kindArray) {
+		if d.is(m.value, key, kindArray) && d.few(m.value, key, len(m.value.items)) {
 			for _, item := range m.value.items {
 				d.injection(item, key)
 			}

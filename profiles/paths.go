@@ -13,6 +13,7 @@ type scope struct {
 	home      string // for ~
 	workspace string // for . in files
 	cwd       string // for relative paths in flags
+	bare      bool   // x means ./x, as for any command; else it is a mistake
 	base      string // the directory of the file that is read, for paths of other files
 	memory    int64  // bytes of this machine
 }
@@ -69,9 +70,7 @@ func (s *scope) expand(text, dot string) (full, base string, err error) {
 		return "", "", hinted{fmt.Errorf("%q: variables are not expanded", text), "write ~ for the home and . for the workspace"}
 	case first == "**":
 		base, rest = s.workspace, text
-	case first == "." || first == ".." || dot == s.cwd && dot != "":
-		// With dot the current directory this is a flag: a bare name is
-		// relative, as for any command.
+	case first == "." || first == ".." || s.bare:
 		base, rest = dot, text
 	default:
 		return "", "", hinted{fmt.Errorf("%q: want a path that begins with /, ~, . or **/", text), "./" + text + " is the path in the workspace"}

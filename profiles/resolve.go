@@ -88,7 +88,11 @@ func Resolve(req Request) (*Policy, error) {
 	}
 	layers = append(layers, flags)
 
-	b := newBuilder(r.policy)
+	rules := len(r.policy.Homes)
+	for _, l := range layers {
+		rules += len(l.files)
+	}
+	b := newBuilder(r.policy, rules)
 	b.homes()
 	for _, l := range layers {
 		b.apply(l)
@@ -174,7 +178,7 @@ func (r *resolver) findWorkspace() error {
 			r.workspace = top
 		}
 	} else {
-		dir, err := r.path(r.req.Workspace, r.cwd)
+		dir, err := r.argument(r.req.Workspace, r.cwd)
 		if err == nil {
 			dir, err = filepath.EvalSymlinks(dir)
 		}
@@ -287,9 +291,7 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 		return nil, &Error{Origin: from, Cause: fmt.Sprintf(format, args...), Hint: hint}
 	}
 	if strings.Contains(name, "/") || strings.HasSuffix(name, ".jsonc") || strings.HasSuffix(name, ".json") {
-		s := r.scope
-		s.cwd = dir // a relative path is the including file's neighbour
-		file, err := s.path(name, dir)
+		file, err := r.argument(name, dir)
 		if err != nil {
 			return fail(hintOf(err), "%v", err)
 		}
@@ -320,6 +322,14 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 		l.noExtends = true
 	}
 	return l, err
+}
+
+// argument expands a path that names a file to read or a directory, where a
+// bare name is relative too.
+func (r *resolver) argument(text, dot string) (string, error) {
+	s := r.scope
+	s.bare = true
+	return s.path(text, dot)
 }
 
 // isProfileName keeps names from leaving the directory of profiles.

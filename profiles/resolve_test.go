@@ -1,11 +1,19 @@
 package profiles
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
 // world is a machine of a test's own: a home, and a repository in it.
@@ -22,14 +30,16 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) write(path, text string) string {
-	w.t.Helper()
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(w.dir, path)
+// write makes a file below the workspace, or where ~ or / says.
+func (w *world) write(name, text string) string {
+	if rest, ok := strings.CutPrefix(name, "~"); ok {
+		name = w.home + rest
+	} else if !filepath.IsAbs(name) {
+		name = w.dir + "/" + name
 	}
-	require.NoError(w.t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(w.t, os.WriteFile(path, []byte(text), 0o644))
-	return path
+	require.NoError(w.t, os.MkdirAll(filepath.Dir(name), 0o700))
+	require.NoError(w.t, os.WriteFile(name, []byte(text), 0o600))
+	return name
 }
 
 func (w *world) request() Request {
@@ -39,43 +49,979 @@ func (w *world) request() Request {
 	}}
 }
 
+// with resolves a request that change has changed.
+func (w *world) with(change func(*Request)) (*Policy, error) {
+	req := w.request()
+	if change != nil {
+		change(&req)
+	}
+	return Resolve(req)
+}
+
+func (w *world) policy(change func(*Request)) *Policy {
+	w.t.Helper()
+	p, err := w.with(change)
+	require.NoError(w.t, err)
+	return p
+}
+
+func (w *world) profile(text string) (*Policy, error) {
+	file := w.write("~/p.jsonc", text)
+	return w.with(func(r *Request) { r.Profile = file })
+}
+
+func access(p *Policy, path string) Access { return p.Decide(path).Access }
+
 func TestDefault(t *testing.T) {
 	w := newWorld(t)
-	p, err := Resolve(w.request())
-	require.NoError(t, err)
+	p := w.policy(nil)
 	require.Equal(t, "default", p.Profile)
 	require.Equal(t, w.dir, p.Workspace)
+	require.Equal(t, w.dir, p.WorkDir)
 	require.Equal(t, int64(12<<30), p.Resources.Memory.Value)
+	require.Equal(t, int64(4096), p.Resources.Pids.Value)
+	require.Zero(t, p.Resources.Deadline())
 	require.Equal(t, []string{"HOME=" + w.home, "PATH=/usr/bin"}, p.Environ(w.request().Host.Environ))
 	for path, want := range map[string]Access{
-		"/etc/passwd":             Read,
-		"/tmp/x":                  Private,
-		"/home/other/.ssh/id_rsa": Hide,
-		w.home + "/.ssh/id_rsa":   Private,
-		w.dir + "/main.go":        Write,
-		w.dir + "/a/b/.env.local": Hide,
-		w.dir + "/.env.example":   Write,
+		"/etc/passwd":                      Read,
+		"/tmp/x":                           Private,
+		"/var/tmp/x":                       Private,
+		"/run/docker.sock":                 Private,
+		"/home/other/.ssh/id_rsa":          Hide,
+		"/root/x":                          Hide,
+		filepath.Dir(w.home) + "/v/secret": Hide,
+		w.home + "/.ssh/id_rsa":            Private,
+		w.dir + "/main.go":                 Write,
+		w.dir + "/a/b/.env.local":          Hide,
+		w.dir + "/.env.example":            Write,
 	} {
-		require.Equal(t, want, p.Decide(path).Access, path)
+		require.Equal(t, want, access(p, path), path)
 	}
 	require.Empty(t, p.Network.Allow)
 	require.Empty(t, p.Warnings)
+	set, err := p.Network.Rules(nil)
+	require.NoError(t, err)
+	require.True(t, set.Empty())
 }
 
 func TestBuiltins(t *testing.T) {
 	w := newWorld(t)
+	entries, err := builtin.ReadDir("builtin")
+	require.NoError(t, err)
+	require.Len(t, entries, len(Builtin()))
 	for _, name := range Builtin() {
-		req := w.request()
-		req.Profile = name
-		p, err := Resolve(req)
-		require.NoError(t, err, name)
+		p := w.policy(func(r *Request) { r.Profile = name })
 		require.Equal(t, name, p.Profile)
+		require.Empty(t, p.Warnings, name)
+		_, err := p.Network.Rules(nil)
+		require.NoError(t, err, name)
+		require.Equal(t, Private, access(p, w.home+"/.ssh"), name)
 	}
+}
+
+func TestBuiltinPicked(t *testing.T) {
+	w := newWorld(t)
+	for command, want := range map[string]string{
+		"claude": "claude", "/usr/local/bin/codex": "codex", "gemini": "gemini", "aider": "aider", "opencode": "opencode",
+		"bash": "default", "strict": "default", "./claude": "default", w.dir + "/bin/claude": "default", "../../bin/claude": "claude",
+	} {
+		p := w.policy(func(r *Request) { r.Command = []string{command} })
+		require.Equal(t, want, p.Profile, command)
+	}
+	p := w.policy(func(r *Request) { r.Command, r.Profile = []string{"claude"}, "strict" })
+	require.Equal(t, "strict", p.Profile)
+	require.Equal(t, "--profile", p.PickedBy)
+	p = w.policy(func(r *Request) { r.Host.Environ = append(r.Host.Environ, "PCCRUN_PROFILE=build") })
+	require.Equal(t, "build", p.Profile)
+	require.Equal(t, "PCCRUN_PROFILE", p.PickedBy)
+	_, err := w.with(func(r *Request) { r.Host.Environ = append(r.Host.Environ, "PCCRUN_PROFILE=./evil.jsonc") })
+	require.EqualError(t, err, `PCCRUN_PROFILE: "./evil.jsonc": want a name`)
+}
+
+func TestClaude(t *testing.T) {
+	w := newWorld(t)
+	p := w.policy(func(r *Request) {
+		r.Command = []string{"claude"}
+		r.Host.Environ = append(r.Host.Environ, "ANTHROPIC_API_KEY=k", "AWS_SECRET_ACCESS_KEY=s")
+	})
+	require.Equal(t, Write, access(p, w.home+"/.claude/projects/x"))
+	require.Equal(t, Write, access(p, w.home+"/.claude.json"))
+	require.Equal(t, Private, access(p, w.home+"/.aws/credentials"))
+	_, ok := p.Protected(w.home + "/.claude/settings.json")
+	require.True(t, ok)
+	_, ok = p.Protected(w.home + "/.claude/projects/x")
+	require.False(t, ok)
+	env := p.Environ([]string{"ANTHROPIC_API_KEY=k", "AWS_SECRET_ACCESS_KEY=s"})
+	require.Contains(t, env, "ANTHROPIC_API_KEY=k")
+	require.NotContains(t, env, "AWS_SECRET_ACCESS_KEY=s")
+	set, err := p.Network.Rules(nil)
+	require.NoError(t, err)
+	require.Equal(t, "allow", set.Decide("api.anthropic.com", 443).Action.String())
+	require.Equal(t, "deny", set.Decide("example.com", 443).Action.String())
+}
+
+func TestWorkspace(t *testing.T) {
+	w := newWorld(t)
+	sub := w.dir + "/a/b"
+	require.NoError(t, os.MkdirAll(sub, 0o755))
+	at := func(cwd string) func(*Request) { return func(r *Request) { r.Host.Cwd = cwd } }
+	p := w.policy(at(sub))
+	require.Equal(t, w.dir, p.Workspace, "the top of the repository")
+	require.Equal(t, sub, p.WorkDir)
+
+	plain := w.home + "/src/plain"
+	require.NoError(t, os.MkdirAll(plain, 0o755))
+	require.Equal(t, plain, w.policy(at(plain)).Workspace, "no repository: the current directory")
+
+	require.NoError(t, os.Mkdir(w.home+"/.git", 0o755))
+	require.Equal(t, plain, w.policy(at(plain)).Workspace, "a repository of dotfiles is no workspace")
+
+	other := w.policy(func(r *Request) { r.Workspace = plain })
+	require.Equal(t, plain, other.Workspace)
+	require.Equal(t, plain, other.WorkDir, "the current directory is not shown")
+	require.Equal(t, Private, access(other, w.dir))
+
+	require.NoError(t, os.Symlink(plain, w.home+"/link"))
+	require.Equal(t, plain, w.policy(func(r *Request) { r.Workspace = "~/link" }).Workspace)
+	require.Equal(t, w.dir+"/a", w.policy(func(r *Request) { r.Workspace = "a" }).Workspace, "relative to the current directory")
+	require.Equal(t, "/usr", w.policy(func(r *Request) { r.Workspace, r.Host.Cwd = w.dir, "/usr" }).WorkDir, "shown, if not the workspace")
+
+	file := w.write("file", "")
+	for cwd, want := range map[string]string{
+		"/":                  "workspace: /: the root of the file system cannot be the workspace",
+		w.home:               "workspace: " + w.home + ": a home, or what holds homes, cannot be the workspace",
+		filepath.Dir(w.home): "workspace: " + filepath.Dir(w.home) + ": a home, or what holds homes, cannot be the workspace",
+		"/proc":              "workspace: /proc: the kernel's own files cannot be the workspace",
+		"":                   "workspace: the current directory is gone",
+	} {
+		_, err := w.with(at(cwd))
+		require.EqualError(t, err, want)
+		require.NotEmpty(t, Hint(err))
+		if cwd != "" {
+			_, err = w.with(func(r *Request) { r.Workspace = cwd })
+			require.EqualError(t, err, "flag --"+want)
+		}
+	}
+	for dir, want := range map[string]string{
+		file:              "flag --workspace: " + file + ": not a directory",
+		w.dir + "/gone":   "flag --workspace: " + w.dir + "/gone: no such file or directory",
+		"a\nb":            `flag --workspace: "a\nb": control character in a path`,
+		"~u/x":            `flag --workspace: "~u/x": homes of other users are not looked up`,
+		"/dev":            "flag --workspace: /dev: the kernel's own files cannot be the workspace",
+		w.dir + "/../../": "flag --workspace: " + w.home + ": a home, or what holds homes, cannot be the workspace",
+	} {
+		_, err := w.with(func(r *Request) { r.Workspace = dir })
+		require.EqualError(t, err, want)
+	}
+	_, err := w.with(func(r *Request) { r.Host.Cwd, r.Workspace = "", w.dir })
+	require.NoError(t, err, "a current directory that is gone, and a workspace that is not")
+}
+
+// A .git that somebody else has put above the current directory makes nothing
+// of the directory around it writable.
+func TestWorkspaceOfSomebodyElse(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to make a file of another user")
+	}
+	w := newWorld(t)
+	sub := w.dir + "/sub"
+	require.NoError(t, os.Mkdir(sub, 0o755))
+	inSub := func(r *Request) { r.Host.Cwd = sub }
+	require.Equal(t, w.dir, w.policy(inSub).Workspace)
+	require.NoError(t, os.Chown(w.dir+"/.git", 12345, 12345))
+	require.Equal(t, sub, w.policy(inSub).Workspace)
+	require.NoError(t, os.Chown(w.dir+"/.git", 0, 0))
+	require.NoError(t, os.Chown(w.dir, 12345, 12345))
+	require.Equal(t, sub, w.policy(inSub).Workspace)
+}
+
+func TestHome(t *testing.T) {
+	w := newWorld(t)
+	other := filepath.Dir(w.home) + "/other"
+	require.NoError(t, os.Mkdir(other, 0o755))
+	home := func(env string) func(*Request) {
+		return func(r *Request) { r.Host.Environ = []string{"HOME=" + env} }
+	}
+	p := w.policy(home(other))
+	require.Equal(t, other, p.Home, "$HOME is what programs use")
+	require.Equal(t, Private, access(p, other+"/.ssh"))
+	require.Equal(t, Hide, access(p, w.home+"/.ssh"), "the user database's home stays hidden")
+	require.Equal(t, []string{"HOME=" + other}, p.Environ([]string{"HOME=/x"}))
+
+	for _, bad := range []string{"/", "relative", w.home + "/gone", "/proc/version", "//"} {
+		p := w.policy(home(bad))
+		require.Equal(t, w.home, p.Home, bad)
+		require.Len(t, p.Warnings, 1, bad)
+	}
+	require.Equal(t, w.home, w.policy(func(r *Request) { r.Host.Environ = nil }).Home)
+	_, err := w.with(func(r *Request) { r.Host.Environ, r.Host.Home = nil, "" })
+	require.EqualError(t, err, "environment: HOME: no home directory is known")
+	_, err = w.with(func(r *Request) { r.Host.Environ, r.Host.Home = nil, "/" })
+	require.Error(t, err)
+	_, err = w.with(func(r *Request) { r.Host.Environ, r.Host.Home = []string{"HOME=/"}, "" })
+	require.EqualError(t, err, `environment: HOME: "/": not a directory of your own`)
+
+	// A home in the workspace would let a repository bring its own profiles.
+	require.NoError(t, os.Mkdir(w.dir+"/fake", 0o755))
+	_, err = w.with(home(w.dir + "/fake"))
+	require.ErrorContains(t, err, "cannot be the workspace")
+
+	// A home behind a link is hidden where it really is.
+	link := filepath.Dir(filepath.Dir(w.home)) + "/link"
+	require.NoError(t, os.Symlink(w.home, link))
+	p = w.policy(func(r *Request) { r.Host.Home, r.Host.Environ = link, []string{"HOME=" + link} })
+	require.Equal(t, w.home, p.Home)
+	require.Equal(t, Private, access(p, w.home+"/.ssh"))
+}
+
+func TestHomesOf(t *testing.T) {
+	has := func(database, home string) []string {
+		return slices.DeleteFunc(homesOf(database, home), func(s string) bool { return s == "/home" || s == "/root" || s == "/Users" })
+	}
+	require.Empty(t, has("/home/u", "/home/u"))
+	require.Equal(t, []string{"/nonexistent-parent/x"}, has("/nonexistent-parent/x/u", "/nonexistent-parent/x/u"))
+	require.Empty(t, has("/var/lib/jenkins", "/var/lib/jenkins"), "what holds more than homes is not hidden")
+	require.Equal(t, []string{"/var/lib/jenkins"}, has("/var/lib/jenkins", "/elsewhere"))
+	require.Empty(t, has("/", "/elsewhere"))
+	require.Empty(t, has("", "/elsewhere"))
+}
+
+func TestProfileMistakes(t *testing.T) {
+	w := newWorld(t)
+	for text, want := range map[string]string{
+		`[]`:                                           `:1: a list: want an object`,
+		`{"filesytem": {}}`:                            `:1: filesytem: unknown key`,
+		"{\n\"network\": {\n\"alow\": []}}":            `:3: network.alow: unknown key`,
+		`{"extends": 1}`:                               `:1: extends: a number: want a string`,
+		`{"extends": ""}`:                              `:1: extends: empty: want a profile's name or path, or null`,
+		`{"extends": "strct"}`:                         `:1: extends: no profile "strct"`,
+		`{"extends": "../x y"}`:                        `:1: extends: ` + w.dir + `/x y: no such file or directory`,
+		`{"extends": "a\u0000b"}`:                      `:1: extends: "a\x00b": not the name of a profile`,
+		`{"extends": "..\/\n"}`:                        `:1: extends: "../\n": control character in a path`,
+		`{"description": 1}`:                           `:1: description: a number: want a string`,
+		`{"nested": "yes"}`:                            `:1: nested: a string: want true or false`,
+		`{"strict": 1}`:                                `:1: strict: a number: want true or false`,
+		`{"syscalls": "my"}`:                           `:1: syscalls: "my": want default, or the path of a seccomp profile`,
+		`{"syscalls": []}`:                             `:1: syscalls: a list: want a string`,
+		`{"nested": true, "nested": true}`:             `:1: nested: stands twice, first in line 1`,
+		`{"filesystem": []}`:                           `:1: filesystem: a list: want an object`,
+		`{"filesystem": {"/x": "rw"}}`:                 `:1: filesystem."/x": access "rw": want one of hide, private, read, overlay, write`,
+		`{"filesystem": {"/x": true}}`:                 `:1: filesystem."/x": true or false: want a string`,
+		`{"filesystem": {"x": "read"}}`:                `:1: filesystem.x: "x": want a path that begins with /, ~, . or **/`,
+		`{"filesystem": {"": "read"}}`:                 `:1: filesystem."": empty path`,
+		`{"filesystem": {"$HOME/x": "read"}}`:          `:1: filesystem."$HOME/x": "$HOME/x": variables are not expanded`,
+		`{"filesystem": {"~bob/x": "read"}}`:           `:1: filesystem."~bob/x": "~bob/x": homes of other users are not looked up`,
+		`{"filesystem": {"/a\nb": "read"}}`:            `:1: filesystem."/a\nb": "/a\nb": control character in a path`,
+		`{"filesystem": {"/a\u0000b": "hide"}}`:        `:1: filesystem."/a\x00b": "/a\x00b": control character in a path`,
+		`{"filesystem": {"/a/b**": "hide"}}`:           `:1: filesystem."/a/b**": "/a/b**": ** stands alone between slashes`,
+		`{"filesystem": {"/a/[b": "hide"}}`:            `:1: filesystem."/a/[b": "/a/[b": [ without ]`,
+		`{"filesystem": {"/x": "read", "/x": "read"}}`: `:1: filesystem."/x": stands twice, first in line 1`,
+		"{\"filesystem\": {\n\"~/x\": \"read\",\n\"" + w.home + "/x/\": \"write\"}}": `:3: filesystem."` + w.home + `/x/": contradicts line 2, which names the same path`,
+		`{"filesystem": {"./a/../b": "read", "./b": null}}`:                          `:1: filesystem."./b": contradicts line 1, which names the same path`,
+		`{"filesystem": {"/` + strings.Repeat("x", 256) + `": "read"}}`:              `:1: filesystem."/` + strings.Repeat("x", 256) + `": name of 256 bytes in a path: want at most 255`,
+		`{"protect": {"deny": [""]}}`:                                                `:1: protect.deny: "": want a name, or a path in the workspace`,
+		`{"protect": {"deny": ["../x"]}}`:                                            `:1: protect.deny: "../x": want a name, or a path in the workspace`,
+		`{"protect": {"deny": ["~/*.x"]}}`:                                           `:1: protect.deny: "~/*.x": a pattern holds in the workspace only`,
+		`{"protect": {"deny": ["a["]}}`:                                              `:1: protect.deny: "a[": [ without ]`,
+		`{"protect": {"deny": "x"}}`:                                                 `:1: protect.deny: a string: want a list`,
+		`{"protect": {"deny": [1]}}`:                                                 `:1: protect.deny: a number: want a string`,
+		`{"protect": {"deny": ["x"], "review": ["x"]}}`:                              `:1: protect.review: "x" is denied too, by line 1`,
+		`{"network": {"allow": ["a.example"], "deny": ["a.example"]}}`:               `:1: network.deny: "a.example" is allowed too, by line 1`,
+		`{"network": {"allow": ["*"]}}`:                                              `:1: network.allow: rule "*": `,
+		`{"network": {"allow": ["deny a.example"]}}`:                                 `:1: network.allow: rule "deny a.example" denies`,
+		`{"network": {"allow": ["a\u0000.example"]}}`:                                `:1: network.allow: rule "a\x00.example": `,
+		`{"network": {"local": ["0"]}}`:                                              `:1: network.local: local "0": `,
+		`{"network": {"publish": ["70000"]}}`:                                        `:1: network.publish: publish "70000": want a port`,
+		`{"network": {"sockets": ["x"]}}`:                                            `:1: network.sockets: "x": want a path that begins with /, ~, . or **/`,
+		`{"network": {"inject": {}}}`:                                                `:1: network.inject: an object: want a list`,
+		`{"network": {"inject": [{"env": "A"}]}}`:                                    `:1: network.inject.hosts: want at least one host`,
+		`{"network": {"inject": [{"env": "A-B", "hosts": ["a.example"]}]}}`:          `:1: network.inject.env: "A-B": want the name of a variable`,
+		`{"network": {"inject": [{"env": "A", "hosts": ["*"]}]}}`:                    `:1: network.inject.hosts: rule "*": `,
+		`{"network": {"inject": [{"evn": "A"}]}}`:                                    `:1: network.inject.evn: unknown key`,
+		`{"network": {"inject": [1]}}`:                                               `:1: network.inject: a number: want an object`,
+		`{"environment": {"pass": ["A B"]}}`:                                         `:1: environment.pass: "A B": want a variable's name, or a prefix and *`,
+		`{"environment": {"pass": ["*_KEY"]}}`:                                       `:1: environment.pass: "*_KEY": want a variable's name, or a prefix and *`,
+		`{"environment": {"set": {"A": 1}}}`:                                         `:1: environment.set.A: a number: want a string`,
+		`{"environment": {"set": {"A=B": "x"}}}`:                                     `:1: environment.set."A=B": "A=B": want the name of a variable`,
+		`{"environment": {"set": {"A": "x\u0000"}}}`:                                 `:1: environment.set.A: value with a NUL byte`,
+		`{"resources": {"memory": 0}}`:                                               `:1: resources.memory: "0": want at least 1m`,
+		`{"resources": {"memory": 1e30}}`:                                            `:1: resources.memory: "1e30": want a size such as 512m or 4g`,
+		`{"resources": {"memory": true}}`:                                            `:1: resources.memory: true or false: want a number or a string such as "1m"`,
+		`{"resources": {"cpus": -1}}`:                                                `:1: resources.cpus: "-1": want a number of processors such as 2 or 0.5`,
+		`{"resources": {"timeout": 10}}`:                                             `:1: resources.timeout: "10": want a duration such as 30s, 10m or 1h`,
+		`{"resources": {"pids": 1.5}}`:                                               `:1: resources.pids: "1.5": want a whole number`,
+		`{"resources": {"ram": 1}}`:                                                  `:1: resources.ram: unknown key`,
+		"\xef\xbb\xbf{}":                                                             `:1: byte order mark: want plain UTF-8`,
+	} {
+		file := w.write("~/p.jsonc", text)
+		_, err := w.with(func(r *Request) { r.Profile = file })
+		require.Error(t, err, text)
+		got := Mistakes(err)[0].Error()
+		require.NotContains(t, got, "\n", "one line")
+		if strings.HasPrefix(text, `{"extends": "..`) {
+			want = strings.ReplaceAll(want, w.dir, filepath.Dir(w.home))
+		}
+		require.True(t, strings.HasPrefix(got, file+want), "%s\n got %s\nwant %s", text, got, file+want)
+	}
+	_, err := w.profile(`{"filesytem": {}}`)
+	require.Equal(t, "did you mean filesystem?", Hint(err))
+	_, err = w.profile(`{"extends": "strct"}`)
+	require.Equal(t, "did you mean strict?", Hint(err))
+	_, err = w.profile("{\"a\": 1,\n\"b\": 2, \"nested\": 3}")
+	require.Len(t, Mistakes(err), 3, "all mistakes are named")
+	require.Equal(t, 2, OriginOf(Mistakes(err)[1]).Line)
+	_, err = w.profile(`{"filesystem": {` + strings.Repeat(`"x": "y",`, 1) + `}}`)
+	require.Error(t, err)
+	_, err = w.profile(`{"protect": {"deny": [` + strings.Repeat(`1,`, 1000) + `]}}`)
+	require.Len(t, Mistakes(err), maxMistakes+1)
+	_, err = w.profile(`{"protect": {"deny": [` + strings.Repeat(`"x",`, 10000) + `]}}`)
+	require.ErrorContains(t, err, "protect.deny: 10000 entries: want at most 4096")
+}
+
+func TestProfileFiles(t *testing.T) {
+	w := newWorld(t)
+	get := func(name string) error {
+		_, err := w.with(func(r *Request) { r.Profile = name })
+		return err
+	}
+	require.EqualError(t, get("~/gone.jsonc"), "flag --profile: "+w.home+"/gone.jsonc: no such file or directory")
+	require.EqualError(t, get("nonesuch"), `flag --profile: no profile "nonesuch"`)
+	require.EqualError(t, get("bad name"), `flag --profile: "bad name": not the name of a profile`)
+	require.EqualError(t, get("./"), "flag --profile: "+w.dir+": not a regular file")
+
+	big := w.write("~/big.jsonc", "")
+	require.NoError(t, os.Truncate(big, 10<<20))
+	start := time.Now()
+	require.EqualError(t, get(big), "flag --profile: "+big+": larger than 1048576 bytes")
+	require.Less(t, time.Since(start), time.Second)
+
+	fifo := w.home + "/fifo.jsonc"
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	require.EqualError(t, get(fifo), "flag --profile: "+fifo+": not a regular file", "and it does not block")
+	if runtime.GOOS == "linux" {
+		require.Error(t, get("/proc/self/mem"))
+		require.Error(t, get("/dev/zero"))
+	}
+
+	w.write("x.jsonc", `{"network": {"allow": ["x.example"]}}`)
+	p := w.policy(func(r *Request) { r.Profile = "x.jsonc" })
+	require.Equal(t, "x.jsonc", p.Profile)
+	require.Equal(t, "x.example", p.Network.Allow[0].Text)
+	require.Equal(t, Origin{Source: w.dir + "/x.jsonc", Line: 1, Key: "network.allow"}, p.Network.Allow[0].Origin)
+}
+
+func TestExtends(t *testing.T) {
+	w := newWorld(t)
+	w.write("~/base.jsonc", `{
+		"extends": "claude",
+		"filesystem": {"~/a": "read", "~/b": "read", "**/.env*": null},
+		"network": {"allow": ["base.example"], "local": ["5432"]},
+		"environment": {"pass": ["BASE"], "set": {"X": "base", "Y": "base"}},
+		"resources": {"cpus": 2, "timeout": "1h"}
+	}`)
+	p, err := w.profile(`{
+		"extends": "./base.jsonc",
+		"filesystem": {"~/a": "write", "~/b": null},
+		"network": {"allow": ["top.example"], "local": null},
+		"environment": {"set": {"X": "top", "Y": null}},
+		"resources": {"cpus": null, "timeout": "2h", "pids": 100},
+		"protect": {"review": [".envrc"]},
+		"nested": true
+	}`)
+	require.NoError(t, err)
+	require.Equal(t, Write, access(p, w.home+"/a"))
+	require.Equal(t, Private, access(p, w.home+"/b"))
+	require.Equal(t, Write, access(p, w.dir+"/.env"), "null took the rule away")
+	var hosts []string
+	for _, r := range p.Network.Allow {
+		hosts = append(hosts, r.Text)
+	}
+	require.Equal(t, []string{"base.example", "top.example"}, hosts[len(hosts)-2:])
+	require.Contains(t, hosts, "api.anthropic.com")
+	require.Empty(t, p.Network.Local)
+	require.Equal(t, "top", p.Environment.Set["X"].Value)
+	require.NotContains(t, p.Environment.Set, "Y")
+	require.Equal(t, EnvPassed, p.DecideEnv("BASE").Action)
+	require.Zero(t, p.Resources.CPUs.Value)
+	require.Equal(t, 2*time.Hour, p.Resources.Deadline())
+	require.Equal(t, int64(100), p.Resources.Pids.Value)
+	r, ok := p.Protected(w.dir + "/.envrc")
+	require.True(t, ok)
+	require.True(t, r.Review)
+	require.True(t, p.Nested)
+
+	// Without a word, default; with null, nothing.
+	p, err = w.profile(`{}`)
+	require.NoError(t, err)
+	require.Equal(t, Read, access(p, "/etc"))
+	p, err = w.profile(`{"extends": null}`)
+	require.NoError(t, err)
+	require.Equal(t, Hide, access(p, "/etc"))
+	require.Empty(t, p.Environ([]string{"PATH=/bin"}))
+	require.Empty(t, p.Protect)
+}
+
+func TestExtendsLoops(t *testing.T) {
+	w := newWorld(t)
+	a := w.write("~/a.jsonc", `{"extends": "./b.jsonc"}`)
+	b := w.write("~/b.jsonc", `{"extends": "`+a+`"}`)
+	_, err := w.with(func(r *Request) { r.Profile = a })
+	require.EqualError(t, err, b+":1: extends: a loop: "+b+" extends "+a)
+	self := w.write("~/self.jsonc", `{"extends": "./self.jsonc"}`)
+	_, err = w.with(func(r *Request) { r.Profile = self })
+	require.ErrorContains(t, err, "a loop")
+
+	for i := range 20 {
+		w.write("~/c"+itoa(i)+".jsonc", `{"extends": "./c`+itoa(i+1)+`.jsonc"}`)
+	}
+	_, err = w.with(func(r *Request) { r.Profile = "~/c0.jsonc" })
+	require.ErrorContains(t, err, "more than 16 profiles extend each other")
+}
+
+func TestOwnProfiles(t *testing.T) {
+	w := newWorld(t)
+	w.write("~/.config/pccrun/profiles/claude.jsonc", `{"extends": "claude", "description": "mine", "network": {"allow": ["own.example"]}}`)
+	w.write("~/.config/pccrun/profiles/work.jsonc", `{"extends": "claude"}`)
+	w.write("~/.config/pccrun/profiles/broken.jsonc", `{`)
+	w.write("~/.config/pccrun/profiles/not a name.jsonc", `{`)
+	p := w.policy(func(r *Request) { r.Command = []string{"claude"} })
+	require.Equal(t, "own.example", p.Network.Allow[len(p.Network.Allow)-1].Text)
+	require.Equal(t, "api.anthropic.com", p.Network.Allow[0].Text, "and the built-in one below it")
+	p = w.policy(func(r *Request) { r.Profile = "work" })
+	require.Equal(t, "own.example", p.Network.Allow[len(p.Network.Allow)-1].Text)
+
+	list, err := List(w.request())
+	require.NoError(t, err)
+	byName := map[string]Listed{}
+	for _, l := range list {
+		byName[l.Name] = l
+	}
+	require.Len(t, list, len(Builtin())+2)
+	require.Equal(t, "mine", byName["claude"].Description)
+	require.Equal(t, w.home+"/.config/pccrun/profiles/claude.jsonc", byName["claude"].Source)
+	require.Equal(t, "built-in", byName["codex"].Source)
+	require.Error(t, byName["broken"].Err)
+	for _, name := range Builtin() {
+		require.NotEmpty(t, byName[name].Description, name)
+	}
+
+	// A directory that others can write, or that lies in the workspace, is not used.
+	require.NoError(t, os.Chmod(w.home+"/.config/pccrun", 0o777))
+	p = w.policy(func(r *Request) { r.Command = []string{"claude"} })
+	require.NotEqual(t, "own.example", p.Network.Allow[len(p.Network.Allow)-1].Text)
+	require.Contains(t, p.Warnings[0], "your profiles are not read")
+	w.write("cfg/pccrun/profiles/claude.jsonc", `{"network": {"allow": ["evil.example"]}}`)
+	p = w.policy(func(r *Request) {
+		r.Command = []string{"claude"}
+		r.Host.Environ = append(r.Host.Environ, "XDG_CONFIG_HOME="+w.dir+"/cfg")
+	})
+	require.NotContains(t, hostsOf(p), "evil.example")
+	require.Len(t, p.Warnings, 1)
+}
+
+func hostsOf(p *Policy) []string {
+	var hosts []string
+	for _, r := range p.Network.Allow {
+		hosts = append(hosts, r.Text)
+	}
+	return hosts
+}
+
+func TestFlags(t *testing.T) {
+	w := newWorld(t)
+	sub := w.dir + "/sub"
+	require.NoError(t, os.Mkdir(sub, 0o755))
+	p := w.policy(func(r *Request) {
+		r.Host.Cwd = sub
+		r.Host.Environ = append(r.Host.Environ, "KEY=k")
+		r.Files = []FileFlag{{"~/.gitconfig", Read}, {"x", Hide}, {"./y/", Overlay}, {"**/.env*", Read}, {"/opt", Hide}, {"/opt/tool", Read}}
+		r.Allow = []string{"github.com", "github.com", "10.0.0.0/8:5432"}
+		r.Deny = []string{"gist.github.com"}
+		r.Local = []string{"5432", "localhost:6379"}
+		r.Publish = []string{"3000"}
+		r.Sockets = []string{"/run/pg.sock"}
+		r.Env = []string{"SECRET", "A=b=c", "EMPTY="}
+		r.Inject = []string{"KEY=a.example", "KEY=b.example"}
+		r.Protect = []string{"ci/*.yml"}
+		r.Review = []string{".envrc"}
+		r.Limits = [7]string{"1g", "0.5", "64", "256", "1m", "10m", "5m"}
+		r.Nested, r.Strict = true, true
+		r.Syscalls = "seccomp.json"
+		r.AllowMissing = []string{"res.memory"}
+		r.Without = []string{"seccomp"}
+	})
+	for path, want := range map[string]Access{
+		w.home + "/.gitconfig": Read,
+		sub + "/x":             Hide,
+		sub + "/y/z":           Overlay,
+		w.dir + "/a/.env":      Read,
+		"/opt/other":           Hide,
+		"/opt/tool/bin":        Read,
+	} {
+		require.Equal(t, want, access(p, path), path)
+	}
+	require.Equal(t, "flag --read", p.Decide(w.home+"/.gitconfig").Rule.Origin.String())
+	require.Len(t, p.Network.Allow, 2, "lists unite")
+	require.Equal(t, []string{"a.example", "b.example"}, p.Network.Inject[0].Hosts)
+	require.Equal(t, EnvInjected, p.DecideEnv("KEY").Action)
+	require.Equal(t, EnvPassed, p.DecideEnv("SECRET").Action)
+	require.Equal(t, "b=c", p.DecideEnv("A").Value)
+	require.Equal(t, EnvSetTo, p.DecideEnv("EMPTY").Action)
+	require.Equal(t, Resources{
+		Memory: flagLimit("memory", 1<<30), CPUs: flagLimit("cpus", 500), Pids: flagLimit("pids", 64), Files: flagLimit("files", 256),
+		FileSize: flagLimit("filesize", 1<<20), Disk: flagLimit("disk", 10<<20), Timeout: flagLimit("timeout", int64(5*time.Minute)),
+	}, p.Resources)
+	require.Equal(t, sub+"/seccomp.json", p.Syscalls)
+	require.Equal(t, []Guarantee{ResMemory}, p.AllowMissing)
+	require.Equal(t, []Layer{LayerSeccomp}, p.Without)
+	set, err := p.Network.Rules(nil)
+	require.NoError(t, err)
+	require.Equal(t, "allow", set.Decide("host.pccrun.internal", 5432).Action.String())
+	require.Equal(t, "deny", set.Decide("gist.github.com", 443).Action.String())
+
+	none := w.policy(func(r *Request) { r.Limits[0] = "none" })
+	require.Zero(t, none.Resources.Memory.Value)
+
+	p = w.policy(func(r *Request) { r.Env = []string{"NOSUCH", "NONE*"} })
+	require.Equal(t, []string{"flag --env: NOSUCH is not set here"}, p.Warnings)
+}
+
+func flagLimit(name string, n int64) Limit {
+	return Limit{Value: n, Origin: Origin{Source: "flag", Key: "--" + name}}
+}
+
+func TestFlagMistakes(t *testing.T) {
+	w := newWorld(t)
+	for want, change := range map[string]func(*Request){
+		`flag --read: empty path`:                                     func(r *Request) { r.Files = []FileFlag{{"", Read}} },
+		`flag --hide: "a\nb": control character in a path`:            func(r *Request) { r.Files = []FileFlag{{"a\nb", Hide}} },
+		`flag --write: contradicts --read, which names the same path`: func(r *Request) { r.Files = []FileFlag{{"a", Read}, {"./a", Write}} },
+		`flag --hide: "[": [ without ]`:                               func(r *Request) { r.Files = []FileFlag{{"[", Hide}} },
+		`flag --allow: rule "*":`:                                     func(r *Request) { r.Allow = []string{"*"} },
+		`flag --allow: rule "":`:                                      func(r *Request) { r.Allow = []string{""} },
+		`flag --deny: rule "allow a.example":`:                        func(r *Request) { r.Deny = []string{"allow a.example"} },
+		`flag --deny: "a.example" is allowed too, by --allow`:         func(r *Request) { r.Allow, r.Deny = []string{"a.example"}, []string{"a.example"} },
+		`flag --local: local "x":`:                                    func(r *Request) { r.Local = []string{"x"} },
+		`flag --publish: publish "0": want a port`:                    func(r *Request) { r.Publish = []string{"0"} },
+		`flag --socket: empty path`:                                   func(r *Request) { r.Sockets = []string{""} },
+		`flag --env: "A-B": want NAME or NAME=VALUE`:                  func(r *Request) { r.Env = []string{"A-B=1"} },
+		`flag --env: "": want NAME or NAME=VALUE`:                     func(r *Request) { r.Env = []string{"=1"} },
+		`flag --env: "A*": want NAME or NAME=VALUE`:                   func(r *Request) { r.Env = []string{"A*=1"} },
+		`flag --env: A: given twice`:                                  func(r *Request) { r.Env = []string{"A=1", "A"} },
+		`flag --inject: "KEY": want NAME=HOST`:                        func(r *Request) { r.Inject = []string{"KEY"} },
+		`flag --inject: "K=*": want NAME=HOST`:                        func(r *Request) { r.Inject = []string{"K=*"} },
+		`flag --protect: "": want a name, or a path in the workspace`: func(r *Request) { r.Protect = []string{""} },
+		`flag --review: "x" is denied too, by --protect`:              func(r *Request) { r.Protect, r.Review = []string{"x"}, []string{"x"} },
+		`flag --memory: "0": want at least 1m`:                        func(r *Request) { r.Limits[0] = "0" },
+		`flag --cpus: "1e30": want a number of processors`:            func(r *Request) { r.Limits[1] = "1e30" },
+		`flag --syscalls: "a\x00": control character in a path`:       func(r *Request) { r.Syscalls = "a\x00" },
+		`flag --allow-missing: unknown name "res.memry"`:              func(r *Request) { r.AllowMissing = []string{"res.memry"} },
+		`flag --without: unknown name "everything"`:                   func(r *Request) { r.Without = []string{"everything"} },
+		`flag --settings: ` + w.dir + `/gone: no such file`:           func(r *Request) { r.Settings = []string{"gone"} },
+		`network: rule "GET https://a.example/x": means nothing`:      func(r *Request) { r.Allow = []string{"a.example", "GET https://a.example/x"} },
+	} {
+		_, err := w.with(change)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := w.with(func(r *Request) { r.AllowMissing = []string{"res.memry"} })
+	require.Equal(t, "did you mean res.memory?", Hint(err))
+	_, err = w.with(func(r *Request) { r.Limits[0], r.Limits[1] = "0", "0" })
+	require.Len(t, Mistakes(err), 2)
+}
+
+// Characters that are special in patterns count only where they were written.
+func TestPatternInHome(t *testing.T) {
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	w := &world{t: t, home: root + "/home/[u]*", dir: root + "/home/[u]*/src/a?b"}
+	require.NoError(t, os.MkdirAll(w.dir+"/.git", 0o755))
+	p := w.policy(func(r *Request) { r.Files = []FileFlag{{"~/x*", Read}, {"../c*", Read}} })
+	require.Equal(t, Private, access(p, w.home+"/y"))
+	require.Equal(t, Read, access(p, w.home+"/xyz"))
+	require.Equal(t, Write, access(p, w.dir+"/f"))
+	require.Equal(t, Hide, access(p, w.dir+"/sub/.env"))
+	require.Equal(t, Read, access(p, w.home+"/src/cd"))
+	require.Equal(t, Hide, access(p, root+"/home/u/y"))
+}
+
+func TestWorkspaceFileOnlyTightens(t *testing.T) {
+	w := newWorld(t)
+	text := `{
+		"extends": "claude",
+		"filesystem": {"/": "write", "~/.ssh": "read", "./docs": "read", "**/*.pem": "hide", "**/*.w": "write", "./docs/x": "write", "~": null},
+		"protect": {"deny": ["ci"], "review": [".envrc", "notes"]},
+		"network": {"allow": ["evil.example", "a.example"], "deny": ["b.example"], "local": ["22"], "publish": ["80"], "sockets": ["/run/docker.sock"],
+			"inject": [{"env": "KEY", "hosts": ["evil.example"]}]},
+		"environment": {"pass": ["SECRET", "PATH"], "set": {"PATH": "/evil"}},
+		"resources": {"memory": "1g", "pids": 100000, "timeout": "1h", "cpus": null},
+		"syscalls": "./loose.json",
+		"nested": true,
+		"strict": true
+	}`
+	file := w.write(WorkspaceFile, text)
+	allow := func(r *Request) { r.Allow = []string{"a.example"} }
+	p := w.policy(allow)
+	for path, want := range map[string]Access{
+		"/etc":             Read,
+		w.home + "/.ssh":   Private,
+		w.dir + "/docs/y":  Read,
+		w.dir + "/docs/x":  Write,
+		w.dir + "/a/k.pem": Hide,
+		w.dir + "/a/.env":  Hide,
+		"/usr/x":           Read,
+	} {
+		require.Equal(t, want, access(p, path), path)
+	}
+	require.Equal(t, []string{"a.example"}, hostsOf(p))
+	require.Equal(t, "b.example", p.Network.Deny[0].Text)
+	require.Empty(t, p.Network.Local)
+	require.Empty(t, p.Network.Publish)
+	require.Empty(t, p.Network.Sockets)
+	require.Empty(t, p.Network.Inject)
+	require.Equal(t, EnvScrubbed, p.DecideEnv("SECRET").Action)
+	require.Equal(t, EnvPassed, p.DecideEnv("PATH").Action)
+	require.Equal(t, int64(1<<30), p.Resources.Memory.Value)
+	require.Equal(t, int64(4096), p.Resources.Pids.Value)
+	require.Equal(t, time.Hour, p.Resources.Deadline())
+	require.Equal(t, "default", p.Syscalls)
+	require.False(t, p.Nested)
+	require.True(t, p.Strict)
+	r, _ := p.Protected(w.dir + "/.envrc")
+	require.False(t, r.Review, "deny stays")
+	_, ok := p.Protected(w.dir + "/ci/x")
+	require.True(t, ok)
+	require.Len(t, p.Warnings, 1)
+	for _, key := range []string{"extends", `filesystem."/"`, `filesystem."~/.ssh"`, `filesystem."~"`, "protect.review", "network.allow", "network.local", "network.publish",
+		"network.sockets", "network.inject", "environment.pass", "environment.set.PATH", "resources.pids", "resources.cpus", "syscalls", "nested"} {
+		require.Contains(t, p.Warnings[0], key)
+	}
+	require.NotContains(t, p.Warnings[0], "resources.memory")
+	require.True(t, strings.HasPrefix(p.Warnings[0], file+" is not trusted"))
+
+	// Trusted, the same content loosens.
+	p = w.policy(func(r *Request) {
+		r.Trusted = func(content []byte) bool { return string(content) == text }
+	})
+	require.Equal(t, Write, access(p, "/opt"))
+	require.Contains(t, hostsOf(p), "evil.example")
+	require.Contains(t, hostsOf(p), "api.anthropic.com", "what it extends too")
+	require.True(t, p.Nested)
+	require.Equal(t, EnvInjected, p.DecideEnv("KEY").Action)
+	require.Equal(t, w.dir+"/loose.json", p.Syscalls)
+	// Flags stand above it.
+	p = w.policy(func(r *Request) {
+		r.Trusted = func([]byte) bool { return true }
+		r.Files = []FileFlag{{".", Read}}
+		r.Limits[0] = "2g"
+	})
+	require.Equal(t, Read, access(p, w.dir))
+	require.Equal(t, int64(2<<30), p.Resources.Memory.Value)
+}
+
+func TestWorkspaceFileNull(t *testing.T) {
+	w := newWorld(t)
+	w.write(WorkspaceFile, `{"network": {"allow": null, "deny": null, "sockets": null}, "protect": {"deny": null, "review": null}, "environment": {"pass": null}, "nested": false, "strict": false}`)
+	p := w.policy(func(r *Request) {
+		r.Allow, r.Deny, r.Sockets, r.Nested, r.Strict = []string{"a.example"}, []string{"b.example"}, []string{"/run/x"}, true, true
+	})
+	require.Empty(t, p.Network.Allow)
+	require.Len(t, p.Network.Deny, 1)
+	require.Empty(t, p.Network.Sockets)
+	require.NotEmpty(t, p.Protect)
+	require.Empty(t, p.Environment.Pass)
+	require.False(t, p.Nested)
+	require.True(t, p.Strict)
+}
+
+func TestWorkspaceFileIsReadWithCare(t *testing.T) {
+	w := newWorld(t)
+	file := w.dir + "/" + WorkspaceFile
+	require.NoError(t, os.Symlink("/etc/passwd", file))
+	_, err := w.with(nil)
+	require.EqualError(t, err, file+": "+file+": a symbolic link, which is not followed")
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, syscall.Mkfifo(file, 0o600))
+	_, err = w.with(nil)
+	require.ErrorContains(t, err, "not a regular file")
+	require.NoError(t, os.Remove(file))
+	require.NoError(t, os.Mkdir(file, 0o755))
+	_, err = w.with(nil)
+	require.ErrorContains(t, err, "not a regular file")
+	require.NoError(t, os.Remove(file))
+	w.write(WorkspaceFile, `{"nestd": true}`)
+	_, err = w.with(nil)
+	require.EqualError(t, err, file+":1: nestd: unknown key")
+}
+
+// Whatever a workspace file says, the policy is at most as loose as without it.
+func FuzzWorkspaceFile(f *testing.F) {
+	for _, seed := range []string{
+		`{"filesystem": {"/": "write", "~": "write", ".": "overlay", "/tmp": "write"}}`,
+		`{"network": {"allow": ["x.example"], "deny": null}, "resources": {"memory": null, "pids": 9999}}`,
+		`{"environment": {"pass": ["*"], "set": {"A": "b"}}, "nested": true, "extends": null}`,
+		`{"protect": {"deny": null, "review": [".git/hooks"]}, "strict": false}`,
+		`{"filesystem": {"**/*": "write", "/**": "write", "~/.ssh": null}}`,
+	} {
+		f.Add(seed)
+	}
+	w := newWorld(f)
+	req := w.request()
+	req.Allow, req.Local, req.Strict, req.Limits = []string{"ok.example"}, []string{"5432"}, true, [7]string{"1g", "2", "100", "100", "1g", "1g", "1h"}
+	base, err := Resolve(req)
+	require.NoError(f, err)
+	paths := []string{"/", "/etc/passwd", "/home", "/tmp/x", "/run/x", w.home, w.home + "/.ssh/id", w.dir, w.dir + "/a", w.dir + "/a/.env", w.dir + "/.git/hooks/x"}
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 4096 {
+			return
+		}
+		require.NoError(t, os.WriteFile(w.dir+"/"+WorkspaceFile, []byte(text), 0o600))
+		p, err := Resolve(req)
+		if err != nil {
+			for _, m := range Mistakes(err) {
+				require.NotContains(t, m.Error(), "\n")
+				require.NotContains(t, m.Error(), "BUG")
+			}
+			return
+		}
+		for _, path := range paths {
+			require.LessOrEqual(t, access(p, path), access(base, path), path)
+		}
+		for _, r := range base.Protect {
+			got, ok := p.Protected(w.dir + "/" + r.Pattern)
+			require.True(t, ok || strings.HasPrefix(r.Pattern, "**"), r.Pattern)
+			require.True(t, r.Review || !got.Review, r.Pattern)
+		}
+		require.Subset(t, hostsOf(base), hostsOf(p))
+		require.Subset(t, base.Network.Local, p.Network.Local)
+		require.GreaterOrEqual(t, len(p.Network.Deny), len(base.Network.Deny))
+		require.Empty(t, p.Network.Publish)
+		require.Empty(t, p.Network.Sockets)
+		require.Empty(t, p.Network.Inject)
+		require.Equal(t, base.Environment.Set, p.Environment.Set)
+		require.Equal(t, EnvScrubbed, p.DecideEnv("SECRET").Action)
+		for i := range limits {
+			require.LessOrEqual(t, p.Resources.Limit(i).Value, base.Resources.Limit(i).Value)
+			require.Positive(t, p.Resources.Limit(i).Value)
+		}
+		require.False(t, p.Nested)
+		require.True(t, p.Strict)
+		require.Equal(t, "default", p.Syscalls)
+	})
+}
+
+func TestRequirements(t *testing.T) {
+	w := newWorld(t)
+	find := func(p *Policy, g Guarantee) *Requirement {
+		for i := range p.Requirements {
+			if p.Requirements[i].Guarantee == g {
+				return &p.Requirements[i]
+			}
+		}
+		return nil
+	}
+	p := w.policy(nil)
+	require.True(t, find(p, FSHide).Required)
+	require.True(t, find(p, NetAllowlist).Required)
+	require.Nil(t, find(p, FSOverlay))
+	require.Nil(t, find(p, NetInject))
+	require.Nil(t, find(p, NetTransparent))
+	require.Nil(t, find(p, ResTime))
+	require.Nil(t, find(p, ResCPU))
+	require.False(t, find(p, ResMemory).Required, "a limit that only the defaults set is wanted")
+	require.Equal(t, "built-in default", find(p, ResMemory).Origin.Source)
+	for _, r := range p.Requirements {
+		require.False(t, r.Strong, r.Guarantee)
+		require.NotZero(t, r.Origin, r.Guarantee)
+	}
+
+	p = w.policy(func(r *Request) {
+		r.Limits[0], r.Limits[4], r.Limits[6] = "1g", "1g", "1m"
+		r.Files = []FileFlag{{".", Overlay}}
+		r.Allow = []string{"a.example"}
+		r.Inject = []string{"SECRET=a.example"}
+	})
+	require.True(t, find(p, ResMemory).Required)
+	require.Equal(t, "flag --memory", find(p, ResMemory).Origin.String())
+	require.True(t, find(p, ResFiles).Required)
+	require.True(t, find(p, ResTime).Required)
+	require.True(t, find(p, FSOverlay).Required)
+	require.True(t, find(p, NetInject).Required)
+	require.False(t, find(p, NetTransparent).Required)
+	require.False(t, find(p, ResPids).Required)
+
+	p = w.policy(func(r *Request) { r.Profile = "strict" })
+	for _, r := range p.Requirements {
+		require.Equal(t, r.Required, r.Strong, r.Guarantee)
+	}
+	require.True(t, find(p, ResMemory).Required)
+
+	p = w.policy(func(r *Request) { r.Nested = true })
+	require.False(t, find(p, SysNoNewUserns).Required)
+	require.False(t, find(p, InfoKernel).Required)
+	require.Equal(t, "flag --nested", find(p, SysNoNewUserns).Origin.String())
+	require.True(t, find(p, SysFilter).Required)
+}
+
+func TestGuarantees(t *testing.T) {
+	require.Len(t, Guarantees, 31)
+	seen := map[Guarantee]bool{}
+	for _, e := range Guarantees {
+		require.False(t, seen[e.Guarantee], e.Guarantee)
+		require.NotEmpty(t, e.Promise, e.Guarantee)
+		seen[e.Guarantee] = true
+	}
+	require.Len(t, LayerNames(), 21)
+}
+
+func TestOffline(t *testing.T) {
+	w := newWorld(t)
+	p := w.policy(func(r *Request) { r.Profile, r.Allow = "offline", []string{"a.example"} })
+	require.Empty(t, p.Network.Allow)
+	require.Equal(t, []string{"built-in offline:6: network.deny denies every host: ignored a.example"}, p.Warnings)
+}
+
+func TestGroups(t *testing.T) {
+	w := newWorld(t)
+	p := w.policy(func(r *Request) { r.Allow = []string{"@npm", "@github"} })
+	_, err := p.Network.Rules(nil)
+	require.ErrorContains(t, err, "@npm")
+	set, err := p.Network.Rules(func(group string) ([]rules.Rule, error) {
+		require.Equal(t, "npm", group)
+		r, err := rules.Parse("registry.example")
+		return []rules.Rule{r}, err
+	})
+	require.NoError(t, err)
+	require.Equal(t, "allow", set.Decide("registry.example", 443).Action.String())
+	require.Equal(t, "allow", set.Decide("github.com", 443).Action.String())
+	_, err = p.Network.Rules(func(string) ([]rules.Rule, error) { return nil, os.ErrNotExist })
+	require.EqualError(t, err, "flag --allow: file does not exist")
+}
+
+// A run that shows the home must not be able to loosen the next one.
+func TestOwnFilesStayOut(t *testing.T) {
+	w := newWorld(t)
+	p := w.policy(func(r *Request) { r.Files = []FileFlag{{"~", Write}} })
+	require.Equal(t, Write, access(p, w.home+"/.config/other"))
+	for _, dir := range []string{".config/pccrun/profiles/x", ".local/state/pccrun", ".cache/pccrun"} {
+		require.Equal(t, Hide, access(p, w.home+"/"+dir), dir)
+		_, ok := p.Protected(w.home + "/" + dir)
+		require.True(t, ok, dir)
+	}
+	require.Contains(t, p.Warnings[0], "is shown, with the secrets in it")
+	require.Empty(t, w.policy(nil).Tighten)
+}
+
+func TestSchema(t *testing.T) {
+	var s struct {
+		Properties map[string]struct {
+			Properties map[string]struct {
+				Items struct{ Properties map[string]any }
+			}
+			AdditionalProperties any
+		}
+		AdditionalProperties bool
+	}
+	require.NoError(t, json.Unmarshal([]byte(Schema()), &s))
+	keys := func(m any) []string {
+		var names []string
+		switch m := m.(type) {
+		case map[string]any:
+			for k := range m {
+				names = append(names, k)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	var raw map[string]any
+	require.NoError(t, json.Unmarshal([]byte(Schema()), &raw))
+	at := func(path ...string) any {
+		var v any = raw
+		for _, p := range path {
+			v = v.(map[string]any)[p]
+		}
+		return v
+	}
+	sorted := func(list []string) []string { return slices.Sorted(slices.Values(list)) }
+	require.Equal(t, sorted(topKeys), keys(at("properties")))
+	require.Equal(t, sorted(protectKeys), keys(at("properties", "protect", "properties")))
+	require.Equal(t, sorted(networkKeys), keys(at("properties", "network", "properties")))
+	require.Equal(t, sorted(injectKeys), keys(at("properties", "network", "properties", "inject", "items", "properties")))
+	require.Equal(t, sorted(environmentKeys), keys(at("properties", "environment", "properties")))
+	require.Equal(t, sorted(resourceKeys), keys(at("properties", "resources", "properties")))
+	var words []string
+	for _, word := range at("properties", "filesystem", "additionalProperties", "enum").([]any) {
+		if word != nil {
+			_, err := ParseAccess(word.(string))
+			require.NoError(t, err)
+			words = append(words, word.(string))
+		}
+	}
+	require.Len(t, words, len(accessNames))
+	for _, object := range [][]string{{}, {"properties", "protect"}, {"properties", "network"}, {"properties", "environment"}, {"properties", "resources"}} {
+		require.Equal(t, false, at(append(object, "additionalProperties")...), object)
+	}
+
+	// And the parser knows each of the schema's keys: one of a wrong type is a
+	// mistake about the type.
+	w := newWorld(t)
+	for _, key := range keys(at("properties")) {
+		_, err := w.profile(`{"` + key + `": 1}`)
+		require.ErrorContains(t, err, "want", key)
+	}
+}
+
+func TestAccessWords(t *testing.T) {
+	for a := Hide; a <= Write; a++ {
+		got, err := ParseAccess(a.String())
+		require.NoError(t, err)
+		require.Equal(t, a, got)
+	}
+	require.Contains(t, Access(9).String(), "BUG")
+	require.Equal(t, "kept weak missing", strings.Join([]string{Kept.String(), Weak.String(), Missing.String()}, " "))
+	require.Contains(t, State(9).String(), "BUG")
+}
+
+func TestThisHost(t *testing.T) {
+	h := ThisHost()
+	require.Equal(t, os.Getuid(), h.UID)
+	require.True(t, filepath.IsAbs(h.Cwd))
+	require.Greater(t, h.Memory, int64(64<<20))
+	require.Equal(t, os.Getenv("PATH"), h.Getenv("PATH"))
+
+	file := filepath.Join(t.TempDir(), "passwd")
+	require.NoError(t, os.WriteFile(file, []byte("root:x:0:0::/root:/bin/sh\nbroken\nu:x:1000:1000:,:/home/u:/bin/sh\nv:x:1000:1:::\n"), 0o600))
+	require.Equal(t, "/home/u", homeInDatabase(file, 1000))
+	require.Equal(t, "", homeInDatabase(file, 100))
+	require.Equal(t, "", homeInDatabase(file+"x", 0))
 }
 
 func BenchmarkResolve(b *testing.B) {
 	w := newWorld(b)
+	for _, name := range []string{"default", "claude"} {
+		b.Run(name, func(b *testing.B) {
+			req := w.request()
+			req.Profile = name
+			for b.Loop() {
+				if _, err := Resolve(req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("host", func(b *testing.B) {
+		for b.Loop() {
+			ThisHost()
+		}
+	})
+}
+
+func BenchmarkResolve500(b *testing.B) {
+	w := newWorld(b)
 	req := w.request()
+	for i := range 500 {
+		req.Files = append(req.Files, FileFlag{"./dir" + itoa(i), Read})
+	}
 	for b.Loop() {
 		if _, err := Resolve(req); err != nil {
 			b.Fatal(err)
