@@ -3,6 +3,7 @@ package terminal
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -190,6 +191,7 @@ type host struct {
 
 	mu    sync.Mutex
 	shown []byte
+	last  string // what was before the last text that was expected
 	more  chan struct{}
 }
 
@@ -234,6 +236,7 @@ func (h *host) expect(text string) string {
 		h.mu.Lock()
 		if i := bytes.Index(h.shown, []byte(text)); i >= 0 {
 			before := string(h.shown[:i])
+			h.last = before
 			h.shown = h.shown[i+len(text):]
 			h.mu.Unlock()
 			return before
@@ -247,6 +250,17 @@ func (h *host) expect(text string) string {
 			require.FailNow(h.t, "not shown", "%q in %q", text, h.shown)
 		}
 	}
+}
+
+// stopped waits for the shell to say that a background job has stopped, which
+// it does before it prompts.
+func (h *host) stopped() {
+	h.t.Helper()
+	require.Eventually(h.t, func() bool {
+		h.typed("\n")
+		h.expect("ready$ ")
+		return strings.Contains(h.last, "Stopped")
+	}, 20*time.Second, 50*time.Millisecond)
 }
 
 // run starts a program on the terminal, as the leader of its session.
@@ -364,8 +378,10 @@ func TestRelayHostGoes(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("not noticed")
 	}
-	_, err := slave.WriteString("x")
-	require.ErrorIs(t, err, unix.EIO)
+	require.Eventually(t, func() bool {
+		_, err := slave.WriteString("x")
+		return errors.Is(err, unix.EIO)
+	}, 10*time.Second, time.Millisecond)
 	r.Wait()
 	r.Close()
 }
@@ -451,9 +467,7 @@ func TestSuspend(t *testing.T) {
 		// In the background it is stopped again, since it reads.
 		h.typed("bg\n")
 		h.expect("ready$ ")
-		time.Sleep(200 * time.Millisecond)
-		h.typed("echo $((6*8))\n")
-		h.expect("Stopped")
+		h.stopped()
 		h.typed("fg\n")
 		h.expect("exec cat'\r\n")
 		require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond)
@@ -485,9 +499,7 @@ func TestStartInBackground(t *testing.T) {
 	require.Equal(t, before.Lflag, h.modes().Lflag, "the terminal stays the shell's")
 	h.typed("echo $((6*7))\n")
 	h.expect("42")
-	time.Sleep(300 * time.Millisecond)
-	h.typed("\n") // the shell tells of jobs before it prompts
-	h.expect("Stopped")
+	h.stopped()
 	h.typed("fg\n")
 	h.expect("got $x'")
 	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond)
@@ -517,9 +529,7 @@ func TestLazy(t *testing.T) {
 	// And from the background it is stopped, as any reader of it.
 	h.typed("LAZY=1 TERMINAL_TEST=launcher " + exe(t) + " sh -c 'read x; echo got $x' &\n")
 	h.expect("ready$ ")
-	time.Sleep(300 * time.Millisecond)
-	h.typed("\n")
-	h.expect("Stopped")
+	h.stopped()
 	h.typed("fg\n")
 	h.expect("got $x'")
 	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond)
