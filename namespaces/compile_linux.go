@@ -26,7 +26,7 @@ type compiler struct {
 	proc     inside.Reg
 	own      []inside.Reg       // mounts of the sandbox's own that must stay writable
 	nodes    []inside.Reg       // and those whose devices must work
-	sources  map[int]inside.Reg // by index of the mount
+	sources  map[int]inside.Arg // by index of the mount
 	writable []grant            // mounts that Landlock leaves writable
 	send     []inside.Reg
 	signals  inside.Reg
@@ -36,7 +36,7 @@ type compiler struct {
 // grant is a mount that may be written, and the Landlock rights that its kind
 // of root takes: those to make and remove mean nothing on a file (EINVAL).
 type grant struct {
-	fd     inside.Reg
+	fd     inside.Arg
 	rights uint64
 }
 
@@ -169,7 +169,7 @@ func (c *compiler) devices() {
 		c.move(c.nodes[i], "/dev/"+name)
 	}
 	// The devices lie below /dev, whose own names stay as they are: it is mounted read-only.
-	c.writable = append(c.writable, grant{dev, landlockWrite})
+	c.writable = append(c.writable, grant{inside.Result(dev), landlockWrite})
 
 	c.Step("mount devpts on /dev/pts")
 	fs := c.Get(unix.SYS_FSOPEN, c.Str("devpts"), inside.Int(unix.FSOPEN_CLOEXEC))
@@ -193,7 +193,7 @@ func (c *compiler) processes() {
 	c.proc = c.fsmount(fs, attrKernel)
 	c.move(c.proc, "/proc")
 	c.own = append(c.own, c.proc)
-	c.writable = append(c.writable, grant{c.proc, landlockWrite})
+	c.writable = append(c.writable, grant{inside.Result(c.proc), landlockWrite})
 	c.userLimits() // before /proc/sys becomes read-only
 	if c.Nested || !c.has(profiles.LayerProcMasks) {
 		return // one mount over a /proc file makes every further mount of proc inside EPERM
@@ -311,18 +311,18 @@ func (c *compiler) open(p *Plan) {
 		if m.Kind != Bind {
 			continue
 		}
-		c.Step("open " + m.Source)
 		if m.Donated >= 0 {
-			c.sources[i] = inside.Reg(0)
+			c.sources[i] = inside.Int(m.Donated)
 			continue
 		}
+		c.Step("open " + m.Source)
 		fd := c.at(m.Source, 0)
 		c.SameInode(fd, m.Dev, m.Ino)
 		flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
 		if m.Tree {
 			flags |= unix.AT_RECURSIVE
 		}
-		c.sources[i] = c.Get(unix.SYS_OPEN_TREE, inside.Result(fd), c.Str(""), inside.Int(flags))
+		c.sources[i] = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(fd), c.Str(""), inside.Int(flags)))
 		c.Call(unix.SYS_CLOSE, inside.Result(fd))
 	}
 }
@@ -370,7 +370,7 @@ func (c *compiler) mount(p *Plan) {
 		if m.ReadOnly {
 			set |= unix.MOUNT_ATTR_RDONLY
 		}
-		var tree inside.Reg
+		var tree inside.Arg
 		switch m.Kind {
 		case Bind:
 			tree = c.sources[i]
@@ -378,23 +378,23 @@ func (c *compiler) mount(p *Plan) {
 			if m.Tree {
 				flags = unix.AT_RECURSIVE
 			}
-			c.setattr(inside.Result(tree), flags, set)
+			c.setattr(tree, flags, set)
 		case Fresh, Text:
 			c.fill(i, m)
-			tree = c.ownTree(entry(i), set)
+			tree = inside.Result(c.ownTree(entry(i), set))
 		case Mask:
-			tree = c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH))
+			tree = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)))
 		}
 		flags := uint64(0)
 		if m.OverLink {
 			flags = unix.O_NOFOLLOW
 		}
 		target := c.at(m.Target, flags)
-		c.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+		c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 		c.Call(unix.SYS_CLOSE, inside.Result(target))
 		switch {
 		case m.ReadOnly:
-			c.Call(unix.SYS_CLOSE, inside.Result(tree))
+			c.Call(unix.SYS_CLOSE, tree)
 		case m.Kind == Bind && !m.Tree:
 			c.writable = append(c.writable, grant{tree, unix.LANDLOCK_ACCESS_FS_WRITE_FILE})
 		default:

@@ -76,7 +76,7 @@ func Begin(shell Shell) (*Sandbox, error) {
 		return nil, err
 	}
 	s := &Sandbox{control: pair[0], program: program, started: time.Now(), cloned: make(chan error, 1)}
-	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Reg{}}
+	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Arg{}}
 	s.shell.shell()
 	go func() {
 		// The copy's death signal comes when this thread ends: it stays

@@ -20,6 +20,7 @@ type Survey struct {
 	Identity    Identity
 	Places      []Place
 	Landlock    int         // ABI version, 0 where the kernel has none
+	Texts       []Mount     // files that have a content of their own inside
 	Files, Core unix.Rlimit // the caller\'s own limits of open files and core dumps
 	Notes       []string    // what the user should hear
 }
@@ -39,7 +40,7 @@ type Options struct {
 
 // Look reads from the host what the plan of this policy needs to know.
 func Look(policy *profiles.Policy, o Options) (*Survey, error) {
-	s := &Survey{Identity: Me(), Landlock: landlockABI()}
+	s := &Survey{Identity: WhoAmI(), Landlock: landlockABI()}
 	// Go raised the soft limit of open files at its start; the caller's shell
 	// still has the one that the command should get.
 	if unix.Prlimit(os.Getppid(), unix.RLIMIT_NOFILE, nil, &s.Files) != nil {
@@ -78,14 +79,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.anchors()
 	s.Places = f.places
+	s.texts(policy)
 	s.Notes = f.notes
 	return s, f.err
-}
-
-// Me returns the identity of a command that runs as the user who starts it.
-func Me() Identity {
-	uid, gid := os.Getuid(), os.Getgid()
-	return Identity{HostUID: uid, HostGID: gid, UID: uid, GID: gid}
 }
 
 func nodeOf(mode uint32) Node {
@@ -331,4 +327,21 @@ func (f *finder) put(p Place) {
 	}
 	f.seen[p.Path] = len(f.places)
 	f.places = append(f.places, p)
+}
+
+// texts are the files of /etc that say who and where one is.
+func (s *Survey) texts(policy *profiles.Policy) {
+	s.text(policy, "/etc/hosts", "127.0.0.1 localhost "+hostname+"\n::1 localhost ip6-localhost ip6-loopback\n")
+	s.text(policy, "/etc/machine-id", "70636372756e00000000000000000000\n")
+	if id := s.Identity; id.Root {
+		s.text(policy, "/etc/passwd", id.passwd("/etc/passwd", fmt.Sprintf("pccrun:x:%d:%d:pccrun:%s:/bin/bash", id.UID, id.GID, policy.Home)))
+		s.text(policy, "/etc/group", id.passwd("/etc/group", fmt.Sprintf("pccrun:x:%d:", id.GID)))
+	}
+}
+
+func (s *Survey) text(policy *profiles.Policy, path, text string) {
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) == nil && nodeOf(st.Mode) == File && policy.Decide(path).Access == profiles.Read {
+		s.Texts = append(s.Texts, Mount{Kind: Text, Target: path, ReadOnly: true, Mode: 0o644, Text: text, Donated: -1, Why: "who and where the command is"})
+	}
 }

@@ -1,34 +1,357 @@
 package namespaces
 
-import "github.com/pccrun/pccrun/profiles"
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
 
 // A ToolQuery says where programs are looked for.
 type ToolQuery struct {
-	Path      string              // the PATH of the caller
+	Path      string              // the caller's PATH
 	Home      string              // absolute, clean
 	Workspace string              // absolute, clean, without symbolic links
-	Env       func(string) string // the caller's other variables: GOPATH, CARGO_HOME, NVM_DIR, …; nil for none
+	Env       func(string) string // the caller's other variables: GOPATH, CARGO_HOME, PYENV_ROOT, …; nil for none
 }
 
 // A Tool is a file or directory that programs of PATH need, to be shown
-// read-only. Only such as lie below the home, or in a place that a closed
-// policy does not show anyway, need a rule of their own; all are listed.
+// read-only with all links on the way to it.
 type Tool struct {
-	Path string // absolute and clean; exists, and is not a symbolic link
-	Why  string // e.g. "PATH", "where ~/.local/bin/claude leads", "nvm"
+	Path string // absolute, clean, and exists; as the user, or a link, spells it
+	Why  string
 }
 
-// A Cache is a directory that tools fill, with the access that keeps them
-// working and what they leave harmless.
+// A Cache is a directory that a tool fills, with the access that keeps the
+// tool working and leaves nothing for the host to trip over.
 type Cache struct {
-	Path   string
-	Access profiles.Access // Read for what only grows by download, Private for the rest
-	Env    string          // the variable that moves it: set to Path inside, if it was found by it
+	Path   string          // absolute, clean, and exists
+	Access profiles.Access // Read for sources that offline builds need, Private for all else
+	Env    string          // the variable that says where it is, or would
 	Why    string
 }
 
 // Tools is what the programs of PATH need.
 type Tools struct {
-	Show   []Tool
+	Show   []Tool // sorted; none lies below another
 	Caches []Cache
+}
+
+// Toolchains finds what programs need that live where a policy usually shows
+// nothing: below the home, or in a place of their own. It follows entries of
+// PATH, the links in them, and the interpreters of scripts, to the prefix that
+// each belongs to.
+//
+// Entries that are relative, lie in the workspace, or are the home itself or a
+// directory above it do not count: what stands there was not put there to be
+// run by everybody, or is the payload's to change. A place known to hold
+// secrets is never shown, nor is a directory that contains one: of such a
+// prefix only the parts that hold programs are.
+//
+// It asks the file system and runs nothing. What it cannot read does not count.
+func Toolchains(q ToolQuery) Tools {
+	if q.Env == nil {
+		q.Env = func(string) string { return "" }
+	}
+	f := toolFinder{q: q, show: map[string]string{}, seen: map[string]bool{}}
+	for _, s := range secrets {
+		f.secrets = append(f.secrets, q.Home+"/"+s)
+	}
+	for _, r := range roots {
+		f.roots = append(f.roots, f.place(r.env, r.path))
+	}
+	for _, dir := range filepath.SplitList(q.Path) {
+		if dir = filepath.Clean(dir); filepath.IsAbs(dir) && !f.seen[dir] {
+			f.seen[dir] = true
+			f.entry(dir)
+		}
+	}
+	if len(f.show) > 0 {
+		// Virtual environments anywhere lead here; asdf's shims read the other.
+		f.add(filepath.Join(q.Home, ".local/share/uv/python"), "uv's interpreters")
+		f.add(filepath.Join(q.Home, ".tool-versions"), "asdf")
+	}
+	t := Tools{Caches: f.caches()}
+	for path, why := range f.show {
+		if !f.covered(path) {
+			t.Show = append(t.Show, Tool{path, why})
+		}
+	}
+	slices.SortFunc(t.Show, func(a, b Tool) int { return strings.Compare(a.Path, b.Path) })
+	return t
+}
+
+type toolFinder struct {
+	q       ToolQuery
+	roots   []string
+	secrets []string
+	show    map[string]string // why, by path
+	seen    map[string]bool   // entries and directories that have been dealt with
+}
+
+// maxPrograms bounds what is looked at in one entry of PATH.
+const maxPrograms = 2000
+
+// entry is for a directory of PATH.
+func (f *toolFinder) entry(dir string) {
+	switch dir {
+	case "/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/games", "/usr/local/games":
+		return // the distribution's own: what they lead to is there too
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil || f.ignored(dir) || f.ignored(real) {
+		return
+	}
+	if !system(real) {
+		f.add(dir, "PATH")
+		f.prefix(real, dir+" in PATH")
+	}
+	if filepath.Base(real) == "shims" {
+		return // all alike, and all lead to the prefix that is shown now
+	}
+	entries, err := os.ReadDir(real)
+	if err != nil {
+		return
+	}
+	for _, e := range entries[:min(len(entries), maxPrograms)] {
+		path := filepath.Join(real, e.Name())
+		switch {
+		case e.Type()&os.ModeSymlink != 0:
+			f.program(path, 0)
+		case e.Type().IsRegular() && !system(real):
+			f.interpreter(path, 0)
+		}
+	}
+}
+
+// ignored reports whether nothing in a directory is run on purpose.
+func (f *toolFinder) ignored(dir string) bool {
+	return below(dir, f.q.Workspace) || below(f.q.Home, dir)
+}
+
+// system reports whether a place is shown by every policy that runs anything.
+func system(path string) bool {
+	for _, dir := range [...]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/snap", "/etc", "/gnu"} {
+		if below(path, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxHops bounds a chain of scripts whose interpreters are scripts.
+const maxHops = 4
+
+// program shows what a link in PATH, or the interpreter of a script, leads to.
+func (f *toolFinder) program(path string, hops int) {
+	text, err := os.Readlink(path)
+	if err == nil && strings.IndexByte(text, '/') < 0 {
+		return // beside it, and looked at for itself
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil || hops > maxHops || below(real, f.q.Workspace) {
+		return
+	}
+	info, err := os.Stat(real)
+	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return
+	}
+	why := "where " + path + " leads"
+	// The next hop as the link spells it, since another link may stand there.
+	if text != "" {
+		if !filepath.IsAbs(text) {
+			text = filepath.Join(filepath.Dir(path), text)
+		}
+		if text = filepath.Clean(text); !system(text) {
+			f.add(text, why)
+		}
+	}
+	if system(real) {
+		return
+	}
+	if !f.ignored(filepath.Dir(real)) {
+		f.prefix(filepath.Dir(real), why)
+	}
+	f.add(real, why)
+	f.interpreter(real, hops)
+}
+
+// interpreter shows what runs a script.
+func (f *toolFinder) interpreter(path string, hops int) {
+	file, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	line := make([]byte, 256)
+	n, _ := file.Read(line)
+	text, ok := bytes.CutPrefix(line[:n], []byte("#!"))
+	if !ok {
+		return
+	}
+	text, _, _ = bytes.Cut(text, []byte("\n"))
+	fields := strings.Fields(string(text))
+	if len(fields) == 0 || !filepath.IsAbs(fields[0]) {
+		return
+	}
+	interpreter := filepath.Clean(fields[0])
+	if system(interpreter) || below(interpreter, f.q.Workspace) || f.ignored(filepath.Dir(interpreter)) {
+		return
+	}
+	f.add(interpreter, "runs "+path)
+	f.prefix(filepath.Dir(interpreter), "runs "+path)
+	f.program(interpreter, hops+1)
+}
+
+// A root is a directory that a version manager or installer has to itself.
+type root struct {
+	env  string // the variable that moves it
+	path string // its place below the home else
+}
+
+var roots = [...]root{
+	{"PYENV_ROOT", ".pyenv"}, {"RBENV_ROOT", ".rbenv"}, {"NODENV_ROOT", ".nodenv"}, {"GOENV_ROOT", ".goenv"}, {"JENV_ROOT", ".jenv"},
+	{"ASDF_DATA_DIR", ".asdf"}, {"ASDF_DIR", ".asdf"}, {"MISE_DATA_DIR", ".local/share/mise"}, {"VOLTA_HOME", ".volta"},
+	{"SDKMAN_CANDIDATES_DIR", ".sdkman/candidates"}, {"RUSTUP_HOME", ".rustup"}, {"BUN_INSTALL", ".bun"}, {"PNPM_HOME", ".local/share/pnpm"},
+	{"HOMEBREW_PREFIX", "/home/linuxbrew/.linuxbrew"}, {"DOTNET_ROOT", ".dotnet"}, {"PIPX_HOME", ".local/share/pipx"}, {"", ".local/pipx"}, {"UV_TOOL_DIR", ".local/share/uv"},
+	{"", ".ghcup"}, {"", ".krew"}, {"", ".juliaup"}, {"", ".julia/juliaup"}, {"", ".opam"}, {"", ".dotnet/tools"},
+	{"", "google-cloud-sdk"}, {"", "flutter"}, {"", "miniconda3"}, {"", "anaconda3"}, {"", "miniforge3"}, {"", "mambaforge"}, {"", "micromamba"},
+}
+
+// parts are what belongs to the programs of a prefix that is not shown whole.
+var parts = [...]string{"lib", "lib64", "libexec", "conf", "jmods", "include", "pyvenv.cfg"}
+
+// prefix shows what the programs in a directory need around them.
+func (f *toolFinder) prefix(dir, why string) {
+	for _, r := range roots {
+		if path := f.place(r.env, r.path); path != "" && below(dir, path) && f.add(path, why) {
+			return
+		}
+	}
+	if dir == filepath.Join(f.place("CARGO_HOME", ".cargo"), "bin") {
+		f.add(f.place("RUSTUP_HOME", ".rustup"), "the toolchains of "+dir)
+	}
+	if i := strings.Index(dir+"/", "/node_modules/"); i >= 0 && f.add(dir[:i]+"/node_modules", why) {
+		return
+	}
+	rest, ok := strings.CutPrefix(dir, f.q.Home+"/")
+	if app, is := strings.CutPrefix(rest, ".local/share/"); ok && is {
+		name, _, _ := strings.Cut(app, "/")
+		f.add(filepath.Join(f.q.Home, ".local/share", name), why)
+		return
+	}
+	base := filepath.Base(dir)
+	prefix := filepath.Dir(dir)
+	if base != "bin" && base != "sbin" || prefix == f.q.Home {
+		return
+	}
+	// Well inside a hidden directory of the home a prefix is an installation;
+	// elsewhere it may be a project, or somebody's home.
+	if ok && rest[0] == '.' && strings.Count(rest, "/") > 1 && f.add(prefix, why) {
+		return
+	}
+	for _, part := range parts {
+		f.add(filepath.Join(prefix, part), why)
+	}
+}
+
+// place returns a directory that a variable names, or that lies below the home.
+func (f *toolFinder) place(env, rel string) string {
+	if env != "" {
+		if path := f.q.Env(env); filepath.IsAbs(path) {
+			return filepath.Clean(path)
+		}
+	}
+	if filepath.IsAbs(rel) {
+		return rel
+	}
+	return filepath.Join(f.q.Home, rel)
+}
+
+// secrets are never shown, nor is a directory that contains one. They need not exist.
+var secrets = [...]string{
+	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".local/share/keyrings", ".local/share/kwalletd", ".local/state",
+	".password-store", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
+	".m2/settings.xml", ".gradle/gradle.properties", ".terraform.d", ".vault-token", ".mozilla", ".thunderbird", ".claude", ".codex", ".gemini",
+}
+
+// add shows a path, and reports whether it does.
+func (f *toolFinder) add(path, why string) bool {
+	if _, seen := f.show[path]; seen {
+		return true
+	}
+	if !f.showable(path) {
+		return false
+	}
+	if _, err := os.Lstat(path); err != nil {
+		return false
+	}
+	f.show[path] = why
+	return true
+}
+
+// showable reports whether a path neither is nor contains what must stay hidden.
+func (f *toolFinder) showable(path string) bool {
+	if below(f.q.Home, path) || below(f.q.Workspace, path) || below(path, f.q.Workspace) {
+		return false
+	}
+	for _, secret := range f.secrets {
+		if below(secret, path) || below(path, secret) && !besideSecrets(path[len(secret):]) {
+			return false
+		}
+	}
+	return true
+}
+
+// besideSecrets reports whether what lies there below a directory with secrets
+// is a program of a tool that keeps both in one place: ~/.claude/local, or
+// ~/.config/yarn/global/node_modules.
+func besideSecrets(rest string) bool {
+	return strings.HasPrefix(rest+"/", "/local/") || strings.Contains(rest+"/", "/node_modules/") || strings.HasSuffix(rest, "/bin")
+}
+
+// covered reports whether something above a path is shown.
+func (f *toolFinder) covered(path string) bool {
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		if _, ok := f.show[dir]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// caches returns what exists of the caches of the usual tools.
+func (f *toolFinder) caches() []Cache {
+	gopath := f.place("GOPATH", "go")
+	if list := filepath.SplitList(f.q.Env("GOPATH")); len(list) > 1 {
+		gopath = list[0]
+	}
+	cargo := f.place("CARGO_HOME", ".cargo")
+	var all []Cache
+	// A variable that names what does not look like the cache is not believed
+	// so far as to show it.
+	add := func(env, path, mark string, access profiles.Access, why string) {
+		if v := f.q.Env(env); env != "" && filepath.IsAbs(v) {
+			path = filepath.Clean(v)
+		}
+		if info, err := os.Stat(filepath.Join(path, mark)); err == nil && info.IsDir() && f.showable(path) {
+			all = append(all, Cache{Path: path, Access: access, Env: env, Why: why})
+		}
+	}
+	add("GOMODCACHE", filepath.Join(gopath, "pkg/mod"), "cache/download", profiles.Read, "Go's modules")
+	add("", filepath.Join(cargo, "registry"), "index", profiles.Read, "cargo's crates")
+	add("", filepath.Join(cargo, "git"), "db", profiles.Read, "cargo's repositories")
+	add("", filepath.Join(f.q.Home, ".m2/repository"), "", profiles.Read, "Maven's artifacts")
+	add("GOCACHE", filepath.Join(f.q.Home, ".cache/go-build"), "", profiles.Private, "Go's builds")
+	add("npm_config_cache", filepath.Join(f.q.Home, ".npm"), "", profiles.Private, "npm")
+	add("PIP_CACHE_DIR", filepath.Join(f.q.Home, ".cache/pip"), "", profiles.Private, "pip")
+	add("UV_CACHE_DIR", filepath.Join(f.q.Home, ".cache/uv"), "", profiles.Private, "uv")
+	add("YARN_CACHE_FOLDER", filepath.Join(f.q.Home, ".cache/yarn"), "", profiles.Private, "yarn")
+	add("DENO_DIR", filepath.Join(f.q.Home, ".cache/deno"), "", profiles.Private, "deno")
+	add("CCACHE_DIR", filepath.Join(f.q.Home, ".cache/ccache"), "", profiles.Private, "ccache")
+	add("", filepath.Join(f.q.Home, ".gradle/caches"), "", profiles.Private, "Gradle")
+	return all
 }

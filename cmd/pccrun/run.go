@@ -45,7 +45,7 @@ func runVerb(req profiles.Request) int {
 	}
 	var box *namespaces.Sandbox
 	if !req.DryRun && !req.Nested && len(req.Without) == 0 && os.Getuid() != 0 {
-		if box, err = namespaces.Begin(namespaces.Shell{Identity: namespaces.Me()}); err != nil {
+		if box, err = namespaces.Begin(namespaces.Shell{Identity: namespaces.WhoAmI()}); err != nil {
 			return fail(err.Error())
 		}
 	}
@@ -59,6 +59,9 @@ func runVerb(req profiles.Request) int {
 	if box != nil && r.run.Plan.Nested {
 		box.Close()
 		box = nil
+	}
+	if err := r.prepare(); err != nil {
+		return failRun(err)
 	}
 	if box == nil {
 		if box, err = namespaces.Begin(r.run.Plan.Shell); err != nil {
@@ -124,6 +127,27 @@ func (l *launch) plan() int {
 	return 0
 }
 
+// prepare does what only root may, if that is who we are, and stops being
+// root: everything that the run will need must be open by then.
+func (l *launch) prepare() error {
+	l.session = sessions.In(l.dirs.State).Begin(sessions.Info{
+		Version: version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
+		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
+	})
+	if !l.run.Plan.Identity.Root {
+		return nil
+	}
+	dir, err := l.session.Dir()
+	if err != nil {
+		return err
+	}
+	// What the launcher still writes there, it writes as the identity.
+	if err := dir.Chown(".", l.run.Plan.Identity.HostUID, l.run.Plan.Identity.HostGID); err != nil {
+		return err
+	}
+	return l.run.Shed()
+}
+
 // hinter is an error that knows what mends it.
 type hinter interface{ Hint() string }
 
@@ -160,10 +184,6 @@ func execStatus(err error) int {
 
 // start sets the run going and follows it to its end.
 func (l *launch) start(box *namespaces.Sandbox) int {
-	l.session = sessions.In(l.dirs.State).Begin(sessions.Info{
-		Version: version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
-		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
-	})
 	if code := l.openLog(); code != 0 {
 		box.Close()
 		return code

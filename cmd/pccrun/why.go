@@ -107,6 +107,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		a.leadsTo, path = real, real
 	}
 	d := p.Decide(path)
+	if here, differs := surveyed(p, host, path); differs {
+		d = here
+	}
 	a.rule, a.ruleText = d.Rule.Origin, d.Access.String()+" "+d.Rule.Text()
 	for _, own := range []string{"/proc", "/sys", "/dev"} {
 		if path == own || strings.HasPrefix(path, own+"/") {

@@ -283,10 +283,10 @@ func (p *Program) Pid() Arg {
 
 // Beneath appends the filling of a struct landlock_path_beneath_attr (packed:
 // 8 bytes of rights, 4 of descriptor) and passes its address.
-func (p *Program) Beneath(rights uint64, fd Reg) Arg {
+func (p *Program) Beneath(rights uint64, fd Arg) Arg {
 	b := p.bytes(16)
 	*(*uint64)(unsafe.Pointer(&b[0])) = rights
-	p.add(poke, 0, address(b[8:]), Result(fd))
+	p.add(poke, 0, address(b[8:]), fd)
 	return address(b)
 }
 

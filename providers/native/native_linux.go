@@ -8,6 +8,7 @@ package native
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,6 +54,7 @@ type Run struct {
 	Warnings []string
 
 	upstream netproxy.Upstream
+	group    *cgroups.Group // made before root was shed
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -95,6 +97,13 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 // command finds the files that the command's name stands for.
 func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 	c := namespaces.Command{Argv: argv, Env: r.Policy.Environ(host.Environ), Dir: r.Policy.WorkDir}
+	if namespaces.WhoAmI().Root {
+		for i, e := range c.Env {
+			if strings.HasPrefix(e, "USER=") || strings.HasPrefix(e, "LOGNAME=") {
+				c.Env[i] = e[:strings.IndexByte(e, '=')+1] + "pccrun"
+			}
+		}
+	}
 	if r.Policy.Decide(c.Dir).Access < profiles.Read {
 		c.Dir = r.Policy.Workspace
 	}
@@ -230,7 +239,11 @@ func (r *Run) limits() {
 			cheap |= l.r
 		}
 	}
-	r.Limits = cgroups.Survey(need).Plan(want, cgroups.Options{Cheap: cheap})
+	o := cgroups.Options{Cheap: cheap}
+	if id := r.Plan.Identity; id.Root {
+		o.UID = id.HostUID
+	}
+	r.Limits = cgroups.Survey(need).Plan(want, o)
 	if n := uint64(r.Limits.NProc); n > 0 {
 		r.Plan.Rlimits = append(r.Plan.Rlimits, namespaces.Rlimit{Resource: unix.RLIMIT_NPROC, Name: "processes", Soft: n, Hard: n})
 	}
@@ -247,6 +260,38 @@ func (r *Run) requires(g profiles.Guarantee) bool {
 		}
 	}
 	return false
+}
+
+// Shed does what only root may do and gives root up, where this process is
+// root: it opens what the plan binds and makes the control groups.
+func (r *Run) Shed() error {
+	if err := r.Plan.Donate(); err != nil {
+		if errors.Is(err, namespaces.ErrIdmap) {
+			return &IdmapError{err}
+		}
+		return err
+	}
+	var err error
+	if r.Plan.Await {
+		if r.group, err = r.Limits.Create(); err != nil {
+			return err
+		}
+	}
+	return r.Plan.Identity.Shed()
+}
+
+// An IdmapError says that root's files cannot be lent to somebody who is not
+// root.
+type IdmapError struct{ err error }
+
+func (e *IdmapError) Error() string { return e.err.Error() }
+
+// Unwrap returns the cause.
+func (e *IdmapError) Unwrap() error { return e.err }
+
+// Hint says what works instead.
+func (e *IdmapError) Hint() string {
+	return "run pccrun as the user who owns the workspace, or keep the workspace on ext4, xfs, btrfs or tmpfs (a volume, in a container)"
 }
 
 // Started is a run under way.
@@ -270,10 +315,12 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	if r.Plan.Await {
-		group, err := r.Limits.Create()
+		var err error
+		if s.group = r.group; s.group == nil {
+			s.group, err = r.Limits.Create()
+		}
 		if err == nil {
-			s.group = group
-			err = group.Attach(box.Pid)
+			err = s.group.Attach(box.Pid)
 		}
 		if err == nil {
 			err = box.Continue()

@@ -1,0 +1,177 @@
+package namespaces
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/namespaces/inside"
+)
+
+// Started as root, pccrun gives that up for an identity that owns nothing on
+// any disk: "pccr" read as a number, beyond the ranges that distributions and
+// systemd hand out (systemd.io/UIDS-GIDS). Root's uid 0 mapped into the
+// sandbox without a capability would still own /proc/sys and every file of
+// root's that a rule shows.
+const rootIdentity = 0x70636372
+
+// insideRoot is who that identity is inside: programs refuse uid 0, and names
+// of long numbers.
+const insideRoot = 1000
+
+// ErrIdmap says that a file system cannot show its files as somebody else's.
+var ErrIdmap = errors.New("the file system cannot map owners (idmapped mounts)")
+
+// WhoAmI returns the identity that the command of this user gets.
+func WhoAmI() Identity {
+	if os.Getuid() == 0 {
+		return Identity{HostUID: rootIdentity, HostGID: rootIdentity, UID: insideRoot, GID: insideRoot, Root: true}
+	}
+	uid, gid := os.Getuid(), os.Getgid()
+	return Identity{HostUID: uid, HostGID: gid, UID: uid, GID: gid}
+}
+
+// Donate opens everything that the plan binds while this process is still
+// root, and makes what root or the owner of the tree owns look as if it were
+// the identity's. On the disk it stays whose it is.
+func (p *Plan) Donate() error {
+	maps := map[string]*os.File{}
+	defer func() {
+		for _, f := range maps {
+			f.Close()
+		}
+	}()
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if m.Kind != Bind {
+			continue
+		}
+		fd, err := m.donate(p.Identity, maps)
+		if err != nil {
+			return fmt.Errorf("mount %s: %w", m, err)
+		}
+		m.Donated = fd
+	}
+	return nil
+}
+
+func (m *Mount) donate(id Identity, maps map[string]*os.File) (int, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, m.Source, &unix.OpenHow{Flags: lookup, Resolve: resolve})
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return -1, err
+	}
+	if device(st.Dev) != m.Dev || st.Ino != m.Ino {
+		return -1, unix.ESTALE
+	}
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)
+	attr := uint(unix.AT_EMPTY_PATH)
+	if m.Tree {
+		flags |= unix.AT_RECURSIVE
+		attr |= unix.AT_RECURSIVE
+	}
+	tree, err := unix.OpenTree(fd, "", flags)
+	if err != nil {
+		return -1, os.NewSyscallError("open_tree", err)
+	}
+	owner := fmt.Sprintf("%d %d", st.Uid, st.Gid)
+	if maps[owner] == nil {
+		if maps[owner], err = idmap(st.Uid, st.Gid, id); err != nil {
+			unix.Close(tree)
+			return -1, err
+		}
+	}
+	err = unix.MountSetattr(tree, "", attr, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(maps[owner].Fd())})
+	if err != nil {
+		unix.Close(tree)
+		if err == unix.EINVAL {
+			err = ErrIdmap
+		}
+		return -1, err
+	}
+	return tree, nil
+}
+
+// idmap returns a user namespace in which the disk's uid and gid are the
+// identity's, for MOUNT_ATTR_IDMAP (mount_setattr(2)).
+func idmap(uid, gid uint32, id Identity) (*os.File, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	defer unix.Close(pair[0])
+	program, err := inside.New()
+	if err != nil {
+		unix.Close(pair[1])
+		return nil, err
+	}
+	defer program.Free()
+	program.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))
+	program.Await() // for ever: it only holds the namespace
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	pid, err := program.Start(inside.Options{Flags: unix.CLONE_NEWUSER, Cgroup: -1, Control: pair[1], Launcher: pair[0]})
+	unix.Close(pair[1])
+	if err != nil {
+		return nil, cloneError(err)
+	}
+	defer func() {
+		unix.Kill(pid, unix.SIGKILL)
+		unix.Wait4(pid, nil, unix.WALL, nil)
+	}()
+	proc := "/proc/" + strconv.Itoa(pid) + "/"
+	for _, w := range [...][2]string{{"uid_map", fmt.Sprintf("%d %d 1", uid, id.HostUID)}, {"gid_map", fmt.Sprintf("%d %d 1", gid, id.HostGID)}} {
+		if err := os.WriteFile(proc+w[0], []byte(w[1]), 0); err != nil {
+			return nil, err
+		}
+	}
+	return os.Open(proc + "ns/user")
+}
+
+// Shed makes this process the identity for good, all its threads: from here on
+// the launcher has no more power than the command's own user has outside.
+func (id Identity) Shed() error {
+	if !id.Root {
+		return nil
+	}
+	if err := syscall.Setgroups(nil); err != nil {
+		return os.NewSyscallError("setgroups", err)
+	}
+	if err := syscall.Setresgid(id.HostGID, id.HostGID, id.HostGID); err != nil {
+		return os.NewSyscallError("setresgid", err)
+	}
+	if err := syscall.Setresuid(id.HostUID, id.HostUID, id.HostUID); err != nil {
+		return os.NewSyscallError("setresuid", err)
+	}
+	// A process that has changed its user is not dumpable, and its copy could
+	// not write its own uid_map.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	return nil
+}
+
+// passwd returns the host's passwd(5) or group(5) with a line for the identity
+// in place of whoever has its number.
+func (id Identity) passwd(path, line string) string {
+	text, _ := os.ReadFile(path)
+	var b strings.Builder
+	b.WriteString(line + "\n")
+	number := strconv.Itoa(id.UID)
+	for l := range strings.Lines(string(text)) {
+		if f := strings.SplitN(l, ":", 4); len(f) < 4 || f[2] != number {
+			b.WriteString(l)
+		}
+	}
+	return b.String()
+}
