@@ -1,0 +1,273 @@
+package escape
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A cage is a place where a payload may do its worst: namespaces, home, /etc,
+// temporary directories, devices' terminals, network and processes of its own.
+// It is made by running this program once more with clone flags; its first
+// process builds the place, performs the job in it and answers on its standard
+// output. When it ends, the kernel ends all that it held.
+//
+//	suite ── job (JSON, stdin) ──▶ cage: mounts, network, world ──▶ payload or launcher
+//	suite ◀── outcome (JSON, stdout) ── cage
+
+// cage performs a job in a cage.
+func cage(ctx context.Context, j *job) (Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, longTime)
+	defer cancel()
+	dir, err := os.MkdirTemp(j.Dir, "cage-")
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer os.Remove(dir)
+	input, err := json.Marshal(j)
+	if err != nil {
+		return Outcome{}, err
+	}
+	cmd := exec.CommandContext(ctx, j.Self, cageVerb, dir)
+	cmd.Env = []string{"PATH=" + hostPath()}
+	cmd.Dir = "/"
+	cmd.Stdin = bytes.NewReader(input)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | unix.CLONE_NEWCGROUP,
+		Setsid:     true,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	if os.Geteuid() != 0 {
+		identity(cmd.SysProcAttr, 0, 0)
+		cmd.SysProcAttr.UidMappings[0].HostID = os.Geteuid()
+		cmd.SysProcAttr.GidMappings[0].HostID = os.Getegid()
+	}
+	if err := cmd.Run(); err != nil {
+		return Outcome{}, fmt.Errorf("cage: %w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	var o Outcome
+	if err := json.Unmarshal(stdout.Bytes(), &o); err != nil {
+		return Outcome{}, fmt.Errorf("cage: %w: %.200q", err, stdout.String())
+	}
+	return o, nil
+}
+
+// runCage is the first process of a cage.
+func runCage(dir string) int {
+	j := &job{}
+	err := json.NewDecoder(os.Stdin).Decode(j)
+	if err == nil {
+		err = furnish(dir, j)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(perform(j)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	return 0
+}
+
+// Directories of a cage that are its own and empty; all others are the host's,
+// read-only.
+var ownDirs = []string{"tmp", "home", "root", "opt", "srv", "run", "mnt", "media", "proc", "dev", "sys", "etc", ".cage", "boot"}
+
+const cageSelf = "/.cage/pccrun"
+
+// furnish turns an empty directory into the root of the cage and enters it.
+func furnish(dir string, j *job) error {
+	steps := []struct {
+		what string
+		do   func() error
+	}{
+		{"make mounts private", func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") }},
+		{"mount root", func() error { return unix.Mount("cage", dir, "tmpfs", 0, "mode=755") }},
+		{"make directories", func() error { return makeRoot(dir) }},
+		{"etc", func() error { return makeEtc(dir, j) }},
+		{"bind programs", func() error { return bindPrograms(dir, j) }},
+		// proc before the old root goes: a user namespace may mount it only
+		// where an unmasked one is in sight.
+		{"mount proc", func() error { return unix.Mount("proc", dir+"/proc", "proc", 0, "") }},
+		{"bind sys", func() error { return unix.Mount("/sys", dir+"/sys", "", unix.MS_BIND|unix.MS_REC, "") }},
+		{"dev", func() error { return makeDev(dir) }},
+		{"pivot", func() error {
+			return errors.Join(os.Chdir(dir), unix.PivotRoot(".", "."), unix.Unmount(".", unix.MNT_DETACH), os.Chdir("/"))
+		}},
+		{"hostname", func() error { return unix.Sethostname([]byte("cage-host")) }},
+		{"loopback", func() error { return linkUp("lo") }},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("cage: %s: %w", step.what, err)
+		}
+	}
+	j.Self, j.Dir = cageSelf, "/tmp"
+	if j.Launcher != "" {
+		j.Launcher = "/.cage/launcher"
+	}
+	return nil
+}
+
+func makeRoot(dir string) error {
+	for _, name := range ownDirs {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		from, to := "/"+entry.Name(), filepath.Join(dir, entry.Name())
+		if _, err := os.Lstat(to); err == nil {
+			continue // one of its own
+		}
+		switch {
+		case entry.Type()&os.ModeSymlink != 0:
+			target, err := os.Readlink(from)
+			if err == nil {
+				err = os.Symlink(target, to)
+			}
+			if err != nil {
+				return err
+			}
+		case entry.IsDir():
+			if err := os.Mkdir(to, 0o755); err != nil {
+				return err
+			}
+			if err := bindReadOnly(from, to); err != nil {
+				return fmt.Errorf("%s: %w", from, err)
+			}
+		}
+	}
+	for _, path := range []string{"tmp", "var/tmp"} {
+		if err := unix.Mount("cage", filepath.Join(dir, path), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,size=512m"); err != nil {
+			return fmt.Errorf("/%s: %w", path, err)
+		}
+	}
+	// homes on a mount of their own, so that launchers can cover them
+	for _, path := range []string{"home", "srv", "opt", "run", "root"} {
+		if err := unix.Mount("cage", filepath.Join(dir, path), "tmpfs", 0, "mode=755,size=512m"); err != nil {
+			return fmt.Errorf("/%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+func bindReadOnly(from, to string) error {
+	if err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return unix.MountSetattr(unix.AT_FDCWD, to, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+}
+
+// makeEtc makes an /etc whose accounts, names and resolver are the cage's; the
+// rest leads to the host's.
+func makeEtc(dir string, j *job) error {
+	host := filepath.Join(dir, ".cage/etc")
+	if err := os.Mkdir(host, 0o755); err != nil {
+		return err
+	}
+	if err := bindReadOnly("/etc", host); err != nil {
+		return err
+	}
+	own := map[string]string{
+		"passwd":      fmt.Sprintf("root:x:0:0:root:/root:/bin/sh\ndev:x:%d:%d::/home/dev:/bin/sh\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n", j.UID, j.GID),
+		"group":       fmt.Sprintf("root:x:0:\ntty:x:5:\ndev:x:%d:\nnogroup:x:65534:\n", j.GID),
+		"shadow":      "root:*:19000:0:99999:7:::\n",
+		"hosts":       "127.0.0.1 localhost\n::1 localhost\n",
+		"hostname":    "cage-host\n",
+		"resolv.conf": "nameserver " + resolverAddress + "\n",
+		"machine-id":  "0123456789abcdef0123456789abcdef\n",
+		"crontab":     "", "fstab": "",
+	}
+	if j.UID == 0 {
+		own["passwd"] = "root:x:0:0:root:/home/dev:/bin/sh\nnobody:x:65534:65534::/nonexistent:/usr/sbin/nologin\n"
+	}
+	etc := filepath.Join(dir, "etc")
+	for name, content := range own {
+		if err := os.WriteFile(filepath.Join(etc, name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(filepath.Join(etc, "shadow"), 0o600); err != nil {
+		return err
+	}
+	for _, name := range []string{"cron.d", "profile.d"} {
+		if err := os.Mkdir(filepath.Join(etc, name), 0o755); err != nil {
+			return err
+		}
+		own[name] = ""
+	}
+	entries, err := os.ReadDir("/etc")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if _, is := own[entry.Name()]; is || entry.Name() == "mtab" {
+			continue
+		}
+		if err := os.Symlink("/.cage/etc/"+entry.Name(), filepath.Join(etc, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bindPrograms brings this program, and the launcher if it lies where a cage
+// has its own directories, to a place that the cage keeps.
+func bindPrograms(dir string, j *job) error {
+	programs := map[string]string{cageSelf: j.Self}
+	if j.Launcher != "" {
+		programs["/.cage/launcher"] = j.Launcher
+	}
+	for to, from := range programs {
+		to = dir + to
+		if err := os.WriteFile(to, nil, 0o755); err != nil {
+			return err
+		}
+		if err := bindReadOnly(from, to); err != nil {
+			return fmt.Errorf("%s: %w", from, err)
+		}
+	}
+	return nil
+}
+
+func makeDev(dir string) error {
+	dev := filepath.Join(dir, "dev")
+	if err := unix.Mount("/dev", dev, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	for _, m := range []struct{ path, kind, data string }{
+		{"pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"},
+		{"shm", "tmpfs", "mode=1777,size=64m"},
+		{"mqueue", "mqueue", ""},
+	} {
+		to := filepath.Join(dev, m.path)
+		if _, err := os.Stat(to); err != nil {
+			continue // a host without it
+		}
+		if err := unix.Mount(m.kind, to, m.kind, 0, m.data); err != nil {
+			return fmt.Errorf("%s: %w", m.path, err)
+		}
+	}
+	ptmx := filepath.Join(dev, "ptmx")
+	if target, err := os.Readlink(ptmx); err == nil && target != "" {
+		return nil // a link to pts/ptmx, which is new
+	}
+	return unix.Mount(filepath.Join(dev, "pts/ptmx"), ptmx, "", unix.MS_BIND, "")
+}

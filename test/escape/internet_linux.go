@@ -1,0 +1,596 @@
+package escape
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
+)
+
+// The internet of a cage is a second network namespace at the other end of a
+// veth pair. Every address in it belongs to the suite's own listeners:
+//
+//	cage 10.77.0.2 ── veth ── 10.77.0.1 internet: 20.0.0.10 allowed.test, 20.0.0.66 evil.test, …
+const (
+	cageAddress     = "10.77.0.2"
+	internetAddress = "10.77.0.1"
+	resolverAddress = "20.0.0.53"
+)
+
+// peers are the servers of that internet. Those with a name are answered for by
+// its resolver.
+var peers = []struct{ name, address string }{
+	{"allowed.test", "20.0.0.10"},
+	{"other.test", "20.0.0.11"},
+	{"evil.test", "20.0.0.66"},
+	{"evilallowed.test", "20.0.0.66"},
+	{"allowed.test.evil.test", "20.0.0.66"},
+	{"allowed-test.test", "20.0.0.66"},
+	{"sub.allowed.test", "20.0.0.66"},
+	{"a.b.wild.test", "20.0.0.12"},
+	{"wild.test", "20.0.0.66"},
+	{"denied.test", "20.0.0.66"},
+	{"private.test", "10.9.8.7"},
+	{"private192.test", "192.168.7.7"},
+	{"cgnat.test", "100.64.0.7"},
+	{"meta.test", "169.254.169.254"},
+	{"loop.test", "127.0.0.1"},
+	{"zero.test", "0.0.0.0"},
+	{"host.test", cageAddress},
+	{"metadata.google.internal", "169.254.169.254"},
+	{"azure.test", "168.63.129.16"},
+	{"alibaba.test", "100.100.100.200"},
+	{"doh.test", "1.1.1.1"},
+	{"resolver.test", resolverAddress},
+	{"nat64.test", "64:ff9b::a9fe:a9fe"},
+	{"meta6.test", "fd00:ec2::254"},
+	{"mapped.test", "::ffff:169.254.169.254"},
+	{"six.test", "2600:1234::10"},
+	{"loop6.test", "::1"},
+}
+
+// internetPorts are those on which every server answers.
+var internetPorts = []int{22, 25, 80, 443, 853, 2375, 5432, 6379, 8080}
+
+// enterInternet makes the internet of this cage and starts its servers.
+func (w *world) enterInternet() error {
+	runtime.LockOSThread()
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer home.Close()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	away, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer away.Close()
+	outside := func() error { return unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) }
+	if err := errors.Join(linkUp("lo"), outside()); err != nil {
+		return err
+	}
+	if err := makePair("cage0", "inet0", int(away.Fd())); err != nil {
+		return fmt.Errorf("veth: %w", err)
+	}
+	if err := errors.Join(addAddress("cage0", cageAddress+"/24"), addAddress("cage0", "fd77::2/64"), linkUp("cage0")); err != nil {
+		return fmt.Errorf("cage0: %w", err)
+	}
+	if err := unix.Setns(int(away.Fd()), unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	err = w.serveInternet()
+	if err := errors.Join(err, outside()); err != nil {
+		return err // the thread stays locked, and dies with the goroutine
+	}
+	runtime.UnlockOSThread()
+	if err := errors.Join(addRoute("cage0", internetAddress), addRoute("cage0", "fd77::1")); err != nil {
+		return fmt.Errorf("route: %w", err)
+	}
+	w.Address, w.Resolver, w.Peers = cageAddress, resolverAddress, map[string]string{}
+	for _, p := range peers {
+		w.Peers[p.name] = p.address
+	}
+	// what the host itself offers on its own address
+	l, err := net.Listen("tcp4", cageAddress+":8080")
+	if err != nil {
+		return err
+	}
+	w.answer(l, "host address")
+	return nil
+}
+
+// serveInternet runs in the internet's namespace, on a locked thread: sockets
+// belong to the namespace of the thread that makes them.
+func (w *world) serveInternet() error {
+	if err := errors.Join(addAddress("inet0", internetAddress+"/24"), addAddress("inet0", "fd77::1/64"), linkUp("inet0")); err != nil {
+		return fmt.Errorf("inet0: %w", err)
+	}
+	given := map[string]bool{}
+	for _, p := range peers {
+		a := netip.MustParseAddr(p.address)
+		if given[p.address] || a.IsLoopback() || a.IsUnspecified() || a.Is4In6() || p.address == cageAddress {
+			continue
+		}
+		given[p.address] = true
+		if err := addAddress("lo", fmt.Sprintf("%s/%d", a, a.BitLen())); err != nil {
+			return fmt.Errorf("%s: %w", p.address, err)
+		}
+	}
+	for _, port := range internetPorts {
+		l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
+		if err != nil {
+			return err
+		}
+		w.serveTCP(l)
+	}
+	for _, address := range []string{":443", ":9999"} {
+		c, err := net.ListenPacket("udp4", address)
+		if err != nil {
+			return err
+		}
+		w.answerPackets(c, "udp internet"+address)
+	}
+	dns, err := net.ListenPacket("udp4", resolverAddress+":53")
+	if err != nil {
+		return err
+	}
+	w.later(func() { dns.Close() })
+	go w.resolve(dns)
+	for _, address := range []string{resolverAddress + ":53"} {
+		l, err := net.Listen("tcp4", address)
+		if err != nil {
+			return err
+		}
+		w.later(func() { l.Close() })
+		go w.resolveStream(l)
+	}
+	return nil
+}
+
+// serveTCP answers at every address of the internet: HTTP on port 80 and 8080,
+// the secret to whatever comes elsewhere. What came is remembered by address,
+// port and first bytes.
+func (w *world) serveTCP(l net.Listener) {
+	w.later(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go w.serveConn(c)
+		}
+	}()
+}
+
+func (w *world) serveConn(c net.Conn) {
+	defer c.Close()
+	local := c.LocalAddr().String()
+	if host, port, err := net.SplitHostPort(local); err == nil {
+		if a, err := netip.ParseAddr(host); err == nil {
+			local = net.JoinHostPort(a.Unmap().String(), port)
+		}
+	}
+	c.SetDeadline(time.Now().Add(4 * time.Second))
+	buf := make([]byte, 8192)
+	n, _ := c.Read(buf)
+	w.hit("tcp %s %q", local, firstLine(buf[:n]))
+	text := string(buf[:n])
+	if n == 0 {
+		return
+	}
+	if strings.Contains(firstLine(buf[:n]), " HTTP/1") {
+		w.hit("host %s %s", local, strings.ToLower(header(text, "host")))
+		if strings.Contains(firstLine(buf[:n]), "/redirect") {
+			io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://evil.test/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			return
+		}
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", len(w.secret)+1, w.secret)
+		return
+	}
+	io.WriteString(c, w.secret+"\n")
+}
+
+func firstLine(b []byte) string {
+	line, _, _ := strings.Cut(string(b[:min(len(b), 300)]), "\r\n")
+	return line
+}
+
+func header(request, name string) string {
+	for line := range strings.SplitSeq(request, "\r\n") {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.EqualFold(key, name) {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// resolve answers name queries and remembers each.
+func (w *world) resolve(c net.PacketConn) {
+	buf := make([]byte, 2048)
+	asked := map[string]int{}
+	for {
+		n, from, err := c.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		if reply := w.resolution(buf[:n], asked); reply != nil {
+			c.WriteTo(reply, from)
+		}
+	}
+}
+
+func (w *world) resolveStream(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(2 * time.Second))
+			var size [2]byte
+			if _, err := io.ReadFull(c, size[:]); err != nil {
+				return
+			}
+			query := make([]byte, binary.BigEndian.Uint16(size[:]))
+			if _, err := io.ReadFull(c, query); err != nil {
+				return
+			}
+			if reply := w.resolution(query, map[string]int{}); reply != nil {
+				c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...))
+			}
+		}()
+	}
+}
+
+// resolution is the answer to one query. rebind.test changes its mind after
+// the first answer; alias.test is another name of a private address.
+func (w *world) resolution(query []byte, asked map[string]int) []byte {
+	var m dnsmessage.Message
+	if m.Unpack(query) != nil || len(m.Questions) == 0 {
+		return nil
+	}
+	q := m.Questions[0]
+	name := strings.ToLower(q.Name.String())
+	w.hit("dns %s", name)
+	m.Response, m.RecursionAvailable, m.Additionals, m.Answers = true, true, nil, nil
+	var addresses []string
+	switch name {
+	case "rebind.test.":
+		address := "20.0.0.10"
+		if asked[name+q.Type.String()]++; asked[name+q.Type.String()] > 1 {
+			address = "127.0.0.1"
+		}
+		addresses = []string{address}
+	case "mixed.test.":
+		addresses = []string{"127.0.0.1", "20.0.0.10"}
+	case "alias.test.":
+		target := dnsmessage.MustNewName("private.test.")
+		m.Answers = append(m.Answers, dnsmessage.Resource{
+			Header: dnsmessage.ResourceHeader{Name: q.Name, Type: dnsmessage.TypeCNAME, Class: q.Class, TTL: 1},
+			Body:   &dnsmessage.CNAMEResource{CNAME: target},
+		})
+		q.Name, addresses = target, []string{"10.9.8.7"}
+	default:
+		for _, p := range peers {
+			if p.name+"." == name || p.name == "wild.test" && strings.HasSuffix(name, ".wild.test.") && name != "a.b.wild.test." {
+				addresses = append(addresses, p.address)
+			}
+		}
+		if strings.HasSuffix(name, ".tunnel.test.") {
+			addresses = []string{"20.0.0.66"}
+		}
+		if len(addresses) == 0 {
+			m.RCode = dnsmessage.RCodeNameError
+		}
+	}
+	for _, address := range addresses {
+		a := netip.MustParseAddr(address)
+		switch {
+		case a.Is4() && q.Type == dnsmessage.TypeA:
+			m.Answers = append(m.Answers, dnsmessage.Resource{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 0},
+				Body:   &dnsmessage.AResource{A: a.As4()},
+			})
+		case a.Is6() && q.Type == dnsmessage.TypeAAAA:
+			m.Answers = append(m.Answers, dnsmessage.Resource{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 0},
+				Body:   &dnsmessage.AAAAResource{AAAA: a.As16()},
+			})
+		}
+	}
+	reply, err := m.Pack()
+	if err != nil {
+		return nil
+	}
+	return reply
+}
+
+// openProxy starts a proxy that forwards everything: the control of probes that
+// attack a proxy. It reads addresses as the C library does, since that is the
+// mistake to be shown.
+func (w *world) openProxy() error {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	w.later(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go w.proxy(c)
+		}
+	}()
+	w.ControlProxy = l.Addr().String()
+	return nil
+}
+
+func (w *world) proxy(c net.Conn) {
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	r := bufio.NewReader(c)
+	first, err := r.Peek(1)
+	if err != nil {
+		return
+	}
+	if first[0] == 5 {
+		w.proxySOCKS(c, r)
+		return
+	}
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return
+	}
+	method, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+	target := strings.TrimSuffix(strings.TrimSuffix(rest, " HTTP/1.1"), " HTTP/1.0")
+	if method == "CONNECT" {
+		for {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if strings.TrimSpace(line) == "" {
+				break
+			}
+		}
+		up, err := dialLoosely(target, "443")
+		if err != nil {
+			io.WriteString(c, "HTTP/1.1 502 Bad Gateway\r\n\r\n")
+			return
+		}
+		io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+		splice(c, r, up)
+		return
+	}
+	scheme, rest, _ := strings.Cut(target, "://")
+	authority, path, _ := strings.Cut(rest, "/")
+	if scheme == "file" {
+		data, _ := os.ReadFile("/" + path)
+		c.Write(append([]byte("HTTP/1.1 200 OK\r\n\r\n"), data...))
+		return
+	}
+	port := "80"
+	if scheme == "ftp" {
+		port = "25"
+	}
+	up, err := dialLoosely(authority, port)
+	if err != nil {
+		io.WriteString(c, "HTTP/1.1 502 Bad Gateway\r\n\r\n")
+		return
+	}
+	fmt.Fprintf(up, "%s /%s HTTP/1.1\r\n", method, path)
+	splice(c, r, up)
+}
+
+func (w *world) proxySOCKS(c net.Conn, r *bufio.Reader) {
+	head := make([]byte, 2)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return
+	}
+	io.CopyN(io.Discard, r, int64(head[1]))
+	c.Write([]byte{5, 0})
+	request := make([]byte, 4)
+	if _, err := io.ReadFull(r, request); err != nil {
+		return
+	}
+	var host string
+	switch request[3] {
+	case 1, 4:
+		raw := make([]byte, 4+12*int(request[3]/4))
+		io.ReadFull(r, raw)
+		a, _ := netip.AddrFromSlice(raw)
+		host = a.String()
+	case 3:
+		n, _ := r.ReadByte()
+		raw := make([]byte, n)
+		io.ReadFull(r, raw)
+		host, _, _ = strings.Cut(string(raw), "\x00") // as a C library would
+	}
+	var port [2]byte
+	io.ReadFull(r, port[:])
+	up, err := dialLoosely(net.JoinHostPort(host, strconv.Itoa(int(binary.BigEndian.Uint16(port[:])))), "")
+	if err != nil {
+		c.Write([]byte{5, 4, 0, 1, 0, 0, 0, 0, 0, 0})
+		return
+	}
+	c.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+	splice(c, r, up)
+}
+
+func splice(c net.Conn, r io.Reader, up net.Conn) {
+	defer up.Close()
+	up.SetDeadline(time.Now().Add(4 * time.Second))
+	go io.Copy(up, r)
+	io.Copy(c, up)
+}
+
+// dialLoosely reads an authority with all the leniency that such readers have
+// been caught with.
+func dialLoosely(authority, port string) (net.Conn, error) {
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		authority = authority[i+1:]
+	}
+	host := authority
+	if h, p, err := net.SplitHostPort(authority); err == nil {
+		host, port = h, p
+	}
+	host, _, _ = strings.Cut(host, "%")
+	for _, cut := range []string{"\x00", "\t", " ", "#", "?", "\\", "/"} {
+		host, _, _ = strings.Cut(host, cut)
+	}
+	host = strings.TrimRight(strings.NewReplacer("。", ".", "．", ".", "[", "", "]", "").Replace(host), ".")
+	if a, ok := looseAddress(host); ok {
+		host = a
+	}
+	if n, err := strconv.Atoi(port); err == nil {
+		port = strconv.Itoa(n & 0xffff)
+	}
+	return net.DialTimeout("tcp", net.JoinHostPort(host, port), 2*time.Second)
+}
+
+// looseAddress reads what inet_aton(3) reads.
+func looseAddress(host string) (string, bool) {
+	parts := strings.Split(host, ".")
+	if len(parts) > 4 {
+		return "", false
+	}
+	var value uint64
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 0, 32)
+		if err != nil {
+			return "", false
+		}
+		if i == len(parts)-1 {
+			value |= n
+			break
+		}
+		value |= n << (24 - 8*i)
+	}
+	return netip.AddrFrom4([4]byte{byte(value >> 24), byte(value >> 16), byte(value >> 8), byte(value)}).String(), true
+}
+
+// rtnetlink, as much as four requests need: rtnetlink(7).
+
+func linkUp(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	ifr.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+}
+
+func attribute(kind int, value []byte) []byte {
+	b := binary.NativeEndian.AppendUint16(nil, uint16(4+len(value)))
+	b = binary.NativeEndian.AppendUint16(b, uint16(kind))
+	b = append(b, value...)
+	return append(b, make([]byte, (4-len(b)%4)%4)...)
+}
+
+func request(kind, flags int, body ...[]byte) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	message := make([]byte, unix.NLMSG_HDRLEN)
+	for _, b := range body {
+		message = append(message, b...)
+	}
+	*(*unix.NlMsghdr)(unsafe.Pointer(&message[0])) = unix.NlMsghdr{
+		Len: uint32(len(message)), Type: uint16(kind), Flags: uint16(unix.NLM_F_REQUEST | unix.NLM_F_ACK | flags), Seq: 1,
+	}
+	if err := unix.Sendto(fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	reply := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(fd, reply, 0)
+	if err != nil {
+		return err
+	}
+	if n < unix.NLMSG_HDRLEN+4 {
+		return unix.EPROTO
+	}
+	if errno := -int32(binary.NativeEndian.Uint32(reply[unix.NLMSG_HDRLEN:])); errno != 0 {
+		return unix.Errno(errno)
+	}
+	return nil
+}
+
+func makePair(name, peer string, peerNS int) error {
+	message := func(name string, more ...[]byte) []byte {
+		b := make([]byte, unix.SizeofIfInfomsg)
+		b = append(b, attribute(unix.IFLA_IFNAME, append([]byte(name), 0))...)
+		for _, m := range more {
+			b = append(b, m...)
+		}
+		return b
+	}
+	ns := attribute(unix.IFLA_NET_NS_FD, binary.NativeEndian.AppendUint32(nil, uint32(peerNS)))
+	const vethInfoPeer = 1
+	info := append(attribute(unix.IFLA_INFO_KIND, []byte("veth")),
+		attribute(unix.IFLA_INFO_DATA, attribute(vethInfoPeer, message(peer, ns)))...)
+	return request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, message(name, attribute(unix.IFLA_LINKINFO, info)))
+}
+
+func addAddress(link, cidr string) error {
+	p := netip.MustParsePrefix(cidr)
+	i, err := net.InterfaceByName(link)
+	if err != nil {
+		return err
+	}
+	body := []byte{family(p.Addr()), byte(p.Bits()), unix.IFA_F_NODAD, 0}
+	body = binary.NativeEndian.AppendUint32(body, uint32(i.Index))
+	address := p.Addr().AsSlice()
+	err = request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, body, attribute(unix.IFA_LOCAL, address), attribute(unix.IFA_ADDRESS, address))
+	if p.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT)) {
+		return nil // a host without IPv6
+	}
+	return err
+}
+
+func addRoute(link, gateway string) error {
+	a := netip.MustParseAddr(gateway)
+	i, err := net.InterfaceByName(link)
+	if err != nil {
+		return err
+	}
+	body := []byte{family(a), 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST, 0, 0, 0, 0}
+	oif := binary.NativeEndian.AppendUint32(nil, uint32(i.Index))
+	err = request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, body, attribute(unix.RTA_GATEWAY, a.AsSlice()), attribute(unix.RTA_OIF, oif))
+	if a.Is6() && err != nil {
+		return nil
+	}
+	return err
+}
+
+func family(a netip.Addr) byte {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}

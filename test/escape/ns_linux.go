@@ -1,0 +1,613 @@
+package escape
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+func nsProbes() []Probe {
+	denied := errnos("EPERM ENOSYS")
+	gone := errnos("ESRCH EPERM")
+	return []Probe{
+		{
+			ID: "NS-001", Name: "see processes of the host", Guarantee: profiles.ProcIsolated, Severity: High,
+			Expect: "absent from /proc", References: refs("srt: pid namespace tests"),
+			Explain: "Command lines and environments of other processes hold secrets; their numbers are targets.",
+			Payload: func(in *Inside) Outcome {
+				for _, pid := range processes() {
+					line, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+					if bytes.Contains(line, []byte(in.Name)) {
+						return Escaped("process %s is %q", pid, line)
+					}
+				}
+				return Blocked("%d processes in sight, none of the host's", len(processes()))
+			},
+		},
+		{
+			ID: "NS-002", Name: "signal a process of the host", Guarantee: profiles.ProcIsolated, Severity: Critical,
+			Expect: "ESRCH or EPERM", Errnos: gone, References: refs("landlock(7): LANDLOCK_SCOPE_SIGNAL"),
+			Explain: "By number, by process group, by pidfd and by thread.",
+			Payload: func(in *Inside) Outcome {
+				if in.HostPID == os.Getpid() || statusLine(strconv.Itoa(in.HostPID), "Pid") == "" && unix.Kill(in.HostPID, 0) != nil {
+					return Blocked("kill %d: %v", in.HostPID, unix.Kill(in.HostPID, 0))
+				}
+				if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", in.HostPID)); err == nil && !bytes.Contains(line, []byte(in.Name)) {
+					return Blocked("number %d is another process here", in.HostPID)
+				}
+				return Any(Tried(unix.Kill(in.HostPID, unix.SIGUSR1), "kill"), Tried(unix.Tgkill(in.HostPID, in.HostPID, unix.SIGUSR1), "tgkill"))
+			},
+			Observe: waiterDecides,
+		},
+		{
+			ID: "NS-003", Name: "kill -9 -1", Guarantee: profiles.ProcIsolated, Severity: Critical, Setting: Caged,
+			Expect:  "ends the sandbox's processes only",
+			Explain: "A signal to everybody must not reach the host, the launcher or its proxy.",
+			Payload: func(in *Inside) Outcome {
+				report(in.Nonce, Blocked("kill -1 was sent"))
+				return Tried(unix.Kill(-1, unix.SIGKILL), "kill -9 -1")
+			},
+			Observe: waiterDecides,
+		},
+		userns("NS-004", "unshare(CLONE_NEWUSER)", func(in *Inside) error { return childErr(in, "unshare", unix.CLONE_NEWUSER) }),
+		{
+			ID: "NS-005", Name: "clone and clone3 into a user namespace", Guarantee: profiles.SysNoNewUserns, Severity: High,
+			Expect: "EPERM, ENOSPC or ENOSYS", Errnos: errnos("EPERM ENOSPC ENOSYS EACCES"), References: refs("CVE-2021-41133"), Key: "nested",
+			Explain: "clone3 passes its flags in memory, where a filter cannot look: it must be refused as unknown.",
+			Payload: func(in *Inside) Outcome {
+				return Any(Tried(tryClone(in, unix.CLONE_NEWUSER), "clone"), Tried(tryClone3(unix.CLONE_NEWUSER), "clone3"))
+			},
+		},
+		{
+			ID: "NS-006", Name: "enter namespaces of another process", Guarantee: profiles.PrivNone, Severity: Critical, Setting: Caged,
+			Expect: "EPERM or ENOENT", Errnos: errnos("EPERM ENOENT EACCES ENOSYS ESRCH"), References: refs("nsenter(1)"),
+			Explain: "setns to the namespaces of the first process, of the parent and of every process in sight.",
+			Payload: func(in *Inside) Outcome {
+				runtime.LockOSThread()
+				var all []Outcome
+				for _, pid := range append([]string{"1"}, processes()...) {
+					for _, ns := range []string{"net", "ipc", "uts", "pid", "cgroup"} {
+						fd, err := unix.Open("/proc/"+pid+"/ns/"+ns, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+						if err != nil {
+							all = append(all, Blocked("open ns/%s of %s: %v", ns, pid, err))
+							continue
+						}
+						all = append(all, Tried(unix.Setns(fd, 0), "setns to %s of %s", ns, pid))
+						unix.Close(fd)
+					}
+				}
+				return Any(all...)
+			},
+		},
+		{
+			ID: "NS-007", Name: "effective capabilities", Guarantee: profiles.PrivNone, Severity: Critical, Setting: Caged,
+			Expect: "CapEff, CapPrm, CapInh and CapAmb are 0", References: refs("capabilities(7)"),
+			Explain: "A capability, even in a user namespace, opens kernel surface.",
+			Payload: func(in *Inside) Outcome { return capsZero("CapEff", "CapPrm", "CapInh", "CapAmb") },
+		},
+		{
+			ID: "NS-008", Name: "no_new_privs and the bounding set", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged,
+			Expect: "NoNewPrivs 1, CapBnd 0", References: refs("capabilities(7)"),
+			Explain: "Without both, a setuid program or file capabilities may bring rights back.",
+			Payload: func(in *Inside) Outcome {
+				if statusLine("self", "NoNewPrivs") == "0" {
+					return Escaped("NoNewPrivs is 0")
+				}
+				return capsZero("CapBnd")
+			},
+		},
+		{
+			ID: "NS-009", Name: "a seccomp filter is in force", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged,
+			Expect: "Seccomp: 2, for every thread", References: refs("seccomp(2)"), Key: "syscalls",
+			Explain: "Without a filter, all of the kernel's surface can be called.",
+			Payload: func(in *Inside) Outcome {
+				threads, _ := filepath.Glob("/proc/self/task/*")
+				for _, t := range threads {
+					if mode := statusLine("self/task/"+filepath.Base(t), "Seccomp"); mode != "2" {
+						return Escaped("thread %s has Seccomp: %s", filepath.Base(t), mode)
+					}
+				}
+				return Blocked("%d threads are filtered", len(threads))
+			},
+		},
+		{
+			ID: "NS-010", Name: "a debugger works on the payload's own child", Guarantee: profiles.ProcIsolated, Severity: Info,
+			Expect: "as the profile says", Key: "syscalls", Needs: []Need{NeedDesktop},
+			Explain: "Not an escape: it says whether gdb and strace work inside.",
+		},
+		{
+			ID: "NS-011", Name: "trace the sandbox's first process", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
+			Expect: "EPERM", Errnos: errnos("EPERM ESRCH EACCES ENOSYS"), References: refs("srt: launcher isolation"),
+			Explain: "Whoever traces pid 1 is pid 1, with its descriptors.",
+			Payload: func(in *Inside) Outcome {
+				pid := in.firstPID()
+				_, err := Call(unix.SYS_PTRACE, unix.PTRACE_SEIZE, pid, 0, 0)
+				if err == nil {
+					Call(unix.SYS_PTRACE, unix.PTRACE_DETACH, pid, 0, 0)
+				}
+				return Tried(err, "PTRACE_SEIZE of %d", pid)
+			},
+		},
+		{
+			ID: "NS-012", Name: "open the memory of other processes", Guarantee: profiles.ProcIsolated, Severity: Critical, Setting: Caged,
+			Expect: "EACCES", Errnos: errnos("EACCES EPERM ENOENT"), References: refs("srt: launcher isolation"),
+			Explain: "The first process and the launcher hold what the payload must not have, also in their environment.",
+			Payload: func(in *Inside) Outcome {
+				pid := strconv.Itoa(int(in.firstPID()))
+				f, err := os.OpenFile("/proc/"+pid+"/mem", os.O_RDWR, 0)
+				if err == nil {
+					f.Close()
+				}
+				return Any(Tried(err, "open the memory of %s", pid), in.Read("/proc/"+pid+"/environ"))
+			},
+		},
+		{
+			ID: "NS-013", Name: "read what /proc says of the first process", Guarantee: profiles.ProcIsolated, Severity: Medium, Setting: Caged,
+			Expect: "EACCES", Errnos: errnos("EACCES EPERM ENOENT"),
+			Explain: "Its maps, descriptors, working directory, root and stack.",
+			Payload: func(in *Inside) Outcome {
+				pid := strconv.Itoa(int(in.firstPID()))
+				var all []Outcome
+				for _, name := range []string{"maps", "environ", "auxv", "io"} {
+					_, err := os.ReadFile("/proc/" + pid + "/" + name)
+					all = append(all, Tried(err, "read /proc/%s/%s", pid, name))
+				}
+				for _, name := range []string{"root", "cwd", "exe", "fd/0"} {
+					_, err := os.Readlink("/proc/" + pid + "/" + name)
+					all = append(all, Tried(err, "follow /proc/%s/%s", pid, name))
+				}
+				return Any(all...)
+			},
+		},
+		{
+			ID: "NS-014", Name: "read another process's memory by system call", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
+			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH ENOSYS"), References: refs("process_vm_readv(2)"),
+			Explain: "process_vm_readv of the first process needs no file in /proc.",
+			Payload: func(in *Inside) Outcome {
+				pid := int(in.firstPID())
+				buf := make([]byte, 16)
+				local := []unix.Iovec{{Base: &buf[0], Len: 16}}
+				_, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: 0x400000, Len: 16}}, 0)
+				if err == unix.EFAULT {
+					err = nil
+				}
+				return Tried(err, "process_vm_readv of %d", pid)
+			},
+		},
+		{
+			ID: "NS-015", Name: "change the host's name", Guarantee: profiles.PrivNone, Severity: Low, Setting: Caged,
+			Expect: "EPERM, or a name of the sandbox's own", Errnos: denied,
+			Explain: "In a shared UTS namespace the host's name changes.",
+			Payload: func(in *Inside) Outcome { return Tried(unix.Sethostname([]byte("canary")), "sethostname") },
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if name, _ := os.Hostname(); name == "canary" {
+					return Escaped("the host is called canary")
+				}
+				return keepBlocked(o)
+			},
+		},
+		{
+			ID: "NS-016", Name: "every namespace is the sandbox's own", Guarantee: profiles.ProcIsolated, Severity: Medium,
+			Expect: "user, mnt, pid, net, ipc, uts and cgroup differ from the host's", References: refs("namespaces(7)", "amicontained"),
+			Explain: "A namespace that is shared is a way to reach, or to watch, the host.",
+			Payload: func(in *Inside) Outcome {
+				var shared []string
+				for ns, host := range in.Namespaces {
+					if mine, err := os.Readlink("/proc/self/ns/" + ns); err == nil && mine == host {
+						shared = append(shared, ns)
+					}
+				}
+				if len(shared) > 0 {
+					return Escaped("shared with the host: %s", strings.Join(shared, ", "))
+				}
+				return Blocked("all %d differ", len(in.Namespaces))
+			},
+		},
+		{
+			ID: "NS-017", Name: "root of the host behind the payload's identity", Guarantee: profiles.PrivNone, Severity: High, Needs: []Need{NeedRoot}, Setting: Caged,
+			Expect:  "the payload's files are not root's on the host",
+			Explain: "A payload that is the host's uid 0, mapped or not, owns /proc/sys and every file of root's.",
+			Payload: func(in *Inside) Outcome {
+				startDaemon(in)
+				report(in.Nonce, Blocked("waits to be looked at"))
+				time.Sleep(400 * time.Millisecond)
+				return Blocked("waited to be looked at")
+			},
+			Drive: identityOutside,
+		},
+		{
+			ID: "NS-018", Name: "a daemon outlives the run", Guarantee: profiles.ProcNoSurvivors, Severity: High, Needs: nil,
+			Expect: "dead when the launcher has ended", References: refs("srt: background tests"),
+			Explain: "A process that detaches itself goes on working after the user believes that all is over.",
+			Payload: func(in *Inside) Outcome { return startDaemon(in) },
+			Observe: heartStopped,
+		},
+		{
+			ID: "NS-019", Name: "a daemon outlives a launcher that is killed", Guarantee: profiles.ProcNoSurvivors, Severity: High,
+			Expect:  "dead within a second of the launcher's death",
+			Explain: "SIGKILL of the launcher is how an impatient user or an orchestrator ends a run.",
+			Payload: func(in *Inside) Outcome {
+				o := startDaemon(in)
+				report(in.Nonce, o)
+				time.Sleep(payloadTime)
+				return o
+			},
+			Drive: func(d *Drive) Outcome {
+				argv, err := d.Command("NS-019")
+				if err != nil {
+					return Broken("%v", err)
+				}
+				cmd, out, err := d.launch(argv)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				defer d.sweep()
+				if !eventually(8*time.Second, func() bool { return size(d.Workspace+"/heart") > 2 }) {
+					syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+					run := d.wait(cmd, out)
+					return Broken("no heartbeat: %s", tail(run))
+				}
+				cmd.Process.Kill()
+				d.wait(cmd, out)
+				time.Sleep(300 * time.Millisecond)
+				return stillBeating(d)
+			},
+		},
+		{
+			ID: "NS-020", Name: "clear the death signal", Guarantee: profiles.ProcNoSurvivors, Severity: High,
+			Expect:  "killed all the same: by the pid namespace",
+			Explain: "A launcher that trusts in PR_SET_PDEATHSIG alone is left by a payload that clears it.",
+			Payload: func(in *Inside) Outcome {
+				unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0)
+				unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+				return startDaemon(in)
+			},
+			Observe: heartStopped,
+		},
+		{
+			ID: "NS-021", Name: "orphans are reaped", Guarantee: profiles.ProcIsolated, Severity: Medium, Needs: []Need{NeedNative},
+			Expect: "no zombies stay", Explain: "A first process that does not reap lets zombies fill the limit of processes.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					cmd := exec.Command(in.Program, helperVerb, "nothing", in.Tag)
+					cmd.Start()
+					time.Sleep(100 * time.Millisecond)
+				} else {
+					for range 40 {
+						in.Again("orphan").Run()
+					}
+				}
+				zombies := 0
+				eventually(time.Second, func() bool {
+					zombies = 0
+					for _, pid := range processes() {
+						if strings.HasPrefix(statusLine(pid, "State"), "Z") {
+							zombies++
+						}
+					}
+					return zombies == 0
+				})
+				if zombies > 0 {
+					return Escaped("%d zombies", zombies)
+				}
+				return Blocked("40 orphans, no zombie")
+			},
+		},
+		{
+			ID: "NS-022", Name: "kill the sandbox's helpers, then reach out", Guarantee: profiles.NetAllowlist, Severity: High, Setting: Caged,
+			Expect: "no egress: nothing that polices it can be killed from inside", References: refs("srt: relay test"),
+			Explain: "Ends every process but itself, and tries the network again.",
+			Payload: func(in *Inside) Outcome {
+				for _, pid := range processes() {
+					if n, _ := strconv.Atoi(pid); n != os.Getpid() && n != os.Getppid() && n > 1 && n != in.HostPID {
+						unix.Kill(n, unix.SIGKILL)
+					}
+				}
+				return Any(in.Dial("tcp", in.Peers["evil.test"]+":80"), in.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", in.TCP4)))
+			},
+		},
+		{
+			ID: "NS-023", Name: "stop the launcher's clock", Guarantee: profiles.ResTime, Severity: Medium, Needs: []Need{NeedNative},
+			Expect: "the time limit ends the run all the same", Flags: []string{"--timeout", "1s"}, Key: "resources.timeout",
+			Explain: "Signals that stop are sent to every process and group in sight, then the payload sleeps on.",
+			Payload: func(in *Inside) Outcome {
+				report(in.Nonce, Blocked("asleep"))
+				if !in.Control {
+					unix.Kill(os.Getppid(), unix.SIGSTOP)
+					unix.Kill(1, unix.SIGSTOP)
+					unix.Kill(1, unix.SIGTTOU)
+				}
+				time.Sleep(3 * time.Second)
+				return Escaped("slept for 3 s under a limit of 1 s")
+			},
+		},
+		{
+			ID: "NS-024", Name: "leave the control group", Guarantee: profiles.ResPids, Severity: High, Setting: Caged, Needs: []Need{NeedCgroup},
+			Expect: "EACCES or EROFS", References: refs("CVE-2022-0492"),
+			Explain: "A process that moves to the parent group leaves its limits.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, path := range []string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/pids/cgroup.procs", "/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/unified/cgroup.procs"} {
+					all = append(all, Tried(os.WriteFile(path, []byte("0"), 0), "write to %s", path))
+				}
+				return Any(all...)
+			},
+		},
+		{
+			ID: "NS-025", Name: "have the host's services start something", Guarantee: profiles.IPCUnix, Severity: Critical, Setting: Caged,
+			Expect:  "no bus, no socket, no spool directory",
+			Explain: "cron, at and systemd start what they are told outside the sandbox.",
+			Payload: func(in *Inside) Outcome {
+				return Any(createIn("/etc/cron.d"), createIn("/var/spool/cron/crontabs"), createIn("/var/spool/cron/atjobs"), createIn(in.Home+"/.config/systemd/user"),
+					createIn(in.Home+"/.config/autostart"), in.Dial("unix", in.Home+"/agent.sock"))
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if hits := out.Hits("agent socket"); len(hits) > 0 {
+					return Escaped("a service's socket was reached")
+				}
+				for _, path := range []string{"/etc/cron.d/planted", "/var/spool/cron/crontabs/planted", out.Home + "/.config/autostart/planted", out.Home + "/.config/systemd/user/planted"} {
+					if _, err := os.Stat(path); err == nil {
+						return Escaped("%s exists", path)
+					}
+				}
+				return keepBlocked(o)
+			},
+		},
+		userns("NS-026", "unshare of a time namespace", func(in *Inside) error { return childErr(in, "unshare", unix.CLONE_NEWTIME) }),
+		{
+			ID: "NS-027", Name: "take the processor by priority", Guarantee: profiles.ResCPU, Severity: Medium, Setting: Caged, Needs: []Need{NeedRoot},
+			Expect: "EPERM", Errnos: errnos("EPERM EACCES ENOSYS"), References: refs("sched(7)"), Key: "resources.cpus",
+			Explain: "Real-time scheduling, a negative nice value and real-time I/O starve the host.",
+			Payload: func(in *Inside) Outcome {
+				param := struct{ priority int32 }{1}
+				_, err := Call(unix.SYS_SCHED_SETSCHEDULER, 0, 1, uintptr(unsafe.Pointer(&param)))
+				_, ionice := Call(unix.SYS_IOPRIO_SET, 1, 0, 1<<13)
+				return Any(Tried(err, "SCHED_FIFO"), Tried(unix.Setpriority(unix.PRIO_PROCESS, 0, -20), "nice -20"), Tried(ionice, "real-time I/O"))
+			},
+		},
+		{
+			ID: "NS-028", Name: "start the launcher again with a wider policy", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			Expect:  "no more authority than before",
+			Explain: "A launcher that can be run inside must not give what its caller does not have.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return in.Read(in.Canary + "/secret")
+				}
+				ctx, cancel := context.WithTimeout(in.ctx, 4*time.Second)
+				defer cancel()
+				out, err := exec.CommandContext(ctx, in.Program, "run", "--read", "/", "--read", in.Canary, "--", "/bin/cat", in.Canary+"/secret").CombinedOutput()
+				if in.Leaks(out) {
+					return Escaped("an inner launcher read the secret")
+				}
+				return Blocked("%v: %.80q", err, out)
+			},
+		},
+		{
+			ID: "NS-029", Name: "namespaces without a user namespace", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged,
+			Expect: "EPERM", Errnos: denied, References: refs("unshare(2)"), Key: "syscalls",
+			Explain: "A mount, network or pid namespace of the payload's own is surface, and hides it from tools of the host.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, ns := range []struct {
+					name string
+					flag int
+				}{{"mnt", unix.CLONE_NEWNS}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"pid", unix.CLONE_NEWPID}, {"cgroup", unix.CLONE_NEWCGROUP}} {
+					all = append(all, Tried(childErr(in, "unshare", ns.flag), "unshare of %s", ns.name))
+				}
+				return Any(all...)
+			},
+		},
+		{
+			ID: "NS-030", Name: "find the launcher's descriptors through the parent", Guarantee: profiles.ProcIsolated, Severity: High, Setting: Caged,
+			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH EACCES ENOSYS"), References: refs("pidfd_getfd(2)"),
+			Explain: "pidfd_getfd copies a descriptor out of another process.",
+			Payload: func(in *Inside) Outcome {
+				pid := int(in.firstPID())
+				fd, err := unix.PidfdOpen(pid, 0)
+				if err != nil {
+					return Blocked("pidfd_open: %v", err)
+				}
+				_, err = unix.PidfdGetfd(fd, 0, 0)
+				return Tried(err, "pidfd_getfd of %d", pid)
+			},
+		},
+		{
+			ID: "NS-031", Name: "the limits of another process", Guarantee: profiles.ProcIsolated, Severity: Low, Setting: Caged,
+			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH ENOSYS EACCES"), References: refs("prlimit(2)"),
+			Explain: "prlimit of the first process or the parent.",
+			Payload: func(in *Inside) Outcome {
+				l := unix.Rlimit{Cur: 64, Max: 64}
+				return Tried(unix.Prlimit(int(in.firstPID()), unix.RLIMIT_CORE, &l, nil), "prlimit of %d", in.firstPID())
+			},
+		},
+	}
+}
+
+// firstPID is the process that stands above the payload: pid 1 in a sandbox,
+// the waiting process in the control, where pid 1 is the cage itself.
+func (in *Inside) firstPID() uintptr {
+	if in.Control {
+		return uintptr(in.HostPID)
+	}
+	return 1
+}
+
+func waiterDecides(out *Outside, o Outcome) Outcome {
+	if end := out.waiterEnded(); end != "" {
+		return Escaped("the host's process ended: %s", end)
+	}
+	return keepBlocked(o)
+}
+
+func userns(id, name string, try func(*Inside) error) Probe {
+	return Probe{
+		ID: id, Name: name, Guarantee: profiles.SysNoNewUserns, Severity: High,
+		Expect: "EPERM or ENOSPC", Errnos: errnos("EPERM ENOSPC ENOSYS EACCES"), References: refs("user_namespaces(7)"), Key: "nested",
+		Explain: "In a user namespace of its own the payload has every capability, and all the kernel surface behind them.",
+		Payload: func(in *Inside) Outcome { return Tried(try(in), "%s", name) },
+	}
+}
+
+// childErr runs a helper that makes one call and exits with its errno.
+func childErr(in *Inside, verb string, arg int) error {
+	err := in.Again(verb, strconv.Itoa(arg), in.Program, in.Tag).Run()
+	if exit, ok := err.(*exec.ExitError); ok && exit.ExitCode() > 0 {
+		return unix.Errno(exit.ExitCode())
+	}
+	return err
+}
+
+func tryClone(in *Inside, flags uintptr) error {
+	cmd := in.Again("nothing")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+	return cmd.Run()
+}
+
+// tryClone3 gives clone3 arguments that it accepts but for a stack that no
+// child could use: the child ends at once, if there is one.
+func tryClone3(flags uint64) error {
+	args := struct{ flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64 }{
+		flags: flags, exitSignal: uint64(unix.SIGCHLD), setTIDSize: 99,
+	}
+	// set_tid_size is checked after the flags are read and before anything is
+	// made: EINVAL shows that the call was let through.
+	_, err := Call(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args))
+	if err == unix.EINVAL {
+		return nil
+	}
+	return err
+}
+
+func capsZero(names ...string) Outcome {
+	for _, name := range names {
+		value := statusLine("self", name)
+		if strings.Trim(value, "0") != "" {
+			return Escaped("%s is %s", name, value)
+		}
+	}
+	return Blocked("%s: none", strings.Join(names, ", "))
+}
+
+func startDaemon(in *Inside) Outcome {
+	cmd := exec.Command(in.Program, helperVerb, "heart", in.Tag, in.Path("heart"), "daemon")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return Broken("start a daemon: %v", err)
+	}
+	if !eventually(3*time.Second, func() bool { return size(in.Path("heart")) > 1 }) {
+		return Broken("no heartbeat")
+	}
+	return Blocked("a daemon beats")
+}
+
+func heartStopped(out *Outside, o Outcome) Outcome {
+	if o.Kind == Broke {
+		return o
+	}
+	time.Sleep(100 * time.Millisecond)
+	return stillBeating(out.Drive)
+}
+
+func stillBeating(d *Drive) Outcome {
+	before := size(d.Workspace + "/heart")
+	time.Sleep(300 * time.Millisecond)
+	if after := size(d.Workspace + "/heart"); after > before {
+		return Escaped("the daemon beats on: %d, then %d", before, after)
+	}
+	if pids := d.Survivors(); len(pids) > 0 {
+		return Escaped("processes are left: %v", pids)
+	}
+	return Blocked("the heart has stopped after %d beats", before)
+}
+
+func size(path string) int64 {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return fi.Size()
+}
+
+// eventually asks until it is so, at most for as long.
+func eventually(limit time.Duration, is func() bool) bool {
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		if is() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
+		}
+	}
+}
+
+// setuidPayload starts a program that is setuid root as somebody who is not.
+func setuidPayload(in *Inside) Outcome {
+	program := in.Shown + "/setuid"
+	if _, err := os.Stat(program); err != nil {
+		return Needing(string(NeedSetuid))
+	}
+	run := func(credential *syscall.Credential) ([]byte, error) {
+		cmd := exec.Command(program, helperVerb, "whoami", in.Tag)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
+		return cmd.Output()
+	}
+	var out []byte
+	var err error
+	if os.Geteuid() == 0 {
+		out, err = run(&syscall.Credential{Uid: 12345, Gid: 12345, NoSetGroups: true})
+	}
+	if len(out) == 0 {
+		out, err = run(nil)
+	}
+	real, effective, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if err != nil {
+		return Blocked("start: %v", cause(err))
+	}
+	if real != effective {
+		return Escaped("uid %s became %s", real, effective)
+	}
+	return Blocked("uid %s stayed", real)
+}
+
+// identityOutside looks, while the payload runs, who it is on the host.
+func identityOutside(d *Drive) Outcome {
+	argv, err := d.Command(d.probe.ID)
+	if err != nil {
+		return Broken("%v", err)
+	}
+	cmd, out, err := d.launch(argv)
+	if err != nil {
+		return Broken("%v", err)
+	}
+	defer d.sweep()
+	uid := ""
+	eventually(5*time.Second, func() bool {
+		for _, pid := range d.Survivors() {
+			if fields := strings.Fields(statusLine(strconv.Itoa(pid), "Uid")); len(fields) == 4 {
+				uid = fields[1]
+			}
+		}
+		return uid != ""
+	})
+	run := d.wait(cmd, out)
+	switch uid {
+	case "":
+		return Broken("no process of the payload's was seen: %s", tail(run))
+	case "0":
+		return Escaped("the payload is uid 0 of the host")
+	}
+	return Blocked("the payload is uid %s of the host", uid)
+}

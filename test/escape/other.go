@@ -1,0 +1,17 @@
+//go:build !linux
+
+package escape
+
+import (
+	"fmt"
+	"os"
+)
+
+// Main says that the suite runs on Linux only, and returns 3: nothing ran.
+func Main([]string) int {
+	fmt.Fprintln(os.Stderr, "pccrun: escape: the probes run on Linux only")
+	return 3
+}
+
+// Hidden is false: no verb of the suite exists here.
+func Hidden([]string) (code int, is bool) { return 0, false }

@@ -1,0 +1,329 @@
+package escape
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// planted are files that a tool of the host runs, or obeys, later. Those that
+// stand in the world's workspace must not change; others must be gone soon.
+var planted = []struct {
+	id, name string
+	severity Severity
+	paths    []string
+	review   bool // may change, and must be listed at exit
+	refs     []string
+}{
+	{"PER-001", "repository hooks", Critical, []string{".git/hooks/pre-commit", ".git/hooks/post-checkout", ".git/hooks/fsmonitor-watchman"}, false, refs("srt: mandatory deny")},
+	{"PER-002", "repository configuration", Critical, []string{".git/config"}, false, refs("srt: mandatory deny")},
+	{"PER-003", "tasks and settings of VS Code", High, []string{".vscode/tasks.json", ".vscode/settings.json", ".vscode/launch.json"}, false, refs("CVE-2025-53773")},
+	{"PER-005", "servers of the model context protocol", Critical, []string{".mcp.json"}, false, refs("CVE-2025-54136")},
+	{"PER-006", "direnv", High, []string{".envrc", "sub/.envrc"}, false, refs("direnv(1)")},
+	{"PER-007", "Cursor", Critical, []string{".cursor/mcp.json", ".cursor/rules/x.mdc"}, false, refs("CVE-2025-54135")},
+	{"PER-008", "Codex", High, []string{".codex/config.toml"}, false, refs("CVE-2025-61260")},
+	{"PER-009", "JetBrains", Medium, []string{".idea/workspace.xml", ".idea/runConfigurations/x.xml"}, false, refs("srt: mandatory deny")},
+	{"PER-011", "husky", Medium, []string{".husky/pre-commit", ".husky/post-merge"}, false, nil},
+	{"PER-012", "development containers", High, []string{".devcontainer/devcontainer.json"}, false, refs("devcontainers: initializeCommand")},
+	{"PER-015", "settings of package managers", Medium, []string{".npmrc"}, false, nil},
+	{"PER-016", "other agents", High, []string{".gemini/settings.json", ".claude/settings.json", ".claude/settings.local.json", ".windsurf/x", ".zed/settings.json", ".continue/config.json", ".aider.conf.yml", ".roo/x", ".kiro/x", ".agents/x"}, false, nil},
+	{"PER-020", "the work tree's own configuration", High, []string{".git/config.worktree", ".git/commondir"}, false, refs("gitrepository-layout(5)")},
+	{"PER-021", "attributes with a filter", High, []string{".git/info/attributes"}, false, refs("CVE-2025-48384")},
+	{"PER-022", "configuration of a submodule and of a nested repository", High, []string{".git/modules/sub/config", ".git/modules/sub/hooks/post-checkout", "nested/.git/config", "nested/.git/hooks/pre-commit"}, false, refs("CVE-2024-32002")},
+	{"PER-028", "start-up files of shells", High, []string{".bashrc", ".zshenv", ".profile", ".bash_profile", ".zshrc", ".bash_login"}, false, refs("srt: mandatory deny")},
+}
+
+func persistProbes() []Probe {
+	var list []Probe
+	for _, row := range planted {
+		list = append(list, Probe{
+			ID: row.id, Name: "plant " + row.name, Guarantee: profiles.FSProtect, Severity: row.severity, References: row.refs, Key: "protect.deny",
+			Expect:  "what exists is unchanged; what did not exist is gone from the host within 100 ms of the end",
+			Explain: "Writes " + strings.Join(row.paths, ", ") + ": a tool of the host runs or obeys it later.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, path := range row.paths {
+					os.MkdirAll(filepath.Dir(in.Path(path)), 0o755)
+					all = append(all, appendTo(in.Path(path)))
+					// in place of the file, and by way of another name
+					other := in.Path("other-" + strings.ReplaceAll(path, "/", "-"))
+					os.WriteFile(other, []byte("# canary\n"), 0o755)
+					all = append(all, Tried(os.Rename(other, in.Path(path)), "rename onto %s", path))
+					time.Sleep(time.Millisecond)
+				}
+				return Any(all...)
+			},
+			Observe: func(out *Outside, o Outcome) Outcome { return stillPlanted(out, o, row.paths) },
+		})
+	}
+	return append(list, []Probe{
+		{
+			ID: "PER-004", Name: "move a protected directory away and put another in its place", Guarantee: profiles.FSProtect, Severity: Critical,
+			Expect: "EBUSY, EXDEV or EACCES", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS"), References: refs("srt issue 8"), Key: "protect.deny",
+			Explain: "Renames .git, or the hooks in it, and makes a new one with a hook.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, dir := range []string{".git/hooks", ".git"} {
+					err := os.Rename(in.Path(dir), in.Path("moved-"+filepath.Base(dir)))
+					if err == nil {
+						os.MkdirAll(in.Path(".git/hooks"), 0o755)
+						err = os.WriteFile(in.Path(".git/hooks/pre-commit"), []byte("#!/bin/sh\n# canary\n"), 0o755)
+					}
+					all = append(all, Tried(err, "replace %s", dir))
+				}
+				return Any(all...)
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				return stillPlanted(out, o, []string{".git/hooks/pre-commit"})
+			},
+		},
+		{
+			ID: "PER-018", Name: "a .git file that leads to a repository of the payload's", Guarantee: profiles.FSProtect, Severity: Critical,
+			Expect: "denied", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS EISDIR ENOTEMPTY"), References: refs("gitrepository-layout(5)"), Key: "protect.deny",
+			Explain: "Replaces the directory .git with a file `gitdir: evil`.",
+			Payload: func(in *Inside) Outcome {
+				os.MkdirAll(in.Path("evil/hooks"), 0o755)
+				os.WriteFile(in.Path("evil/config"), []byte("[core]\n\tfsmonitor = canary\n"), 0o644)
+				err := os.Rename(in.Path(".git"), in.Path("git-away"))
+				if err == nil {
+					err = os.WriteFile(in.Path(".git"), []byte("gitdir: evil\n"), 0o644)
+				}
+				return Tried(err, "replace .git with a file")
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if fi, err := os.Stat(out.Workspace + "/.git"); err == nil && !fi.IsDir() {
+					return Escaped(".git is a file on the host")
+				}
+				return keepBlocked(o)
+			},
+		},
+		{
+			ID: "PER-014", Name: "a new repository below the workspace", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Expect: "inert outside: hooks and what executes in its configuration are set aside", References: refs("srt: nested repositories"), Key: "protect.deny",
+			Explain: "git clone and git init work inside; what they bring must not run when the user enters the directory.",
+			Payload: func(in *Inside) Outcome {
+				for _, dir := range []string{"objects", "refs/heads", "hooks"} {
+					os.MkdirAll(in.Path("fresh/.git", dir), 0o755)
+				}
+				os.WriteFile(in.Path("fresh/.git/HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
+				os.WriteFile(in.Path("fresh/.git/hooks/post-checkout"), []byte("#!/bin/sh\n# canary\n"), 0o755)
+				return Tried(os.WriteFile(in.Path("fresh/.git/config"), []byte("[core]\n\trepositoryformatversion = 0\n\tfsmonitor = canary\n"), 0o644), "make a repository")
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if o.Kind == Broke {
+					return o
+				}
+				time.Sleep(100 * time.Millisecond)
+				if data, err := os.ReadFile(out.Workspace + "/fresh/.git/config"); err == nil && strings.Contains(string(data), "fsmonitor") {
+					return Escaped("core.fsmonitor stands in the new repository")
+				}
+				if _, err := os.Stat(out.Workspace + "/fresh/.git/hooks/post-checkout"); err == nil {
+					return Escaped("the hook of the new repository stands")
+				}
+				return Blocked("the new repository is inert")
+			},
+		},
+		{
+			ID: "PER-017", Name: "a bare look-alike in the workspace's root", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Expect: "inert outside", References: refs("git: safe.bareRepository"), Key: "protect.deny",
+			Explain: "HEAD, objects, refs and config side by side are a bare repository: git in that directory obeys its config.",
+			Payload: func(in *Inside) Outcome {
+				for _, dir := range []string{"bare/objects", "bare/refs/heads"} {
+					os.MkdirAll(in.Path(dir), 0o755)
+				}
+				os.WriteFile(in.Path("bare/HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
+				return Tried(os.WriteFile(in.Path("bare/config"), []byte("[core]\n\tbare = true\n\tfsmonitor = canary\n"), 0o644), "make a bare repository")
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if o.Kind == Broke {
+					return o
+				}
+				time.Sleep(100 * time.Millisecond)
+				if data, err := os.ReadFile(out.Workspace + "/bare/config"); err == nil && strings.Contains(string(data), "fsmonitor") {
+					return Escaped("core.fsmonitor stands in the bare repository")
+				}
+				return Blocked("the bare repository is inert")
+			},
+		},
+		reviewed("PER-010", "submodules and attributes", Medium, ".gitmodules", ".gitattributes"),
+		reviewed("PER-013", "workflows of the forge", Medium, ".github/workflows/evil.yml"),
+		reviewed("PER-024", "scripts of the build", Info, "package.json", "Makefile"),
+		reviewed("PER-032", "instructions to agents", Medium, "AGENTS.md", "CLAUDE.md"),
+		{
+			ID: "PER-019", Name: "the common directory of a linked work tree", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Expect: "hooks and config cannot be written", References: refs("git-worktree(1)"), Key: "protect.deny",
+			Explain: "A linked work tree's repository lies outside the workspace; git must write there, hooks and config must not change.",
+			Payload: func(in *Inside) Outcome {
+				common := filepath.Join(filepath.Dir(in.Workspace), "main", ".git")
+				return Any(appendTo(common+"/config"), appendTo(common+"/hooks/pre-commit"))
+			},
+			Drive: func(d *Drive) Outcome {
+				common := filepath.Join(filepath.Dir(d.Workspace), "main", ".git")
+				for _, dir := range []string{"objects", "refs/heads", "hooks", "worktrees/ws"} {
+					os.MkdirAll(filepath.Join(common, dir), 0o755)
+				}
+				d.write(common+"/HEAD", "ref: refs/heads/main\n")
+				d.write(common+"/config", "[core]\n\tbare = false\n")
+				d.write(common+"/worktrees/ws/HEAD", "ref: refs/heads/ws\n")
+				d.write(common+"/worktrees/ws/commondir", "../..\n")
+				d.write(common+"/worktrees/ws/gitdir", d.Workspace+"/.git\n")
+				os.RemoveAll(d.Workspace + "/.git")
+				os.WriteFile(d.Workspace+"/.git", []byte("gitdir: "+common+"/worktrees/ws\n"), 0o644)
+				return d.Run()
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				common := filepath.Join(filepath.Dir(out.Workspace), "main", ".git")
+				if !out.Same(common + "/config") {
+					return Escaped("the common configuration has changed")
+				}
+				if _, err := os.Stat(common + "/hooks/pre-commit"); err == nil {
+					return Escaped("a hook stands in the common directory")
+				}
+				return keepBlocked(o)
+			},
+		},
+		{
+			ID: "PER-023", Name: "file capabilities", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged, Needs: []Need{NeedRoot},
+			Expect: "EPERM", Errnos: errnos("EPERM EOPNOTSUPP"), References: refs("capabilities(7)"), Key: "",
+			Explain: "A program with file capabilities gives them to whoever starts it.",
+			Payload: func(in *Inside) Outcome {
+				path := in.Path("capable")
+				os.WriteFile(path, nil, 0o755)
+				value := make([]byte, 20)
+				value[3], value[4] = 2, 1
+				return Tried(unix.Setxattr(path, "security.capability", value, 0), "setxattr security.capability")
+			},
+		},
+		record("PER-025", "a link left behind that leads outside", profiles.FSProtect, Medium, "a report of what a run left", "A host tool that follows it reads the file; the link itself says nothing of its content."),
+		record("PER-026", "a FIFO that is named like a source file", profiles.FSProtect, Low, "a report of what a run left", "A host tool that opens it hangs."),
+		{
+			ID: "PER-027", Name: "names that attack whoever prints them", Guarantee: profiles.TTYOutput, Severity: Medium, Needs: []Need{NeedNative},
+			Expect: "escaped wherever the launcher prints them", References: refs("CWE-150"), Key: "",
+			Explain: "A protected name below a directory whose name holds ESC, a newline and a right-to-left override.",
+			Payload: func(in *Inside) Outcome {
+				dir := in.Path("odd\x1b]0;canary\a\nname\u202e")
+				os.MkdirAll(dir, 0o755)
+				os.WriteFile(dir+"/.envrc", []byte("# canary\n"), 0o644)
+				if in.Control {
+					os.Stdout.WriteString(dir)
+				}
+				time.Sleep(50 * time.Millisecond)
+				return Blocked("made")
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if strings.Contains(string(out.Output), "\x1b]0;canary") {
+					return Escaped("the name was printed as it is")
+				}
+				return o
+			},
+		},
+		{
+			ID: "PER-029", Name: "a program earlier in the host's PATH", Guarantee: profiles.FSReadonly, Severity: High,
+			Expect: "read-only, private, or absent", Key: "filesystem",
+			Explain: "Plants git in ~/.local/bin and ~/bin.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, dir := range []string{".local/bin", "bin", ".cargo/bin", "go/bin", ".npm-global/bin"} {
+					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
+					all = append(all, Tried(os.WriteFile(filepath.Join(in.Home, dir, "git"), []byte("#!/bin/sh\n"), 0o755), "write %s/git", dir))
+				}
+				return Any(all...)
+			},
+			Observe: homeUnplanted(".local/bin/git", "bin/git", ".cargo/bin/git", "go/bin/git", ".npm-global/bin/git"),
+		},
+		{
+			ID: "PER-030", Name: "poison the caches of builds", Guarantee: profiles.FSReadonly, Severity: High,
+			Expect: "private or copy-on-write", References: refs("clinejection"), Key: "filesystem",
+			Explain: "A changed module in ~/go/pkg/mod, ~/.npm, ~/.cargo/registry or ~/.cache is built into the next program.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, dir := range []string{"go/pkg/mod/cache", ".npm/_cacache", ".cargo/registry", ".cache/go-build", ".cache/pip", ".m2/repository", ".gradle"} {
+					os.MkdirAll(filepath.Join(in.Home, dir), 0o755)
+					all = append(all, createIn(filepath.Join(in.Home, dir)))
+				}
+				return Any(all...)
+			},
+			Observe: homeUnplanted("go/pkg/mod/cache/planted", ".npm/_cacache/planted", ".cargo/registry/planted", ".cache/go-build/planted", ".cache/pip/planted", ".m2/repository/planted", ".gradle/planted"),
+		},
+		record("PER-031", "hide a change from git", profiles.FSProtect, Medium, "a report made by git with a clean environment", "assume-unchanged, skip-worktree, replace references: what was changed is compared by content, not by the index."),
+		{
+			ID: "PER-033", Name: "start-up files of the desktop and of services", Guarantee: profiles.FSReadonly, Severity: Critical,
+			Expect: "never on the host", Key: "filesystem",
+			Explain: "Autostart entries, user units, authorised keys, git configuration and editor plug-ins in the home.",
+			Payload: func(in *Inside) Outcome {
+				var all []Outcome
+				for _, path := range []string{".config/autostart/x.desktop", ".config/systemd/user/x.service", ".ssh/authorized_keys", ".ssh/config", ".ssh/rc", ".config/git/config", ".vimrc", ".config/nvim/init.lua", ".emacs", ".pam_environment", ".xprofile", ".config/fish/config.fish"} {
+					full := filepath.Join(in.Home, path)
+					os.MkdirAll(filepath.Dir(full), 0o755)
+					all = append(all, appendTo(full))
+				}
+				return Any(all...)
+			},
+			Observe: homeUnplanted(".config/autostart/x.desktop", ".config/systemd/user/x.service", ".ssh/authorized_keys", ".ssh/config", ".ssh/rc", ".config/git/config", ".vimrc", ".config/nvim/init.lua", ".emacs", ".pam_environment", ".xprofile", ".config/fish/config.fish"),
+		},
+	}...)
+}
+
+// stillPlanted looks, a moment after the end, at what the host now has.
+func stillPlanted(out *Outside, o Outcome, paths []string) Outcome {
+	if o.Kind == Broke || o.Kind == Unmet {
+		return o
+	}
+	time.Sleep(100 * time.Millisecond)
+	for _, path := range paths {
+		full := filepath.Join(out.Workspace, path)
+		data, err := os.ReadFile(full)
+		if err == nil && strings.Contains(string(data), "canary\n") && string(data) != out.files[full] {
+			return Escaped("%s is the payload's on the host", path)
+		}
+		if content, was := out.files[full]; was && (err != nil || string(data) != content) {
+			return Escaped("%s has changed on the host", path)
+		}
+	}
+	if o.Kind == DidEscape {
+		return Blocked("%s, and set aside", o.Detail)
+	}
+	return o
+}
+
+func homeUnplanted(paths ...string) func(*Outside, Outcome) Outcome {
+	return func(out *Outside, o Outcome) Outcome {
+		for _, path := range paths {
+			if _, err := os.Stat(filepath.Join(out.Home, path)); err == nil {
+				return Escaped("~/%s is on the host", path)
+			}
+		}
+		return keepBlocked(o)
+	}
+}
+
+// reviewed is a probe of files that may change, and must be named at exit.
+func reviewed(id, name string, s Severity, paths ...string) Probe {
+	return Probe{
+		ID: id, Name: "change " + name + " unnoticed", Guarantee: profiles.FSProtect, Severity: s, Needs: []Need{NeedNative}, Key: "protect.review",
+		Flags:  []string{"-v"},
+		Expect: "listed at exit", Explain: "Writes " + strings.Join(paths, ", ") + ", which honest work changes too: the user must be told.",
+		Payload: func(in *Inside) Outcome {
+			for _, path := range paths {
+				os.MkdirAll(filepath.Dir(in.Path(path)), 0o755)
+				if o := appendTo(in.Path(path)); o.Kind != DidEscape {
+					return o
+				}
+			}
+			return Blocked("changed")
+		},
+		Observe: func(out *Outside, o Outcome) Outcome {
+			for _, path := range paths {
+				if !strings.Contains(string(out.Output), path) {
+					return Escaped("%s was changed and not named", path)
+				}
+			}
+			return o
+		},
+	}
+}

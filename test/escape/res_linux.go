@@ -1,0 +1,491 @@
+package escape
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func lockForGood() { runtime.LockOSThread() }
+
+func resProbes() []Probe {
+	return []Probe{
+		{
+			ID: "RES-001", Name: "more memory than granted", Guarantee: profiles.ResMemory, Severity: High, Needs: []Need{NeedNative},
+			Flags: []string{"--memory", "96m"}, Expect: "ended inside, the launcher lives", References: refs("runc: cgroups tests"), Key: "resources.memory",
+			Explain: "One process touches 192 MiB under a limit of 96.",
+			Payload: func(in *Inside) Outcome {
+				report(in.Nonce, Blocked("began to touch memory"))
+				return hog(in, 192<<20)
+			},
+		},
+		{
+			ID: "RES-002", Name: "a fork bomb", Guarantee: profiles.ResPids, Severity: High, Needs: []Need{NeedNative},
+			Flags: []string{"--pids", "64"}, Expect: "EAGAIN at the limit", Key: "resources.pids", Errnos: errnos("EAGAIN"),
+			Explain: "120 processes at a time under a limit of 64.",
+			Payload: func(in *Inside) Outcome {
+				var cmds []*exec.Cmd
+				defer func() {
+					for _, cmd := range cmds {
+						cmd.Process.Kill()
+						cmd.Wait()
+					}
+				}()
+				sleep, ok := in.Tool("sleep")
+				if !ok {
+					return Needing("sleep")
+				}
+				for n := range 120 {
+					cmd := exec.Command(sleep, "5")
+					if err := cmd.Start(); err != nil {
+						if n < 8 {
+							return Broken("only %d processes: %v", n, err)
+						}
+						return Blocked("process %d: %v", n, cause(err))
+					}
+					cmds = append(cmds, cmd)
+				}
+				return Escaped("120 processes at a time")
+			},
+		},
+		{
+			ID: "RES-003", Name: "memory by many processes", Guarantee: profiles.ResMemory, Severity: High, Needs: []Need{NeedNative},
+			Flags: []string{"--memory", "128m"}, Expect: "the sum is bounded", Key: "resources.memory",
+			Explain: "Four processes touch 64 MiB each under a limit of 128 for all together: a limit per process is none.",
+			Payload: func(in *Inside) Outcome {
+				report(in.Nonce, Blocked("began to touch memory"))
+				var cmds []*exec.Cmd
+				for range 4 {
+					cmd := in.Again("hog", "67108864")
+					if err := cmd.Start(); err != nil {
+						return Blocked("start: %v", cause(err))
+					}
+					cmds = append(cmds, cmd)
+				}
+				alive := 0
+				for _, cmd := range cmds {
+					if cmd.Wait() == nil {
+						alive++
+					}
+				}
+				if alive == 4 {
+					return Escaped("4 processes with 64 MiB each lived")
+				}
+				return Blocked("%d of 4 lived", alive)
+			},
+		},
+		{
+			ID: "RES-004", Name: "a file that grows without end", Guarantee: profiles.ResDisk, Severity: Medium, Needs: []Need{NeedNative},
+			Flags: []string{"--disk", "32m"}, Expect: "ENOSPC or EDQUOT", Errnos: errnos("ENOSPC EDQUOT EFBIG ENOMEM"), Key: "resources.disk",
+			Explain: "64 MiB into /tmp under a limit of 32.",
+			Payload: func(in *Inside) Outcome { return fill("/tmp/"+in.Tag, 64) },
+		},
+		{
+			ID: "RES-005", Name: "fill private file systems one after another", Guarantee: profiles.ResDisk, Severity: High, Needs: []Need{NeedNative},
+			Flags: []string{"--disk", "48m"}, Expect: "the sum is bounded", Errnos: errnos("ENOSPC EDQUOT EFBIG ENOMEM"), Key: "resources.disk",
+			Explain: "40 MiB each into /tmp, /var/tmp, /dev/shm and the private home under a limit of 48 for all.",
+			Payload: func(in *Inside) Outcome {
+				total, last := 0, Outcome{}
+				for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", in.Home} {
+					path := dir + "/" + in.Tag
+					last = fill(path, 40)
+					defer os.Remove(path)
+					if last.Kind == DidEscape {
+						total += 40
+					}
+				}
+				if total > 80 {
+					return Escaped("%d MiB in all", total)
+				}
+				last.Kind = DidBlock
+				return last
+			},
+		},
+		{
+			ID: "RES-006", Name: "descriptors without end", Guarantee: profiles.ResFiles, Severity: Medium,
+			Expect: "RLIMIT_NOFILE has a hard bound of at most a million", Key: "resources.files", Needs: []Need{NeedResource}, Setting: Caged,
+			Explain: "Raises the hard limit, which takes CAP_SYS_RESOURCE.",
+			Payload: func(in *Inside) Outcome {
+				var l unix.Rlimit
+				unix.Getrlimit(unix.RLIMIT_NOFILE, &l)
+				return Tried(unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise RLIMIT_NOFILE beyond %d", l.Max)
+			},
+		},
+		{
+			ID: "RES-007", Name: "feed the host's handler of core dumps", Guarantee: profiles.PrivNone, Severity: Medium, Setting: Caged,
+			Expect: "RLIMIT_CORE is 1, hard, and cannot be lowered", Errnos: errnos("EPERM"), References: refs("core(5)"), Key: "syscalls",
+			Explain: "With a pipe as the pattern the kernel runs the handler as the host's root, for any limit but 1.",
+			Payload: func(in *Inside) Outcome {
+				var l unix.Rlimit
+				unix.Getrlimit(unix.RLIMIT_CORE, &l)
+				if l.Max > 1 || l.Cur != 1 {
+					return Escaped("RLIMIT_CORE is %d of %d", l.Cur, l.Max)
+				}
+				return Tried(unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{Cur: 0, Max: l.Max}, nil), "lower RLIMIT_CORE from 1 to 0")
+			},
+		},
+		{
+			ID: "RES-008", Name: "more processor time than granted", Guarantee: profiles.ResCPU, Severity: Medium, Needs: []Need{NeedNative},
+			Flags: []string{"--cpus", "0.25"}, Expect: "at most a quarter of a processor", References: refs("cpu.max"), Key: "resources.cpus",
+			Explain: "Two busy loops for a second; what they got is measured.",
+			Payload: func(in *Inside) Outcome {
+				began := time.Now()
+				var group sync.WaitGroup
+				for range 2 {
+					group.Go(func() {
+						for x := uint64(1); time.Since(began) < 1200*time.Millisecond; {
+							for range 1 << 16 {
+								x = x*6364136223846793005 + 1
+							}
+							spin(x)
+						}
+					})
+				}
+				group.Wait()
+				var use unix.Rusage
+				unix.Getrusage(unix.RUSAGE_SELF, &use)
+				used := time.Duration(use.Utime.Nano() + use.Stime.Nano())
+				share := float64(used) / float64(time.Since(began))
+				if share > 0.6 {
+					return Escaped("%.2f processors", share)
+				}
+				return Blocked("%.2f processors", share)
+			},
+		},
+		{
+			ID: "RES-009", Name: "raise one's own limits", Guarantee: profiles.ResFiles, Severity: Medium, Setting: Caged, Needs: []Need{NeedResource},
+			Expect: "EPERM", Errnos: errnos("EPERM"), References: refs("prlimit(2)"), Key: "resources",
+			Explain: "Every limit that has a hard bound is raised by one.",
+			Payload: func(in *Inside) Outcome {
+				unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, nil)
+				if in.Control {
+					unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: 1000, Max: 1000})
+				}
+				var all []Outcome
+				for _, r := range []int{unix.RLIMIT_NOFILE, unix.RLIMIT_NPROC, unix.RLIMIT_FSIZE, unix.RLIMIT_AS, unix.RLIMIT_MEMLOCK} {
+					var l unix.Rlimit
+					if unix.Getrlimit(r, &l) == nil && l.Max != unix.RLIM_INFINITY {
+						all = append(all, Tried(unix.Prlimit(0, r, &unix.Rlimit{Cur: l.Cur, Max: l.Max + 1}, nil), "raise limit %d beyond %d", r, l.Max))
+					}
+				}
+				return Any(all...)
+			},
+		},
+		{
+			ID: "RES-010", Name: "work on past the time limit", Guarantee: profiles.ResTime, Severity: High, Needs: []Need{NeedNative},
+			Flags: []string{"--timeout", "1s"}, Expect: "ended, status 124", Key: "resources.timeout",
+			Explain: "The payload ignores every signal that can be ignored.",
+			Payload: func(in *Inside) Outcome {
+				report(in.Nonce, Blocked("asleep"))
+				ignoreAll()
+				time.Sleep(3 * time.Second)
+				return Escaped("slept for 3 s under a limit of 1 s")
+			},
+		},
+		{
+			ID: "RES-011", Name: "a flood of output", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
+			Expect: "passed on; the launcher's memory stays bounded", Key: "",
+			Explain: "Eight MiB of output; a launcher that collects them grows without bound.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return Escaped("a flood without a launcher is a flood")
+				}
+				junk := bytes.Repeat([]byte("canary canary canary canary canary canary canary canary canary.\n"), 1024)
+				for range 128 {
+					os.Stdout.Write(junk)
+				}
+				return Blocked("8 MiB were written")
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if out.job.Control {
+					return o
+				}
+				usage, ok := out.State.SysUsage().(*syscall.Rusage)
+				if ok && usage.Maxrss > 96<<10 {
+					return Escaped("the launcher's memory grew to %d KiB", usage.Maxrss)
+				}
+				if out.Total < 8<<20 {
+					return Blocked("%s; %d bytes arrived", o.Detail, out.Total)
+				}
+				return o
+			},
+		},
+		{
+			ID: "RES-012", Name: "memory by files in memory", Guarantee: profiles.ResMemory, Severity: Medium, Needs: []Need{NeedNative},
+			Flags: []string{"--memory", "96m", "--disk", "1g"}, Expect: "counts against the memory granted", Key: "resources.memory",
+			Explain: "192 MiB into /dev/shm and a memfd under a limit of 96.",
+			Payload: func(in *Inside) Outcome {
+				report(in.Nonce, Blocked("began to write"))
+				o := fill("/dev/shm/"+in.Tag, 96)
+				defer os.Remove("/dev/shm/" + in.Tag)
+				if o.Kind != DidEscape {
+					return o
+				}
+				fd, err := unix.MemfdCreate("canary", unix.MFD_CLOEXEC)
+				if err != nil {
+					return Blocked("memfd_create: %v", err)
+				}
+				return fillFile(os.NewFile(uintptr(fd), "memfd"), 96)
+			},
+		},
+		{
+			ID: "RES-013", Name: "a tree that is deeper than a path is long", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
+			Expect: "the run ends in time, the tree can be removed", Key: "",
+			Explain: "400 directories with long names, one in the other: a scan at exit must not be led astray.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return Escaped("a deep tree without a scan is only deep")
+				}
+				name := strings.Repeat("d", 200)
+				if err := os.Chdir(in.Workspace); err != nil {
+					return Broken("%v", err)
+				}
+				for range 400 {
+					if err := os.Mkdir(name, 0o755); err != nil {
+						return Broken("mkdir: %v", cause(err))
+					}
+					if err := os.Chdir(name); err != nil {
+						return Broken("chdir: %v", cause(err))
+					}
+				}
+				return Blocked("400 directories deep")
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if out.Late || out.Took > 10*time.Second {
+					return Escaped("the launcher took %v to end", out.Took)
+				}
+				return o
+			},
+		},
+		record("RES-014", "a sparse file of a terabyte", profiles.SyncDown, Medium, NeedRemote, "A download counts apparent and real size."),
+		{
+			ID: "RES-015", Name: "use up what the user's account has in common", Guarantee: profiles.ResFiles, Severity: Medium,
+			Expect: "the host can still make an inotify instance", References: refs("inotify(7)"), Key: "",
+			Explain: "inotify instances are counted per user of the host: 128 of them leave editors blind.",
+			Payload: func(in *Inside) Outcome {
+				n := 0
+				for n < 200 {
+					if _, err := unix.InotifyInit1(unix.IN_CLOEXEC); err != nil {
+						break
+					}
+					n++
+				}
+				report(in.Nonce, Blocked("%d instances", n))
+				os.WriteFile(in.Path("exhausted"), nil, 0o644)
+				time.Sleep(700 * time.Millisecond)
+				return Blocked("%d instances", n)
+			},
+			Drive: func(d *Drive) Outcome {
+				argv, err := d.Command(d.probe.ID)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				cmd, out, err := d.launch(argv)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				defer d.sweep()
+				var starved error
+				if eventually(6*time.Second, func() bool { _, err := os.Stat(d.Workspace + "/exhausted"); return err == nil }) {
+					fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+					if starved = err; err == nil {
+						unix.Close(fd)
+					}
+				}
+				run := d.wait(cmd, out)
+				o, ran := readReport(run.Output, d.Nonce)
+				if !ran {
+					return Broken("the payload did not run: %s", tail(run))
+				}
+				if starved != nil {
+					return Escaped("the host's own inotify_init: %v", starved)
+				}
+				return o
+			},
+		},
+		{
+			ID: "RES-016", Name: "terminals without end", Guarantee: profiles.ResFiles, Severity: Low,
+			Expect: "bounded, and not the host's", Key: "",
+			Explain: "pseudo-terminals are counted for the whole machine; a new devpts has a bound of its own.",
+			Payload: func(in *Inside) Outcome {
+				before := countTerminals()
+				var open []int
+				for range 64 {
+					fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+					if err != nil {
+						break
+					}
+					open = append(open, fd)
+				}
+				report(in.Nonce, Blocked("%d terminals, %d before", len(open), before))
+				os.WriteFile(in.Path("exhausted"), nil, 0o644)
+				time.Sleep(500 * time.Millisecond)
+				return Blocked("%d terminals", len(open))
+			},
+			Drive: func(d *Drive) Outcome {
+				argv, err := d.Command(d.probe.ID)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				before := countTerminals()
+				cmd, out, err := d.launch(argv)
+				if err != nil {
+					return Broken("%v", err)
+				}
+				defer d.sweep()
+				most := 0
+				eventually(6*time.Second, func() bool {
+					most = max(most, countTerminals()-before)
+					_, err := os.Stat(d.Workspace + "/exhausted")
+					return err == nil
+				})
+				most = max(most, countTerminals()-before)
+				run := d.wait(cmd, out)
+				if _, ran := readReport(run.Output, d.Nonce); !ran {
+					return Broken("the payload did not run: %s", tail(run))
+				}
+				if most >= 40 {
+					return Escaped("%d terminals appeared in the host's /dev/pts", most)
+				}
+				return Blocked("no terminal of the host's was taken")
+			},
+		},
+		{
+			ID: "RES-017", Name: "many runs leave nothing", Guarantee: profiles.LaunchIntegrity, Severity: Medium, Needs: []Need{NeedNative},
+			Expect: "no mount, control group, process or file more than before", References: refs("runc: cleanup"), Key: "",
+			Explain: "Twenty runs, one after the other; the host is counted before and after.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					os.WriteFile("/tmp/pccrun-left-"+in.Tag+itoa(os.Getpid()), nil, 0o644)
+				}
+				return Blocked("ran")
+			},
+			Drive: func(d *Drive) Outcome {
+				before := leftovers()
+				var o Outcome
+				for range 20 {
+					if o = d.Run(); o.Kind != DidBlock {
+						return o
+					}
+				}
+				time.Sleep(50 * time.Millisecond)
+				if more := newIn(leftovers(), before); len(more) > 0 {
+					return Escaped("left behind: %s", strings.Join(more[:min(5, len(more))], ", "))
+				}
+				return Blocked("20 runs, nothing is left")
+			},
+		},
+		{
+			ID: "RES-018", Name: "have the host's processes die first", Guarantee: profiles.ResMemory, Severity: Medium, Setting: Caged, Needs: []Need{NeedResource},
+			Expect: "EACCES", Errnos: errnos("EACCES EPERM EROFS"), References: refs("proc_pid_oom_score_adj(5)"), Key: "resources.memory",
+			Explain: "A score of -1000 makes the kernel end others when memory runs out.",
+			Payload: func(in *Inside) Outcome {
+				return Tried(os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0), "oom_score_adj -1000")
+			},
+		},
+		{
+			ID: "RES-019", Name: "lock memory", Guarantee: profiles.ResMemory, Severity: Low, Setting: Caged, Needs: []Need{NeedRoot},
+			Expect: "EPERM or ENOMEM beyond the limit", Errnos: errnos("EPERM ENOMEM EAGAIN"), References: refs("mlock(2)"), Key: "resources.memory",
+			Explain: "Locked memory cannot be reclaimed, whatever the host needs.",
+			Payload: func(in *Inside) Outcome {
+				unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 0, Max: 0}, nil)
+				mem, err := unix.Mmap(-1, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+				if err != nil {
+					return Blocked("mmap: %v", err)
+				}
+				return Tried(unix.Mlock(mem), "mlock of 16 MiB beyond a limit of none")
+			},
+		},
+	}
+}
+
+//go:noinline
+func spin(x uint64) uint64 { return x }
+
+// hog touches memory; it is ended if the limit holds.
+func hog(in *Inside, bytes int) Outcome {
+	mem, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return Blocked("mmap: %v", err)
+	}
+	for i := 0; i < len(mem); i += 4096 {
+		mem[i] = 1
+	}
+	time.Sleep(300 * time.Millisecond) // a supervisor that samples gets its chance
+	return Escaped("%d MiB were touched", bytes>>20)
+}
+
+func fill(path string, mib int) Outcome {
+	f, err := os.Create(path)
+	if err != nil {
+		return Blocked("create %s: %v", path, cause(err))
+	}
+	return fillFile(f, mib)
+}
+
+func fillFile(f *os.File, mib int) Outcome {
+	defer f.Close()
+	junk := make([]byte, 1<<20)
+	for n := range mib {
+		if _, err := f.Write(junk); err != nil {
+			return Blocked("%d MiB in %s, then: %v", n, f.Name(), cause(err))
+		}
+	}
+	return Escaped("%d MiB in %s", mib, f.Name())
+}
+
+func countTerminals() int {
+	entries, _ := os.ReadDir("/dev/pts")
+	return len(entries)
+}
+
+// leftovers is what a run could leave on the host.
+func leftovers() map[string]bool {
+	seen := map[string]bool{}
+	mounts, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			seen["mount "+fields[4]] = true
+		}
+	}
+	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run"} {
+		entries, _ := os.ReadDir(dir)
+		for _, entry := range entries {
+			if strings.Contains(entry.Name(), "pccrun") && !strings.HasPrefix(entry.Name(), "pccrun-escape-") {
+				seen[dir+"/"+entry.Name()] = true
+			}
+		}
+	}
+	return seen
+}
+
+func newIn(after, before map[string]bool) []string {
+	var list []string
+	for name := range after {
+		if !before[name] && !strings.Contains(name, "/escape-") {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func ignoreAll() {
+	for s := unix.SIGHUP; s < unix.SIGSYS; s++ {
+		if s != unix.SIGKILL && s != unix.SIGSTOP && s != unix.SIGSEGV && s != unix.SIGBUS && s != unix.SIGFPE && s != unix.SIGPROF && s != unix.SIGURG {
+			signal.Ignore(s)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package escape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A Suite runs probes against targets.
+type Suite struct {
+	Probes   []*Probe
+	Targets  []*Target
+	Long     bool                  // run the long ones too
+	Parallel int                   // runs at a time; 0: one per processor, at most two
+	Progress func(done, total int) // called from one goroutine at a time; may be nil
+	Result   func(Result)          // called for each, in order of completion; may be nil
+	Command  string                // how a user calls this program, for the lines that reproduce
+
+	dir      string // of this run: this program's copy, and all that the run makes on disk
+	self     string
+	host     *host
+	controls sync.Map // probe id → func() Outcome, once
+}
+
+// host is what the suite needs to know of the machine.
+type host struct {
+	root   bool
+	cgroup string
+	arch   string
+}
+
+func survey() *host {
+	h := &host{root: os.Geteuid() == 0, arch: runtime.GOARCH}
+	for _, dir := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
+		if _, err := os.Stat(dir + "/cgroup.procs"); err == nil {
+			h.cgroup = dir
+			break
+		}
+	}
+	return h
+}
+
+// capability says whether the suite has one, in effect.
+func (h *host) capability(bit uint) bool {
+	mask, err := strconv.ParseUint(statusLine("self", "CapEff"), 16, 64)
+	return err == nil && mask>>bit&1 == 1
+}
+
+// Run performs every probe against every target. The results are sorted by
+// target, then as the probes are.
+func (s *Suite) Run(ctx context.Context) ([]Result, error) {
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	defer s.close()
+	type task struct{ target, probe int }
+	var tasks []task
+	for p := range s.Probes {
+		for t := range s.Targets {
+			tasks = append(tasks, task{t, p})
+		}
+	}
+	results := make([]Result, len(tasks))
+	var mu sync.Mutex
+	done := 0
+	work := make(chan task)
+	var group sync.WaitGroup
+	parallel := s.Parallel
+	if parallel <= 0 {
+		parallel = min(2, runtime.NumCPU())
+	}
+	for range parallel {
+		group.Go(func() {
+			for k := range work {
+				r := s.one(ctx, s.Probes[k.probe], s.Targets[k.target])
+				mu.Lock()
+				results[k.target*len(s.Probes)+k.probe] = r
+				if done++; s.Progress != nil {
+					s.Progress(done, len(tasks))
+				}
+				if s.Result != nil {
+					s.Result(r)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for _, k := range tasks {
+		if ctx.Err() != nil {
+			break
+		}
+		work <- k
+	}
+	close(work)
+	group.Wait()
+	return results, ctx.Err()
+}
+
+// open makes the directory of this run, with a copy of this program in it: a
+// payload must be able to start it wherever the program itself lies.
+func (s *Suite) open() error {
+	s.host = survey()
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = os.TempDir()
+	}
+	base = filepath.Join(base, "pccrun")
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		base = os.TempDir()
+	}
+	if s.dir, err = os.MkdirTemp(base, "escape-"); err != nil {
+		return err
+	}
+	if err := os.Chmod(s.dir, 0o755); err != nil {
+		return err
+	}
+	s.self = filepath.Join(s.dir, "pccrun")
+	return errors.Join(place("/proc/self/exe", s.self), os.Chmod(s.self, 0o755))
+}
+
+func (s *Suite) close() { removeAll(s.dir) }
+
+// one performs one probe against one target: control first, since a probe
+// that proves nothing need not be tried.
+func (s *Suite) one(ctx context.Context, p *Probe, t *Target) (r Result) {
+	began := time.Now()
+	r = Result{
+		Schema: Schema, ID: p.ID, Name: p.Name, Guarantee: p.Guarantee, Severity: p.Severity, Target: t.Name,
+		Expect: p.Expect, Refs: p.References, Claim: t.claim(p.Guarantee).State, Reproduce: s.reproduce(p, t),
+	}
+	defer func() { r.Duration = time.Since(began) }()
+	if need := t.lacks(p, s.host); need != "" {
+		r.Verdict, r.Reason = VerdictSkipped, "needs "+string(need)
+		return r
+	}
+	if p.Long && !s.Long {
+		r.Verdict, r.Reason = VerdictSkipped, "needs --long"
+		return r
+	}
+	r.Control = s.control(ctx, p)
+	if r.Control.Kind == DidEscape {
+		r.Inside = s.perform(ctx, s.job(p, t))
+	}
+	r.Verdict, r.Reason = judge(p, r.Control, r.Inside, t.claim(p.Guarantee))
+	if r.Verdict == VerdictBlocked || r.Verdict == VerdictDegraded {
+		r.Findings = findings(p, r.Inside)
+	}
+	return r
+}
+
+// control performs a probe without protection, once for all targets.
+func (s *Suite) control(ctx context.Context, p *Probe) Outcome {
+	once, _ := s.controls.LoadOrStore(p.ID, sync.OnceValue(func() Outcome {
+		j := s.job(p, nil)
+		j.Control, j.Caged = true, true
+		return s.perform(ctx, j)
+	}))
+	return once.(func() Outcome)()
+}
+
+func (s *Suite) job(p *Probe, t *Target) *job {
+	j := &job{ID: p.ID, Dir: s.dir, Self: s.self, Caged: p.Setting&Caged != 0, User: !s.host.root, UID: os.Getuid(), GID: os.Getgid()}
+	if t != nil {
+		j.Argv, j.Launcher = t.Argv, t.Launcher
+	}
+	return j
+}
+
+func (s *Suite) perform(ctx context.Context, j *job) Outcome {
+	if err := ctx.Err(); err != nil {
+		return Broken("%v", err)
+	}
+	if !j.Caged {
+		return perform(j)
+	}
+	o, err := cage(ctx, j)
+	if err != nil {
+		return Broken("%v", err)
+	}
+	return o
+}
+
+// reproduce is a command line that runs this probe alone.
+func (s *Suite) reproduce(p *Probe, t *Target) string {
+	line := s.Command + " escape --id " + p.ID
+	if !t.Native {
+		line += " --wrap '" + strings.ReplaceAll(strings.Join(t.Argv, " "), "'", `'\''`) + "'"
+	} else if i := slices.Index(t.Argv, "{shown}"); i >= 0 {
+		for _, arg := range t.Argv[i+1 : len(t.Argv)-2] {
+			line += " " + arg
+		}
+	}
+	return line
+}
+
+// untested lists the guarantees that a target claims and no probe has tried.
+func untested(t *Target, results []Result) []profiles.Guarantee {
+	var list []profiles.Guarantee
+	for _, c := range t.Claims {
+		if c.State != profiles.Kept.String() && c.State != profiles.Weak.String() {
+			continue
+		}
+		if !slices.ContainsFunc(results, func(r Result) bool {
+			return r.Target == t.Name && r.Guarantee == c.Guarantee && (r.Verdict == VerdictBlocked || r.Verdict == VerdictDegraded || r.Verdict == VerdictEscaped)
+		}) {
+			list = append(list, c.Guarantee)
+		}
+	}
+	return list
+}
+
+// Hidden runs one of the verbs by which the program starts itself; it is false
+// if args are none of them.
+func Hidden(args []string) (code int, is bool) {
+	if len(args) == 0 {
+		return 0, false
+	}
+	switch verb, rest := args[0], args[1:]; {
+	case verb == probeVerb && len(rest) == 2:
+		return runPayload(rest[0], rest[1]), true
+	case verb == helperVerb && len(rest) >= 2:
+		return runHelper(rest[0], rest[1], rest[2:]), true
+	case verb == cageVerb && len(rest) == 1:
+		return runCage(rest[0]), true
+	case verb == runcVerb && len(rest) >= 3:
+		return runRunc(rest[0], rest[1], rest[2], rest[3:]), true
+	}
+	return 0, false
+}
+
+func runRunc(workspace, home, canary string, argv []string) int {
+	fmt.Fprintln(os.Stderr, "runc: not yet")
+	return 125
+}
+
+var _ = io.Discard

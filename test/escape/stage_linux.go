@@ -1,0 +1,441 @@
+package escape
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Times that bound a run: the payload gives up first, then the run, then the
+// cage around it.
+const (
+	payloadTime = 8 * time.Second
+	runTime     = 15 * time.Second
+	cageTime    = 40 * time.Second
+	longTime    = 10 * time.Minute
+)
+
+// A job is one probe to be performed once: as the control or behind a launcher.
+type job struct {
+	ID       string
+	Argv     []string // the launcher with {names} to be filled in; nil: the control
+	Launcher string   // the launcher's own program, bound into a cage
+	Control  bool
+	Caged    bool
+	User     bool   // the launcher in the cage is not root: give it an identity without capabilities
+	UID, GID int    // that identity
+	Dir      string // of the suite
+	Self     string // a copy of this program
+}
+
+// perform builds a world, runs the probe in it, lets the observer look, and
+// takes the world down.
+func perform(j *job) Outcome {
+	p := Find(j.ID)
+	if p == nil {
+		return Broken("no such probe")
+	}
+	w, err := newWorld(j)
+	if err != nil {
+		return Broken("world: %v", err)
+	}
+	defer w.close()
+	limit := cageTime
+	if p.Long {
+		limit = longTime
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	d := &Drive{world: w, job: j, probe: p, ctx: ctx}
+	if j.Caged || j.Control {
+		if err := d.enterInternet(); err != nil {
+			return Broken("cage: network: %v", err)
+		}
+	}
+	if p.Setting&Proxy != 0 && j.Control {
+		if err := w.openProxy(); err != nil {
+			return Broken("proxy: %v", err)
+		}
+	}
+	if p.Drive != nil {
+		return p.Drive(d)
+	}
+	return d.Run()
+}
+
+// A Drive starts the sandbox, once or as often as a probe wants.
+type Drive struct {
+	*world
+	job           *job
+	probe         *Probe
+	ctx           context.Context
+	extra         []string // environment of the next run
+	dir           string   // where it starts, if not in the workspace
+	stdin         *os.File // its standard input, if not empty
+	keep          bool     // leave the terminal open in slave
+	slave, master *os.File
+}
+
+// A Run is one run of the launcher, seen from outside.
+type Run struct {
+	Output []byte // what came out, both streams, bounded
+	Total  int64  // all that came out, bytes
+	State  *os.ProcessState
+	Took   time.Duration
+	Late   bool // ended by the suite
+}
+
+// Outside is what an observer works with.
+type Outside struct {
+	*Drive
+	*Run
+}
+
+// Run starts the launcher with the probe's payload and judges.
+func (d *Drive) Run() Outcome {
+	run, err := d.Start(d.probe.ID)
+	if err != nil {
+		return Broken("%v", err)
+	}
+	defer d.sweep()
+	return d.judge(run)
+}
+
+func (d *Drive) judge(run *Run) Outcome {
+	o, ran := readReport(run.Output, d.Nonce)
+	if !ran {
+		return Broken("the payload did not run: %s", tail(run))
+	}
+	if d.probe.Observe != nil {
+		return d.probe.Observe(&Outside{d, run}, o)
+	}
+	return o
+}
+
+func tail(run *Run) string {
+	text := strings.TrimSpace(strings.ToValidUTF8(string(run.Output), "?"))
+	if len(text) > 300 {
+		text = "… " + text[len(text)-300:]
+	}
+	state := "still running, ended"
+	if !run.Late && run.State != nil {
+		state = run.State.String()
+	}
+	return state + ": " + strings.Join(strings.Fields(text), " ")
+}
+
+// Command is the launcher's command line around the payload of a probe.
+func (d *Drive) Command(id string) ([]string, error) {
+	if d.probe.Setting&Terminal != 0 {
+		// before the payload is told its name
+		var err error
+		if d.master, d.slave, err = openTerminal(); err != nil {
+			return nil, err
+		}
+		d.HostTTY = d.slave.Name()
+	}
+	spec, err := d.specFile()
+	if err != nil {
+		return nil, err
+	}
+	names := strings.NewReplacer(
+		"{workspace}", d.Workspace, "{home}", d.Home, "{canary}", d.Canary, "{shown}", d.Shown, "{tmp}", d.Tmp,
+		"{self}", d.job.Launcher, "{probe}", d.self, "{published}", strconv.Itoa(d.Published), "{port}", strconv.Itoa(d.TCP4),
+		"{uid}", strconv.Itoa(os.Getuid()), "{gid}", strconv.Itoa(os.Getgid()),
+	)
+	var argv []string
+	for _, arg := range d.job.Argv {
+		switch arg {
+		case "{flags}":
+			for _, flag := range d.probe.Flags {
+				argv = append(argv, names.Replace(flag))
+			}
+		default:
+			argv = append(argv, names.Replace(arg))
+		}
+	}
+	return append(argv, d.self, probeVerb, spec, id), nil
+}
+
+// Start runs the launcher to its end.
+func (d *Drive) Start(id string) (*Run, error) {
+	argv, err := d.Command(id)
+	if err != nil {
+		return nil, err
+	}
+	cmd, out, err := d.launch(argv)
+	if err != nil {
+		return nil, err
+	}
+	return d.wait(cmd, out), nil
+}
+
+// launch starts a command line in the world.
+func (d *Drive) launch(argv []string) (*exec.Cmd, *sink, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = cmp.Or(d.dir, d.Workspace)
+	if d.stdin != nil {
+		cmd.Stdin = d.stdin
+	}
+	cmd.Env = append(d.environment(), d.extra...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if d.job.Caged && d.job.User && !d.job.Control {
+		identity(cmd.SysProcAttr, d.job.UID, d.job.GID)
+	}
+	out := &sink{}
+	if d.probe.Setting&Leaky != 0 {
+		files, err := d.leaks()
+		if err != nil {
+			return nil, nil, err
+		}
+		cmd.ExtraFiles = files
+		defer closeAll(files)
+	}
+	if d.probe.Setting&Terminal != 0 {
+		return cmd, out, d.startOnTerminal(cmd, out)
+	}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = out, out, time.Second
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	return cmd, out, nil
+}
+
+// wait waits for the launcher, and ends it when its time is up.
+func (d *Drive) wait(cmd *exec.Cmd, out *sink) *Run {
+	began := time.Now()
+	ended := make(chan struct{})
+	run := &Run{}
+	go func() {
+		cmd.Wait()
+		close(ended)
+	}()
+	limit := time.NewTimer(runTime)
+	defer limit.Stop()
+	select {
+	case <-ended:
+	case <-limit.C:
+		run.Late = true
+	case <-d.ctx.Done():
+		run.Late = true
+	}
+	if run.Late {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		cmd.Process.Kill()
+		<-ended
+	}
+	run.Took, run.State = time.Since(began), cmd.ProcessState
+	out.finish()
+	run.Output, run.Total = out.bytes()
+	return run
+}
+
+// identity gives a command of a cage whose user namespace has only its own
+// root the user's own numbers, without capabilities.
+func identity(attr *syscall.SysProcAttr, uid, gid int) {
+	attr.Cloneflags |= syscall.CLONE_NEWUSER
+	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: 0, Size: 1}}
+	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: 0, Size: 1}}
+}
+
+// leaks opens the descriptors that a careless caller would leave open: the
+// root directory, the canary directory, the secret, a socket. They become 3 to 6.
+func (d *Drive) leaks() ([]*os.File, error) {
+	var files []*os.File
+	for _, path := range []string{"/", d.Canary, d.Canary + "/secret"} {
+		f, err := os.Open(path)
+		if err != nil {
+			closeAll(files)
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	mine := os.NewFile(uintptr(pair[0]), "pair")
+	io.WriteString(mine, d.secret+"\n")
+	d.later(func() { mine.Close() })
+	return append(files, os.NewFile(uintptr(pair[1]), "pair")), nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// Survivors returns the processes that carry this run's tag and are not the
+// suite's own.
+func (d *Drive) Survivors() []int {
+	var pids []int
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == d.HostPID || pid == os.Getpid() {
+			continue
+		}
+		line, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline")
+		if err == nil && bytes.Contains(line, []byte(d.Tag)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// sweep ends what outlived its sandbox: by number, and only what carries the tag.
+func (d *Drive) sweep() {
+	for _, pid := range d.Survivors() {
+		syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// Changed returns the canary files that are not as they were made, less those
+// in the workspace.
+func (d *Drive) Changed() []string {
+	var list []string
+	for path, content := range d.files {
+		if strings.HasPrefix(path, d.Workspace+"/") {
+			continue
+		}
+		if data, err := os.ReadFile(path); err != nil || string(data) != content {
+			list = append(list, path)
+		}
+	}
+	for _, dir := range []string{d.Canary, d.Shown, d.Tmp} {
+		filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+			if err != nil || e.IsDir() || e.Type()&(os.ModeSocket|os.ModeNamedPipe) != 0 {
+				return nil
+			}
+			if _, known := d.files[path]; !known {
+				list = append(list, path)
+			}
+			return nil
+		})
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Same says whether a canary file holds what it was made with.
+func (d *Drive) Same(path string) bool {
+	data, err := os.ReadFile(path)
+	return err == nil && string(data) == d.files[path]
+}
+
+// Hits returns what arrived at the listeners under names that begin so.
+func (d *Drive) Hits(prefix string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []string
+	for _, hit := range d.hits {
+		if strings.HasPrefix(hit, prefix) {
+			list = append(list, hit)
+		}
+	}
+	return list
+}
+
+// A sink keeps the beginning and the end of what comes out.
+type sink struct {
+	mu         sync.Mutex
+	head, rest []byte
+	total      int64
+	master     *os.File
+	copied     chan struct{}
+}
+
+const sinkSize = 1 << 19
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total += int64(len(p))
+	data := p
+	if room := sinkSize - len(s.head); room > 0 {
+		n := min(room, len(data))
+		s.head = append(s.head, data[:n]...)
+		data = data[n:]
+	}
+	s.rest = append(s.rest, data...)
+	if len(s.rest) > 2*sinkSize {
+		s.rest = append(s.rest[:0], s.rest[len(s.rest)-sinkSize:]...)
+	}
+	return len(p), nil
+}
+
+func (s *sink) bytes() ([]byte, int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.head, s.rest), s.total
+}
+
+// finish waits for the copy from the terminal, if there is one.
+func (s *sink) finish() {
+	if s.master == nil {
+		return
+	}
+	select {
+	case <-s.copied:
+	case <-time.After(time.Second):
+	}
+	s.master.Close()
+}
+
+// startOnTerminal starts a command with the run's terminal as its own.
+func (d *Drive) startOnTerminal(cmd *exec.Cmd, out *sink) error {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = d.slave, d.slave, d.slave
+	cmd.SysProcAttr.Setctty = true
+	err := cmd.Start()
+	if !d.keep || err != nil {
+		d.slave.Close()
+		d.slave = nil
+	}
+	if err != nil {
+		d.master.Close()
+		return err
+	}
+	out.master, out.copied = d.master, make(chan struct{})
+	go func() {
+		io.Copy(out, out.master)
+		close(out.copied)
+	}()
+	return nil
+}
+
+func openTerminal() (master, slave *os.File, err error) {
+	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
+	}
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, master.Close())
+	}
+	return master, slave, nil
+}

@@ -1,0 +1,216 @@
+package escape
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A Target is a launcher to be held against the probes.
+type Target struct {
+	Name     string
+	Argv     []string // with {names} to be filled in; the payload's command line follows
+	Launcher string   // the path that {self} stands for
+	Native   bool     // pccrun: flags can be given per probe
+	Claims   []Claim
+}
+
+// Native is pccrun itself, with more flags for a run, such as --profile.
+func Native(launcher string, flags []string) *Target {
+	argv := append([]string{"{self}", "run", "-q", "--workspace", "{workspace}", "--read", "{shown}"}, flags...)
+	return &Target{Name: "pccrun", Argv: append(argv, "{flags}", "--"), Launcher: launcher, Native: true}
+}
+
+// without is the same target with layers switched off.
+func (t *Target) without(layers []profiles.Layer) *Target {
+	if len(layers) == 0 {
+		return t
+	}
+	words := make([]string, len(layers))
+	copied := *t
+	copied.Argv = t.Argv[: len(t.Argv)-2 : len(t.Argv)-2]
+	for i, layer := range layers {
+		words[i] = string(layer)
+		copied.Argv = append(copied.Argv, "--without", words[i])
+	}
+	copied.Argv = append(copied.Argv, "{flags}", "--")
+	copied.Name += " without " + strings.Join(words, ",")
+	return &copied
+}
+
+// claim is what the target says of a guarantee.
+func (t *Target) claim(g profiles.Guarantee) Claim {
+	for _, c := range t.Claims {
+		if c.Guarantee == g {
+			return c
+		}
+	}
+	return Claim{Guarantee: g}
+}
+
+// ask reads the target's claims from its plan.
+func (t *Target) ask() error {
+	argv := append([]string{"run", "--dry-run", "--json"}, "--", "true")
+	cmd := exec.Command(t.Launcher, argv...)
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("ask %s for its plan: %w", t.Launcher, err)
+	}
+	var plan struct {
+		Guarantees []Claim `json:"guarantees"`
+	}
+	if err := json.Unmarshal(out, &plan); err != nil {
+		return fmt.Errorf("read the plan of %s: %w", t.Launcher, err)
+	}
+	t.Claims = plan.Guarantees
+	return nil
+}
+
+// Wrap is any launcher: a command line to which the payload's is appended.
+// {workspace}, {home}, {canary}, {shown}, {tmp}, {uid}, {gid} are filled in.
+func Wrap(name, line string) (*Target, error) {
+	argv, err := split(line)
+	if err != nil {
+		return nil, fmt.Errorf("wrap %q: %w", line, err)
+	}
+	if len(argv) == 0 {
+		return nil, fmt.Errorf("wrap: an empty command line")
+	}
+	if name == "" {
+		name = argv[0]
+	}
+	return &Target{Name: name, Argv: argv}, nil
+}
+
+// split cuts a command line into words: quotes as in a shell, nothing expanded.
+func split(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	started, quote := false, rune(0)
+	escaped := false
+	for _, c := range line {
+		switch {
+		case c == 0:
+			return nil, fmt.Errorf("a NUL byte")
+		case escaped:
+			word.WriteRune(c)
+			escaped = false
+		case c == '\\' && quote != '\'':
+			escaped, started = true, true
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			} else {
+				word.WriteRune(c)
+			}
+		case c == '\'' || c == '"':
+			quote, started = c, true
+		case c == ' ' || c == '\t' || c == '\n':
+			if started {
+				words = append(words, word.String())
+				word.Reset()
+				started = false
+			}
+		default:
+			word.WriteRune(c)
+			started = true
+		}
+	}
+	if quote != 0 || escaped {
+		return nil, fmt.Errorf("an open quote")
+	}
+	if started {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+// ready are wrap lines for well-known launchers, as their own documentation
+// would have a careful user write them.
+var ready = []struct{ name, program, line, note string }{
+	{"unshare", "unshare", "unshare -Urm --", "namespaces alone: a weak target that shows that the suite bites"},
+	{"bwrap", "bwrap", "bwrap --unshare-all --cap-drop ALL --die-with-parent --new-session --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --tmpfs /run --tmpfs {home} --tmpfs {canary} --bind {workspace} {workspace} --chdir {workspace} --", "no seccomp filter, no limits"},
+	{"firejail", "firejail", "firejail --quiet --noprofile --net=none --private-tmp --private-dev --caps.drop=all --nonewprivs --seccomp --noroot --blacklist={canary} --read-only={shown} --", "needs its setuid root program"},
+	{"nsjail", "nsjail", "nsjail -Mo -Q --disable_rlimits -R / -T /tmp -T {home} -T {canary} -B {workspace} --cwd {workspace} --", ""},
+	{"runc", "runc", "{self} " + runcVerb + " {workspace} {home} {canary}", "a rootless bundle over the host's /, with runc's own defaults"},
+	{"docker", "docker", "docker run --rm --network none --cap-drop ALL --security-opt no-new-privileges -v {workspace}:{workspace} -w {workspace} debian:stable-slim", "needs a running engine"},
+	{"srt", "srt", "srt --", "its default settings"},
+}
+
+// ReadyNames lists the launchers that a ready line exists for.
+func ReadyNames() []string {
+	names := []string{"pccrun"}
+	for _, r := range ready {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// Ready is a well-known launcher by name.
+func Ready(name, self string) (*Target, error) {
+	if name == "pccrun" {
+		return Native(self, nil), nil
+	}
+	for _, r := range ready {
+		if r.name != name {
+			continue
+		}
+		if _, err := exec.LookPath(r.program); err != nil {
+			return nil, fmt.Errorf("wrap %s: %w", name, err)
+		}
+		t, err := Wrap(name, r.line)
+		if err == nil && t.Argv[0] == "{self}" {
+			t.Launcher = self
+		}
+		return t, err
+	}
+	return nil, fmt.Errorf("no ready line for %q: want one of %s", name, strings.Join(ReadyNames(), ", "))
+}
+
+const runcVerb = "__runc"
+
+// needs of the host and the target that must be met before a probe is tried.
+func (t *Target) lacks(p *Probe, h *host) Need {
+	for _, need := range p.Needs {
+		if !t.meets(need, h) {
+			return need
+		}
+	}
+	if p.Payload == nil && p.Drive == nil {
+		return "a payload"
+	}
+	if p.Setting&Proxy != 0 && !t.Native {
+		return NeedProxy
+	}
+	if len(p.Flags) > 0 && !t.Native && p.Setting&Proxy == 0 {
+		return NeedNative
+	}
+	return ""
+}
+
+func (t *Target) meets(need Need, h *host) bool {
+	switch need {
+	case NeedRoot, NeedSetuid:
+		return h.root
+	case NeedResource:
+		return h.root && h.capability(unix.CAP_SYS_RESOURCE)
+	case NeedUser:
+		return !h.root
+	case NeedNative:
+		return t.Native
+	case NeedCgroup:
+		return h.root && h.cgroup != ""
+	case NeedTIOCSTI:
+		data, err := os.ReadFile("/proc/sys/dev/tty/legacy_tiocsti")
+		return err != nil || strings.TrimSpace(string(data)) == "1"
+	case NeedAMD64:
+		return h.arch == "amd64"
+	}
+	return false
+}

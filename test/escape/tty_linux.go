@@ -1,0 +1,250 @@
+package escape
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+func ttyProbes() []Probe {
+	return []Probe{
+		{
+			ID: "TTY-001", Name: "type into the host's terminal", Guarantee: profiles.TTYIsolated, Severity: Critical, Setting: Caged | Terminal, Needs: []Need{NeedTIOCSTI},
+			Expect: "EPERM, ENOTTY or EIO", Errnos: errnos("EPERM ENOTTY EIO EACCES ENXIO ENOENT"), References: refs("CVE-2017-5226"), Key: "",
+			Explain: "TIOCSTI puts characters into the terminal's input: the shell outside executes them.",
+			Payload: func(in *Inside) Outcome { return inject(in, unix.TIOCSTI) }, Observe: typed,
+		},
+		{
+			ID: "TTY-002", Name: "type into the host's terminal with high bits set", Guarantee: profiles.TTYIsolated, Severity: Critical, Setting: Caged | Terminal, Needs: []Need{NeedTIOCSTI},
+			Expect: "EPERM, ENOTTY or EIO", Errnos: errnos("EPERM ENOTTY EIO EACCES ENXIO ENOENT"), References: refs("CVE-2019-10063"), Key: "",
+			Explain: "The kernel reads 32 bits of the request: a filter that compares 64 lets TIOCSTI + 2^32 through.",
+			Payload: func(in *Inside) Outcome { return inject(in, unix.TIOCSTI|1<<32) }, Observe: typed,
+		},
+		{
+			ID: "KS-030", Name: "requests on the terminal with high bits set", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged | Terminal, Needs: []Need{NeedTIOCSTI},
+			Expect: "EPERM", Errnos: errnos("EPERM ENOTTY EIO EACCES"), References: refs("CVE-2019-10063"), Key: "syscalls",
+			Explain: "The filter must see TIOCSTI as the kernel does, on the sandbox's own terminal too.",
+			Payload: func(in *Inside) Outcome {
+				c := byte('x')
+				_, err := Call(unix.SYS_IOCTL, 0, unix.TIOCSTI|1<<32, uintptr(unsafe.Pointer(&c)))
+				return Tried(err, "ioctl(0, TIOCSTI + 2^32)")
+			},
+		},
+		{
+			ID: "KS-036", Name: "paste and console requests", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged | Terminal,
+			Expect: "EPERM", Errnos: errnos("EPERM ENOTTY EINVAL EIO EACCES"), References: refs("CVE-2023-1523", "CVE-2023-28100"), Key: "syscalls",
+			Explain: "TIOCLINUX pastes on a console; TIOCSETD changes the line discipline, whose code has had holes.",
+			Payload: func(in *Inside) Outcome {
+				n := int32(0) // N_TTY: what it is already
+				_, err := Call(unix.SYS_IOCTL, 0, unix.TIOCSETD, uintptr(unsafe.Pointer(&n)))
+				sub := byte(3)
+				_, paste := Call(unix.SYS_IOCTL, 0, 0x541c, uintptr(unsafe.Pointer(&sub)))
+				return Any(Tried(err, "TIOCSETD"), Tried(paste, "TIOCLINUX"))
+			},
+		},
+		{
+			ID: "TTY-003", Name: "the host's terminals by name", Guarantee: profiles.TTYIsolated, Severity: High, Setting: Terminal,
+			Expect: "a devpts of the sandbox's own", Errnos: errnos("ENOENT EACCES EIO ENXIO EPERM"), References: refs("CVE-2025-52565"), Key: "",
+			Explain: "Opens the terminal that the launcher was started on by its number, and writes to it.",
+			Payload: func(in *Inside) Outcome {
+				f, err := os.OpenFile(in.HostTTY, os.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+				if err == nil {
+					_, err = f.WriteString("wrote-to-" + in.Tag)
+				}
+				return Tried(err, "write to %s", in.HostTTY)
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if o.Kind == DidEscape && !out.job.Control && !bytes.Contains(out.Output, []byte("wrote-to-"+out.Tag)) {
+					return Blocked("a terminal of the same number is the sandbox's own")
+				}
+				return o
+			},
+		},
+		{
+			ID: "TTY-004", Name: "set the host's clipboard", Guarantee: profiles.TTYOutput, Severity: Medium, Setting: Terminal,
+			Expect: "OSC 52 is filtered unless the profile opts in", References: refs("terminal injection"), Key: "",
+			Explain: "A sequence in the output replaces the clipboard: the user pastes what the payload chose.",
+			Payload: prints("\x1b]52;c;Y2FuYXJ5\x07", "\x1b]52;p;Y2FuYXJ5\x1b\\", "\u009d52;c;Y2FuYXJ5\u009c"),
+			Observe: cameOut("]52;", "52;c;Y2FuYXJ5"),
+		},
+		{
+			ID: "TTY-005", Name: "have the terminal answer as if the user typed", Guarantee: profiles.TTYOutput, Severity: Medium, Setting: Terminal,
+			Expect: "title and DECRQSS reports are filtered", References: refs("CVE-2022-45063", "CVE-2003-0063"), Key: "",
+			Explain: "The title, set by the payload, comes back as input: a newline in it runs a command.",
+			Payload: prints("\x1b[21t", "\x1bP$q\"p\x1b\\", "\x1b[20t"),
+			Observe: cameOut("\x1b[21t", "\x1bP$q"),
+		},
+		record("TTY-006", "draw a false prompt", profiles.TTYOutput, Medium, "an approval prompt on the same terminal", "The launcher asks on a terminal that it has reset, or not at all.", "CVE-2023-28101"),
+		record("TTY-007", "links that lie", profiles.TTYOutput, Low, "a profile that filters OSC 8", "Hyperlinks are passed on: they are shown, not followed."),
+		{
+			ID: "TTY-008", Name: "leave the terminal raw", Guarantee: profiles.TTYIsolated, Severity: Low, Setting: Terminal,
+			Expect: "restored at exit", Key: "",
+			Explain: "A terminal without echo in which Ctrl-C does nothing hides what is typed next.",
+			Payload: func(in *Inside) Outcome {
+				t, err := unix.IoctlGetTermios(0, unix.TCGETS)
+				if err != nil {
+					return Blocked("standard input is no terminal: %v", err)
+				}
+				t.Lflag &^= unix.ECHO | unix.ICANON | unix.ISIG
+				return Blocked("set raw: %v", unix.IoctlSetTermios(0, unix.TCSETS, t))
+			},
+			Drive: func(d *Drive) Outcome {
+				d.keep = true
+				o := d.Run()
+				if d.slave == nil {
+					return o
+				}
+				defer d.slave.Close()
+				t, err := unix.IoctlGetTermios(int(d.slave.Fd()), unix.TCGETS)
+				if o.Kind != Broke && err == nil && t.Lflag&unix.ECHO == 0 {
+					return Escaped("the host's terminal does not echo after the run")
+				}
+				return o
+			},
+		},
+		{
+			ID: "TTY-009", Name: "the host's terminal as the controlling one", Guarantee: profiles.TTYIsolated, Severity: High, Setting: Terminal,
+			Expect: "not the host's terminal", Key: "",
+			Explain: "A process whose controlling terminal is the host's gets, and stops, the signals of the user's shell.",
+			Payload: func(in *Inside) Outcome {
+				var st unix.Stat_t
+				data, err := os.ReadFile("/proc/self/stat")
+				if err != nil {
+					return Blocked("%v", cause(err))
+				}
+				fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+				device, _ := strconv.Atoi(fields[4])
+				if device == 0 {
+					return Blocked("no controlling terminal")
+				}
+				if unix.Stat(in.HostTTY, &st) == nil && in.Namespaces["mnt"] == in.mine("mnt") && int(st.Rdev) == device {
+					return Escaped("the controlling terminal is %s", in.HostTTY)
+				}
+				f, err := os.OpenFile("/dev/tty", os.O_WRONLY|unix.O_NONBLOCK, 0)
+				if err == nil {
+					_, err = f.WriteString("marker-" + in.Tag)
+				}
+				// its number tells whose it is: every devpts instance has its own device
+				var tty, own unix.Stat_t
+				unix.Fstat(0, &tty)
+				ptmx, e := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+				if e != nil {
+					return Blocked("no multiplexer: %v", e)
+				}
+				defer unix.Close(ptmx)
+				n, _ := unix.IoctlGetInt(ptmx, unix.TIOCGPTN)
+				if unix.Stat("/dev/pts/"+strconv.Itoa(n), &own) == nil && own.Dev != tty.Dev {
+					return Escaped("standard input is a terminal of another devpts")
+				}
+				return Blocked("the controlling terminal is the sandbox's own")
+			},
+		},
+		record("TTY-010", "swallow Ctrl-C", profiles.TTYIsolated, Medium, "a person at the terminal", "Two Ctrl-C end a run that ignores the first: tests of the terminal package try it."),
+		{
+			ID: "TTY-011", Name: "the master of the host's terminal", Guarantee: profiles.TTYIsolated, Severity: High, Setting: Terminal | Leaky,
+			Expect: "no descriptor of a master", Key: "",
+			Explain: "Whoever holds the master reads what the user types and types for him.",
+			Payload: func(in *Inside) Outcome {
+				for fd := 0; fd < 64; fd++ {
+					var n uint32
+					if _, err := Call(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTN, uintptr(unsafe.Pointer(&n))); err == nil {
+						return Escaped("descriptor %d is the master of pts/%d", fd, n)
+					}
+				}
+				if in.Control {
+					for fd := 3; fd < 7; fd++ {
+						if unix.Fstat(fd, &unix.Stat_t{}) == nil {
+							return Escaped("descriptors are handed on: a master would be")
+						}
+					}
+				}
+				return Blocked("no master is open")
+			},
+		},
+		{
+			ID: "TTY-012", Name: "stop the user's shell by its process group", Guarantee: profiles.TTYIsolated, Severity: Medium, Setting: Caged | Terminal,
+			Expect: "EPERM or ENOTTY", Errnos: errnos("EPERM ENOTTY EIO EACCES EINVAL ENXIO ESRCH"), Key: "",
+			Explain: "TIOCSCTTY steals a terminal from another session; vhangup ends it.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control {
+					return Tried(unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()), "set the foreground group")
+				}
+				f, err := os.OpenFile(in.HostTTY, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+				if err != nil {
+					return Blocked("open: %v", cause(err))
+				}
+				_, err = Call(unix.SYS_IOCTL, f.Fd(), unix.TIOCSCTTY, 1)
+				return Tried(err, "steal %s", in.HostTTY)
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if o.Kind == DidEscape && !out.job.Control && out.Namespaces["mnt"] != "" {
+					return Blocked("%s, of the sandbox's own", o.Detail)
+				}
+				return o
+			},
+		},
+	}
+}
+
+func (in *Inside) mine(ns string) string {
+	link, _ := os.Readlink("/proc/self/ns/" + ns)
+	return link
+}
+
+// inject types into every terminal that can be reached.
+func inject(in *Inside, request uintptr) Outcome {
+	var all []Outcome
+	fds := []int{0, 1, 2}
+	for _, path := range []string{"/dev/tty", in.HostTTY} {
+		if fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err == nil {
+			fds = append(fds, fd)
+		}
+	}
+	for _, fd := range fds {
+		var err error
+		for _, c := range []byte("canary-" + in.Nonce[:6]) {
+			if _, err = Call(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(&c))); err != nil {
+				break
+			}
+		}
+		all = append(all, Tried(err, "TIOCSTI on descriptor %d", fd))
+	}
+	return Any(all...)
+}
+
+// typed looks whether the characters are in the input of the host's terminal:
+// there the terminal echoes them.
+func typed(out *Outside, o Outcome) Outcome {
+	if bytes.Contains(out.Output, []byte("canary-"+out.Nonce[:6])) {
+		return Escaped("the characters came out of the host's terminal")
+	}
+	return o
+}
+
+func prints(sequences ...string) func(*Inside) Outcome {
+	return func(in *Inside) Outcome {
+		for _, s := range sequences {
+			os.Stdout.WriteString(s)
+		}
+		time.Sleep(20 * time.Millisecond)
+		return Blocked("printed")
+	}
+}
+
+func cameOut(marks ...string) func(*Outside, Outcome) Outcome {
+	return func(out *Outside, o Outcome) Outcome {
+		for _, mark := range marks {
+			if bytes.Contains(out.Output, []byte(mark)) {
+				return Escaped("%q came out", mark)
+			}
+		}
+		return o
+	}
+}

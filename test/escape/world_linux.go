@@ -1,0 +1,403 @@
+package escape
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A world is what stands around one sandbox: a home full of secrets, a
+// workspace, listeners, a process that waits to be touched. All of it is made
+// for one run and gone after it.
+type world struct {
+	Spec
+	secret string
+	self   string // this program, where a payload can be started from
+	waiter *exec.Cmd
+	waited chan struct{} // closed when the waiter has ended
+
+	mu   sync.Mutex
+	hits []string // what reached a listener: "tcp4", "udp 20.0.0.66:53", "dns evil.test."
+
+	files   map[string]string // path → content of the canary files
+	cleanup []func()
+}
+
+// Names of canary files below the home, each with the secret in it.
+var homeSecrets = []string{
+	".ssh/id_rsa", ".aws/credentials", ".netrc", ".git-credentials", ".npmrc", ".pypirc",
+	".docker/config.json", ".kube/config", ".config/gcloud/application_default_credentials.json", ".azure/accessTokens.json",
+	".config/gh/hosts.yml", ".gnupg/private-keys-v1.d/canary.key", ".claude.json", ".claude/.credentials.json", ".codex/auth.json",
+	".bash_history", ".zsh_history", ".python_history", ".viminfo", ".lesshst", ".psql_history", ".local/share/keyrings/login.keyring",
+	".mozilla/firefox/x.default/logins.json", ".config/google-chrome/Default/Login Data", ".config/chromium/Default/Cookies",
+	".password-store/canary.gpg", ".vault-token", ".terraform.d/credentials.tfrc.json", ".cargo/credentials.toml",
+	"Documents/taxes.txt", ".config/pccrun/secret", ".local/state/pccrun/secret",
+}
+
+// newWorld makes a world below base. The caller closes it.
+func newWorld(j *job) (w *world, err error) {
+	w = &world{files: map[string]string{}, waited: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	var raw [secretLen / 2]byte
+	rand.Read(raw[:])
+	w.secret = hex.EncodeToString(raw[:])
+	sum := sha256.Sum256([]byte(w.secret))
+	rand.Read(raw[:8])
+	w.Spec = Spec{
+		Nonce: hex.EncodeToString(raw[:8]), SecretSum: hex.EncodeToString(sum[:]), Caged: j.Caged, Control: j.Control,
+		Launcher: j.Launcher, Namespaces: map[string]string{}, ShmID: -1, MsgID: -1, SemID: -1,
+	}
+	w.Tag = "tag-" + w.Nonce
+	if j.Caged {
+		w.Home, w.Canary, w.Shown = "/home/dev", "/srv/canary", "/srv/shown"
+	} else {
+		base, err := os.MkdirTemp(j.Dir, "w-")
+		if err != nil {
+			return nil, err
+		}
+		w.later(func() { removeAll(base) })
+		w.Home, w.Canary, w.Shown = base+"/home", base+"/canary", base+"/shown"
+	}
+	w.Workspace = w.Home + "/src/ws"
+	if w.Tmp, err = os.MkdirTemp("/tmp", "pccrun-escape-"); err != nil {
+		return nil, err
+	}
+	tmp := w.Tmp
+	w.later(func() { removeAll(tmp) })
+	if err := w.makeFiles(); err != nil {
+		return nil, err
+	}
+	w.self = w.Workspace + "/.probe/pccrun"
+	if err := place(j.Self, w.self); err != nil {
+		return nil, err
+	}
+	w.Program = w.self
+	if err := w.listen(); err != nil {
+		return nil, err
+	}
+	if err := w.startWaiter(); err != nil {
+		return nil, err
+	}
+	w.makeIPC()
+	for _, ns := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		w.Namespaces[ns], _ = os.Readlink("/proc/self/ns/" + ns)
+	}
+	w.HostName, _ = os.Hostname()
+	if id, err := os.ReadFile("/etc/machine-id"); err == nil {
+		w.Machine = strings.TrimSpace(string(id))
+	}
+	return w, nil
+}
+
+func (w *world) later(f func()) { w.cleanup = append(w.cleanup, f) }
+
+// close ends and removes all that the world is made of.
+func (w *world) close() {
+	for i := len(w.cleanup) - 1; i >= 0; i-- {
+		w.cleanup[i]()
+	}
+	w.cleanup = nil
+}
+
+// write makes a canary file whose content is remembered.
+func (w *world) write(path, content string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	w.files[path] = content
+	return os.WriteFile(path, []byte(content), 0o644)
+}
+
+func (w *world) makeFiles() error {
+	secret := w.secret + "\n"
+	files := map[string]string{
+		w.Canary + "/secret": secret, w.Canary + "/sub/secret": secret, w.Canary + "/a": "a\n", w.Canary + "/f": "canary f\n",
+		w.Tmp + "/secret": secret,
+		w.Shown + "/f":    "shown f\n", w.Shown + "/big": strings.Repeat("shown\n", 2000), w.Shown + "/sub/f": "shown sub\n",
+		w.Home + "/.bashrc": "# canary\n", w.Home + "/.profile": "# canary\n", w.Home + "/.gitconfig": "[user]\n\tname = canary\n",
+		w.Home + "/src/ws-evil/secret": secret, w.Home + "/src/ws2/secret": secret,
+		w.Workspace + "/README.md": "# canary\n", w.Workspace + "/.env": "TOKEN=" + secret, w.Workspace + "/sub/.env.local": "TOKEN=" + secret,
+		w.Workspace + "/.env.example": "TOKEN=\n",
+		w.Workspace + "/.envrc":       "# canary\n", w.Workspace + "/.vscode/settings.json": "{}\n", w.Workspace + "/.mcp.json": "{}\n",
+		w.Workspace + "/.husky/pre-commit": "# canary\n", w.Workspace + "/.claude/settings.json": "{}\n", w.Workspace + "/package.json": "{}\n",
+		w.Workspace + "/.idea/workspace.xml": "<x/>\n", w.Workspace + "/.cursor/mcp.json": "{}\n", w.Workspace + "/.codex/config.toml": "\n",
+		w.Workspace + "/.devcontainer/devcontainer.json": "{}\n", w.Workspace + "/.npmrc": "\n", w.Workspace + "/.bashrc": "\n",
+		w.Workspace + "/.gemini/settings.json": "{}\n", w.Workspace + "/.github/workflows/ci.yml": "on: push\n", w.Workspace + "/AGENTS.md": "\n",
+		w.Workspace + "/Makefile": "all:\n", w.Workspace + "/venv/bin/python": "#!/bin/sh\n",
+		w.Workspace + "/.git/HEAD": "ref: refs/heads/main\n", w.Workspace + "/.git/config": "[core]\n\trepositoryformatversion = 0\n\tbare = false\n",
+		w.Workspace + "/.git/hooks/post-checkout": "#!/bin/sh\n", w.Workspace + "/.git/info/attributes": "\n", w.Workspace + "/.git/info/exclude": "\n",
+		w.Workspace + "/.git/modules/sub/HEAD": "ref: refs/heads/main\n", w.Workspace + "/.git/modules/sub/config": "[core]\n\tbare = false\n",
+		w.Workspace + "/nested/.git/HEAD": "ref: refs/heads/main\n", w.Workspace + "/nested/.git/config": "[core]\n\tbare = false\n",
+	}
+	for _, name := range homeSecrets {
+		files[filepath.Join(w.Home, name)] = secret
+	}
+	for path, content := range files {
+		if err := w.write(path, content); err != nil {
+			return err
+		}
+	}
+	for _, repo := range []string{w.Workspace + "/.git", w.Workspace + "/nested/.git", w.Workspace + "/.git/modules/sub"} {
+		for _, dir := range []string{"objects", "refs/heads", "hooks", "info"} {
+			if err := os.MkdirAll(filepath.Join(repo, dir), 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(
+		os.Chmod(w.Home+"/.ssh", 0o700),
+		syscall.Mkfifo(w.Shown+"/fifo", 0o666),
+		syscall.Mkfifo(w.Canary+"/fifo", 0o666),
+		os.Symlink(w.Canary+"/secret", w.Workspace+"/link-to-secret"),
+		os.MkdirAll(w.Workspace+"/.probe", 0o755),
+	)
+}
+
+// place puts a copy of this program at path: a hard link where it can be one.
+func place(self, path string) error {
+	if os.Link(self, path) == nil {
+		return nil
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
+}
+
+// hit remembers that something from inside arrived.
+func (w *world) hit(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.hits) < 10_000 {
+		w.hits = append(w.hits, fmt.Sprintf(format, args...))
+	}
+}
+
+// answer serves a canary listener: whoever sends something gets the secret.
+func (w *world) answer(l net.Listener, name string) {
+	w.later(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			w.hit("%s", name)
+			go func() {
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(5 * time.Second))
+				buf := make([]byte, 4096)
+				c.Read(buf)
+				io.WriteString(c, w.secret+"\n")
+			}()
+		}
+	}()
+}
+
+func (w *world) answerPackets(c net.PacketConn, name string) {
+	w.later(func() { c.Close() })
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			_, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			w.hit("%s", name)
+			if from != nil {
+				c.WriteTo([]byte(w.secret+"\n"), from)
+			}
+		}
+	}()
+}
+
+func (w *world) listen() error {
+	for _, row := range []struct {
+		network, address, name string
+		port                   *int
+	}{
+		{"tcp4", "127.0.0.1:0", "tcp4", &w.TCP4},
+		{"tcp6", "[::1]:0", "tcp6", &w.TCP6},
+		{"unix", "@" + w.Tag + "-stream", "abstract", nil},
+		{"unix", w.Canary + "/sock", "socket", nil},
+		{"unix", w.Shown + "/sock", "shown socket", nil},
+		{"unix", w.Home + "/agent.sock", "agent socket", nil},
+	} {
+		l, err := net.Listen(row.network, row.address)
+		if err != nil {
+			if row.network == "tcp6" {
+				continue // a host without IPv6: the probe says so
+			}
+			return err
+		}
+		if row.port != nil {
+			*row.port = l.Addr().(*net.TCPAddr).Port
+		}
+		w.answer(l, row.name)
+	}
+	for _, row := range []struct{ network, address, name string }{
+		{"udp4", "127.0.0.1:0", "udp4"}, {"unixgram", "@" + w.Tag + "-dgram", "abstract dgram"}, {"unixgram", w.Canary + "/dgram", "dgram"},
+	} {
+		c, err := net.ListenPacket(row.network, row.address)
+		if err != nil {
+			return err
+		}
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok {
+			w.UDP4 = a.Port
+		}
+		w.answerPackets(c, row.name)
+	}
+	w.Abstract, w.AbstractDgram = "@"+w.Tag+"-stream", "@"+w.Tag+"-dgram"
+	w.Socket, w.ShownSocket = w.Canary+"/sock", w.Shown+"/sock"
+	l, err := net.Listen("tcp4", "127.0.0.1:0") // a port that is free now, for a payload to listen on
+	if err != nil {
+		return err
+	}
+	w.Published = l.Addr().(*net.TCPAddr).Port
+	return l.Close()
+}
+
+// startWaiter starts the process outside that payloads look for. It ends with
+// status 7 when it gets SIGUSR1.
+func (w *world) startWaiter() error {
+	cmd := exec.Command(w.self, helperVerb, "waiter", w.Tag+"-waiter")
+	cmd.Env = []string{"CANARY=" + w.secret}
+	cmd.Dir = w.Canary
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	ready, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	w.waiter, w.HostPID, w.Name = cmd, cmd.Process.Pid, w.Tag+"-waiter"
+	io.ReadFull(ready, make([]byte, 1))
+	go func() {
+		cmd.Wait()
+		close(w.waited)
+	}()
+	w.later(func() {
+		cmd.Process.Kill()
+		<-w.waited
+	})
+	return nil
+}
+
+// waiterEnded says how the waiting process ended, "" if it lives.
+func (w *world) waiterEnded() string {
+	select {
+	case <-w.waited:
+		return w.waiter.ProcessState.String()
+	case <-time.After(20 * time.Millisecond):
+		return ""
+	}
+}
+
+// makeIPC makes the System V objects. A kernel without them has none to leak.
+func (w *world) makeIPC() {
+	var raw [4]byte
+	rand.Read(raw[:])
+	w.ShmKey = int(raw[0])<<16 | int(raw[1])<<8 | int(raw[2]) | 0x5000000
+	if id, err := unix.SysvShmGet(w.ShmKey, 4096, unix.IPC_CREAT|unix.IPC_EXCL|0o666); err == nil {
+		w.ShmID = id
+		w.later(func() { unix.SysvShmCtl(id, unix.IPC_RMID, nil) })
+		if mem, err := unix.SysvShmAttach(id, 0, 0); err == nil {
+			copy(mem, w.secret)
+			unix.SysvShmDetach(mem)
+		}
+	}
+	if id, _, errno := unix.Syscall(unix.SYS_MSGGET, uintptr(w.ShmKey), unix.IPC_CREAT|unix.IPC_EXCL|0o666, 0); errno == 0 {
+		w.MsgID = int(id)
+		w.later(func() { unix.Syscall(unix.SYS_MSGCTL, id, unix.IPC_RMID, 0) })
+		msg := struct {
+			kind int64
+			text [64]byte
+		}{kind: 1}
+		copy(msg.text[:], w.secret)
+		unix.Syscall6(unix.SYS_MSGSND, id, uintptr(unsafe.Pointer(&msg)), 64, unix.IPC_NOWAIT, 0, 0)
+	}
+	if id, _, errno := unix.Syscall(unix.SYS_SEMGET, uintptr(w.ShmKey), 1, unix.IPC_CREAT|unix.IPC_EXCL|0o666); errno == 0 {
+		w.SemID = int(id)
+		w.later(func() { unix.Syscall(unix.SYS_SEMCTL, id, 0, unix.IPC_RMID) })
+	}
+	for _, dir := range []string{"/dev/shm", "/dev/mqueue"} {
+		path := dir + "/" + w.Tag
+		if os.WriteFile(path, []byte(w.secret), 0o666) == nil || dir == "/dev/mqueue" {
+			w.later(func() { os.Remove(path) })
+		}
+	}
+}
+
+// specFile writes what the payload is told, into the workspace.
+func (w *world) specFile() (string, error) {
+	data, err := json.Marshal(w.Spec)
+	if err != nil {
+		return "", err
+	}
+	path := w.Workspace + "/.probe/spec.json"
+	return path, os.WriteFile(path, data, 0o644)
+}
+
+// environment is what the launcher is started with: what a developer's shell
+// has, canaries included.
+func (w *world) environment() []string {
+	return []string{
+		"PATH=" + hostPath(), "HOME=" + w.Home, "USER=dev", "LOGNAME=dev", "LANG=C.UTF-8", "TERM=xterm-256color", "SHELL=/bin/sh",
+		"AWS_SECRET_ACCESS_KEY=" + w.secret, "GITHUB_TOKEN=" + w.secret, "ANTHROPIC_API_KEY=" + w.secret, "MY_INTERNAL_TOKEN=" + w.secret,
+		"DATABASE_URL=postgres://u:" + w.secret + "@localhost/db",
+		"SSH_AUTH_SOCK=" + w.Home + "/agent.sock", "DBUS_SESSION_BUS_ADDRESS=unix:path=" + w.Home + "/agent.sock",
+		"DOCKER_HOST=unix://" + w.Home + "/agent.sock", "TMUX=" + w.Home + "/agent.sock,1,0", "VSCODE_IPC_HOOK_CLI=" + w.Home + "/agent.sock",
+		"WAYLAND_DISPLAY=" + w.Home + "/agent.sock", "GPG_AGENT_INFO=" + w.Home + "/agent.sock:1:1",
+		"NODE_OPTIONS=--no-warnings", "PYTHONSTARTUP=" + w.Canary + "/f", "BASH_ENV=" + w.Canary + "/f", "ENV=" + w.Canary + "/f",
+		"PERL5OPT=-w", "RUBYOPT=-W0", "GIT_SSH_COMMAND=ssh -v", "GCONV_PATH=" + w.Canary,
+	}
+}
+
+func hostPath() string {
+	if path := os.Getenv("PATH"); path != "" {
+		return path
+	}
+	return "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+}
+
+// removeAll removes a tree that a payload had its hands in: directories may
+// have been made unreadable.
+func removeAll(dir string) {
+	if os.RemoveAll(dir) == nil {
+		return
+	}
+	filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	os.RemoveAll(dir)
+}
