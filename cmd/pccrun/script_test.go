@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"pccrun": main})
+}
+
+// TestScripts runs testdata/*.txtar: each is a path through the command line.
+// The scripts have a home and a repository of their own, and the current
+// directory is the repository.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"refused": exits(125, "^$"), // nothing on standard output
+			"fails":   exits(125, ""),
+			"no":      exits(1, ""),
+		},
+		Setup: func(env *testscript.Env) error {
+			home := env.WorkDir + "/home/u"
+			env.Setenv("HOME", home)
+			env.Setenv("WS", home+"/project")
+			env.Cd = home + "/project"
+			return os.MkdirAll(home+"/project/.git", 0o755)
+		},
+	})
+}
+
+// exits returns a command that runs a program and wants this exit status.
+func exits(want int, stdout string) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, neg bool, args []string) {
+		if neg || len(args) == 0 {
+			ts.Fatalf("usage: refused|fails|no command [args…]")
+		}
+		err := ts.Exec(args[0], args[1:]...)
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != want {
+			ts.Fatalf("%v: got %v, want exit status %d", args, err, want)
+		}
+		if stdout != "" && ts.ReadFile("stdout") != "" {
+			ts.Fatalf("%v: unexpected output", args)
+		}
+	}
+}
+
+func TestEachFlagReachesTheRequest(t *testing.T) {
+	for _, d := range runFlags() {
+		args := []string{d.name}
+		if d.kind == takesValue {
+			value := map[string]string{"--pass-fd": "3"}[d.name]
+			if value == "" {
+				value = "x"
+			}
+			args = append(args, value)
+		}
+		if d.name == "--json" {
+			args = append(args, "--dry-run")
+		}
+		req, code := runRequest(append(args, "--", "true"))
+		require.NotNil(t, req, "%s: exit %d", d.name, code)
+		req.Host = profiles.Host{}
+		require.NotEqual(t, profiles.Request{Command: []string{"true"}}, *req, d.name)
+		require.NotEmpty(t, d.line, d.name)
+		require.Equal(t, d.kind == takesValue, d.arg != "", d.name)
+	}
+}
+
+func TestSplitTarget(t *testing.T) {
+	for text, want := range map[string]struct {
+		host string
+		port uint16
+	}{
+		"a.example": {"a.example", 443}, "a.example:22": {"a.example", 22}, "https://a.example/x?y": {"a.example", 443}, "http://u:p@a.example:8080/": {"a.example", 8080},
+		"http://a.example": {"a.example", 80}, "ssh://git@a.example/x": {"a.example", 22}, "[::1]:80": {"::1", 80}, "::1": {"::1", 443}, "[2001:db8::1]": {"2001:db8::1", 443},
+		"192.0.2.1:80": {"192.0.2.1", 80}, "https://a.example#x@b.example": {"a.example", 443},
+	} {
+		host, port, err := splitTarget(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want.host, host, text)
+		require.Equal(t, want.port, port, text)
+	}
+	for _, bad := range []string{"", ":80", "a.example:", "a.example:0", "a.example:99999", "a.example:x", "https://", "gopher://a.example", "[::1", "[::1]x", "https:///x"} {
+		_, _, err := splitTarget(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func FuzzSplitTarget(f *testing.F) {
+	f.Add("https://u@a.example:1/x")
+	f.Add("[::1]:80")
+	f.Fuzz(func(t *testing.T, text string) {
+		host, port, err := splitTarget(text)
+		if err == nil {
+			require.NotEmpty(t, host)
+			require.NotZero(t, port)
+		}
+	})
+}
+
+func FuzzFlags(f *testing.F) {
+	f.Add("--read", "x", "--", "true")
+	f.Add("--memory=1g", "--nested", "-v", "--")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		req := &profiles.Request{}
+		rest, dashes, err := parseFlags(runFlags(), req, []string{a, b, c, d})
+		if err == nil && dashes {
+			require.LessOrEqual(t, len(rest), 3)
+		}
+	})
+}
+
+func TestJSON(t *testing.T) {
+	got := string(appendJSON(nil, object{
+		{"s", "a\"\\\x00\u009bé\xff"}, {"n", -1}, {"big", int64(1 << 60)}, {"yes", true}, {"no", nil},
+		{"list", []string{"x"}}, {"none", []string(nil)}, {"objects", []object{{{"a", 1}}, {}}}, {"odd", 1.5},
+	}, "\n"))
+	require.JSONEq(t, `{"s": "a\"\\\u0000\u009bé�", "n": -1, "big": 1152921504606846976, "yes": true, "no": null,
+		"list": ["x"], "none": [], "objects": [{"a": 1}, {}], "odd": "BUG: no JSON for this type"}`, got)
+	require.NotContains(t, got, "\u009b", "controls of 8 bits act on a terminal too")
+}
+
+func TestPrintable(t *testing.T) {
+	require.Equal(t, "plain é", printable("plain é"))
+	require.Equal(t, `a\nb\x1b[31m`, printable("a\nb\x1b[31m"))
+	require.Equal(t, `a\u202eb`, printable("a\u202eb"), "text that turns around")
+}
+
+func TestSizeText(t *testing.T) {
+	for n, want := range map[int64]string{1: "1", 1024: "1k", 1536: "1.5k", 512 << 20: "512m", 4 << 30: "4g", 1 << 40: "1t", 18 << 30: "18g"} {
+		require.Equal(t, want, sizeText(n))
+	}
+}
