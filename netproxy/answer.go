@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
@@ -115,8 +116,12 @@ func (c *client) answer(r request, status int, phrase string, f fields) {
 	if _, err := c.conn.Write(b); err != nil {
 		return
 	}
-	// Closing with the client's bytes unread would reset the connection, and
-	// take the answer with it.
+	c.linger()
+}
+
+// linger waits a moment for the client to hang up. Closing with bytes of its
+// unread would reset the connection, and take the answer with it.
+func (c *client) linger() {
 	if half, ok := c.conn.(interface{ CloseWrite() error }); ok {
 		half.CloseWrite()
 	}
@@ -152,8 +157,9 @@ func appendText(b []byte, f fields) []byte {
 	return append(b, '\n')
 }
 
-// appendJSON writes one object. Bytes that are not plain ASCII are written as
-// the code points of the same number: names may hold anything.
+// appendJSON writes one object. Of a string that is not UTF-8, as a name may be
+// that a client asks for, each byte above ASCII becomes the code point of the
+// same number.
 func appendJSON(b []byte, f fields) []byte {
 	for i, kv := range f {
 		if i == 0 {
@@ -168,12 +174,13 @@ func appendJSON(b []byte, f fields) []byte {
 
 func appendJSONString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
+	valid := utf8.ValidString(s)
 	b = append(b, '"')
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c == '"' || c == '\\':
 			b = append(b, '\\', c)
-		case c < ' ' || c >= 0x7f || c == '<':
+		case c < ' ' || c == 0x7f || c > 0x7f && !valid:
 			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
 		default:
 			b = append(b, c)

@@ -59,7 +59,7 @@ func framingOf(h head) (f framing, known bool, err error) {
 }
 
 // bodyBuffer is what a body moves in. A chunk that is sent on is no longer.
-const bodyBuffer = 32 << 10
+const bodyBuffer = 16 << 10
 
 // chunkRoom is kept free before and after the bytes of a chunk: 8 hexadecimal
 // digits and CRLF.

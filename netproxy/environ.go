@@ -22,7 +22,7 @@ func Environ(proxyURL string, noProxy ...string) []string {
 		"HTTPS_PROXY=" + proxyURL,
 		"no_proxy=" + direct,
 		"NO_PROXY=" + direct,
-		"NODE_USE_ENV_PROXY=1", // node's own fetch and http, from 22.21 and 24.5 on
+		"NODE_USE_ENV_PROXY=1",         // node's own fetch and http, from 22.21 and 24.5 on
 		"npm_config_proxy=" + proxyURL, // over the proxy of an .npmrc
 		"npm_config_https_proxy=" + proxyURL,
 		"npm_config_noproxy=" + direct,

@@ -51,6 +51,9 @@ func (x *exchange) run(ev Event) (keep bool) {
 	}
 	err := x.stopReading(sent)
 	x.closed(ev, x.up.n, down.n)
+	if err != nil {
+		x.linger() // the server answered before it had the whole body
+	}
 	return keep && err == nil
 }
 

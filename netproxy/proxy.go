@@ -16,6 +16,7 @@ package netproxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -93,12 +94,14 @@ type Proxy struct {
 	cfg   Config
 	slots chan struct{} // one for each client served
 
+	ctx    context.Context // done when closed
+	cancel context.CancelFunc
+
 	headTimeout time.Duration // headTimeout, less in tests
 	idleTimeout time.Duration
 
 	mu    sync.Mutex
-	live  map[interface{ Close() error }]struct{} // listeners and connections, for Close
-	over  bool                                    // closed
+	live  map[io.Closer]struct{} // listeners and connections, for Close
 	group sync.WaitGroup
 }
 
@@ -119,17 +122,21 @@ func New(cfg Config) *Proxy {
 	if cfg.MaxConns <= 0 {
 		cfg.MaxConns = defaultMaxConns()
 	}
+	ctx, cancel := context.WithCancel(context.Background())
 	return &Proxy{
+		ctx:         ctx,
+		cancel:      cancel,
 		cfg:         cfg,
 		slots:       make(chan struct{}, cfg.MaxConns),
 		headTimeout: headTimeout,
 		idleTimeout: idleTimeout,
-		live:        make(map[interface{ Close() error }]struct{}),
+		live:        make(map[io.Closer]struct{}),
 	}
 }
 
 // Serve accepts proxy clients from ln until ctx is done or the proxy closed,
-// and then returns nil. It closes ln. Several listeners may be served at once.
+// and then returns nil. It closes ln, and its clients end with ctx too. Several
+// listeners may be served at once.
 func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) { p.serveClient(ctx, c, ln) })
 }
@@ -148,6 +155,8 @@ func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle func(context.
 		return nil
 	}
 	defer p.forget(ln)
+	ctx, cancel := context.WithCancel(ctx)
+	context.AfterFunc(p.ctx, cancel)
 	defer context.AfterFunc(ctx, func() { p.forget(ln) })()
 	for {
 		c, err := ln.Accept()
@@ -178,8 +187,6 @@ func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle func(context.
 		go func() {
 			defer func() { <-p.slots }()
 			defer p.forget(c)
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
 			defer context.AfterFunc(ctx, func() { c.Close() })()
 			handle(ctx, c)
 		}()
@@ -187,10 +194,10 @@ func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle func(context.
 }
 
 // track notes what Close has to close, and closes it at once if that is over.
-func (p *Proxy) track(c interface{ Close() error }) bool {
+func (p *Proxy) track(c io.Closer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
+	if p.ctx.Err() != nil {
 		c.Close()
 		return false
 	}
@@ -200,7 +207,7 @@ func (p *Proxy) track(c interface{ Close() error }) bool {
 }
 
 // forget closes c, once.
-func (p *Proxy) forget(c interface{ Close() error }) {
+func (p *Proxy) forget(c io.Closer) {
 	c.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +221,7 @@ func (p *Proxy) forget(c interface{ Close() error }) {
 // delivered. It must not be called from Config.Event.
 func (p *Proxy) Close() {
 	p.mu.Lock()
-	p.over = true
+	p.cancel() // and with it each dial
 	for c := range p.live {
 		c.Close()
 	}

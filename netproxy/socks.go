@@ -48,19 +48,19 @@ func (c *client) serveSOCKS() {
 	host, port, code := c.readSOCKSRequest()
 	c.conn.SetReadDeadline(time.Time{})
 	if code != socksOK {
-		c.answerSOCKS(code)
+		c.refuseSOCKS(code)
 		return
 	}
 	l, ev, err := c.connect(c.ctx, c.ln, "socks5", host, port)
 	switch {
 	case err == errDenied:
-		c.answerSOCKS(socksDenied)
+		c.refuseSOCKS(socksDenied)
 		return
 	case errors.Is(err, syscall.ECONNREFUSED):
-		c.answerSOCKS(socksRefused)
+		c.refuseSOCKS(socksRefused)
 		return
 	case err != nil:
-		c.answerSOCKS(socksNoHost)
+		c.refuseSOCKS(socksNoHost)
 		return
 	}
 	defer l.Close()
@@ -109,6 +109,12 @@ func (c *client) readSOCKSRequest() (host string, port uint16, code byte) {
 		return "", 0, socksBadCommand
 	}
 	return host, uint16(b[0])<<8 | uint16(b[1]), socksOK
+}
+
+func (c *client) refuseSOCKS(code byte) {
+	if c.answerSOCKS(code) {
+		c.linger()
+	}
 }
 
 // answerSOCKS replies. The bound address is never told: it is the host's.

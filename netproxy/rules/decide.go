@@ -46,8 +46,8 @@ const (
 // A Verdict is the answer about one connection. The zero value denies.
 type Verdict struct {
 	Action    Action
-	Host      string     // canonical name or address; as asked for where it is invalid
-	Port      uint16     //
+	Host      string // canonical name or address; as asked for where it is invalid
+	Port      uint16
 	Addr      netip.Addr // the address that was asked for or decided on, if any
 	Local     bool       // the host's loopback: dial 127.0.0.1, then ::1
 	Rule      string     // the text of the rule that decided, "" for none

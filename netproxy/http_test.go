@@ -1,0 +1,550 @@
+package netproxy
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHostileHeads sends what is no clean request. None may reach a server.
+func TestHostileHeads(t *testing.T) {
+	f := start(t, nil, "ok.example", "ok.example:8080")
+	srv := hello(t, false)
+	f.host("ok.example", 80, srv.Listener.Addr().String())
+	const host = "Host: ok.example\r\n"
+	long := strings.Repeat("x", maxHead)
+	for _, c := range []struct{ name, text, want string }{
+		{"empty line first", "\r\nGET http://ok.example/ HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"bare LF", "GET http://ok.example/ HTTP/1.1\nHost: ok.example\n\n", "400"},
+		{"bare LF in a field", "GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\nX: y\r\n\r\n", "400"},
+		{"bare CR", "GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\rX: y\r\n\r\n", "400"},
+		{"folded line", "GET http://ok.example/ HTTP/1.1\r\n" + host + "X: a\r\n b\r\n\r\n", "400"},
+		{"folded first field", "GET http://ok.example/ HTTP/1.1\r\n " + host + "\r\n", "400"},
+		{"NUL", "GET http://ok.example/ HTTP/1.1\r\n" + host + "X: \x00\r\n\r\n", "400"},
+		{"DEL", "GET http://ok.example/\x7f HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"space before colon", "GET http://ok.example/ HTTP/1.1\r\nHost : ok.example\r\n\r\n", "400"},
+		{"no colon", "GET http://ok.example/ HTTP/1.1\r\n" + host + "X\r\n\r\n", "400"},
+		{"no field name", "GET http://ok.example/ HTTP/1.1\r\n" + host + ": y\r\n\r\n", "400"},
+		{"tab in the first line", "GET\thttp://ok.example/ HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"two spaces", "GET  http://ok.example/ HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"space in the target", "GET http://ok.example/a b HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"space after the version", "GET http://ok.example/ HTTP/1.1 \r\n" + host + "\r\n", "400"},
+		{"no version", "GET http://ok.example/\r\n" + host + "\r\n", "400"},
+		{"HTTP/2", "PRI * HTTP/2.0\r\n\r\n", "505"},
+		{"HTTP/1.2", "GET http://ok.example/ HTTP/1.2\r\n" + host + "\r\n", "505"},
+		{"lower-case version", "GET http://ok.example/ http/1.1\r\n" + host + "\r\n", "400"},
+		{"method", "G(T http://ok.example/ HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"no host", "GET http:///x HTTP/1.1\r\nHost: \r\n\r\n", "400"},
+		{"origin form", "GET / HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"asterisk form", "OPTIONS * HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"https", "GET https://ok.example/ HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"file", "GET file:///etc/passwd HTTP/1.1\r\nHost: \r\n\r\n", "400"},
+		{"ftp", "GET ftp://ok.example/ HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"fragment", "GET http://ok.example/#x HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"userinfo", "GET http://ok.example@127.0.0.1/ HTTP/1.1\r\nHost: ok.example@127.0.0.1\r\n\r\n", "403"},
+		{"userinfo and Host", "GET http://ok.example@127.0.0.1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "421"},
+		{"userinfo with a colon", "GET http://ok.example:80@127.0.0.1/ HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"backslash", "GET http://ok.example\\@evil.example/ HTTP/1.1\r\nHost: ok.example\\@evil.example\r\n\r\n", "403"},
+		{"other Host", "GET http://ok.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n", "421"},
+		{"other port in Host", "GET http://ok.example/ HTTP/1.1\r\nHost: ok.example:8080\r\n\r\n", "421"},
+		{"no port in Host", "GET http://ok.example:8080/ HTTP/1.1\r\n" + host + "\r\n", "421"},
+		{"malformed Host", "GET http://ok.example/ HTTP/1.1\r\nHost: ok.example:x\r\n\r\n", "400"},
+		{"empty Host", "GET http://ok.example/ HTTP/1.1\r\nHost:\r\n\r\n", "400"},
+		{"two Hosts", "GET http://ok.example/ HTTP/1.1\r\n" + host + host + "\r\n", "400"},
+		{"no Host", "GET http://ok.example/ HTTP/1.1\r\n\r\n", "400"},
+		{"port 0", "GET http://ok.example:0/ HTTP/1.1\r\nHost: ok.example:0\r\n\r\n", "400"},
+		{"port 0443", "CONNECT ok.example:0443 HTTP/1.1\r\n\r\n", "400"},
+		{"port 65536", "CONNECT ok.example:65536 HTTP/1.1\r\n\r\n", "400"},
+		{"port -1", "CONNECT ok.example:-1 HTTP/1.1\r\n\r\n", "400"},
+		{"no port", "CONNECT ok.example HTTP/1.1\r\n\r\n", "400"},
+		{"empty port", "CONNECT ok.example: HTTP/1.1\r\n\r\n", "400"},
+		{"two ports", "CONNECT ok.example:443:80 HTTP/1.1\r\n\r\n", "400"},
+		{"open bracket", "CONNECT [::1:443 HTTP/1.1\r\n\r\n", "400"},
+		{"bracketed name", "CONNECT [ok.example]:443 HTTP/1.1\r\n\r\n", "400"},
+		{"text after bracket", "CONNECT [::1]x:443 HTTP/1.1\r\n\r\n", "400"},
+		{"zone", "CONNECT [fe80::1%25eth0]:443 HTTP/1.1\r\n\r\n", "403"},
+		{"escaped name", "CONNECT %6fk.example:443 HTTP/1.1\r\n\r\n", "403"},
+		{"escaped NUL", "CONNECT evil.example%00.ok.example:443 HTTP/1.1\r\n\r\n", "403"},
+		{"CONNECT to a URL", "CONNECT http://ok.example/ HTTP/1.1\r\n\r\n", "400"},
+		{"CONNECT with another Host", "CONNECT ok.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n", "421"},
+		{"CONNECT with another port", "CONNECT ok.example:443 HTTP/1.1\r\nHost: ok.example:80\r\n\r\n", "421"},
+		{"CONNECT with a length", "CONNECT ok.example:443 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", "400"},
+		{"CONNECT chunked", "CONNECT ok.example:443 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "400"},
+		{"CL and TE", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
+		{"TE and CL", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", "400"},
+		{"two lengths", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: 4\r\nContent-Length: 5\r\n\r\nhello", "400"},
+		{"the same length twice", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", "400"},
+		{"a list of lengths", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: 5, 5\r\n\r\nhello", "400"},
+		{"signed length", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: +5\r\n\r\nhello", "400"},
+		{"negative length", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: -5\r\n\r\nhello", "400"},
+		{"hexadecimal length", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: 0x5\r\n\r\nhello", "400"},
+		{"underscore in a length", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: 1_0\r\n\r\nhello", "400"},
+		{"huge length", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: 99999999999999999999\r\n\r\nhello", "400"},
+		{"empty length", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length:\r\n\r\nhello", "400"},
+		{"other coding", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "400"},
+		{"hidden coding", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", "400"},
+		{"two codings", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n", "400"},
+		{"coding with a tab", "POST http://ok.example/ HTTP/1.1\r\n" + host + "Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n", "400"},
+		{"chunked in HTTP/1.0", "POST http://ok.example/ HTTP/1.0\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
+		{"long line", "GET http://ok.example/" + long + " HTTP/1.1\r\n" + host + "\r\n", "431"},
+		{"long head", "GET http://ok.example/ HTTP/1.1\r\n" + host + strings.Repeat("X: "+long[:1000]+"\r\n", 70) + "\r\n", "431"},
+		{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n", "400"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp := f.ask(c.text)
+			require.True(t, strings.HasPrefix(resp, "HTTP/1.1 "+c.want+" "), "%.200s", resp)
+			require.Contains(t, resp, "Connection: close")
+		})
+	}
+	require.Empty(t, f.dials())
+	for _, text := range []string{ // the controls
+		"GET http://ok.example/ HTTP/1.1\r\n" + host + "Connection: close\r\n\r\n",
+		"GET HTTP://OK.example:80/ HTTP/1.1\r\nhOST:   ok.EXAMPLE. \t\r\nConnection: close\r\n\r\n",
+		"GET http://ok.example?x=/../y HTTP/1.0\r\n\r\n",
+		"GET http://ok.example/" + long[:60000] + " HTTP/1.1\r\n" + host + "Connection: close\r\n\r\n",
+		"POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: 0\r\nProxy-Connection: close\r\n\r\n",
+		"OPTIONS http://ok.example HTTP/1.1\r\n" + host + "Connection: close\r\n\r\n",
+	} {
+		require.True(t, strings.HasPrefix(f.ask(text), "HTTP/1.1 200 OK\r\n"), "%.200s", text)
+	}
+}
+
+// TestHostileChunks sends bodies that are framed badly. The server must not
+// see the end of any.
+func TestHostileChunks(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	bodies := make(chan error, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		bodies <- err
+	}))
+	defer srv.Close()
+	f.host("ok.example", 80, srv.Listener.Addr().String())
+	for _, c := range []struct {
+		name, body string
+		ok         bool
+	}{
+		{"control", "5\r\nhello\r\nA\r\n0123456789\r\n0\r\n\r\n", true},
+		{"trailers", "1\r\nx\r\n0\r\nX-Sum: 1\r\n\r\n", true},
+		{"leading zeros", "0005\r\nhello\r\n000\r\n\r\n", true},
+		{"bare LF after size", "5\nhello\r\n0\r\n\r\n", false},
+		{"bare LF after data", "5\r\nhello\n0\r\n\r\n", false},
+		{"no CRLF after data", "5\r\nhello0\r\n\r\n", false},
+		{"extension", "5;a=b\r\nhello\r\n0\r\n\r\n", false},
+		{"space", "5 \r\nhello\r\n0\r\n\r\n", false},
+		{"sign", "+5\r\nhello\r\n0\r\n\r\n", false},
+		{"negative", "-5\r\nhello\r\n0\r\n\r\n", false},
+		{"prefix", "0x5\r\nhello\r\n0\r\n\r\n", false},
+		{"empty size", "\r\nhello\r\n0\r\n\r\n", false},
+		{"overflow", "FFFFFFFFFFFFFFFF0\r\nhello\r\n0\r\n\r\n", false},
+		{"above 62 bits", "FFFFFFFFFFFFFFF\r\nhello", false},
+		{"long size line", strings.Repeat("0", 5000) + "5\r\nhello\r\n0\r\n\r\n", false},
+		{"bad trailer", "0\r\nX Y: 1\r\n\r\n", false},
+		{"folded trailer", "0\r\nX: 1\r\n 2\r\n\r\n", false},
+		{"cut short", "5\r\nhel", false},
+		{"no last chunk", "5\r\nhello\r\n", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn := f.raw("POST http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + c.body)
+			if c.ok {
+				b, err := io.ReadAll(conn)
+				require.NoError(t, err)
+				require.Contains(t, string(b), "200 OK")
+			} else {
+				conn.(*net.TCPConn).CloseWrite()
+				b, _ := io.ReadAll(conn)
+				require.NotContains(t, string(b), "200 OK")
+			}
+			require.Equal(t, c.ok, <-bodies == nil)
+		})
+	}
+}
+
+// TestOneRequest holds that nothing after a request's body reaches its server.
+func TestOneRequest(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	got := make(chan string, 10)
+	f.host("ok.example", 80, server(t, func(c net.Conn) {
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		c.(*net.TCPConn).CloseWrite()
+		b, _ := io.ReadAll(c)
+		got <- string(b)
+	}))
+	resp := f.ask("POST http://ok.example/a HTTP/1.1\r\nHost: ok.example\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello" +
+		"GET http://evil.example/smuggled HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+	require.Equal(t, "POST /a HTTP/1.1\r\nHost: ok.example\r\nX-A: b\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello", <-got)
+	require.Contains(t, resp, "HTTP/1.1 200 OK")
+	require.Contains(t, resp, "HTTP/1.1 403 Denied")
+}
+
+// TestKeepAlive holds that each request of one connection is decided anew.
+func TestKeepAlive(t *testing.T) {
+	f := start(t, nil, "a.example", "b.example")
+	srv := hello(t, false)
+	for _, name := range []string{"a.example", "b.example", "c.example"} {
+		f.host(name, 80, srv.Listener.Addr().String())
+	}
+	c := f.raw("")
+	br := bufio.NewReader(c)
+	for _, step := range []struct {
+		host   string
+		status int
+	}{{"a.example", 200}, {"b.example", 200}, {"a.example", 200}, {"c.example", 403}} {
+		fmt.Fprintf(c, "GET http://%s/ HTTP/1.1\r\nHost: %s\r\n\r\n", step.host, step.host)
+		resp, err := http.ReadResponse(br, nil)
+		require.NoError(t, err)
+		b, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Equal(t, step.status, resp.StatusCode)
+		if step.status == 200 {
+			require.Equal(t, "hello "+step.host+" HTTP/1.1", string(b))
+		}
+	}
+	require.Len(t, f.dials(), 3)
+}
+
+func TestHopByHop(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	var got http.Header
+	f.host("ok.example", 80, server(t, func(c net.Conn) {
+		r, _ := http.ReadRequest(bufio.NewReader(c))
+		got = r.Header
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close, x-hop\r\nX-Hop: 1\r\nX-End: 1\r\nKeep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\n\r\n")
+	}))
+	resp := f.ask("GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\nConnection: close, x-secret\r\nX-Secret: 1\r\nX-End: 1\r\n" +
+		"Proxy-Authorization: Basic eDp5\r\nProxy-Connection: keep-alive\r\nTE: trailers\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\nKeep-Alive: 5\r\n\r\n")
+	require.Equal(t, http.Header{"X-End": {"1"}, "Connection": {"close"}}, got)
+	require.Contains(t, resp, "X-End: 1\r\n")
+	for _, hop := range []string{"X-Hop", "Keep-Alive", "Proxy-Authenticate"} {
+		require.NotContains(t, resp, hop)
+	}
+}
+
+func TestBodies(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/echo":
+			w.Header().Set("X-Length", fmt.Sprint(r.ContentLength))
+			http.NewResponseController(w).EnableFullDuplex()
+			io.Copy(w, r.Body)
+			w.Header().Set(http.TrailerPrefix+"X-Sum", "42")
+		case "/204":
+			w.WriteHeader(204)
+		case "/304":
+			w.Header().Set("ETag", `"x"`)
+			w.WriteHeader(304)
+		case "/early":
+			w.WriteHeader(413)
+		default:
+			io.WriteString(w, "body")
+		}
+	}))
+	defer srv.Close()
+	f.host("ok.example", 80, srv.Listener.Addr().String())
+	c := f.client(nil)
+	big := bytes.Repeat([]byte("0123456789"), 300_000)
+	for name, body := range map[string]io.Reader{"sized": bytes.NewReader(big), "chunked": io.MultiReader(bytes.NewReader(big))} {
+		resp, err := c.Post("http://ok.example/echo", "text/plain", body)
+		require.NoError(t, err, name)
+		b, err := io.ReadAll(resp.Body)
+		require.NoError(t, err, name)
+		require.True(t, bytes.Equal(big, b), name)
+		require.Equal(t, "42", resp.Trailer.Get("X-Sum"))
+		if name == "sized" {
+			require.Equal(t, "3000000", resp.Header.Get("X-Length"))
+		}
+	}
+	for path, want := range map[string]int{"/204": 204, "/304": 304, "/x": 200} {
+		status, _ := get(t, c, "http://ok.example"+path)
+		require.Equal(t, want, status)
+	}
+	resp, err := c.Head("http://ok.example/x")
+	require.NoError(t, err)
+	require.EqualValues(t, 4, resp.ContentLength)
+
+	req, err := http.NewRequest("POST", "http://ok.example/early", bytes.NewReader(big))
+	require.NoError(t, err)
+	req.Header.Set("Expect", "100-continue")
+	resp, err = c.Do(req)
+	require.NoError(t, err)
+	require.Equal(t, 413, resp.StatusCode)
+	req, err = http.NewRequest("POST", "http://ok.example/echo", bytes.NewReader(big))
+	require.NoError(t, err)
+	req.Header.Set("Expect", "100-continue")
+	resp, err = c.Do(req)
+	require.NoError(t, err)
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Len(t, b, len(big))
+
+	old := f.ask("POST http://ok.example/echo HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello")
+	require.Contains(t, old, "Connection: close\r\n\r\nhello")
+	require.NotContains(t, old, "chunked")
+}
+
+// TestStreaming holds that each event arrives as it is sent, chunked or not.
+func TestStreaming(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	next := make(chan struct{}, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		if r.URL.Path == "/raw" {
+			c, _, _ := w.(http.Hijacker).Hijack()
+			defer c.Close()
+			io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n")
+			for i := range 5 {
+				<-next
+				fmt.Fprintf(c, "data: %d\n\n", i)
+			}
+			return
+		}
+		for i := range 5 {
+			<-next
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			w.(http.Flusher).Flush()
+		}
+	}))
+	defer srv.Close()
+	f.host("ok.example", 80, srv.Listener.Addr().String())
+	for _, path := range []string{"/chunked", "/raw"} {
+		var resp *http.Response
+		var br *bufio.Reader
+		var worst time.Duration
+		for i := range 5 {
+			begin := time.Now()
+			next <- struct{}{}
+			if i == 0 {
+				var err error
+				resp, err = f.client(nil).Get("http://ok.example" + path)
+				require.NoError(t, err)
+				br = bufio.NewReader(resp.Body)
+			}
+			line, err := br.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, fmt.Sprintf("data: %d\n", i), line)
+			br.ReadString('\n')
+			worst = max(worst, time.Since(begin))
+		}
+		t.Logf("%s: at most %v an event", path, worst)
+		require.Less(t, worst, time.Second)
+		resp.Body.Close()
+	}
+}
+
+// TestUploadStreams holds that a request's body is not collected first.
+func TestUploadStreams(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	first := make(chan string)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := make([]byte, 4)
+		io.ReadFull(r.Body, b)
+		first <- string(b)
+		io.Copy(io.Discard, r.Body)
+	}))
+	defer srv.Close()
+	f.host("ok.example", 80, srv.Listener.Addr().String())
+	pr, pw := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		resp, err := f.client(nil).Post("http://ok.example/", "text/plain", pr)
+		if err == nil {
+			resp.Body.Close()
+		}
+		done <- err
+	}()
+	io.WriteString(pw, "ping")
+	require.Equal(t, "ping", <-first)
+	pw.Close()
+	require.NoError(t, <-done)
+}
+
+// TestClientGone holds that a request does not outlive its client.
+func TestClientGone(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	begun, gone := make(chan struct{}), make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done()
+		close(gone)
+	}))
+	defer srv.Close()
+	f.host("ok.example", 80, srv.Listener.Addr().String())
+	c := f.raw("GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n")
+	<-begun
+	c.Close()
+	select {
+	case <-gone:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the request is still there")
+	}
+}
+
+func TestWebsocket(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+			w.WriteHeader(426)
+			return
+		}
+		c, brw, _ := w.(http.Hijacker).Hijack()
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\nfirst")
+		io.Copy(c, brw)
+	}))
+	defer srv.Close()
+	f.host("ok.example", 80, srv.Listener.Addr().String())
+	const request = "GET http://ok.example/ws HTTP/1.1\r\nHost: ok.example\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Key: y\r\n\r\n"
+	c := f.raw(fmt.Sprintf(request, "WebSocket") + "early")
+	br := bufio.NewReader(c)
+	resp, err := http.ReadResponse(br, nil)
+	require.NoError(t, err)
+	require.Equal(t, 101, resp.StatusCode)
+	require.Equal(t, "x", resp.Header.Get("Sec-WebSocket-Accept"))
+	b := make([]byte, 10)
+	_, err = io.ReadFull(br, b)
+	require.NoError(t, err)
+	require.Equal(t, "firstearly", string(b))
+	io.WriteString(c, "later")
+	_, err = io.ReadFull(br, b[:5])
+	require.NoError(t, err)
+	require.Equal(t, "later", string(b[:5]))
+	c.Close()
+	e := f.waitEvent(Closed)
+	require.Equal(t, "websocket", e.Protocol)
+	require.EqualValues(t, 10, e.Up)
+	require.EqualValues(t, 15, e.Down)
+
+	resp, err = http.ReadResponse(bufio.NewReader(f.raw(fmt.Sprintf(request, "h2c"))), nil)
+	require.NoError(t, err)
+	require.Equal(t, 426, resp.StatusCode, "no other protocol passes")
+}
+
+// TestHostileResponses holds that what a server answers is read as strictly.
+func TestHostileResponses(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	var answer string
+	f.host("ok.example", 80, server(t, func(c net.Conn) {
+		http.ReadRequest(bufio.NewReader(c))
+		io.WriteString(c, answer)
+	}))
+	for name, text := range map[string]string{
+		"nothing":         "",
+		"no HTTP":         "SSH-2.0-x\r\n\r\n",
+		"bare LF":         "HTTP/1.1 200 OK\nContent-Length: 0\n\n",
+		"folded":          "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+		"two lengths":     "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+		"CL and TE":       "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"chunked 1.0":     "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"status":          "HTTP/1.1 20 OK\r\n\r\n",
+		"status 099":      "HTTP/1.1 099 OK\r\n\r\n",
+		"version":         "HTTP/2.0 200 OK\r\n\r\n",
+		"101 unasked":     "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\n\r\n",
+		"endless interim": strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 20),
+		"long head":       "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", maxHead) + "\r\n\r\n",
+		"cut short":       "HTTP/1.1 200 OK\r\nX: y",
+	} {
+		answer = text
+		resp := f.ask("GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n")
+		require.Contains(t, resp, "HTTP/1.1 502 Bad Gateway\r\n", name)
+	}
+	answer = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort"
+	c := f.raw("GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n")
+	_, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	answer = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\nsplit"
+	resp := f.ask("GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\nConnection: close\r\n\r\n")
+	require.Contains(t, resp, "103 Early Hints\r\nLink: x")
+	require.True(t, strings.HasSuffix(resp, "\r\n\r\nok"), "what follows a response is dropped: %s", resp)
+	old := f.ask("GET http://ok.example/ HTTP/1.0\r\n\r\n")
+	require.NotContains(t, old, "103")
+}
+
+// FuzzRequestHead holds our reading of a request against net/http's: what we
+// take, it takes too, and sees the same in it.
+func FuzzRequestHead(f *testing.F) {
+	f.Add("GET http://a.example/x?y HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\n")
+	f.Add("POST http://a.example:8080 HTTP/1.1\r\nHost: a.example:8080\r\nTransfer-Encoding: chunked\r\n\r\n")
+	f.Add("CONNECT [2606::1]:443 HTTP/1.1\r\nHost: [2606::1]:443\r\n\r\n")
+	f.Add("CONNECT a.example:443 HTTP/1.0\r\n\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		h, err := readHead(bufio.NewReader(strings.NewReader(text)))
+		if err != nil {
+			return
+		}
+		r, err := parseRequest(h)
+		if err != nil {
+			var no *refusal
+			require.ErrorAs(t, err, &no)
+			return
+		}
+		theirs, err := http.ReadRequest(bufio.NewReader(strings.NewReader(text)))
+		if err != nil {
+			return // net/http may be stricter about what is in a URL
+		}
+		require.Equal(t, theirs.Method, r.method)
+		if r.method != "CONNECT" {
+			require.Equal(t, theirs.URL.Hostname(), r.host)
+		}
+		require.Equal(t, r.body.chunked, len(theirs.TransferEncoding) > 0)
+		if !r.body.chunked {
+			require.Equal(t, max(0, theirs.ContentLength), r.body.length)
+		}
+		again, err := readHead(bufio.NewReader(bytes.NewReader(h.append(nil))))
+		require.NoError(t, err)
+		require.Equal(t, h, again)
+	})
+}
+
+// FuzzChunked holds our reading of a chunked body against the library's, and
+// that what we make of it reads the same.
+func FuzzChunked(f *testing.F) {
+	f.Add("5\r\nhello\r\n0\r\n\r\n")
+	f.Add("5\r\nhello\r\nA\r\n0123456789\r\n0\r\nX: y\r\n\r\n")
+	f.Add("0\r\n\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		var plain, chunked bytes.Buffer
+		err := (&sink{w: &plain}).copyBody(bufio.NewReader(strings.NewReader(text)), framing{chunked: true})
+		again := (&sink{w: &chunked, chunked: true}).copyBody(bufio.NewReader(strings.NewReader(text)), framing{chunked: true})
+		require.Equal(t, err == nil, again == nil)
+		if err != nil {
+			return
+		}
+		theirs, err := io.ReadAll(httputil.NewChunkedReader(strings.NewReader(text)))
+		require.NoError(t, err)
+		require.Equal(t, theirs, append([]byte{}, plain.Bytes()...))
+		var twice bytes.Buffer
+		require.NoError(t, (&sink{w: &twice}).copyBody(bufio.NewReader(&chunked), framing{chunked: true}))
+		require.Equal(t, plain.String(), twice.String())
+	})
+}
+
+// FuzzResponseHead holds our reading of a response against net/http's.
+func FuzzResponseHead(f *testing.F) {
+	f.Add("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
+	f.Add("HTTP/1.0 204\r\n\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := readResponse(bufio.NewReader(strings.NewReader(text)))
+		if err != nil {
+			return
+		}
+		theirs, err := http.ReadResponse(bufio.NewReader(strings.NewReader(text)), nil)
+		if err != nil {
+			return
+		}
+		require.Equal(t, theirs.StatusCode, r.status)
+		if r.sized && !r.body.chunked && r.status >= 200 && r.status != 204 && r.status != 304 {
+			require.Equal(t, theirs.ContentLength, r.body.length)
+		}
+	})
+}
