@@ -17,11 +17,40 @@ const (
 )
 
 // stat returns the status of an absolute path, of a link itself if it is one.
+// In the workspace, no link on the way is followed: one may have been put
+// there in between.
 func (s *scan) stat(path string, st *unix.Stat_t) error {
-	if rel, ok := below(s.root, path); ok {
+	rel, ok := below(s.root, path)
+	if !ok {
+		return statBeneath(unix.AT_FDCWD, path, st)
+	}
+	i := strings.LastIndexByte(rel, '/')
+	if i < 0 {
 		return statBeneath(s.fd, rel, st)
 	}
-	return statBeneath(unix.AT_FDCWD, path, st)
+	// Questions about one directory come together: it is kept open for the next.
+	if s.at == nil || s.at.rel != rel[:i] {
+		fd, err := openBeneath(s.fd, rel[:i], unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		s.close()
+		s.at = &openDir{rel[:i], fd}
+	}
+	return statBeneath(s.at.fd, rel[i+1:], st)
+}
+
+// An openDir is a directory of the workspace that is held open.
+type openDir struct {
+	rel string
+	fd  int
+}
+
+func (s *scan) close() {
+	if s.at != nil {
+		unix.Close(s.at.fd)
+		s.at = nil
+	}
 }
 
 // node returns what stands at an absolute path, and whether anything does.

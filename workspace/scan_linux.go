@@ -64,6 +64,7 @@ func Scan(q Query) (*Found, error) {
 		return nil, err
 	}
 	s := newScan(q, w, root, old)
+	defer func() { s.close() }()
 	if err := s.collect(); err != nil {
 		return nil, err
 	}
@@ -79,6 +80,7 @@ func Scan(q Query) (*Found, error) {
 		changed = true
 		again.entries += w.entries
 		linked := s.linked
+		s.close()
 		s = newScan(q, again, root, &index{blobs: s.blobs})
 		if err := s.collect(); err != nil {
 			return nil, err
@@ -148,7 +150,8 @@ type scan struct {
 	fd    int
 	dev   uint64
 	tree  *dir
-	steps int // names looked up on behalf of the workspace
+	at    *openDir // the directory that was asked about last
+	steps int      // names looked up on behalf of the workspace
 
 	pins    map[string]Pin
 	matches map[string]Match
@@ -288,6 +291,7 @@ func (s *scan) inside(d *dir, h hit, path string) error {
 	o := origin{path: path, rule: rule}
 	switch {
 	case d.state == reviewed:
+		rule.Review = true // or why is a rule that does not hold in node_modules
 		return s.guard(path, rule)
 	case d.state == hidden:
 		o.file = &s.files[d.why]

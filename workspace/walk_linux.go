@@ -290,14 +290,17 @@ func (w *walker) look(d *dir, l *listing, name []byte, kind Kind, ino uint64) {
 		}
 		d.hits = append(d.hits, hit{class: class, kind: kind, arg: arg, ino: ino, name: text})
 	}
-	if string(name) == ".git" {
-		add(classGit, 0)
-	}
 	if d.state != plain && (kind == File || kind == Link) {
 		add(classInside, 0)
 	}
 	if _, ok := w.want[ino]; ok && kind == File {
 		add(classAlias, 0)
+	}
+	if d.state == hidden {
+		return // the payload meets none of these names
+	}
+	if string(name) == ".git" {
+		add(classGit, 0)
 	}
 	path := ""
 	w.candidates(name, func(r *rule) {
@@ -319,7 +322,7 @@ func (w *walker) enter(d *dir, rel string, hits []hit) {
 		for _, h := range hits {
 			switch {
 			case h.class != classProtect:
-			case !w.protect[h.arg].Review:
+			case !w.protect[h.arg].Review && !inModules(rel):
 				k.state, k.why = protected, h.arg
 			case k.state == plain:
 				k.state, k.why = reviewed, h.arg
