@@ -4,34 +4,220 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// processes finds the processes of a sandbox.
+// processes are those of a sandbox, each with its /proc/PID/statm open: reading
+// it again takes a fifth of the time that opening it takes, and it stays the
+// file of that process when the number passes to another.
 type processes struct {
-	scan bool // the kernel has no lists of children
+	scan   bool      // the kernel has no lists of children
+	last   int       // the machine's latest process id at the last look
+	looked time.Time // when that was
+	listed time.Time // when all were listed
+	cost   time.Duration
+	known  []process
+	early  []int // ids that were given out, but had no process yet
+}
+
+type process struct {
+	pid   int
+	statm int // descriptor, or -1
+}
+
+const (
+	listAge = time.Second // after which all are listed anew, in case one was missed
+	fewNew  = 64          // process ids, that are looked at one by one
+)
+
+// refresh looks for processes that have come since the last time, not more
+// often than in one part in share of the time, and reports whether it did. Process
+// ids are given out in order, so it need not look at those from before.
+func (p *processes) refresh(root int, share time.Duration) bool {
+	if time.Since(p.looked) < share*p.cost {
+		return false
+	}
+	start := threadTime()
+	last := latestProcess()
+	n := last - p.last
+	switch {
+	case p.last == 0 || n < 0 || n > fewNew || time.Since(p.listed) > max(listAge, idleShare*p.cost):
+		p.relist(root)
+		p.listed = time.Now()
+	case n == 0 && len(p.early) == 0:
+		return false
+	default:
+		p.add(p.last+1, last)
+	}
+	p.last, p.looked = last, time.Now()
+	p.cost = threadTime() - start
+	return true
+}
+
+// latestProcess returns the process or thread id that was given out last: the
+// fifth field of /proc/loadavg (proc_loadavg(5)).
+func latestProcess() int {
+	load, _ := readFile("/proc/loadavg")
+	n, _ := strconv.Atoi(string(bytes.TrimSpace(load[bytes.LastIndexByte(load, ' ')+1:])))
+	return n
+}
+
+// add looks at a range of ids, and once more at those that had no process the
+// last time: it was being made, or is gone.
+func (p *processes) add(from, to int) {
+	ids := p.early
+	for pid := from; pid <= to; pid++ {
+		ids = append(ids, pid)
+	}
+	p.early = nil
+	for i, pid := range ids {
+		status, err := readFile(procFile(pid, "status"))
+		parent := int(number(status, "PPid:"))
+		switch {
+		case err != nil:
+			if pid >= from {
+				p.early = append(p.early, pid)
+			}
+		case int(number(status, "Tgid:")) != pid: // a thread
+		case slices.Contains(ids[:i], parent) && !p.has(parent):
+			p.early = append(p.early, pid) // its parent came in between
+		case p.has(parent) && !p.has(pid):
+			p.known = append(p.known, process{pid, openStatm(pid)})
+		}
+	}
+}
+
+func (p *processes) has(pid int) bool {
+	return slices.ContainsFunc(p.known, func(k process) bool { return k.pid == pid })
+}
+
+// relist looks at all.
+func (p *processes) relist(root int) {
+	open := make(map[int]int, len(p.known))
+	for _, k := range p.known {
+		open[k.pid] = k.statm
+	}
+	p.known = p.known[:0]
+	for _, pid := range p.list(root) {
+		statm, ok := open[pid]
+		if !ok {
+			statm = openStatm(pid)
+		}
+		delete(open, pid)
+		p.known = append(p.known, process{pid, statm})
+	}
+	for _, statm := range open {
+		unix.Close(statm)
+	}
+}
+
+// measure returns how much each process holds, and the sum. It forgets those
+// that are gone.
+func (p *processes) measure(swapping bool) ([]size, int64) {
+	sizes := make([]size, 0, len(p.known))
+	var sum int64
+	kept := p.known[:0]
+	for _, k := range p.known {
+		n, ok := k.anonymous(swapping)
+		if !ok {
+			unix.Close(k.statm)
+			continue
+		}
+		kept = append(kept, k)
+		sizes = append(sizes, size{k.pid, n})
+		sum += n
+	}
+	p.known = kept
+	return sizes, sum
+}
+
+// kill sends SIGKILL to all known processes.
+func (p *processes) kill() {
+	for _, k := range p.known {
+		// The directory serves as a pidfd (pidfd_send_signal(2)). If the
+		// process is there after it was opened, it is that of the process.
+		dir, err := openDir(procFile(k.pid, ""))
+		if err != nil {
+			continue
+		}
+		if _, ok := k.anonymous(false); ok {
+			_ = unix.PidfdSendSignal(dir, unix.SIGKILL, nil, 0)
+		}
+		unix.Close(dir)
+	}
+}
+
+func (p *processes) close() {
+	for _, k := range p.known {
+		unix.Close(k.statm)
+	}
+	p.known = nil
+}
+
+func openStatm(pid int) int {
+	fd, err := retry(func() (int, error) { return unix.Open(procFile(pid, "statm"), unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+// anonymous returns the bytes of anonymous memory that a process maps, shared
+// with a fork or not, and its swap; false if it is gone. /proc/PID/statm says
+// enough, at a sixth of the cost of status, as long as the machine does not
+// swap. Both are readable for everyone.
+func (p process) anonymous(swapping bool) (int64, bool) {
+	var buf [128]byte
+	statm := buf[:]
+	n, err := retry(func() (int, error) { return unix.Pread(p.statm, statm, 0) })
+	if p.statm < 0 {
+		statm, err = readFile(procFile(p.pid, "statm")) // no descriptor was left
+		n = len(statm)
+	}
+	if err != nil || n == 0 {
+		return 0, false
+	}
+	if swapping {
+		b, _ := readFile(procFile(p.pid, "status"))
+		return kilobytes(b, "RssAnon:") + kilobytes(b, "VmSwap:"), true
+	}
+	return statmAnonymous(statm[:n]) * pageSize, true
 }
 
 // list returns root and all its descendants. All processes of a pid namespace
-// descend from its pid 1, since that is whom orphans are given to.
+// descend from its pid 1, since that is whom orphans are given to. One pass can
+// miss a process whose parent ends meanwhile, so it is done until two agree.
 func (p *processes) list(root int) []int {
-	if !p.scan {
-		pids := []int{root}
-		for i := 0; i < len(pids); i++ {
-			var ok bool
-			if pids, ok = appendChildren(pids, pids[i]); !ok && i == 0 {
-				// The kernel lacks CONFIG_PROC_CHILDREN, or /proc is mounted
-				// with hidepid and pid 1 does not let itself be looked at.
-				p.scan = true
-				return p.list(root)
-			}
+	pids := p.pass(root)
+	for range 4 {
+		before := pids
+		if pids = p.pass(root); slices.Equal(before, pids) {
+			break
 		}
-		return pids
 	}
-	return descendants(root, parents())
+	return pids
+}
+
+func (p *processes) pass(root int) []int {
+	if p.scan {
+		return descendants(root, parents())
+	}
+	pids := []int{root}
+	for i := 0; i < len(pids); i++ {
+		var ok bool
+		if pids, ok = appendChildren(pids, pids[i]); !ok && i == 0 {
+			// The kernel lacks CONFIG_PROC_CHILDREN, or /proc is mounted with
+			// hidepid and pid 1 does not let itself be looked at.
+			p.scan = true
+			return p.pass(root)
+		}
+	}
+	return pids
 }
 
 // appendChildren appends the children of all threads of a process.
@@ -56,7 +242,7 @@ func appendChildren(pids []int, pid int) ([]int, bool) {
 
 // appendPids appends the numbers in a file.
 func appendPids(pids []int, name string) ([]int, bool) {
-	b, err := os.ReadFile(name)
+	b, err := readFile(name)
 	for word := range bytes.FieldsSeq(b) {
 		if pid, err := strconv.Atoi(string(word)); err == nil {
 			pids = append(pids, pid)
@@ -74,7 +260,7 @@ func parents() map[int]int {
 		if err != nil {
 			continue
 		}
-		if stat, err := os.ReadFile("/proc/" + e.Name() + "/stat"); err == nil {
+		if stat, err := readFile("/proc/" + e.Name() + "/stat"); err == nil {
 			all[pid] = parentOf(stat)
 		}
 	}
@@ -93,6 +279,19 @@ func parentOf(stat []byte) int {
 	return pid
 }
 
+// stack returns where the stack of a process starts: field 28 of
+// /proc/PID/stat. Without leave to know it reads as 0, which puts all such
+// processes together: the safe side, and the slow one.
+func stack(pid int) uint64 {
+	b, _ := readFile(procFile(pid, "stat"))
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // from field 3 on
+	if len(fields) < 26 {
+		return 0
+	}
+	n, _ := strconv.ParseUint(string(fields[25]), 10, 64)
+	return n
+}
+
 // descendants returns root and all whose parents lead to it.
 func descendants(root int, parents map[int]int) []int {
 	children := map[int][]int{}
@@ -104,20 +303,8 @@ func descendants(root int, parents map[int]int) []int {
 		pids = append(pids, children[pids[i]]...)
 		delete(children, pids[i]) // a parent that is its own child would not end
 	}
+	slices.Sort(pids[1:])
 	return pids
-}
-
-// anonymous returns the bytes of anonymous memory that a process maps, shared
-// with a fork or not, and its swap. /proc/PID/statm says enough, at a sixth of
-// the cost of status, as long as the machine does not swap. Both are readable
-// for everyone.
-func anonymous(pid int, swapping bool) int64 {
-	if swapping {
-		b, _ := os.ReadFile(procFile(pid, "status"))
-		return kilobytes(b, "RssAnon:") + kilobytes(b, "VmSwap:")
-	}
-	b, _ := os.ReadFile(procFile(pid, "statm"))
-	return statmAnonymous(b) * pageSize
 }
 
 // statmAnonymous returns resident pages less those of files and shared memory.
@@ -135,68 +322,110 @@ func statmAnonymous(statm []byte) int64 {
 // a page that n processes share as an nth; bound if it does not let itself be
 // looked at.
 func proportionalSize(pid int, bound int64) int64 {
-	b, err := os.ReadFile(procFile(pid, "smaps_rollup"))
+	b, err := readFile(procFile(pid, "smaps_rollup"))
 	if err != nil || len(b) == 0 {
 		return bound
 	}
 	return kilobytes(b, "Pss_Anon:") + kilobytes(b, "SwapPss:")
 }
 
+// readFile is [os.ReadFile] in half as many system calls, which is what a
+// sample costs: a file of /proc has no size to ask for, and nothing to poll.
+func readFile(name string) ([]byte, error) {
+	fd, err := retry(func() (int, error) { return unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, 1024)
+	for {
+		n, err := retry(func() (int, error) { return unix.Read(fd, b[len(b):cap(b)]) })
+		if n <= 0 {
+			return b, err
+		}
+		b = slices.Grow(b[:len(b)+n], 512)
+	}
+}
+
 func procFile(pid int, name string) string { return "/proc/" + strconv.Itoa(pid) + "/" + name }
 
 // kilobytes returns the bytes of a line "key:   number kB".
-func kilobytes(b []byte, key string) int64 {
+func kilobytes(b []byte, key string) int64 { return number(b, key) << 10 }
+
+// number returns the number of a line "key:   number".
+func number(b []byte, key string) int64 {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte(key)); ok {
 			number, _, _ := bytes.Cut(bytes.TrimSpace(rest), []byte(" "))
 			n, _ := strconv.ParseInt(string(number), 10, 64)
-			return n << 10
+			return n
 		}
 	}
 	return 0
 }
 
-// openMemfds adds the memfds that a process holds to found, which has their
-// bytes by inode. The name of a link is asked for first and the inode without
-// asking its filesystem, since a process can hold a file that answers never.
-func openMemfds(pid int, device uint64, found map[uint64]int64) {
-	dir, err := os.Open(procFile(pid, "fd"))
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	at := int(dir.Fd())
-	var target [len(memfdPrefix)]byte
-	for _, name := range names {
-		n, err := unix.Readlinkat(at, name, target[:])
-		if err != nil || string(target[:n]) != memfdPrefix {
+// openMemfds returns the memfds that processes hold open, bytes by inode. The
+// name of a link is asked for first and the inode without asking its
+// filesystem, since a process can hold a file that answers never.
+func openMemfds(sizes []size, device uint64) map[uint64]int64 {
+	found := map[uint64]int64{}
+	for _, size := range sizes {
+		dir, err := os.Open(procFile(size.pid, "fd"))
+		if err != nil {
 			continue
 		}
-		var st unix.Statx_t
-		err = unix.Statx(at, name, unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_BLOCKS, &st)
-		if err == nil && unix.Mkdev(st.Dev_major, st.Dev_minor) == device {
-			found[st.Ino] = int64(st.Blocks) * 512
+		names, _ := dir.Readdirnames(-1)
+		for _, name := range names {
+			if inode, bytes, ok := memfd(int(dir.Fd()), name, device); ok {
+				found[inode] = bytes
+			}
 		}
+		dir.Close()
 	}
+	return found
 }
 
 const memfdPrefix = "/memfd:"
 
-// mappedShared adds what a process maps of the kernel's own tmpfs to found,
-// bytes by inode: its share of each page, so that all processes together give
-// the whole.
-func mappedShared(pid int, device uint64, found map[uint64]int64) {
-	b, _ := os.ReadFile(procFile(pid, "status"))
-	if kilobytes(b, "RssShmem:") == 0 && kilobytes(b, "VmSwap:") == 0 {
-		return
+// memfd looks at a link in /proc/PID/fd.
+func memfd(dir int, name string, device uint64) (inode uint64, bytes int64, ok bool) {
+	var target [len(memfdPrefix)]byte
+	n, err := unix.Readlinkat(dir, name, target[:])
+	if err != nil || string(target[:n]) != memfdPrefix {
+		return 0, 0, false
 	}
-	smaps, _ := os.ReadFile(procFile(pid, "smaps"))
-	sharedMappings(smaps, device, found)
+	var st unix.Statx_t
+	err = unix.Statx(dir, name, unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_BLOCKS, &st)
+	if err != nil || unix.Mkdev(st.Dev_major, st.Dev_minor) != device {
+		return 0, 0, false
+	}
+	return st.Ino, int64(st.Blocks) * 512, true
 }
 
-// sharedMappings reads the text of /proc/PID/smaps (proc_pid_smaps(5)).
-func sharedMappings(smaps []byte, device uint64, found map[uint64]int64) {
+// mappedShared returns the bytes that processes map of the kernel's own tmpfs,
+// but for the inodes in open, which are counted already. The kernel gives each
+// process its share of a page, so that all together give the whole.
+func mappedShared(sizes []size, device uint64, open map[uint64]int64) int64 {
+	var sum int64
+	for _, size := range sizes {
+		status, _ := readFile(procFile(size.pid, "status"))
+		if number(status, "RssShmem:") == 0 && number(status, "VmSwap:") == 0 {
+			continue
+		}
+		smaps, _ := readFile(procFile(size.pid, "smaps"))
+		for inode, n := range sharedMappings(smaps, device) {
+			if _, counted := open[inode]; !counted {
+				sum += n
+			}
+		}
+	}
+	return sum
+}
+
+// sharedMappings reads the text of /proc/PID/smaps (proc_pid_smaps(5)): the
+// bytes by inode of what is mapped of a device.
+func sharedMappings(smaps []byte, device uint64) map[uint64]int64 {
+	found := map[uint64]int64{}
 	want := fmt.Sprintf("%02x:%02x", unix.Major(device), unix.Minor(device))
 	var inode uint64
 	for line := range bytes.Lines(smaps) {
@@ -214,4 +443,5 @@ func sharedMappings(smaps []byte, device uint64, found map[uint64]int64) {
 			found[inode] += kilobytes(line, "Pss:") + kilobytes(line, "Swap:")
 		}
 	}
+	return found
 }

@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"runtime"
@@ -35,134 +36,145 @@ type Supervisor struct {
 	peak atomic.Int64
 	tree processes
 	last reading
+	grew time.Time // when a sample last saw growth
 	shm  shared
+
+	walking atomic.Bool // a look into mappings has not come back
 }
 
 const (
 	firstSample = 20 * time.Millisecond // a short command is never looked at
 	minTick     = 4 * time.Millisecond
 	maxTick     = time.Second
-	idleShare   = 200             // of the time, at most one part goes into samples of a sandbox that does not grow
+	idleShare   = 400 // one part of the time goes into samples of a sandbox that does not grow,
+	growthShare = 10  // and of one that does
+	growthAge   = 100 * time.Millisecond
 	shmAge      = 2 * time.Second // after which shared memory is counted anew
 	preciseWait = time.Second     // a process can delay a look into its mappings
-	fillRate    = 2 << 30         // bytes a second that one processor can fill at most, about
+	fillRate    = 5 << 30         // bytes a second that one processor can fill at most, about
 )
 
 // A reading is what was known at one moment.
 type reading struct {
 	at   time.Time
-	cost time.Duration
-	used int64 // an upper bound
-	free int64 // of the machine
+	cost time.Duration // processor time
+	used int64         // an upper bound
+	free int64         // of the machine
 }
 
 // Run looks after the sandbox until it is over the limit, its pid 1 is gone,
-// or ctx is done.
+// or ctx is done, which it sees within a second. It has to run before the
+// command does.
 //
-// Between two samples a look at the machine's free memory, one system call,
-// says whether there can have been growth that matters. So a sandbox at rest
-// costs little, however many processes it has, and a fast one is looked at
-// often.
+// How often it looks follows from how soon the limit can be reached, from
+// whether the sandbox grows, and from what a look costs. A look at the
+// machine's free memory in between, one system call, sees much growth early;
+// not all, since the kernel keeps free pages aside for each processor.
 func (s *Supervisor) Run(ctx context.Context) {
-	tick := firstSample
-	timer := time.NewTimer(tick)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		m := readMachine()
-		if s.due(m) {
+	// A thread that sleeps by itself is back sooner than one that waits for
+	// another to see that a timer has run out, where the sandbox has more
+	// threads than there are processors.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	shortSlice()
+	defer s.tree.close()
+	m := readMachine()
+	s.shm = shared{at: time.Now(), machine: m.shared, files: tmpfsBytes(s.Filesystems)}
+	for tick := firstSample; ctx.Err() == nil; {
+		sleep(tick)
+		m = readMachine()
+		if share := s.share(m); time.Since(s.last.at) >= share*s.last.cost {
 			if !alive(s.PID) {
 				return
 			}
-			if used := s.sample(m); used > s.Limit {
+			if used := s.sample(m, share); used > s.Limit {
+				// The first to die would be pid 1, and the others when it gets
+				// to run. Until then they would go on filling memory.
+				s.tree.kill()
 				s.Over(used)
 				return
 			}
 		}
-		timer.Reset(s.tick(m))
+		tick = s.tick(m)
+	}
+}
+
+// threadTime returns the processor time that this thread has used. The time on
+// the wall would count a busy machine as cost, and look the less often for it.
+func threadTime() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)
+	return time.Duration(t.Nano())
+}
+
+// sleep sleeps at most d.
+func sleep(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&t, nil)
+}
+
+// shortSlice asks for the processor in small portions, and so at an earlier
+// time (sched(7), Linux 6.12; before it this does nothing).
+func shortSlice() {
+	attr, err := unix.SchedGetAttr(0, 0)
+	if err == nil && attr.Policy == unix.SCHED_NORMAL {
+		attr.Runtime = uint64(100 * time.Microsecond)
+		_ = unix.SchedSetAttr(0, attr, 0)
 	}
 }
 
 // Peak returns the most that a sample has seen, in bytes.
 func (s *Supervisor) Peak() int64 { return s.peak.Load() }
 
-// due reports whether the processes have to be looked at now.
-func (s *Supervisor) due(m memory) bool {
+// share says how much of the time may go into looking, as its inverse: much
+// while there is growth or may be, and little otherwise.
+func (s *Supervisor) share(m memory) time.Duration {
 	headroom := s.Limit - s.last.used
 	switch {
-	case s.last.at.IsZero():
-		return true
-	case s.last.free-m.free >= headroom/2+s.Limit/16:
-		return true // the machine has lost what the sandbox may have taken
-	case m.free < headroom || m.free < m.total/16:
-		// The kernel makes room by dropping page cache, so free memory says
-		// nothing.
-		return time.Since(s.last.at) >= 20*s.last.cost
+	case time.Since(s.grew) < growthAge,
+		s.last.free-m.free >= headroom/4+s.Limit/32, // the machine has lost what the sandbox may have taken
+		m.free < headroom, m.free < m.total/16: // the kernel makes room by dropping page cache
+		return growthShare
 	}
-	return time.Since(s.last.at) >= idleShare*s.last.cost
+	return idleShare
 }
 
-// tick returns how long it takes at least until the sandbox can be an eighth
-// over the limit.
+// tick returns how long it takes at least until the sandbox can be a
+// sixteenth over the limit. A wake-up costs some 0.3 ms of processor time, most of
+// it in Go's runtime, so there are no more than that.
 func (s *Supervisor) tick(m memory) time.Duration {
 	room := s.Limit - s.last.used - max(0, s.last.free-m.free)
-	rate := int64(min(runtime.NumCPU(), 8)) * fillRate
-	tick := time.Duration(float64(max(0, room)+s.Limit/8) / float64(rate) * float64(time.Second))
+	rate := int64(min(runtime.NumCPU(), 3)) * fillRate
+	tick := time.Duration(float64(max(0, room)+s.Limit/16) / float64(rate) * float64(time.Second))
 	return min(max(tick, minTick), maxTick)
 }
 
 // sample returns how much the sandbox uses: an upper bound that is cheap, or,
-// where that is over the limit, the truth as far as it can be had.
-func (s *Supervisor) sample(m memory) int64 {
-	start := time.Now()
-	pids := s.tree.list(s.PID)
-	sizes := make([]size, 0, len(pids))
-	var private int64
-	for _, pid := range pids {
-		n := anonymous(pid, m.swapping)
-		sizes = append(sizes, size{pid, n})
-		private += n
-	}
+// where that is over the limit, the truth as far as it can be had. Under a
+// fork bomb this thread gets a small share of a processor: what it does here
+// decides how late it is.
+func (s *Supervisor) sample(m memory, share time.Duration) int64 {
+	start := threadTime()
 	files := tmpfsBytes(s.Filesystems)
-	if start.Sub(s.shm.at) > max(shmAge, idleShare*s.shm.cost) {
-		s.shm.count(pids, m, files)
+	used := files + s.shm.bound(m, files)
+	var listing time.Duration // has a share of its own
+	if s.tree.refresh(s.PID, share) {
+		listing = s.tree.cost
 	}
-	used := private + files + s.shm.bound(m, files)
-	if used > s.Limit {
+	sizes, private := s.tree.measure(m.swapping)
+	used += private
+	if used > s.Limit || time.Since(s.shm.at) > max(shmAge, idleShare*s.shm.cost) {
 		used = s.precise(sizes, m, files, used)
 	}
-	s.last = reading{at: time.Now(), cost: time.Since(start), used: used, free: m.free}
+	now := time.Now()
+	if used > s.last.used+s.Limit/128 {
+		s.grew = now
+	}
+	s.last = reading{at: now, cost: threadTime() - start - listing, used: used, free: m.free}
 	if used > s.peak.Load() {
 		s.peak.Store(used)
 	}
 	return used
-}
-
-// precise counts pages that processes share once. It looks into mappings, which
-// a process can delay by holding its own lock on them; then the upper bound
-// has to do.
-func (s *Supervisor) precise(sizes []size, m memory, files, bound int64) int64 {
-	done := make(chan int64, 1)
-	shm := s.shm
-	go func() {
-		pids := make([]int, len(sizes))
-		for i, size := range sizes {
-			pids[i] = size.pid
-		}
-		shm.count(pids, m, files)
-		done <- proportional(sizes, s.Limit-files-shm.bytes) + files + shm.bytes
-	}()
-	select {
-	case used := <-done:
-		s.shm = shm
-		return used
-	case <-time.After(preciseWait):
-		return bound
-	}
 }
 
 // A size is what one process holds at most.
@@ -171,24 +183,83 @@ type size struct {
 	bytes int64
 }
 
+// precise counts pages that processes share once.
+func (s *Supervisor) precise(sizes []size, m memory, files, bound int64) int64 {
+	// A hog that is fast is seen before what takes long.
+	start := time.Now()
+	alone, forks := splitForks(sizes)
+	used := files
+	for _, size := range alone {
+		used += size.bytes
+	}
+	if used > s.Limit {
+		return used
+	}
+	device := shmDevice()
+	open := openMemfds(sizes, device)
+	shm := shared{at: start, machine: m.shared, files: files}
+	for _, n := range open {
+		shm.bytes += n
+	}
+	if used += shm.bytes; used > s.Limit {
+		return used
+	}
+	// From here on the kernel walks mappings, which a process can delay by
+	// holding its own lock on them; then the upper bound has to do.
+	if !s.walking.CompareAndSwap(false, true) {
+		return bound
+	}
+	type walk struct{ private, mapped int64 }
+	done := make(chan walk, 1)
+	go func() {
+		defer s.walking.Store(false)
+		done <- walk{proportional(forks, s.Limit-used), mappedShared(sizes, device, open)}
+	}()
+	select {
+	case w := <-done:
+		shm.bytes += w.mapped
+		shm.cost = time.Since(start)
+		s.shm = shm
+		return used + w.private + w.mapped
+	case <-time.After(preciseWait):
+		return bound
+	}
+}
+
+// splitForks separates processes that can share anonymous pages from those
+// that cannot: only a fork shares them, and it has its parent's layout.
+func splitForks(sizes []size) (alone, forks []size) {
+	same := make(map[uint64]int, len(sizes))
+	stacks := make([]uint64, len(sizes))
+	for i, s := range sizes {
+		stacks[i] = stack(s.pid)
+		same[stacks[i]]++
+	}
+	for i, s := range sizes {
+		if same[stacks[i]] > 1 {
+			forks = append(forks, s)
+		} else {
+			alone = append(alone, s)
+		}
+	}
+	return alone, forks
+}
+
 // proportional adds up the anonymous memory of processes, each page once. It
 // looks at the largest first, and no further than it takes to know on which
 // side of limit the sum is.
 func proportional(sizes []size, limit int64) int64 {
-	slices.SortFunc(sizes, func(a, b size) int { return int(b.bytes - a.bytes) })
+	slices.SortFunc(sizes, func(a, b size) int { return cmp.Compare(b.bytes, a.bytes) })
 	var sum, rest int64
 	for _, s := range sizes {
 		rest += s.bytes
 	}
 	for _, s := range sizes {
-		if sum+rest <= limit || sum > limit {
-			break
+		if sum > limit {
+			return sum
 		}
 		rest -= s.bytes
 		sum += proportionalSize(s.pid, s.bytes)
-	}
-	if sum > limit {
-		return sum
 	}
 	return sum + rest
 }
@@ -238,38 +309,12 @@ type shared struct {
 	bytes   int64
 	machine int64 // what the machine had then
 	files   int64 // what the filesystems had then
-	device  uint64
 }
 
 // bound returns what it is now at most: what it was, and all that the machine
 // has gained since, but for the sandbox's own filesystems.
 func (s *shared) bound(m memory, files int64) int64 {
 	return s.bytes + max(0, m.shared-s.machine-(files-s.files))
-}
-
-// count looks for it in all processes.
-func (s *shared) count(pids []int, m memory, files int64) {
-	start := time.Now()
-	if s.device == 0 {
-		s.device = shmDevice()
-	}
-	open := map[uint64]int64{}   // bytes by inode
-	mapped := map[uint64]int64{} // by inode too
-	for _, pid := range pids {
-		openMemfds(pid, s.device, open)
-		mappedShared(pid, s.device, mapped)
-	}
-	s.bytes = 0
-	for _, n := range open {
-		s.bytes += n
-	}
-	for inode, n := range mapped {
-		if _, counted := open[inode]; !counted {
-			s.bytes += n
-		}
-	}
-	s.machine, s.files = m.shared, files
-	s.at, s.cost = start, time.Since(start)
 }
 
 // shmDevice returns the device of the kernel's own tmpfs, where memfds, System

@@ -1,0 +1,177 @@
+//go:build linux
+
+package cgroups
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const mib = 1 << 20
+
+// supervise lets a helper go on, watches it, and returns what it used when it was
+// killed, or 0 if it was still there some time after it had all its memory,
+// which is at least expect.
+func supervise(t *testing.T, c *command, limit int64, filesystems []int, expect int64) (int64, *Supervisor) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	over := make(chan int64, 1)
+	s := &Supervisor{Limit: limit, PID: c.Process.Pid, Filesystems: filesystems, Over: func(used int64) {
+		_ = c.Process.Kill()
+		over <- used
+	}}
+	ended := make(chan bool)
+	go func() { s.Run(ctx); close(ended) }()
+	c.proceed()
+	said := make(chan string)
+	go func() {
+		for line := c.line(); line != "" && line != "done"; line = c.line() {
+		}
+		close(said)
+	}()
+	<-said // it has all its memory, or is dead
+	select {
+	case used := <-over:
+		<-ended
+		return used, s
+	case <-time.After(200 * time.Millisecond):
+	}
+	for deadline := time.Now().Add(5 * time.Second); s.Peak() < expect && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	cancel()
+	<-ended
+	return 0, s
+}
+
+// ruler puts a process into a memory group without a limit that counts for
+// certain, if this user can have one, and returns a function that reads the
+// peak.
+func ruler(t *testing.T, pid int) func() int64 {
+	h := Survey(Memory)
+	p := h.Plan(Limits{Memory: 1 << 50}, Options{})
+	if len(p.Dirs) == 0 {
+		return nil
+	}
+	g, err := p.Create()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Remove(5*time.Second)) })
+	require.NoError(t, g.Attach(pid))
+	return func() int64 { return g.Usage().Memory }
+}
+
+func TestSupervisor(t *testing.T) {
+	needSandbox(t)
+	alsoAsNobody(t)
+	number := strconv.Itoa
+	for _, test := range []struct {
+		name    string
+		limit   int64
+		args    []string
+		control []string // the same with a third of the limit
+	}{
+		{"anonymous", 256 * mib, []string{"anonymous", number(1024 * mib)}, []string{"anonymous", number(80 * mib)}},
+		{"shared", 256 * mib, []string{"shared", number(1024 * mib)}, []string{"shared", number(80 * mib)}},
+		{"memfd", 256 * mib, []string{"memfd", number(1024 * mib)}, []string{"memfd", number(80 * mib)}},
+		{"memfd-mapped", 256 * mib, []string{"memfd-mapped", number(1024 * mib)}, []string{"memfd-mapped", number(80 * mib)}},
+		{"double-fork", 256 * mib, []string{"double-fork", "anonymous", number(1024 * mib)}, []string{"double-fork", "anonymous", number(80 * mib)}},
+		{"twenty", 256 * mib, []string{"many", "20", "anonymous", number(40 * mib)}, []string{"many", "20", "anonymous", number(4 * mib)}},
+		{"two hundred", 768 * mib, []string{"many", "200", "anonymous", number(20 * mib)}, []string{"many", "200", "sleep"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			hog := start(t, sandbox, test.args[0], test.args[1:]...)
+			peak := ruler(t, hog.Process.Pid)
+			used, s := supervise(t, hog, test.limit, nil, test.limit)
+			require.Greater(t, used, test.limit, "not killed")
+			t.Logf("killed at %d MiB", used/mib)
+			require.Equal(t, used, s.Peak())
+			require.Less(t, used, test.limit*5/4)
+			if peak != nil {
+				_ = hog.Wait()
+				t.Logf("the kernel counted %d MiB", peak()/mib)
+				require.Less(t, peak(), test.limit*5/4)
+			}
+
+			control := start(t, sandbox, test.control[0], test.control[1:]...)
+			used, s = supervise(t, control, test.limit, nil, 60*mib)
+			require.Zero(t, used, "killed for less than the limit")
+			t.Logf("control: peak %d MiB", s.Peak()/mib)
+			require.Greater(t, s.Peak(), int64(60*mib))
+		})
+	}
+}
+
+func TestSupervisorCountsPrivateFilesystems(t *testing.T) {
+	needSandbox(t)
+	alsoAsNobody(t)
+	const limit = 128 * mib
+	for _, bytes := range []int{512 * mib, 40 * mib} {
+		c := start(t, sandbox, "tmpfs", t.TempDir(), strconv.Itoa(bytes))
+		c.proceed()
+		require.Equal(t, "mounted", c.line())
+		root := fmt.Sprintf("/proc/%d/root%s", c.Process.Pid, c.Args[1])
+		fd, err := unix.Open(root, unix.O_PATH|unix.O_CLOEXEC, 0)
+		require.NoError(t, err)
+		used, s := supervise(t, c, limit, []int{fd}, 40*mib)
+		if bytes > limit {
+			require.Greater(t, used, int64(limit))
+			require.Less(t, used, int64(limit*5/4))
+		} else {
+			require.Zero(t, used)
+			require.Greater(t, s.Peak(), int64(bytes))
+		}
+		unix.Close(fd)
+	}
+}
+
+// Pages that forks share are there once: 20 forks of 60 MiB do not use 1.2 GiB.
+func TestSupervisorCountsSharedPagesOnce(t *testing.T) {
+	needSandbox(t)
+	alsoAsNobody(t)
+	c := start(t, sandbox, "forks", "20", strconv.Itoa(60*mib))
+	used, s := supervise(t, c, 128*mib, nil, 50*mib)
+	require.Zero(t, used)
+	require.Greater(t, s.Peak(), int64(50*mib))
+	require.Less(t, s.Peak(), int64(128*mib))
+}
+
+func TestSupervisorAtRest(t *testing.T) {
+	needSandbox(t)
+	c := start(t, sandbox, "many", "20", "sleep")
+	c.proceed()
+	require.Equal(t, "done", c.line())
+	s := &Supervisor{Limit: 512 * mib, PID: c.Process.Pid, Over: func(int64) { t.Error("over") }}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	var before, after unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &before))
+	s.Run(ctx)
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &after))
+	cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	t.Logf("%v of processor time in 2 s", cpu)
+	require.Less(t, cpu, 100*time.Millisecond) // 15 to 25 on a quiet machine
+	require.Positive(t, s.Peak())
+}
+
+func TestSupervisorEndsWithTheSandbox(t *testing.T) {
+	c := start(t, 0, "sleep")
+	c.proceed()
+	require.Equal(t, "done", c.line())
+	s := &Supervisor{Limit: 512 * mib, PID: c.Process.Pid, Over: func(int64) { t.Error("over") }}
+	ended := make(chan bool)
+	go func() { s.Run(context.Background()); close(ended) }()
+	require.NoError(t, c.Process.Kill())
+	_ = c.Wait()
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second):
+		t.Fatal("still looking for a process that is gone")
+	}
+}
