@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -124,12 +125,7 @@ func (l *Log) emit(e Event) {
 }
 
 func (q *queue) wants(t Type) bool {
-	for _, only := range q.Only {
-		if only == t {
-			return true
-		}
-	}
-	return len(q.Only) == 0 && !q.failed
+	return !q.failed && (len(q.Only) == 0 || slices.Contains(q.Only, t))
 }
 
 // put queues a line if there is room, and before it the number of those for

@@ -55,9 +55,6 @@ func pidSpace() uint64 {
 	return st.Ino
 }
 
-// ErrGone is returned for a process that has ended.
-var ErrGone = errors.New("the process has ended")
-
 // open returns a pidfd of the process, if it is still the one that was
 // meant: the descriptor is opened first, so that the pid cannot come to mean
 // another process between the look and the signal.
@@ -66,7 +63,7 @@ func (p Process) open() (int, error) {
 	case p.Pid <= 0:
 		return -1, ErrGone
 	case p.Space != pidSpace():
-		return -1, errors.New("it runs in another pid namespace, or on another machine")
+		return -1, ErrElsewhere
 	case p.Boot != bootID():
 		return -1, ErrGone
 	}
@@ -115,9 +112,6 @@ func (h Home) Kill(e Entry, signal os.Signal, patience time.Duration) error {
 	}
 	return nil
 }
-
-// ErrAlive is returned when a process outlived the patience.
-var ErrAlive = errors.New("it still runs")
 
 // waitGone waits for the end of the process behind a pidfd.
 func waitGone(fd int, patience time.Duration) bool {

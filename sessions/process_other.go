@@ -8,14 +8,26 @@ import (
 	"time"
 )
 
-// ErrGone is returned for a process that has ended.
-var ErrGone = errors.New("the process has ended")
-
-// ErrAlive is returned when a process outlived the patience.
-var ErrAlive = errors.New("it still runs")
-
 func self() Process            { return Process{Pid: os.Getpid()} }
 func identify(pid int) Process { return Process{Pid: pid} }
 
 // Kill cannot tell here whether a pid still means the same process.
 func (h Home) Kill(Entry, os.Signal, time.Duration) error { return errors.ErrUnsupported }
+
+// Usage is what the processes of a sandbox use at a moment.
+type Usage struct {
+	Processes int
+	Threads   int
+	CPU       time.Duration
+	Memory    int64
+}
+
+// Usage cannot be had here.
+func (e Entry) Usage() (Usage, error) { return Usage{}, errors.ErrUnsupported }
+
+// A Follower waits for a session to tell more.
+type Follower struct{}
+
+func (h Home) Follow(Entry) (*Follower, error) { return nil, errors.ErrUnsupported }
+func (f *Follower) Wait() bool                 { return false }
+func (f *Follower) Close()                     {}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"sync"
@@ -104,6 +105,10 @@ func (s *Session) make() (err error) {
 		return err
 	}
 	s.root, s.dir, s.lock = root, dir, lock
+	// Now, and not at the end: a launcher that was root is no longer then.
+	if all, _ := ids(root); len(all) > keepCount {
+		_, _ = s.home.GC(GCOptions{EndedOnly: true})
+	}
 	return nil
 }
 
@@ -136,6 +141,21 @@ func (s *Session) Keep(why string) {
 	if !slices.Contains(s.info.Kept, why) {
 		s.info.Kept = append(s.info.Kept, why)
 	}
+}
+
+// Hand gives the directory, made if need be, to another identity: that of a
+// launcher that is about to stop being root and must still write to it.
+func (s *Session) Hand(uid, gid int) error {
+	dir, err := s.Dir()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{infoName, lockName, "."} {
+		if err := dir.Lchown(name, uid, gid); err != nil {
+			return fmt.Errorf("session %s: %w", s.info.ID, err)
+		}
+	}
+	return nil
 }
 
 // Events is the sink that writes events.jsonl. It holds the events back
@@ -177,9 +197,7 @@ func (s *Session) Settle() error {
 }
 
 // End ends the session: its directory is removed, or kept with the exit code
-// if something in it is wanted; then old ones are removed ([Home.GC]). What
-// cannot be removed now, since the launcher gave up root, is left to a later
-// one.
+// if something in it is wanted.
 func (s *Session) End(code int) error {
 	if err := s.Settle(); err != nil {
 		return err
@@ -191,11 +209,11 @@ func (s *Session) End(code int) error {
 	}
 	s.ended = true
 	s.info.Ended, s.info.Code = time.Now().UTC(), code
-	err := s.write(s.dir)
-	if len(s.info.Kept) == 0 && s.root.RemoveAll(s.info.ID) == nil {
-		err = nil
-	} else if n, _ := ids(s.root); len(n) > keepCount {
-		_, _ = s.home.GC(GCOptions{EndedOnly: true})
+	var err error
+	if len(s.info.Kept) > 0 {
+		err = s.write(s.dir)
+	} else if err = s.root.RemoveAll(s.info.ID); errors.Is(err, fs.ErrPermission) {
+		err = nil // we were root: what is left is empty, and gc knows it
 	}
 	err = errors.Join(err, s.lock.Release(), s.dir.Close(), s.root.Close())
 	s.dir, s.err = nil, nil

@@ -209,8 +209,13 @@ func look(root *os.Root, id string) (Entry, error) {
 	return e, nil
 }
 
-// ErrNoSession is wrapped by the errors for a session that is not there.
-var ErrNoSession = errors.New("no such session")
+// What [Home.Kill] and [Home.Find] may wrap.
+var (
+	ErrNoSession = errors.New("no such session")
+	ErrGone      = errors.New("the process has ended")
+	ErrAlive     = errors.New("it still runs")
+	ErrElsewhere = errors.New("it runs in another pid namespace, or on another machine")
+)
 
 // Find returns the session that name means: its id, the start of it, the
 // start of the eight digits at its end, or "" for the newest. A name that

@@ -1,0 +1,40 @@
+package main
+
+import "github.com/pccrun/pccrun/events"
+
+const denialsUsage = `usage: pccrun denials [SESSION] [--json]
+
+Lists what a session's command tried and was refused, with what would allow
+it. The command itself finds the same in the file that $PCCRUN_DENIALS names.
+
+  --json    print them as JSON lines: docs/events.md
+` + sessionHelp
+
+func denialsVerb(args []string) int {
+	asJSON := false
+	words, err := options(args, func(name string, _ func() string) bool {
+		asJSON = asJSON || name == "--json"
+		return name == "--json"
+	})
+	if err != nil {
+		return failSession(err)
+	}
+	return listEvents(words, asJSON, func(r events.Record) string {
+		if d, ok := r.Event.(events.Denial); ok {
+			return r.Time.UTC().Format("15:04:05.000") + denialText(d)
+		}
+		return ""
+	})
+}
+
+// denialText says a denial, with a blank before it.
+func denialText(d events.Denial) string {
+	text := " " + printable(d.Guarantee) + ": " + printable(d.What)
+	if d.Rule != "" {
+		text += " by " + printable(d.Rule)
+	}
+	if d.Hint != "" {
+		text += " hint: " + printable(d.Hint)
+	}
+	return text
+}

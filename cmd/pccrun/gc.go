@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/sessions"
+)
+
+const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]
+
+Clears away what nobody needs: sessions whose launcher crashed, with the
+sandbox and the cgroups that it left, and of those that ended and were kept
+all but the last 100 and those of the last 7 days.
+
+  --all      every session that has ended
+  --dry-run  say what would go
+  --json     print the ids as JSON
+
+What other versions of pccrun wrote, and what runs, stays.
+`
+
+func gcVerb(args []string) int {
+	o := sessions.GCOptions{}
+	asJSON := false
+	words, err := options(args, func(name string, _ func() string) bool {
+		switch name {
+		case "--all":
+			o.All = true
+		case "--dry-run":
+			o.DryRun = true
+		case "--json":
+			asJSON = true
+		default:
+			return false
+		}
+		return true
+	})
+	if err == nil && len(words) > 0 {
+		err = &usageError{"unexpected argument " + quote(words[0]), ""}
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	home, err := sessionHome()
+	if err != nil {
+		return failSession(err)
+	}
+	o.Crashed = func(e sessions.Entry) error { return clearCrashed(home, e) }
+	removed, err := home.GC(o)
+	if asJSON {
+		printJSON(object{{"removed", append([]string{}, removed...)}, {"dry_run", o.DryRun}})
+	} else {
+		for _, id := range removed {
+			printf("%s\n", id)
+		}
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	return 0
+}
+
+// clearCrashed ends the sandbox that a crashed launcher left, and removes
+// its cgroups, which are empty then.
+func clearCrashed(home sessions.Home, e sessions.Entry) error {
+	err := home.Kill(e, unix.SIGKILL, 10*time.Second)
+	if err != nil && !errors.Is(err, sessions.ErrGone) && !errors.Is(err, sessions.ErrElsewhere) {
+		return err
+	}
+	for _, dir := range e.Cgroups {
+		if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
+			return fmt.Errorf("remove %s: %w", dir, err)
+		}
+	}
+	return nil
+}

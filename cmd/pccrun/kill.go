@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/sessions"
+)
+
+const killUsage = `usage: pccrun kill SESSION… [--signal NAME] [--wait DURATION] [--force] [--json]
+       pccrun kill --all    [--signal NAME] [--wait DURATION] [--force] [--json]
+
+Ends sessions: sends the signal (default TERM) to the launcher, which passes
+it on, ends everything inside and cleans up, and waits until it has. What a
+launcher left that crashed is killed.
+
+  --wait DURATION  wait no longer than this, default 10s
+  --force          then send KILL
+  --all            every session that runs, or that crashed and left a sandbox
+  --json           print what became of each as JSON
+`
+
+func killVerb(args []string) int {
+	all, force, asJSON := false, false, false
+	signal, wait := syscall.Signal(unix.SIGTERM), 10*time.Second
+	var bad error
+	words, err := options(args, func(name string, value func() string) bool {
+		switch name {
+		case "--all":
+			all = true
+		case "--force":
+			force = true
+		case "--json":
+			asJSON = true
+		case "--signal", "-s":
+			text := value()
+			if signal = unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")); signal == 0 {
+				bad = &usageError{"flag --signal: " + quote(text) + " is no signal", "e.g. TERM, INT, KILL"}
+			}
+		case "--wait":
+			text := value()
+			var err error
+			if wait, err = time.ParseDuration(text); err != nil || wait < 0 {
+				bad = &usageError{"flag --wait: " + quote(text) + " is no duration", "e.g. 3s, 1m"}
+			}
+		default:
+			return false
+		}
+		return true
+	})
+	switch {
+	case err != nil:
+	case bad != nil:
+		err = bad
+	case all && len(words) > 0:
+		err = &usageError{"kill: --all and a session contradict each other", ""}
+	case !all && len(words) == 0:
+		err = &usageError{"kill: no session named", "pccrun ps lists them"}
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	home, err := sessionHome()
+	if err != nil {
+		return failSession(err)
+	}
+	targets, err := killTargets(home, words)
+	if err != nil {
+		return failSession(err)
+	}
+	code, results := 0, []object{}
+	for _, e := range targets {
+		err := home.Kill(e, signal, wait)
+		if force && errors.Is(err, sessions.ErrAlive) {
+			err = home.Kill(e, unix.SIGKILL, wait)
+		}
+		if all && (errors.Is(err, sessions.ErrGone) || errors.Is(err, sessions.ErrElsewhere)) {
+			continue
+		}
+		cause := ""
+		if err != nil {
+			cause, code = err.Error(), failed
+			fail(cause, sessionHint(err))
+		}
+		results = append(results, object{{"id", e.ID}, {"ended", err == nil}, {"error", cause}})
+	}
+	if asJSON {
+		printJSON(object{{"sessions", results}})
+	}
+	return code
+}
+
+// killTargets returns the sessions that the words name, or without words all
+// that may have something to end.
+func killTargets(home sessions.Home, words []string) ([]sessions.Entry, error) {
+	if len(words) == 0 {
+		list, err := home.List()
+		var alive []sessions.Entry
+		for _, e := range list {
+			if e.State == sessions.Running || e.State == sessions.Crashed {
+				alive = append(alive, e)
+			}
+		}
+		return alive, err
+	}
+	var targets []sessions.Entry
+	for _, word := range words {
+		if word == "" {
+			return nil, &usageError{"kill: empty session name", ""}
+		}
+		e, err := home.Find(word)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, e)
+	}
+	return targets, nil
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/terminal"
+)
+
+const logsUsage = `usage: pccrun logs [SESSION] [--follow] [--tail N] [--output] [--save FILE] [--json]
+
+Shows what happened in a session: its events, one a line.
+
+  --follow     go on until the session ends
+  --tail N     begin with the last N lines
+  --output     what the command printed, if the session kept it; on a terminal
+               without the sequences that a run does not let through either
+  --save FILE  write it to FILE, which must not exist yet
+  --json       print the events as JSON lines: docs/events.md
+` + sessionHelp
+
+// logsOptions is what logs was asked for.
+type logsOptions struct {
+	follow, output, json bool
+	tail                 int // -1: all
+	save                 string
+}
+
+func logsVerb(args []string) int {
+	o := logsOptions{tail: -1}
+	var bad error
+	words, err := options(args, func(name string, value func() string) bool {
+		switch name {
+		case "--follow", "-f":
+			o.follow = true
+		case "--output":
+			o.output = true
+		case "--json":
+			o.json = true
+		case "--save":
+			if o.save = value(); o.save == "" {
+				bad = &usageError{"flag --save: empty value", ""}
+			}
+		case "--tail", "-n":
+			text := value()
+			n, err := strconv.ParseUint(text, 10, 31)
+			if err != nil {
+				bad = &usageError{"flag " + name + ": " + quote(text) + " is no number of lines", ""}
+			}
+			o.tail = int(n)
+		default:
+			return false
+		}
+		return true
+	})
+	if err == nil {
+		err = bad
+	}
+	if err == nil && o.json && o.output {
+		err = &usageError{"flags --json and --output contradict each other", ""}
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	home, e, err := findSession(words)
+	if err != nil {
+		return failSession(err)
+	}
+	if err := showLogs(home, e, o); err != nil {
+		return failSession(err)
+	}
+	return 0
+}
+
+// showLogs prints what there is, then what comes.
+func showLogs(home sessions.Home, e sessions.Entry, o logsOptions) (err error) {
+	out := os.Stdout
+	if o.save != "" {
+		// Not over something: a log is no reason to lose a file.
+		if out, err = os.OpenFile(o.save, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, out.Close()) }()
+	}
+	var next func(print func([]byte)) error
+	if o.output {
+		next, err = outputLines(home, e, isTerminal(out))
+	} else {
+		next, err = eventLines(home, e, o.json)
+	}
+	if err != nil {
+		return err
+	}
+	watch := func() bool { return false }
+	if o.follow && e.State == sessions.Running {
+		f, err := home.Follow(e)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		watch = f.Wait
+	}
+	var werr error
+	print := func(b []byte) {
+		if werr == nil {
+			_, werr = out.Write(b)
+		}
+	}
+	last := ring{size: o.tail}
+	first := print
+	if o.tail >= 0 {
+		first = last.add
+	}
+	if err := next(first); err != nil {
+		return err
+	}
+	last.each(print)
+	for more := true; more && werr == nil; {
+		more = watch()
+		if err := next(print); err != nil {
+			return err
+		}
+	}
+	return werr
+}
+
+// ring keeps the last lines.
+type ring struct {
+	size, at int
+	lines    [][]byte
+}
+
+func (r *ring) add(line []byte) {
+	line = append([]byte(nil), line...)
+	switch {
+	case r.size == 0:
+	case len(r.lines) < r.size:
+		r.lines = append(r.lines, line)
+	default:
+		r.lines[r.at] = line
+		r.at = (r.at + 1) % r.size
+	}
+}
+
+func (r *ring) each(f func([]byte)) {
+	for i := range r.lines {
+		f(r.lines[(r.at+i)%len(r.lines)])
+	}
+}
+
+// eventLines returns a function that prints the events that are new since it
+// was last called. The file may come into being later.
+func eventLines(home sessions.Home, e sessions.Entry, asJSON bool) (func(func([]byte)) error, error) {
+	dir, err := home.Open(e.ID)
+	if err != nil {
+		return nil, err
+	}
+	var r *events.Reader
+	return func(print func([]byte)) error {
+		if r == nil {
+			f, err := state.OpenFile(dir, sessions.EventsName)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			r = events.NewReader(f)
+		}
+		return drainEvents(r, func(record events.Record) {
+			if asJSON {
+				print(append(record.Line, '\n'))
+			} else {
+				print([]byte(describe(record) + "\n"))
+			}
+		})
+	}, nil
+}
+
+// outputLines is eventLines for what the command printed.
+func outputLines(home sessions.Home, e sessions.Entry, shown bool) (func(func([]byte)) error, error) {
+	dir, err := home.Open(e.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	f, err := state.OpenFile(dir, sessions.LogName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("session %s: its output was not kept", e.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := bufio.NewReaderSize(f, 64<<10)
+	var filter terminal.Filter
+	return func(print func([]byte)) error {
+		for {
+			line, err := r.ReadSlice('\n')
+			if shown {
+				line = filter.Filter(line)
+			}
+			if len(line) > 0 {
+				print(line)
+			}
+			switch {
+			case err == io.EOF:
+				if b := filter.Reset(); shown && len(b) > 0 {
+					print(b)
+				}
+				return nil
+			case err != nil && err != bufio.ErrBufferFull:
+				return err
+			}
+		}
+	}, nil
+}
+
+// describe says an event in one line.
+func describe(r events.Record) string {
+	line := r.Time.UTC().Format("15:04:05.000") + " " + printable(string(r.Type))
+	add := func(label, value string) {
+		if value != "" {
+			line += " " + label + printable(value)
+		}
+	}
+	switch e := r.Event.(type) {
+	case nil: // of a later version
+	case events.Start:
+		add("", commandLine(e.Argv))
+		add("profile=", e.Profile)
+		add("workspace=", e.Workspace)
+	case events.Plan:
+		count := map[string]int{}
+		for _, g := range e.Guarantees {
+			count[g.State]++
+		}
+		line += fmt.Sprintf(" %d kept, %d weak, %d missing", count["kept"], count["weak"], count["missing"])
+	case events.Warning:
+		add("", e.Text)
+	case events.Refused:
+		add("", e.Guarantee)
+		add("", e.Cause)
+	case events.Denial:
+		line += denialText(e)
+	case events.NetDecision:
+		line += netText(e)
+	case events.OOM:
+		line += fmt.Sprintf(" limit=%d kills=%d", e.Limit, e.Kills)
+	case events.Timeout:
+		line += fmt.Sprintf(" after %d ms", e.AfterMS)
+	case events.Dropped:
+		line += fmt.Sprintf(" %d events", e.Count)
+	case events.Exit:
+		line += fmt.Sprintf(" code=%d wall=%dms cpu=%dms memory=%d denials=%d", e.Code, e.WallMS, e.UserMS+e.SystemMS, e.MaxMemory, e.Denials)
+		add("signal=", e.Signal)
+	}
+	return line
+}

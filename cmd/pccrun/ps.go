@@ -1,0 +1,102 @@
+package main
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/pccrun/pccrun/sessions"
+)
+
+const psUsage = `usage: pccrun ps [--all] [--json]
+
+Lists the sessions that run, and those whose launcher crashed.
+
+  --all     those too that have ended and left something, and those of other
+            versions of pccrun
+  --json    print them as JSON
+
+The command is what was given to pccrun; secrets of --env are blanked.
+`
+
+func psVerb(args []string) int {
+	all, asJSON := false, false
+	words, err := options(args, func(name string, _ func() string) bool {
+		switch name {
+		case "--all", "-a":
+			all = true
+		case "--json":
+			asJSON = true
+		default:
+			return false
+		}
+		return true
+	})
+	if err == nil && len(words) > 0 {
+		err = &usageError{"unexpected argument " + quote(words[0]), ""}
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	home, err := sessionHome()
+	if err != nil {
+		return failSession(err)
+	}
+	list, err := home.List()
+	if err != nil {
+		return failSession(err)
+	}
+	shown := list[:0]
+	for _, e := range list {
+		if all || e.State == sessions.Running || e.State == sessions.Crashed {
+			shown = append(shown, e)
+		}
+	}
+	if asJSON {
+		objects := []object{}
+		for _, e := range shown {
+			objects = append(objects, sessionObject(e))
+		}
+		printJSON(object{{"sessions", objects}})
+		return 0
+	}
+	if len(shown) == 0 {
+		return 0
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
+	row("SESSION", "STATE", "AGE", "PID", "PROFILE", "WORKSPACE", "COMMAND")
+	for _, e := range shown {
+		if e.State == sessions.Unknown {
+			row(e.ID, string(e.State), "", "", "", "", printable(e.Cause))
+			continue
+		}
+		status := string(e.State)
+		if e.State == sessions.Ended {
+			status += " " + strconv.Itoa(e.Code)
+		}
+		row(e.ID, status, ago(time.Since(e.Started)), strconv.Itoa(e.Launcher.Pid), printable(e.Profile), printable(e.Workspace), commandLine(e.Argv))
+	}
+	_ = w.Flush()
+	return 0
+}
+
+// commandLine shows an argv in one line of bounded length.
+func commandLine(argv []string) string {
+	var words []string
+	for _, a := range argv {
+		if a == "" || strings.ContainsAny(a, " \"'\\$`") || printable(a) != a {
+			a = quote(a)
+		}
+		words = append(words, a)
+	}
+	line := []rune(strings.Join(words, " "))
+	if len(line) > 100 {
+		return string(line[:100]) + "…"
+	}
+	return string(line)
+}
+
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }

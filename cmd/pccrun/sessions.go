@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
+)
+
+// What the verbs about sessions share.
+
+const sessionHelp = `
+SESSION is an id as pccrun ps shows it, the start of one, or the start of the
+eight digits at its end; without it, the newest.
+`
+
+// failed is the exit status of a verb that was asked for what is not there.
+const failed = 1
+
+// sessionHome finds the sessions of the user.
+func sessionHome() (sessions.Home, error) {
+	host := profiles.ThisHost()
+	home := host.Getenv("HOME")
+	if home == "" {
+		home = host.Home
+	}
+	dirs, err := state.Find(host.Getenv, home)
+	return sessions.In(dirs.State), err
+}
+
+// findSession finds the one session that the words name.
+func findSession(words []string) (sessions.Home, sessions.Entry, error) {
+	name := ""
+	switch len(words) {
+	case 0:
+	case 1:
+		name = words[0]
+	default:
+		return sessions.Home{}, sessions.Entry{}, &usageError{"unexpected argument " + quote(words[1]), "name one session"}
+	}
+	home, err := sessionHome()
+	if err != nil {
+		return home, sessions.Entry{}, err
+	}
+	e, err := home.Find(name)
+	return home, e, err
+}
+
+// failSession prints why there is nothing to show. 125 is for mistakes in
+// the command line.
+func failSession(err error) int {
+	var u *usageError
+	if errors.As(err, &u) {
+		return fail(u.text, u.hint)
+	}
+	fail(err.Error(), sessionHint(err))
+	return failed
+}
+
+func sessionHint(err error) string {
+	switch {
+	case errors.Is(err, sessions.ErrNoSession):
+		return "pccrun ps --all lists them"
+	case errors.Is(err, sessions.ErrAlive):
+		return "pccrun kill --force ends it for certain"
+	}
+	return ""
+}
+
+// options reads flags, which may stand before and after words. The function
+// is called for each, with one that takes the flag's value; it returns false
+// for a flag that it does not know.
+func options(args []string, flag func(name string, value func() string) bool) (words []string, err error) {
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		if !strings.HasPrefix(arg, "-") || arg == "-" {
+			words = append(words, arg)
+			continue
+		}
+		name, value, joined := strings.Cut(arg, "=")
+		taken, missing := false, false
+		known := flag(name, func() string {
+			taken = true
+			if !joined {
+				if missing = len(args) == 0; missing {
+					return ""
+				}
+				value, args = args[0], args[1:]
+			}
+			return value
+		})
+		switch {
+		case !known:
+			return nil, &usageError{"unknown flag " + quote(name), "--help lists the flags"}
+		case missing:
+			return nil, &usageError{"flag " + name + ": value missing", ""}
+		case joined && !taken:
+			return nil, &usageError{"flag " + name + ": takes no value", ""}
+		}
+	}
+	return words, nil
+}
+
+// sessionObject is a session as --json shows it.
+func sessionObject(e sessions.Entry) object {
+	o := object{{"id", e.ID}, {"state", string(e.State)}}
+	if e.State == sessions.Unknown {
+		return append(o, field{"cause", e.Cause})
+	}
+	o = append(o,
+		field{"started", e.Started.UTC().Format(time.RFC3339Nano)}, field{"version", e.Version}, field{"pid", e.Launcher.Pid}, field{"sandbox_pid", e.Sandbox.Pid},
+		field{"argv", e.Argv}, field{"workspace", e.Workspace}, field{"profile", e.Profile}, field{"provider", e.Provider},
+		field{"without", e.Without}, field{"allow_missing", e.AllowMissing})
+	if !e.Ended.IsZero() {
+		o = append(o, field{"ended", e.Ended.UTC().Format(time.RFC3339Nano)}, field{"code", e.Code}, field{"kept", e.Kept})
+	}
+	return o
+}
+
+// openEvents opens the events of a session; a session without any has an
+// empty file.
+func openEvents(home sessions.Home, e sessions.Entry) (io.ReadCloser, error) {
+	dir, err := home.Open(e.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	f, err := state.OpenFile(dir, sessions.EventsName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return io.NopCloser(strings.NewReader("")), nil
+	}
+	return f, err
+}
+
+// eachEvent calls f for the events of a session that there are now. A line
+// that is none is named on stderr and passed over.
+func eachEvent(home sessions.Home, e sessions.Entry, f func(events.Record)) error {
+	file, err := openEvents(home, e)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return drainEvents(events.NewReader(file), f)
+}
+
+func drainEvents(r *events.Reader, f func(events.Record)) error {
+	for {
+		record, err := r.Next()
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.Is(err, events.ErrRead):
+			return err
+		case err != nil:
+			say(err.Error())
+		default:
+			f(record)
+		}
+	}
+}
+
+// isTerminal reports whether what is written there is seen by a person.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&fs.ModeCharDevice != 0
+}
+
+// ago says how long something lasts or is past, in its largest unit.
+func ago(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return d.Truncate(time.Second).String()
+	case d < time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Minute).String(), "0s")
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Truncate(time.Hour).String(), "0m0s")
+	}
+	return itoa(int64(d/(24*time.Hour))) + "d"
+}

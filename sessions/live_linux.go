@@ -1,0 +1,129 @@
+package sessions
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Usage is what the processes of a sandbox use at a moment.
+type Usage struct {
+	Processes int
+	Threads   int
+	CPU       time.Duration // of those that live
+	Memory    int64         // bytes resident; pages that several share count for each
+}
+
+// Usage adds up the processes of a session that runs: pid 1 of the sandbox
+// and all below it. [ErrGone] if there is none.
+func (e Entry) Usage() (Usage, error) {
+	fd, err := e.Sandbox.open()
+	if err != nil {
+		return Usage{}, err
+	}
+	defer unix.Close(fd)
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return Usage{}, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return Usage{}, err
+	}
+	children := map[int][]int{}
+	stats := map[int]Usage{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if parent, u, ok := readStat(pid); ok {
+			children[parent] = append(children[parent], pid)
+			stats[pid] = u
+		}
+	}
+	var sum Usage
+	for todo := []int{e.Sandbox.Pid}; len(todo) > 0; {
+		pid := todo[len(todo)-1]
+		todo = append(todo[:len(todo)-1], children[pid]...)
+		u := stats[pid]
+		sum.Processes += u.Processes
+		sum.Threads += u.Threads
+		sum.CPU += u.CPU
+		sum.Memory += u.Memory
+	}
+	return sum, nil
+}
+
+// readStat reads a line of proc_pid_stat(5), and counts from behind the name.
+func readStat(pid int) (parent int, u Usage, ok bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, u, false
+	}
+	f := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	if len(f) < 22 {
+		return 0, u, false
+	}
+	n := func(field int) int64 { v, _ := strconv.ParseInt(string(f[field-3]), 10, 64); return v }
+	const tick = time.Second / 100 // USER_HZ, the same on every architecture that we build for
+	return int(n(4)), Usage{
+		Processes: 1,
+		Threads:   int(n(20)),
+		CPU:       time.Duration(n(14)+n(15)) * tick,
+		Memory:    n(24) * int64(os.Getpagesize()),
+	}, true
+}
+
+// A Follower waits for a session to tell more.
+type Follower struct{ notify, process int }
+
+// Follow begins to watch a session's directory. Start before reading what
+// there is, so that nothing falls between.
+func (h Home) Follow(e Entry) (*Follower, error) {
+	process, err := e.Launcher.open()
+	if err != nil {
+		process = -1 // it has ended: the first Wait says so
+	}
+	notify, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err == nil {
+		_, err = unix.InotifyAddWatch(notify, h.dir+"/"+e.ID, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_DELETE|unix.IN_ONLYDIR)
+	}
+	if err != nil && err != unix.ENOENT {
+		(&Follower{notify, process}).Close()
+		return nil, os.NewSyscallError("inotify", err)
+	}
+	return &Follower{notify, process}, nil
+}
+
+// Wait returns true when there may be more, and false when the launcher has
+// ended: what is there then is all.
+func (f *Follower) Wait() bool {
+	if f.process < 0 {
+		return false
+	}
+	for {
+		fds := []unix.PollFd{{Fd: int32(f.notify), Events: unix.POLLIN}, {Fd: int32(f.process), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, -1); err == unix.EINTR {
+			continue
+		} else if err != nil || fds[1].Revents != 0 {
+			return false
+		}
+		var buf [4096]byte
+		_, _ = unix.Read(f.notify, buf[:])
+		return true
+	}
+}
+
+// Close ends the watch.
+func (f *Follower) Close() {
+	for _, fd := range []int{f.notify, f.process} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
