@@ -273,7 +273,7 @@ func TestCompilerAgreesWithLibseccompOnRandomProfiles(t *testing.T) {
 		t.Run(goarch, func(t *testing.T) {
 			o := newOracle(t, goarch)
 			r := rand.New(rand.NewPCG(3, 3))
-			for i := range 400 {
+			for i := range 300 {
 				prof := randomProfile(r, goarch, i%2 == 0)
 				src := prof.json(t)
 				want, err := o.compile(src)

@@ -70,8 +70,9 @@ type parser struct {
 	machine machine
 	err     error
 
-	counted int64 // bytes of src in which lines are counted
-	line    int   // newlines in them
+	began   string // origin of the object that began last
+	counted int64  // bytes of src in which lines are counted
+	line    int    // newlines in them
 }
 
 // fail keeps the first error, with line and key.
@@ -117,6 +118,7 @@ func (p *parser) object(field func(key string) bool) {
 		p.fail("%v: want an object", t)
 		return
 	}
+	p.began = p.origin()
 	seen := make(map[string]bool)
 	for p.err == nil && p.dec.More() {
 		key, _ := p.token().(string)
@@ -176,6 +178,7 @@ func (p *parser) number(limit uint64) uint64 {
 	v, err := strconv.ParseUint(n.String(), 10, 64)
 	if err != nil || v > limit {
 		p.fail("%s: want a whole number from 0 to %d", printable(n.String()), limit)
+		return 0
 	}
 	return v
 }
@@ -406,11 +409,14 @@ func (p *parser) flags() {
 // here: none if it is for another machine, or for capabilities, which a
 // payload never has.
 func (p *parser) rule() []rule {
-	r := rule{origin: p.origin()}
+	var r rule
 	var a answer
 	var one string
 	applies := true
 	p.object(func(key string) bool {
+		if r.origin == "" {
+			r.origin = p.began
+		}
 		switch key {
 		case "name":
 			one = p.text()
