@@ -190,6 +190,9 @@ func (im *importer) parallel(v value) {
 // importEnviron reads the variables. The user's shell set them, so they count
 // also where they loosen, and then they are named.
 func (r *resolver) importEnviron() (*layer, error) {
+	if !slices.ContainsFunc(r.req.Host.Environ, func(e string) bool { return strings.HasPrefix(e, "PARALLEL_CC_") }) {
+		return nil, nil
+	}
 	im := r.newImporter("environment")
 	each := func(name string, entry func(text string, o Origin)) {
 		text := r.req.Host.Getenv(name)

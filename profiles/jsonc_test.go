@@ -107,7 +107,9 @@ func FuzzJSONC(f *testing.F) {
 	})
 }
 
-func deep(text []byte) bool { return bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > maxDepth }
+func deep(text []byte) bool {
+	return bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > maxDepth
+}
 
 // plain turns a value into what encoding/json makes of it.
 func plain(v value) any {

@@ -182,6 +182,7 @@ const (
 type Policy struct {
 	Profile   string   // the name or path of the profile, e.g. "claude"
 	PickedBy  string   // what picked it: "--profile", "PCCRUN_PROFILE", "the command's name", "default"
+	Layers    []string // where rules came from, the later on top: paths, "built-in NAME", "environment", "flag"
 	Home      string   // absolute, clean; the user's
 	Homes     []string // directories that hold homes, e.g. /home and /root: hidden but for what rules show
 	Workspace string   // absolute, clean, without symbolic links

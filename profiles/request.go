@@ -1,5 +1,7 @@
 package profiles
 
+import "slices"
+
 // A Request is what one command line asks for, and what the machine tells of
 // the user. [Resolve] makes a [Policy] of it.
 type Request struct {
@@ -43,6 +45,14 @@ type Request struct {
 	// Trusted reports whether the user trusts a workspace file of this content.
 	// nil trusts none.
 	Trusted func(content []byte) bool
+}
+
+// hasPolicy reports whether the flags say anything of the policy beyond the
+// profile and the workspace.
+func (r *Request) hasPolicy() bool {
+	lists := [...][]string{r.Allow, r.Deny, r.Local, r.Publish, r.Sockets, r.Env, r.Inject, r.Protect, r.Review, r.Limits[:]}
+	said := func(list []string) bool { return slices.ContainsFunc(list, func(s string) bool { return s != "" }) }
+	return len(r.Files) > 0 || slices.ContainsFunc(lists[:], said) || r.Syscalls != "" || r.Nested || r.Strict
 }
 
 // A FileFlag is --hide, --read, --write, --overlay or --private.

@@ -91,6 +91,10 @@ func Resolve(req Request) (*Policy, error) {
 	rules := len(r.policy.Homes)
 	for _, l := range layers {
 		rules += len(l.files)
+		if l == flags && !r.req.hasPolicy() {
+			continue
+		}
+		r.policy.Layers = append(r.policy.Layers, l.source)
 	}
 	b := newBuilder(r.policy, rules)
 	b.homes()

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -73,6 +75,20 @@ func TestEachFlagReachesTheRequest(t *testing.T) {
 		require.NotEqual(t, profiles.Request{Command: []string{"true"}}, *req, d.name)
 		require.NotEmpty(t, d.line, d.name)
 		require.Equal(t, d.kind == takesValue, d.arg != "", d.name)
+	}
+}
+
+// The manual is set by hand, and forgets no verb and no flag.
+func TestManual(t *testing.T) {
+	text, err := os.ReadFile("../../docs/man/pccrun.1")
+	require.NoError(t, err)
+	for _, v := range verbs() {
+		require.True(t, strings.Contains(string(text), "\n.It Cm "+v.name+"\n"), "docs/man/pccrun.1 does not describe %s", v.name)
+		require.NotEmpty(t, v.help(), v.name)
+	}
+	for _, d := range runFlags() {
+		entry := regexp.MustCompile(`(?m)^\.It Fl ` + d.name[1:] + `( |$)`)
+		require.True(t, entry.Match(text), "docs/man/pccrun.1 does not describe %s", d.name)
 	}
 }
 

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
+)
+
+const configUsage = `usage: pccrun config [--json] [FLAGS] [-- COMMAND]
+
+Prints what a run with these flags would go by: which profile and workspace it
+picks and why, the files and variables that make its policy, and pccrun's own
+directories. docs/integration.md lists all that pccrun reads.
+`
+
+func configVerb(args []string) int {
+	req, words, err := queryRequest(append(policyFlags(), jsonFlag()), args)
+	if err != nil {
+		return failUsage(err)
+	}
+	if len(words) > 0 {
+		return fail("unexpected argument "+quote(words[0]), "-- stands before a command")
+	}
+	p, err := profiles.Resolve(*req)
+	if err != nil {
+		return failWith(err)
+	}
+	dirs, err := state.Find(req.Host.Getenv, p.Home)
+	if err != nil {
+		return failWith(err)
+	}
+	var set []string
+	for _, e := range req.Host.Environ {
+		name, _, _ := strings.Cut(e, "=")
+		if strings.HasPrefix(name, "PCCRUN_") || strings.HasPrefix(name, "PARALLEL_CC_") || strings.HasPrefix(name, "XDG_") && strings.HasSuffix(name, "_HOME") {
+			set = append(set, name)
+		}
+	}
+	for _, w := range p.Warnings {
+		say(w)
+	}
+	if req.JSON {
+		printJSON(object{
+			{"profile", p.Profile}, {"picked_by", p.PickedBy}, {"workspace", p.Workspace}, {"workdir", p.WorkDir}, {"home", p.Home},
+			{"layers", p.Layers}, {"variables", set}, {"config_dir", dirs.Config}, {"state_dir", dirs.State}, {"cache_dir", dirs.Cache},
+		})
+		return 0
+	}
+	for _, row := range [...][2]string{
+		{"profile", p.Profile + ", picked by " + p.PickedBy}, {"workspace", p.Workspace}, {"starts in", p.WorkDir}, {"home", p.Home},
+		{"profiles", dirs.Config + "/profiles"}, {"sessions", dirs.State}, {"caches", dirs.Cache}, {"variables", strings.Join(set, ", ")},
+	} {
+		printf("%-10s %s\n", row[0], printable(row[1]))
+	}
+	for i, l := range p.Layers {
+		title := ""
+		if i == 0 {
+			title = "rules from"
+		}
+		printf("%-10s %s\n", title, printable(l))
+	}
+	return 0
+}
