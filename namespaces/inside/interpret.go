@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copied is what the forked copy works on. It lives on the heap of the
-// launcher, so that the copy finds it at the same address, and holds no
-// pointer that the copy writes: the write barrier belongs to a runtime that no
-// longer runs.
+// copied is what the copy works on. It lies in memory of its own that the copy
+// gets privately, beside its stack, and holds no pointer that the copy writes:
+// the write barrier belongs to a runtime that is not there.
 type copied struct {
 	*shared
 	length  int     // of the table, as far as the launcher has said
 	control uintptr // pid 1's end of the socket pair
+	other   uintptr // the launcher's, to be closed
 	command uintptr // pid of the command, in the sandbox
 	regs    [maxRegs]uintptr
 	message Message
@@ -25,9 +25,20 @@ type copied struct {
 	poll    [2]unix.PollFd
 	now     unix.Timespec
 	until   int64
-	mask    uint64
 	action  [4]uint64 // struct kernel_sigaction: handler, flags, restorer, mask
 	siginfo [128]byte
+}
+
+// live is the whole life of the copy.
+//
+//go:nosplit
+//go:norace
+func live(s *copied) {
+	sys(unix.SYS_CLOSE, s.other, 0, 0, 0, 0, 0)
+	if run(s) {
+		supervise(s)
+	}
+	exit(125)
 }
 
 // sys is the one way to the kernel.
@@ -67,11 +78,6 @@ func run(s *copied) bool {
 			**(**int32)(unsafe.Pointer(&a[0])) = int32(a[1])
 		case defaults:
 			err = resetSignals(s)
-		case wipe:
-			for k := uintptr(0); k < a[1]; k++ {
-				at := a[0] + k
-				**(**byte)(unsafe.Pointer(&at)) = 0
-			}
 		case unbound:
 			err = dropBounding()
 		case await:

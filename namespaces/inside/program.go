@@ -59,7 +59,6 @@ const (
 	fork                  // clone the command off; it runs what follows
 	execAny               // execve each of the NULL-terminated paths (arg 0) until one starts
 	pollAlive             // end at once if the launcher has closed its end of arg 0
-	wipe                  // overwrite arg 1 bytes at address arg 0 with zeros
 )
 
 type op struct {
@@ -264,14 +263,6 @@ func (p *Program) DefaultSignals() { p.add(defaults, 0) }
 // DropBounding appends the emptying of the capability bounding set,
 // capabilities(7).
 func (p *Program) DropBounding() { p.add(unbound, 0) }
-
-// Wipe appends the overwriting of a string of the launcher's own argument or
-// environment block: /proc/1/cmdline shows the block as it stands now.
-func (p *Program) Wipe(block string) {
-	if len(block) > 0 {
-		p.add(wipe, 0, Arg{value: uintptr(unsafe.Pointer(unsafe.StringData(block)))}, Int(len(block)))
-	}
-}
 
 // Pid appends the calling process's pid and returns a pointer to it as an
 // int32, as TIOCSPGRP takes it.

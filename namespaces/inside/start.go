@@ -3,7 +3,6 @@
 package inside
 
 import (
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -11,15 +10,18 @@ import (
 )
 
 // The runtime's own hooks around a fork, as package syscall uses them: they
-// block every signal and poison the stack guard, so that a mistake here ends
-// in a crash of the copy and not in its scheduler. They are open to linkname
-// (go.dev/issue/67401).
+// block every signal, and no handler of Go's can run in the copy. They are
+// open to linkname (go.dev/issue/67401).
 //
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()
 
 //go:linkname afterFork syscall.runtime_AfterFork
 func afterFork()
+
+func cloneOnto(args *cloneArgs, size uintptr, s *copied) (pid, errno uintptr)
+
+func oldCloneOnto(flags, stack, tls uintptr, s *copied) (pid, errno uintptr)
 
 // Options says how the copy is made.
 type Options struct {
@@ -37,8 +39,17 @@ func (p *Program) Start(o Options) (pid int, err error) {
 	if p.err != nil {
 		return 0, p.err
 	}
-	s := &copied{shared: p.shared, length: p.ops, control: uintptr(o.Control)}
-	args := &cloneArgs{flags: uint64(o.Flags), exitSignal: uint64(unix.SIGCHLD)}
+	life, err := newLife()
+	if err != nil {
+		return 0, err
+	}
+	defer life.free() // ours; the copy keeps its own
+	s := life.copied()
+	*s = copied{shared: p.shared, length: p.ops, control: uintptr(o.Control), other: uintptr(o.Launcher)}
+	args := &cloneArgs{
+		flags: uint64(o.Flags) | unix.CLONE_SETTLS, exitSignal: uint64(unix.SIGCHLD),
+		stack: uint64(life.stack()), stackSize: stackSize, tls: uint64(life.tls()),
+	}
 	if o.Cgroup >= 0 {
 		args.flags |= unix.CLONE_INTO_CGROUP
 		args.cgroup = uint64(o.Cgroup)
@@ -46,9 +57,10 @@ func (p *Program) Start(o Options) (pid int, err error) {
 	// ForkLock: another goroutine's descriptor that is not yet close-on-exec
 	// must not end up in the sandbox.
 	syscall.ForkLock.Lock()
-	n, errno := clone(s, args, uintptr(o.Launcher))
-	syscall.ForkLock.Unlock()
-	runtime.KeepAlive(s)
+	defer syscall.ForkLock.Unlock()
+	keep := withhold(p, life)
+	n, errno := clone(s, args)
+	keep()
 	if errno != 0 {
 		return 0, errno
 	}
@@ -82,21 +94,14 @@ type cloneArgs struct {
 
 //go:noinline
 //go:norace
-func clone(s *copied, args *cloneArgs, launcher uintptr) (uintptr, syscall.Errno) {
+func clone(s *copied, args *cloneArgs) (uintptr, syscall.Errno) {
 	beforeFork()
-	pid, err := sys(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0, 0, 0, 0)
-	if err == syscall.ENOSYS && args.flags&unix.CLONE_INTO_CGROUP == 0 {
+	pid, err := cloneOnto(args, unsafe.Sizeof(*args), s)
+	if syscall.Errno(err) == syscall.ENOSYS && args.flags&unix.CLONE_INTO_CGROUP == 0 {
 		// A filter around us refuses clone3, whose flags it cannot read:
 		// Docker's, or our own.
-		pid, err = sys(unix.SYS_CLONE, uintptr(args.flags)|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
-	}
-	if err == 0 && pid == 0 {
-		sys(unix.SYS_CLOSE, launcher, 0, 0, 0, 0, 0)
-		if run(s) {
-			supervise(s)
-		}
-		exit(125)
+		pid, err = oldCloneOnto(uintptr(args.flags|args.exitSignal), uintptr(args.stack+args.stackSize), uintptr(args.tls), s)
 	}
 	afterFork()
-	return pid, err
+	return pid, syscall.Errno(err)
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -89,7 +90,9 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err := r.filter(); err != nil {
 		return nil, err
 	}
-	r.limits()
+	if err := r.limits(); err != nil {
+		return nil, err
+	}
 	r.Answers = r.answers()
 	return r, r.check()
 }
@@ -223,7 +226,7 @@ func (r *Run) filter() error {
 
 // limits plans what bounds memory, processors and processes. Limits that only
 // the defaults set must not cost what moving a process into a group costs.
-func (r *Run) limits() {
+func (r *Run) limits() error {
 	res := &r.Policy.Resources
 	want := cgroups.Limits{Memory: res.Memory.Value, CPUs: res.CPUs.Value, Pids: res.Pids.Value}
 	var need, cheap cgroups.Resource
@@ -251,6 +254,14 @@ func (r *Run) limits() {
 		r.Plan.Disk, r.Plan.Inodes = m, max(m>>15, 128) // private files count as memory
 	}
 	r.Plan.Await = len(r.Limits.Dirs) > 0
+	if n := r.Limits.Affinity; n > 0 {
+		set, err := cgroups.Processors(n)
+		if err != nil {
+			return err
+		}
+		r.Plan.CPUs = unsafe.Slice((*byte)(unsafe.Pointer(&set)), unsafe.Sizeof(set))
+	}
+	return nil
 }
 
 func (r *Run) requires(g profiles.Guarantee) bool {

@@ -71,8 +71,11 @@ func (r *Run) answers() []profiles.Answer {
 			}
 		case profiles.FSSpecial:
 			a = kept("nodev and nosuid mounts, Landlock, seccomp")
-			if r.Plan.Landlock == 0 {
+			switch inner := r.Plan.ReadInWritable(); {
+			case r.Plan.Landlock == 0:
 				a = weak("nodev and nosuid mounts, seccomp", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19)")
+			case inner != "":
+				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: it lies in a directory that is writable", "")
 			}
 		case profiles.FSProtect:
 			a = weak("pinned read-only mounts", "a protected name that does not exist at the start can be made, and one that the host replaces can be changed", "")
