@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,7 +18,8 @@ type exchange struct {
 	l         *link
 	server    *bufio.Reader
 	websocket bool
-	up        sink // the request's body
+	up        sink        // the request's body
+	sentAll   atomic.Bool // and that it has gone up
 }
 
 // A response is the head of what a server answered.
@@ -39,6 +41,7 @@ func (x *exchange) run(ev Event) (keep bool) {
 	// The request's body goes up while the response comes down: a server may
 	// answer early, and with Expect: 100-continue it has to.
 	x.up = sink{w: x.l, chunked: x.r.body.chunked}
+	x.sentAll.Store(x.r.body.empty())
 	sent := make(chan error, 1)
 	go func() { sent <- x.sendBody() }()
 
@@ -102,6 +105,7 @@ func (x *exchange) sendBody() error {
 			return err
 		}
 	}
+	x.sentAll.Store(true)
 	_, err := x.br.Peek(1)
 	var timeout net.Error
 	if err == nil || errors.As(err, &timeout) && timeout.Timeout() {
@@ -175,11 +179,12 @@ func readResponse(br *bufio.Reader) (response, error) {
 	return resp, nil
 }
 
-// passBody passes a final response on, and says whether the client can tell
-// where it ends.
+// passBody passes a final response on, and says whether the connection can
+// serve another request: the client can tell where the response ends, and the
+// request's body is out of the way.
 func (x *exchange) passBody(resp response, down *sink) (keep bool) {
 	hasBody := x.r.method != "HEAD" && resp.status != 204 && resp.status != 304
-	keep = !x.r.old && !x.r.has("Connection", "close") && !x.r.has("Proxy-Connection", "close") &&
+	keep = x.sentAll.Load() && !x.r.old && !x.r.has("Connection", "close") && !x.r.has("Proxy-Connection", "close") &&
 		!(hasBody && resp.body.untilEOF)
 	h := head{resp.line, resp.endToEnd()}
 	switch {

@@ -1,0 +1,180 @@
+package netproxy
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A TLS server that real programs trust is one whose certificate they are
+// told of: httptest's, for example.com, which is its own CA.
+func tlsServer(t *testing.T, h http.Handler) (srv *httptest.Server, ca string) {
+	t.Helper()
+	srv = httptest.NewUnstartedServer(h)
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	ca = filepath.Join(t.TempDir(), "ca.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})
+	require.NoError(t, os.WriteFile(ca, block, 0o644))
+	return srv, ca
+}
+
+// command runs a program with the proxy's variables and no other network
+// settings, and returns all that it printed.
+func (f *fixture) command(ca string, argv ...string) (string, error) {
+	f.t.Helper()
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		f.t.Skipf("needs %s", argv[0])
+	}
+	ctx, cancel := context.WithTimeout(f.t.Context(), 60*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, argv[1:]...)
+	cmd.WaitDelay = time.Second
+	cmd.Dir = f.t.TempDir()
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir, "LC_ALL=C",
+		"CURL_CA_BUNDLE=" + ca, "GIT_SSL_CAINFO=" + ca, "NODE_EXTRA_CA_CERTS=" + ca, "SSL_CERT_FILE=" + ca, "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1",
+	}, Environ("http://"+f.addr)...)
+	if pyenv, ok := os.LookupEnv("PYENV_ROOT"); ok {
+		cmd.Env = append(cmd.Env, "PYENV_ROOT="+pyenv)
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+const nodeFetch = `fetch(process.argv[1]).then(r => r.text()).then(console.log).catch(e => { console.log(String(e.cause ?? e)); process.exit(1) })`
+
+const pythonFetch = `
+import sys, urllib.request, urllib.error
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())
+except urllib.error.HTTPError as e:
+    print(e, e.read().decode()); sys.exit(1)
+except urllib.error.URLError as e:
+    print(e); sys.exit(1)
+`
+
+// TestClients runs real programs with nothing but the variables of Environ,
+// each toward an allowed host and a denied one, by https and by http.
+func TestClients(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello "+r.Host) })
+	secure, ca := tlsServer(t, handler)
+	plain := httptest.NewServer(handler)
+	t.Cleanup(plain.Close)
+	for _, c := range []struct {
+		name   string
+		argv   []string
+		denied string // what the program tells of the refusal by https
+	}{
+		{"curl", []string{"curl", "-sS", "--max-time", "20"}, "403"},
+		{"curl with SOCKS", []string{"curl", "-sS", "--max-time", "20", "--socks5-hostname", "PROXY"}, ""},
+		{"wget", []string{"wget", "-nv", "-t1", "-T20", "-O-", "--ca-certificate=" + ca}, "Denied by pccrun"},
+		{"node", []string{"node", "-e", nodeFetch}, ""},
+		{"python", []string{"python3", "-c", pythonFetch}, "Denied by pccrun, allow with --allow www.example.com"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := start(t, nil, "example.com")
+			for _, host := range []string{"example.com", "www.example.com"} {
+				f.host(host, 443, secure.Listener.Addr().String())
+				f.host(host, 80, plain.Listener.Addr().String())
+			}
+			argv := append([]string{}, c.argv...)
+			for i := range argv {
+				argv[i] = strings.ReplaceAll(argv[i], "PROXY", f.addr)
+			}
+			if c.name == "node" {
+				needNode(t)
+			}
+			for _, scheme := range []string{"https", "http"} {
+				out, err := f.command(ca, append(argv, scheme+"://example.com/")...)
+				require.NoError(t, err, out)
+				require.Contains(t, out, "hello example.com")
+				out, err = f.command(ca, append(argv, scheme+"://www.example.com/")...)
+				require.NotContains(t, out, "hello")
+				if scheme == "https" {
+					require.Error(t, err, out)
+					require.Contains(t, out, c.denied)
+				}
+			}
+			require.Equal(t, "www.example.com", f.waitEvent(Denied).Verdict.Host)
+			for _, d := range f.dials() {
+				require.True(t, strings.HasPrefix(d, publicAddr), d)
+			}
+		})
+	}
+}
+
+// needNode skips where node's fetch knows no proxy: before 22.21 and 24.0.
+func needNode(t *testing.T) {
+	t.Helper()
+	out, err := exec.Command("node", "-p", "process.version.slice(1).split('.').slice(0, 2).join(' ')").Output()
+	if err != nil {
+		t.Skip("needs node")
+	}
+	major, minor, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	a, _ := strconv.Atoi(major)
+	b, _ := strconv.Atoi(minor)
+	if a < 22 || a == 22 && b < 21 || a == 23 {
+		t.Skipf("needs node 22.21 or 24, for NODE_USE_ENV_PROXY; this is %d.%d", a, b)
+	}
+}
+
+// TestGit clones over https, by git's dumb protocol from plain files.
+func TestGit(t *testing.T) {
+	f := start(t, nil, "example.com")
+	root := t.TempDir()
+	git := func(args ...string) {
+		t.Helper()
+		out, err := f.command("", append([]string{"git", "-C", root, "-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "init.defaultBranch=main"}, args...)...)
+		require.NoError(t, err, out)
+	}
+	git("init", "-q", "work")
+	require.NoError(t, os.WriteFile(filepath.Join(root, "work", "file"), []byte("content\n"), 0o644))
+	git("-C", "work", "add", "file")
+	git("-C", "work", "commit", "-q", "-m", "one")
+	git("clone", "-q", "--bare", "work", "repo.git")
+	git("-C", "repo.git", "update-server-info")
+	srv, ca := tlsServer(t, http.FileServer(http.Dir(root)))
+	f.host("example.com", 443, srv.Listener.Addr().String())
+	f.host("www.example.com", 443, srv.Listener.Addr().String())
+	target := filepath.Join(t.TempDir(), "clone")
+	out, err := f.command(ca, "git", "clone", "-q", "https://example.com/repo.git", target)
+	require.NoError(t, err, out)
+	b, err := os.ReadFile(filepath.Join(target, "file"))
+	require.NoError(t, err)
+	require.Equal(t, "content\n", string(b))
+	out, err = f.command(ca, "git", "clone", "-q", "https://www.example.com/repo.git", target+"2")
+	require.Error(t, err)
+	require.Contains(t, out, "403")
+}
+
+// TestALPN holds that what runs inside a tunnel is left as it is.
+func TestALPN(t *testing.T) {
+	f := start(t, nil, "example.com")
+	srv, _ := tlsServer(t, http.NotFoundHandler())
+	f.host("example.com", 443, srv.Listener.Addr().String())
+	c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n")
+	_, err := io.ReadFull(c, make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n")))
+	require.NoError(t, err)
+	secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	require.NoError(t, secure.Handshake())
+	require.Equal(t, "h2", secure.ConnectionState().NegotiatedProtocol)
+	require.NoError(t, secure.Close())
+	_, isTCP := c.(*net.TCPConn)
+	require.True(t, isTCP)
+}
