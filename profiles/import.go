@@ -24,7 +24,7 @@ import (
 // one that is read unasked, so that another tool's update stops no run.
 
 // importLayers returns what other tools' files and variables say.
-func (r *resolver) importLayers() ([]*layer, error) {
+func (r *resolver) importLayers(claude bool) ([]*layer, error) {
 	var layers []*layer
 	add := func(l *layer, err error) error {
 		if l != nil && err == nil {
@@ -35,7 +35,7 @@ func (r *resolver) importLayers() ([]*layer, error) {
 	if err := add(r.importFile(r.home+"/.parallel-cc/sandbox.json", unasked, (*importer).parallel)); err != nil {
 		return nil, err
 	}
-	if r.policy.Profile == "claude" {
+	if claude {
 		if err := add(r.importFile(r.home+"/.claude/settings.json", unasked, (*importer).claude)); err != nil {
 			return nil, err
 		}

@@ -108,8 +108,10 @@ func TestImportClaude(t *testing.T) {
 		settings + ":4: sandbox.newKey: ignored: unknown key",
 	}, p.Warnings)
 
-	// Only for claude; and what the command line names is held to its keys.
+	// Only for claude and what extends it; and what the command line names is held to its keys.
 	require.NotContains(t, hostsOf(w.policy(nil)), "corp.example")
+	w.write("~/mine.jsonc", `{"extends": "claude"}`)
+	require.Contains(t, hostsOf(w.policy(func(r *Request) { r.Profile = "~/mine.jsonc" })), "corp.example")
 	_, err := w.with(func(r *Request) { r.Settings = []string{settings} })
 	require.EqualError(t, err, settings+":4: sandbox.newKey: unknown key")
 	w.write("~/.claude/settings.json", `{"sandbox": {"network": {"deniedDomains": ["bad rule here now"]}}}`)

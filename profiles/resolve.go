@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -72,7 +73,9 @@ func Resolve(req Request) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	imported, err := r.importLayers()
+	// A profile of the user's own that extends claude is for Claude Code too.
+	claude := slices.ContainsFunc(layers, func(l *layer) bool { return l.source == "built-in claude" })
+	imported, err := r.importLayers(claude)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +144,10 @@ var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", 
 // homesOf returns the directories that hold homes, and where links lead from
 // them: a home behind a link is not hidden by the link's name.
 func homesOf(database, home string) []string {
-	homes := []string{"/home", "/root", "/Users"}
+	homes := []string{"/home", "/root"}
+	if runtime.GOOS == "darwin" {
+		homes = []string{"/Users", "/var/root"}
+	}
 	for i := range homes {
 		homes = append(homes, real(homes[i]))
 	}
@@ -194,7 +200,11 @@ func (r *resolver) findWorkspace() error {
 		}
 		r.workspace = dir
 	}
-	if why := r.badWorkspace(r.workspace); why != "" {
+	why := r.badWorkspace(r.workspace)
+	if why == "" && r.req.Workspace == "" && isSystem(r.workspace) {
+		why = "a directory of the system is the workspace only where it is named"
+	}
+	if why != "" {
 		return &Error{Origin: origin, Cause: r.workspace + ": " + why, Hint: "cd to a project, or name one: --workspace DIR"}
 	}
 	r.policy.Workspace = r.workspace
@@ -203,6 +213,17 @@ func (r *resolver) findWorkspace() error {
 		r.policy.WorkDir = r.cwd
 	}
 	return nil
+}
+
+// isSystem reports whether a directory is one that a user, root above all,
+// stands in without meaning to have it changed.
+func isSystem(dir string) bool {
+	for _, tree := range [...]string{"/bin", "/boot", "/etc", "/lib", "/lib64", "/sbin", "/usr/bin", "/usr/lib", "/usr/sbin"} {
+		if within(tree, dir) {
+			return true
+		}
+	}
+	return slices.Contains(systemDirs, dir) && dir != "/tmp" && dir != "/var/tmp"
 }
 
 // badWorkspace says why a directory cannot be the workspace, "" if it can.
@@ -321,11 +342,7 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 		}
 		return fail(hint, "no profile %q", name)
 	}
-	l, err := decodeProfile(&r.scope, "built-in "+name, string(text))
-	if err == nil && name == "default" {
-		l.noExtends = true
-	}
-	return l, err
+	return decodeProfile(&r.scope, "built-in "+name, string(text))
 }
 
 // argument expands a path that names a file to read or a directory, where a

@@ -213,6 +213,11 @@ func TestWorkspace(t *testing.T) {
 		_, err := w.with(func(r *Request) { r.Workspace = dir })
 		require.EqualError(t, err, want)
 	}
+	for _, system := range []string{"/etc", "/usr", "/var/lib", "/usr/lib"} {
+		_, err := w.with(at(system))
+		require.ErrorContains(t, err, "only where it is named", system)
+		require.Equal(t, system, w.policy(func(r *Request) { r.Workspace = system }).Workspace)
+	}
 	_, err := w.with(func(r *Request) { r.Host.Cwd, r.Workspace = "", w.dir })
 	require.NoError(t, err, "a current directory that is gone, and a workspace that is not")
 }
@@ -276,7 +281,8 @@ func TestHome(t *testing.T) {
 
 func TestHomesOf(t *testing.T) {
 	has := func(database, home string) []string {
-		return slices.DeleteFunc(homesOf(database, home), func(s string) bool { return s == "/home" || s == "/root" || s == "/Users" })
+		usual := homesOf("", home)
+		return slices.DeleteFunc(homesOf(database, home), func(s string) bool { return slices.Contains(usual, s) })
 	}
 	require.Empty(t, has("/home/u", "/home/u"))
 	require.Equal(t, []string{"/nonexistent-parent/x"}, has("/nonexistent-parent/x/u", "/nonexistent-parent/x/u"))
@@ -450,11 +456,28 @@ func TestExtends(t *testing.T) {
 	require.True(t, r.Review)
 	require.True(t, p.Nested)
 
+	// A list set to null is empty, and what stands beside it in the file is not.
+	w.write("~/base.jsonc", `{
+		"network": {"deny": ["a.example"], "publish": ["80"], "sockets": ["/run/x"], "inject": [{"env": "A", "hosts": ["a.example"]}]}
+	}`)
+	p, err = w.profile(`{
+		"extends": "./base.jsonc",
+		"protect": {"deny": null, "review": null},
+		"network": {"allow": null, "deny": null, "local": null, "publish": null, "sockets": null, "inject": null},
+		"environment": {"pass": null, "set": {"B": "1"}}
+	}`)
+	require.NoError(t, err)
+	require.Equal(t, Network{}, Network{Deny: p.Network.Deny, Publish: p.Network.Publish, Sockets: p.Network.Sockets, Inject: p.Network.Inject})
+	require.Empty(t, p.Protect)
+	require.Equal(t, []string{"B=1"}, p.Environ([]string{"PATH=/bin"}))
+
 	// Without a word, default; with null, nothing.
 	p, err = w.profile(`{}`)
 	require.NoError(t, err)
 	require.Equal(t, Read, access(p, "/etc"))
-	p, err = w.profile(`{"extends": null}`)
+	_, err = w.profile(`{"extends": null}`)
+	require.ErrorContains(t, err, "hides the workspace")
+	p, err = w.profile(`{"extends": null, "filesystem": {".": "read"}}`)
 	require.NoError(t, err)
 	require.Equal(t, Hide, access(p, "/etc"))
 	require.Empty(t, p.Environ([]string{"PATH=/bin"}))
@@ -593,6 +616,7 @@ func flagLimit(name string, n int64) Limit {
 func TestFlagMistakes(t *testing.T) {
 	w := newWorld(t)
 	for want, change := range map[string]func(*Request){
+		`flag --hide: hides the workspace ` + w.dir:                   func(r *Request) { r.Files = []FileFlag{{".", Hide}} },
 		`flag --read: empty path`:                                     func(r *Request) { r.Files = []FileFlag{{"", Read}} },
 		`flag --hide: "a\nb": control character in a path`:            func(r *Request) { r.Files = []FileFlag{{"a\nb", Hide}} },
 		`flag --write: contradicts --read, which names the same path`: func(r *Request) { r.Files = []FileFlag{{"a", Read}, {"./a", Write}} },
