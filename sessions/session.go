@@ -213,9 +213,20 @@ func (s *Session) End(code int) error {
 	if len(s.info.Kept) > 0 {
 		err = s.write(s.dir)
 	} else if err = s.root.RemoveAll(s.info.ID); errors.Is(err, fs.ErrPermission) {
-		err = nil // we were root: what is left is empty, and gc knows it
+		// We were root, and see no further than our own directory now: gc
+		// knows an empty one for what it is.
+		err = empty(s.dir)
 	}
 	err = errors.Join(err, s.lock.Release(), s.dir.Close(), s.root.Close())
 	s.dir, s.err = nil, nil
+	return err
+}
+
+// empty removes what is in a directory.
+func empty(dir *os.Root) error {
+	entries, err := fs.ReadDir(dir.FS(), ".")
+	for _, e := range entries {
+		err = errors.Join(err, dir.RemoveAll(e.Name()))
+	}
 	return err
 }

@@ -116,8 +116,14 @@ func validID(name string) bool {
 	if !ok || len(hex) != 8 || strings.Trim(hex, "0123456789abcdef") != "" {
 		return false
 	}
-	at, err := time.Parse(idTime, stamp)
-	return err == nil && at.Format(idTime) == stamp
+	return startOfID(name).Format(idTime) == stamp
+}
+
+// startOfID returns the second that an id names, or the zero time.
+func startOfID(id string) time.Time {
+	stamp, _, _ := strings.Cut(id, "-")
+	at, _ := time.Parse(idTime, stamp)
+	return at
 }
 
 // List returns all sessions, the oldest first. None is no error.
@@ -141,10 +147,12 @@ func (h Home) List() ([]Entry, error) {
 			continue // it begins or ends at this moment, or never began: see GC
 		}
 		if err != nil {
-			e = Entry{Info: Info{ID: id}, State: Unknown, Cause: err.Error()}
+			e = Entry{Info: Info{ID: id, Started: startOfID(id)}, State: Unknown, Cause: err.Error()}
 		}
 		list = append(list, e)
 	}
+	// Ids are by the second.
+	slices.SortStableFunc(list, func(a, b Entry) int { return a.Started.Compare(b.Started) })
 	return list, nil
 }
 

@@ -29,7 +29,9 @@ func Open(path, workspace string) (*os.Root, error) {
 	if err := Outside(path, workspace); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := os.MkdirAll(path, 0o700); errors.Is(err, unix.ENOTDIR) {
+		return nil, unsafe(path, "not a directory")
+	} else if err != nil {
 		return nil, err
 	}
 	return OpenExisting(path, workspace)
@@ -195,19 +197,23 @@ func ReadFile(root *os.Root, name string, max int64) ([]byte, error) {
 // OpenFile opens the regular file name in root for reading. It follows no
 // link and never blocks.
 func OpenFile(root *os.Root, name string) (*os.File, error) {
-	// O_NOFOLLOW would not do: a root follows the links that stay inside
-	// it by itself.
-	named, err := root.Lstat(name)
+	// O_NOFOLLOW would not do: a root follows the links that stay inside it
+	// by itself. The file may be replaced between the two looks, which is
+	// what WriteFile does; a link that comes then leads nowhere else.
+	info, err := root.Lstat(name)
 	if err != nil {
 		return nil, err
+	}
+	notRegular := &fs.PathError{Op: "open", Path: filepath.Join(root.Name(), name), Err: errors.New("not a regular file")}
+	if !info.Mode().IsRegular() {
+		return nil, notRegular
 	}
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	info, err := f.Stat()
-	if err == nil && !(info.Mode().IsRegular() && os.SameFile(info, named)) {
-		err = fmt.Errorf("open %s: not a regular file", f.Name())
+	if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+		err = notRegular
 	}
 	if err != nil {
 		f.Close()

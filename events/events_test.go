@@ -1,0 +1,444 @@
+//go:build unix
+
+package events
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// samples has every event, with every field set.
+var samples = []Event{
+	Start{Version: "1", Pid: 7, Argv: []string{"pccrun", "--", "x y"}, Workspace: "/w", WorkDir: "/w/d", Profile: "claude", Provider: "native", Without: []string{"seccomp"}, AllowMissing: []string{"res.cpu"}},
+	Plan{Guarantees: []Guarantee{{"fs.hide", "kept", "mount namespace", ""}, {"res.memory", "weak", "supervisor", "sampled"}}},
+	Warning{Text: "t", Hint: "h"},
+	Refused{Guarantee: "fs.hide", Cause: "c", Hint: "h"},
+	Denial{Guarantee: "net.allowlist", What: "connect evil.example:443", Rule: "r", Hint: "--allow evil.example"},
+	NetDecision{Allowed: true, Host: "h", Port: 443, Address: "192.0.2.1:443", Via: "http", Request: "GET /", Rule: "r", Guarantee: "net.allowlist", Hint: "x"},
+	OOM{Limit: 1 << 30, Kills: 2},
+	Timeout{AfterMS: 1500},
+	Dropped{Count: 3},
+	Exit{Code: 137, Signal: "SIGKILL", TimedOut: true, OOM: true, WallMS: 1, UserMS: 2, SystemMS: 3, MaxMemory: 4, ReadBytes: 5, WriteBytes: 6, Processes: 7, Denials: 8, Changed: []Change{{"CLAUDE.md", "review"}}},
+}
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 5, time.UTC)
+
+func TestRoundTrip(t *testing.T) {
+	for i, e := range samples {
+		b := Append(nil, uint64(i), noon, "s", e)
+		require.True(t, json.Valid(b), "%s", b)
+		require.Equal(t, byte('\n'), b[len(b)-1])
+		r, err := Parse(b[:len(b)-1])
+		require.NoError(t, err, "%s", b)
+		require.Equal(t, Record{V: 1, Seq: uint64(i), Time: noon, Session: "s", Type: e.Type(), Event: e, Line: b[:len(b)-1]}, r)
+		// An empty one is as valid.
+		zero := reflect.New(reflect.TypeOf(e)).Elem().Interface().(Event)
+		b = Append(nil, 0, noon, "s", zero)
+		r, err = Parse(b)
+		require.NoError(t, err, "%s", b)
+		require.Equal(t, zero, r.Event)
+	}
+}
+
+func TestLine(t *testing.T) {
+	require.Equal(t, `{"v":1,"seq":3,"time":"2026-11-21T12:00:00.000000005Z","session":"s","type":"denial","guarantee":"net.dns","what":"resolve x","hint":"--allow x"}`+"\n",
+		string(Append(nil, 3, noon, "s", Denial{Guarantee: "net.dns", What: "resolve x", Hint: "--allow x"})))
+}
+
+func TestNothingIsForged(t *testing.T) {
+	for _, evil := range []string{
+		"x\n{\"v\":1,\"type\":\"exit\",\"code\":0}", "x\",\"type\":\"exit", "\x1b]0;x\a\x1b[2J", "\u009b2J", "a\x00b", "\u2028\u2029", "\u202egnp.exe", "\u200b\ufeff", "\xff\xfe\x9b", "\\", "\U000e0041",
+	} {
+		b := Append(nil, 0, noon, evil+"s", Start{Argv: []string{evil}, Workspace: evil})
+		require.Equal(t, 1, bytes.Count(b, []byte("\n")))
+		require.Regexp(t, `^[^\x00-\x1f\x7f]+\n$`, string(b))
+		require.True(t, utf8.Valid(b))
+		for _, r := range string(b[:len(b)-1]) {
+			require.True(t, visible(r), "%U", r)
+		}
+		r, err := Parse(b)
+		require.NoError(t, err)
+		require.Equal(t, strings.ToValidUTF8(evil, "\ufffd"), strings.ReplaceAll(r.Event.(Start).Workspace, "\ufffd\ufffd\ufffd", "\ufffd"))
+		require.Equal(t, TypeStart, r.Type)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	long := strings.Repeat("ä", 1<<20)
+	args := make([]string, 10_000)
+	b := Append(nil, 0, noon, "s", Start{Argv: args, Workspace: long, Profile: "x" + long})
+	require.Less(t, len(b), 16<<10)
+	r, err := Parse(b)
+	require.NoError(t, err)
+	s := r.Event.(Start)
+	require.Len(t, s.Argv, maxList)
+	require.True(t, strings.HasSuffix(s.Workspace, "ä…"))
+	require.True(t, strings.HasSuffix(s.Profile, "ä…"))
+}
+
+func TestClean(t *testing.T) {
+	require.Equal(t, `/a "b" ü`, Clean(`/a "b" ü`))
+	require.Equal(t, `a\u000ab"c"\\n\u001b\u202e`, Clean("a\nb\"c\"\\n\x1b\u202e"))
+	require.Equal(t, `\udb40\udc41`, Clean("\U000e0041"))
+	require.True(t, strings.HasSuffix(Clean(strings.Repeat("x", 1<<20)), "…"))
+}
+
+func TestParseRefuses(t *testing.T) {
+	head := `"v":1,"seq":1,"time":"2026-11-21T12:00:00Z","session":"s"`
+	for _, line := range []string{
+		"", "null", "[]", "{}", "{", `{` + head + `}`, `{` + head + `,"type":"exit","code":"0"}`, `{` + head + `,"type":"exit"}{}`,
+		`{"v":0,"seq":1,"time":"2026-11-21T12:00:00Z","session":"s","type":"exit"}`, `{"v":1,"seq":-1,"time":"2026-11-21T12:00:00Z","session":"s","type":"exit"}`,
+		`{"v":1,"seq":1,"time":"yesterday","session":"s","type":"exit"}`, `{"v":1,"seq":1,"session":"s","type":"exit"}`,
+	} {
+		_, err := Parse([]byte(line))
+		require.Error(t, err, line)
+		require.False(t, errors.Is(err, ErrVersion))
+	}
+	_, err := Parse([]byte(`{"v":2,"seq":1,"time":"2026-11-21T12:00:00Z","session":"s","type":"exit"}`))
+	require.ErrorIs(t, err, ErrVersion)
+	r, err := Parse([]byte(`{` + head + `,"type":"of.tomorrow","code":"0"}`))
+	require.NoError(t, err)
+	require.Nil(t, r.Event)
+	r, err = Parse([]byte(`{` + head + `,"type":"oom","limit":1,"new":[]}`))
+	require.NoError(t, err)
+	require.Equal(t, OOM{Limit: 1}, r.Event)
+}
+
+func TestReader(t *testing.T) {
+	one := string(Append(nil, 1, noon, "s", OOM{}))
+	path := filepath.Join(t.TempDir(), "events")
+	w, err := os.Create(path)
+	require.NoError(t, err)
+	defer w.Close()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	r := NewReader(f)
+	_, err = r.Next()
+	require.Equal(t, io.EOF, err)
+	w.WriteString(one + "garbage\n" + one[:20])
+	_, err = r.Next()
+	require.NoError(t, err)
+	_, err = r.Next()
+	require.Error(t, err)
+	require.NotErrorIs(t, err, ErrRead)
+	_, err = r.Next()
+	require.Equal(t, io.EOF, err, "half a line is none yet")
+	w.WriteString(one[20:] + strings.Repeat("x", maxLine+100<<10) + "\n" + one)
+	rec, err := r.Next()
+	require.NoError(t, err)
+	require.Equal(t, one, string(rec.Line)+"\n")
+	_, err = r.Next()
+	require.ErrorContains(t, err, "a line of more than")
+	_, err = r.Next()
+	require.NoError(t, err)
+	f.Close()
+	_, err = r.Next()
+	require.ErrorIs(t, err, ErrRead)
+}
+
+func TestRedact(t *testing.T) {
+	in := []string{"pccrun", "--env", "A=secret", "--env=B=secret=2", "-env", "C=s", "--env", "D", "--allow", "x=y", "--", "sh", "--env", "E=kept"}
+	want := []string{"pccrun", "--env", "A=…", "--env=B=…", "-env", "C=…", "--env", "D", "--allow", "x=y", "--", "sh", "--env", "E=kept"}
+	before := append([]string(nil), in...)
+	require.Equal(t, want, Redact(in))
+	require.Equal(t, before, in)
+	require.Equal(t, []string{"--env"}, Redact([]string{"--env"}))
+	require.Empty(t, Redact(nil))
+}
+
+// buffer is a sink's writer that tests look into.
+type buffer struct {
+	mu     sync.Mutex
+	data   bytes.Buffer
+	closed bool
+	err    error
+	gate   chan struct{} // if not nil, each write waits for it
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	if b.gate != nil {
+		<-b.gate
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.data.Write(p)
+	return len(p), b.err
+}
+
+func (b *buffer) Close() error { b.closed = true; return nil }
+
+func (b *buffer) sink(name string) Sink {
+	return Sink{Name: name, Open: func() (io.WriteCloser, error) { return b, nil }}
+}
+
+func (b *buffer) records(t *testing.T) (all []Record) {
+	r := NewReader(bytes.NewReader(b.data.Bytes()))
+	for {
+		record, err := r.Next()
+		if err == io.EOF {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, record)
+	}
+}
+
+func TestLog(t *testing.T) {
+	var all, denials buffer
+	l := NewLog("s", all.sink("all"), Denials(&denials))
+	l.Emit(Start{})
+	l.Emit(Denial{What: "a"})
+	require.Zero(t, all.data.Len(), "nothing is written before the start")
+	l.Start()
+	l.Emit(NetDecision{Host: "evil.example", Port: 443, Via: "http", Guarantee: "net.allowlist"})
+	l.Emit(NetDecision{Allowed: true, Host: "h"})
+	l.Emit(Denial{What: "a"})
+	l.Emit(Exit{})
+	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, l.Close(time.Minute))
+	l.Emit(Exit{})
+	var types []Type
+	for i, r := range all.records(t) {
+		require.Equal(t, uint64(i), r.Seq)
+		types = append(types, r.Type)
+	}
+	require.Equal(t, []Type{TypeStart, TypeDenial, TypeNetDecision, TypeDenial, TypeNetDecision, TypeDenial, TypeExit}, types)
+	require.True(t, all.closed && denials.closed)
+	require.Len(t, denials.records(t), 3)
+	total, distinct := l.Denied()
+	require.Equal(t, int64(3), total)
+	require.Equal(t, []DenialCount{{Denial{What: "a"}, 2}, {Denial{Guarantee: "net.allowlist", What: "connect evil.example:443"}, 1}}, distinct)
+}
+
+func TestDenialOfDecision(t *testing.T) {
+	for d, want := range map[NetDecision]string{
+		{Host: "h", Port: 1, Via: "http"}:                              "connect h:1",
+		{Host: "h", Via: "dns"}:                                        "resolve h",
+		{Host: "h", Port: 443, Via: "http", Request: "GET https://h/"}: "request GET https://h/",
+	} {
+		require.Equal(t, want, d.Denial().What)
+	}
+}
+
+func TestLogSlowReader(t *testing.T) {
+	slow := buffer{gate: make(chan struct{})}
+	var fast buffer
+	l := NewLog("s", slow.sink("slow"), fast.sink("fast"))
+	l.Start()
+	big := Warning{Text: strings.Repeat("x", 4000)}
+	start := time.Now()
+	const n = 1000 // four times what may wait
+	for range n {
+		l.Emit(big)
+		for fast.len() < 1 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	require.Less(t, time.Since(start), 20*time.Second)
+	close(slow.gate)
+	l.Emit(Exit{Code: 3})
+	err := l.Close(time.Minute)
+	require.ErrorContains(t, err, "slow: ")
+	require.ErrorContains(t, err, "events dropped")
+	got := slow.records(t)
+	require.Equal(t, Exit{Code: 3}, got[len(got)-1].Event)
+	dropped, warnings := int64(0), int64(0)
+	for _, r := range got {
+		switch e := r.Event.(type) {
+		case Dropped:
+			dropped += e.Count
+		case Warning:
+			warnings++
+		}
+	}
+	require.NotZero(t, dropped)
+	require.Equal(t, int64(n), dropped+warnings)
+}
+
+func (b *buffer) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.Len()
+}
+
+func TestLogDeadReader(t *testing.T) {
+	stuck := buffer{gate: make(chan struct{})}
+	defer close(stuck.gate)
+	broken := buffer{err: errors.New("no space left")}
+	var fine buffer
+	none := Sink{Name: "none", Open: func() (io.WriteCloser, error) { return nil, errors.New("gone") }}
+	quiet := Sink{Name: "quiet", Open: func() (io.WriteCloser, error) { return nil, ErrNotWanted }}
+	l := NewLog("s", stuck.sink("stuck"), broken.sink("broken"), none, quiet, fine.sink("fine"))
+	l.Start()
+	for range 100 {
+		l.Emit(Warning{})
+	}
+	l.Emit(Exit{})
+	err := l.Close(100 * time.Millisecond)
+	require.ErrorContains(t, err, "stuck: the reader does not take the last events")
+	require.ErrorContains(t, err, "broken: no space left")
+	require.ErrorContains(t, err, "none: gone")
+	require.NotContains(t, err.Error(), "quiet")
+	require.NotContains(t, err.Error(), "fine")
+	require.Len(t, fine.records(t), 101)
+}
+
+func TestLogBounds(t *testing.T) {
+	var small buffer
+	s := Denials(&small)
+	s.Max = 1000
+	l := NewLog("s", s)
+	for range 100 {
+		l.Emit(Denial{What: "x"})
+	}
+	require.ErrorContains(t, l.Close(time.Minute), "dropped")
+	require.LessOrEqual(t, small.data.Len(), 1000)
+	require.NotEmpty(t, small.records(t))
+	for i := range 1000 {
+		l.denials.add(Denial{What: strings.Repeat("x", i)})
+	}
+	_, distinct := l.Denied()
+	require.Len(t, distinct, maxDistinct)
+}
+
+func TestTarget(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "events")
+	for range 2 { // appended to
+		s, err := Target(path)
+		require.NoError(t, err)
+		l := NewLog("s", s)
+		l.Emit(Exit{})
+		require.NoError(t, l.Close(time.Minute))
+	}
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, 2, bytes.Count(data, []byte("\n")))
+
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	s, err := Target("fd:" + itoa(int(w.Fd())))
+	require.NoError(t, err)
+	w.Close()
+	l := NewLog("s", s)
+	l.Emit(Exit{})
+	require.NoError(t, l.Close(time.Minute))
+	data, err = io.ReadAll(r)
+	require.NoError(t, err)
+	require.Equal(t, 1, bytes.Count(data, []byte("\n")))
+
+	require.NoError(t, os.Symlink(path, filepath.Join(dir, "link")))
+	mkfifo(t, filepath.Join(dir, "fifo"))
+	for _, bad := range []string{"", "fd:", "fd:x", "fd:-1", "fd:01", "fd:99999", "fd:4294967297", "fd:" + itoa(int(r.Fd())), dir, filepath.Join(dir, "no/such"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")} {
+		_, err := Target(bad)
+		require.Error(t, err, bad)
+		require.True(t, strings.HasPrefix(err.Error(), "--events "), err)
+	}
+	r.Close()
+}
+
+func TestTargetReaderGoes(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	s, err := Target("fd:" + itoa(int(w.Fd())))
+	require.NoError(t, err)
+	w.Close()
+	r.Close()
+	l := NewLog("s", s)
+	l.Emit(Exit{})
+	require.ErrorContains(t, l.Close(time.Minute), "broken pipe") // and no SIGPIPE
+}
+
+// TestTable holds docs/events.md against the types: a row for each event and
+// for each field, and none for what is not there.
+func TestTable(t *testing.T) {
+	data, err := os.ReadFile("../docs/events.md")
+	require.NoError(t, err)
+	rows := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z.]+)` \\| `([a-z0-9_.\\[\\]]+)` \\|").FindAllStringSubmatch(string(data), -1) {
+		require.False(t, rows[m[1]+" "+m[2]], "twice: %v", m)
+		rows[m[1]+" "+m[2]] = true
+	}
+	want := map[string]bool{}
+	for _, e := range samples {
+		typ := reflect.TypeOf(e)
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			name := f.Tag.Get("json")
+			want[string(e.Type())+" "+name] = true
+			if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
+				for j := range f.Type.Elem().NumField() {
+					want[string(e.Type())+" "+name+"[]."+f.Type.Elem().Field(j).Tag.Get("json")] = true
+				}
+			}
+		}
+	}
+	require.Equal(t, want, rows)
+	for _, typ := range []Type{TypeStart, TypePlan, TypeWarning, TypeRefused, TypeDenial, TypeNetDecision, TypeOOM, TypeTimeout, TypeDropped, TypeExit} {
+		e, err := decode(typ, []byte("{}"))
+		require.NoError(t, err)
+		require.Equal(t, typ, e.Type())
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, e := range samples {
+		f.Add(Append(nil, 1, noon, "s", e))
+	}
+	f.Add([]byte(`{"v":1,"seq":1,"time":"2026-11-21T12:00:00+01:00","session":"s","type":"exit","code":1e3}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		r, err := Parse(line)
+		if err != nil || r.Event == nil {
+			return
+		}
+		// What can be read can be written, and reads the same.
+		again := Append(nil, r.Seq, r.Time, r.Session, r.Event)
+		r2, err := Parse(again)
+		if r.Time.UTC().Year() > 9999 || r.Time.UTC().Year() < 0 {
+			return
+		}
+		require.NoError(t, err, "%s", again)
+		third := Append(nil, r2.Seq, r2.Time, r2.Session, r2.Event)
+		require.Equal(t, string(again), string(third))
+	})
+}
+
+func FuzzString(f *testing.F) {
+	f.Add("a\n\"\\\x1b\u202e\xff")
+	f.Add(strings.Repeat("ä", maxString))
+	f.Fuzz(func(t *testing.T, s string) {
+		b := appendString(nil, s)
+		var got string
+		require.NoError(t, json.Unmarshal(b, &got))
+		if len(s) <= maxString {
+			require.Equal(t, string([]rune(s)), got)
+		}
+		for _, r := range string(b) {
+			require.True(t, visible(r))
+		}
+	})
+}
+
+func BenchmarkEmit(b *testing.B) {
+	l := NewLog("20261121T120000Z-00000000", Sink{Open: func() (io.WriteCloser, error) { return nil, ErrNotWanted }})
+	l.Start()
+	d := NetDecision{Allowed: true, Host: "api.example.com", Port: 443, Via: "http"}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.Emit(d)
+	}
+}
