@@ -13,7 +13,7 @@ const (
 	maxLinks = 40
 	// maxSteps bounds the names that are looked up in all paths that the
 	// content of the workspace gives.
-	maxSteps = 200_000
+	maxSteps = 100_000
 )
 
 // stat returns the status of an absolute path, of a link itself if it is one.

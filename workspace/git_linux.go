@@ -275,7 +275,8 @@ func (s *scan) programs(path string, r profiles.ProtectRule) error {
 			}
 		case e.Type().IsRegular():
 			if _, st, ok := s.node(name); ok && st.Nlink > 1 && st.Dev == s.dev {
-				s.has(st.Ino, origin{path: name, rule: r})
+				s.linked[st.Ino] = struct{}{}
+				s.pinnedAs[st.Ino] = origin{path: name, rule: r}
 			}
 		}
 	}

@@ -166,10 +166,11 @@ type scan struct {
 	ownGit   string          // where the root's own .git leads, if that is outside and trusted
 	configs  int             // files of configuration that were read
 
-	linked  map[uint64]struct{} // inodes of what is protected or hidden and has other names
-	known   map[uint64]struct{} // those whose names the walk has looked for
-	origins map[uint64]origin   // what the files with other names are
-	aliases []alias
+	linked   map[uint64]struct{} // inodes of what is protected or hidden and has other names
+	known    map[uint64]struct{} // those whose names the walk has looked for
+	pinnedAs map[uint64]origin   // one name of each, as far as it is pinned
+	hiddenAs map[uint64]origin   // and as far as it is hidden
+	aliases  []alias
 
 	blobs        []blobs
 	oldBlobs     []blobs
@@ -180,14 +181,15 @@ type scan struct {
 
 // An alias is a name whose inode is one of those that were looked for.
 type alias struct {
-	path string
-	ino  uint64
+	path   string
+	ino    uint64
+	pinned bool // with a directory above it
 }
 
 // An origin is the file that an alias is another name of, and why it matters.
 type origin struct {
 	path string
-	file *profiles.FileRule // set if it is hidden
+	file profiles.FileRule // in hiddenAs
 	rule profiles.ProtectRule
 }
 
@@ -197,7 +199,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{},
 		absent: map[string]bool{}, met: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
-		linked: map[uint64]struct{}{}, known: w.want, origins: map[uint64]origin{},
+		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, hiddenAs: map[uint64]origin{},
 		oldBlobs: old.blobs,
 	}
 	for _, ino := range old.linked {
@@ -275,7 +277,9 @@ func (s *scan) hit(d *dir, h hit) error {
 	case classGlob:
 		return s.match(path, h)
 	case classAlias:
-		s.aliases = append(s.aliases, alias{path, h.ino})
+		if d.state != hidden { // else it is out of reach
+			s.aliases = append(s.aliases, alias{path: path, ino: h.ino})
+		}
 	case classInside:
 		return s.inside(d, h, path)
 	}
@@ -288,13 +292,13 @@ func (s *scan) inside(d *dir, h hit, path string) error {
 	if d.state != hidden && d.why != byGit {
 		rule = s.protect[d.why]
 	}
-	o := origin{path: path, rule: rule}
+	o, as := origin{path: path, rule: rule}, s.pinnedAs
 	switch {
 	case d.state == reviewed:
 		rule.Review = true // or why is a rule that does not hold in node_modules
 		return s.guard(path, rule)
 	case d.state == hidden:
-		o.file = &s.files[d.why]
+		o.file, as = s.files[d.why], s.hiddenAs
 	case h.kind == Link:
 		err := s.leadsTo(filepath.Dir(path), h.name, rule)
 		if errors.Is(err, errWhole) {
@@ -307,24 +311,20 @@ func (s *scan) inside(d *dir, h hit, path string) error {
 		return nil
 	}
 	if _, known := s.known[h.ino]; known {
-		s.origins[h.ino] = o
+		as[h.ino] = o
+		if d.state == protected {
+			s.aliases = append(s.aliases, alias{path, h.ino, true})
+		}
 		return nil
 	}
 	if d.fresh {
 		var st unix.Stat_t
 		if s.stat(path, &st) == nil && st.Nlink > 1 {
-			s.has(st.Ino, o)
+			s.linked[st.Ino] = struct{}{}
+			as[st.Ino] = o
 		}
 	}
 	return nil
-}
-
-// has notes that a file that matters has other names.
-func (s *scan) has(ino uint64, o origin) {
-	s.linked[ino] = struct{}{}
-	if _, ok := s.origins[ino]; !ok {
-		s.origins[ino] = o
-	}
 }
 
 // allLinked reports whether the walk has looked for all names of all that has several.
@@ -375,7 +375,8 @@ func (s *scan) pin(path string, r profiles.ProtectRule) error {
 	switch n.Kind {
 	case File:
 		if st.Nlink > 1 && n.Dev == s.dev {
-			s.has(n.Ino, origin{path: path, rule: r})
+			s.linked[n.Ino] = struct{}{}
+			s.pinnedAs[n.Ino] = origin{path: path, rule: r}
 		}
 	case Link:
 		return s.leadsTo(filepath.Dir(path), filepath.Base(path), r)
@@ -458,16 +459,19 @@ func (s *scan) match(path string, h hit) error {
 	}
 	s.matches[m.Path] = m
 	if m.Kind == File && st.Nlink > 1 && m.Dev == s.dev {
-		s.has(m.Ino, origin{path: m.Path, file: &s.files[h.arg]})
+		s.linked[m.Ino] = struct{}{}
+		s.hiddenAs[m.Ino] = origin{path: m.Path, file: r}
 	}
 	return nil
 }
 
-// alias gives the other names of a file the treatment of the first.
+// alias gives the other names of a file the treatment of the first: what is
+// hidden under one name is hidden under all.
 func (s *scan) alias() {
 	for _, a := range s.aliases {
-		o, ok := s.origins[a.ino]
-		if !ok || o.path == a.path {
+		hide, hidden := s.hiddenAs[a.ino]
+		pin, pinned := s.pinnedAs[a.ino]
+		if !hidden && (!pinned || a.pinned) {
 			continue
 		}
 		n, _, ok := s.node(a.path)
@@ -475,14 +479,12 @@ func (s *scan) alias() {
 			continue
 		}
 		s.linked[a.ino] = struct{}{}
-		if o.file == nil {
-			if _, seen := s.pins[a.path]; !seen {
-				s.pins[a.path] = Pin{Node: n, Why: "same file as " + o.path, Origin: o.rule.Origin}
+		if hidden {
+			if m, seen := s.matches[a.path]; !seen || m.Rule.Access > hide.file.Access {
+				s.matches[a.path] = Match{Node: n, Rule: hide.file, Why: "same file as " + hide.path}
 			}
-			continue
-		}
-		if m, seen := s.matches[a.path]; !seen || m.Rule.Access > o.file.Access {
-			s.matches[a.path] = Match{Node: n, Rule: *o.file, Why: "same file as " + o.path}
+		} else if _, seen := s.pins[a.path]; !seen {
+			s.pins[a.path] = Pin{Node: n, Why: "same file as " + pin.path, Origin: pin.rule.Origin}
 		}
 	}
 }
@@ -518,7 +520,11 @@ func (s *scan) finish() (*Found, error) {
 	}
 	f.Anchors = slices.Sorted(maps.Keys(anchors))
 	f.Matches = byPath(s.matches)
-	f.Review = byPath(s.review)
+	for _, r := range byPath(s.review) {
+		if _, pinned := s.pins[r.Path]; !pinned && !s.covered(r.Path) {
+			f.Review = append(f.Review, r)
+		}
+	}
 	for i, r := range s.protect {
 		if !r.Review && !s.met[r.Pattern] && !strings.ContainsAny(r.Pattern, "*?[") && !strings.HasPrefix(r.Pattern, "/") {
 			if _, git := gitPattern(r.Pattern); !git && !s.overridden(i) {

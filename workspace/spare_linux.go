@@ -56,8 +56,7 @@ func (s *scan) spare() error {
 		}
 		m := s.matches[c.path]
 		delete(s.matches, c.path)
-		delete(s.linked, m.Ino)
-		delete(s.origins, m.Ino)
+		delete(s.hiddenAs, m.Ino)
 		s.found.Spared = append(s.found.Spared, Spared{Path: c.path, Rule: m.Rule, Cause: "tracked by git, and unchanged"})
 	}
 	slices.SortFunc(s.found.Spared, func(a, b Spared) int { return strings.Compare(a.Path, b.Path) })

@@ -350,8 +350,8 @@ func (w *walker) settle(d *dir, l *listing) {
 	kept := d.kids[:0]
 	for _, k := range d.kids {
 		switch k.name() {
-		case "hooks":
-			if k.state == plain {
+		case "hooks", "config", "config.worktree", "commondir": // those but the first are files, in a repository that works
+			if k.state != protected && k.state != hidden {
 				k.state, k.why = protected, byGit
 			}
 		case "objects", "refs", "logs":
