@@ -111,3 +111,20 @@ func (p *Plan) AddFresh(path, why string) {
 		}
 	}
 }
+
+// ReadInWritable returns a directory that is shown read-only within one that
+// may be written, "" if there is none. Landlock grants by hierarchy, so it is
+// of no help there.
+func (p *Plan) ReadInWritable() string {
+	for _, m := range p.Mounts {
+		if m.Kind != Bind || !m.ReadOnly || !m.Tree {
+			continue
+		}
+		for _, w := range p.Mounts {
+			if !w.ReadOnly && w.Target != m.Target && below(m.Target, w.Target) {
+				return m.Target
+			}
+		}
+	}
+	return ""
+}

@@ -70,7 +70,8 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 	c.enter(p)
 	c.restrict(p)
 	c.Step("hand descriptors to the launcher")
-	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs}, c.send...)...)
+	user, mnt := c.namespace("user"), c.namespace("mnt")
+	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs, user, mnt}, c.send...)...)
 	if p.Await {
 		c.Step("wait for the launcher")
 		c.Await()
@@ -481,6 +482,12 @@ func (c *compiler) terminal(io *Stdio) (slave inside.Reg) {
 	c.Call(unix.SYS_IOCTL, inside.Result(c.tty), inside.Int(unix.TIOCSCTTY), inside.Int(0))
 	c.send = append([]inside.Reg{master}, c.send...)
 	return c.tty
+}
+
+// namespace opens one of the sandbox's namespaces, for the keeper: once pid 1
+// is not dumpable nobody else can.
+func (c *compiler) namespace(name string) inside.Reg {
+	return c.Get(unix.SYS_OPENAT, inside.Result(c.proc), c.Str("self/ns/"+name), inside.Int(unix.O_RDONLY|unix.O_CLOEXEC))
 }
 
 // enter goes where the command starts, in the tree as it is now.

@@ -54,6 +54,7 @@ type Sandbox struct {
 	Private     int            // a descriptor of the tmpfs that holds its private directories
 	Listeners   []net.Listener // on its own loopback, as the plan lists them
 	Master      *os.File       // the command's terminal, if it has one
+	user, mnt   int            // its namespaces, for the keeper
 	control     int
 	plan        *Plan
 	program     *inside.Program
@@ -104,7 +105,7 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty}
 	err := s.Continue()
 	if err == nil || errors.Is(err, unix.EPIPE) {
-		err = s.receive(1 + len(c.send)) // what it died of may be told there
+		err = s.receive(3 + len(c.send)) // what it died of may be told there
 	}
 	if err != nil {
 		s.Close()
@@ -136,7 +137,7 @@ func (s *Sandbox) receive(count int) error {
 	if err != nil || len(fds) != count {
 		return fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
 	}
-	s.Private, fds = fds[0], fds[1:]
+	s.Private, s.user, s.mnt, fds = fds[0], fds[1], fds[2], fds[3:]
 	if s.shell.tty != 0 {
 		unix.SetNonblock(fds[0], true)
 		s.Master, fds = os.NewFile(uintptr(fds[0]), "terminal"), fds[1:]
@@ -192,7 +193,9 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 	r.Usage = s.reap()
 	r.Wall = time.Since(s.started)
 	unix.Close(s.control)
-	unix.Close(s.Private)
+	for _, fd := range [...]int{s.Private, s.user, s.mnt} {
+		unix.Close(fd)
+	}
 	s.program.Free()
 	if problem != nil {
 		return nil, problem

@@ -69,7 +69,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 			}
 		}
 	}
-	// f.tools(Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv}))
+	f.tools(Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv}))
 	if err := f.workspace(o.IndexDir); err != nil {
 		return nil, err
 	}

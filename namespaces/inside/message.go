@@ -15,6 +15,7 @@ import "unsafe"
 //	    --> Signal  A: number  B: to whom         forward a signal
 //	    --> Resume                                after a stop: the terminal is ours again
 //	    <-- Stopped  A: signal                    Ctrl-Z inside
+//	    <-- Done                                  a keeper has carried out what it was told
 //	    <-- Exited  A: wait status  B: cause      the command is gone; pid 1 ends, and all with it
 type Message struct {
 	Kind Kind
@@ -39,6 +40,7 @@ const (
 	Resume
 	Stopped
 	Exited
+	Done
 )
 
 // To whom a signal goes: B of [Signal].

@@ -59,6 +59,8 @@ const (
 	fork                  // clone the command off; it runs what follows
 	execAny               // execve each of the NULL-terminated paths (arg 0) until one starts
 	pollAlive             // end at once if the launcher has closed its end of arg 0
+	tell                  // send a message of kind arg 0
+	jump                  // go on at op arg 0
 )
 
 type op struct {
@@ -250,6 +252,26 @@ func (p *Program) SendFDs(ctl Arg, fds ...Reg) {
 // Await appends a wait for the launcher's [Go]: it still writes the rest of
 // the table, or has work of its own that must be done first.
 func (p *Program) Await() { p.add(await, 0) }
+
+// A Mark is a place in a program to which it can be cut back.
+type Mark struct{ ops, arena, regs, steps int }
+
+// Mark returns the end of the program as it is now.
+func (p *Program) Mark() Mark { return Mark{p.ops, p.arena, p.regs, len(p.steps)} }
+
+// Repeat appends a word to the launcher ([Done]) and a jump back to the
+// [Program.Await] right before the mark: what lies between can then be cut off
+// and written anew.
+func (p *Program) Repeat(m Mark) {
+	p.add(tell, 0, Int(Done))
+	p.add(jump, 0, Int(m.ops-1))
+}
+
+// Cut takes away what follows the mark. The copy must be waiting right before it.
+func (p *Program) Cut(m Mark) {
+	clear(p.shared.arena[m.arena:p.arena])
+	p.ops, p.arena, p.regs, p.steps = m.ops, m.arena, m.regs, p.steps[:m.steps]
+}
 
 // Alive appends a check that the launcher still holds its end of ctl. The
 // death signal is set by the copy itself, so a launcher that died before that

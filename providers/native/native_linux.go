@@ -56,6 +56,7 @@ type Run struct {
 
 	upstream netproxy.Upstream
 	group    *cgroups.Group // made before root was shed
+	keeper   *namespaces.Keeper
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -64,7 +65,12 @@ type ErrNotFound struct {
 	Err  error
 }
 
-func (e *ErrNotFound) Error() string { return e.Name + ": " + e.Err.Error() }
+func (e *ErrNotFound) Error() string {
+	if errors.Is(e.Err, os.ErrNotExist) {
+		return e.Name + ": command not found"
+	}
+	return e.Name + ": " + e.Err.Error()
+}
 
 // Unwrap returns the cause.
 func (e *ErrNotFound) Unwrap() error { return e.Err }
@@ -141,7 +147,7 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 	}
 	if len(c.Paths) == 0 {
 		if refused == nil {
-			refused = &ErrNotFound{Name: argv[0], Err: fmt.Errorf("command not found: %w", os.ErrNotExist)}
+			refused = &ErrNotFound{Name: argv[0], Err: os.ErrNotExist}
 		}
 		return c, refused
 	}
@@ -283,6 +289,9 @@ func (r *Run) Shed() error {
 		return err
 	}
 	var err error
+	if r.keeper, err = namespaces.NewKeeper(r.Plan); err != nil {
+		return err
+	}
 	if r.Plan.Await {
 		if r.group, err = r.Limits.Create(); err != nil {
 			return err
@@ -314,12 +323,14 @@ type Started struct {
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	oom    chan int64
+	keeper *namespaces.Keeper
+	broken chan error // why the run had to be ended
 }
 
 // Start finishes a sandbox that was begun and sets everything around it going.
 // decided hears of each decision of the proxy, from many goroutines.
 func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(netproxy.Event)) (*Started, error) {
-	s := &Started{Sandbox: box, run: r, oom: make(chan int64, 1)}
+	s := &Started{Sandbox: box, run: r, oom: make(chan int64, 1), broken: make(chan error, 1)}
 	if err := box.Start(r.Plan, io); err != nil {
 		return nil, err
 	}
@@ -341,6 +352,10 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 			return nil, s.close(err)
 		}
 	}
+	if err := s.keep(); err != nil {
+		box.Close()
+		return nil, s.close(err)
+	}
 	if limit := r.Limits.Supervise; limit > 0 {
 		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Over: func(used int64) {
 			s.oom <- used
@@ -353,6 +368,26 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		go s.proxy.Serve(ctx, box.Listeners[0])
 	}
 	return s, nil
+}
+
+// keep begins to cover again what the host replaces. A keeper that cannot go on
+// ends the run: what it kept would be open.
+func (s *Started) keep() (err error) {
+	k := s.run.keeper
+	if k == nil {
+		if k, err = namespaces.NewKeeper(s.run.Plan); err != nil || k == nil {
+			return err
+		}
+	}
+	s.keeper = k
+	k.Start(s.Sandbox, func(err error) {
+		select {
+		case s.broken <- err:
+		default:
+		}
+		s.Kill()
+	})
+	return nil
 }
 
 // An End is how a run ended.
@@ -370,6 +405,13 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	s.cancel()
 	if s.proxy != nil {
 		s.proxy.Close()
+	}
+	if s.keeper != nil {
+		s.keeper.Close()
+	}
+	select {
+	case err = <-s.broken:
+	default:
 	}
 	end := &End{Limit: s.run.Policy.Resources.Memory.Value}
 	if s.watch != nil {

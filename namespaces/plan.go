@@ -242,20 +242,3 @@ var (
 
 // hostname is what uname(2) says inside.
 const hostname = "pccrun"
-
-// ReadInWritable returns a directory that is shown read-only within one that
-// may be written, "" if there is none. Landlock grants by hierarchy, so it is
-// of no help there.
-func (p *Plan) ReadInWritable() string {
-	for _, m := range p.Mounts {
-		if m.Kind != Bind || !m.ReadOnly || !m.Tree {
-			continue
-		}
-		for _, w := range p.Mounts {
-			if !w.ReadOnly && w.Target != m.Target && below(m.Target, w.Target) {
-				return m.Target
-			}
-		}
-	}
-	return ""
-}
