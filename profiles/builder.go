@@ -281,6 +281,22 @@ func (b *builder) own(dirs state.Dirs) {
 		p.Tighten = append(p.Tighten, FileRule{Path: dir, Access: Hide, Origin: o})
 		p.Protect = append(p.Protect, ProtectRule{Pattern: dir, Origin: o})
 	}
+	// The files that this policy was read from, wherever they lie: the payload
+	// would write its own.
+	for _, file := range slices.Concat(p.Layers, []string{p.Syscalls}) {
+		if !strings.HasPrefix(file, "/") {
+			continue
+		}
+		for _, file := range [...]string{file, real(file)} {
+			if r, ok := p.Protected(file); ok && !r.Review || p.Decide(file).Access <= Read {
+				continue
+			}
+			if rest, ok := below(p.Workspace, file); ok {
+				file = rest
+			}
+			p.Protect = append(p.Protect, ProtectRule{Pattern: file, Origin: Origin{Source: "default", Key: "the policy is read from it"}})
+		}
+	}
 }
 
 // network checks the rules together, and takes out what a deny of everything

@@ -937,6 +937,26 @@ func TestOwnFilesStayOut(t *testing.T) {
 	require.Empty(t, w.policy(nil).Tighten)
 }
 
+// Nor may it change the files that its policy was read from.
+func TestPolicyFilesAreProtected(t *testing.T) {
+	w := newWorld(t)
+	w.write("ci/base.jsonc", `{"syscalls": "./calls.json"}`)
+	w.write("ci/top[1].jsonc", `{"extends": "./base.jsonc"}`)
+	w.write("~/dot/settings.json", `{"network": {}, "filesystem": {}}`)
+	require.NoError(t, os.Symlink(w.home+"/dot/settings.json", w.home+"/settings.json"))
+	p := w.policy(func(r *Request) {
+		r.Profile, r.Settings = "./ci/top[1].jsonc", []string{"~/settings.json"}
+		r.Files = []FileFlag{{"~/dot", Write}}
+	})
+	for _, path := range []string{w.dir + "/ci/base.jsonc", w.dir + "/ci/top[1].jsonc", w.dir + "/ci/calls.json", w.home + "/dot/settings.json"} {
+		r, ok := p.Protected(path)
+		require.True(t, ok, path)
+		require.Equal(t, "the policy is read from it", r.Origin.Key)
+	}
+	_, ok := p.Protected(w.dir + "/ci/other.jsonc")
+	require.False(t, ok)
+}
+
 func TestSchema(t *testing.T) {
 	var s struct {
 		Properties map[string]struct {
@@ -994,6 +1014,25 @@ func TestSchema(t *testing.T) {
 	for _, key := range keys(at("properties")) {
 		_, err := w.profile(`{"` + key + `": 1}`)
 		require.ErrorContains(t, err, "want", key)
+	}
+}
+
+// Every example of the manual is a profile that loads.
+func TestManualExamples(t *testing.T) {
+	text, err := os.ReadFile("../docs/policy.md")
+	require.NoError(t, err)
+	w := newWorld(t)
+	blocks := strings.Split(string(text), "```jsonc\n")[1:]
+	require.Greater(t, len(blocks), 5)
+	for _, block := range blocks {
+		block, _, ok := strings.Cut(block, "```")
+		require.True(t, ok)
+		if strings.HasPrefix(block, `"`) {
+			block = "{" + block + "}"
+		}
+		p, err := w.profile(block)
+		require.NoError(t, err, block)
+		require.Empty(t, p.Warnings, block)
 	}
 }
 
