@@ -28,6 +28,7 @@ type Group struct {
 type dir struct {
 	path  string
 	v2    bool
+	user  int // the directory above, with a shared lock, if it is made for a user; else -1
 	lock  int // the group itself, locked
 	run   int // v2: the group inside that the sandbox lives in; else -1
 	procs int // for writing: the kernel judges a move by who opened the file (Linux 5.16)
@@ -59,20 +60,22 @@ func (g *Group) create(p Plan, d Dir) error {
 	if err != nil {
 		return err
 	}
-	parent := d.Parent
+	parent, user := d.Parent, -1
 	switch {
 	case d.Mechanism == BySystemd:
 		if parent, err = startScope(p.Bus, name+".scope"); err != nil {
 			return err
 		}
 	case p.UID != 0:
-		if err := own(parent, p.UID); err != nil {
-			return err
-		}
 		if _, err := enable(path.Dir(parent), d.Enable); err != nil {
 			return err
 		}
+		if user, err = makeUserDir(parent, p.UID); err != nil {
+			return err
+		}
 	}
+	group := &dir{path: path.Join(parent, name), v2: d.Mechanism != ByV1, user: user, lock: -1, run: -1, procs: -1}
+	g.dirs = append(g.dirs, group) // from here on Remove undoes it
 	if d.Leaf {
 		if g.leaf, err = enterLeaf(parent, name); err != nil {
 			return err
@@ -86,11 +89,9 @@ func (g *Group) create(p Plan, d Dir) error {
 	if err != nil {
 		return err
 	}
-	group := &dir{path: path.Join(parent, name), v2: d.Mechanism != ByV1, lock: -1, run: -1, procs: -1}
 	if err := os.Mkdir(group.path, 0o755); err != nil {
 		return err
 	}
-	g.dirs = append(g.dirs, group) // from here on Remove undoes it
 	if group.lock, err = openDir(group.path); err != nil {
 		return err
 	}
@@ -290,11 +291,11 @@ func (d *dir) kill() error {
 	// Each round kills what it sees. A fork bomb under its limit has no room
 	// to grow while it is being killed, so a few rounds are enough.
 	for range killRounds {
-		pids := d.pids()
+		pids := pidsBelow(d.path)
 		if len(pids) == 0 {
 			return nil
 		}
-		kill(pids, d.pids)
+		kill(pids, d.path)
 		time.Sleep(time.Millisecond)
 	}
 	return fmt.Errorf("kill %s: processes are left", d.path)
@@ -302,17 +303,17 @@ func (d *dir) kill() error {
 
 const killRounds = 1000
 
-// kill sends SIGKILL to pids that again also lists. A number may pass to a
-// stranger once its process has gone; one that is still listed after the
+// kill sends SIGKILL to those of pids that are still in the group. A number may
+// pass to a stranger once its process has gone; one that is listed after the
 // descriptor has been opened cannot have been a stranger's then.
-func kill(pids []int, again func() []int) {
+func kill(pids []int, dir string) {
 	fds := make(map[int]int, len(pids))
 	for _, pid := range pids {
 		if fd, err := unix.PidfdOpen(pid, 0); err == nil {
 			fds[pid] = fd
 		}
 	}
-	for _, pid := range again() {
+	for _, pid := range pidsBelow(dir) {
 		if fd, ok := fds[pid]; ok {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		}
@@ -322,14 +323,14 @@ func kill(pids []int, again func() []int) {
 	}
 }
 
-// pids lists the processes in the group and below it.
-func (d *dir) pids() []int {
+// pidsBelow lists the processes in a group and below it.
+func pidsBelow(dir string) []int {
 	var pids []int
-	_ = walk(d.path, func(dir string) error {
+	_ = walk(dir, func(dir string) error {
 		b, _ := os.ReadFile(path.Join(dir, "cgroup.procs"))
 		for _, line := range strings.Fields(string(b)) {
 			// A process of a pid namespace that is not below ours reads as 0.
-			if pid, err := strconv.Atoi(line); err == nil && pid > 0 {
+			if pid, err := strconv.Atoi(line); err == nil {
 				pids = append(pids, pid)
 			}
 		}
@@ -350,6 +351,9 @@ func (g *Group) Remove(wait time.Duration) error {
 			if fd >= 0 {
 				unix.Close(fd)
 			}
+		}
+		if d.user >= 0 {
+			leaveUserDir(path.Dir(d.path), d.user)
 		}
 	}
 	g.dirs = nil
@@ -464,17 +468,51 @@ func enable(dir string, controllers []string) ([]string, error) {
 	return enabled, nil
 }
 
-// own makes the directory in which a user's groups are made and removed.
-func own(dir string, uid int) error {
-	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	for _, name := range []string{dir, path.Join(dir, "cgroup.procs"), path.Join(dir, "cgroup.subtree_control")} {
-		if err := os.Chown(name, uid, -1); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+// makeUserDir makes the directory in which a user's groups are made and
+// removed, and returns it with a shared lock. Another launcher that ends may
+// remove it in between.
+func makeUserDir(dir string, uid int) (int, error) {
+	for {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return -1, err
 		}
+		fd, err := openDir(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return -1, err
+		}
+		// Who removes it has the lock for itself. Once we share it, the
+		// directory stays, if it is still there.
+		_, err = retry(func() (int, error) { return 0, unix.Flock(fd, unix.LOCK_SH) })
+		if err == nil && !exists(dir) {
+			unix.Close(fd)
+			continue
+		}
+		for _, file := range []string{"", "cgroup.procs", "cgroup.subtree_control"} {
+			if err == nil {
+				err = os.Chown(path.Join(dir, file), uid, -1)
+			}
+			if errors.Is(err, fs.ErrNotExist) { // v1 has no such file
+				err = nil
+			}
+		}
+		if err != nil {
+			unix.Close(fd)
+			return -1, err
+		}
+		return fd, nil
 	}
-	return nil
+}
+
+// leaveUserDir gives the directory of a user back, and removes it if nobody
+// else is using it and this process may.
+func leaveUserDir(dir string, fd int) {
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = unix.Rmdir(dir)
+	}
+	unix.Close(fd)
 }
 
 // newName returns a name that says to a reader of the hierarchy whose group

@@ -110,7 +110,9 @@ func helper(name string, args []string) {
 		}
 		fmt.Println(n)
 	case "nested-pids": // N: the same in another user namespace
-		c := exec.Command("/proc/self/exe", args...)
+		must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		must(unix.Mount("proc", "/proc", "proc", 0, "")) // package os writes /proc/PID/uid_map
+		c := exec.Command(os.Args[0], args...)
 		c.Env = []string{helperVariable + "=pids"}
 		c.Stdin, c.Stdout = os.Stdin, os.Stdout
 		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWUSER,
@@ -120,7 +122,7 @@ func helper(name string, args []string) {
 	case "nproc": // N HELPER ARG: sets RLIMIT_NPROC and becomes the helper
 		limit := unix.Rlimit{Cur: uint64(number(0)), Max: uint64(number(0))}
 		must(unix.Setrlimit(unix.RLIMIT_NPROC, &limit))
-		must(unix.Exec("/proc/self/exe", append([]string{os.Args[0]}, args[2:]...), []string{helperVariable + "=" + args[1]}))
+		must(unix.Exec(os.Args[0], append([]string{os.Args[0]}, args[2:]...), []string{helperVariable + "=" + args[1]}))
 	case "spin": // MILLISECONDS: two threads, says the milliseconds of processor time it got
 		deadline := time.Now().Add(time.Duration(number(0)) * time.Millisecond)
 		done := make(chan bool)
@@ -259,9 +261,13 @@ func needSandbox(t *testing.T) {
 // alsoAsNobody runs the calling test once more as an unprivileged user, if
 // this is root.
 func alsoAsNobody(t *testing.T) {
-	if os.Getuid() != 0 {
-		return
+	if os.Getuid() == 0 {
+		name, _, _ := strings.Cut(t.Name(), "/")
+		alsoAsNobodyNamed(t, name)
 	}
+}
+
+func alsoAsNobodyNamed(t *testing.T, name string) {
 	t.Run("nobody", func(t *testing.T) {
 		dir, err := os.MkdirTemp("", "cgroups-test-")
 		require.NoError(t, err)
@@ -275,7 +281,6 @@ func alsoAsNobody(t *testing.T) {
 		exe := filepath.Join(dir, "cgroups.test")
 		require.NoError(t, os.WriteFile(exe, self, 0o755))
 
-		name, _, _ := strings.Cut(t.Name(), "/")
 		c := exec.Command(exe, "-test.run=^"+name+"$", "-test.v", "-test.timeout=60s")
 		c.Dir = dir
 		c.Env = []string{"TMPDIR=" + tmp}

@@ -143,9 +143,10 @@ type Options struct {
 	Cheap Resource
 
 	// UID is the user that this process will be when it removes the groups, where
-	// that is not who makes them: a launcher that was started by root
-	// and sheds it. The groups are then made below a directory
-	// "pccrun.UID" that this user owns and that stays. 0 means no change.
+	// that is not who makes them: a launcher that was started by root and
+	// sheds it. The groups are then made below a directory
+	// "pccrun-user-UID" that this user owns. It stays, empty, if only the
+	// user is left to remove it. 0 means no change.
 	UID int
 }
 
@@ -251,7 +252,7 @@ func (o Options) parent(dir string) string {
 	if o.UID == 0 {
 		return dir
 	}
-	return path.Join(dir, ownedPrefix+strconv.Itoa(o.UID))
+	return path.Join(dir, userPrefix+strconv.Itoa(o.UID))
 }
 
 // addV2 adds the limit n of r to the v2 group, which is made if it is the
@@ -343,8 +344,8 @@ func (p *Plan) fallback(h Host, a *Answer, n int64) {
 	}
 }
 
-// String prints the plan: a line for each answer, and below it what is
-// written.
+// String prints the plan: a line for each answer, then what is written, then
+// what is left to the launcher.
 func (p Plan) String() string {
 	var b strings.Builder
 	for _, a := range p.Answers {
@@ -353,6 +354,9 @@ func (p Plan) String() string {
 			fmt.Fprintf(&b, ": %s", a.Cause)
 		}
 		b.WriteByte('\n')
+	}
+	if p.Bus != "" {
+		fmt.Fprintf(&b, "systemd at %s: a scope\n", p.Bus)
 	}
 	for _, d := range p.Dirs {
 		parent := d.Parent
@@ -366,15 +370,25 @@ func (p Plan) String() string {
 			fmt.Fprintf(&b, "%s/%s*/%s: %s\n", parent, prefix, w.File, w.Value)
 		}
 	}
+	if p.Affinity > 0 {
+		fmt.Fprintf(&b, "processors: %d\n", p.Affinity)
+	}
+	if p.NProc > 0 {
+		fmt.Fprintf(&b, "RLIMIT_NPROC: %d\n", p.NProc)
+	}
+	if p.Supervise > 0 {
+		fmt.Fprintf(&b, "supervisor: %d bytes\n", p.Supervise)
+	}
 	return b.String()
 }
 
 // The names of what is made in control group hierarchies.
 const (
-	prefix      = "pccrun-" // one run's group, and the leaf that its launcher waits in
-	ownedPrefix = "pccrun." // and a user's id: a directory that this user owns
-	leafSuffix  = "-launcher"
-	inner       = "run" // v2: where the sandbox lives, below the group that has the limits
+	prefix     = "pccrun-"      // what a run makes, and nobody else
+	userPrefix = "pccrun-user-" // and a user's id: see [Options.UID]
+	leafSuffix = "-launcher"    // where a launcher waits
+	inner      = "run"          // v2: where the sandbox lives, below the group that has the limits
+	given      = "pccrun."      // and a user's id: a directory that an administrator made for that user
 )
 
 // Usage is what a group has used since it was made. Zero is also what nobody

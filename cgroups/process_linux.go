@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -21,13 +22,18 @@ type processes struct {
 	looked time.Time // when that was
 	listed time.Time // when all were listed
 	cost   time.Duration
-	known  []process
+	known  []*process
 	early  []int // ids that were given out, but had no process yet
 }
 
 type process struct {
 	pid   int
-	statm int // descriptor, or -1
+	statm int   // descriptor, or -1
+	bytes int64 // of anonymous memory, at most
+	pages int64 // of address space
+
+	stack   uint64 // where it starts, which only exec changes
+	stackAt int64  // pages when that was read
 }
 
 const (
@@ -87,53 +93,48 @@ func (p *processes) add(from, to int) {
 		case slices.Contains(ids[:i], parent) && !p.has(parent):
 			p.early = append(p.early, pid) // its parent came in between
 		case p.has(parent) && !p.has(pid):
-			p.known = append(p.known, process{pid, openStatm(pid)})
+			p.known = append(p.known, newProcess(pid))
 		}
 	}
 }
 
 func (p *processes) has(pid int) bool {
-	return slices.ContainsFunc(p.known, func(k process) bool { return k.pid == pid })
+	return slices.ContainsFunc(p.known, func(k *process) bool { return k.pid == pid })
 }
 
 // relist looks at all.
 func (p *processes) relist(root int) {
-	open := make(map[int]int, len(p.known))
+	old := make(map[int]*process, len(p.known))
 	for _, k := range p.known {
-		open[k.pid] = k.statm
+		old[k.pid] = k
 	}
 	p.known = p.known[:0]
 	for _, pid := range p.list(root) {
-		statm, ok := open[pid]
+		k, ok := old[pid]
 		if !ok {
-			statm = openStatm(pid)
+			k = newProcess(pid)
 		}
-		delete(open, pid)
-		p.known = append(p.known, process{pid, statm})
+		delete(old, pid)
+		p.known = append(p.known, k)
 	}
-	for _, statm := range open {
-		unix.Close(statm)
+	for _, k := range old {
+		unix.Close(k.statm)
 	}
 }
 
-// measure returns how much each process holds, and the sum. It forgets those
-// that are gone.
-func (p *processes) measure(swapping bool) ([]size, int64) {
-	sizes := make([]size, 0, len(p.known))
+// measure looks how much each process holds, and returns the sum. It forgets
+// those that are gone.
+func (p *processes) measure(swapping bool) int64 {
 	var sum int64
-	kept := p.known[:0]
-	for _, k := range p.known {
-		n, ok := k.anonymous(swapping)
-		if !ok {
+	p.known = slices.DeleteFunc(p.known, func(k *process) bool {
+		if !k.measure(swapping) {
 			unix.Close(k.statm)
-			continue
+			return true
 		}
-		kept = append(kept, k)
-		sizes = append(sizes, size{k.pid, n})
-		sum += n
-	}
-	p.known = kept
-	return sizes, sum
+		sum += k.bytes
+		return false
+	})
+	return sum
 }
 
 // kill sends SIGKILL to all known processes.
@@ -145,7 +146,7 @@ func (p *processes) kill() {
 		if err != nil {
 			continue
 		}
-		if _, ok := k.anonymous(false); ok {
+		if k.measure(false) {
 			_ = unix.PidfdSendSignal(dir, unix.SIGKILL, nil, 0)
 		}
 		unix.Close(dir)
@@ -159,19 +160,19 @@ func (p *processes) close() {
 	p.known = nil
 }
 
-func openStatm(pid int) int {
+func newProcess(pid int) *process {
 	fd, err := retry(func() (int, error) { return unix.Open(procFile(pid, "statm"), unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {
-		return -1
+		fd = -1
 	}
-	return fd
+	return &process{pid: pid, statm: fd}
 }
 
-// anonymous returns the bytes of anonymous memory that a process maps, shared
-// with a fork or not, and its swap; false if it is gone. /proc/PID/statm says
-// enough, at a sixth of the cost of status, as long as the machine does not
+// measure reads the anonymous memory that a process maps, shared with a fork or
+// not, and its swap; it returns false if the process is gone. /proc/PID/statm
+// says enough, at a sixth of the cost of status, as long as the machine does not
 // swap. Both are readable for everyone.
-func (p process) anonymous(swapping bool) (int64, bool) {
+func (p *process) measure(swapping bool) bool {
 	var buf [128]byte
 	statm := buf[:]
 	n, err := retry(func() (int, error) { return unix.Pread(p.statm, statm, 0) })
@@ -180,13 +181,15 @@ func (p process) anonymous(swapping bool) (int64, bool) {
 		n = len(statm)
 	}
 	if err != nil || n == 0 {
-		return 0, false
+		return false
 	}
+	all, anonymous := parseStatm(statm[:n])
+	p.pages, p.bytes = all, anonymous*pageSize
 	if swapping {
 		b, _ := readFile(procFile(p.pid, "status"))
-		return kilobytes(b, "RssAnon:") + kilobytes(b, "VmSwap:"), true
+		p.bytes = kilobytes(b, "RssAnon:") + kilobytes(b, "VmSwap:")
 	}
-	return statmAnonymous(statm[:n]) * pageSize, true
+	return true
 }
 
 // list returns root and all its descendants. All processes of a pid namespace
@@ -279,6 +282,26 @@ func parentOf(stat []byte) int {
 	return pid
 }
 
+// splitForks separates processes that can share anonymous pages from those that
+// cannot: only a fork shares them, and it has its parent's stack.
+func splitForks(all []*process) (alone, forks []*process) {
+	same := make(map[uint64]int, len(all))
+	for _, p := range all {
+		if p.stackAt != p.pages {
+			p.stack, p.stackAt = stack(p.pid), p.pages // it may have called exec
+		}
+		same[p.stack]++
+	}
+	for _, p := range all {
+		if same[p.stack] > 1 {
+			forks = append(forks, p)
+		} else {
+			alone = append(alone, p)
+		}
+	}
+	return alone, forks
+}
+
 // stack returns where the stack of a process starts: field 28 of
 // /proc/PID/stat. Without leave to know it reads as 0, which puts all such
 // processes together: the safe side, and the slow one.
@@ -290,6 +313,21 @@ func stack(pid int) uint64 {
 	}
 	n, _ := strconv.ParseUint(string(fields[25]), 10, 64)
 	return n
+}
+
+// proportional adds up the anonymous memory of processes, each page once. It
+// looks at the largest first, and no further than it takes to see that the sum
+// is over limit.
+func proportional(forks []*process, limit int64) int64 {
+	slices.SortFunc(forks, func(a, b *process) int { return cmp.Compare(b.bytes, a.bytes) })
+	var sum int64
+	for _, p := range forks {
+		if sum > limit {
+			break
+		}
+		sum += proportionalSize(p.pid, p.bytes)
+	}
+	return sum
 }
 
 // descendants returns root and all whose parents lead to it.
@@ -307,15 +345,15 @@ func descendants(root int, parents map[int]int) []int {
 	return pids
 }
 
-// statmAnonymous returns resident pages less those of files and shared memory.
-func statmAnonymous(statm []byte) int64 {
+// parseStatm returns the pages of address space, and the resident ones less
+// those of files and shared memory.
+func parseStatm(statm []byte) (all, anonymous int64) {
+	var n [3]int64
 	fields := bytes.Fields(statm)
-	if len(fields) < 3 {
-		return 0
+	for i := range min(len(n), len(fields)) {
+		n[i], _ = strconv.ParseInt(string(fields[i]), 10, 64)
 	}
-	resident, _ := strconv.ParseInt(string(fields[1]), 10, 64)
-	shared, _ := strconv.ParseInt(string(fields[2]), 10, 64)
-	return max(0, resident-shared)
+	return n[0], max(0, n[1]-n[2])
 }
 
 // proportionalSize returns the bytes of anonymous memory and swap of a process,
@@ -367,10 +405,10 @@ func number(b []byte, key string) int64 {
 // openMemfds returns the memfds that processes hold open, bytes by inode. The
 // name of a link is asked for first and the inode without asking its
 // filesystem, since a process can hold a file that answers never.
-func openMemfds(sizes []size, device uint64) map[uint64]int64 {
+func openMemfds(all []*process, device uint64) map[uint64]int64 {
 	found := map[uint64]int64{}
-	for _, size := range sizes {
-		dir, err := os.Open(procFile(size.pid, "fd"))
+	for _, p := range all {
+		dir, err := os.Open(procFile(p.pid, "fd"))
 		if err != nil {
 			continue
 		}
@@ -405,14 +443,13 @@ func memfd(dir int, name string, device uint64) (inode uint64, bytes int64, ok b
 // mappedShared returns the bytes that processes map of the kernel's own tmpfs,
 // but for the inodes in open, which are counted already. The kernel gives each
 // process its share of a page, so that all together give the whole.
-func mappedShared(sizes []size, device uint64, open map[uint64]int64) int64 {
+func mappedShared(all []*process, device uint64, open map[uint64]int64) int64 {
 	var sum int64
-	for _, size := range sizes {
-		status, _ := readFile(procFile(size.pid, "status"))
-		if number(status, "RssShmem:") == 0 && number(status, "VmSwap:") == 0 {
+	for _, p := range all {
+		if residentShared(p.pid) == 0 {
 			continue
 		}
-		smaps, _ := readFile(procFile(size.pid, "smaps"))
+		smaps, _ := readFile(procFile(p.pid, "smaps"))
 		for inode, n := range sharedMappings(smaps, device) {
 			if _, counted := open[inode]; !counted {
 				sum += n
@@ -420,6 +457,13 @@ func mappedShared(sizes []size, device uint64, open map[uint64]int64) int64 {
 		}
 	}
 	return sum
+}
+
+// residentShared returns what a process maps of shared memory and tmpfs, swap
+// of any kind included. Unlike its mappings, nothing can delay a look at that.
+func residentShared(pid int) int64 {
+	status, _ := readFile(procFile(pid, "status"))
+	return kilobytes(status, "RssShmem:") + kilobytes(status, "VmSwap:")
 }
 
 // sharedMappings reads the text of /proc/PID/smaps (proc_pid_smaps(5)): the

@@ -1,11 +1,9 @@
 package cgroups
 
 import (
-	"cmp"
 	"context"
 	"os"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -38,14 +36,14 @@ type Supervisor struct {
 	last reading
 	grew time.Time // when a sample last saw growth
 	shm  shared
-
-	walking atomic.Bool // a look into mappings has not come back
+	over atomic.Bool
 }
 
 const (
 	firstSample = 20 * time.Millisecond // a short command is never looked at
 	minTick     = 4 * time.Millisecond
 	maxTick     = time.Second
+	maxPause    = 2 * time.Second
 	idleShare   = 400 // one part of the time goes into samples of a sandbox that does not grow,
 	growthShare = 10  // and of one that does
 	growthAge   = 100 * time.Millisecond
@@ -80,10 +78,10 @@ func (s *Supervisor) Run(ctx context.Context) {
 	defer s.tree.close()
 	m := readMachine()
 	s.shm = shared{at: time.Now(), machine: m.shared, files: tmpfsBytes(s.Filesystems)}
-	for tick := firstSample; ctx.Err() == nil; {
+	for tick := firstSample; ctx.Err() == nil && !s.over.Load(); {
 		sleep(tick)
 		m = readMachine()
-		if share := s.share(m); time.Since(s.last.at) >= share*s.last.cost {
+		if share := s.share(m); time.Since(s.last.at) >= min(share*s.last.cost, maxPause) {
 			if !alive(s.PID) {
 				return
 			}
@@ -91,8 +89,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 				// The first to die would be pid 1, and the others when it gets
 				// to run. Until then they would go on filling memory.
 				s.tree.kill()
-				s.Over(used)
-				return
+				s.end(used)
 			}
 		}
 		tick = s.tick(m)
@@ -123,7 +120,9 @@ func shortSlice() {
 	}
 }
 
-// Peak returns the most that a sample has seen, in bytes.
+// Peak returns the most that a sample has seen, in bytes: a little too much
+// where processes share memory, since that is counted exactly only near the
+// limit, and too little where a peak was short.
 func (s *Supervisor) Peak() int64 { return s.peak.Load() }
 
 // share says how much of the time may go into looking, as its inverse: much
@@ -156,112 +155,62 @@ func (s *Supervisor) tick(m memory) time.Duration {
 func (s *Supervisor) sample(m memory, share time.Duration) int64 {
 	start := threadTime()
 	files := tmpfsBytes(s.Filesystems)
-	used := files + s.shm.bound(m, files)
 	var listing time.Duration // has a share of its own
 	if s.tree.refresh(s.PID, share) {
 		listing = s.tree.cost
 	}
-	sizes, private := s.tree.measure(m.swapping)
-	used += private
-	if used > s.Limit || time.Since(s.shm.at) > max(shmAge, idleShare*s.shm.cost) {
-		used = s.precise(sizes, m, files, used)
+	private := s.tree.measure(m.swapping)
+	if time.Since(s.shm.at) > max(shmAge, idleShare*s.shm.cost) {
+		s.shm.estimate(s.tree.known, m, files)
+	}
+	used := private + files + s.shm.bound(m, files)
+	seen := private + files + s.shm.bytes
+	if used > s.Limit {
+		used = s.precise(m, files, used)
+		seen = used
 	}
 	now := time.Now()
 	if used > s.last.used+s.Limit/128 {
 		s.grew = now
 	}
 	s.last = reading{at: now, cost: threadTime() - start - listing, used: used, free: m.free}
-	if used > s.peak.Load() {
-		s.peak.Store(used)
-	}
+	s.peak.Store(max(seen, s.peak.Load()))
 	return used
 }
 
-// A size is what one process holds at most.
-type size struct {
-	pid   int
-	bytes int64
-}
-
-// precise counts pages that processes share once.
-func (s *Supervisor) precise(sizes []size, m memory, files, bound int64) int64 {
-	// A hog that is fast is seen before what takes long.
-	start := time.Now()
-	alone, forks := splitForks(sizes)
+// precise counts each page once. What takes long comes last, since a hog that
+// is fast is seen before.
+func (s *Supervisor) precise(m memory, files, bound int64) int64 {
+	start := threadTime()
+	alone, forks := splitForks(s.tree.known)
 	used := files
-	for _, size := range alone {
-		used += size.bytes
+	for _, p := range alone {
+		used += p.bytes
 	}
 	if used > s.Limit {
 		return used
 	}
 	device := shmDevice()
-	open := openMemfds(sizes, device)
-	shm := shared{at: start, machine: m.shared, files: files}
-	for _, n := range open {
-		shm.bytes += n
-	}
-	if used += shm.bytes; used > s.Limit {
-		return used
+	open := openMemfds(s.tree.known, device)
+	shm := sum(open)
+	if used+shm > s.Limit {
+		return used + shm
 	}
 	// From here on the kernel walks mappings, which a process can delay by
-	// holding its own lock on them; then the upper bound has to do.
-	if !s.walking.CompareAndSwap(false, true) {
-		return bound
-	}
-	type walk struct{ private, mapped int64 }
-	done := make(chan walk, 1)
-	go func() {
-		defer s.walking.Store(false)
-		done <- walk{proportional(forks, s.Limit-used), mappedShared(sizes, device, open)}
-	}()
-	select {
-	case w := <-done:
-		shm.bytes += w.mapped
-		shm.cost = time.Since(start)
-		s.shm = shm
-		return used + w.private + w.mapped
-	case <-time.After(preciseWait):
-		return bound
-	}
+	// holding its own lock on them. Then the upper bound has to do.
+	late := time.AfterFunc(preciseWait, func() { s.end(bound) })
+	defer late.Stop()
+	used += proportional(forks, s.Limit-used-shm)
+	shm += mappedShared(s.tree.known, device, open)
+	s.shm = shared{at: time.Now(), cost: threadTime() - start, bytes: shm, machine: m.shared, files: files}
+	return used + shm
 }
 
-// splitForks separates processes that can share anonymous pages from those
-// that cannot: only a fork shares them, and it has its parent's layout.
-func splitForks(sizes []size) (alone, forks []size) {
-	same := make(map[uint64]int, len(sizes))
-	stacks := make([]uint64, len(sizes))
-	for i, s := range sizes {
-		stacks[i] = stack(s.pid)
-		same[stacks[i]]++
+// end kills the sandbox, once.
+func (s *Supervisor) end(used int64) {
+	if s.over.CompareAndSwap(false, true) {
+		s.Over(used)
 	}
-	for i, s := range sizes {
-		if same[stacks[i]] > 1 {
-			forks = append(forks, s)
-		} else {
-			alone = append(alone, s)
-		}
-	}
-	return alone, forks
-}
-
-// proportional adds up the anonymous memory of processes, each page once. It
-// looks at the largest first, and no further than it takes to know on which
-// side of limit the sum is.
-func proportional(sizes []size, limit int64) int64 {
-	slices.SortFunc(sizes, func(a, b size) int { return cmp.Compare(b.bytes, a.bytes) })
-	var sum, rest int64
-	for _, s := range sizes {
-		rest += s.bytes
-	}
-	for _, s := range sizes {
-		if sum > limit {
-			return sum
-		}
-		rest -= s.bytes
-		sum += proportionalSize(s.pid, s.bytes)
-	}
-	return sum + rest
 }
 
 // memory is what the machine says of itself.
@@ -315,6 +264,25 @@ type shared struct {
 // has gained since, but for the sandbox's own filesystems.
 func (s *shared) bound(m memory, files int64) int64 {
 	return s.bytes + max(0, m.shared-s.machine-(files-s.files))
+}
+
+// estimate counts it without a look into mappings: too much, where processes
+// map the same memory or one of the filesystems.
+func (s *shared) estimate(all []*process, m memory, files int64) {
+	start := threadTime()
+	bytes := sum(openMemfds(all, shmDevice()))
+	for _, p := range all {
+		bytes += residentShared(p.pid)
+	}
+	*s = shared{at: time.Now(), cost: threadTime() - start, bytes: bytes, machine: m.shared, files: files}
+}
+
+func sum(byInode map[uint64]int64) int64 {
+	var sum int64
+	for _, n := range byInode {
+		sum += n
+	}
+	return sum
 }
 
 // shmDevice returns the device of the kernel's own tmpfs, where memfds, System

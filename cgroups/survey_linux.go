@@ -211,7 +211,7 @@ func (m machine) v1(r Resource, own string) (V1, bool) {
 		return V1{}, false
 	}
 	dir := within(base, own)
-	for _, d := range []string{dir, path.Join(dir, ownedPrefix+strconv.Itoa(m.uid))} {
+	for _, d := range []string{dir, path.Join(dir, given+strconv.Itoa(m.uid))} {
 		if access(d) && access(d+"/cgroup.procs") {
 			return V1{Resource: r, Dir: d, Swap: exists(d + "/memory.memsw.limit_in_bytes")}, true
 		}
@@ -221,7 +221,7 @@ func (m machine) v1(r Resource, own string) (V1, bool) {
 
 // hint says what would give this user control groups.
 func (m machine) hint(own []byte) string {
-	group := fmt.Sprintf("%s%d", ownedPrefix, m.uid)
+	group := fmt.Sprintf("%s%d", given, m.uid)
 	switch base := m.base(); {
 	case exists(m.run + "/systemd/system"):
 		return "start from a login session with a user bus (package dbus-user-session), or from a unit with Delegate=yes"

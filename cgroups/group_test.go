@@ -1,0 +1,384 @@
+//go:build linux
+
+package cgroups
+
+import (
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// create makes the groups of a plan in which all limits are kept by mechanism,
+// or skips the test where this user cannot have that. They are gone when the
+// test ends.
+func create(t *testing.T, l Limits, mechanism string) *Group {
+	t.Helper()
+	p := Survey(Memory|CPUs|Pids).Plan(l, Options{})
+	for _, a := range p.Answers {
+		if a.Mechanism != mechanism {
+			t.Skipf("needs %s for %s: there is %s", mechanism, a.Resource, a.Mechanism)
+		}
+	}
+	return createPlan(t, p)
+}
+
+func createPlan(t *testing.T, p Plan) *Group {
+	t.Helper()
+	g, err := p.Create()
+	require.NoError(t, err)
+	paths := g.Paths()
+	t.Cleanup(func() {
+		require.NoError(t, g.Kill())
+		require.NoError(t, g.Remove(5*time.Second))
+		for _, dir := range paths {
+			require.NoDirExists(t, dir)
+		}
+	})
+	return g
+}
+
+func TestV1Memory(t *testing.T) {
+	g := create(t, Limits{Memory: 64 * mib}, ByV1)
+	control := start(t, 0, "anonymous", strconv.Itoa(32*mib))
+	require.NoError(t, g.Attach(control.Process.Pid))
+	control.proceed()
+	require.Equal(t, "done", control.line())
+	require.Zero(t, g.Events())
+	require.Greater(t, g.Usage().Memory, int64(32*mib))
+
+	hog := start(t, 0, "anonymous", strconv.Itoa(256*mib))
+	require.NoError(t, g.Attach(hog.Process.Pid))
+	hog.proceed()
+	require.Equal(t, "", hog.line())
+	var exit interface{ Sys() any }
+	require.ErrorAs(t, hog.Wait(), &exit)
+	require.Equal(t, syscall.SIGKILL, exit.Sys().(syscall.WaitStatus).Signal())
+	require.Positive(t, g.Events().OOMKills)
+	require.LessOrEqual(t, g.Usage().Memory, int64(64*mib))
+}
+
+func TestV1Pids(t *testing.T) {
+	g := create(t, Limits{Pids: 24}, ByV1)
+	needSandbox(t)
+	c := start(t, sandbox, "pids", "100")
+	require.NoError(t, g.Attach(c.Process.Pid))
+	c.proceed()
+	got, err := strconv.Atoi(c.line())
+	require.NoError(t, err)
+	require.Less(t, got, 24)
+	require.Greater(t, got, 4)
+	require.Positive(t, g.Events().PidsDenied)
+
+	control := start(t, sandbox, "pids", "100")
+	control.proceed()
+	require.Equal(t, "100", control.line())
+}
+
+func TestV1CPU(t *testing.T) {
+	g := create(t, Limits{CPUs: 200}, ByV1)
+	c := start(t, 0, "spin", "1000")
+	require.NoError(t, g.Attach(c.Process.Pid))
+	c.proceed()
+	got, err := strconv.Atoi(c.line())
+	require.NoError(t, err)
+	require.Less(t, got, 320, "milliseconds of a second, at a fifth of a processor")
+	require.Greater(t, got, 20)
+}
+
+// A launcher that sheds root removes its groups all the same.
+func TestGroupOfAnotherUser(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	p := Survey(Pids).Plan(Limits{Pids: 20}, Options{UID: nobody})
+	require.Len(t, p.Dirs, 1)
+	parent := p.Dirs[0].Parent
+	require.Equal(t, "pccrun-user-65534", path.Base(parent))
+	g, err := p.Create()
+	require.NoError(t, err)
+	second, err := p.Create()
+	require.NoError(t, err)
+	require.NoError(t, second.Remove(0))
+	require.DirExists(t, parent, "another launcher is using it")
+	c := start(t, 0, "sleep")
+
+	asUser(t, nobody, func() {
+		require.NoError(t, g.Attach(c.Process.Pid), "its file was opened by root")
+		require.Equal(t, path.Base(g.Paths()[0]), c.group("pids"))
+		require.NoError(t, g.Kill())
+		_ = c.Wait()
+		require.NoError(t, g.Remove(5*time.Second))
+	})
+	entries, err := filepath.Glob(parent + "/pccrun-*")
+	require.NoError(t, err)
+	require.Empty(t, entries)
+
+	// What the user could not remove is a leftover; root's next run takes it
+	// away too.
+	all, err := Leftovers()
+	require.NoError(t, err)
+	require.Contains(t, all, Leftover{parent})
+	g, err = p.Create()
+	require.NoError(t, err)
+	all, err = Leftovers()
+	require.NoError(t, err)
+	require.NotContains(t, all, Leftover{parent})
+	require.NoError(t, g.Remove(0))
+	require.NoDirExists(t, parent)
+}
+
+// asUser runs f on a thread that has another effective user.
+func asUser(t *testing.T, uid int, f func()) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	seteuid := func(uid int) {
+		_, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0))
+		require.Zero(t, errno)
+	}
+	seteuid(uid)
+	defer seteuid(0)
+	f()
+}
+
+// group returns the last part of the command's v1 group.
+func (c *command) group(controller string) string {
+	text, err := os.ReadFile(procFile(c.Process.Pid, "cgroup"))
+	require.NoError(c.t, err)
+	return path.Base(ownGroup(text, controller))
+}
+
+// v2 is a plan for a group without limits in the v2 hierarchy of this machine,
+// which has no controllers to test with.
+func v2(t *testing.T) Plan {
+	m := machine{cgroup: "/sys/fs/cgroup", fstype: fstype}
+	base := m.base()
+	text, err := os.ReadFile("/proc/self/cgroup")
+	require.NoError(t, err)
+	dir := within(base, ownGroup(text, ""))
+	if base == "" || !m.writable(dir) {
+		t.Skip("needs a cgroup v2 directory that this user may write")
+	}
+	return Plan{Dirs: []Dir{{Mechanism: ByV2, Parent: dir}}}
+}
+
+// into starts a helper in a group.
+func into(t *testing.T, g *Group, name string, args ...string) *command {
+	c := prepare(t, 0, name, args...)
+	c.SysProcAttr.UseCgroupFD = true
+	c.SysProcAttr.CgroupFD = g.FD()
+	c.begin()
+	return c
+}
+
+func TestV2(t *testing.T) {
+	g := createPlan(t, v2(t))
+	require.Positive(t, g.FD())
+	c := into(t, g, "many", "3", "sleep")
+	c.proceed()
+	require.Equal(t, "done", c.line())
+	dir := g.Paths()[0]
+	require.Len(t, pidsBelow(dir), 4)
+	require.True(t, g.dirs[0].member(c.Process.Pid))
+	require.NoError(t, g.Attach(c.Process.Pid), "it is there already")
+
+	// It can be attached too.
+	late := start(t, 0, "sleep")
+	require.False(t, g.dirs[0].member(late.Process.Pid))
+	require.NoError(t, g.Attach(late.Process.Pid))
+	require.True(t, g.dirs[0].member(late.Process.Pid))
+
+	require.NoError(t, g.Freeze())
+	require.Contains(t, readString(t, dir+"/cgroup.events"), "frozen 1")
+	require.NoError(t, g.Thaw())
+	require.Contains(t, readString(t, dir+"/cgroup.events"), "frozen 0")
+	require.Positive(t, g.Usage().CPU)
+
+	require.ErrorIs(t, removeTree(dir, time.Time{}), unix.EBUSY)
+	require.NoError(t, os.Mkdir(dir+"/run/of-the-payload", 0o755))
+	require.NoError(t, g.Kill())
+	_ = c.Wait()
+	_ = late.Wait()
+	require.NoError(t, g.Remove(5*time.Second))
+	require.NoDirExists(t, dir)
+}
+
+func readString(t *testing.T, name string) string {
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// Kernels before 5.14 have no cgroup.kill.
+func TestKillOneByOne(t *testing.T) {
+	g := createPlan(t, v2(t))
+	c := into(t, g, "many", "5", "sleep")
+	c.proceed()
+	require.Equal(t, "done", c.line())
+	bystander := start(t, 0, "sleep")
+	d := *g.dirs[0]
+	d.v2 = false
+	require.NoError(t, d.kill())
+	_ = c.Wait()
+	require.Empty(t, pidsBelow(d.path))
+	bystander.proceed()
+	require.Equal(t, "done", bystander.line())
+}
+
+// This process leaves its own group for a leaf, so that the group may hand
+// down controllers, and comes back.
+func TestLeaf(t *testing.T) {
+	p := v2(t)
+	home := p.Dirs[0].Parent
+	dir := path.Join(home, prefix+"test")
+	controllers := strings.Fields(readString(t, home+"/cgroup.controllers"))
+	if len(controllers) == 0 {
+		t.Skip("needs a v2 controller")
+	}
+	c := controllers[0]
+	enabled, err := enable(home, controllers[:1])
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	self := strconv.Itoa(os.Getpid())
+	t.Cleanup(func() {
+		require.NoError(t, write(home+"/cgroup.procs", self))
+		require.NoError(t, removeTree(dir, time.Now().Add(time.Second)))
+		for _, c := range enabled {
+			require.NoError(t, write(home+"/cgroup.subtree_control", "-"+c))
+		}
+	})
+	require.NoError(t, write(dir+"/cgroup.procs", self))
+
+	_, err = enable(dir, []string{c})
+	require.ErrorIs(t, err, unix.EBUSY, "control: a group with processes hands down nothing")
+
+	g, err := Plan{Dirs: []Dir{{Mechanism: ByV2, Parent: dir, Leaf: true, Enable: []string{c}}}}.Create()
+	require.NoError(t, err)
+	require.Contains(t, readString(t, "/proc/self/cgroup"), leafSuffix+"\n")
+	require.Contains(t, readString(t, g.Paths()[0]+"/cgroup.controllers"), c)
+	child := into(t, g, "sleep")
+	child.proceed()
+	require.Equal(t, "done", child.line())
+	require.NoError(t, g.Kill())
+	_ = child.Wait()
+	require.NoError(t, g.Remove(5*time.Second))
+	require.Contains(t, readString(t, "/proc/self/cgroup"), path.Base(dir)+"\n")
+	entries, err := filepath.Glob(dir + "/pccrun-*")
+	require.NoError(t, err)
+	require.Empty(t, entries)
+	require.Empty(t, strings.TrimSpace(readString(t, dir+"/cgroup.subtree_control")))
+}
+
+func TestV1DoesNotFreeze(t *testing.T) {
+	g := create(t, Limits{Pids: 100}, ByV1)
+	require.ErrorIs(t, g.Freeze(), errors.ErrUnsupported)
+	require.Equal(t, -1, g.FD())
+}
+
+func TestCreateLeavesNothingBehind(t *testing.T) {
+	p := Survey(Memory|Pids).Plan(Limits{Memory: 64 * mib, Pids: 100}, Options{})
+	if len(p.Dirs) < 2 {
+		t.Skip("needs two v1 hierarchies")
+	}
+	last := &p.Dirs[1].Writes[0]
+	last.Value = "many"
+	_, err := p.Create()
+	require.ErrorIs(t, err, unix.EINVAL)
+	require.ErrorContains(t, err, "write many to ")
+	require.ErrorContains(t, err, last.File)
+	for _, d := range p.Dirs {
+		mine, err := filepath.Glob(d.Parent + "/" + prefix + strconv.Itoa(os.Getpid()) + "-*")
+		require.NoError(t, err)
+		require.Empty(t, mine)
+	}
+	last.File, last.Optional = "pids.nothing", true
+	g, err := p.Create()
+	require.NoError(t, err)
+	require.NoError(t, g.Remove(0))
+
+	p.Dirs[0].Parent = "/sys/fs/cgroup/nothing"
+	_, err = p.Create()
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestEmptyPlan(t *testing.T) {
+	g, err := Plan{}.Create()
+	require.NoError(t, err)
+	require.Equal(t, -1, g.FD())
+	require.NoError(t, g.Attach(1))
+	require.Zero(t, g.Usage())
+	require.Zero(t, g.Events())
+	require.NoError(t, g.Kill())
+	require.NoError(t, g.Remove(0))
+}
+
+func TestLeftovers(t *testing.T) {
+	g := create(t, Limits{Pids: 100}, ByV1)
+	dir := g.Paths()[0]
+	parent := path.Dir(dir)
+	crashed := path.Join(parent, prefix+"1-00000000")
+	busy := path.Join(parent, prefix+"1-11111111")
+	for _, d := range []string{crashed, busy} {
+		require.NoError(t, os.Mkdir(d, 0o755))
+		t.Cleanup(func() { _ = unix.Rmdir(d) })
+	}
+	c := start(t, 0, "sleep")
+	require.NoError(t, write(busy+"/cgroup.procs", strconv.Itoa(c.Process.Pid)))
+
+	all, err := Leftovers()
+	require.NoError(t, err)
+	require.Contains(t, all, Leftover{crashed})
+	require.NotContains(t, all, Leftover{busy})
+	require.NotContains(t, all, Leftover{dir}, "its launcher lives")
+	require.NoError(t, Leftover{crashed}.Remove())
+	require.NoDirExists(t, crashed)
+	require.Error(t, Leftover{crashed}.Remove())
+	require.ErrorContains(t, Leftover{busy}.Remove(), "has processes")
+	require.ErrorIs(t, Leftover{dir}.Remove(), unix.EWOULDBLOCK)
+	require.DirExists(t, dir)
+	require.NoError(t, c.Process.Kill())
+	_ = c.Wait()
+	require.NoError(t, Leftover{busy}.Remove())
+}
+
+// RLIMIT_NPROC set inside a user namespace counts that namespace alone, and
+// the namespaces in it too.
+func TestNProcInUserNamespace(t *testing.T) {
+	needSandbox(t)
+	if os.Getuid() == 0 {
+		alsoAsNobody(t) // the limit does not hold for root of the machine
+		return
+	}
+	if !kernelAtLeast(5, 14) {
+		t.Skip("needs Linux 5.14")
+	}
+	for _, helper := range []string{"pids", "nested-pids"} {
+		c := start(t, sandbox, "nproc", "40", helper, "100")
+		c.proceed()
+		got, err := strconv.Atoi(c.line())
+		require.NoError(t, err, helper)
+		require.Less(t, got, 40, helper)
+		require.Greater(t, got, 4, helper)
+	}
+	control := start(t, sandbox, "pids", "100")
+	control.proceed()
+	require.Equal(t, "100", control.line())
+}
+
+func TestProcessors(t *testing.T) {
+	one, err := Processors(1)
+	require.NoError(t, err)
+	require.Equal(t, 1, one.Count())
+	all, err := Processors(1 << 20)
+	require.NoError(t, err)
+	require.Equal(t, processors(), all.Count())
+}

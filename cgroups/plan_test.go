@@ -1,0 +1,161 @@
+package cgroups
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	allV2 = []string{"cpu", "io", "memory", "pids"}
+	some  = Limits{Memory: 512 << 20, CPUs: 1500, Pids: 100}
+)
+
+func hostV1() Host {
+	return Host{V1: []V1{
+		{Resource: Memory, Dir: "/sys/fs/cgroup/memory/x", Swap: true},
+		{Resource: CPUs, Dir: "/sys/fs/cgroup/cpu/x"},
+		{Resource: Pids, Dir: "/sys/fs/cgroup/pids/x"},
+	}, Processors: 4, NProc: true}
+}
+
+func TestPlan(t *testing.T) {
+	v2 := Tree{Dir: "/cg/own", Controllers: allV2}
+	leaf := Tree{Dir: "/cg/own", Leaf: true, Controllers: allV2}
+	systemd := Tree{Bus: "/run/user/1000/bus", Leaf: true, Controllers: []string{"memory", "pids"}}
+	for _, test := range []struct {
+		name    string
+		host    Host
+		limits  Limits
+		options Options
+		want    string
+	}{
+		{"no limits", hostV1(), Limits{}, Options{}, ""},
+		{"v2", Host{V2: []Tree{v2}}, some, Options{}, `
+memory: kept: cgroup v2
+cpus: kept: cgroup v2
+pids: kept: cgroup v2
+/cg/own/cgroup.subtree_control: +memory +cpu +pids
+/cg/own/pccrun-*/memory.max: 536870912
+/cg/own/pccrun-*/memory.swap.max: 0
+/cg/own/pccrun-*/cpu.max: 150000 100000
+/cg/own/pccrun-*/pids.max: 100
+`},
+		{"v2 costs nothing, so cheap limits have it too", Host{V2: []Tree{v2}}, Limits{Pids: 100}, Options{Cheap: Pids}, `
+pids: kept: cgroup v2
+/cg/own/cgroup.subtree_control: +pids
+/cg/own/pccrun-*/pids.max: 100
+`},
+		{"cheap limits are not worth a leaf", Host{V2: []Tree{leaf}, NProc: true}, Limits{Pids: 100}, Options{Cheap: Pids}, `
+pids: kept: RLIMIT_NPROC in the user namespace
+RLIMIT_NPROC: 100
+`},
+		{"but share one that is made anyway", Host{V2: []Tree{leaf}, NProc: true}, Limits{Pids: 100, CPUs: 500}, Options{Cheap: Pids}, `
+cpus: kept: cgroup v2
+pids: kept: cgroup v2
+/cg/own/cgroup.subtree_control: +cpu +pids
+/cg/own/pccrun-*/cpu.max: 50000 100000
+/cg/own/pccrun-*/pids.max: 100
+`},
+		{"systemd without cpu", Host{V2: []Tree{systemd}, Hint: "h"}, some, Options{}, `
+memory: kept: cgroup v2 by systemd
+cpus: weak: processor set: whole processors only, and a process that asks for the others gets them
+pids: kept: cgroup v2 by systemd
+systemd at /run/user/1000/bus: a scope
+(scope)/cgroup.subtree_control: +memory +pids
+(scope)/pccrun-*/memory.max: 536870912
+(scope)/pccrun-*/memory.swap.max: 0
+(scope)/pccrun-*/pids.max: 100
+processors: 2
+`},
+		{"the tree that has all comes before a better one", Host{V2: []Tree{{Dir: "/cg", Controllers: []string{"pids"}}, systemd}},
+			Limits{Memory: 1 << 20}, Options{}, `
+memory: kept: cgroup v2 by systemd
+systemd at /run/user/1000/bus: a scope
+(scope)/cgroup.subtree_control: +memory
+(scope)/pccrun-*/memory.max: 1048576
+(scope)/pccrun-*/memory.swap.max: 0
+`},
+		{"v1", hostV1(), some, Options{}, `
+memory: kept: cgroup v1
+cpus: kept: cgroup v1
+pids: kept: cgroup v1
+/sys/fs/cgroup/memory/x/pccrun-*/memory.limit_in_bytes: 536870912
+/sys/fs/cgroup/memory/x/pccrun-*/memory.memsw.limit_in_bytes: 536870912
+/sys/fs/cgroup/cpu/x/pccrun-*/cpu.cfs_period_us: 100000
+/sys/fs/cgroup/cpu/x/pccrun-*/cpu.cfs_quota_us: 150000
+/sys/fs/cgroup/pids/x/pccrun-*/pids.max: 100
+`},
+		{"v1 without swap accounting", Host{V1: []V1{{Resource: Memory, Dir: "/m"}}}, Limits{Memory: 1 << 20}, Options{}, `
+memory: kept: cgroup v1
+/m/pccrun-*/memory.limit_in_bytes: 1048576
+/m/pccrun-*/memory.swappiness: 0
+`},
+		{"v1, cheap", hostV1(), some, Options{Cheap: Memory | Pids}, `
+memory: weak: supervisor over the process tree: memory is sampled: a burst may pass the limit by up to a quarter before everything is killed; page cache and kernel memory are not counted
+cpus: kept: cgroup v1
+pids: kept: RLIMIT_NPROC in the user namespace
+/sys/fs/cgroup/cpu/x/pccrun-*/cpu.cfs_period_us: 100000
+/sys/fs/cgroup/cpu/x/pccrun-*/cpu.cfs_quota_us: 150000
+RLIMIT_NPROC: 100
+supervisor: 536870912 bytes
+`},
+		{"hybrid: each resource where its controller is", Host{V2: []Tree{{Dir: "/cg", Controllers: []string{"pids"}}},
+			V1: []V1{{Resource: Memory, Dir: "/m", Swap: true}}}, Limits{Memory: 1 << 20, Pids: 7}, Options{}, `
+memory: kept: cgroup v1
+pids: kept: cgroup v2
+/cg/cgroup.subtree_control: +pids
+/cg/pccrun-*/pids.max: 7
+/m/pccrun-*/memory.limit_in_bytes: 1048576
+/m/pccrun-*/memory.memsw.limit_in_bytes: 1048576
+`},
+		{"for another user", Host{V2: []Tree{v2}}, Limits{Pids: 7}, Options{UID: 65534}, `
+pids: kept: cgroup v2
+/cg/own/pccrun-user-65534/cgroup.subtree_control: +pids
+/cg/own/pccrun-user-65534/pccrun-*/pids.max: 7
+`},
+		{"no more processors than that", Host{Processors: 2}, Limits{CPUs: 2000}, Options{}, `
+cpus: kept: the machine has no more
+`},
+		{"nothing, old kernel", Host{Hint: "h"}, Limits{Pids: 7}, Options{}, `
+pids: weak: RLIMIT_NPROC in the user namespace: this kernel counts all processes of the user
+RLIMIT_NPROC: 7
+`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			p := test.host.Plan(test.limits, test.options)
+			require.Equal(t, strings.TrimPrefix(test.want, "\n"), p.String())
+		})
+	}
+}
+
+func TestPlanHints(t *testing.T) {
+	h := Host{Hint: "do this"}
+	p := h.Plan(some, Options{})
+	for _, a := range p.Answers {
+		require.Equal(t, Weak, a.State)
+		require.Equal(t, "do this", a.Hint)
+		require.NotEmpty(t, a.Cause)
+	}
+	require.Equal(t, some.Memory, p.Supervise)
+	require.Equal(t, 2, p.Affinity)
+	require.Equal(t, some.Pids, p.NProc)
+}
+
+// The quota is what was asked for, at every size, and one that the kernel takes.
+func TestBandwidth(t *testing.T) {
+	for _, n := range []int64{1, 9, 10, 11, 999, 1000, 1500, 64000} {
+		quota, period := bandwidth(n)
+		require.Equal(t, n, quota*1000/period, n)
+		require.GreaterOrEqual(t, quota, int64(1000))
+		require.LessOrEqual(t, period, int64(1_000_000))
+	}
+}
+
+func TestNames(t *testing.T) {
+	require.Equal(t, "memory cpus pids", Memory.String()+" "+CPUs.String()+" "+Pids.String())
+	require.Equal(t, "BUG: resources 0x3", (Memory | CPUs).String())
+	require.Equal(t, "kept weak missing", Kept.String()+" "+Weak.String()+" "+Missing.String())
+	require.Equal(t, "BUG: unknown state", State(9).String())
+}
