@@ -126,7 +126,7 @@ func (c *client) linger() {
 		half.CloseWrite()
 	}
 	c.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
-	io.CopyN(io.Discard, c.conn, 256<<10)
+	io.Copy(io.Discard, c.conn)
 }
 
 // wantsText says whether a person reads the answer.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +26,7 @@ func tlsServer(t *testing.T, h http.Handler) (srv *httptest.Server, ca string) {
 	t.Helper()
 	srv = httptest.NewUnstartedServer(h)
 	srv.EnableHTTP2 = true
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	ca = filepath.Join(t.TempDir(), "ca.pem")

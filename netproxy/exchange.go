@@ -66,7 +66,7 @@ func (x *exchange) run(ev Event) (keep bool) {
 func (x *exchange) requestHead() head {
 	v := x.l.verdict
 	host := v.Host
-	if v.Addr.Is6() && v.Host == v.Addr.String() {
+	if v.Addr.Is6() && v.IsLiteral() {
 		host = "[" + host + "]"
 	}
 	if v.Port != 80 {

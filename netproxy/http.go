@@ -232,17 +232,19 @@ func (c *client) serveConnect(r request) {
 }
 
 // tunnel carries bytes both ways until both ends have closed, beginning with
-// what the client has already sent.
+// what the client has already sent. The server may be the one to speak first.
 func (c *client) tunnel(l *link, ev Event) {
-	early, _ := c.br.Peek(c.br.Buffered())
-	n, err := l.Write(early)
-	if err != nil {
-		c.closed(ev, int64(n), 0)
-		return
-	}
+	down := make(chan int64, 1)
+	go func() { down <- pass(c.conn, l.Conn) }()
+	up, err := c.forwardFirst(l, ev)
 	c.release()
-	up, down := relay(c.conn, l.Conn)
-	c.closed(ev, up+int64(n), down)
+	if err != nil {
+		reset(c.conn)
+		reset(l.Conn)
+	} else {
+		up += pass(l.Conn, c.conn)
+	}
+	c.closed(ev, up, <-down)
 }
 
 // reach decides on and dials host and port, and tells the client where it

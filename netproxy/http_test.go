@@ -252,7 +252,7 @@ func TestBodies(t *testing.T) {
 	}))
 	defer srv.Close()
 	f.host("ok.example", 80, srv.Listener.Addr().String())
-	c := f.client(nil)
+	c := f.client()
 	big := bytes.Repeat([]byte("0123456789"), 300_000)
 	for name, body := range map[string]io.Reader{"sized": bytes.NewReader(big), "chunked": io.MultiReader(bytes.NewReader(big))} {
 		resp, err := c.Post("http://ok.example/echo", "text/plain", body)
@@ -326,7 +326,7 @@ func TestStreaming(t *testing.T) {
 			next <- struct{}{}
 			if i == 0 {
 				var err error
-				resp, err = f.client(nil).Get("http://ok.example" + path)
+				resp, err = f.client().Get("http://ok.example" + path)
 				require.NoError(t, err)
 				br = bufio.NewReader(resp.Body)
 			}
@@ -357,7 +357,7 @@ func TestUploadStreams(t *testing.T) {
 	pr, pw := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		resp, err := f.client(nil).Post("http://ok.example/", "text/plain", pr)
+		resp, err := f.client().Post("http://ok.example/", "text/plain", pr)
 		if err == nil {
 			resp.Body.Close()
 		}

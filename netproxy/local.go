@@ -13,6 +13,8 @@ func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port uint16, ln net.
 		return
 	}
 	defer l.Close()
-	up, down := relay(c, l.Conn)
-	p.closed(ev, up, down)
+	down := make(chan int64, 1)
+	go func() { down <- pass(c, l.Conn) }()
+	up := pass(l.Conn, c)
+	p.closed(ev, up, <-down)
 }

@@ -2,13 +2,13 @@ package netproxy
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -169,12 +169,10 @@ func (f *fixture) waitEvent(kind EventKind) Event {
 	return Event{}
 }
 
-// client returns an HTTP client that uses the proxy and trusts srv.
-func (f *fixture) client(srv *httptest.Server) *http.Client {
+// client returns an HTTP client that uses the proxy and trusts every server.
+func (f *fixture) client() *http.Client {
 	tr := &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: f.addr}), ForceAttemptHTTP2: true}
-	if srv != nil && srv.TLS != nil {
-		tr.TLSClientConfig = &tls.Config{RootCAs: srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com"}
-	}
+	tr.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 	f.t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: 20 * time.Second}
 }
@@ -225,7 +223,7 @@ func hello(t *testing.T, useTLS bool) *httptest.Server {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "hello %s %s", r.Host, r.Proto)
 	}))
-	srv.Config.ErrorLog = nil
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	if useTLS {
 		srv.EnableHTTP2 = true
 		srv.StartTLS()
@@ -251,7 +249,7 @@ func TestConnectTLS(t *testing.T) {
 	srv := hello(t, true)
 	f.host("ok.example", 443, srv.Listener.Addr().String())
 	f.host("no.example", 443, srv.Listener.Addr().String())
-	c := f.client(srv)
+	c := f.client()
 	status, body := get(t, c, "https://ok.example/")
 	require.Equal(t, 200, status)
 	require.Equal(t, "hello ok.example HTTP/2.0", body)
@@ -460,7 +458,7 @@ func TestLocal(t *testing.T) {
 	srv := hello(t, false)
 	_, port, _ := net.SplitHostPort(srv.Listener.Addr().String())
 	f := start(t, &Config{Dial: new(net.Dialer).DialContext}, "local "+port)
-	c := f.client(nil)
+	c := f.client()
 	status, body := get(t, c, "http://host.pccrun.internal:"+port+"/")
 	require.Equal(t, 200, status)
 	require.Contains(t, body, "hello host.pccrun.internal")
@@ -469,7 +467,7 @@ func TestLocal(t *testing.T) {
 	}
 
 	f = start(t, &Config{Dial: new(net.Dialer).DialContext}, "local localhost:"+port)
-	status, _ = get(t, f.client(nil), "http://127.0.0.1:"+port+"/")
+	status, _ = get(t, f.client(), "http://127.0.0.1:"+port+"/")
 	require.Equal(t, 200, status)
 	require.Contains(t, f.ask("CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n"), "HTTP/1.1 403 ")
 }
@@ -690,89 +688,6 @@ func TestAcceptErrors(t *testing.T) {
 	broken := errors.New("broken")
 	err := p.Serve(t.Context(), &brokenListener{listen(t), []error{syscall.EMFILE, syscall.ECONNABORTED, broken}})
 	require.Equal(t, broken, err)
-}
-
-// TestBulk sends much both ways at once, so that each buffer is used.
-func TestBulk(t *testing.T) {
-	f := start(t, nil, "ok.example:7")
-	f.host("ok.example", 7, server(t, echo))
-	data := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
-	var group sync.WaitGroup
-	for range 8 {
-		group.Go(func() {
-			c := f.raw("CONNECT ok.example:7 HTTP/1.1\r\n\r\n")
-			go func() {
-				for range 8 {
-					c.Write(data)
-				}
-				c.(*net.TCPConn).CloseWrite()
-			}()
-			br := bufio.NewReader(c)
-			br.ReadString('\n')
-			br.ReadString('\n')
-			var got int64
-			buf := make([]byte, len(data))
-			for range 8 {
-				n, err := io.ReadFull(br, buf)
-				got += int64(n)
-				if err != nil || !bytes.Equal(buf, data) {
-					t.Errorf("after %d bytes: %v", got, err)
-					return
-				}
-			}
-		})
-	}
-	group.Wait()
-	f.Close()
-	require.Zero(t, bigTaken.Load())
-}
-
-func TestBufferBudget(t *testing.T) {
-	var taken [][]byte
-	for range bigBuffers + 5 {
-		taken = append(taken, takeBuffer())
-	}
-	require.Len(t, taken[0], bigBuffer)
-	require.Len(t, taken[bigBuffers], smallBuffer)
-	for _, b := range taken {
-		giveBuffer(b)
-	}
-	require.Zero(t, bigTaken.Load())
-	b := takeBuffer()
-	require.Len(t, b, bigBuffer)
-	giveBuffer(b)
-}
-
-// TestIdleTunnels measures what a tunnel costs that does nothing.
-func TestIdleTunnels(t *testing.T) {
-	const tunnels = 1000
-	var limit syscall.Rlimit
-	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
-	if limit.Cur < 6*tunnels {
-		t.Skipf("needs %d descriptors, the limit is %d", 6*tunnels, limit.Cur)
-	}
-	f := start(t, nil, "ok.example:7")
-	f.host("ok.example", 7, server(t, func(c net.Conn) { c.Read(make([]byte, 1)) }))
-	goroutines := runtime.NumGoroutine()
-	before := inUse()
-	for range tunnels {
-		c := f.raw("CONNECT ok.example:7 HTTP/1.1\r\n\r\n")
-		b := make([]byte, 39)
-		_, err := io.ReadFull(c, b)
-		require.NoError(t, err)
-	}
-	after := inUse()
-	perTunnel := (after - before) / tunnels
-	t.Logf("%d KiB of heap and stack a tunnel, the test's two ends included; %d goroutines", perTunnel>>10, (runtime.NumGoroutine()-goroutines)/tunnels)
-	require.Less(t, perTunnel, int64(48<<10), "a buffer of io.Copy alone would be 32 KiB each way")
-}
-
-func inUse() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapInuse + m.StackInuse)
 }
 
 // TestIdleProxy holds that a proxy without clients is one waiting goroutine.

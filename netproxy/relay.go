@@ -2,16 +2,8 @@ package netproxy
 
 import "net"
 
-// relay carries bytes both ways until both sides have ended, and returns how
-// many. An end of one side is passed on as one, a failure ends both.
-func relay(client, server net.Conn) (up, down int64) {
-	done := make(chan int64)
-	go func() { done <- pass(client, server) }()
-	up = pass(server, client)
-	return up, <-done
-}
-
-// pass carries bytes from src to dst until src ends.
+// pass carries bytes from src to dst until src ends, and returns how many. An
+// end is passed on as one, a failure ends both.
 func pass(dst, src net.Conn) (n int64) {
 	n, err := copyIdle(dst, src)
 	if err == nil {

@@ -58,6 +58,9 @@ type Verdict struct {
 	private bool // the rule reaches private addresses
 }
 
+// IsLiteral says whether the client asked for an address, not a name.
+func (v Verdict) IsLiteral() bool { return v.Addr.IsValid() && v.Host == v.Addr.String() }
+
 // A Set is an immutable set of rules. A nil Set denies everything.
 type Set struct {
 	names     map[string][]Rule // kindName, kindBelow and kindTree by their name
@@ -377,7 +380,7 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 	switch {
 	case g.never:
 		with = ""
-	case g.private && v.Host != addr.String():
+	case g.private && !v.IsLiteral():
 		with = "--allow 'private " + target(v.Host, netip.Addr{}, v.Port) + "'"
 	}
 	return no(BadAddr, v.Rule, fmt.Sprintf("%s is guarded: %s", addr, g.class), with)

@@ -1,0 +1,162 @@
+package netproxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+var errHello = errors.New("malformed TLS ClientHello")
+
+// TLS record and handshake types, RFC 8446.
+const (
+	recordHandshake = 22
+	clientHello     = 1
+	serverName      = 0 // extension, and the type of the one kind of name
+	maxHello        = 64 << 10
+)
+
+// unrecognizedName is a fatal alert, as RFC 6066 has it for a name that is not
+// served.
+const unrecognizedName = "\x15\x03\x01\x00\x02\x02\x70"
+
+// forwardFirst passes on what a client sends first in a tunnel. Where that is
+// TLS it holds the name that the client asks its server for against the name
+// that was decided on: one allowed host must not be the way to another. Any
+// other protocol passes as it is, as does TLS without a name.
+func (c *client) forwardFirst(l *link, ev Event) (n int64, err error) {
+	first, err := c.br.Peek(1)
+	if err != nil {
+		if err == io.EOF {
+			err = nil // passed on by whoever reads next
+		}
+		return 0, err
+	}
+	var raw []byte
+	if first[0] == recordHandshake && !l.verdict.Local && !l.verdict.IsLiteral() {
+		c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
+		var name string
+		raw, name, err = readHello(c.br)
+		c.conn.SetReadDeadline(time.Time{})
+		if err == nil && name != "" && !strings.EqualFold(strings.TrimSuffix(name, "."), l.verdict.Host) {
+			err = fmt.Errorf("TLS asks for %q in a tunnel to %s", name, l.verdict.Host)
+		}
+		if err != nil {
+			c.denyHello(l, ev, err)
+			return 0, err
+		}
+	}
+	early, _ := c.br.Peek(c.br.Buffered())
+	w, err := l.Write(append(raw, early...))
+	return int64(w), err
+}
+
+// denyHello ends a tunnel with an alert, before its server has heard anything.
+func (c *client) denyHello(l *link, ev Event, err error) {
+	v := l.verdict
+	v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, err.Error()
+	c.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: ev.Protocol, Verdict: v})
+	io.WriteString(c.conn, unrecognizedName)
+	c.linger()
+}
+
+// readHello reads a ClientHello, and returns its bytes and the server name in
+// it, if any.
+func readHello(br *bufio.Reader) (raw []byte, name string, err error) {
+	var message cursor
+	for size := 4; len(message) < size; {
+		header := len(raw)
+		raw = append(raw, make([]byte, 5)...)
+		if _, err := io.ReadFull(br, raw[header:]); err != nil {
+			return raw, "", noEOF(err)
+		}
+		length := int(raw[header+3])<<8 | int(raw[header+4])
+		if raw[header] != recordHandshake || raw[header+1] != 3 || length == 0 || length > 1<<14 || len(raw) > maxHello {
+			return raw, "", errHello
+		}
+		body := len(raw)
+		raw = append(raw, make([]byte, length)...)
+		if _, err := io.ReadFull(br, raw[body:]); err != nil {
+			return raw, "", noEOF(err)
+		}
+		message = append(message, raw[body:]...)
+		if len(message) >= 4 {
+			size = 4 + int(message[1])<<16 + int(message[2])<<8 + int(message[3])
+		}
+		if message[0] != clientHello || size > maxHello {
+			return raw, "", errHello
+		}
+	}
+	name, err = message.serverName()
+	return raw, name, err
+}
+
+// A cursor reads the fields of a TLS message from its front.
+type cursor []byte
+
+// take returns the next n bytes; at the end of the message, not ok.
+func (c *cursor) take(n int) (cursor, bool) {
+	if n > len(*c) {
+		return nil, false
+	}
+	head := (*c)[:n]
+	*c = (*c)[n:]
+	return head, true
+}
+
+// vector returns the bytes behind a length of the given size.
+func (c *cursor) vector(lengthSize int) (cursor, bool) {
+	b, ok := c.take(lengthSize)
+	n := 0
+	for _, d := range b {
+		n = n<<8 | int(d)
+	}
+	if !ok {
+		return nil, false
+	}
+	return c.take(n)
+}
+
+// serverName returns the one host name of a ClientHello, or "".
+func (c *cursor) serverName() (string, error) {
+	c.take(1) // the type
+	hello, ok := c.vector(3)
+	_, ok1 := hello.take(2 + 32) // version, random
+	_, ok2 := hello.vector(1)    // session
+	_, ok3 := hello.vector(2)    // cipher suites
+	_, ok4 := hello.vector(1)    // compression
+	if !(ok && ok1 && ok2 && ok3 && ok4) {
+		return "", errHello
+	}
+	if len(hello) == 0 {
+		return "", nil // as TLS 1.0 may have it, without extensions
+	}
+	extensions, ok := hello.vector(2)
+	if !ok {
+		return "", errHello
+	}
+	name := ""
+	for len(extensions) > 0 {
+		kind, ok1 := extensions.take(2)
+		body, ok2 := extensions.vector(2)
+		if !ok1 || !ok2 {
+			return "", errHello
+		}
+		if kind[0] != 0 || kind[1] != serverName {
+			continue
+		}
+		list, ok1 := body.vector(2)
+		kind, ok2 = list.take(1)
+		host, ok3 := list.vector(2)
+		if !(ok1 && ok2 && ok3) || kind[0] != serverName || len(host) == 0 || len(list) > 0 || name != "" {
+			return "", errHello // two names, or none: which one counts?
+		}
+		name = string(host)
+	}
+	return name, nil
+}

@@ -1,0 +1,165 @@
+package netproxy
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// recorded returns the bytes of a real ClientHello for a name.
+func recorded(t testing.TB, name string) []byte {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	go tls.Client(theirs, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
+	raw, _, err := readHello(bufio.NewReader(ours))
+	require.NoError(t, err)
+	return raw
+}
+
+func TestServerName(t *testing.T) {
+	f := start(t, nil, "example.com:443", "192.0.2.10:443", "local 443")
+	srv, _ := tlsServer(t, http.NotFoundHandler())
+	f.host("example.com", 443, srv.Listener.Addr().String())
+	f.routes["192.0.2.10:443"] = srv.Listener.Addr().String()
+	f.routes["127.0.0.1:443"] = srv.Listener.Addr().String()
+	for _, c := range []struct {
+		host, name string
+		ok         bool
+	}{
+		{"example.com", "example.com", true},
+		{"example.com", "EXAMPLE.com", true},
+		{"example.com", "", true},
+		{"192.0.2.10", "www.example.com", true},
+		{"host.pccrun.internal", "www.example.com", true},
+		{"example.com", "evil.example", false},
+		{"example.com", "www.example.com", false},
+	} {
+		for protocol, greeting := range map[string]string{
+			"connect": "CONNECT " + c.host + ":443 HTTP/1.1\r\n\r\n",
+			"socks5":  string(socksRequest(c.host, 443)),
+		} {
+			conn := f.raw(greeting)
+			size := 12
+			if protocol == "connect" {
+				size = len("HTTP/1.1 200 Connection established\r\n\r\n")
+			}
+			_, err := io.ReadFull(conn, make([]byte, size))
+			require.NoError(t, err)
+			err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, ServerName: c.name}).Handshake()
+			if c.ok {
+				require.NoError(t, err, "%s to %s for %q", protocol, c.host, c.name)
+				continue
+			}
+			require.ErrorContains(t, err, "unrecognized name")
+			conn.Close()
+		}
+	}
+	e := f.waitEvent(Denied)
+	require.Contains(t, e.Verdict.Detail, `TLS asks for "evil.example" in a tunnel to example.com`)
+}
+
+// TestHelloInPieces holds that a ClientHello is understood however it is cut,
+// and reaches the server as it was.
+func TestHelloInPieces(t *testing.T) {
+	f := start(t, nil, "example.com")
+	got := make(chan []byte, 1)
+	f.host("example.com", 443, server(t, func(c net.Conn) {
+		b, _ := io.ReadAll(c)
+		got <- b
+	}))
+	hello := recorded(t, "example.com")
+	records := []byte{} // one byte of the message in each record
+	for _, b := range hello[5:] {
+		records = append(records, 22, 3, 1, 0, 1, b)
+	}
+	for name, text := range map[string][]byte{
+		"whole":            hello,
+		"with more behind": append(bytes.Clone(hello), "more"...),
+		"tiny records":     records,
+		"no TLS":           []byte("\x17hello"),
+		"nothing":          {},
+	} {
+		for _, step := range []int{7, 1 << 20} {
+			c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n")
+			for rest := text; len(rest) > 0; rest = rest[min(step, len(rest)):] {
+				_, err := c.Write(rest[:min(step, len(rest))])
+				require.NoError(t, err)
+			}
+			c.(*net.TCPConn).CloseWrite()
+			require.True(t, bytes.Equal(text, <-got), name)
+		}
+	}
+}
+
+func TestHostileHello(t *testing.T) {
+	f := build(t, nil, "example.com")
+	f.headTimeout = 300 * time.Millisecond
+	f.serve()
+	f.host("example.com", 443, server(t, func(c net.Conn) {
+		if b, _ := io.ReadAll(c); len(b) > 0 {
+			t.Errorf("the server got %q", b)
+		}
+	}))
+	hello := recorded(t, "example.com")
+	name := bytes.Index(hello, []byte("example.com"))
+	change := func(at int, b ...byte) string {
+		h := bytes.Clone(hello)
+		copy(h[at:], b)
+		return string(h)
+	}
+	for what, text := range map[string]string{
+		"version":          change(1, 9),
+		"empty record":     change(3, 0, 0),
+		"huge record":      change(3, 0xff, 0xff),
+		"no ClientHello":   change(5, 2),
+		"huge message":     change(6, 0xff),
+		"second record":    string(hello[:3]) + "\x00\x01\x01" + "\x17\x03\x01\x00\x01x",
+		"empty name":       change(name-2, 0, 0),
+		"kind of name":     change(name-3, 1),
+		"length of list":   change(name-5, 0xff),
+		"NUL in the name":  change(name+3, 0),
+		"other name":       change(name, 'f'),
+		"cut short":        string(hello[:100]),
+		"header cut short": string(hello[:3]),
+	} {
+		c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n" + text)
+		b, err := io.ReadAll(c)
+		require.NoError(t, err, what)
+		require.True(t, strings.HasSuffix(string(b), unrecognizedName), what)
+	}
+}
+
+func FuzzHello(f *testing.F) {
+	f.Add(recorded(f, "example.com"))
+	f.Add(recorded(f, ""))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		raw, name, err := readHello(bufio.NewReader(bytes.NewReader(b)))
+		if err != nil {
+			require.Empty(t, name)
+			return
+		}
+		require.True(t, bytes.HasPrefix(b, raw), "what was read is passed on")
+		if name != "" {
+			require.True(t, bytes.Contains(bytes.Join(split(raw), nil), []byte(name)))
+		}
+	})
+}
+
+// split returns the bodies of records.
+func split(raw []byte) (bodies [][]byte) {
+	for len(raw) > 0 {
+		n := int(raw[3])<<8 | int(raw[4])
+		bodies = append(bodies, raw[5:5+n])
+		raw = raw[5+n:]
+	}
+	return bodies
+}
