@@ -24,17 +24,17 @@ func (r *resolver) flagLayer() (*layer, error) {
 		rule.Access, rule.Origin = f.Access, o
 		l.files = append(l.files, fileEntry{FileRule: rule})
 	}
-	for _, list := range []struct {
+	for _, list := range [...]struct {
 		flag string
 		from []string
-		into *[]NetRule
-	}{{"allow", req.Allow, &l.allow}, {"deny", req.Deny, &l.deny}, {"local", req.Local, &l.local}, {"publish", req.Publish, &l.publish}} {
+	}{{"allow", req.Allow}, {"deny", req.Deny}, {"local", req.Local}, {"publish", req.Publish}} {
+		into := l.nets(list.flag)
 		for _, text := range list.from {
 			if err := checkNet(list.flag, text); err != nil {
 				d.at(at("--"+list.flag), hintOf(err), "%v", err)
 				continue
 			}
-			*list.into = append(*list.into, NetRule{Text: text, Origin: at("--" + list.flag)})
+			*into = append(*into, NetRule{Text: text, Origin: at("--" + list.flag)})
 		}
 	}
 	for _, text := range req.Sockets {

@@ -272,7 +272,7 @@ func (d *decoder) network(m member) {
 			}
 		}
 	default:
-		into := map[string]*[]NetRule{"allow": &l.allow, "deny": &l.deny, "local": &l.local, "publish": &l.publish}[m.key]
+		into := l.nets(m.key)
 		d.list(m.value, key, func(text string, o Origin) {
 			if err := checkNet(m.key, text); err != nil {
 				d.at(o, hintOf(err), "%v", err)
@@ -281,6 +281,19 @@ func (d *decoder) network(m member) {
 			*into = append(*into, NetRule{Text: text, Origin: o})
 		})
 	}
+}
+
+// nets returns the list of network rules of that key.
+func (l *layer) nets(key string) *[]NetRule {
+	switch key {
+	case "allow":
+		return &l.allow
+	case "deny":
+		return &l.deny
+	case "local":
+		return &l.local
+	}
+	return &l.publish
 }
 
 func (d *decoder) injection(v value, key string) {

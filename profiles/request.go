@@ -21,7 +21,7 @@ type Request struct {
 	Inject       []string // --inject: NAME=HOST
 	Protect      []string
 	Review       []string
-	Limits       [7]string // --memory …, in the order of [Resources]; "none" takes a limit away
+	Limits       [len(limits)]string // --memory …, in the order of [Resources]; "none" takes a limit away
 	Syscalls     string
 	Nested       bool
 	Strict       bool
