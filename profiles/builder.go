@@ -34,6 +34,8 @@ func (b *builder) homes() {
 
 func (b *builder) file(f fileEntry) {
 	key := f.key()
+	// A later rule for the same path stands in place of an import's denyWrite.
+	b.policy.Tighten = slices.DeleteFunc(b.policy.Tighten, func(t FileRule) bool { return t.key() == key })
 	i, ok := b.index[key]
 	switch {
 	case f.remove && ok:
@@ -55,7 +57,7 @@ func (b *builder) apply(l *layer) {
 	for _, f := range l.files {
 		b.file(f)
 	}
-	p.Tighten = append(p.Tighten, l.tighten...)
+	p.Tighten = append(p.Tighten, l.tighten...) // of imports only
 	for _, r := range l.protect {
 		p.Protect = slices.DeleteFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern })
 		p.Protect = append(p.Protect, r)

@@ -79,9 +79,10 @@ func TestImportSRT(t *testing.T) {
 
 	// A flag stands above, an empty list of what may be written closes.
 	p = w.policy(func(r *Request) {
-		r.Settings, r.Files = []string{file}, []FileFlag{{"/opt/secret", Read}}
+		r.Settings, r.Files = []string{file}, []FileFlag{{"/opt/secret", Read}, {"config", Write}}
 	})
 	require.Equal(t, Read, access(p, "/opt/secret/x"))
+	require.Equal(t, Write, access(p, w.dir+"/config/y"))
 	w.write("~/closed.json", `{"network": {"allowedDomains": [], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [], "denyWrite": []}}`)
 	p = w.policy(func(r *Request) { r.Settings = []string{"~/closed.json"} })
 	require.Equal(t, Read, access(p, w.dir))

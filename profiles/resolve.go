@@ -87,7 +87,12 @@ func Resolve(req Request) (*Policy, error) {
 		if err != nil {
 			return nil, err
 		}
-		layers = append(layers, chain...)
+		for _, l := range chain {
+			// What stands below already would undo what was laid on it.
+			if !slices.ContainsFunc(layers, func(have *layer) bool { return have.source == l.source }) {
+				layers = append(layers, l)
+			}
+		}
 	}
 	layers = append(layers, flags)
 

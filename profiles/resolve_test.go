@@ -734,6 +734,13 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 	require.True(t, p.Nested)
 	require.Equal(t, EnvInjected, p.DecideEnv("KEY").Action)
 	require.Equal(t, w.dir+"/loose.json", p.Syscalls)
+	// What it extends does not undo a stricter choice.
+	p = w.policy(func(r *Request) {
+		r.Trusted, r.Profile = func([]byte) bool { return true }, "strict"
+	})
+	require.Equal(t, Hide, access(p, "/mnt"))
+	require.Zero(t, p.Resources.CPUs.Value, "its own null counts")
+	require.Equal(t, int64(4<<30), p.Resources.Disk.Value)
 	// Flags stand above it.
 	p = w.policy(func(r *Request) {
 		r.Trusted = func([]byte) bool { return true }
