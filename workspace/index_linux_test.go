@@ -1,0 +1,189 @@
+package workspace
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// settled makes a tree that the index believes at once.
+func settled(t *testing.T) (q Query, file string) {
+	top := tempDir(t)
+	root := top + "/ws"
+	for _, path := range []string{"a/b/.envrc", "a/c/x", ".vscode/tasks.json", "d/.env"} {
+		write(t, root+"/"+path, "x")
+	}
+	time.Sleep(2 * racy)
+	q = Query{Root: root, IndexDir: top + "/state/index", Protect: protect(".envrc", ".vscode"), Files: hide(root, "**/.env")}
+	require.Equal(t, 6, scanOf(t, q).Stats.Read)
+	files, err := filepath.Glob(q.IndexDir + "/*")
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	return q, files[0]
+}
+
+func TestIndexReadsWhatChanged(t *testing.T) {
+	q, _ := settled(t)
+	f := scanOf(t, q)
+	require.Equal(t, Stats{Dirs: 6, Read: 0, Entries: 0}, f.Stats)
+	require.Equal(t, []string{".vscode", "a/b/.envrc"}, pinPaths(t, q.Root, f))
+	require.Equal(t, []string{"d/.env"}, matchPaths(t, q.Root, f))
+
+	write(t, q.Root+"/a/c/.envrc", "x")
+	f = scanOf(t, q)
+	require.Equal(t, 1, f.Stats.Read)
+	require.Equal(t, []string{".vscode", "a/b/.envrc", "a/c/.envrc"}, pinPaths(t, q.Root, f))
+	require.Equal(t, 1, scanOf(t, q).Stats.Read) // it changed too recently to be believed
+	time.Sleep(2 * racy)
+	require.Equal(t, 1, scanOf(t, q).Stats.Read)
+	require.Zero(t, scanOf(t, q).Stats.Read)
+
+	// A directory of another inode under the old name, and one that is gone.
+	require.NoError(t, os.Rename(q.Root+"/a/b", q.Root+"/a/gone"))
+	require.NoError(t, os.RemoveAll(q.Root+"/a/gone"))
+	require.NoError(t, os.Rename(q.Root+"/d", q.Root+"/a/b"))
+	f = scanOf(t, q)
+	require.Equal(t, []string{".vscode", "a/c/.envrc"}, pinPaths(t, q.Root, f))
+	require.Equal(t, []string{"a/b/.env"}, matchPaths(t, q.Root, f))
+	require.Equal(t, 5, f.Stats.Dirs)
+}
+
+// A name that is added within the clock's grain of the last look is seen.
+func TestIndexRacy(t *testing.T) {
+	q, _ := settled(t)
+	for range 200 {
+		path := q.Root + "/a/c/.envrc"
+		scanOf(t, q)
+		write(t, path, "")
+		require.Len(t, scanOf(t, q).Pins, 3)
+		require.NoError(t, os.Remove(path))
+		require.Len(t, scanOf(t, q).Pins, 2)
+	}
+}
+
+// Other rules, another root and a damaged file are no index.
+func TestIndexNotBelieved(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, q *Query, file string){
+		"other rules":  func(t *testing.T, q *Query, file string) { q.Protect = append(q.Protect, protect("nothing")...) },
+		"other access": func(t *testing.T, q *Query, file string) { q.Files[0].Access++ },
+		"truncated":    func(t *testing.T, q *Query, file string) { require.NoError(t, os.Truncate(file, 100)) },
+		"empty":        func(t *testing.T, q *Query, file string) { require.NoError(t, os.Truncate(file, 0)) },
+		"damaged": func(t *testing.T, q *Query, file string) {
+			b, err := os.ReadFile(file)
+			require.NoError(t, err)
+			b[len(b)/2] ^= 1
+			require.NoError(t, os.WriteFile(file, b, 0o600))
+		},
+		"another root's": func(t *testing.T, q *Query, file string) {
+			b, err := os.ReadFile(file)
+			require.NoError(t, err)
+			body := append([]byte(nil), b[:len(b)-8]...)
+			i := len(indexMagic) + 1
+			_, n := binary.Uvarint(body[i:])
+			body[i+n+2] = 'X' // the first letter of the root's path
+			require.NoError(t, os.WriteFile(file, binary.LittleEndian.AppendUint64(body, checksum(body)), 0o600))
+		},
+		"writable by others": func(t *testing.T, q *Query, file string) { require.NoError(t, os.Chmod(file, 0o666)) },
+		"in a directory writable by others": func(t *testing.T, q *Query, file string) {
+			require.NoError(t, os.Chmod(q.IndexDir, 0o777))
+		},
+		"behind a link": func(t *testing.T, q *Query, file string) {
+			require.NoError(t, os.Rename(file, file+"2"))
+			require.NoError(t, os.Symlink(file+"2", file))
+		},
+		"somebody else's": func(t *testing.T, q *Query, file string) {
+			if os.Geteuid() != 0 {
+				t.Skip("needs root, to give a file away")
+			}
+			require.NoError(t, os.Chown(file, 65534, 65534))
+		},
+		"a directory": func(t *testing.T, q *Query, file string) {
+			require.NoError(t, os.Remove(file))
+			require.NoError(t, os.Mkdir(file, 0o700))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q, file := settled(t)
+			require.Zero(t, scanOf(t, q).Stats.Read) // the control
+			spoil(t, &q, file)
+			f := scanOf(t, q)
+			require.Equal(t, 6, f.Stats.Read)
+			require.Equal(t, []string{".vscode", "a/b/.envrc"}, pinPaths(t, q.Root, f))
+		})
+	}
+}
+
+// An index that cannot be written is nobody's error, and leaves nothing.
+func TestIndexUnwritable(t *testing.T) {
+	q, file := settled(t)
+	require.NoError(t, os.Remove(file))
+	// Another launch is writing.
+	write(t, file+".new", "")
+	scanOf(t, q)
+	require.NoFileExists(t, file)
+	require.FileExists(t, file+".new")
+	// It was killed while it did.
+	old := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(file+".new", old, old))
+	scanOf(t, q)
+	require.NoFileExists(t, file+".new")
+	scanOf(t, q)
+	require.FileExists(t, file)
+	// The place is a file.
+	write(t, filepath.Dir(q.IndexDir)+"/file", "")
+	q.IndexDir = filepath.Dir(q.IndexDir) + "/file/index"
+	scanOf(t, q)
+}
+
+func FuzzIndex(f *testing.F) {
+	c, err := compile(Query{Root: "/w", Protect: protect(".envrc", ".vscode"), Files: hide("/w", "**/.env")})
+	require.NoError(f, err)
+	x := &index{
+		linked: []uint64{3},
+		blobs:  []blobs{{gitDir: "/w/.git", id: identity{1, 2, 3, 4}, ids: map[string]string{".env": "id"}}},
+		root: &dir{dev: 1, ino: 2, ctime: 3, kids: []*dir{
+			{rel: "a", state: protected, why: 1, hits: []hit{{class: classInside, kind: File, ino: 9, name: "x"}}, kids: []*dir{{rel: "a/b"}}},
+			{rel: "c", git: true, state: protected, why: byGit, hits: []hit{{class: classGlob, name: ".env"}}},
+		}},
+	}
+	good := x.encode("/w", 7)
+	got := decodeIndex(good, c, 7)
+	require.Equal(f, x.linked, got.linked)
+	require.Equal(f, x.blobs, got.blobs)
+	require.Len(f, got.all, 4)
+	require.Equal(f, "a/b", got.root.kids[0].kids[0].rel)
+	require.Equal(f, x.root.kids[0].hits, got.root.kids[0].hits)
+	require.Equal(f, good, got.encode("/w", 7))
+	require.Nil(f, decodeIndex(good, c, 8))
+	f.Add(good)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x := decodeIndex(b, c, 7)
+		if x == nil {
+			return
+		}
+		seen := 0
+		var visit func(d *dir)
+		visit = func(d *dir) {
+			seen++
+			for _, h := range d.hits {
+				if !c.has(h) {
+					t.Fatalf("%+v", h)
+				}
+			}
+			for _, k := range d.kids {
+				if filepath.Dir("/"+k.rel) != filepath.Clean("/"+d.rel) {
+					t.Fatalf("%q below %q", k.rel, d.rel)
+				}
+				visit(k)
+			}
+		}
+		visit(x.root)
+		if seen != len(x.all) {
+			t.Fatalf("%d of %d", seen, len(x.all))
+		}
+	})
+}
