@@ -254,7 +254,7 @@ func makeDev(dir string) error {
 	}
 	for _, m := range []struct{ path, kind, data string }{
 		{"pts", "devpts", "newinstance,ptmxmode=0666,mode=0620"},
-		{"shm", "tmpfs", "mode=1777,size=64m"},
+		{"shm", "tmpfs", "mode=1777,size=256m"},
 		{"mqueue", "mqueue", ""},
 	} {
 		to := filepath.Join(dev, m.path)

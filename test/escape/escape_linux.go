@@ -206,6 +206,9 @@ func judge(p *Probe, control, inside Outcome, claim Claim) (Verdict, string) {
 		}
 		return VerdictBlocked, ""
 	}
+	if claim.State == profiles.Missing.String() {
+		return VerdictSkipped, "needs " + string(p.Guarantee) + ", which the launcher says is missing: " + inside.Detail
+	}
 	return VerdictError, inside.Detail
 }
 

@@ -398,7 +398,12 @@ func fsProbes() []Probe {
 			Expect: "EACCES", Errnos: errnos("EACCES EPERM EROFS ENOENT"), Key: "",
 			Explain: "Its OOM score, core dump filter and timer slack.",
 			Payload: func(in *Inside) Outcome {
-				return Any(openWrite("/proc/1/oom_score_adj"), openWrite("/proc/1/coredump_filter"), openWrite("/proc/1/timerslack_ns"), openWrite("/proc/1/comm"), openWrite("/proc/1/clear_refs"))
+				dir := "/proc/" + strconv.Itoa(int(in.firstPID())) + "/"
+				var all []Outcome
+				for name, value := range map[string]string{"oom_score_adj": "0", "coredump_filter": "0x33", "timerslack_ns": "50000", "clear_refs": "1"} {
+					all = append(all, Tried(os.WriteFile(dir+name, []byte(value), 0), "write %s", dir+name))
+				}
+				return Any(all...)
 			},
 		},
 		{
@@ -416,11 +421,11 @@ func fsProbes() []Probe {
 		},
 		{
 			ID: "FS-042", Name: "enter the layers of an overlay", Guarantee: profiles.FSOverlay, Severity: Medium, Needs: []Need{NeedNative},
-			Expect: "the upper and work directories are not to be reached", Flags: []string{"--overlay", "{shown}"}, Key: "filesystem",
+			Expect: "the upper and work directories are not to be reached", Flags: []string{"--overlay", "{shown}/sub"}, Key: "filesystem",
 			Explain: "Whoever writes into the upper layer by its own path changes what the overlay records, or the lower files.",
 			Payload: func(in *Inside) Outcome {
 				if in.Control {
-					return appendTo(in.Shown + "/f")
+					return appendTo(in.Shown + "/sub/f")
 				}
 				mounts, _ := os.ReadFile("/proc/self/mountinfo")
 				for line := range strings.Lines(string(mounts)) {
@@ -433,7 +438,7 @@ func fsProbes() []Probe {
 						}
 					}
 				}
-				if err := os.WriteFile(in.Shown+"/f", []byte("changed\n"), 0o644); err != nil {
+				if err := os.WriteFile(in.Shown+"/sub/f", []byte("changed\n"), 0o644); err != nil {
 					return Broken("an overlay must be writable: %v", err)
 				}
 				return Blocked("the overlay took the write")

@@ -37,8 +37,8 @@ func infoProbes() []Probe {
 			Payload: func(in *Inside) Outcome { return readable("/proc/kcore") },
 		},
 		reads("INF-003", "the user's keys by name", Medium, "Descriptions and sizes of keys of the host's user.", "/proc/keys", "/proc/key-users"),
-		reads("INF-004", "timers, interrupts and schedules", Low, "Which drivers there are, what the host is doing.", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats", "/proc/interrupts", "/proc/softirqs", "/proc/kpagecount", "/proc/kpageflags", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/pagetypeinfo", "/proc/schedstat"),
-		reads("INF-005", "firmware, power and buses", Low, "Power readings tell what another process computes.", "/sys/firmware/acpi/tables/DSDT", "/sys/firmware/memmap/0/start", "/proc/acpi", "/proc/scsi/scsi", "/sys/devices/virtual/powercap/intel-rapl/enabled", "/sys/class/powercap/intel-rapl:0/energy_uj", "/sys/firmware/dmi/entries/0-0/type", "/sys/kernel/btf/vmlinux", "/sys/kernel/notes", "/proc/asound/cards", "/sys/kernel/vmcoreinfo"),
+		reads("INF-004", "timers, interrupts and schedules", Low, "Which drivers there are, what the host is doing.", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats", "/proc/interrupts", "/proc/kpagecount", "/proc/kpageflags", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/pagetypeinfo"),
+		reads("INF-005", "firmware, power and buses", Low, "Power readings tell what another process computes.", "/sys/firmware/acpi/tables/DSDT", "/sys/firmware/memmap/0/start", "/proc/acpi", "/proc/scsi/scsi", "/sys/devices/virtual/powercap/intel-rapl/enabled", "/sys/class/powercap/intel-rapl:0/energy_uj", "/sys/firmware/dmi/entries/0-0/type", "/proc/asound/cards"),
 		{
 			ID: "INF-006", Name: "the machine's identity", Guarantee: profiles.InfoHost, Severity: Low, Setting: Caged,
 			Expect: "machine-id and host name are made up, serial numbers absent", Key: "",
@@ -187,6 +187,7 @@ func infoProbes() []Probe {
 				return d.Run()
 			},
 		},
+		reads("INF-020", "types of the kernel", Info, "BTF makes an exploit fit; tracing tools need it.", "/sys/kernel/btf/vmlinux", "/sys/kernel/notes", "/sys/kernel/vmcoreinfo", "/proc/softirqs", "/proc/schedstat"),
 		{
 			ID: "INF-019", Name: "load and memory of the host", Guarantee: profiles.InfoHost, Severity: Info, Needs: []Need{"a policy that hides load"},
 			Expect: "documented: /proc/loadavg, meminfo and stat are the host's", Explain: "They carry a side channel of low width; tools need them.",

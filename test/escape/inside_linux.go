@@ -52,6 +52,7 @@ type Spec struct {
 	Resolver                    string
 	ControlProxy                string // host:port of an open proxy, for the control
 	Tag                         string // is in the argument list of every process of this run
+	HostTTYDev                  uint64 // device of the host's devpts
 	HostTTY                     string // the host's terminal, if there is one
 }
 

@@ -59,7 +59,7 @@ func kernelCalls() []kernelCall {
 		{"KS-060", "open_tree_attr", Medium, false, 467, []uintptr{bad, bad, 0, 0, 0}, "Takes back what made a mount read-only, in a newer way.", refs("open_tree_attr(2)")},
 		{"KS-061", "lsm_set_self_attr", Low, false, 460, []uintptr{99, 0, 0, 0}, "Changes the label that confines the process.", refs("lsm_set_self_attr(2)")},
 		{"KS-062", "open_by_handle_at", High, true, unix.SYS_OPEN_BY_HANDLE_AT, []uintptr{bad, 0, 0}, "Opens an inode whatever the mounts show.", refs("shocker")},
-		{"KS-063", "name_to_handle_at", Low, false, unix.SYS_NAME_TO_HANDLE_AT, []uintptr{bad, 0, 0, 0, 0}, "Gives the handle that open_by_handle_at takes.", refs("docker: default profile")},
+		{"KS-063", "name_to_handle_at", Info, false, unix.SYS_NAME_TO_HANDLE_AT, []uintptr{bad, 0, 0, 0, 0}, "Gives the handle that open_by_handle_at takes.", refs("docker: default profile")},
 		{"KS-064", "process_madvise", Low, false, unix.SYS_PROCESS_MADVISE, []uintptr{bad, 0, 0, 0, 0}, "Governs the memory of other processes.", refs("process_madvise(2)")},
 		{"KS-065", "bpf", High, true, unix.SYS_BPF, []uintptr{0, 0, 0}, "Runs a program in the kernel.", refs("CVE-2020-8835")},
 	}, kernelCallsArch()...)
@@ -113,7 +113,7 @@ func kernelProbes() []Probe {
 			Expect: "as the profile says", Explain: "Not an escape: debuggers use it on their own children. NS-014 tries it on others.", Key: "syscalls",
 		},
 		{
-			ID: "KS-015", Name: "memfd_secret", Guarantee: profiles.SysFilter, Severity: Low, Setting: Caged,
+			ID: "KS-015", Name: "memfd_secret", Guarantee: profiles.SysFilter, Severity: Info, Setting: Caged,
 			Expect: "EPERM or ENOSYS", Errnos: denied, Key: "syscalls",
 			Explain: "Memory that not even the kernel maps: it cannot be inspected from outside, nor swapped.",
 			Payload: func(*Inside) Outcome {
@@ -232,7 +232,7 @@ func kernelProbes() []Probe {
 		},
 		{
 			ID: "KS-040", Name: "what honest programs need still works", Guarantee: profiles.SysFilter, Severity: Info,
-			Expect: "works", Key: "syscalls", Setting: Caged,
+			Expect: "works", Key: "syscalls",
 			Explain: "Guards against a filter that is too tight: pipes, socketpairs, threads, futexes, memfd, inotify, epoll, timers.",
 			Payload: compatibility,
 		},
@@ -302,7 +302,7 @@ func kernelProbes() []Probe {
 		{
 			ID: "KS-066", Name: "System V semaphores and shared memory by the 32-bit door", Guarantee: profiles.IPCSysV, Severity: Medium, Setting: Caged, Needs: []Need{NeedAMD64},
 			Expect: "nothing of the host's is there", Explain: "ipc(2) multiplexes what amd64 has as separate calls: a filter by number misses it.", Key: "syscalls",
-			Payload: func(in *Inside) Outcome { return childOutcome(in, "int80-ipc") },
+			Payload: func(in *Inside) Outcome { return childOutcome(in, "int80-ipc", itoa(in.ShmKey)) },
 		},
 		{
 			ID: "KS-067", Name: "ptrace and seccomp restart tricks on a child", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged,

@@ -1,6 +1,8 @@
 package escape
 
 import (
+	"strconv"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -40,14 +42,13 @@ var archHelpers = map[string]func(args []string) int{
 		return 0
 	},
 	"int80-ipc": func(args []string) int {
-		// shmget of a new private segment through ipc(2), 117: SHMGET is 23
-		r := int80(117, 23, 0, 4096, 0o1600, 0)
-		if r >= 0 {
-			int80(117, 24, uint32(r), 0, 0, 0) // SHMCTL, IPC_RMID
-			report(args[0], Escaped("ipc(SHMGET) made segment %d", r))
-			return 0
+		// shmget of the host's segment through ipc(2), 117: SHMGET is 23
+		key, _ := strconv.Atoi(args[1])
+		if r := int80(117, 23, uint32(key), 4096, 0, 0); r < 0 {
+			report(args[0], Blocked("ipc(SHMGET): %v", unix.Errno(-r)))
+		} else {
+			report(args[0], Escaped("ipc(SHMGET) found segment %d of the host", r))
 		}
-		report(args[0], Blocked("ipc(SHMGET): %v", unix.Errno(-r)))
 		return 0
 	},
 	"x32": func(args []string) int {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,7 +79,7 @@ func launchProbes() []Probe {
 		},
 		{
 			ID: "LCH-006", Name: "overwrite the launcher's program", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Setting: Caged, Needs: []Need{NeedNative},
-			Expect: "ETXTBSY, EROFS or EACCES", Errnos: append(hidden, errnos("ETXTBSY")...), References: refs("CVE-2019-5736"),
+			Expect: "ETXTBSY, EROFS or EACCES", Errnos: slices.Concat(hidden, errnos("ETXTBSY")), References: refs("CVE-2019-5736"),
 			Explain: "Through /proc/PID/exe and by its path: the next run would start what the payload wrote.",
 			Payload: func(in *Inside) Outcome {
 				if in.Control {

@@ -426,7 +426,7 @@ func nsProbes() []Probe {
 		},
 		{
 			ID: "NS-031", Name: "the limits of another process", Guarantee: profiles.ProcIsolated, Severity: Low, Setting: Caged,
-			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH ENOSYS EACCES"), References: refs("prlimit(2)"),
+			Expect: "EPERM or ESRCH", Errnos: errnos("EPERM ESRCH ENOSYS EACCES EINVAL"), References: refs("prlimit(2)"),
 			Explain: "prlimit of the first process or the parent.",
 			Payload: func(in *Inside) Outcome {
 				l := unix.Rlimit{Cur: 64, Max: 64}

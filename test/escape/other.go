@@ -7,6 +7,9 @@ import (
 	"os"
 )
 
+// Usage is the help of the verb.
+const Usage = "usage: pccrun escape\n\nThe probes run on Linux only.\n"
+
 // Main says that the suite runs on Linux only, and returns 3: nothing ran.
 func Main([]string) int {
 	fmt.Fprintln(os.Stderr, "pccrun: escape: the probes run on Linux only")

@@ -3,8 +3,6 @@ package escape
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -31,6 +29,7 @@ type Suite struct {
 	self     string
 	host     *host
 	controls sync.Map // probe id → func() Outcome, once
+	smokes   sync.Map // *Target → func() string, once
 }
 
 // host is what the suite needs to know of the machine.
@@ -148,6 +147,10 @@ func (s *Suite) one(ctx context.Context, p *Probe, t *Target) (r Result) {
 		r.Verdict, r.Reason = VerdictSkipped, "needs --long"
 		return r
 	}
+	if broken := s.smoke(ctx, t); broken != "" {
+		r.Verdict, r.Reason = VerdictError, "the launcher does not start: "+broken
+		return r
+	}
 	r.Control = s.control(ctx, p)
 	if r.Control.Kind == DidEscape {
 		r.Inside = s.perform(ctx, s.job(p, t))
@@ -158,6 +161,21 @@ func (s *Suite) one(ctx context.Context, p *Probe, t *Target) (r Result) {
 	}
 	return r
 }
+
+// smoke says why a target cannot run even a payload that does nothing, "" if it
+// can: known once, it need not be found out by every probe.
+func (s *Suite) smoke(ctx context.Context, t *Target) string {
+	once, _ := s.smokes.LoadOrStore(t, sync.OnceValue(func() string {
+		if o := s.perform(ctx, s.job(Find(smokeID), t)); o.Kind == Broke {
+			return o.Detail
+		}
+		return ""
+	}))
+	return once.(func() string)()
+}
+
+// smokeID is the probe whose payload does what honest programs do.
+const smokeID = "KS-040"
 
 // control performs a probe without protection, once for all targets.
 func (s *Suite) control(ctx context.Context, p *Probe) Outcome {
@@ -238,10 +256,3 @@ func Hidden(args []string) (code int, is bool) {
 	}
 	return 0, false
 }
-
-func runRunc(workspace, home, canary string, argv []string) int {
-	fmt.Fprintln(os.Stderr, "runc: not yet")
-	return 125
-}
-
-var _ = io.Discard

@@ -147,6 +147,11 @@ func (d *Drive) Command(id string) ([]string, error) {
 			return nil, err
 		}
 		d.HostTTY = d.slave.Name()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(d.slave.Fd()), &st); err != nil {
+			return nil, err
+		}
+		d.HostTTYDev = uint64(st.Dev)
 	}
 	spec, err := d.specFile()
 	if err != nil {

@@ -2,9 +2,11 @@ package escape
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -19,11 +21,13 @@ type Target struct {
 	Launcher string   // the path that {self} stands for
 	Native   bool     // pccrun: flags can be given per probe
 	Claims   []Claim
+
+	plan []byte // as the launcher prints it
 }
 
 // Native is pccrun itself, with more flags for a run, such as --profile.
 func Native(launcher string, flags []string) *Target {
-	argv := append([]string{"{self}", "run", "-q", "--workspace", "{workspace}", "--read", "{shown}"}, flags...)
+	argv := append([]string{"{self}", "run", "--workspace", "{workspace}", "--read", "{shown}"}, flags...)
 	return &Target{Name: "pccrun", Argv: append(argv, "{flags}", "--"), Launcher: launcher, Native: true}
 }
 
@@ -54,12 +58,18 @@ func (t *Target) claim(g profiles.Guarantee) Claim {
 	return Claim{Guarantee: g}
 }
 
-// ask reads the target's claims from its plan.
-func (t *Target) ask() error {
-	argv := append([]string{"run", "--dry-run", "--json"}, "--", "true")
-	cmd := exec.Command(t.Launcher, argv...)
+// ask reads the target's claims from its plan for a directory.
+func (t *Target) ask(dir string) error {
+	i := slices.Index(t.Argv, "{shown}")
+	argv := append([]string{"run", "--dry-run", "--json"}, t.Argv[i+1:len(t.Argv)-2]...)
+	cmd := exec.Command(t.Launcher, append(argv, "--", "true")...)
+	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+		}
 		return fmt.Errorf("ask %s for its plan: %w", t.Launcher, err)
 	}
 	var plan struct {
@@ -68,7 +78,7 @@ func (t *Target) ask() error {
 	if err := json.Unmarshal(out, &plan); err != nil {
 		return fmt.Errorf("read the plan of %s: %w", t.Launcher, err)
 	}
-	t.Claims = plan.Guarantees
+	t.Claims, t.plan = plan.Guarantees, out
 	return nil
 }
 
@@ -138,7 +148,7 @@ var ready = []struct{ name, program, line, note string }{
 	{"bwrap", "bwrap", "bwrap --unshare-all --cap-drop ALL --die-with-parent --new-session --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --tmpfs /run --tmpfs {home} --tmpfs {canary} --bind {workspace} {workspace} --chdir {workspace} --", "no seccomp filter, no limits"},
 	{"firejail", "firejail", "firejail --quiet --noprofile --net=none --private-tmp --private-dev --caps.drop=all --nonewprivs --seccomp --noroot --blacklist={canary} --read-only={shown} --", "needs its setuid root program"},
 	{"nsjail", "nsjail", "nsjail -Mo -Q --disable_rlimits -R / -T /tmp -T {home} -T {canary} -B {workspace} --cwd {workspace} --", ""},
-	{"runc", "runc", "{self} " + runcVerb + " {workspace} {home} {canary}", "a rootless bundle over the host's /, with runc's own defaults"},
+	{"runc", "runc", "{probe} " + runcVerb + " {workspace} {home} {canary}", "a rootless bundle over the host's /, with runc's own defaults"},
 	{"docker", "docker", "docker run --rm --network none --cap-drop ALL --security-opt no-new-privileges -v {workspace}:{workspace} -w {workspace} debian:stable-slim", "needs a running engine"},
 	{"srt", "srt", "srt --", "its default settings"},
 }
@@ -164,11 +174,7 @@ func Ready(name, self string) (*Target, error) {
 		if _, err := exec.LookPath(r.program); err != nil {
 			return nil, fmt.Errorf("wrap %s: %w", name, err)
 		}
-		t, err := Wrap(name, r.line)
-		if err == nil && t.Argv[0] == "{self}" {
-			t.Launcher = self
-		}
-		return t, err
+		return Wrap(name, r.line)
 	}
 	return nil, fmt.Errorf("no ready line for %q: want one of %s", name, strings.Join(ReadyNames(), ", "))
 }

@@ -19,13 +19,13 @@ func ttyProbes() []Probe {
 			ID: "TTY-001", Name: "type into the host's terminal", Guarantee: profiles.TTYIsolated, Severity: Critical, Setting: Caged | Terminal, Needs: []Need{NeedTIOCSTI},
 			Expect: "EPERM, ENOTTY or EIO", Errnos: errnos("EPERM ENOTTY EIO EACCES ENXIO ENOENT"), References: refs("CVE-2017-5226"), Key: "",
 			Explain: "TIOCSTI puts characters into the terminal's input: the shell outside executes them.",
-			Payload: func(in *Inside) Outcome { return inject(in, unix.TIOCSTI) }, Observe: typed,
+			Payload: func(in *Inside) Outcome { return inject(in, unix.TIOCSTI) }, Drive: typed,
 		},
 		{
 			ID: "TTY-002", Name: "type into the host's terminal with high bits set", Guarantee: profiles.TTYIsolated, Severity: Critical, Setting: Caged | Terminal, Needs: []Need{NeedTIOCSTI},
 			Expect: "EPERM, ENOTTY or EIO", Errnos: errnos("EPERM ENOTTY EIO EACCES ENXIO ENOENT"), References: refs("CVE-2019-10063"), Key: "",
 			Explain: "The kernel reads 32 bits of the request: a filter that compares 64 lets TIOCSTI + 2^32 through.",
-			Payload: func(in *Inside) Outcome { return inject(in, unix.TIOCSTI|1<<32) }, Observe: typed,
+			Payload: func(in *Inside) Outcome { return inject(in, unix.TIOCSTI|1<<32) }, Drive: typed,
 		},
 		{
 			ID: "KS-030", Name: "requests on the terminal with high bits set", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged | Terminal, Needs: []Need{NeedTIOCSTI},
@@ -54,17 +54,14 @@ func ttyProbes() []Probe {
 			Expect: "a devpts of the sandbox's own", Errnos: errnos("ENOENT EACCES EIO ENXIO EPERM"), References: refs("CVE-2025-52565"), Key: "",
 			Explain: "Opens the terminal that the launcher was started on by its number, and writes to it.",
 			Payload: func(in *Inside) Outcome {
+				if !in.hostTerminal() {
+					return Blocked("%s is the sandbox's own, or absent", in.HostTTY)
+				}
 				f, err := os.OpenFile(in.HostTTY, os.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 				if err == nil {
 					_, err = f.WriteString("wrote-to-" + in.Tag)
 				}
 				return Tried(err, "write to %s", in.HostTTY)
-			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if o.Kind == DidEscape && !out.job.Control && !bytes.Contains(out.Output, []byte("wrote-to-"+out.Tag)) {
-					return Blocked("a terminal of the same number is the sandbox's own")
-				}
-				return o
 			},
 		},
 		{
@@ -124,24 +121,12 @@ func ttyProbes() []Probe {
 				if device == 0 {
 					return Blocked("no controlling terminal")
 				}
-				if unix.Stat(in.HostTTY, &st) == nil && in.Namespaces["mnt"] == in.mine("mnt") && int(st.Rdev) == device {
+				if in.hostTerminal() && unix.Stat(in.HostTTY, &st) == nil && int(st.Rdev) == device {
 					return Escaped("the controlling terminal is %s", in.HostTTY)
 				}
-				f, err := os.OpenFile("/dev/tty", os.O_WRONLY|unix.O_NONBLOCK, 0)
-				if err == nil {
-					_, err = f.WriteString("marker-" + in.Tag)
-				}
-				// its number tells whose it is: every devpts instance has its own device
-				var tty, own unix.Stat_t
-				unix.Fstat(0, &tty)
-				ptmx, e := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-				if e != nil {
-					return Blocked("no multiplexer: %v", e)
-				}
-				defer unix.Close(ptmx)
-				n, _ := unix.IoctlGetInt(ptmx, unix.TIOCGPTN)
-				if unix.Stat("/dev/pts/"+strconv.Itoa(n), &own) == nil && own.Dev != tty.Dev {
-					return Escaped("standard input is a terminal of another devpts")
+				var tty unix.Stat_t
+				if unix.Fstat(0, &tty) == nil && uint64(tty.Dev) == in.HostTTYDev {
+					return Escaped("standard input is the host's terminal")
 				}
 				return Blocked("the controlling terminal is the sandbox's own")
 			},
@@ -176,6 +161,9 @@ func ttyProbes() []Probe {
 				if in.Control {
 					return Tried(unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, unix.Getpgrp()), "set the foreground group")
 				}
+				if !in.hostTerminal() {
+					return Blocked("%s is the sandbox's own, or absent", in.HostTTY)
+				}
 				f, err := os.OpenFile(in.HostTTY, os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 				if err != nil {
 					return Blocked("open: %v", cause(err))
@@ -183,19 +171,15 @@ func ttyProbes() []Probe {
 				_, err = Call(unix.SYS_IOCTL, f.Fd(), unix.TIOCSCTTY, 1)
 				return Tried(err, "steal %s", in.HostTTY)
 			},
-			Observe: func(out *Outside, o Outcome) Outcome {
-				if o.Kind == DidEscape && !out.job.Control && out.Namespaces["mnt"] != "" {
-					return Blocked("%s, of the sandbox's own", o.Detail)
-				}
-				return o
-			},
 		},
 	}
 }
 
-func (in *Inside) mine(ns string) string {
-	link, _ := os.Readlink("/proc/self/ns/" + ns)
-	return link
+// hostTerminal says whether the name of the host's terminal leads to it here:
+// every devpts instance has a device number of its own.
+func (in *Inside) hostTerminal() bool {
+	var st unix.Stat_t
+	return unix.Stat(in.HostTTY, &st) == nil && uint64(st.Dev) == in.HostTTYDev
 }
 
 // inject types into every terminal that can be reached.
@@ -209,23 +193,49 @@ func inject(in *Inside, request uintptr) Outcome {
 	}
 	for _, fd := range fds {
 		var err error
-		for _, c := range []byte("canary-" + in.Nonce[:6]) {
+		for _, c := range []byte("canary\n") {
 			if _, err = Call(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(&c))); err != nil {
 				break
 			}
 		}
 		all = append(all, Tried(err, "TIOCSTI on descriptor %d", fd))
 	}
+	time.Sleep(100 * time.Millisecond) // the host looks
 	return Any(all...)
 }
 
-// typed looks whether the characters are in the input of the host's terminal:
-// there the terminal echoes them.
-func typed(out *Outside, o Outcome) Outcome {
-	if bytes.Contains(out.Output, []byte("canary-"+out.Nonce[:6])) {
-		return Escaped("the characters came out of the host's terminal")
+// typed looks, while the payload runs, whether a line stands in the input of
+// the host's terminal. What is typed into a terminal of the sandbox's own is
+// echoed there, and harms nobody.
+func typed(d *Drive) Outcome {
+	d.keep = true
+	argv, err := d.Command(d.probe.ID)
+	if err != nil {
+		return Broken("%v", err)
 	}
-	return o
+	cmd, out, err := d.launch(argv)
+	if err != nil {
+		return Broken("%v", err)
+	}
+	defer d.sweep()
+	slave := d.slave
+	waiting := 0
+	ended := make(chan *Run, 1)
+	go func() { ended <- d.wait(cmd, out) }()
+	for {
+		select {
+		case run := <-ended:
+			slave.Close()
+			if waiting > 0 {
+				return Escaped("%d characters stand in the input of the host's terminal", waiting)
+			}
+			return keepBlocked(d.judge(run))
+		case <-time.After(5 * time.Millisecond):
+			if n, err := unix.IoctlGetInt(int(slave.Fd()), unix.TIOCINQ); err == nil {
+				waiting = max(waiting, n)
+			}
+		}
+	}
 }
 
 func prints(sequences ...string) func(*Inside) Outcome {

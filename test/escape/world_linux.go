@@ -50,13 +50,16 @@ var homeSecrets = []string{
 }
 
 // newWorld makes a world below base. The caller closes it.
-func newWorld(j *job) (w *world, err error) {
-	w = &world{files: map[string]string{}, waited: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			w.close()
-		}
-	}()
+func newWorld(j *job) (*world, error) {
+	w := &world{files: map[string]string{}, waited: make(chan struct{})}
+	if err := w.build(j); err != nil {
+		w.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *world) build(j *job) (err error) {
 	var raw [secretLen / 2]byte
 	rand.Read(raw[:])
 	w.secret = hex.EncodeToString(raw[:])
@@ -72,30 +75,30 @@ func newWorld(j *job) (w *world, err error) {
 	} else {
 		base, err := os.MkdirTemp(j.Dir, "w-")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		w.later(func() { removeAll(base) })
 		w.Home, w.Canary, w.Shown = base+"/home", base+"/canary", base+"/shown"
 	}
 	w.Workspace = w.Home + "/src/ws"
 	if w.Tmp, err = os.MkdirTemp("/tmp", "pccrun-escape-"); err != nil {
-		return nil, err
+		return err
 	}
 	tmp := w.Tmp
 	w.later(func() { removeAll(tmp) })
 	if err := w.makeFiles(); err != nil {
-		return nil, err
+		return err
 	}
 	w.self = w.Workspace + "/.probe/pccrun"
 	if err := place(j.Self, w.self); err != nil {
-		return nil, err
+		return err
 	}
 	w.Program = w.self
 	if err := w.listen(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := w.startWaiter(); err != nil {
-		return nil, err
+		return err
 	}
 	w.makeIPC()
 	for _, ns := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
@@ -105,7 +108,7 @@ func newWorld(j *job) (w *world, err error) {
 	if id, err := os.ReadFile("/etc/machine-id"); err == nil {
 		w.Machine = strings.TrimSpace(string(id))
 	}
-	return w, nil
+	return nil
 }
 
 func (w *world) later(f func()) { w.cleanup = append(w.cleanup, f) }
@@ -315,7 +318,7 @@ func (w *world) waiterEnded() string {
 	select {
 	case <-w.waited:
 		return w.waiter.ProcessState.String()
-	case <-time.After(20 * time.Millisecond):
+	case <-time.After(300 * time.Millisecond):
 		return ""
 	}
 }

@@ -1,0 +1,11 @@
+package main
+
+import "github.com/pccrun/pccrun/test/escape"
+
+const escapeUsage = escape.Usage
+
+func escapeVerb(args []string) int { return escape.Main(args) }
+
+// escapeHidden runs the verbs by which the escape suite starts this program
+// again, inside sandboxes and cages; false if args are none of them.
+func escapeHidden(args []string) (code int, is bool) { return escape.Hidden(args) }

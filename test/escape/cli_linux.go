@@ -1,0 +1,467 @@
+package escape
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// Usage is the help of the verb.
+const Usage = `usage: pccrun escape [FLAGS]
+       pccrun escape compare [FLAGS] [LAUNCHER…]
+       pccrun escape --list | --explain ID
+
+Tries to break out of a sandbox, and says which promises hold. Each probe runs
+twice: as a control, in a cage without protection, where it must succeed, and
+inside, where it must fail. It touches only canaries that it made.
+
+What to test:
+  --profile NAME|FILE     pccrun with this profile
+  --provider NAME         pccrun with this provider
+  --without LAYER         pccrun with a layer switched off (repeats)
+  --wrap 'CMD … --'       any other launcher; {workspace} {home} {canary} {shown}
+                          {tmp} {uid} {gid} are filled in (repeats)
+  --wrap-ready NAME       a launcher with a ready line (repeats):
+                          pccrun, unshare, bwrap, firejail, nsjail, runc, docker, srt
+
+Which probes:
+  --only AREA|GUARANTEE   e.g. FS,NET or fs.hide (comma-separated, repeats)
+  --id ID                 e.g. FS-001 (comma-separated, repeats)
+  --severity LEVEL        at least: info, low, medium, high, critical
+  --long                  also races of minutes
+  --layers                also: which layers alone stop each probe
+
+What to say:
+  --json --junit --sarif --tap --markdown --html
+                          on standard output, in place of the table
+  --report FILE           as well, by its ending: .json .xml .sarif .tap .md .html (repeats)
+  --all                   the table with every probe
+  --fail-on LEVEL         the mildest escape that fails (default low)
+  --baseline FILE         accepted findings, each with a reason and a day
+  --parallel N            runs at a time (default 2)
+
+Exit status: 0 every claim holds; 1 an escape at or above the threshold; 2 the
+suite failed, or left a claim untested; 3 nothing meaningful ran.
+
+example: pccrun escape --only FS,NET --report escape.html
+         pccrun escape --wrap 'bwrap --ro-bind / / --bind {workspace} {workspace} --'
+`
+
+// list is a flag that repeats, with commas.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+func (l *list) Set(s string) error {
+	for word := range strings.SplitSeq(s, ",") {
+		if word == "" {
+			return errors.New("an empty word")
+		}
+		*l = append(*l, word)
+	}
+	return nil
+}
+
+// lines is a flag that repeats, without commas.
+type lines []string
+
+func (l *lines) String() string     { return strings.Join(*l, " ") }
+func (l *lines) Set(s string) error { *l = append(*l, s); return nil }
+
+type options struct {
+	compare           bool
+	profile, provider string
+	without           list
+	wrap              lines
+	ready, only, ids  list
+	severity, failOn  Severity
+	long, layers, all bool
+	listing           bool
+	explain, baseline string
+	reports           lines
+	formats           [6]bool
+	parallel          int
+	launchers         []string
+}
+
+// Main runs the verb and returns its exit status. Args are those after the verb.
+func Main(args []string) int {
+	o, err := parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Print(Usage)
+		return 0
+	case err != nil:
+		return complain(err)
+	}
+	switch {
+	case o.listing:
+		return printList(os.Stdout)
+	case o.explain != "":
+		return printExplanation(os.Stdout, o.explain)
+	}
+	code, err := o.run()
+	if err != nil {
+		return complain(err)
+	}
+	return code
+}
+
+func complain(err error) int {
+	fmt.Fprintf(os.Stderr, "pccrun: escape: %v\n", err)
+	return 2
+}
+
+func parse(args []string) (*options, error) {
+	o := &options{failOn: Low}
+	if len(args) > 0 && args[0] == "compare" {
+		o.compare, args = true, args[1:]
+	}
+	f := flag.NewFlagSet("escape", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	f.StringVar(&o.profile, "profile", "", "")
+	f.StringVar(&o.provider, "provider", "", "")
+	f.Var(&o.without, "without", "")
+	f.Var(&o.wrap, "wrap", "")
+	f.Var(&o.ready, "wrap-ready", "")
+	f.Var(&o.only, "only", "")
+	f.Var(&o.ids, "id", "")
+	f.TextVar(&o.severity, "severity", Info, "")
+	f.TextVar(&o.failOn, "fail-on", Low, "")
+	f.BoolVar(&o.long, "long", false, "")
+	f.BoolVar(&o.layers, "layers", false, "")
+	f.BoolVar(&o.all, "all", false, "")
+	f.BoolVar(&o.listing, "list", false, "")
+	f.StringVar(&o.explain, "explain", "", "")
+	f.StringVar(&o.baseline, "baseline", "", "")
+	f.Var(&o.reports, "report", "")
+	f.IntVar(&o.parallel, "parallel", 0, "")
+	for i := range formats {
+		f.BoolVar(&o.formats[i], formats[i].flag, false, "")
+	}
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	o.launchers = f.Args()
+	switch {
+	case len(o.launchers) > 0 && !o.compare:
+		return nil, fmt.Errorf("unknown argument %q: launchers are named after compare", o.launchers[0])
+	case o.parallel < 0 || o.parallel > 64:
+		return nil, fmt.Errorf("--parallel %d: want 1 to 64", o.parallel)
+	}
+	chosen := 0
+	for _, on := range o.formats {
+		if on {
+			chosen++
+		}
+	}
+	if chosen > 1 {
+		return nil, errors.New("one format on standard output at a time: --report FILE writes others")
+	}
+	for _, path := range o.reports {
+		if formatOf(path) == nil {
+			return nil, fmt.Errorf("--report %s: want an ending of .json .xml .sarif .tap .md .html", path)
+		}
+	}
+	for _, l := range o.without {
+		if !slices.Contains(Layers, profiles.Layer(l)) {
+			return nil, fmt.Errorf("--without %s: no such layer", l)
+		}
+	}
+	return o, nil
+}
+
+func formatOf(path string) format {
+	for _, f := range formats {
+		if filepath.Ext(path) == f.ending {
+			return f.write
+		}
+	}
+	return nil
+}
+
+// selected returns the probes that the flags choose; a name that chooses none
+// is a mistake.
+func (o *options) selected() ([]*Probe, error) {
+	used := map[string]bool{}
+	var chosen []*Probe
+	for _, p := range Probes() {
+		matches := len(o.only)+len(o.ids) == 0
+		for _, name := range o.only {
+			if strings.EqualFold(name, p.Area()) || name == string(p.Guarantee) || strings.HasSuffix(name, ".*") && strings.HasPrefix(string(p.Guarantee), name[:len(name)-1]) {
+				used[name], matches = true, true
+			}
+		}
+		for _, id := range o.ids {
+			if id == p.ID {
+				used[id], matches = true, true
+			}
+		}
+		if matches && p.Severity >= o.severity {
+			chosen = append(chosen, p)
+		}
+	}
+	for _, name := range slices.Concat(o.only, o.ids) {
+		if !used[name] {
+			return nil, fmt.Errorf("%s: no such probe, area or guarantee: pccrun escape --list names them", name)
+		}
+	}
+	return chosen, nil
+}
+
+// targets returns what is to be tested.
+func (o *options) targets(self string) ([]*Target, error) {
+	var more []string
+	if o.profile != "" {
+		path := o.profile
+		if strings.ContainsRune(path, '/') {
+			path, _ = filepath.Abs(path)
+		}
+		more = append(more, "--profile", path)
+	}
+	if o.provider != "" {
+		more = append(more, "--provider", o.provider)
+	}
+	var layers []profiles.Layer
+	for _, l := range o.without {
+		layers = append(layers, profiles.Layer(l))
+	}
+	var targets []*Target
+	for _, line := range o.wrap {
+		t, err := Wrap("", line)
+		if err != nil {
+			return nil, err
+		}
+		if path, err := exec.LookPath(t.Argv[0]); err != nil {
+			return nil, fmt.Errorf("wrap: %w", err)
+		} else {
+			t.Argv[0] = path
+		}
+		targets = append(targets, t)
+	}
+	names := slices.Concat(o.ready, o.launchers)
+	if o.compare && len(names)+len(o.wrap) == 0 {
+		for _, name := range ReadyNames() {
+			if _, err := Ready(name, self); err == nil {
+				names = append(names, name)
+			} else {
+				fmt.Fprintf(os.Stderr, "pccrun: escape: left out: %v\n", err)
+			}
+		}
+	}
+	for _, name := range names {
+		if name == "pccrun" {
+			targets = append(targets, Native(self, more).without(layers))
+			continue
+		}
+		t, err := Ready(name, self)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, t)
+	}
+	if len(targets) == 0 {
+		targets = []*Target{Native(self, more).without(layers)}
+	}
+	return targets, nil
+}
+
+func (o *options) run() (int, error) {
+	probes, err := o.selected()
+	if err != nil {
+		return 2, err
+	}
+	var waivers []waiver
+	if o.baseline != "" {
+		if waivers, err = readBaseline(o.baseline, time.Now()); err != nil {
+			return 2, err
+		}
+	}
+	self, err := launcher()
+	if err != nil {
+		return 2, err
+	}
+	targets, err := o.targets(self)
+	if err != nil {
+		return 2, err
+	}
+	r := &Report{Schema: Schema, Began: time.Now(), Claims: map[string][]Claim{}, Untested: map[string][]profiles.Guarantee{}}
+	dir, err := os.MkdirTemp("", "pccrun-escape-")
+	if err != nil {
+		return 2, err
+	}
+	defer os.Remove(dir)
+	for _, t := range targets {
+		r.targets = append(r.targets, t.Name)
+		if t.Native {
+			if err := t.ask(dir); err != nil {
+				return 2, err
+			}
+			r.Claims[t.Name] = t.Claims
+		}
+	}
+	r.Environment = environmentFacts(targets[0])
+
+	// The first interruption ends the suite in order, so that all it made is
+	// removed; a second one ends it at once.
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	go func() {
+		<-ctx.Done()
+		stop()
+	}()
+	terminal := isTerminal(os.Stderr)
+	s := &Suite{Probes: probes, Targets: targets, Long: o.long, Parallel: o.parallel, Command: "pccrun"}
+	if terminal {
+		s.Progress = func(done, total int) { fmt.Fprintf(os.Stderr, "\r\x1b[K%d of %d", done, total) }
+		defer fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
+	if r.Results, err = s.Run(ctx); err != nil {
+		return 2, err
+	}
+	accept(r.Results, waivers)
+	if len(o.only)+len(o.ids) == 0 && o.severity == Info {
+		for _, t := range targets {
+			if list := untested(t, r.Results); len(list) > 0 {
+				r.Untested[t.Name] = list
+			}
+		}
+	}
+	if o.layers {
+		if r.Layers, err = s.alone(ctx, targets[0]); err != nil {
+			return 2, err
+		}
+	}
+	r.Took = time.Since(r.Began)
+	if terminal {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
+	return r.Exit(o.failOn), o.print(r)
+}
+
+func (o *options) print(r *Report) error {
+	for _, path := range o.reports {
+		f, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(formatOf(path)(f, r), f.Close()); err != nil {
+			return fmt.Errorf("report %s: %w", path, err)
+		}
+	}
+	for i, on := range o.formats {
+		if on {
+			return formats[i].write(os.Stdout, r)
+		}
+	}
+	if o.compare {
+		return writeMatrix(os.Stdout, r)
+	}
+	return writeTable(os.Stdout, r, tableStyle{Colour: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "", All: o.all})
+}
+
+// launcher is the program that is tested: the one that the user started.
+// PCCRUN_LAUNCHER names it where this code runs from a copy in memory.
+func launcher() (string, error) {
+	if path := os.Getenv("PCCRUN_LAUNCHER"); path != "" {
+		return filepath.Abs(path)
+	}
+	return os.Executable()
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+func printList(w io.Writer) int {
+	for _, p := range Probes() {
+		need := ""
+		if len(p.Needs) > 0 {
+			words := make([]string, len(p.Needs))
+			for i, n := range p.Needs {
+				words[i] = string(n)
+			}
+			need = " (needs " + strings.Join(words, ", ") + ")"
+		}
+		fmt.Fprintf(w, "%-8s %-8s %-18s %s%s\n", p.ID, p.Severity, p.Guarantee, p.Name, need)
+	}
+	return 0
+}
+
+func printExplanation(w io.Writer, id string) int {
+	p := Find(strings.ToUpper(id))
+	if p == nil {
+		return complain(fmt.Errorf("no probe %q: --list names them", id))
+	}
+	fmt.Fprintf(w, "%s  %s\n\n%s\n\n", p.ID, p.Name, p.Explain)
+	for _, row := range [][2]string{
+		{"severity", p.Severity.String()}, {"guarantee", string(p.Guarantee)}, {"expected", p.Expect}, {"governed by", p.Key},
+		{"references", strings.Join(p.References, ", ")}, {"flags", strings.Join(p.Flags, " ")}, {"reproduce", "pccrun escape --id " + p.ID},
+	} {
+		if row[1] != "" {
+			fmt.Fprintf(w, "%-12s %s\n", row[0], row[1])
+		}
+	}
+	for _, n := range p.Needs {
+		fmt.Fprintf(w, "%-12s %s\n", "needs", n)
+	}
+	return 0
+}
+
+// Layers are those that can be switched off one by one.
+var Layers = []profiles.Layer{
+	profiles.LayerSeccomp, profiles.LayerLandlock, profiles.LayerUsernsLimit, profiles.LayerPidns, profiles.LayerNetns, profiles.LayerIpcns,
+	profiles.LayerUtsns, profiles.LayerCgroupns, profiles.LayerReadonly, profiles.LayerHide, profiles.LayerProtect, profiles.LayerProcMasks,
+	profiles.LayerDumpable, profiles.LayerNoNewPrivs, profiles.LayerCaps, profiles.LayerKeyring, profiles.LayerEnv, profiles.LayerFds,
+	profiles.LayerRlimits, profiles.LayerSockets, profiles.LayerTTY,
+}
+
+// alone finds, for each probe that the sandbox blocked, which layers would have
+// stopped it with all others switched off.
+func (s *Suite) alone(ctx context.Context, t *Target) ([]LayerRow, error) {
+	only := &Suite{Parallel: s.Parallel, Command: s.Command}
+	var names []string
+	for _, keep := range Layers {
+		others := slices.DeleteFunc(slices.Clone(Layers), func(l profiles.Layer) bool { return l == keep })
+		one := t.without(others)
+		one.Name = string(keep)
+		only.Targets = append(only.Targets, one)
+		names = append(names, one.Name)
+	}
+	only.Probes = slices.DeleteFunc(slices.Clone(s.Probes), func(p *Probe) bool { return p.Severity < High || p.Long })
+	results, err := only.Run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var rows []LayerRow
+	r := &Report{Results: results}
+	for _, row := range r.rows() {
+		out := LayerRow{ID: row[0].ID, Severity: row[0].Severity}
+		tried := false
+		for i, res := range row {
+			if res.Verdict == VerdictBlocked || res.Verdict == VerdictDegraded {
+				out.Stopped = append(out.Stopped, names[i])
+			}
+			tried = tried || res.Verdict == VerdictBlocked || res.Verdict == VerdictEscaped || res.Verdict == VerdictDegraded
+		}
+		if tried {
+			rows = append(rows, out)
+		}
+	}
+	return rows, nil
+}

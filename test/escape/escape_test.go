@@ -1,0 +1,762 @@
+//go:build linux
+
+package escape
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// The test program is its own payload, helper and cage.
+func TestMain(m *testing.M) {
+	if code, is := Hidden(os.Args[1:]); is {
+		os.Exit(code)
+	}
+	if len(os.Args) > 1 && os.Args[1] == "__escape" {
+		os.Exit(Main(os.Args[2:]))
+	}
+	os.Exit(m.Run())
+}
+
+func TestJudge(t *testing.T) {
+	escaped, blocked := Escaped("x"), Blocked("x: %v", syscall.EPERM)
+	for _, row := range []struct {
+		name            string
+		control, inside Outcome
+		claim           string
+		want            Verdict
+	}{
+		{"held", escaped, blocked, "", VerdictBlocked},
+		{"held and claimed", escaped, blocked, "kept", VerdictBlocked},
+		{"held by something weak", escaped, blocked, "weak", VerdictDegraded},
+		{"broken", escaped, escaped, "", VerdictEscaped},
+		{"broken though weak", escaped, escaped, "weak", VerdictEscaped},
+		{"control blocked", blocked, blocked, "", VerdictVacuous},
+		{"control blocked, inside escaped", blocked, escaped, "", VerdictVacuous},
+		{"control broke", Broken("x"), blocked, "", VerdictVacuous},
+		{"control needs", Needing("git"), blocked, "", VerdictSkipped},
+		{"control has no such call", Blocked("x: %v", syscall.ENOSYS), blocked, "", VerdictSkipped},
+		{"inside needs", escaped, Needing("git"), "", VerdictSkipped},
+		{"inside did not run", escaped, Broken("x"), "", VerdictError},
+		{"inside refused, and said so", escaped, Broken("x"), "missing", VerdictSkipped},
+		{"nothing ran", Outcome{}, Outcome{}, "", VerdictError},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, reason := judge(&Probe{}, row.control, row.inside, Claim{State: row.claim})
+			require.Equal(t, row.want, got, reason)
+			if got != VerdictBlocked && got != VerdictEscaped && row.name != "nothing ran" && row.claim != "weak" {
+				require.NotEmpty(t, reason)
+			}
+		})
+	}
+}
+
+func TestFindings(t *testing.T) {
+	p := &Probe{Errnos: errnos("EPERM ENOSYS")}
+	require.Nil(t, findings(p, Blocked("x: %v", syscall.EPERM)))
+	require.Equal(t, []string{"errno EBADF, want EPERM or ENOSYS"}, findings(p, Blocked("x: %v", syscall.EBADF)))
+	require.Nil(t, findings(p, Blocked("absent")))
+	require.Nil(t, findings(&Probe{}, Blocked("x: %v", syscall.EBADF)))
+}
+
+func TestProbesAreComplete(t *testing.T) {
+	closed := []profiles.Guarantee{
+		profiles.FSHide, profiles.FSReadonly, profiles.FSSpecial, profiles.FSProtect, profiles.FSOverlay, profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS,
+		profiles.NetTransparent, profiles.NetInject, profiles.IPCUnix, profiles.IPCSysV, profiles.ProcIsolated, profiles.ProcNoSurvivors, profiles.SysFilter,
+		profiles.SysNoNewUserns, profiles.PrivNone, profiles.EnvScrub, profiles.ResMemory, profiles.ResCPU, profiles.ResPids, profiles.ResFiles, profiles.ResDisk,
+		profiles.ResTime, profiles.TTYIsolated, profiles.TTYOutput, profiles.InfoKernel, profiles.InfoHost, profiles.LaunchIntegrity, profiles.SyncUp, profiles.SyncDown,
+	}
+	id := regexp.MustCompile(`^(FS|NS|KS|NET|DNS|IPC|RES|LCH|PER|TTY|SYN|INF)-\d{3}$`)
+	seen, tried := map[string]bool{}, 0
+	for _, p := range Probes() {
+		require.Regexp(t, id, p.ID)
+		require.False(t, seen[p.ID], "%s twice", p.ID)
+		seen[p.ID] = true
+		require.Contains(t, closed, p.Guarantee, p.ID)
+		require.NotEmpty(t, p.Name, p.ID)
+		require.NotEmpty(t, p.Explain, p.ID)
+		require.LessOrEqual(t, p.Severity, Critical)
+		require.NotEqual(t, "BUG", p.Name)
+		if p.Payload == nil && p.Drive == nil {
+			require.NotEmpty(t, p.Needs, "%s cannot run and does not say why", p.ID)
+			continue
+		}
+		tried++
+		require.NotEmpty(t, p.Expect, p.ID)
+		require.Same(t, p, Find(p.ID))
+	}
+	require.GreaterOrEqual(t, len(seen), 250)
+	require.GreaterOrEqual(t, tried, 180)
+	require.Nil(t, Find("FS-999"))
+}
+
+// Every id of the catalogue stays: reports and baselines refer to them.
+func TestProbesOfTheCatalogue(t *testing.T) {
+	for _, row := range []struct {
+		area string
+		ids  string
+	}{
+		{"FS", "1-11 13-22 24-37 39-50"}, {"NS", "1-2 4-12 14-18 20-28"}, {"KS", "1-6 8-23 25 28-42"},
+		{"NET", "1-20 22-27 29-48"}, {"DNS", "1 3-9"}, {"IPC", "1-2 6-18"}, {"RES", "1-2 5-9 11-18"},
+		{"LCH", "5-6 8-9 11-12 14-29"}, {"PER", "1-3 5-16 18-19 23-31"}, {"TTY", "1 3-11"}, {"SYN", "1-2 4-14 16-24"}, {"INF", "1-17"},
+	} {
+		for word := range strings.FieldsSeq(row.ids) {
+			from, to, isRange := strings.Cut(word, "-")
+			if !isRange {
+				to = from
+			}
+			first, _ := strconv.Atoi(from)
+			last, _ := strconv.Atoi(to)
+			for n := first; n <= last; n++ {
+				id := row.area + "-" + strings.Repeat("0", 3-len(strconv.Itoa(n))) + strconv.Itoa(n)
+				if id == "KS-020" || id == "KS-021" || id == "KS-023" {
+					continue // amd64 only
+				}
+				require.NotNil(t, Find(id), id)
+			}
+		}
+	}
+}
+
+// run performs probes in this process, against targets of the test's.
+func run(t *testing.T, targets []*Target, choose func(*Probe) bool) []Result {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	var probes []*Probe
+	for _, p := range Probes() {
+		if choose(p) {
+			probes = append(probes, p)
+		}
+	}
+	results, err := (&Suite{Probes: probes, Targets: targets, Command: "pccrun"}).Run(t.Context())
+	require.NoError(t, err)
+	entries, err := os.ReadDir(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "pccrun"))
+	require.NoError(t, err)
+	require.Empty(t, entries, "the suite left something behind")
+	return results
+}
+
+// open is a launcher that protects nothing, in a cage: with it, what the
+// control did is done once more.
+func controlsEscape(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	s := &Suite{Probes: Probes()}
+	require.NoError(t, s.open())
+	defer s.close()
+	native := &Target{Name: "none", Native: true}
+	work := make(chan *Probe)
+	failed := make(chan string, len(s.Probes))
+	done := make(chan struct{})
+	for range 2 {
+		go func() {
+			for p := range work {
+				o := s.control(t.Context(), p)
+				if o.Kind == DidEscape || o.Kind == Unmet || o.Kind == DidBlock && absent(o.Errno) {
+					continue
+				}
+				failed <- p.ID + " " + p.Severity.String() + ": " + string(o.Kind) + ": " + o.Detail
+			}
+			done <- struct{}{}
+		}()
+	}
+	for _, p := range s.Probes {
+		if native.lacks(p, s.host) == "" && !p.Long {
+			work <- p
+		}
+	}
+	close(work)
+	<-done
+	<-done
+	close(failed)
+	for line := range failed {
+		t.Error(line)
+	}
+}
+
+// TestControls holds every probe against a place without protection: it must
+// escape there, or it proves nothing anywhere.
+func TestControls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs half a minute")
+	}
+	needCage(t)
+	controlsEscape(t)
+}
+
+// TestControlsAsUser does the same as somebody without rights.
+func TestControlsAsUser(t *testing.T) {
+	if testing.Short() || os.Geteuid() != 0 {
+		t.Skip("needs root, to become somebody else, and half a minute")
+	}
+	home := worldReadable(t)
+	self := filepath.Join(home, "escape.test")
+	require.NoError(t, place("/proc/self/exe", self))
+	require.NoError(t, os.Chmod(self, 0o755))
+	require.NoError(t, os.Chown(home, 54321, 54321))
+	cmd := exec.Command(self, "-test.run=^TestControls$", "-test.v")
+	cmd.Dir = home
+	cmd.Env = []string{"HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	if bytes.Contains(out, []byte("--- SKIP")) {
+		t.Skip("needs user namespaces without root")
+	}
+}
+
+// worldReadable is a temporary directory whose parents others may pass.
+func worldReadable(t *testing.T) string {
+	dir, err := os.MkdirTemp("/tmp", "pccrun-escape-test-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	return dir
+}
+
+func needCage(t *testing.T) {
+	t.Helper()
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	s := &Suite{}
+	require.NoError(t, s.open())
+	defer s.close()
+	if o := s.control(t.Context(), Find("FS-001")); o.Kind == Broke {
+		t.Skip("needs namespaces: " + o.Detail)
+	}
+}
+
+// TestSuiteBites holds launchers that protect nothing, or little, against the
+// probes that they must fail.
+func TestSuiteBites(t *testing.T) {
+	needCage(t)
+	nothing := &Target{Name: "nothing", Argv: []string{"/usr/bin/env"}}
+	ids := []string{"FS-001", "FS-002", "FS-004", "NS-001", "NS-002", "NET-001", "NET-004", "IPC-001", "IPC-003", "IPC-005", "LCH-001", "PER-001", "KS-001", "KS-049", "NS-018", "FS-015", "TTY-004", "NS-003"}
+	results := run(t, []*Target{nothing}, func(p *Probe) bool { return contains(ids, p.ID) })
+	require.Len(t, results, len(ids))
+	for _, r := range results {
+		if r.Verdict == VerdictSkipped && strings.Contains(r.Reason, "kernel") {
+			continue
+		}
+		require.Equal(t, VerdictEscaped, r.Verdict, "%s: %s %s", r.ID, r.Reason, r.Inside.Detail)
+	}
+	report := &Report{Results: results, targets: []string{"nothing"}}
+	require.Equal(t, 1, report.Exit(Low))
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// TestLauncherThatDoesNotStart must never pass for a sandbox that holds.
+func TestLauncherThatDoesNotStart(t *testing.T) {
+	needCage(t)
+	for name, argv := range map[string][]string{
+		"fails":         {"/bin/false"},
+		"says it is ok": {"/bin/true"},
+		"is absent":     {"/nonexistent/launcher"},
+		"swallows":      {"/bin/sh", "-c", `"$@" >/dev/null 2>&1`, "sh"},
+		"forges":        {"/bin/sh", "-c", `echo '@@probe 0123456789abcdef {"kind":"blocked"}'`, "sh"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			results := run(t, []*Target{{Name: name, Argv: argv}}, func(p *Probe) bool { return p.ID == "FS-001" })
+			require.Len(t, results, 1)
+			require.Equal(t, VerdictError, results[0].Verdict)
+			require.Equal(t, 3, (&Report{Results: results}).Exit(Low))
+		})
+	}
+}
+
+func TestExit(t *testing.T) {
+	r := func(v Verdict, s Severity, claim, accepted string) Result {
+		return Result{Verdict: v, Severity: s, Claim: claim, Accepted: accepted}
+	}
+	held := r(VerdictBlocked, High, "kept", "")
+	for _, row := range []struct {
+		name    string
+		results []Result
+		want    int
+	}{
+		{"all held", []Result{held}, 0},
+		{"an escape", []Result{held, r(VerdictEscaped, High, "", "")}, 1},
+		{"a claimed escape", []Result{held, r(VerdictEscaped, High, "kept", "")}, 1},
+		{"a weak one", []Result{held, r(VerdictEscaped, High, "weak", "")}, 1},
+		{"a known gap", []Result{held, r(VerdictEscaped, High, "missing", "")}, 0},
+		{"accepted", []Result{held, r(VerdictEscaped, High, "kept", "for a reason")}, 0},
+		{"below the threshold", []Result{held, r(VerdictEscaped, Low, "kept", "")}, 0},
+		{"an error", []Result{held, r(VerdictError, Low, "", "")}, 2},
+		{"an error and an escape", []Result{r(VerdictError, Low, "", ""), r(VerdictEscaped, High, "", "")}, 1},
+		{"vacuous and skipped only", []Result{r(VerdictVacuous, High, "", ""), r(VerdictSkipped, High, "", "")}, 3},
+		{"nothing", nil, 3},
+	} {
+		require.Equal(t, row.want, (&Report{Results: row.results}).Exit(Medium), row.name)
+	}
+	target := &Target{Name: "x", Claims: []Claim{{Guarantee: profiles.FSHide, State: "kept"}, {Guarantee: profiles.FSOverlay, State: "missing"}}}
+	require.Equal(t, []profiles.Guarantee{profiles.FSHide}, untested(target, nil))
+	held.Target, held.Guarantee = "x", profiles.FSHide
+	require.Empty(t, untested(target, []Result{held}))
+	require.Equal(t, 2, (&Report{Results: []Result{held}, Untested: map[string][]profiles.Guarantee{"x": {profiles.FSHide}}}).Exit(Low))
+}
+
+func TestSplit(t *testing.T) {
+	for line, want := range map[string][]string{
+		`bwrap --ro-bind / / --`: {"bwrap", "--ro-bind", "/", "/", "--"},
+		`a 'b c' "d e" f\ g ''`:  {"a", "b c", "d e", "f g", ""},
+		"  ":                     nil,
+		`'a\b'`:                  {`a\b`},
+	} {
+		got, err := split(line)
+		require.NoError(t, err)
+		require.Equal(t, want, got, line)
+	}
+	for _, line := range []string{`'a`, `"a`, `a\`, "a\x00b"} {
+		_, err := split(line)
+		require.Error(t, err, line)
+	}
+	_, err := Wrap("", "   ")
+	require.Error(t, err)
+}
+
+func FuzzSplit(f *testing.F) {
+	for _, s := range []string{"a b", `'a b'`, `\`, "\x00", `"a\"b"`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		words, err := split(s)
+		if err != nil {
+			return
+		}
+		quoted := make([]string, len(words))
+		for i, w := range words {
+			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		again, err := split(strings.Join(quoted, " "))
+		require.NoError(t, err)
+		require.Equal(t, len(words), len(again))
+		for i := range words {
+			require.Equal(t, strings.ToValidUTF8(words[i], "\uFFFD"), strings.ToValidUTF8(again[i], "\uFFFD"))
+		}
+	})
+}
+
+func TestLooseAddress(t *testing.T) {
+	for host, want := range map[string]string{
+		"127.1": "127.0.0.1", "2130706433": "127.0.0.1", "0x7f000001": "127.0.0.1", "0177.0.0.1": "127.0.0.1", "0": "0.0.0.0", "1.2.3.4": "1.2.3.4",
+	} {
+		got, ok := looseAddress(host)
+		require.True(t, ok)
+		require.Equal(t, want, got)
+	}
+	_, ok := looseAddress("evil.test")
+	require.False(t, ok)
+}
+
+// The greeting must be one that a real server reads a name from.
+func TestClientHello(t *testing.T) {
+	for _, name := range []string{"evil.test", ""} {
+		client, server := net.Pipe()
+		go client.Write([]byte(clientHello(name)))
+		got := "unread"
+		stop := errors.New("stop")
+		err := tls.Server(server, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			got = h.ServerName
+			go func() {
+				buf := make([]byte, 1024)
+				client.Read(buf)
+			}()
+			return nil, stop
+		}}).Handshake()
+		require.ErrorIs(t, err, stop)
+		require.Equal(t, name, got)
+	}
+}
+
+func TestErrno(t *testing.T) {
+	for _, e := range []Errno{Errno(syscall.EPERM), Errno(syscall.EROFS), 0, 4000} {
+		text, err := e.MarshalText()
+		require.NoError(t, err)
+		var again Errno
+		require.NoError(t, again.UnmarshalText(text))
+		require.Equal(t, e, again)
+	}
+	var e Errno
+	require.Error(t, e.UnmarshalText([]byte("EWHATEVER")))
+	require.Equal(t, Errno(syscall.EROFS), errnoIn([]any{"x", &os.PathError{Err: syscall.EROFS}}))
+}
+
+func TestSeverity(t *testing.T) {
+	for s := Info; s <= Critical; s++ {
+		again, err := ParseSeverity(s.String())
+		require.NoError(t, err)
+		require.Equal(t, s, again)
+	}
+	_, err := ParseSeverity("High")
+	require.EqualError(t, err, `severity "High": want one of info, low, medium, high, critical`)
+}
+
+func TestLeaks(t *testing.T) {
+	w, err := newWorldForTest(t)
+	require.NoError(t, err)
+	require.True(t, leaks([]byte("x="+w.secret+";"), w.SecretSum))
+	require.True(t, leaks([]byte("abc"+w.secret+"def"), w.SecretSum), "among other digits")
+	require.False(t, leaks([]byte(w.secret[1:]), w.SecretSum))
+	require.False(t, leaks(nil, w.SecretSum))
+}
+
+func newWorldForTest(t *testing.T) (*world, error) {
+	dir := t.TempDir()
+	self := filepath.Join(dir, "self")
+	if err := place("/proc/self/exe", self); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(self, 0o755); err != nil {
+		return nil, err
+	}
+	w, err := newWorld(&job{ID: "FS-001", Dir: dir, Self: self})
+	if err == nil {
+		t.Cleanup(w.close)
+	}
+	return w, err
+}
+
+// A world that is closed leaves no file, process or shared memory.
+func TestWorldCleansUp(t *testing.T) {
+	dir := t.TempDir()
+	self := filepath.Join(dir, "self")
+	require.NoError(t, place("/proc/self/exe", self))
+	require.NoError(t, os.Chmod(self, 0o755))
+	w, err := newWorld(&job{ID: "FS-001", Dir: dir, Self: self})
+	require.NoError(t, err)
+	require.FileExists(t, w.Canary+"/secret")
+	pid, tmp, home := w.HostPID, w.Tmp, w.Home
+	require.NoError(t, syscall.Kill(pid, 0))
+	locked := w.Workspace + "/locked/in"
+	require.NoError(t, os.MkdirAll(locked, 0o700))
+	require.NoError(t, os.Chmod(filepath.Dir(locked), 0))
+	w.close()
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+	require.NoDirExists(t, tmp)
+	require.NoDirExists(t, filepath.Dir(home))
+	require.NoFileExists(t, "/dev/shm/"+w.Tag)
+}
+
+func TestReadReport(t *testing.T) {
+	const nonce = "0123456789abcdef"
+	line := func(o string) string { return sentinel + nonce + " " + o + "\n" }
+	o, ok := readReport([]byte("noise "+line(`{"kind":"blocked","detail":"a"}`)+"noise\r\n"+line(`{"kind":"escaped","errno":"EPERM","detail":"b"}`)), nonce)
+	require.True(t, ok)
+	require.Equal(t, Outcome{Kind: DidEscape, Errno: Errno(syscall.EPERM), Detail: "b"}, o)
+	for _, text := range []string{"", line("{"), line(""), strings.ReplaceAll(line(`{"kind":"blocked"}`), nonce, "fedcba9876543210"), sentinel + nonce} {
+		_, ok := readReport([]byte(text), nonce)
+		require.False(t, ok, text)
+	}
+}
+
+func FuzzReadReport(f *testing.F) {
+	f.Add([]byte(sentinel + "n {\"kind\":\"blocked\"}\n"))
+	f.Add([]byte(sentinel + "n "))
+	f.Fuzz(func(t *testing.T, data []byte) { readReport(data, "n") })
+}
+
+var hostile = "a\x1b[31m|`<script>alert(1)</script>\n# SKIP\x00]]>&\u202e"
+
+func sample() *Report {
+	var results []Result
+	for i, v := range Verdicts {
+		results = append(results, Result{
+			Schema: Schema, ID: Probes()[i].ID, Name: "name", Guarantee: profiles.FSHide, Severity: Severity(i % 5), Verdict: v, Target: "t " + hostile,
+			Reason: hostile, Inside: Outcome{Kind: DidBlock, Detail: hostile}, Control: Escaped("%s", hostile), Expect: "EPERM", Findings: []string{"errno EBADF, want EPERM"}, Refs: []string{"CVE-2024-1"}, Reproduce: "pccrun " + hostile, Duration: time.Second,
+		})
+	}
+	results[0].Accepted = "reason"
+	return &Report{
+		Schema: Schema, Began: time.Unix(0, 0), Took: time.Second, Results: results, targets: []string{"t " + hostile},
+		Environment: []Fact{{"kernel", hostile}}, Claims: map[string][]Claim{"t " + hostile: {{Guarantee: profiles.FSHide, State: "kept", Cause: hostile}}},
+		Layers: []LayerRow{{ID: "FS-001", Severity: Critical, Stopped: []string{"hide"}}},
+	}
+}
+
+func TestJSON(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeJSON(&b, sample()))
+	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+	require.Len(t, lines, len(Verdicts))
+	for i, line := range lines {
+		var row map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &row))
+		for _, key := range []string{"id", "guarantee", "severity", "verdict", "target", "inside", "control", "reproduce"} {
+			require.Contains(t, row, key)
+		}
+		require.Equal(t, string(Verdicts[i]), row["verdict"])
+	}
+}
+
+func TestJUnit(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeJUnit(&b, sample()))
+	var got struct {
+		Suites []junitSuite `xml:"testsuite"`
+	}
+	require.NoError(t, xml.Unmarshal(b.Bytes(), &got))
+	require.Len(t, got.Suites, 1)
+	s := got.Suites[0]
+	require.Equal(t, [4]int{len(Verdicts), 1, 1, 2}, [4]int{s.Tests, s.Failures, s.Errors, s.Skipped})
+	require.Len(t, s.Cases, s.Tests)
+	require.NotContains(t, b.String(), "\x1b")
+}
+
+// TestSARIF checks what the schema of version 2.1.0 asks of the parts that are
+// used: the schema itself is not at hand in a test without a network.
+func TestSARIF(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeSARIF(&b, sample()))
+	var log struct {
+		Schema  string `json:"$schema"`
+		Version string
+		Runs    []struct {
+			Tool struct {
+				Driver struct {
+					Name  string
+					Rules []struct {
+						ID                   string
+						ShortDescription     struct{ Text string }
+						FullDescription      struct{ Text string }
+						Help                 struct{ Text string }
+						DefaultConfiguration struct{ Level string }
+						Properties           map[string]any
+					}
+				}
+			}
+			Invocations []struct {
+				ExecutionSuccessful *bool
+				StartTimeUtc        string
+			}
+			Results []struct {
+				RuleID       string
+				RuleIndex    int
+				Level, Kind  string
+				Message      struct{ Text string }
+				Suppressions []struct{ Kind, Status, Justification string }
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(b.Bytes(), &log))
+	require.Equal(t, "2.1.0", log.Version)
+	require.Contains(t, log.Schema, "sarif-schema-2.1.0.json")
+	require.Len(t, log.Runs, 1)
+	run := log.Runs[0]
+	require.NotEmpty(t, run.Tool.Driver.Name)
+	require.NotNil(t, run.Invocations[0].ExecutionSuccessful)
+	_, err := time.Parse(time.RFC3339, run.Invocations[0].StartTimeUtc)
+	require.NoError(t, err)
+	levels, kinds := []string{"none", "note", "warning", "error"}, []string{"notApplicable", "pass", "fail", "review", "open", "informational"}
+	seen := map[string]bool{}
+	for _, rule := range run.Tool.Driver.Rules {
+		require.False(t, seen[rule.ID])
+		seen[rule.ID] = true
+		require.Contains(t, levels, rule.DefaultConfiguration.Level)
+		for _, text := range []string{rule.ShortDescription.Text, rule.FullDescription.Text, rule.Help.Text} {
+			require.NotEmpty(t, text)
+		}
+		_, err := strconv.ParseFloat(rule.Properties["security-severity"].(string), 64)
+		require.NoError(t, err)
+	}
+	require.NotEmpty(t, run.Results)
+	for _, result := range run.Results {
+		require.Equal(t, run.Tool.Driver.Rules[result.RuleIndex].ID, result.RuleID)
+		require.Contains(t, levels, result.Level)
+		require.Contains(t, kinds, result.Kind)
+		require.NotEmpty(t, result.Message.Text)
+		if result.Kind != "fail" {
+			require.Equal(t, "none", result.Level, "3.27.10: a result that is no failure has no level")
+		}
+	}
+	require.Equal(t, "accepted", run.Results[0].Suppressions[0].Status)
+}
+
+// TestTAP reads the output as a consumer does: version, plan, then one line a
+// test, numbered, with directives that nothing in a name can forge.
+func TestTAP(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeTAP(&b, sample()))
+	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+	require.Equal(t, "TAP version 13", lines[0])
+	require.Equal(t, "1.."+strconv.Itoa(len(Verdicts)), lines[1])
+	test := regexp.MustCompile(`^(not )?ok (\d+) - (.*?[^\\])( # (SKIP|TODO) .*)?$`)
+	n, yaml := 0, false
+	for _, line := range lines[2:] {
+		switch {
+		case line == "  ---":
+			yaml = true
+		case line == "  ...":
+			yaml = false
+		case yaml:
+			require.Regexp(t, `^  [a-z]+: `, line)
+		default:
+			m := test.FindStringSubmatch(line)
+			require.NotNil(t, m, line)
+			n++
+			require.Equal(t, strconv.Itoa(n), m[2])
+			require.Equal(t, Verdicts[n-1] == VerdictEscaped || Verdicts[n-1] == VerdictError || Verdicts[n-1] == VerdictVacuous, m[1] != "", line)
+			require.Equal(t, Verdicts[n-1] == VerdictSkipped, m[5] == "SKIP", line)
+		}
+	}
+	require.Equal(t, len(Verdicts), n)
+}
+
+func TestMarkdownAndHTML(t *testing.T) {
+	var md, page bytes.Buffer
+	r := sample()
+	require.NoError(t, writeMarkdown(&md, r))
+	require.NotContains(t, md.String(), "<script>")
+	require.NotContains(t, md.String(), "\x1b")
+	require.NoError(t, writeHTML(&page, r))
+	text := page.String()
+	require.NotContains(t, text, "<script>alert")
+	require.NotContains(t, text, "\x1b")
+	require.NotRegexp(t, `(src|href)=`, text, "the page needs nothing else")
+	for _, want := range []string{"FS-001", "What t", "Environment", "Which layers alone stop it", "control", "hide"} {
+		require.Contains(t, text, want)
+	}
+	second := *r
+	second.targets = append(second.targets, "other")
+	for _, res := range r.Results {
+		res.Target = "other"
+		second.Results = append(second.Results, res)
+	}
+	md.Reset()
+	require.NoError(t, writeMarkdown(&md, &second))
+	require.Contains(t, md.String(), "| escapes |")
+}
+
+func TestTable(t *testing.T) {
+	var plain, colour bytes.Buffer
+	require.NoError(t, writeTable(&plain, sample(), tableStyle{All: true}))
+	require.NotContains(t, plain.String(), "\x1b")
+	require.Contains(t, plain.String(), "[accepted: reason]")
+	require.NoError(t, writeTable(&colour, sample(), tableStyle{Colour: true}))
+	require.Contains(t, colour.String(), "\x1b[31;1m")
+	require.NotContains(t, colour.String(), "\x1b[31m|")
+}
+
+func TestBaseline(t *testing.T) {
+	today := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	good := `{"accept": [{"id": "FS-001", "reason": "known", "expires": "2026-11-21"}]}`
+	waivers, err := parseBaseline("b", []byte(good), today)
+	require.NoError(t, err)
+	results := []Result{{ID: "FS-001", Verdict: VerdictEscaped, Severity: Critical}, {ID: "FS-002", Verdict: VerdictEscaped}}
+	accept(results, waivers)
+	require.Equal(t, "known (until 2026-11-21)", results[0].Accepted)
+	require.Empty(t, results[1].Accepted)
+	for name, text := range map[string]string{
+		"expired":       strings.Replace(good, "2026-11-21", "2026-11-20", 1),
+		"no reason":     strings.Replace(good, "known", "", 1),
+		"no day":        strings.Replace(good, "2026-11-21", "never", 1),
+		"no probe":      strings.Replace(good, "FS-001", "FS-999", 1),
+		"unknown key":   strings.Replace(good, `"reason"`, `"because"`, 1),
+		"text after":    good + good,
+		"not an object": `[]`,
+	} {
+		_, err := parseBaseline("b", []byte(text), today)
+		require.Error(t, err, name)
+		require.Contains(t, err.Error(), "baseline b: ")
+	}
+}
+
+func FuzzBaseline(f *testing.F) {
+	f.Add([]byte(`{"accept": [{"id": "FS-001", "reason": "known", "expires": "2026-11-21"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := parseBaseline("b", data, time.Now())
+		if err != nil {
+			return
+		}
+		for _, w := range list {
+			require.NotEmpty(t, w.Reason)
+			require.NotNil(t, Find(w.ID))
+		}
+	})
+}
+
+func TestFlags(t *testing.T) {
+	for _, args := range [][]string{
+		{"--nonsense"}, {"--severity", "dire"}, {"word"}, {"--json", "--tap"}, {"--report", "x.txt"}, {"--without", "magic"}, {"--parallel", "-1"}, {"--id", ""},
+	} {
+		_, err := parse(args)
+		require.Error(t, err, "%v", args)
+	}
+	o, err := parse([]string{"compare", "--only", "FS,net.dns", "--severity", "high", "bwrap", "unshare"})
+	require.NoError(t, err)
+	require.True(t, o.compare)
+	require.Equal(t, []string{"bwrap", "unshare"}, o.launchers)
+	chosen, err := o.selected()
+	require.NoError(t, err)
+	for _, p := range chosen {
+		require.GreaterOrEqual(t, p.Severity, High)
+		require.True(t, p.Area() == "FS" || p.Guarantee == profiles.NetDNS, p.ID)
+	}
+	o.only = list{"XX"}
+	_, err = o.selected()
+	require.Error(t, err)
+}
+
+func TestNativeCommandLine(t *testing.T) {
+	n := Native("/bin/pccrun", []string{"--profile", "strict"})
+	require.Equal(t, []string{"{self}", "run", "--workspace", "{workspace}", "--read", "{shown}", "--profile", "strict", "{flags}", "--"}, n.Argv)
+	off := n.without([]profiles.Layer{profiles.LayerSeccomp})
+	require.Equal(t, []string{"--profile", "strict", "--without", "seccomp", "{flags}", "--"}, off.Argv[6:])
+	require.Len(t, n.Argv, 10, "the original is unchanged")
+	require.Same(t, n, n.without(nil))
+	s := &Suite{Command: "pccrun"}
+	require.Equal(t, "pccrun escape --id FS-001 --profile strict", s.reproduce(Find("FS-001"), n))
+	w, err := Wrap("", "bwrap --bind {workspace} {workspace} --")
+	require.NoError(t, err)
+	require.Equal(t, "pccrun escape --id FS-001 --wrap 'bwrap --bind {workspace} {workspace} --'", s.reproduce(Find("FS-001"), w))
+	_, err = Ready("nonesuch", "")
+	require.Error(t, err)
+}
+
+func TestListAndExplain(t *testing.T) {
+	var b bytes.Buffer
+	require.Equal(t, 0, printList(&b))
+	require.Equal(t, len(Probes()), strings.Count(b.String(), "\n"))
+	b.Reset()
+	require.Equal(t, 0, printExplanation(&b, "fs-001"))
+	require.Contains(t, b.String(), "reproduce    pccrun escape --id FS-001")
+	require.Equal(t, 2, printExplanation(&b, "FS-999"))
+}
+
+// TestCommand runs the verb as a user would, with a launcher that is wrapped.
+func TestCommand(t *testing.T) {
+	needCage(t)
+	home := t.TempDir()
+	page := filepath.Join(home, "out.html")
+	cmd := exec.Command("/proc/self/exe", "__escape", "--wrap", "env --", "--id", "FS-001,KS-040", "--json", "--report", page, "--parallel", "1")
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+home)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	require.Equal(t, 1, exit.ExitCode())
+	require.Equal(t, 2, bytes.Count(out, []byte("\n")))
+	require.Contains(t, string(out), `"verdict":"escaped"`)
+	require.FileExists(t, page)
+}

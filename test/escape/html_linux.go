@@ -1,0 +1,118 @@
+package escape
+
+import (
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// writeHTML writes one page that needs nothing else: scorecard, claims, matrix,
+// evidence, environment.
+func writeHTML(w io.Writer, r *Report) error {
+	type card struct {
+		Target string
+		Counts []struct {
+			Verdict Verdict
+			N       int
+		}
+		Worst, Grade string
+		Share        int
+	}
+	page := struct {
+		*Report
+		Targets []string
+		Cards   []card
+		Rows    [][]*Result
+		Began   string
+		Took    string
+	}{Report: r, Targets: r.targets, Rows: r.rows(), Began: r.Began.Format("2006-01-02 15:04 MST"), Took: r.Took.Round(1e8).String()}
+	for _, target := range r.targets {
+		n := r.counts(target)
+		c := card{Target: target}
+		for _, v := range Verdicts {
+			c.Counts = append(c.Counts, struct {
+				Verdict Verdict
+				N       int
+			}{v, n[v]})
+		}
+		held, tried := n[VerdictBlocked]+n[VerdictDegraded], n[VerdictBlocked]+n[VerdictDegraded]+n[VerdictEscaped]
+		if tried > 0 {
+			c.Share = 100 * held / tried
+		}
+		worst := -1
+		for i := range r.Results {
+			if res := &r.Results[i]; res.Target == target && res.Verdict == VerdictEscaped && res.Accepted == "" {
+				worst = max(worst, int(res.Severity))
+			}
+		}
+		c.Worst, c.Grade = "no escape", "held"
+		if worst >= 0 {
+			c.Worst, c.Grade = "worst escape: "+Severity(worst).String(), Severity(worst).String()
+		}
+		page.Cards = append(page.Cards, c)
+	}
+	slices.SortStableFunc(page.Rows, func(a, b []*Result) int { return worstOf(a) - worstOf(b) })
+	return htmlPage().Execute(w, page)
+}
+
+func worstOf(row []*Result) int {
+	best := len(Verdicts)
+	for _, res := range row {
+		best = min(best, slices.Index(Verdicts, res.Verdict))
+	}
+	return best*10 + int(Critical-row[0].Severity)
+}
+
+// htmlPage is parsed when it is wanted: this package is linked into a program
+// that starts often.
+var htmlPage = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Funcs(template.FuncMap{
+		"printable": printable,
+		"evidence":  func(r *Result) string { return r.evidence() },
+		"mark":      func(r *Result) string { return marks[r.Verdict] },
+		"join":      strings.Join,
+		"explain": func(id string) string {
+			if p := Find(id); p != nil {
+				return p.Explain
+			}
+			return ""
+		},
+	}).Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>pccrun escape</title>
+<style>
+:root{--bg:#fbfbfa;--fg:#1d1f21;--dim:#6b7075;--line:#e3e3df;--card:#fff;--blocked:#2c7a4b;--degraded:#a36a00;--escaped:#b3261e;--vacuous:#6d4aa8;--skipped:#8a8f94;--error:#b3261e}
+@media(prefers-color-scheme:dark){:root{--bg:#16181a;--fg:#e6e6e3;--dim:#9aa0a6;--line:#2c2f33;--card:#1d2023;--blocked:#6cc48d;--degraded:#e0a94a;--escaped:#ff8a80;--vacuous:#b79cf0;--skipped:#7d8389;--error:#ff8a80}}
+*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif}
+main{max-width:1100px;margin:0 auto;padding:32px 20px 80px}h1{font-size:24px;margin:0}h2{font-size:17px;margin:40px 0 12px}
+.dim{color:var(--dim)}.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(240px,1fr));gap:14px;margin-top:24px}
+.card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px}
+.card b{font-size:30px;display:block;line-height:1.2}.bar{height:6px;border-radius:3px;background:var(--escaped);margin:8px 0 12px;overflow:hidden}.bar i{display:block;height:100%;background:var(--blocked)}
+.card span{margin-right:10px;white-space:nowrap}
+table{border-collapse:collapse;width:100%;background:var(--card);border:1px solid var(--line);border-radius:10px}
+th,td{text-align:left;padding:6px 10px;border-top:1px solid var(--line);vertical-align:top}th{position:sticky;top:0;background:var(--card);font-size:13px;color:var(--dim);z-index:1}
+td.v{text-align:center;font-weight:600}code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}
+.blocked{color:var(--blocked)}.degraded{color:var(--degraded)}.escaped{color:var(--escaped)}.vacuous{color:var(--vacuous)}.skipped{color:var(--skipped)}.error{color:var(--error)}
+details summary{cursor:pointer;list-style:none}details[open] summary{margin-bottom:6px}.box{border-left:3px solid var(--line);padding-left:12px;margin:4px 0}
+nav button{font:inherit;padding:3px 12px;margin:0 6px 10px 0;border:1px solid var(--line);border-radius:99px;background:var(--card);color:var(--fg);cursor:pointer}nav button.on{border-color:var(--fg)}
+</style></head><body><main>
+<h1>pccrun escape</h1><div class="dim">{{.Began}}, {{.Took}}, {{len .Rows}} probes</div>
+<div class="cards">{{range .Cards}}<div class="card"><div class="dim">{{printable .Target}}</div><b>{{.Share}} %</b><div class="bar"><i style="width:{{.Share}}%"></i></div>
+<div class="{{if eq .Grade "held"}}blocked{{else}}escaped{{end}}">{{.Worst}}</div><div>{{range .Counts}}{{if .N}}<span class="{{.Verdict}}">{{.N}} {{.Verdict}}</span>{{end}}{{end}}</div></div>{{end}}</div>
+{{range $target, $claims := .Claims}}{{if $claims}}<h2>What {{printable $target}} claims</h2><table><tr><th>guarantee<th>state<th>mechanism<th>cause</tr>
+{{range $claims}}<tr><td><code>{{.Guarantee}}</code><td class="{{if eq .State "kept"}}blocked{{else if eq .State "weak"}}degraded{{else}}dim{{end}}">{{.State}}<td>{{printable .Mechanism}}<td class="dim">{{printable .Cause}}</tr>{{end}}</table>{{end}}{{end}}
+<h2>Probes</h2>
+<nav><button class="on" data-v="">all</button><button data-v="escaped">escaped</button><button data-v="blocked">blocked</button><button data-v="vacuous">vacuous</button><button data-v="skipped">skipped</button><button data-v="error">error</button></nav>
+<table id="probes"><tr><th>probe<th>severity<th>guarantee{{range .Targets}}<th>{{printable .}}{{end}}</tr>
+{{range .Rows}}{{$first := index . 0}}<tr data-v="{{range .}}{{.Verdict}} {{end}}"><td><details><summary><code>{{$first.ID}}</code> {{$first.Name}}</summary><div class="box"><p>{{explain $first.ID}}</p>{{if $first.Expect}}<p class="dim">Expected: {{$first.Expect}}</p>{{end}}
+{{range .}}<p><span class="{{.Verdict}}">{{.Verdict}}</span> {{printable .Target}}{{if .Claim}} <span class="dim">(claimed {{.Claim}})</span>{{end}}<br>{{evidence .}}{{range .Findings}}<br><span class="degraded">{{.}}</span>{{end}}{{if .Control.Detail}}<br><span class="dim">control: {{printable .Control.Detail}}</span>{{end}}<br><code>{{printable .Reproduce}}</code></p>{{end}}
+{{if $first.Refs}}<p class="dim">{{join $first.Refs ", "}}</p>{{end}}</div></details><td>{{$first.Severity}}<td><code>{{$first.Guarantee}}</code>{{range .}}<td class="v {{.Verdict}}" title="{{.Verdict}}">{{mark .}}{{end}}</tr>
+{{end}}</table>
+{{if .Layers}}<h2>Which layers alone stop it</h2><table><tr><th>probe<th>severity<th>layers</tr>{{range .Layers}}<tr><td><code>{{.ID}}</code><td>{{.Severity}}<td>{{join .Stopped ", "}}</tr>{{end}}</table>{{end}}
+<h2>Environment</h2><table>{{range .Environment}}<tr><td>{{.Name}}<td><code>{{printable .Value}}</code></tr>{{end}}</table>
+<script>document.querySelectorAll('nav button').forEach(b=>b.onclick=()=>{document.querySelectorAll('nav button').forEach(x=>x.classList.toggle('on',x==b));document.querySelectorAll('#probes tr[data-v]').forEach(r=>r.hidden=b.dataset.v&&!r.dataset.v.split(' ').includes(b.dataset.v))})</script>
+</main></body></html>
+`))
+})

@@ -1,0 +1,565 @@
+package escape
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A Report is all that a run of the suite has to say; the formats are views of it.
+type Report struct {
+	Schema      int                             `json:"schema"`
+	Began       time.Time                       `json:"began"`
+	Took        time.Duration                   `json:"took_ns"`
+	Environment []Fact                          `json:"environment"`
+	Claims      map[string][]Claim              `json:"claims,omitempty"`
+	Untested    map[string][]profiles.Guarantee `json:"untested,omitempty"` // claimed, and no probe said anything
+	Results     []Result                        `json:"results"`
+	Layers      []LayerRow                      `json:"layers,omitempty"`
+
+	targets []string
+}
+
+// A Fact is one line of the environment block.
+type Fact struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// A LayerRow says which layers alone stop a probe.
+type LayerRow struct {
+	ID       string   `json:"id"`
+	Severity Severity `json:"severity"`
+	Stopped  []string `json:"stopped_by"`
+}
+
+// environmentFacts describes the machine and the launcher.
+func environmentFacts(t *Target) []Fact {
+	var u unix.Utsname
+	unix.Uname(&u)
+	read := func(path string) string {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return "absent"
+		}
+		return strings.TrimSpace(string(data))
+	}
+	facts := []Fact{
+		{"kernel", unix.ByteSliceToString(u.Sysname[:]) + " " + unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:])},
+		{"uid", strconv.Itoa(os.Getuid())},
+		{"security modules", read("/sys/kernel/security/lsm")},
+		{"Landlock ABI", landlockABI()},
+		{"seccomp actions", read("/proc/sys/kernel/seccomp/actions_avail")},
+		{"control groups", cgroupVersion()},
+	}
+	for _, name := range []string{"user.max_user_namespaces", "kernel.unprivileged_userns_clone", "kernel.apparmor_restrict_unprivileged_userns", "kernel.yama.ptrace_scope", "kernel.kptr_restrict", "kernel.unprivileged_bpf_disabled", "dev.tty.legacy_tiocsti", "kernel.core_pattern"} {
+		facts = append(facts, Fact{name, read("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))})
+	}
+	if t != nil && t.Launcher != "" {
+		if data, err := os.ReadFile(t.Launcher); err == nil {
+			sum := sha256.Sum256(data)
+			facts = append(facts, Fact{"launcher", filepath.Base(t.Launcher) + " sha256:" + hex.EncodeToString(sum[:])})
+		}
+	}
+	if t != nil && t.plan != nil {
+		sum := sha256.Sum256(t.plan)
+		facts = append(facts, Fact{"plan", "sha256:" + hex.EncodeToString(sum[:])})
+	}
+	return facts
+}
+
+func landlockABI() string {
+	const version = 1
+	abi, err := Call(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, version)
+	if err != nil {
+		return err.Error()
+	}
+	return strconv.Itoa(int(abi))
+}
+
+func cgroupVersion() string {
+	var st unix.Statfs_t
+	if unix.Statfs("/sys/fs/cgroup", &st) != nil {
+		return "none"
+	}
+	if st.Type == unix.CGROUP2_SUPER_MAGIC {
+		return "v2"
+	}
+	return "v1"
+}
+
+// counts of verdicts of one target.
+func (r *Report) counts(target string) map[Verdict]int {
+	n := map[Verdict]int{}
+	for _, res := range r.Results {
+		if res.Target == target {
+			n[res.Verdict]++
+		}
+	}
+	return n
+}
+
+// failed says whether a result counts against the target: an escape at or
+// above the threshold that is neither accepted nor a gap that is not claimed.
+func (res *Result) failed(threshold Severity) bool {
+	return res.Verdict == VerdictEscaped && res.Severity >= threshold && res.Accepted == "" && res.Claim != profiles.Missing.String()
+}
+
+// Exit is the status of the whole: 0 all claims hold; 1 an escape at or above
+// the threshold; 2 the suite itself failed, or left a claim untested; 3 nothing
+// meaningful ran.
+func (r *Report) Exit(threshold Severity) int {
+	meaningful, broken := 0, len(r.Untested)
+	for i := range r.Results {
+		res := &r.Results[i]
+		if res.failed(threshold) {
+			return 1
+		}
+		switch res.Verdict {
+		case VerdictBlocked, VerdictDegraded, VerdictEscaped:
+			meaningful++
+		case VerdictError:
+			broken++
+		}
+	}
+	switch {
+	case meaningful == 0:
+		return 3
+	case broken > 0:
+		return 2
+	}
+	return 0
+}
+
+// A format writes a report for one kind of reader.
+type format func(io.Writer, *Report) error
+
+// formats by the flag that asks for them, and by the ending of a file's name.
+var formats = []struct {
+	flag, ending string
+	write        format
+}{
+	{"json", ".json", writeJSON},
+	{"junit", ".xml", writeJUnit},
+	{"sarif", ".sarif", writeSARIF},
+	{"tap", ".tap", writeTAP},
+	{"markdown", ".md", writeMarkdown},
+	{"html", ".html", writeHTML},
+}
+
+// writeJSON writes one object a line, one line a probe.
+func writeJSON(w io.Writer, r *Report) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for i := range r.Results {
+		if err := enc.Encode(&r.Results[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printable makes a line of what may hold anything: evidence comes from inside.
+func printable(s string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case c == '\n' || c == '\t':
+			return ' '
+		case !strconv.IsPrint(c):
+			return '\uFFFD'
+		}
+		return c
+	}, s)
+}
+
+func (res *Result) evidence() string {
+	switch res.Verdict {
+	case VerdictSkipped, VerdictVacuous, VerdictError:
+		return printable(res.Reason)
+	}
+	return printable(res.Inside.Detail)
+}
+
+// writeTAP writes version 13 of the Test Anything Protocol.
+func writeTAP(w io.Writer, r *Report) error {
+	fmt.Fprintf(w, "TAP version 13\n1..%d\n", len(r.Results))
+	escape := strings.NewReplacer("#", "\\#", "\\", "\\\\")
+	for i := range r.Results {
+		res := &r.Results[i]
+		name := escape.Replace(printable(fmt.Sprintf("%s %s: %s", res.Target, res.ID, res.Name)))
+		note := escape.Replace(res.evidence())
+		switch res.Verdict {
+		case VerdictSkipped:
+			fmt.Fprintf(w, "ok %d - %s # SKIP %s\n", i+1, name, note)
+		case VerdictVacuous:
+			fmt.Fprintf(w, "not ok %d - %s # TODO vacuous: %s\n", i+1, name, note)
+		case VerdictEscaped, VerdictError:
+			if _, err := fmt.Fprintf(w, "not ok %d - %s\n  ---\n  verdict: %s\n  severity: %s\n  message: %s\n  reproduce: %s\n  ...\n",
+				i+1, name, res.Verdict, res.Severity, strconv.Quote(res.evidence()), strconv.Quote(res.Reproduce)); err != nil {
+				return err
+			}
+		default:
+			fmt.Fprintf(w, "ok %d - %s\n", i+1, name)
+		}
+	}
+	return nil
+}
+
+type junitCase struct {
+	Class   string  `xml:"classname,attr"`
+	Name    string  `xml:"name,attr"`
+	Seconds string  `xml:"time,attr"`
+	Failure *junit1 `xml:"failure,omitempty"`
+	Error   *junit1 `xml:"error,omitempty"`
+	Skipped *junit1 `xml:"skipped,omitempty"`
+}
+
+type junit1 struct {
+	Message string `xml:"message,attr"`
+	Type    string `xml:"type,attr,omitempty"`
+	Text    string `xml:",chardata"`
+}
+
+type junitSuite struct {
+	Name     string      `xml:"name,attr"`
+	Tests    int         `xml:"tests,attr"`
+	Failures int         `xml:"failures,attr"`
+	Errors   int         `xml:"errors,attr"`
+	Skipped  int         `xml:"skipped,attr"`
+	Seconds  string      `xml:"time,attr"`
+	Cases    []junitCase `xml:"testcase"`
+}
+
+// writeJUnit writes one suite a target.
+func writeJUnit(w io.Writer, r *Report) error {
+	var suites struct {
+		XMLName xml.Name     `xml:"testsuites"`
+		Suites  []junitSuite `xml:"testsuite"`
+	}
+	seconds := func(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }
+	for _, target := range r.targets {
+		s := junitSuite{Name: printable(target)}
+		var took time.Duration
+		for i := range r.Results {
+			res := &r.Results[i]
+			if res.Target != target {
+				continue
+			}
+			took += res.Duration
+			c := junitCase{Class: string(res.Guarantee), Name: res.ID + " " + res.Name, Seconds: seconds(res.Duration)}
+			note := &junit1{Message: res.evidence(), Type: string(res.Verdict), Text: printable(res.Reproduce)}
+			switch res.Verdict {
+			case VerdictEscaped:
+				c.Failure, s.Failures = note, s.Failures+1
+			case VerdictError:
+				c.Error, s.Errors = note, s.Errors+1
+			case VerdictSkipped, VerdictVacuous:
+				c.Skipped, s.Skipped = note, s.Skipped+1
+			}
+			s.Cases, s.Tests = append(s.Cases, c), s.Tests+1
+		}
+		s.Seconds = seconds(took)
+		suites.Suites = append(suites.Suites, s)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	enc := xml.NewEncoder(w)
+	enc.Indent("", "  ")
+	if err := enc.Encode(suites); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+// writeSARIF writes version 2.1.0: a run a target, a rule a probe, a result for
+// each escape, error, vacuous probe and finding.
+func writeSARIF(w io.Writer, r *Report) error {
+	type object = map[string]any
+	level := func(s Severity) string {
+		switch {
+		case s >= High:
+			return "error"
+		case s == Medium:
+			return "warning"
+		}
+		return "note"
+	}
+	score := [...]string{"0.0", "3.0", "5.5", "8.0", "9.5"}
+	runs := []object{}
+	for _, target := range r.targets {
+		rules, index, results := []object{}, map[string]int{}, []object{}
+		for i := range r.Results {
+			res := &r.Results[i]
+			if res.Target != target {
+				continue
+			}
+			if _, known := index[res.ID]; !known {
+				index[res.ID] = len(rules)
+				help := "Expected: " + res.Expect + "."
+				explain := res.Name
+				if p := Find(res.ID); p != nil && p.Explain != "" {
+					explain = p.Explain
+				}
+				rules = append(rules, object{
+					"id": res.ID, "name": strings.ReplaceAll(res.ID, "-", ""),
+					"shortDescription":     object{"text": res.Name},
+					"fullDescription":      object{"text": explain},
+					"help":                 object{"text": help + " Reproduce: " + res.Reproduce},
+					"defaultConfiguration": object{"level": level(res.Severity)},
+					"properties":           object{"security-severity": score[res.Severity], "tags": []string{"security", string(res.Guarantee)}},
+				})
+			}
+			add := func(level, kind, text string) {
+				result := object{
+					"ruleId": res.ID, "ruleIndex": index[res.ID], "level": level, "kind": kind, "message": object{"text": text},
+					"locations":           []object{{"logicalLocations": []object{{"name": string(res.Guarantee), "fullyQualifiedName": target + "/" + string(res.Guarantee), "kind": "module"}}}},
+					"partialFingerprints": object{"probe/v1": target + "/" + res.ID},
+				}
+				if res.Accepted != "" {
+					result["suppressions"] = []object{{"kind": "external", "status": "accepted", "justification": res.Accepted}}
+				}
+				results = append(results, result)
+			}
+			switch res.Verdict {
+			case VerdictEscaped:
+				add(level(res.Severity), "fail", res.Name+": "+res.evidence())
+			case VerdictError, VerdictVacuous:
+				add("none", "open", string(res.Verdict)+": "+res.evidence())
+			}
+			for _, f := range res.Findings {
+				add("note", "fail", res.Name+": "+f)
+			}
+		}
+		runs = append(runs, object{
+			"tool":              object{"driver": object{"name": "pccrun escape", "version": strconv.Itoa(Schema), "rules": rules}},
+			"automationDetails": object{"id": "pccrun-escape/" + target + "/"},
+			"invocations":       []object{{"executionSuccessful": true, "startTimeUtc": r.Began.UTC().Format("2006-01-02T15:04:05Z")}},
+			"results":           results,
+		})
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(object{
+		"$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
+		"version": "2.1.0", "runs": runs,
+	})
+}
+
+// cell makes text fit into a column of a Markdown table.
+func cell(s string) string {
+	return strings.NewReplacer("|", "\\|", "<", "&lt;", "`", "'").Replace(printable(s))
+}
+
+func writeMarkdown(w io.Writer, r *Report) error {
+	if len(r.targets) > 1 {
+		return writeMatrix(w, r)
+	}
+	var b strings.Builder
+	for _, target := range r.targets {
+		n := r.counts(target)
+		fmt.Fprintf(&b, "## %s\n\n", cell(target))
+		for _, v := range Verdicts {
+			fmt.Fprintf(&b, "%d %s; ", n[v], v)
+		}
+		b.WriteString("\n\n| probe | severity | guarantee | verdict | evidence |\n|---|---|---|---|---|\n")
+		for i := range r.Results {
+			res := &r.Results[i]
+			if res.Target == target && res.Verdict != VerdictBlocked && res.Verdict != VerdictSkipped {
+				fmt.Fprintf(&b, "| %s %s | %s | %s | %s | %s |\n", res.ID, cell(res.Name), res.Severity, res.Guarantee, res.Verdict, cell(res.evidence()))
+			}
+		}
+	}
+	b.WriteString("\n| environment | |\n|---|---|\n")
+	for _, f := range r.Environment {
+		fmt.Fprintf(&b, "| %s | %s |\n", f.Name, cell(f.Value))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// marks of a matrix.
+var marks = map[Verdict]string{
+	VerdictBlocked: "✓", VerdictDegraded: "~", VerdictEscaped: "✗", VerdictVacuous: "?", VerdictSkipped: "·", VerdictError: "!",
+}
+
+// writeMatrix writes launchers by probes, after a summary by severity.
+func writeMatrix(w io.Writer, r *Report) error {
+	var b strings.Builder
+	b.WriteString("| escapes |")
+	for _, target := range r.targets {
+		b.WriteString(" " + cell(target) + " |")
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---:|", len(r.targets)) + "\n")
+	for s := Critical; ; s-- {
+		fmt.Fprintf(&b, "| %s |", s)
+		for _, target := range r.targets {
+			escaped, tried := 0, 0
+			for i := range r.Results {
+				res := &r.Results[i]
+				if res.Target != target || res.Severity != s {
+					continue
+				}
+				switch res.Verdict {
+				case VerdictEscaped:
+					escaped++
+					tried++
+				case VerdictBlocked, VerdictDegraded:
+					tried++
+				}
+			}
+			fmt.Fprintf(&b, " %d of %d |", escaped, tried)
+		}
+		b.WriteString("\n")
+		if s == Info {
+			break
+		}
+	}
+	b.WriteString("\n✓ blocked, ~ degraded, ✗ escaped, ? vacuous, · skipped, ! error\n\n| probe | severity |")
+	for _, target := range r.targets {
+		b.WriteString(" " + cell(target) + " |")
+	}
+	b.WriteString("\n|---|---|" + strings.Repeat(":-:|", len(r.targets)) + "\n")
+	for _, row := range r.rows() {
+		if !slices.ContainsFunc(row, func(res *Result) bool { return res.Verdict != VerdictSkipped }) {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s %s | %s |", row[0].ID, cell(row[0].Name), row[0].Severity)
+		for _, res := range row {
+			b.WriteString(" " + marks[res.Verdict] + " |")
+		}
+		b.WriteString("\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// rows are the results by probe, in the order of targets.
+func (r *Report) rows() [][]*Result {
+	var rows [][]*Result
+	at := map[string]int{}
+	for i := range r.Results {
+		res := &r.Results[i]
+		n, known := at[res.ID]
+		if !known {
+			n = len(rows)
+			at[res.ID] = n
+			rows = append(rows, nil)
+		}
+		rows[n] = append(rows[n], res)
+	}
+	return rows
+}
+
+// writeTable writes what a person at a terminal reads: groups by guarantee,
+// the worst first within each; blocks and skips are only counted unless all is
+// asked for.
+func writeTable(w io.Writer, r *Report, style tableStyle) error {
+	colours := map[Verdict]string{VerdictBlocked: "32", VerdictDegraded: "33", VerdictEscaped: "31;1", VerdictVacuous: "35", VerdictSkipped: "2", VerdictError: "31"}
+	paint := func(v Verdict, text string) string {
+		if !style.Colour {
+			return text
+		}
+		return "\x1b[" + colours[v] + "m" + text + "\x1b[0m"
+	}
+	var b strings.Builder
+	for _, target := range r.targets {
+		groups := map[profiles.Guarantee][]*Result{}
+		var order []profiles.Guarantee
+		for i := range r.Results {
+			res := &r.Results[i]
+			if res.Target != target {
+				continue
+			}
+			if groups[res.Guarantee] == nil {
+				order = append(order, res.Guarantee)
+			}
+			groups[res.Guarantee] = append(groups[res.Guarantee], res)
+		}
+		fmt.Fprintf(&b, "%s\n", printable(target))
+		for _, g := range order {
+			n := map[Verdict]int{}
+			for _, res := range groups[g] {
+				n[res.Verdict]++
+			}
+			var parts []string
+			for _, v := range Verdicts {
+				if n[v] > 0 {
+					parts = append(parts, paint(v, fmt.Sprintf("%d %s", n[v], v)))
+				}
+			}
+			claim := ""
+			if c := groups[g][0].Claim; c != "" {
+				claim = " (claimed " + c + ")"
+			}
+			fmt.Fprintf(&b, "  %-18s %s%s\n", g, strings.Join(parts, ", "), claim)
+			for _, v := range Verdicts {
+				if !style.All && (v == VerdictBlocked || v == VerdictSkipped || v == VerdictDegraded) {
+					continue
+				}
+				for _, res := range groups[g] {
+					if res.Verdict != v {
+						continue
+					}
+					note := ""
+					switch {
+					case res.Accepted != "":
+						note = " [accepted: " + printable(res.Accepted) + "]"
+					case res.Verdict == VerdictEscaped && res.Claim == profiles.Missing.String():
+						note = " [known gap: not claimed]"
+					}
+					fmt.Fprintf(&b, "    %s %-8s %-8s %s: %s%s\n", paint(v, fmt.Sprintf("%-8s", v)), res.ID, res.Severity, res.Name, res.evidence(), note)
+				}
+			}
+			for _, res := range groups[g] {
+				for _, f := range res.Findings {
+					fmt.Fprintf(&b, "    finding  %-8s low      %s: %s\n", res.ID, res.Name, f)
+				}
+			}
+		}
+		n := r.counts(target)
+		var parts []string
+		for _, v := range Verdicts {
+			parts = append(parts, paint(v, fmt.Sprintf("%d %s", n[v], v)))
+		}
+		fmt.Fprintf(&b, "  %s in %s\n", strings.Join(parts, ", "), r.Took.Round(time.Second/10))
+		for _, g := range r.Untested[target] {
+			fmt.Fprintf(&b, "  claimed and not tested: %s\n", g)
+		}
+	}
+	if len(r.Layers) > 0 {
+		writeLayers(&b, r)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+type tableStyle struct{ Colour, All bool }
+
+func writeLayers(b *strings.Builder, r *Report) {
+	b.WriteString("\nwhich layers alone stop it\n")
+	two, all := 0, 0
+	for _, row := range r.Layers {
+		fmt.Fprintf(b, "  %-8s %-8s %s\n", row.ID, row.Severity, strings.Join(row.Stopped, ", "))
+		if row.Severity >= High {
+			if all++; len(row.Stopped) >= 2 {
+				two++
+			}
+		}
+	}
+	fmt.Fprintf(b, "  %d of %d critical and high probes are stopped by two layers or more\n", two, all)
+}
