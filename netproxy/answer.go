@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -24,7 +25,7 @@ func (p *Proxy) connect(ctx context.Context, ln net.Listener, protocol, host str
 	case rules.Allow:
 		l, ev.Verdict, err = p.dial(ctx, ev.Verdict, protocol, ln)
 	case rules.Inspect:
-		ev.Verdict.Action = rules.Deny
+		ev.Verdict.Action, ev.Verdict.Reason = rules.Deny, rules.ByRule
 		ev.Verdict.Detail = "rules for methods and paths cannot be kept here"
 	}
 	switch {
@@ -117,6 +118,31 @@ func (c *client) answer(r request, status int, phrase string, f fields) {
 		return
 	}
 	c.linger()
+}
+
+// explain says why something failed without telling addresses of the host's
+// network, its resolver or its own proxy: those are in the event.
+func explain(err error) string {
+	var dns *net.DNSError
+	var op *net.OpError
+	var up *upstreamError
+	switch {
+	case errors.As(err, &up):
+		return "the host's own proxy: " + explain(up.err)
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return "timed out"
+	case errors.As(err, &dns):
+		return "the name does not resolve"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "no route to host"
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "connection cut short"
+	case errors.As(err, &op):
+		return "connection failed"
+	}
+	return err.Error()
 }
 
 // linger waits a moment for the client to hang up. Closing with bytes of its

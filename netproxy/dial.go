@@ -55,7 +55,7 @@ func (p *Proxy) dial(ctx context.Context, v rules.Verdict, protocol string, ln n
 func (p *Proxy) dialUpstream(ctx context.Context, up *upstreamProxy, v rules.Verdict, protocol string) (*link, error) {
 	c, err := p.cfg.Dial(ctx, "tcp", up.addr)
 	if err != nil {
-		return nil, fmt.Errorf("upstream proxy: %w", err)
+		return nil, &upstreamError{up.addr, err}
 	}
 	l := &link{Conn: c, verdict: v, upstream: true}
 	if protocol == "http" {
@@ -115,7 +115,7 @@ func (p *Proxy) resolve(ctx context.Context, v rules.Verdict, behindProxy bool) 
 // dialLocal connects to a port of the host's loopback: IPv4, and else IPv6.
 func (p *Proxy) dialLocal(ctx context.Context, v rules.Verdict, ln net.Listener) (*link, rules.Verdict, error) {
 	if a, ok := ln.Addr().(*net.TCPAddr); ok && a.Port == int(v.Port) && sameNamespace(ln) {
-		v.Action, v.Detail, v.AllowWith = rules.Deny, "the port is the proxy's own", ""
+		v.Action, v.Reason, v.Detail = rules.Deny, rules.BadAddr, "the port is the proxy's own"
 		return nil, v, errDenied
 	}
 	var first error
@@ -134,10 +134,6 @@ func (p *Proxy) dialLocal(ctx context.Context, v rules.Verdict, ln net.Listener)
 	}
 	return nil, v, first
 }
-
-// attemptDelay is the head start of each address over the next (RFC 8305,
-// section 5).
-const attemptDelay = 250 * time.Millisecond
 
 // race connects to the first of addrs that answers, and says which.
 func (p *Proxy) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, int, error) {
@@ -168,7 +164,7 @@ func (p *Proxy) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.
 	}
 	start(order[0])
 	running, rest := 1, order[1:]
-	timer := time.NewTimer(attemptDelay)
+	timer := time.NewTimer(p.attemptDelay)
 	defer timer.Stop()
 	var first error
 	for {
@@ -190,7 +186,7 @@ func (p *Proxy) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.
 		if len(rest) > 0 {
 			start(rest[0])
 			running, rest = running+1, rest[1:]
-			timer.Reset(attemptDelay)
+			timer.Reset(p.attemptDelay)
 		}
 	}
 }

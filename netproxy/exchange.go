@@ -217,7 +217,7 @@ func (x *exchange) tunnelBack(ev Event) {
 }
 
 func (x *exchange) badGateway(err error) {
-	x.answer(x.r, 502, "Bad Gateway", fields{{"error", "bad gateway"}, {"host", x.l.verdict.Host}, {"detail", err.Error()}})
+	x.answer(x.r, 502, "Bad Gateway", fields{{"error", "bad gateway"}, {"host", x.l.verdict.Host}, {"detail", explain(err)}})
 }
 
 // A writeError tells a failure to write from one to read.

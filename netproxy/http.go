@@ -255,7 +255,7 @@ func (c *client) reach(r request, protocol, host string, port uint16) (*link, Ev
 	case err == errDenied:
 		c.deny(r, ev.Verdict)
 	case err != nil:
-		c.answer(r, 502, "Bad Gateway", fields{{"error", "unreachable"}, {"host", ev.Verdict.Host}, {"detail", err.Error()}})
+		c.answer(r, 502, "Bad Gateway", fields{{"error", "unreachable"}, {"host", ev.Verdict.Host}, {"detail", explain(err)}})
 	}
 	return l, ev, err == nil
 }

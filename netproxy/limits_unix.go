@@ -9,13 +9,13 @@ import (
 
 // defaultMaxConns leaves each client the two descriptors of a tunnel, and the
 // rest of the process some of its own, so that accept and dial never meet
-// EMFILE.
+// EMFILE. It bounds what a sandbox makes its host hold in memory, too.
 func defaultMaxConns() int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
 		return 256
 	}
-	return int(max(16, min(uint64(l.Cur), 1<<17)/2-64))
+	return int(min(max(uint64(l.Cur), 160)/2-64, 10_000))
 }
 
 // transient says whether accept may work again in a moment.

@@ -87,6 +87,8 @@ const (
 	headTimeout = 10 * time.Second // for a request's head, from its first byte, and a SOCKS greeting
 	idleTimeout = 2 * time.Minute  // between the requests of one client
 	dialTimeout = 30 * time.Second // to resolve and connect
+
+	attemptDelay = 250 * time.Millisecond // head start of each address over the next (RFC 8305, section 5)
 )
 
 // A Proxy serves the clients of one sandbox.
@@ -97,8 +99,10 @@ type Proxy struct {
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
 
-	headTimeout time.Duration // headTimeout, less in tests
-	idleTimeout time.Duration
+	// As the constants say; tests have less patience.
+	headTimeout  time.Duration
+	idleTimeout  time.Duration
+	attemptDelay time.Duration
 
 	mu    sync.Mutex
 	live  map[io.Closer]struct{} // listeners and connections, for Close
@@ -124,13 +128,14 @@ func New(cfg Config) *Proxy {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Proxy{
-		ctx:         ctx,
-		cancel:      cancel,
-		cfg:         cfg,
-		slots:       make(chan struct{}, cfg.MaxConns),
-		headTimeout: headTimeout,
-		idleTimeout: idleTimeout,
-		live:        make(map[io.Closer]struct{}),
+		ctx:          ctx,
+		cancel:       cancel,
+		cfg:          cfg,
+		slots:        make(chan struct{}, cfg.MaxConns),
+		headTimeout:  headTimeout,
+		idleTimeout:  idleTimeout,
+		attemptDelay: attemptDelay,
+		live:         make(map[io.Closer]struct{}),
 	}
 }
 

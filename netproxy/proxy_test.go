@@ -362,7 +362,7 @@ func TestUnreachable(t *testing.T) {
 	f.hosts["refused.example"] = []netip.Addr{netip.MustParseAddr(publicAddr)}
 	f.hosts["empty.example"] = nil
 	for host, want := range map[string]string{
-		"gone.example":    "no such host",
+		"gone.example":    "the name does not resolve",
 		"refused.example": "connection refused",
 		"empty.example":   "no address",
 	} {
@@ -421,7 +421,7 @@ func TestRace(t *testing.T) {
 	live := server(t, echo)
 	var mu sync.Mutex
 	var dialed []string
-	f := start(t, &Config{Dial: func(ctx context.Context, _, addr string) (net.Conn, error) {
+	f := build(t, &Config{Dial: func(ctx context.Context, _, addr string) (net.Conn, error) {
 		mu.Lock()
 		dialed = append(dialed, addr)
 		mu.Unlock()
@@ -434,6 +434,8 @@ func TestRace(t *testing.T) {
 		<-ctx.Done() // a black hole
 		return nil, ctx.Err()
 	}}, "a.example", "b.example", "c.example")
+	f.attemptDelay = 300 * time.Millisecond
+	f.serve()
 	six, four, bad := netip.MustParseAddr(publicAddr6), netip.MustParseAddr(publicAddr), netip.MustParseAddr("140.0.0.1")
 	f.hosts["a.example"] = []netip.Addr{six, six.Next(), four}
 	f.hosts["b.example"] = []netip.Addr{bad, four}
@@ -442,16 +444,18 @@ func TestRace(t *testing.T) {
 	c := f.raw("CONNECT a.example:443 HTTP/1.1\r\n\r\n")
 	line, _ := bufio.NewReader(c).ReadString('\n')
 	require.Contains(t, line, " 200 ")
-	require.InDelta(t, attemptDelay, time.Since(begin), float64(200*time.Millisecond))
+	require.GreaterOrEqual(t, time.Since(begin), f.attemptDelay)
 	require.Equal(t, []string{"[2606:4700::1111]:443", publicAddr + ":443"}, dialed)
-	begin = time.Now()
-	c = f.raw("CONNECT b.example:443 HTTP/1.1\r\n\r\n")
-	line, _ = bufio.NewReader(c).ReadString('\n')
-	require.Contains(t, line, " 200 ")
-	require.Less(t, time.Since(begin), attemptDelay, "a failure starts the next at once")
 	require.Contains(t, f.ask("CONNECT c.example:443 HTTP/1.1\r\n\r\n"), "no route to host")
 	e := f.waitEvent(Opened)
 	require.Equal(t, publicAddr, e.Verdict.Addr.String(), "the address that won")
+
+	p := New(Config{Dial: f.cfg.Dial})
+	p.attemptDelay = time.Hour
+	conn, i, err := p.race(t.Context(), []netip.Addr{bad, four}, 443)
+	require.NoError(t, err, "a failure starts the next at once")
+	require.Equal(t, 1, i)
+	conn.Close()
 }
 
 func TestLocal(t *testing.T) {
@@ -525,6 +529,24 @@ func TestServeLocal(t *testing.T) {
 	require.Equal(t, rules.ByDefault, f.waitEvent(Denied).Verdict.Reason)
 }
 
+// TestExplain holds that a client hears nothing of the host's network.
+func TestExplain(t *testing.T) {
+	at := &net.TCPAddr{IP: net.IPv4(192, 168, 7, 7), Port: 53}
+	op := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Source: at, Addr: at, Err: err} }
+	for want, err := range map[string]error{
+		"the name does not resolve":               &net.DNSError{Err: "no such host", Name: "a", Server: at.String()},
+		"timed out":                               op(context.DeadlineExceeded),
+		"connection refused":                      op(syscall.ECONNREFUSED),
+		"no route to host":                        op(syscall.ENETUNREACH),
+		"connection cut short":                    op(syscall.ECONNRESET),
+		"connection failed":                       op(syscall.EADDRNOTAVAIL),
+		"the host's own proxy: connection failed": &upstreamError{at.String(), op(syscall.EACCES)},
+		"malformed first line":                    errFirstLine,
+	} {
+		require.Equal(t, want, explain(err))
+	}
+}
+
 func TestSelfLoop(t *testing.T) {
 	ln := listen(t)
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
@@ -583,7 +605,7 @@ func TestSlowHead(t *testing.T) {
 	for _, text := range []string{"", "G", "GET http://ok.example/ HTTP/1.1\r\nX: ", "\x05", "\x05\x01", "\x05\x01\x00\x05\x01\x00\x03\xff"} {
 		begin := time.Now()
 		resp := f.ask(text)
-		require.Less(t, time.Since(begin), 2*time.Second, "%q", text)
+		require.Less(t, time.Since(begin), 10*time.Second, "%q", text)
 		if strings.HasPrefix(text, "G") {
 			require.Contains(t, resp, "HTTP/1.1 408 ")
 		}
@@ -596,11 +618,11 @@ func TestSlowHead(t *testing.T) {
 			if _, err := c.Write([]byte("G")); err != nil {
 				return
 			}
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
 		}
 	}()
 	io.ReadAll(c)
-	require.Less(t, time.Since(begin), 2*time.Second)
+	require.Less(t, time.Since(begin), 10*time.Second)
 }
 
 func TestIdleKeepAlive(t *testing.T) {
@@ -638,7 +660,7 @@ func TestClose(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		begin := time.Now()
 		f.Close()
-		require.Less(t, time.Since(begin), 3*time.Second)
+		require.Less(t, time.Since(begin), 15*time.Second)
 		f.Close()
 		require.NoError(t, f.Serve(t.Context(), listen(t)), "closed for good")
 	})

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -67,7 +68,7 @@ func parseUpstreamProxy(text string) (*upstreamProxy, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" {
-		return nil, fmt.Errorf("not the URL of a proxy")
+		return nil, errors.New("not the URL of a proxy")
 	}
 	if u.Scheme != "http" {
 		return nil, fmt.Errorf("a proxy by %s:// cannot be used, want http://", u.Scheme)
@@ -145,18 +146,27 @@ func (p *upstreamProxy) connect(ctx context.Context, c net.Conn, v rules.Verdict
 	target := hostPort(v)
 	h := head{"CONNECT " + target + " HTTP/1.1", append([]field{{"Host", target}}, p.authorization()...)}
 	if _, err := c.Write(h.append(nil)); err != nil {
-		return err
+		return &upstreamError{p.addr, err}
 	}
 	// Read byte by byte: what follows the head is the tunnel's.
 	resp, err := readResponse(bufio.NewReader(byteReader{c}))
 	if err != nil {
-		return fmt.Errorf("upstream proxy %s: %w", p.addr, noEOF(err))
+		return &upstreamError{p.addr, noEOF(err)}
 	}
 	if resp.status != 200 {
-		return fmt.Errorf("upstream proxy %s: %s", p.addr, strings.TrimPrefix(resp.line, "HTTP/1.1 "))
+		return &upstreamError{p.addr, errors.New(strings.TrimPrefix(resp.line, "HTTP/1.1 "))}
 	}
 	return nil
 }
+
+// An upstreamError is what the host's own proxy, or the way to it, failed with.
+type upstreamError struct {
+	addr string
+	err  error
+}
+
+func (e *upstreamError) Error() string { return "upstream proxy " + e.addr + ": " + e.err.Error() }
+func (e *upstreamError) Unwrap() error { return e.err }
 
 // A byteReader reads one byte at a time.
 type byteReader struct{ r io.Reader }

@@ -69,13 +69,15 @@ func TestUpstreamRefuses(t *testing.T) {
 		c := f.raw("CONNECT ok.example:443 HTTP/1.1\r\n\r\n")
 		c.(*net.TCPConn).CloseWrite()
 		b, _ := io.ReadAll(c)
-		require.Contains(t, string(b), "upstream proxy "+addr)
+		require.Contains(t, string(b), "the host's own proxy: ")
+		require.NotContains(t, string(b), addr)
 		require.Error(t, f.waitEvent(Failed).Err)
 	}
 	up, err := ParseUpstream("", "gone.example:3128", "")
 	require.NoError(t, err)
 	f := start(t, &Config{Upstream: up}, "ok.example")
-	require.Contains(t, f.ask("CONNECT ok.example:443 HTTP/1.1\r\n\r\n"), "upstream proxy: dial")
+	require.Contains(t, f.ask("CONNECT ok.example:443 HTTP/1.1\r\n\r\n"), "the host's own proxy: connection refused")
+	require.ErrorContains(t, f.waitEvent(Failed).Err, "upstream proxy gone.example:3128: ")
 }
 
 func TestUpstreamForward(t *testing.T) {

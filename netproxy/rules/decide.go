@@ -46,7 +46,7 @@ const (
 // A Verdict is the answer about one connection. The zero value denies.
 type Verdict struct {
 	Action    Action
-	Host      string // canonical name or address; as asked for where it is invalid
+	Host      string // canonical name or address; as asked for where it is invalid, cut at 255 bytes
 	Port      uint16
 	Addr      netip.Addr // the address that was asked for or decided on, if any
 	Local     bool       // the host's loopback: dial 127.0.0.1, then ::1
@@ -254,6 +254,7 @@ func (s *Set) Decide(host string, port uint16) Verdict {
 	name, err := canonical(host)
 	if err != nil {
 		v.Reason, v.Detail = BadHost, err.Error()
+		v.Host = host[:min(len(host), 255)]
 		return v
 	}
 	v.Host = name
