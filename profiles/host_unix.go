@@ -3,12 +3,11 @@
 package profiles
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,14 +29,13 @@ func ThisHost() Host {
 // homeInDatabase returns the home of a user in a file of passwd(5), "" if it
 // is not there. Other databases (LDAP) are only reached by way of $HOME.
 func homeInDatabase(file string, uid int) string {
-	f, err := os.Open(file)
+	text, err := readFile(file, followLinks)
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
 	id := strconv.Itoa(uid)
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Split(lines.Text(), ":")
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 		if len(fields) == 7 && fields[2] == id {
 			return fields[5]
 		}
@@ -56,35 +54,54 @@ const (
 )
 
 // readFile reads a regular file of at most maxFile bytes through one
-// descriptor. It never blocks on a FIFO, and never reads a device.
+// descriptor. It never blocks on a FIFO, and never reads a device. It does
+// without os.File, which would set up Go's poller at each launch.
 func readFile(path string, links linkMode) ([]byte, error) {
-	flags := os.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC
+	fail := func(op string, err error) ([]byte, error) { return nil, &fs.PathError{Op: op, Path: path, Err: err} }
+	flags := unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC
 	if links == noLinks {
 		flags |= unix.O_NOFOLLOW
 	}
-	f, err := os.OpenFile(path, flags, 0)
-	if errors.Is(err, unix.ELOOP) && links == noLinks {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("a symbolic link, which is not followed")}
+	var fd int
+	if err := retry(func() (err error) { fd, err = unix.Open(path, flags, 0); return err }); err != nil {
+		if err == unix.ELOOP && links == noLinks {
+			return fail("open", errors.New("a symbolic link, which is not followed"))
+		}
+		return fail("open", err)
 	}
-	if err != nil {
-		return nil, err
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fail("stat", err)
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fail("read", errors.New("not a regular file"))
 	}
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
+	// One byte more than it has is enough to see its end; a file that grows
+	// meanwhile, or has no size as those of /proc, takes another round.
+	text := make([]byte, 0, min(st.Size, maxFile)+1)
+	for len(text) <= maxFile && st.Size <= maxFile {
+		var n int
+		text = slices.Grow(text, 1)
+		if err := retry(func() (err error) { n, err = unix.Read(fd, text[len(text):cap(text)]); return err }); err != nil {
+			return fail("read", err)
+		}
+		if n == 0 {
+			return text, nil
+		}
+		text = text[:len(text)+n]
 	}
-	text := []byte(nil)
-	if info.Size() <= maxFile {
-		text, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+	return fail("read", fmt.Errorf("larger than %d bytes", maxFile))
+}
+
+// retry calls f until no signal interrupts it: Go's own make open(2) on some
+// file systems return EINTR.
+func retry(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
+		}
 	}
-	if err == nil && (info.Size() > maxFile || len(text) > maxFile) {
-		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("larger than %d bytes", maxFile)}
-	}
-	return text, err
 }
 
 // gitTop returns the top of the git repository around dir that is the user's
