@@ -102,7 +102,7 @@ func modified(root *os.Root, id string) time.Time {
 
 // remove removes one session, unless somebody else is at it.
 func (h Home) remove(root *os.Root, e Entry, id string, o GCOptions) (bool, error) {
-	dir, err := root.OpenRoot(id)
+	dir, err := openDir(root, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -114,8 +114,8 @@ func (h Home) remove(root *os.Root, e Entry, id string, o GCOptions) (bool, erro
 		return true, nil
 	}
 	lock, err := state.TryLock(dir, lockName)
-	if errors.Is(err, state.ErrLocked) {
-		return false, nil
+	if errors.Is(err, state.ErrLocked) || errors.Is(err, fs.ErrNotExist) {
+		return false, nil // another gc is at it, or has been
 	}
 	if err != nil {
 		return false, err

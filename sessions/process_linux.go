@@ -24,8 +24,9 @@ func identify(pid int) Process {
 	return Process{Pid: pid, Start: start, Boot: bootID(), Space: pidSpace()}
 }
 
-// startOf returns when a process started: field 22 of proc_pid_stat(5),
-// counted behind the name, which may hold anything.
+// startOf returns when a process started, unless it is dead and only waits
+// for its parent: fields 22 and 3 of proc_pid_stat(5), counted from behind
+// the name, which may hold anything.
 func startOf(pid int) (uint64, bool) {
 	if pid <= 0 {
 		return 0, false
@@ -35,7 +36,7 @@ func startOf(pid int) (uint64, bool) {
 		return 0, false
 	}
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	if len(fields) < 20 {
+	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return 0, false
 	}
 	start, err := strconv.ParseUint(string(fields[19]), 10, 64)

@@ -178,7 +178,7 @@ const maxInfo = 4 << 20
 // look reads one session. The error is [fs.ErrNotExist] if it has no
 // session.json.
 func look(root *os.Root, id string) (Entry, error) {
-	dir, err := root.OpenRoot(id)
+	dir, err := openDir(root, id)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -261,5 +261,18 @@ func (h Home) Open(id string) (*os.Root, error) {
 		return nil, err
 	}
 	defer root.Close()
+	return openDir(root, id)
+}
+
+// openDir opens a session's directory. The look before it is there because a
+// FIFO of the name would block the opening, and a link be followed.
+func openDir(root *os.Root, id string) (*os.Root, error) {
+	info, err := root.Lstat(id)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, errors.New("not a directory")
+	}
 	return root.OpenRoot(id)
 }

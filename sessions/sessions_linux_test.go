@@ -1,0 +1,495 @@
+package sessions
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/state"
+)
+
+// TestMain is also a launcher that tests may kill: it begins a session, says
+// its id, and sleeps, with a child in the place of the sandbox's pid 1.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("SESSIONS_TEST"); dir != "" {
+		child := exec.Command("sleep", "1000")
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		s := Home{dir}.Begin(Info{Argv: []string{"pccrun", "--env", "X=secret", "--", "sleep"}, Sandbox: Process{Pid: child.Process.Pid}})
+		if _, err := s.Dir(); err != nil {
+			panic(err)
+		}
+		os.Stdout.WriteString(s.ID() + "\n")
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+func home(t *testing.T) Home {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o700))
+	return In(dir)
+}
+
+// launcher starts another process with a session.
+func launcher(t *testing.T, h Home) (*exec.Cmd, Entry) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "SESSIONS_TEST="+h.dir)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	var id [64]byte
+	n, err := out.Read(id[:])
+	require.NoError(t, err)
+	e, err := h.Find(strings.TrimSpace(string(id[:n])))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if fd, err := e.Sandbox.open(); err == nil {
+			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+			unix.Close(fd)
+		}
+	})
+	return cmd, e
+}
+
+func states(t *testing.T, h Home) map[string]State {
+	list, err := h.List()
+	require.NoError(t, err)
+	all := map[string]State{}
+	for _, e := range list {
+		all[e.ID] = e.State
+	}
+	return all
+}
+
+func TestID(t *testing.T) {
+	id := NewID(time.Date(2026, 11, 21, 13, 0, 0, 0, time.FixedZone("", 3600)))
+	require.Regexp(t, `^20261121T120000Z-[0-9a-f]{8}$`, id)
+	require.True(t, validID(id))
+	for _, bad := range []string{"", "x", "20261121T120000Z-0000000", "20261121T120000Z-0000000G", "20261321T120000Z-00000000", "20261121T120000Z-00000000/..", "../20261121T120000Z-00000000", "20261121T120000Z"} {
+		require.False(t, validID(bad), bad)
+	}
+}
+
+func TestShortRunLeavesNothing(t *testing.T) {
+	h := home(t)
+	s := h.Begin(Info{})
+	l := events.NewLog(s.ID(), s.Events())
+	l.Emit(events.Exit{})
+	require.NoError(t, s.Settle())
+	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, s.End(0))
+	require.NoError(t, s.End(0))
+	_, err := os.Lstat(h.dir)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	_, err = s.Dir()
+	require.ErrorIs(t, err, os.ErrClosed)
+	list, err := h.List()
+	require.NoError(t, err)
+	require.Empty(t, list)
+	_, err = h.Find("")
+	require.ErrorIs(t, err, ErrNoSession)
+	removed, err := h.GC(GCOptions{})
+	require.NoError(t, err)
+	require.Empty(t, removed)
+}
+
+func TestLongRun(t *testing.T) {
+	h := home(t)
+	s := h.Begin(Info{Argv: []string{"pccrun", "--env", "X=secret", "--", "agent"}, Workspace: "/w", Profile: "agent"})
+	l := events.NewLog(s.ID(), s.Events())
+	l.Start()
+	l.Emit(events.Start{})
+	require.Eventually(t, func() bool { return len(states(t, h)) == 1 }, 10*time.Second, time.Millisecond)
+	e, err := h.Find("")
+	require.NoError(t, err)
+	require.Equal(t, Running, e.State)
+	require.Equal(t, []string{"pccrun", "--env", "X=…", "--", "agent"}, e.Argv)
+	require.Equal(t, os.Getpid(), e.Launcher.Pid)
+	require.NotZero(t, e.Launcher.Start)
+	require.NotEmpty(t, e.Launcher.Boot)
+	require.Zero(t, e.Sandbox)
+
+	require.NoError(t, s.Update(func(i *Info) { i.Sandbox.Pid = os.Getppid() }))
+	e, err = h.Find(s.ID()[17:21])
+	require.NoError(t, err)
+	require.Equal(t, os.Getppid(), e.Sandbox.Pid)
+	require.NotZero(t, e.Sandbox.Start)
+
+	l.Emit(events.Exit{})
+	require.NoError(t, s.Settle())
+	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, s.End(0))
+	require.Empty(t, states(t, h))
+	names, err := os.ReadDir(h.dir)
+	require.NoError(t, err)
+	require.Empty(t, names)
+}
+
+func TestKept(t *testing.T) {
+	h := home(t)
+	s := h.Begin(Info{})
+	l := events.NewLog(s.ID(), s.Events())
+	l.Emit(events.Denial{What: "x"})
+	s.Keep("denials")
+	s.Keep("denials")
+	l.Emit(events.Exit{Code: 3})
+	require.NoError(t, s.Settle(), "makes the directory, although the run was short")
+	require.NoError(t, l.Close(time.Minute))
+	require.NoError(t, s.End(3))
+	e, err := h.Find("")
+	require.NoError(t, err)
+	require.Equal(t, Ended, e.State)
+	require.Equal(t, 3, e.Code)
+	require.Equal(t, []string{"denials"}, e.Kept)
+	dir, err := h.Open(e.ID)
+	require.NoError(t, err)
+	defer dir.Close()
+	data, err := state.ReadFile(dir, EventsName, 1<<20)
+	require.NoError(t, err)
+	require.Equal(t, 2, strings.Count(string(data), "\n"))
+	info, err := dir.Stat(".")
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o700), info.Mode().Perm())
+	_, err = h.Open("../x")
+	require.ErrorIs(t, err, ErrNoSession)
+}
+
+func TestUnsafeHome(t *testing.T) {
+	h := home(t)
+	work := filepath.Dir(h.dir)
+	require.ErrorIs(t, h.Check(work), state.ErrUnsafe)
+	require.NoError(t, h.Check(work+"/else"))
+	s := h.Begin(Info{Workspace: work})
+	l := events.NewLog(s.ID(), s.Events())
+	l.Emit(events.Exit{})
+	_, err := s.Dir()
+	require.ErrorIs(t, err, state.ErrUnsafe)
+	require.NoError(t, l.Close(time.Minute), "the session says it, once")
+	require.ErrorIs(t, s.End(0), state.ErrUnsafe)
+	_, err = os.Lstat(h.dir)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+
+	require.NoError(t, os.Mkdir(h.dir, 0o777))
+	require.NoError(t, os.Chmod(h.dir, 0o777))
+	_, err = h.List()
+	require.ErrorIs(t, err, state.ErrUnsafe)
+	_, err = h.GC(GCOptions{})
+	require.ErrorIs(t, err, state.ErrUnsafe)
+	s = h.Begin(Info{})
+	s.Keep("stash")
+	require.ErrorIs(t, s.Settle(), state.ErrUnsafe)
+	require.ErrorIs(t, s.End(0), state.ErrUnsafe)
+}
+
+func TestCrashed(t *testing.T) {
+	h := home(t)
+	cmd, e := launcher(t, h)
+	require.Equal(t, Running, e.State)
+	removed, err := h.GC(GCOptions{All: true})
+	require.NoError(t, err)
+	require.Empty(t, removed, "what runs stays")
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	require.Equal(t, map[string]State{e.ID: Crashed}, states(t, h))
+	removed, err = h.GC(GCOptions{EndedOnly: true})
+	require.NoError(t, err)
+	require.Empty(t, removed)
+	removed, err = h.GC(GCOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{e.ID}, removed)
+
+	// The directory stays until everything else that was left is cleared.
+	_, err = h.GC(GCOptions{Crashed: func(Entry) error { return errors.New("busy") }})
+	require.ErrorContains(t, err, "busy")
+	require.Len(t, states(t, h), 1)
+	var seen []string
+	removed, err = h.GC(GCOptions{Crashed: func(e Entry) error {
+		seen = append(seen, e.ID)
+		return h.Kill(e, unix.SIGTERM, 10*time.Second)
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []string{e.ID}, removed)
+	require.Equal(t, []string{e.ID}, seen)
+	_, err = e.Sandbox.open()
+	require.ErrorIs(t, err, ErrGone, "the sandbox that was left is dead")
+	require.Empty(t, states(t, h))
+}
+
+func TestKill(t *testing.T) {
+	h := home(t)
+	cmd, e := launcher(t, h)
+	require.ErrorIs(t, h.Kill(e, unix.SIGWINCH, 10*time.Millisecond), ErrAlive)
+	u, err := e.Usage()
+	require.NoError(t, err)
+	require.Equal(t, 1, u.Processes)
+	require.Equal(t, 1, u.Threads)
+	require.Positive(t, u.Memory)
+
+	// Another process has the pid now, or had it: no signal is sent.
+	for name, change := range map[string]func(*Process){
+		"another start": func(p *Process) { p.Start++ },
+		"another boot":  func(p *Process) { p.Boot = "x" },
+		"no pid":        func(p *Process) { p.Pid = 0 },
+		"everybody":     func(p *Process) { p.Pid = -1 },
+		"nobody":        func(p *Process) { p.Pid = 1 << 22 },
+	} {
+		other := e
+		change(&other.Launcher)
+		require.ErrorIs(t, h.Kill(other, unix.SIGKILL, 0), ErrGone, name)
+	}
+	other := e
+	other.Launcher.Space++
+	require.ErrorIs(t, h.Kill(other, unix.SIGKILL, 0), ErrElsewhere)
+	other = e
+	other.State = Ended
+	require.ErrorIs(t, h.Kill(other, unix.SIGKILL, 0), ErrGone)
+	require.NoError(t, cmd.Process.Signal(syscall.Signal(0)), "it lives: nothing of this has hit it")
+	require.ErrorIs(t, h.Kill(e, os.Signal(nil), 0), errors.ErrUnsupported)
+
+	go func() { _ = cmd.Wait() }()
+	require.NoError(t, h.Kill(e, unix.SIGTERM, 10*time.Second))
+	require.ErrorIs(t, h.Kill(e, unix.SIGTERM, 10*time.Second), ErrGone)
+}
+
+func TestFollow(t *testing.T) {
+	h := home(t)
+	cmd, e := launcher(t, h)
+	f, err := h.Follow(e)
+	require.NoError(t, err)
+	defer f.Close()
+	dir, err := h.Open(e.ID)
+	require.NoError(t, err)
+	defer dir.Close()
+	require.NoError(t, state.WriteFile(dir, EventsName, nil, state.Fast))
+	require.True(t, f.Wait())
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	for f.Wait() {
+	}
+	gone, err := h.Follow(e)
+	require.NoError(t, err)
+	defer gone.Close()
+	require.False(t, gone.Wait())
+}
+
+// plant makes a session directory with the files given.
+func plant(t *testing.T, h Home, id string, files map[string]string) string {
+	dir := filepath.Join(h.dir, id)
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	for name, text := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return dir
+}
+
+func ended(t *testing.T, id string, at time.Time, kept ...string) string {
+	data, err := json.Marshal(Info{Schema: 1, ID: id, Started: at, Ended: at, Kept: kept})
+	require.NoError(t, err)
+	return string(data)
+}
+
+func TestHostileContents(t *testing.T) {
+	h := home(t)
+	secret := filepath.Join(filepath.Dir(h.dir), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("{}"), 0o600))
+	const stamp = "20260101T000000Z-0000000"
+	plant(t, h, stamp+"0", map[string]string{infoName: `{"schema":7,"id":"` + stamp + `0","later":true}`})
+	plant(t, h, stamp+"1", map[string]string{infoName: `garbage`})
+	plant(t, h, stamp+"2", map[string]string{infoName: ended(t, stamp+"0", time.Now())}) // of another
+	require.NoError(t, os.Symlink(secret, filepath.Join(plant(t, h, stamp+"3", nil), infoName)))
+	require.NoError(t, unix.Mkfifo(filepath.Join(plant(t, h, stamp+"4", nil), infoName), 0o600))
+	f, err := os.Create(filepath.Join(plant(t, h, stamp+"5", nil), infoName))
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(1<<40))
+	f.Close()
+	require.NoError(t, os.Symlink("/etc", filepath.Join(h.dir, stamp+"6")))
+	require.NoError(t, os.WriteFile(filepath.Join(h.dir, stamp+"7"), nil, 0o600))
+	require.NoError(t, unix.Mkfifo(filepath.Join(h.dir, stamp+"8"), 0o600))
+	lock := plant(t, h, stamp+"9", map[string]string{infoName: ended(t, stamp+"9", time.Now())})
+	require.NoError(t, unix.Mkfifo(filepath.Join(lock, lockName), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(h.dir, "not a session"), 0o700))
+
+	list, err := h.List()
+	require.NoError(t, err)
+	require.Len(t, list, 10)
+	for _, e := range list {
+		require.Equal(t, Unknown, e.State, e.ID)
+		require.NotEmpty(t, e.Cause)
+		require.ErrorIs(t, h.Kill(e, unix.SIGKILL, 0), ErrGone)
+	}
+	removed, err := h.GC(GCOptions{All: true})
+	require.NoError(t, err)
+	require.Empty(t, removed, "what is not understood stays")
+	_, err = h.Find(stamp)
+	require.ErrorContains(t, err, "10 begin so")
+}
+
+func TestGC(t *testing.T) {
+	h := home(t)
+	now := time.Now()
+	old, young := now.Add(-8*24*time.Hour), now.Add(-time.Hour)
+	add := func(at time.Time, kept ...string) string {
+		id := NewID(at)
+		plant(t, h, id, map[string]string{infoName: ended(t, id, at, kept...), lockName: ""})
+		return id
+	}
+	oldest := add(old.Add(-time.Hour), "denials")
+	for range keepCount - 1 {
+		add(old, "denials")
+	}
+	removed, err := h.GC(GCOptions{})
+	require.NoError(t, err)
+	require.Empty(t, removed, "the last 100 stay, however old")
+	var fresh []string
+	for range 3 {
+		fresh = append(fresh, add(young, "stash"))
+	}
+	unwanted := add(young)
+	removed, err = h.GC(GCOptions{DryRun: true})
+	require.NoError(t, err)
+	require.Contains(t, removed, unwanted)
+	require.Len(t, states(t, h), keepCount+4)
+	removed, err = h.GC(GCOptions{})
+	require.NoError(t, err)
+	require.Contains(t, removed, oldest)
+	require.Contains(t, removed, unwanted)
+	left := states(t, h)
+	for _, id := range fresh {
+		require.Contains(t, left, id)
+	}
+	require.GreaterOrEqual(t, len(left), keepCount-1)
+
+	// Many young ones stay as well.
+	for range 2 * keepCount {
+		add(young, "denials")
+	}
+	before := len(states(t, h))
+	_, err = h.GC(GCOptions{})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(states(t, h)), before-keepCount)
+
+	// A new session makes room.
+	s := h.Begin(Info{})
+	_, err = s.Dir()
+	require.NoError(t, err)
+	require.NoError(t, s.End(0))
+
+	// Two at a time, on the same.
+	total := len(states(t, h))
+	var wait sync.WaitGroup
+	counts := make([]int, 4)
+	for i := range counts {
+		wait.Go(func() {
+			removed, err := h.GC(GCOptions{All: true})
+			if err != nil {
+				t.Error(err)
+			}
+			counts[i] = len(removed)
+		})
+	}
+	wait.Wait()
+	sum := 0
+	for _, n := range counts {
+		sum += n
+	}
+	require.Equal(t, total, sum, "each is removed once")
+	names, err := os.ReadDir(h.dir)
+	require.NoError(t, err)
+	require.Empty(t, names)
+}
+
+func TestGCRemains(t *testing.T) {
+	h := home(t)
+	now := time.Now()
+	begins := NewID(now)
+	plant(t, h, begins, nil)
+	stuck := NewID(now)
+	require.NoError(t, os.Chtimes(plant(t, h, stuck, map[string]string{lockName: ""}), now, now.Add(-time.Hour)))
+	half := plant(t, h, trash+"x", nil)
+	// As an overlay leaves it: nobody may enter, not even its owner.
+	require.NoError(t, os.MkdirAll(filepath.Join(half, "work/work/deep"), 0o700))
+	require.NoError(t, os.Chmod(filepath.Join(half, "work/work"), 0))
+	outside := filepath.Join(filepath.Dir(h.dir), "outside")
+	require.NoError(t, os.WriteFile(outside, nil, 0o600))
+	require.NoError(t, os.Symlink(outside, filepath.Join(half, "link")))
+	removed, err := h.GC(GCOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{stuck}, removed)
+	names, err := os.ReadDir(h.dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	require.Equal(t, begins, names[0].Name())
+	require.FileExists(t, outside)
+}
+
+func TestHand(t *testing.T) {
+	h := home(t)
+	s := h.Begin(Info{})
+	require.NoError(t, s.Hand(os.Getuid(), os.Getgid()))
+	require.NoError(t, s.End(0))
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: to give a directory away")
+	}
+	s = h.Begin(Info{})
+	require.NoError(t, s.Hand(12345, 12345))
+	info, err := os.Stat(filepath.Join(h.dir, s.ID(), infoName))
+	require.NoError(t, err)
+	require.Equal(t, uint32(12345), info.Sys().(*syscall.Stat_t).Uid)
+	require.NoError(t, s.End(0))
+	require.Empty(t, states(t, h))
+}
+
+func FuzzInfo(f *testing.F) {
+	f.Add([]byte(`{"schema":1,"id":"20260101T000000Z-00000000","launcher":{"pid":1}}`))
+	f.Add([]byte(`{"schema":2}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := Home{filepath.Join(t.TempDir(), "s")}
+		const id = "20260101T000000Z-00000000"
+		plant(t, h, id, map[string]string{infoName: string(data)})
+		root, err := os.OpenRoot(h.dir)
+		require.NoError(t, err)
+		defer root.Close()
+		e, err := look(root, id)
+		if err == nil {
+			require.Equal(t, id, e.ID)
+			require.Equal(t, Schema, e.Schema)
+			require.Contains(t, []State{Ended, Crashed}, e.State)
+		}
+	})
+}
+
+func BenchmarkBeginEnd(b *testing.B) {
+	h := Home{filepath.Join(b.TempDir(), "s")}
+	b.Run("short", func(b *testing.B) {
+		for b.Loop() {
+			s := h.Begin(Info{})
+			_ = s.End(0)
+		}
+	})
+	b.Run("made", func(b *testing.B) {
+		for b.Loop() {
+			s := h.Begin(Info{})
+			if _, err := s.Dir(); err != nil {
+				b.Fatal(err)
+			}
+			_ = s.End(0)
+		}
+	})
+}
