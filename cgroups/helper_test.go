@@ -50,13 +50,16 @@ func helper(name string, args []string) {
 		fill(mapping(number(0), unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, -1))
 	case "shared": // BYTES
 		fill(mapping(number(0), unix.MAP_SHARED|unix.MAP_ANONYMOUS, -1))
-	case "memfd", "memfd-mapped": // BYTES: the memory is in an open file, or mapped and closed
+	case "memfd", "memfd-mapped", "memfd-hidden": // BYTES: the memory is in an open file, or mapped and closed
+		if name == "memfd-hidden" {
+			must(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+		}
 		fd, err := unix.MemfdCreate("hog", 0)
 		must(err)
 		must(unix.Ftruncate(fd, int64(number(0))))
 		b := mapping(number(0), unix.MAP_SHARED, fd)
 		fill(b)
-		if name == "memfd" {
+		if name != "memfd-mapped" {
 			must(unix.Munmap(b))
 		} else {
 			must(unix.Close(fd))

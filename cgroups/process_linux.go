@@ -3,7 +3,9 @@ package cgroups
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -110,6 +112,9 @@ func (p *processes) relist(root int) {
 	}
 	p.known = p.known[:0]
 	for _, pid := range p.list(root) {
+		if p.has(pid) { // it changed its parent while it was listed
+			continue
+		}
 		k, ok := old[pid]
 		if !ok {
 			k = newProcess(pid)
@@ -264,22 +269,10 @@ func parents() map[int]int {
 			continue
 		}
 		if stat, err := readFile("/proc/" + e.Name() + "/stat"); err == nil {
-			all[pid] = parentOf(stat)
+			all[pid] = int(statField(stat, 4))
 		}
 	}
 	return all
-}
-
-// parentOf returns the fourth field of /proc/PID/stat (proc(5)). The second is
-// the name of the command in parentheses, which may hold anything.
-func parentOf(stat []byte) int {
-	rest := stat[bytes.LastIndexByte(stat, ')')+1:]
-	fields := bytes.Fields(rest)
-	if len(fields) < 2 {
-		return 0
-	}
-	pid, _ := strconv.Atoi(string(fields[1]))
-	return pid
 }
 
 // splitForks separates processes that can share anonymous pages from those that
@@ -306,13 +299,19 @@ func splitForks(all []*process) (alone, forks []*process) {
 // /proc/PID/stat. Without leave to know it reads as 0, which puts all such
 // processes together: the safe side, and the slow one.
 func stack(pid int) uint64 {
-	b, _ := readFile(procFile(pid, "stat"))
-	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:]) // from field 3 on
-	if len(fields) < 26 {
+	stat, _ := readFile(procFile(pid, "stat"))
+	return statField(stat, 28)
+}
+
+// statField returns a field of /proc/PID/stat (proc_pid_stat(5)) after the
+// second, which is the name of the command in parentheses and may hold anything.
+func statField(stat []byte, n int) uint64 {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) <= n-3 {
 		return 0
 	}
-	n, _ := strconv.ParseUint(string(fields[25]), 10, 64)
-	return n
+	value, _ := strconv.ParseUint(string(fields[n-3]), 10, 64)
+	return value
 }
 
 // proportional adds up the anonymous memory of processes, each page once. It
@@ -334,12 +333,13 @@ func proportional(forks []*process, limit int64) int64 {
 func descendants(root int, parents map[int]int) []int {
 	children := map[int][]int{}
 	for pid, parent := range parents {
-		children[parent] = append(children[parent], pid)
+		if pid != root { // which nothing leads back to, whatever was read
+			children[parent] = append(children[parent], pid)
+		}
 	}
 	pids := []int{root}
 	for i := 0; i < len(pids); i++ {
 		pids = append(pids, children[pids[i]]...)
-		delete(children, pids[i]) // a parent that is its own child would not end
 	}
 	slices.Sort(pids[1:])
 	return pids
@@ -402,14 +402,17 @@ func number(b []byte, key string) int64 {
 	return 0
 }
 
-// openMemfds returns the memfds that processes hold open, bytes by inode. The
-// name of a link is asked for first and the inode without asking its
-// filesystem, since a process can hold a file that answers never.
-func openMemfds(all []*process, device uint64) map[uint64]int64 {
-	found := map[uint64]int64{}
+// openMemfds returns the memfds that processes hold open, bytes by inode, and
+// whether a process other than pid 1 hides what it holds, as one that is not
+// dumpable does (prctl(2)). The name of a link is asked for first and the inode
+// without asking its filesystem, since a process can hold a file that answers
+// never.
+func openMemfds(all []*process, device uint64, pid1 int) (found map[uint64]int64, hidden bool) {
+	found = map[uint64]int64{}
 	for _, p := range all {
 		dir, err := os.Open(procFile(p.pid, "fd"))
 		if err != nil {
+			hidden = hidden || p.pid != pid1 && errors.Is(err, fs.ErrPermission)
 			continue
 		}
 		names, _ := dir.Readdirnames(-1)
@@ -420,7 +423,7 @@ func openMemfds(all []*process, device uint64) map[uint64]int64 {
 		}
 		dir.Close()
 	}
-	return found
+	return found, hidden
 }
 
 const memfdPrefix = "/memfd:"

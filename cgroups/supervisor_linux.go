@@ -20,7 +20,9 @@ import (
 //   - anonymous memory and its swap, a page that a fork shares once;
 //   - files of the private filesystems, whether a process maps them or not;
 //   - memfds that a process holds open, once each;
-//   - other shared memory as far as a process maps it.
+//   - other shared memory as far as a process maps it;
+//   - what the whole machine gains in shared memory, while a process of the
+//     sandbox hides its descriptors.
 //
 // What does not: page cache, kernel memory, huge pages from a pool, and shared
 // memory that is neither mapped nor open in any process (System V segments, a
@@ -69,6 +71,13 @@ type reading struct {
 // machine's free memory in between, one system call, sees much growth early;
 // not all, since the kernel keeps free pages aside for each processor.
 func (s *Supervisor) Run(ctx context.Context) {
+	m := readMachine()
+	s.shm = shared{at: time.Now(), machine: m.shared, files: tmpfsBytes(s.Filesystems)}
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(firstSample):
+	}
 	// A thread that sleeps by itself is back sooner than one that waits for
 	// another to see that a timer has run out, where the sandbox has more
 	// threads than there are processors.
@@ -76,9 +85,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 	defer runtime.UnlockOSThread()
 	shortSlice()
 	defer s.tree.close()
-	m := readMachine()
-	s.shm = shared{at: time.Now(), machine: m.shared, files: tmpfsBytes(s.Filesystems)}
-	for tick := firstSample; ctx.Err() == nil && !s.over.Load(); {
+	for tick := time.Duration(0); ctx.Err() == nil && !s.over.Load(); {
 		sleep(tick)
 		m = readMachine()
 		if share := s.share(m); time.Since(s.last.at) >= min(share*s.last.cost, maxPause) {
@@ -161,7 +168,7 @@ func (s *Supervisor) sample(m memory, share time.Duration) int64 {
 	}
 	private := s.tree.measure(m.swapping)
 	if time.Since(s.shm.at) > max(shmAge, idleShare*s.shm.cost) {
-		s.shm.estimate(s.tree.known, m, files)
+		s.shm.estimate(s.tree.known, s.PID, m, files)
 	}
 	used := private + files + s.shm.bound(m, files)
 	seen := private + files + s.shm.bytes
@@ -191,8 +198,11 @@ func (s *Supervisor) precise(m memory, files, bound int64) int64 {
 		return used
 	}
 	device := shmDevice()
-	open := openMemfds(s.tree.known, device)
+	open, hidden := openMemfds(s.tree.known, device, s.PID)
 	shm := sum(open)
+	if hidden {
+		shm = max(shm, s.shm.blame(m, files))
+	}
 	if used+shm > s.Limit {
 		return used + shm
 	}
@@ -260,17 +270,27 @@ type shared struct {
 	files   int64 // what the filesystems had then
 }
 
+// blame returns what it is if all that the machine has gained since is the
+// sandbox's: so it is held for a sandbox that hides what it has.
+func (s *shared) blame(m memory, files int64) int64 {
+	return s.bytes + m.shared - s.machine - (files - s.files)
+}
+
 // bound returns what it is now at most: what it was, and all that the machine
 // has gained since, but for the sandbox's own filesystems.
 func (s *shared) bound(m memory, files int64) int64 {
-	return s.bytes + max(0, m.shared-s.machine-(files-s.files))
+	return max(s.bytes, s.blame(m, files))
 }
 
 // estimate counts it without a look into mappings: too much, where processes
 // map the same memory or one of the filesystems.
-func (s *shared) estimate(all []*process, m memory, files int64) {
+func (s *shared) estimate(all []*process, pid1 int, m memory, files int64) {
 	start := threadTime()
-	bytes := sum(openMemfds(all, shmDevice()))
+	open, hidden := openMemfds(all, shmDevice(), pid1)
+	bytes := sum(open)
+	if hidden {
+		bytes = max(bytes, s.blame(m, files))
+	}
 	for _, p := range all {
 		bytes += residentShared(p.pid)
 	}

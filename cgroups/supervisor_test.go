@@ -81,31 +81,46 @@ func TestSupervisor(t *testing.T) {
 		{"shared", 256 * mib, []string{"shared", number(1024 * mib)}, []string{"shared", number(80 * mib)}},
 		{"memfd", 256 * mib, []string{"memfd", number(1024 * mib)}, []string{"memfd", number(80 * mib)}},
 		{"memfd-mapped", 256 * mib, []string{"memfd-mapped", number(1024 * mib)}, []string{"memfd-mapped", number(80 * mib)}},
+		{"memfd-hidden", 256 * mib, []string{"double-fork", "memfd-hidden", number(1024 * mib)}, []string{"memfd", number(80 * mib)}},
 		{"double-fork", 256 * mib, []string{"double-fork", "anonymous", number(1024 * mib)}, []string{"double-fork", "anonymous", number(80 * mib)}},
 		{"twenty", 256 * mib, []string{"many", "20", "anonymous", number(40 * mib)}, []string{"many", "20", "anonymous", number(4 * mib)}},
 		{"two hundred", 768 * mib, []string{"many", "200", "anonymous", number(20 * mib)}, []string{"many", "200", "sleep"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			hog := start(t, sandbox, test.args[0], test.args[1:]...)
-			peak := ruler(t, hog.Process.Pid)
-			used, s := supervise(t, hog, test.limit, nil, test.limit)
-			require.Greater(t, used, test.limit, "not killed")
-			t.Logf("killed at %d MiB", used/mib)
-			require.Equal(t, used, s.Peak())
-			require.Less(t, used, test.limit*5/4)
-			if peak != nil {
-				_ = hog.Wait()
-				t.Logf("the kernel counted %d MiB", peak()/mib)
-				require.Less(t, peak(), test.limit*5/4)
+			// Other tests, run at the same time, can keep the supervisor from
+			// the processor: it has three tries.
+			held := false
+			for range 3 {
+				if held = hold(t, test.limit, test.args); held {
+					break
+				}
 			}
+			require.True(t, held, "a quarter more than the limit")
 
 			control := start(t, sandbox, test.control[0], test.control[1:]...)
-			used, s = supervise(t, control, test.limit, nil, 60*mib)
+			used, s := supervise(t, control, test.limit, nil, 60*mib)
 			require.Zero(t, used, "killed for less than the limit")
 			t.Logf("control: peak %d MiB", s.Peak()/mib)
 			require.Greater(t, s.Peak(), int64(60*mib))
 		})
 	}
+}
+
+// hold reports whether a hog was killed before it had a quarter more than the
+// limit, as the supervisor and the kernel count. It must be killed.
+func hold(t *testing.T, limit int64, args []string) bool {
+	hog := start(t, sandbox, args[0], args[1:]...)
+	peak := ruler(t, hog.Process.Pid)
+	used, s := supervise(t, hog, limit, nil, limit)
+	require.Greater(t, used, limit, "not killed")
+	require.Equal(t, used, s.Peak())
+	t.Logf("limit %d MiB, killed at %d MiB", limit/mib, used/mib)
+	if peak != nil {
+		_ = hog.Wait()
+		t.Logf("the kernel counted %d MiB", peak()/mib)
+		used = max(used, peak())
+	}
+	return used < limit*5/4
 }
 
 func TestSupervisorCountsPrivateFilesystems(t *testing.T) {
