@@ -201,7 +201,16 @@ func (x *exchange) passBody(resp response, down *sink) (keep bool) {
 	if _, err := x.conn.Write(h.append(nil)); err != nil {
 		return false
 	}
-	return !hasBody && keep || hasBody && down.copyBody(x.server, resp.body) == nil && keep
+	if !hasBody {
+		return keep
+	}
+	if err := down.copyBody(x.server, resp.body); err != nil {
+		if resp.body.untilEOF || resp.body.chunked && !down.chunked {
+			reset(x.conn) // or the end of the connection would look like the body's
+		}
+		return false
+	}
+	return keep
 }
 
 // tunnelBack makes a tunnel of an exchange that became a websocket, with what
@@ -216,7 +225,9 @@ func (x *exchange) tunnelBack(ev Event) {
 	x.tunnel(x.l, ev)
 }
 
+// badGateway ends the exchange on both sides.
 func (x *exchange) badGateway(err error) {
+	x.l.Close() // so that nothing more of the request goes up
 	x.answer(x.r, 502, "Bad Gateway", fields{{"error", "bad gateway"}, {"host", x.l.verdict.Host}, {"detail", explain(err)}})
 }
 

@@ -7,8 +7,11 @@ import (
 	"strings"
 )
 
-// maxHead bounds a message's head, and the trailers of one.
-const maxHead = 64 << 10
+// A message's head is no longer than this, and neither are its trailers.
+const (
+	maxHead   = 64 << 10
+	maxFields = 500
+)
 
 // A head is the first line and the fields of an HTTP/1 message, read strictly
 // (RFC 9112): lines end in CRLF, none is folded, and no control character
@@ -22,7 +25,7 @@ type head struct {
 type field struct{ name, value string }
 
 var (
-	errHeadTooLong = errors.New("head over 64 KiB")
+	errHeadTooLong = errors.New("head over 64 KiB or 500 lines")
 	errBareLF      = errors.New("line does not end in CRLF")
 	errFirstLine   = errors.New("malformed first line")
 	errField       = errors.New("malformed header line")
@@ -95,7 +98,11 @@ func parseFields(lines string) ([]field, error) {
 	if lines == "" {
 		return nil, nil
 	}
-	fields := make([]field, 0, strings.Count(lines, "\n"))
+	n := strings.Count(lines, "\n")
+	if n > maxFields {
+		return nil, errHeadTooLong
+	}
+	fields := make([]field, 0, n)
 	for line := range strings.SplitSeq(strings.TrimSuffix(lines, "\r\n"), "\r\n") {
 		if line[0] == ' ' || line[0] == '\t' {
 			return nil, errFolded
@@ -149,9 +156,15 @@ func (h head) has(name, token string) bool {
 // hop-by-hop ones (RFC 9110, section 7.6.1), nor those that Connection names,
 // nor Host and the framing, which whoever forwards writes itself.
 func (h head) endToEnd() []field {
+	named := map[string]bool{}
+	for _, value := range h.get("Connection") {
+		for option := range strings.SplitSeq(value, ",") {
+			named[strings.ToLower(strings.Trim(option, " \t"))] = true
+		}
+	}
 	fields := make([]field, 0, len(h.fields)+4)
 	for _, f := range h.fields {
-		if !isHop(f.name) && !h.has("Connection", f.name) {
+		if name := strings.ToLower(f.name); !isHop(name) && !named[name] {
 			fields = append(fields, f)
 		}
 	}
@@ -159,7 +172,7 @@ func (h head) endToEnd() []field {
 }
 
 func isHop(name string) bool {
-	switch strings.ToLower(name) {
+	switch name {
 	case "connection", "proxy-connection", "keep-alive", "te", "trailer", "upgrade",
 		"proxy-authorization", "proxy-authenticate", "proxy-authentication-info",
 		"host", "content-length", "transfer-encoding", "http2-settings":

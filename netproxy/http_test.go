@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -98,6 +99,7 @@ func TestHostileHeads(t *testing.T) {
 		{"chunked in HTTP/1.0", "POST http://ok.example/ HTTP/1.0\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "400"},
 		{"long line", "GET http://ok.example/" + long + " HTTP/1.1\r\n" + host + "\r\n", "431"},
 		{"long head", "GET http://ok.example/ HTTP/1.1\r\n" + host + strings.Repeat("X: "+long[:1000]+"\r\n", 70) + "\r\n", "431"},
+		{"many lines", "GET http://ok.example/ HTTP/1.1\r\n" + host + strings.Repeat("a:\r\n", maxFields) + "\r\n", "431"},
 		{"TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n", "400"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -462,6 +464,9 @@ func TestHostileResponses(t *testing.T) {
 	c := f.raw("GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n")
 	_, err := http.ReadResponse(bufio.NewReader(c), nil)
 	require.NoError(t, err)
+	answer = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+	_, err = io.ReadAll(f.raw("GET http://ok.example/ HTTP/1.0\r\n\r\n"))
+	require.ErrorIs(t, err, syscall.ECONNRESET, "unpacked, it must not look complete")
 	answer = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\nsplit"
 	resp := f.ask("GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\nConnection: close\r\n\r\n")
 	require.Contains(t, resp, "103 Early Hints\r\nLink: x")
