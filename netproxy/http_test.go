@@ -177,10 +177,16 @@ func TestOneRequest(t *testing.T) {
 	f := start(t, nil, "ok.example")
 	got := make(chan string, 10)
 	f.host("ok.example", 80, server(t, func(c net.Conn) {
+		var b []byte
+		for !bytes.HasSuffix(b, []byte("hello")) {
+			b = append(b, 0)
+			io.ReadFull(c, b[len(b)-1:])
+		}
+		time.Sleep(20 * time.Millisecond) // so that the proxy knows that it has sent the body
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 		c.(*net.TCPConn).CloseWrite()
-		b, _ := io.ReadAll(c)
-		got <- string(b)
+		rest, _ := io.ReadAll(c)
+		got <- string(b) + string(rest)
 	}))
 	resp := f.ask("POST http://ok.example/a HTTP/1.1\r\nHost: ok.example\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello" +
 		"GET http://evil.example/smuggled HTTP/1.1\r\nHost: evil.example\r\n\r\n")
