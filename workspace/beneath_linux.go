@@ -36,15 +36,27 @@ func openBeneath(dirfd int, rel string, flags int) (int, error) {
 		switch err {
 		case unix.EINTR:
 			continue
-		case unix.ENOSYS, unix.ENAMETOOLONG:
+		case unix.ENOSYS:
 			return openStepwise(dirfd, rel, flags)
+		case unix.ENAMETOOLONG:
+			// Longer than the kernel takes at once: as much as it does first.
+			i := strings.LastIndexByte(rel[:min(len(rel), unix.PathMax-1)], '/')
+			if i < 0 {
+				return fd, err
+			}
+			at, err := openBeneath(dirfd, rel[:i], unix.O_PATH|unix.O_DIRECTORY)
+			if err != nil {
+				return at, err
+			}
+			defer unix.Close(at)
+			return openBeneath(at, rel[i+1:], flags)
 		}
 		return fd, err
 	}
 }
 
-// openStepwise does what openBeneath does, name by name: for a path longer
-// than the kernel takes at once, and where an outer sandbox has no openat2(2).
+// openStepwise does what openBeneath does, name by name, where an outer sandbox
+// has no openat2(2).
 func openStepwise(dirfd int, rel string, flags int) (int, error) {
 	at := dirfd
 	for {
@@ -82,7 +94,7 @@ func statBeneath(dirfd int, rel string, st *unix.Stat_t) error {
 		case unix.EINTR:
 			continue
 		case unix.ENAMETOOLONG:
-			fd, err := openStepwise(dirfd, rel, unix.O_PATH)
+			fd, err := openBeneath(dirfd, rel, unix.O_PATH)
 			if err != nil {
 				return err
 			}

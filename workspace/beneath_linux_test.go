@@ -1,7 +1,7 @@
 package workspace
 
 import (
-	"os"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -80,23 +80,32 @@ func TestKinds(t *testing.T) {
 	require.Equal(t, Link, kindOfMode(unix.S_IFLNK|0o777))
 }
 
-// More pins than a launch can make are refused, with the path that was too much.
-func TestScanTooManyPins(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs 17,000 files")
-	}
+// More than a launch can mount is refused, with the path that was too much.
+func TestScanTooManyMounts(t *testing.T) {
 	root := tempDir(t)
-	for i := range 17 {
-		dir := root + "/" + strings.Repeat("d", i+1)
-		require.NoError(t, os.Mkdir(dir, 0o755))
-		for j := range 1000 {
-			require.NoError(t, os.Symlink("x", dir+"/x"+strings.Repeat("y", j%200)+string(rune('a'+j/200))+".iml"))
+	write(t, root+"/a/.envrc", "x")
+	full := func() *scan {
+		fd, err := openRoot(root)
+		require.NoError(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+		s := newScan(Query{Root: root}, &walker{rules: &rules{root: root, files: hide(root, "**/.env*")}, fd: fd}, &dir{}, &index{})
+		for i := range maxMounts - 1 {
+			s.pins[fmt.Sprint(root, "/", i)] = Pin{Node: Node{Path: fmt.Sprint(root, "/", i)}}
+			s.matches[fmt.Sprint(root, "/", i)] = Match{}
 		}
+		return s
 	}
-	_, err := Scan(Query{Root: root, Protect: protect("*.iml")})
+	s := full()
+	defer s.close()
+	require.NoError(t, s.pin(root+"/a/.envrc", protect(".envrc")[0])) // the control: the last one
+	err := s.pin(root+"/a", protect("a")[0])
 	require.ErrorIs(t, err, ErrTooMuch)
-	require.Contains(t, err.Error(), ".iml")
-	_, err = Scan(Query{Root: root, Files: hide(root, "**/*.iml")})
+	require.ErrorContains(t, err, root+"/a")
+	_, err = s.finish() // its anchor is one too many
 	require.ErrorIs(t, err, ErrTooMuch)
-	scanOf(t, Query{Root: root, Protect: review("*.iml")}) // the control
+
+	require.NoError(t, s.match(root+"/a", hit{}))
+	err = s.match(root+"/a/.envrc", hit{})
+	require.ErrorIs(t, err, ErrTooMuch)
+	require.ErrorContains(t, err, root+"/a/.envrc")
 }

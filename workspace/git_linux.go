@@ -12,15 +12,17 @@ import (
 )
 
 const (
-	// maxConfigs bounds the files of configuration that are read, and
-	// maxConfig the bytes of one.
-	maxConfigs = 4096
-	maxConfig  = 1 << 20
+	// maxConfigs bounds the files of configuration that are read, maxConfig
+	// the bytes of one, and maxConfigBytes those of all.
+	maxConfigs     = 4096
+	maxConfig      = 1 << 20
+	maxConfigBytes = 16 << 20
 	// maxInclude is how deep git follows includes (MAX_INCLUDE_DEPTH in config.c).
 	maxInclude = 10
-	// maxBlob is how long a file may be that is compared with git's index:
-	// a longer one counts as changed.
-	maxBlob = 16 << 20
+	// maxBlobs bounds the bytes that are compared with what git's indexes
+	// record, and maxGitIndex those of an index: what lies beyond is not tracked.
+	maxBlobs    = 64 << 20
+	maxGitIndex = 256 << 20
 )
 
 // A repo is a .git entry and where it leads. All paths are absolute and
@@ -120,7 +122,7 @@ func (s *scan) outside(r repo, pointer string) error {
 		}
 	}
 	_, st, _ := s.node(r.common)
-	if int(st.Uid) != os.Geteuid() {
+	if _, root, _ := s.node(s.root); int(st.Uid) != os.Geteuid() && st.Uid != root.Uid {
 		return refuse("belongs to somebody else")
 	}
 	for _, name := range []string{"HEAD", "objects", "refs"} {
@@ -229,7 +231,11 @@ func (s *scan) pinGitDir(dir string) error {
 		if !writable {
 			continue
 		}
-		if err := s.guard(path, r); err != nil {
+		n, _, ok := s.node(path)
+		if !ok {
+			continue
+		}
+		if err := s.guard(n, r); err != nil {
 			return err
 		}
 		if name == "hooks" && !r.Review && !s.walked[dir] {
@@ -295,6 +301,9 @@ func (s *scan) config(path string) ([]setting, error) {
 	}
 	if err != nil {
 		return nil, nil
+	}
+	if s.configBytes += len(b); s.configBytes > maxConfigBytes {
+		return nil, fmt.Errorf("read %s: byte %d of git's configuration: %w", path, maxConfigBytes, ErrTooMuch)
 	}
 	all, err := parseConfig(b)
 	if err != nil {

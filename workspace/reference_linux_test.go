@@ -70,8 +70,8 @@ func refer(t *testing.T, q Query) reference {
 				look = look || r.Review
 			}
 		}
-		if strings.Contains(path, "/node_modules/") && deny {
-			deny, look = false, true
+		if strings.Contains(path, "/node_modules/") {
+			deny, look = false, deny
 		}
 		if filepath.Base(path) == ".git" && !info.IsDir() {
 			deny = true
@@ -228,7 +228,7 @@ func change(rnd *rand.Rand, root string) {
 // says: without an index, with the index of the last scan, and once more with
 // nothing changed.
 func TestScanReference(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 2))
 			top := tempDir(t)
@@ -241,7 +241,7 @@ func TestScanReference(t *testing.T) {
 			}
 			indexed := q
 			indexed.IndexDir = top + "/index"
-			for round := range 25 {
+			for round := range 20 {
 				for range rnd.IntN(12) + 1 {
 					change(rnd, root)
 				}

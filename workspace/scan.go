@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"errors"
+	"time"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -97,12 +98,11 @@ type Spared struct {
 	Cause string
 }
 
-// A Reviewed file may change, and is reported at exit if it did.
+// A Reviewed file may change, and is reported at exit if it did: if it is gone,
+// is another file, or has a ctime that is not before [Found.Start]. No program
+// can set a ctime, so that nothing else has to be recorded at the start.
 type Reviewed struct {
 	Node
-	Size   int64
-	Mtime  int64 // nanoseconds since 1970
-	Ctime  int64
 	Why    string // the pattern that it matches
 	Origin profiles.Origin
 }
@@ -127,6 +127,8 @@ type Stats struct {
 // Found is what [Scan] found. All lists are sorted by path, and no path stands
 // twice in one of them.
 type Found struct {
+	Start time.Time // just before the scan looked at anything
+
 	Pins    []Pin
 	Matches []Match
 	Review  []Reviewed

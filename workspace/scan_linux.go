@@ -91,6 +91,7 @@ func Scan(q Query) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
+	found.Start = start
 	if q.IndexDir != "" && (changed || s.blobsChanged) {
 		forget(root, start, st.Dev)
 		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return b.id.ctime > start.Add(-racy).UnixNano() })
@@ -159,12 +160,13 @@ type scan struct {
 	absent  map[string]bool
 	met     map[string]bool // protect patterns that something matches
 
-	repos    []repo
-	gitDirs  []string
-	isGitDir map[string]bool
-	walked   map[string]bool // git directories whose hooks the walk has looked into
-	ownGit   string          // where the root's own .git leads, if that is outside and trusted
-	configs  int             // files of configuration that were read
+	repos       []repo
+	gitDirs     []string
+	isGitDir    map[string]bool
+	walked      map[string]bool // git directories whose hooks the walk has looked into
+	ownGit      string          // where the root's own .git leads, if that is outside and trusted
+	configs     int             // files of configuration that were read
+	configBytes int
 
 	linked   map[uint64]struct{} // inodes of what is protected or hidden and has other names
 	known    map[uint64]struct{} // those whose names the walk has looked for
@@ -270,10 +272,13 @@ func (s *scan) hit(d *dir, h hit) error {
 	case classProtect:
 		r := s.protect[h.arg]
 		s.met[r.Pattern] = true
-		if !r.Review && inModules(d.rel) {
+		if inModules(d.rel) {
+			if r.Review {
+				return nil
+			}
 			r.Review = true
 		}
-		return s.guard(path, r)
+		return s.guard(Node{path, h.kind, d.dev, h.ino}, r)
 	case classGlob:
 		return s.match(path, h)
 	case classAlias:
@@ -296,7 +301,7 @@ func (s *scan) inside(d *dir, h hit, path string) error {
 	switch {
 	case d.state == reviewed:
 		rule.Review = true // or why is a rule that does not hold in node_modules
-		return s.guard(path, rule)
+		return s.guard(Node{path, h.kind, d.dev, h.ino}, rule)
 	case d.state == hidden:
 		o.file, as = s.files[d.why], s.hiddenAs
 	case h.kind == Link:
@@ -344,17 +349,14 @@ func inModules(rel string) bool {
 	return strings.Contains("/"+rel+"/", "/node_modules/")
 }
 
-// guard pins or reviews a path, as the rule says, and what it leads to if it is a link.
-func (s *scan) guard(path string, r profiles.ProtectRule) error {
+// guard pins or reviews what is at a path, as the rule says. Of a directory,
+// the files are reviewed.
+func (s *scan) guard(n Node, r profiles.ProtectRule) error {
 	if !r.Review {
-		return s.pin(path, r)
+		return s.pin(n.Path, r)
 	}
-	n, st, ok := s.node(path)
-	if !ok || n.Kind == Dir {
-		return nil // of a directory, the files are reviewed
-	}
-	if _, seen := s.review[path]; !seen {
-		s.review[path] = Reviewed{Node: n, Size: st.Size, Mtime: st.Mtim.Nano(), Ctime: st.Ctim.Nano(), Why: r.Pattern, Origin: r.Origin}
+	if _, seen := s.review[n.Path]; !seen && n.Kind != Dir {
+		s.review[n.Path] = Reviewed{Node: n, Why: r.Pattern, Origin: r.Origin}
 	}
 	return nil
 }

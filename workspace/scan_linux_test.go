@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ func TestScanNames(t *testing.T) {
 	root := tempDir(t)
 	for _, path := range []string{
 		".envrc", "a/.envrc", "a/b/.vscode/tasks.json", ".github/workflows/ci.yml", "sub/.github/workflows/ci.yml",
-		"x.iml", "a/deep.iml", "AGENTS.md", "a/AGENTS.md", "node_modules/p/.vscode/settings.json", "docs/HEAD", "plain",
+		"x.iml", "a/deep.iml", "AGENTS.md", "a/AGENTS.md", "node_modules/p/.vscode/settings.json", "node_modules/p/AGENTS.md", "docs/HEAD", "plain",
 	} {
 		write(t, root+"/"+path, "x")
 	}
@@ -34,7 +35,11 @@ func TestScanNames(t *testing.T) {
 	var reviewed []string
 	for _, r := range f.Review {
 		reviewed = append(reviewed, r.Path)
-		require.EqualValues(t, 1, r.Size)
+		info, err := os.Lstat(r.Path)
+		require.NoError(t, err)
+		st := info.Sys().(*syscall.Stat_t)
+		require.Equal(t, Node{r.Path, File, st.Dev, st.Ino}, r.Node)
+		require.True(t, f.Start.After(time.Unix(st.Ctim.Unix())))
 	}
 	// What package managers replace is reviewed instead of pinned.
 	require.Equal(t, []string{".github/workflows/ci.yml", "AGENTS.md", "a/AGENTS.md", "node_modules/p/.vscode/settings.json"}, relative(t, root, reviewed))
@@ -350,6 +355,19 @@ func TestScanHostile(t *testing.T) {
 			for i := range 40 {
 				write(t, fmt.Sprintf("%s/.git/i%d", root, i), fmt.Sprintf("[include]\npath=i%d\npath=i%d\npath=i%d\npath=i%d\n", i*2%40, i*2%40+1, i*3%40, i*7%40))
 			}
+			return true
+		},
+		"a well": func(t *testing.T, root string) bool {
+			fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+			require.NoError(t, err)
+			for range 3000 {
+				require.NoError(t, unix.Mkdirat(fd, "a", 0o755))
+				next, err := unix.Openat(fd, "a", unix.O_PATH|unix.O_DIRECTORY, 0)
+				require.NoError(t, err)
+				unix.Close(fd)
+				fd = next
+			}
+			unix.Close(fd)
 			return true
 		},
 		"400 submodules": func(t *testing.T, root string) bool {

@@ -45,12 +45,15 @@ func (s *scan) spare() error {
 	for gitDir, want := range wanted {
 		ids[gitDir] = s.tracked(gitDir, formats[gitDir], want)
 	}
+	slices.SortFunc(all, func(a, b candidate) int { return strings.Compare(a.path, b.path) })
+	left := int64(maxBlobs)
 	for _, c := range all {
 		id := ids[c.gitDir][c.rel]
 		if id == "" {
 			continue
 		}
-		b, err := s.readFile(c.path, maxBlob)
+		b, err := s.readFile(c.path, left)
+		left -= int64(len(b))
 		if err != nil || formats[c.gitDir].blobID(b) != id {
 			continue
 		}
@@ -59,7 +62,6 @@ func (s *scan) spare() error {
 		delete(s.hiddenAs, m.Ino)
 		s.found.Spared = append(s.found.Spared, Spared{Path: c.path, Rule: m.Rule, Cause: "tracked by git, and unchanged"})
 	}
-	slices.SortFunc(s.found.Spared, func(a, b Spared) int { return strings.Compare(a.Path, b.Path) })
 	return nil
 }
 
@@ -92,7 +94,7 @@ func (s *scan) format(r repo) format {
 func (s *scan) tracked(gitDir string, f format, want map[string]bool) map[string]string {
 	path := filepath.Join(gitDir, "index")
 	var st unix.Stat_t
-	if s.stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+	if s.stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxGitIndex {
 		return nil
 	}
 	id := identityOf(&st)

@@ -62,8 +62,11 @@ func join(rel, name string) string {
 	return rel + "/" + name
 }
 
-// maxDirs bounds the tree: memory, and the time of each later launch.
-const maxDirs = 1 << 20
+// maxWeight bounds the tree: each directory weighs as many names as the kernel
+// has to walk to open it, and a bit for the memory that its path takes. It is
+// reached by 350,000 directories as they usually lie, or by some thousand at
+// the bottom of a well.
+const maxWeight = 4 << 20
 
 // A walker reads directories, with two workers where there is enough to do.
 type walker struct {
@@ -78,6 +81,7 @@ type walker struct {
 	busy    int // workers that may still add to todo
 	helpers int // goroutines beside the first
 	dirs    int
+	weight  int
 	entries int
 	err     error
 }
@@ -158,8 +162,7 @@ func (w *walker) keep(d *dir) {
 		w.push(d)
 		return
 	}
-	if w.dirs++; w.dirs > maxDirs {
-		w.tooMany(d)
+	if !w.fits(d) {
 		return
 	}
 	for _, k := range d.kids {
@@ -168,17 +171,20 @@ func (w *walker) keep(d *dir) {
 }
 
 func (w *walker) push(d *dir) {
-	if w.dirs++; w.dirs > maxDirs {
-		w.tooMany(d)
+	if !w.fits(d) {
 		return
 	}
 	w.todo = append(w.todo, d)
 }
 
-func (w *walker) tooMany(d *dir) {
-	if w.err == nil {
-		w.err = fmt.Errorf("scan %s/%s: directory %d of the workspace: %w", w.root, d.rel, maxDirs, ErrTooMuch)
+// fits counts a directory, and reports whether there is room for it.
+func (w *walker) fits(d *dir) bool {
+	w.dirs++
+	w.weight += 1 + strings.Count(d.rel, "/") + len(d.rel)/16
+	if w.weight > maxWeight && w.err == nil {
+		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, shorten(d.rel), ErrTooMuch)
 	}
+	return w.err == nil
 }
 
 // A reader is what a worker reuses from one directory to the next.
