@@ -218,6 +218,42 @@ func readString(t *testing.T, name string) string {
 	return string(b)
 }
 
+// Where this user has cgroup v2 with controllers, whoever hands it out, the
+// limits bite, and this process is where it was when it is over, or in systemd's
+// scope.
+func TestV2Limits(t *testing.T) {
+	p := Survey(Memory|CPUs|Pids).Plan(Limits{Memory: 64 * mib, CPUs: 200, Pids: 24}, Options{})
+	t.Logf("\n%s", p)
+	if len(p.Dirs) == 0 || p.Dirs[0].Mechanism == ByV1 {
+		t.Skip("needs cgroup v2 with controllers")
+	}
+	g := createPlan(t, p)
+	t.Logf("%v", g.Paths())
+	hog := into(t, g, "anonymous", strconv.Itoa(256*mib))
+	hog.proceed()
+	require.Equal(t, "", hog.line())
+	require.Error(t, hog.Wait())
+	require.Positive(t, g.Events().OOMKills)
+
+	forks := into(t, g, "pids", "100")
+	forks.proceed()
+	got, err := strconv.Atoi(forks.line())
+	require.NoError(t, err)
+	require.Less(t, got, 24)
+	require.Positive(t, g.Events().PidsDenied)
+	require.NoError(t, g.Kill())
+
+	for _, a := range p.Answers {
+		if a.Resource == CPUs && a.Mechanism != ByAffinity && a.Mechanism != ByV1 {
+			spin := into(t, g, "spin", "1000")
+			spin.proceed()
+			got, err := strconv.Atoi(spin.line())
+			require.NoError(t, err)
+			require.Less(t, got, 320)
+		}
+	}
+}
+
 // Kernels before 5.14 have no cgroup.kill.
 func TestKillOneByOne(t *testing.T) {
 	g := createPlan(t, v2(t))

@@ -284,7 +284,7 @@ func alsoAsNobodyNamed(t *testing.T, name string) {
 		exe := filepath.Join(dir, "cgroups.test")
 		require.NoError(t, os.WriteFile(exe, self, 0o755))
 
-		c := exec.Command(exe, "-test.run=^"+name+"$", "-test.v", "-test.timeout=60s")
+		c := exec.Command(exe, "-test.run=^"+name+"$", "-test.v", "-test.timeout=300s")
 		c.Dir = dir
 		c.Env = []string{"TMPDIR=" + tmp}
 		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL}
