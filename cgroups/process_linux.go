@@ -316,14 +316,15 @@ func statField(stat []byte, n int) uint64 {
 
 // proportional adds up the anonymous memory of processes, each page once. It
 // looks at the largest first, and no further than it takes to see that the sum
-// is over limit.
-func proportional(forks []*process, limit int64) int64 {
+// is over limit, and calls next before each.
+func proportional(forks []*process, limit int64, next func()) int64 {
 	slices.SortFunc(forks, func(a, b *process) int { return cmp.Compare(b.bytes, a.bytes) })
 	var sum int64
 	for _, p := range forks {
 		if sum > limit {
 			break
 		}
+		next()
 		sum += proportionalSize(p.pid, p.bytes)
 	}
 	return sum
@@ -445,13 +446,15 @@ func memfd(dir int, name string, device uint64) (inode uint64, bytes int64, ok b
 
 // mappedShared returns the bytes that processes map of the kernel's own tmpfs,
 // but for the inodes in open, which are counted already. The kernel gives each
-// process its share of a page, so that all together give the whole.
-func mappedShared(all []*process, device uint64, open map[uint64]int64) int64 {
+// process its share of a page, so that all together give the whole. next is
+// called before each.
+func mappedShared(all []*process, device uint64, open map[uint64]int64, next func()) int64 {
 	var sum int64
 	for _, p := range all {
 		if residentShared(p.pid) == 0 {
 			continue
 		}
+		next()
 		smaps, _ := readFile(procFile(p.pid, "smaps"))
 		for inode, n := range sharedMappings(smaps, device) {
 			if _, counted := open[inode]; !counted {

@@ -33,12 +33,13 @@ type Supervisor struct {
 	Filesystems []int            // descriptors of the sandbox's own tmpfs mounts, one for each
 	Over        func(used int64) // called once, when used bytes were more than Limit: has to kill the sandbox
 
-	peak atomic.Int64
-	tree processes
-	last reading
-	grew time.Time // when a sample last saw growth
-	shm  shared
-	over atomic.Bool
+	peak  atomic.Int64
+	tree  processes
+	last  reading
+	grew  time.Time // when a sample last saw growth
+	shm   shared
+	exact exact
+	over  atomic.Bool
 }
 
 const (
@@ -47,10 +48,12 @@ const (
 	maxTick     = time.Second
 	maxPause    = 2 * time.Second
 	idleShare   = 400 // one part of the time goes into samples of a sandbox that does not grow,
-	growthShare = 10  // and of one that does
+	blindShare  = 100 // of one whose growth free memory would not show,
+	growthShare = 10  // and of one that grows
+	exactShare  = 50  // and into looks at pages that forks share
 	growthAge   = 100 * time.Millisecond
 	shmAge      = 2 * time.Second // after which shared memory is counted anew
-	preciseWait = time.Second     // a process can delay a look into its mappings
+	stuck       = 5 * time.Second // a process can delay a look into its mappings
 	fillRate    = 5 << 30         // bytes a second that one processor can fill at most, about
 )
 
@@ -138,9 +141,10 @@ func (s *Supervisor) share(m memory) time.Duration {
 	headroom := s.Limit - s.last.used
 	switch {
 	case time.Since(s.grew) < growthAge,
-		s.last.free-m.free >= headroom/4+s.Limit/32, // the machine has lost what the sandbox may have taken
-		m.free < headroom, m.free < m.total/16: // the kernel makes room by dropping page cache
+		s.last.free-m.free >= headroom/4+s.Limit/32: // the machine has lost what the sandbox may have taken
 		return growthShare
+	case m.free < headroom, m.free < m.total/16: // the kernel makes room by dropping page cache
+		return blindShare
 	}
 	return idleShare
 }
@@ -172,17 +176,38 @@ func (s *Supervisor) sample(m memory, share time.Duration) int64 {
 	}
 	used := private + files + s.shm.bound(m, files)
 	seen := private + files + s.shm.bytes
+	cost := threadTime() - start - listing
 	if used > s.Limit {
-		used = s.precise(m, files, used)
+		used = s.exactly(m, files, used)
 		seen = used
 	}
 	now := time.Now()
 	if used > s.last.used+s.Limit/128 {
 		s.grew = now
 	}
-	s.last = reading{at: now, cost: threadTime() - start - listing, used: used, free: m.free}
+	s.last = reading{at: now, cost: cost, used: used, free: m.free}
 	s.peak.Store(max(seen, s.peak.Load()))
 	return used
+}
+
+// exactly returns what precise says, or, for some time after a look that took
+// long, what it said and all that the bound has grown since. That lacks the
+// copies of pages that forks shared.
+func (s *Supervisor) exactly(m memory, files, bound int64) int64 {
+	used := s.exact.used + max(0, bound-s.exact.bound)
+	if used > s.Limit || time.Since(s.exact.at) >= exactShare*s.exact.cost {
+		start := threadTime()
+		used = s.precise(m, files, bound)
+		s.exact = exact{time.Now(), threadTime() - start, used, bound}
+	}
+	return used
+}
+
+// exact is what precise said, and what the bound was then.
+type exact struct {
+	at          time.Time
+	cost        time.Duration
+	used, bound int64
 }
 
 // precise counts each page once. What takes long comes last, since a hog that
@@ -208,10 +233,11 @@ func (s *Supervisor) precise(m memory, files, bound int64) int64 {
 	}
 	// From here on the kernel walks mappings, which a process can delay by
 	// holding its own lock on them. Then the upper bound has to do.
-	late := time.AfterFunc(preciseWait, func() { s.end(bound) })
+	late := time.AfterFunc(stuck, func() { s.end(bound) })
 	defer late.Stop()
-	used += proportional(forks, s.Limit-used-shm)
-	shm += mappedShared(s.tree.known, device, open)
+	next := func() { late.Reset(stuck) }
+	used += proportional(forks, s.Limit-used-shm, next)
+	shm += mappedShared(s.tree.known, device, open, next)
 	s.shm = shared{at: time.Now(), cost: threadTime() - start, bytes: shm, machine: m.shared, files: files}
 	return used + shm
 }
