@@ -44,7 +44,7 @@ func (l *line) key(name string) {
 
 func (l *line) str(name, value string) {
 	l.key(name)
-	l.b = appendString(l.b, value)
+	l.b = AppendString(l.b, value)
 }
 
 func (l *line) optStr(name, value string) {
@@ -70,7 +70,7 @@ func (l *line) flag(name string, value bool) {
 }
 
 func (l *line) optStrs(name string, values []string) {
-	list(l, name, values, func(v string) { l.b = appendString(l.b, v) })
+	list(l, name, values, func(v string) { l.b = AppendString(l.b, v) })
 }
 
 // list writes a list, if it has elements.
@@ -174,9 +174,10 @@ func (e Exit) appendFields(l *line) {
 
 const hex = "0123456789abcdef"
 
-// appendString appends s as a JSON string of ASCII controls escaped, which
-// is safe to print: see [visible]. Bytes that are not UTF-8 become U+FFFD.
-func appendString(b []byte, s string) []byte {
+// AppendString appends s as a JSON string that is safe to print: see
+// [visible]. Bytes that are not UTF-8 become U+FFFD, and what is longer than
+// 4 KiB is cut.
+func AppendString(b []byte, s string) []byte {
 	cut := len(s) > maxString
 	if cut {
 		s = s[:maxString]
@@ -232,7 +233,7 @@ func visible(r rune) bool {
 func Clean(s string) string {
 	for _, r := range s {
 		if !visible(r) || r == '\\' || r == utf8.RuneError || len(s) > maxString {
-			b := appendString(nil, s)
+			b := AppendString(nil, s)
 			return string(unquoteQuotes(b[1 : len(b)-1]))
 		}
 	}

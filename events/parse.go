@@ -2,22 +2,23 @@ package events
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/pccrun/pccrun/events/jsontext"
 )
 
 // A Record is one event as it was read.
 type Record struct {
-	V       int       `json:"v"`
-	Seq     uint64    `json:"seq"`
-	Time    time.Time `json:"time"`
-	Session string    `json:"session"`
-	Type    Type      `json:"type"`
-	Event   Event     `json:"-"` // nil for a type that this version does not know
-	Line    []byte    `json:"-"` // as it stands, without the newline
+	V       int
+	Seq     uint64
+	Time    time.Time
+	Session string
+	Type    Type
+	Event   Event  // nil for a type that this version does not know
+	Line    []byte // as it stands, without the newline
 }
 
 // ErrVersion is returned for an event of a later schema.
@@ -26,54 +27,68 @@ var ErrVersion = errors.New("event of another schema version")
 // Parse reads one line. It takes fields and types that it does not know, as
 // the schema asks of readers, and nothing else that [Append] would not write.
 func Parse(line []byte) (Record, error) {
-	r := Record{Line: line}
-	if err := json.Unmarshal(line, &r); err != nil {
-		return r, fmt.Errorf("event: %w", err)
-	}
-	switch {
-	case r.V > Version:
-		return r, fmt.Errorf("%w: %d", ErrVersion, r.V)
-	case r.V < 1 || r.Type == "" || r.Session == "" || r.Time.IsZero():
-		return r, errors.New("event: it has no head (v, time, session, type)")
-	}
-	var err error
-	r.Event, err = decode(r.Type, line)
+	f, err := jsontext.Object(line)
 	if err != nil {
+		return Record{}, fmt.Errorf("event: %w", err)
+	}
+	r := Record{V: int(f.Int("v")), Seq: f.Uint("seq"), Session: f.String("session"), Type: Type(f.String("type")), Line: line}
+	if r.V > Version {
+		return r, fmt.Errorf("%w: %d", ErrVersion, r.V)
+	}
+	r.Time, err = time.Parse(time.RFC3339Nano, f.String("time"))
+	if err != nil || r.V < 1 || r.Type == "" || r.Session == "" {
+		return r, errors.Join(errors.New("event: it has no head (v, seq, time, session, type)"), f.Err())
+	}
+	r.Event = decode(r.Type, f)
+	if err := f.Err(); err != nil {
 		return r, fmt.Errorf("event %s: %w", Clean(string(r.Type)), err)
 	}
 	return r, nil
 }
 
-func decode(t Type, line []byte) (Event, error) {
+// decode is the reverse of appendFields.
+func decode(t Type, f *jsontext.Fields) Event {
 	switch t {
 	case TypeStart:
-		return as[Start](line)
+		return Start{
+			Version: f.String("version"), Pid: int(f.Int("pid")), Argv: f.Strings("argv"), Workspace: f.String("workspace"), WorkDir: f.String("workdir"),
+			Profile: f.String("profile"), Provider: f.String("provider"), Without: f.Strings("without"), AllowMissing: f.Strings("allow_missing"),
+		}
 	case TypePlan:
-		return as[Plan](line)
+		var e Plan
+		for _, g := range f.Objects("guarantees") {
+			e.Guarantees = append(e.Guarantees, Guarantee{g.String("name"), g.String("state"), g.String("mechanism"), g.String("cause")})
+		}
+		return e
 	case TypeWarning:
-		return as[Warning](line)
+		return Warning{f.String("text"), f.String("hint")}
 	case TypeRefused:
-		return as[Refused](line)
+		return Refused{f.String("guarantee"), f.String("cause"), f.String("hint")}
 	case TypeDenial:
-		return as[Denial](line)
+		return Denial{f.String("guarantee"), f.String("what"), f.String("rule"), f.String("hint")}
 	case TypeNetDecision:
-		return as[NetDecision](line)
+		return NetDecision{
+			Allowed: f.Bool("allowed"), Host: f.String("host"), Port: int(f.Int("port")), Address: f.String("address"), Via: f.String("via"),
+			Request: f.String("request"), Rule: f.String("rule"), Guarantee: f.String("guarantee"), Hint: f.String("hint"),
+		}
 	case TypeOOM:
-		return as[OOM](line)
+		return OOM{f.Int("limit"), f.Int("kills")}
 	case TypeTimeout:
-		return as[Timeout](line)
+		return Timeout{f.Int("after_ms")}
 	case TypeDropped:
-		return as[Dropped](line)
+		return Dropped{f.Int("count")}
 	case TypeExit:
-		return as[Exit](line)
+		e := Exit{
+			Code: int(f.Int("code")), Signal: f.String("signal"), TimedOut: f.Bool("timed_out"), OOM: f.Bool("oom"),
+			WallMS: f.Int("wall_ms"), UserMS: f.Int("user_ms"), SystemMS: f.Int("system_ms"), MaxMemory: f.Int("max_memory"),
+			ReadBytes: f.Int("read_bytes"), WriteBytes: f.Int("write_bytes"), Processes: f.Int("processes"), Denials: f.Int("denials"),
+		}
+		for _, c := range f.Objects("changed") {
+			e.Changed = append(e.Changed, Change{c.String("path"), c.String("kind")})
+		}
+		return e
 	}
-	return nil, nil
-}
-
-func as[E Event](line []byte) (Event, error) {
-	var e E
-	err := json.Unmarshal(line, &e)
-	return e, err
+	return nil
 }
 
 // maxLine bounds a line that is read: more than [Append] can write.

@@ -1,7 +1,6 @@
 package sessions
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,7 +35,7 @@ type Session struct {
 }
 
 // Begin returns a session that makes its directory after [Delay]. Of info,
-// the schema, the time, the launcher and the boot are filled in, and secrets
+// the time, the launcher and the boot are filled in, and secrets
 // in Argv blanked; the ID is made if it is "". Call it once the command
 // runs, so that nothing of it stands in the way.
 func (h Home) Begin(info Info) *Session {
@@ -46,7 +45,6 @@ func (h Home) Begin(info Info) *Session {
 	if info.ID == "" {
 		info.ID = NewID(info.Started)
 	}
-	info.Schema = Schema
 	info.Argv = events.Redact(info.Argv)
 	s := &Session{home: h, info: info, ready: make(chan struct{})}
 	s.timer = time.AfterFunc(Delay, func() { _, _ = s.Dir() })
@@ -113,11 +111,7 @@ func (s *Session) make() (err error) {
 }
 
 func (s *Session) write(dir *os.Root) error {
-	data, err := json.Marshal(s.info)
-	if err != nil {
-		return err
-	}
-	return state.WriteFile(dir, infoName, data, state.Fast)
+	return state.WriteFile(dir, infoName, s.info.append(nil), state.Fast)
 }
 
 // Update changes what others see of the session, for example once the

@@ -19,7 +19,6 @@
 package sessions
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,35 +44,6 @@ const (
 	EventsName = "events.jsonl"
 	LogName    = "log"
 )
-
-// Info is session.json.
-type Info struct {
-	Schema       int       `json:"schema"`
-	ID           string    `json:"id"`
-	Started      time.Time `json:"started"`
-	Version      string    `json:"version"` // pccrun's
-	Launcher     Process   `json:"launcher"`
-	Sandbox      Process   `json:"sandbox"` // pid 1 of the sandbox, as the launcher sees it
-	Argv         []string  `json:"argv"`    // pccrun's own; secrets blanked by [Home.Begin]
-	Workspace    string    `json:"workspace"`
-	Profile      string    `json:"profile"`
-	Provider     string    `json:"provider"`
-	Without      []string  `json:"without,omitempty"`
-	AllowMissing []string  `json:"allow_missing,omitempty"`
-	Cgroups      []string  `json:"cgroups,omitempty"` // directories of the run's own
-	Ended        time.Time `json:"ended,omitzero"`
-	Code         int       `json:"code"`           // what pccrun exited with, once it has ended
-	Kept         []string  `json:"kept,omitempty"` // why the directory was kept: "denials", "stash", …
-}
-
-// A Process names a process beyond the reuse of its pid. The zero value is
-// none.
-type Process struct {
-	Pid   int    `json:"pid"`
-	Start uint64 `json:"start"` // clock ticks after boot: proc_pid_stat(5)
-	Boot  string `json:"boot"`  // the kernel's boot id
-	Space uint64 `json:"space"` // inode of the pid namespace that Pid belongs to
-}
 
 // A State says what has become of a session.
 type State string
@@ -187,17 +157,8 @@ func look(root *os.Root, id string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	var head struct {
-		Schema int `json:"schema"`
-	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return Entry{}, fmt.Errorf("%s: %w", infoName, err)
-	}
-	if head.Schema != Schema {
-		return Entry{}, fmt.Errorf("%s: schema %d, written by another version of pccrun", infoName, head.Schema)
-	}
 	e := Entry{}
-	if err := json.Unmarshal(data, &e.Info); err != nil {
+	if e.Info, err = parseInfo(data); err != nil {
 		return Entry{}, fmt.Errorf("%s: %w", infoName, err)
 	}
 	if e.ID != id {

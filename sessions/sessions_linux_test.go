@@ -1,7 +1,6 @@
 package sessions
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -84,6 +83,24 @@ func TestID(t *testing.T) {
 	require.True(t, validID(id))
 	for _, bad := range []string{"", "x", "20261121T120000Z-0000000", "20261121T120000Z-0000000G", "20261321T120000Z-00000000", "20261121T120000Z-00000000/..", "../20261121T120000Z-00000000", "20261121T120000Z"} {
 		require.False(t, validID(bad), bad)
+	}
+}
+
+func TestInfoRoundTrip(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 5, time.UTC)
+	p := Process{1, 2, "boot", 3}
+	i := Info{
+		ID: "i", Started: at, Version: "v", Launcher: p, Sandbox: p, Argv: []string{"a", "b\n\"", "c"}, Workspace: "/w", Profile: "p", Provider: "native",
+		Without: []string{"x"}, AllowMissing: []string{"y"}, Cgroups: []string{"/c"}, Ended: at, Code: 3, Kept: []string{"stash"},
+	}
+	got, err := parseInfo(i.append(nil))
+	require.NoError(t, err)
+	require.Equal(t, i, got)
+	_, err = parseInfo(Info{}.append(nil))
+	require.NoError(t, err)
+	for _, bad := range []string{`{}`, `{"schema":"1"}`, `{"schema":2}`, `{"schema":1,"id":1}`, `{"schema":1,"started":"x"}`, `{"schema":1,"launcher":{"pid":"x"}}`} {
+		_, err = parseInfo([]byte(bad))
+		require.Error(t, err, bad)
 	}
 }
 
@@ -263,7 +280,7 @@ func TestKill(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(syscall.Signal(0)), "it lives: nothing of this has hit it")
 	require.ErrorIs(t, h.Kill(e, os.Signal(nil), 0), errors.ErrUnsupported)
 
-	go func() { _ = cmd.Wait() }()
+	// It stays a zombie until the test ends, and a zombie has ended.
 	require.NoError(t, h.Kill(e, unix.SIGTERM, 10*time.Second))
 	require.ErrorIs(t, h.Kill(e, unix.SIGTERM, 10*time.Second), ErrGone)
 }
@@ -299,10 +316,8 @@ func plant(t *testing.T, h Home, id string, files map[string]string) string {
 	return dir
 }
 
-func ended(t *testing.T, id string, at time.Time, kept ...string) string {
-	data, err := json.Marshal(Info{Schema: 1, ID: id, Started: at, Ended: at, Kept: kept})
-	require.NoError(t, err)
-	return string(data)
+func ended(id string, at time.Time, kept ...string) string {
+	return string(Info{ID: id, Started: at, Ended: at, Kept: kept}.append(nil))
 }
 
 func TestHostileContents(t *testing.T) {
@@ -312,7 +327,7 @@ func TestHostileContents(t *testing.T) {
 	const stamp = "20260101T000000Z-0000000"
 	plant(t, h, stamp+"0", map[string]string{infoName: `{"schema":7,"id":"` + stamp + `0","later":true}`})
 	plant(t, h, stamp+"1", map[string]string{infoName: `garbage`})
-	plant(t, h, stamp+"2", map[string]string{infoName: ended(t, stamp+"0", time.Now())}) // of another
+	plant(t, h, stamp+"2", map[string]string{infoName: ended(stamp+"0", time.Now())}) // of another
 	require.NoError(t, os.Symlink(secret, filepath.Join(plant(t, h, stamp+"3", nil), infoName)))
 	require.NoError(t, unix.Mkfifo(filepath.Join(plant(t, h, stamp+"4", nil), infoName), 0o600))
 	f, err := os.Create(filepath.Join(plant(t, h, stamp+"5", nil), infoName))
@@ -322,7 +337,7 @@ func TestHostileContents(t *testing.T) {
 	require.NoError(t, os.Symlink("/etc", filepath.Join(h.dir, stamp+"6")))
 	require.NoError(t, os.WriteFile(filepath.Join(h.dir, stamp+"7"), nil, 0o600))
 	require.NoError(t, unix.Mkfifo(filepath.Join(h.dir, stamp+"8"), 0o600))
-	lock := plant(t, h, stamp+"9", map[string]string{infoName: ended(t, stamp+"9", time.Now())})
+	lock := plant(t, h, stamp+"9", map[string]string{infoName: ended(stamp+"9", time.Now())})
 	require.NoError(t, unix.Mkfifo(filepath.Join(lock, lockName), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(h.dir, "not a session"), 0o700))
 
@@ -347,7 +362,7 @@ func TestGC(t *testing.T) {
 	old, young := now.Add(-8*24*time.Hour), now.Add(-time.Hour)
 	add := func(at time.Time, kept ...string) string {
 		id := NewID(at)
-		plant(t, h, id, map[string]string{infoName: ended(t, id, at, kept...), lockName: ""})
+		plant(t, h, id, map[string]string{infoName: ended(id, at, kept...), lockName: ""})
 		return id
 	}
 	oldest := add(old.Add(-time.Hour), "denials")
@@ -469,7 +484,11 @@ func FuzzInfo(f *testing.F) {
 		e, err := look(root, id)
 		if err == nil {
 			require.Equal(t, id, e.ID)
-			require.Equal(t, Schema, e.Schema)
+			again, err := parseInfo(e.Info.append(nil))
+			require.NoError(t, err)
+			twice, err := parseInfo(again.append(nil))
+			require.NoError(t, err)
+			require.Equal(t, again, twice)
 			require.Contains(t, []State{Ended, Crashed}, e.State)
 		}
 	})
