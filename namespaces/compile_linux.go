@@ -123,6 +123,9 @@ func (c *compiler) prepare() {
 	fs := c.Get(unix.SYS_FSOPEN, c.Str("tmpfs"), inside.Int(unix.FSOPEN_CLOEXEC))
 	c.option(fs, "mode", "0755")
 	c.tmpfs = c.fsmount(fs, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if !c.has(profiles.LayerPidns) {
+		c.proc = c.hostTree("/proc") // proc(5) can be mounted only for a pid namespace of one's own
+	}
 	c.move(c.tmpfs, "/proc")
 	c.own = append(c.own, c.tmpfs)
 	// What covers the unreadable: cloned once read-only, and each clone of
@@ -144,6 +147,11 @@ const (
 // of the host's root, where no link can stand.
 func (c *compiler) move(tree inside.Reg, path string) {
 	c.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), c.Str(""), inside.Int(unix.AT_FDCWD), c.Str(path), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
+}
+
+// hostTree clones a tree of the host with all that is mounted in it.
+func (c *compiler) hostTree(path string) inside.Reg {
+	return c.Get(unix.SYS_OPEN_TREE, inside.Int(unix.AT_FDCWD), c.Str(path), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE))
 }
 
 // devices makes /dev: a few of the host's nodes, terminals and shared memory
@@ -189,8 +197,10 @@ func (c *compiler) devices() {
 // the kernel or change it.
 func (c *compiler) processes() {
 	c.Step("mount proc on /proc")
-	fs := c.Get(unix.SYS_FSOPEN, c.Str("proc"), inside.Int(unix.FSOPEN_CLOEXEC))
-	c.proc = c.fsmount(fs, attrKernel)
+	if c.has(profiles.LayerPidns) {
+		fs := c.Get(unix.SYS_FSOPEN, c.Str("proc"), inside.Int(unix.FSOPEN_CLOEXEC))
+		c.proc = c.fsmount(fs, attrKernel)
+	}
 	c.move(c.proc, "/proc")
 	c.own = append(c.own, c.proc)
 	c.writable = append(c.writable, grant{inside.Result(c.proc), landlockWrite})
@@ -227,6 +237,9 @@ func (c *compiler) cover(paths []string, with inside.Reg) {
 
 // sysfs mounts sysfs(5) anew: the host's would list the host's interfaces.
 func (c *compiler) sysfs() {
+	if !c.has(profiles.LayerNetns) {
+		return // it can be mounted only for a network namespace of one's own
+	}
 	c.Step("mount sysfs on /sys")
 	fs := c.Get(unix.SYS_FSOPEN, c.Str("sysfs"), inside.Int(unix.FSOPEN_CLOEXEC))
 	sys := c.fsmount(fs, attrKernel|unix.MOUNT_ATTR_RDONLY)
@@ -367,7 +380,7 @@ func (c *compiler) mount(p *Plan) {
 		}
 		c.Step("mount " + m.String())
 		set := uint64(attrFresh)
-		if m.ReadOnly {
+		if m.ReadOnly && (m.Protect || c.has(profiles.LayerReadonly)) {
 			set |= unix.MOUNT_ATTR_RDONLY
 		}
 		var tree inside.Arg

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // A StepError says which step of the plan failed, and why. Nothing of the
@@ -102,7 +103,7 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 		unix.Close(s.control)
 		return cloneError(err)
 	}
-	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty}
+	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
 	err := s.Continue()
 	if err == nil || errors.Is(err, unix.EPIPE) {
 		err = s.receive(3 + len(c.send)) // what it died of may be told there

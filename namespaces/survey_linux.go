@@ -139,7 +139,7 @@ func (f *finder) tools(t Tools) {
 // pattern, and what a host tool would execute later.
 func (f *finder) workspace(indexDir string) error {
 	found, err := workspace.Scan(workspace.Query{
-		Root: f.policy.Workspace, Home: f.policy.Home, Files: f.policy.Files, Protect: f.policy.Protect, IndexDir: indexDir,
+		Root: f.policy.Workspace, Home: f.policy.Home, Files: append(slices.Clip(f.policy.Files), f.policy.Tighten...), Protect: f.policy.Protect, IndexDir: indexDir,
 	})
 	if err != nil {
 		return err

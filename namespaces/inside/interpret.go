@@ -251,8 +251,8 @@ func supervise(s *copied) {
 				exit(0)
 			}
 			cause = ByDeadline
-			sys(unix.SYS_KILL, ^uintptr(0), uintptr(unix.SIGTERM), 0, 0, 0, 0)
-			sys(unix.SYS_KILL, ^uintptr(0), uintptr(unix.SIGCONT), 0, 0, 0, 0)
+			sys(unix.SYS_KILL, all(s), uintptr(unix.SIGTERM), 0, 0, 0, 0)
+			sys(unix.SYS_KILL, all(s), uintptr(unix.SIGCONT), 0, 0, 0, 0)
 			s.until = clock(s) + s.grace
 			continue
 		}
@@ -266,6 +266,17 @@ func supervise(s *copied) {
 			exit(0) // the launcher is gone, and the death signal on its way
 		}
 	}
+}
+
+// all is whom kill(2) must be told to reach everything inside.
+//
+//go:nosplit
+//go:norace
+func all(s *copied) uintptr {
+	if s.namespace {
+		return ^uintptr(0)
+	}
+	return -s.command
 }
 
 // keepOnly closes every descriptor but three (0 stands for none): a pipe whose
@@ -338,7 +349,7 @@ func obey(s *copied, tty uintptr) {
 		case ToGroup:
 			to = -s.command
 		case ToAll:
-			to = ^uintptr(0)
+			to = all(s)
 		}
 		sys(unix.SYS_KILL, to, uintptr(s.message.A), 0, 0, 0, 0)
 	case Resume:

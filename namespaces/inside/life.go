@@ -45,8 +45,10 @@ func (l life) stack() uintptr  { return uintptr(unsafe.Pointer(&l[lifeStack])) }
 // writes, and nothing of the launcher's, its secrets included, is in the
 // memory of a process inside. What it returns undoes it.
 //
-// It reads the map of its memory ([proc_pid_maps(5)]); a mapping that appears
-// meanwhile is merely copied.
+// The program's own variables stay: they hold no secret, and a build with
+// coverage or cgo reads them behind our back. Where the program is linked to a
+// C library only its first stack is withheld. It reads the map of its memory
+// (proc_pid_maps(5)); a mapping that appears meanwhile is merely copied.
 func withhold(p *Program, l life) (undo func()) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
@@ -54,16 +56,20 @@ func withhold(p *Program, l life) (undo func()) {
 	}
 	var ranges [64][2]uintptr
 	n := 0
+	var variables uintptr // the end of a file's writable part: what follows at once is its bss
 	for len(maps) > 0 && n < len(ranges) {
 		line, rest, _ := bytes.Cut(maps, []byte{'\n'})
 		maps = rest
-		from, to, writable := parseMap(line)
-		if !writable || from <= uintptr(unsafe.Pointer(p.shared)) && uintptr(unsafe.Pointer(p.shared)) < to ||
-			from <= uintptr(unsafe.Pointer(&l[0])) && uintptr(unsafe.Pointer(&l[0])) < to {
-			continue
+		m := parseMap(line)
+		switch {
+		case !m.writable, m.holds(unsafe.Pointer(p.shared)), m.holds(unsafe.Pointer(&l[0])):
+		case m.file, m.from == variables:
+			variables = m.to
+		case libc && !m.stack: // it may hold a thread's rseq(2) area, which the kernel writes
+		default:
+			ranges[n] = [2]uintptr{m.from, m.to}
+			n++
 		}
-		ranges[n] = [2]uintptr{from, to}
-		n++
 	}
 	advise := func(advice int) {
 		for _, r := range ranges[:n] {
@@ -74,13 +80,26 @@ func withhold(p *Program, l life) (undo func()) {
 	return func() { advise(unix.MADV_DOFORK) }
 }
 
-// parseMap reads "from-to perms …".
-func parseMap(line []byte) (from, to uintptr, writable bool) {
-	dash, space := bytes.IndexByte(line, '-'), bytes.IndexByte(line, ' ')
-	if dash < 0 || space < dash || len(line) < space+4 {
-		return 0, 0, false
+// mapping is one line of the map.
+type mapping struct {
+	from, to       uintptr
+	writable, file bool
+	stack          bool // of the first thread, with the arguments and the environment
+}
+
+func (m mapping) holds(p unsafe.Pointer) bool { return m.from <= uintptr(p) && uintptr(p) < m.to }
+
+// parseMap reads "from-to perms offset device inode path".
+func parseMap(line []byte) (m mapping) {
+	f := bytes.Fields(line)
+	if len(f) < 5 {
+		return m
 	}
-	a, err1 := strconv.ParseUint(string(line[:dash]), 16, 64)
-	b, err2 := strconv.ParseUint(string(line[dash+1:space]), 16, 64)
-	return uintptr(a), uintptr(b), err1 == nil && err2 == nil && line[space+2] == 'w'
+	from, to, _ := bytes.Cut(f[0], []byte{'-'})
+	a, err1 := strconv.ParseUint(string(from), 16, 64)
+	b, err2 := strconv.ParseUint(string(to), 16, 64)
+	if err1 != nil || err2 != nil || len(f[1]) < 2 {
+		return m
+	}
+	return mapping{uintptr(a), uintptr(b), f[1][1] == 'w', string(f[4]) != "0", len(f) > 5 && string(f[5]) == "[stack]"}
 }

@@ -84,12 +84,13 @@ const (
 // shared is the header: what pid 1 must know beside the table. The launcher
 // writes it before it says [Go]; it holds no pointers.
 type shared struct {
-	deadline int64 // nanoseconds of wall time, 0 for none
-	grace    int64 // nanoseconds between SIGTERM and SIGKILL at the deadline
-	signals  Reg   // the signalfd of SIGCHLD
-	terminal Reg   // the command's terminal as pid 1 holds it; 0 for none
-	ops      [maxOps]op
-	arena    [arenaSize]byte
+	deadline  int64 // nanoseconds of wall time, 0 for none
+	grace     int64 // nanoseconds between SIGTERM and SIGKILL at the deadline
+	signals   Reg   // the signalfd of SIGCHLD
+	terminal  Reg   // the command's terminal as pid 1 holds it; 0 for none
+	namespace bool  // see [Supervision]
+	ops       [maxOps]op
+	arena     [arenaSize]byte
 }
 
 // A Program is a table of system calls with the memory that they point to.

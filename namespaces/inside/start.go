@@ -73,6 +73,10 @@ type Supervision struct {
 	Grace    int64 // nanoseconds between TERM and KILL at the deadline
 	Signals  Reg   // the signalfd of SIGCHLD that the program opens before it forks
 	Terminal Reg   // the command's terminal as pid 1 holds it; 0 for none
+
+	// Namespace says that there is a pid namespace. Without one, "all" is the
+	// command's process group: kill(2) with -1 would reach the host.
+	Namespace bool
 }
 
 // Go tells the copy at the other end of control to run the table as far as it
@@ -81,6 +85,7 @@ func (p *Program) Go(control int, s Supervision) error {
 	if p.err != nil {
 		return p.err
 	}
+	p.shared.namespace = s.Namespace
 	p.shared.deadline, p.shared.grace, p.shared.signals, p.shared.terminal = s.Deadline, s.Grace, s.Signals, s.Terminal
 	// The message orders the launcher's writes before the copy's reads: a
 	// system call on either side is a full barrier.

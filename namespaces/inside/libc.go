@@ -1,0 +1,6 @@
+//go:build linux && cgo
+
+package inside
+
+// libc says that the program's threads are a C library's.
+const libc = true

@@ -1,0 +1,372 @@
+package native
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// bench is a home with a workspace in it, and what a run in it says.
+type bench struct {
+	t         *testing.T
+	home      string
+	workspace string
+	request   profiles.Request
+}
+
+// newBench makes a home with a secret and a git repository as its workspace.
+func newBench(t *testing.T) *bench {
+	b := &bench{t: t, home: t.TempDir()}
+	require.NoError(t, os.Chmod(filepath.Dir(b.home), 0o755))
+	b.workspace = filepath.Join(b.home, "work")
+	require.NoError(t, os.MkdirAll(b.workspace, 0o755))
+	b.write("secret", "canary-home\n")
+	b.write("work/.env", "canary-env\n")
+	b.write("work/file", "content\n")
+	require.NoError(t, os.Mkdir(filepath.Join(b.home, "shown"), 0o755))
+	b.request.Files = []profiles.FileFlag{{Path: filepath.Join(b.home, "shown"), Access: profiles.Read}}
+	b.host("git", "init", "-q", b.workspace)
+	return b
+}
+
+func (b *bench) write(name, text string) {
+	require.NoError(b.t, os.WriteFile(filepath.Join(b.home, name), []byte(text), 0o644))
+}
+
+func (b *bench) host(argv ...string) {
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	require.NoError(b.t, err, string(out))
+}
+
+// plan plans a run of a shell script.
+func (b *bench) plan(argv ...string) (*Run, error) {
+	req := b.request
+	req.Command = argv
+	req.Workspace = b.workspace
+	req.Host = profiles.Host{UID: os.Getuid(), Home: b.home, Cwd: b.workspace, Memory: 8 << 30,
+		Environ: []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + b.home, "CANARY=canary-environment"}}
+	policy, err := profiles.Resolve(req)
+	if err != nil {
+		return nil, err
+	}
+	return New(policy, Host{Environ: req.Host.Environ}, argv)
+}
+
+// outcome is what a run printed, and how it ended.
+type outcome struct {
+	out string
+	end *End
+	err error
+}
+
+// start begins a run. Root is not shed: the test still needs it.
+func (b *bench) start(argv ...string) (s *Started, wait func() outcome) {
+	b.t.Helper()
+	run, err := b.plan(argv...)
+	require.NoError(b.t, err)
+	in, err := os.Open(os.DevNull)
+	require.NoError(b.t, err)
+	r, w, err := os.Pipe()
+	require.NoError(b.t, err)
+	stdio := &namespaces.Stdio{Fds: [3]int{int(in.Fd()), int(w.Fd()), int(w.Fd())}, Host: -1}
+	box, err := namespaces.Begin(run.Plan.Shell)
+	require.NoError(b.t, err)
+	s, err = run.Start(box, stdio, func(netproxy.Event) {})
+	in.Close()
+	w.Close()
+	if err != nil {
+		r.Close()
+		return nil, func() outcome { return outcome{err: err} }
+	}
+	text := make(chan string)
+	go func() {
+		all, _ := io.ReadAll(r)
+		r.Close()
+		text <- string(all)
+	}()
+	return s, func() outcome {
+		end, err := s.Wait(func(unix.Signal) {})
+		return outcome{<-text, end, err}
+	}
+}
+
+func (b *bench) sh(script string) outcome {
+	b.t.Helper()
+	_, wait := b.start("/bin/sh", "-c", script)
+	return wait()
+}
+
+// unprivileged re-runs a test as another user where it runs as root: shedding
+// root is for good, so no test can do it in this process.
+func unprivileged(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("needs a user who is not root: runs again as one")
+	}
+}
+
+func TestExit(t *testing.T) {
+	unprivileged(t)
+	for _, c := range []struct {
+		script string
+		code   int
+		signal unix.Signal
+	}{
+		{script: "exit 0"},
+		{script: "exit 7", code: 7},
+		{script: "kill -SEGV $$", signal: unix.SIGSEGV},
+		{script: "kill -KILL $$", signal: unix.SIGKILL},
+	} {
+		t.Run(c.script, func(t *testing.T) {
+			o := newBench(t).sh(c.script)
+			require.NoError(t, o.err)
+			require.Equal(t, c.signal != 0, o.end.Status.Signaled())
+			if c.signal != 0 {
+				require.Equal(t, c.signal, o.end.Status.Signal())
+			} else {
+				require.Equal(t, c.code, o.end.Status.ExitStatus())
+			}
+		})
+	}
+}
+
+// Each row is tried with every layer, where it must be refused, and without
+// the one that refuses it, where it must succeed: else it proves nothing.
+func TestLayers(t *testing.T) {
+	unprivileged(t)
+	for _, c := range []struct {
+		name   string
+		script string // succeeds if the sandbox does not hold
+		off    []profiles.Layer
+	}{
+		{"write what is shown for reading", "echo x > ../shown/file", []profiles.Layer{profiles.LayerReadonly, profiles.LayerLandlock}},
+		{"read a hidden file", "grep canary-env .env", []profiles.Layer{profiles.LayerHide}},
+		{"write a hook", "echo x > .git/hooks/post-commit", []profiles.Layer{profiles.LayerProtect}},
+		{"rename a repository away", "mv .git .git2", []profiles.Layer{profiles.LayerProtect}},
+		{"make a user namespace", "unshare -U true", []profiles.Layer{profiles.LayerSeccomp, profiles.LayerUsernsLimit}},
+		{"see processes of the host", "test $(ls -d /proc/[0-9]* | wc -l) -gt 8", []profiles.Layer{profiles.LayerPidns}},
+		{"read the environment", "env | grep canary-environment", []profiles.Layer{profiles.LayerEnv}},
+		{"set a set-uid bit", "chmod u+s file", []profiles.Layer{profiles.LayerSeccomp}},
+		{"read the kernel's settings for writing", "test -w /proc/sys/kernel/core_pattern -o -r /proc/keys", []profiles.Layer{profiles.LayerProcMasks}},
+		{"have the host's name", "test $(uname -n) != pccrun", []profiles.Layer{profiles.LayerUtsns}},
+		{"look into pid 1", "ls /proc/1/fd", []profiles.Layer{profiles.LayerDumpable}},
+		{"have the bounding set of capabilities", "! grep -q 'CapBnd:.*0000000000000000' /proc/self/status", []profiles.Layer{profiles.LayerCaps}},
+		{"gain privileges", "grep -q 'NoNewPrivs:.0' /proc/self/status", []profiles.Layer{profiles.LayerNoNewPrivs, profiles.LayerLandlock, profiles.LayerSeccomp}},
+		{"use the host's network", "test $(ls /sys/class/net | wc -l) -gt 1", []profiles.Layer{profiles.LayerNetns}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t)
+			o := b.sh(c.script)
+			require.NoError(t, o.err)
+			require.NotZero(t, o.end.Status.ExitStatus(), "it got through: %s", o.out)
+
+			for _, l := range c.off {
+				b.request.Without = append(b.request.Without, string(l))
+			}
+			if c.name == "use the host's network" && interfaces(t) < 2 {
+				return // nothing to be seen outside either
+			}
+			o = b.sh(c.script)
+			require.NoError(t, o.err)
+			require.Zero(t, o.end.Status.ExitStatus(), "the control does not get through: %s", o.out)
+		})
+	}
+}
+
+func interfaces(t *testing.T) int {
+	list, err := net.Interfaces()
+	require.NoError(t, err)
+	return len(list)
+}
+
+func TestHome(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	o := b.sh("cat ../secret; ls -A ..; echo x > ../new && cat ../new; cat file && echo more > made")
+	require.NoError(t, o.err)
+	require.NotContains(t, o.out, "canary-home")
+	require.Contains(t, o.out, "content")
+	require.NoFileExists(t, filepath.Join(b.home, "new"), "the private home is gone at exit")
+	require.FileExists(t, filepath.Join(b.workspace, "made"))
+
+	b.request.Files = []profiles.FileFlag{{Path: filepath.Join(b.home, "secret"), Access: profiles.Read}}
+	require.Contains(t, b.sh("cat ../secret").out, "canary-home", "control: shown by a rule")
+}
+
+func TestNothingSurvives(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	o := b.sh("setsid -f sh -c 'trap \"\" TERM HUP INT; sleep 0.4; echo > late'; exit 0")
+	require.NoError(t, o.err)
+	time.Sleep(700 * time.Millisecond)
+	require.NoFileExists(t, filepath.Join(b.workspace, "late"))
+
+	o = b.sh("setsid -f sh -c 'sleep 0.1; echo > late'; sleep 0.4")
+	require.NoError(t, o.err)
+	require.FileExists(t, filepath.Join(b.workspace, "late"), "control: it writes while the run lasts")
+}
+
+func TestDeadline(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	b.request.Limits[6] = "1s"
+	began := time.Now()
+	o := b.sh("sleep 60")
+	require.NoError(t, o.err)
+	require.True(t, o.end.TimedOut)
+	require.Less(t, time.Since(began), 5*time.Second)
+}
+
+func TestMemory(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	b.request.Limits[0] = "64m"
+	o := b.sh("head -c 48m /dev/zero > /tmp/fits && echo fits; rm /tmp/fits; head -c 40m /dev/zero > /dev/shm/a; head -c 300m /dev/zero | tail | wc -c; sleep 1; echo survived")
+	require.NoError(t, o.err)
+	require.Contains(t, o.out, "fits")
+	require.True(t, o.end.OOM, o.out)
+	require.NotContains(t, o.out, "survived")
+}
+
+// The host replaces what is covered while the command looks.
+func TestKeeper(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	_, wait := b.start("/bin/sh", "-c", `while [ ! -e go ]; do sleep 0.01; done; sleep 0.3; cat .env; echo fsmonitor >> .git/config; tail -1 .git/config`)
+	time.Sleep(50 * time.Millisecond)
+	b.write("work/.env.new", "canary-replaced\n")
+	require.NoError(t, os.Rename(filepath.Join(b.workspace, ".env.new"), filepath.Join(b.workspace, ".env")))
+	b.host("git", "-C", b.workspace, "config", "user.name", "replaced")
+	b.write("work/go", "")
+	o := wait()
+	require.NoError(t, o.err)
+	require.NotContains(t, o.out, "canary-replaced")
+	require.Contains(t, o.out, "name = replaced", "the new content is shown")
+	config, err := os.ReadFile(filepath.Join(b.workspace, ".git/config"))
+	require.NoError(t, err)
+	require.NotContains(t, string(config), "fsmonitor")
+}
+
+func TestProxy(t *testing.T) {
+	unprivileged(t)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("needs curl")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "canary-served") }))
+	defer l.Close()
+	port := fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+	b := newBench(t)
+	script := "curl -s http://host.pccrun.internal:" + port + "/"
+	require.NotContains(t, b.sh(script).out, "canary-served", "no rule opens it")
+	b.request.Local = []string{port}
+	require.Contains(t, b.sh(script).out, "canary-served")
+	require.NotContains(t, b.sh("curl -s --noproxy '*' http://127.0.0.1:"+port+"/").out, "canary-served", "not past the proxy")
+}
+
+func TestNotExecuted(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	_, err := b.plan("no-such-command")
+	var absent *ErrNotFound
+	require.ErrorAs(t, err, &absent)
+	require.ErrorIs(t, err, os.ErrNotExist)
+
+	_, err = b.plan(filepath.Join(b.workspace, "file"))
+	require.ErrorAs(t, err, &absent)
+	require.ErrorIs(t, err, unix.EACCES)
+
+	require.NoError(t, os.Chmod(filepath.Join(b.workspace, "file"), 0o755))
+	_, wait := b.start(filepath.Join(b.workspace, "file"))
+	var exec *namespaces.ExecError
+	require.ErrorAs(t, wait().err, &exec, "it is no program")
+	require.Equal(t, unix.ENOEXEC, exec.Errno)
+}
+
+func TestMissing(t *testing.T) {
+	b := newBench(t)
+	b.request.Inject = []string{"TOKEN=api.example.com"}
+	b.request.Allow = []string{"api.example.com"}
+	_, err := b.plan("/bin/true")
+	var missing *MissingError
+	require.ErrorAs(t, err, &missing)
+	require.Equal(t, profiles.NetInject, missing.Answer.Guarantee)
+	require.NotEmpty(t, missing.Hint())
+	require.Contains(t, err.Error(), "required by")
+
+	b.request.AllowMissing = []string{string(profiles.NetInject)}
+	_, err = b.plan("/bin/true")
+	require.NoError(t, err)
+}
+
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*profiles.Request)
+		want   string
+	}{
+		{"inspection", func(r *profiles.Request) { r.Allow = []string{"GET https://a.example/x"} }, "inspection"},
+		{"publish", func(r *profiles.Request) { r.Publish = []string{"3000"} }, "publish"},
+		{"group", func(r *profiles.Request) { r.Allow = []string{"@npm"} }, "npm"},
+		{"filter", func(r *profiles.Request) { r.Syscalls = "/nonexistent.json" }, "nonexistent"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t)
+			c.change(&b.request)
+			_, err := b.plan("/bin/true")
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// A step that fails ends the launch, with its name, and leaves nothing.
+func TestStepFails(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	run, err := b.plan("/bin/true")
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(filepath.Join(b.workspace, ".git/config")))
+	box, err := namespaces.Begin(run.Plan.Shell)
+	require.NoError(t, err)
+	_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1}, nil)
+	var step *namespaces.StepError
+	require.ErrorAs(t, err, &step)
+	require.Contains(t, err.Error(), ".git/config: no such file or directory")
+
+	// What was replaced between the survey and the mount is not what the plan decided on.
+	b.write("work/.git/config", "[core]\n")
+	if run, err = b.plan("/bin/true"); err == nil {
+		b.write("work/.git/other", "[core]\n")
+		require.NoError(t, os.Rename(filepath.Join(b.workspace, ".git/other"), filepath.Join(b.workspace, ".git/config")))
+		box, err = namespaces.Begin(run.Plan.Shell)
+		require.NoError(t, err)
+		_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1}, nil)
+		require.ErrorIs(t, err, unix.ESTALE)
+	}
+	require.NoError(t, errors.Join(noChildren()))
+}
+
+// noChildren says whether a child of this process is left.
+func noChildren() error {
+	list, err := os.ReadFile("/proc/thread-self/children")
+	if err != nil || len(bytes.TrimSpace(list)) == 0 {
+		return nil
+	}
+	return fmt.Errorf("children left: %s", strings.TrimSpace(string(list)))
+}
