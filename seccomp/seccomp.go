@@ -13,8 +13,13 @@
 // A filter is the array of struct sock_filter of linux/filter.h in the byte
 // order of the machine, ready for seccomp(2): eight bytes an instruction.
 // Filters are made for two machines: amd64 (also deciding i386 and x32 calls)
-// and arm64 (refusing 32-bit arm).
+// and arm64 (refusing 32-bit arm, unless a custom profile lists it).
 package seccomp
+
+// The first needs the headers of linux-libc-dev, the second gcc and libseccomp-dev 2.5.4.
+//
+//go:generate go run ./internal/tables
+//go:generate go run -tags libseccomp ./internal/gen -out builtin
 
 // Default returns the filter that stands in front of every payload, for the
 // machine that this program was built for; nil where pccrun starts no sandbox
