@@ -23,23 +23,30 @@ type client struct {
 }
 
 // serveClient speaks SOCKS5 or HTTP, as the first byte says.
-func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, ln net.Listener) {
+func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, ln net.Listener) (rest func()) {
 	c := &client{Proxy: p, ctx: ctx, conn: conn, br: readers.Get().(*bufio.Reader), ln: ln}
 	c.br.Reset(conn)
-	defer c.release()
+	defer func() {
+		if rest == nil {
+			c.release()
+		}
+	}()
 	conn.SetReadDeadline(time.Now().Add(p.headTimeout))
 	first, err := c.br.Peek(1)
 	if err != nil {
-		return
+		return nil
 	}
 	if first[0] == socksVersion {
-		c.serveSOCKS()
-		return
+		return c.serveSOCKS()
 	}
-	for c.serveRequest() {
+	for {
+		again, rest := c.serveRequest()
+		if !again {
+			return rest
+		}
 		conn.SetReadDeadline(time.Now().Add(p.idleTimeout))
 		if _, err := c.br.Peek(1); err != nil {
-			return
+			return nil
 		}
 		conn.SetReadDeadline(time.Now().Add(p.headTimeout))
 	}
@@ -197,38 +204,40 @@ func splitAuthority(text string, port uint16) (string, uint16, bool) {
 	return host, port, host != "" && rest == "" && port != 0
 }
 
-// serveRequest answers one request, and says whether another may follow.
-func (c *client) serveRequest() bool {
+// serveRequest answers one request, and says whether another may follow, or
+// what is left to do.
+func (c *client) serveRequest() (again bool, rest func()) {
 	h, err := readHead(c.br)
 	if err != nil {
 		c.refuse(request{}, err)
-		return false
+		return false, nil
 	}
 	c.conn.SetReadDeadline(time.Time{})
 	r, err := parseRequest(h)
 	if err != nil {
 		c.refuse(r, err)
-		return false
+		return false, nil
 	}
 	if r.method == "CONNECT" {
-		c.serveConnect(r)
-		return false
+		return false, c.serveConnect(r)
 	}
-	return c.serveForward(r)
+	return c.serveForward(r), nil
 }
 
 // serveConnect makes a tunnel.
-func (c *client) serveConnect(r request) {
+func (c *client) serveConnect(r request) (rest func()) {
 	l, ev, ok := c.reach(r, "connect", r.host, r.port)
 	if !ok {
-		return
+		return nil
 	}
-	defer l.Close()
-	if _, err := io.WriteString(c.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
-		c.closed(ev, 0, 0)
-		return
+	return func() {
+		defer l.Close()
+		if _, err := io.WriteString(c.conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+			c.closed(ev, 0, 0)
+			return
+		}
+		c.tunnel(l, ev)
 	}
-	c.tunnel(l, ev)
 }
 
 // tunnel carries bytes both ways until both ends have closed, beginning with

@@ -143,19 +143,19 @@ func New(cfg Config) *Proxy {
 // and then returns nil. It closes ln, and its clients end with ctx too. Several
 // listeners may be served at once.
 func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
-	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) { p.serveClient(ctx, c, ln) })
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveClient(ctx, c, ln) })
 }
 
 // ServeLocal accepts plain connections from ln, which stands at a port of the
 // sandbox's own loopback, and carries each to that port of the host's, if a
 // localhost rule allows it. It ends as Serve does.
 func (p *Proxy) ServeLocal(ctx context.Context, ln net.Listener, port uint16) error {
-	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) { p.serveLocal(ctx, c, port, ln) })
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveLocal(ctx, c, port, ln) })
 }
 
 // serve runs handle for each client of ln, in a goroutine and a slot of its
 // own.
-func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle func(context.Context, net.Conn)) error {
+func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle handler) error {
 	if !p.track(ln) {
 		return nil
 	}
@@ -189,13 +189,32 @@ func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle func(context.
 			<-p.slots
 			return nil
 		}
-		go func() {
-			defer func() { <-p.slots }()
-			defer p.forget(c)
-			defer context.AfterFunc(ctx, func() { c.Close() })()
-			handle(ctx, c)
-		}()
+		go p.serveOne(ctx, c, handle)
 	}
+}
+
+// A handler serves a client, and may leave the rest of it, the long part that
+// a tunnel is, to be done in another goroutine: one whose stack has not been
+// grown by dialling and is not held for as long as the tunnel stands.
+type handler func(context.Context, net.Conn) (rest func())
+
+// serveOne runs handle, and gives the slot back when it is done for good.
+func (p *Proxy) serveOne(ctx context.Context, c net.Conn, handle handler) {
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	end := func() {
+		stop()
+		p.forget(c)
+		<-p.slots
+	}
+	rest := handle(ctx, c)
+	if rest == nil {
+		end()
+		return
+	}
+	go func() {
+		rest()
+		end()
+	}()
 }
 
 // track notes what Close has to close, and closes it at once if that is over.

@@ -27,14 +27,14 @@ const (
 )
 
 // serveSOCKS greets, reads one request and makes a tunnel.
-func (c *client) serveSOCKS() {
+func (c *client) serveSOCKS() (rest func()) {
 	var b [256]byte
 	if _, err := io.ReadFull(c.br, b[:2]); err != nil {
-		return
+		return nil
 	}
 	methods := b[:b[1]]
 	if _, err := io.ReadFull(c.br, methods); err != nil {
-		return
+		return nil
 	}
 	method := byte(socksNoMethod)
 	for _, m := range methods {
@@ -43,32 +43,34 @@ func (c *client) serveSOCKS() {
 		}
 	}
 	if _, err := c.conn.Write([]byte{socksVersion, method}); err != nil || method == socksNoMethod {
-		return
+		return nil
 	}
 	host, port, code := c.readSOCKSRequest()
 	c.conn.SetReadDeadline(time.Time{})
 	if code != socksOK {
 		c.refuseSOCKS(code)
-		return
+		return nil
 	}
 	l, ev, err := c.connect(c.ctx, c.ln, "socks5", host, port)
 	switch {
 	case err == errDenied:
 		c.refuseSOCKS(socksDenied)
-		return
+		return nil
 	case errors.Is(err, syscall.ECONNREFUSED):
 		c.refuseSOCKS(socksRefused)
-		return
+		return nil
 	case err != nil:
 		c.refuseSOCKS(socksNoHost)
-		return
+		return nil
 	}
-	defer l.Close()
-	if !c.answerSOCKS(socksOK) {
-		c.closed(ev, 0, 0)
-		return
+	return func() {
+		defer l.Close()
+		if !c.answerSOCKS(socksOK) {
+			c.closed(ev, 0, 0)
+			return
+		}
+		c.tunnel(l, ev)
 	}
-	c.tunnel(l, ev)
 }
 
 // readSOCKSRequest returns where the client wants to go, or a code other than
