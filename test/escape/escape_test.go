@@ -145,11 +145,13 @@ func run(t *testing.T, targets []*Target, choose func(*Probe) bool) []Result {
 			probes = append(probes, p)
 		}
 	}
-	results, err := (&Suite{Probes: probes, Targets: targets, Command: "pccrun"}).Run(t.Context())
+	s := &Suite{Probes: probes, Targets: targets, Command: "pccrun"}
+	results, err := s.Run(t.Context())
 	require.NoError(t, err)
 	entries, err := os.ReadDir(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "pccrun"))
 	require.NoError(t, err)
 	require.Empty(t, entries, "the suite left something behind")
+	require.NoDirExists(t, s.dir, "the suite left something behind")
 	return results
 }
 

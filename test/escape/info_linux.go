@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -36,7 +38,16 @@ func infoProbes() []Probe {
 			Expect: "masked", Errnos: masked, References: refs("docker: masked paths"), Explain: "/proc/kcore is all of memory.",
 			Payload: func(in *Inside) Outcome { return readable("/proc/kcore") },
 		},
-		reads("INF-003", "the user's keys by name", Medium, "Descriptions and sizes of keys of the host's user.", "/proc/keys", "/proc/key-users"),
+		{
+			ID: "INF-003", Name: "the user's keys by name", Guarantee: profiles.InfoKernel, Severity: Medium, Setting: Caged,
+			Expect: "masked", Errnos: masked, References: refs("docker: masked paths"), Explain: "Descriptions and sizes of keys of the host's user.",
+			Payload: func(in *Inside) Outcome {
+				if in.Control { // there may be none yet
+					unix.AddKey("user", in.Tag, []byte("canary"), unix.KEY_SPEC_PROCESS_KEYRING)
+				}
+				return Any(readable("/proc/keys"), readable("/proc/key-users"))
+			},
+		},
 		reads("INF-004", "timers, interrupts and schedules", Low, "Which drivers there are, what the host is doing.", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats", "/proc/interrupts", "/proc/kpagecount", "/proc/kpageflags", "/proc/slabinfo", "/proc/vmallocinfo", "/proc/pagetypeinfo"),
 		reads("INF-005", "firmware, power and buses", Low, "Power readings tell what another process computes.", "/sys/firmware/acpi/tables/DSDT", "/sys/firmware/memmap/0/start", "/proc/acpi", "/proc/scsi/scsi", "/sys/devices/virtual/powercap/intel-rapl/enabled", "/sys/class/powercap/intel-rapl:0/energy_uj", "/sys/firmware/dmi/entries/0-0/type", "/proc/asound/cards"),
 		{

@@ -139,7 +139,7 @@ func resProbes() []Probe {
 		},
 		{
 			ID: "RES-008", Name: "more processor time than granted", Guarantee: profiles.ResCPU, Severity: Medium, Needs: []Need{NeedNative},
-			Flags: []string{"--cpus", "0.25"}, Expect: "at most a quarter of a processor", References: refs("cpu.max"), Key: "resources.cpus",
+			Flags: []string{"--cpus", "0.1"}, Expect: "at most a tenth of a processor", References: refs("cpu.max"), Key: "resources.cpus",
 			Explain: "Two busy loops for a second; what they got is measured.",
 			Payload: func(in *Inside) Outcome {
 				began := time.Now()
@@ -159,7 +159,7 @@ func resProbes() []Probe {
 				unix.Getrusage(unix.RUSAGE_SELF, &use)
 				used := time.Duration(use.Utime.Nano() + use.Stime.Nano())
 				share := float64(used) / float64(time.Since(began))
-				if share > 0.35 {
+				if share > 0.18 {
 					return Escaped("%.2f processors", share)
 				}
 				return Blocked("%.2f processors", share)

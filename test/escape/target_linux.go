@@ -149,8 +149,8 @@ var ready = []struct{ name, program, line, note string }{
 	{"firejail", "firejail", "firejail --quiet --noprofile --net=none --private-tmp --private-dev --caps.drop=all --nonewprivs --seccomp --noroot --blacklist={canary} --read-only={shown} --", "needs its setuid root program"},
 	{"nsjail", "nsjail", "nsjail -Mo -Q --disable_rlimits -R / -T /tmp -T {home} -T {canary} -B {workspace} --cwd {workspace} --", ""},
 	{"runc", "runc", "{probe} " + runcVerb + " {workspace} {home} {canary}", "a rootless bundle over the host's /, with runc's own defaults"},
-	{"docker", "docker", "docker run --rm --network none --cap-drop ALL --security-opt no-new-privileges -v {workspace}:{workspace} -w {workspace} debian:stable-slim", "needs a running engine"},
-	{"srt", "srt", "srt --", "its default settings"},
+	{"docker", "docker", "env -u DOCKER_HOST docker run --rm --network none --cap-drop ALL --security-opt no-new-privileges -v {workspace}:{workspace} -w {workspace} debian:stable-slim", "needs a running engine"},
+	{"srt", "srt", "srt --", "settings that hide the home and the canary"},
 }
 
 // ReadyNames lists the launchers that a ready line exists for.

@@ -151,6 +151,9 @@ func (w *world) makeFiles() error {
 		w.Workspace + "/.git/modules/sub/HEAD": "ref: refs/heads/main\n", w.Workspace + "/.git/modules/sub/config": "[core]\n\tbare = false\n",
 		w.Workspace + "/nested/.git/HEAD": "ref: refs/heads/main\n", w.Workspace + "/nested/.git/config": "[core]\n\tbare = false\n",
 	}
+	// what a careful user of srt would write; nobody else reads it
+	files[w.Home+"/.srt-settings.json"] = fmt.Sprintf(`{"network":{"allowedDomains":[],"deniedDomains":[]},"filesystem":{"denyRead":[%q,%q],"allowRead":[%q],"allowWrite":[%q],"denyWrite":[]}}`+"\n",
+		w.Home, w.Canary, w.Workspace, w.Workspace)
 	for _, name := range homeSecrets {
 		files[filepath.Join(w.Home, name)] = secret
 	}
