@@ -47,6 +47,8 @@ func (h Home) Begin(info Info) *Session {
 	}
 	info.Argv = events.Redact(info.Argv)
 	s := &Session{home: h, info: info, ready: make(chan struct{})}
+	s.mu.Lock() // on a loaded machine the timer may fire before it is stored
+	defer s.mu.Unlock()
 	s.timer = time.AfterFunc(Delay, func() { _, _ = s.Dir() })
 	return s
 }

@@ -35,6 +35,7 @@ func verbs() []verb {
 		{"denials", "list what a session was refused", denialsVerb, func() string { return denialsUsage }},
 		{"kill", "end sessions", killVerb, func() string { return killUsage }},
 		{"gc", "clear away what crashed and old sessions left", gcVerb, func() string { return gcUsage }},
+		{"escape", "try to break out, and say which promises hold", escapeVerb, func() string { return escapeUsage }},
 		{"completion", "print completion for bash, zsh or fish", completionVerb, func() string { return completionUsage }},
 		{"help", "print this, or the help of a verb", helpVerb, func() string { return "usage: pccrun help [VERB]\n" }},
 		{"version", "print the version", versionVerb, func() string { return "usage: pccrun version\n" }},
@@ -47,6 +48,9 @@ func main() { os.Exit(Main(os.Args[1:])) }
 func Main(args []string) int {
 	if os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
 		return fail("set-uid and set-gid are refused: remove the bit from the program")
+	}
+	if code, is := escapeHidden(args); is {
+		return code
 	}
 	switch {
 	case len(args) == 0:
