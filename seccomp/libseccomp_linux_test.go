@@ -17,12 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var buildGen = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "seccomp-gen")
-	if err != nil {
+// genDir is where the program that links libseccomp was built, if it was.
+var genDir string
+
+var buildGen = sync.OnceValues(func() (path string, err error) {
+	if genDir, err = os.MkdirTemp("", "seccomp-gen"); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "gen")
+	path = filepath.Join(genDir, "gen")
 	cmd := exec.Command("go", "build", "-tags", "libseccomp", "-o", path, "./internal/gen")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1", "GOFLAGS=")
 	out, err := cmd.CombinedOutput()
@@ -37,8 +39,8 @@ func TestMain(m *testing.M) {
 		play(role)
 	}
 	code := m.Run()
-	if path, err := buildGen(); err == nil {
-		os.RemoveAll(filepath.Dir(path))
+	if genDir != "" {
+		os.RemoveAll(genDir)
 	}
 	os.Exit(code)
 }

@@ -143,7 +143,7 @@ func TestLongFilters(t *testing.T) {
 	start := time.Now()
 	_, err = CompileOCI([]byte(conditions(100_000)), "amd64")
 	require.ErrorContains(t, err, "instructions: the kernel takes 4096")
-	require.Less(t, time.Since(start), 5*time.Second, "a profile of 10 MB")
+	require.Less(t, time.Since(start), time.Minute, "a profile of 10 MB")
 }
 
 func FuzzCompileOCI(f *testing.F) {
