@@ -1,0 +1,58 @@
+//go:build thin && linux
+
+package main
+
+import (
+	_ "embed"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// whole is this program built without the tag: what a launch does not need is
+// only in there. Go initialises every package that is linked, at each start,
+// and the escape suite and its reports would cost a launch more than its
+// mounts do. An embedded string is not read until it is used.
+//
+//go:embed whole.bin
+var whole string
+
+// escapeUsage is printed by the whole program.
+const escapeUsage = ""
+
+func escapeVerb(args []string) int { return runWhole(append([]string{"escape"}, args...)) }
+
+// escapeHidden passes everything that concerns the escape suite on.
+func escapeHidden(args []string) (code int, is bool) {
+	if len(args) > 0 && (strings.HasPrefix(args[0], "__") || args[0] == "escape" || slices.Equal(args, []string{"help", "escape"})) {
+		return runWhole(args), true
+	}
+	return 0, false
+}
+
+// runWhole replaces this process by the whole program, from memory
+// (memfd_create(2)): it returns only if that fails.
+func runWhole(args []string) int {
+	self, err := os.Executable()
+	if err != nil {
+		return fail(err.Error())
+	}
+	fd, err := unix.MemfdCreate("pccrun", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return fail("memfd_create: " + err.Error())
+	}
+	f := os.NewFile(uintptr(fd), "pccrun")
+	if _, err := io.WriteString(f, whole); err != nil {
+		return fail("write program: " + err.Error())
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
+		return fail("seal program: " + err.Error())
+	}
+	env := append(os.Environ(), "PCCRUN_LAUNCHER="+self)
+	err = unix.Exec("/proc/self/fd/"+strconv.Itoa(fd), append([]string{"pccrun"}, args...), env)
+	return fail("execute program: " + err.Error())
+}
