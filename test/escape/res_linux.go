@@ -2,6 +2,7 @@ package escape
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -161,6 +162,9 @@ func resProbes() []Probe {
 				share := float64(used) / float64(time.Since(began))
 				if share > 0.18 {
 					return Escaped("%.2f processors", share)
+				}
+				if in.Control {
+					return Needing(fmt.Sprintf("an idle processor: the control got %.2f", share))
 				}
 				return Blocked("%.2f processors", share)
 			},
