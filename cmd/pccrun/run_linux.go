@@ -121,7 +121,7 @@ func (l *launch) plan() int {
 	for _, w := range l.run.Warnings {
 		say(w)
 	}
-	if l.req.Verbose {
+	if l.req.Verbose || policy.PickedBy != "default" || policy.Workspace != policy.WorkDir {
 		say("profile " + policy.Profile + " (" + policy.PickedBy + "), workspace " + policy.Workspace)
 	}
 	return 0

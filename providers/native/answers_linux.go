@@ -63,7 +63,7 @@ func (r *Run) answers() []profiles.Answer {
 		var a profiles.Answer
 		switch g {
 		case profiles.FSHide:
-			a = weak("mount namespace", "a hidden file that the host replaces during the run is shown again", "")
+			a = weak("mount namespace", "a hidden file that the host replaces is shown until it is covered again, milliseconds later", "")
 		case profiles.FSReadonly:
 			a = kept("read-only mounts, Landlock")
 			if r.Plan.Landlock == 0 {
@@ -78,7 +78,7 @@ func (r *Run) answers() []profiles.Answer {
 				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: it lies in a directory that is writable", "")
 			}
 		case profiles.FSProtect:
-			a = weak("pinned read-only mounts", "a protected name that does not exist at the start can be made, and one that the host replaces can be changed", "")
+			a = weak("pinned read-only mounts", "a protected name that does not exist at the start can be made, and one that the host replaces can be changed for milliseconds", "")
 		case profiles.FSOverlay:
 			a = missing("copy-on-write is not built yet", "use read or private in place of overlay")
 		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:

@@ -30,6 +30,9 @@ import (
 // DenialsPath is where the command can read what was refused, and why.
 const DenialsPath = "/run/pccrun/denials.jsonl"
 
+// maxListeners bounds the ports that the launcher serves in a sandbox.
+const maxListeners = 64
+
 // proxyPort is where the proxy listens on the sandbox's own loopback.
 const proxyPort = 3128
 
@@ -197,6 +200,16 @@ func (r *Run) network(host *Host) error {
 	}
 	r.Rules = set
 	r.Plan.Listen = []uint16{proxyPort}
+	for _, local := range n.Local {
+		rule, err := rules.ParseLocal(local.Text)
+		if err != nil {
+			return err
+		}
+		r.Plan.Listen = append(r.Plan.Listen, rule.LocalPorts()...)
+		if len(r.Plan.Listen) > maxListeners {
+			return &profiles.Error{Origin: local.Origin, Cause: fmt.Sprintf("more than %d ports at the sandbox's own loopback", maxListeners), Hint: "name the ports that are used, or the port alone, for host.pccrun.internal"}
+		}
+	}
 	r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
 	r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
 	r.Plan.Command.Env = append(r.Plan.Command.Env, netproxy.Environ(fmt.Sprintf("http://127.0.0.1:%d", proxyPort))...)
@@ -366,6 +379,9 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	if r.Rules != nil {
 		s.proxy = netproxy.New(netproxy.Config{Rules: r.Rules, Upstream: r.upstream, Event: decided})
 		go s.proxy.Serve(ctx, box.Listeners[0])
+		for i, l := range box.Listeners[1:] {
+			go s.proxy.ServeLocal(ctx, l, r.Plan.Listen[1+i])
+		}
 	}
 	return s, nil
 }
