@@ -25,7 +25,8 @@ type Plan struct {
 	Mounts     []Mount
 	Disk       int64 // bytes of all fresh directories together; 0: half of the memory, as tmpfs(5) has it
 	Inodes     int64
-	Landlock   int // ABI version to use, 0 for none
+	Landlock   int    // ABI version to use, 0 for none
+	Floor      []byte // a filter below the other: what not even a filter of the user\'s own may allow
 	Filter     []byte
 	FilterName string
 	Rlimits    []Rlimit
@@ -93,7 +94,7 @@ func rlimits(r *profiles.Resources, s *Survey) []Rlimit {
 	}
 	// A limit of 0 does not stop a core_pattern that pipes to a handler of the
 	// host's root; 1 does (core(5)). The filter keeps it so.
-	list := []Rlimit{files, {unix.RLIMIT_CORE, "core dumps", min(1, s.Core.Max), min(1, s.Core.Max)}}
+	list := []Rlimit{files, {unix.RLIMIT_CORE, "core dumps", min(1, s.Core.Max), min(1, s.Core.Max)}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}}
 	if n := uint64(r.FileSize.Value); n > 0 {
 		list = append(list, Rlimit{unix.RLIMIT_FSIZE, "file size", n, n})
 	}

@@ -565,9 +565,14 @@ func (c *compiler) filter(p *Plan) {
 		c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_DUMPABLE), inside.Int(0), inside.Int(0), inside.Int(0), inside.Int(0))
 	}
 	install := func() {
-		if len(p.Filter) > 0 && c.has(profiles.LayerSeccomp) {
-			c.Step("install the seccomp filter")
-			c.Call(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW), c.Program.Filter(p.Filter))
+		if !c.has(profiles.LayerSeccomp) {
+			return
+		}
+		for _, f := range [...][]byte{p.Floor, p.Filter} {
+			if len(f) > 0 {
+				c.Step("install the seccomp filter")
+				c.Call(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW), c.Program.Filter(f))
+			}
 		}
 	}
 	if !c.has(profiles.LayerCaps) {

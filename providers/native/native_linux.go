@@ -235,6 +235,7 @@ func (r *Run) filter() error {
 			return fmt.Errorf("%s: %w", r.Policy.Syscalls, err)
 		}
 		r.Plan.FilterName = r.Policy.Syscalls
+		r.Plan.Floor = seccomp.Nested() // set-id modes and the core limit are not a profile's to allow
 	case r.Policy.Nested:
 		r.Plan.Filter, r.Plan.FilterName = seccomp.Nested(), "nested"
 	default:
