@@ -2,7 +2,9 @@ package agent
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,11 +158,25 @@ func (e *Endpoint) Flags() []string {
 	}
 }
 
-// Install puts Claude Code where its own installer does, into ~/.local/bin.
-func (p Project) Install(program string) error {
+// Install puts Claude Code where its own installer does: a version below
+// ~/.local/share, and a link in ~/.local/bin.
+func (p Project) Install(program string) (err error) {
+	place := filepath.Join(p.Home, ".local", "share", "claude", "versions", "test")
 	bin := filepath.Join(p.Home, ".local", "bin")
-	if err := os.MkdirAll(bin, 0o700); err != nil {
+	for _, dir := range []string{filepath.Dir(place), bin} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	from, err := os.Open(program)
+	if err != nil {
 		return err
 	}
-	return os.Symlink(program, filepath.Join(bin, "claude"))
+	defer from.Close()
+	to, err := os.OpenFile(place, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close(), os.Symlink(place, filepath.Join(bin, "claude")))
 }
