@@ -246,9 +246,15 @@ func (s *Sandbox) Signal(sig unix.Signal, to int32) {
 	s.tell(inside.Message{Kind: inside.Signal, A: int32(sig), B: to})
 }
 
-// Resume says that a stopped command may go on, and that the terminal is its
-// own again.
-func (s *Sandbox) Resume() { s.tell(inside.Message{Kind: inside.Resume}) }
+// Resume lets a stopped command go on, in the foreground of its terminal or
+// not.
+func (s *Sandbox) Resume(foreground bool) {
+	m := inside.Message{Kind: inside.Resume}
+	if foreground {
+		m.A = 1
+	}
+	s.tell(m)
+}
 
 func (s *Sandbox) tell(m inside.Message) {
 	unix.Sendto(s.control, bytesOf(&m), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)

@@ -23,7 +23,7 @@ const Terminal = -1
 type Stdio struct {
 	Fds        [3]int
 	Host       int  // the host's terminal: the first of the three that is one, -1 if none
-	Background bool // the command starts in the background of its terminal: not all three are one
+	Background bool // the command starts in the background of its terminal: as we do, or not all three are one
 	pumps      []pump
 	theirs     []*os.File // the command's ends, closed in the launcher once it runs
 }
@@ -67,8 +67,12 @@ func JudgeStdio() (*Stdio, error) {
 			}
 		}
 	}
-	for _, fd := range s.Fds {
-		s.Background = s.Background || s.Host >= 0 && fd != Terminal
+	if s.Host >= 0 {
+		front, err := unix.IoctlGetInt(s.Host, unix.TIOCGPGRP)
+		s.Background = err != nil || front != unix.Getpgrp()
+		for _, fd := range s.Fds {
+			s.Background = s.Background || fd != Terminal
+		}
 	}
 	return s, nil
 }

@@ -137,12 +137,9 @@ func (l *launch) prepare() error {
 	if !l.run.Plan.Identity.Root {
 		return nil
 	}
-	dir, err := l.session.Dir()
-	if err != nil {
-		return err
-	}
 	// What the launcher still writes there, it writes as the identity.
-	if err := dir.Chown(".", l.run.Plan.Identity.HostUID, l.run.Plan.Identity.HostGID); err != nil {
+	id := l.run.Plan.Identity
+	if err := l.session.Hand(id.HostUID, id.HostGID); err != nil {
 		return err
 	}
 	return l.run.Shed()
@@ -209,7 +206,10 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.ended(fail(err.Error()), nil)
 	}
 	stop := l.forward(started, relay)
-	l.session.Update(func(i *sessions.Info) { i.Sandbox = sessions.Process{Pid: started.Pid} })
+	l.session.Update(func(i *sessions.Info) {
+		i.Sandbox = sessions.Process{Pid: started.Pid}
+		i.Cgroups = started.Cgroups()
+	})
 	end, err := started.Wait(func(sig unix.Signal) { l.stopped(started, relay, sig) })
 	killed := stop()
 	if relay != nil {
@@ -246,7 +246,7 @@ func (l *launch) stopped(s *native.Started, relay *terminal.Relay, sig unix.Sign
 	case relay.Suspend() != nil:
 		return
 	}
-	s.Resume()
+	s.Resume(relay.Active())
 }
 
 // status is what pccrun exits with.

@@ -354,8 +354,13 @@ func obey(s *copied, tty uintptr) {
 		sys(unix.SYS_KILL, to, uintptr(s.message.A), 0, 0, 0, 0)
 	case Resume:
 		if tty != 0 {
-			// The shell that stopped us may have had another group in front.
-			s.status = int32(s.command)
+			// The shell that stopped us may continue us in its background,
+			// and then the command is in that of its own terminal: pid 1's
+			// group is in front.
+			s.status = 1
+			if s.message.A != 0 {
+				s.status = int32(s.command)
+			}
 			sys(unix.SYS_IOCTL, tty, unix.TIOCSPGRP, uintptr(unsafe.Pointer(&s.status)), 0, 0, 0)
 		}
 		sys(unix.SYS_KILL, -s.command, uintptr(unix.SIGCONT), 0, 0, 0, 0)

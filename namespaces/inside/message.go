@@ -13,7 +13,7 @@ import "unsafe"
 //	    --> Go  A: length of the table            answers each Await
 //	    <-- NotExecuted  B: errno                 no path of the command could be started
 //	    --> Signal  A: number  B: to whom         forward a signal
-//	    --> Resume                                after a stop: the terminal is ours again
+//	    --> Resume  A: in the foreground          after a stop
 //	    <-- Stopped  A: signal                    Ctrl-Z inside
 //	    <-- Done                                  a keeper has carried out what it was told
 //	    <-- Exited  A: wait status  B: cause      the command is gone; pid 1 ends, and all with it

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -231,7 +232,7 @@ func (r *Run) filter() error {
 		if err != nil {
 			return err
 		}
-		if r.Plan.Filter, err = seccomp.CompileOCI(text, ""); err != nil {
+		if r.Plan.Filter, err = seccomp.CompileOCI(text, runtime.GOARCH); err != nil {
 			return fmt.Errorf("%s: %w", r.Policy.Syscalls, err)
 		}
 		r.Plan.FilterName = r.Policy.Syscalls
@@ -387,6 +388,14 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	return s, nil
 }
 
+// Cgroups returns the control groups of the run's own.
+func (s *Started) Cgroups() []string {
+	if s.group == nil {
+		return nil
+	}
+	return s.group.Paths()
+}
+
 // keep begins to cover again what the host replaces. A keeper that cannot go on
 // ends the run: what it kept would be open.
 func (s *Started) keep() (err error) {
@@ -410,10 +419,9 @@ func (s *Started) keep() (err error) {
 // An End is how a run ended.
 type End struct {
 	namespaces.Result
-	OOM     bool
-	Limit   int64 // of memory, in bytes
-	Peak    int64 // of memory, in bytes; 0 if nobody looked
-	Cgroups []string
+	OOM   bool
+	Limit int64 // of memory, in bytes
+	Peak  int64 // of memory, in bytes; 0 if nobody looked
 }
 
 // Wait follows the run to its end and takes away what it needed.
