@@ -91,7 +91,7 @@ func TestV1CPU(t *testing.T) {
 	c.proceed()
 	got, err := strconv.Atoi(c.line())
 	require.NoError(t, err)
-	require.Less(t, got, 320, "milliseconds of a second, at a fifth of a processor")
+	require.Less(t, got, 320, "thousandths of a processor")
 	require.Greater(t, got, 20)
 }
 

@@ -126,8 +126,9 @@ func helper(name string, args []string) {
 		limit := unix.Rlimit{Cur: uint64(number(0)), Max: uint64(number(0))}
 		must(unix.Setrlimit(unix.RLIMIT_NPROC, &limit))
 		must(unix.Exec(os.Args[0], append([]string{os.Args[0]}, args[2:]...), []string{helperVariable + "=" + args[1]}))
-	case "spin": // MILLISECONDS: two threads, says the milliseconds of processor time it got
-		deadline := time.Now().Add(time.Duration(number(0)) * time.Millisecond)
+	case "spin": // MILLISECONDS: two threads, says how many thousandths of a processor it got
+		begin := time.Now()
+		deadline := begin.Add(time.Duration(number(0)) * time.Millisecond)
 		done := make(chan bool)
 		for range 2 {
 			go func() {
@@ -140,7 +141,7 @@ func helper(name string, args []string) {
 		<-done
 		var u unix.Rusage
 		must(unix.Getrusage(unix.RUSAGE_SELF, &u))
-		fmt.Println((u.Utime.Nano() + u.Stime.Nano()) / 1e6)
+		fmt.Println(1000 * (u.Utime.Nano() + u.Stime.Nano()) / time.Since(begin).Nanoseconds())
 	default:
 		must(fmt.Errorf("no helper %q", name))
 	}
