@@ -403,8 +403,17 @@ func (c *compiler) mount(p *Plan) {
 			flags = unix.O_NOFOLLOW
 		}
 		target := c.at(m.Target, flags)
+		if m.Optional {
+			c.Allow(unix.ENOENT, unix.EACCES)
+		}
 		c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+		if m.Optional {
+			c.Allow(unix.EBADF)
+		}
 		c.Call(unix.SYS_CLOSE, inside.Result(target))
+		if m.Optional {
+			c.Allow(unix.EBADF)
+		}
 		switch {
 		case m.ReadOnly:
 			c.Call(unix.SYS_CLOSE, tree)

@@ -22,15 +22,16 @@ const (
 
 // A Place is a path at which access changes, as the survey found it.
 type Place struct {
-	Path    string
-	Node    Node
-	Dev     uint64 // major<<32 | minor of its file system
-	Ino     uint64
-	Link    string // Node == Link: its text
-	Access  profiles.Access
-	Pin     bool   // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
-	Protect bool   // it belongs to what a host tool would execute later
-	Why     string // the rule, for people
+	Path     string
+	Node     Node
+	Dev      uint64 // major<<32 | minor of its file system
+	Ino      uint64
+	Link     string // Node == Link: its text
+	Access   profiles.Access
+	Pin      bool   // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
+	Protect  bool   // it belongs to what a host tool would execute later
+	Optional bool   // it may be gone, or out of the command\'s reach, by the time it is covered
+	Why      string // the rule, for people
 }
 
 // Kind says how a mount is made.
@@ -60,6 +61,7 @@ type Mount struct {
 	ReadOnly bool
 	Donated  int    // Bind: a detached mount that the launcher hands in, -1 for none
 	Protect  bool   // it pins a file that a host tool would execute later
+	Optional bool   // nothing is lost if the target is gone or out of reach
 	OverLink bool   // the target is a symbolic link and is covered itself
 	Mode     uint32 // Fresh, Text
 	Text     string // Text: the content
@@ -161,7 +163,7 @@ func layout(places []Place) ([]Mount, error) {
 		} else if p.Node == Link {
 			continue // the link stands; where it leads has a place of its own
 		}
-		m := Mount{Target: p.Path, Why: p.Why, ReadOnly: true, Donated: -1, Protect: p.Protect}
+		m := Mount{Target: p.Path, Why: p.Why, ReadOnly: true, Donated: -1, Protect: p.Protect, Optional: p.Optional}
 		switch p.Access {
 		case profiles.Write, profiles.Read:
 			m.Kind, m.Source, m.Dev, m.Ino = Bind, p.Path, p.Dev, p.Ino

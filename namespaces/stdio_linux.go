@@ -36,6 +36,28 @@ type pump struct {
 
 var stdNames = [3]string{"standard input", "standard output", "standard error"}
 
+// JudgePassed refuses descriptors that the caller did not open: whatever this
+// process opens itself is close-on-exec, and what it was handed cannot be.
+func JudgePassed(fds []int) error {
+	for _, fd := range fds {
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		switch {
+		case fd <= 2:
+			return fmt.Errorf("--pass-fd %d: the standard descriptors are passed anyway", fd)
+		case err != nil || flags&unix.FD_CLOEXEC != 0:
+			return fmt.Errorf("--pass-fd %d: not open", fd)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return fmt.Errorf("--pass-fd %d: %w", fd, err)
+		}
+		if kind := st.Mode & unix.S_IFMT; kind == unix.S_IFDIR || kind == unix.S_IFBLK {
+			return fmt.Errorf("--pass-fd %d: a directory or block device would be open to the command as a whole", fd)
+		}
+	}
+	return nil
+}
+
 // JudgeStdio looks at the descriptors 0, 1 and 2 of this process.
 func JudgeStdio() (*Stdio, error) {
 	s := &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}

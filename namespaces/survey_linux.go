@@ -228,6 +228,9 @@ func (f *finder) sockets() error {
 		}
 		if !slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == path }) {
 			f.add(path, profiles.Hide, "a socket that somebody listens on")
+			if i, ok := f.seen[path]; ok {
+				f.places[i].Optional = true
+			}
 		}
 	}
 	return nil

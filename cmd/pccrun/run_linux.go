@@ -39,6 +39,9 @@ func runVerb(req profiles.Request) int {
 	// The order is the launch's: what the command will hold is judged before
 	// anything is cloned, and the kernel makes the namespaces while the
 	// policy is read. Flags that change the namespaces wait for the policy.
+	if err := namespaces.JudgePassed(req.PassFDs); err != nil {
+		return fail(err.Error())
+	}
 	stdio, err := namespaces.JudgeStdio()
 	if err != nil {
 		return fail(err.Error())
