@@ -723,10 +723,10 @@ func TestFlags(t *testing.T) {
 
 func TestNativeCommandLine(t *testing.T) {
 	n := Native("/bin/pccrun", []string{"--profile", "strict"})
-	require.Equal(t, []string{"{self}", "run", "--workspace", "{workspace}", "--read", "{shown}", "--profile", "strict", "{flags}", "--"}, n.Argv)
+	require.Equal(t, []string{"{self}", "run", "--workspace", "{workspace}", "--read", "{shown}", "--hide", "{canary}", "--profile", "strict", "{flags}", "--"}, n.Argv)
 	off := n.without([]profiles.Layer{profiles.LayerSeccomp})
-	require.Equal(t, []string{"--profile", "strict", "--without", "seccomp", "{flags}", "--"}, off.Argv[6:])
-	require.Len(t, n.Argv, 10, "the original is unchanged")
+	require.Equal(t, []string{"--profile", "strict", "--without", "seccomp", "{flags}", "--"}, off.Argv[8:])
+	require.Len(t, n.Argv, 12, "the original is unchanged")
 	require.Same(t, n, n.without(nil))
 	s := &Suite{Command: "pccrun"}
 	require.Equal(t, "pccrun escape --id FS-001 --profile strict", s.reproduce(Find("FS-001"), n))

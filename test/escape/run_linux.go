@@ -215,7 +215,7 @@ func (s *Suite) reproduce(p *Probe, t *Target) string {
 	line := s.Command + " escape --id " + p.ID
 	if !t.Native {
 		line += " --wrap '" + strings.ReplaceAll(strings.Join(t.Argv, " "), "'", `'\''`) + "'"
-	} else if i := slices.Index(t.Argv, "{shown}"); i >= 0 {
+	} else if i := slices.Index(t.Argv, "{canary}"); i >= 0 {
 		for _, arg := range t.Argv[i+1 : len(t.Argv)-2] {
 			line += " " + arg
 		}

@@ -27,7 +27,7 @@ type Target struct {
 
 // Native is pccrun itself, with more flags for a run, such as --profile.
 func Native(launcher string, flags []string) *Target {
-	argv := append([]string{"{self}", "run", "--workspace", "{workspace}", "--read", "{shown}"}, flags...)
+	argv := append([]string{"{self}", "run", "--workspace", "{workspace}", "--read", "{shown}", "--hide", "{canary}"}, flags...)
 	return &Target{Name: "pccrun", Argv: append(argv, "{flags}", "--"), Launcher: launcher, Native: true}
 }
 
@@ -60,7 +60,7 @@ func (t *Target) claim(g profiles.Guarantee) Claim {
 
 // ask reads the target's claims from its plan for a directory.
 func (t *Target) ask(dir string) error {
-	i := slices.Index(t.Argv, "{shown}")
+	i := slices.Index(t.Argv, "{canary}")
 	argv := append([]string{"run", "--dry-run", "--json"}, t.Argv[i+1:len(t.Argv)-2]...)
 	cmd := exec.Command(t.Launcher, append(argv, "--", "true")...)
 	cmd.Dir = dir
