@@ -6,6 +6,12 @@
 //	pccrun VERB [flags]
 package main
 
+// Go's runtime would read the machine's control groups at each start, to set
+// GOMAXPROCS: a launcher has nothing to run in parallel.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 import (
 	"os"
 	"slices"
