@@ -1,3 +1,9 @@
+// The runtime would read the machine's control groups at each start, to set
+// GOMAXPROCS: a launcher has nothing to run in parallel.
+
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 // Pccrun runs a command in a sandbox: it sees the files that a policy shows
 // it, reaches the hosts that the policy names, uses the memory and processes
 // that the policy grants, and leaves nothing behind that runs later.
@@ -5,12 +11,6 @@
 //	pccrun [flags] -- COMMAND [ARG…]
 //	pccrun VERB [flags]
 package main
-
-// Go's runtime would read the machine's control groups at each start, to set
-// GOMAXPROCS: a launcher has nothing to run in parallel.
-//
-//go:debug containermaxprocs=0
-//go:debug updatemaxprocs=0
 
 import (
 	"os"
