@@ -92,13 +92,6 @@ func (s *stage) copySources(ctx context.Context, root string) error {
 			return err
 		}
 	}
-	// Tests ask git what is part of the repository.
-	if _, err := output(ctx, s.source(), "git", "init", "-q"); err != nil {
-		return err
-	}
-	if _, err := output(ctx, s.source(), "git", "add", "-A"); err != nil {
-		return err
-	}
 	return nil
 }
 
