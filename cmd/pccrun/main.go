@@ -1,9 +1,3 @@
-// The runtime would read the machine's control groups at each start, to set
-// GOMAXPROCS: a launcher has nothing to run in parallel.
-
-//go:debug containermaxprocs=0
-//go:debug updatemaxprocs=0
-
 // Pccrun runs a command in a sandbox: it sees the files that a policy shows
 // it, reaches the hosts that the policy names, uses the memory and processes
 // that the policy grants, and leaves nothing behind that runs later.
