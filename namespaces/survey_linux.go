@@ -70,8 +70,18 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		}
 	}
 	f.tools(Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv}))
+	f.patterns(policy.Files)
+	f.patterns(policy.Tighten)
+	if f.err != nil {
+		return nil, f.err
+	}
 	if err := f.workspace(o.IndexDir); err != nil {
 		return nil, err
+	}
+	if s.Identity.Root {
+		if err := f.setIDs(); err != nil {
+			return nil, err
+		}
 	}
 	f.protected()
 	if err := f.sockets(); err != nil {
@@ -238,19 +248,58 @@ func (f *finder) sockets() error {
 
 // anchors pins the directories between what may be written and what may not:
 // a directory that can be renamed away makes room for another of its name.
+// That a rule names one of them with the access that it has anyway changes
+// nothing.
 func (f *finder) anchors() {
+	done := map[string]bool{}
 	for _, p := range f.places[:len(f.places):len(f.places)] {
 		if p.Node == Absent || p.Access >= profiles.Overlay {
 			continue
 		}
-		for dir := filepath.Dir(p.Path); dir != "/"; dir = filepath.Dir(dir) {
-			if _, ok := f.seen[dir]; ok || f.policy.Decide(dir).Access != profiles.Write {
-				break
-			}
+		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.policy.Decide(dir).Access == profiles.Write; dir = filepath.Dir(dir) {
+			done[dir] = true
 			f.anchor(dir)
 		}
 	}
 }
+
+// setIDs pins the set-user-ID and set-group-ID programs of the workspace.
+// Root's are the command's own by the map of owners, and what is written
+// through a shared mapping keeps the bit, chmod(2). Only root pays for the walk.
+func (f *finder) setIDs() error {
+	return filepath.WalkDir(f.policy.Workspace, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil || st.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
+			return err
+		}
+		f.put(Place{Path: path, Node: File, Dev: device(st.Dev), Ino: st.Ino, Access: profiles.Read, Pin: true, Protect: true, Why: "a set-user-ID or set-group-ID program"})
+		return nil
+	})
+}
+
+// patterns refuses rules whose pattern would have to be looked for outside the
+// workspace: only that is walked, and a rule must not be half kept.
+func (f *finder) patterns(table []profiles.FileRule) {
+	for i := range table {
+		r := &table[i]
+		if r.Glob != "" && !below(r.Path, f.policy.Workspace) && f.err == nil {
+			f.err = &PatternError{Rule: *r}
+		}
+	}
+}
+
+// A PatternError says that a pattern reaches beyond the workspace.
+type PatternError struct{ Rule profiles.FileRule }
+
+func (e *PatternError) Error() string {
+	return fmt.Sprintf("filesystem %s: a pattern is looked for in the workspace only (%s)", e.Rule.Text(), e.Rule.Origin)
+}
+
+// Hint says what to do instead.
+func (e *PatternError) Hint() string { return "name the directory itself: " + e.Rule.Path }
 
 func (f *finder) anchor(path string) {
 	var st unix.Stat_t
@@ -326,6 +375,7 @@ func (f *finder) put(p Place) {
 			f.places[i].Access, f.places[i].Why = p.Access, p.Why
 		}
 		f.places[i].Pin = f.places[i].Pin || p.Pin
+		f.places[i].Protect = f.places[i].Protect || p.Protect
 		return
 	}
 	f.seen[p.Path] = len(f.places)
