@@ -129,3 +129,14 @@ func (p *Plan) ReadInWritable() string {
 	}
 	return ""
 }
+
+// HidesFiles reports whether a single file is hidden: a directory stays hidden
+// whatever the host does in it, the cover of a file does not.
+func (p *Plan) HidesFiles() bool {
+	for _, m := range p.Mounts {
+		if m.Kind == Mask && !m.Optional {
+			return true
+		}
+	}
+	return false
+}

@@ -63,7 +63,10 @@ func (r *Run) answers() []profiles.Answer {
 		var a profiles.Answer
 		switch g {
 		case profiles.FSHide:
-			a = weak("mount namespace", "a hidden file that the host replaces is shown until it is covered again, milliseconds later", "")
+			a = kept("mount namespace")
+			if r.Plan.HidesFiles() {
+				a = weak("mount namespace", "a hidden file that the host replaces is shown until it is covered again, milliseconds later", "hide its directory")
+			}
 		case profiles.FSReadonly:
 			a = kept("read-only mounts, Landlock")
 			if r.Plan.Landlock == 0 {
