@@ -491,6 +491,12 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 			groups[res.Guarantee] = append(groups[res.Guarantee], res)
 		}
 		fmt.Fprintf(&b, "%s\n", printable(target))
+		if i := slices.IndexFunc(r.Results, func(res Result) bool {
+			return res.Target == target && strings.HasPrefix(res.Reason, notStarted)
+		}); i >= 0 {
+			fmt.Fprintf(&b, "  %s\n", paint(VerdictError, printable(r.Results[i].Reason)))
+			continue
+		}
 		for _, g := range order {
 			n := map[Verdict]int{}
 			for _, res := range groups[g] {

@@ -149,7 +149,7 @@ func (s *Suite) one(ctx context.Context, p *Probe, t *Target) (r Result) {
 		return r
 	}
 	if broken := s.smoke(ctx, t); broken != "" {
-		r.Verdict, r.Reason = VerdictError, "the launcher does not start: "+broken
+		r.Verdict, r.Reason = VerdictError, notStarted+broken
 		return r
 	}
 	r.Control = s.control(ctx, p)
@@ -167,13 +167,18 @@ func (s *Suite) one(ctx context.Context, p *Probe, t *Target) (r Result) {
 // can: known once, it need not be found out by every probe.
 func (s *Suite) smoke(ctx context.Context, t *Target) string {
 	once, _ := s.smokes.LoadOrStore(t, sync.OnceValue(func() string {
-		if o := s.perform(ctx, s.job(Find(smokeID), t)); o.Kind == Broke {
-			return o.Detail
+		var o Outcome
+		for range 3 { // one start in three may fail for a reason of the machine's
+			if o = s.perform(ctx, s.job(Find(smokeID), t)); o.Kind != Broke {
+				return ""
+			}
 		}
-		return ""
+		return o.Detail
 	}))
 	return once.(func() string)()
 }
+
+const notStarted = "the launcher does not start: "
 
 // smokeID is the probe whose payload does what honest programs do.
 const smokeID = "KS-040"
