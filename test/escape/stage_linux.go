@@ -304,10 +304,21 @@ func (d *Drive) Survivors() []int {
 	return pids
 }
 
-// sweep ends what outlived its sandbox: by number, and only what carries the tag.
+// sweep ends what outlived its sandbox: by number, and only what carries the
+// tag or was started with this world's home, such as a launcher's own helpers.
 func (d *Drive) sweep() {
 	for _, pid := range d.Survivors() {
 		syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if d.Caged {
+		return // they end with the cage
+	}
+	home := []byte("HOME=" + d.Home + "\x00")
+	for _, name := range processes() {
+		environ, err := os.ReadFile("/proc/" + name + "/environ")
+		if pid, _ := strconv.Atoi(name); err == nil && pid != os.Getpid() && bytes.Contains(environ, home) {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
 	}
 }
 
