@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 	"unsafe"
@@ -15,21 +16,22 @@ import (
 	"github.com/pccrun/pccrun/namespaces/inside"
 )
 
-// A mount over a file ends when the host renames another file onto it or
-// unlinks it: the kernel detaches it in every namespace. An editor that saves
-// `.env`, or a `git config` on the host, would so open to the command what the
-// policy closes. The keeper mounts it again.
+// A mount ends when the host renames something onto what it covers, or removes
+// that: the kernel detaches it in every namespace. An editor that saves `.env`,
+// a `git config`, a checkout that replaces a directory, would so open to the
+// command what the policy closes. The keeper mounts it again.
 //
-// It watches the directories of what is covered (inotify(7)), from outside.
-// What it finds replaced it covers anew through a helper, a copy like pid 1 that
-// has joined the sandbox's user and mount namespaces, which a program with
-// several threads cannot, but not its pid namespace: nothing inside can see it.
+// It watches what is covered and every directory on the way there (inotify(7)),
+// from outside. What it finds replaced it covers anew through a helper, a copy
+// like pid 1 that has joined the sandbox's user and mount namespaces, which a
+// program with several threads cannot, but not its pid namespace: nothing
+// inside can see it.
 type Keeper struct {
 	sandbox *Sandbox
-	items   []kept
+	items   []kept         // containing directories first
+	dirs    map[string]int // O_PATH descriptors of the watched directories, by path; -1 while there is none
+	watched map[int32]string
 	watch   *os.File
-	dirs    map[string]int   // O_PATH descriptors by path
-	watched map[int32]string // directories by watch descriptor
 	helper  *helper
 	gaveUp  func(error)
 }
@@ -37,24 +39,33 @@ type Keeper struct {
 // kept is a mount that the host can end without knowing.
 type kept struct {
 	path     string
-	mask     bool   // covered by the unreadable file; else by itself, read-only
+	with     string // the entry of the private tmpfs that covers it; "" for itself
+	readonly bool
 	dev, ino uint64 // what stands there on the host, covered by us
 }
 
 // NewKeeper begins to watch what the plan covers; nil if there is nothing.
 func NewKeeper(p *Plan) (*Keeper, error) {
 	k := &Keeper{dirs: map[string]int{}, watched: map[int32]string{}}
-	for _, m := range p.Mounts {
+	for i, m := range p.Mounts {
+		item := kept{path: m.Target, readonly: m.ReadOnly, dev: m.Dev, ino: m.Ino}
 		switch {
 		case m.Kind == Mask:
-			k.items = append(k.items, kept{path: m.Target, mask: true})
-		case m.Kind == Bind && m.ReadOnly && m.Protect:
-			k.items = append(k.items, kept{path: m.Target, dev: m.Dev, ino: m.Ino})
+			item.with = "mask"
+		case m.Kind == Fresh && m.ReadOnly:
+			item.with = entry(i)
+		case m.Kind != Bind || !m.Protect:
+			continue
 		}
+		if p.inFresh(m.Target) || m.Optional {
+			continue // the host's file of that name is not what is seen inside
+		}
+		k.items = append(k.items, item)
 	}
 	if len(k.items) == 0 {
 		return nil, nil
 	}
+	slices.SortStableFunc(k.items, func(a, b kept) int { return less(a.path, b.path) })
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("inotify_init1: %w", err)
@@ -62,31 +73,61 @@ func NewKeeper(p *Plan) (*Keeper, error) {
 	k.watch = os.NewFile(uintptr(fd), "inotify")
 	for i := range k.items {
 		item := &k.items[i]
-		if err := k.add(filepath.Dir(item.path)); err != nil {
-			k.Close()
-			return nil, err
+		for dir := filepath.Dir(item.path); ; dir = filepath.Dir(dir) {
+			if err := k.add(dir); err != nil {
+				k.Close()
+				return nil, err
+			}
+			if p.isRoot(dir) || dir == "/" {
+				break // above it another user's or root's rename would be needed
+			}
 		}
-		if item.mask {
+		if item.with != "" {
 			item.dev, item.ino = k.identify(item.path)
 		}
 	}
 	return k, nil
 }
 
+// inFresh reports whether a path lies in a private or hidden directory, and in
+// nothing of the host's within that.
+func (p *Plan) inFresh(path string) bool {
+	fresh := false
+	for _, m := range p.Mounts {
+		if m.Target != path && below(path, m.Target) {
+			fresh = m.Kind == Fresh
+		}
+	}
+	return fresh
+}
+
+// isRoot reports whether a path is that of a tree which the plan lends by rule,
+// such as the workspace.
+func (p *Plan) isRoot(path string) bool {
+	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Kind == Bind && m.Target == path && !m.Protect })
+}
+
+// add watches a directory, once. It is looked up from the one above it where
+// that is watched: a launcher that was root can no longer walk root's paths.
 func (k *Keeper) add(dir string) error {
-	if _, ok := k.dirs[dir]; ok {
+	if fd, ok := k.dirs[dir]; ok && fd >= 0 {
 		return nil
 	}
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	at, name := unix.AT_FDCWD, dir
+	if above, ok := k.dirs[filepath.Dir(dir)]; ok && above >= 0 && dir != "/" {
+		at, name = above, filepath.Base(dir)
+	}
+	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", dir, err)
 	}
-	k.dirs[dir] = fd
-	wd, err := unix.InotifyAddWatch(int(k.watch.Fd()), dir, unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_DELETE|unix.IN_MOVED_FROM|unix.IN_ONLYDIR|unix.IN_DONT_FOLLOW)
+	const events = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOVED_FROM
+	wd, err := unix.InotifyAddWatch(int(k.watch.Fd()), fmt.Sprintf("/proc/self/fd/%d", fd), events|unix.IN_ONLYDIR)
 	if err != nil {
+		unix.Close(fd)
 		return fmt.Errorf("inotify_add_watch %s: %w", dir, err)
 	}
-	k.watched[int32(wd)] = dir
+	k.dirs[dir], k.watched[int32(wd)] = fd, dir
 	return nil
 }
 
@@ -94,7 +135,8 @@ func (k *Keeper) add(dir string) error {
 // nothing does.
 func (k *Keeper) identify(path string) (dev, ino uint64) {
 	var st unix.Stat_t
-	if unix.Fstatat(k.dirs[filepath.Dir(path)], filepath.Base(path), &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+	dir := k.dirs[filepath.Dir(path)]
+	if dir < 0 || unix.Fstatat(dir, filepath.Base(path), &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return 0, 0
 	}
 	return device(st.Dev), st.Ino
@@ -106,64 +148,88 @@ func (k *Keeper) identify(path string) (dev, ino uint64) {
 func (k *Keeper) Start(s *Sandbox, gaveUp func(error)) {
 	k.sandbox, k.gaveUp = s, gaveUp
 	unix.SetNonblock(int(k.watch.Fd()), true)
-	go k.run()
-}
-
-// Close ends the watch and the helper.
-func (k *Keeper) Close() {
-	k.watch.Close()
-	for _, fd := range k.dirs {
-		unix.Close(fd)
-	}
-}
-
-func (k *Keeper) run() {
-	defer func() {
+	go func() {
+		if err := k.run(); err != nil && !errors.Is(err, os.ErrClosed) {
+			gaveUp(err)
+		}
 		if k.helper != nil {
 			k.helper.close()
 		}
+		for _, fd := range k.dirs {
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+		}
 	}()
-	k.check(func(*kept) bool { return true }) // what was replaced before the watch stood
+}
+
+// Close ends the watch and the helper.
+func (k *Keeper) Close() { k.watch.Close() }
+
+func (k *Keeper) run() error {
+	if err := k.check("/"); err != nil {
+		return err // what was replaced before the watch stood
+	}
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := k.watch.Read(buf)
 		if err != nil {
-			if !errors.Is(err, os.ErrClosed) {
-				k.gaveUp(err)
-			}
-			return
+			return err
 		}
 		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
 			e := (*unix.InotifyEvent)(unsafe.Pointer(&b[0]))
 			name := strings.TrimRight(string(b[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+e.Len]), "\x00")
 			b = b[unix.SizeofInotifyEvent+e.Len:]
-			if e.Mask&unix.IN_Q_OVERFLOW != 0 {
-				k.check(func(*kept) bool { return true })
+			dir, ok := k.watched[e.Wd]
+			switch {
+			case e.Mask&unix.IN_Q_OVERFLOW != 0:
+				dir = "/"
+				for path := range k.dirs {
+					k.lose(path)
+				}
+			case e.Mask&unix.IN_IGNORED != 0, !ok:
+				delete(k.watched, e.Wd)
 				continue
+			default:
+				dir = filepath.Join(dir, name)
+				if e.Mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0 {
+					k.lose(dir) // whatever comes next is new, even if it gets the same inode
+					continue
+				}
+				k.lose(dir)
 			}
-			path := filepath.Join(k.watched[e.Wd], name)
-			if e.Mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0 {
-				k.forget(path) // whatever comes next is new, even if it gets the same inode
+			if err := k.check(dir); err != nil {
+				return err
 			}
-			k.check(func(i *kept) bool { return i.path == path })
 		}
 	}
 }
 
-func (k *Keeper) forget(path string) {
+// lose forgets what stood at a path and below it.
+func (k *Keeper) lose(path string) {
+	for dir, fd := range k.dirs {
+		if below(dir, path) && fd >= 0 {
+			unix.Close(fd)
+			k.dirs[dir] = -1
+		}
+	}
 	for i := range k.items {
-		if k.items[i].path == path {
+		if below(k.items[i].path, path) {
 			k.items[i].dev, k.items[i].ino = 0, 0
 		}
 	}
 }
 
-// check covers anew what was replaced among the items that match.
-func (k *Keeper) check(match func(*kept) bool) {
+// check watches again the directories at and below a path that were lost, and
+// covers what was replaced there.
+func (k *Keeper) check(path string) error {
 	for i := range k.items {
 		item := &k.items[i]
-		if !match(item) {
+		if !below(item.path, path) {
 			continue
+		}
+		if err := k.again(filepath.Dir(item.path)); err != nil {
+			return err
 		}
 		dev, ino := k.identify(item.path)
 		if ino == 0 || dev == item.dev && ino == item.ino {
@@ -171,14 +237,34 @@ func (k *Keeper) check(match func(*kept) bool) {
 		}
 		item.dev, item.ino = dev, ino
 		if err := k.cover(item); err != nil {
-			k.gaveUp(fmt.Errorf("cover %s again: %w", item.path, err))
-			return
+			return fmt.Errorf("cover %s again: %w", item.path, err)
 		}
 	}
+	return nil
 }
 
-// cover mounts over an item in the sandbox. A helper that fails is replaced
-// once: the path may have changed again under its hands.
+// again watches the directories on the way to dir that were lost, from above.
+// One that is not there, or is something else now, comes with an event.
+func (k *Keeper) again(dir string) error {
+	if fd, ok := k.dirs[dir]; !ok || fd >= 0 {
+		return nil
+	}
+	if err := k.again(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if above, ok := k.dirs[filepath.Dir(dir)]; ok && above < 0 {
+		return nil
+	}
+	err := k.add(dir)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil
+	}
+	return err
+}
+
+// cover mounts over an item in the sandbox. A helper that fails is replaced:
+// the path may have changed again under its hands. What is gone by then will
+// be met by the event of its return.
 func (k *Keeper) cover(item *kept) (err error) {
 	for range 3 {
 		if k.helper == nil {
@@ -191,6 +277,11 @@ func (k *Keeper) cover(item *kept) (err error) {
 		}
 		k.helper.close()
 		k.helper = nil
+		if dev, ino := k.identify(item.path); ino == 0 {
+			return nil
+		} else {
+			item.dev, item.ino = dev, ino
+		}
 	}
 	return err
 }
@@ -256,13 +347,16 @@ func (h *helper) cover(private int, item *kept) error {
 	target := p.Get(unix.SYS_OPENAT2, inside.Int(unix.AT_FDCWD), p.Str(item.path), inside.Ptr(p, how), inside.Int(unsafe.Sizeof(how)))
 	var tree inside.Reg
 	clone := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
-	if item.mask {
-		tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(private), p.Str("mask"), inside.Int(clone))
+	if item.with != "" {
+		tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(private), p.Str(item.with), inside.Int(clone))
 	} else {
 		p.SameInode(target, item.dev, item.ino)
 		tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH))
 	}
-	attr := unix.MountAttr{Attr_set: attrHidden}
+	attr := unix.MountAttr{Attr_set: attrFresh}
+	if item.readonly {
+		attr.Attr_set = attrHidden
+	}
 	p.Call(unix.SYS_MOUNT_SETATTR, inside.Result(tree), p.Str(""), inside.Int(unix.AT_EMPTY_PATH), inside.Ptr(p, attr), inside.Int(unsafe.Sizeof(attr)))
 	p.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), p.Str(""), inside.Result(target), p.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 	p.Call(unix.SYS_CLOSE, inside.Result(tree))

@@ -36,6 +36,7 @@ type Identity struct {
 type Options struct {
 	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
 	Getenv   func(string) string // the host's environment
+	Command  []string            // the files that the command's name stands for
 }
 
 // Look reads from the host what the plan of this policy needs to know.
@@ -69,7 +70,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 			}
 		}
 	}
-	f.tools(Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv}))
+	f.tools(Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv}), o.Command)
 	f.patterns(policy.Files)
 	f.patterns(policy.Tighten)
 	if f.err != nil {
@@ -127,13 +128,17 @@ func (f *finder) add(path string, access profiles.Access, why string) {
 }
 
 // tools shows what the programs of PATH need, where nothing but the defaults
-// hides it.
-func (f *finder) tools(t Tools) {
+// hides it, and the command itself.
+func (f *finder) tools(t Tools, command []string) {
 	show := func(path, why string) {
 		d := f.policy.Decide(path)
-		if d.Access < profiles.Read && (d.Rule.Path == f.policy.Home || slices.Contains(f.policy.Homes, d.Rule.Path)) {
+		source := d.Rule.Origin.Source
+		if d.Access < profiles.Read && d.Rule.Glob == "" && (source == "default" || strings.HasPrefix(source, "built-in ")) {
 			f.add(path, profiles.Read, why)
 		}
+	}
+	for _, path := range command {
+		show(path, "the command")
 	}
 	for _, tool := range t.Show {
 		show(tool.Path, tool.Why)

@@ -94,7 +94,7 @@ func (r *Run) answers() []profiles.Answer {
 		case profiles.NetInject:
 			a = missing("injection is not built yet", "--env "+firstInjected(p)+" passes the value itself")
 		case profiles.IPCUnix:
-			a = weak("private directories, covered sockets", "a socket that the host binds later in a shown directory can be reached", "")
+			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it", "")
 		case profiles.IPCSysV:
 			a = kept("ipc namespace, session keyring")
 		case profiles.ProcIsolated:

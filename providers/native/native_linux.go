@@ -82,15 +82,15 @@ func (e *ErrNotFound) Unwrap() error { return e.Err }
 // New plans a run of a command under a policy.
 func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	r := &Run{Policy: policy}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Getenv: host.Getenv})
-	if err != nil {
-		return nil, err
-	}
-	r.Warnings = append(r.Warnings, survey.Notes...)
 	command, err := r.command(argv, &host)
 	if err != nil {
 		return nil, err
 	}
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Getenv: host.Getenv, Command: command.Paths})
+	if err != nil {
+		return nil, err
+	}
+	r.Warnings = append(r.Warnings, survey.Notes...)
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err
 	}
