@@ -64,6 +64,9 @@ func runVerb(req profiles.Request) int {
 		box = nil
 	}
 	if err := r.prepare(); err != nil {
+		if box != nil {
+			box.Close()
+		}
 		return failRun(err)
 	}
 	if box == nil {
@@ -137,6 +140,9 @@ func (l *launch) prepare() error {
 		Version: version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
 		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
 	})
+	if err := l.openLog(); err != nil {
+		return err
+	}
 	if !l.run.Plan.Identity.Root {
 		return nil
 	}
@@ -184,10 +190,6 @@ func execStatus(err error) int {
 
 // start sets the run going and follows it to its end.
 func (l *launch) start(box *namespaces.Sandbox) int {
-	if code := l.openLog(); code != 0 {
-		box.Close()
-		return code
-	}
 	started, err := l.run.Start(box, l.stdio, l.decided)
 	if err != nil {
 		return l.ended(failRun(err), nil)
@@ -273,12 +275,12 @@ func (l *launch) status(end *native.End, killed bool) int {
 func mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }
 
 // openLog makes the log of events. Nothing is written before the command runs.
-func (l *launch) openLog() int {
+func (l *launch) openLog() error {
 	sinks := []events.Sink{l.session.Events()}
 	if l.req.Events != "" {
 		sink, err := events.Target(l.req.Events)
 		if err != nil {
-			return fail(err.Error())
+			return err
 		}
 		sinks = append(sinks, sink)
 	}
@@ -303,7 +305,7 @@ func (l *launch) openLog() int {
 		plan.Guarantees = append(plan.Guarantees, events.Guarantee{Name: string(a.Guarantee), State: a.State.String(), Mechanism: a.Mechanism, Cause: a.Cause})
 	}
 	l.log.Emit(plan)
-	return 0
+	return nil
 }
 
 // decided turns what the proxy did into events.
