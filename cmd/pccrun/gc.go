@@ -3,9 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/sessions"
 )
@@ -67,12 +67,12 @@ func gcVerb(args []string) int {
 // clearCrashed ends the sandbox that a crashed launcher left, and removes
 // its cgroups, which are empty then.
 func clearCrashed(home sessions.Home, e sessions.Entry) error {
-	err := home.Kill(e, unix.SIGKILL, 10*time.Second)
+	err := home.Kill(e, syscall.SIGKILL, 10*time.Second)
 	if err != nil && !errors.Is(err, sessions.ErrGone) && !errors.Is(err, sessions.ErrElsewhere) {
 		return err
 	}
 	for _, dir := range e.Cgroups {
-		if err := unix.Rmdir(dir); err != nil && err != unix.ENOENT {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove %s: %w", dir, err)
 		}
 	}

@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package tools shows that what a developer uses still works in the sandbox:
 // each row is a script that runs twice, on the bare host as the control and
 // inside, and must say the same.
