@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -21,19 +21,19 @@ import (
 // a `git config`, a checkout that replaces a directory, would so open to the
 // command what the policy closes. The keeper mounts it again.
 //
-// It watches what is covered and every directory on the way there (inotify(7)),
-// from outside. What it finds replaced it covers anew through a helper, a copy
-// like pid 1 that has joined the sandbox's user and mount namespaces, which a
-// program with several threads cannot, but not its pid namespace: nothing
-// inside can see it.
+// It watches every directory on the way to what is covered, from outside, by
+// F_NOTIFY (fcntl(2)): closing an inotify instance waits for a grace period of
+// 10 ms and more, and a user has no more than 128 of them. What was
+// replaced it covers anew through a helper, a copy like pid 1 that has joined
+// the sandbox's user and mount namespaces, which a program with several threads
+// cannot, but not its pid namespace: nothing inside can see it.
 type Keeper struct {
 	sandbox *Sandbox
-	items   []kept         // containing directories first
-	dirs    map[string]int // O_PATH descriptors of the watched directories, by path; -1 while there is none
-	watched map[int32]string
-	watch   *os.File
+	items   []kept    // containing directories first
+	dirs    []watched // containing directories first
+	signals chan os.Signal
+	done    chan struct{}
 	helper  *helper
-	gaveUp  func(error)
 }
 
 // kept is a mount that the host can end without knowing.
@@ -41,14 +41,38 @@ type kept struct {
 	path     string
 	with     string // the entry of the private tmpfs that covers it; "" for itself
 	readonly bool
-	dev, ino uint64 // what stands there on the host, covered by us
+	is       identity // what stands there on the host, covered by us
 }
+
+// watched is a directory of the host.
+type watched struct {
+	path string
+	root bool // what is above it is not watched
+	fd   int  // -1 while there is none
+	is   identity
+}
+
+// identity tells a file from another of the same name. Inodes are used again,
+// so the time of birth belongs to it; where a file system has none, the time of
+// the last change.
+type identity struct {
+	dev, ino uint64
+	born     unix.StatxTimestamp
+}
+
+// pause bounds how often the keeper looks: a command that makes files as fast
+// as it can must not keep a processor busy with it.
+const pause = time.Millisecond
+
+// notifyNames asks F_NOTIFY for names that come, go and move, more than once:
+// DN_CREATE, DN_DELETE, DN_RENAME and DN_MULTISHOT of linux/fcntl.h.
+const notifyNames = 0x4 | 0x8 | 0x10 | 0x80000000
 
 // NewKeeper begins to watch what the plan covers; nil if there is nothing.
 func NewKeeper(p *Plan) (*Keeper, error) {
-	k := &Keeper{dirs: map[string]int{}, watched: map[int32]string{}}
+	k := &Keeper{signals: make(chan os.Signal, 1), done: make(chan struct{})}
 	for i, m := range p.Mounts {
-		item := kept{path: m.Target, readonly: m.ReadOnly, dev: m.Dev, ino: m.Ino}
+		item := kept{path: m.Target, readonly: m.ReadOnly}
 		switch {
 		case m.Kind == Mask:
 			item.with = "mask"
@@ -61,29 +85,35 @@ func NewKeeper(p *Plan) (*Keeper, error) {
 			continue // the host's file of that name is not what is seen inside
 		}
 		k.items = append(k.items, item)
+		for dir := filepath.Dir(item.path); ; dir = filepath.Dir(dir) {
+			root := dir == "/" || p.isRoot(dir) // above it another user's or root's rename would be needed
+			if !slices.ContainsFunc(k.dirs, func(d watched) bool { return d.path == dir }) {
+				k.dirs = append(k.dirs, watched{path: dir, root: root, fd: -1})
+			}
+			if root {
+				break
+			}
+		}
 	}
 	if len(k.items) == 0 {
 		return nil, nil
 	}
 	slices.SortStableFunc(k.items, func(a, b kept) int { return less(a.path, b.path) })
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("inotify_init1: %w", err)
+	slices.SortStableFunc(k.dirs, func(a, b watched) int { return less(a.path, b.path) })
+	signal.Notify(k.signals, unix.SIGIO)
+	for i := range k.dirs {
+		if err := k.add(&k.dirs[i]); err != nil {
+			k.close()
+			return nil, err
+		}
 	}
-	k.watch = os.NewFile(uintptr(fd), "inotify")
 	for i := range k.items {
 		item := &k.items[i]
-		for dir := filepath.Dir(item.path); ; dir = filepath.Dir(dir) {
-			if err := k.add(dir); err != nil {
-				k.Close()
-				return nil, err
+		item.is = k.identify(item.path)
+		for _, m := range p.Mounts {
+			if m.Target == item.path && m.Kind == Bind && (item.is.dev != m.Dev || item.is.ino != m.Ino) {
+				item.is = identity{} // replaced since the survey
 			}
-			if p.isRoot(dir) || dir == "/" {
-				break // above it another user's or root's rename would be needed
-			}
-		}
-		if item.with != "" {
-			item.dev, item.ino = k.identify(item.path)
 		}
 	}
 	return k, nil
@@ -107,159 +137,133 @@ func (p *Plan) isRoot(path string) bool {
 	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Kind == Bind && m.Target == path && !m.Protect })
 }
 
-// add watches a directory, once. It is looked up from the one above it where
-// that is watched: a launcher that was root can no longer walk root's paths.
-func (k *Keeper) add(dir string) error {
-	if fd, ok := k.dirs[dir]; ok && fd >= 0 {
-		return nil
+// add watches a directory. It is looked up from the one above it: a launcher
+// that was root can no longer walk root's paths.
+func (k *Keeper) add(d *watched) error {
+	at, name := unix.AT_FDCWD, d.path
+	if !d.root {
+		at, name = k.dir(filepath.Dir(d.path)), filepath.Base(d.path)
 	}
-	at, name := unix.AT_FDCWD, dir
-	if above, ok := k.dirs[filepath.Dir(dir)]; ok && above >= 0 && dir != "/" {
-		at, name = above, filepath.Base(dir)
-	}
-	fd, err := unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", dir, err)
+		return fmt.Errorf("open %s: %w", d.path, err)
 	}
-	const events = unix.IN_CREATE | unix.IN_MOVED_TO | unix.IN_DELETE | unix.IN_MOVED_FROM
-	wd, err := unix.InotifyAddWatch(int(k.watch.Fd()), fmt.Sprintf("/proc/self/fd/%d", fd), events|unix.IN_ONLYDIR)
+	// The owner first: left to itself, F_NOTIFY would name this thread, and the
+	// signal goes to processes only.
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid())
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, notifyNames)
+	}
 	if err != nil {
 		unix.Close(fd)
-		return fmt.Errorf("inotify_add_watch %s: %w", dir, err)
+		return fmt.Errorf("watch %s: %w", d.path, err)
 	}
-	k.dirs[dir], k.watched[int32(wd)] = fd, dir
+	d.fd, d.is = fd, identify(fd, "")
 	return nil
 }
 
-// identify returns device and inode of what stands at a path of the host, 0 if
-// nothing does.
-func (k *Keeper) identify(path string) (dev, ino uint64) {
-	var st unix.Stat_t
-	dir := k.dirs[filepath.Dir(path)]
-	if dir < 0 || unix.Fstatat(dir, filepath.Base(path), &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-		return 0, 0
+// dir returns the descriptor of a watched directory, -1 if there is none.
+func (k *Keeper) dir(path string) int {
+	for i := range k.dirs {
+		if k.dirs[i].path == path {
+			return k.dirs[i].fd
+		}
 	}
-	return device(st.Dev), st.Ino
+	return -1
+}
+
+// identify returns what stands at a path of the host, the zero identity if
+// nothing does.
+func (k *Keeper) identify(path string) identity {
+	return identify(k.dir(filepath.Dir(path)), filepath.Base(path))
+}
+
+func identify(dir int, name string) identity {
+	var st unix.Statx_t
+	if dir < 0 || unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME|unix.STATX_CTIME, &st) != nil {
+		return identity{}
+	}
+	id := identity{dev: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), ino: st.Ino, born: st.Btime}
+	if st.Mask&unix.STATX_BTIME == 0 {
+		id.born = st.Ctime
+	}
+	return id
 }
 
 // Start covers again, in the sandbox, what is replaced from now on and what was
 // since the keeper was made. If it cannot go on, gaveUp is called once: what it
 // kept is not kept any more.
 func (k *Keeper) Start(s *Sandbox, gaveUp func(error)) {
-	k.sandbox, k.gaveUp = s, gaveUp
-	unix.SetNonblock(int(k.watch.Fd()), true)
+	k.sandbox = s
 	go func() {
-		if err := k.run(); err != nil && !errors.Is(err, os.ErrClosed) {
-			gaveUp(err)
-		}
-		if k.helper != nil {
-			k.helper.close()
-		}
-		for _, fd := range k.dirs {
-			if fd >= 0 {
-				unix.Close(fd)
+		defer k.close()
+		for {
+			if err := k.check(); err != nil {
+				gaveUp(err)
+				return
 			}
+			select {
+			case <-k.done:
+				return
+			case <-k.signals:
+			}
+			time.Sleep(pause)
 		}
 	}()
 }
 
-// Close ends the watch and the helper.
-func (k *Keeper) Close() { k.watch.Close() }
+// Close ends the watch.
+func (k *Keeper) Close() { close(k.done) }
 
-func (k *Keeper) run() error {
-	if err := k.check("/"); err != nil {
-		return err // what was replaced before the watch stood
+func (k *Keeper) close() {
+	signal.Stop(k.signals)
+	if k.helper != nil {
+		k.helper.close()
 	}
-	buf := make([]byte, 16<<10)
-	for {
-		n, err := k.watch.Read(buf)
-		if err != nil {
+	for _, d := range k.dirs {
+		if d.fd >= 0 {
+			unix.Close(d.fd)
+		}
+	}
+}
+
+// check looks whether anything was replaced, from above, and covers it anew.
+func (k *Keeper) check() error {
+	for i := range k.dirs {
+		d := &k.dirs[i]
+		if d.root {
+			continue
+		}
+		is := k.identify(d.path)
+		if is == d.is && d.fd >= 0 {
+			continue
+		}
+		if d.fd >= 0 {
+			unix.Close(d.fd)
+		}
+		d.fd, d.is = -1, identity{}
+		if is.ino == 0 {
+			continue
+		}
+		err := k.add(d)
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
 			return err
 		}
-		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
-			e := (*unix.InotifyEvent)(unsafe.Pointer(&b[0]))
-			name := strings.TrimRight(string(b[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+e.Len]), "\x00")
-			b = b[unix.SizeofInotifyEvent+e.Len:]
-			dir, ok := k.watched[e.Wd]
-			switch {
-			case e.Mask&unix.IN_Q_OVERFLOW != 0:
-				dir = "/"
-				for path := range k.dirs {
-					k.lose(path)
-				}
-			case e.Mask&unix.IN_IGNORED != 0, !ok:
-				delete(k.watched, e.Wd)
-				continue
-			default:
-				dir = filepath.Join(dir, name)
-				if e.Mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0 {
-					k.lose(dir) // whatever comes next is new, even if it gets the same inode
-					continue
-				}
-				k.lose(dir)
-			}
-			if err := k.check(dir); err != nil {
-				return err
-			}
-		}
 	}
-}
-
-// lose forgets what stood at a path and below it.
-func (k *Keeper) lose(path string) {
-	for dir, fd := range k.dirs {
-		if below(dir, path) && fd >= 0 {
-			unix.Close(fd)
-			k.dirs[dir] = -1
-		}
-	}
-	for i := range k.items {
-		if below(k.items[i].path, path) {
-			k.items[i].dev, k.items[i].ino = 0, 0
-		}
-	}
-}
-
-// check watches again the directories at and below a path that were lost, and
-// covers what was replaced there.
-func (k *Keeper) check(path string) error {
 	for i := range k.items {
 		item := &k.items[i]
-		if !below(item.path, path) {
+		is := k.identify(item.path)
+		if is == item.is {
 			continue
 		}
-		if err := k.again(filepath.Dir(item.path)); err != nil {
-			return err
-		}
-		dev, ino := k.identify(item.path)
-		if ino == 0 || dev == item.dev && ino == item.ino {
+		if item.is = is; is.ino == 0 {
 			continue
 		}
-		item.dev, item.ino = dev, ino
 		if err := k.cover(item); err != nil {
 			return fmt.Errorf("cover %s again: %w", item.path, err)
 		}
 	}
 	return nil
-}
-
-// again watches the directories on the way to dir that were lost, from above.
-// One that is not there, or is something else now, comes with an event.
-func (k *Keeper) again(dir string) error {
-	if fd, ok := k.dirs[dir]; !ok || fd >= 0 {
-		return nil
-	}
-	if err := k.again(filepath.Dir(dir)); err != nil {
-		return err
-	}
-	if above, ok := k.dirs[filepath.Dir(dir)]; ok && above < 0 {
-		return nil
-	}
-	err := k.add(dir)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return nil
-	}
-	return err
 }
 
 // cover mounts over an item in the sandbox. A helper that fails is replaced:
@@ -277,10 +281,8 @@ func (k *Keeper) cover(item *kept) (err error) {
 		}
 		k.helper.close()
 		k.helper = nil
-		if dev, ino := k.identify(item.path); ino == 0 {
+		if item.is = k.identify(item.path); item.is.ino == 0 {
 			return nil
-		} else {
-			item.dev, item.ino = dev, ino
 		}
 	}
 	return err
@@ -350,7 +352,7 @@ func (h *helper) cover(private int, item *kept) error {
 	if item.with != "" {
 		tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(private), p.Str(item.with), inside.Int(clone))
 	} else {
-		p.SameInode(target, item.dev, item.ino)
+		p.SameInode(target, item.is.dev, item.is.ino)
 		tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH))
 	}
 	attr := unix.MountAttr{Attr_set: attrFresh}
