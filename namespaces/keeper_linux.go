@@ -109,7 +109,11 @@ func NewKeeper(p *Plan) (*Keeper, error) {
 	}
 	for i := range k.items {
 		item := &k.items[i]
-		item.is = k.identify(item.path)
+		var err error
+		if item.is, err = k.identify(item.path); err != nil {
+			k.close()
+			return nil, err
+		}
 		for _, m := range p.Mounts {
 			if m.Target == item.path && m.Kind == Bind && (item.is.dev != m.Dev || item.is.ino != m.Ino) {
 				item.is = identity{} // replaced since the survey
@@ -158,8 +162,9 @@ func (k *Keeper) add(d *watched) error {
 		unix.Close(fd)
 		return fmt.Errorf("watch %s: %w", d.path, err)
 	}
-	d.fd, d.is = fd, identify(fd, "")
-	return nil
+	d.fd = fd
+	d.is, err = identify(fd, "")
+	return err
 }
 
 // dir returns the descriptor of a watched directory, -1 if there is none.
@@ -174,20 +179,27 @@ func (k *Keeper) dir(path string) int {
 
 // identify returns what stands at a path of the host, the zero identity if
 // nothing does.
-func (k *Keeper) identify(path string) identity {
+func (k *Keeper) identify(path string) (identity, error) {
 	return identify(k.dir(filepath.Dir(path)), filepath.Base(path))
 }
 
-func identify(dir int, name string) identity {
+func identify(dir int, name string) (identity, error) {
+	if dir < 0 {
+		return identity{}, nil
+	}
 	var st unix.Statx_t
-	if dir < 0 || unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME|unix.STATX_CTIME, &st) != nil {
-		return identity{}
+	err := unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME|unix.STATX_CTIME, &st)
+	switch {
+	case err == unix.ENOENT:
+		return identity{}, nil
+	case err != nil:
+		return identity{}, fmt.Errorf("statx %s: %w", name, err)
 	}
 	id := identity{dev: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), ino: st.Ino, born: st.Btime}
 	if st.Mask&unix.STATX_BTIME == 0 {
 		id.born = st.Ctime
 	}
-	return id
+	return id, nil
 }
 
 // Start covers again, in the sandbox, what is replaced from now on and what was
@@ -234,7 +246,10 @@ func (k *Keeper) check() error {
 		if d.root {
 			continue
 		}
-		is := k.identify(d.path)
+		is, err := k.identify(d.path)
+		if err != nil {
+			return err
+		}
 		if is == d.is && d.fd >= 0 {
 			continue
 		}
@@ -245,14 +260,17 @@ func (k *Keeper) check() error {
 		if is.ino == 0 {
 			continue
 		}
-		err := k.add(d)
+		err = k.add(d)
 		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
 			return err
 		}
 	}
 	for i := range k.items {
 		item := &k.items[i]
-		is := k.identify(item.path)
+		is, err := k.identify(item.path)
+		if err != nil {
+			return err
+		}
 		if is == item.is {
 			continue
 		}
@@ -281,8 +299,9 @@ func (k *Keeper) cover(item *kept) (err error) {
 		}
 		k.helper.close()
 		k.helper = nil
-		if item.is = k.identify(item.path); item.is.ino == 0 {
-			return nil
+		is, e := k.identify(item.path)
+		if item.is = is; e != nil || is.ino == 0 {
+			return e
 		}
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -86,6 +87,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.protected()
 	if err := f.sockets(); err != nil {
+		return nil, err
+	}
+	if err := f.aliases(); err != nil {
 		return nil, err
 	}
 	f.anchors()
@@ -261,7 +265,8 @@ func (f *finder) anchors() {
 		if p.Node == Absent || p.Access >= profiles.Overlay {
 			continue
 		}
-		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.policy.Decide(dir).Access == profiles.Write; dir = filepath.Dir(dir) {
+		// The topmost of them is the root of a mount anyway.
+		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.policy.Decide(filepath.Dir(dir)).Access == profiles.Write; dir = filepath.Dir(dir) {
 			done[dir] = true
 			f.anchor(dir)
 		}
@@ -335,6 +340,12 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		var st unix.Stat_t
 		err := unix.Lstat(prefix, &st)
 		if err != nil {
+			if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {
+				// The command has the same owner: it could make it searchable,
+				// and what is below would be covered by nothing.
+				f.err = fmt.Errorf("filesystem %s: %s: %s cannot be searched, and the command could change that (%s)", path, access, filepath.Dir(prefix), why)
+				return
+			}
 			if errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == unix.EACCES {
 				f.put(Place{Path: path, Node: Absent, Access: access, Why: why})
 				return
@@ -371,6 +382,86 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 			f.put(Place{Path: path, Node: n, Dev: device(st.Dev), Ino: st.Ino, Access: access, Why: why})
 		}
 	}
+}
+
+// owns reports whether a directory is the user's own.
+func (f *finder) owns(dir string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Getuid()
+}
+
+// aliases covers what is hidden in the other mounts of the same file system
+// that show it too, such as a home that is bound to a second place.
+func (f *finder) aliases() error {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	mounts := parseMountinfo(string(text))
+	for _, p := range f.places[:len(f.places):len(f.places)] {
+		if p.Access > profiles.Private || p.Node != Directory && p.Node != File {
+			continue
+		}
+		own := mountOf(mounts, p.Path)
+		inside := filepath.Join(own.root, p.Path[len(strings.TrimSuffix(own.target, "/")):])
+		for _, m := range mounts {
+			if m.device != own.device || m.target == own.target {
+				continue
+			}
+			alias := m.target // all of the mount lies in what is hidden
+			if below(inside, m.root) {
+				alias = filepath.Join(m.target, strings.TrimPrefix(inside, m.root))
+			} else if !below(m.root, inside) {
+				continue
+			}
+			if alias != "/" && f.policy.Decide(alias).Access >= profiles.Read && !below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target {
+				f.add(alias, profiles.Hide, "another mount of "+p.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// mountpoint is one line of the table of mounts.
+type mountpoint struct{ device, root, target string }
+
+// parseMountinfo reads proc_pid_mountinfo(5).
+func parseMountinfo(text string) []mountpoint {
+	var list []mountpoint
+	for line := range strings.Lines(text) {
+		if f := strings.SplitN(line, " ", 6); len(f) == 6 {
+			list = append(list, mountpoint{f[2], unescape(f[3]), unescape(f[4])})
+		}
+	}
+	return list
+}
+
+// unescape undoes the octal escapes of the table: \\040 is a space.
+func unescape(s string) string {
+	if !strings.Contains(s, "\\") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if n, err := strconv.ParseUint(s[min(i+1, len(s)):min(i+4, len(s))], 8, 8); s[i] == '\\' && err == nil {
+			b.WriteByte(byte(n))
+			i += 3
+			continue
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// mountOf returns the mount that shows a path: of those above it the deepest,
+// and of those the last.
+func mountOf(mounts []mountpoint, path string) (best mountpoint) {
+	for _, m := range mounts {
+		if below(path, m.target) && len(m.target) >= len(best.target) {
+			best = m
+		}
+	}
+	return best
 }
 
 // put adds a place, or makes the one that is there stricter.

@@ -155,11 +155,11 @@ func (s *Session) Hand(uid, gid int) error {
 }
 
 // Events is the sink that writes events.jsonl. It holds the events back
-// until the directory is made. No more than 64 MiB are written.
+// until the directory is made. No more than 16 MiB are written.
 func (s *Session) Events() events.Sink {
 	return events.Sink{
 		Name: "session " + s.info.ID,
-		Max:  64 << 20,
+		Max:  16 << 20,
 		Open: func() (io.WriteCloser, error) {
 			<-s.ready
 			s.mu.Lock()

@@ -64,7 +64,10 @@ func (r *Run) answers() []profiles.Answer {
 		switch g {
 		case profiles.FSHide:
 			a = kept("mount namespace")
-			if r.Plan.HidesFiles() {
+			switch {
+			case p.Nested && r.Plan.HidesFiles():
+				a = weak("mount namespace", "a hidden file that the host replaces stays open in a mount namespace that the command has made", "hide its directory")
+			case r.Plan.HidesFiles():
 				a = weak("mount namespace", "a hidden file that the host replaces is shown until it is covered again, milliseconds later", "hide its directory")
 			}
 		case profiles.FSReadonly:
@@ -81,6 +84,10 @@ func (r *Run) answers() []profiles.Answer {
 				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: it lies in a directory that is writable", "")
 			}
 		case profiles.FSProtect:
+			if p.Nested {
+				a = weak("pinned read-only mounts", "what the host replaces stays open in a mount namespace that the command has made, and a protected name that does not exist at the start can be made", "")
+				break
+			}
 			a = weak("pinned read-only mounts", "a protected name that does not exist at the start can be made, and one that the host replaces can be changed for milliseconds", "")
 		case profiles.FSOverlay:
 			a = missing("copy-on-write is not built yet", "use read or private in place of overlay")
@@ -162,6 +169,9 @@ func firstInjected(p *profiles.Policy) string {
 func (r *Run) limitAnswer(g profiles.Guarantee) profiles.Answer {
 	for _, a := range r.Limits.Answers {
 		if guaranteeOf(a.Resource) == g {
+			if g == profiles.ResMemory && r.Policy.Nested && a.State == cgroups.Weak {
+				a.State, a.Cause = cgroups.Missing, "with nested, file systems that the command mounts are not counted"
+			}
 			return profiles.Answer{State: profiles.State(a.State), Mechanism: a.Mechanism, Cause: a.Cause, Hint: a.Hint}
 		}
 	}

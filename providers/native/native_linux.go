@@ -137,11 +137,15 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 	}
 	var refused error
 	for _, dir := range filepath.SplitList(host.Getenv("PATH")) {
-		// Nothing in the workspace decides which program runs.
-		if !strings.HasPrefix(dir, "/") || dir == r.Policy.Workspace || strings.HasPrefix(dir, r.Policy.Workspace+"/") {
+		if !strings.HasPrefix(dir, "/") {
 			continue
 		}
 		path := filepath.Join(dir, name)
+		// Nothing in the workspace decides which program runs, wherever PATH
+		// and its links lead from.
+		if real, err := filepath.EvalSymlinks(path); err == nil && (strings.HasPrefix(real, r.Policy.Workspace+"/") || strings.HasPrefix(path, r.Policy.Workspace+"/")) {
+			continue
+		}
 		switch err := executable(name, path); {
 		case err == nil:
 			c.Paths = append(c.Paths, path)
