@@ -430,8 +430,8 @@ func (c *compiler) skips(m Mount) bool {
 	switch {
 	case m.Protect:
 		return !c.has(profiles.LayerProtect)
-	case m.Kind == Mask, m.Kind == Fresh && m.ReadOnly:
-		return !c.has(profiles.LayerHide)
+	case m.Kind != Bind && m.Kind != Text, m.Kind == Bind && m.ReadOnly:
+		return !c.has(profiles.LayerHide) // where nothing is hidden, all is there to be read
 	}
 	return false
 }
