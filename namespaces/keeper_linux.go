@@ -78,7 +78,7 @@ func NewKeeper(p *Plan) (*Keeper, error) {
 			item.with = "mask"
 		case m.Kind == Fresh && m.ReadOnly:
 			item.with = entry(i)
-		case m.Kind != Bind || !m.Protect:
+		case m.Kind != Bind || !m.Protect && !m.ReadOnly:
 			continue
 		}
 		if p.inFresh(m.Target) || m.Optional {

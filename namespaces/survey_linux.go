@@ -59,6 +59,11 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 			return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, kernel)
 		}
 	}
+	// Looking through PATH takes as long as all the rest: side by side.
+	tools := make(chan Tools, 1)
+	go func() {
+		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv})
+	}()
 	f := finder{policy: policy, seen: map[string]int{}}
 	f.add("/run", profiles.Private, "sockets and state of the host's services")
 	for _, home := range policy.Homes {
@@ -71,7 +76,6 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 			}
 		}
 	}
-	f.tools(Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv}), o.Command)
 	f.patterns(policy.Files)
 	f.patterns(policy.Tighten)
 	if f.err != nil {
@@ -85,6 +89,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 			return nil, err
 		}
 	}
+	f.tools(<-tools, o.Command)
 	f.protected()
 	if err := f.sockets(); err != nil {
 		return nil, err
