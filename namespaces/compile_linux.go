@@ -329,7 +329,7 @@ func (c *compiler) open(p *Plan) {
 			continue
 		}
 		c.Step("open " + m.Source)
-		fd := c.at(m.Source, 0)
+		fd := c.at(m.Source, m.noFollow())
 		c.SameInode(fd, m.Dev, m.Ino)
 		flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
 		if m.Tree {
@@ -340,12 +340,17 @@ func (c *compiler) open(p *Plan) {
 	}
 }
 
+// noFollow returns the flag that looks a link up itself.
+func (m *Mount) noFollow() uint64 {
+	if m.OverLink {
+		return unix.O_NOFOLLOW
+	}
+	return 0
+}
+
 // at looks a path up without following links, openat2(2).
 func (c *compiler) at(path string, flags uint64) inside.Reg {
 	how := unix.OpenHow{Flags: lookup | flags, Resolve: resolve}
-	if flags&unix.O_NOFOLLOW != 0 {
-		how.Resolve = 0
-	}
 	return c.Get(unix.SYS_OPENAT2, inside.Int(unix.AT_FDCWD), c.Str(path), inside.Ptr(c.Program, how), inside.Int(unsafe.Sizeof(how)))
 }
 
@@ -398,11 +403,7 @@ func (c *compiler) mount(p *Plan) {
 		case Mask:
 			tree = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)))
 		}
-		flags := uint64(0)
-		if m.OverLink {
-			flags = unix.O_NOFOLLOW
-		}
-		target := c.at(m.Target, flags)
+		target := c.at(m.Target, m.noFollow())
 		if m.Optional {
 			c.Allow(unix.ENOENT, unix.EACCES)
 		}

@@ -160,10 +160,15 @@ func layout(places []Place) ([]Mount, error) {
 			if p.Node == Link {
 				continue
 			}
-		} else if p.Node == Link {
+		} else if p.Node == Link && !p.Pin {
 			continue // the link stands; where it leads has a place of its own
 		}
 		m := Mount{Target: p.Path, Why: p.Why, ReadOnly: true, Donated: -1, Protect: p.Protect, Optional: p.Optional}
+		if p.Node == Link { // mounted on itself it works as before, and nothing can take its name
+			m.Kind, m.Source, m.Dev, m.Ino, m.OverLink = Bind, p.Path, p.Dev, p.Ino, true
+			mounts = append(mounts, m)
+			continue
+		}
 		switch p.Access {
 		case profiles.Write, profiles.Read:
 			m.Kind, m.Source, m.Dev, m.Ino = Bind, p.Path, p.Dev, p.Ino

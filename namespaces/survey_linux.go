@@ -140,9 +140,7 @@ func (f *finder) add(path string, access profiles.Access, why string) {
 // hides it, and the command itself.
 func (f *finder) tools(t Tools, command []string) {
 	show := func(path, why string) {
-		d := f.policy.Decide(path)
-		source := d.Rule.Origin.Source
-		if d.Access < profiles.Read && d.Rule.Glob == "" && (source == "default" || strings.HasPrefix(source, "built-in ")) {
+		if f.policy.Decide(path).Access < profiles.Read && f.byDefault(path) {
 			f.add(path, profiles.Read, why)
 		}
 	}
@@ -169,25 +167,48 @@ func (f *finder) workspace(indexDir string) error {
 		return err
 	}
 	f.notes = append(f.notes, found.Notes...)
+	// What the workspace holds, somebody in it may have put there: it only ever
+	// takes away from what the policy says of a path.
 	for _, m := range found.Matches {
-		f.put(placeOf(m.Node, Place{Access: m.Rule.Access, Why: m.Rule.Origin.String()}))
+		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
 		if m.Target != "" {
-			f.add(m.Target, m.Rule.Access, m.Rule.Origin.String())
+			f.add(m.Target, f.atMost(m.Target, m.Rule.Access), m.Rule.Origin.String())
 		}
 	}
 	for _, c := range found.Common {
+		if !f.byDefault(c.Path) {
+			continue
+		}
 		f.add(c.Path, profiles.Read, "the repository of this worktree")
 		for _, path := range c.Write {
-			f.add(path, profiles.Write, "what a commit in this worktree writes")
+			if f.byDefault(path) {
+				f.add(path, profiles.Write, "what a commit in this worktree writes")
+			}
 		}
 	}
 	for _, path := range found.Anchors {
 		f.anchor(path)
 	}
 	for _, pin := range found.Pins {
-		f.put(placeOf(pin.Node, Place{Access: profiles.Read, Pin: true, Protect: true, Why: "protect: " + pin.Why}))
+		access := profiles.Read
+		if pin.Why == workspace.Unlisted {
+			access = profiles.Hide
+		}
+		f.put(placeOf(pin.Node, Place{Access: f.atMost(pin.Path, access), Pin: true, Protect: true, Why: "protect: " + pin.Why}))
 	}
 	return nil
+}
+
+// atMost returns an access, or what the policy says of the path if that is
+// stricter.
+func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
+	return min(access, f.policy.Decide(path).Access)
+}
+
+// byDefault reports whether no rule of the user's own decides on a path.
+func (f *finder) byDefault(path string) bool {
+	d := f.policy.Decide(path)
+	return d.Rule.Glob == "" && (d.Rule.Origin.Source == "default" || strings.HasPrefix(d.Rule.Origin.Source, "built-in "))
 }
 
 func placeOf(n workspace.Node, p Place) Place {
@@ -290,7 +311,7 @@ func (f *finder) setIDs() error {
 		if err := unix.Lstat(path, &st); err != nil || st.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
 			return err
 		}
-		f.put(Place{Path: path, Node: File, Dev: device(st.Dev), Ino: st.Ino, Access: profiles.Read, Pin: true, Protect: true, Why: "a set-user-ID or set-group-ID program"})
+		f.put(Place{Path: path, Node: File, Dev: device(st.Dev), Ino: st.Ino, Access: f.atMost(path, profiles.Read), Pin: true, Protect: true, Why: "a set-user-ID or set-group-ID program"})
 		return nil
 	})
 }
@@ -322,7 +343,7 @@ func (f *finder) anchor(path string) {
 		f.err = fmt.Errorf("lstat %s: %w", path, err)
 		return
 	}
-	f.put(Place{Path: path, Node: nodeOf(st.Mode), Dev: device(st.Dev), Ino: st.Ino, Access: profiles.Write, Pin: true, Protect: true, Why: "holds what must stay where it is"})
+	f.put(Place{Path: path, Node: nodeOf(st.Mode), Dev: device(st.Dev), Ino: st.Ino, Access: f.policy.Decide(path).Access, Pin: true, Protect: true, Why: "holds what must stay where it is"})
 }
 
 // resolve adds path as a place. A link on the way is followed as the kernel

@@ -83,6 +83,10 @@ type Pin struct {
 	Origin profiles.Origin // zero for the package's own rules
 }
 
+// Unlisted is the Why of a pinned directory of which nobody could say what is
+// in it: it must not be seen inside at all.
+const Unlisted = "a directory that cannot be listed"
+
 // A Match is what a glob of the file table matches, or another name of it.
 type Match struct {
 	Node

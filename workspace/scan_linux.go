@@ -243,7 +243,7 @@ func (s *scan) visit(d *dir) error {
 	}
 	if d.shut {
 		// Its owner could open it from inside and change what lies there.
-		if err := s.pin(s.abs(d.rel), profiles.ProtectRule{Pattern: "a directory that cannot be read"}); err != nil {
+		if err := s.pin(s.abs(d.rel), profiles.ProtectRule{Pattern: Unlisted}); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -213,6 +214,12 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, fmt.Errorf("stat %s/%s: %w", w.root, d.rel, err)
+	}
+	if int(st.Uid) == os.Getuid() && st.Mode&0o500 != 0o500 && os.Getuid() != 0 {
+		// Its names or what they stand for are closed to us, and would not be
+		// to a command that changes the mode.
+		d.shut = true
+		return 0, nil
 	}
 	// Before the list, so that what changes while it is read shows the next time.
 	d.dev, d.ino, d.ctime = st.Dev, st.Ino, st.Ctim.Nano()

@@ -1,0 +1,117 @@
+package native
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// What a repository, or an earlier run in it, may plant to make the next run
+// show or change more than the policy says. Each row's script prints the canary
+// or changes the file if it works.
+func TestPlanted(t *testing.T) {
+	unprivileged(t)
+	secret := func(b *bench) string { return filepath.Join(b.home, "secret") }
+	for _, c := range []struct {
+		name   string
+		plant  func(*bench)
+		script string
+		leak   string // must not be printed
+	}{
+		{"the workspace's own profile shows where a link leads", func(b *bench) {
+			require.NoError(t, os.Symlink(secret(b), filepath.Join(b.workspace, "x.md")))
+			b.write("work/.pccrun.jsonc", `{"filesystem":{"**/*.md":"write"}}`)
+		}, "cat x.md; echo EVIL > x.md", "canary-home"},
+		{"a pattern of the user's follows a planted link", func(b *bench) {
+			require.NoError(t, os.Symlink(secret(b), filepath.Join(b.workspace, "docs.md")))
+			b.request.Files = []profiles.FileFlag{{Path: b.workspace + "/**/*.md", Access: profiles.Read}}
+		}, "cat docs.md", "canary-home"},
+		{"a pin shows what is hidden", func(b *bench) {
+			require.NoError(t, os.MkdirAll(filepath.Join(b.workspace, ".env.d"), 0o755))
+			require.NoError(t, os.MkdirAll(filepath.Join(b.workspace, "p"), 0o755))
+			b.write("work/.env.d/prod", "canary-hidden\n")
+			require.NoError(t, os.Symlink("../.env.d/prod", filepath.Join(b.workspace, "p/.npmrc")))
+		}, "cat .env.d/prod p/.npmrc", "canary-hidden"},
+		{"a directory that cannot be listed", func(b *bench) {
+			require.NoError(t, os.Mkdir(filepath.Join(b.workspace, "d"), 0o755))
+			b.write("work/d/.env", "canary-listed\n")
+			require.NoError(t, os.Chmod(filepath.Join(b.workspace, "d"), 0o300))
+		}, "chmod 755 d; cat d/.env", "canary-listed"},
+		{"a directory that cannot be searched", func(b *bench) {
+			require.NoError(t, os.Mkdir(filepath.Join(b.workspace, "d"), 0o755))
+			b.write("work/d/.env", "canary-searched\n")
+			require.NoError(t, os.Chmod(filepath.Join(b.workspace, "d"), 0o600))
+		}, "chmod 755 d; cat d/.env", "canary-searched"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t)
+			c.plant(b)
+			if o, err := b.try(c.script); err == nil {
+				require.NoError(t, o.err)
+				require.NotContains(t, o.out, c.leak)
+			}
+			_ = os.Chmod(filepath.Join(b.workspace, "d"), 0o755) // for the directory to be removed
+			text, err := os.ReadFile(secret(b))
+			require.NoError(t, err)
+			require.Equal(t, "canary-home\n", string(text))
+		})
+	}
+}
+
+// try runs a script unless the launch is refused.
+func (b *bench) try(script string) (outcome, error) {
+	if _, err := b.plan("/bin/sh", "-c", script); err != nil {
+		return outcome{}, err
+	}
+	return b.sh(script), nil
+}
+
+// A repository whose mode was taken away by one run is not open to the next.
+func TestClosedRepository(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	require.NoError(t, os.Chmod(filepath.Join(b.workspace, ".git"), 0o600))
+	_, err := b.try("chmod 755 .git; echo fsmonitor >> .git/config; echo > .git/hooks/pre-commit")
+	_ = err // refused or without effect: both will do
+	require.NoError(t, os.Chmod(filepath.Join(b.workspace, ".git"), 0o755))
+	config, err := os.ReadFile(filepath.Join(b.workspace, ".git/config"))
+	require.NoError(t, err)
+	require.NotContains(t, string(config), "fsmonitor")
+	require.NoFileExists(t, filepath.Join(b.workspace, ".git/hooks/pre-commit"))
+}
+
+// What is read-only stays so around something that is protected.
+func TestAnchorInReadOnly(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(b.workspace, "sub/pkg"), 0o755))
+	b.write("work/sub/pkg/.npmrc", "x\n")
+	b.request.Files = []profiles.FileFlag{{Path: filepath.Join(b.workspace, "sub"), Access: profiles.Read}}
+	o := b.sh("echo evil > sub/pkg/f; mv sub/pkg sub/other; rm -rf .git/refs 2>&1")
+	require.NoError(t, o.err)
+	require.NoFileExists(t, filepath.Join(b.workspace, "sub/pkg/f"))
+	require.FileExists(t, filepath.Join(b.workspace, "sub/pkg/.npmrc"))
+
+	b.request.Files = nil
+	o = b.sh("echo made > sub/pkg/f")
+	require.NoError(t, o.err)
+	require.FileExists(t, filepath.Join(b.workspace, "sub/pkg/f"), "control: without the rule it is written")
+}
+
+// A link of a protected name cannot be replaced.
+func TestProtectedLink(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	b.write("work/real", "ok\n")
+	require.NoError(t, os.Symlink("real", filepath.Join(b.workspace, ".mcp.json")))
+	o := b.sh("echo evil > n; mv n .mcp.json; rm -f .mcp.json; cat .mcp.json")
+	require.NoError(t, o.err)
+	require.Contains(t, o.out, "ok", "it works as before")
+	to, err := os.Readlink(filepath.Join(b.workspace, ".mcp.json"))
+	require.NoError(t, err)
+	require.Equal(t, "real", to)
+}
