@@ -143,7 +143,7 @@ func (s *stage) compile(ctx context.Context, patterns []string) error {
 	for i, p := range s.packages {
 		slots <- struct{}{}
 		wait.Go(func() {
-			_, errs[i] = output(ctx, s.source(), "go", "test", "-c", "-cover", "-o", p.binary, p.path)
+			_, errs[i] = output(ctx, s.source(), "go", "test", "-c", "-cover", "-coverpkg=./...", "-o", p.binary, p.path)
 			<-slots
 		})
 	}
