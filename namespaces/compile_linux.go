@@ -71,7 +71,8 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 	c.restrict(p)
 	c.Step("hand descriptors to the launcher")
 	user, mnt := c.namespace("user"), c.namespace("mnt")
-	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs, user, mnt}, c.send...)...)
+	root := c.at("/", unix.O_DIRECTORY)
+	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs, user, mnt, root}, c.send...)...)
 	if p.Await {
 		c.Step("wait for the launcher")
 		c.Await()

@@ -1,7 +1,6 @@
 package namespaces
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -23,10 +22,12 @@ import (
 //
 // It watches every directory on the way to what is covered, from outside, by
 // F_NOTIFY (fcntl(2)): closing an inotify instance waits for a grace period of
-// 10 ms and more, and a user has no more than 128 of them. What was
-// replaced it covers anew through a helper, a copy like pid 1 that has joined
-// the sandbox's user and mount namespaces, which a program with several threads
-// cannot, but not its pid namespace: nothing inside can see it.
+// 10 ms and more, and a user has no more than 128 of them. It then looks at the
+// sandbox's own tree, through a descriptor of its root: what is not a mount
+// point any more is open. That it covers anew through a helper, a copy like pid
+// 1 that has joined the sandbox's user and mount namespaces, which a program
+// with several threads cannot, but not its pid namespace: nothing inside can
+// see it.
 type Keeper struct {
 	sandbox *Sandbox
 	items   []kept    // containing directories first
@@ -41,23 +42,12 @@ type kept struct {
 	path     string
 	with     string // the entry of the private tmpfs that covers it; "" for itself
 	readonly bool
-	is       identity // what stands there on the host, covered by us
 }
 
-// watched is a directory of the host.
+// watched is a directory of the host, as the sandbox shows it.
 type watched struct {
 	path string
-	root bool // what is above it is not watched
-	fd   int  // -1 while there is none
-	is   identity
-}
-
-// identity tells a file from another of the same name. Inodes are used again,
-// so the time of birth belongs to it; where a file system has none, the time of
-// the last change.
-type identity struct {
-	dev, ino uint64
-	born     unix.StatxTimestamp
+	fd   int // -1 while there is none
 }
 
 // pause bounds how often the keeper looks: a command that makes files as fast
@@ -68,9 +58,36 @@ const pause = time.Millisecond
 // DN_CREATE, DN_DELETE, DN_RENAME and DN_MULTISHOT of linux/fcntl.h.
 const notifyNames = 0x4 | 0x8 | 0x10 | 0x80000000
 
-// NewKeeper begins to watch what the plan covers; nil if there is nothing.
-func NewKeeper(p *Plan) (*Keeper, error) {
-	k := &Keeper{signals: make(chan os.Signal, 1), done: make(chan struct{})}
+// Keep begins to cover again what the host replaces, nil if the plan covers
+// nothing. If it cannot go on, gaveUp is called once: what it kept is not kept
+// any more.
+func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
+	k := &Keeper{sandbox: s, signals: make(chan os.Signal, 1), done: make(chan struct{})}
+	k.list(s.plan)
+	if len(k.items) == 0 {
+		return nil
+	}
+	signal.Notify(k.signals, unix.SIGIO)
+	go func() {
+		defer k.close()
+		for {
+			if err := k.check(); err != nil {
+				gaveUp(err)
+				return
+			}
+			select {
+			case <-k.done:
+				return
+			case <-k.signals:
+			}
+			time.Sleep(pause)
+		}
+	}()
+	return k
+}
+
+// list finds what there is to keep, and the directories to watch for it.
+func (k *Keeper) list(p *Plan) {
 	for i, m := range p.Mounts {
 		item := kept{path: m.Target, readonly: m.ReadOnly}
 		switch {
@@ -85,42 +102,19 @@ func NewKeeper(p *Plan) (*Keeper, error) {
 			continue // the host's file of that name is not what is seen inside
 		}
 		k.items = append(k.items, item)
+		// Above the root of a tree that is lent another user's or root's
+		// rename would be needed.
 		for dir := filepath.Dir(item.path); ; dir = filepath.Dir(dir) {
-			root := dir == "/" || p.isRoot(dir) // above it another user's or root's rename would be needed
 			if !slices.ContainsFunc(k.dirs, func(d watched) bool { return d.path == dir }) {
-				k.dirs = append(k.dirs, watched{path: dir, root: root, fd: -1})
+				k.dirs = append(k.dirs, watched{dir, -1})
 			}
-			if root {
+			if dir == "/" || p.isRoot(dir) {
 				break
 			}
 		}
 	}
-	if len(k.items) == 0 {
-		return nil, nil
-	}
 	slices.SortStableFunc(k.items, func(a, b kept) int { return less(a.path, b.path) })
 	slices.SortStableFunc(k.dirs, func(a, b watched) int { return less(a.path, b.path) })
-	signal.Notify(k.signals, unix.SIGIO)
-	for i := range k.dirs {
-		if err := k.add(&k.dirs[i]); err != nil {
-			k.close()
-			return nil, err
-		}
-	}
-	for i := range k.items {
-		item := &k.items[i]
-		var err error
-		if item.is, err = k.identify(item.path); err != nil {
-			k.close()
-			return nil, err
-		}
-		for _, m := range p.Mounts {
-			if m.Target == item.path && m.Kind == Bind && (item.is.dev != m.Dev || item.is.ino != m.Ino) {
-				item.is = identity{} // replaced since the survey
-			}
-		}
-	}
-	return k, nil
 }
 
 // inFresh reports whether a path lies in a private or hidden directory, and in
@@ -141,21 +135,58 @@ func (p *Plan) isRoot(path string) bool {
 	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Kind == Bind && m.Target == path && !m.Protect })
 }
 
-// add watches a directory. It is looked up from the one above it: a launcher
-// that was root can no longer walk root's paths.
-func (k *Keeper) add(d *watched) error {
-	at, name := unix.AT_FDCWD, d.path
-	if !d.root {
-		at, name = k.dir(filepath.Dir(d.path)), filepath.Base(d.path)
+// look returns what the sandbox shows at a path, itself if it is a link, and
+// whether anything does.
+func (k *Keeper) look(path string) (st unix.Statx_t, there bool, err error) {
+	err = unix.Statx(k.sandbox.root, relative(path), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_NLINK|unix.STATX_MNT_ID, &st)
+	switch err {
+	case nil:
+		return st, true, nil
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+		return st, false, nil
 	}
-	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	return st, false, fmt.Errorf("statx %s: %w", path, err)
+}
+
+// relative is a path below the descriptor of the root.
+func relative(path string) string {
+	if path == "/" {
+		return "."
+	}
+	return path[1:]
+}
+
+// watch sees to it that a directory is watched as it is now.
+func (k *Keeper) watch(d *watched) error {
+	now, there, err := k.look(d.path)
+	if err != nil {
+		return err
+	}
+	if d.fd >= 0 {
+		var st unix.Stat_t
+		if err := unix.Fstat(d.fd, &st); err != nil {
+			return os.NewSyscallError("fstat", err)
+		}
+		if there && st.Nlink > 0 && st.Ino == now.Ino && device(st.Dev) == uint64(now.Dev_major)<<32|uint64(now.Dev_minor) {
+			return nil
+		}
+		unix.Close(d.fd)
+		d.fd = -1
+	}
+	if !there {
+		return nil
+	}
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolve}
+	fd, err := unix.Openat2(k.sandbox.root, relative(d.path), &how)
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", d.path, err)
 	}
 	// The owner first: left to itself, F_NOTIFY would name this thread, and the
 	// signal goes to processes only.
-	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid())
-	if err == nil {
+	if _, err = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid()); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, notifyNames)
 	}
 	if err != nil {
@@ -163,65 +194,17 @@ func (k *Keeper) add(d *watched) error {
 		return fmt.Errorf("watch %s: %w", d.path, err)
 	}
 	d.fd = fd
-	d.is, err = identify(fd, "")
-	return err
+	return nil
 }
 
-// dir returns the descriptor of a watched directory, -1 if there is none.
-func (k *Keeper) dir(path string) int {
-	for i := range k.dirs {
-		if k.dirs[i].path == path {
-			return k.dirs[i].fd
-		}
+// covered reports whether a path is a mount point in the sandbox, or nothing.
+func (k *Keeper) covered(path string) (bool, error) {
+	st, there, err := k.look(path)
+	if err != nil || !there {
+		return true, err
 	}
-	return -1
-}
-
-// identify returns what stands at a path of the host, the zero identity if
-// nothing does.
-func (k *Keeper) identify(path string) (identity, error) {
-	return identify(k.dir(filepath.Dir(path)), filepath.Base(path))
-}
-
-func identify(dir int, name string) (identity, error) {
-	if dir < 0 {
-		return identity{}, nil
-	}
-	var st unix.Statx_t
-	err := unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME|unix.STATX_CTIME, &st)
-	switch {
-	case err == unix.ENOENT:
-		return identity{}, nil
-	case err != nil:
-		return identity{}, fmt.Errorf("statx %s: %w", name, err)
-	}
-	id := identity{dev: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), ino: st.Ino, born: st.Btime}
-	if st.Mask&unix.STATX_BTIME == 0 {
-		id.born = st.Ctime
-	}
-	return id, nil
-}
-
-// Start covers again, in the sandbox, what is replaced from now on and what was
-// since the keeper was made. If it cannot go on, gaveUp is called once: what it
-// kept is not kept any more.
-func (k *Keeper) Start(s *Sandbox, gaveUp func(error)) {
-	k.sandbox = s
-	go func() {
-		defer k.close()
-		for {
-			if err := k.check(); err != nil {
-				gaveUp(err)
-				return
-			}
-			select {
-			case <-k.done:
-				return
-			case <-k.signals:
-			}
-			time.Sleep(pause)
-		}
-	}()
+	above, there, err := k.look(filepath.Dir(path))
+	return !there || st.Mnt_id != above.Mnt_id, err
 }
 
 // Close ends the watch.
@@ -239,45 +222,20 @@ func (k *Keeper) close() {
 	}
 }
 
-// check looks whether anything was replaced, from above, and covers it anew.
+// check watches what has come, from above, and covers what is open.
 func (k *Keeper) check() error {
 	for i := range k.dirs {
-		d := &k.dirs[i]
-		if d.root {
-			continue
-		}
-		is, err := k.identify(d.path)
-		if err != nil {
-			return err
-		}
-		if is == d.is && d.fd >= 0 {
-			continue
-		}
-		if d.fd >= 0 {
-			unix.Close(d.fd)
-		}
-		d.fd, d.is = -1, identity{}
-		if is.ino == 0 {
-			continue
-		}
-		err = k.add(d)
-		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
+		if err := k.watch(&k.dirs[i]); err != nil {
 			return err
 		}
 	}
 	for i := range k.items {
 		item := &k.items[i]
-		is, err := k.identify(item.path)
+		ok, err := k.covered(item.path)
+		if err == nil && !ok {
+			err = k.cover(item)
+		}
 		if err != nil {
-			return err
-		}
-		if is == item.is {
-			continue
-		}
-		if item.is = is; is.ino == 0 {
-			continue
-		}
-		if err := k.cover(item); err != nil {
 			return fmt.Errorf("cover %s again: %w", item.path, err)
 		}
 	}
@@ -299,8 +257,7 @@ func (k *Keeper) cover(item *kept) (err error) {
 		}
 		k.helper.close()
 		k.helper = nil
-		is, e := k.identify(item.path)
-		if item.is = is; e != nil || is.ino == 0 {
+		if ok, e := k.covered(item.path); ok || e != nil {
 			return e
 		}
 	}
@@ -371,7 +328,6 @@ func (h *helper) cover(private int, item *kept) error {
 	if item.with != "" {
 		tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(private), p.Str(item.with), inside.Int(clone))
 	} else {
-		p.SameInode(target, item.is.dev, item.is.ino)
 		tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH))
 	}
 	attr := unix.MountAttr{Attr_set: attrFresh}

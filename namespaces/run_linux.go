@@ -56,6 +56,7 @@ type Sandbox struct {
 	Listeners   []net.Listener // on its own loopback, as the plan lists them
 	Master      *os.File       // the command's terminal, if it has one
 	user, mnt   int            // its namespaces, for the keeper
+	root        int            // the root of its tree
 	control     int
 	plan        *Plan
 	program     *inside.Program
@@ -106,7 +107,7 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
 	err := s.Continue()
 	if err == nil || errors.Is(err, unix.EPIPE) {
-		err = s.receive(3 + len(c.send)) // what it died of may be told there
+		err = s.receive(4 + len(c.send)) // what it died of may be told there
 	}
 	if err != nil {
 		s.Close()
@@ -138,7 +139,7 @@ func (s *Sandbox) receive(count int) error {
 	if err != nil || len(fds) != count {
 		return fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
 	}
-	s.Private, s.user, s.mnt, fds = fds[0], fds[1], fds[2], fds[3:]
+	s.Private, s.user, s.mnt, s.root, fds = fds[0], fds[1], fds[2], fds[3], fds[4:]
 	if s.shell.tty != 0 {
 		unix.SetNonblock(fds[0], true)
 		s.Master, fds = os.NewFile(uintptr(fds[0]), "terminal"), fds[1:]
@@ -194,7 +195,7 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 	r.Usage = s.reap()
 	r.Wall = time.Since(s.started)
 	unix.Close(s.control)
-	for _, fd := range [...]int{s.Private, s.user, s.mnt} {
+	for _, fd := range [...]int{s.Private, s.user, s.mnt, s.root} {
 		unix.Close(fd)
 	}
 	s.program.Free()

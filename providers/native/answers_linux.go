@@ -67,8 +67,8 @@ func (r *Run) answers() []profiles.Answer {
 			switch {
 			case p.Nested && r.Plan.HidesFiles():
 				a = weak("mount namespace", "a hidden file that the host replaces stays open in a mount namespace that the command has made", "hide its directory")
-			case r.Plan.HidesFiles():
-				a = weak("mount namespace", "a hidden file that the host replaces is shown until it is covered again, milliseconds later", "hide its directory")
+			case r.Plan.HidesFiles() || hidesPatterns(p):
+				a = weak("mount namespace", "a hidden file that the host replaces is shown for milliseconds, one that it makes during the run for good", "hide its directory")
 			}
 		case profiles.FSReadonly:
 			a = kept("read-only mounts, Landlock")
@@ -156,6 +156,11 @@ func (r *Run) answers() []profiles.Answer {
 		list = append(list, a)
 	}
 	return list
+}
+
+// hidesPatterns reports whether names are hidden that may come into being.
+func hidesPatterns(p *profiles.Policy) bool {
+	return slices.ContainsFunc(p.Files, func(r profiles.FileRule) bool { return r.Glob != "" && r.Access == profiles.Hide })
 }
 
 func firstInjected(p *profiles.Policy) string {

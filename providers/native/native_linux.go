@@ -60,7 +60,6 @@ type Run struct {
 
 	upstream netproxy.Upstream
 	group    *cgroups.Group // made before root was shed
-	keeper   *namespaces.Keeper
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -308,9 +307,6 @@ func (r *Run) Shed() error {
 		return err
 	}
 	var err error
-	if r.keeper, err = namespaces.NewKeeper(r.Plan); err != nil {
-		return err
-	}
 	if r.Plan.Await {
 		if r.group, err = r.Limits.Create(); err != nil {
 			return err
@@ -371,10 +367,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 			return nil, s.close(err)
 		}
 	}
-	if err := s.keep(); err != nil {
-		box.Close()
-		return nil, s.close(err)
-	}
+	s.keep()
 	if limit := r.Limits.Supervise; limit > 0 {
 		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Over: func(used int64) {
 			s.oom <- used
@@ -402,22 +395,14 @@ func (s *Started) Cgroups() []string {
 
 // keep begins to cover again what the host replaces. A keeper that cannot go on
 // ends the run: what it kept would be open.
-func (s *Started) keep() (err error) {
-	k := s.run.keeper
-	if k == nil {
-		if k, err = namespaces.NewKeeper(s.run.Plan); err != nil || k == nil {
-			return err
-		}
-	}
-	s.keeper = k
-	k.Start(s.Sandbox, func(err error) {
+func (s *Started) keep() {
+	s.keeper = s.Keep(func(err error) {
 		select {
 		case s.broken <- err:
 		default:
 		}
 		s.Kill()
 	})
-	return nil
 }
 
 // An End is how a run ended.
