@@ -428,12 +428,12 @@ func (c *compiler) mount(p *Plan) {
 }
 
 // skips reports whether a mount belongs to a layer that is off.
-func (c *compiler) skips(m Mount) bool {
+func (s Shell) skips(m Mount) bool {
 	switch {
 	case m.Protect:
-		return !c.has(profiles.LayerProtect)
+		return !s.has(profiles.LayerProtect)
 	case m.Kind != Bind && m.Kind != Text, m.Kind == Bind && m.ReadOnly:
-		return !c.has(profiles.LayerHide) // where nothing is hidden, all is there to be read
+		return !s.has(profiles.LayerHide) // where nothing is hidden, all is there to be read
 	}
 	return false
 }

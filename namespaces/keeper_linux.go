@@ -98,7 +98,7 @@ func (k *Keeper) list(p *Plan) {
 		case m.Kind != Bind || !m.Protect && !m.ReadOnly:
 			continue
 		}
-		if p.inFresh(m.Target) || m.Optional {
+		if p.inFresh(m.Target) || m.Optional || p.skips(m) {
 			continue // the host's file of that name is not what is seen inside
 		}
 		k.items = append(k.items, item)
