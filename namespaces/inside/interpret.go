@@ -251,8 +251,8 @@ func supervise(s *copied) {
 				exit(0)
 			}
 			cause = ByDeadline
-			sys(unix.SYS_KILL, all(s), uintptr(unix.SIGTERM), 0, 0, 0, 0)
-			sys(unix.SYS_KILL, all(s), uintptr(unix.SIGCONT), 0, 0, 0, 0)
+			signal(s, all(s), uintptr(unix.SIGTERM))
+			signal(s, all(s), uintptr(unix.SIGCONT))
 			s.until = clock(s) + s.grace
 			continue
 		}
@@ -260,10 +260,10 @@ func supervise(s *copied) {
 			sys(unix.SYS_READ, signals, uintptr(unsafe.Pointer(&s.siginfo)), unsafe.Sizeof(s.siginfo), 0, 0, 0)
 			reap(s, cause)
 		}
-		if s.poll[0].Revents&unix.POLLIN != 0 {
-			obey(s, tty)
-		} else if s.poll[0].Revents != 0 {
+		if s.poll[0].Revents&^unix.POLLIN != 0 {
 			exit(0) // the launcher is gone, and the death signal on its way
+		} else if s.poll[0].Revents != 0 {
+			obey(s, tty)
 		}
 	}
 }
@@ -277,6 +277,17 @@ func all(s *copied) uintptr {
 		return ^uintptr(0)
 	}
 	return -s.command
+}
+
+// signal is kill(2). A command that has not made its group yet gets what is for
+// the group: a Ctrl-C right after the start is not lost.
+//
+//go:nosplit
+//go:norace
+func signal(s *copied, to, number uintptr) {
+	if _, err := sys(unix.SYS_KILL, to, number, 0, 0, 0, 0); err == syscall.ESRCH {
+		sys(unix.SYS_KILL, s.command, number, 0, 0, 0, 0)
+	}
 }
 
 // keepOnly closes every descriptor but three (0 stands for none): a pipe whose
@@ -351,7 +362,7 @@ func obey(s *copied, tty uintptr) {
 		case ToAll:
 			to = all(s)
 		}
-		sys(unix.SYS_KILL, to, uintptr(s.message.A), 0, 0, 0, 0)
+		signal(s, to, uintptr(s.message.A))
 	case Resume:
 		if tty != 0 {
 			// The shell that stopped us may continue us in its background,
@@ -363,6 +374,6 @@ func obey(s *copied, tty uintptr) {
 			}
 			sys(unix.SYS_IOCTL, tty, unix.TIOCSPGRP, uintptr(unsafe.Pointer(&s.status)), 0, 0, 0)
 		}
-		sys(unix.SYS_KILL, -s.command, uintptr(unix.SIGCONT), 0, 0, 0, 0)
+		signal(s, -s.command, uintptr(unix.SIGCONT))
 	}
 }

@@ -32,11 +32,17 @@ func socketpair(t testing.TB) (launcher, control int) {
 // receive returns the next message, the zero one where the other end is closed.
 func receive(t testing.TB, fd int) Message {
 	var m Message
-	n, _, err := unix.Recvfrom(fd, m.bytes(), 0)
+	n, _, err := unix.Recvfrom(fd, into(&m), 0)
+	for err == unix.EINTR {
+		n, _, err = unix.Recvfrom(fd, into(&m), 0)
+	}
 	require.NoError(t, err)
 	require.Contains(t, []int{0, int(messageSize)}, n)
 	return m
 }
+
+// into is where a message is received.
+func into(m *Message) []byte { return (*[messageSize]byte)(unsafe.Pointer(m))[:] }
 
 // here interprets a program in this very process: for calls that do it no harm,
 // and that cannot fail, since that would end it.
@@ -131,7 +137,7 @@ func TestAwaitAndRepeat(t *testing.T) {
 }
 
 func peek(t *testing.T, fd int) (m Message) {
-	_, _, err := unix.Recvfrom(fd, m.bytes(), unix.MSG_PEEK)
+	_, _, err := unix.Recvfrom(fd, into(&m), unix.MSG_PEEK)
 	require.NoError(t, err)
 	return m
 }
@@ -147,7 +153,7 @@ func TestSendFDs(t *testing.T) {
 	defer unix.Close(int(s.regs[r]))
 	var m Message
 	space := make([]byte, unix.CmsgSpace(8))
-	_, n, _, _, err := unix.Recvmsg(launcher, m.bytes(), space, unix.MSG_CMSG_CLOEXEC)
+	_, n, _, _, err := unix.Recvmsg(launcher, into(&m), space, unix.MSG_CMSG_CLOEXEC)
 	require.NoError(t, err)
 	require.Equal(t, Message{Kind: Descriptors, A: 2}, m)
 	messages, err := unix.ParseSocketControlMessage(space[:n])

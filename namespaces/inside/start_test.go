@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/signal"
+	ossignal "os/signal"
 	"runtime"
 	"strings"
 	"testing"
@@ -69,12 +69,15 @@ func (c *copyOf) tell(m Message) {
 	require.NoError(c.t, unix.Sendto(c.launcher, m.bytes(), unix.MSG_NOSIGNAL, nil))
 }
 
-// supervised appends the end of a program: a command in a session of its own,
-// with what is written to standard output going into the pipe that it returns.
-func (c *copyOf) supervised(argv ...string) (out *os.File) {
+// supervise appends the end of a program, a command in a session of its own,
+// and starts the copy, in a pid namespace that ends with it. It returns what
+// the command writes to its standard output.
+func (c *copyOf) supervise(how Supervision, argv ...string) (out *os.File) {
+	c.t.Helper()
 	c.Await()
 	set := uint64(1) << (unix.SIGCHLD - 1)
-	signals := c.Get(unix.SYS_SIGNALFD4, Int(-1), Ptr(c.Program, set), Int(8), Int(unix.SFD_CLOEXEC|unix.SFD_NONBLOCK))
+	how.Signals = c.Get(unix.SYS_SIGNALFD4, Int(-1), Ptr(c.Program, set), Int(8), Int(unix.SFD_CLOEXEC|unix.SFD_NONBLOCK))
+	c.DropBounding()
 	c.Fork()
 	c.Call(unix.SYS_SETSID)
 	r, w, err := os.Pipe()
@@ -83,11 +86,10 @@ func (c *copyOf) supervised(argv ...string) (out *os.File) {
 	c.Call(unix.SYS_DUP3, Int(w.Fd()), Int(1), Int(0))
 	c.DefaultSignals()
 	c.Call(unix.SYS_RT_SIGPROCMASK, Int(unix.SIG_SETMASK), Ptr(c.Program, uint64(0)), Int(0), Int(8))
-	c.Step("execute " + argv[0])
 	c.Exec([]string{"/nonexistent/x", argv[0]}, argv, []string{"PATH=/usr/bin:/bin"})
-	c.start(0)
+	c.start(unix.CLONE_NEWUSER | unix.CLONE_NEWPID)
 	w.Close()
-	require.NoError(c.t, c.Go(c.launcher, Supervision{Signals: signals}))
+	require.NoError(c.t, c.Go(c.launcher, how))
 	return r
 }
 
@@ -148,7 +150,7 @@ func TestNoCommand(t *testing.T) {
 
 func TestCommand(t *testing.T) {
 	c := newCopy(t)
-	out := c.supervised("/bin/sh", "-c", "echo hello; exit 7")
+	out := c.supervise(Supervision{}, "/bin/sh", "-c", "echo hello; exit 7")
 	require.Equal(t, Message{Kind: Exited, A: 7 << 8, B: ByItself}, receive(t, c.launcher))
 	require.Zero(t, c.wait().ExitStatus())
 	require.Equal(t, "hello\n", ready(t, out))
@@ -163,38 +165,35 @@ func TestCommandThatDoesNotStart(t *testing.T) {
 	for path, errno := range map[string]unix.Errno{text: unix.ENOEXEC, closed: unix.EACCES, "/nonexistent/y": unix.ENOENT, "/dev/null/x": unix.ENOENT} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			c := newCopy(t)
-			c.supervised(path)
+			c.supervise(Supervision{}, path)
 			require.Equal(t, Message{Kind: NotExecuted, B: int32(errno)}, receive(t, c.launcher))
 			require.Equal(t, Message{Kind: Exited, A: 127 << 8}, receive(t, c.launcher))
 		})
 	}
 }
 
-// Signals go to the command, to its group, and to all; stops are told, and a
+// Signals go to the command, to its group, and to all; a stop is told, and a
 // stopped command goes on.
 func TestSignals(t *testing.T) {
-	c := newCopy(t)
-	out := c.supervised("/bin/sh", "-c", "trap 'echo usr1' USR1; trap 'echo usr2; exit 0' USR2; echo ready; while :; do sleep 0.02; done")
-	require.Equal(t, "ready\n", ready(t, out))
-	c.tell(Message{Kind: Signal, A: int32(unix.SIGUSR1), B: ToCommand})
-	require.Equal(t, "usr1\n", ready(t, out))
-	c.tell(Message{Kind: Signal, A: int32(unix.SIGSTOP), B: ToGroup})
-	require.Equal(t, Message{Kind: Stopped, A: int32(unix.SIGSTOP)}, receive(t, c.launcher))
-	c.tell(Message{Kind: Resume, A: 1})
-	c.tell(Message{Kind: Signal, A: int32(unix.SIGUSR1), B: ToCommand})
-	require.Equal(t, "usr1\n", ready(t, out))
-	c.tell(Message{Kind: Done}) // no word for pid 1
-	c.tell(Message{Kind: Signal, A: int32(unix.SIGUSR2), B: ToAll})
-	require.Equal(t, Exited, receive(t, c.launcher).Kind)
+	for to := range ToAll + 1 {
+		c := newCopy(t)
+		c.supervise(Supervision{}, "/bin/sleep", "60")
+		c.tell(Message{Kind: Signal, A: int32(unix.SIGSTOP), B: to})
+		require.Equal(t, Message{Kind: Stopped, A: int32(unix.SIGSTOP)}, receive(t, c.launcher))
+		c.tell(Message{Kind: Signal, A: int32(unix.SIGTERM), B: to}) // waits until the command goes on
+		c.tell(Message{Kind: Done})                                  // no word for pid 1
+		c.tell(Message{Kind: Resume, A: 1})
+		require.Equal(t, Message{Kind: Exited, A: int32(unix.SIGTERM)}, receive(t, c.launcher))
+	}
 }
 
 // A signal that was ignored when we started stays so, as nohup(1) wants it;
 // the handlers of Go's runtime do not get into the command.
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
-	signal.Ignore(unix.SIGUSR2)
-	defer signal.Reset(unix.SIGUSR2)
+	ossignal.Ignore(unix.SIGUSR2)
+	defer ossignal.Reset(unix.SIGUSR2)
 	c := newCopy(t)
-	out := c.supervised("/bin/cat", "/proc/self/status")
+	out := c.supervise(Supervision{}, "/bin/cat", "/proc/self/status")
 	require.Equal(t, Exited, receive(t, c.launcher).Kind)
 	text := ready(t, out) + func() string { rest := new(bytes.Buffer); rest.ReadFrom(out); return rest.String() }()
 	mask := func(name string) (set uint64) {
@@ -216,8 +215,7 @@ func TestDeadline(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCopy(t)
-			c.shared.deadline, c.shared.grace = int64(200*time.Millisecond), int64(100*time.Millisecond)
-			out := c.timed("/bin/sh", "-c", script)
+			out := c.supervise(Supervision{Deadline: int64(200 * time.Millisecond), Grace: int64(100 * time.Millisecond), Namespace: name == "ignores"}, "/bin/sh", "-c", script)
 			require.Equal(t, "ready\n", ready(t, out))
 			want := Message{Kind: Exited, A: 3 << 8, B: ByDeadline}
 			if name == "ignores" {
@@ -228,33 +226,13 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// timed is supervised, in a pid namespace that ends with its pid 1.
-func (c *copyOf) timed(argv ...string) (out *os.File) {
-	c.Await()
-	set := uint64(1) << (unix.SIGCHLD - 1)
-	signals := c.Get(unix.SYS_SIGNALFD4, Int(-1), Ptr(c.Program, set), Int(8), Int(unix.SFD_CLOEXEC|unix.SFD_NONBLOCK))
-	c.DropBounding()
-	c.Fork()
-	r, w, err := os.Pipe()
-	require.NoError(c.t, err)
-	c.t.Cleanup(func() { r.Close(); w.Close() })
-	c.Call(unix.SYS_DUP3, Int(w.Fd()), Int(1), Int(0))
-	c.DefaultSignals()
-	c.Call(unix.SYS_RT_SIGPROCMASK, Int(unix.SIG_SETMASK), Ptr(c.Program, uint64(0)), Int(0), Int(8))
-	c.Exec(argv[:1], argv, nil)
-	c.start(unix.CLONE_NEWUSER | unix.CLONE_NEWPID)
-	w.Close()
-	require.NoError(c.t, c.Go(c.launcher, Supervision{Deadline: c.shared.deadline, Grace: c.shared.grace, Signals: signals, Namespace: true}))
-	return r
-}
-
 // Nothing that the command started outlives pid 1, and pid 1 not the launcher.
 func TestNothingSurvives(t *testing.T) {
 	c := newCopy(t)
-	out := c.timed("/bin/sh", "-c", "setsid sh -c 'trap \"\" TERM HUP; echo ready; sleep 60' & wait")
+	out := c.supervise(Supervision{}, "/bin/sh", "-c", "setsid sh -c 'trap \"\" TERM HUP; echo ready; sleep 60' & wait")
 	require.Equal(t, "ready\n", ready(t, out))
 	unix.Shutdown(c.launcher, unix.SHUT_RDWR)
-	require.Zero(t, c.wait().ExitStatus())
+	require.Zero(t, c.wait().ExitStatus(), "it sees the hang-up")
 	require.NoError(t, out.SetReadDeadline(time.Now().Add(10*time.Second)))
 	_, err := out.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "EOF", "whoever held the pipe is gone")
@@ -288,10 +266,10 @@ func TestCloneWithoutClone3(t *testing.T) {
 			_, err = unix.Wait4(pid, &status, unix.WALL, nil)
 		}
 		var m Message
-		n, _, _ := unix.Recvfrom(launcher, m.bytes(), 0)
-		failed <- fmt.Sprint(err, " ", status.ExitStatus(), " ", m.Kind == Descriptors && n == int(messageSize))
+		n, _, _ := unix.Recvfrom(launcher, into(&m), 0)
+		failed <- fmt.Sprint(err, " ", fmt.Sprintf("%x", int(status)), " ", m.Kind == Descriptors && n == int(messageSize))
 	}()
-	require.Equal(t, "<nil> 125 true", <-failed)
+	require.Equal(t, "<nil> 7d00 true", <-failed)
 }
 
 // refuseClone3 makes clone3 ENOSYS for this thread, as Docker's filter does.

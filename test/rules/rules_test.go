@@ -1,3 +1,5 @@
+//go:build linux
+
 // Package rules holds the whole repository to its house rules: what no
 // compiler checks, and what nobody should have to remember.
 package rules
