@@ -45,6 +45,7 @@ var ErrEnded = errors.New("the sandbox ended while it was being set up")
 type Result struct {
 	Status   unix.WaitStatus
 	TimedOut bool
+	Killed   bool        // pid 1 was killed before it could tell of an end
 	Usage    unix.Rusage // of everything that ran inside
 	Wall     time.Duration
 }
@@ -166,7 +167,7 @@ func (s *Sandbox) failed(m inside.Message, n int) error {
 // Wait follows the sandbox to its end; stopped is called when the command was
 // stopped by a signal. When Wait returns, nothing of the sandbox is left.
 func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
-	r := &Result{Status: unix.WaitStatus(unix.SIGKILL)} // if pid 1 cannot tell: it was killed
+	r := &Result{Status: unix.WaitStatus(unix.SIGKILL), Killed: true}
 	var problem error
 	var m inside.Message
 	for {
@@ -189,7 +190,7 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 		case inside.Stopped:
 			stopped(unix.Signal(m.A))
 		case inside.Exited:
-			r.Status, r.TimedOut = unix.WaitStatus(m.A), m.B == inside.ByDeadline
+			r.Status, r.TimedOut, r.Killed = unix.WaitStatus(m.A), m.B == inside.ByDeadline, false
 		}
 	}
 	r.Usage = s.reap()

@@ -423,9 +423,13 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	if s.keeper != nil {
 		s.keeper.Close()
 	}
-	select {
-	case err = <-s.broken:
-	default:
+	// What the keeper meets while a sandbox that has ended is taken apart is no
+	// reason of anything.
+	if err == nil && result.Killed {
+		select {
+		case err = <-s.broken:
+		default:
+		}
 	}
 	end := &End{Limit: s.run.Policy.Resources.Memory.Value}
 	if s.watch != nil {
