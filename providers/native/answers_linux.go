@@ -3,7 +3,6 @@ package native
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/cgroups"
@@ -216,17 +215,4 @@ func (r *Run) check() error {
 		return &MissingError{Answer: a, Origin: q.Origin}
 	}
 	return nil
-}
-
-// size is a size in bytes as the flags take it.
-func size(n int64) string {
-	for _, u := range [...]struct {
-		bytes int64
-		name  string
-	}{{1 << 30, "g"}, {1 << 20, "m"}, {1 << 10, "k"}} {
-		if n >= u.bytes && n%u.bytes == 0 {
-			return strconv.FormatInt(n/u.bytes, 10) + u.name
-		}
-	}
-	return strconv.FormatInt(n, 10)
 }

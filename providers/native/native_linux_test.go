@@ -226,7 +226,9 @@ func TestDeadline(t *testing.T) {
 	b := newBench(t)
 	b.request.Limits[6] = "1s"
 	began := time.Now()
-	o := b.sh("sleep 60")
+	s, wait := b.start("/bin/sh", "-c", "sleep 60")
+	require.Empty(t, s.Cgroups(), "an unprivileged user's limits cost no group here")
+	o := wait()
 	require.NoError(t, o.err)
 	require.True(t, o.end.TimedOut)
 	require.Less(t, time.Since(began), 5*time.Second)
@@ -287,10 +289,14 @@ func TestNotExecuted(t *testing.T) {
 	var absent *ErrNotFound
 	require.ErrorAs(t, err, &absent)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	require.EqualError(t, err, "no-such-command: command not found")
+	_, err = b.plan(b.workspace)
+	require.ErrorIs(t, err, unix.EISDIR)
 
 	_, err = b.plan(filepath.Join(b.workspace, "file"))
 	require.ErrorAs(t, err, &absent)
 	require.ErrorIs(t, err, unix.EACCES)
+	require.Contains(t, err.Error(), "permission denied")
 
 	require.NoError(t, os.Chmod(filepath.Join(b.workspace, "file"), 0o755))
 	_, wait := b.start(filepath.Join(b.workspace, "file"))
@@ -309,6 +315,7 @@ func TestMissing(t *testing.T) {
 	require.Equal(t, profiles.NetInject, missing.Answer.Guarantee)
 	require.NotEmpty(t, missing.Hint())
 	require.Contains(t, err.Error(), "required by")
+	b.request.Env = nil
 
 	b.request.AllowMissing = []string{string(profiles.NetInject)}
 	_, err = b.plan("/bin/true")
@@ -369,4 +376,103 @@ func noChildren() error {
 		return nil
 	}
 	return fmt.Errorf("children left: %s", strings.TrimSpace(string(list)))
+}
+
+func TestAnswers(t *testing.T) {
+	answer := func(b *bench, g profiles.Guarantee) profiles.Answer {
+		run, err := b.plan("/bin/true")
+		require.NoError(t, err)
+		for _, a := range run.Answers {
+			if a.Guarantee == g {
+				return a
+			}
+		}
+		t.Fatalf("no answer for %s", g)
+		return profiles.Answer{}
+	}
+	b := newBench(t)
+	require.Equal(t, profiles.Kept, answer(b, profiles.FSReadonly).State)
+	require.Equal(t, profiles.Weak, answer(b, profiles.FSProtect).State, "new names")
+	require.Equal(t, profiles.Missing, answer(b, profiles.FSOverlay).State)
+	require.Equal(t, profiles.Weak, answer(b, profiles.FSHide).State, "patterns and files")
+
+	b.request.Nested = true
+	require.Equal(t, profiles.Missing, answer(b, profiles.SysNoNewUserns).State)
+	require.Equal(t, profiles.Missing, answer(b, profiles.InfoKernel).State)
+	require.Contains(t, answer(b, profiles.FSProtect).Cause, "mount namespace")
+	b.request.Nested = false
+
+	b.request.Without = []string{"seccomp", "userns-limit", "terminal"}
+	require.Equal(t, profiles.Missing, answer(b, profiles.SysFilter).State)
+	require.Equal(t, profiles.Missing, answer(b, profiles.SysNoNewUserns).State)
+	require.Equal(t, profiles.Missing, answer(b, profiles.TTYIsolated).State)
+	b.request.Without = nil
+
+	b.request.Strict = true
+	_, err := b.plan("/bin/true")
+	var missing *MissingError
+	require.ErrorAs(t, err, &missing, "strict asks for strong mechanisms")
+	require.Contains(t, missing.Error(), "only weakly kept")
+	require.NotEmpty(t, missing.Hint())
+}
+
+func TestLimits(t *testing.T) {
+	b := newBench(t)
+	b.request.Limits[1] = "1"   // cpus
+	b.request.Limits[2] = "64"  // pids
+	b.request.Limits[3] = "256" // files
+	b.request.Limits[4] = "1m"  // file size
+	b.request.Limits[5] = "32m" // disk
+	run, err := b.plan("/bin/true")
+	require.NoError(t, err)
+	names := map[string]uint64{}
+	for _, r := range run.Plan.Rlimits {
+		names[r.Name] = r.Hard
+	}
+	require.EqualValues(t, 256, names["open files"])
+	require.EqualValues(t, 1<<20, names["file size"])
+	require.EqualValues(t, 32<<20, run.Plan.Disk)
+	require.EqualValues(t, 1<<10, run.Plan.Inodes)
+	require.LessOrEqual(t, names["core dumps"], uint64(1))
+}
+
+func TestOwnFilter(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	b.write("filter.json", `{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir","mkdirat"],"action":"SCMP_ACT_ERRNO","errnoRet":5}]}`)
+	b.request.Syscalls = filepath.Join(b.home, "filter.json")
+	o := b.sh("mkdir made; chmod u+s file; ls")
+	require.NoError(t, o.err)
+	require.Contains(t, o.out, "Input/output error")
+	require.Contains(t, o.out, "Operation not permitted", "the floor holds below a filter that allows everything")
+
+	b.request.Syscalls = ""
+	b.sh("mkdir made")
+	require.DirExists(t, filepath.Join(b.workspace, "made"), "control")
+
+	b.write("filter.json", `{"defaultAction":"SCMP_ACT_MAYBE"}`)
+	b.request.Syscalls = filepath.Join(b.home, "filter.json")
+	_, err := b.plan("/bin/true")
+	require.ErrorContains(t, err, "filter.json")
+}
+
+func TestLocalhost(t *testing.T) {
+	unprivileged(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "canary-served") }))
+	port := fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+	b := newBench(t)
+	script := "exec 3<>/dev/tcp/127.0.0.1/" + port + `; printf 'GET / HTTP/1.0\r\n\r\n' >&3; cat <&3`
+	run := func() string {
+		_, wait := b.start("/bin/bash", "-c", script)
+		return wait().out
+	}
+	require.NotContains(t, run(), "canary-served")
+	b.request.Local = []string{"localhost:" + port}
+	require.Contains(t, run(), "canary-served")
+	b.request.Local = []string{"localhost:1-1000"}
+	_, err = b.plan("/bin/true")
+	require.Error(t, err, "too many, or no such rule")
 }
