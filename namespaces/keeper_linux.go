@@ -339,13 +339,16 @@ func (h *helper) cover(private int, item *kept) error {
 	p.Call(unix.SYS_CLOSE, inside.Result(tree))
 	p.Call(unix.SYS_CLOSE, inside.Result(target))
 	p.Repeat(h.mark)
-	if err := p.Go(h.control, inside.Supervision{}); err != nil {
+	if err := p.Go(h.control, inside.Supervision{}); err != nil && err != unix.EPIPE { // what it died of may be told below
 		return err
 	}
 	timeout := unix.Timeval{Sec: int64(10 * time.Second / time.Second)}
 	unix.SetsockoptTimeval(h.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 	var m inside.Message
 	n, _, err := unix.Recvfrom(h.control, bytesOf(&m), 0)
+	for err == unix.EINTR { // with a timeout it is not taken up again, signal(7)
+		n, _, err = unix.Recvfrom(h.control, bytesOf(&m), 0)
+	}
 	switch {
 	case err != nil:
 		return os.NewSyscallError("recvfrom", err)

@@ -126,6 +126,9 @@ func (s *Sandbox) receive(count int) error {
 	var m inside.Message
 	control := make([]byte, unix.CmsgSpace(4*count))
 	n, cn, _, _, err := unix.Recvmsg(s.control, bytesOf(&m), control, unix.MSG_CMSG_CLOEXEC)
+	if err == unix.ECONNRESET {
+		return ErrEnded // before it read all that it was told
+	}
 	if err != nil {
 		return os.NewSyscallError("recvmsg", err)
 	}
@@ -175,11 +178,11 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 		if err == unix.EINTR {
 			continue
 		}
-		if err != nil {
-			problem = os.NewSyscallError("recvfrom", err)
+		if n == 0 && err == nil || err == unix.ECONNRESET { // killed before it read all that it was told
 			break
 		}
-		if n == 0 {
+		if err != nil {
+			problem = os.NewSyscallError("recvfrom", err)
 			break
 		}
 		switch m.Kind {
