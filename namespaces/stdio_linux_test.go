@@ -1,0 +1,277 @@
+package namespaces
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// judgement is what the role "stdio" finds.
+type judgement struct {
+	Fds        [3]int
+	Host       int
+	Background bool
+	Err        string
+}
+
+// stdioRole judges its standard descriptors, less those that it is told to
+// close, and says so on descriptor 3.
+func stdioRole(args []string) error {
+	for _, arg := range args {
+		fd, err := strconv.Atoi(arg)
+		if err != nil {
+			return err
+		}
+		unix.Close(fd)
+	}
+	var j judgement
+	s, err := JudgeStdio()
+	if err != nil {
+		j.Err = err.Error()
+	} else {
+		j.Fds, j.Host, j.Background = s.Fds, s.Host, s.Background
+	}
+	return json.NewEncoder(os.NewFile(3, "verdict")).Encode(j)
+}
+
+// judge returns what JudgeStdio says of three files.
+func judge(t *testing.T, files [3]*os.File, args ...string) (j judgement) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	cmd := self(t, "stdio", args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = files[0], files[1], files[2], []*os.File{w}
+	err = cmd.Run()
+	w.Close()
+	require.NoError(t, err)
+	require.NoError(t, json.NewDecoder(r).Decode(&j))
+	return j
+}
+
+// openTerminal returns both ends of a new terminal.
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { master.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { slave.Close() })
+	return master, slave
+}
+
+func TestJudgeStdio(t *testing.T) {
+	dir := t.TempDir()
+	create := func(name string) *os.File {
+		f, err := os.Create(filepath.Join(dir, name))
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer null.Close()
+	_, tty := openTerminal(t)
+	file, other := create("file"), create("other")
+	directory, err := os.Open(dir)
+	require.NoError(t, err)
+	defer directory.Close()
+
+	through := judgement{Fds: [3]int{0, 1, 2}, Host: -1}
+	require.Equal(t, through, judge(t, [3]*os.File{r, w, w}), "pipes are handed through")
+	require.Equal(t, through, judge(t, [3]*os.File{null, null, null}), "and devices that are no terminal")
+
+	j := judge(t, [3]*os.File{file, w, w})
+	require.Greater(t, j.Fds[0], 3, "a file is read by the launcher")
+	require.Equal(t, []int{1, 2}, j.Fds[1:])
+	j = judge(t, [3]*os.File{null, file, file})
+	require.Greater(t, j.Fds[1], 3)
+	require.Equal(t, j.Fds[1], j.Fds[2], "2>&1 is one pipe")
+	j = judge(t, [3]*os.File{null, file, other})
+	require.Greater(t, j.Fds[2], 3)
+	require.NotEqual(t, j.Fds[1], j.Fds[2])
+
+	// Not our terminal, so we are not in front of it.
+	require.Equal(t, judgement{Fds: [3]int{Terminal, Terminal, Terminal}, Host: 0, Background: true}, judge(t, [3]*os.File{tty, tty, tty}))
+	require.Equal(t, judgement{Fds: [3]int{0, 1, Terminal}, Host: 2, Background: true}, judge(t, [3]*os.File{r, w, tty}))
+
+	for fd, name := range stdNames {
+		files := [3]*os.File{null, w, w}
+		files[fd] = directory
+		require.Equal(t, judgement{Err: name + ": a directory would be open to the command with all that is below it"}, judge(t, files))
+		require.Equal(t, judgement{Err: name + ": bad file descriptor"}, judge(t, [3]*os.File{null, w, w}, strconv.Itoa(fd)))
+	}
+}
+
+// A terminal that is ours, and in front: the command starts in the foreground.
+func TestJudgeForeground(t *testing.T) {
+	_, tty := openTerminal(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	cmd := self(t, "stdio")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = tty, tty, tty, []*os.File{w}
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
+	err = cmd.Run()
+	w.Close()
+	require.NoError(t, err)
+	var j judgement
+	require.NoError(t, json.NewDecoder(r).Decode(&j))
+	require.Equal(t, judgement{Fds: [3]int{Terminal, Terminal, Terminal}}, j)
+}
+
+// blockDevice returns one, opened for nothing but its name.
+func blockDevice(t *testing.T) *os.File {
+	var found string
+	filepath.WalkDir("/dev", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type()&fs.ModeDevice != 0 && d.Type()&fs.ModeCharDevice == 0 {
+			found = path
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if found == "" {
+		t.Skip("needs a block device below /dev")
+	}
+	fd, err := unix.Open(found, unix.O_PATH, 0)
+	require.NoError(t, err)
+	return os.NewFile(uintptr(fd), found)
+}
+
+func TestJudgeBlockDevice(t *testing.T) {
+	device := blockDevice(t)
+	defer device.Close()
+	require.Equal(t, judgement{Err: "standard input: a block device would be open to the command"}, judge(t, [3]*os.File{device, nil, nil}))
+	// Handed in as the caller of a launcher does, less close-on-exec.
+	fd, err := unix.FcntlInt(device.Fd(), unix.F_DUPFD, 3)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.ErrorContains(t, JudgePassed([]int{fd}), "a directory or block device")
+}
+
+func TestJudgePassed(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	ours := int(w.Fd())
+	theirs, err := unix.FcntlInt(w.Fd(), unix.F_DUPFD, 3)
+	require.NoError(t, err)
+	defer unix.Close(theirs)
+	directory, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	require.NoError(t, err)
+	defer unix.Close(directory)
+
+	require.NoError(t, JudgePassed([]int{theirs}))
+	require.ErrorContains(t, JudgePassed([]int{theirs, ours}), "not open", "the launcher's own are not the caller's to pass")
+	require.ErrorContains(t, JudgePassed([]int{1 << 19}), "not open")
+	require.ErrorContains(t, JudgePassed([]int{2}), "passed anyway")
+	require.ErrorContains(t, JudgePassed([]int{directory}), "--pass-fd "+strconv.Itoa(directory)+": a directory")
+}
+
+// pumpRole runs a command as a launcher does: between what it was given itself,
+// and pipes of its own where that is a file.
+func pumpRole(args []string) error {
+	s, err := JudgeStdio()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(args[0], args[1:]...)
+	var files [3]*os.File
+	for i, fd := range s.Fds {
+		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+			return err
+		}
+		files[i] = os.NewFile(uintptr(fd), stdNames[i])
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[1], files[2]
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	drain := s.Run()
+	cmd.Wait()
+	return drain()
+}
+
+// noise is what no encoding and no buffer leaves as it is by chance.
+func noise(n int) []byte {
+	random := rand.NewChaCha8([32]byte{1})
+	b := make([]byte, n)
+	random.Read(b)
+	return b
+}
+
+func TestPumps(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string, flags int, content []byte) *os.File {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, content, 0o644))
+		f, err := os.OpenFile(path, flags, 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	read := func(f *os.File) []byte {
+		b, err := os.ReadFile(f.Name())
+		require.NoError(t, err)
+		return b
+	}
+	run := func(in, out, errors *os.File, script string) {
+		t.Helper()
+		cmd := self(t, "pump", "/bin/sh", "-c", script)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, errors
+		require.NoError(t, cmd.Run())
+	}
+	data := noise(3<<20 + 17)
+	in, out, errs := file("in", os.O_RDONLY, data), file("out", os.O_WRONLY, nil), file("errs", os.O_WRONLY, nil)
+	run(in, out, errs, "cat; echo problem >&2")
+	require.True(t, bytes.Equal(data, read(out)), "what goes through is not changed")
+	require.Equal(t, "problem\n", string(read(errs)))
+
+	log := file("log", os.O_WRONLY|os.O_APPEND, []byte("before\n"))
+	run(nil, log, log, "for i in 1 2 3; do echo out $i; echo err $i >&2; done")
+	require.Equal(t, "before\nout 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n", string(read(log)), "appended, in order")
+
+	middle := file("middle", os.O_WRONLY, []byte("0123456789"))
+	_, err := middle.Seek(4, io.SeekStart)
+	require.NoError(t, err)
+	run(nil, middle, nil, "printf ab")
+	require.Equal(t, "0123ab6789", string(read(middle)), "where the caller stood")
+
+	// The command does not read it all.
+	run(file("much", os.O_RDONLY, data), out, errs, "head -c 5 > /dev/null")
+
+	// A file that cannot be written is the user's error, and the command goes on.
+	cmd := self(t, "pump", "/bin/sh", "-c", "echo x; true")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	readOnly := file("readonly", os.O_RDONLY, nil)
+	cmd.Stdout = readOnly
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	require.Error(t, cmd.Run())
+	require.Contains(t, said.String(), "standard output")
+	require.True(t, slices.Equal(read(readOnly), nil))
+}
