@@ -142,6 +142,7 @@ func (r *Relay) Foreground() error {
 	r.wanted = true
 	r.mu.Unlock()
 	if !foreground(r.o.Terminal) {
+		r.settle()
 		return stopGroup(unix.SIGTTIN, r.grab)
 	}
 	return r.grab()
@@ -154,11 +155,34 @@ func (r *Relay) Foreground() error {
 // caller that catches it calls [signal.Reset] first.
 func (r *Relay) Suspend() error {
 	active := r.Active()
+	r.settle()
 	r.release()
 	r.mu.Lock()
 	r.wanted = active
 	r.mu.Unlock()
 	return stopGroup(unix.SIGTSTP, r.grab)
+}
+
+// settle waits, not for long, until what the command has printed before it
+// stopped is on the screen: nothing is relayed while we are stopped.
+func (r *Relay) settle() {
+	conn, err := r.o.Master.SyscallConn()
+	if err != nil {
+		return
+	}
+	const quiet = 2 * time.Millisecond // for what was read and is not written yet
+	for deadline := time.Now().Add(100 * time.Millisecond); time.Now().Before(deadline); {
+		pending := false
+		_ = conn.Control(func(fd uintptr) {
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			n, err := unix.Poll(p, 0)
+			pending = err == nil && n > 0 && p[0].Revents&unix.POLLIN != 0
+		})
+		time.Sleep(quiet)
+		if !pending {
+			return
+		}
+	}
 }
 
 // stopGroup sends a stop signal to our process group and calls then once it
