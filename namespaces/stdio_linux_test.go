@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"testing"
 
@@ -264,14 +263,11 @@ func TestPumps(t *testing.T) {
 
 	// A file that cannot be written is the user's error, and the command goes on.
 	cmd := self(t, "pump", "/bin/sh", "-c", "echo x; true")
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	require.NoError(t, err)
-	defer full.Close()
 	readOnly := file("readonly", os.O_RDONLY, nil)
 	cmd.Stdout = readOnly
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	require.Error(t, cmd.Run())
 	require.Contains(t, said.String(), "standard output")
-	require.True(t, slices.Equal(read(readOnly), nil))
+	require.Empty(t, read(readOnly))
 }

@@ -264,12 +264,16 @@ func (f *finder) sockets() error {
 	}
 	for line := range strings.Lines(string(list)) {
 		i := strings.IndexByte(line, '/')
-		if i < 0 || line[i-1] != ' ' {
+		if i < 1 || line[i-1] != ' ' {
 			continue // unnamed, abstract, or the heading
 		}
 		path := filepath.Clean(strings.TrimSuffix(line[i:], "\n"))
 		if f.policy.Decide(path).Access < profiles.Read || below(path, "/run") || below(path, "/dev") {
 			continue
+		}
+		var st unix.Stat_t
+		if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+			continue // the kernel prints names as they are, and one with a newline looks like two lines
 		}
 		if !slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == path }) {
 			f.add(path, profiles.Hide, "a socket that somebody listens on")

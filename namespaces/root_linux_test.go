@@ -1,0 +1,118 @@
+package namespaces
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func needsRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+}
+
+func TestWhoAmI(t *testing.T) {
+	id := WhoAmI()
+	require.Equal(t, os.Getuid() == 0, id.Root)
+	if id.Root {
+		require.NotZero(t, id.HostUID)
+		require.NotZero(t, id.UID)
+	} else {
+		require.Equal(t, Identity{HostUID: os.Getuid(), HostGID: os.Getgid(), UID: os.Getuid(), GID: os.Getgid()}, id)
+		require.NoError(t, id.Shed(), "there is nothing to give up")
+		require.Equal(t, id, WhoAmI())
+	}
+}
+
+func TestPasswd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "passwd")
+	require.NoError(t, os.WriteFile(path, []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\nshort:x\nother:x:10001:1::/:/bin/sh\n"), 0o644))
+	id := Identity{UID: 1000}
+	require.Equal(t, "me:x:1000:\nroot:x:0:0:root:/root:/bin/sh\nshort:x\nother:x:10001:1::/:/bin/sh\n", id.passwd(path, "me:x:1000:"))
+	require.Equal(t, "me:x:1000:\n", id.passwd("/nonexistent", "me:x:1000:"))
+}
+
+// shedRole lends files as root, gives root up, and runs a command.
+func shedRole(args []string) error {
+	dir := args[0]
+	id := WhoAmI()
+	p := &Plan{
+		Shell: Shell{Identity: id}, Landlock: landlockABI(),
+		Command: Command{Paths: []string{"/bin/sh"}, Argv: []string{"sh", "-c", args[1]}, Env: []string{"PATH=/usr/bin:/bin"}, Dir: dir, Umask: 0o022},
+	}
+	for _, name := range []string{"of-root", "of-user", "shown"} {
+		var st unix.Stat_t
+		if err := unix.Lstat(dir+"/"+name, &st); err != nil {
+			return err
+		}
+		p.Mounts = append(p.Mounts, Mount{Kind: Bind, Target: dir + "/" + name, Source: dir + "/" + name, Dev: device(st.Dev), Ino: st.Ino, Tree: true, ReadOnly: name == "shown", Donated: -1})
+	}
+	if err := p.Donate(); err != nil {
+		return err
+	}
+	if err := id.Shed(); err != nil {
+		return err
+	}
+	box, err := Begin(p.Shell)
+	if err != nil {
+		return err
+	}
+	if err := box.Start(p, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}); err != nil {
+		return err
+	}
+	_, err = box.Wait(nil)
+	return err
+}
+
+// Root's files, and another user's, are lent to an identity that is neither;
+// what else only root may read, it may not.
+func TestShed(t *testing.T) {
+	needsRoot(t)
+	dir := fakeHome(t, "of-root/f", "of-user/f", "shown/f", "closed/")
+	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
+		require.NoError(t, os.Chmod(d, 0o755))
+	}
+	require.NoError(t, os.WriteFile(dir+"/shown/f", []byte("canary-shown\n"), 0o600))
+	require.NoError(t, os.WriteFile(dir+"/closed/f", []byte("canary-closed\n"), 0o600))
+	require.NoError(t, os.Chown(dir+"/of-user", 4242, 4243))
+	require.NoError(t, os.Chown(dir+"/of-user/f", 4242, 4243))
+	cmd := self(t, "shed", dir, "id -u; stat -c %u of-root of-user/f; cat shown/f; cat closed/f; echo x > of-root/made && echo x > of-user/made && echo x >> of-user/f; echo x > shown/made")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.True(t, strings.HasPrefix(string(out), "1000\n1000\n1000\ncanary-shown\n"), string(out))
+	require.NotContains(t, string(out), "canary-closed")
+	require.NoFileExists(t, dir+"/shown/made")
+	for name, uid := range map[string]uint32{"of-root/made": 0, "of-user/made": 4242, "of-user/f": 4242} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.Equal(t, uid, info.Sys().(*syscall.Stat_t).Uid, "on the disk it is its owner's: %s", name)
+	}
+}
+
+func TestDonateFails(t *testing.T) {
+	needsRoot(t)
+	dir := fakeHome(t, "f", "l -> f")
+	bind := func(path string) *Plan {
+		var st unix.Stat_t
+		require.NoError(t, unix.Lstat(path, &st))
+		return &Plan{Shell: Shell{Identity: WhoAmI()}, Mounts: []Mount{{Kind: Fresh}, {Kind: Bind, Source: path, Target: path, Dev: device(st.Dev), Ino: st.Ino, Donated: -1}}}
+	}
+	p := bind(dir + "/f")
+	require.NoError(t, p.Donate(), "control")
+	require.NoError(t, unix.Close(p.Mounts[1].Donated))
+	p = bind(dir + "/f")
+	p.Mounts[1].Ino++
+	require.ErrorIs(t, p.Donate(), unix.ESTALE, "something else stands there now")
+	p = bind(dir + "/f")
+	require.NoError(t, os.Remove(dir+"/f"))
+	require.ErrorIs(t, p.Donate(), unix.ENOENT)
+	require.ErrorIs(t, bind(dir+"/l").Donate(), unix.ELOOP, "a link")
+	require.ErrorIs(t, bind("/proc/version").Donate(), ErrIdmap, "proc cannot map owners")
+	alone(t)
+}
