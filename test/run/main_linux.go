@@ -104,6 +104,16 @@ func test(ctx context.Context, o options) (err error) {
 	for _, who := range identities {
 		for _, p := range stage.packages {
 			r, err := stage.run(ctx, who, p, o)
+			if err == nil && len(r.failures) > 0 && ctx.Err() == nil {
+				// Tests of terminals, limits and proxies meet the clock. A package
+				// that passes when it is run once more is told as flaky, by name,
+				// at the end: it is somebody's next work, and no reason to stop.
+				var again report
+				if again, err = stage.run(ctx, who, p, o); len(again.failures) == 0 {
+					again.flaky = r.failures
+					r = again
+				}
+			}
 			if err != nil {
 				return err
 			}
@@ -116,6 +126,9 @@ func test(ctx context.Context, o options) (err error) {
 		}
 	}
 	fmt.Printf("\ntook %s\n", time.Since(start).Round(time.Second))
+	for _, name := range total.flaky {
+		fmt.Println("flaky:", name)
+	}
 	for _, name := range total.failures {
 		fmt.Println("failed:", name)
 	}

@@ -36,6 +36,7 @@ type report struct {
 	passed   int
 	skipped  int
 	failures []string
+	flaky    []string // failed once, and not when they were run again
 	skips    []skip
 
 	lines map[string][]string // output by test, of those that have not ended
@@ -102,6 +103,7 @@ func (r *report) add(more report) {
 	r.passed += more.passed
 	r.skipped += more.skipped
 	r.failures = append(r.failures, more.failures...)
+	r.flaky = append(r.flaky, more.flaky...)
 	r.skips = append(r.skips, more.skips...)
 }
 
