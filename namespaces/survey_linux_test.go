@@ -146,7 +146,7 @@ func TestResolveUnsearchable(t *testing.T) {
 	f.rule(w.path("closed/f"))
 	require.ErrorContains(t, f.err, "cannot be searched")
 	f = w.finder()
-	f.rule("/proc/1/root/etc")
+	f.rule("/root/secret")
 	require.NoError(t, f.err, "somebody else's is out of the command's reach too")
 	require.Equal(t, Absent, f.places[0].Node)
 }
@@ -391,8 +391,8 @@ func TestAliases(t *testing.T) {
 	cmd := self(t, "aliases", w.root)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}},
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
 	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
