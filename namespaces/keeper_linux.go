@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -34,6 +35,8 @@ type Keeper struct {
 	dirs    []watched // containing directories first
 	signals chan os.Signal
 	done    chan struct{}
+	ended   chan struct{}
+	stop    func() // closes done, once
 	helper  *helper
 }
 
@@ -62,13 +65,16 @@ const notifyNames = 0x4 | 0x8 | 0x10 | 0x80000000
 // nothing. If it cannot go on, gaveUp is called once: what it kept is not kept
 // any more.
 func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
-	k := &Keeper{sandbox: s, signals: make(chan os.Signal, 1), done: make(chan struct{})}
+	k := &Keeper{sandbox: s, signals: make(chan os.Signal, 1), done: make(chan struct{}), ended: make(chan struct{})}
+	k.stop = sync.OnceFunc(func() { close(k.done) })
 	k.list(s.plan)
 	if len(k.items) == 0 {
 		return nil
 	}
+	s.keeper = k
 	signal.Notify(k.signals, unix.SIGIO)
 	go func() {
+		defer close(k.ended)
 		defer k.close()
 		for {
 			if err := k.check(); err != nil {
@@ -207,8 +213,12 @@ func (k *Keeper) covered(path string) (bool, error) {
 	return !there || st.Mnt_id != above.Mnt_id, err
 }
 
-// Close ends the watch.
-func (k *Keeper) Close() { close(k.done) }
+// Close ends the watch. [Sandbox.Wait] does so as well, before it closes what
+// the keeper looks through.
+func (k *Keeper) Close() {
+	k.stop()
+	<-k.ended
+}
 
 func (k *Keeper) close() {
 	signal.Stop(k.signals)

@@ -65,6 +65,7 @@ type Sandbox struct {
 	started     time.Time
 	cloned      chan error
 	supervision inside.Supervision
+	keeper      *Keeper
 }
 
 // Begin starts the half of a sandbox that every policy has, so that the kernel
@@ -198,6 +199,9 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 	}
 	r.Usage = s.reap()
 	r.Wall = time.Since(s.started)
+	if s.keeper != nil {
+		s.keeper.Close()
+	}
 	unix.Close(s.control)
 	for _, fd := range [...]int{s.Private, s.user, s.mnt, s.root} {
 		unix.Close(fd)

@@ -306,7 +306,6 @@ type Started struct {
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	oom    chan int64
-	keeper *namespaces.Keeper
 	broken chan error // why the run had to be ended
 }
 
@@ -364,7 +363,7 @@ func (s *Started) Cgroups() []string {
 // keep begins to cover again what the host replaces. A keeper that cannot go on
 // ends the run: what it kept would be open.
 func (s *Started) keep() {
-	s.keeper = s.Keep(func(err error) {
+	s.Keep(func(err error) {
 		select {
 		case s.broken <- err:
 		default:
@@ -387,9 +386,6 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	s.cancel()
 	if s.proxy != nil {
 		s.proxy.Close()
-	}
-	if s.keeper != nil {
-		s.keeper.Close()
 	}
 	// What the keeper meets while a sandbox that has ended is taken apart is no
 	// reason of anything.
