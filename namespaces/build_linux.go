@@ -2,6 +2,7 @@ package namespaces
 
 import (
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -139,4 +140,14 @@ func (p *Plan) HidesFiles() bool {
 		}
 	}
 	return false
+}
+
+// KernelFiles returns which of the kernel's own files the sandbox makes
+// read-only, and which it covers, where the kernel has them: for whoever hands
+// the plan to another runtime.
+func (p *Plan) KernelFiles() (readOnly, covered []string) {
+	if p.Nested || !p.has(profiles.LayerProcMasks) {
+		return nil, nil
+	}
+	return procReadOnly[:], slices.Concat(procMasks[:], procEmpty[:], sysEmpty[:])
 }

@@ -280,7 +280,7 @@ func (c *compiler) ownTree(name string, attr uint64) inside.Reg {
 func (c *compiler) kernel() {
 	if c.has(profiles.LayerUtsns) {
 		c.Step("set the host name")
-		c.Call(unix.SYS_SETHOSTNAME, c.Str(hostname), inside.Int(len(hostname)))
+		c.Call(unix.SYS_SETHOSTNAME, c.Str(Hostname), inside.Int(len(Hostname)))
 	}
 	if c.has(profiles.LayerKeyring) {
 		c.Step("join a session keyring of its own")

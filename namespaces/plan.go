@@ -247,5 +247,5 @@ var (
 	sysEmpty     = [...]string{"/sys/devices/virtual/dmi", "/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"}
 )
 
-// hostname is what uname(2) says inside.
-const hostname = "pccrun"
+// Hostname is what uname(2) says inside.
+const Hostname = "pccrun"

@@ -510,7 +510,7 @@ func (f *finder) put(p Place) {
 
 // texts are the files of /etc that say who and where one is.
 func (s *Survey) texts(policy *profiles.Policy) {
-	s.text(policy, "/etc/hosts", "127.0.0.1 localhost "+hostname+"\n::1 localhost ip6-localhost ip6-loopback\n")
+	s.text(policy, "/etc/hosts", "127.0.0.1 localhost "+Hostname+"\n::1 localhost ip6-localhost ip6-loopback\n")
 	s.text(policy, "/etc/machine-id", "70636372756e00000000000000000000\n")
 	if id := s.Identity; id.Root {
 		s.text(policy, "/etc/passwd", id.passwd("/etc/passwd", fmt.Sprintf("pccrun:x:%d:%d:pccrun:%s:/bin/bash", id.UID, id.GID, policy.Home)))
