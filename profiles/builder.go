@@ -142,6 +142,12 @@ func (b *builder) removeLists(origins []Origin) {
 	}
 }
 
+// planted reports whether a file that was read unasked lies where what stands
+// below it lets the command write: an earlier run may have made it.
+func (b *builder) planted(l *layer) bool {
+	return l.unasked && max(b.policy.Decide(l.source).Access, b.policy.Decide(real(l.source)).Access) >= Overlay
+}
+
 // tighten applies a file that is not trusted: what makes the policy stricter
 // counts, what would loosen it is named and ignored. A rule of the file table
 // needs no judgement, since Tighten cannot loosen.
@@ -163,6 +169,9 @@ func (b *builder) tighten(l *layer) {
 		}
 		p.Tighten = append(p.Tighten, f.FileRule)
 	}
+	p.Tighten = append(p.Tighten, l.tighten...)
+	p.Environment.Scrub = unite(p.Environment.Scrub, l.scrub, func(r EnvRule) string { return r.Pattern })
+	p.Warnings = append(p.Warnings, l.warnings...)
 	for _, r := range l.protect {
 		if i := slices.IndexFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern }); i < 0 {
 			p.Protect = append(p.Protect, r)
@@ -282,10 +291,11 @@ func (b *builder) own(dirs state.Dirs) {
 		o := Origin{Source: "default", Key: "pccrun's own files"}
 		p.Tighten = append(p.Tighten, FileRule{Path: dir, Access: Hide, Origin: o})
 		p.Protect = append(p.Protect, ProtectRule{Pattern: dir, Origin: o})
+		p.Own = append(p.Own, dir)
 	}
-	// The files that this policy was read from, wherever they lie: the payload
-	// would write its own.
-	for _, file := range slices.Concat(p.Layers, []string{p.Syscalls}) {
+	// The files that this policy was read from, wherever they lie, and those
+	// that the next run would read unasked: the payload would write its own.
+	for _, file := range slices.Concat(p.Layers, []string{p.Syscalls, p.Home + parallelSettings, p.Home + claudeSettings}) {
 		if !strings.HasPrefix(file, "/") {
 			continue
 		}

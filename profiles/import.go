@@ -23,6 +23,12 @@ import (
 // unknown one is refused in a file that the command line names, and named in
 // one that is read unasked, so that another tool's update stops no run.
 
+// What is read unasked, below the home.
+const (
+	parallelSettings = "/.parallel-cc/sandbox.json"
+	claudeSettings   = "/.claude/settings.json"
+)
+
 // importLayers returns what other tools' files and variables say.
 func (r *resolver) importLayers(claude bool) ([]*layer, error) {
 	var layers []*layer
@@ -32,11 +38,11 @@ func (r *resolver) importLayers(claude bool) ([]*layer, error) {
 		}
 		return err
 	}
-	if err := add(r.importFile(r.home+"/.parallel-cc/sandbox.json", unasked, (*importer).parallel)); err != nil {
+	if err := add(r.importFile(r.home+parallelSettings, unasked, (*importer).parallel)); err != nil {
 		return nil, err
 	}
 	if claude {
-		if err := add(r.importFile(r.home+"/.claude/settings.json", unasked, (*importer).claude)); err != nil {
+		if err := add(r.importFile(r.home+claudeSettings, unasked, (*importer).claude)); err != nil {
 			return nil, err
 		}
 	}
@@ -89,6 +95,7 @@ func (r *resolver) importFile(file string, asked askedFor, read func(*importer, 
 	}
 	im := r.newImporter(file)
 	im.asked = asked
+	im.layer.unasked = !bool(asked) && !(r.req.Trusted != nil && r.req.Trusted(text))
 	read(im, v)
 	return &im.layer, im.err()
 }

@@ -99,7 +99,11 @@ func TestImportClaude(t *testing.T) {
 			"filesystem": {"allowWrite": ["//opt/out", "/opt/out2", "cache"], "denyRead": ["~/.kube"]}
 		}
 	}`)
-	p := w.policy(func(r *Request) { r.Command = []string{"claude"} })
+	trusted := func(r *Request) {
+		r.Command = []string{"claude"}
+		r.Trusted = func(content []byte) bool { return strings.Contains(string(content), "corp.example") }
+	}
+	p := w.policy(trusted)
 	require.Equal(t, Write, access(p, w.dir), "its list adds to the workspace")
 	require.Equal(t, Write, access(p, "/opt/out"))
 	require.Equal(t, Write, access(p, "/opt/out2"))
@@ -111,10 +115,17 @@ func TestImportClaude(t *testing.T) {
 		settings + ":4: sandbox.newKey: ignored: unknown key",
 	}, p.Warnings)
 
+	// The command may write there, so a file that nobody trusted may be its own work.
+	p = w.policy(func(r *Request) { r.Command = []string{"claude"} })
+	require.Equal(t, Read, access(p, "/opt/out"))
+	require.Equal(t, Hide, access(p, w.home+"/.kube/config"))
+	require.NotContains(t, hostsOf(p), "corp.example")
+	require.Contains(t, p.Warnings, settings+" is not trusted and can only tighten: ignored line 6: sandbox.filesystem.allowWrite, line 6: sandbox.filesystem.allowWrite, line 5: sandbox.network.allowedDomains")
+
 	// Only for claude and what extends it; and what the command line names is held to its keys.
 	require.NotContains(t, hostsOf(w.policy(nil)), "corp.example")
 	w.write("~/mine.jsonc", `{"extends": "claude"}`)
-	require.Contains(t, hostsOf(w.policy(func(r *Request) { r.Profile = "~/mine.jsonc" })), "corp.example")
+	require.Contains(t, hostsOf(w.policy(func(r *Request) { trusted(r); r.Command, r.Profile = nil, "~/mine.jsonc" })), "corp.example")
 	_, err := w.with(func(r *Request) { r.Settings = []string{settings} })
 	require.EqualError(t, err, settings+":4: sandbox.newKey: unknown key")
 	w.write("~/.claude/settings.json", `{"sandbox": {"network": {"deniedDomains": ["bad rule here now"]}}}`)

@@ -106,11 +106,19 @@ func Resolve(req Request) (*Policy, error) {
 	}
 	b := newBuilder(r.policy, rules)
 	b.homes()
+	var tightening []*layer
 	for _, l := range layers {
-		b.apply(l)
+		if b.planted(l) {
+			tightening = append(tightening, l)
+		} else {
+			b.apply(l)
+		}
 	}
 	if own != nil && !trusted {
-		b.tighten(own)
+		tightening = append(tightening, own)
+	}
+	for _, l := range tightening {
+		b.tighten(l)
 	}
 	if err := b.finish(req, r.dirs); err != nil {
 		return nil, err

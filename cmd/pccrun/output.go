@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -43,20 +44,34 @@ func quote(s string) string { return strconv.Quote(s) }
 
 // printable escapes what is not plain text.
 func printable(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+	return plain(s, "")
+}
+
+// plain escapes what is not plain text, but for some characters. A byte that
+// is no UTF-8 is not plain either: terminals take some for controls.
+func plain(s, but string) string {
+	is := func(r rune) bool { return strconv.IsPrint(r) || strings.ContainsRune(but, r) }
+	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !is(r) }) < 0 {
 		return s
 	}
 	var b strings.Builder
-	for _, r := range s {
-		if strconv.IsPrint(r) {
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case is(r):
 			b.WriteRune(r)
-		} else {
+		default:
 			q := strconv.QuoteRune(r)
 			b.WriteString(q[1 : len(q)-1])
 		}
+		s = s[n:]
 	}
 	return b.String()
 }
 
-// printf prints a verb's result.
-func printf(format string, args ...any) { fmt.Fprintf(os.Stdout, format, args...) }
+// printf prints a verb's result, which names of a hostile workspace may be part of.
+func printf(format string, args ...any) {
+	os.Stdout.WriteString(plain(fmt.Sprintf(format, args...), "\n\t"))
+}

@@ -104,6 +104,15 @@ func (l *launch) plan() int {
 			return fail(err.Error())
 		}
 	}
+	if !l.req.DryRun {
+		for _, dir := range policy.Own {
+			root, err := state.Open(dir, policy.Workspace)
+			if err != nil {
+				return fail(err.Error())
+			}
+			root.Close()
+		}
+	}
 	l.run, err = native.New(policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache}, l.req.Command)
 	if err != nil {
 		return failRun(err)

@@ -149,6 +149,7 @@ func TestJSON(t *testing.T) {
 func TestPrintable(t *testing.T) {
 	require.Equal(t, "plain é", printable("plain é"))
 	require.Equal(t, `a\nb\x1b[31m`, printable("a\nb\x1b[31m"))
+	require.Equal(t, `bad\x9b31m`, printable("bad\x9b31m"), "no UTF-8, and a control of 8 bits")
 	require.Equal(t, `a\u202eb`, printable("a\u202eb"), "text that turns around")
 }
 
