@@ -2,7 +2,6 @@ package namespaces
 
 import (
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,23 +14,20 @@ const Terminal = -1
 // made before [Begin]: the copy has only what was open by then.
 //
 // A file that stands behind a descriptor can be opened again through
-// /proc/self/fd, for more than the descriptor allows and, if it is a directory,
-// with all that lies below it. So each of the three is judged by what it is:
-// pipes and sockets are handed through; a terminal becomes a pseudo-terminal; a
-// regular file is read and written by the launcher, through a pipe; a
-// directory or a block device is refused.
+// /proc/self/fd, for more than the descriptor allows: a directory with all that
+// lies below it, a pipe for writing where the descriptor reads, and a shell on
+// the host may read its script from that. So each of the three is judged by
+// what it is: a terminal becomes a pseudo-terminal; a regular file or a pipe is
+// read and written by the launcher, through a pipe of the sandbox's own; a
+// socket, which cannot be opened again, is handed through, and so is a character
+// device; a directory or a block device is refused.
 type Stdio struct {
 	Fds        [3]int
 	Host       int  // the host's terminal: the first of the three that is one, -1 if none
 	Background bool // the command starts in the background of its terminal: as we do, or not all three are one
 	pumps      []pump
-	theirs     []*os.File // the command's ends, closed in the launcher once it runs
-}
-
-// pump copies between a regular file of the host and a pipe.
-type pump struct {
-	from, to *os.File
-	output   bool
+	gone       chan struct{} // closed when the command is
+	theirs     []int         // the command's ends, closed in the launcher once it runs
 }
 
 var stdNames = [3]string{"standard input", "standard output", "standard error"}
@@ -60,24 +56,27 @@ func JudgePassed(fds []int) error {
 
 // JudgeStdio looks at the descriptors 0, 1 and 2 of this process.
 func JudgeStdio() (*Stdio, error) {
-	s := &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}
+	s := &Stdio{Fds: [3]int{0, 1, 2}, Host: -1, gone: make(chan struct{})}
 	var stats [3]unix.Stat_t
-	for fd := range s.Fds {
-		st := &stats[fd]
-		if err := unix.Fstat(fd, st); err != nil {
+	for fd := range stats { // all first: a pipe would take the place of what is closed
+		if err := unix.Fstat(fd, &stats[fd]); err != nil {
 			return nil, fmt.Errorf("%s: %w", stdNames[fd], err)
 		}
+	}
+	for fd := range s.Fds {
+		st := &stats[fd]
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
 			return nil, fmt.Errorf("%s: a directory would be open to the command with all that is below it", stdNames[fd])
 		case unix.S_IFBLK:
 			return nil, fmt.Errorf("%s: a block device would be open to the command", stdNames[fd])
-		case unix.S_IFREG:
+		case unix.S_IFREG, unix.S_IFIFO:
 			if fd == 2 && s.Fds[1] > 2 && st.Dev == stats[1].Dev && st.Ino == stats[1].Ino {
 				s.Fds[2] = s.Fds[1] // 2>&1: one pipe keeps the order
+				s.pumps[len(s.pumps)-1].alone = false
 				continue
 			}
-			if err := s.pump(fd); err != nil {
+			if err := s.pump(fd, st.Mode&unix.S_IFMT == unix.S_IFIFO); err != nil {
 				return nil, err
 			}
 		case unix.S_IFCHR:
@@ -99,49 +98,41 @@ func JudgeStdio() (*Stdio, error) {
 	return s, nil
 }
 
-func (s *Stdio) pump(fd int) error {
-	r, w, err := os.Pipe()
-	if err != nil {
+func (s *Stdio) pump(fd int, pipe bool) error {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return fmt.Errorf("%s: %w", stdNames[fd], err)
 	}
-	host := os.NewFile(uintptr(fd), stdNames[fd])
-	p, theirs := pump{from: host, to: w}, r
-	if fd > 0 {
-		p, theirs = pump{from: r, to: host, output: true}, w
+	if id := WhoAmI(); id.Root { // /dev/stderr can be opened by its owner only
+		if err := unix.Fchown(ends[0], id.HostUID, id.HostGID); err != nil {
+			return fmt.Errorf("%s: %w", stdNames[fd], err)
+		}
 	}
-	s.pumps = append(s.pumps, p)
+	theirs, ours := ends[0], ends[1]
+	if fd > 0 {
+		theirs, ours = ours, theirs
+	}
+	s.pumps = append(s.pumps, pump{name: stdNames[fd], host: fd, inner: ours, input: fd == 0, pipe: pipe, alone: true, gone: s.gone})
 	s.theirs = append(s.theirs, theirs)
-	s.Fds[fd] = int(theirs.Fd())
+	s.Fds[fd] = theirs
 	return nil
 }
 
 // Run starts the copying and gives up the command's ends. What it returns
-// waits until all that the command wrote is in its file, once the command and
-// all that it started are gone.
+// waits until all that the command wrote is where it belongs, and what it did
+// not read is given back, once the command and all that it started are gone.
 func (s *Stdio) Run() (drain func() error) {
 	done := make(chan error, len(s.pumps))
-	outputs := 0
-	for _, p := range s.pumps {
-		if !p.output {
-			go func() {
-				p.to.ReadFrom(p.from) // EPIPE: nobody reads any more
-				p.to.Close()
-			}()
-			continue
-		}
-		outputs++
-		go func() {
-			_, err := p.to.ReadFrom(p.from)
-			p.from.Close() // a full disk: the command gets EPIPE, and the user the error
-			done <- err
-		}()
+	for i := range s.pumps {
+		go func() { done <- s.pumps[i].run() }()
 	}
-	for _, f := range s.theirs {
-		f.Close()
+	for _, fd := range s.theirs {
+		unix.Close(fd)
 	}
 	return func() error {
+		close(s.gone)
 		var first error
-		for range outputs {
+		for range s.pumps {
 			if err := <-done; err != nil && first == nil {
 				first = err
 			}

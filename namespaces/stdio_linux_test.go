@@ -95,12 +95,21 @@ func TestJudgeStdio(t *testing.T) {
 	defer directory.Close()
 
 	through := judgement{Fds: [3]int{0, 1, 2}, Host: -1}
-	require.Equal(t, through, judge(t, [3]*os.File{r, w, w}), "pipes are handed through")
-	require.Equal(t, through, judge(t, [3]*os.File{null, null, null}), "and devices that are no terminal")
+	require.Equal(t, through, judge(t, [3]*os.File{null, null, null}), "devices that are no terminal are handed through")
+	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	socket, peer := os.NewFile(uintptr(sockets[0]), "socket"), os.NewFile(uintptr(sockets[1]), "socket")
+	defer socket.Close()
+	defer peer.Close()
+	require.Equal(t, through, judge(t, [3]*os.File{socket, socket, socket}), "and sockets")
 
-	j := judge(t, [3]*os.File{file, w, w})
+	j := judge(t, [3]*os.File{file, null, null})
 	require.Greater(t, j.Fds[0], 3, "a file is read by the launcher")
 	require.Equal(t, []int{1, 2}, j.Fds[1:])
+	j = judge(t, [3]*os.File{r, w, w})
+	require.Greater(t, j.Fds[0], 3, "and so is a pipe")
+	require.Greater(t, j.Fds[1], 3)
+	require.Equal(t, j.Fds[1], j.Fds[2], "2>&1 is one pipe")
 	j = judge(t, [3]*os.File{null, file, file})
 	require.Greater(t, j.Fds[1], 3)
 	require.Equal(t, j.Fds[1], j.Fds[2], "2>&1 is one pipe")
@@ -110,7 +119,7 @@ func TestJudgeStdio(t *testing.T) {
 
 	// Not our terminal, so we are not in front of it.
 	require.Equal(t, judgement{Fds: [3]int{Terminal, Terminal, Terminal}, Host: 0, Background: true}, judge(t, [3]*os.File{tty, tty, tty}))
-	require.Equal(t, judgement{Fds: [3]int{0, 1, Terminal}, Host: 2, Background: true}, judge(t, [3]*os.File{r, w, tty}))
+	require.Equal(t, judgement{Fds: [3]int{0, 1, Terminal}, Host: 2, Background: true}, judge(t, [3]*os.File{null, null, tty}))
 
 	for fd, name := range stdNames {
 		files := [3]*os.File{null, w, w}
@@ -270,4 +279,42 @@ func TestPumps(t *testing.T) {
 	require.Error(t, cmd.Run())
 	require.Contains(t, said.String(), "standard output")
 	require.Empty(t, read(readOnly))
+}
+
+// TestPumpPipes holds pipes to what they are without a launcher between.
+func TestPumpPipes(t *testing.T) {
+	self := self(t, "pump")
+	// $P runs a command behind a launcher's pumps.
+	shell := func(script string) string {
+		t.Helper()
+		cmd := exec.Command("/bin/sh", "-c", script)
+		cmd.Env = append(self.Env, "P="+self.Path)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return string(out)
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.WriteFile(data, noise(9<<20+17), 0o644))
+	require.Empty(t, shell("cat "+data+" | $P cat | cmp - "+data), "byte by byte, past where it is passed on in bulk")
+	require.Equal(t, "out 1\nerr 1\nout 2\nerr 2\n", shell("$P sh -c 'for i in 1 2; do echo out $i; echo err $i >&2; done' 2>&1 | cat"), "in order")
+
+	// What the command does not read is not its own.
+	require.Equal(t, "a\nb\nc\n", shell("printf 'a\\nb\\nc\\n' | while read x; do $P true; echo $x; done"))
+	require.Equal(t, "a b\nc d\n", shell("printf 'a\\nb\\nc\\nd\\n' | while read x; do echo $x $($P sh -c 'read y; echo $y'); done"))
+	lines := filepath.Join(t.TempDir(), "lines")
+	require.NoError(t, os.WriteFile(lines, []byte("a\nb\nc\nd\n"), 0o644))
+	require.Equal(t, "a b\nc d\n", shell("while read x; do echo $x $($P sh -c 'read y; echo $y'); done < "+lines), "nor is the rest of a file")
+
+	// Each side learns when the other is gone.
+	require.Equal(t, "y\n", shell("$P yes | head -n 1"))
+	require.Equal(t, "end\n", shell("$P sh -c 'exec >&-; sleep 1; echo late >&2' 2>/dev/null | { cat; echo end; }"))
+	require.Equal(t, "writer 141\nend\n", shell("{ yes; echo writer $? >&2; } | $P sh -c 'exec <&-; sleep 1; echo end'"))
+
+	// Opened again, the command's end is not the host's pipe.
+	const write = "echo evil > /proc/self/fd/0"
+	require.Equal(t, "evil\n", shell("sleep 1 | { sh -c '"+write+"'; head -n 1; }"), "control")
+	require.Equal(t, "", shell("sleep 1 | { $P sh -c '"+write+"'; head -n 1; }"))
+	const read = "timeout 1 head -n 1 < /proc/self/fd/1 >&2; true"
+	require.Equal(t, "secret\n", shell("{ echo secret; sh -c '"+read+"'; } | sleep 1"), "control")
+	require.Equal(t, "", shell("{ echo secret; $P sh -c '"+read+"'; } | sleep 1"))
 }

@@ -1,0 +1,229 @@
+package namespaces
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// pump carries one standard descriptor between the host's file or pipe and a
+// pipe of the sandbox's own.
+//
+// From a file or a pipe of the host, the command must not get more than it
+// reads: a shell may read its script from there, line by line, and the next
+// line is not the command's. What it left is given back to a file, and is not
+// taken from a pipe before the command has read it ([pump.exact]).
+type pump struct {
+	name  string
+	host  int // 0, 1 or 2
+	inner int // the launcher's end of the pipe
+	input bool
+	pipe  bool            // the host's end is a pipe
+	alone bool            // no other of the three is the same
+	gone  <-chan struct{} // closed when the command is
+}
+
+// exactly is how much of a pipe is passed on without being taken from it
+// before the command has read it, which costs two switches a page. A command
+// that has read more, and leaves a rest, loses at most what its pipe holds.
+const exactly = 1 << 20
+
+// atOnce bounds one splice(2), bytes.
+const atOnce = 1 << 20
+
+// run copies until one side is gone, and lets go of the host's end: whoever is
+// there learns of it now.
+func (p *pump) run() error {
+	err := p.copy()
+	unix.Close(p.inner)
+	if p.alone && p.host < 2 { // the launcher has something to say at the end, on standard error
+		if null, e := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); e == nil {
+			unix.Dup3(null, p.host, unix.O_CLOEXEC)
+			unix.Close(null)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return nil
+}
+
+func (p *pump) copy() error {
+	switch {
+	case p.input && p.pipe:
+		return p.exact(p.inner)
+	case p.input:
+		return p.read(p.inner)
+	case p.pipe:
+		return bulk(p.inner, p.host)
+	}
+	return p.write(p.inner)
+}
+
+// write passes on what is for a file. (splice(2) cannot append.)
+func (p *pump) write(inner int) error {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := retry(func() (int, error) { return unix.Read(inner, buffer) })
+		if n <= 0 {
+			return err
+		}
+		for sent := 0; sent < n; {
+			m, err := retry(func() (int, error) { return unix.Write(p.host, buffer[sent:n]) })
+			if err != nil {
+				return err // a full disk: the command gets EPIPE, and the user the error
+			}
+			sent += m
+		}
+	}
+}
+
+// read passes a file on, and puts its offset back to where the command
+// stopped.
+func (p *pump) read(inner int) error {
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := retry(func() (int, error) { return unix.Read(p.host, buffer) })
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return p.rest(inner)
+		}
+		for sent := 0; sent < n; {
+			m, err := retry(func() (int, error) { return unix.Write(inner, buffer[sent:n]) })
+			if err != nil { // EPIPE: nobody reads any more
+				unix.Seek(p.host, int64(sent-n-held(inner)), io.SeekCurrent)
+				return nil
+			}
+			sent += m
+		}
+	}
+}
+
+// rest lets the command see the end of the file, and gives back at the end what
+// it has not read.
+func (p *pump) rest(inner int) error {
+	reader, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", inner), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open again", Path: p.name, Err: err}
+	}
+	defer unix.Close(reader)
+	if err := unix.Dup3(reader, inner, unix.O_CLOEXEC); err != nil { // closes the end that writes
+		return os.NewSyscallError("dup3", err)
+	}
+	<-p.gone
+	unix.Seek(p.host, -int64(held(reader)), io.SeekCurrent)
+	return nil
+}
+
+// exact passes a pipe on by tee(2), one page at a time, and takes from it what
+// the command has read.
+func (p *pump) exact(inner int) error {
+	if _, err := unix.FcntlInt(uintptr(inner), unix.F_SETPIPE_SZ, os.Getpagesize()); err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	for passed := 0; passed < exactly; {
+		if err := await(p.host, unix.POLLIN, inner); err != nil {
+			return errorOf(err)
+		}
+		n, err := retry(func() (int, error) {
+			n, err := unix.Tee(p.host, inner, os.Getpagesize(), unix.SPLICE_F_NONBLOCK)
+			return int(n), err
+		})
+		switch {
+		case err == unix.EAGAIN:
+			continue // somebody else was faster
+		case n <= 0:
+			return errorOf(err)
+		}
+		// Its one page has room again when it is empty.
+		err = await(inner, unix.POLLOUT, inner)
+		take(p.host, n-held(inner))
+		if err != nil {
+			return errorOf(err)
+		}
+		passed += n
+	}
+	unix.FcntlInt(uintptr(inner), unix.F_SETPIPE_SZ, 64<<10)
+	return bulk(p.host, inner)
+}
+
+// bulk moves one pipe into another until one of them is closed.
+func bulk(from, to int) error {
+	for {
+		if err := await(from, unix.POLLIN, to); err != nil {
+			return errorOf(err)
+		}
+		n, err := retry(func() (int, error) {
+			n, err := unix.Splice(from, nil, to, nil, atOnce, unix.SPLICE_F_NONBLOCK)
+			return int(n), err
+		})
+		switch {
+		case err == unix.EAGAIN:
+			// The other end is full, since this one has something.
+			if err := await(to, unix.POLLOUT, to); err != nil {
+				return errorOf(err)
+			}
+		case n <= 0:
+			return errorOf(err)
+		}
+	}
+}
+
+// await waits until a descriptor is ready, or the reading end of a pipe is
+// gone: then it returns EPIPE.
+func await(fd int, events int16, pipe int) error {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: events}, {Fd: int32(pipe)}}
+	for {
+		_, err := retry(func() (int, error) { return unix.Ppoll(fds, nil, nil) })
+		switch {
+		case err != nil:
+			return err
+		case fds[1].Revents&unix.POLLERR != 0:
+			return unix.EPIPE
+		case fds[0].Revents != 0:
+			return nil
+		}
+	}
+}
+
+// held returns how many bytes a pipe holds.
+func held(pipe int) int {
+	n, err := unix.IoctlGetInt(pipe, unix.TIOCINQ) // FIONREAD
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// take reads n bytes from a pipe and drops them, as far as they are there.
+func take(pipe, n int) {
+	buffer := make([]byte, max(n, 1))
+	for n > 0 && held(pipe) > 0 {
+		m, err := retry(func() (int, error) { return unix.Read(pipe, buffer[:n]) })
+		if m <= 0 || err != nil {
+			return
+		}
+		n -= m
+	}
+}
+
+// errorOf leaves out what is no error here: that nobody reads any more.
+func errorOf(err error) error {
+	if err == unix.EPIPE {
+		return nil
+	}
+	return err
+}
+
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
