@@ -50,6 +50,9 @@ func JudgePassed(fds []int) error {
 		if kind := st.Mode & unix.S_IFMT; kind == unix.S_IFDIR || kind == unix.S_IFBLK {
 			return fmt.Errorf("--pass-fd %d: a directory or block device would be open to the command as a whole", fd)
 		}
+		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
+			return fmt.Errorf("--pass-fd %d: a terminal would be handed in", fd)
+		}
 	}
 	return nil
 }

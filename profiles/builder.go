@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -269,7 +270,9 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 		}
 	}
 	slices.SortFunc(p.Files, compareRules)
-	slices.SortFunc(p.Tighten, compareRules)
+	slices.SortFunc(p.Tighten, func(a, b FileRule) int {
+		return cmp.Or(strings.Compare(a.Origin.Source, b.Origin.Source), compareRules(a, b))
+	})
 	for _, name := range req.AllowMissing {
 		b.flagWord("--allow-missing", name, GuaranteeNames(), func() { p.AllowMissing = append(p.AllowMissing, Guarantee(name)) })
 	}

@@ -21,14 +21,22 @@ var nothing = FileRule{Path: "/", Access: Hide, Origin: Origin{Source: "default"
 // The rule that matches the longest part of the path decides, whether it names
 // a directory, a file or a pattern; at the same length a name beats a pattern,
 // and of two patterns the stricter wins. A rule covers what lies below what it
-// matches. The workspace's own table can only make the answer stricter.
+// matches. Each source that may only tighten has a table of its own, and none of
+// them can make the answer looser than another.
 func (p *Policy) Decide(path string) Decision {
 	d, ok := decide(p.Files, path)
 	if !ok {
 		d = Decision{Access: Hide, Rule: nothing}
 	}
-	if t, ok := decide(p.Tighten, path); ok && t.Access < d.Access {
-		return t
+	for rest := p.Tighten; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].Origin.Source == rest[0].Origin.Source {
+			n++
+		}
+		if t, ok := decide(rest[:n], path); ok && t.Access < d.Access {
+			d = t
+		}
+		rest = rest[n:]
 	}
 	return d
 }

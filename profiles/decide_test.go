@@ -103,6 +103,26 @@ func TestTighten(t *testing.T) {
 	require.Equal(t, "/w/dist", p.Decide("/w/dist/x").Rule.Path)
 }
 
+// Rules of one source that may only tighten do not displace another's.
+func TestTightenBySource(t *testing.T) {
+	from := func(source string, r FileRule) FileRule {
+		r.Origin.Source = source
+		return r
+	}
+	p := &Policy{
+		Files: []FileRule{rule("/", "", Write)},
+		Tighten: []FileRule{
+			from("default", rule("/h/.config/pccrun", "", Hide)),
+			from("settings", rule("/w/infra", "", Read)),
+			from("workspace", rule("/h/.config/pccrun/profiles", "", Write)), from("workspace", rule("/w/infra/sub", "", Write)), from("workspace", rule("/w/infra", "", Write)),
+		},
+	}
+	require.Equal(t, Write, p.Decide("/w/x").Access, "control")
+	require.Equal(t, Hide, p.Decide("/h/.config/pccrun/profiles/default.jsonc").Access)
+	require.Equal(t, Read, p.Decide("/w/infra/sub/f").Access)
+	require.Equal(t, Read, p.Decide("/w/infra").Access)
+}
+
 func TestProtected(t *testing.T) {
 	p := &Policy{Workspace: "/w", Protect: []ProtectRule{
 		{Pattern: ".git/hooks"}, {Pattern: ".git/config", Review: true}, {Pattern: ".envrc"}, {Pattern: "ci/*.yml"}, {Pattern: "Makefile", Review: true},

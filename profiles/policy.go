@@ -190,7 +190,7 @@ type Policy struct {
 	WorkDir   string   // where the command starts, if the policy shows it; else Workspace
 
 	Files   []FileRule // the table; see [Policy.Decide]
-	Tighten []FileRule // the workspace's own untrusted table: it can only make Files stricter
+	Tighten []FileRule // what can only make Files stricter, such as the workspace's own untrusted table; by source
 	Protect []ProtectRule
 
 	Network     Network

@@ -1,6 +1,8 @@
 package workspace
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -53,13 +55,50 @@ func (s *scan) close() {
 	}
 }
 
-// node returns what stands at an absolute path, and whether anything does.
+// node returns what stands at an absolute path, and whether anything does. That
+// something of the workspace could not be looked at is remembered ([scan.steady]).
 func (s *scan) node(path string) (Node, unix.Stat_t, bool) {
 	var st unix.Stat_t
-	if s.stat(path, &st) != nil {
+	if err := s.stat(path, &st); err != nil {
+		if _, in := below(s.root, path); in {
+			s.unseen[path] = err
+		}
 		return Node{Path: path}, st, false
 	}
 	return Node{Path: path, Kind: kindOfMode(st.Mode), Dev: st.Dev, Ino: st.Ino}, st, true
+}
+
+// errUnsteady is for a workspace that changes while it is looked through.
+var errUnsteady = errors.New("it changes while it is looked through")
+
+// steady reports what has changed since the walk in a way that a second look
+// would tell: a name that was not there when it was asked about, and is there
+// now; a directory that was listed, and could not be searched a moment later.
+// Another run in the same workspace may do that on purpose, to have a launch
+// overlook what it must cover.
+func (s *scan) steady() error {
+	for path, err := range s.unseen {
+		if s.inShut(path) {
+			continue // covered as a whole
+		}
+		var st unix.Stat_t
+		now := s.stat(path, &st)
+		gone := now == unix.ENOENT || now == unix.ENOTDIR || now == unix.ELOOP || now == unix.ENAMETOOLONG
+		if !gone {
+			return fmt.Errorf("scan workspace %s: %s: %w (%w)", s.root, shorten(path), errUnsteady, cmp.Or(now, err))
+		}
+	}
+	return nil
+}
+
+// inShut reports whether a directory above a path could not be listed.
+func (s *scan) inShut(path string) bool {
+	for dir := filepath.Dir(path); len(dir) >= len(s.root); dir = filepath.Dir(dir) {
+		if p, ok := s.pins[dir]; ok && p.Why == Unlisted {
+			return true
+		}
+	}
+	return false
 }
 
 // A trail is where a path led: the links in the workspace that were met on the

@@ -16,9 +16,23 @@ import (
 // maxMounts bounds what a launch has to pin: each costs it 9 µs.
 const maxMounts = 16_384
 
-// Scan looks through a workspace once. Its errors name what could not be read,
-// or are [ErrTooMuch].
-func Scan(q Query) (*Found, error) {
+// Scan looks through a workspace. Its errors name what could not be read, or
+// are [ErrTooMuch]. What changes under its hands it looks at again, and gives up
+// after some tries.
+func Scan(q Query) (found *Found, err error) {
+	for try := range tries {
+		if found, err = scanOnce(q); !errors.Is(err, errUnsteady) {
+			return found, err
+		}
+		time.Sleep(time.Duration(try+1) * time.Millisecond)
+	}
+	return nil, err
+}
+
+// tries is how often a workspace that changes is looked through.
+const tries = 5
+
+func scanOnce(q Query) (*Found, error) {
 	if !filepath.IsAbs(q.Root) || filepath.Clean(q.Root) != q.Root || strings.IndexByte(q.Root, 0) >= 0 {
 		return nil, fmt.Errorf("scan workspace %q: want an absolute, clean path", q.Root)
 	}
@@ -86,6 +100,9 @@ func Scan(q Query) (*Found, error) {
 			return nil, err
 		}
 		maps.Copy(s.linked, linked)
+	}
+	if err := s.steady(); err != nil {
+		return nil, err
 	}
 	found, err := s.finish()
 	if err != nil {
@@ -158,7 +175,8 @@ type scan struct {
 	matches map[string]Match
 	review  map[string]Reviewed
 	absent  map[string]bool
-	met     map[string]bool // protect patterns that something matches
+	unseen  map[string]error // what could not be looked at, and why
+	met     map[string]bool  // protect patterns that something matches
 
 	repos       []repo
 	gitDirs     []string
@@ -199,7 +217,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{},
-		absent: map[string]bool{}, met: map[string]bool{},
+		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, hiddenAs: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -235,6 +253,7 @@ func (s *scan) abs(rel string) string {
 
 func (s *scan) visit(d *dir) error {
 	if d.gone {
+		s.unseen[s.abs(d.rel)] = unix.ENOENT
 		return nil
 	}
 	s.found.Stats.Dirs++

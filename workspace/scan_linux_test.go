@@ -1,9 +1,11 @@
 package workspace
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -431,6 +433,9 @@ func TestScanRace(t *testing.T) {
 	require.NoError(t, unix.Stat(top+"/outside/deep/.envrc", &outside))
 	for range 300 {
 		f, err := Scan(q)
+		if errors.Is(err, errUnsteady) {
+			continue
+		}
 		require.NoError(t, err)
 		for _, p := range f.Pins {
 			require.NotEqual(t, outside.Ino, p.Ino, p.Path)
@@ -438,4 +443,63 @@ func TestScanRace(t *testing.T) {
 	}
 	halt()
 	require.Len(t, scanOf(t, q).Pins, 50)
+}
+
+// TestScanBlinded has another run close a directory, or move it away, while it
+// is looked through: what it holds is covered, or there is no answer.
+func TestScanBlinded(t *testing.T) {
+	top := tempDir(t)
+	root := top + "/ws"
+	write(t, root+"/d/.envrc", "x")
+	for i := range 300 {
+		write(t, fmt.Sprintf("%s/m%d/.envrc", root, i), "x")
+	}
+	var flip func()
+	if os.Getuid() == 0 { // no mode closes a directory to root
+		flip = func() {
+			_ = os.Rename(root+"/d", top+"/away")
+			time.Sleep(700 * time.Microsecond)
+			_ = os.Rename(top+"/away", root+"/d")
+		}
+	} else {
+		flip = func() {
+			_ = os.Chmod(root+"/d", 0)
+			time.Sleep(700 * time.Microsecond)
+			_ = os.Chmod(root+"/d", 0o755)
+		}
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				flip()
+				time.Sleep(1500 * time.Microsecond)
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	q := Query{Root: root, Protect: protect(".envrc")}
+	unsteady := 0
+	for range 200 {
+		_, err := scanOnce(q)
+		if errors.Is(err, errUnsteady) {
+			unsteady++
+		}
+	}
+	require.Positive(t, unsteady, "control: it does change under the scan")
+	for range 100 {
+		f, err := Scan(q)
+		if errors.Is(err, errUnsteady) {
+			continue
+		}
+		require.NoError(t, err)
+		covered := slices.ContainsFunc(f.Pins, func(p Pin) bool { return p.Path == root+"/d/.envrc" || p.Path == root+"/d" })
+		if _, err := os.Stat(root + "/d"); err == nil && os.Getuid() != 0 {
+			require.True(t, covered)
+		}
+	}
 }

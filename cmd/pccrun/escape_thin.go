@@ -52,7 +52,9 @@ func runWhole(args []string) int {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
 		return fail("seal program: " + err.Error())
 	}
-	env := append(os.Environ(), "PCCRUN_LAUNCHER="+self)
+	// Of two variables of a name the first counts: none may stand there already.
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "PCCRUN_LAUNCHER=") })
+	env = append(env, "PCCRUN_LAUNCHER="+self)
 	err = unix.Exec("/proc/self/fd/"+strconv.Itoa(fd), append([]string{"pccrun"}, args...), env)
 	return fail("execute program: " + err.Error())
 }

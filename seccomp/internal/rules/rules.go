@@ -91,6 +91,7 @@ const (
 	oCreat    = 0o100
 	oTmpfile  = 0o20000000
 	fSetLease = 1024
+	fSetDeleg = 1040 // Linux 6.19
 
 	// linux/stat.h
 	setID    = 0o6000 // S_ISUID and S_ISGID
@@ -132,7 +133,7 @@ func common() []Rule {
 	rules = append(rules, allBut("ioctl", 1, EPERM, low32, tiocSTI, tiocLinux, tiocCons, tiocSetLine)...)
 	// A lease lets its holder stall whoever opens the file, on the host too.
 	for _, name := range []string{"fcntl", "fcntl64"} {
-		rules = append(rules, allBut(name, 1, EPERM, 2047, fSetLease)...)
+		rules = append(rules, allBut(name, 1, EPERM, 2047, fSetLease, fSetDeleg)...)
 	}
 	// A soft core limit of 0 makes the kernel feed the host's core handler
 	// again, so the limit stays as it was set. gpg gives up unless the errno
