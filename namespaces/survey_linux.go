@@ -62,7 +62,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	// Looking through PATH takes as long as all the rest: side by side.
 	tools := make(chan Tools, 1)
 	go func() {
-		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv})
+		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv, Changeable: func(dir string) bool {
+			return policy.Decide(dir).Access >= profiles.Overlay
+		}})
 	}()
 	f := finder{policy: policy, seen: map[string]int{}}
 	f.add("/run", profiles.Private, "sockets and state of the host's services")
@@ -246,43 +248,6 @@ func (f *finder) protected() {
 			f.places[i].Pin = f.places[i].Node != Absent
 		}
 	}
-}
-
-// sockets masks the unix sockets that somebody listens on: a read-only mount
-// does not stop connect(2). The kernel lists those of this network namespace,
-// with the path that they were bound to.
-func (f *finder) sockets() error {
-	for _, s := range f.policy.Network.Sockets {
-		f.add(s.Path, profiles.Read, s.Origin.String())
-	}
-	if slices.Contains(f.policy.Without, profiles.LayerSockets) {
-		return nil
-	}
-	list, err := os.ReadFile("/proc/net/unix")
-	if err != nil {
-		return err
-	}
-	for line := range strings.Lines(string(list)) {
-		i := strings.IndexByte(line, '/')
-		if i < 1 || line[i-1] != ' ' {
-			continue // unnamed, abstract, or the heading
-		}
-		path := filepath.Clean(strings.TrimSuffix(line[i:], "\n"))
-		if f.policy.Decide(path).Access < profiles.Read || below(path, "/run") || below(path, "/dev") {
-			continue
-		}
-		var st unix.Stat_t
-		if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-			continue // the kernel prints names as they are, and one with a newline looks like two lines
-		}
-		if !slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == path }) {
-			f.add(path, profiles.Hide, "a socket that somebody listens on")
-			if i, ok := f.seen[path]; ok {
-				f.places[i].Optional = true
-			}
-		}
-	}
-	return nil
 }
 
 // anchors pins the directories between what may be written and what may not:

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -231,6 +232,31 @@ func TestSocketsWithHostileNames(t *testing.T) {
 	for _, p := range f.places {
 		require.NotEqual(t, filepath.Join(dir, "f"), p.Path, "a file is no socket")
 	}
+}
+
+// Nor may it stop everybody's launch by a path that leads nowhere, or by
+// thousands of sockets.
+func TestSocketsOfAStranger(t *testing.T) {
+	t.Chdir("/")
+	w := newCountry(t, []string{"shown/x/", "shown/y/"}, "read shown")
+	listen(t, w.path("shown/x/s"))
+	require.NoError(t, os.Remove(w.path("shown/x/s")))
+	require.NoError(t, os.Remove(w.path("shown/x")))
+	require.NoError(t, os.Symlink("x", w.path("shown/x")))
+	listen(t, w.path("shown/y/s"))
+	f := w.finder()
+	require.NoError(t, f.sockets())
+	require.Equal(t, []string{"hide special shown/y/s optional"}, w.found(f))
+
+	var many []string
+	for i := range 1000 {
+		many = append(many, fmt.Sprintf("/srv/a/%d", i), fmt.Sprintf("/w/sub/%d", i), fmt.Sprintf("/srv/b/%d/s", i))
+	}
+	got := crowd(slices.Clone(many), 256, func(dir string) bool { return dir == "/srv" || below(dir, "/w") })
+	require.Len(t, got, 1002)
+	require.Equal(t, []string{"/srv/a", "/srv/b"}, got[:2])
+	require.Equal(t, "/w/sub/0", got[2], "what the command works in stays open")
+	require.Equal(t, many[:3], crowd(many[:3], 3, nil), "few are covered one by one")
 }
 
 func TestTightenedTables(t *testing.T) {

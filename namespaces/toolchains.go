@@ -2,10 +2,12 @@ package namespaces
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -16,6 +18,10 @@ type ToolQuery struct {
 	Home      string              // absolute, clean
 	Workspace string              // absolute, clean, without symbolic links
 	Env       func(string) string // the caller's other variables: GOPATH, CARGO_HOME, PYENV_ROOT, …; nil for none
+
+	// Changeable says whether the command may change what lies in a
+	// directory; nil if it may nowhere.
+	Changeable func(dir string) bool
 }
 
 // A Tool is a file or directory that programs of PATH need, to be shown
@@ -45,16 +51,23 @@ type Tools struct {
 // PATH, the links in them, and the interpreters of scripts, to the prefix that
 // each belongs to.
 //
-// Entries that are relative, lie in the workspace, or are the home itself or a
-// directory above it do not count: what stands there was not put there to be
-// run by everybody, or is the payload's to change. A place known to hold
-// secrets is never shown, nor is a directory that contains one: of such a
-// prefix only the parts that hold programs are.
+// Entries that are relative, lie in the workspace, hold no program, or are the
+// home itself or a directory above it do not count: what stands there was not
+// put there to be run by everybody, or is the payload's to change. So is a link
+// in what the command may change, wherever on the way it stands. An entry in
+// the open part of the home may belong to a project, and an earlier command may
+// have written in it: what its links and scripts lead to counts only where a
+// version manager or installer has it. A place known to hold secrets is never
+// shown, nor is a directory that contains one: of such a prefix only the parts
+// that hold programs are.
 //
 // It asks the file system and runs nothing. What it cannot read does not count.
 func Toolchains(q ToolQuery) Tools {
 	if q.Env == nil {
 		q.Env = func(string) string { return "" }
+	}
+	if q.Changeable == nil {
+		q.Changeable = func(string) bool { return false }
 	}
 	f := toolFinder{q: q, show: map[string]string{}, seen: map[string]bool{}}
 	for _, s := range secrets {
@@ -90,6 +103,7 @@ type toolFinder struct {
 	secrets []string
 	show    map[string]string // why, by path
 	seen    map[string]bool   // entries and directories that have been dealt with
+	open    bool              // the entry lies in the open part of the home
 }
 
 // maxPrograms bounds what is looked at in one entry of PATH.
@@ -101,21 +115,25 @@ func (f *toolFinder) entry(dir string) {
 	case "/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/games", "/usr/local/games":
 		return // the distribution's own: what they lead to is there too
 	}
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil || f.ignored(dir) || f.ignored(real) {
+	real, ok := f.follow(dir)
+	if !ok || f.ignored(dir) || f.ignored(real) {
+		return
+	}
+	entries, err := os.ReadDir(real)
+	if err != nil {
 		return
 	}
 	if !system(real) {
+		if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return runs(real, e) }) {
+			return
+		}
 		f.add(dir, "PATH")
 		f.prefix(real, dir+" in PATH")
 	}
 	if filepath.Base(real) == "shims" {
 		return // all alike, and all lead to the prefix that is shown now
 	}
-	entries, err := os.ReadDir(real)
-	if err != nil {
-		return
-	}
+	f.open = f.inOpen(real)
 	for _, e := range entries[:min(len(entries), maxPrograms)] {
 		path := filepath.Join(real, e.Name())
 		switch {
@@ -125,6 +143,65 @@ func (f *toolFinder) entry(dir string) {
 			f.interpreter(path, 0)
 		}
 	}
+}
+
+// runs reports whether a directory entry can be a program.
+func runs(dir string, e os.DirEntry) bool {
+	if e.Type()&os.ModeSymlink != 0 {
+		return true
+	}
+	info, err := e.Info()
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// inOpen reports whether a directory lies where people keep what they work on.
+func (f *toolFinder) inOpen(dir string) bool {
+	rest, in := strings.CutPrefix(dir, f.q.Home+"/")
+	return in && rest[0] != '.' && rest != "bin" && !below(dir, f.place("GOPATH", "go")) && !f.rooted(dir)
+}
+
+// rooted reports whether a version manager or installer has a place.
+func (f *toolFinder) rooted(path string) bool {
+	return slices.ContainsFunc(f.roots, func(root string) bool { return root != "" && below(path, root) })
+}
+
+func (f *toolFinder) follow(path string) (string, bool) {
+	return Follow(path, func(dir string) bool { return below(dir, f.q.Workspace) || f.q.Changeable(dir) })
+}
+
+// Follow returns where an absolute path leads, if something stands there and
+// none of the links on the way lies in a directory that may be changed: whoever
+// can write there says where the path leads.
+func Follow(path string, changeable func(dir string) bool) (string, bool) {
+	at := "/"
+	for links := 0; path != ""; {
+		var name string
+		name, path, _ = strings.Cut(path, "/")
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, name)
+		text, err := os.Readlink(next)
+		switch {
+		case errors.Is(err, syscall.EINVAL):
+			at = next // no link
+			continue
+		case err != nil:
+			return "", false
+		}
+		if links++; links > 40 || changeable(at) {
+			return "", false
+		}
+		if filepath.IsAbs(text) {
+			at = "/"
+		}
+		path = text + "/" + path
+	}
+	return at, true
 }
 
 // ignored reports whether nothing in a directory is run on purpose.
@@ -145,19 +222,20 @@ func system(path string) bool {
 // maxHops bounds a chain of scripts whose interpreters are scripts.
 const maxHops = 4
 
-// program shows what a link in PATH, or the interpreter of a script, leads to.
-func (f *toolFinder) program(path string, hops int) {
+// program shows what a link in PATH, or the interpreter of a script, leads to,
+// and reports whether that is a program.
+func (f *toolFinder) program(path string, hops int) bool {
 	text, err := os.Readlink(path)
-	if err == nil && strings.IndexByte(text, '/') < 0 {
-		return // beside it, and looked at for itself
+	if err == nil && strings.IndexByte(text, '/') < 0 && hops == 0 {
+		return true // beside it, and looked at for itself
 	}
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil || hops > maxHops || below(real, f.q.Workspace) {
-		return
+	real, ok := f.follow(path)
+	if !ok || hops > maxHops || below(real, f.q.Workspace) || f.open && !system(real) && !f.rooted(real) {
+		return false
 	}
 	info, err := os.Stat(real)
 	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
-		return
+		return false
 	}
 	why := "where " + path + " leads"
 	// The next hop as the link spells it, since another link may stand there.
@@ -170,13 +248,14 @@ func (f *toolFinder) program(path string, hops int) {
 		}
 	}
 	if system(real) {
-		return
+		return true
 	}
 	if !f.ignored(filepath.Dir(real)) {
 		f.prefix(filepath.Dir(real), why)
 	}
 	f.add(real, why)
 	f.interpreter(real, hops)
+	return true
 }
 
 // interpreter shows what runs a script.
@@ -201,9 +280,10 @@ func (f *toolFinder) interpreter(path string, hops int) {
 	if system(interpreter) || below(interpreter, f.q.Workspace) || f.ignored(filepath.Dir(interpreter)) {
 		return
 	}
-	f.add(interpreter, "runs "+path)
-	f.prefix(filepath.Dir(interpreter), "runs "+path)
-	f.program(interpreter, hops+1)
+	if f.program(interpreter, hops+1) {
+		f.add(interpreter, "runs "+path)
+		f.prefix(filepath.Dir(interpreter), "runs "+path)
+	}
 }
 
 // A root is a directory that a version manager or installer has to itself.

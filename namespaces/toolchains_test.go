@@ -67,6 +67,20 @@ func TestToolchains(t *testing.T) {
 			files: []string{".local/share/claude/versions/1.0.3", ".local/bin/claude -> HOME/.local/share/claude/versions/1.0.3"},
 			path:  ".local/bin", want: []string{".local/bin", ".local/share/claude"},
 		},
+		"through the workspace": {
+			files: []string{".local/share/app/run", ".local/share/app/token.txt", "ws/tool -> HOME/.local/share/app/run", ".local/bin/mytool -> HOME/ws/tool"},
+			path:  ".local/bin", want: []string{".local/bin"},
+		},
+		"a script for no program": {
+			files: []string{"Documents/priv.txt", ".local/bin/evil #!HOME/Documents/priv.txt"},
+			path:  ".local/bin", want: []string{".local/bin"},
+		},
+		"a project's links": {
+			files: []string{".local/share/app/run", ".local/share/app/token.txt", "proj/bin/a -> HOME/.local/share/app/run", "proj/bin/b #!HOME/.local/share/app/run",
+				".pyenv/versions/3/bin/python", "proj/bin/c -> HOME/.pyenv/versions/3/bin/python"},
+			path: "proj/bin", want: []string{".pyenv", "proj/bin"},
+		},
+		"no program in it": {files: []string{"Documents/letter.txt"}, path: "Documents", want: nil},
 		"claude, older": {
 			files: []string{".claude/local/claude", ".local/bin/claude -> ../../.claude/local/claude"},
 			path:  ".local/bin", want: []string{".claude/local/claude", ".local/bin"},

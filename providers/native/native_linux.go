@@ -140,9 +140,11 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 			continue
 		}
 		path := filepath.Join(dir, name)
-		// Nothing in the workspace decides which program runs, wherever PATH
-		// and its links lead from.
-		if real, err := filepath.EvalSymlinks(path); err == nil && (strings.HasPrefix(real, r.Policy.Workspace+"/") || strings.HasPrefix(path, r.Policy.Workspace+"/")) {
+		// Nothing that a run may have changed decides which program runs,
+		// wherever PATH and its links lead from.
+		changeable := func(dir string) bool { return r.Policy.Decide(dir).Access >= profiles.Overlay }
+		real, ok := namespaces.Follow(path, changeable)
+		if !ok || strings.HasPrefix(real, r.Policy.Workspace+"/") || strings.HasPrefix(path, r.Policy.Workspace+"/") {
 			continue
 		}
 		switch err := executable(name, path); {

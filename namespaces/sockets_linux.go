@@ -1,0 +1,106 @@
+package namespaces
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// maxSockets bounds how many sockets are masked one by one: anybody on the host
+// can bind thousands, and each mount is time of every launch.
+const maxSockets = 256
+
+// sockets masks the unix sockets that somebody listens on: a read-only mount
+// does not stop connect(2). The kernel lists those of this network namespace,
+// with the path that they were bound to.
+//
+// Anybody can be in that list, and make a path that cannot be resolved: what
+// the kernel does not find for us it does not find for the command.
+func (f *finder) sockets() error {
+	for _, s := range f.policy.Network.Sockets {
+		f.add(s.Path, profiles.Read, s.Origin.String())
+	}
+	if slices.Contains(f.policy.Without, profiles.LayerSockets) {
+		return nil
+	}
+	list, err := os.ReadFile("/proc/net/unix")
+	if err != nil {
+		return err
+	}
+	var paths []string
+	for line := range strings.Lines(string(list)) {
+		i := strings.IndexByte(line, '/')
+		if i < 1 || line[i-1] != ' ' {
+			continue // unnamed, abstract, or the heading
+		}
+		path, ok := f.socket(strings.TrimSuffix(line[i:], "\n"))
+		if ok && f.policy.Decide(path).Access >= profiles.Read && !below(path, "/run") && !below(path, "/dev") &&
+			!slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == path }) {
+			paths = append(paths, path)
+		}
+	}
+	for _, path := range crowd(paths, maxSockets, f.keepsOpen) {
+		f.add(path, profiles.Hide, "a socket that somebody listens on")
+		if i, ok := f.seen[path]; ok {
+			f.places[i].Optional = true
+		}
+	}
+	return nil
+}
+
+// socket returns where a socket's path leads, and whether it leads to one. The
+// kernel prints names as they are, and one with a newline looks like two lines.
+func (f *finder) socket(path string) (string, bool) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err == unix.EACCES {
+		return filepath.Clean(path), true // our own directory, closed, could be opened inside
+	}
+	if err != nil {
+		return "", false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return "", false
+	}
+	real, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	return real, err == nil
+}
+
+// keepsOpen reports whether a directory cannot be covered as a whole: it holds
+// what the command works with.
+func (f *finder) keepsOpen(dir string) bool {
+	for _, needed := range [...]string{f.policy.Workspace, f.policy.Home, "/usr", "/etc", "/opt", "/srv", "/var/lib", "/nix", "/gnu"} {
+		if below(needed, dir) {
+			return true
+		}
+	}
+	return below(dir, f.policy.Workspace)
+}
+
+// crowd names the directories of sockets in place of them, from below, until
+// there are no more than most, or only what keep keeps open is left.
+func crowd(paths []string, most int, keep func(dir string) bool) []string {
+	for {
+		slices.Sort(paths)
+		paths = slices.Compact(paths)
+		if len(paths) <= most {
+			return paths
+		}
+		changed := false
+		for i, path := range paths {
+			if dir := filepath.Dir(path); !keep(dir) {
+				paths[i], changed = dir, true
+			}
+		}
+		if !changed {
+			return paths
+		}
+	}
+}
