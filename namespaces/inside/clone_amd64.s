@@ -1,59 +1,29 @@
 #include "textflag.h"
 
-// func cloneOnto(args *cloneArgs, size uintptr, s *copied) (pid, errno uintptr)
+// func cloneOnto(nr, a, b, c, d, e uintptr, s *copied) (pid, errno uintptr)
 //
-// The copy starts on the stack that args names, with no caller to return to.
-TEXT ·cloneOnto(SB), NOSPLIT, $0-40
-	MOVQ	args+0(FP), DI
-	MOVQ	size+8(FP), SI
-	MOVQ	s+16(FP), R12
-	MOVQ	$435, AX // clone3
+// The copy starts on a stack of its own, with no caller to return to.
+TEXT ·cloneOnto(SB), NOSPLIT, $0-72
+	MOVQ	nr+0(FP), AX
+	MOVQ	a+8(FP), DI
+	MOVQ	b+16(FP), SI
+	MOVQ	c+24(FP), DX
+	MOVQ	d+32(FP), R10
+	MOVQ	e+40(FP), R8
+	MOVQ	s+48(FP), R12
 	SYSCALL
 	TESTQ	AX, AX
 	JEQ	copied
 	CMPQ	AX, $0xfffffffffffff001
 	JLS	parent
 	NEGQ	AX
-	MOVQ	$0, pid+24(FP)
-	MOVQ	AX, errno+32(FP)
+	MOVQ	$0, pid+56(FP)
+	MOVQ	AX, errno+64(FP)
 	RET
 
 parent:
-	MOVQ	AX, pid+24(FP)
-	MOVQ	$0, errno+32(FP)
-	RET
-
-copied:
-	XORL	BP, BP
-	SUBQ	$16, SP
-	MOVQ	R12, 0(SP)
-	CALL	·live(SB)
-	INT	$3
-
-// func oldCloneOnto(flags, stack, tls uintptr, s *copied) (pid, errno uintptr)
-//
-// clone(2) for kernels and filters that do not know clone3.
-TEXT ·oldCloneOnto(SB), NOSPLIT, $0-48
-	MOVQ	flags+0(FP), DI
-	MOVQ	stack+8(FP), SI
-	XORL	DX, DX
-	XORL	R10, R10
-	MOVQ	tls+16(FP), R8
-	MOVQ	s+24(FP), R12
-	MOVQ	$56, AX // clone
-	SYSCALL
-	TESTQ	AX, AX
-	JEQ	copied
-	CMPQ	AX, $0xfffffffffffff001
-	JLS	parent
-	NEGQ	AX
-	MOVQ	$0, pid+32(FP)
-	MOVQ	AX, errno+40(FP)
-	RET
-
-parent:
-	MOVQ	AX, pid+32(FP)
-	MOVQ	$0, errno+40(FP)
+	MOVQ	AX, pid+56(FP)
+	MOVQ	$0, errno+64(FP)
 	RET
 
 copied:

@@ -43,41 +43,70 @@ func (l life) stack() uintptr  { return uintptr(unsafe.Pointer(&l[lifeStack])) }
 // withhold keeps the launcher's writable memory out of the copy, which needs
 // none of it: no page tables to copy, no page to copy later when either side
 // writes, and nothing of the launcher's, its secrets included, is in the
-// memory of a process inside. What it returns undoes it.
+// memory of a process inside. What it returns undoes it. Memory that cannot be
+// withheld is an error: the copy must not be made.
 //
 // The program's own variables stay: they hold no secret, and a build with
 // coverage or cgo reads them behind our back. Where the program is linked to a
 // C library only its first stack is withheld. It reads the map of its memory
 // (proc_pid_maps(5)); a mapping that appears meanwhile is merely copied.
-func withhold(p *Program, l life) (undo func()) {
+func withhold(p *Program, l life) (undo func(), err error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return func() {}
+		return nil, fmt.Errorf("withhold memory from the copy: %w", err)
 	}
-	var ranges [64][2]uintptr
-	n := 0
+	ranges, err := withheld(maps, unsafe.Pointer(p.shared), unsafe.Pointer(&l[0]))
+	if err != nil {
+		return nil, err
+	}
+	// What this misses stays out of later copies, which have no need of it either.
+	undo = func() { _ = advise(ranges, unix.MADV_DOFORK) }
+	if err := advise(ranges, unix.MADV_DONTFORK); err != nil {
+		undo()
+		return nil, err
+	}
+	return undo, nil
+}
+
+// An extent is a range of addresses, page by page.
+type extent struct{ from, to uintptr }
+
+// withheld returns what a map of memory says is writable and not the copy's: all
+// but the mappings that hold the two given addresses.
+func withheld(maps []byte, shared, life unsafe.Pointer) ([]extent, error) {
+	ranges := make([]extent, 0, 64)
+	found := 0
 	var variables uintptr // the end of a file's writable part: what follows at once is its bss
-	for len(maps) > 0 && n < len(ranges) {
-		line, rest, _ := bytes.Cut(maps, []byte{'\n'})
-		maps = rest
-		m := parseMap(line)
+	for line := range bytes.Lines(maps) {
+		m, ok := parseMap(bytes.TrimSuffix(line, []byte{'\n'}))
 		switch {
-		case !m.writable, m.holds(unsafe.Pointer(p.shared)), m.holds(unsafe.Pointer(&l[0])):
+		case !ok:
+			return nil, fmt.Errorf("withhold memory from the copy: /proc/self/maps: line %q", line)
+		case !m.writable:
+		case m.holds(shared), m.holds(life):
+			found++
 		case m.file, m.from == variables:
 			variables = m.to
 		case libc && !m.stack: // it may hold a thread's rseq(2) area, which the kernel writes
 		default:
-			ranges[n] = [2]uintptr{m.from, m.to}
-			n++
+			ranges = append(ranges, extent{m.from, m.to})
 		}
 	}
-	advise := func(advice int) {
-		for _, r := range ranges[:n] {
-			unix.RawSyscall(unix.SYS_MADVISE, r[0], r[1]-r[0], uintptr(advice))
+	if found == 0 {
+		return nil, fmt.Errorf("withhold memory from the copy: /proc/self/maps is not of this process")
+	}
+	return ranges, nil
+}
+
+// advise is madvise(2) of all ranges. ENOMEM says that a part was unmapped
+// meanwhile; what is left of the range has got the advice.
+func advise(ranges []extent, advice int) error {
+	for _, r := range ranges {
+		if _, _, err := unix.RawSyscall(unix.SYS_MADVISE, r.from, r.to-r.from, uintptr(advice)); err != 0 && err != unix.ENOMEM {
+			return fmt.Errorf("withhold memory from the copy: madvise %#x-%#x: %w", r.from, r.to, err)
 		}
 	}
-	advise(unix.MADV_DONTFORK)
-	return func() { advise(unix.MADV_DOFORK) }
+	return nil
 }
 
 // mapping is one line of the map.
@@ -90,16 +119,16 @@ type mapping struct {
 func (m mapping) holds(p unsafe.Pointer) bool { return m.from <= uintptr(p) && uintptr(p) < m.to }
 
 // parseMap reads "from-to perms offset device inode path".
-func parseMap(line []byte) (m mapping) {
+func parseMap(line []byte) (m mapping, ok bool) {
 	f := bytes.Fields(line)
 	if len(f) < 5 {
-		return m
+		return m, false
 	}
 	from, to, _ := bytes.Cut(f[0], []byte{'-'})
 	a, err1 := strconv.ParseUint(string(from), 16, 64)
 	b, err2 := strconv.ParseUint(string(to), 16, 64)
 	if err1 != nil || err2 != nil || len(f[1]) < 2 {
-		return m
+		return m, false
 	}
-	return mapping{uintptr(a), uintptr(b), f[1][1] == 'w', string(f[4]) != "0", len(f) > 5 && string(f[5]) == "[stack]"}
+	return mapping{uintptr(a), uintptr(b), f[1][1] == 'w', string(f[4]) != "0", len(f) > 5 && string(f[5]) == "[stack]"}, true
 }

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestParseMap(t *testing.T) {
@@ -21,7 +22,9 @@ func TestParseMap(t *testing.T) {
 		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]": {from: 0xffffffffff600000, to: 0xffffffffff601000},
 		"": {}, "x-y rw-p 0 0 0": {}, "1-2": {}, "1-2 r 0 0 0": {}, "12 rw-p 0 0 0": {}, "1-fffffffffffffffff rw-p 0 0 0": {},
 	} {
-		require.Equal(t, want, parseMap([]byte(line)), line)
+		m, ok := parseMap([]byte(line))
+		require.Equal(t, want, m, line)
+		require.Equal(t, want != mapping{}, ok, line)
 	}
 	m := mapping{from: 16, to: 32}
 	for address, in := range map[uintptr]bool{15: false, 16: true, 31: true, 32: false} {
@@ -33,7 +36,7 @@ func FuzzParseMap(f *testing.F) {
 	f.Add([]byte("7ffc4b5c6000-7ffc4b5e7000 rw-p 00000000 00:00 0 [stack]"))
 	f.Add([]byte("1-2 rw"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		if m := parseMap(line); m.stack {
+		if m, ok := parseMap(line); ok && m.stack {
 			require.Contains(t, string(line), "[stack]")
 		}
 	})
@@ -50,7 +53,8 @@ func covered(t *testing.T, p unsafe.Pointer) string {
 			return flags
 		}
 		if strings.Contains(line[:min(len(line), 20)], "-") {
-			inside = parseMap([]byte(line)).holds(p)
+			m, _ := parseMap([]byte(line))
+			inside = m.holds(p)
 		}
 	}
 	return ""
@@ -66,7 +70,8 @@ func TestWithhold(t *testing.T) {
 	secret := unsafe.Pointer(new([64 << 10]byte))
 	require.NotContains(t, covered(t, stack), " dc ", "control: it is copied")
 
-	undo := withhold(p, l)
+	undo, err := withhold(p, l)
+	require.NoError(t, err)
 	during := map[string]string{"stack": covered(t, stack), "heap": covered(t, secret), "life": covered(t, unsafe.Pointer(&l[0])), "program": covered(t, unsafe.Pointer(p.shared))}
 	undo()
 	require.Contains(t, during["stack"], " dc ")
@@ -89,4 +94,58 @@ func firstStack(t *testing.T) unsafe.Pointer {
 	_, err = fmt.Sscan(fields[28-3], &address)
 	require.NoError(t, err)
 	return *(*unsafe.Pointer)(unsafe.Pointer(&address))
+}
+
+// What cannot be withheld is an error, whatever the cause; none of it is passed over.
+func TestWithholdFails(t *testing.T) {
+	const life, table = "7000-8000 rw-p 0 0:0 0\n", "9000-a000 rw-s 0 0:0 0\n"
+	at := func(a uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&a)) }
+	ranges, err := withheld([]byte(life+table+"1000-2000 rw-p 0 0:0 0 [stack]\n"), at(0x9000), at(0x7000))
+	require.NoError(t, err, "control")
+	require.Equal(t, []extent{{0x1000, 0x2000}}, ranges)
+	for name, maps := range map[string]string{
+		"an empty map": "", "the map of another process": "1000-2000 rw-p 0 0:0 0\n", "a line that is none": life + table + "1000 rw-p\n", "a blank line": life + "\n",
+	} {
+		_, err := withheld([]byte(maps), at(0x9000), at(0x7000))
+		require.ErrorContains(t, err, "withhold memory from the copy: /proc/self/maps", name)
+	}
+	require.ErrorIs(t, advise([]extent{{1, 4097}}, unix.MADV_DONTFORK), unix.EINVAL)
+	require.NoError(t, advise([]extent{{4096, 8192}}, unix.MADV_DONTFORK), "what was unmapped meanwhile is in no copy")
+}
+
+// A map that cannot be read ends the start.
+func TestStartWithoutMap(t *testing.T) {
+	c := newCopy(t)
+	var was unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max}))
+	_, err := c.Start(Options{Cgroup: -1, Control: c.control, Launcher: c.launcher})
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
+	require.ErrorIs(t, err, unix.EMFILE)
+	require.ErrorContains(t, err, "withhold memory from the copy: open /proc/self/maps")
+	c.start(0) // control: the table has no fork in it, and ends
+	require.Equal(t, 125, c.wait().ExitStatus())
+}
+
+// There is no number of mappings beyond which the rest would be copied.
+func TestWithholdsManyMappings(t *testing.T) {
+	if libc {
+		return // only the stack is withheld there
+	}
+	l, err := newLife()
+	require.NoError(t, err)
+	defer l.free()
+	const page = 4096
+	m, err := unix.Mmap(-1, 0, 400*page, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	require.NoError(t, err)
+	defer unix.Munmap(m)
+	for i := 0; i < len(m); i += 2 * page {
+		require.NoError(t, unix.Mprotect(m[i:i+page], unix.PROT_READ|unix.PROT_WRITE))
+	}
+	undo, err := withhold(newProgram(t), l)
+	require.NoError(t, err)
+	last := covered(t, unsafe.Pointer(&m[len(m)-2*page]))
+	undo()
+	require.Contains(t, last, " dc ")
+	require.NotContains(t, covered(t, unsafe.Pointer(&m[len(m)-2*page])), " dc ", "control")
 }

@@ -19,9 +19,9 @@ func beforeFork()
 //go:linkname afterFork syscall.runtime_AfterFork
 func afterFork()
 
-func cloneOnto(args *cloneArgs, size uintptr, s *copied) (pid, errno uintptr)
-
-func oldCloneOnto(flags, stack, tls uintptr, s *copied) (pid, errno uintptr)
+// cloneOnto is clone(2) or clone3(2), whose copy runs [live] on the stack that
+// the arguments name.
+func cloneOnto(nr, a, b, c, d, e uintptr, s *copied) (pid, errno uintptr)
 
 // Options says how the copy is made.
 type Options struct {
@@ -58,7 +58,10 @@ func (p *Program) Start(o Options) (pid int, err error) {
 	// must not end up in the sandbox.
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
-	keep := withhold(p, life)
+	keep, err := withhold(p, life)
+	if err != nil {
+		return 0, err
+	}
 	n, errno := clone(s, args)
 	keep()
 	if errno != 0 {
@@ -101,11 +104,14 @@ type cloneArgs struct {
 //go:norace
 func clone(s *copied, args *cloneArgs) (uintptr, syscall.Errno) {
 	beforeFork()
-	pid, err := cloneOnto(args, unsafe.Sizeof(*args), s)
+	pid, err := cloneOnto(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0, 0, 0, s)
 	if syscall.Errno(err) == syscall.ENOSYS && args.flags&unix.CLONE_INTO_CGROUP == 0 {
 		// A filter around us refuses clone3, whose flags it cannot read:
 		// Docker's, or our own.
-		pid, err = oldCloneOnto(uintptr(args.flags|args.exitSignal), uintptr(args.stack+args.stackSize), uintptr(args.tls), s)
+		// Where the thread-local storage stands among the arguments depends on
+		// the architecture; what stands in its place elsewhere goes unused.
+		tls := uintptr(args.tls)
+		pid, err = cloneOnto(unix.SYS_CLONE, uintptr(args.flags|args.exitSignal), uintptr(args.stack+args.stackSize), 0, tls, tls, s)
 	}
 	afterFork()
 	return pid, syscall.Errno(err)
