@@ -36,8 +36,12 @@ type Plan struct {
 	Grace      time.Duration
 	Listen     []uint16 // ports of the sandbox's loopback that the launcher serves
 	PassFDs    []int    // descriptors beyond 2 that the command gets as they are
-	Await      bool     // the launcher has work between the set-up and the command
-	Command    Command
+	// CoreHandler is what of the host a crash inside would feed, as its
+	// core_pattern names it; "" if nothing.
+	CoreHandler string
+
+	Await   bool // the launcher has work between the set-up and the command
+	Command Command
 }
 
 // Rlimit is one setrlimit(2) of the command.
@@ -73,13 +77,14 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 		return nil, err
 	}
 	p := &Plan{
-		Shell:    Shell{Identity: s.Identity, Nested: policy.Nested, Without: policy.Without},
-		Mounts:   mounts,
-		Disk:     policy.Resources.Disk.Value,
-		Landlock: s.Landlock,
-		Deadline: policy.Resources.Deadline(),
-		Grace:    5 * time.Second,
-		Command:  c,
+		Shell:       Shell{Identity: s.Identity, Nested: policy.Nested, Without: policy.Without},
+		Mounts:      mounts,
+		Disk:        policy.Resources.Disk.Value,
+		Landlock:    s.Landlock,
+		Deadline:    policy.Resources.Deadline(),
+		CoreHandler: s.CoreHandler,
+		Grace:       5 * time.Second,
+		Command:     c,
 	}
 	p.Inodes = max(p.Disk>>15, 128) // one for each 32 KiB: many empty files fill a disk as well
 	p.Mounts = append(p.Mounts, s.Texts...)

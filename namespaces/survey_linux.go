@@ -23,6 +23,7 @@ type Survey struct {
 	Landlock    int         // ABI version, 0 where the kernel has none
 	Texts       []Mount     // files that have a content of their own inside
 	Files, Core unix.Rlimit // the caller\'s own limits of open files and core dumps
+	CoreHandler string      // see [Plan.CoreHandler]
 	Notes       []string    // what the user should hear
 }
 
@@ -54,6 +55,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &s.Core); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)
 	}
+	s.CoreHandler = coreHandler(readCorePattern(corePattern), s.Core.Max)
 	for _, kernel := range [...]string{"/proc", "/sys", "/dev"} {
 		if below(policy.Workspace, kernel) {
 			return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, kernel)

@@ -120,6 +120,9 @@ func (r *Run) answers() []profiles.Answer {
 			}
 		case profiles.PrivNone:
 			a = kept("empty capability sets, no_new_privs")
+			if h := r.Plan.CoreHandler; h != "" {
+				a = missing("a crash inside starts the host's handler of core dumps ("+h+")", coreHint(h))
+			}
 		case profiles.EnvScrub:
 			a = kept("an environment of its own, pid 1 not dumpable")
 		case profiles.ResMemory, profiles.ResCPU, profiles.ResPids:
@@ -155,6 +158,14 @@ func (r *Run) answers() []profiles.Answer {
 		list = append(list, a)
 	}
 	return list
+}
+
+// coreHint says what keeps crashes from a handler.
+func coreHint(handler string) string {
+	if strings.HasPrefix(handler, "|") {
+		return "a hard limit of core dumps that is not 0 (ulimit -Hc 1, in limits.conf or the unit) stops it; --allow-missing " + string(profiles.PrivNone) + " runs without"
+	}
+	return "no limit stops a socket in kernel.core_pattern; --allow-missing " + string(profiles.PrivNone) + " runs without"
 }
 
 // hidesPatterns reports whether names are hidden that may come into being.

@@ -436,6 +436,23 @@ func TestLimits(t *testing.T) {
 	require.LessOrEqual(t, names["core dumps"], uint64(1))
 }
 
+// Where crashes would reach a program of the host's root, nothing runs.
+func TestCoreHandler(t *testing.T) {
+	for handler, hint := range map[string]string{"|/usr/lib/handler %P": "ulimit -Hc 1", "@/run/handler": "--allow-missing priv.none"} {
+		run, err := newBench(t).plan("/bin/true")
+		require.NoError(t, err)
+		require.Empty(t, run.Plan.CoreHandler)
+		require.NoError(t, run.check(), "control")
+		run.Plan.CoreHandler = handler
+		run.Answers = run.answers()
+		var missing *MissingError
+		require.ErrorAs(t, run.check(), &missing)
+		require.Equal(t, profiles.PrivNone, missing.Answer.Guarantee)
+		require.ErrorContains(t, missing, handler)
+		require.Contains(t, missing.Hint(), hint)
+	}
+}
+
 func TestOwnFilter(t *testing.T) {
 	unprivileged(t)
 	b := newBench(t)
