@@ -31,6 +31,7 @@ type Plan struct {
 	Filter     []byte
 	FilterName string
 	Rlimits    []Rlimit
+	OOMScore   int    // how soon the kernel ends what is inside for want of memory, proc_pid_oom_score_adj(5): sooner than the launcher
 	CPUs       []byte // processors that the sandbox may run on, as sched_setaffinity(2) takes them; nil for all
 	Deadline   time.Duration
 	Grace      time.Duration
@@ -83,6 +84,7 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 		Landlock:    s.Landlock,
 		Deadline:    policy.Resources.Deadline(),
 		CoreHandler: s.CoreHandler,
+		OOMScore:    s.OOMScore,
 		Grace:       5 * time.Second,
 		Command:     c,
 	}
@@ -100,7 +102,7 @@ func rlimits(r *profiles.Resources, s *Survey) []Rlimit {
 	}
 	// A limit of 0 does not stop a core_pattern that pipes to a handler of the
 	// host's root; 1 does (core(5)). The filter keeps it so.
-	list := []Rlimit{files, {unix.RLIMIT_CORE, "core dumps", min(1, s.Core.Max), min(1, s.Core.Max)}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}}
+	list := []Rlimit{files, {unix.RLIMIT_CORE, "core dumps", min(1, s.Core.Max), min(1, s.Core.Max)}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_NICE, "priority", 0, 0}}
 	if n := uint64(r.FileSize.Value); n > 0 {
 		list = append(list, Rlimit{unix.RLIMIT_FSIZE, "file size", n, n})
 	}

@@ -13,11 +13,11 @@ import (
 func TestRlimits(t *testing.T) {
 	s := &Survey{Files: unix.Rlimit{Cur: 1024, Max: 4096}, Core: unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}}
 	require.Equal(t, []Rlimit{
-		{unix.RLIMIT_NOFILE, "open files", 1024, 4096}, {unix.RLIMIT_CORE, "core dumps", 1, 1}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0},
+		{unix.RLIMIT_NOFILE, "open files", 1024, 4096}, {unix.RLIMIT_CORE, "core dumps", 1, 1}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_NICE, "priority", 0, 0},
 	}, rlimits(&profiles.Resources{}, s))
 	s.Core.Max = 0
 	require.Equal(t, []Rlimit{
-		{unix.RLIMIT_NOFILE, "open files", 64, 64}, {unix.RLIMIT_CORE, "core dumps", 0, 0}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_FSIZE, "file size", 1 << 20, 1 << 20},
+		{unix.RLIMIT_NOFILE, "open files", 64, 64}, {unix.RLIMIT_CORE, "core dumps", 0, 0}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_NICE, "priority", 0, 0}, {unix.RLIMIT_FSIZE, "file size", 1 << 20, 1 << 20},
 	}, rlimits(&profiles.Resources{Files: profiles.Limit{Value: 64}, FileSize: profiles.Limit{Value: 1 << 20}}, s), "a limit is never raised")
 }
 
@@ -33,7 +33,7 @@ func TestBuild(t *testing.T) {
 	require.Equal(t, time.Minute, p.Deadline)
 	require.Zero(t, p.Disk)
 	require.EqualValues(t, 128, p.Inodes)
-	require.Len(t, p.Rlimits, 3)
+	require.Len(t, p.Rlimits, 4)
 	policy.Resources.Disk.Value = 1 << 30
 	p, err = Build(policy, s, Command{})
 	require.NoError(t, err)

@@ -527,6 +527,8 @@ func (c *compiler) restrict(p *Plan) {
 		c.Call(unix.SYS_SCHED_SETAFFINITY, inside.Int(0), inside.Int(len(p.CPUs)), c.Buf(p.CPUs))
 	}
 	if c.has(profiles.LayerRlimits) {
+		c.Step("raise the OOM score")
+		c.writeAt(inside.Result(c.proc), "self/oom_score_adj", strconv.Itoa(p.OOMScore))
 		for _, r := range p.Rlimits {
 			c.Step("limit " + r.Name)
 			c.Call(unix.SYS_PRLIMIT64, inside.Int(0), inside.Int(r.Resource), inside.Ptr(c.Program, unix.Rlimit{Cur: r.Soft, Max: r.Hard}), inside.Int(0))

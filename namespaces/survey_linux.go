@@ -24,6 +24,7 @@ type Survey struct {
 	Texts       []Mount     // files that have a content of their own inside
 	Files, Core unix.Rlimit // the caller\'s own limits of open files and core dumps
 	CoreHandler string      // see [Plan.CoreHandler]
+	OOMScore    int         // see [Plan.OOMScore]
 	Notes       []string    // what the user should hear
 }
 
@@ -54,6 +55,10 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &s.Core); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)
+	}
+	var err error
+	if s.OOMScore, err = oomScore("/proc/self/oom_score_adj"); err != nil {
+		return nil, err
 	}
 	s.CoreHandler = coreHandler(readCorePattern(corePattern), s.Core.Max)
 	for _, kernel := range [...]string{"/proc", "/sys", "/dev"} {

@@ -21,6 +21,7 @@ type planJSON struct {
 	Landlock   int             `json:"landlock"`
 	Mounts     []mountJSON     `json:"mounts"`
 	Rlimits    []rlimitJSON    `json:"rlimits"`
+	OOMScore   int             `json:"oom_score_adj"`
 	Limits     []string        `json:"limits"`
 	Guarantees []guaranteeJSON `json:"guarantees"`
 }
@@ -52,7 +53,7 @@ func printPlan(r *native.Run, asJSON bool) int {
 	p := r.Plan
 	out := planJSON{
 		Schema: 1, Provider: "native", Profile: r.Policy.Profile, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
-		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock,
+		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock, OOMScore: p.OOMScore,
 	}
 	for _, e := range p.Command.Env {
 		out.Env = append(out.Env, nameOf(e))
@@ -90,6 +91,7 @@ func printPlan(r *native.Run, asJSON bool) int {
 	for _, l := range out.Rlimits {
 		printf("  %s %d\n", l.Name, l.Hard)
 	}
+	printf("  oom_score_adj %d\n", out.OOMScore)
 	for _, l := range out.Limits {
 		printf("  %s\n", l)
 	}

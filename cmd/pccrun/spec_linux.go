@@ -146,7 +146,7 @@ func newBundle(run *native.Run, dir string) (*bundle, error) {
 		Root:     &specs.Root{Path: "rootfs", Readonly: true},
 		Process: &specs.Process{
 			Args: slices.Concat(p.Command.Paths[:1], p.Command.Argv[1:]), Env: p.Command.Env, Cwd: p.Command.Dir,
-			Capabilities: &specs.LinuxCapabilities{}, NoNewPrivileges: true, Rlimits: ociRlimits(p.Rlimits),
+			Capabilities: &specs.LinuxCapabilities{}, NoNewPrivileges: true, Rlimits: ociRlimits(p.Rlimits), OOMScoreAdj: &p.OOMScore,
 		},
 		Linux: &specs.Linux{RootfsPropagation: "rprivate"},
 	}
@@ -382,7 +382,7 @@ func (b *bundle) seccomp(p *namespaces.Plan) error {
 
 // ociRlimits names the limits as the format does.
 func ociRlimits(list []namespaces.Rlimit) (out []specs.POSIXRlimit) {
-	names := map[int]string{unix.RLIMIT_NOFILE: "NOFILE", unix.RLIMIT_CORE: "CORE", unix.RLIMIT_RTPRIO: "RTPRIO", unix.RLIMIT_FSIZE: "FSIZE", unix.RLIMIT_NPROC: "NPROC"}
+	names := map[int]string{unix.RLIMIT_NOFILE: "NOFILE", unix.RLIMIT_CORE: "CORE", unix.RLIMIT_RTPRIO: "RTPRIO", unix.RLIMIT_NICE: "NICE", unix.RLIMIT_FSIZE: "FSIZE", unix.RLIMIT_NPROC: "NPROC"}
 	for _, r := range list {
 		out = append(out, specs.POSIXRlimit{Type: "RLIMIT_" + names[r.Resource], Soft: r.Soft, Hard: r.Hard})
 	}
