@@ -134,6 +134,13 @@ type Plan struct {
 	Affinity  int      // number of processors that the sandbox may run on; 0 for all. See [Processors]
 }
 
+// Born reports whether a process can be cloned into the group of cgroup v2 that
+// the plan makes ([Group.FD]): there is one, and whoever makes it goes on as
+// the same user.
+func (p Plan) Born() bool {
+	return p.UID == 0 && len(p.Dirs) > 0 && p.Dirs[0].Mechanism != ByV1
+}
+
 // Options change how a plan is made.
 type Options struct {
 	// Cheap is the set of resources whose limits are not worth the 5 to 14 ms

@@ -20,6 +20,15 @@ func hostV1() Host {
 	}, Processors: 4, NProc: true}
 }
 
+func TestBorn(t *testing.T) {
+	v1, v2 := Dir{Mechanism: ByV1}, Dir{Mechanism: ByV2}
+	require.False(t, Plan{}.Born())
+	require.False(t, Plan{Dirs: []Dir{v1, v1}}.Born())
+	require.True(t, Plan{Dirs: []Dir{v2, v1}}.Born())
+	require.True(t, Plan{Dirs: []Dir{{Mechanism: BySystemd}}}.Born())
+	require.False(t, Plan{Dirs: []Dir{v2}, UID: 1000}.Born())
+}
+
 func TestPlan(t *testing.T) {
 	v2 := Tree{Dir: "/cg/own", Controllers: allV2}
 	leaf := Tree{Dir: "/cg/own", Leaf: true, Controllers: allV2}

@@ -58,6 +58,10 @@ type Shell struct {
 	Identity Identity
 	Nested   bool
 	Without  []profiles.Layer
+
+	// Cgroup is a descriptor of the cgroup v2 directory that the sandbox is born
+	// in, 0 for the caller's own: 0 to 2 are always the standard descriptors.
+	Cgroup int
 }
 
 // has reports whether a layer is on.

@@ -304,7 +304,7 @@ func (s *Sandbox) newHelper() (*helper, error) {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the helper's death signal is this thread's end
-		pid, err := p.Start(inside.Options{Cgroup: -1, Control: pair[1], Launcher: pair[0]})
+		pid, err := p.Start(inside.Options{Control: pair[1], Launcher: pair[0]})
 		unix.Close(pair[1])
 		h.pid = pid
 		started <- err

@@ -120,10 +120,10 @@ func idmap(uid, gid uint32, id Identity) (*os.File, error) {
 	program.Await() // for ever: it only holds the namespace
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	pid, err := program.Start(inside.Options{Flags: unix.CLONE_NEWUSER, Cgroup: -1, Control: pair[1], Launcher: pair[0]})
+	pid, err := program.Start(inside.Options{Flags: unix.CLONE_NEWUSER, Control: pair[1], Launcher: pair[0]})
 	unix.Close(pair[1])
 	if err != nil {
-		return nil, cloneError(err)
+		return nil, Shell{}.cloneError(err)
 	}
 	defer func() {
 		unix.Kill(pid, unix.SIGKILL)

@@ -87,7 +87,7 @@ func Begin(shell Shell) (*Sandbox, error) {
 		// The copy's death signal comes when this thread ends: it stays
 		// with this goroutine, which never returns.
 		runtime.LockOSThread()
-		pid, err := program.Start(inside.Options{Flags: shell.cloneFlags(), Cgroup: -1, Control: pair[1], Launcher: pair[0]})
+		pid, err := program.Start(inside.Options{Flags: shell.cloneFlags(), Cgroup: shell.Cgroup, Control: pair[1], Launcher: pair[0]})
 		unix.Close(pair[1])
 		s.Pid = pid
 		s.cloned <- err
@@ -104,7 +104,7 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	c.rest(p, io)
 	if err := <-s.cloned; err != nil {
 		unix.Close(s.control)
-		return cloneError(err)
+		return s.shell.cloneError(err)
 	}
 	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
 	err := s.Continue()
@@ -118,8 +118,33 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 }
 
 // cloneError names the cause of a refused clone, as far as its errno tells.
-func cloneError(err error) error {
+func (s Shell) cloneError(err error) error {
+	if s.Cgroup != 0 {
+		return &CgroupError{err}
+	}
 	return fmt.Errorf("clone into new namespaces: %w", err)
+}
+
+// A CgroupError says that the kernel did not let a sandbox be born in its
+// control group. Nothing of the command has run.
+type CgroupError struct{ err error }
+
+func (e *CgroupError) Error() string {
+	return "clone into new namespaces and a control group: " + e.err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *CgroupError) Unwrap() error { return e.err }
+
+// Hint says what refuses it, most often.
+func (e *CgroupError) Hint() string {
+	switch {
+	case errors.Is(e.err, unix.ENOSYS):
+		return "a filter around pccrun refuses clone3: one that lets it through is needed for limits by cgroup v2"
+	case errors.Is(e.err, unix.EACCES), errors.Is(e.err, unix.EPERM):
+		return "the control group that holds both pccrun's own and the sandbox's must be yours to write (cgroup.procs)"
+	}
+	return "without --memory, --cpus and --pids no control group is needed"
 }
 
 // receive takes the descriptors that pid 1 opened.

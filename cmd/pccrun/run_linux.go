@@ -59,7 +59,7 @@ func runVerb(req profiles.Request) int {
 		}
 		return code
 	}
-	if box != nil && r.run.Plan.Nested {
+	if box != nil && (r.run.Plan.Nested || r.run.Born()) {
 		box.Close()
 		box = nil
 	}
@@ -70,8 +70,12 @@ func runVerb(req profiles.Request) int {
 		return failRun(err)
 	}
 	if box == nil {
-		if box, err = namespaces.Begin(r.run.Plan.Shell); err != nil {
-			return fail(err.Error())
+		shell, err := r.run.Shell()
+		if err == nil {
+			box, err = namespaces.Begin(shell)
+		}
+		if err != nil {
+			return failRun(errors.Join(err, r.run.Release()))
 		}
 	}
 	return r.start(box)

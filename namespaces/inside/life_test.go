@@ -119,7 +119,7 @@ func TestStartWithoutMap(t *testing.T) {
 	var was unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &was))
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: was.Max}))
-	_, err := c.Start(Options{Cgroup: -1, Control: c.control, Launcher: c.launcher})
+	_, err := c.Start(Options{Control: c.control, Launcher: c.launcher})
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &was))
 	require.ErrorIs(t, err, unix.EMFILE)
 	require.ErrorContains(t, err, "withhold memory from the copy: open /proc/self/maps")

@@ -184,7 +184,7 @@ func TestTooLarge(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newProgram(t)
 			fill(p)
-			_, err := p.Start(Options{Cgroup: -1, Control: -1, Launcher: -1})
+			_, err := p.Start(Options{Control: -1, Launcher: -1})
 			require.ErrorContains(t, err, name)
 			require.ErrorContains(t, p.Go(-1, Supervision{}), "too large")
 		})

@@ -26,7 +26,7 @@ func cloneOnto(nr, a, b, c, d, e uintptr, s *copied) (pid, errno uintptr)
 // Options says how the copy is made.
 type Options struct {
 	Flags    uintptr // CLONE_NEW* of the namespaces
-	Cgroup   int     // a cgroup v2 directory to be born in (CLONE_INTO_CGROUP, Linux 5.7), or -1
+	Cgroup   int     // a cgroup v2 directory to be born in (CLONE_INTO_CGROUP, Linux 5.7), or 0
 	Control  int     // pid 1's end of a SOCK_SEQPACKET pair
 	Launcher int     // the launcher's end, closed in the copy
 }
@@ -50,7 +50,7 @@ func (p *Program) Start(o Options) (pid int, err error) {
 		flags: uint64(o.Flags) | unix.CLONE_SETTLS, exitSignal: uint64(unix.SIGCHLD),
 		stack: uint64(life.stack()), stackSize: stackSize, tls: uint64(life.tls()),
 	}
-	if o.Cgroup >= 0 {
+	if o.Cgroup != 0 {
 		args.flags |= unix.CLONE_INTO_CGROUP
 		args.cgroup = uint64(o.Cgroup)
 	}

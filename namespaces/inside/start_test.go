@@ -42,7 +42,7 @@ func (c *copyOf) start(flags uintptr) {
 	runtime.LockOSThread()
 	c.t.Cleanup(runtime.UnlockOSThread)
 	var err error
-	c.pid, err = c.Start(Options{Flags: flags, Cgroup: -1, Control: c.control, Launcher: c.launcher})
+	c.pid, err = c.Start(Options{Flags: flags, Control: c.control, Launcher: c.launcher})
 	unix.Close(c.control)
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
@@ -256,10 +256,10 @@ func TestCloneWithoutClone3(t *testing.T) {
 		launcher, control := socketpair(t)
 		defer unix.Close(launcher)
 		p.SendFDs(Int(control))
-		if _, err := p.Start(Options{Cgroup: 0, Control: control, Launcher: launcher}); err != unix.ENOSYS {
+		if _, err := p.Start(Options{Cgroup: control, Control: control, Launcher: launcher}); err != unix.ENOSYS {
 			failed <- fmt.Sprint("into a control group: ", err)
 		}
-		pid, err := p.Start(Options{Cgroup: -1, Control: control, Launcher: launcher})
+		pid, err := p.Start(Options{Control: control, Launcher: launcher})
 		unix.Close(control)
 		var status unix.WaitStatus
 		if err == nil {
@@ -296,6 +296,6 @@ func TestStartFails(t *testing.T) {
 	defer file.Close()
 	_, err = p.Start(Options{Cgroup: int(file.Fd()), Control: -1, Launcher: -1})
 	require.ErrorIs(t, err, unix.EBADF, "no control group")
-	_, err = p.Start(Options{Flags: unix.CLONE_NEWUSER | unix.CLONE_FS, Cgroup: -1, Control: -1, Launcher: -1})
+	_, err = p.Start(Options{Flags: unix.CLONE_NEWUSER | unix.CLONE_FS, Control: -1, Launcher: -1})
 	require.ErrorIs(t, err, unix.EINVAL)
 }

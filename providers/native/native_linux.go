@@ -279,7 +279,7 @@ func (r *Run) limits() error {
 	if m := r.Limits.Supervise; m > 0 && r.Plan.Disk == 0 {
 		r.Plan.Disk, r.Plan.Inodes = m, max(m>>15, 128) // private files count as memory
 	}
-	r.Plan.Await = len(r.Limits.Dirs) > 0
+	r.Plan.Await = len(r.Limits.Dirs) > 1 || len(r.Limits.Dirs) == 1 && !r.Limits.Born()
 	if n := r.Limits.Affinity; n > 0 {
 		set, err := cgroups.Processors(n)
 		if err != nil {
@@ -299,6 +299,33 @@ func (r *Run) requires(g profiles.Guarantee) bool {
 	return false
 }
 
+// Born reports whether the sandbox has to begin in a control group, so that
+// one that was begun before the policy was read is of no use.
+func (r *Run) Born() bool { return r.Limits.Born() }
+
+// Shell returns what [namespaces.Begin] takes. Where the sandbox is to be born
+// in a control group it makes that first.
+func (r *Run) Shell() (namespaces.Shell, error) {
+	shell := r.Plan.Shell
+	if r.Born() && r.group == nil {
+		var err error
+		if r.group, err = r.Limits.Create(); err != nil {
+			return shell, err
+		}
+		shell.Cgroup = r.group.FD()
+	}
+	return shell, nil
+}
+
+// Release removes what [Run.Shed] or [Run.Shell] has made, for a run that is
+// not begun after all.
+func (r *Run) Release() error {
+	if r.group == nil {
+		return nil
+	}
+	return r.group.Remove(time.Second)
+}
+
 // Started is a run under way.
 type Started struct {
 	*namespaces.Sandbox
@@ -314,15 +341,15 @@ type Started struct {
 // Start finishes a sandbox that was begun and sets everything around it going.
 // decided hears of each decision of the proxy, from many goroutines.
 func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(netproxy.Event)) (*Started, error) {
-	s := &Started{Sandbox: box, run: r, oom: make(chan int64, 1), broken: make(chan error, 1)}
+	s := &Started{Sandbox: box, run: r, group: r.group, oom: make(chan int64, 1), broken: make(chan error, 1)}
 	if err := box.Start(r.Plan, io); err != nil {
-		return nil, err
+		return nil, s.close(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	if r.Plan.Await {
 		var err error
-		if s.group = r.group; s.group == nil {
+		if s.group == nil {
 			s.group, err = r.Limits.Create()
 		}
 		if err == nil {

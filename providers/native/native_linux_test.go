@@ -80,12 +80,20 @@ func (b *bench) start(argv ...string) (s *Started, wait func() outcome) {
 	b.t.Helper()
 	run, err := b.plan(argv...)
 	require.NoError(b.t, err)
+	return b.launch(run)
+}
+
+// launch begins a planned run.
+func (b *bench) launch(run *Run) (s *Started, wait func() outcome) {
+	b.t.Helper()
 	in, err := os.Open(os.DevNull)
 	require.NoError(b.t, err)
 	r, w, err := os.Pipe()
 	require.NoError(b.t, err)
 	stdio := &namespaces.Stdio{Fds: [3]int{int(in.Fd()), int(w.Fd()), int(w.Fd())}, Host: -1}
-	box, err := namespaces.Begin(run.Plan.Shell)
+	shell, err := run.Shell()
+	require.NoError(b.t, err)
+	box, err := namespaces.Begin(shell)
 	require.NoError(b.t, err)
 	s, err = run.Start(box, stdio, func(netproxy.Event) {})
 	in.Close()
