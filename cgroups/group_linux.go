@@ -203,6 +203,7 @@ func (d *dir) usage(u *Usage) {
 		io := d.read("io.stat")
 		u.Read += sumKeys(io, "rbytes=")
 		u.Written += sumKeys(io, "wbytes=")
+		u.IO = u.IO || exists(path.Join(d.path, "io.stat"))
 		return
 	}
 	u.CPU += time.Duration(d.number("cpuacct.usage"))

@@ -420,3 +420,11 @@ func TestProcessors(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, processors(), all.Count())
 }
+
+// What block devices did is counted where the group has the controller.
+func TestUsageOfIO(t *testing.T) {
+	g := &Group{dirs: []*dir{{path: t.TempDir(), v2: true}}}
+	require.False(t, g.Usage().IO)
+	require.NoError(t, os.WriteFile(g.dirs[0].path+"/io.stat", []byte("8:0 rbytes=5 wbytes=1 rios=2\n254:0 rbytes=7\n"), 0o644))
+	require.Equal(t, Usage{Read: 12, Written: 1, IO: true}, g.Usage())
+}

@@ -267,6 +267,9 @@ func (o Options) parent(dir string) string {
 func (p *Plan) addV2(t Tree, r Resource, n int64) {
 	if len(p.Dirs) == 0 || p.Dirs[0].Mechanism == ByV1 {
 		d := Dir{Mechanism: t.mechanism(), Leaf: !t.ready()}
+		if slices.Contains(t.Controllers, "io") {
+			d.Enable = append(d.Enable, "io") // it bounds nothing, and counts
+		}
 		if t.Bus == "" {
 			d.Parent = Options{UID: p.UID}.parent(t.Dir)
 		}
@@ -405,6 +408,7 @@ type Usage struct {
 	Memory  int64         // bytes at the peak, swap included where the kernel counts it
 	Read    int64         // bytes from block devices
 	Written int64         // bytes to block devices
+	IO      bool          // the two before were counted
 }
 
 // Events are what happened at the limits of a group.

@@ -45,7 +45,7 @@ func TestPlan(t *testing.T) {
 memory: kept: cgroup v2
 cpus: kept: cgroup v2
 pids: kept: cgroup v2
-/cg/own/cgroup.subtree_control: +memory +cpu +pids
+/cg/own/cgroup.subtree_control: +io +memory +cpu +pids
 /cg/own/pccrun-*/memory.max: 536870912
 /cg/own/pccrun-*/memory.swap.max: 0
 /cg/own/pccrun-*/cpu.max: 150000 100000
@@ -53,7 +53,7 @@ pids: kept: cgroup v2
 `},
 		{"v2 costs nothing, so cheap limits have it too", Host{V2: []Tree{v2}}, Limits{Pids: 100}, Options{Cheap: Pids}, `
 pids: kept: cgroup v2
-/cg/own/cgroup.subtree_control: +pids
+/cg/own/cgroup.subtree_control: +io +pids
 /cg/own/pccrun-*/pids.max: 100
 `},
 		{"cheap limits are not worth a leaf", Host{V2: []Tree{leaf}, NProc: true}, Limits{Pids: 100}, Options{Cheap: Pids}, `
@@ -63,7 +63,7 @@ RLIMIT_NPROC: 100
 		{"but share one that is made anyway", Host{V2: []Tree{leaf}, NProc: true}, Limits{Pids: 100, CPUs: 500}, Options{Cheap: Pids}, `
 cpus: kept: cgroup v2
 pids: kept: cgroup v2
-/cg/own/cgroup.subtree_control: +cpu +pids
+/cg/own/cgroup.subtree_control: +io +cpu +pids
 /cg/own/pccrun-*/cpu.max: 50000 100000
 /cg/own/pccrun-*/pids.max: 100
 `},
@@ -114,14 +114,14 @@ supervisor: 536870912 bytes
 			V1: []V1{{Resource: Memory, Dir: "/m", Swap: true}}}, Limits{Memory: 1 << 20, Pids: 7}, Options{}, `
 memory: kept: cgroup v1
 pids: kept: cgroup v2
-/cg/cgroup.subtree_control: +pids
+/cg/cgroup.subtree_control: +io +pids
 /cg/pccrun-*/pids.max: 7
 /m/pccrun-*/memory.limit_in_bytes: 1048576
 /m/pccrun-*/memory.memsw.limit_in_bytes: 1048576
 `},
 		{"for another user", Host{V2: []Tree{v2}}, Limits{Pids: 7}, Options{UID: 65534}, `
 pids: kept: cgroup v2
-/cg/own/pccrun-user-65534/cgroup.subtree_control: +pids
+/cg/own/pccrun-user-65534/cgroup.subtree_control: +io +pids
 /cg/own/pccrun-user-65534/pccrun-*/pids.max: 7
 `},
 		{"no more processors than that", Host{Processors: 2}, Limits{CPUs: 2000}, Options{}, `

@@ -162,6 +162,7 @@ func (e Exit) appendFields(l *line) {
 	l.optNum("max_memory", e.MaxMemory)
 	l.optNum("read_bytes", e.ReadBytes)
 	l.optNum("write_bytes", e.WriteBytes)
+	l.optStr("io_by", e.IOBy)
 	l.optNum("processes", e.Processes)
 	l.num("denials", e.Denials)
 	list(l, "changed", e.Changed, func(c Change) {

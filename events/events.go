@@ -147,6 +147,7 @@ type Exit struct {
 	MaxMemory  int64    `json:"max_memory"` // bytes, the peak of all together
 	ReadBytes  int64    `json:"read_bytes"`
 	WriteBytes int64    `json:"write_bytes"`
+	IOBy       string   `json:"io_by"`     // what counted the two before: "cgroup v2" or "rusage"
 	Processes  int64    `json:"processes"` // the most at a time; 0 if not counted
 	Denials    int64    `json:"denials"`
 	Changed    []Change `json:"changed"` // what the user should look at, not every file

@@ -33,7 +33,7 @@ var samples = []Event{
 	OOM{Limit: 1 << 30, Kills: 2},
 	Timeout{AfterMS: 1500},
 	Dropped{Count: 3},
-	Exit{Code: 137, Signal: "SIGKILL", TimedOut: true, OOM: true, WallMS: 1, UserMS: 2, SystemMS: 3, MaxMemory: 4, ReadBytes: 5, WriteBytes: 6, Processes: 7, Denials: 8, Changed: []Change{{"CLAUDE.md", "review"}}},
+	Exit{Code: 137, Signal: "SIGKILL", TimedOut: true, OOM: true, WallMS: 1, UserMS: 2, SystemMS: 3, MaxMemory: 4, ReadBytes: 5, WriteBytes: 6, IOBy: "rusage", Processes: 7, Denials: 8, Changed: []Change{{"CLAUDE.md", "review"}}},
 }
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 5, time.UTC)

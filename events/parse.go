@@ -81,7 +81,7 @@ func decode(t Type, f *jsontext.Fields) Event {
 		e := Exit{
 			Code: int(f.Int("code")), Signal: f.String("signal"), TimedOut: f.Bool("timed_out"), OOM: f.Bool("oom"),
 			WallMS: f.Int("wall_ms"), UserMS: f.Int("user_ms"), SystemMS: f.Int("system_ms"), MaxMemory: f.Int("max_memory"),
-			ReadBytes: f.Int("read_bytes"), WriteBytes: f.Int("write_bytes"), Processes: f.Int("processes"), Denials: f.Int("denials"),
+			ReadBytes: f.Int("read_bytes"), WriteBytes: f.Int("write_bytes"), IOBy: f.String("io_by"), Processes: f.Int("processes"), Denials: f.Int("denials"),
 		}
 		for _, c := range f.Objects("changed") {
 			e.Changed = append(e.Changed, Change{c.String("path"), c.String("kind")})

@@ -15,6 +15,8 @@ type Usage struct {
 	Threads   int
 	CPU       time.Duration // of those that live
 	Memory    int64         // bytes resident; pages that several share count for each
+	Read      int64         // bytes from storage, those of children that have ended included
+	Written   int64         // bytes to storage, likewise
 }
 
 // Usage adds up the processes of a session that runs: pid 1 of the sandbox
@@ -55,6 +57,9 @@ func (e Entry) Usage() (Usage, error) {
 		sum.Threads += u.Threads
 		sum.CPU += u.CPU
 		sum.Memory += u.Memory
+		read, written := readIO(pid)
+		sum.Read += read
+		sum.Written += written
 	}
 	return sum, nil
 }
@@ -77,6 +82,23 @@ func readStat(pid int) (parent int, u Usage, ok bool) {
 		CPU:       time.Duration(n(14)+n(15)) * tick,
 		Memory:    n(24) * int64(os.Getpagesize()),
 	}, true
+}
+
+// readIO reads proc_pid_io(5). A process that hides itself, as pid 1 of a
+// sandbox does, reads and writes nothing.
+func readIO(pid int) (read, written int64) {
+	data, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/io")
+	for line := range bytes.Lines(data) {
+		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
+		n, _ := strconv.ParseInt(string(value), 10, 64)
+		switch string(key) {
+		case "read_bytes":
+			read = n
+		case "write_bytes":
+			written = n
+		}
+	}
+	return read, written
 }
 
 // A Follower waits for a session to tell more.

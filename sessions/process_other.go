@@ -20,6 +20,8 @@ type Usage struct {
 	Threads   int
 	CPU       time.Duration
 	Memory    int64
+	Read      int64
+	Written   int64
 }
 
 // Usage cannot be had here.

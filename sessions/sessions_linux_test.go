@@ -285,6 +285,23 @@ func TestKill(t *testing.T) {
 	require.ErrorIs(t, h.Kill(e, unix.SIGTERM, 10*time.Second), ErrGone)
 }
 
+func TestReadIO(t *testing.T) {
+	var fs unix.Statfs_t
+	file, err := os.Create(filepath.Join(t.TempDir(), "written"))
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, unix.Fstatfs(int(file.Fd()), &fs))
+	_, before := readIO(os.Getpid())
+	_, err = file.Write(make([]byte, 1<<20))
+	require.NoError(t, err)
+	_, after := readIO(os.Getpid())
+	if fs.Type != unix.TMPFS_MAGIC { // which is not storage
+		require.GreaterOrEqual(t, after-before, int64(1<<20))
+	}
+	read, written := readIO(-1)
+	require.Zero(t, read+written, "one that is gone")
+}
+
 func TestFollow(t *testing.T) {
 	h := home(t)
 	cmd, e := launcher(t, h)

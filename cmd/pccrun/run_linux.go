@@ -358,7 +358,7 @@ func (l *launch) ended(code int, end *native.End) int {
 		exit.UserMS = time.Duration(end.Usage.Utime.Nano()).Milliseconds()
 		exit.SystemMS = time.Duration(end.Usage.Stime.Nano()).Milliseconds()
 		exit.MaxMemory = max(end.Peak, int64(end.Usage.Maxrss)<<10)
-		exit.ReadBytes, exit.WriteBytes = int64(end.Usage.Inblock)<<9, int64(end.Usage.Oublock)<<9
+		exit.ReadBytes, exit.WriteBytes, exit.IOBy = end.Read, end.Written, end.IOBy
 		if end.Status.Signaled() {
 			exit.Signal = unix.SignalName(end.Status.Signal())
 		}

@@ -14,7 +14,9 @@ Shows what a session uses now or, if it has ended, what it used in all.
 
   --json    print it as JSON
 
-Memory that several processes share counts for each of them.
+Memory that several processes share counts for each of them. What is read from
+and written to storage is told for the processes that live and their children;
+io_by says what counted it.
 ` + sessionHelp
 
 func statsVerb(args []string) int {
@@ -38,14 +40,15 @@ func statsVerb(args []string) int {
 			return failSession(err)
 		}
 		o = append(o, field{"wall_ms", time.Since(e.Started).Milliseconds()}, field{"cpu_ms", u.CPU.Milliseconds()},
-			field{"memory", u.Memory}, field{"processes", u.Processes}, field{"threads", u.Threads})
+			field{"memory", u.Memory}, field{"processes", u.Processes}, field{"threads", u.Threads},
+			field{"read_bytes", u.Read}, field{"write_bytes", u.Written}, field{"io_by", "proc"})
 	default:
 		exit, err := exitOf(home, e)
 		if err != nil {
 			return failSession(err)
 		}
 		o = append(o, field{"code", exit.Code}, field{"wall_ms", exit.WallMS}, field{"cpu_ms", exit.UserMS + exit.SystemMS},
-			field{"max_memory", exit.MaxMemory}, field{"read_bytes", exit.ReadBytes}, field{"write_bytes", exit.WriteBytes}, field{"denials", exit.Denials})
+			field{"max_memory", exit.MaxMemory}, field{"read_bytes", exit.ReadBytes}, field{"write_bytes", exit.WriteBytes}, field{"io_by", exit.IOBy}, field{"denials", exit.Denials})
 	}
 	if asJSON {
 		printJSON(o)

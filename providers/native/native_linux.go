@@ -404,9 +404,12 @@ func (s *Started) keep() {
 // An End is how a run ended.
 type End struct {
 	namespaces.Result
-	OOM   bool
-	Limit int64 // of memory, in bytes
-	Peak  int64 // of memory, in bytes; 0 if nobody looked
+	OOM     bool
+	Limit   int64  // of memory, in bytes
+	Peak    int64  // of memory, in bytes; 0 if nobody looked
+	Read    int64  // bytes from storage
+	Written int64  // bytes to storage
+	IOBy    string // what counted them: "cgroup v2", else "rusage"
 }
 
 // Wait follows the run to its end and takes away what it needed.
@@ -433,14 +436,21 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 		end.OOM = true
 	default:
 	}
+	if result != nil {
+		end.Result, end.IOBy = *result, "rusage"
+		end.Read, end.Written = result.Usage.Inblock<<9, result.Usage.Oublock<<9 // sectors, getrusage(2)
+	}
 	if s.group != nil {
 		end.OOM = end.OOM || s.group.Events().OOMKills > 0
-		end.Peak = s.group.Usage().Memory
+		used := s.group.Usage()
+		end.Peak = used.Memory
+		if used.IO {
+			end.Read, end.Written, end.IOBy = used.Read, used.Written, cgroups.ByV2
+		}
 	}
 	if err = s.close(err); err != nil {
 		return nil, err
 	}
-	end.Result = *result
 	return end, nil
 }
 

@@ -461,6 +461,25 @@ func TestCoreHandler(t *testing.T) {
 	}
 }
 
+// What goes to the disk is counted, by whatever process inside.
+func TestUsage(t *testing.T) {
+	unprivileged(t)
+	var fs unix.Statfs_t
+	b := newBench(t)
+	require.NoError(t, unix.Statfs(b.workspace, &fs))
+	written := func(script string) int64 {
+		o := b.sh(script)
+		require.NoError(t, o.err)
+		require.Equal(t, "rusage", o.end.IOBy)
+		return o.end.Written
+	}
+	require.Less(t, written("true"), int64(1<<20), "control")
+	n := written("(dd if=/dev/zero of=big bs=1M count=8 conv=fsync 2>/dev/null &) ; while ! test -s big || pgrep dd; do sleep 0.01; done")
+	if fs.Type != unix.TMPFS_MAGIC { // which is not storage
+		require.GreaterOrEqual(t, n, int64(8<<20))
+	}
+}
+
 func TestOwnFilter(t *testing.T) {
 	unprivileged(t)
 	b := newBench(t)
