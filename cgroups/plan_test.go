@@ -114,7 +114,7 @@ supervisor: 536870912 bytes
 			V1: []V1{{Resource: Memory, Dir: "/m", Swap: true}}}, Limits{Memory: 1 << 20, Pids: 7}, Options{}, `
 memory: kept: cgroup v1
 pids: kept: cgroup v2
-/cg/cgroup.subtree_control: +io +pids
+/cg/cgroup.subtree_control: +pids
 /cg/pccrun-*/pids.max: 7
 /m/pccrun-*/memory.limit_in_bytes: 1048576
 /m/pccrun-*/memory.memsw.limit_in_bytes: 1048576

@@ -444,11 +444,17 @@ func memfd(dir int, name string, device uint64) (inode uint64, bytes int64, ok b
 	return st.Ino, int64(st.Blocks) * 512, true
 }
 
-// mappedShared returns the bytes that processes map of the kernel's own tmpfs,
-// but for the inodes in open, which are counted already. The kernel gives each
-// process its share of a page, so that all together give the whole. next is
-// called before each.
-func mappedShared(all []*process, device uint64, open map[uint64]int64, next func()) int64 {
+// mapped says which mappings count.
+type mapped struct {
+	device   uint64           // the kernel's own tmpfs
+	open     map[uint64]int64 // its inodes that are counted already
+	segments bool             // System V segments too, which nobody else counts
+}
+
+// mappedShared returns the bytes that processes map of the kernel's own tmpfs.
+// The kernel gives each process its share of a page, so that all together give
+// the whole. next is called before each.
+func mappedShared(all []*process, which mapped, next func()) int64 {
 	var sum int64
 	for _, p := range all {
 		if residentShared(p.pid) == 0 {
@@ -456,8 +462,8 @@ func mappedShared(all []*process, device uint64, open map[uint64]int64, next fun
 		}
 		next()
 		smaps, _ := readFile(procFile(p.pid, "smaps"))
-		for inode, n := range sharedMappings(smaps, device) {
-			if _, counted := open[inode]; !counted {
+		for inode, n := range which.in(smaps) {
+			if _, counted := which.open[inode]; !counted {
 				sum += n
 			}
 		}
@@ -472,11 +478,12 @@ func residentShared(pid int) int64 {
 	return kilobytes(status, "RssShmem:") + kilobytes(status, "VmSwap:")
 }
 
-// sharedMappings reads the text of /proc/PID/smaps (proc_pid_smaps(5)): the
-// bytes by inode of what is mapped of a device.
-func sharedMappings(smaps []byte, device uint64) map[uint64]int64 {
+// in reads the text of /proc/PID/smaps (proc_pid_smaps(5)): the bytes by inode
+// of what is mapped. The inode of a segment is its id, which may be a memfd's
+// number too; its name is the kernel's.
+func (w mapped) in(smaps []byte) map[uint64]int64 {
 	found := map[uint64]int64{}
-	want := fmt.Sprintf("%02x:%02x", unix.Major(device), unix.Minor(device))
+	want := fmt.Sprintf("%02x:%02x", unix.Major(w.device), unix.Minor(w.device))
 	var inode uint64
 	for line := range bytes.Lines(smaps) {
 		// A mapping starts with "from-to perms offset device inode", its
@@ -484,7 +491,8 @@ func sharedMappings(smaps []byte, device uint64) map[uint64]int64 {
 		if c := line[0]; c < 'A' || c > 'Z' {
 			inode = 0
 			fields := strings.Fields(string(line))
-			if len(fields) >= 5 && fields[3] == want {
+			segment := len(fields) > 5 && strings.HasPrefix(fields[5], "/SYSV")
+			if len(fields) >= 5 && fields[3] == want && (w.segments || !segment) {
 				inode, _ = strconv.ParseUint(fields[4], 10, 64)
 			}
 			continue

@@ -113,8 +113,19 @@ Pss:                8888 kB
 `
 
 func TestParse(t *testing.T) {
-	require.Equal(t, map[uint64]int64{77: (256 + 64 + 4) << 10}, sharedMappings([]byte(smapsText), unix.Mkdev(0, 1)))
-	require.Empty(t, sharedMappings([]byte(smapsText), unix.Mkdev(0, 9)))
+	require.Equal(t, map[uint64]int64{77: (256 + 64 + 4) << 10}, mapped{device: unix.Mkdev(0, 1)}.in([]byte(smapsText)))
+	require.Empty(t, mapped{device: unix.Mkdev(0, 9)}.in([]byte(smapsText)))
+
+	segment := strings.ReplaceAll(smapsText, "/dev/zero", "/SYSV00000000")
+	require.NotEmpty(t, mapped{device: unix.Mkdev(0, 1), segments: true}.in([]byte(segment)))
+	require.Empty(t, mapped{device: unix.Mkdev(0, 1)}.in([]byte(segment)), "the table has them")
+
+	const table = "  key shmid  size   rss  swap\n    0     1  9999  4096   512\n    0     2  9999   100     0\n"
+	require.EqualValues(t, 4096+512+100, parseSegments([]byte(table)))
+	for _, other := range []string{"", "\n", "key shmid\n1 2\n", "rss\n-5\nx\n\n"} {
+		require.Zero(t, parseSegments([]byte(other)), other)
+	}
+	require.Zero(t, segments(0))
 
 	all, anonymous := parseStatm([]byte("1000 300 100 1 0 50 0\n"))
 	require.EqualValues(t, 1000, all)
@@ -149,7 +160,8 @@ func FuzzProcFiles(f *testing.F) {
 	f.Add([]byte("7 (a) b) ) S 3 7 7 1 1\n"))
 	f.Add([]byte("RssAnon:\t 5 kB\noom_kill 3\nrbytes=9"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_ = sharedMappings(b, unix.Mkdev(0, 1))
+		_ = mapped{device: unix.Mkdev(0, 1)}.in(b)
+		require.GreaterOrEqual(t, parseSegments(b), int64(0))
 		_, anonymous := parseStatm(b)
 		require.GreaterOrEqual(t, anonymous, int64(0))
 		_ = statField(b, 4)

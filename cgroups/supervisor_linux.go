@@ -20,17 +20,19 @@ import (
 //   - anonymous memory and its swap, a page that a fork shares once;
 //   - files of the private filesystems, whether a process maps them or not;
 //   - memfds that a process holds open, once each;
+//   - System V segments, attached or not;
 //   - other shared memory as far as a process maps it;
 //   - what the whole machine gains in shared memory, while a process of the
 //     sandbox hides its descriptors.
 //
 // What does not: page cache, kernel memory, huge pages from a pool, and shared
-// memory that is neither mapped nor open in any process (System V segments, a
-// memfd under way in a socket).
+// memory that is neither mapped nor open in any process (a memfd under way in a
+// socket).
 type Supervisor struct {
 	Limit       int64            // bytes
 	PID         int              // pid 1 of the sandbox, as this process sees it
 	Filesystems []int            // descriptors of the sandbox's own tmpfs mounts, one for each
+	Segments    int              // a descriptor of the sandbox's own /proc/sysvipc/shm, opened inside; 0 for none
 	Over        func(used int64) // called once, when used bytes were more than Limit: has to kill the sandbox
 
 	peak  atomic.Int64
@@ -171,11 +173,12 @@ func (s *Supervisor) sample(m memory, share time.Duration) int64 {
 		listing = s.tree.cost
 	}
 	private := s.tree.measure(m.swapping)
+	sysv := segments(s.Segments)
 	if time.Since(s.shm.at) > max(shmAge, idleShare*s.shm.cost) {
-		s.shm.estimate(s.tree.known, s.PID, m, files)
+		s.shm.estimate(s.tree.known, s.PID, m, files, sysv)
 	}
-	used := private + files + s.shm.bound(m, files)
-	seen := private + files + s.shm.bytes
+	used := private + files + max(s.shm.bound(m, files), sysv)
+	seen := private + files + max(s.shm.bytes, sysv)
 	cost := threadTime() - start - listing
 	if used > s.Limit {
 		used = s.exactly(m, files, used)
@@ -224,7 +227,7 @@ func (s *Supervisor) precise(m memory, files, bound int64) int64 {
 	}
 	device := shmDevice()
 	open, hidden := openMemfds(s.tree.known, device, s.PID)
-	shm := sum(open)
+	shm := sum(open) + segments(s.Segments)
 	if hidden {
 		shm = max(shm, s.shm.blame(m, files))
 	}
@@ -237,7 +240,7 @@ func (s *Supervisor) precise(m memory, files, bound int64) int64 {
 	defer late.Stop()
 	next := func() { late.Reset(stuck) }
 	used += proportional(forks, s.Limit-used-shm, next)
-	shm += mappedShared(s.tree.known, device, open, next)
+	shm += mappedShared(s.tree.known, mapped{device: device, open: open, segments: s.Segments == 0}, next)
 	s.shm = shared{at: time.Now(), cost: threadTime() - start, bytes: shm, machine: m.shared, files: files}
 	return used + shm
 }
@@ -310,10 +313,10 @@ func (s *shared) bound(m memory, files int64) int64 {
 
 // estimate counts it without a look into mappings: too much, where processes
 // map the same memory or one of the filesystems.
-func (s *shared) estimate(all []*process, pid1 int, m memory, files int64) {
+func (s *shared) estimate(all []*process, pid1 int, m memory, files, segments int64) {
 	start := threadTime()
 	open, hidden := openMemfds(all, shmDevice(), pid1)
-	bytes := sum(open)
+	bytes := sum(open) + segments
 	if hidden {
 		bytes = max(bytes, s.blame(m, files))
 	}

@@ -19,13 +19,19 @@ const mib = 1 << 20
 // which is at least expect.
 func supervise(t *testing.T, c *command, limit int64, filesystems []int, expect int64) (int64, *Supervisor) {
 	t.Helper()
+	return superviseWith(t, c, &Supervisor{Limit: limit, Filesystems: filesystems}, expect)
+}
+
+func superviseWith(t *testing.T, c *command, s *Supervisor, expect int64) (int64, *Supervisor) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	over := make(chan int64, 1)
-	s := &Supervisor{Limit: limit, PID: c.Process.Pid, Filesystems: filesystems, Over: func(used int64) {
+	s.PID = c.Process.Pid
+	s.Over = func(used int64) {
 		_ = c.Process.Kill()
 		over <- used
-	}}
+	}
 	ended := make(chan bool)
 	go func() { s.Run(ctx); close(ended) }()
 	c.proceed()
@@ -145,6 +151,44 @@ func TestSupervisorCountsPrivateFilesystems(t *testing.T) {
 	used, s := fill(80*mib, 80*mib)
 	require.Zero(t, used)
 	require.Greater(t, s.Peak(), int64(80*mib))
+}
+
+// A segment is there whether somebody has attached it or not.
+func TestSupervisorCountsSegments(t *testing.T) {
+	needSandbox(t)
+	alsoAsNobody(t)
+	const limit = 256 * mib
+	fill := func(bytes, expect int64, counted bool) (int64, *Supervisor) {
+		c := start(t, sandbox, "segment", strconv.FormatInt(bytes, 10))
+		c.proceed()
+		number, err := strconv.Atoi(c.line())
+		require.NoError(t, err)
+		process, err := unix.PidfdOpen(c.Process.Pid, 0)
+		require.NoError(t, err)
+		defer unix.Close(process)
+		table, err := unix.PidfdGetfd(process, number, 0)
+		require.NoError(t, err)
+		defer unix.Close(table)
+		if !counted {
+			table = 0
+		}
+		return superviseWith(t, c, &Supervisor{Limit: limit, Segments: table}, expect)
+	}
+	used := int64(limit * 2)
+	for tries := 0; used >= limit*5/4 && tries < 3; tries++ { // as in hold
+		used, _ = fill(1024*mib, limit, true)
+		require.Greater(t, used, int64(limit), "not killed")
+	}
+	require.Less(t, used, int64(limit*5/4))
+
+	used, s := fill(80*mib, 80*mib, true)
+	require.Zero(t, used)
+	require.Greater(t, s.Peak(), int64(80*mib))
+	require.Less(t, s.Peak(), int64(200*mib))
+
+	used, s = fill(80*mib, 0, false)
+	require.Zero(t, used)
+	require.Less(t, s.Peak(), int64(80*mib), "control: without the table nobody sees it")
 }
 
 // Pages that forks share are there once: 20 forks of 60 MiB do not use 1.2 GiB.

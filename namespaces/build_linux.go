@@ -41,8 +41,9 @@ type Plan struct {
 	// core_pattern names it; "" if nothing.
 	CoreHandler string
 
-	Await   bool // the launcher has work between the set-up and the command
-	Command Command
+	Segments bool // the launcher gets the table of System V segments ([Sandbox.Segments])
+	Await    bool // the launcher has work between the set-up and the command
+	Command  Command
 }
 
 // Rlimit is one setrlimit(2) of the command.

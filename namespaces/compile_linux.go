@@ -72,6 +72,10 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 	c.Step("hand descriptors to the launcher")
 	user, mnt := c.namespace("user"), c.namespace("mnt")
 	root := c.at("/", unix.O_DIRECTORY)
+	if p.Segments { // it is of the namespace in which it was opened
+		table := c.Get(unix.SYS_OPENAT, inside.Result(c.proc), c.Str("sysvipc/shm"), inside.Int(unix.O_RDONLY|unix.O_CLOEXEC))
+		c.send = append([]inside.Reg{table}, c.send...)
+	}
 	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs, user, mnt, root}, c.send...)...)
 	if p.Await {
 		c.Step("wait for the launcher")

@@ -54,6 +54,7 @@ type Result struct {
 type Sandbox struct {
 	Pid         int            // of its pid 1, in this process's pid namespace
 	Private     int            // a descriptor of the tmpfs that holds its private directories
+	Segments    int            // a descriptor of its /proc/sysvipc/shm, 0 if the plan asks for none
 	Listeners   []net.Listener // on its own loopback, as the plan lists them
 	Master      *os.File       // the command's terminal, if it has one
 	user, mnt   int            // its namespaces, for the keeper
@@ -170,6 +171,9 @@ func (s *Sandbox) receive(count int) error {
 		return fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
 	}
 	s.Private, s.user, s.mnt, s.root, fds = fds[0], fds[1], fds[2], fds[3], fds[4:]
+	if s.plan.Segments {
+		s.Segments, fds = fds[0], fds[1:]
+	}
 	if s.shell.tty != 0 {
 		unix.SetNonblock(fds[0], true)
 		s.Master, fds = os.NewFile(uintptr(fds[0]), "terminal"), fds[1:]
@@ -230,6 +234,9 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 	unix.Close(s.control)
 	for _, fd := range [...]int{s.Private, s.user, s.mnt, s.root} {
 		unix.Close(fd)
+	}
+	if s.Segments != 0 {
+		unix.Close(s.Segments)
 	}
 	s.program.Free()
 	if problem != nil {

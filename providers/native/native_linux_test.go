@@ -520,3 +520,37 @@ func TestLocalhost(t *testing.T) {
 	_, err = b.plan("/bin/true")
 	require.Error(t, err, "too many, or no such rule")
 }
+
+// A segment that nobody has attached counts against the limit of memory.
+func TestSegmentsCount(t *testing.T) {
+	unprivileged(t)
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs python3")
+	}
+	script := func(mib int) string {
+		return fmt.Sprintf(`import ctypes, time
+c = ctypes.CDLL(None); c.shmat.restype = ctypes.c_void_p; c.shmdt.argtypes = [ctypes.c_void_p]
+for i in range(%d):
+    p = c.shmat(c.shmget(0, 8 << 20, 0o1600), None, 0)
+    ctypes.memset(p, 1, 8 << 20)
+    c.shmdt(p)
+    time.sleep(0.01)
+time.sleep(0.3)
+print("had it all", flush=True)`, mib/8)
+	}
+	b := newBench(t)
+	b.request.Limits[0] = "128m"
+	run := func(mib int) outcome {
+		_, wait := b.start("python3", "-c", script(mib))
+		return wait()
+	}
+	o := run(512)
+	require.NoError(t, o.err)
+	require.True(t, o.end.OOM)
+	require.NotContains(t, o.out, "had it all")
+	o = run(64)
+	require.NoError(t, o.err)
+	require.False(t, o.end.OOM, "control")
+	require.Contains(t, o.out, "had it all")
+	require.Greater(t, o.end.Peak, int64(60<<20))
+}
