@@ -48,6 +48,10 @@ type Result struct {
 	Killed   bool        // pid 1 was killed before it could tell of an end
 	Usage    unix.Rusage // of everything that ran inside
 	Wall     time.Duration
+
+	// Survivors are the processes that were there when the command was gone, by
+	// name, and were killed.
+	Survivors []string
 }
 
 // Sandbox is a sandbox that has been started.
@@ -222,6 +226,9 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 			problem = &ExecError{Name: s.plan.Command.Argv[0], Errno: unix.Errno(m.B)}
 		case inside.Stopped:
 			stopped(unix.Signal(m.A))
+		case inside.Left:
+			r.Survivors = s.survivors()
+			s.tell(inside.Message{Kind: inside.Seen})
 		case inside.Exited:
 			r.Status, r.TimedOut, r.Killed = unix.WaitStatus(m.A), m.B == inside.ByDeadline, false
 		}

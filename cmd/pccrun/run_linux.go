@@ -351,6 +351,7 @@ func (l *launch) decided(e netproxy.Event) {
 
 // ended writes the last events, tells what was denied, and ends the session.
 func (l *launch) ended(code int, end *native.End) int {
+	l.survivors(end)
 	total, distinct := l.log.Denied()
 	exit := events.Exit{Code: code, Denials: total}
 	if end != nil {
@@ -384,6 +385,17 @@ func (l *launch) ended(code int, end *native.End) int {
 		}
 	}
 	return code
+}
+
+// survivors makes a refusal of each process that wanted to outlive the command.
+// Where a signal has ended the command it is about to end the others too.
+func (l *launch) survivors(end *native.End) {
+	if end == nil || end.Status.Signaled() || end.Status.ExitStatus() > 128 {
+		return
+	}
+	for _, name := range end.Survivors {
+		l.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: "leave behind the process " + name})
+	}
 }
 
 // sayDenied sums the refusals up, each with what would allow it.

@@ -324,11 +324,22 @@ func keepOnly(a, b, c uintptr) {
 //go:nosplit
 //go:norace
 func reap(s *copied, cause int32) {
-	for {
+	gone, more := false, maxReaped
+	var status int32
+	for more > 0 {
 		pid, err := sys(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&s.status)),
 			unix.WNOHANG|unix.WUNTRACED|unix.WALL, uintptr(unsafe.Pointer(&s.rusage)), 0, 0)
 		if err != 0 || pid == 0 {
-			return
+			if !gone {
+				return
+			}
+			if err == 0 && cause == ByItself && s.namespace {
+				left(s)
+			}
+			break
+		}
+		if gone {
+			more-- // a fork bomb would keep us here
 		}
 		if pid != s.command {
 			continue
@@ -338,9 +349,41 @@ func reap(s *copied, cause int32) {
 			send(s)
 			continue
 		}
-		s.message = Message{Kind: Exited, A: s.status, B: cause}
-		send(s)
-		exit(0)
+		gone, status = true, s.status
+	}
+	s.message = Message{Kind: Exited, A: status, B: cause}
+	send(s)
+	exit(0)
+}
+
+// maxReaped bounds how many of the dead are collected after the command.
+const maxReaped = 4096
+
+// leftWait is how long the launcher has to look at who is left, in
+// nanoseconds: one that is stopped or busy keeps nobody alive.
+const leftWait = int64(100e6)
+
+// left tells the launcher that there are processes that the end of pid 1 will
+// kill, and gives it a moment to see which.
+//
+//go:nosplit
+//go:norace
+func left(s *copied) {
+	s.message = Message{Kind: Left}
+	send(s)
+	until := clock(s) + leftWait
+	for {
+		wait := max(until-clock(s), 0)
+		s.now = unix.Timespec{Nsec: wait}
+		s.poll[0] = unix.PollFd{Fd: int32(s.control), Events: unix.POLLIN}
+		n, _ := sys(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&s.poll[0])), 1, uintptr(unsafe.Pointer(&s.now)), 0, 0, 0)
+		if n != 1 || s.poll[0].Revents&unix.POLLIN == 0 {
+			return
+		}
+		n, err := sys(unix.SYS_RECVFROM, s.control, uintptr(unsafe.Pointer(&s.message)), messageSize, unix.MSG_DONTWAIT, 0, 0)
+		if err != 0 || n != messageSize || s.message.Kind == Seen {
+			return
+		}
 	}
 }
 

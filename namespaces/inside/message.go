@@ -16,6 +16,8 @@ import "unsafe"
 //	    --> Resume  A: in the foreground          after a stop
 //	    <-- Stopped  A: signal                    Ctrl-Z inside
 //	    <-- Done                                  a keeper has carried out what it was told
+//	    <-- Left                                  the command is gone and others are not: pid 1 waits for an answer, not for long
+//	    --> Seen                                  the answer
 //	    <-- Exited  A: wait status  B: cause      the command is gone; pid 1 ends, and all with it
 type Message struct {
 	Kind Kind
@@ -41,6 +43,8 @@ const (
 	Stopped
 	Exited
 	Done
+	Left
+	Seen
 )
 
 // To whom a signal goes: B of [Signal].

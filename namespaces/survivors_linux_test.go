@@ -1,0 +1,62 @@
+package namespaces
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+func TestSurvivors(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		want   []string
+		off    []profiles.Layer
+	}{
+		"none":                 {script: "sleep 0; true"},
+		"one that is waited":   {script: "sleep 0.01 & wait"},
+		"in the background":    {script: "sleep 60 & sleep 0.1; exit 0", want: []string{"sleep"}},
+		"two, in sessions":     {script: "setsid sleep 60 & (setsid setsid tail -f /dev/null &) ; sleep 0.1", want: []string{"sleep", "tail"}},
+		"a grandchild":         {script: "sh -c 'sleep 60; true' & sleep 0.1", want: []string{"sh", "sleep"}},
+		"who ignores signals":  {script: "(trap '' HUP TERM INT; exec sleep 60) & sleep 0.1", want: []string{"sleep"}},
+		"no namespace of pids": {script: "true", off: []profiles.Layer{profiles.LayerPidns}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newBench(t, nil).sh(c.script).without(c.off...).run()
+			slices.Sort(o.Survivors)
+			require.Equal(t, c.want, o.Survivors)
+			require.Zero(t, o.Status.ExitStatus())
+		})
+	}
+	alone(t)
+}
+
+// At the deadline everything is ended, and nobody is blamed for being there.
+func TestNoSurvivorsAtDeadline(t *testing.T) {
+	b := newBench(t, nil).sh("sleep 60 & sleep 60")
+	b.plan.Deadline, b.plan.Grace = 50e6, 50e6
+	o := b.run()
+	require.True(t, o.TimedOut)
+	require.Empty(t, o.Survivors)
+}
+
+func TestParseStat(t *testing.T) {
+	for text, want := range map[string]struct {
+		name  string
+		alive bool
+	}{
+		"7 (sleep) S 1": {"sleep", true}, "7 (a) b) Z 1": {"a) b", false}, "7 (x) X": {"x", false}, "7 () R 1": {"", true},
+		"": {}, "7 (x)": {}, "7 )x( S": {}, "(": {},
+	} {
+		name, alive := parseStat([]byte(text))
+		require.Equal(t, want.name, name, text)
+		require.Equal(t, want.alive, alive, text)
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add([]byte("7 (a) b) S 1 7"))
+	f.Fuzz(func(t *testing.T, stat []byte) { parseStat(stat) })
+}
