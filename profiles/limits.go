@@ -75,7 +75,7 @@ type limit struct {
 var limits = [...]limit{
 	{"memory", parseSize, 1 << 20, "1m"},
 	{"cpus", parseCPUs, 10, "0.01"},
-	{"pids", parseCount, 1, "1"},
+	{"pids", parseCount, 2, "2"}, // pid 1 of the sandbox is one
 	{"files", parseCount, 16, "16"},
 	{"filesize", parseSize, 1, "1"},
 	{"disk", parseSize, 1 << 20, "1m"},

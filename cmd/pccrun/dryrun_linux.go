@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"os"
 
 	"github.com/pccrun/pccrun/providers/native"
 )
@@ -71,7 +70,7 @@ func printPlan(r *native.Run, asJSON bool) int {
 		out.Guarantees = append(out.Guarantees, guaranteeJSON{string(a.Guarantee), a.State.String(), a.Mechanism, a.Cause, a.Hint})
 	}
 	if asJSON {
-		e := json.NewEncoder(os.Stdout)
+		e := json.NewEncoder(stdout)
 		e.SetIndent("", "  ")
 		if err := e.Encode(out); err != nil {
 			return fail(err.Error())

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strconv"
 	"unicode/utf8"
 )
@@ -23,7 +22,7 @@ const schemaVersion = 1
 // initialisation, and this is all that pccrun needs of it.
 func printJSON(o object) {
 	b := appendJSON(nil, append(object{{"v", schemaVersion}}, o...), "\n")
-	os.Stdout.Write(append(b, '\n'))
+	stdout.Write(append(b, '\n'))
 }
 
 // appendJSON appends v; indent is a line feed and what the line begins with.

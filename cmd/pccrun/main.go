@@ -43,7 +43,7 @@ func verbs() []verb {
 	}
 }
 
-func main() { os.Exit(Main(os.Args[1:])) }
+func main() { os.Exit(stdout.finish(Main(os.Args[1:]))) }
 
 // Main is the whole program, less the exit.
 func Main(args []string) int {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -73,5 +74,27 @@ func plain(s, but string) string {
 
 // printf prints a verb's result, which names of a hostile workspace may be part of.
 func printf(format string, args ...any) {
-	os.Stdout.WriteString(plain(fmt.Sprintf(format, args...), "\n\t"))
+	io.WriteString(stdout, plain(fmt.Sprintf(format, args...), "\n\t"))
+}
+
+// stdout is standard output. It remembers the first error: a verb whose result
+// is cut short by a full disk has not succeeded.
+var stdout = new(output)
+
+type output struct{ err error }
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := os.Stdout.Write(b)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+// finish is the status to exit with, once a verb's result is written.
+func (o *output) finish(code int) int {
+	if o.err != nil && code != refused {
+		return fail(o.err.Error())
+	}
+	return code
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -65,7 +64,7 @@ func psVerb(args []string) int {
 	if len(shown) == 0 {
 		return 0
 	}
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
 	row("SESSION", "STATE", "AGE", "PID", "PROFILE", "WORKSPACE", "COMMAND")
 	for _, e := range shown {

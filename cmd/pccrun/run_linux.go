@@ -380,8 +380,12 @@ func (l *launch) ended(code int, end *native.End) int {
 	err := l.session.Settle()
 	err = errors.Join(err, l.log.Close(time.Second), l.session.End(code))
 	if err != nil && !l.req.Quiet {
+		told := "" // what kept the session from being written is found by each who ends it
 		for line := range strings.Lines(err.Error()) {
-			say(strings.TrimSuffix(line, "\n"))
+			if line = strings.TrimSuffix(line, "\n"); line != told {
+				say(line)
+			}
+			told = line
 		}
 	}
 	return code

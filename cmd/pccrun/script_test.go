@@ -29,6 +29,12 @@ func TestScripts(t *testing.T) {
 			"fails":   exits(125, ""),
 			"no":      exits(1, ""),
 		},
+		Condition: func(name string) (bool, error) {
+			if name == "root" {
+				return os.Getuid() == 0, nil
+			}
+			return false, errors.New("no such condition")
+		},
 		Setup: func(env *testscript.Env) error {
 			home := env.WorkDir + "/home/u"
 			env.Setenv("HOME", home)

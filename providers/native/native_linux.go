@@ -236,10 +236,10 @@ func (r *Run) filter() error {
 	case r.Policy.Syscalls != "" && r.Policy.Syscalls != "default":
 		text, err := os.ReadFile(r.Policy.Syscalls)
 		if err != nil {
-			return err
+			return fmt.Errorf("syscalls: %w", err)
 		}
 		if r.Plan.Filter, err = seccomp.CompileOCI(text, runtime.GOARCH); err != nil {
-			return fmt.Errorf("%s: %w", r.Policy.Syscalls, err)
+			return fmt.Errorf("syscalls: %s: %w", r.Policy.Syscalls, err)
 		}
 		r.Plan.FilterName = r.Policy.Syscalls
 		r.Plan.Floor = seccomp.Nested() // set-id modes and the core limit are not a profile's to allow
