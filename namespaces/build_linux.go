@@ -37,6 +37,8 @@ type Plan struct {
 	Grace      time.Duration
 	Listen     []uint16 // ports of the sandbox's loopback that the launcher serves
 	PassFDs    []int    // descriptors beyond 2 that the command gets as they are
+	Unhidden   bool     // a path that a rule hides does not exist: there is nothing to cover
+
 	// CoreHandler is what of the host a crash inside would feed, as its
 	// core_pattern names it; "" if nothing.
 	CoreHandler string
@@ -90,6 +92,7 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 		Deadline:    policy.Resources.Deadline(),
 		CoreHandler: s.CoreHandler,
 		OOMScore:    s.OOMScore,
+		Unhidden:    s.Unhidden,
 		Grace:       5 * time.Second,
 		Command:     c,
 	}

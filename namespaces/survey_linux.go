@@ -23,6 +23,7 @@ type Survey struct {
 	Landlock    int         // ABI version, 0 where the kernel has none
 	Texts       []Mount     // files that have a content of their own inside
 	Files, Core unix.Rlimit // the caller\'s own limits of open files and core dumps
+	Unhidden    bool        // a path that a rule hides does not exist
 	CoreHandler string      // see [Plan.CoreHandler]
 	OOMScore    int         // see [Plan.OOMScore]
 	Notes       []string    // what the user should hear
@@ -107,6 +108,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, err
 	}
 	f.anchors()
+	s.Unhidden = f.absent()
 	s.Places = f.places
 	s.texts(policy)
 	s.Notes = f.notes
@@ -181,7 +183,7 @@ func (f *finder) workspace(indexDir string) error {
 	for _, m := range found.Matches {
 		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
 		if m.Target != "" {
-			f.add(m.Target, f.atMost(m.Target, m.Rule.Access), m.Rule.Origin.String())
+			f.leads(m)
 		}
 	}
 	for _, c := range found.Common {

@@ -296,6 +296,58 @@ func TestWorkspaceScanned(t *testing.T) {
 	require.Error(t, w.finder().workspace(""))
 }
 
+// A link that somebody planted hides no more than files of a project.
+func TestPlantedLinks(t *testing.T) {
+	for target, want := range map[string]string{
+		"/": "not hidden for that", "/usr": "not hidden for that", "/usr/bin": "not hidden for that", "/etc": "not hidden for that", "/proc/self": "not hidden for that", "/dev/null": "not hidden for that",
+		".": "not hidden for that", "..": "not hidden for that", "../home": "not hidden for that",
+		"../other": "is hidden, since", "../other/file": "is hidden, since", "/etc/passwd": "is hidden, since", "sub": "", "sub/file": "", "/nonexistent": "",
+	} {
+		w := newCountry(t, []string{"ws/sub/file", "other/file"}, "hide ws **/.env*")
+		require.NoError(t, os.Symlink(target, w.path("ws/.envlink")))
+		f := w.finder()
+		require.NoError(t, f.workspace(""))
+		notes := strings.Join(f.notes, "\n")
+		if want == "" {
+			require.Empty(t, notes, target)
+			continue
+		}
+		require.Contains(t, notes, want, target)
+		require.Contains(t, notes, w.path("ws/.envlink"), target)
+		kept := want == "not hidden for that"
+		real := filepath.Join(w.path("ws"), target)
+		if filepath.IsAbs(target) {
+			real = target
+		}
+		for _, p := range f.places {
+			require.False(t, kept && p.Access == profiles.Hide && p.Node != Link, "%s: %s", target, p.Path)
+			if p.Path == real {
+				require.Equal(t, profiles.Hide, p.Access)
+			}
+		}
+	}
+}
+
+// What a user's rule names and is not there is said to be so.
+func TestAbsent(t *testing.T) {
+	for rule, want := range map[string]string{
+		"hide ws/later": "is not hidden if it appears", "read ws/later": "can be made and written", "hide elsewhere/later": "is not hidden if it appears",
+		"write ws/later": "", "read elsewhere/later": "", "hide home/later": "", "+hide ws/later": "", "hide ws/there": "",
+	} {
+		w := newCountry(t, []string{"ws/there", "elsewhere/x"}, rule)
+		f := w.finder()
+		f.rule(w.policy.Files[len(w.policy.Files)-1].Path)
+		require.Equal(t, strings.Contains(want, "hidden"), f.absent(), rule)
+		require.NoError(t, f.err)
+		if want == "" {
+			require.Empty(t, f.notes, rule)
+		} else {
+			require.Len(t, f.notes, 1, rule)
+			require.Contains(t, f.notes[0], want)
+		}
+	}
+}
+
 func TestPlaceOf(t *testing.T) {
 	for kind, want := range map[workspace.Kind]Node{workspace.File: File, workspace.Dir: Directory, workspace.Link: Link, workspace.Other: Special} {
 		p := placeOf(workspace.Node{Path: "/x", Kind: kind, Dev: unix.Mkdev(8, 1), Ino: 7}, Place{Access: profiles.Read})

@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -283,6 +284,40 @@ func TestKill(t *testing.T) {
 	// It stays a zombie until the test ends, and a zombie has ended.
 	require.NoError(t, h.Kill(e, unix.SIGTERM, 10*time.Second))
 	require.ErrorIs(t, h.Kill(e, unix.SIGTERM, 10*time.Second), ErrGone)
+}
+
+// What another version of pccrun wrote is shown, left alone, and in nobody's
+// way; what it added to a file of this version is passed over.
+func TestOtherVersions(t *testing.T) {
+	h := home(t)
+	_, e := launcher(t, h)
+	dir := func(id string) string { return filepath.Join(h.dir, id) }
+	text, err := os.ReadFile(filepath.Join(dir(e.ID), infoName))
+	require.NoError(t, err)
+	own := fmt.Sprintf(`{"schema":%d,`, Schema)
+	require.True(t, strings.HasPrefix(string(text), own), string(text))
+	forge := func(id, head string) {
+		require.NoError(t, os.Mkdir(dir(id), 0o700))
+		forged := head + strings.ReplaceAll(strings.TrimPrefix(string(text), own), e.ID, id)
+		require.NoError(t, os.WriteFile(filepath.Join(dir(id), infoName), []byte(forged), 0o600))
+	}
+	const added, next, before = "20260101T000000Z-00000001", "20260101T000000Z-00000002", "20260101T000000Z-00000003"
+	forge(added, own+`"of_tomorrow":{"x":[1]},`)
+	forge(next, fmt.Sprintf(`{"schema":%d,`, Schema+1))
+	forge(before, fmt.Sprintf(`{"schema":%d,`, Schema-1))
+	require.Equal(t, map[string]State{e.ID: Running, added: Crashed, next: Unknown, before: Unknown}, states(t, h))
+	for _, id := range []string{next, before} {
+		other, err := h.Find(id)
+		require.NoError(t, err)
+		require.Error(t, h.Kill(other, unix.SIGTERM, 0))
+		require.Contains(t, other.Cause, "written by another version of pccrun")
+		_, err = other.Usage()
+		require.Error(t, err)
+	}
+	removed, err := h.GC(GCOptions{})
+	require.NoError(t, err)
+	require.Equal(t, []string{added}, removed)
+	require.Equal(t, map[string]State{e.ID: Running, next: Unknown, before: Unknown}, states(t, h))
 }
 
 func TestReadIO(t *testing.T) {

@@ -78,6 +78,8 @@ func TestIndexNotBelieved(t *testing.T) {
 			b[len(b)/2] ^= 1
 			require.NoError(t, os.WriteFile(file, b, 0o600))
 		},
+		"of the next version":   func(t *testing.T, _ *Query, file string) { reversion(t, file, indexVersion+1) },
+		"of the version before": func(t *testing.T, _ *Query, file string) { reversion(t, file, indexVersion-1) },
 		"another root's": func(t *testing.T, q *Query, file string) {
 			b, err := os.ReadFile(file)
 			require.NoError(t, err)
@@ -115,6 +117,15 @@ func TestIndexNotBelieved(t *testing.T) {
 			require.Equal(t, []string{".vscode", "a/b/.envrc"}, pinPaths(t, q.Root, f))
 		})
 	}
+}
+
+// reversion makes an index another version's, whole and with its checksum.
+func reversion(t *testing.T, file string, version byte) {
+	b, err := os.ReadFile(file)
+	require.NoError(t, err)
+	body := b[:len(b)-8]
+	body[len(indexMagic)] = version
+	require.NoError(t, os.WriteFile(file, binary.LittleEndian.AppendUint64(body, checksum(body)), 0o600))
 }
 
 // An index that cannot be written is nobody's error, and leaves nothing.

@@ -66,7 +66,7 @@ func (r *Run) answers() []profiles.Answer {
 			switch {
 			case p.Nested && r.Plan.HidesFiles():
 				a = weak("mount namespace", "a hidden file that the host replaces stays open in a mount namespace that the command has made", "hide its directory")
-			case r.Plan.HidesFiles() || hidesPatterns(p):
+			case r.Plan.HidesFiles() || r.Plan.Unhidden || hidesPatterns(p):
 				a = weak("mount namespace", "a hidden file that the host replaces is shown for milliseconds, one that it makes during the run for good", "hide its directory")
 			}
 		case profiles.FSReadonly:

@@ -1,0 +1,29 @@
+package namespaces
+
+import (
+	"path/filepath"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// absent names the paths that the user wants hidden, or kept from writing, and
+// that do not exist. A mount needs something to cover: if they appear during
+// the run they are what their directory is. It reports whether one was to be
+// hidden. In a directory that is hidden or private itself nothing of the host's
+// appears.
+func (f *finder) absent() (hidden bool) {
+	for _, p := range f.places {
+		if p.Node != Absent || f.byDefault(p.Path) {
+			continue
+		}
+		around := f.policy.Decide(filepath.Dir(p.Path)).Access
+		switch {
+		case p.Access == profiles.Hide && around >= profiles.Read:
+			hidden = true
+			f.notes = append(f.notes, p.Path+" does not exist, and is not hidden if it appears during the run ("+p.Why+")")
+		case p.Access == profiles.Read && around > profiles.Read:
+			f.notes = append(f.notes, p.Path+" does not exist, and can be made and written during the run ("+p.Why+")")
+		}
+	}
+	return hidden
+}
