@@ -277,23 +277,6 @@ func (f *finder) anchors() {
 	}
 }
 
-// setIDs pins the set-user-ID and set-group-ID programs of the workspace.
-// Root's are the command's own by the map of owners, and what is written
-// through a shared mapping keeps the bit, chmod(2). Only root pays for the walk.
-func (f *finder) setIDs() error {
-	return filepath.WalkDir(f.policy.Workspace, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		var st unix.Stat_t
-		if err := unix.Lstat(path, &st); err != nil || st.Mode&(unix.S_ISUID|unix.S_ISGID) == 0 {
-			return err
-		}
-		f.put(Place{Path: path, Node: File, Dev: device(st.Dev), Ino: st.Ino, Access: f.atMost(path, profiles.Read), Pin: true, Protect: true, Why: "a set-user-ID or set-group-ID program"})
-		return nil
-	})
-}
-
 // patterns refuses rules whose pattern would have to be looked for outside the
 // workspace: only that is walked, and a rule must not be half kept.
 func (f *finder) patterns(table []profiles.FileRule) {
