@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"time"
 	"unsafe"
@@ -267,18 +268,18 @@ func (s *Sandbox) Close() {
 
 // Create makes a file in a directory that the plan has added with
 // [Plan.AddFresh].
-func (s *Sandbox) Create(dir, name string) (*os.File, error) {
+func (s *Sandbox) Create(path string) (*os.File, error) {
 	for i, m := range s.plan.Mounts {
-		if m.Kind == Fresh && m.Target == dir {
-			path := entry(i) + "/" + name
-			fd, err := unix.Openat(s.Private, path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+		if m.Kind == Fresh && m.Target == filepath.Dir(path) {
+			at := entry(i) + "/" + filepath.Base(path)
+			fd, err := unix.Openat(s.Private, at, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
 			if err != nil {
-				return nil, &os.PathError{Op: "create", Path: dir + "/" + name, Err: err}
+				return nil, &os.PathError{Op: "create", Path: path, Err: err}
 			}
-			return os.NewFile(uintptr(fd), dir+"/"+name), nil
+			return os.NewFile(uintptr(fd), path), nil
 		}
 	}
-	return nil, &os.PathError{Op: "create", Path: dir + "/" + name, Err: unix.ENOENT}
+	return nil, &os.PathError{Op: "create", Path: path, Err: unix.ENOENT}
 }
 
 // Continue lets a sandbox whose plan awaits the launcher go on to the command.

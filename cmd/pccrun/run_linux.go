@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -211,7 +210,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	if l.run.Rules != nil {
 		// The file must be there before the command can look; the log is
 		// written to it as it grows.
-		if f, err := started.Create(filepath.Split(native.DenialsPath)); err == nil {
+		if f, err := started.Create(native.DenialsPath); err == nil {
 			l.denials = f
 		} else {
 			say(err.Error())

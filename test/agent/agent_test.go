@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -43,6 +44,12 @@ func TestMainJob(t *testing.T) {
 	var seen []int // the daemon, as the host sees it while the session is on
 	endpoint.Before("go on", func() { seen = host.Processes(daemon) })
 
+	// A first run of the agent: no state of its own, and its key is a variable
+	// that no flag names.
+	require.NoDirExists(t, filepath.Join(project.Home, ".claude"))
+	require.NoFileExists(t, filepath.Join(project.Home, ".claude.json"))
+	require.Contains(t, project.Environ(), "ANTHROPIC_API_KEY=key-of-the-test")
+	require.NotContains(t, endpoint.Flags(), "ANTHROPIC_API_KEY")
 	args := append(append(endpoint.Flags(), "--"), Arguments()...)
 	cmd := project.Command(host.Program(t), args...)
 	var stdout, stderr bytes.Buffer
@@ -88,6 +95,7 @@ func TestMainJob(t *testing.T) {
 		require.Contains(t, endpoint.Results("leave a daemon")[0].Text, "started")
 		require.Len(t, seen, 1, "the daemon runs while the session is on")
 		require.Empty(t, host.Processes(daemon))
+		require.Contains(t, stderr.String(), "denied: leave behind the process sleep")
 	})
 	t.Run("refused: reach a host", func(t *testing.T) {
 		require.True(t, endpoint.Results("reach a host")[0].IsError)
