@@ -201,7 +201,7 @@ func (c *compiler) devices() {
 // processes mounts proc(5) of the pid namespace, and covers what would tell of
 // the kernel or change it.
 func (c *compiler) processes() {
-	c.Step("mount proc on /proc")
+	c.Step(stepProc)
 	if c.has(profiles.LayerPidns) {
 		fs := c.Get(unix.SYS_FSOPEN, c.Str("proc"), inside.Int(unix.FSOPEN_CLOEXEC))
 		c.proc = c.fsmount(fs, attrKernel)
@@ -245,7 +245,7 @@ func (c *compiler) sysfs() {
 	if !c.has(profiles.LayerNetns) {
 		return // it can be mounted only for a network namespace of one's own
 	}
-	c.Step("mount sysfs on /sys")
+	c.Step(stepSys)
 	fs := c.Get(unix.SYS_FSOPEN, c.Str("sysfs"), inside.Int(unix.FSOPEN_CLOEXEC))
 	sys := c.fsmount(fs, attrKernel|unix.MOUNT_ATTR_RDONLY)
 	c.move(sys, "/sys")

@@ -123,12 +123,14 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	return err
 }
 
-// cloneError names the cause of a refused clone, as far as its errno tells.
+// cloneError names the cause of a refused clone, as far as the host tells.
 func (s Shell) cloneError(err error) error {
 	if s.Cgroup != 0 {
 		return &CgroupError{err}
 	}
-	return fmt.Errorf("clone into new namespaces: %w", err)
+	var errno unix.Errno
+	errors.As(err, &errno)
+	return explain(fmt.Errorf("%s: %w", stepClone, err), stepClone, errno, readText)
 }
 
 // A CgroupError says that the kernel did not let a sandbox be born in its
@@ -199,7 +201,8 @@ func (s *Sandbox) failed(m inside.Message, n int) error {
 	if n == 0 {
 		return ErrEnded
 	}
-	return &StepError{Step: s.program.StepName(m.A), Errno: unix.Errno(m.B)}
+	e := &StepError{Step: s.program.StepName(m.A), Errno: unix.Errno(m.B)}
+	return explain(e, e.Step, e.Errno, readText)
 }
 
 // Wait follows the sandbox to its end; stopped is called when the command was

@@ -36,6 +36,7 @@ func verbs() []verb {
 		{"kill", "end sessions", killVerb, func() string { return killUsage }},
 		{"gc", "clear away what crashed and old sessions left", gcVerb, func() string { return gcUsage }},
 		{"escape", "try to break out, and say which promises hold", escapeVerb, func() string { return escapeUsage }},
+		{"doctor", "say what this machine can keep, from trials, and what would mend the rest", doctorVerb, func() string { return doctorUsage }},
 		{"spec", "write what a run would do as an OCI bundle, for runc and its like", specVerb, func() string { return specUsage }},
 		{"completion", "print completion for bash, zsh or fish", completionVerb, func() string { return completionUsage }},
 		{"help", "print this, or the help of a verb", helpVerb, func() string { return "usage: pccrun help [VERB]\n" }},

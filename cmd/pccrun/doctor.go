@@ -1,0 +1,249 @@
+//go:build !thin
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/doctor"
+	"github.com/pccrun/pccrun/terminal"
+)
+
+// doctorFlags are what the verb was told.
+type doctorFlags struct{ fix, yes, all, json bool }
+
+func doctorVerb(args []string) int {
+	var f doctorFlags
+	words, err := options(args, func(name string, _ func() string) bool {
+		on := map[string]*bool{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json}[name]
+		if on != nil {
+			*on = true
+		}
+		return on != nil
+	})
+	switch {
+	case err == nil && len(words) > 0:
+		err = &usageError{"unexpected argument " + quote(words[0]), ""}
+	case err == nil && f.yes && !f.fix:
+		err = &usageError{"flag --yes: goes with --fix", ""}
+	case err == nil && f.fix && f.json:
+		err = &usageError{"flag --json: not with --fix", ""}
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	report, err := examine(ctx)
+	if err != nil {
+		return fail("doctor: " + err.Error())
+	}
+	if f.json {
+		printJSON(reportJSON(report))
+	} else {
+		printReport(report, f)
+	}
+	if f.fix {
+		report = mend(ctx, report, f)
+	}
+	if !report.OK() {
+		return failed
+	}
+	return 0
+}
+
+// examine tries the launcher that the user started: this program may be the
+// whole one that it carries.
+func examine(ctx context.Context) (*doctor.Report, error) {
+	launcher := os.Getenv("PCCRUN_LAUNCHER")
+	if launcher == "" {
+		var err error
+		if launcher, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	var environ []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "PCCRUN_LAUNCHER=") {
+			environ = append(environ, e)
+		}
+	}
+	return doctor.Examine(ctx, doctor.Options{Launcher: launcher, Environ: environ})
+}
+
+// mend applies what the user agrees to, and looks again.
+func mend(ctx context.Context, r *doctor.Report, f doctorFlags) *doctor.Report {
+	if len(r.Fixes) == 0 {
+		say("doctor: there is nothing that --fix could do")
+		return r
+	}
+	interactive := terminal.IsTerminal(0) && terminal.IsTerminal(2)
+	if !f.yes && !interactive {
+		fail("doctor: nothing was changed: there is no terminal to ask on", "--fix --yes changes it without asking")
+		return r
+	}
+	for i := range r.Fixes {
+		fix := &r.Fixes[i]
+		if !f.yes && !agreed(fix.Why) {
+			continue
+		}
+		if err := fix.Apply(ctx); err != nil {
+			hint := ""
+			if errors.Is(err, doctor.ErrNotRoot) {
+				hint = "run the commands above as root"
+			}
+			fail("doctor: "+err.Error(), hint)
+			continue
+		}
+		say("doctor: changed: " + fix.Why)
+		if fix.After != "" {
+			say("hint: " + fix.After)
+		}
+	}
+	again, err := examine(ctx)
+	if err != nil {
+		fail("doctor: " + err.Error())
+		return r
+	}
+	for _, p := range again.Providers {
+		printf("\n%s\n", headline(&p))
+	}
+	return again
+}
+
+func agreed(why string) bool {
+	fmt.Fprintf(os.Stderr, "pccrun: %s: make the change? [y/N] ", printable(why))
+	answer, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	return strings.EqualFold(strings.TrimSpace(answer), "y")
+}
+
+func headline(p *doctor.Provider) string {
+	if p.Runs {
+		return fmt.Sprintf("%s: the default profile runs (%s for /bin/true)", p.Name, p.Launch.Round(100*time.Microsecond))
+	}
+	text := p.Name + ": the default profile does not run\n  " + printable(p.Refused)
+	if p.Hint != "" {
+		text += "\n  hint: " + printable(p.Hint)
+	}
+	return text
+}
+
+// printReport prints the tables for a reader.
+func printReport(r *doctor.Report, f doctorFlags) {
+	for i := range r.Providers {
+		p := &r.Providers[i]
+		printf("%s\n", headline(p))
+		if p.Runs || f.all {
+			printGuarantees(p, f)
+		}
+		printTrials(p, f)
+	}
+	printf("\nthis machine\n")
+	for _, fact := range r.Host {
+		printf("  %-19s %s\n", fact.Name, printable(fact.Value))
+		if fact.Hint != "" {
+			printf("  %-19s hint: %s\n", "", printable(fact.Hint))
+		}
+	}
+	for _, fix := range r.Fixes {
+		kind := "what mends it"
+		if fix.Optional {
+			kind = "what would do more"
+		}
+		printf("\n%s: %s\nas root, or by pccrun doctor --fix:\n\n", kind, printable(fix.Why))
+		for line := range strings.Lines(fix.Script()) {
+			printf("    %s\n", printable(strings.TrimSuffix(line, "\n")))
+		}
+		if fix.After != "" {
+			printf("\n  then: %s\n", printable(fix.After))
+		}
+	}
+}
+
+// printGuarantees prints those with something to say.
+func printGuarantees(p *doctor.Provider, f doctorFlags) {
+	printf("\n  %-19s %-8s %s\n", "GUARANTEE", "", "BY")
+	kept := 0
+	for _, a := range p.Guarantees {
+		if a.State == profiles.Kept && !f.all {
+			kept++
+			continue
+		}
+		printf("  %-19s %-8s %s\n", a.Guarantee, a.State, printable(a.Mechanism))
+		if a.Cause != "" {
+			printf("  %-28s %s\n", "", printable(a.Cause))
+		}
+		if a.Hint != "" {
+			printf("  %-28s hint: %s\n", "", printable(a.Hint))
+		}
+	}
+	if kept > 0 {
+		printf("  %-19s %-8s --all lists them\n", fmt.Sprintf("%d more", kept), profiles.Kept)
+	}
+}
+
+// printTrials prints those with something to say.
+func printTrials(p *doctor.Provider, f doctorFlags) {
+	printf("\n  %-19s\n", "TRIAL")
+	held := 0
+	for _, t := range p.Trials {
+		if t.Verdict == doctor.Holds {
+			held++
+			if !f.all {
+				continue
+			}
+		}
+		printf("  %-19s %-8s %s", t.Name, t.Verdict, printable(t.Seen))
+		if t.Control != "" {
+			printf(" (without it: %s)", printable(t.Control))
+		}
+		printf("\n")
+		if t.Hint != "" {
+			printf("  %-28s hint: %s\n", "", printable(t.Hint))
+		}
+	}
+	if held > 0 && !f.all {
+		printf("  %-19s %-8s each stops what passes without it; --all lists them\n", fmt.Sprintf("%d layers", held), doctor.Holds)
+	}
+}
+
+// reportJSON is `--json`: everything, whatever there is to say.
+func reportJSON(r *doctor.Report) object {
+	var providers, host, fixes []object
+	for i := range r.Providers {
+		p := &r.Providers[i]
+		var trials []object
+		for _, t := range p.Trials {
+			trials = append(trials, object{{"name", t.Name}, {"verdict", string(t.Verdict)}, {"seen", t.Seen}, {"control", t.Control}, {"hint", t.Hint}})
+		}
+		providers = append(providers, object{
+			{"name", p.Name}, {"runs", p.Runs}, {"refused", p.Refused}, {"hint", p.Hint}, {"launch_us", p.Launch.Microseconds()},
+			{"guarantees", answersJSON(p.Guarantees)}, {"trials", trials},
+		})
+	}
+	for _, f := range r.Host {
+		host = append(host, object{{"name", f.Name}, {"value", f.Value}, {"hint", f.Hint}})
+	}
+	for _, f := range r.Fixes {
+		fixes = append(fixes, object{{"why", f.Why}, {"optional", f.Optional}, {"script", f.Script()}, {"after", f.After}})
+	}
+	return object{{"ok", r.OK()}, {"providers", providers}, {"host", host}, {"fixes", fixes}}
+}
+
+func answersJSON(answers []profiles.Answer) []object {
+	var list []object
+	for _, a := range answers {
+		list = append(list, object{
+			{"guarantee", string(a.Guarantee)}, {"state", a.State.String()}, {"mechanism", a.Mechanism}, {"cause", a.Cause}, {"hint", a.Hint},
+		})
+	}
+	return list
+}

@@ -1,0 +1,148 @@
+package namespaces
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Refusal is a step that this host is set up to refuse: which setting does
+// it, and what mends it. Nothing of the command has run.
+type Refusal struct {
+	Err   error // what the kernel said, to which step
+	Cause string
+	Fix   string // for the user to do, "" if nobody knows
+}
+
+func (e *Refusal) Error() string { return e.Err.Error() + ": " + e.Cause }
+
+// Unwrap returns what the kernel said.
+func (e *Refusal) Unwrap() error { return e.Err }
+
+// Hint says what mends it.
+func (e *Refusal) Hint() string { return e.Fix }
+
+// The steps that hosts refuse by configuration.
+const (
+	stepClone = "clone into new namespaces"
+	stepProc  = "mount proc on /proc"
+	stepSys   = "mount sysfs on /sys"
+)
+
+// What the kernel and its security modules are asked about: proc(5),
+// namespaces(7), and Documentation/admin-guide/sysctl/kernel.rst for the
+// settings that only some distributions have.
+const (
+	usernsClone    = "/proc/sys/kernel/unprivileged_userns_clone"
+	appArmorUserns = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+	namespaceLimit = "/proc/sys/user/max_"
+)
+
+// explain adds to a step's error the cause that the host's settings show. It
+// returns err as it is where they show none. read returns the text of a file, ""
+// if it cannot be read: a launch that succeeds reads nothing.
+func explain(err error, step string, errno unix.Errno, read func(string) string) error {
+	refusal := func(cause, fix string) error { return &Refusal{err, cause, fix} }
+	denied := errno == unix.EPERM || errno == unix.EACCES
+	switch {
+	case errno == unix.ENOSYS && !releaseAtLeast(read("/proc/sys/kernel/osrelease"), 5, 12):
+		return refusal("this kernel is older than Linux 5.12, which pccrun needs (mount_setattr)", "boot a newer kernel, or run pccrun in a virtual machine that has one")
+	case step == stepClone && errno == unix.ENOSPC:
+		for _, kind := range [...]string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+			name := namespaceLimit + kind + "_namespaces"
+			if n := read(name); n == "0" {
+				return refusal("user.max_"+kind+"_namespaces is 0", sysctl("user.max_"+kind+"_namespaces", "15000"))
+			}
+		}
+		return refusal("as many namespaces as user.max_*_namespaces allow are in use, or they are nested too deeply", "")
+	case step == stepClone && errno == unix.EINVAL && read("/proc/self/uid_map") == "":
+		return refusal("this kernel has no user namespaces", "boot a kernel with CONFIG_USER_NS")
+	case !denied:
+		return err
+	case step == stepClone && read(usernsClone) == "0":
+		return refusal("kernel.unprivileged_userns_clone is 0", sysctl("kernel.unprivileged_userns_clone", "1"))
+	case (step == stepProc || step == stepSys) && covered(read("/proc/self/mountinfo"), step[strings.LastIndexByte(step, '/'):]) != "":
+		// mount_too_revealing in the kernel's fs/namespace.c.
+		root := step[strings.LastIndexByte(step, '/'):]
+		return refusal(covered(read("/proc/self/mountinfo"), root)+" is covered or read-only here, as containers do it, and then the kernel lets nobody mount a new "+root,
+			"docker run --security-opt systempaths=unconfined, podman run --security-opt unmask=ALL; or run pccrun outside of the container")
+	case confined(read("/proc/self/attr/current")):
+		return refusal("the AppArmor profile "+read("/proc/self/attr/current")+" forbids it", "pccrun doctor --fix gives pccrun a profile of its own")
+	case read(appArmorUserns) == "1":
+		return refusal("AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)", "pccrun doctor --fix gives pccrun a profile that allows them")
+	case step != stepClone:
+		return err
+	case filtered(read("/proc/self/status")):
+		return refusal("a seccomp filter around pccrun forbids it, as containers and sandboxes have one",
+			"docker run or podman run --security-opt seccomp=unconfined; inside pccrun, start the outer one with --nested")
+	case !hasRoot(read("/proc/self/mountinfo")):
+		return refusal("pccrun was started in a chroot, where the kernel makes no user namespace", "run it outside of the chroot, or enter that with pivot_root, as containers do")
+	}
+	return err
+}
+
+// sysctl says how to change a setting of the kernel.
+func sysctl(name, value string) string {
+	return "as root: sysctl -w " + name + "=" + value + " (pccrun doctor --fix makes it last)"
+}
+
+// confined reports whether a label of /proc/self/attr/current is a profile of
+// AppArmor's that enforces. SELinux labels have colons and no mode.
+func confined(label string) bool { return strings.HasSuffix(label, " (enforce)") }
+
+// filtered reports whether the text of /proc/self/status tells of a seccomp
+// filter.
+func filtered(status string) bool { return strings.Contains(status, "\nSeccomp:\t2") }
+
+// hasRoot reports whether a table of mounts has a mount at /: in a chroot it
+// has none.
+func hasRoot(mountinfo string) bool {
+	for line := range strings.Lines(mountinfo) {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == "/" {
+			return true
+		}
+	}
+	return false
+}
+
+// covered returns a mount that keeps the kernel from mounting another instance
+// of the file system at root: one below it, other than on a directory that is
+// always empty, or a read-only one at root itself. "" if there is none.
+func covered(mountinfo, root string) string {
+	for line := range strings.Lines(mountinfo) {
+		f := strings.Fields(line)
+		if len(f) < 6 {
+			continue
+		}
+		at := unescape(f[4])
+		switch {
+		case at == "/proc/sys/fs/binfmt_misc", at == "/sys/fs/cgroup" || strings.HasPrefix(at, "/sys/fs/") || strings.HasPrefix(at, "/sys/kernel/"):
+			continue // mount points that the kernel made for it
+		case strings.HasPrefix(at, root+"/"):
+			return at
+		case at == root && root == "/proc" && strings.HasPrefix(f[5], "ro"):
+			return at
+		}
+	}
+	return ""
+}
+
+// releaseAtLeast compares the first two numbers of a kernel's release.
+func releaseAtLeast(release string, major, minor int) bool {
+	first, rest, _ := strings.Cut(release, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	a, err := strconv.Atoi(first)
+	b, err2 := strconv.Atoi(strings.TrimRight(second, "-abcdefghijklmnopqrstuvwxyz+"))
+	return err == nil && err2 == nil && (a > major || a == major && b >= minor)
+}
+
+// readText reads a small file of the kernel's.
+func readText(path string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimRight(string(text), "\n\x00")
+}

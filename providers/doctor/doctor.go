@@ -1,0 +1,140 @@
+// Package doctor finds out what this machine can keep of what pccrun promises,
+// and what would mend the rest.
+//
+// The promise: everything that it says of a launch comes from a launch. The
+// launcher itself runs in a child process, once with everything on, once under
+// the strict profile, and once for each layer without that layer: what the
+// command sees inside has to differ, or the layer has shown nothing. No kernel
+// version is compared with a table. Nothing is changed but by [Fix.Apply], and
+// no secret is read: of an API key only the variable's name is looked at.
+package doctor
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A Report is what an examination found.
+type Report struct {
+	Providers []Provider
+	Host      []Fact
+	Fixes     []Fix
+}
+
+// OK reports whether some provider can run the default profile.
+func (r *Report) OK() bool {
+	for _, p := range r.Providers {
+		if p.Runs {
+			return true
+		}
+	}
+	return false
+}
+
+// A Provider is one way to run a command, and what it keeps here.
+type Provider struct {
+	Name       string
+	Runs       bool              // the default profile starts
+	Refused    string            // why it does not
+	Hint       string            // what the launcher itself advises
+	Launch     time.Duration     // of /bin/true under the default profile, the best of a few
+	Guarantees []profiles.Answer // of the default profile
+	Trials     []Trial
+}
+
+// A Verdict is what came of a trial.
+type Verdict string
+
+// The verdicts.
+const (
+	Holds   Verdict = "holds"   // and what it stops passes with the layer off
+	Open    Verdict = "open"    // what it should stop passes
+	Shows   Verdict = "nothing" // no difference with the layer off: it has shown nothing
+	Runs    Verdict = "runs"
+	Refused Verdict = "refused"
+)
+
+// A Trial is one launch, or two that are compared.
+type Trial struct {
+	Name    string // "default", "strict", or the layer
+	Verdict Verdict
+	Seen    string // by the command inside, or the refusal
+	Control string // what it saw with the layer off
+	Hint    string
+}
+
+// A Fact is something about the machine that helps to read the rest.
+type Fact struct {
+	Name, Value, Hint string
+}
+
+// A Fix is a change that an administrator can make.
+type Fix struct {
+	Why      string
+	Optional bool // the default profile runs without it
+	Steps    []Step
+	After    string // what is left for the user to do
+}
+
+// A Step writes a file or runs a program.
+type Step struct {
+	File, Content string
+	Run           []string
+}
+
+// Script returns the fix as the shell commands that [Fix.Apply] runs, for root.
+func (f *Fix) Script() string {
+	var b strings.Builder
+	for _, s := range f.Steps {
+		switch {
+		case s.File == "":
+			words := make([]string, len(s.Run))
+			for i, w := range s.Run {
+				words[i] = quote(w)
+			}
+			b.WriteString(strings.Join(words, " ") + "\n")
+		case strings.Count(s.Content, "\n") == 1:
+			fmt.Fprintf(&b, "echo %s > %s\n", quote(strings.TrimSuffix(s.Content, "\n")), quote(s.File))
+		default:
+			fmt.Fprintf(&b, "cat > %s <<'EOF'\n%sEOF\n", quote(s.File), s.Content)
+		}
+	}
+	return b.String()
+}
+
+// quote quotes a word for sh(1) if it needs that.
+func quote(word string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Keys returns the names of the variables of an environment that hold
+// credentials of the services that pccrun and agents know, or look so. Values
+// are not looked at, but for whether they are empty.
+func Keys(environ []string) []string {
+	var names []string
+	for _, e := range environ {
+		name, value, _ := strings.Cut(e, "=")
+		if value != "" && isKey(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func isKey(name string) bool {
+	switch name {
+	case "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLOUDFLARE_API_TOKEN", "MODAL_TOKEN_ID", "MODAL_TOKEN_SECRET", "SPRITES_TOKEN",
+		"VERCEL_TOKEN", "GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "HF_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN":
+		return true
+	}
+	return strings.HasSuffix(name, "_API_KEY") || strings.HasSuffix(name, "_API_TOKEN") || strings.HasSuffix(name, "_AUTH_TOKEN")
+}

@@ -1,0 +1,201 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/cgroups"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// Where settings live.
+const (
+	sysctlFile   = "/etc/sysctl.d/60-pccrun.conf"
+	apparmorFile = "/etc/apparmor.d/pccrun"
+	installed    = "/usr/local/bin/pccrun"
+	delegateDir  = "/etc/systemd/system/user@.service.d"
+)
+
+// fixes returns what would mend what the trials found.
+func fixes(p *Provider, h host) []Fix {
+	var list []Fix
+	if !p.Runs {
+		list = append(list, h.settings()...)
+		if f, ok := h.apparmor(); ok {
+			list = append(list, f)
+		}
+	}
+	if f, ok := h.delegation(p.Guarantees); ok {
+		list = append(list, f)
+	}
+	return list
+}
+
+// settings raises the kernel's settings that forbid user namespaces.
+func (h *host) settings() []Fix {
+	var values, steps = "", []Step(nil)
+	var why []string
+	set := func(name, value string) {
+		values += name + " = " + value + "\n"
+		steps = append(steps, Step{File: "/proc/sys/" + strings.ReplaceAll(name, ".", "/"), Content: value + "\n"})
+	}
+	if h.read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+		why = append(why, "kernel.unprivileged_userns_clone is 0: users who are not root make no namespaces")
+		set("kernel.unprivileged_userns_clone", "1")
+	}
+	for _, kind := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		if name := "user.max_" + kind + "_namespaces"; h.read("/proc/sys/"+strings.ReplaceAll(name, ".", "/")) == "0" {
+			why = append(why, name+" is 0")
+			set(name, "15000")
+		}
+	}
+	if values == "" {
+		return nil
+	}
+	return []Fix{{Why: strings.Join(why, "; "), Steps: slices.Concat([]Step{{Run: []string{"mkdir", "-p", path.Dir(sysctlFile)}}, {File: sysctlFile, Content: values}}, steps)}}
+}
+
+// apparmor gives pccrun a profile of its own, where profiles decide who may
+// make user namespaces.
+func (h *host) apparmor() (Fix, bool) {
+	var why string
+	switch label := h.read("/proc/self/attr/current"); {
+	case h.read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
+		why = "AppArmor lets only programs that have a profile make user namespaces"
+	case strings.HasSuffix(label, " (enforce)"):
+		why = "the AppArmor profile " + label + " confines pccrun"
+	default:
+		return Fix{}, false
+	}
+	f := Fix{Why: why}
+	at := h.launcher
+	if !h.guarded(at) {
+		// A profile for a file that the user can replace is one for
+		// whatever the user, or an agent, puts there.
+		f.Why += "; " + at + " can be replaced by others than root, so a copy is installed"
+		f.Steps = append(f.Steps, Step{Run: []string{"install", "-m", "755", at, installed}})
+		f.After = "run " + installed
+		at = installed
+	}
+	text := "# Lets pccrun make user namespaces. Written by pccrun doctor.\n"
+	rule := ""
+	if h.exists("/etc/apparmor.d/abi/4.0") {
+		text += "abi <abi/4.0>,\n"
+		rule = "  userns,\n"
+	}
+	text += "profile pccrun " + strconv.Quote(globbed(at)) + " flags=(unconfined) {\n" + rule + "}\n"
+	f.Steps = append(f.Steps, Step{File: apparmorFile, Content: text}, Step{Run: []string{"apparmor_parser", "-r", apparmorFile}})
+	return f, true
+}
+
+// guarded reports whether only root can change what a path leads to.
+func (h *host) guarded(at string) bool {
+	real, err := filepath.EvalSymlinks(at)
+	if err != nil {
+		return false
+	}
+	for {
+		var st unix.Stat_t
+		if unix.Lstat(real, &st) != nil || st.Uid != 0 || st.Mode&0o022 != 0 {
+			return false
+		}
+		if real == "/" {
+			return true
+		}
+		real = path.Dir(real)
+	}
+}
+
+// globbed escapes what AppArmor would take for a pattern.
+func globbed(at string) string {
+	var b strings.Builder
+	for _, r := range at {
+		if strings.ContainsRune(`*?[]{}^\`, r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// delegation gives the user the control groups without which limits are kept
+// only weakly.
+func (h *host) delegation(answers []profiles.Answer) (Fix, bool) {
+	var weak []string
+	hint := ""
+	for _, a := range answers {
+		switch a.Guarantee {
+		case profiles.ResMemory, profiles.ResCPU, profiles.ResPids:
+			if a.State != profiles.Kept && a.Mechanism != "" && !strings.Contains(a.Mechanism, cgroups.ByNProc) {
+				weak = append(weak, string(a.Guarantee))
+				if hint == "" {
+					hint = a.Hint
+				}
+			}
+		}
+	}
+	if len(weak) == 0 || h.uid == 0 {
+		return Fix{}, false
+	}
+	f := Fix{Why: "limits are kept without control groups: " + strings.Join(weak, ", "), Optional: true}
+	switch {
+	case h.exists("/run/systemd/system") && !h.exists(fmt.Sprintf("/run/user/%d/bus", h.uid)):
+		f.Why += "; the user has no service manager of its own here"
+		if h.look("apt-get") && !h.exists("/usr/lib/systemd/user/dbus.socket") {
+			f.Steps = append(f.Steps, Step{Run: []string{"apt-get", "install", "-y", "dbus-user-session"}})
+		}
+		f.Steps = append(f.Steps, Step{Run: []string{"loginctl", "enable-linger", h.user}})
+	case h.exists("/run/systemd/system"):
+		f.Why += "; systemd does not delegate all controllers to users"
+		f.Steps = []Step{{Run: []string{"mkdir", "-p", delegateDir}}, {File: delegateDir + "/pccrun.conf", Content: "[Service]\nDelegate=cpu cpuset io memory pids\n"}, {Run: []string{"systemctl", "daemon-reload"}}}
+		f.After = "log in again"
+	default:
+		// The words are the launcher's: they name directories of this process.
+		command, ok := strings.CutPrefix(hint, "as root: ")
+		if !ok {
+			return Fix{}, false
+		}
+		f.Steps = []Step{{Run: []string{"sh", "-c", strings.ReplaceAll(command, "PID-OF-YOUR-SHELL", strconv.Itoa(os.Getppid()))}}}
+	}
+	return f, true
+}
+
+// ErrNotRoot says that a fix needs root, and that nobody could be asked.
+var ErrNotRoot = errors.New("needs root, and sudo is not there or wants a password")
+
+// Apply makes the change, as root or by sudo(8). Asking for a password is up to
+// sudo, and only if there is a terminal.
+func (f *Fix) Apply(ctx context.Context) error {
+	script := "set -e\n" + f.Script()
+	args := []string{"sh", "-c", script}
+	if os.Geteuid() != 0 {
+		sudo, err := exec.LookPath("sudo")
+		if err != nil {
+			return ErrNotRoot
+		}
+		ahead := []string{sudo}
+		if _, err := unix.IoctlGetTermios(0, unix.TCGETS); err != nil {
+			ahead = append(ahead, "-n")
+			if exec.CommandContext(ctx, sudo, "-n", "true").Run() != nil {
+				return ErrNotRoot
+			}
+		}
+		args = append(ahead, args...)
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("apply the fix: %w", err)
+	}
+	return nil
+}

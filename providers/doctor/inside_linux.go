@@ -1,0 +1,179 @@
+package doctor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// InsideVerb is the hidden verb by which a trial starts this program inside.
+const InsideVerb = "__doctor"
+
+// canary is a variable that must not be seen inside, canaryFD a descriptor.
+const (
+	canary   = "PCCRUN_DOCTOR_CANARY"
+	canaryFD = 9
+)
+
+// A scene is what the program inside looks at: it was laid out by the one
+// outside, and Host is what that one saw of itself.
+type scene struct {
+	Workspace, Shown, Hidden string
+	Host                     map[profiles.Layer]string
+}
+
+// A look is how a layer shows: what is seen with it, and how to see it.
+type look struct {
+	layer profiles.Layer
+	want  string   // "" for anything but what the host sees of itself
+	base  []string // layers that have to be off in both launches, to see this one
+	see   func(*scene) string
+}
+
+// looks is the table of layers. The terminal is not in it: a trial has none.
+var looks = []look{
+	{profiles.LayerSeccomp, "a filter", nil, func(*scene) string {
+		if status("Seccomp") == "2" {
+			return "a filter"
+		}
+		return "no filter"
+	}},
+	{profiles.LayerLandlock, "EACCES", []string{"hide"}, func(s *scene) string { // ENXIO: nobody reads it
+		// Below the private /tmp of a run Landlock would let it be written.
+		return open(s.Shown+"/fifo", unix.O_WRONLY|unix.O_NONBLOCK)
+	}},
+	{profiles.LayerUsernsLimit, "0", nil, func(*scene) string { return text("/proc/sys/user/max_user_namespaces") }},
+	{profiles.LayerPidns, "", nil, func(*scene) string { return namespace("pid") }},
+	{profiles.LayerNetns, "", nil, func(*scene) string { return namespace("net") }},
+	{profiles.LayerIpcns, "", nil, func(*scene) string { return namespace("ipc") }},
+	{profiles.LayerUtsns, "", nil, func(*scene) string { return namespace("uts") }},
+	{profiles.LayerCgroupns, "", nil, func(*scene) string { return namespace("cgroup") }},
+	{profiles.LayerReadonly, "a read-only mount", nil, func(s *scene) string {
+		var st unix.Statfs_t
+		switch err := unix.Statfs(s.Shown, &st); {
+		case err != nil:
+			return name(err)
+		case st.Flags&unix.ST_RDONLY != 0:
+			return "a read-only mount"
+		}
+		return "a writable mount"
+	}},
+	{profiles.LayerHide, "ENOENT", nil, func(s *scene) string { return open(s.Hidden+"/secret", unix.O_RDONLY) }},
+	{profiles.LayerProtect, "EROFS", nil, func(s *scene) string { return open(s.Workspace+"/.git/config", unix.O_WRONLY) }},
+	{profiles.LayerProcMasks, "EACCES", nil, func(*scene) string { return open("/proc/cmdline", unix.O_RDONLY) }},
+	{profiles.LayerDumpable, "EACCES", nil, func(*scene) string { return open("/proc/1/environ", unix.O_RDONLY) }},
+	{profiles.LayerNoNewPrivs, "1", []string{"seccomp"}, func(*scene) string { return status("NoNewPrivs") }},
+	{profiles.LayerCaps, "0000000000000000", nil, func(*scene) string { return status("CapBnd") }},
+	{profiles.LayerKeyring, "", []string{"seccomp"}, func(*scene) string {
+		id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
+		if err != nil {
+			return name(err)
+		}
+		return strconv.Itoa(id)
+	}},
+	{profiles.LayerEnv, "not set", nil, func(*scene) string {
+		if os.Getenv(canary) == "" {
+			return "not set"
+		}
+		return "the host's variable"
+	}},
+	{profiles.LayerFds, "EBADF", nil, func(*scene) string {
+		if _, err := unix.FcntlInt(canaryFD, unix.F_GETFD, 0); err != nil {
+			return name(err)
+		}
+		return "open"
+	}},
+	{profiles.LayerRlimits, "", nil, func(*scene) string {
+		var l unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_CORE, &l); err != nil {
+			return name(err)
+		}
+		return fmt.Sprintf("core dumps of at most %d", l.Max)
+	}},
+	{profiles.LayerSockets, "", nil, func(s *scene) string {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return name(err)
+		}
+		defer unix.Close(fd)
+		if err := unix.Connect(fd, &unix.SockaddrUnix{Name: s.Shown + "/socket"}); err != nil {
+			return name(err)
+		}
+		return "connected"
+	}},
+}
+
+// Inside is the other side of a trial: it prints what it sees, and returns the
+// exit status.
+func Inside(args []string) int {
+	var s scene
+	if len(args) != 1 || json.Unmarshal([]byte(args[0]), &s) != nil {
+		return 125
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(s.look()); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// look returns what each layer shows where it is called.
+func (s *scene) look() map[profiles.Layer]string {
+	seen := map[profiles.Layer]string{}
+	for _, l := range looks {
+		seen[l.layer] = l.see(s)
+	}
+	return seen
+}
+
+// status returns a field of /proc/self/status.
+func status(field string) string {
+	for line := range strings.Lines(text("/proc/self/status")) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+func text(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return name(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func namespace(kind string) string {
+	link, err := os.Readlink(filepath.Join("/proc/self/ns", kind))
+	if err != nil {
+		return name(err)
+	}
+	return link
+}
+
+// open tells what comes of opening a file, and closes it again.
+func open(path string, flags int) string {
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return name(err)
+	}
+	unix.Close(fd)
+	return "opened"
+}
+
+// name returns the name of an error's number.
+func name(err error) string {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return unix.ErrnoName(errno)
+	}
+	return err.Error()
+}
