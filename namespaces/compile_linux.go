@@ -137,8 +137,11 @@ func (c *compiler) prepare() {
 	// that is read-only as well.
 	c.Call(unix.SYS_MKNODAT, inside.Result(c.tmpfs), c.Str("mask"), inside.Int(unix.S_IFREG), inside.Int(0))
 	c.Call(unix.SYS_MKDIRAT, inside.Result(c.tmpfs), c.Str("empty"), inside.Int(0o555))
+	// Before Linux 6.15 only a mount that is attached can be cloned.
 	c.mask = c.ownTree("mask", attrHidden)
 	c.empty = c.ownTree("empty", attrHidden)
+	c.Call(unix.SYS_MOVE_MOUNT, inside.Result(c.mask), c.Str(""), inside.Result(c.tmpfs), c.Str("mask"), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
+	c.Call(unix.SYS_MOVE_MOUNT, inside.Result(c.empty), c.Str(""), inside.Result(c.tmpfs), c.Str("empty"), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
 }
 
 // The attributes of mounts, mount_setattr(2).
