@@ -39,11 +39,6 @@ type grant struct {
 	rights uint64
 }
 
-const (
-	lookup  = unix.O_PATH | unix.O_CLOEXEC
-	resolve = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
-)
-
 // shell writes the half that every sandbox has: its life bound to ours, its
 // identity, its own devices, processes and network.
 func (c *compiler) shell() {
@@ -71,7 +66,7 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 	c.restrict(p)
 	c.Step("hand descriptors to the launcher")
 	user, mnt := c.namespace("user"), c.namespace("mnt")
-	root := c.at("/", unix.O_DIRECTORY)
+	root := lookUp(c.Program, "/", unix.O_DIRECTORY)
 	if p.Segments { // it is of the namespace in which it was opened
 		table := c.Get(unix.SYS_OPENAT, inside.Result(c.proc), c.Str("sysvipc/shm"), inside.Int(unix.O_RDONLY|unix.O_CLOEXEC))
 		c.send = append([]inside.Reg{table}, c.send...)
@@ -337,7 +332,7 @@ func (c *compiler) open(p *Plan) {
 			continue
 		}
 		c.Step("open " + m.Source)
-		fd := c.at(m.Source, m.noFollow())
+		fd := lookUp(c.Program, m.Source, m.noFollow())
 		c.SameInode(fd, m.Dev, m.Ino)
 		flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH
 		if m.Tree {
@@ -354,12 +349,6 @@ func (m *Mount) noFollow() uint64 {
 		return unix.O_NOFOLLOW
 	}
 	return 0
-}
-
-// at looks a path up without following links, openat2(2).
-func (c *compiler) at(path string, flags uint64) inside.Reg {
-	how := unix.OpenHow{Flags: lookup | flags, Resolve: resolve}
-	return c.Get(unix.SYS_OPENAT2, inside.Int(unix.AT_FDCWD), c.Str(path), inside.Ptr(c.Program, how), inside.Int(unsafe.Sizeof(how)))
 }
 
 // readonly takes writing, set-user-ID and devices away from the whole tree.
@@ -411,10 +400,11 @@ func (c *compiler) mount(p *Plan) {
 		case Mask:
 			tree = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)))
 		}
-		target := c.at(m.Target, m.noFollow())
+		find := lookUp
 		if m.Optional {
-			c.Allow(unix.ENOENT, unix.EACCES)
+			find = lookUpIfThere
 		}
+		target := find(c.Program, m.Target, m.noFollow())
 		c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 		if m.Optional {
 			c.Allow(unix.EBADF)
@@ -537,6 +527,9 @@ func (c *compiler) restrict(p *Plan) {
 		c.Step("raise the OOM score")
 		c.writeAt(inside.Result(c.proc), "self/oom_score_adj", strconv.Itoa(p.OOMScore))
 		for _, r := range p.Rlimits {
+			if r.Resource == unix.RLIMIT_CORE && stands(r) {
+				continue // the filter of a pccrun around this one refuses to set it, to whatever value
+			}
 			c.Step("limit " + r.Name)
 			c.Call(unix.SYS_PRLIMIT64, inside.Int(0), inside.Int(r.Resource), inside.Ptr(c.Program, unix.Rlimit{Cur: r.Soft, Max: r.Hard}), inside.Int(0))
 		}
@@ -552,6 +545,12 @@ func (c *compiler) restrict(p *Plan) {
 	set := uint64(1) << (unix.SIGCHLD - 1)
 	c.signals = c.Get(unix.SYS_SIGNALFD4, inside.Int(-1), inside.Ptr(c.Program, set), inside.Int(8), inside.Int(unix.SFD_CLOEXEC|unix.SFD_NONBLOCK))
 	c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_NAME), c.Str("pccrun"))
+}
+
+// stands reports whether a limit is what this process has, and its copy will.
+func stands(r Rlimit) bool {
+	var now unix.Rlimit
+	return unix.Getrlimit(r.Resource, &now) == nil && now.Cur == r.Soft && now.Max == r.Hard
 }
 
 func (c *compiler) landlock(p *Plan) {

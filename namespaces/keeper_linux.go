@@ -182,8 +182,7 @@ func (k *Keeper) watch(d *watched) error {
 	if !there {
 		return nil
 	}
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolve}
-	fd, err := unix.Openat2(k.sandbox.root, relative(d.path), &how)
+	fd, err := openPlain(k.sandbox.root, relative(d.path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
 		return nil
 	}
@@ -331,8 +330,7 @@ func (h *helper) cover(private int, item *kept) error {
 	p := h.program
 	p.Cut(h.mark)
 	p.Step("cover " + item.path)
-	how := unix.OpenHow{Flags: lookup, Resolve: resolve}
-	target := p.Get(unix.SYS_OPENAT2, inside.Int(unix.AT_FDCWD), p.Str(item.path), inside.Ptr(p, how), inside.Int(unsafe.Sizeof(how)))
+	target := lookUp(p, item.path, 0)
 	var tree inside.Reg
 	clone := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
 	if item.with != "" {

@@ -99,6 +99,9 @@ func filtered(status string) bool { return strings.Contains(status, "\nSeccomp:\
 // hasRoot reports whether a table of mounts has a mount at /: in a chroot it
 // has none.
 func hasRoot(mountinfo string) bool {
+	if mountinfo == "" {
+		return true // nobody says so
+	}
 	for line := range strings.Lines(mountinfo) {
 		if f := strings.Fields(line); len(f) > 4 && f[4] == "/" {
 			return true
@@ -132,9 +135,11 @@ func covered(mountinfo, root string) string {
 // releaseAtLeast compares the first two numbers of a kernel's release.
 func releaseAtLeast(release string, major, minor int) bool {
 	first, rest, _ := strings.Cut(release, ".")
-	second, _, _ := strings.Cut(rest, ".")
+	if i := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
+		rest = rest[:i]
+	}
 	a, err := strconv.Atoi(first)
-	b, err2 := strconv.Atoi(strings.TrimRight(second, "-abcdefghijklmnopqrstuvwxyz+"))
+	b, err2 := strconv.Atoi(rest)
 	return err == nil && err2 == nil && (a > major || a == major && b >= minor)
 }
 

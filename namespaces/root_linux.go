@@ -62,7 +62,7 @@ func (p *Plan) Donate() error {
 }
 
 func (m *Mount) donate(id Identity, maps map[string]*os.File) (int, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, m.Source, &unix.OpenHow{Flags: lookup | m.noFollow(), Resolve: resolve})
+	fd, err := openPlain(unix.AT_FDCWD, m.Source, lookup|m.noFollow())
 	if err != nil {
 		return -1, err
 	}

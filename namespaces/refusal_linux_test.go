@@ -1,0 +1,75 @@
+package namespaces
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Each setting of a host that refuses is named, and nothing else is blamed.
+func TestExplain(t *testing.T) {
+	const free = "21 1 0:19 / / rw - ext4 /dev/vda rw\n22 21 0:20 / /proc rw - proc proc rw\n23 21 0:21 / /sys ro - sysfs sysfs ro\n"
+	for name, c := range map[string]struct {
+		step  string
+		errno unix.Errno
+		files map[string]string
+		cause string // "" for none
+		hint  string
+	}{
+		"nothing known":         {stepClone, unix.EPERM, nil, "", ""},
+		"sysctl":                {stepClone, unix.EPERM, map[string]string{usernsClone: "0"}, "kernel.unprivileged_userns_clone is 0", "sysctl -w kernel.unprivileged_userns_clone=1"},
+		"sysctl, another errno": {stepClone, unix.ENOMEM, map[string]string{usernsClone: "0"}, "", ""},
+		"no user namespaces":    {stepClone, unix.ENOSPC, map[string]string{namespaceLimit + "user_namespaces": "0"}, "user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces=15000"},
+		"no net namespaces":     {stepClone, unix.ENOSPC, map[string]string{namespaceLimit + "user_namespaces": "9", namespaceLimit + "net_namespaces": "0"}, "user.max_net_namespaces is 0", "=15000"},
+		"too many":              {stepClone, unix.ENOSPC, map[string]string{namespaceLimit + "user_namespaces": "9"}, "are in use", ""},
+		"built without":         {stepClone, unix.EINVAL, nil, "no user namespaces", "CONFIG_USER_NS"},
+		"old kernel":            {"make /dev", unix.ENOSYS, map[string]string{"/proc/sys/kernel/osrelease": "5.10.0-46-cloud-amd64"}, "older than Linux 5.12", "boot a newer"},
+		"call taken away":       {"make /dev", unix.ENOSYS, map[string]string{"/proc/sys/kernel/osrelease": "6.1.0"}, "", ""},
+		"apparmor profile":      {stepClone, unix.EACCES, map[string]string{"/proc/self/attr/current": "vm-user (enforce)"}, "AppArmor profile vm-user (enforce)", "pccrun doctor --fix"},
+		"apparmor complains":    {"make /dev", unix.EACCES, map[string]string{"/proc/self/attr/current": "x (complain)"}, "", ""},
+		"selinux":               {"make /dev", unix.EACCES, map[string]string{"/proc/self/attr/current": "unconfined_u:unconfined_r:unconfined_t:s0"}, "", ""},
+		"ubuntu":                {"map user and group in the user namespace", unix.EPERM, map[string]string{appArmorUserns: "1", "/proc/self/attr/current": "unconfined"}, "apparmor_restrict_unprivileged_userns", "doctor --fix"},
+		"container":             {stepClone, unix.EPERM, map[string]string{"/proc/self/status": "Name:\tx\nSeccomp:\t2\nx"}, "a seccomp filter around", "seccomp=unconfined"},
+		"chroot":                {stepClone, unix.EPERM, map[string]string{"/proc/self/mountinfo": "30 21 0:19 / /proc rw - proc proc rw\n"}, "chroot", "outside"},
+		"in a tree with a root": {stepClone, unix.EPERM, map[string]string{"/proc/self/mountinfo": free}, "", ""},
+		"proc masked":           {stepProc, unix.EPERM, map[string]string{"/proc/self/mountinfo": free + "40 22 0:6 /null /proc/kcore rw - devtmpfs x rw\n"}, "/proc/kcore is covered", "systempaths=unconfined"},
+		"proc/sys read-only":    {stepProc, unix.EPERM, map[string]string{"/proc/self/mountinfo": free + "40 22 0:20 /sys /proc/sys ro - proc proc rw\n"}, "/proc/sys is covered", "unmask=ALL"},
+		"proc read-only":        {stepProc, unix.EPERM, map[string]string{"/proc/self/mountinfo": "21 1 0:19 / / rw - ext4 x rw\n22 21 0:20 / /proc ro,nosuid - proc proc rw\n"}, "/proc is covered or read-only", "unmask"},
+		"proc as it should be":  {stepProc, unix.EPERM, map[string]string{"/proc/self/mountinfo": free + "40 22 0:30 / /proc/sys/fs/binfmt_misc rw - binfmt_misc x rw\n"}, "", ""},
+		"sys masked":            {stepSys, unix.EPERM, map[string]string{"/proc/self/mountinfo": free + "40 23 0:31 / /sys/firmware ro - tmpfs x rw\n"}, "/sys/firmware is covered", "systempaths"},
+		"sys as it should be":   {stepSys, unix.EPERM, map[string]string{"/proc/self/mountinfo": free + "40 23 0:31 / /sys/fs/cgroup rw - cgroup2 x rw\n41 23 0:32 / /sys/kernel/security rw - securityfs x rw\n"}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plain := &StepError{Step: c.step, Errno: c.errno}
+			err := explain(plain, c.step, c.errno, func(path string) string { return c.files[path] })
+			require.ErrorIs(t, err, c.errno)
+			var r *Refusal
+			if c.cause == "" {
+				require.False(t, errors.As(err, &r), "%v", err)
+				require.Equal(t, error(plain), err)
+				return
+			}
+			require.ErrorAs(t, err, &r)
+			require.Contains(t, err.Error(), plain.Error()+": ")
+			require.Contains(t, err.Error(), c.cause)
+			require.Contains(t, r.Hint(), c.hint)
+		})
+	}
+}
+
+func TestReadText(t *testing.T) {
+	file := t.TempDir() + "/f"
+	require.NoError(t, os.WriteFile(file, []byte("unconfined\n\x00"), 0o600))
+	require.Equal(t, "unconfined", readText(file))
+	require.Empty(t, readText(file+"x"))
+	require.NotEmpty(t, readText("/proc/sys/kernel/osrelease"))
+}
+
+func TestReleaseAtLeast(t *testing.T) {
+	for release, want := range map[string]bool{"5.12.0": true, "6.1.0-56-cloud-amd64": true, "5.9.1": false, "5.10": false, "5.12-rc1": true, "": false, "x.y": false} {
+		require.Equal(t, want, releaseAtLeast(release, 5, 12), release)
+	}
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a machine gets. One processor: two cost more and are no faster where
+// the processor is emulated.
+const (
+	memory     = "1536"
+	resultSize = 32 << 20
+	shortBoot  = 8 * time.Minute
+	longBoot   = 40 * time.Minute
+)
+
+// A machine is what all set-ups of a run share.
+type machine struct {
+	cache   cache
+	program string // this program, built for the machine
+	payload string // the image with what the user runs
+}
+
+// build makes the payload: pccrun, tests, and the sources that tests read.
+func (m *machine) build(ctx context.Context, tests []string) error {
+	stage := m.cache.path("payload")
+	if err := os.RemoveAll(stage); err != nil {
+		return err
+	}
+	for _, dir := range []string{"tests", "src"} {
+		if err := os.MkdirAll(filepath.Join(stage, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	top, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("go list: %w", err)
+	}
+	root := strings.TrimSpace(string(top))
+	if err := m.cache.run(ctx, root, "make", "-s", "build"); err != nil {
+		return err
+	}
+	if err := m.cache.run(ctx, root, "cp", "bin/pccrun", filepath.Join(stage, "pccrun")); err != nil {
+		return err
+	}
+	if err := os.Setenv("CGO_ENABLED", "0"); err != nil {
+		return err
+	}
+	m.program = filepath.Join(stage, "vm")
+	if err := m.cache.run(ctx, root, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", m.program, "./test/vm"); err != nil {
+		return err
+	}
+	for _, pkg := range tests {
+		binary := filepath.Join(stage, "tests", strings.ReplaceAll(pkg, "/", "_")+".test")
+		if err := m.cache.run(ctx, root, "go", "test", "-c", "-ldflags", "-s -w", "-o", binary, "./"+pkg); err != nil {
+			return err
+		}
+		src := filepath.Join(stage, "src", pkg)
+		if err := os.MkdirAll(filepath.Dir(src), 0o755); err != nil {
+			return err
+		}
+		if err := m.cache.run(ctx, root, "cp", "-r", "./"+pkg, filepath.Dir(src)); err != nil {
+			return err
+		}
+	}
+	m.payload = m.cache.path("payload.img")
+	return m.cache.image(ctx, m.payload, stage, "400M")
+}
+
+// boot starts a machine, waits for its end, and returns what it wrote. A
+// machine that ended without a word is an error, with the end of its console.
+func (m *machine) boot(ctx context.Context, s *setup) (*result, error) {
+	root, err := m.cache.userland(ctx, s.userland)
+	if err != nil {
+		return nil, err
+	}
+	var files kernelFiles
+	for _, k := range kernels {
+		if k.name == s.kernel {
+			if files, err = m.cache.kernel(ctx, k); err != nil {
+				return nil, fmt.Errorf("kernel %s: %w", k.name, err)
+			}
+		}
+	}
+	dir, err := os.MkdirTemp(m.cache.dir, "boot-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	initrd, err := m.initrd(files.early)
+	if err != nil {
+		return nil, err
+	}
+	disk, log := filepath.Join(dir, "result"), filepath.Join(dir, "console")
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "initrd"), initrd, 0o644), os.WriteFile(disk, nil, 0o644), os.Truncate(disk, resultSize)); err != nil {
+		return nil, err
+	}
+	limit := shortBoot
+	if s.tests {
+		limit = longBoot
+	}
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := exec.CommandContext(bounded, "qemu-system-x86_64", qemu(s, root, m.payload, files, dir)...)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err = cmd.Start()
+	if err == nil {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, 10)
+		err = cmd.Wait()
+	}
+	if bounded.Err() != nil {
+		err = fmt.Errorf("the machine did not end within %s", limit)
+	}
+	console, _ := os.ReadFile(log)
+	fmt.Fprintf(m.cache.log, "== console of %s\n%s\n", s.name, console)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, said.String())
+	}
+	f, err := os.Open(disk)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var r result
+	if err := json.NewDecoder(io.LimitReader(f, resultSize)).Decode(&r); err != nil {
+		return nil, fmt.Errorf("the machine ended without a result; its console ended with: %s", tail(strings.TrimSpace(string(console)), 1500))
+	}
+	return &r, nil
+}
+
+// qemu returns the emulator's arguments. /dev/kvm is left alone: a nested or
+// paravirtual one may offer what no Debian kernel boots on.
+func qemu(s *setup, root, payload string, k kernelFiles, dir string) []string {
+	line := "console=ttyS0 quiet panic=-1 net.ifnames=0 vm.setup=" + s.name
+	if s.start.systemd() {
+		line += " systemd.unit=vm.target systemd.show_status=0 systemd.log_target=null"
+	}
+	if s.start == hybrid {
+		line += " systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=0"
+	}
+	args := []string{
+		"-accel", "tcg", "-cpu", "max,la57=off", "-m", memory, "-smp", "1", "-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
+		"-kernel", k.image, "-initrd", filepath.Join(dir, "initrd"), "-append", line, "-device", "virtio-rng-pci", "-serial", "file:" + filepath.Join(dir, "console"),
+	}
+	for _, disk := range []string{
+		root + ",snapshot=on,cache=unsafe", k.modules + ",readonly=on", payload + ",readonly=on", filepath.Join(dir, "result") + ",cache=unsafe",
+	} {
+		args = append(args, "-drive", "if=virtio,format=raw,file="+disk)
+	}
+	return args
+}
+
+// initrd packs this program and the modules that the disks need.
+func (m *machine) initrd(early string) ([]byte, error) {
+	var a cpioArchive
+	for _, dir := range []string{"dev", "modules", "new", "proc", "sys"} {
+		a.add(dir, cpioDir|0o755, nil)
+	}
+	program, err := os.ReadFile(m.program)
+	if err != nil {
+		return nil, err
+	}
+	a.add("init", cpioFile|0o755, program)
+	modules, err := os.ReadDir(early)
+	if err != nil {
+		return nil, err
+	}
+	for _, module := range modules {
+		data, err := os.ReadFile(filepath.Join(early, module.Name()))
+		if err != nil {
+			return nil, err
+		}
+		a.add("modules/"+module.Name(), cpioFile|0o644, data)
+	}
+	return a.end(), nil
+}

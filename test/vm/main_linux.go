@@ -1,0 +1,154 @@
+// Command vm is `make test-vm`: it boots unmodified Debian kernels with Debian
+// userlands under qemu, and lets an unprivileged user of theirs run pccrun, its
+// doctor, its tests and its escape suite, in the set-ups that people have.
+//
+// It promises that no cell of the table that it writes is guessed: what is in
+// it was said by a machine that booted, and a machine that does not answer
+// fails the run. Where a set-up is expected to be refused, the refusal has to
+// name its cause, and where it names a fix, that is followed and has to help.
+//
+// Kernels and userlands come from the archive that this machine's own apt is
+// set up for, and are kept in .cache/vm.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const usage = `usage: go run ./test/vm [flags]
+
+Boots machines, one at a time, and says what pccrun keeps in them.
+
+  -short         the first few set-ups only
+  -only PATTERN  set-ups whose name matches
+  -list          list the set-ups
+  -write FILE    put the table into this page, between its marks
+  -cache DIR     where downloads and images are kept (default .cache/vm)
+`
+
+func main() {
+	if isInit() {
+		os.Args = []string{"vm", "guest", "init"}
+	}
+	if len(os.Args) > 2 && os.Args[1] == "guest" {
+		err := guest(os.Args[2])
+		if err != nil {
+			console("%s: %v", os.Args[2], err)
+		}
+		if os.Getpid() == 1 || os.Args[2] == "drive" {
+			time.Sleep(100 * time.Millisecond) // for the console
+			halt()
+		}
+		if err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := host(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "test/vm:", err)
+		os.Exit(1)
+	}
+}
+
+// host is this machine's side.
+func host(ctx context.Context) (err error) {
+	var o struct {
+		short, list        bool
+		only, write, cache string
+	}
+	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
+	flag.BoolVar(&o.short, "short", false, "")
+	flag.BoolVar(&o.list, "list", false, "")
+	flag.StringVar(&o.only, "only", "", "")
+	flag.StringVar(&o.write, "write", "", "")
+	flag.StringVar(&o.cache, "cache", ".cache/vm", "")
+	flag.Parse()
+	only, err := regexp.Compile("^(?:" + o.only + ")$")
+	if err != nil {
+		return err
+	}
+	var chosen []*setup
+	for i := range setups {
+		if s := &setups[i]; (o.only == "" || only.MatchString(s.name)) && (!o.short || i < short) {
+			chosen = append(chosen, s)
+		}
+	}
+	if o.list || len(chosen) == 0 {
+		for _, s := range chosen {
+			fmt.Printf("%-14s Linux %-7s %-9s %s\n", s.name, s.kernel, s.userland, s.says)
+		}
+		return nil
+	}
+	dir, err := filepath.Abs(o.cache)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	m := machine{cache: cache{dir, log}}
+	if err := m.build(ctx, tested); err != nil {
+		return err
+	}
+	return m.matrix(ctx, chosen, o.write)
+}
+
+// matrix tries set-ups, one machine at a time, and prints what came of them.
+func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) error {
+	var rows []row
+	failed := 0
+	for _, s := range chosen {
+		began := time.Now()
+		r, err := m.boot(ctx, s)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			err = m.keep(r)
+		}
+		w := judge(s, r, err)
+		rows = append(rows, w)
+		fmt.Printf("%-14s %-8s %4.0f s  %s\n", s.name, w.verdict(), time.Since(began).Seconds(), w.line())
+		for _, p := range w.problems {
+			fmt.Printf("    %s\n", strings.ReplaceAll(strings.TrimSpace(p), "\n", "\n    "))
+		}
+		failed += len(w.problems)
+	}
+	if write != "" {
+		if err := writeTable(write, rows); err != nil {
+			return err
+		}
+	}
+	fmt.Print("\n", table(rows))
+	if failed > 0 {
+		return errors.New("not every set-up is as it should be")
+	}
+	return nil
+}
+
+// keep leaves what a machine said beside the images, for whoever wants to look.
+func (m *machine) keep(r *result) error {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.cache.path("result-"+r.Setup+".json"), text, 0o644)
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A row is a set-up and what came of it.
+type row struct {
+	setup    *setup
+	release  string
+	runs     bool
+	refused  string // what the launcher said
+	hint     string
+	fixed    bool              // the hint was followed, and it runs
+	states   map[string]string // by guarantee
+	by       map[string]string // its mechanism
+	escaped  map[string]int    // probes that got out, of guarantees that are claimed
+	blocked  map[string]int
+	passed   int
+	problems []string
+}
+
+// doctorAnswer is what the table needs of `pccrun doctor --json`.
+type doctorAnswer struct {
+	Providers []struct {
+		Runs          bool
+		Refused, Hint string
+		Guarantees    []struct{ Guarantee, State, Mechanism, Cause string }
+		Trials        []struct{ Name, Verdict, Seen, Control string }
+	}
+}
+
+// judge holds what a machine said against what the set-up should be.
+func judge(s *setup, r *result, err error) row {
+	w := row{setup: s, states: map[string]string{}, by: map[string]string{}, escaped: map[string]int{}, blocked: map[string]int{}}
+	problem := func(format string, args ...any) { w.problems = append(w.problems, fmt.Sprintf(format, args...)) }
+	if err != nil {
+		problem("%v", err)
+		return w
+	}
+	w.release = r.Release
+	if r.Problem != "" {
+		problem("%s", r.Problem)
+	}
+	w.runs = r.Before.Code == 0
+	for line := range strings.Lines(r.Before.Said) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "pccrun: ")
+		if hint, ok := strings.CutPrefix(line, "hint: "); ok {
+			w.hint = hint
+		} else if !w.runs {
+			w.refused = line
+		}
+	}
+	switch {
+	case s.refused == "" && !w.runs:
+		problem("refused: %s", r.Before.Said)
+	case s.refused != "" && w.runs:
+		problem("runs, where a refusal was expected")
+	case !strings.Contains(w.refused, s.refused):
+		problem("the refusal does not name its cause: %s", w.refused)
+	}
+	if w.refused != "" && w.hint == "" {
+		problem("a refusal without a hint: %s", w.refused)
+	}
+	if s.fixable {
+		w.fixed = r.After != nil && r.After.Code == 0
+		if !w.fixed {
+			problem("the fix does not help:\n%s\n%s", r.Fix, r.FixSaid)
+			if r.After != nil {
+				problem("afterwards: %s", r.After.Said)
+			}
+		}
+	}
+	if err := w.doctor(r.Before.Doctor); err != nil {
+		problem("doctor: %v: %s", err, r.Before.DoctorSaid)
+	}
+	w.tests(r.Before.Tests)
+	w.escapes(&r.Before)
+	return w
+}
+
+// doctor reads the answers of the doctor.
+func (w *row) doctor(text string) error {
+	var d doctorAnswer
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		return err
+	}
+	if len(d.Providers) != 1 {
+		return errors.New("no answer of the native provider")
+	}
+	p := d.Providers[0]
+	if p.Runs != w.runs {
+		w.problems = append(w.problems, fmt.Sprintf("the doctor says that it runs: %t, and it does: %t", p.Runs, w.runs))
+	}
+	for _, g := range p.Guarantees {
+		w.states[g.Guarantee], w.by[g.Guarantee] = g.State, g.Mechanism
+	}
+	for _, t := range p.Trials {
+		if t.Verdict == "open" || w.runs && t.Verdict == "nothing" {
+			w.problems = append(w.problems, fmt.Sprintf("doctor: layer %s: %s: %s (without it: %s)", t.Name, t.Verdict, t.Seen, t.Control))
+		}
+	}
+	return nil
+}
+
+func (w *row) tests(runs []testRun) {
+	for _, t := range runs {
+		w.passed += t.Passed
+		if t.Code != 0 {
+			w.problems = append(w.problems, fmt.Sprintf("tests of %s: %v\n%s", t.Package, t.Names, tail(t.Output, 1200)))
+		}
+	}
+}
+
+// escapes counts the probes of each guarantee.
+func (w *row) escapes(o *outcome) {
+	if o.Escape == "" {
+		if w.runs {
+			w.problems = append(w.problems, "the escape suite said nothing: "+o.EscapeSaid)
+		}
+		return
+	}
+	d := json.NewDecoder(strings.NewReader(o.Escape))
+	for d.More() {
+		var p struct {
+			ID, Name, Guarantee, Verdict, Claim, Reason string
+		}
+		if err := d.Decode(&p); err != nil {
+			w.problems = append(w.problems, fmt.Sprintf("read the escape suite's answer: %v", err))
+			return
+		}
+		switch p.Verdict {
+		case "blocked", "degraded":
+			w.blocked[p.Guarantee]++
+		case "escaped":
+			w.escaped[p.Guarantee]++
+			if p.Claim == "kept" {
+				w.problems = append(w.problems, fmt.Sprintf("%s %s: escaped, and %s is claimed", p.ID, p.Name, p.Guarantee))
+			}
+		}
+	}
+}
+
+func (w *row) verdict() string {
+	switch {
+	case len(w.problems) > 0:
+		return "PROBLEM"
+	case w.runs:
+		return "runs"
+	}
+	return "refused"
+}
+
+func (w *row) line() string {
+	switch {
+	case w.refused != "" && w.fixed:
+		return w.refused + "; runs after the fix"
+	case w.refused != "":
+		return w.refused
+	}
+	blocked, escaped := 0, 0
+	for _, n := range w.blocked {
+		blocked += n
+	}
+	for _, n := range w.escaped {
+		escaped += n
+	}
+	return fmt.Sprintf("%s; %d probes stopped, %d not; %d tests", w.by["res.memory"], blocked, escaped, w.passed)
+}
+
+// The marks between which the table stands in a page.
+const (
+	tableBegins = "<!-- written by make test-vm: begin -->\n"
+	tableEnds   = "<!-- written by make test-vm: end -->\n"
+)
+
+// writeTable puts the table into a page.
+func writeTable(page string, rows []row) error {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := bytes.Cut(text, []byte(tableBegins))
+	_, after, ok2 := bytes.Cut(rest, []byte(tableEnds))
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no place for the table", page)
+	}
+	return os.WriteFile(page, slices.Concat(before, []byte(tableBegins), []byte(table(rows)), []byte(tableEnds), after), 0o644)
+}
+
+// table writes the matrix: a column of letters for set-ups, a row for each
+// guarantee.
+func table(rows []row) string {
+	var b strings.Builder
+	b.WriteString("| | set-up | Linux | |\n|---|---|---|---|\n")
+	for i, w := range rows {
+		what := "runs; limits by " + w.by["res.memory"] + ", " + w.by["res.pids"]
+		if len(w.problems) > 0 && !w.runs && w.refused == "" {
+			what = "not tried: " + strings.SplitN(w.problems[0], "\n", 2)[0]
+		} else if !w.runs {
+			what = "refused: `" + w.refused + "`; hint: " + w.hint
+			if w.fixed {
+				what += "; **runs after the doctor's fix**"
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", letter(i), w.setup.says, w.release, what)
+	}
+	b.WriteString("\n| guarantee |")
+	for i := range rows {
+		b.WriteString(" " + letter(i) + " |")
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(rows)) + "\n")
+	for _, g := range guarantees() {
+		b.WriteString("| " + g + " |")
+		for _, w := range rows {
+			b.WriteString(" " + w.cell(g) + " |")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func letter(i int) string { return string(rune('A' + i)) }
+
+// cell says of a guarantee in a set-up how far it is kept, and how many
+// probes of the escape suite were stopped, and got out.
+func (w *row) cell(g string) string {
+	switch {
+	case !w.runs:
+		return "–"
+	case w.states[g] == "":
+		return "not asked"
+	}
+	s := w.states[g]
+	if w.blocked[g] > 0 {
+		s += fmt.Sprintf(" %d", w.blocked[g])
+	}
+	if w.escaped[g] > 0 {
+		s += fmt.Sprintf(" (%d out)", w.escaped[g])
+	}
+	return s
+}
+
+// guarantees returns those that this machine's own provider answers for.
+func guarantees() []string {
+	var list []string
+	for _, name := range profiles.GuaranteeNames() {
+		if !strings.HasPrefix(name, "sync.") {
+			list = append(list, name)
+		}
+	}
+	return list
+}

@@ -1,0 +1,86 @@
+package main
+
+import "slices"
+
+// A setup is a machine that somebody has.
+type setup struct {
+	name, says string
+	kernel     string // of kernels
+	userland   string // of Debian
+	start      start
+	tweaks     []string // of tweaks
+	refused    string   // what the launcher's refusal must say; "" where it must run
+	fixable    bool     // the doctor's fix makes it run
+	tests      bool     // the test binaries run too, and all critical probes of the escape suite
+}
+
+// start is how the machine starts, and where in it the user's programs run.
+type start string
+
+const (
+	session    start = "session"     // systemd, a login session by PAM
+	userUnit   start = "user-unit"   // systemd, a unit of the user's own manager
+	systemUnit start = "system-unit" // systemd, a unit with User=, without a session
+	hybrid     start = "hybrid"      // as systemUnit, cgroup v1 beside v2
+	bare       start = "bare"        // no systemd, cgroup v2 that root owns
+	bareV1     start = "bare-v1"     // no systemd, cgroup v1
+	bareNone   start = "bare-none"   // no systemd, no cgroup file system
+)
+
+// systemd reports whether that is pid 1.
+func (s start) systemd() bool { return s == session || s == userUnit || s == systemUnit || s == hybrid }
+
+// A kernel is a package of the archive: the newest whose name matches.
+type kernel struct{ name, pattern string }
+
+// kernels are unmodified ones of Debian: old stable releases by their number,
+// and whatever is the newest.
+var kernels = []kernel{
+	{"5.10", `^linux-image-5\.10\.0-[0-9]+-cloud-amd64$`},
+	{"6.1", `^linux-image-6\.1\.0-[0-9]+-cloud-amd64$`},
+	{"6.12", `^linux-image-6\.12\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64$`},
+	{"newest", `^linux-image-[0-9]+\.[0-9]+\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64$`},
+}
+
+// userlands are the releases of Debian that a set-up can have.
+var userlands = []string{"bookworm", "trixie"}
+
+// setups is the matrix. Those of `-short` come first.
+var setups = []setup{
+	{name: "session", says: "login session, cgroup v2 delegated by systemd", kernel: "6.1", userland: "bookworm", start: session, tests: true},
+	{name: "no-systemd", says: "no systemd, cgroup v2 that root owns", kernel: "6.1", userland: "bookworm", start: bare},
+	{name: "userns-off", says: "kernel.unprivileged_userns_clone=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-off"}, refused: "kernel.unprivileged_userns_clone is 0", fixable: true},
+	{name: "linux-5.10", says: "Linux 5.10", kernel: "5.10", userland: "bookworm", start: bare, refused: "older than Linux 5.12"},
+
+	{name: "session-6.12", says: "login session", kernel: "6.12", userland: "bookworm", start: session},
+	{name: "session-new", says: "login session, the newest kernel", kernel: "newest", userland: "bookworm", start: session, tests: true},
+	{name: "user-unit", says: "a unit of the user's service manager", kernel: "6.1", userland: "bookworm", start: userUnit},
+	{name: "system-unit", says: "a system service with User=, no session", kernel: "6.1", userland: "bookworm", start: systemUnit},
+	{name: "hybrid", says: "the same, cgroup v1 beside v2", kernel: "6.1", userland: "bookworm", start: hybrid},
+	{name: "cgroup-v1", says: "no systemd, cgroup v1", kernel: "6.1", userland: "bookworm", start: bareV1},
+	{name: "no-cgroups", says: "no systemd, no cgroup file system", kernel: "6.1", userland: "bookworm", start: bareNone},
+	{name: "userns-0", says: "user.max_user_namespaces=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-0"}, refused: "user.max_user_namespaces is 0", fixable: true},
+	{name: "apparmor-deny", says: "an AppArmor profile denies userns", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-deny"}, refused: "AppArmor profile", fixable: true},
+	{name: "apparmor-caps", says: "AppArmor allows userns and takes their capabilities", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
+	{name: "yama-2", says: "kernel.yama.ptrace_scope=2", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"yama-2"}},
+	{name: "hidepid", says: "/proc with hidepid=2", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"hidepid"}},
+	{name: "proc-masked", says: "/proc/kcore covered, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-masked"}, refused: "/proc/kcore is covered"},
+	{name: "proc-sys-ro", says: "/proc/sys read-only, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-sys-ro"}, refused: "/proc/sys is covered"},
+	{name: "tmp-noexec", says: "/tmp noexec", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"tmp-noexec"}},
+	{name: "no-shm", says: "no /dev/shm", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"no-shm"}},
+	{name: "sys-ro", says: "/sys read-only", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"sys-ro"}},
+}
+
+// short is how many set-ups `-short` tries.
+const short = 4
+
+func findSetup(name string) *setup {
+	i := slices.IndexFunc(setups, func(s setup) bool { return s.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &setups[i]
+}
+
+// tested are the packages whose test binaries run in a set-up with tests.
+var tested = []string{"namespaces", "namespaces/inside", "cgroups", "workspace", "terminal", "sessions", "state", "providers/native"}
