@@ -185,6 +185,12 @@ func printGuarantees(p *doctor.Provider, f doctorFlags) {
 			printf("  %-28s hint: %s\n", "", printable(a.Hint))
 		}
 	}
+	for _, a := range p.Limits {
+		printf("  %-19s %-8s %s, where a policy asks for the limit\n", a.Guarantee, a.State, printable(a.Mechanism))
+		if a.Hint != "" {
+			printf("  %-28s hint: %s\n", "", printable(a.Hint))
+		}
+	}
 	if kept > 0 {
 		printf("  %-19s %-8s --all lists them\n", fmt.Sprintf("%d more", kept), profiles.Kept)
 	}
@@ -226,7 +232,7 @@ func reportJSON(r *doctor.Report) object {
 		}
 		providers = append(providers, object{
 			{"name", p.Name}, {"runs", p.Runs}, {"refused", p.Refused}, {"hint", p.Hint}, {"launch_us", p.Launch.Microseconds()},
-			{"guarantees", answersJSON(p.Guarantees)}, {"trials", trials},
+			{"guarantees", answersJSON(p.Guarantees)}, {"limits", answersJSON(p.Limits)}, {"trials", trials},
 		})
 	}
 	for _, f := range r.Host {

@@ -42,6 +42,7 @@ type Provider struct {
 	Hint       string            // what the launcher itself advises
 	Launch     time.Duration     // of /bin/true under the default profile, the best of a few
 	Guarantees []profiles.Answer // of the default profile
+	Limits     []profiles.Answer // memory, processors and processes, where a policy asks for them: the default one does not pay for control groups
 	Trials     []Trial
 }
 

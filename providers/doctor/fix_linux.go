@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -35,7 +34,7 @@ func fixes(p *Provider, h host) []Fix {
 			list = append(list, f)
 		}
 	}
-	if f, ok := h.delegation(p.Guarantees); ok {
+	if f, ok := h.delegation(p.Limits); ok {
 		list = append(list, f)
 	}
 	return list
@@ -134,13 +133,10 @@ func (h *host) delegation(answers []profiles.Answer) (Fix, bool) {
 	var weak []string
 	hint := ""
 	for _, a := range answers {
-		switch a.Guarantee {
-		case profiles.ResMemory, profiles.ResCPU, profiles.ResPids:
-			if a.State != profiles.Kept && a.Mechanism != "" && !strings.Contains(a.Mechanism, cgroups.ByNProc) {
-				weak = append(weak, string(a.Guarantee))
-				if hint == "" {
-					hint = a.Hint
-				}
+		if a.State == profiles.Weak {
+			weak = append(weak, string(a.Guarantee))
+			if hint == "" {
+				hint = a.Hint
 			}
 		}
 	}

@@ -34,6 +34,7 @@ type examiner struct {
 	scene    scene
 	socket   net.Listener
 	canary   *os.File
+	seen     map[string]map[profiles.Layer]string // inside, by the flags that base is
 }
 
 // A launch is what came of one.
@@ -57,13 +58,22 @@ func (x *examiner) examineNative(ctx context.Context) Provider {
 			p.Launch = l.took
 		}
 	}
-	p.Guarantees = x.answers(ctx, &p)
-	p.Trials = append(p.Trials, whole("default", x.launch(ctx, nil, "true")), whole("strict", x.launch(ctx, []string{"--profile", "strict"}, "true")))
+	p.Guarantees = x.answers(ctx, &p, nil)
+	for _, a := range x.answers(ctx, &p, limits) {
+		switch a.Guarantee {
+		case profiles.ResMemory, profiles.ResCPU, profiles.ResPids:
+			p.Limits = append(p.Limits, a)
+		}
+	}
+	p.Trials = append(p.Trials, whole("default", x.launch(ctx, nil, "true")), whole("limits", x.launch(ctx, limits, "true")), whole("strict", x.launch(ctx, []string{"--profile", "strict"}, "true")))
 	for _, l := range looks {
 		p.Trials = append(p.Trials, x.layer(ctx, l, p.Runs))
 	}
 	return p
 }
+
+// limits are some that a policy could ask for.
+var limits = []string{"--memory", "1g", "--cpus", "0.5", "--pids", "200"}
 
 // whole judges a launch that is not compared with another.
 func whole(name string, l launch) Trial {
@@ -91,8 +101,13 @@ func (x *examiner) layer(ctx context.Context, l look, runs bool) Trial {
 		}
 		return t
 	}
-	with, err := x.inside(ctx, base)
+	with, ok := x.seen[strings.Join(base, " ")]
+	var err error
+	if !ok {
+		with, err = x.inside(ctx, base)
+	}
 	if err == nil {
+		x.seen[strings.Join(base, " ")] = with
 		t.Seen = with[l.layer]
 		var without map[profiles.Layer]string
 		without, err = x.inside(ctx, off)
@@ -182,8 +197,8 @@ func refusal(l launch) (text, hint string, ok bool) {
 // the profile requires is asked for again with the leave to miss it: the
 // table is to name all that is missing, not the first. Where a plan is no use,
 // because it cannot be carried out, no guarantee is kept.
-func (x *examiner) answers(ctx context.Context, p *Provider) []profiles.Answer {
-	var leave []string
+func (x *examiner) answers(ctx context.Context, p *Provider, flags []string) []profiles.Answer {
+	leave := slices.Clone(flags)
 	for range profiles.Guarantees {
 		l := x.launch(ctx, append([]string{"--dry-run", "--json"}, leave...), "true")
 		text, _, ok := refusal(l)
@@ -246,7 +261,7 @@ func (x *examiner) lay() error {
 	if err != nil {
 		return err
 	}
-	x.dir = dir
+	x.dir, x.seen = dir, map[string]map[profiles.Layer]string{}
 	x.scene = scene{Workspace: dir + "/ws", Shown: dir + "/shown", Hidden: dir + "/hidden"}
 	for _, d := range []string{x.scene.Workspace + "/.git/objects", x.scene.Workspace + "/.git/refs", x.scene.Shown, x.scene.Hidden} {
 		if err := os.MkdirAll(d, 0o755); err != nil {

@@ -21,7 +21,7 @@ type row struct {
 	hint     string
 	fixed    bool              // the hint was followed, and it runs
 	states   map[string]string // by guarantee
-	by       map[string]string // its mechanism
+	limits   []string          // that a policy asks for, and what keeps them
 	escaped  map[string]int    // probes that got out, of guarantees that are claimed
 	blocked  map[string]int
 	passed   int
@@ -34,13 +34,14 @@ type doctorAnswer struct {
 		Runs          bool
 		Refused, Hint string
 		Guarantees    []struct{ Guarantee, State, Mechanism, Cause string }
+		Limits        []struct{ Guarantee, State, Mechanism string }
 		Trials        []struct{ Name, Verdict, Seen, Control string }
 	}
 }
 
 // judge holds what a machine said against what the set-up should be.
 func judge(s *setup, r *result, err error) row {
-	w := row{setup: s, states: map[string]string{}, by: map[string]string{}, escaped: map[string]int{}, blocked: map[string]int{}}
+	w := row{setup: s, states: map[string]string{}, escaped: map[string]int{}, blocked: map[string]int{}}
 	problem := func(format string, args ...any) { w.problems = append(w.problems, fmt.Sprintf(format, args...)) }
 	if err != nil {
 		problem("%v", err)
@@ -101,7 +102,10 @@ func (w *row) doctor(text string) error {
 		w.problems = append(w.problems, fmt.Sprintf("the doctor says that it runs: %t, and it does: %t", p.Runs, w.runs))
 	}
 	for _, g := range p.Guarantees {
-		w.states[g.Guarantee], w.by[g.Guarantee] = g.State, g.Mechanism
+		w.states[g.Guarantee] = g.State
+	}
+	for _, l := range p.Limits {
+		w.limits = append(w.limits, strings.TrimPrefix(l.Guarantee, "res.")+" "+l.State+" by "+l.Mechanism)
 	}
 	for _, t := range p.Trials {
 		if t.Verdict == "open" || w.runs && t.Verdict == "nothing" {
@@ -173,7 +177,7 @@ func (w *row) line() string {
 	for _, n := range w.escaped {
 		escaped += n
 	}
-	return fmt.Sprintf("%s; %d probes stopped, %d not; %d tests", w.by["res.memory"], blocked, escaped, w.passed)
+	return fmt.Sprintf("%s; %d probes stopped, %d not; %d tests", strings.Join(w.limits, ", "), blocked, escaped, w.passed)
 }
 
 // The marks between which the table stands in a page.
@@ -202,7 +206,7 @@ func table(rows []row) string {
 	var b strings.Builder
 	b.WriteString("| | set-up | Linux | |\n|---|---|---|---|\n")
 	for i, w := range rows {
-		what := "runs; limits by " + w.by["res.memory"] + ", " + w.by["res.pids"]
+		what := "runs; " + strings.Join(w.limits, ", ")
 		if len(w.problems) > 0 && !w.runs && w.refused == "" {
 			what = "not tried: " + strings.SplitN(w.problems[0], "\n", 2)[0]
 		} else if !w.runs {

@@ -1,0 +1,120 @@
+package doctor
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// Every layer but the terminal has a look: a new one needs one as well.
+func TestEveryLayerIsLookedAt(t *testing.T) {
+	has := map[profiles.Layer]bool{profiles.LayerTTY: true}
+	for _, l := range looks {
+		has[l.layer] = true
+	}
+	for _, l := range profiles.Layers {
+		require.True(t, has[l], l)
+	}
+}
+
+// launcher writes a program that answers as the script says.
+func launcher(t *testing.T, script string) string {
+	file := filepath.Join(t.TempDir(), "pccrun")
+	require.NoError(t, os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755))
+	return file
+}
+
+// A launcher that refuses: nothing is kept, and the trials say which layer is
+// to blame.
+func TestRefused(t *testing.T) {
+	at := launcher(t, `case "$*" in
+*"--without pidns "*) exit 0;;
+*--dry-run*) echo '{"guarantees":[{"guarantee":"fs.hide","state":"kept","mechanism":"mounts"}]}'; exit 0;;
+esac
+echo "pccrun: guarantee fs.hide: somewhat" >&2
+echo "pccrun: mount proc on /proc: operation not permitted: covered" >&2
+echo "pccrun: hint: uncover it" >&2
+exit 125`)
+	r, err := Examine(context.Background(), Options{Launcher: at, Environ: os.Environ()})
+	require.NoError(t, err)
+	require.False(t, r.OK())
+	p := r.Providers[0]
+	require.Equal(t, "mount proc on /proc: operation not permitted: covered", p.Refused)
+	require.Equal(t, "uncover it", p.Hint)
+	for _, a := range p.Guarantees {
+		require.Equal(t, profiles.Missing, a.State, a.Guarantee)
+		require.Equal(t, p.Refused, a.Cause)
+	}
+	for _, trial := range p.Trials {
+		require.Equal(t, Refused, trial.Verdict, trial.Name)
+		require.Equal(t, trial.Name == "pidns", trial.Control != "", trial.Name)
+	}
+}
+
+// A guarantee that is missed is named, and so are all others.
+func TestMissing(t *testing.T) {
+	at := launcher(t, `case "$*" in
+*"--allow-missing fs.hide --allow-missing res.pids"*) echo '{"guarantees":[{"guarantee":"fs.hide","state":"missing","cause":"none"},{"guarantee":"env.scrub","state":"kept","mechanism":"own"},{"guarantee":"ipc.unix","state":"weak","mechanism":"some","cause":"gap"}]}'; exit 0;;
+*"--allow-missing fs.hide"*) echo "pccrun: guarantee res.pids: missing: too" >&2; exit 125;;
+esac
+echo "pccrun: guarantee fs.hide: missing: none (required by default: x)" >&2
+exit 125`)
+	r, err := Examine(context.Background(), Options{Launcher: at, Environ: os.Environ()})
+	require.NoError(t, err)
+	states := map[profiles.Guarantee]profiles.State{}
+	for _, a := range r.Providers[0].Guarantees {
+		states[a.Guarantee] = a.State
+	}
+	require.Equal(t, profiles.Missing, states[profiles.FSHide])
+	require.Equal(t, profiles.Kept, states[profiles.EnvScrub])
+	require.Equal(t, profiles.Weak, states[profiles.IPCUnix])
+}
+
+func TestLaunchFails(t *testing.T) {
+	x := &examiner{launcher: "/nonexistent", environ: os.Environ()}
+	require.NoError(t, x.lay())
+	defer x.close()
+	text, _, ok := refusal(x.launch(context.Background(), nil, "true"))
+	require.False(t, ok)
+	require.Contains(t, text, "no such file")
+	x.launcher = launcher(t, "exit 3")
+	text, _, _ = refusal(x.launch(context.Background(), nil, "true"))
+	require.Equal(t, "exit status 3", text)
+	_, err := x.inside(context.Background(), nil)
+	require.EqualError(t, err, "exit status 3")
+	x.launcher = launcher(t, "echo nonsense")
+	require.Equal(t, Refused, x.layer(context.Background(), looks[0], true).Verdict)
+}
+
+// A layer that lets through what it should stop, and one without a control.
+func TestLayerVerdicts(t *testing.T) {
+	for script, want := range map[string]Verdict{
+		`echo '{"seccomp":"no filter"}'`: Open,
+		`echo '{"seccomp":"a filter"}'`:  Shows,
+		`case "$*" in *"--without seccomp"*) echo '{"seccomp":"no filter"}';; *) echo '{"seccomp":"a filter"}';; esac`: Holds,
+		`case "$*" in *"--without seccomp"*) exit 1;; *) echo '{"seccomp":"a filter"}';; esac`:                         Refused,
+	} {
+		x := &examiner{launcher: launcher(t, script), environ: os.Environ()}
+		require.NoError(t, x.lay())
+		require.Equal(t, want, x.layer(context.Background(), looks[0], true).Verdict, script)
+		require.NoError(t, x.close())
+	}
+}
+
+func TestInside(t *testing.T) {
+	require.Equal(t, 125, Inside(nil))
+	require.Equal(t, 125, Inside([]string{"{"}))
+	require.Zero(t, Inside([]string{`{"Shown":"/nonexistent","Hidden":"/nonexistent","Workspace":"/nonexistent"}`}))
+	s := scene{Shown: "/nonexistent"}
+	seen := s.look()
+	require.Equal(t, "ENOENT", seen[profiles.LayerHide])
+	require.Equal(t, "ENOENT", seen[profiles.LayerReadonly])
+	require.True(t, strings.HasPrefix(seen[profiles.LayerPidns], "pid:["))
+	require.Equal(t, "unknown", status("NoSuchField"))
+}
