@@ -1,0 +1,119 @@
+package network
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// snapshot is how much of a refused packet is read: an IPv6 header and the
+// ports behind it.
+const snapshot = 64
+
+// A Refusal is a packet that the kernel refused.
+type Refusal struct {
+	Protocol string // "tcp", "udp" or "icmp"; "" for another
+	To       netip.AddrPort
+}
+
+// attributes and commands of nfnetlink_log.h.
+const (
+	logPayload  = 9 // NFULA_PAYLOAD
+	logMessage  = 0 // NFULNL_MSG_PACKET
+	logConfig   = 1 // NFULNL_MSG_CONFIG
+	cfgCommand  = 1 // NFULA_CFG_CMD
+	cfgMode     = 2 // NFULA_CFG_MODE
+	cfgBuffer   = 3 // NFULA_CFG_NLBUFSIZ
+	cfgTimeout  = 4 // NFULA_CFG_TIMEOUT
+	cfgQueue    = 5 // NFULA_CFG_QTHRESH
+	commandBind = 1 // NFULNL_CFG_CMD_BIND
+	copyPacket  = 2 // NFULNL_COPY_PACKET
+)
+
+// bind asks for the packets of our group, each as soon as it was refused.
+func bind() *batch {
+	w := &batch{}
+	w.message("ask for what is refused", unix.NFNL_SUBSYS_ULOG<<8|logConfig, unix.NLM_F_ACK, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, logGroup)
+	w.attr(cfgCommand, []byte{commandBind})
+	w.attr(cfgMode, []byte{0, 0, 0, snapshot, copyPacket, 0}) // struct nfulnl_msg_config_mode
+	w.be32(cfgQueue, 1)
+	return w
+}
+
+// Refused calls report for each refused packet that the kernel tells of, at
+// most 200 a second, until ctx is done or the network closed.
+func (n *Net) Refused(ctx context.Context, report func(Refusal)) {
+	if n.log == nil {
+		return
+	}
+	defer context.AfterFunc(ctx, func() { n.log.Close() })()
+	buf := make([]byte, 16<<10)
+	for {
+		size, err := n.log.Read(buf)
+		if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR) {
+			continue // more was refused than we could read
+		}
+		if err != nil {
+			return
+		}
+		for m := range messages(buf[:size]) {
+			if m.kind != unix.NFNL_SUBSYS_ULOG<<8|logMessage || len(m.body) < 4 {
+				continue
+			}
+			for kind, data := range attributes(m.body[4:]) {
+				if r, ok := parsePacket(data); kind == logPayload && ok {
+					report(r)
+				}
+			}
+		}
+	}
+}
+
+// parsePacket reads where a packet was going.
+func parsePacket(b []byte) (r Refusal, ok bool) {
+	var protocol byte
+	var addr netip.Addr
+	switch {
+	case len(b) >= 20 && b[0]>>4 == 4:
+		size := int(b[0]&15) * 4
+		if size < 20 || size > len(b) {
+			return r, false
+		}
+		protocol, addr = b[9], netip.AddrFrom4([4]byte(b[16:20]))
+		if binary.BigEndian.Uint16(b[6:])&0x1fff != 0 {
+			protocol = 0 // a later fragment has no ports
+		}
+		b = b[size:]
+	case len(b) >= 40 && b[0]>>4 == 6:
+		protocol, addr = b[6], netip.AddrFrom16([16]byte(b[24:40]))
+		b = b[40:]
+	default:
+		return r, false
+	}
+	port := uint16(0)
+	switch protocol {
+	case unix.IPPROTO_TCP, unix.IPPROTO_UDP:
+		if len(b) < 4 {
+			return r, false
+		}
+		port = binary.BigEndian.Uint16(b[2:])
+		r.Protocol = "tcp"
+		if protocol == unix.IPPROTO_UDP {
+			r.Protocol = "udp"
+		}
+	case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
+		r.Protocol = "icmp"
+	}
+	r.To = netip.AddrPortFrom(addr, port)
+	return r, true
+}
+
+// logFile lets Go's poller wait for the socket.
+func logFile(fd int) *os.File {
+	unix.SetNonblock(fd, true)
+	return os.NewFile(uintptr(fd), "refused packets")
+}

@@ -1,0 +1,129 @@
+// Package network gives a sandbox's network namespace its one way out: routes
+// that lead every address to its own loopback, rules that hand connections to
+// sockets which the launcher holds, and a report of whatever else was tried.
+//
+// The namespace has no device but its loopback. A connection to a name's fake
+// address or to an allowed address arrives at a transparent listener, whose
+// accepted sockets know where the client wanted to go; a question to any
+// resolver arrives at one responder; everything else is refused by the kernel
+// at once, and named on a netlink socket.
+//
+// The launcher does it all from outside: it owns the user namespace that the
+// network namespace belongs to, so a few sockets that were opened inside are
+// enough. Acceptance hangs on an element that the launcher has to renew: one
+// that is stopped lets nobody out, and nobody waits for it.
+//
+// It promises that nothing leaves by a socket that is not the launcher's, and
+// that traffic of the sandbox with itself stays its own. What may be reached is
+// not decided here: a captured connection is only a question.
+package network
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// The addresses of a sandbox. 198.18.0.0/15 is set apart for benchmarks of
+// networks (RFC 2544) and routed nowhere; names take the upper half of it.
+var (
+	Names4    = netip.MustParsePrefix("198.19.0.0/16")
+	own4      = netip.AddrFrom4([4]byte{198, 18, 0, 2}) // what the sandbox itself is called
+	resolver4 = netip.AddrFrom4([4]byte{198, 18, 0, 53})
+	capture4  = netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 0, 1}), 15001)
+)
+
+// Resolver is the name server of the sandbox, for its resolv.conf.
+func Resolver() netip.Addr { return resolver4 }
+
+// A Range is the sandbox's own IPv6 prefix of 48 bits, out of those that
+// anybody may use at random (RFC 4193).
+type Range [6]byte
+
+// NewRange makes a range of 40 random bits.
+func NewRange(random uint64) Range {
+	var r Range
+	binary.BigEndian.PutUint16(r[4:], uint16(random>>24))
+	binary.BigEndian.PutUint32(r[1:], uint32(random))
+	r[0] = 0xfd
+	return r
+}
+
+// host returns an address of the range: subnet 0 is the sandbox's own, 1 that
+// of the names.
+func (r Range) host(subnet, n uint16) netip.Addr {
+	a := [16]byte{7: byte(subnet), 14: byte(n >> 8), 15: byte(n)}
+	copy(a[:], r[:])
+	return netip.AddrFrom16(a)
+}
+
+// Names6 is where names have their addresses.
+func (r Range) Names6() netip.Prefix { return netip.PrefixFrom(r.host(1, 0), 64) }
+
+func (r Range) own() netip.Addr         { return r.host(0, 2) }
+func (r Range) resolver() netip.Addr    { return r.host(0, 53) }
+func (r Range) capture() netip.AddrPort { return netip.AddrPortFrom(r.host(0, 1), capture4.Port()) }
+
+// Plan says what the network of a sandbox has to be.
+type Plan struct {
+	Range   Range
+	Allowed []netip.Prefix // addresses that are captured beside those of names
+	Ports   []uint16       // of the sandbox's loopback, served by the launcher: refused as well while it is stopped
+	Capture []uint16       // ports that are captured where the kernel has no rules for packets
+	Rules   Rules          // what to try first
+}
+
+// Rules says how packets find their way.
+type Rules uint8
+
+// The ways, from the best to the last.
+const (
+	Reported   Rules = iota // nftables, and what is refused is reported
+	Unreported              // nftables, on a kernel that cannot report
+	Routes                  // routes alone: only named ports are captured, nothing is reported, a stopped launcher leaves clients waiting
+)
+
+// String names the mechanism.
+func (r Rules) String() string {
+	return [...]string{"nftables", "nftables without a log", "routes"}[r]
+}
+
+// maxPrefixes bounds how many address rules a sandbox has.
+const maxPrefixes = 4096
+
+// captured returns what is captured of one family: names and allowed
+// prefixes, in order and without overlap.
+func (p *Plan) captured(is4 bool) []netip.Prefix {
+	list := []netip.Prefix{p.Range.Names6()}
+	if is4 {
+		list[0] = Names4
+	}
+	for _, a := range p.Allowed {
+		if a.Addr().Is4() == is4 {
+			list = append(list, a.Masked())
+		}
+	}
+	slices.SortFunc(list, func(a, b netip.Prefix) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	// Two prefixes are apart, or one holds the other.
+	kept := list[:1]
+	for _, a := range list[1:] {
+		if !kept[len(kept)-1].Overlaps(a) {
+			kept = append(kept, a)
+		}
+	}
+	return kept
+}
+
+// Check says whether the kernel can be told this plan.
+func (p *Plan) Check() error {
+	if n := len(p.Allowed); n > maxPrefixes {
+		return fmt.Errorf("%d rules for addresses: at most %d can be captured", n, maxPrefixes)
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package network
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+var testRange = NewRange(0x0123456789)
+
+// open makes a network whose connections are told where they wanted to go, and
+// whose questions are told whom they asked.
+func open(t *testing.T, p *Plan) (*child, *Net) {
+	t.Helper()
+	p.Range = testRange
+	c, fds := startChild(t, p)
+	begin := time.Now()
+	n, err := p.Open(fds)
+	require.NoError(t, err)
+	t.Log("opened in", time.Since(begin))
+	t.Cleanup(n.Close)
+	for _, l := range n.Captured {
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				fmt.Fprintf(c, "captured %s", c.LocalAddr())
+				c.Close()
+			}
+		}()
+	}
+	for _, q := range n.Questions {
+		go func() {
+			buf := make([]byte, 512)
+			for {
+				n, from, err := q.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				q.WriteTo(fmt.Appendf(nil, "%s asked %s", buf[:n], from.(Asker).Server), from)
+			}
+		}()
+	}
+	return c, n
+}
+
+func TestCapture(t *testing.T) {
+	c, n := open(t, &Plan{Allowed: []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("2001:db8::/32")}})
+	require.Equal(t, Reported, n.Rules, n.Cause)
+	require.True(t, n.IPv6)
+	var mu sync.Mutex
+	var refused []string
+	go n.Refused(t.Context(), func(r Refusal) {
+		mu.Lock()
+		defer mu.Unlock()
+		refused = append(refused, fmt.Sprint(r.Protocol, " ", r.To))
+	})
+	name6 := testRange.host(1, 7)
+	for _, to := range []string{"198.19.0.7:443", "198.19.255.255:1", "10.20.1.1:5432", "[" + name6.String() + "]:22", "[2001:db8:1::1]:65535", "8.8.8.8:53", "[2001:4860::8888]:53"} {
+		o := c.do(task{Network: "tcp", Address: to})
+		require.Equal(t, "captured "+to, o.Answer, "%+v", o)
+		require.Less(t, o.Took, time.Second)
+	}
+	for _, server := range []string{"198.18.0.53", "8.8.8.8", "10.20.1.1", "198.19.0.7", testRange.resolver().String(), "2001:4860::8888"} {
+		o := c.do(task{Network: "udp", Address: net.JoinHostPort(server, "53"), Send: "who"})
+		require.Equal(t, "who asked "+server, o.Answer, "%+v", o)
+	}
+	var want []string
+	for _, to := range []string{"198.18.0.7:443", "198.18.0.1:15001", "198.18.0.53:443", "8.8.8.8:443", "10.21.0.1:5432", "169.254.169.254:80", "[2606:4700::1111]:443", "[fe80::1]:80", "[" + testRange.capture().Addr().String() + "]:15001"} {
+		if strings.HasPrefix(to, "[fe80") {
+			continue // needs a zone
+		}
+		o := c.do(task{Network: "tcp", Address: to})
+		require.Equal(t, unix.ECONNREFUSED, o.Errno, "%s: %+v", to, o)
+		require.Less(t, o.Took, 100*time.Millisecond, to)
+		want = append(want, "tcp "+to)
+	}
+	for _, to := range []string{"198.19.0.7:443", "8.8.8.8:443", "10.20.1.1:443", "[2606:4700::1111]:443"} {
+		o := c.do(task{Network: "udp", Address: to, Send: "quic"})
+		require.Equal(t, unix.ECONNREFUSED, o.Errno, "%s: %+v", to, o)
+		require.Less(t, o.Took, 100*time.Millisecond, to)
+		want = append(want, "udp "+to)
+	}
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(refused) >= len(want)
+	}, 5*time.Second, time.Millisecond)
+	require.Equal(t, want, refused)
+}
+
+func TestOwnLoopback(t *testing.T) {
+	c, _ := open(t, &Plan{Allowed: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}})
+	for _, at := range []string{"127.0.0.1:8080", "127.0.0.1:53", "127.0.0.1:15001", "[::1]:8080", "198.18.0.2:8080", "[" + testRange.own().String() + "]:0", "127.9.9.9:0"} {
+		o := c.do(task{Network: "tcp", Listen: at})
+		require.Equal(t, "own", o.Answer, "%s: %+v", at, o)
+	}
+	o := c.do(task{Network: "tcp", Address: "127.0.0.1:81"})
+	require.Equal(t, unix.ECONNREFUSED, o.Errno)
+	o = c.do(task{Network: "tcp", Address: "1.1.1.1:80"})
+	require.Equal(t, "captured 1.1.1.1:80", o.Answer)
+	o = c.do(task{Network: "tcp", Address: "255.255.255.254:80"})
+	require.Equal(t, "captured 255.255.255.254:80", o.Answer, "%+v", o)
+}
+
+// TestStopped gives no sign of life, as a launcher does that was stopped.
+func TestStopped(t *testing.T) {
+	c, n := open(t, &Plan{Ports: []uint16{3128}})
+	served := task{Network: "tcp", Listen: "127.0.0.1:3128"}
+	require.Equal(t, "own", c.do(served).Answer, "the control: it runs")
+	time.Sleep(aliveFor + 200*time.Millisecond)
+	for _, to := range []string{"198.19.0.7:443", "[" + testRange.host(1, 7).String() + "]:443", "8.8.8.8:53"} {
+		o := c.do(task{Network: "tcp", Address: to})
+		require.Equal(t, unix.ECONNREFUSED, o.Errno, "%s: %+v", to, o)
+	}
+	o := c.do(task{Network: "udp", Address: "198.18.0.53:53", Send: "who"})
+	require.Equal(t, unix.ECONNREFUSED, o.Errno, "%+v", o)
+	require.Equal(t, unix.ECONNREFUSED, c.do(served).Errno)
+	served.Listen = "127.0.0.1:3129"
+	require.Equal(t, "own", c.do(served).Answer, "a port of the command's own")
+	require.NoError(t, lifeSign().send(n.rules))
+	o = c.do(task{Network: "tcp", Address: "198.19.0.7:443"})
+	require.Equal(t, "captured 198.19.0.7:443", o.Answer, "it was continued")
+}
