@@ -1,12 +1,14 @@
 package namespaces
 
 import (
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -35,9 +37,11 @@ type Plan struct {
 	CPUs       []byte // processors that the sandbox may run on, as sched_setaffinity(2) takes them; nil for all
 	Deadline   time.Duration
 	Grace      time.Duration
-	Listen     []uint16 // ports of the sandbox's loopback that the launcher serves
-	PassFDs    []int    // descriptors beyond 2 that the command gets as they are
-	Unhidden   bool     // a path that a rule hides does not exist: there is nothing to cover
+	Listen     []netip.AddrPort // of the sandbox's loopback, served by the launcher
+	Network    *network.Plan    // the way out beside those; nil for none
+	Dial       int              // sockets with which the launcher can connect to ports inside at once
+	PassFDs    []int            // descriptors beyond 2 that the command gets as they are
+	Unhidden   bool             // a path that a rule hides does not exist: there is nothing to cover
 
 	// CoreHandler is what of the host a crash inside would feed, as its
 	// core_pattern names it; "" if nothing.

@@ -57,6 +57,7 @@ func (c *compiler) shell() {
 // rest writes what the policy decides, and the end.
 func (c *compiler) rest(p *Plan, io *Stdio) {
 	c.size(p)
+	c.sockets(p)
 	c.open(p)
 	c.readonly()
 	c.mount(p)
@@ -72,7 +73,7 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 		c.send = append([]inside.Reg{table}, c.send...)
 	}
 	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs, user, mnt, root}, c.send...)...)
-	if p.Await {
+	if p.Await || p.Network != nil {
 		c.Step("wait for the launcher")
 		c.Await()
 	}
@@ -473,13 +474,35 @@ func (c *compiler) userLimits() {
 	}
 }
 
-// listen opens the sockets that only a process in this network namespace can
-// open; the launcher serves them from outside.
+// sockets opens what only a process in this network namespace can open, and
+// hands it to the launcher: it makes the network while we mount.
+func (c *compiler) sockets(p *Plan) {
+	list := p.sockets()
+	if len(list) == 0 {
+		return
+	}
+	c.Step("open the sockets of the sandbox's network")
+	regs := make([]inside.Reg, len(list))
+	for i, s := range list {
+		regs[i] = c.Get(unix.SYS_SOCKET, inside.Int(s.Domain), inside.Int(s.Type|unix.SOCK_CLOEXEC), inside.Int(s.Protocol))
+	}
+	c.SendFDs(c.control, regs...)
+	for _, r := range regs {
+		c.Call(unix.SYS_CLOSE, inside.Result(r))
+	}
+}
+
+// listen opens the launcher's listeners on the sandbox's own loopback.
 func (c *compiler) listen(p *Plan) {
-	for _, port := range p.Listen {
-		c.Step("listen on port " + strconv.Itoa(int(port)) + " of the sandbox")
-		s := c.Get(unix.SYS_SOCKET, inside.Int(unix.AF_INET), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
+	for _, at := range p.Listen {
+		c.Step("listen on " + at.String() + " in the sandbox")
+		port, family := at.Port(), unix.AF_INET
 		address := []byte{unix.AF_INET, 0, byte(port >> 8), byte(port), 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0} // struct sockaddr_in, ip(7)
+		if at.Addr().Is6() {
+			family = unix.AF_INET6
+			address = []byte{unix.AF_INET6, 0, byte(port >> 8), byte(port), 23: 1, 27: 0} // struct sockaddr_in6, ipv6(7): ::1
+		}
+		s := c.Get(unix.SYS_SOCKET, inside.Int(family), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
 		c.Call(unix.SYS_BIND, inside.Result(s), c.Buf(address), inside.Int(len(address)))
 		c.Call(unix.SYS_LISTEN, inside.Result(s), inside.Int(1024))
 		c.send = append(c.send, s)

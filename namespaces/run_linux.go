@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -61,6 +62,8 @@ type Sandbox struct {
 	Private     int            // a descriptor of the tmpfs that holds its private directories
 	Segments    int            // a descriptor of its /proc/sysvipc/shm, 0 if the plan asks for none
 	Listeners   []net.Listener // on its own loopback, as the plan lists them
+	Net         *network.Net   // the way out, if the plan has one and the kernel could make it
+	NetError    error          // why it could not
 	Master      *os.File       // the command's terminal, if it has one
 	user, mnt   int            // its namespaces, for the keeper
 	root        int            // the root of its tree
@@ -72,6 +75,7 @@ type Sandbox struct {
 	cloned      chan error
 	supervision inside.Supervision
 	keeper      *Keeper
+	dialers     dialers
 }
 
 // Begin starts the half of a sandbox that every policy has, so that the kernel
@@ -114,6 +118,9 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	}
 	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
 	err := s.Continue()
+	if err == nil && len(p.sockets()) > 0 {
+		err = s.connect()
+	}
 	if err == nil || errors.Is(err, unix.EPIPE) {
 		err = s.receive(4 + len(c.send)) // what it died of may be told there
 	}
@@ -155,27 +162,31 @@ func (e *CgroupError) Hint() string {
 	return "without --memory, --cpus and --pids no control group is needed"
 }
 
-// receive takes the descriptors that pid 1 opened.
-func (s *Sandbox) receive(count int) error {
-	var m inside.Message
-	control := make([]byte, unix.CmsgSpace(4*count))
-	n, cn, _, _, err := unix.Recvmsg(s.control, bytesOf(&m), control, unix.MSG_CMSG_CLOEXEC)
-	if err == unix.ECONNRESET {
-		return ErrEnded // before it read all that it was told
-	}
+// connect makes the network out of the sockets that pid 1 opened, while it
+// goes on, and tells it not to wait.
+func (s *Sandbox) connect() error {
+	list := s.plan.sockets()
+	fds, err := s.descriptors(len(list))
 	if err != nil {
-		return os.NewSyscallError("recvmsg", err)
+		return err
 	}
-	if n == 0 || m.Kind == inside.Failed {
-		return s.failed(m, n)
+	n := len(fds) - 2*s.plan.Dial
+	s.dialers.add(list[n:], fds[n:])
+	if s.plan.Network == nil {
+		return nil
 	}
-	messages, err := unix.ParseSocketControlMessage(control[:cn])
-	if err != nil || len(messages) != 1 {
-		return fmt.Errorf("BUG: control message of %d bytes: %v", cn, err)
+	s.Net, s.NetError = s.plan.Network.Open(fds[:n])
+	if s.plan.Await {
+		return nil // there is more to be done before
 	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != count {
-		return fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
+	return s.Continue()
+}
+
+// receive takes what pid 1 opened last.
+func (s *Sandbox) receive(count int) error {
+	fds, err := s.descriptors(count)
+	if err != nil {
+		return err
 	}
 	s.Private, s.user, s.mnt, s.root, fds = fds[0], fds[1], fds[2], fds[3], fds[4:]
 	if s.plan.Segments {
@@ -195,6 +206,31 @@ func (s *Sandbox) receive(count int) error {
 		s.Listeners = append(s.Listeners, l)
 	}
 	return nil
+}
+
+// descriptors takes a message with descriptors from pid 1.
+func (s *Sandbox) descriptors(count int) ([]int, error) {
+	var m inside.Message
+	control := make([]byte, unix.CmsgSpace(4*count))
+	n, cn, _, _, err := unix.Recvmsg(s.control, bytesOf(&m), control, unix.MSG_CMSG_CLOEXEC)
+	if err == unix.ECONNRESET {
+		return nil, ErrEnded // before it read all that it was told
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("recvmsg", err)
+	}
+	if n == 0 || m.Kind == inside.Failed {
+		return nil, s.failed(m, n)
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:cn])
+	if err != nil || len(messages) != 1 {
+		return nil, fmt.Errorf("BUG: control message of %d bytes: %v", cn, err)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != count {
+		return nil, fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
+	}
+	return fds, nil
 }
 
 func (s *Sandbox) failed(m inside.Message, n int) error {
@@ -243,6 +279,7 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 		s.keeper.Close()
 	}
 	unix.Close(s.control)
+	s.unplug()
 	for _, fd := range [...]int{s.Private, s.user, s.mnt, s.root} {
 		unix.Close(fd)
 	}
@@ -267,6 +304,15 @@ func (s *Sandbox) Close() {
 	unix.Kill(s.Pid, unix.SIGKILL)
 	s.reap()
 	unix.Close(s.control)
+	s.unplug()
+}
+
+// unplug closes what the launcher holds of the sandbox's network.
+func (s *Sandbox) unplug() {
+	if s.Net != nil {
+		s.Net.Close()
+	}
+	s.dialers.close()
 }
 
 // Create makes a file in a directory that the plan has added with

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -284,11 +285,12 @@ func connectRole(args []string) error {
 // The launcher serves ports inside; the plan may wait for it.
 func TestListeners(t *testing.T) {
 	b := newBench(t, nil).in("connect", "3129")
-	b.plan.Listen = []uint16{3128, 3129}
+	b.plan.Listen = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:3128"), netip.MustParseAddrPort("127.0.0.1:3129"), netip.MustParseAddrPort("[::1]:3129")}
 	b.plan.Await = true
 	r, err := b.begin()
 	require.NoError(t, err)
-	require.Len(t, r.Listeners, 2)
+	require.Len(t, r.Listeners, 3)
+	require.Equal(t, "[::1]:3129", r.Listeners[2].Addr().String())
 	go func() {
 		c, err := r.Listeners[1].Accept()
 		if err == nil {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
 )
@@ -469,6 +470,10 @@ func (f *finder) put(p Place) {
 func (s *Survey) texts(policy *profiles.Policy) {
 	s.text(policy, "/etc/hosts", "127.0.0.1 localhost "+Hostname+"\n::1 localhost ip6-localhost ip6-loopback\n")
 	s.text(policy, "/etc/machine-id", "70636372756e00000000000000000000\n")
+	if n := &policy.Network; len(n.Allow) > 0 || len(n.Local) > 0 {
+		// One label of a host's name must not be looked for below a domain.
+		s.text(policy, "/etc/resolv.conf", "nameserver "+network.Resolver().String()+"\nsearch .\n")
+	}
 	if id := s.Identity; id.Root {
 		s.text(policy, "/etc/passwd", id.passwd("/etc/passwd", fmt.Sprintf("pccrun:x:%d:%d:pccrun:%s:/bin/bash", id.UID, id.GID, policy.Home)))
 		s.text(policy, "/etc/group", id.passwd("/etc/group", fmt.Sprintf("pccrun:x:%d:", id.GID)))
@@ -477,7 +482,11 @@ func (s *Survey) texts(policy *profiles.Policy) {
 
 func (s *Survey) text(policy *profiles.Policy, path, text string) {
 	var st unix.Stat_t
-	if unix.Lstat(path, &st) == nil && nodeOf(st.Mode) == File && policy.Decide(path).Access == profiles.Read {
-		s.Texts = append(s.Texts, Mount{Kind: Text, Target: path, ReadOnly: true, Mode: 0o644, Text: text, Donated: -1, Why: "who and where the command is"})
+	if unix.Lstat(path, &st) != nil || policy.Decide(path).Access != profiles.Read {
+		return
+	}
+	// A link, as resolv.conf often is one into /run, is covered itself.
+	if n := nodeOf(st.Mode); n == File || n == Link {
+		s.Texts = append(s.Texts, Mount{Kind: Text, Target: path, OverLink: n == Link, ReadOnly: true, Mode: 0o644, Text: text, Donated: -1, Why: "who and where the command is"})
 	}
 }

@@ -18,7 +18,7 @@ import (
 // connect decides on and dials host and port, and tells Event what became of
 // it. The error is errDenied where the verdict says no.
 func (p *Proxy) connect(ctx context.Context, ln net.Listener, protocol, host string, port uint16) (*link, Event, error) {
-	ev := Event{Time: time.Now(), Protocol: protocol, Verdict: p.cfg.Rules.Decide(host, port)}
+	ev := Event{Time: time.Now(), Protocol: protocol, Verdict: p.decide(host, port)}
 	var l *link
 	err := errDenied
 	switch ev.Verdict.Action {

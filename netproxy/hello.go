@@ -7,8 +7,6 @@ import (
 	"io"
 	"strings"
 	"time"
-
-	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
 var errHello = errors.New("malformed TLS ClientHello")
@@ -26,9 +24,10 @@ const (
 const unrecognizedName = "\x15\x03\x01\x00\x02\x02\x70"
 
 // forwardFirst passes on what a client sends first in a tunnel. Where that is
-// TLS it holds the name that the client asks its server for against the name
-// that was decided on: one allowed host must not be the way to another. Any
-// other protocol passes as it is, as does TLS without a name.
+// TLS, or an HTTP/1 request, it holds the name that the client asks its server
+// for against the name that was decided on: one allowed host must not be the
+// way to another. Any other protocol passes as it is, as does TLS without a
+// name.
 func (c *client) forwardFirst(l *link, ev Event) (n int64, err error) {
 	first, err := c.br.Peek(1)
 	if err != nil {
@@ -38,7 +37,13 @@ func (c *client) forwardFirst(l *link, ev Event) (n int64, err error) {
 		return 0, err
 	}
 	var raw []byte
-	if first[0] == recordHandshake && !l.verdict.Local && !l.verdict.IsLiteral() {
+	named := !l.verdict.Local && !l.verdict.IsLiteral()
+	if named && 'A' <= first[0] && first[0] <= 'Z' {
+		if raw, err = c.readPlain(l, ev); err != nil {
+			return 0, err
+		}
+	}
+	if named && first[0] == recordHandshake {
 		c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 		var name string
 		raw, name, err = readHello(c.br)
@@ -58,9 +63,7 @@ func (c *client) forwardFirst(l *link, ev Event) (n int64, err error) {
 
 // denyHello ends a tunnel with an alert, before its server has heard anything.
 func (c *client) denyHello(l *link, ev Event, err error) {
-	v := l.verdict
-	v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, err.Error()
-	c.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: ev.Protocol, Verdict: v})
+	c.contradicted(l, ev, err)
 	io.WriteString(c.conn, unrecognizedName)
 	c.linger()
 }

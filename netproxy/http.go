@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
 var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4096) }}
@@ -22,10 +24,15 @@ type client struct {
 	ln   net.Listener // where it came in
 }
 
-// serveClient speaks SOCKS5 or HTTP, as the first byte says.
-func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, ln net.Listener) (rest func()) {
+func newClient(p *Proxy, ctx context.Context, conn net.Conn, ln net.Listener) *client {
 	c := &client{Proxy: p, ctx: ctx, conn: conn, br: readers.Get().(*bufio.Reader), ln: ln}
 	c.br.Reset(conn)
+	return c
+}
+
+// serveClient speaks SOCKS5 or HTTP, as the first byte says.
+func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, ln net.Listener) (rest func()) {
+	c := newClient(p, ctx, conn, ln)
 	defer func() {
 		if rest == nil {
 			c.release()
@@ -260,13 +267,19 @@ func (c *client) tunnel(l *link, ev Event) {
 // cannot.
 func (c *client) reach(r request, protocol, host string, port uint16) (*link, Event, bool) {
 	l, ev, err := c.connect(c.ctx, c.ln, protocol, host, port)
-	switch {
-	case err == errDenied:
-		c.deny(r, ev.Verdict)
-	case err != nil:
-		c.answer(r, 502, "Bad Gateway", fields{{"error", "unreachable"}, {"host", ev.Verdict.Host}, {"detail", explain(err)}})
+	if err != nil {
+		c.cannotReach(r, ev.Verdict, err)
 	}
 	return l, ev, err == nil
+}
+
+// cannotReach answers a request whose host is denied or does not answer.
+func (c *client) cannotReach(r request, v rules.Verdict, err error) {
+	if err == errDenied {
+		c.deny(r, v)
+		return
+	}
+	c.answer(r, 502, "Bad Gateway", fields{{"error", "unreachable"}, {"host", v.Host}, {"detail", explain(err)}})
 }
 
 // serveForward passes one http request on, on a connection of its own, and the

@@ -3,6 +3,9 @@ package netproxy
 import (
 	"context"
 	"net"
+	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
 // serveLocal carries one connection to the host's port of the same number.
@@ -19,4 +22,28 @@ func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port uint16, ln net.
 		up := pass(l.Conn, c)
 		p.closed(ev, up, <-down)
 	}
+}
+
+// ServePublished accepts connections from ln, which stands on the host, and
+// carries each to where dial leads: a port of the sandbox that the user has
+// published. It ends as Serve does.
+func (p *Proxy) ServePublished(ctx context.Context, ln net.Listener, port uint16, dial func() (net.Conn, error)) error {
+	return p.serve(ctx, ln, func(_ context.Context, c net.Conn) func() {
+		ev := Event{Kind: Opened, Time: time.Now(), Protocol: "publish", Verdict: rules.Verdict{Action: rules.Allow, Host: "localhost", Port: port}}
+		inside, err := dial()
+		if err != nil {
+			ev.Kind, ev.Err = Failed, err
+			p.cfg.Event(ev)
+			reset(c)
+			return nil
+		}
+		p.cfg.Event(ev)
+		return func() {
+			defer inside.Close()
+			down := make(chan int64, 1)
+			go func() { down <- pass(c, inside) }()
+			up := pass(inside, c)
+			p.closed(ev, up, <-down)
+		}
+	})
 }

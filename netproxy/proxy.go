@@ -1,6 +1,7 @@
-// Package netproxy is the way out of a sandbox for programs that honour proxy
-// variables: an HTTP proxy (CONNECT, and http:// requests one by one) and
-// SOCKS5 on the same listener.
+// Package netproxy is the way out of a sandbox. For programs that honour proxy
+// variables it is an HTTP proxy (CONNECT, and http:// requests one by one) and
+// SOCKS5 on the same listener; for those that do not, a name server that gives
+// the allowed names fake addresses, and a relay for the connections to them.
 //
 // It promises that no connection is made that [rules.Set] does not allow, that
 // a name is resolved once and exactly the address that was checked is dialled,
@@ -40,6 +41,9 @@ type Config struct {
 	// the kernel's routes.
 	IsOwn func(netip.Addr) bool
 
+	// Names gives the allowed names their fake addresses; nil if there are none.
+	Names *Names
+
 	// Upstream is the proxy that the host itself has to use, if any.
 	Upstream Upstream
 
@@ -73,7 +77,7 @@ const (
 type Event struct {
 	Kind     EventKind
 	Time     time.Time     // of the decision
-	Protocol string        // "connect", "http", "websocket", "socks5" or "local"
+	Protocol string        // "connect", "http", "websocket", "socks5", "local", "transparent", "dns" or "publish"
 	Verdict  rules.Verdict // host, port, rule, and what would allow it
 	Upstream bool          // by way of the host's own proxy, which resolves the name itself
 	Err      error         // of Failed
@@ -103,6 +107,8 @@ type Proxy struct {
 	headTimeout  time.Duration
 	idleTimeout  time.Duration
 	attemptDelay time.Duration
+
+	recent recent // refusals that were told
 
 	mu    sync.Mutex
 	live  map[io.Closer]struct{} // listeners and connections, for Close

@@ -207,6 +207,9 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	if err != nil {
 		return l.ended(failRun(err), nil)
 	}
+	if a, is := started.Weaker(); is && !l.req.Quiet {
+		say("guarantee " + string(a.Guarantee) + ": " + a.State.String() + ": " + a.Cause)
+	}
 	if l.run.Rules != nil {
 		// The file must be there before the command can look; the log is
 		// written to it as it grows.
@@ -338,6 +341,9 @@ func (l *launch) decided(e netproxy.Event) {
 	}
 	if !d.Allowed {
 		d.Guarantee = string(profiles.NetAllowlist)
+		if e.Protocol == "dns" {
+			d.Guarantee = string(profiles.NetDNS)
+		}
 		if d.Address != "" {
 			d.Guarantee = string(profiles.NetAddress)
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,14 +27,14 @@ func (p *Plan) Sockets() []Socket {
 		{unix.AF_INET, unix.SOCK_STREAM, 0},
 		{unix.AF_INET, unix.SOCK_DGRAM, 0},
 	}
-	if hasIPv6() {
+	if HasIPv6() {
 		list = append(list, Socket{unix.AF_INET6, unix.SOCK_STREAM, 0}, Socket{unix.AF_INET6, unix.SOCK_DGRAM, 0})
 	}
 	return list
 }
 
-// hasIPv6 asks for the files that exist only where the kernel has IPv6.
-func hasIPv6() bool { return unix.Access("/proc/sys/net/ipv6", unix.F_OK) == nil }
+// HasIPv6 reports whether the kernel has IPv6: only then do these files exist.
+func HasIPv6() bool { return unix.Access("/proc/sys/net/ipv6", unix.F_OK) == nil }
 
 // A Net is the network of a sandbox, seen from outside.
 type Net struct {
@@ -43,8 +44,10 @@ type Net struct {
 	Cause     error // why it is not better
 	IPv6      bool
 
+	log *os.File
+
+	mu    sync.Mutex
 	rules int // the netlink socket that the sign of life goes to, -1 for none
-	log   *os.File
 }
 
 // Open makes the network out of the sockets. On a kernel that lacks something
@@ -199,9 +202,6 @@ func (n *Net) ask(fd int, at netip.AddrPort) error {
 // KeepAlive gives signs of life until ctx is done. Without them the kernel
 // refuses new connections within seconds.
 func (n *Net) KeepAlive(ctx context.Context) {
-	if n.rules < 0 {
-		return
-	}
 	tick := time.NewTicker(Renew)
 	defer tick.Stop()
 	for {
@@ -209,8 +209,18 @@ func (n *Net) KeepAlive(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			lifeSign().send(n.rules) // what fails now is tried again, and refuses meanwhile
+			n.Renew()
 		}
+	}
+}
+
+// Renew gives a sign of life. One that fails is followed by another, and the
+// kernel refuses meanwhile.
+func (n *Net) Renew() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.rules >= 0 {
+		lifeSign().send(n.rules)
 	}
 }
 
@@ -225,7 +235,10 @@ func (n *Net) Close() {
 	if n.log != nil {
 		n.log.Close()
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.rules >= 0 {
 		unix.Close(n.rules)
+		n.rules = -1
 	}
 }

@@ -93,10 +93,10 @@ func (r *Run) answers() []profiles.Answer {
 		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:
 			a = kept("network namespace")
 			if r.Rules != nil {
-				a = kept("network namespace, proxy")
+				a = kept("network namespace, proxy, packet rules")
 			}
 		case profiles.NetTransparent:
-			a = missing("programs that ignore proxy variables reach nothing", "HTTPS_PROXY is set inside")
+			a = kept("fake addresses, packet rules") // what the kernel lacks is found at the start: see Started.Weaker
 		case profiles.NetInject:
 			a = missing("injection is not built yet", "--env "+firstInjected(p)+" passes the value itself")
 		case profiles.IPCUnix:

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
@@ -34,6 +36,9 @@ const DenialsPath = "/run/pccrun/denials.jsonl"
 
 // maxListeners bounds the ports that the launcher serves in a sandbox.
 const maxListeners = 64
+
+// maxInward is how many connections to published ports there can be at once.
+const maxInward = 48
 
 // proxyPort is where the proxy listens on the sandbox's own loopback.
 const proxyPort = 3128
@@ -61,6 +66,8 @@ type Run struct {
 
 	upstream netproxy.Upstream
 	group    *cgroups.Group // made before root was shed
+
+	published []published
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -184,7 +191,7 @@ func executable(name, path string) error {
 func (r *Run) network(host *Host) error {
 	n := &r.Policy.Network
 	if len(n.Publish) > 0 {
-		return &profiles.Error{Origin: n.Publish[0].Origin, Cause: "publishing a port is not built yet"}
+		r.Plan.Dial = maxInward
 	}
 	if len(n.Allow) == 0 && len(n.Local) == 0 {
 		return nil
@@ -206,17 +213,24 @@ func (r *Run) network(host *Host) error {
 		return err
 	}
 	r.Rules = set
-	r.Plan.Listen = []uint16{proxyPort}
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	r.Plan.Listen = []netip.AddrPort{netip.AddrPortFrom(loopback, proxyPort)}
 	for _, local := range n.Local {
 		rule, err := rules.ParseLocal(local.Text)
 		if err != nil {
 			return err
 		}
-		r.Plan.Listen = append(r.Plan.Listen, rule.LocalPorts()...)
+		for _, port := range rule.LocalPorts() {
+			r.Plan.Listen = append(r.Plan.Listen, netip.AddrPortFrom(loopback, port))
+			if network.HasIPv6() {
+				r.Plan.Listen = append(r.Plan.Listen, netip.AddrPortFrom(netip.IPv6Loopback(), port))
+			}
+		}
 		if len(r.Plan.Listen) > maxListeners {
 			return &profiles.Error{Origin: local.Origin, Cause: fmt.Sprintf("more than %d ports at the sandbox's own loopback", maxListeners), Hint: "name the ports that are used, or the port alone, for host.pccrun.internal"}
 		}
 	}
+	r.capture()
 	r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
 	r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
 	r.Plan.Command.Env = append(r.Plan.Command.Env, netproxy.Environ(fmt.Sprintf("http://127.0.0.1:%d", proxyPort))...)
@@ -336,6 +350,7 @@ type Started struct {
 	run    *Run
 	group  *cgroups.Group
 	proxy  *netproxy.Proxy
+	inward *netproxy.Proxy // serves published ports
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	oom    chan int64
@@ -346,6 +361,10 @@ type Started struct {
 // decided hears of each decision of the proxy, from many goroutines.
 func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(netproxy.Event)) (*Started, error) {
 	s := &Started{Sandbox: box, run: r, group: r.group, oom: make(chan int64, 1), broken: make(chan error, 1)}
+	if err := r.publish(); err != nil {
+		box.Close()
+		return nil, s.close(err)
+	}
 	if err := box.Start(r.Plan, io); err != nil {
 		return nil, s.close(err)
 	}
@@ -376,12 +395,14 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		go s.watch.Run(ctx)
 	}
 	if r.Rules != nil {
-		s.proxy = netproxy.New(netproxy.Config{Rules: r.Rules, Upstream: r.upstream, Event: decided})
+		s.proxy = netproxy.New(netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Event: decided})
 		go s.proxy.Serve(ctx, box.Listeners[0])
 		for i, l := range box.Listeners[1:] {
-			go s.proxy.ServeLocal(ctx, l, r.Plan.Listen[1+i])
+			go s.proxy.ServeLocal(ctx, l, r.Plan.Listen[1+i].Port())
 		}
+		s.serveNetwork(ctx)
 	}
+	s.servePublished(ctx, decided)
 	return s, nil
 }
 
@@ -420,8 +441,10 @@ type End struct {
 func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	result, err := s.Sandbox.Wait(stopped)
 	s.cancel()
-	if s.proxy != nil {
-		s.proxy.Close()
+	for _, p := range [...]*netproxy.Proxy{s.proxy, s.inward} {
+		if p != nil {
+			p.Close()
+		}
 	}
 	// What the keeper meets while a sandbox that has ended is taken apart is no
 	// reason of anything.

@@ -1,0 +1,146 @@
+package netproxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+// accessDenied is a fatal TLS alert, RFC 8446.
+const accessDenied = "\x15\x03\x01\x00\x02\x02\x31"
+
+// ServeCaptured accepts connections from ln that were on their way to where
+// their local address says, and carries each there if the rules allow: to the
+// name that has the address, or to the address itself. It ends as Serve does.
+func (p *Proxy) ServeCaptured(ctx context.Context, ln net.Listener) error {
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveCaptured(ctx, c, ln) })
+}
+
+func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, ln net.Listener) (rest func()) {
+	local, ok := conn.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		reset(conn)
+		return nil
+	}
+	to := local.AddrPort()
+	if to.Port() == 53 && !p.mayReach(to) {
+		p.serveQuestionsOverTCP(conn)
+		return nil
+	}
+	l, ev, err := p.connect(ctx, ln, "transparent", to.Addr().Unmap().String(), to.Port())
+	c := newClient(p, ctx, conn, ln)
+	if err != nil {
+		c.turnAway(ev.Verdict, err)
+		c.release()
+		return nil
+	}
+	return func() {
+		defer l.Close()
+		c.tunnel(l, ev)
+	}
+}
+
+// mayReach says whether the rules allow a connection to an address, or to the
+// name that has it.
+func (p *Proxy) mayReach(to netip.AddrPort) bool {
+	return p.decide(to.Addr().Unmap().String(), to.Port()).Action != rules.Deny
+}
+
+// decide asks the rules about host, which a client that resolves names itself
+// may know by its fake address alone.
+func (p *Proxy) decide(host string, port uint16) rules.Verdict {
+	if p.cfg.Names == nil {
+		return p.cfg.Rules.Decide(host, port)
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return p.cfg.Rules.Decide(host, port)
+	}
+	name, fake := p.cfg.Names.At(a)
+	switch {
+	case !fake:
+		return p.cfg.Rules.Decide(host, port)
+	case name == "":
+		return rules.Verdict{Host: host, Port: port, Addr: a, Reason: rules.ByDefault, Detail: "no name has this address"}
+	}
+	return p.cfg.Rules.Decide(name, port)
+}
+
+// turnAway ends a connection that the kernel has already accepted, and says why
+// in the client's own language if it speaks first, and soon.
+func (c *client) turnAway(v rules.Verdict, err error) {
+	c.conn.SetReadDeadline(time.Now().Add(turnAwayTimeout))
+	first, _ := c.br.Peek(1)
+	switch {
+	case len(first) == 1 && first[0] == recordHandshake && err == errDenied:
+		io.WriteString(c.conn, accessDenied)
+		c.linger()
+	case len(first) == 1 && 'A' <= first[0] && first[0] <= 'Z':
+		h, e := readHead(c.br)
+		if e != nil || !isRequestLine(h.line) {
+			reset(c.conn)
+			break
+		}
+		c.conn.SetReadDeadline(time.Time{})
+		c.cannotReach(request{head: h}, v, err)
+	default:
+		reset(c.conn)
+	}
+}
+
+// turnAwayTimeout is how long a client that is turned away has to say
+// something that an answer could be given to.
+const turnAwayTimeout = 100 * time.Millisecond
+
+// Refused tells of a packet that was refused before it came to a connection.
+// The same refusal is told once in a while.
+func (p *Proxy) Refused(protocol string, to netip.AddrPort) {
+	a := to.Addr().Unmap()
+	if a.IsMulticast() || a.IsUnspecified() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return // a program that looks around in a network that is not there
+	}
+	v := p.decide(a.String(), to.Port())
+	_, fake := p.cfg.Names.At(a)
+	switch {
+	case protocol != "tcp" && fake:
+		return // QUIC to a name that is reached by TCP
+	case protocol == "tcp" && v.Action != rules.Deny:
+		return // for want of a sign of life
+	case protocol != "tcp":
+		if to.Port() == 0 {
+			v.Host, v.Addr = a.String(), a
+		}
+		v.Action, v.Reason, v.AllowWith, v.Detail = rules.Deny, rules.ByDefault, "", "only TCP leaves the sandbox"
+	}
+	if p.recent.first(protocol + " " + to.String()) {
+		p.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: "transparent", Verdict: v})
+	}
+}
+
+// recent remembers what was told, so that a program that tries again and again
+// does not fill the log.
+type recent struct {
+	mu   sync.Mutex
+	seen map[string]time.Time
+}
+
+// first says whether what was not told within a minute.
+func (r *recent) first(what string) bool {
+	const most = 1024
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if t, ok := r.seen[what]; ok && now.Sub(t) < time.Minute {
+		return false
+	}
+	if r.seen == nil || len(r.seen) >= most {
+		r.seen = make(map[string]time.Time)
+	}
+	r.seen[what] = now
+	return true
+}
