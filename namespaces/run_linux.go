@@ -112,6 +112,10 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	s.plan = p
 	c := s.shell
 	c.rest(p, io)
+	var prepared *network.Prepared
+	if p.Network != nil {
+		prepared = p.Network.Prepare() // while the kernel still clones
+	}
 	if err := <-s.cloned; err != nil {
 		unix.Close(s.control)
 		return s.shell.cloneError(err)
@@ -119,7 +123,7 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
 	err := s.Continue()
 	if err == nil && len(p.sockets()) > 0 {
-		err = s.connect()
+		err = s.connect(prepared)
 	}
 	if err == nil || errors.Is(err, unix.EPIPE) {
 		err = s.receive(4 + len(c.send)) // what it died of may be told there
@@ -164,7 +168,7 @@ func (e *CgroupError) Hint() string {
 
 // connect makes the network out of the sockets that pid 1 opened, while it
 // goes on, and tells it not to wait.
-func (s *Sandbox) connect() error {
+func (s *Sandbox) connect(prepared *network.Prepared) error {
 	list := s.plan.sockets()
 	fds, err := s.descriptors(len(list))
 	if err != nil {
@@ -172,14 +176,19 @@ func (s *Sandbox) connect() error {
 	}
 	n := len(fds) - 2*s.plan.Dial
 	s.dialers.add(list[n:], fds[n:])
-	if s.plan.Network == nil {
+	if prepared == nil {
 		return nil
 	}
-	s.Net, s.NetError = s.plan.Network.Open(fds[:n])
-	if s.plan.Await {
-		return nil // there is more to be done before
+	s.Net, s.NetError = prepared.Open(fds[:n])
+	if !s.plan.Await { // or there is more to be done before
+		if err := s.Continue(); err != nil {
+			return err
+		}
 	}
-	return s.Continue()
+	if s.Net != nil {
+		return s.Net.Adopt()
+	}
+	return nil
 }
 
 // receive takes what pid 1 opened last.

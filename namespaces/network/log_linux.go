@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,8 +37,8 @@ const (
 func bind() *batch {
 	w := &batch{}
 	w.message("ask for what is refused", unix.NFNL_SUBSYS_ULOG<<8|logConfig, unix.NLM_F_ACK, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, logGroup)
-	w.attr(cfgCommand, []byte{commandBind})
-	w.attr(cfgMode, []byte{0, 0, 0, snapshot, copyPacket, 0}) // struct nfulnl_msg_config_mode
+	w.attr(cfgCommand, commandBind)
+	w.attr(cfgMode, 0, 0, 0, snapshot, copyPacket, 0) // struct nfulnl_msg_config_mode
 	w.be32(cfgQueue, 1)
 	return w
 }
@@ -110,10 +109,4 @@ func parsePacket(b []byte) (r Refusal, ok bool) {
 	}
 	r.To = netip.AddrPortFrom(addr, port)
 	return r, true
-}
-
-// logFile lets Go's poller wait for the socket.
-func logFile(fd int) *os.File {
-	unix.SetNonblock(fd, true)
-	return os.NewFile(uintptr(fd), "refused packets")
 }

@@ -11,9 +11,17 @@ import (
 // A batch is a run of netlink messages, netlink(7). Numbers of headers and of
 // rtnetlink are the machine's, those of nfnetlink big-endian.
 type batch struct {
-	b     []byte
-	what  []string // what each message does, by its sequence number
-	start int      // of the message that is being written
+	b        []byte
+	steps    []step // what each message does, by its sequence number
+	start    int    // of the message that is being written
+	optional bool   // of the messages that follow
+}
+
+// A step is one message of a batch.
+type step struct {
+	what     string
+	optional bool  // it may fail
+	err      error // what became of it
 }
 
 // message begins a message; attributes follow.
@@ -23,10 +31,10 @@ func (w *batch) message(what string, kind, flags uint16, header ...byte) {
 	w.b = binary.NativeEndian.AppendUint32(w.b, 0) // length
 	w.b = binary.NativeEndian.AppendUint16(w.b, kind)
 	w.b = binary.NativeEndian.AppendUint16(w.b, flags|unix.NLM_F_REQUEST)
-	w.b = binary.NativeEndian.AppendUint32(w.b, uint32(len(w.what))) // sequence
-	w.b = binary.NativeEndian.AppendUint32(w.b, 0)                   // port: the kernel's
+	w.b = binary.NativeEndian.AppendUint32(w.b, uint32(len(w.steps))) // sequence
+	w.b = binary.NativeEndian.AppendUint32(w.b, 0)                    // port: the kernel's
 	w.b = append(w.b, header...)
-	w.what = append(w.what, what)
+	w.steps = append(w.steps, step{what: what, optional: w.optional})
 }
 
 // end fills in the length of the last message.
@@ -43,7 +51,7 @@ func (w *batch) acknowledge() {
 }
 
 // attr appends an attribute. Each is padded to four bytes.
-func (w *batch) attr(kind uint16, data []byte) {
+func (w *batch) attr(kind uint16, data ...byte) {
 	w.b = binary.NativeEndian.AppendUint16(w.b, uint16(4+len(data)))
 	w.b = binary.NativeEndian.AppendUint16(w.b, kind)
 	w.b = append(w.b, data...)
@@ -52,14 +60,29 @@ func (w *batch) attr(kind uint16, data []byte) {
 	}
 }
 
-func (w *batch) text(kind uint16, s string) { w.attr(kind, append([]byte(s), 0)) }
-func (w *batch) be32(kind uint16, n uint32) { w.attr(kind, binary.BigEndian.AppendUint32(nil, n)) }
-func (w *batch) be64(kind uint16, n uint64) { w.attr(kind, binary.BigEndian.AppendUint64(nil, n)) }
+func (w *batch) be32(kind uint16, n uint32) {
+	w.attr(kind, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+}
+
+func (w *batch) be64(kind uint16, n uint64) {
+	w.attr(kind, binary.BigEndian.AppendUint64(make([]byte, 0, 8), n)...)
+}
+
+// text appends a string and its NUL.
+func (w *batch) text(kind uint16, s string) {
+	at := len(w.b)
+	w.attr(kind)
+	w.b = append(append(w.b, s...), 0)
+	binary.NativeEndian.PutUint16(w.b[at:], uint16(len(w.b)-at))
+	for len(w.b)%4 != 0 {
+		w.b = append(w.b, 0)
+	}
+}
 
 // nest appends an attribute that holds others.
 func (w *batch) nest(kind uint16, body func()) {
 	at := len(w.b)
-	w.attr(kind|unix.NLA_F_NESTED, nil)
+	w.attr(kind | unix.NLA_F_NESTED)
 	body()
 	binary.NativeEndian.PutUint16(w.b[at:], uint16(len(w.b)-at))
 }
@@ -67,48 +90,48 @@ func (w *batch) nest(kind uint16, body func()) {
 // send carries the batch out on a socket and reads what became of it: the
 // kernel has answered by the time that send returns. The last message has to
 // ask for an acknowledgement; an error of any is told unasked. The first error
-// is returned, with what it was about.
+// of a message that must not fail is returned.
 func (w *batch) send(fd int) error {
 	w.end()
-	kernel := &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
-	if err := unix.Sendto(fd, w.b, 0, kernel); err != nil {
+	if err := unix.Sendto(fd, w.b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("netlink send", err)
 	}
-	var first error
-	buf := make([]byte, 8<<10)
-	for {
-		n, from, err := unix.Recvfrom(fd, buf, unix.MSG_DONTWAIT)
-		switch {
-		case err == unix.EINTR:
+	var buf [4 << 10]byte
+	for last := false; !last; {
+		n, from, err := unix.Recvfrom(fd, buf[:], unix.MSG_DONTWAIT)
+		if err == unix.EINTR {
 			continue
-		case err == unix.EAGAIN && first != nil:
-			return first
-		case err != nil:
+		}
+		if err == unix.EAGAIN && w.err() != nil {
+			break // what was given up as a whole has no last message
+		}
+		if err != nil {
 			return os.NewSyscallError("netlink answer", err)
 		}
 		if k, ok := from.(*unix.SockaddrNetlink); !ok || k.Pid != 0 {
 			continue // not the kernel's
 		}
 		for m := range messages(buf[:n]) {
-			if m.kind != unix.NLMSG_ERROR || len(m.body) < 4 {
+			if m.kind != unix.NLMSG_ERROR || len(m.body) < 4 || int(m.seq) >= len(w.steps) {
 				continue
 			}
-			errno := unix.Errno(-int32(binary.NativeEndian.Uint32(m.body)))
-			if errno != 0 && first == nil {
-				first = fmt.Errorf("%s: %w", w.about(m.seq), errno)
+			s := &w.steps[m.seq]
+			if errno := unix.Errno(-int32(binary.NativeEndian.Uint32(m.body))); errno != 0 && s.err == nil {
+				s.err = fmt.Errorf("%s: %w", s.what, errno)
 			}
-			if errno == 0 && int(m.seq) == len(w.what)-1 {
-				return first
-			}
+			last = last || int(m.seq) == len(w.steps)-1
 		}
 	}
+	return w.err()
 }
 
-func (w *batch) about(seq uint32) string {
-	if int(seq) < len(w.what) {
-		return w.what[seq]
+func (w *batch) err() error {
+	for _, s := range w.steps {
+		if s.err != nil && !s.optional {
+			return s.err
+		}
 	}
-	return "netlink"
+	return nil
 }
 
 // A received message: its body is what follows the header.

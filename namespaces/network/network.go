@@ -31,8 +31,12 @@ var (
 	Names4    = netip.MustParsePrefix("198.19.0.0/16")
 	own4      = netip.AddrFrom4([4]byte{198, 18, 0, 2}) // what the sandbox itself is called
 	resolver4 = netip.AddrFrom4([4]byte{198, 18, 0, 53})
-	capture4  = netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 0, 1}), 15001)
 )
+
+// capturePort is where captured connections and questions arrive, at every
+// address. It is that of name servers, since answers leave from there; what
+// asks its own loopback because it found no resolv.conf is answered too.
+const capturePort = 53
 
 // Resolver is the name server of the sandbox, for its resolv.conf.
 func Resolver() netip.Addr { return resolver4 }
@@ -61,9 +65,7 @@ func (r Range) host(subnet, n uint16) netip.Addr {
 // Names6 is where names have their addresses.
 func (r Range) Names6() netip.Prefix { return netip.PrefixFrom(r.host(1, 0), 64) }
 
-func (r Range) own() netip.Addr         { return r.host(0, 2) }
-func (r Range) resolver() netip.Addr    { return r.host(0, 53) }
-func (r Range) capture() netip.AddrPort { return netip.AddrPortFrom(r.host(0, 1), capture4.Port()) }
+func (r Range) own() netip.Addr { return r.host(0, 2) }
 
 // Plan says what the network of a sandbox has to be.
 type Plan struct {
@@ -92,32 +94,70 @@ func (r Rules) String() string {
 // maxPrefixes bounds how many address rules a sandbox has.
 const maxPrefixes = 4096
 
-// captured returns what is captured of one family: names and allowed
-// prefixes, in order and without overlap.
-func (p *Plan) captured(is4 bool) []netip.Prefix {
-	list := []netip.Prefix{p.Range.Names6()}
+// A segment is a run of addresses whose packets go to the same chain.
+type segment struct {
+	from, to netip.Addr
+	chain    string
+}
+
+// segments divides the addresses of a family: in order, and without overlap,
+// what is the sandbox's own and what is captured.
+func (p *Plan) segments(is4 bool) (list []segment) {
+	own := []netip.Prefix{netip.PrefixFrom(netip.IPv6Loopback(), 128), netip.PrefixFrom(p.Range.own(), 128)}
+	captured := []netip.Prefix{p.Range.Names6()}
 	if is4 {
-		list[0] = Names4
+		own = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.PrefixFrom(own4, 32)}
+		captured[0] = Names4
 	}
 	for _, a := range p.Allowed {
 		if a.Addr().Is4() == is4 {
-			list = append(list, a.Masked())
+			captured = append(captured, a)
 		}
 	}
-	slices.SortFunc(list, func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
+	// Two prefixes are apart, or one holds the other: the larger come first.
+	slices.SortFunc(captured, func(a, b netip.Prefix) int {
+		if c := a.Masked().Addr().Compare(b.Masked().Addr()); c != 0 {
 			return c
 		}
 		return a.Bits() - b.Bits()
 	})
-	// Two prefixes are apart, or one holds the other.
-	kept := list[:1]
-	for _, a := range list[1:] {
-		if !kept[len(kept)-1].Overlaps(a) {
-			kept = append(kept, a)
+	for _, o := range own {
+		list = append(list, segment{o.Addr(), last(o), "own"})
+	}
+	end := netip.Addr{} // of what is captured so far
+	for _, a := range captured {
+		if from, to := a.Masked().Addr(), last(a); !end.IsValid() || end.Less(from) {
+			list, end = append(list, without(own, segment{from, to, "capture"})...), to
 		}
 	}
-	return kept
+	slices.SortFunc(list, func(a, b segment) int { return a.from.Compare(b.from) })
+	return list
+}
+
+// without cuts holes into a segment.
+func without(holes []netip.Prefix, s segment) (list []segment) {
+	for i, h := range holes {
+		if from, to := h.Addr(), last(h); !to.Less(s.from) && !s.to.Less(from) {
+			if s.from.Less(from) {
+				list = append(list, without(holes[i+1:], segment{s.from, from.Prev(), s.chain})...)
+			}
+			if to.Less(s.to) {
+				list = append(list, without(holes[i+1:], segment{to.Next(), s.to, s.chain})...)
+			}
+			return list
+		}
+	}
+	return []segment{s}
+}
+
+// last returns the last address of a prefix.
+func last(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < 8*len(b); i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
 }
 
 // Check says whether the kernel can be told this plan.

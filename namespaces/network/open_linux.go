@@ -2,10 +2,8 @@ package network
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -17,18 +15,33 @@ import (
 // arguments of socket(2).
 type Socket struct{ Domain, Type, Protocol int }
 
+// The sockets that a network is made of, by index. Those that follow are for
+// the last way, one for each port.
+const (
+	route    = iota // netlink(7)
+	rules           // netlink(7), for packet rules and signs of life
+	refusals        // netlink(7), on which the kernel tells of packets
+	tcp             // where captured connections arrive
+	udp             // where questions arrive
+	ports
+)
+
 // Sockets lists what [Plan.Open] needs, in its order. Whoever opens them has
 // to have CAP_NET_ADMIN in the namespace.
 func (p *Plan) Sockets() []Socket {
-	list := []Socket{
-		{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE},
-		{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, // rules
-		{unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER}, // refusals
-		{unix.AF_INET, unix.SOCK_STREAM, 0},
-		{unix.AF_INET, unix.SOCK_DGRAM, 0},
+	family := unix.AF_INET6 // takes IPv4 too
+	if !HasIPv6() {
+		family = unix.AF_INET
 	}
-	if HasIPv6() {
-		list = append(list, Socket{unix.AF_INET6, unix.SOCK_STREAM, 0}, Socket{unix.AF_INET6, unix.SOCK_DGRAM, 0})
+	list := []Socket{
+		route:    {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE},
+		rules:    {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER},
+		refusals: {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER},
+		tcp:      {family, unix.SOCK_STREAM, 0},
+		udp:      {family, unix.SOCK_DGRAM, 0},
+	}
+	for range p.Capture {
+		list = append(list, Socket{family, unix.SOCK_STREAM, 0})
 	}
 	return list
 }
@@ -39,164 +52,176 @@ func HasIPv6() bool { return unix.Access("/proc/sys/net/ipv6", unix.F_OK) == nil
 // A Net is the network of a sandbox, seen from outside.
 type Net struct {
 	Captured  []net.Listener // whose connections' local address is where the client wanted to go
-	Questions []*Questions   // to name servers
+	Questions *Questions     // to name servers
 	Rules     Rules
 	Cause     error // why it is not better
 	IPv6      bool
 
 	log *os.File
+	fds []int // of Sockets; -1 for one that was closed
 
-	mu    sync.Mutex
-	rules int // the netlink socket that the sign of life goes to, -1 for none
+	mu     sync.Mutex
+	closed bool
+}
+
+// Prepared is what the kernel is going to be told.
+type Prepared struct {
+	plan   *Plan
+	routes *batch
+	bind   *batch
+	rules  []*batch
+}
+
+// Prepare writes down what the kernel is going to be told, so that it costs no
+// time later.
+func (p *Plan) Prepare() *Prepared {
+	q := &Prepared{plan: p, routes: p.routes(), bind: bind()}
+	if p.Rules < Routes {
+		q.rules = p.ruleset(p.Rules == Reported)
+	}
+	return q
 }
 
 // Open makes the network out of the sockets. On a kernel that lacks something
 // it takes the next best way, and says why; an error means that there is no way
-// out but the explicit proxy. The sockets are its own from now on.
-func (p *Plan) Open(fds []int) (*Net, error) {
-	const route, rules, refusals, tcp4, udp4, tcp6, udp6 = 0, 1, 2, 3, 4, 5, 6
-	n := &Net{rules: -1, Rules: p.Rules}
-	keep := map[int]bool{}
-	defer func() {
-		for i, fd := range fds {
-			if !keep[i] {
-				unix.Close(fd)
-			}
-		}
-	}()
-	if err := p.Check(); err != nil {
+// out but the explicit proxy. The sockets are its own from now on. What arrives
+// from inside waits until [Net.Adopt].
+func (q *Prepared) Open(fds []int) (*Net, error) {
+	n := &Net{Rules: q.plan.Rules, fds: fds}
+	if err := q.open(n); err != nil {
+		n.Close()
 		return nil, err
-	}
-	speed().send(fds[route]) // that may fail
-	if err := routes(unix.AF_INET, own4).send(fds[route]); err != nil {
-		return nil, err
-	}
-	if len(fds) > tcp6 {
-		// A namespace whose IPv6 is switched off has no address and no route.
-		n.IPv6 = routes(unix.AF_INET6, p.Range.own()).send(fds[route]) == nil
-	}
-	n.Cause = errors.New("asked for")
-	if n.Rules == Reported {
-		err := bind().send(fds[refusals])
-		if err == nil {
-			err = p.ruleset(true).send(fds[rules])
-		}
-		if err != nil {
-			n.Rules, n.Cause = Unreported, err
-		} else {
-			n.Cause = nil
-			n.log, keep[refusals] = logFile(fds[refusals]), true
-		}
-	}
-	if n.Rules == Unreported {
-		if err := p.ruleset(false).send(fds[rules]); err != nil {
-			n.Rules, n.Cause = Routes, err
-		}
-	}
-	type end struct {
-		tcp, udp           int
-		capture, questions netip.AddrPort
-		names              netip.Prefix
-	}
-	ends := []end{{tcp4, udp4, capture4, netip.AddrPortFrom(resolver4, 53), Names4}}
-	if n.IPv6 {
-		ends = append(ends, end{tcp6, udp6, p.Range.capture(), netip.AddrPortFrom(p.Range.resolver(), 53), p.Range.Names6()})
-	}
-	if n.Rules == Routes {
-		return n, p.openPorts(n)
-	}
-	n.rules, keep[rules] = fds[rules], true
-	for _, set := range [...][]*batch{addresses("four", p.captured(true)), addresses("six", p.captured(false))} {
-		for _, w := range set {
-			if err := w.send(n.rules); err != nil {
-				n.Close()
-				return nil, err
-			}
-		}
-	}
-	for _, e := range ends {
-		if err := n.listen(fds[e.tcp], e.capture); err != nil {
-			n.Close()
-			return nil, err
-		}
-		if err := n.ask(fds[e.udp], e.questions); err != nil {
-			n.Close()
-			return nil, err
-		}
 	}
 	return n, nil
 }
 
-func (p *Plan) openPorts(n *Net) error { return fmt.Errorf("no packet rules: %w", n.Cause) }
+func (q *Prepared) open(n *Net) error {
+	if err := q.plan.Check(); err != nil {
+		return err
+	}
+	if err := q.routes.send(n.fds[route]); err != nil {
+		return err
+	}
+	n.IPv6 = haveIPv6(q.routes)
+	if n.Rules == Reported {
+		err := q.bind.send(n.fds[refusals])
+		if err == nil {
+			err = sendAll(q.rules, n.fds[rules])
+		}
+		if err != nil {
+			n.Rules, n.Cause, q.rules = Unreported, err, q.plan.ruleset(false)
+		}
+	}
+	if n.Rules == Unreported {
+		if err := sendAll(q.rules, n.fds[rules]); err != nil {
+			n.Rules, n.Cause = Routes, err
+		}
+	}
+	if n.Rules == Routes {
+		for i, port := range q.plan.Capture {
+			if err := n.listen(n.fds[ports+i], port); err != nil {
+				return err
+			}
+		}
+		return n.ask(n.fds[udp])
+	}
+	if err := n.listen(n.fds[tcp], capturePort); err != nil {
+		return err
+	}
+	return n.ask(n.fds[udp])
+}
 
-// option is one call of setsockopt(2).
-type option struct{ level, name int }
+func sendAll(list []*batch, fd int) error {
+	for _, w := range list {
+		if err := w.send(fd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// prepare sets options and binds: to an address that nothing has, as
-// IP_TRANSPARENT lets it.
-func prepare(fd int, at netip.AddrPort, options ...option) error {
+// Adopt makes Go's own of the sockets, so that they can be served.
+func (n *Net) Adopt() error {
+	first, count := tcp, 1
+	if n.Rules == Routes {
+		first, count = ports, len(n.fds)-ports
+	}
+	for i := range count {
+		f := n.file(first+i, "captured connections")
+		l, err := net.FileListener(f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+		n.Captured = append(n.Captured, l)
+	}
+	f := n.file(udp, "questions")
+	c, err := net.FilePacketConn(f)
+	f.Close()
+	if err != nil {
+		return err
+	}
+	n.Questions = &Questions{c.(*net.UDPConn)}
+	if n.Rules == Reported {
+		unix.SetNonblock(n.fds[refusals], true)
+		n.log = n.file(refusals, "refused packets")
+	}
+	for i, fd := range n.fds {
+		if i != rules && fd >= 0 {
+			unix.Close(fd)
+			n.fds[i] = -1
+		}
+	}
+	return nil
+}
+
+// file takes a socket out of the list.
+func (n *Net) file(i int, name string) *os.File {
+	f := os.NewFile(uintptr(n.fds[i]), name)
+	n.fds[i] = -1
+	return f
+}
+
+// An option is one call of setsockopt(2).
+type option struct{ level, name, value int }
+
+// bindTo binds a socket to a port of every address.
+func bindTo(fd int, port uint16, options ...option) error {
+	var at unix.Sockaddr = &unix.SockaddrInet4{Port: int(port)}
+	if family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil {
+		return os.NewSyscallError("getsockopt", err)
+	} else if family == unix.AF_INET6 {
+		at = &unix.SockaddrInet6{Port: int(port)}
+		options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0})
+	}
 	for _, o := range options {
-		if err := unix.SetsockoptInt(fd, o.level, o.name, 1); err != nil {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
 			return os.NewSyscallError(fmt.Sprintf("setsockopt %d %d", o.level, o.name), err)
 		}
 	}
-	var sa unix.Sockaddr = &unix.SockaddrInet4{Port: int(at.Port())}
-	if at.Addr().Is4() {
-		sa.(*unix.SockaddrInet4).Addr = at.Addr().As4()
-	} else {
-		sa = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
-	}
-	if err := unix.Bind(fd, sa); err != nil {
-		return fmt.Errorf("bind %s: %w", at, err)
+	if err := unix.Bind(fd, at); err != nil {
+		return fmt.Errorf("bind port %d of the sandbox: %w", port, err)
 	}
 	return nil
 }
 
-func (n *Net) listen(fd int, at netip.AddrPort) error {
-	transparent := option{unix.IPPROTO_IP, unix.IP_TRANSPARENT}
-	if at.Addr().Is6() {
-		transparent = option{unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT}
-	}
-	if err := prepare(fd, at, transparent); err != nil {
+// transparent lets a socket take what is on its way to any address, and answer
+// from there.
+var transparent = option{unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1}
+
+func (n *Net) listen(fd int, port uint16) error {
+	if err := bindTo(fd, port, transparent); err != nil {
 		return err
 	}
-	if err := unix.Listen(fd, 1024); err != nil {
-		return os.NewSyscallError("listen", err)
-	}
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("dup", err)
-	}
-	f := os.NewFile(uintptr(dup), "captured connections")
-	defer f.Close()
-	l, err := net.FileListener(f)
-	if err != nil {
-		return err
-	}
-	n.Captured = append(n.Captured, l)
-	return nil
+	return os.NewSyscallError("listen", unix.Listen(fd, 1024))
 }
 
-func (n *Net) ask(fd int, at netip.AddrPort) error {
-	options := []option{{unix.IPPROTO_IP, unix.IP_TRANSPARENT}, {unix.IPPROTO_IP, unix.IP_PKTINFO}}
-	if at.Addr().Is6() {
-		options = []option{{unix.IPPROTO_IPV6, unix.IPV6_TRANSPARENT}, {unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO}}
+func (n *Net) ask(fd int) error {
+	info := option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1}
+	if HasIPv6() {
+		info = option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1}
 	}
-	if err := prepare(fd, at, options...); err != nil {
-		return err
-	}
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("dup", err)
-	}
-	f := os.NewFile(uintptr(dup), "questions")
-	defer f.Close()
-	c, err := net.FilePacketConn(f)
-	if err != nil {
-		return err
-	}
-	n.Questions = append(n.Questions, &Questions{c.(*net.UDPConn), at.Addr().Is4()})
-	return nil
+	return bindTo(fd, capturePort, transparent, info)
 }
 
 // KeepAlive gives signs of life until ctx is done. Without them the kernel
@@ -219,26 +244,29 @@ func (n *Net) KeepAlive(ctx context.Context) {
 func (n *Net) Renew() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.rules >= 0 {
-		lifeSign().send(n.rules)
+	if !n.closed && n.Rules != Routes {
+		lifeSign().send(n.fds[rules])
 	}
 }
 
-// Close gives everything up. Nothing must be under way with the network.
+// Close gives everything up.
 func (n *Net) Close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	for i, fd := range n.fds {
+		if fd >= 0 {
+			unix.Close(fd)
+			n.fds[i] = -1
+		}
+	}
 	for _, l := range n.Captured {
 		l.Close()
 	}
-	for _, q := range n.Questions {
-		q.Close()
+	if n.Questions != nil {
+		n.Questions.Close()
 	}
 	if n.log != nil {
 		n.log.Close()
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.rules >= 0 {
-		unix.Close(n.rules)
-		n.rules = -1
 	}
 }

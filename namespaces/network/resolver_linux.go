@@ -11,10 +11,7 @@ import (
 // A Questions is a UDP socket at which the questions to every name server
 // arrive. Its addresses say both who asked and whom: an answer has to come from
 // there.
-type Questions struct {
-	*net.UDPConn
-	is4 bool
-}
+type Questions struct{ *net.UDPConn }
 
 // An Asker is who asked, and whom.
 type Asker struct {
@@ -57,9 +54,9 @@ func (q *Questions) WriteTo(b []byte, to net.Addr) (int, error) {
 	}
 	var oob []byte
 	switch {
-	case q.is4 && a.Server.Is4():
+	case a.Server.Is4():
 		oob = unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: a.Server.As4()})
-	case !q.is4 && a.Server.Is6():
+	case a.Server.Is6(): // IPv4 too, mapped
 		oob = unix.PktInfo6(&unix.Inet6Pktinfo{Addr: a.Server.As16()})
 	}
 	n, _, err := q.WriteMsgUDPAddrPort(b, oob, a.Client)

@@ -14,32 +14,52 @@ const loopback = 1
 // 6.3). It is for speed alone.
 const bigTCP = 512000
 
-// routes leads every address of a family to the loopback. The address of the
-// sandbox's own is not of the loopback's range: a resolver that asks which
-// families the machine has (AI_ADDRCONFIG) would find none.
-func routes(family byte, own netip.Addr) *batch {
-	w := &batch{}
-	address := own.AsSlice()
-	// struct ifaddrmsg, struct rtmsg: rtnetlink(7)
-	w.message("give the sandbox the address "+own.String(), unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
-		family, byte(own.BitLen()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE, loopback, 0, 0, 0)
-	w.attr(unix.IFA_LOCAL, address)
-	w.attr(unix.IFA_ADDRESS, address)
-	w.message("route every address to the sandbox's loopback", unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK,
-		family, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0)
-	w.attr(unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, loopback))
-	w.attr(unix.RTA_PREFSRC, address)
+// routes leads every address to the loopback. What the kernel may lack comes
+// first and may fail: large packets, and IPv6, whose route is the step that
+// haveIPv6 looks at.
+func (p *Plan) routes() *batch {
+	w := &batch{b: make([]byte, 0, 512), optional: true}
+	header := [16]byte{unix.AF_UNSPEC} // struct ifinfomsg; the index is the machine's int32
+	binary.NativeEndian.PutUint32(header[4:], loopback)
+	w.message("raise the size of packets", unix.RTM_NEWLINK, 0, header[:]...)
+	for _, kind := range [...]uint16{unix.IFLA_GSO_MAX_SIZE, unix.IFLA_GRO_MAX_SIZE, unix.IFLA_GSO_IPV4_MAX_SIZE, unix.IFLA_GRO_IPV4_MAX_SIZE} {
+		w.ne32(kind, bigTCP)
+	}
+	if HasIPv6() {
+		w.route(unix.AF_INET6, p.Range.own())
+	}
+	w.optional = false
+	w.route(unix.AF_INET, own4)
+	w.acknowledge()
 	return w
 }
 
-// speed asks for packets as large as the kernel can make them.
-func speed() *batch {
-	w := &batch{}
-	header := [16]byte{unix.AF_UNSPEC, 4: loopback} // struct ifinfomsg; the index is the machine's int32
-	binary.NativeEndian.PutUint32(header[4:], loopback)
-	w.message("raise the size of packets", unix.RTM_NEWLINK, unix.NLM_F_ACK, header[:]...)
-	for _, kind := range [...]uint16{unix.IFLA_GSO_MAX_SIZE, unix.IFLA_GRO_MAX_SIZE, unix.IFLA_GSO_IPV4_MAX_SIZE, unix.IFLA_GRO_IPV4_MAX_SIZE} {
-		w.attr(kind, binary.NativeEndian.AppendUint32(nil, bigTCP))
+func haveIPv6(sent *batch) bool {
+	for _, s := range sent.steps[1:] { // the first is the size of packets
+		if s.err != nil {
+			return false
+		}
 	}
-	return w
+	return HasIPv6()
+}
+
+// route gives the loopback an address and leads all of its family there. The
+// address is not of the loopback's range: a resolver that asks which families
+// the machine has (AI_ADDRCONFIG) would find none.
+func (w *batch) route(family byte, own netip.Addr) {
+	address := own.AsSlice()
+	// struct ifaddrmsg, struct rtmsg: rtnetlink(7)
+	w.message("give the sandbox the address "+own.String(), unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
+		family, byte(own.BitLen()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE, 0, 0, 0, 0)
+	binary.NativeEndian.PutUint32(w.b[len(w.b)-4:], loopback)
+	w.attr(unix.IFA_LOCAL, address...)
+	w.attr(unix.IFA_ADDRESS, address...)
+	w.message("route every address to the sandbox's loopback", unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
+		family, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0)
+	w.ne32(unix.RTA_OIF, loopback)
+	w.attr(unix.RTA_PREFSRC, address...)
+}
+
+func (w *batch) ne32(kind uint16, n uint32) {
+	w.attr(kind, binary.NativeEndian.AppendUint32(make([]byte, 0, 4), n)...)
 }

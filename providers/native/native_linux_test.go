@@ -337,7 +337,6 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		{"inspection", func(r *profiles.Request) { r.Allow = []string{"GET https://a.example/x"} }, "inspection"},
-		{"publish", func(r *profiles.Request) { r.Publish = []string{"3000"} }, "publish"},
 		{"group", func(r *profiles.Request) { r.Allow = []string{"@npm"} }, "npm"},
 		{"filter", func(r *profiles.Request) { r.Syscalls = "/nonexistent.json" }, "nonexistent"},
 	} {

@@ -12,9 +12,14 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
+// maxCaptured is how many ports are captured where the kernel has no packet
+// rules.
+const maxCaptured = 16
+
 // capture plans the way out for programs that know nothing of the proxy.
 func (r *Run) capture() {
 	plan := &network.Plan{Range: network.NewRange(rand.Uint64()), Allowed: r.Rules.Prefixes()}
+	plan.Capture, _ = r.Rules.Ports(maxCaptured)
 	for _, at := range r.Plan.Listen {
 		plan.Ports = append(plan.Ports, at.Port())
 	}
@@ -41,9 +46,7 @@ func (s *Started) serveNetwork(ctx context.Context) {
 	for _, l := range s.Net.Captured {
 		go s.proxy.ServeCaptured(ctx, l)
 	}
-	for _, q := range s.Net.Questions {
-		go s.proxy.ServeQuestions(ctx, q)
-	}
+	go s.proxy.ServeQuestions(ctx, s.Net.Questions)
 	go s.Net.KeepAlive(ctx)
 	go s.Net.Refused(ctx, func(r network.Refusal) { s.proxy.Refused(r.Protocol, r.To) })
 }
