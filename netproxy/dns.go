@@ -85,13 +85,15 @@ func (p *Proxy) reply(message, out []byte) []byte {
 	h = dnsmessage.Header{ID: h.ID, OpCode: h.OpCode, RecursionDesired: h.RecursionDesired, Response: true, RecursionAvailable: true}
 	q, err := parser.Question()
 	if err == nil {
-		_, err = parser.Question()
+		if _, err = parser.Question(); err == dnsmessage.ErrSectionDone {
+			err = nil
+		}
 	}
 	var answers []dnsmessage.ResourceBody
 	switch {
 	case h.OpCode != 0:
 		h.RCode = dnsmessage.RCodeNotImplemented
-	case err != dnsmessage.ErrSectionDone: // none, two, or one that is malformed
+	case err != nil: // none, two, or one that is malformed
 		h.RCode = dnsmessage.RCodeFormatError
 	case q.Class != dnsmessage.ClassINET:
 		h.RCode = dnsmessage.RCodeRefused
@@ -100,7 +102,7 @@ func (p *Proxy) reply(message, out []byte) []byte {
 	}
 	b := dnsmessage.NewBuilder(out[:0], h)
 	b.EnableCompression()
-	if h.OpCode == 0 && h.RCode != dnsmessage.RCodeFormatError {
+	if h.RCode != dnsmessage.RCodeNotImplemented && h.RCode != dnsmessage.RCodeFormatError {
 		if b.StartQuestions() != nil || b.Question(q) != nil || b.StartAnswers() != nil {
 			return nil
 		}
@@ -114,7 +116,7 @@ func (p *Proxy) reply(message, out []byte) []byte {
 			case *dnsmessage.PTRResource:
 				err = b.PTRResource(rh, *body)
 			}
-			if err != nil && err != dnsmessage.ErrSectionDone {
+			if err != nil {
 				return nil
 			}
 		}

@@ -47,10 +47,8 @@ type Range [6]byte
 
 // NewRange makes a range of 40 random bits.
 func NewRange(random uint64) Range {
-	var r Range
-	binary.BigEndian.PutUint16(r[4:], uint16(random>>24))
-	binary.BigEndian.PutUint32(r[1:], uint32(random))
-	r[0] = 0xfd
+	r := Range{0xfd, byte(random >> 32)}
+	binary.BigEndian.PutUint32(r[2:], uint32(random))
 	return r
 }
 

@@ -132,3 +132,86 @@ func TestStopped(t *testing.T) {
 	o = c.do(task{Network: "tcp", Address: "198.19.0.7:443"})
 	require.Equal(t, "captured 198.19.0.7:443", o.Answer, "it was continued")
 }
+
+// TestUnreported is a kernel that cannot log.
+func TestUnreported(t *testing.T) {
+	c, n := open(t, &Plan{Rules: Unreported})
+	require.Equal(t, Unreported, n.Rules)
+	require.Equal(t, "captured 198.19.0.7:443", c.do(task{Network: "tcp", Address: "198.19.0.7:443"}).Answer)
+	require.Equal(t, unix.ECONNREFUSED, c.do(task{Network: "tcp", Address: "8.8.8.8:443"}).Errno)
+	n.Refused(t.Context(), func(Refusal) {}) // returns at once
+}
+
+// TestRoutes is a kernel without packet rules.
+func TestRoutes(t *testing.T) {
+	c, n := open(t, &Plan{Rules: Routes, Capture: []uint16{443, 5432}})
+	require.Equal(t, Routes, n.Rules)
+	for _, to := range []string{"198.19.0.7:443", "198.19.0.7:5432", "8.8.8.8:443", "[" + testRange.host(1, 7).String() + "]:443"} {
+		require.Equal(t, "captured "+to, c.do(task{Network: "tcp", Address: to}).Answer)
+	}
+	for _, k := range []task{{Network: "tcp", Address: "198.19.0.7:80"}, {Network: "tcp", Address: "[2606:4700::1]:80"}, {Network: "udp", Address: "198.19.0.7:443", Send: "x"}, {Network: "udp", Address: "8.8.8.8:9", Send: "x"}} {
+		require.Equal(t, unix.ECONNREFUSED, c.do(k).Errno, k.Address)
+	}
+	require.Equal(t, "who asked 198.18.0.53", c.do(task{Network: "udp", Address: "198.18.0.53:53", Send: "who"}).Answer)
+	require.Equal(t, "own", c.do(task{Network: "tcp", Listen: "127.0.0.1:8080"}).Answer)
+	n.Renew()
+}
+
+// TestFallsBack gives the sockets a kernel that refuses step after step.
+func TestFallsBack(t *testing.T) {
+	p := &Plan{Range: testRange, Capture: []uint16{443}}
+	null := func() int {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		return fd
+	}
+	for _, c := range []struct {
+		broken []int
+		want   Rules
+		cause  string
+	}{{[]int{refusals}, Unreported, "send"}, {[]int{rules}, Routes, "send"}} {
+		_, fds := startChild(t, p)
+		for _, i := range c.broken {
+			unix.Close(fds[i])
+			fds[i] = null()
+		}
+		n, err := p.Prepare().Open(fds)
+		require.NoError(t, err)
+		require.Equal(t, c.want, n.Rules)
+		require.ErrorContains(t, n.Cause, c.cause)
+		require.NotEmpty(t, n.Rules.String())
+		require.NoError(t, n.Adopt())
+		n.Close()
+		n.Renew()
+	}
+	_, fds := startChild(t, p)
+	unix.Close(fds[route])
+	fds[route] = null()
+	_, err := p.Prepare().Open(fds)
+	require.ErrorContains(t, err, "netlink send")
+
+	many := &Plan{Range: testRange, Allowed: make([]netip.Prefix, maxPrefixes+1)}
+	for i := range many.Allowed {
+		many.Allowed[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 0}), 32)
+	}
+	_, fds = startChild(t, many)
+	_, err = many.Prepare().Open(fds)
+	require.ErrorContains(t, err, "at most 4096")
+}
+
+// TestManyAddresses needs more than one message.
+func TestManyAddresses(t *testing.T) {
+	p := &Plan{}
+	for i := range maxPrefixes / 2 {
+		p.Allowed = append(p.Allowed, netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i >> 8), byte(i), 0}), 25),
+			netip.PrefixFrom(netip.AddrFrom16([16]byte{0x26, 0, 2: byte(i >> 8), 3: byte(i)}), 64))
+	}
+	c, n := open(t, p)
+	require.Equal(t, Reported, n.Rules, n.Cause)
+	for _, to := range []string{"11.0.0.1:1", "11.7.255.127:1", "[2600:7ff::1]:1"} {
+		require.Equal(t, "captured "+to, c.do(task{Network: "tcp", Address: to}).Answer)
+	}
+	for _, to := range []string{"11.7.255.128:1", "11.8.0.1:1", "[2600:7ff:0:1::1]:1"} {
+		require.Equal(t, unix.ECONNREFUSED, c.do(task{Network: "tcp", Address: to}).Errno, to)
+	}
+}

@@ -1,0 +1,88 @@
+package network
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func packet4(protocol byte, ports ...byte) []byte {
+	b := make([]byte, 20, 28)
+	b[0], b[9] = 0x45, protocol
+	copy(b[16:], []byte{8, 8, 4, 4})
+	return append(b, ports...)
+}
+
+func packet6(protocol byte, ports ...byte) []byte {
+	b := make([]byte, 40, 48)
+	b[0], b[6] = 0x60, protocol
+	b[24], b[39] = 0x26, 1
+	return append(b, ports...)
+}
+
+func TestParsePacket(t *testing.T) {
+	for name, c := range map[string]struct {
+		packet []byte
+		want   string
+	}{
+		"tcp":              {packet4(6, 1, 2, 1, 187), "tcp 8.8.4.4:443"},
+		"udp":              {packet4(17, 1, 2, 0, 53), "udp 8.8.4.4:53"},
+		"ping":             {packet4(1, 8, 0, 1, 2), "icmp 8.8.4.4:0"},
+		"sctp":             {packet4(132, 8, 0, 1, 2), " 8.8.4.4:0"},
+		"tcp6":             {packet6(6, 1, 2, 1, 187), "tcp [2600::1]:443"},
+		"udp6":             {packet6(17, 1, 2, 0, 53), "udp [2600::1]:53"},
+		"ping6":            {packet6(58, 1, 2), "icmp [2600::1]:0"},
+		"cut":              {packet4(6, 1, 2, 1), ""},
+		"short":            {packet4(6)[:19], ""},
+		"short6":           {packet6(6)[:39], ""},
+		"empty":            {nil, ""},
+		"version":          {append([]byte{0x55}, packet4(6, 1, 2, 3, 4)[1:]...), ""},
+		"header too long":  {append([]byte{0x4f}, packet4(6, 1, 2, 3, 4)[1:]...), ""},
+		"header too short": {append([]byte{0x44}, packet4(6, 1, 2, 3, 4)[1:]...), ""},
+	} {
+		r, ok := parsePacket(c.packet)
+		require.Equal(t, c.want != "", ok, name)
+		if ok {
+			require.Equal(t, c.want, r.Protocol+" "+r.To.String(), name)
+		}
+	}
+	fragment := packet4(17, 0, 0, 0, 53)
+	fragment[7] = 1
+	r, ok := parsePacket(fragment)
+	require.True(t, ok)
+	require.Equal(t, Refusal{"", netip.MustParseAddrPort("8.8.4.4:0")}, r)
+}
+
+func FuzzParsePacket(f *testing.F) {
+	f.Add(packet4(6, 1, 2, 3, 4))
+	f.Add(packet6(17, 1, 2, 3, 4))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, ok := parsePacket(b); ok && !r.To.Addr().IsValid() {
+			t.Fatalf("%x", b)
+		}
+	})
+}
+
+// FuzzMessages reads what a kernel might send.
+func FuzzMessages(f *testing.F) {
+	w := (&Plan{Range: NewRange(1)}).Prepare()
+	w.routes.end()
+	f.Add(w.routes.b)
+	f.Add(w.rules[0].b)
+	f.Add([]byte{16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n := 0
+		for m := range messages(b) {
+			n += 16 + len(m.body)
+			for _, data := range attributes(m.body) {
+				if len(data) > len(m.body) {
+					t.Fatal("an attribute longer than its message")
+				}
+			}
+		}
+		if n > len(b) {
+			t.Fatalf("%d bytes out of %d", n, len(b))
+		}
+	})
+}
