@@ -11,6 +11,7 @@ import (
 
 const whyUsage = `usage: pccrun why read|write|exec PATH       [FLAGS] [-- COMMAND]
        pccrun why connect HOST[:PORT]|SOCKET [FLAGS] [-- COMMAND]
+       pccrun why METHOD URL                 [FLAGS] [-- COMMAND]
        pccrun why env NAME                   [FLAGS] [-- COMMAND]
 
 Says whether a run with these flags could do it, and which rule of which file
@@ -22,6 +23,7 @@ The exit status is 0 for yes, 1 for no, 125 for a mistake.
 
 example: pccrun why read ~/.ssh/id_rsa
          pccrun why connect api.anthropic.com -- claude
+         pccrun why GET https://api.example.com/v1/users --allow 'GET https://api.example.com/v1/*'
 `
 
 // An answer is what `why` found out.
@@ -59,7 +61,10 @@ func whyVerb(args []string) int {
 	case "env":
 		a.env(p)
 	default:
-		return fail("why: unknown question "+quote(a.question), "want read, write, exec, connect or env")
+		if strings.Trim(a.question, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || a.question == "" {
+			return fail("why: unknown question "+quote(a.question), "want read, write, exec, connect, env or a method such as GET")
+		}
+		err = a.request(p)
 	}
 	if err != nil {
 		return failUsage(err)
@@ -205,16 +210,58 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 		name = "[" + name + "]"
 	}
 	a.subject = name + ":" + strconv.Itoa(int(port))
+	a.verdict(p, v)
+	if a.yes {
+		a.what = "the name is allowed; an address that it leads to is checked when it is dialled"
+		switch {
+		case v.Local:
+			a.what = "the host's loopback"
+		case v.Action == rules.Inspect:
+			a.what = "for the requests that the rules name; they are read on their way"
+		}
+	}
+	return nil
+}
+
+// request answers for one request.
+func (a *answer) request(p *profiles.Policy) error {
+	scheme, rest, ok := strings.Cut(a.subject, "://")
+	if !ok || scheme != "http" && scheme != "https" {
+		return &usageError{a.question + " " + quote(a.subject) + ": want an http or https URL", ""}
+	}
+	name, port, err := splitTarget(scheme + "://" + rest)
+	if err != nil {
+		return err
+	}
+	path := "/"
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 && rest[i] == '/' {
+		path, _, _ = strings.Cut(rest[i:], "#")
+	}
+	set, err := p.Network.Rules(nil)
+	if err != nil {
+		return err
+	}
+	host := name
+	if strings.Contains(name, ":") {
+		host = "[" + name + "]"
+	}
+	a.verdict(p, set.DecideRequest(name, port, rules.Request{Scheme: scheme, Host: host + ":" + strconv.Itoa(int(port)), Method: a.question, Path: path}))
+	if a.yes {
+		a.what = "the request is allowed; an address that the host leads to is checked when it is dialled"
+		if set.Decide(name, port).Action == rules.Allow {
+			a.what = "the host is allowed, whatever the request: they are not read on their way"
+		}
+	}
+	return nil
+}
+
+// verdict takes over what the rules say.
+func (a *answer) verdict(p *profiles.Policy, v rules.Verdict) {
 	a.ruleText = v.Rule
 	a.rule = originOfRule(p, v.Rule)
 	switch v.Action {
-	case rules.Allow:
-		a.yes, a.what = true, "the name is allowed; an address that it leads to is checked when it is dialled"
-		if v.Local {
-			a.what = "the host's loopback"
-		}
-	case rules.Inspect:
-		a.yes, a.what = true, "for the requests that the rules name; they are read on their way"
+	case rules.Allow, rules.Inspect:
+		a.yes = true
 	default:
 		a.what = v.Detail
 		switch {
@@ -230,7 +277,6 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 			a.hint = v.AllowWith + " allows it"
 		}
 	}
-	return nil
 }
 
 // splitTarget reads HOST, HOST:PORT, [ADDRESS]:PORT, an address, or a URL; the

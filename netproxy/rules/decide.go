@@ -69,6 +69,7 @@ type Set struct {
 	hosts     []Rule // kindHost and kindLocalhost
 	any       []Rule
 	inspected []Rule
+	watched   *Set // what it allows is inspected if this set allows it
 }
 
 // New makes a set of rules, whose order means nothing. It expands @github; any
@@ -162,6 +163,14 @@ func (s *Set) Inspected() []Rule {
 		return nil
 	}
 	return slices.Clone(s.inspected)
+}
+
+// Watch returns the same rules, by which each connection that they and hosts
+// allow is to be inspected, whatever its requests: a secret goes there.
+func (s *Set) Watch(hosts *Set) *Set {
+	watching := *s
+	watching.watched = hosts
+	return &watching
 }
 
 // Empty says whether nothing at all can be allowed, so that the run needs no
@@ -319,7 +328,19 @@ func (s *Set) conclude(v Verdict, matching iter.Seq[Rule]) Verdict {
 		return v
 	}
 	v.Reason = ""
+	if v.Action == Allow && !v.Local && s.watched != nil && s.watched.allows(v) {
+		v.Action = Inspect
+	}
 	return v
+}
+
+// allows says whether the set allows the connection that v is about.
+func (s *Set) allows(v Verdict) bool {
+	name := v.Host
+	if v.Addr.IsValid() {
+		name = ""
+	}
+	return s.conclude(Verdict{Host: v.Host, Port: v.Port, Addr: v.Addr}, s.candidates(name, v.Addr, v.Port)).Action == Allow
 }
 
 // allowsSome says whether any rule allows, so that a deny of some requests

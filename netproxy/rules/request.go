@@ -9,6 +9,7 @@ import (
 
 // A Request is what an HTTP request inside a connection says of itself.
 type Request struct {
+	Scheme string // "https" inside TLS, else "http"
 	Host   string // the Host field or :authority
 	Method string
 	Path   string // as sent; a query is ignored
@@ -27,20 +28,25 @@ func (s *Set) DecideRequest(host string, port uint16, r Request) Verdict {
 	if !v.is(r.Host) {
 		return no(BadMatch, "", "the Host field is not the host of the connection")
 	}
-	path, err := canonicalPath(r.Path)
-	if err != nil {
-		return no(BadPath, "", err.Error())
-	}
-	if v.Action == Allow {
-		return v
-	}
 	name := v.Host
 	if v.Addr.IsValid() {
 		name = ""
 	}
+	inspects := false
+	for rule := range s.candidates(name, v.Addr, port) {
+		inspects = inspects || rule.Inspects()
+	}
+	if !inspects { // no rule speaks of requests
+		v.Action = Allow
+		return v
+	}
+	path, err := canonicalPath(r.Path)
+	if err != nil {
+		return no(BadPath, "", err.Error())
+	}
 	allowed := ""
 	for rule := range s.candidates(name, v.Addr, port) {
-		if !rule.matchesRequest(r.Method, path) {
+		if !rule.matchesRequest(r.Scheme, r.Method, path) {
 			continue
 		}
 		if rule.deny {
@@ -49,10 +55,21 @@ func (s *Set) DecideRequest(host string, port uint16, r Request) Verdict {
 		allowed = rule.text
 	}
 	if allowed == "" {
-		return no(ByDefault, "", "no rule allows the request")
+		v = no(ByDefault, "", "no rule allows the request")
+		v.AllowWith = "--allow '" + r.Method + " " + r.Scheme + "://" + target(v.Host, v.Addr, port) + literal(r.Path) + "'"
+		return v
 	}
 	v.Action, v.Rule = Allow, allowed
 	return v
+}
+
+// literal spells a path as a rule for it, "" if none can be said to a shell.
+func literal(path string) string {
+	path, _, _ = strings.Cut(path, "?")
+	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:+,=%") != "" {
+		return ""
+	}
+	return path
 }
 
 // is says whether a Host field, with or without a port, names v's host.
@@ -69,11 +86,32 @@ func (v Verdict) is(field string) bool {
 	return host == v.Host && (port == "" && (v.Port == 80 || v.Port == 443) || port == strconv.Itoa(int(v.Port)))
 }
 
-func (r Rule) matchesRequest(method, path string) bool {
+// matchesRequest says whether the rule speaks of a request. One that denies
+// does so in whatever scheme: what a server hears in one it may answer in
+// another.
+func (r Rule) matchesRequest(scheme, method, path string) bool {
+	if !r.deny && r.Inspects() && r.scheme != scheme {
+		return false
+	}
 	if len(r.methods) > 0 && !slices.Contains(r.methods, method) {
 		return false
 	}
-	return r.path == "" || glob(r.path, path)
+	return r.path == "" || glob(r.path, path) || r.deny && glob(widest(r.path), widest(path))
+}
+
+// widest spells a path as the least particular server would read it: without
+// what follows a semicolon, an escaped slash as a slash, and in one case. What
+// denies has to match that too.
+func widest(path string) string {
+	path = strings.ToLower(strings.ReplaceAll(path, slash, "/"))
+	if !strings.Contains(path, ";") {
+		return path
+	}
+	segments := strings.Split(path, "/")
+	for i := range segments {
+		segments[i], _, _ = strings.Cut(segments[i], ";")
+	}
+	return strings.Join(segments, "/")
 }
 
 var (

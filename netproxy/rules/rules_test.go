@@ -169,6 +169,11 @@ func TestRequest(t *testing.T) {
 		{"api.github.com", "GET", "/repos/acme", "deny:default"},
 		{"api.github.com", "GET", "/repos/acme/secrets/k", "deny:rule"},
 		{"api.github.com", "GET", "/repos/acme/%73ecrets/k", "deny:rule"},
+		{"api.github.com", "GET", "/repos/acme/Secrets/k", "deny:rule"},
+		{"api.github.com", "GET", "/repos/acme/secrets;v=1/k", "deny:rule"},
+		{"api.github.com", "GET", "/repos/acme/secrets%2fk", "deny:rule"},
+		{"api.github.com", "GET", "/REPOS/acme/x", "deny:default"},
+		{"api.github.com", "GET", "/repos%2facme/x", "deny:default"},
 		{"api.github.com", "GET", "/repos/acme/../other/x", "deny:400-path"},
 		{"api.github.com", "GET", "/repos/acme/%2e%2e/other/x", "deny:400-path"},
 		{"api.github.com", "GET", "/repos/acme/%252e%252e/other/x", "deny:400-path"},
@@ -185,7 +190,7 @@ func TestRequest(t *testing.T) {
 		{"", "GET", "/repos/acme/x", "deny:421-host-mismatch"},
 	} {
 		t.Run(c.host+" "+c.method+" "+c.path, func(t *testing.T) {
-			v := s.DecideRequest("api.github.com", 443, Request{c.host, c.method, c.path})
+			v := s.DecideRequest("api.github.com", 443, Request{"https", c.host, c.method, c.path})
 			got := v.Action.String()
 			if v.Action == Deny {
 				got += ":" + string(v.Reason)
@@ -193,11 +198,11 @@ func TestRequest(t *testing.T) {
 			require.Equal(t, c.want, got)
 		})
 	}
-	require.Equal(t, Allow, s.DecideRequest("github.com", 443, Request{"github.com", "PUT", "/x"}).Action, "not inspected")
-	require.Equal(t, ByDefault, s.DecideRequest("gist.github.com", 443, Request{"gist.github.com", "GET", "/"}).Reason)
+	require.Equal(t, Allow, s.DecideRequest("github.com", 443, Request{"https", "github.com", "PUT", "/x"}).Action, "not inspected")
+	require.Equal(t, ByDefault, s.DecideRequest("gist.github.com", 443, Request{"https", "gist.github.com", "GET", "/"}).Reason)
 	v6 := set(t, "GET https://[2606:4700::1111]/ok/*")
-	require.Equal(t, Allow, v6.DecideRequest("2606:4700::1111", 443, Request{"[2606:4700::1111]", "GET", "/ok/x"}).Action)
-	require.Equal(t, Deny, v6.DecideRequest("2606:4700::1111", 443, Request{"[2606:4700::1111]", "GET", "/ok/x/y"}).Action)
+	require.Equal(t, Allow, v6.DecideRequest("2606:4700::1111", 443, Request{"https", "[2606:4700::1111]", "GET", "/ok/x"}).Action)
+	require.Equal(t, Deny, v6.DecideRequest("2606:4700::1111", 443, Request{"https", "[2606:4700::1111]", "GET", "/ok/x/y"}).Action)
 }
 
 func TestParseErrors(t *testing.T) {
@@ -410,12 +415,25 @@ func TestInspection(t *testing.T) {
 	s = set(t, "api.example.com", "deny https://api.example.com/admin/**")
 	require.Equal(t, Inspect, s.Decide("api.example.com", 443).Action, "a deny of requests is never ignored")
 	require.Equal(t, Allow, s.Decide("api.example.com", 80).Action)
-	require.Equal(t, Allow, s.DecideRequest("api.example.com", 443, Request{"api.example.com", "GET", "/x"}).Action)
-	require.Equal(t, ByRule, s.DecideRequest("api.example.com", 443, Request{"api.example.com", "GET", "/admin/x"}).Reason)
+	require.Equal(t, Allow, s.DecideRequest("api.example.com", 443, Request{"https", "api.example.com", "GET", "/x"}).Action)
+	require.Equal(t, ByRule, s.DecideRequest("api.example.com", 443, Request{"https", "api.example.com", "GET", "/admin/x"}).Reason)
 
 	s = set(t, "deny https://api.example.com/admin/**")
 	require.Equal(t, Deny, s.Decide("api.example.com", 443).Action, "and opens nothing")
 	require.True(t, s.Empty())
+
+	s = set(t, "GET https://a.com:8080/ok/**", "deny https://a.com:8080/ok/no")
+	require.Equal(t, Allow, s.DecideRequest("a.com", 8080, Request{"https", "a.com:8080", "GET", "/ok/x"}).Action)
+	require.Equal(t, Deny, s.DecideRequest("a.com", 8080, Request{"http", "a.com:8080", "GET", "/ok/x"}).Action, "not the scheme of the rule")
+	require.Equal(t, ByRule, s.DecideRequest("a.com", 8080, Request{"http", "a.com:8080", "GET", "/ok/no"}).Reason, "a deny holds in every scheme")
+
+	s = set(t, "GET https://a.com/ok/**")
+	v = s.DecideRequest("a.com", 443, Request{"https", "a.com", "POST", "/up/%40x?secret=1"})
+	require.Equal(t, "--allow 'POST https://a.com/up/%40x'", v.AllowWith)
+	both := set(t, "GET https://a.com/ok/**", strings.Trim(strings.TrimPrefix(v.AllowWith, "--allow "), "'"))
+	require.Equal(t, Allow, both.DecideRequest("a.com", 443, Request{"https", "a.com", "POST", "/up/%40x"}).Action, "the hint works")
+	v = s.DecideRequest("a.com", 443, Request{"https", "a.com", "POST", "/up/'$(id)"})
+	require.NotContains(t, v.AllowWith, "id", "what a client sends is nothing to paste into a shell")
 
 	s = set(t, "https://api.example.com")
 	require.Empty(t, s.Inspected())
@@ -437,6 +455,21 @@ func TestInspection(t *testing.T) {
 		_, err := New(rs...)
 		require.ErrorContains(t, err, "means nothing beside", pair)
 	}
+}
+
+func TestWatch(t *testing.T) {
+	s := set(t, "api.example.com", "*.b.com", "8.8.8.8", "host:5432", "GET https://c.com/x").Watch(set(t, "https://api.example.com", "*.b.com:443", "d.com", "8.8.8.8"))
+	for host, want := range map[string]Action{
+		"api.example.com": Inspect, "API.example.com.": Inspect, "x.b.com": Inspect, "b.com": Deny, "8.8.8.8": Inspect, "c.com": Inspect,
+		"d.com": Deny, // to watch opens nothing
+	} {
+		require.Equal(t, want, s.Decide(host, 443).Action, host)
+	}
+	require.Equal(t, Allow, s.Decide("api.example.com", 80).Action)
+	require.Equal(t, Allow, s.Decide(HostName, 5432).Action)
+	require.Equal(t, Allow, s.DecideRequest("x.b.com", 443, Request{"https", "x.b.com", "PUT", "/any"}).Action)
+	require.Equal(t, BadMatch, s.DecideRequest("x.b.com", 443, Request{"https", "y.b.com", "PUT", "/any"}).Reason)
+	require.Equal(t, Allow, s.DecideRequest("x.b.com", 443, Request{"https", "x.b.com", "PUT", "//any"}).Action, "no rule speaks of paths")
 }
 
 func TestNilAndEmpty(t *testing.T) {
