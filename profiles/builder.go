@@ -330,7 +330,7 @@ func (b *builder) network() {
 		return
 	}
 	// The hosts of a group are the run's to find; here it stands for none.
-	none := func(string) ([]rules.Rule, error) { return nil, nil }
+	none := func(rules.Rule) ([]rules.Rule, error) { return nil, nil }
 	if _, err := n.Rules(none); err != nil {
 		b.at(Origin{Key: "network"}, "", "%v", err)
 	}

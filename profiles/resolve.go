@@ -431,10 +431,9 @@ func (r *resolver) workspaceLayer() (*layer, []byte, error) {
 	return l, text, err
 }
 
-// Rules returns the rules as the set that decides, with what extra adds to it:
-// the hosts that stand for a group such as @npm. Rules with a group that extra
-// does not know are an error.
-func (n *Network) Rules(extra func(group string) ([]rules.Rule, error)) (*rules.Set, error) {
+// Rules returns the rules as the set that decides. What expand returns stands
+// for a rule with a group such as @npm; without it, such a rule is an error.
+func (n *Network) Rules(expand func(group rules.Rule) ([]rules.Rule, error)) (*rules.Set, error) {
 	var all []rules.Rule
 	for _, list := range [...]struct {
 		from  []NetRule
@@ -445,10 +444,10 @@ func (n *Network) Rules(extra func(group string) ([]rules.Rule, error)) (*rules.
 			if err != nil {
 				return nil, &Error{Origin: from.Origin, Cause: err.Error()}
 			}
-			if group := rule.Group(); group != "" && extra != nil {
-				hosts, err := extra(group)
+			if rule.Group() != "" && expand != nil {
+				hosts, err := expand(rule)
 				if err != nil {
-					return nil, &Error{Origin: from.Origin, Cause: err.Error()}
+					return nil, &Error{Origin: from.Origin, Cause: err.Error(), Hint: "name the hosts that your client is set up for: --allow HOST"}
 				}
 				all = append(all, hosts...)
 				continue

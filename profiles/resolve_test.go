@@ -918,15 +918,15 @@ func TestGroups(t *testing.T) {
 	p := w.policy(func(r *Request) { r.Allow = []string{"@npm", "@github"} })
 	_, err := p.Network.Rules(nil)
 	require.ErrorContains(t, err, "@npm")
-	set, err := p.Network.Rules(func(group string) ([]rules.Rule, error) {
-		require.Equal(t, "npm", group)
-		r, err := rules.Parse("registry.example")
+	set, err := p.Network.Rules(func(group rules.Rule) ([]rules.Rule, error) {
+		require.Equal(t, "npm", group.Group())
+		r, err := group.For("registry.example", 443)
 		return []rules.Rule{r}, err
 	})
 	require.NoError(t, err)
 	require.Equal(t, "allow", set.Decide("registry.example", 443).Action.String())
 	require.Equal(t, "allow", set.Decide("github.com", 443).Action.String())
-	_, err = p.Network.Rules(func(string) ([]rules.Rule, error) { return nil, os.ErrNotExist })
+	_, err = p.Network.Rules(func(rules.Rule) ([]rules.Rule, error) { return nil, os.ErrNotExist })
 	require.EqualError(t, err, "flag --allow: file does not exist")
 }
 

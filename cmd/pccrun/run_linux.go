@@ -117,7 +117,7 @@ func (l *launch) plan() int {
 			root.Close()
 		}
 	}
-	l.run, err = native.New(policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache}, l.req.Command)
+	l.run, err = native.New(policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State}, l.req.Command)
 	if err != nil {
 		return failRun(err)
 	}

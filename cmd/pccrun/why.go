@@ -5,8 +5,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/clients"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
 )
 
 const whyUsage = `usage: pccrun why read|write|exec PATH       [FLAGS] [-- COMMAND]
@@ -64,7 +66,7 @@ func whyVerb(args []string) int {
 		if strings.Trim(a.question, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || a.question == "" {
 			return fail("why: unknown question "+quote(a.question), "want read, write, exec, connect, env or a method such as GET")
 		}
-		err = a.request(p)
+		err = a.request(p, &req.Host)
 	}
 	if err != nil {
 		return failUsage(err)
@@ -201,7 +203,7 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 	if err != nil {
 		return err
 	}
-	set, err := p.Network.Rules(nil)
+	set, err := networkRules(p, host)
 	if err != nil {
 		return err
 	}
@@ -224,7 +226,7 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 }
 
 // request answers for one request.
-func (a *answer) request(p *profiles.Policy) error {
+func (a *answer) request(p *profiles.Policy, host *profiles.Host) error {
 	scheme, rest, ok := strings.Cut(a.subject, "://")
 	if !ok || scheme != "http" && scheme != "https" {
 		return &usageError{a.question + " " + quote(a.subject) + ": want an http or https URL", ""}
@@ -237,15 +239,15 @@ func (a *answer) request(p *profiles.Policy) error {
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 && rest[i] == '/' {
 		path, _, _ = strings.Cut(rest[i:], "#")
 	}
-	set, err := p.Network.Rules(nil)
+	set, err := networkRules(p, host)
 	if err != nil {
 		return err
 	}
-	host := name
+	authority := name
 	if strings.Contains(name, ":") {
-		host = "[" + name + "]"
+		authority = "[" + name + "]"
 	}
-	a.verdict(p, set.DecideRequest(name, port, rules.Request{Scheme: scheme, Host: host + ":" + strconv.Itoa(int(port)), Method: a.question, Path: path}))
+	a.verdict(p, set.DecideRequest(name, port, rules.Request{Scheme: scheme, Host: authority + ":" + strconv.Itoa(int(port)), Method: a.question, Path: path}))
 	if a.yes {
 		a.what = "the request is allowed; an address that the host leads to is checked when it is dialled"
 		if set.Decide(name, port).Action == rules.Allow {
@@ -253,6 +255,16 @@ func (a *answer) request(p *profiles.Policy) error {
 		}
 	}
 	return nil
+}
+
+// networkRules are the policy's, groups such as @npm put in by the clients that
+// they stand for, as at a run.
+func networkRules(p *profiles.Policy, host *profiles.Host) (*rules.Set, error) {
+	asker := clients.Asker{Environ: host.Environ, Workspace: p.Workspace, Note: say}
+	if dirs, err := state.Find(host.Getenv, p.Home); err == nil {
+		asker.StateDir = dirs.State
+	}
+	return p.Network.Rules(asker.Expand)
 }
 
 // verdict takes over what the rules say.

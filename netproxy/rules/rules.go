@@ -77,6 +77,37 @@ func (r Rule) Group() string {
 	return ""
 }
 
+// For returns the rule for one host of the group that r stands for: a name,
+// or an address without brackets. The host may have a private address, as the
+// mirror of a company does, and never a loopback, link-local or metadata one.
+func (r Rule) For(host string, port uint16) (Rule, error) {
+	m := Rule{text: r.text, deny: r.deny, ports: []portRange{{port, port}}}
+	if r.kind != kindGroup || port == 0 {
+		return Rule{}, fmt.Errorf("rule %q: no group, or no port", r.text)
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.String()
+		if a.Is6() {
+			host = "[" + host + "]"
+		}
+		if g := guardOf(inner(a)); !r.deny && g.class != "" && !g.private {
+			return Rule{}, fmt.Errorf("rule %q: its host %s is %s", r.text, host, g.class)
+		}
+	}
+	if err := m.parseHost(host); err != nil {
+		return Rule{}, fmt.Errorf("rule %q: its host %q: %w", r.text, host, err)
+	}
+	if single := m.kind == kindName || m.kind == kindTree && r.deny || m.kind == kindAddr && m.prefix.IsSingleIP(); !single {
+		return Rule{}, fmt.Errorf("rule %q: its host %q: not the name of one host", r.text, host)
+	}
+	if r.deny {
+		m.ports = []portRange{{0, 65535}}
+	} else {
+		m.private = m.kind == kindName
+	}
+	return m, nil
+}
+
 // Inspects says whether the rule speaks of methods or paths, which can be kept
 // only by reading the requests inside a connection.
 func (r Rule) Inspects() bool { return len(r.methods) > 0 || r.path != "" }

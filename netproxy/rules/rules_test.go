@@ -355,6 +355,47 @@ func TestGroups(t *testing.T) {
 	require.Equal(t, Allow, s.Decide("a.com", 443).Action)
 }
 
+func TestGroupHosts(t *testing.T) {
+	group, err := Parse("@npm")
+	require.NoError(t, err)
+	allowed := func(host string, port uint16, to string) string {
+		r, err := group.For(host, port)
+		require.NoError(t, err)
+		s, err := New(r)
+		require.NoError(t, err)
+		return outcome(s, host, port, []string{to}, false)
+	}
+	require.Equal(t, "allow 8.8.8.8", allowed("registry.example", 443, "8.8.8.8"))
+	require.Equal(t, "allow 10.0.0.1", allowed("mirror.corp", 4873, "10.0.0.1"), "a company's mirror")
+	require.Equal(t, "allow 10.0.0.1", allowed("10.0.0.1", 80, "10.0.0.1"))
+	require.Equal(t, "allow fd12::1", allowed("fd12::1", 80, "fd12::1"))
+	for _, to := range []string{"127.0.0.1", "169.254.169.254", "169.254.1.1", "fd00:ec2::254", "::1", "100.100.100.200", "198.18.0.1"} {
+		require.Equal(t, "deny:resolved-address", allowed("registry.example", 443, to), to)
+		_, err := group.For(to, 443)
+		require.Error(t, err, to)
+	}
+	for _, host := range []string{"", "*", "*.example.com", ".example.com", "localhost", "host", HostName, "a b", "0x7f.1", "10.0.0.0/8"} {
+		_, err := group.For(host, 443)
+		require.Error(t, err, host)
+	}
+	_, err = group.For("registry.example", 0)
+	require.Error(t, err)
+	_, err = Rule{}.For("registry.example", 443)
+	require.Error(t, err)
+
+	deny, err := ParseDeny("@npm")
+	require.NoError(t, err)
+	no, err := deny.For("registry.example", 443)
+	require.NoError(t, err)
+	require.True(t, no.Deny(), "to deny a group must not open it")
+	all, err := Parse("registry.example:*")
+	require.NoError(t, err)
+	s, err := New(all, no)
+	require.NoError(t, err)
+	require.Equal(t, ByRule, s.Decide("registry.example", 8080).Reason)
+	require.Equal(t, "@npm", s.Decide("a.registry.example", 443).Rule)
+}
+
 func TestLocal(t *testing.T) {
 	plain, err := ParseLocal("5432")
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/cgroups"
+	"github.com/pccrun/pccrun/clients"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
@@ -47,6 +48,7 @@ const proxyPort = 3128
 type Host struct {
 	Environ  []string
 	IndexDir string // where the scan of the workspace keeps what it saw; "" for nowhere
+	StateDir string // where answers of package managers are kept; "" for nowhere
 }
 
 // Getenv returns a variable of the host's environment.
@@ -196,7 +198,10 @@ func (r *Run) network(host *Host) error {
 	if len(n.Allow) == 0 && len(n.Local) == 0 {
 		return nil
 	}
-	set, err := n.Rules(groups(host))
+	asker := clients.Asker{Environ: host.Environ, Workspace: r.Policy.Workspace, StateDir: host.StateDir, Note: func(text string) {
+		r.Warnings = append(r.Warnings, text)
+	}}
+	set, err := n.Rules(asker.Expand)
 	if err != nil {
 		return err
 	}
@@ -235,13 +240,6 @@ func (r *Run) network(host *Host) error {
 	r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
 	r.Plan.Command.Env = append(r.Plan.Command.Env, netproxy.Environ(fmt.Sprintf("http://127.0.0.1:%d", proxyPort))...)
 	return nil
-}
-
-// groups says which hosts a group of rules stands for.
-func groups(*Host) func(string) ([]rules.Rule, error) {
-	return func(group string) ([]rules.Rule, error) {
-		return nil, fmt.Errorf("%s: asking the client for its hosts is not built yet: name the hosts with --allow", group)
-	}
 }
 
 // filter picks the seccomp filter, or compiles the user's.

@@ -337,7 +337,10 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		{"inspection", func(r *profiles.Request) { r.Allow = []string{"GET https://a.example/x"} }, "inspection"},
-		{"group", func(r *profiles.Request) { r.Allow = []string{"@npm"} }, "npm"},
+		{"group", func(r *profiles.Request) {
+			r.Allow = []string{"@npm"}
+			r.Host.Environ = []string{"PATH=/nonexistent", "HOME=/nonexistent"}
+		}, "npm is not installed"},
 		{"filter", func(r *profiles.Request) { r.Syscalls = "/nonexistent.json" }, "nonexistent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

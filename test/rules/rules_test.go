@@ -34,7 +34,7 @@ const module = "github.com/pccrun/pccrun"
 var layers = [][]string{
 	{"netproxy/rules", "state", "events"},
 	{"profiles"},
-	{"namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "terminal", "sessions"},
+	{"clients", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "terminal", "sessions"},
 	{"providers"},
 	{"test/escape"},
 	{"cmd"},
@@ -42,7 +42,7 @@ var layers = [][]string{
 }
 
 // innocent packages know nothing of the policy, though they stand above it.
-var innocent = []string{"seccomp", "cgroups", "netproxy", "terminal"}
+var innocent = []string{"clients", "seccomp", "cgroups", "netproxy", "terminal"}
 
 func TestNothingImportsWhatIsAboveIt(t *testing.T) {
 	eachGoFile(t, func(t *testing.T, name string, file *ast.File, _ *token.FileSet) {

@@ -1,0 +1,302 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A client is one row of the table.
+type client struct {
+	group   string
+	program string
+	vars    []string // prefixes of the variables that it is set up by, in upper case
+	ask     func(*question) (told, error)
+}
+
+// told is what a client said.
+type told struct {
+	urls    []string
+	watch   []string // files and directories that the answer rests on
+	missing string   // what it could not say, in words
+}
+
+var table = [...]client{
+	{"npm", "npm", []string{"NPM_CONFIG_", "NVM_", "VOLTA_", "ASDF_"}, askNpm},
+	{"go", "go", []string{"GOPROXY", "GOSUMDB", "GONOSUMDB", "GONOSUMCHECK", "GOENV", "GOROOT", "GOPATH", "GOPRIVATE"}, askGo},
+	{"pip", "pip", []string{"PIP_", "PYENV_", "VIRTUAL_ENV", "ASDF_"}, askPip},
+	{"cargo", "cargo", []string{"CARGO_", "RUSTUP_"}, askCargo},
+	{"apt", "apt-get", []string{"APT_CONFIG"}, askApt},
+}
+
+// A question runs one client.
+type question struct {
+	program string
+	env     []string
+}
+
+// How long a client may take: to read its configuration, and to ask the host
+// that it names.
+const (
+	askTimeout     = 20 * time.Second
+	networkTimeout = 8 * time.Second
+	maxOutput      = 1 << 20
+)
+
+func (q *question) getenv(name string) string {
+	value := ""
+	for _, e := range q.env {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// config is the user's directory for configuration.
+func (q *question) config() string {
+	if dir := q.getenv("XDG_CONFIG_HOME"); dir != "" {
+		return dir
+	}
+	return q.getenv("HOME") + "/.config"
+}
+
+// A limited buffer forgets what does not fit.
+type limited struct{ bytes.Buffer }
+
+func (l *limited) Write(b []byte) (int, error) {
+	l.Buffer.Write(b[:min(len(b), maxOutput-l.Len())])
+	return len(b), nil
+}
+
+// run runs the client in the root directory and returns what it printed, on
+// stdout alone and on both.
+func (q *question) run(timeout time.Duration, env []string, args ...string) (out, all string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, q.program, args...)
+	alone(cmd)
+	cmd.Dir = "/"
+	cmd.Env = slices.Concat(q.env, []string{"PWD=/"}, env)
+	cmd.WaitDelay = time.Second
+	var stdout, stderr limited
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("no answer within %s", timeout)
+	}
+	return stdout.String(), stdout.String() + stderr.String(), err
+}
+
+// askNpm reads the registry, and those of scopes. The tarballs lie on the same
+// host: npm replaces the default registry's name in their addresses.
+func askNpm(q *question) (told, error) {
+	out, _, err := q.run(askTimeout, nil, "config", "list", "-l")
+	if err != nil {
+		return told{}, err
+	}
+	t := told{watch: []string{q.getenv("HOME") + "/.npmrc"}}
+	for line := range strings.Lines(out) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
+		text, err := strconv.Unquote(value)
+		if !ok || err != nil || strings.HasPrefix(name, ";") { // a default that something overrides is a comment
+			continue
+		}
+		switch {
+		case name == "registry" || strings.HasPrefix(name, "@") && strings.HasSuffix(name, ":registry"):
+			t.urls = append(t.urls, text)
+		case name == "userconfig" || name == "globalconfig":
+			t.watch = append(t.watch, text)
+		}
+	}
+	if real, err := filepath.EvalSymlinks(q.program); err == nil { // the npmrc that a distribution ships beside it
+		t.watch = append(t.watch, filepath.Join(filepath.Dir(filepath.Dir(real)), "npmrc"))
+	}
+	return t, nil
+}
+
+// askGo reads the list of proxies, and the checksum database beside them.
+func askGo(q *question) (told, error) {
+	out, _, err := q.run(askTimeout, []string{"GOTOOLCHAIN=local", "GO111MODULE=on"}, "env", "GOPROXY", "GOSUMDB", "GOENV", "GOROOT")
+	if err != nil {
+		return told{}, err
+	}
+	lines := strings.Split(out, "\n")
+	if len(lines) < 4 {
+		return told{}, errors.New("go env said too little")
+	}
+	t := told{watch: []string{lines[2], filepath.Join(lines[3], "go.env")}}
+	for proxy := range strings.FieldsFuncSeq(lines[0], func(r rune) bool { return r == ',' || r == '|' }) {
+		switch proxy {
+		case "direct", "off", "none":
+			continue
+		}
+		if !strings.Contains(proxy, "://") {
+			proxy = "https://" + proxy
+		}
+		t.urls = append(t.urls, proxy)
+	}
+	if len(t.urls) == 0 {
+		return told{}, errors.New("it fetches each module from where it is kept, GOPROXY=" + lines[0])
+	}
+	// NAME, NAME+KEY, or either followed by the URL to use in its place.
+	if db := strings.Fields(lines[1]); len(db) > 1 {
+		t.urls = append(t.urls, db[1])
+	} else if len(db) == 1 && db[0] != "off" {
+		name, _, _ := strings.Cut(db[0], "+")
+		t.urls = append(t.urls, "https://"+name)
+	}
+	return t, nil
+}
+
+// askPip reads the index, which pip's own help names, and more indexes from
+// its configuration. The files lie where the index says: that costs one look
+// at the index, for pip itself, which every index has.
+func askPip(q *question) (told, error) {
+	help, _, err := q.run(askTimeout, nil, "install", "--help")
+	if err != nil {
+		return told{}, err
+	}
+	t := told{watch: []string{"/etc/pip.conf", q.config() + "/pip/pip.conf", q.getenv("HOME") + "/.pip/pip.conf"}}
+	for _, name := range []string{"PYENV_ROOT", "VIRTUAL_ENV"} {
+		if dir := q.getenv(name); dir != "" {
+			t.watch = append(t.watch, dir+"/version", dir+"/pip.conf")
+		}
+	}
+	_, after, _ := strings.Cut(strings.Join(strings.Fields(help), " "), "--index-url <url>")
+	if _, after, ok := strings.Cut(after, "(default "); ok {
+		index, _, _ := strings.Cut(after, ")")
+		t.urls = append(t.urls, index)
+	}
+	if len(t.urls) == 0 {
+		return told{}, errors.New("its help does not say its index")
+	}
+	configured, _, err := q.run(askTimeout, nil, "config", "list")
+	if err != nil {
+		return told{}, err
+	}
+	for line := range strings.Lines(configured) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		name = name[strings.LastIndexByte(name, '.')+1:]
+		if name != "index-url" && name != "extra-index-url" && name != "find-links" {
+			continue
+		}
+		for u := range strings.FieldsSeq(strings.ReplaceAll(strings.Trim(value, `'"`), `\n`, " ")) {
+			if strings.Contains(u, "://") {
+				t.urls = append(t.urls, u)
+			}
+		}
+	}
+	report, _, err := q.run(networkTimeout, nil, "install", "--dry-run", "--no-deps", "--ignore-installed", "--no-input", "--retries", "0", "--quiet", "--report", "-", "pip")
+	_, file, ok := strings.Cut(report, `"url": "`)
+	if file, _, _ = strings.Cut(file, `"`); err != nil || !ok {
+		t.missing = "the index could not be asked where its files are: another host of theirs has to be named with --allow"
+		return t, nil
+	}
+	t.urls = append(t.urls, file)
+	return t, nil
+}
+
+// askCargo reads what crates-io is replaced by and other registries; where it
+// is not replaced, cargo tells its default by failing to reach it: through a
+// proxy that is not there. The crates lie where the index's config.json says,
+// which cargo keeps.
+func askCargo(q *question) (told, error) {
+	out, all, err := q.run(askTimeout, []string{"RUSTC_BOOTSTRAP=1"}, "-Z", "unstable-options", "config", "get", "--format", "toml")
+	if err != nil {
+		return told{}, errors.New("cargo config get: " + lastLine(all))
+	}
+	home := q.getenv("CARGO_HOME")
+	if home == "" {
+		home = q.getenv("HOME") + "/.cargo"
+	}
+	t := told{watch: []string{home + "/config.toml", home + "/config", q.getenv("HOME") + "/.rustup/settings.toml", "/.cargo/config.toml", "/.cargo/config"}}
+	replaced := false
+	for line := range strings.Lines(out) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " = ")
+		text, err := strconv.Unquote(value)
+		if err != nil {
+			continue
+		}
+		switch {
+		case name == "source.crates-io.replace-with":
+			replaced = true
+		case strings.HasPrefix(name, "source.") && strings.HasSuffix(name, ".registry"), strings.HasPrefix(name, "registries.") && strings.HasSuffix(name, ".index"):
+			t.urls = append(t.urls, text)
+		}
+	}
+	if !replaced {
+		const nowhere = "http://127.0.0.1:1"
+		_, all, _ := q.run(askTimeout, []string{"CARGO_HTTP_PROXY=" + nowhere, "CARGO_NET_RETRY=0"}, "info", "cargo")
+		_, after, ok := strings.Cut(all, "failed to download from `")
+		index, _, closed := strings.Cut(after, "`")
+		if !ok || !closed {
+			return told{}, errors.New("it does not say its default registry")
+		}
+		t.urls = append(t.urls, index)
+	}
+	if !t.addCrates(home) {
+		q.run(networkTimeout, []string{"CARGO_NET_RETRY=0"}, "info", "cargo")
+		if !t.addCrates(home) {
+			t.missing = "the index could not be asked where the crates are: another host of theirs has to be named with --allow"
+		}
+	}
+	return t, nil
+}
+
+// addCrates adds where each index that cargo has used keeps its crates, and
+// says whether it found that of each.
+func (t *told) addCrates(home string) bool {
+	found := 0
+	indexes := slices.Clone(t.urls)
+	for _, index := range indexes {
+		h, err := hostOf(index)
+		if err != nil {
+			continue
+		}
+		files, _ := filepath.Glob(home + "/registry/index/" + h.Name + "-*/config.json")
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				continue
+			}
+			_, after, _ := strings.Cut(string(text), `"dl"`)
+			_, after, _ = strings.Cut(after, `"`)
+			if dl, _, ok := strings.Cut(after, `"`); ok {
+				t.urls = append(t.urls, dl)
+				t.watch = append(t.watch, file)
+				found++
+				break
+			}
+		}
+	}
+	return found >= len(indexes)
+}
+
+// askApt reads the addresses of the sources.
+func askApt(q *question) (told, error) {
+	out, all, err := q.run(askTimeout, nil, "--print-uris", "update")
+	if err != nil {
+		return told{}, errors.New(lastLine(all))
+	}
+	t := told{watch: []string{"/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/apt/sources.list", "/etc/apt/sources.list.d"}}
+	for line := range strings.Lines(out) {
+		if u, _, ok := strings.Cut(strings.TrimPrefix(line, "'"), "' "); ok {
+			t.urls = append(t.urls, u)
+		}
+	}
+	return t, nil
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
