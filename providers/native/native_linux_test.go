@@ -19,6 +19,7 @@ import (
 
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -330,6 +331,24 @@ func TestMissing(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestGroup asks the real npm, as the bench's user has set it up.
+func TestGroup(t *testing.T) {
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("needs npm")
+	}
+	b := newBench(t)
+	b.request.Allow = []string{"@npm"}
+	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".npmrc"), []byte("registry=https://mirror.example/\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(b.workspace, ".npmrc"), []byte("registry=https://evil.example/\n"), 0o600))
+	r, err := b.plan("/bin/true")
+	require.NoError(t, err)
+	require.Equal(t, rules.Allow, r.Rules.Decide("mirror.example", 443).Action)
+	require.Equal(t, rules.Deny, r.Rules.Decide("evil.example", 443).Action)
+	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".npmrc"), []byte("registry=http://127.0.0.1:4873/\n"), 0o600))
+	_, err = b.plan("/bin/true")
+	require.ErrorContains(t, err, "loopback")
+}
+
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -337,10 +356,6 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		{"inspection", func(r *profiles.Request) { r.Allow = []string{"GET https://a.example/x"} }, "inspection"},
-		{"group", func(r *profiles.Request) {
-			r.Allow = []string{"@npm"}
-			r.Host.Environ = []string{"PATH=/nonexistent", "HOME=/nonexistent"}
-		}, "npm is not installed"},
 		{"filter", func(r *profiles.Request) { r.Syscalls = "/nonexistent.json" }, "nonexistent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
