@@ -142,6 +142,17 @@ func (e NetDecision) appendFields(l *line) {
 	l.optStr("hint", e.Hint)
 }
 
+func (e NetClosed) appendFields(l *line) {
+	l.str("host", e.Host)
+	l.optNum("port", int64(e.Port))
+	l.optStr("address", e.Address)
+	l.str("via", e.Via)
+	l.num("up", e.Up)
+	l.num("down", e.Down)
+	l.num("duration_ms", e.DurationMS)
+	l.optStr("error", e.Error)
+}
+
 func (e OOM) appendFields(l *line) {
 	l.num("limit", e.Limit)
 	l.num("kills", e.Kills)

@@ -29,6 +29,7 @@ const (
 	TypeRefused     Type = "refused"
 	TypeDenial      Type = "denial"
 	TypeNetDecision Type = "net.decision"
+	TypeNetClosed   Type = "net.closed"
 	TypeOOM         Type = "oom"
 	TypeTimeout     Type = "timeout"
 	TypeDropped     Type = "dropped"
@@ -103,6 +104,19 @@ type NetDecision struct {
 	Hint      string `json:"hint"`
 }
 
+// NetClosed says how a connection ended that a [NetDecision] allowed. It bears
+// the decision's host, port and way.
+type NetClosed struct {
+	Host       string `json:"host"`
+	Port       int    `json:"port"`
+	Address    string `json:"address"`
+	Via        string `json:"via"`
+	Up         int64  `json:"up"` // bytes from the payload, HTTP heads aside
+	Down       int64  `json:"down"`
+	DurationMS int64  `json:"duration_ms"` // since the decision
+	Error      string `json:"error"`       // why it was not reached; "" if it was
+}
+
 // Denial returns the refusal that d is. It means nothing if d was allowed.
 func (d NetDecision) Denial() Denial {
 	what := "connect " + d.Host
@@ -165,6 +179,7 @@ func (Warning) Type() Type     { return TypeWarning }
 func (Refused) Type() Type     { return TypeRefused }
 func (Denial) Type() Type      { return TypeDenial }
 func (NetDecision) Type() Type { return TypeNetDecision }
+func (NetClosed) Type() Type   { return TypeNetClosed }
 func (OOM) Type() Type         { return TypeOOM }
 func (Timeout) Type() Type     { return TypeTimeout }
 func (Dropped) Type() Type     { return TypeDropped }

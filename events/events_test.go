@@ -29,6 +29,7 @@ var samples = []Event{
 	Warning{Text: "t", Hint: "h"},
 	Refused{Guarantee: "fs.hide", Cause: "c", Hint: "h"},
 	Denial{Guarantee: "net.allowlist", What: "connect evil.example:443", Rule: "r", Hint: "--allow evil.example"},
+	NetClosed{Host: "h", Port: 443, Address: "192.0.2.1", Via: "http", Up: 1, Down: 2, DurationMS: 3, Error: "x"},
 	NetDecision{Allowed: true, Host: "h", Port: 443, Address: "192.0.2.1:443", Via: "http", Request: "GET /", Rule: "r", Guarantee: "net.allowlist", Hint: "x"},
 	OOM{Limit: 1 << 30, Kills: 2},
 	Timeout{AfterMS: 1500},
@@ -390,7 +391,7 @@ func TestTable(t *testing.T) {
 		}
 	}
 	require.Equal(t, want, rows)
-	for _, typ := range []Type{TypeStart, TypePlan, TypeWarning, TypeRefused, TypeDenial, TypeNetDecision, TypeOOM, TypeTimeout, TypeDropped, TypeExit} {
+	for _, typ := range []Type{TypeStart, TypePlan, TypeWarning, TypeRefused, TypeDenial, TypeNetDecision, TypeNetClosed, TypeOOM, TypeTimeout, TypeDropped, TypeExit} {
 		require.Equal(t, typ, decode(typ, &jsontext.Fields{}).Type())
 	}
 }

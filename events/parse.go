@@ -71,6 +71,11 @@ func decode(t Type, f *jsontext.Fields) Event {
 			Allowed: f.Bool("allowed"), Host: f.String("host"), Port: int(f.Int("port")), Address: f.String("address"), Via: f.String("via"),
 			Request: f.String("request"), Rule: f.String("rule"), Guarantee: f.String("guarantee"), Hint: f.String("hint"),
 		}
+	case TypeNetClosed:
+		return NetClosed{
+			Host: f.String("host"), Port: int(f.Int("port")), Address: f.String("address"), Via: f.String("via"),
+			Up: f.Int("up"), Down: f.Int("down"), DurationMS: f.Int("duration_ms"), Error: f.String("error"),
+		}
 	case TypeOOM:
 		return OOM{f.Int("limit"), f.Int("kills")}
 	case TypeTimeout:

@@ -252,6 +252,8 @@ func describe(r events.Record) string {
 		line += denialText(e)
 	case events.NetDecision:
 		line += netText(e)
+	case events.NetClosed:
+		line += closedText(e)
 	case events.OOM:
 		line += fmt.Sprintf(" limit=%d kills=%d", e.Limit, e.Kills)
 	case events.Timeout:

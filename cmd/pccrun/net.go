@@ -1,25 +1,35 @@
 package main
 
 import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
 	"strconv"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/pccrun/pccrun/events"
 )
 
-const netUsage = `usage: pccrun net [SESSION] [--denied] [--json]
+const netUsage = `usage: pccrun net [SESSION] [--each] [--denied] [--json]
 
-Lists what a session's command wanted to reach, and what was decided.
+Lists the hosts that a session's command wanted to reach: how often it was
+let and refused, the bytes sent and received, and what would allow it.
 
+  --each    each decision with its time and rule, not the sums
   --denied  only what was refused
-  --json    print the decisions as JSON lines: docs/events.md
+  --json    print the events as JSON lines: docs/events.md
 ` + sessionHelp
 
 func netVerb(args []string) int {
-	denied, asJSON := false, false
+	denied, each, asJSON := false, false, false
 	words, err := options(args, func(name string, _ func() string) bool {
 		switch name {
 		case "--denied":
 			denied = true
+		case "--each":
+			each = true
 		case "--json":
 			asJSON = true
 		default:
@@ -30,12 +40,115 @@ func netVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
+	if !each && !asJSON {
+		return netTable(words, denied)
+	}
 	return listEvents(words, asJSON, func(r events.Record) string {
-		if d, ok := r.Event.(events.NetDecision); ok && !(denied && d.Allowed) {
-			return r.Time.UTC().Format("15:04:05.000") + netText(d)
+		switch e := r.Event.(type) {
+		case events.NetDecision:
+			if !(denied && e.Allowed) {
+				return r.Time.UTC().Format("15:04:05.000") + netText(e)
+			}
+		case events.NetClosed:
+			if !denied {
+				return r.Time.UTC().Format("15:04:05.000") + closedText(e)
+			}
 		}
 		return ""
 	})
+}
+
+// A netSum is all that happened with one host and port.
+type netSum struct {
+	host                    string
+	allowed, denied, failed int64
+	up, down                int64
+	hint                    string
+}
+
+// netTable prints a line for each host, the busiest first.
+func netTable(words []string, denied bool) int {
+	home, e, err := findSession(words)
+	if err != nil {
+		return failSession(err)
+	}
+	var sums []*netSum
+	index := map[string]*netSum{}
+	sumOf := func(host string, port int) *netSum {
+		if port != 0 {
+			host += ":" + strconv.Itoa(port)
+		}
+		if index[host] == nil {
+			index[host] = &netSum{host: host}
+			sums = append(sums, index[host])
+		}
+		return index[host]
+	}
+	err = eachEvent(home, e, func(r events.Record) {
+		switch e := r.Event.(type) {
+		case events.NetDecision:
+			if s := sumOf(e.Host, e.Port); e.Allowed {
+				s.allowed++
+			} else {
+				s.denied, s.hint = s.denied+1, e.Hint
+			}
+		case events.NetClosed:
+			s := sumOf(e.Host, e.Port)
+			s.up, s.down = s.up+e.Up, s.down+e.Down
+			if e.Error != "" {
+				s.failed++
+			}
+		}
+	})
+	if err != nil {
+		return failSession(err)
+	}
+	if denied {
+		sums = slices.DeleteFunc(sums, func(s *netSum) bool { return s.denied == 0 })
+	}
+	if len(sums) == 0 {
+		return 0
+	}
+	slices.SortStableFunc(sums, func(a, b *netSum) int {
+		return cmp.Or(cmp.Compare(b.up+b.down, a.up+a.down), cmp.Compare(b.allowed+b.denied, a.allowed+a.denied), cmp.Compare(a.host, b.host))
+	})
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
+	row("HOST", "ALLOWED", "FAILED", "DENIED", "SENT", "RECEIVED", "ALLOWED BY")
+	for _, s := range sums {
+		row(printable(s.host), itoa(s.allowed), itoa(s.failed), itoa(s.denied), byteCount(s.up), byteCount(s.down), printable(s.hint))
+	}
+	_ = w.Flush()
+	return 0
+}
+
+// byteCount says a number of bytes in at most five characters.
+func byteCount(n int64) string {
+	if n < 1<<10 {
+		return itoa(n)
+	}
+	for _, unit := range "KMGT" {
+		if n < 1000<<10 || unit == 'T' {
+			if n < 10<<10 {
+				return strconv.FormatFloat(float64(n)/(1<<10), 'f', 1, 64) + string(unit)
+			}
+			return itoa(n>>10) + string(unit)
+		}
+		n >>= 10
+	}
+	return ""
+}
+
+// closedText says how a connection ended, with a blank before it.
+func closedText(e events.NetClosed) string {
+	text := " closed " + printable(e.Host)
+	if e.Port != 0 {
+		text += ":" + strconv.Itoa(e.Port)
+	}
+	if e.Error != "" {
+		return text + " not reached: " + printable(e.Error)
+	}
+	return text + fmt.Sprintf(" via %s sent=%d received=%d after %d ms", printable(e.Via), e.Up, e.Down, e.DurationMS)
 }
 
 // listEvents prints the events of a session for which f has a line.

@@ -326,18 +326,21 @@ func (l *launch) openLog() error {
 
 // decided turns what the proxy did into events.
 func (l *launch) decided(e netproxy.Event) {
-	if e.Kind == netproxy.Closed || e.Kind == netproxy.Full {
+	if e.Kind == netproxy.Full {
 		return
 	}
 	v := e.Verdict
-	d := events.NetDecision{
-		Allowed: e.Kind == netproxy.Opened, Host: v.Host, Port: int(v.Port), Via: e.Protocol, Rule: v.Rule, Hint: v.AllowWith,
-	}
+	address := ""
 	if v.Addr.IsValid() {
-		d.Address = v.Addr.String()
+		address = v.Addr.String()
 	}
-	if e.Kind == netproxy.Failed {
+	defer l.log.Start()
+	if e.Kind == netproxy.Closed {
+		l.log.Emit(events.NetClosed{Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Up: e.Up, Down: e.Down, DurationMS: e.Duration.Milliseconds()})
 		return
+	}
+	d := events.NetDecision{
+		Allowed: e.Kind != netproxy.Denied, Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Rule: v.Rule, Hint: v.AllowWith,
 	}
 	if !d.Allowed {
 		d.Guarantee = string(profiles.NetAllowlist)
@@ -352,7 +355,9 @@ func (l *launch) decided(e netproxy.Event) {
 		}
 	}
 	l.log.Emit(d)
-	l.log.Start()
+	if e.Kind == netproxy.Failed {
+		l.log.Emit(events.NetClosed{Host: d.Host, Port: d.Port, Address: address, Via: d.Via, DurationMS: time.Since(e.Time).Milliseconds(), Error: e.Err.Error()})
+	}
 }
 
 // ended writes the last events, tells what was denied, and ends the session.
