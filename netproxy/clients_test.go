@@ -39,6 +39,12 @@ func tlsServer(t *testing.T, h http.Handler) (srv *httptest.Server, ca string) {
 // settings, and returns all that it printed.
 func (f *fixture) command(ca string, argv ...string) (string, error) {
 	f.t.Helper()
+	return f.commandIn(f.t.TempDir(), ca, nil, argv...)
+}
+
+// commandIn runs a program in a home of the test's, with more variables.
+func (f *fixture) commandIn(home, ca string, env []string, argv ...string) (string, error) {
+	f.t.Helper()
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		f.t.Skipf("needs %s", argv[0])
@@ -47,16 +53,26 @@ func (f *fixture) command(ca string, argv ...string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, argv[1:]...)
 	cmd.WaitDelay = time.Second
-	cmd.Dir = f.t.TempDir()
-	cmd.Env = append([]string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + cmd.Dir, "LC_ALL=C",
+	cmd.Dir = home
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LC_ALL=C",
 		"CURL_CA_BUNDLE=" + ca, "GIT_SSL_CAINFO=" + ca, "NODE_EXTRA_CA_CERTS=" + ca, "SSL_CERT_FILE=" + ca, "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_NOSYSTEM=1",
-	}, Environ("http://"+f.addr)...)
-	if pyenv, ok := os.LookupEnv("PYENV_ROOT"); ok {
-		cmd.Env = append(cmd.Env, "PYENV_ROOT="+pyenv)
 	}
+	for _, name := range []string{"PYENV_ROOT", "RUSTUP_HOME"} { // where shims find what they stand for
+		if v, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		} else if dir := os.Getenv("HOME") + "/." + strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(name, "_ROOT"), "_HOME")); exists(dir) {
+			cmd.Env = append(cmd.Env, name+"="+dir)
+		}
+	}
+	cmd.Env = AddEnviron(append(cmd.Env, env...), "http://"+f.addr)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 const nodeFetch = `fetch(process.argv[1]).then(r => r.text()).then(console.log).catch(e => { console.log(String(e.cause ?? e)); process.exit(1) })`

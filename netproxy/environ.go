@@ -2,8 +2,34 @@ package netproxy
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 )
+
+// AddEnviron returns env with the variables of [Environ] put in. They win over
+// what env has of the same name, less two kinds: the options of Java programs
+// are added to, and the settings that env has for git are left alone.
+func AddEnviron(env []string, proxyURL string, noProxy ...string) []string {
+	out := slices.Clone(env)
+	find := func(name string) int {
+		return slices.IndexFunc(out, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	}
+	ownGit := find("GIT_CONFIG_COUNT") >= 0
+	for _, e := range Environ(proxyURL, noProxy...) {
+		name, value, _ := strings.Cut(e, "=")
+		i := find(name)
+		switch {
+		case strings.HasPrefix(name, "GIT_CONFIG_") && ownGit:
+		case i < 0:
+			out = append(out, e)
+		case strings.HasSuffix(name, "_OPTS"), name == "JAVA_TOOL_OPTIONS":
+			out[i] += " " + value
+		default:
+			out[i] = e
+		}
+	}
+	return out
+}
 
 // Environ returns the variables, NAME=VALUE, that make programs use the HTTP
 // proxy at proxyURL, e.g. "http://127.0.0.1:3128", for everything but the
@@ -11,8 +37,9 @@ import (
 //
 // Most programs read the first four. ALL_PROXY is left out on purpose: with a
 // socks URL in it, Python's httpx and all that is built on it refuse to start.
-// Java reads no variable but JAVA_TOOL_OPTIONS, which makes every JVM print a
-// line on stderr, and ssh reads none: docs/network.md says what to do there.
+// Java reads no variable but JAVA_TOOL_OPTIONS, and prints a line on stderr
+// when it does: the price of reaching anything. ssh reads none: docs/network.md
+// says what to do there.
 func Environ(proxyURL string, noProxy ...string) []string {
 	direct := strings.Join(append([]string{"localhost", "127.0.0.1", "::1"}, noProxy...), ",")
 	env := []string{
@@ -32,13 +59,29 @@ func Environ(proxyURL string, noProxy ...string) []string {
 		"GLOBAL_AGENT_HTTP_PROXY=" + proxyURL,
 		"GLOBAL_AGENT_NO_PROXY=" + direct,
 		"ELECTRON_GET_USE_PROXY=1",
+		"HEX_HTTP_PROXY=" + proxyURL, // Elixir's
+		"HEX_HTTPS_PROXY=" + proxyURL,
+		"GIT_CONFIG_COUNT=1", // over the http.proxy of a .gitconfig, which would win over all of these
+		"GIT_CONFIG_KEY_0=http.proxy",
+		"GIT_CONFIG_VALUE_0=" + proxyURL,
 	}
 	if u, err := url.Parse(proxyURL); err == nil && u.Port() != "" {
 		env = append(env,
 			"CLOUDSDK_PROXY_TYPE=http",
 			"CLOUDSDK_PROXY_ADDRESS="+u.Hostname(),
 			"CLOUDSDK_PROXY_PORT="+u.Port(),
-			"RSYNC_PROXY="+u.Host)
+			"RSYNC_PROXY="+u.Host,
+			"JAVA_TOOL_OPTIONS="+javaOptions(u))
 	}
 	return env
+}
+
+// javaOptions are the system properties by which the JVM's own clients, and
+// Maven and Gradle, find a proxy.
+func javaOptions(proxy *url.URL) string {
+	var b strings.Builder
+	for _, scheme := range [...]string{"http", "https"} {
+		b.WriteString("-D" + scheme + ".proxyHost=" + proxy.Hostname() + " -D" + scheme + ".proxyPort=" + proxy.Port() + " ")
+	}
+	return b.String() + "-Dhttp.nonProxyHosts=localhost|127.*|[::1]"
 }

@@ -238,7 +238,7 @@ func (r *Run) network(host *Host) error {
 	r.capture()
 	r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
 	r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
-	r.Plan.Command.Env = append(r.Plan.Command.Env, netproxy.Environ(fmt.Sprintf("http://127.0.0.1:%d", proxyPort))...)
+	r.Plan.Command.Env = netproxy.AddEnviron(r.Plan.Command.Env, fmt.Sprintf("http://127.0.0.1:%d", proxyPort))
 	return nil
 }
 
