@@ -39,7 +39,7 @@ var ecosystems = []ecosystem{
 	},
 	{
 		name: "go", argv: []string{"go", "list", "-m", "-versions", "mod.example/m"},
-		env:   []string{"GOPROXY=https://example.com", "GONOSUMDB=*", "GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "GOPATH=HOME/go"},
+		env: []string{"GOPROXY=https://example.com", "GONOSUMDB=*", "GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "GOPATH=HOME/go"},
 		serve: map[string]string{
 			"/mod.example/m/@v/list": "v1.2.3\n", "/mod.example/m/@v/v1.2.3.info": `{"Version":"v1.2.3"}`, "/mod.example/m/@v/v1.2.3.mod": "module mod.example/m\n",
 		},
