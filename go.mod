@@ -12,6 +12,7 @@ require (
 )
 
 require (
+	github.com/elazarl/goproxy v1.9.2 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect

@@ -18,13 +18,22 @@ import (
 // connect decides on and dials host and port, and tells Event what became of
 // it. The error is errDenied where the verdict says no.
 func (p *Proxy) connect(ctx context.Context, ln net.Listener, protocol, host string, port uint16) (*link, Event, error) {
-	ev := Event{Time: time.Now(), Protocol: protocol, Verdict: p.decide(host, port)}
+	return p.follow(ctx, ln, protocol, p.decide(host, port))
+}
+
+// follow does what a verdict says, and tells Event.
+func (p *Proxy) follow(ctx context.Context, ln net.Listener, protocol string, v rules.Verdict) (*link, Event, error) {
+	ev := Event{Time: time.Now(), Protocol: protocol, Verdict: v}
 	var l *link
 	err := errDenied
 	switch ev.Verdict.Action {
 	case rules.Allow:
 		l, ev.Verdict, err = p.dial(ctx, ev.Verdict, protocol, ln)
 	case rules.Inspect:
+		if p.cfg.Inspect != nil {
+			l, err = &link{verdict: ev.Verdict, inspected: true}, nil
+			break
+		}
 		ev.Verdict.Action, ev.Verdict.Reason = rules.Deny, rules.ByRule
 		ev.Verdict.Detail = "rules for methods and paths cannot be kept here"
 	}

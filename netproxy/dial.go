@@ -22,9 +22,18 @@ var errDenied = errors.New("denied")
 // A link is a connection to where a client wanted to go.
 type link struct {
 	net.Conn
-	verdict  rules.Verdict
-	upstream bool           // by way of the host's own proxy
-	forward  *upstreamProxy // which takes absolute URLs, since no tunnel was asked for
+	verdict   rules.Verdict
+	upstream  bool           // by way of the host's own proxy
+	inspected bool           // to be handed over: there is no connection yet
+	forward   *upstreamProxy // which takes absolute URLs, since no tunnel was asked for
+}
+
+// Close ends the connection, if there is one.
+func (l *link) Close() error {
+	if l.inspected {
+		return nil
+	}
+	return l.Conn.Close()
 }
 
 // dial connects to what v allows, and to nothing else. The verdict that it

@@ -233,7 +233,7 @@ func (c *client) serveRequest() (again bool, rest func()) {
 
 // serveConnect makes a tunnel.
 func (c *client) serveConnect(r request) (rest func()) {
-	l, ev, ok := c.reach(r, "connect", r.host, r.port)
+	l, ev, ok := c.reach(r, "connect", c.decide(r.host, r.port))
 	if !ok {
 		return nil
 	}
@@ -250,6 +250,10 @@ func (c *client) serveConnect(r request) (rest func()) {
 // tunnel carries bytes both ways until both ends have closed, beginning with
 // what the client has already sent. The server may be the one to speak first.
 func (c *client) tunnel(l *link, ev Event) {
+	if l.inspected {
+		c.handOver(ev)
+		return
+	}
 	down := make(chan int64, 1)
 	go func() { down <- pass(c.conn, l.Conn) }()
 	up, err := c.forwardFirst(l, ev)
@@ -263,10 +267,9 @@ func (c *client) tunnel(l *link, ev Event) {
 	c.closed(ev, up, <-down)
 }
 
-// reach decides on and dials host and port, and tells the client where it
-// cannot.
-func (c *client) reach(r request, protocol, host string, port uint16) (*link, Event, bool) {
-	l, ev, err := c.connect(c.ctx, c.ln, protocol, host, port)
+// reach does what a verdict says, and tells the client where it cannot.
+func (c *client) reach(r request, protocol string, v rules.Verdict) (*link, Event, bool) {
+	l, ev, err := c.follow(c.ctx, c.ln, protocol, v)
 	if err != nil {
 		c.cannotReach(r, ev.Verdict, err)
 	}
@@ -290,7 +293,11 @@ func (c *client) serveForward(r request) bool {
 	if websocket {
 		protocol = "websocket"
 	}
-	l, ev, ok := c.reach(r, protocol, r.host, r.port)
+	v := c.decide(r.host, r.port)
+	if v.Action == rules.Inspect { // which takes nobody's help where there is no TLS
+		v = c.cfg.Rules.DecideRequest(v.Host, v.Port, rules.Request{Scheme: "http", Host: hostPort(v), Method: r.method, Path: r.path})
+	}
+	l, ev, ok := c.reach(r, protocol, v)
 	if !ok {
 		return false
 	}

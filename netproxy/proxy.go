@@ -44,6 +44,11 @@ type Config struct {
 	// Names gives the allowed names their fake addresses; nil if there are none.
 	Names *Names
 
+	// Inspect takes over the connections whose requests have to be read: those
+	// that the rules answer Inspect for. Its error ends the connection. nil
+	// refuses them.
+	Inspect func(Handover) error
+
 	// Upstream is the proxy that the host itself has to use, if any.
 	Upstream Upstream
 
@@ -81,6 +86,7 @@ type Event struct {
 	Verdict  rules.Verdict // host, port, rule, and what would allow it
 	Upstream bool          // by way of the host's own proxy, which resolves the name itself
 	Err      error         // of Failed
+	Request  string        // method and URL without its query, where a request was decided on
 	Up, Down int64         // of Closed: bytes from and to the client, HTTP heads aside
 	Duration time.Duration // of Closed
 }

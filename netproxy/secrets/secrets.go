@@ -1,0 +1,184 @@
+// Package secrets keeps a credential out of the sandbox: it makes the
+// placeholder that stands for one inside, and puts one in the place of the
+// other in what passes.
+//
+// A placeholder has the length of its secret, its prefix and its alphabet, so
+// that programs which look at the shape of a key take it, and so that no
+// length changes on the way. It tells nothing of the secret but these. It is
+// the same in every run for the same user, name and hosts, since programs
+// remember which key they were allowed to use.
+package secrets
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/url"
+	"strings"
+)
+
+// The lengths that a secret may have, in bytes. What is shorter stands in any
+// text by chance.
+const (
+	MinLength = 12
+	MaxLength = 8 << 10
+)
+
+const (
+	digits = "0123456789"
+	hexes  = digits + "abcdef"
+	base62 = digits + "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+)
+
+// Placeholder returns what stands for a secret inside. The key is the user's
+// own and never leaves the host; what names the variable and its hosts.
+func Placeholder(key []byte, what, secret string) (string, error) {
+	if len(secret) < MinLength || len(secret) > MaxLength {
+		return "", errors.New("shorter than 12 bytes, or longer than 8 KiB")
+	}
+	for i := range len(secret) {
+		if secret[i] <= ' ' || secret[i] >= 0x7f {
+			return "", errors.New("holds a character that does not belong in a header")
+		}
+	}
+	prefix := secret[:prefixOf(secret)]
+	rest := secret[len(prefix):]
+	alphabet := base62
+	switch {
+	case strings.Trim(rest, digits) == "":
+		alphabet = digits
+	case strings.Trim(rest, hexes) == "":
+		alphabet = hexes
+	}
+	out := []byte(prefix)
+	for counter := byte(0); len(out) < len(secret); counter++ {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(what + "\x00" + prefix))
+		mac.Write([]byte{counter, byte(len(out) >> 8), byte(len(out))})
+		for _, b := range mac.Sum(nil) {
+			if int(b) < 256/len(alphabet)*len(alphabet) && len(out) < len(secret) {
+				out = append(out, alphabet[int(b)%len(alphabet)])
+			}
+		}
+	}
+	if string(out) == secret {
+		return "", errors.New("is its own placeholder")
+	}
+	return string(out), nil
+}
+
+// prefixOf returns the length of what keys of one kind have in common, such as
+// "sk-ant-api03-" or "ghp_": lower-case words, each with up to two digits
+// behind it, as long as enough is left that is secret.
+func prefixOf(secret string) int {
+	end := 0
+	for i, word := 0, 0; i < min(len(secret)-16, 20); i++ {
+		switch c := secret[i]; {
+		case c == '-' || c == '_':
+			name := strings.TrimRight(secret[word:i], digits)
+			if len(name) < 2 || len(name) > 8 || i-word-len(name) > 2 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
+				return end
+			}
+			word, end = i+1, i+1
+		}
+	}
+	return end
+}
+
+// A Pair is a text, and what takes its place.
+type Pair struct{ Old, New string }
+
+// Spellings returns the pairs for a text and for the forms in which servers
+// send such a text back: as it is, escaped for a URL, and in base64.
+func Spellings(old, new string) []Pair {
+	pairs := []Pair{{old, new}}
+	add := func(f func(string) string) {
+		if p := (Pair{f(old), f(new)}); p.Old != old && len(p.Old) == len(p.New) {
+			pairs = append(pairs, p)
+		} else if p.Old != old {
+			pairs = append(pairs, Pair{p.Old, strings.Repeat("*", len(p.Old))})
+		}
+	}
+	add(url.QueryEscape)
+	// What stands before it turns the bits of base64: three ways.
+	for skip := range 3 {
+		add(func(s string) string {
+			text := base64.StdEncoding.EncodeToString([]byte(s[(3-skip)%3:]))
+			return strings.TrimRight(text, "=")[:len(s[(3-skip)%3:])/3*4]
+		})
+	}
+	return pairs
+}
+
+// Replace puts what takes the place of each text into s.
+func Replace(s string, pairs []Pair) string {
+	for _, p := range pairs {
+		if strings.Contains(s, p.Old) {
+			s = strings.ReplaceAll(s, p.Old, p.New)
+		}
+	}
+	return s
+}
+
+// NewReader returns a reader of r with what takes the place of each text put
+// in. It passes on what it can as soon as it comes: what it holds back is the
+// end of what it has read, as far as one of the texts could begin there.
+func NewReader(r io.Reader, pairs []Pair) io.Reader {
+	return &reader{r: r, pairs: pairs}
+}
+
+type reader struct {
+	r     io.Reader
+	pairs []Pair
+	buf   []byte // read and not passed on yet
+	ready int    // how much of buf is final
+	err   error
+}
+
+func (r *reader) Read(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	for r.ready == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		r.fill()
+	}
+	n := copy(b, r.buf[:r.ready])
+	r.buf = r.buf[:copy(r.buf, r.buf[n:])]
+	r.ready -= n
+	return n, nil
+}
+
+// fill reads once and finds out how much of it is final.
+func (r *reader) fill() {
+	start := len(r.buf)
+	r.buf = append(r.buf, make([]byte, 16<<10)...)
+	n, err := r.r.Read(r.buf[start:])
+	r.buf, r.err = r.buf[:start+n], err
+	for _, p := range r.pairs {
+		for at := 0; ; {
+			i := bytes.Index(r.buf[at:], []byte(p.Old))
+			if i < 0 {
+				break
+			}
+			r.buf = append(r.buf[:at+i], append([]byte(p.New), r.buf[at+i+len(p.Old):]...)...)
+			at += i + len(p.New)
+		}
+	}
+	held := 0
+	if err == nil {
+		for _, p := range r.pairs {
+			for k := min(len(p.Old)-1, len(r.buf)); k > held; k-- {
+				if strings.HasPrefix(p.Old, string(r.buf[len(r.buf)-k:])) {
+					held = k
+				}
+			}
+		}
+	}
+	r.ready = len(r.buf) - held
+}
