@@ -3,6 +3,7 @@ module github.com/pccrun/pccrun
 go 1.26.0
 
 require (
+	github.com/elazarl/goproxy v1.9.2
 	github.com/opencontainers/runtime-spec v1.3.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/seccomp/libseccomp-golang v0.11.1
@@ -12,7 +13,6 @@ require (
 )
 
 require (
-	github.com/elazarl/goproxy v1.9.2 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect

@@ -69,6 +69,7 @@ type Set struct {
 	hosts     []Rule // kindHost and kindLocalhost
 	any       []Rule
 	inspected []Rule
+	texts     []string
 	watched   *Set // what it allows is inspected if this set allows it
 }
 
@@ -81,6 +82,9 @@ func New(rules ...Rule) (*Set, error) {
 	for _, r := range rules {
 		if err := s.add(r); err != nil {
 			return nil, err
+		}
+		if r.ports != nil || r.kind == kindGroup {
+			s.texts = append(s.texts, r.spelled())
 		}
 	}
 	for _, r := range s.inspected {
@@ -163,6 +167,15 @@ func (s *Set) Inspected() []Rule {
 		return nil
 	}
 	return slices.Clone(s.inspected)
+}
+
+// Texts returns rules for [Parse] that make the same decisions, for another
+// process that keeps the policy too.
+func (s *Set) Texts() []string {
+	if s == nil {
+		return nil
+	}
+	return slices.Clone(s.texts)
 }
 
 // Watch returns the same rules, by which each connection that they and hosts

@@ -32,11 +32,7 @@ func (s *Set) DecideRequest(host string, port uint16, r Request) Verdict {
 	if v.Addr.IsValid() {
 		name = ""
 	}
-	inspects := false
-	for rule := range s.candidates(name, v.Addr, port) {
-		inspects = inspects || rule.Inspects()
-	}
-	if !inspects { // no rule speaks of requests
+	if !s.SpeaksOfRequests(v) {
 		v.Action = Allow
 		return v
 	}
@@ -61,6 +57,21 @@ func (s *Set) DecideRequest(host string, port uint16, r Request) Verdict {
 	}
 	v.Action, v.Rule = Allow, allowed
 	return v
+}
+
+// SpeaksOfRequests says whether some rule tells the requests to v's host and
+// port apart, by method or path.
+func (s *Set) SpeaksOfRequests(v Verdict) bool {
+	name := v.Host
+	if v.Addr.IsValid() {
+		name = ""
+	}
+	for rule := range s.candidates(name, v.Addr, v.Port) {
+		if rule.Inspects() {
+			return true
+		}
+	}
+	return false
 }
 
 // literal spells a path as a rule for it, "" if none can be said to a shell.

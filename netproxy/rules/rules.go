@@ -108,6 +108,40 @@ func (r Rule) For(host string, port uint16) (Rule, error) {
 	return m, nil
 }
 
+// spelled returns the rule as [Parse] takes it, whatever list it was in and
+// whatever client named its host.
+func (r Rule) spelled() string {
+	text := r.text
+	switch {
+	case r.kind == kindHost || r.kind == kindLocalhost:
+		if !strings.Contains(text, "host:") || r.kind == kindLocalhost {
+			text = "host:" + strconv.Itoa(int(r.ports[0].lo))
+		}
+	case r.kind != kindGroup && strings.HasPrefix(text[strings.IndexByte(text, ' ')+1:], "@"):
+		text = r.name
+		if r.kind == kindAddr {
+			text = bracketed(r.prefix.Addr())
+		}
+		if !r.deny {
+			text += ":" + strconv.Itoa(int(r.ports[0].lo))
+		}
+		if r.private {
+			text = "private " + text
+		}
+	}
+	if r.deny && !strings.HasPrefix(text, "deny ") {
+		text = "deny " + text
+	}
+	return text
+}
+
+func bracketed(a netip.Addr) string {
+	if a.Is6() {
+		return "[" + a.String() + "]"
+	}
+	return a.String()
+}
+
 // Inspects says whether the rule speaks of methods or paths, which can be kept
 // only by reading the requests inside a connection.
 func (r Rule) Inspects() bool { return len(r.methods) > 0 || r.path != "" }

@@ -498,6 +498,56 @@ func TestInspection(t *testing.T) {
 	}
 }
 
+// TestTexts holds that another process decides the same.
+func TestTexts(t *testing.T) {
+	var rs []Rule
+	add := func(r Rule, err error) {
+		require.NoError(t, err)
+		rs = append(rs, r)
+	}
+	for _, text := range tableRules {
+		add(Parse(text))
+	}
+	add(ParseDeny("bad.example"))
+	add(ParseLocal("5433"))
+	add(ParseLocal("localhost:5434"))
+	add(Parse("GET https://at.example/@scope"))
+	group, err := Parse("@npm")
+	require.NoError(t, err)
+	add(group.For("mirror.corp", 8443))
+	add(group.For("10.0.0.9", 80))
+	add(group.For("fd12::9", 80))
+	deny, err := ParseDeny("@go")
+	require.NoError(t, err)
+	add(deny.For("sums.example", 443))
+	add(deny.For("10.0.0.8", 443))
+	s, err := New(rs...)
+	require.NoError(t, err)
+	require.Len(t, s.Texts(), len(rs))
+	again := set(t, s.Texts()...)
+	for _, host := range []string{
+		"github.com", "codeload.github.com", "a.pkgs.example", "idx.example", "evil.idx.example", "pg.corp.example", "10.20.1.1", "10.20.99.1", "host.pccrun.internal",
+		"api.github.com", "at.example", "db.example", "bad.example", "a.bad.example", "mirror.corp", "10.0.0.9", "fd12::9", "sums.example", "10.0.0.8", "nowhere.example",
+	} {
+		for _, port := range []uint16{22, 25, 80, 443, 5432, 5433, 5434, 6000, 8443} {
+			a, b := s.Decide(host, port), again.Decide(host, port)
+			a.Rule, b.Rule = "", ""
+			require.Equal(t, a, b, "%s:%d", host, port)
+			for _, to := range []string{"10.0.0.1", "8.8.8.8", "169.254.169.254"} {
+				x, y := s.DecideAddr(a, netip.MustParseAddr(to), false), again.DecideAddr(b, netip.MustParseAddr(to), false)
+				x.Rule, y.Rule = "", ""
+				require.Equal(t, x, y)
+			}
+		}
+	}
+	require.Equal(t, []string{"@github"}, set(t, "@github").Texts())
+	var none *Set
+	require.Empty(t, none.Texts())
+	empty, err := New(Rule{})
+	require.NoError(t, err)
+	require.Empty(t, empty.Texts())
+}
+
 func TestWatch(t *testing.T) {
 	s := set(t, "api.example.com", "*.b.com", "8.8.8.8", "host:5432", "GET https://c.com/x").Watch(set(t, "https://api.example.com", "*.b.com:443", "d.com", "8.8.8.8"))
 	for host, want := range map[string]Action{

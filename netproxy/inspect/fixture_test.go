@@ -1,0 +1,272 @@
+package inspect
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+const (
+	secret      = "sk-live-0123456789abcdefXYZ"
+	placeholder = "sk-live-placeholderABCDEFGH"
+)
+
+// A decision is one that the inspector told of.
+type decision struct {
+	verdict rules.Verdict
+	request string
+	err     error
+}
+
+// A fixture is an inspector between the test and real TLS servers on loopback,
+// which go by names of the test's own.
+type fixture struct {
+	*Inspector
+	t     *testing.T
+	roots *x509.CertPool // what the hosts are checked against
+	trust *x509.CertPool // what the clients trust: the inspector's authority
+	set   *rules.Set
+
+	mu        sync.Mutex
+	routes    map[string]string // host:port to address
+	dialed    []string
+	decisions []decision
+	up, down  int64
+	closes    int
+}
+
+func parse(t testing.TB, texts ...string) *rules.Set {
+	t.Helper()
+	var rs []rules.Rule
+	for _, text := range texts {
+		r, err := rules.Parse(text)
+		require.NoError(t, err)
+		rs = append(rs, r)
+	}
+	s, err := rules.New(rs...)
+	require.NoError(t, err)
+	return s
+}
+
+// start makes an inspector whose secret goes to api.example.com.
+func start(t *testing.T, texts ...string) *fixture {
+	t.Helper()
+	hosts := parse(t, "https://api.example.com")
+	f := &fixture{t: t, roots: x509.NewCertPool(), trust: x509.NewCertPool(), routes: map[string]string{}, set: parse(t, texts...).Watch(hosts)}
+	var err error
+	f.Inspector, err = New(Config{Rules: f.set, Secrets: []Secret{{placeholder, secret, hosts}}, Roots: f.roots, Dial: f.dial})
+	require.NoError(t, err)
+	require.True(t, f.trust.AppendCertsFromPEM(f.Authority()))
+	t.Cleanup(f.Close)
+	return f
+}
+
+func (f *fixture) dial(ctx context.Context, host string, port uint16) (net.Conn, rules.Verdict, error) {
+	v := f.set.Decide(host, port)
+	at := net.JoinHostPort(host, strconv.Itoa(int(port)))
+	f.mu.Lock()
+	f.dialed = append(f.dialed, at)
+	to := f.routes[at]
+	f.mu.Unlock()
+	switch {
+	case v.Action == rules.Deny:
+		return nil, v, errors.New("denied")
+	case to == "":
+		return nil, v, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no route to 10.9.8.7")}
+	case to == "guarded":
+		v.Action = rules.Allow
+		v = f.set.DecideAddr(v, netip.MustParseAddr("169.254.169.254"), false)
+		return nil, v, errors.New("denied")
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", to)
+	return c, v, err
+}
+
+// host starts a TLS server, HTTP/1.1 and 2, for names below example.com.
+func (f *fixture) host(name string, h http.HandlerFunc) *httptest.Server {
+	f.t.Helper()
+	srv := httptest.NewUnstartedServer(h)
+	srv.EnableHTTP2 = true
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.TLS = &tls.Config{}
+	ca, err := newAuthority() // as good as any
+	require.NoError(f.t, err)
+	cert, err := ca.certificate(name)
+	require.NoError(f.t, err)
+	srv.TLS.Certificates = []tls.Certificate{*cert}
+	srv.StartTLS()
+	f.t.Cleanup(srv.Close)
+	f.roots.AddCert(ca.cert)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.routes[name+":443"] = srv.Listener.Addr().String()
+	return srv
+}
+
+// connect is a connection that was made for host, as the launcher hands it over.
+func (f *fixture) connect(host string, port uint16, early string) net.Conn {
+	f.t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(f.t, err)
+	defer ln.Close()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { c.Close() })
+	served, err := ln.Accept()
+	require.NoError(f.t, err)
+	v := f.set.Decide(host, port)
+	require.Equal(f.t, rules.Inspect, v.Action, host)
+	go f.Serve(served, []byte(early), v, func(v rules.Verdict, request string, err error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.decisions = append(f.decisions, decision{v, request, err})
+	}, func(up, down int64) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.up, f.down, f.closes = f.up+up, f.down+down, f.closes+1
+	})
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c
+}
+
+// secure is a TLS connection to host by way of the inspector.
+func (f *fixture) secure(host string, protocols ...string) *tls.Conn {
+	f.t.Helper()
+	c := tls.Client(f.connect(host, 443, ""), &tls.Config{ServerName: host, RootCAs: f.trust, NextProtos: protocols})
+	require.NoError(f.t, c.Handshake())
+	return c
+}
+
+// raw sends an HTTP/1.1 request as it stands, and returns the response.
+func (f *fixture) raw(host, request string) (*http.Response, string) {
+	f.t.Helper()
+	c := f.secure(host)
+	_, err := io.WriteString(c, strings.ReplaceAll(request, "\n", "\r\n"))
+	require.NoError(f.t, err)
+	return readResponse(f.t, bufio.NewReader(c), strings.HasPrefix(request, "HEAD"))
+}
+
+func readResponse(t *testing.T, br *bufio.Reader, head bool) (*http.Response, string) {
+	t.Helper()
+	method := "GET"
+	if head {
+		method = "HEAD"
+	}
+	resp, err := http.ReadResponse(br, &http.Request{Method: method})
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(body)
+}
+
+// client is an HTTP client whose connections to any host are made by way of
+// the inspector.
+func (f *fixture) client(h2 bool) *http.Client {
+	tr := &http.Transport{
+		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
+			host, port, _ := net.SplitHostPort(address)
+			n, _ := strconv.Atoi(port)
+			return f.connect(host, uint16(n), ""), nil
+		},
+		TLSClientConfig: &tls.Config{RootCAs: f.trust}, ForceAttemptHTTP2: h2, DisableCompression: true,
+	}
+	f.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// both runs a test over HTTP/1.1 and HTTP/2.
+func (f *fixture) both(run func(t *testing.T, c *http.Client)) {
+	for name, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
+		f.t.Run(name, func(t *testing.T) { run(t, f.client(h2)) })
+	}
+}
+
+func do(t *testing.T, c *http.Client, method, url string, body io.Reader, fields ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequest(method, url, body)
+	require.NoError(t, err)
+	for i := 0; i+1 < len(fields); i += 2 {
+		if fields[i] == "Host" {
+			r.Host = fields[i+1]
+			continue
+		}
+		r.Header.Set(fields[i], fields[i+1])
+	}
+	resp, err := c.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(text)
+}
+
+func (f *fixture) told() []decision {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]decision(nil), f.decisions...)
+}
+
+func (f *fixture) dials() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.dialed...)
+}
+
+// behind puts a whole proxy before the inspector, and returns its address.
+func (f *fixture) behind() string {
+	f.t.Helper()
+	p := netproxy.New(netproxy.Config{Rules: f.set, Inspect: func(h netproxy.Handover) error {
+		file, err := h.Conn.(*net.TCPConn).File()
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		c, err := net.FileConn(file)
+		if err != nil {
+			return err
+		}
+		go f.Serve(c, h.Early, h.Verdict, h.Decided, h.Closed)
+		return nil
+	}})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(f.t, err)
+	done := make(chan error, 1)
+	go func() { done <- p.Serve(f.t.Context(), ln) }()
+	f.t.Cleanup(func() {
+		p.Close()
+		require.NoError(f.t, <-done)
+	})
+	return ln.Addr().String()
+}
+
+// hello is the ClientHello of a client that asks for a name.
+func hello(t *testing.T, name string) string {
+	t.Helper()
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	go tls.Client(a, &tls.Config{ServerName: name}).Handshake()
+	buf := make([]byte, 16<<10)
+	n, err := b.Read(buf)
+	require.NoError(t, err)
+	require.Equal(t, byte(recordHandshake), buf[0])
+	return string(buf[:n])
+}

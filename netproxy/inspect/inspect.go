@@ -1,0 +1,254 @@
+// Package inspect reads the requests on connections to hosts that rules for
+// requests or secrets speak of: it ends the client's TLS with a certificate of
+// its own and begins another toward the host.
+//
+// It promises that a request goes nowhere but to the host that the connection
+// was made for, whatever its Host field, :authority or target says; that each
+// request is decided on by [rules.Set.DecideRequest]; that a secret is put in
+// only where the connection, the Host field and the secret's own hosts agree,
+// and only into TLS whose certificate was checked; and that the secret does not
+// come back. What it does not understand it refuses.
+//
+// goproxy carries the requests, which have their destination by then: it makes
+// no decision and dials nothing by itself. All of this runs in a process of its
+// own, which [Main] is, so that a launch that inspects nothing links none of it.
+package inspect
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/elazarl/goproxy"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/netproxy/secrets"
+)
+
+// Config is what an [Inspector] needs.
+type Config struct {
+	Rules   *rules.Set
+	Secrets []Secret
+	Roots   *x509.CertPool // what hosts are checked against
+
+	// Dial connects to a host and port, as rules and addresses allow.
+	Dial func(ctx context.Context, host string, port uint16) (net.Conn, rules.Verdict, error)
+}
+
+// A Secret is put into requests to its hosts in the place of its placeholder.
+type Secret struct {
+	Placeholder string
+	Value       string
+	Hosts       *rules.Set // the connections that it goes out on
+}
+
+// The time and room that a client has.
+const (
+	headTimeout = 10 * time.Second
+	idleTimeout = 2 * time.Minute
+	maxHead     = 64 << 10
+)
+
+// An Inspector serves the connections of one session.
+type Inspector struct {
+	cfg    Config
+	ca     *authority
+	server *http.Server
+	proxy  *goproxy.ProxyHttpServer
+	plain  *http.Transport // speaks HTTP/1.1 to hosts, whatever they offer
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+// A target is what a connection was made for.
+type target struct {
+	verdict rules.Verdict
+	decided func(v rules.Verdict, request string, err error)
+	conn    *counted
+}
+
+type targetKey struct{}
+
+// New makes an inspector with an authority of its own. It serves until Close.
+func New(cfg Config) (*Inspector, error) {
+	ca, err := newAuthority()
+	if err != nil {
+		return nil, err
+	}
+	i := &Inspector{cfg: cfg, ca: ca, conns: make(chan net.Conn), closed: make(chan struct{})}
+	i.proxy = i.newProxy()
+	i.plain = i.transport("http/1.1")
+	i.server = &http.Server{
+		Handler:           http.HandlerFunc(i.serve),
+		ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
+		ErrorLog: log.New(io.Discard, "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, targetKey{}, targetOf(c))
+		},
+	}
+	go i.server.Serve((*listener)(i))
+	return i, nil
+}
+
+// Authority returns the certificate, in PEM, that clients have to trust.
+func (i *Inspector) Authority() []byte { return i.ca.pem() }
+
+// Close ends all connections.
+func (i *Inspector) Close() {
+	close(i.closed)
+	i.server.Close()
+	i.proxy.Tr.CloseIdleConnections()
+	i.plain.CloseIdleConnections()
+}
+
+// Serve takes a connection over that was made for v's host and port, with what
+// its client has already sent. decided hears of each request, closed of the
+// end, with the bytes from and to the client.
+func (i *Inspector) Serve(conn net.Conn, early []byte, v rules.Verdict, decided func(v rules.Verdict, request string, err error), closed func(up, down int64)) {
+	c := &counted{Conn: conn, early: early, closed: closed}
+	t := &target{verdict: v, decided: decided, conn: c}
+	conn.SetReadDeadline(time.Now().Add(headTimeout))
+	first, err := c.first()
+	if err != nil {
+		c.Close()
+		return
+	}
+	conn.SetReadDeadline(time.Time{})
+	var served net.Conn = &targeted{Conn: c, target: t}
+	if first == recordHandshake {
+		served = tls.Server(served, i.tlsConfig(t))
+	}
+	select {
+	case i.conns <- served:
+	case <-i.closed:
+		c.Close()
+	}
+}
+
+// recordHandshake is the first byte of a TLS connection.
+const recordHandshake = 22
+
+// unrecognizedName is a fatal alert, as RFC 6066 has it.
+const unrecognizedName = "\x15\x03\x01\x00\x02\x02\x70"
+
+// tlsConfig is for one connection: the name that its client asks for has to be
+// the host's. An encrypted hello is not for us: the outer name counts.
+func (i *Inspector) tlsConfig(t *target) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
+			if name == t.verdict.Host || name == "" {
+				return nil, nil
+			}
+			v := t.verdict
+			v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, "TLS asks for "+strconv.Quote(name)
+			t.decided(v, "", nil)
+			t.conn.alert.Store(true)
+			return nil, errors.New("not the host of the connection")
+		},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return i.ca.certificate(t.verdict.Host) },
+	}
+}
+
+// targetOf returns what was noted of a connection that the server accepted.
+func targetOf(c net.Conn) *target {
+	if secure, ok := c.(*tls.Conn); ok {
+		c = secure.NetConn()
+	}
+	return c.(*targeted).target
+}
+
+// A targeted connection knows what it was made for.
+type targeted struct {
+	net.Conn
+	target *target
+}
+
+// A counted connection begins with what was read of it before, and counts.
+type counted struct {
+	net.Conn
+	early    []byte
+	up, down atomic.Int64
+	alert    atomic.Bool // what is written next is the alert of a wrong name
+	once     sync.Once
+	closed   func(up, down int64)
+}
+
+// first returns the first byte, which stays to be read.
+func (c *counted) first() (byte, error) {
+	if len(c.early) == 0 {
+		b := make([]byte, 1)
+		if _, err := io.ReadFull(c.Conn, b); err != nil {
+			return 0, err
+		}
+		c.early = b
+	}
+	return c.early[0], nil
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	if len(c.early) > 0 {
+		n := copy(b, c.early)
+		c.early = c.early[n:]
+		c.up.Add(int64(n))
+		return n, nil
+	}
+	n, err := c.Conn.Read(b)
+	c.up.Add(int64(n))
+	return n, err
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	if c.alert.Load() {
+		_, err := io.WriteString(c.Conn, unrecognizedName)
+		return len(b), err
+	}
+	n, err := c.Conn.Write(b)
+	c.down.Add(int64(n))
+	return n, err
+}
+
+func (c *counted) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { c.closed(c.up.Load(), c.down.Load()) })
+	return err
+}
+
+// A listener hands connections to the server that were accepted elsewhere.
+type listener Inspector
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error   { return nil }
+func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: "inspect", Net: "unix"} }
+
+// replacements returns the secrets that go out on a connection, with what takes
+// the place of what on the way out and on the way back.
+func (i *Inspector) replacements(v rules.Verdict) (out, back []secrets.Pair) {
+	for _, s := range i.cfg.Secrets {
+		if s.Hosts.Decide(v.Host, v.Port).Action == rules.Allow {
+			out = append(out, secrets.Pair{Old: s.Placeholder, New: s.Value})
+			back = append(back, secrets.Spellings(s.Value, s.Placeholder)...)
+		}
+	}
+	return out, back
+}

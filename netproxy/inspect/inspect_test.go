@@ -1,0 +1,551 @@
+package inspect
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elazarl/goproxy"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+var hello200 = func(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Auth", r.Header.Get("Authorization"))
+	io.WriteString(w, r.Method+" "+r.Host+" "+r.RequestURI+" auth="+r.Header.Get("Authorization"))
+}
+
+func TestRequests(t *testing.T) {
+	f := start(t, "GET,HEAD https://git.example.com/acme/**", "POST https://git.example.com/acme/up", "deny https://git.example.com/acme/secrets/**", "https://other.example.com/x")
+	f.host("git.example.com", hello200)
+	f.both(func(t *testing.T, c *http.Client) {
+		for _, r := range []struct {
+			method, path string
+			status       int
+		}{
+			{"GET", "/acme/x?q=/../y", 200}, {"HEAD", "/acme/x", 200}, {"POST", "/acme/up", 200}, {"POST", "/acme/x", 403}, {"GET", "/other/x", 403},
+			{"GET", "/acme/secrets/k", 403}, {"GET", "/acme/Secrets/k", 403}, {"GET", "/acme/%2e%2e/other", 400}, {"GET", "/acme/@a%2fb", 200}, {"DELETE", "/acme/x", 403},
+		} {
+			resp, body := do(t, c, r.method, "https://git.example.com"+r.path, nil)
+			require.Equal(t, r.status, resp.StatusCode, "%s %s: %s", r.method, r.path, body)
+			require.Contains(t, t.Name(), resp.Proto)
+		}
+		resp, body := do(t, c, "GET", "https://git.example.com/acme/x%20y?q=1", nil)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, "GET git.example.com /acme/x%20y?q=1 auth=", body)
+
+		_, body = do(t, c, "POST", "https://git.example.com/acme/x", nil)
+		var denied map[string]string
+		require.NoError(t, json.Unmarshal([]byte(body), &denied), body)
+		require.Equal(t, "denied", denied["error"])
+		require.Equal(t, "git.example.com", denied["host"])
+		require.Equal(t, "--allow 'POST https://git.example.com/acme/x'", denied["allow_with"])
+		_, body = do(t, c, "GET", "https://git.example.com/acme/secrets/k", nil, "User-Agent", "curl/8.0")
+		require.Contains(t, body, `pccrun: error="denied" host="git.example.com"`)
+		require.Contains(t, body, `rule="deny https://git.example.com/acme/secrets/**"`)
+	})
+	require.Contains(t, f.told(), decision{f.set.DecideRequest("git.example.com", 443, rules.Request{Scheme: "https", Host: "git.example.com", Method: "GET", Path: "/acme/x"}), "GET https://git.example.com/acme/x", nil})
+	require.Equal(t, []string{"git.example.com:443"}, slices.Compact(f.dials()))
+}
+
+// TestTraps holds what goproxy would do if it were let: follow the request's
+// own idea of where it goes.
+func TestTraps(t *testing.T) {
+	f := start(t, "api.example.com", "GET https://evil.example.com/**")
+	f.host("api.example.com", hello200)
+	evil := 0
+	f.host("evil.example.com", func(http.ResponseWriter, *http.Request) { evil++ })
+	const auth = "Authorization: Bearer " + placeholder + "\n\n"
+	for _, c := range []struct {
+		request string
+		status  int
+	}{
+		{"GET / HTTP/1.1\nHost: api.example.com\n" + auth, 200}, // the control
+		{"GET / HTTP/1.1\nHost: evil.example.com\n" + auth, 421},
+		{"GET / HTTP/1.1\nHost: api.example.com:8443\n" + auth, 421},
+		{"GET https://evil.example.com/ HTTP/1.1\nHost: evil.example.com\n" + auth, 400},
+		{"GET https://evil.example.com/ HTTP/1.1\nHost: api.example.com\n" + auth, 400},
+		{"GET https://api.example.com/ HTTP/1.1\nHost: api.example.com\n" + auth, 400},
+		{"CONNECT evil.example.com:443 HTTP/1.1\nHost: evil.example.com\n" + auth, 405},
+		{"CONNECT api.example.com:443 HTTP/1.1\nHost: api.example.com\n" + auth, 405},
+		{"GET / HTTP/1.1\nHost: api.example.com\nHost: evil.example.com\n" + auth, 400},
+		{"GET //evil.example.com/x HTTP/1.1\nHost: api.example.com\n" + auth, 200}, // a path, however odd
+		{"GET @evil.example.com/x HTTP/1.1\nHost: api.example.com\n" + auth, 400},
+		{"GET / HTTP/1.1\nHost: api.example.com@evil.example.com\n" + auth, 400},
+		{"GET / HTTP/1.1\nHost: \n" + auth, 421},
+	} {
+		resp, body := f.raw("api.example.com", c.request)
+		require.Equal(t, c.status, resp.StatusCode, "%s: %s", c.request, body)
+		if c.status == 200 {
+			require.Contains(t, body, "api.example.com", c.request)
+		}
+		require.NotContains(t, body, secret)
+	}
+	require.Zero(t, evil)
+	require.Equal(t, []string{"api.example.com:443"}, slices.Compact(f.dials()))
+
+	resp, _ := do(t, f.client(true), "GET", "https://api.example.com/", nil, "Host", "evil.example.com", "Authorization", "Bearer "+placeholder)
+	require.Equal(t, 421, resp.StatusCode, "the :authority of HTTP/2")
+	require.Zero(t, evil)
+
+	// What did not come by way of our own handler goes nowhere.
+	for _, request := range []*http.Request{
+		httptest.NewRequest("GET", "https://evil.example.com/", nil), httptest.NewRequest("CONNECT", "evil.example.com:443", nil),
+	} {
+		w := httptest.NewRecorder()
+		if request.Method == "GET" {
+			f.proxy.ServeHTTP(w, request)
+			require.Equal(t, 421, w.Code)
+		}
+	}
+	require.Zero(t, evil)
+}
+
+// TestEnvironmentIsIgnored: goproxy takes proxies from it by default, for
+// requests and for CONNECT.
+func TestEnvironmentIsIgnored(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	t.Setenv("https_proxy", "http://127.0.0.1:1")
+	f := start(t, "GET https://git.example.com/**")
+	f.host("git.example.com", hello200)
+	resp, _ := do(t, f.client(false), "GET", "https://git.example.com/", nil)
+	require.Equal(t, 200, resp.StatusCode)
+	require.Nil(t, f.proxy.Tr.Proxy)
+	require.Nil(t, f.proxy.ConnectDial)
+	require.False(t, f.proxy.Tr.TLSClientConfig.InsecureSkipVerify)
+	require.False(t, f.plain.TLSClientConfig.InsecureSkipVerify)
+}
+
+// TestCertificates: the key of goproxy's own authority is public.
+func TestCertificates(t *testing.T) {
+	f, g := start(t, "GET https://git.example.com/**", "GET https://140.82.112.3/**"), start(t, "GET https://git.example.com/**")
+	require.NotEqual(t, f.Authority(), g.Authority(), "one for each session")
+	c := f.secure("git.example.com", "h2")
+	leaf := c.ConnectionState().PeerCertificates[0]
+	require.Equal(t, []string{"git.example.com"}, leaf.DNSNames)
+	require.Less(t, time.Until(leaf.NotAfter), 25*time.Hour)
+	require.Greater(t, leaf.SerialNumber.BitLen(), 64)
+	theirs, err := x509.ParseCertificate(goproxy.GoproxyCa.Certificate[0])
+	require.NoError(t, err)
+	require.Error(t, leaf.CheckSignatureFrom(theirs))
+	require.True(t, f.ca.cert.IsCA)
+	require.True(t, f.ca.cert.MaxPathLenZero)
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: g.trust})
+	require.Error(t, err)
+
+	literal := tls.Client(f.connect("140.82.112.3", 443, ""), &tls.Config{ServerName: "140.82.112.3", RootCAs: f.trust})
+	require.NoError(t, literal.Handshake(), "an address is asked for without a name")
+
+	a, err := f.ca.certificate("x.example")
+	require.NoError(t, err)
+	b, err := f.ca.certificate("x.example")
+	require.NoError(t, err)
+	require.Same(t, a, b)
+	a.Leaf.NotAfter = time.Now().Add(30 * time.Minute)
+	b, err = f.ca.certificate("x.example")
+	require.NoError(t, err)
+	require.NotSame(t, a, b, "made again in time")
+}
+
+func TestServerName(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**")
+	f.host("git.example.com", hello200)
+	for name, want := range map[string]string{"git.example.com": "", "evil.example.com": "unrecognized name", "example.com": "unrecognized name", "": ""} {
+		c := tls.Client(f.connect("git.example.com", 443, ""), &tls.Config{ServerName: name, InsecureSkipVerify: true})
+		err := c.Handshake()
+		if want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, want, name)
+		last := f.told()[len(f.told())-1]
+		require.Equal(t, rules.BadMatch, last.verdict.Reason)
+	}
+	require.Empty(t, f.dials())
+}
+
+// TestUntrustedHost: no secret leaves for a host that is not who it should be.
+func TestUntrustedHost(t *testing.T) {
+	f := start(t, "api.example.com")
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request came") }))
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	f.routes["api.example.com:443"] = srv.Listener.Addr().String()
+	resp, body := do(t, f.client(false), "GET", "https://api.example.com/", nil, "Authorization", "Bearer "+placeholder)
+	require.Equal(t, 502, resp.StatusCode)
+	require.NotContains(t, body, secret)
+	require.NotContains(t, body, srv.Listener.Addr().String())
+	require.ErrorContains(t, f.told()[len(f.told())-1].err, "certificate")
+}
+
+func TestUnreachable(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**", "GET https://inner.example.com/**")
+	f.routes["inner.example.com:443"] = "guarded"
+	resp, body := do(t, f.client(false), "GET", "https://git.example.com/", nil)
+	require.Equal(t, 502, resp.StatusCode)
+	require.NotContains(t, body, "10.9.8.7", "addresses are not for the sandbox")
+	resp, body = do(t, f.client(true), "GET", "https://inner.example.com/", nil)
+	require.Equal(t, 403, resp.StatusCode)
+	require.Contains(t, body, "resolved-address")
+}
+
+// TestPipelined: what comes with the CONNECT is not lost, and a ClientHello may.
+func TestPipelined(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**")
+	f.host("git.example.com", hello200)
+	addr := f.behind()
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	_, err = io.WriteString(c, "CONNECT git.example.com:443 HTTP/1.1\r\nHost: git.example.com:443\r\n\r\n"+hello(t, "git.example.com"))
+	require.NoError(t, err)
+	br := bufio.NewReader(c)
+	line, err := br.ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "200")
+	_, err = br.ReadString('\n')
+	require.NoError(t, err)
+	record, err := br.ReadByte()
+	require.NoError(t, err)
+	require.Equal(t, byte(recordHandshake), record, "the server's greeting")
+}
+
+// TestProxy goes all the way: CONNECT, inspection, and a request for http in
+// absolute form, which needs none.
+func TestProxy(t *testing.T) {
+	f := start(t, "GET https://git.example.com/ok/**", "GET http://plain.example.com/ok/**")
+	f.host("git.example.com", hello200)
+	addr := f.behind()
+	client := &http.Client{Transport: &http.Transport{
+		Proxy:           http.ProxyURL(mustURL("http://" + addr)),
+		TLSClientConfig: &tls.Config{RootCAs: f.trust}, ForceAttemptHTTP2: true,
+	}}
+	defer client.CloseIdleConnections()
+	resp, body := do(t, client, "GET", "https://git.example.com/ok/x", nil)
+	require.Equal(t, 200, resp.StatusCode, body)
+	resp, _ = do(t, client, "GET", "https://git.example.com/no", nil)
+	require.Equal(t, 403, resp.StatusCode)
+	resp, body = do(t, client, "POST", "http://plain.example.com/ok/x", nil)
+	require.Equal(t, 403, resp.StatusCode)
+	require.Contains(t, body, "POST http://plain.example.com/ok/x")
+	resp, _ = do(t, client, "GET", "http://plain.example.com/no", nil)
+	require.Equal(t, 403, resp.StatusCode)
+	resp, _ = do(t, client, "GET", "http://plain.example.com/ok/x", nil)
+	require.Equal(t, 502, resp.StatusCode, "allowed; nobody is there")
+}
+
+// TestPlainInTunnel: TLS or not is the client's choice, and part of the rule.
+func TestPlainInTunnel(t *testing.T) {
+	f := start(t, "GET http://git.example.com/**", "api.example.com")
+	srv := httptest.NewServer(http.HandlerFunc(hello200))
+	t.Cleanup(srv.Close)
+	f.routes["git.example.com:80"] = srv.Listener.Addr().String()
+	f.routes["api.example.com:443"] = srv.Listener.Addr().String()
+	c := f.connect("git.example.com", 80, "GET /x HTTP/1.1\r\nHost: git.")
+	io.WriteString(c, "example.com\r\n\r\n")
+	resp, body := readResponse(t, bufio.NewReader(c), false)
+	require.Equal(t, 200, resp.StatusCode)
+	require.Contains(t, body, "GET git.example.com /x")
+	c = f.connect("api.example.com", 443, "")
+	io.WriteString(c, "GET /x HTTP/1.1\r\nHost: api.example.com:443\r\nAuthorization: Bearer "+placeholder+"\r\n\r\n")
+	resp, body = readResponse(t, bufio.NewReader(c), false)
+	require.Equal(t, 200, resp.StatusCode, body)
+	require.Contains(t, body, placeholder, "no secret goes out in the clear")
+}
+
+func TestRewritingFields(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**", "api.example.com")
+	f.host("git.example.com", hello200)
+	f.host("api.example.com", hello200)
+	for _, name := range []string{"X-HTTP-Method-Override", "X-Original-URL", "X_Http_Method_Override", "x-rewrite-url"} {
+		resp, body := do(t, f.client(false), "GET", "https://git.example.com/x", nil, name, "/admin")
+		require.Equal(t, 400, resp.StatusCode, name)
+		require.Contains(t, body, "another request")
+		resp, _ = do(t, f.client(false), "GET", "https://api.example.com/x", nil, name, "/admin")
+		require.Equal(t, 200, resp.StatusCode, "where no rule tells requests apart it does not matter")
+	}
+}
+
+// TestSmuggling: a request framed in two ways is one request, or none.
+func TestSmuggling(t *testing.T) {
+	f := start(t, "GET,POST https://git.example.com/ok")
+	var paths []string
+	f.host("git.example.com", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		paths = append(paths, r.URL.Path)
+	})
+	for _, request := range []string{
+		"POST /ok HTTP/1.1\nHost: git.example.com\nContent-Length: 5\nTransfer-Encoding: chunked\n\n0\n\nGET /evil HTTP/1.1\nHost: git.example.com\n\n",
+		"POST /ok HTTP/1.1\nHost: git.example.com\nContent-Length: 5\nContent-Length: 6\n\n012345",
+		"POST /ok HTTP/1.1\nHost: git.example.com\nTransfer-Encoding: xchunked\n\n0\n\n",
+		"POST /ok HTTP/1.1\nHost: git.example.com\nTransfer-Encoding: chunked\nTransfer-Encoding: identity\n\n0\n\n",
+		"POST /ok HTTP/1.1\nHost: git.example.com\nContent-Length: +5\n\n01234",
+		"GET /ok HTTP/1.1\nHost: git.example.com\nX: a\x00b\n\n",
+		"GET /ok HTTP/1.1\nHost: git.example.com\nX Y: ab\n\n",
+		"GET /ok HTTP/1.1\nHost: git.example.com\nX: " + strings.Repeat("a", 100<<10) + "\n\n",
+	} {
+		f.raw("git.example.com", request)
+	}
+	for _, p := range paths {
+		require.Equal(t, "/ok", p)
+	}
+}
+
+func TestHopByHop(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**")
+	var got http.Header
+	f.host("git.example.com", func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
+	f.raw("git.example.com", "GET / HTTP/1.1\nHost: git.example.com\nConnection: keep-alive, X-Drop\nX-Drop: 1\nUpgrade: h2c\nHTTP2-Settings: x\nProxy-Authorization: y\nTE: trailers, gzip\nAccept-Encoding: br\nX-Keep: 1\n\n")
+	require.Equal(t, "1", got.Get("X-Keep"))
+	require.Equal(t, "br", got.Get("Accept-Encoding"), "kept as the client has it")
+	require.Equal(t, "trailers", got.Get("Te"))
+	for _, name := range []string{"X-Drop", "Upgrade", "Http2-Settings", "Proxy-Authorization", "Connection"} {
+		require.Empty(t, got[name], name)
+	}
+}
+
+func TestRedirect(t *testing.T) {
+	f := start(t, "api.example.com", "GET https://evil.example.com/**")
+	f.host("api.example.com", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "https://evil.example.com/?k="+strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), http.StatusFound)
+	})
+	f.host("evil.example.com", func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") })
+	resp, _ := do(t, f.client(true), "GET", "https://api.example.com/", nil, "Authorization", "Bearer "+placeholder)
+	require.Equal(t, 302, resp.StatusCode)
+	require.Equal(t, "https://evil.example.com/?k="+placeholder, resp.Header.Get("Location"))
+}
+
+// TestSecret holds that the secret reaches its host, and nothing else.
+func TestSecret(t *testing.T) {
+	f := start(t, "api.example.com", "GET https://other.example.com/**")
+	var got http.Header
+	var query string
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		got, query = r.Header, r.URL.RawQuery
+		w.Header().Set("X-Echo", r.Header.Get("X-Api-Key"))
+		w.Header().Set("Alt-Svc", `h3=":443"`)
+		w.Header().Set("Trailer", "X-Tail")
+		text := r.Header.Get("X-Api-Key") + "|" + r.Header.Get("Authorization") + "|" + r.URL.RawQuery + "|" + base64.StdEncoding.EncodeToString([]byte("a"+r.Header.Get("X-Api-Key")))
+		switch r.URL.Path {
+		case "/gzip":
+			w.Header().Set("Content-Encoding", "gzip")
+			z := gzip.NewWriter(w)
+			io.WriteString(z, text)
+			z.Close()
+		case "/br":
+			w.Header().Set("Content-Encoding", "br")
+			io.WriteString(w, text)
+		case "/pieces":
+			for i := range len(text) {
+				io.WriteString(w, text[i:i+1])
+				w.(http.Flusher).Flush()
+			}
+		default:
+			io.WriteString(w, text)
+		}
+		w.Header().Set("X-Tail", r.Header.Get("X-Api-Key"))
+	}
+	f.host("api.example.com", answer)
+	f.host("other.example.com", answer)
+	basic := base64.StdEncoding.EncodeToString([]byte("user:" + placeholder))
+	f.both(func(t *testing.T, c *http.Client) {
+		for _, path := range []string{"/", "/gzip", "/pieces"} {
+			resp, body := do(t, c, "GET", "https://api.example.com"+path+"?key="+placeholder, nil, "X-Api-Key", placeholder, "Authorization", "Basic "+basic, "Range", "bytes=0-3", "Accept-Encoding", "br, gzip")
+			require.Equal(t, 200, resp.StatusCode, body)
+			require.Equal(t, secret, got.Get("X-Api-Key"))
+			require.Equal(t, "key="+secret, query)
+			require.Equal(t, "Basic "+base64.StdEncoding.EncodeToString([]byte("user:"+secret)), got.Get("Authorization"))
+			require.Equal(t, "identity", got.Get("Accept-Encoding"))
+			require.Empty(t, got.Get("Range"), "half of a secret in each piece")
+			all := body
+			for name, values := range resp.Header {
+				all += name + strings.Join(values, " ")
+			}
+			for _, values := range resp.Trailer {
+				all += strings.Join(values, " ")
+			}
+			require.NotContains(t, all, secret)
+			require.NotContains(t, all, base64.StdEncoding.EncodeToString([]byte("user:"+secret)))
+			decoded, _ := base64.StdEncoding.DecodeString(body[strings.LastIndex(body, "|")+1:])
+			require.NotContains(t, string(decoded), secret[4:24])
+			require.Contains(t, body, placeholder)
+			if path != "/pieces" { // there the part in base64 is seen first
+				require.Contains(t, body, basic)
+			}
+			require.Equal(t, placeholder, resp.Header.Get("X-Echo"))
+			require.Equal(t, placeholder, resp.Trailer.Get("X-Tail"))
+			require.Empty(t, resp.Header.Get("Alt-Svc"))
+		}
+		resp, body := do(t, c, "GET", "https://api.example.com/br", nil, "X-Api-Key", placeholder)
+		require.Equal(t, 502, resp.StatusCode)
+		require.NotContains(t, body, secret)
+
+		resp, _ = do(t, c, "GET", "https://other.example.com/", nil, "X-Api-Key", placeholder)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, placeholder, got.Get("X-Api-Key"), "not a host of the secret's")
+	})
+	for _, d := range f.told() {
+		require.NotContains(t, d.request, placeholder)
+		require.NotContains(t, d.request, secret)
+	}
+}
+
+// TestLength: a program that shows progress still sees the length.
+func TestLength(t *testing.T) {
+	f := start(t, "api.example.com")
+	f.host("api.example.com", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		io.WriteString(w, strings.Repeat("x", 100))
+	})
+	f.both(func(t *testing.T, c *http.Client) {
+		for _, method := range []string{"GET", "HEAD"} {
+			resp, _ := do(t, c, method, "https://api.example.com/", nil)
+			require.Equal(t, int64(100), resp.ContentLength, method)
+		}
+	})
+}
+
+// TestStreams: what a host sends arrives as it is sent, in both directions.
+func TestStreams(t *testing.T) {
+	f := start(t, "api.example.com", "POST https://git.example.com/**")
+	for _, host := range []string{"api.example.com", "git.example.com"} {
+		f.host(host, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", r.Header.Get("Accept"))
+			w.Header().Set("Trailer", "Grpc-Status")
+			http.NewResponseController(w).EnableFullDuplex()
+			w.WriteHeader(200)
+			w.(http.Flusher).Flush()
+			br := bufio.NewReader(r.Body)
+			for {
+				line, err := br.ReadString('\n')
+				if err != nil {
+					break
+				}
+				io.WriteString(w, "echo "+line)
+				w.(http.Flusher).Flush()
+			}
+			w.Header().Set("Grpc-Status", "0")
+		})
+		for _, kind := range []string{"text/event-stream", "application/x-ndjson", "application/grpc", "application/vnd.amazon.eventstream"} {
+			f.both(func(t *testing.T, c *http.Client) {
+				in, out := io.Pipe()
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				r, err := http.NewRequestWithContext(ctx, "POST", "https://"+host+"/stream", in)
+				require.NoError(t, err)
+				r.Header.Set("Accept", kind)
+				r.Header.Set("TE", "trailers")
+				resp, err := c.Do(r)
+				require.NoError(t, err)
+				defer resp.Body.Close()
+				br := bufio.NewReader(resp.Body)
+				for _, line := range []string{"one\n", "two\n", "three\n"} {
+					_, err := io.WriteString(out, line)
+					require.NoError(t, err)
+					got, err := br.ReadString('\n')
+					require.NoError(t, err)
+					require.Equal(t, "echo "+line, got, "answered before the request is over")
+				}
+				out.Close()
+				_, err = br.ReadByte()
+				require.ErrorIs(t, err, io.EOF)
+				require.Equal(t, "0", resp.Trailer.Get("Grpc-Status"))
+			})
+		}
+	}
+}
+
+func TestLargeBody(t *testing.T) {
+	f := start(t, "POST https://git.example.com/**")
+	f.host("git.example.com", func(w http.ResponseWriter, r *http.Request) {
+		http.NewResponseController(w).EnableFullDuplex()
+		io.Copy(w, r.Body)
+	})
+	f.both(func(t *testing.T, c *http.Client) {
+		const size = 16 << 20
+		resp, err := c.Post("https://git.example.com/x", "x/y", io.LimitReader(zeros{}, size))
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		n, err := io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		require.EqualValues(t, size, n)
+	})
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+// TestWebsocket: with the first frame in the packet of the request.
+func TestWebsocket(t *testing.T) {
+	f := start(t, "GET https://git.example.com/ws")
+	f.host("git.example.com", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "websocket" {
+			w.WriteHeader(400)
+			return
+		}
+		c, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		io.Copy(c, rw)
+	})
+	c := f.secure("git.example.com")
+	io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: git.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nfirst")
+	br := bufio.NewReader(c)
+	resp, err := http.ReadResponse(br, &http.Request{Method: "GET"})
+	require.NoError(t, err)
+	require.Equal(t, 101, resp.StatusCode)
+	got := make([]byte, 5)
+	_, err = io.ReadFull(br, got)
+	require.NoError(t, err)
+	require.Equal(t, "first", string(got))
+	io.WriteString(c, "again")
+	_, err = io.ReadFull(br, got)
+	require.NoError(t, err)
+	require.Equal(t, "again", string(got))
+	resp, _ = f.raw("git.example.com", "GET /other HTTP/1.1\nHost: git.example.com\nConnection: Upgrade\nUpgrade: websocket\n\n")
+	require.Equal(t, 403, resp.StatusCode)
+}
+
+func TestClosed(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**")
+	f.host("git.example.com", hello200)
+	c := f.client(false)
+	do(t, c, "GET", "https://git.example.com/", nil)
+	c.CloseIdleConnections()
+	idle := f.connect("git.example.com", 443, "")
+	idle.Close()
+	require.Eventually(t, func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.closes == 2 && f.up > 500 && f.down > 500
+	}, 5*time.Second, 10*time.Millisecond)
+}
+
+func mustURL(text string) *url.URL {
+	u, err := url.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return u
+}

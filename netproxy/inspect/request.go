@@ -1,0 +1,470 @@
+package inspect
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/elazarl/goproxy"
+
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/netproxy/secrets"
+)
+
+// newProxy sets goproxy up as what it is here: a carrier of requests whose
+// destination stands. Its own ways to choose one are closed: no proxy of the
+// environment, no CONNECT, no dialling but ours.
+func (i *Inspector) newProxy() *goproxy.ProxyHttpServer {
+	p := goproxy.NewProxyHttpServer()
+	p.Logger = log.New(io.Discard, "", 0) // it would log URLs
+	p.KeepAcceptEncoding = true
+	p.ConnectDial, p.ConnectDialWithReq = nil, nil
+	p.Tr = i.transport("h2", "http/1.1")
+	p.OnRequest().HandleConnect(goproxy.AlwaysReject)
+	p.OnRequest().DoFunc(i.onRequest)
+	p.OnResponse().DoFunc(i.onResponse)
+	return p
+}
+
+// transport connects to hosts in the protocols that it may speak.
+func (i *Inspector) transport(protocols ...string) *http.Transport {
+	t := &http.Transport{
+		Proxy:               nil,
+		DialContext:         i.dial,
+		TLSClientConfig:     &tls.Config{RootCAs: i.cfg.Roots, MinVersion: tls.VersionTLS12, NextProtos: protocols},
+		TLSHandshakeTimeout: headTimeout,
+		DisableCompression:  true,
+		IdleConnTimeout:     idleTimeout,
+		MaxIdleConnsPerHost: 16,
+		Protocols:           new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(slices.Contains(protocols, "h2"))
+	return t
+}
+
+// dial is the only way out: the rules decide once more, and the address is
+// checked.
+func (i *Inspector) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return nil, err
+	}
+	c, v, err := i.cfg.Dial(ctx, host, uint16(n))
+	if err != nil && v.Action == rules.Deny {
+		return nil, &refusedAddress{v}
+	}
+	return c, err
+}
+
+// A refusedAddress says that a host is allowed and what it resolved to is not.
+type refusedAddress struct{ verdict rules.Verdict }
+
+func (r *refusedAddress) Error() string { return r.verdict.Detail }
+
+// A passage is one request on its way.
+type passage struct {
+	target    *target
+	scheme    string
+	authority string // host and port as the Host field has it
+	request   string // for events: method and URL, without the query
+	back      []secrets.Pair
+	length    string // of a response that was changed without making it longer
+}
+
+// serve takes one request off the client's connection, pins it to the host
+// that the connection was made for, and has it carried there.
+func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
+	t, _ := r.Context().Value(targetKey{}).(*target)
+	p := &passage{target: t, scheme: "http"}
+	if r.TLS != nil {
+		p.scheme = "https"
+	}
+	p.authority = authorityOf(t.verdict, p.scheme)
+	p.request = r.Method + " " + p.scheme + "://" + p.authority + r.URL.EscapedPath()
+	switch {
+	case r.Method == http.MethodConnect:
+		i.refuse(w, r, p, http.StatusMethodNotAllowed, "CONNECT within a connection")
+		return
+	case r.URL.IsAbs() || r.URL.Host != "" || !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*":
+		i.refuse(w, r, p, http.StatusBadRequest, "the target of the request is not a path")
+		return
+	}
+	v := i.cfg.Rules.DecideRequest(t.verdict.Host, t.verdict.Port, rules.Request{Scheme: p.scheme, Host: r.Host, Method: r.Method, Path: pathOf(r)})
+	if v.Action != rules.Deny && i.cfg.Rules.SpeaksOfRequests(t.verdict) {
+		if name := rewrites(r.Header); name != "" {
+			v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.BadPath, "", "the field "+name+" may make another request of it"
+		}
+	}
+	t.decided(v, p.request, nil)
+	if v.Action == rules.Deny {
+		i.deny(w, r, v)
+		return
+	}
+	// Pinned: from here on, nothing that the client has said names a host.
+	r.URL.Scheme, r.URL.Host, r.Host = p.scheme, p.authority, p.authority
+	r.URL.User = nil
+	if r.ProtoMajor == 1 {
+		_ = http.NewResponseController(w).EnableFullDuplex() // an answer may come before the request is over
+	}
+	hopByHop(r.Header)
+	i.proxy.ServeHTTP(&flusher{ResponseWriter: w, passage: p}, r.WithContext(context.WithValue(r.Context(), passageKey{}, p)))
+}
+
+type passageKey struct{}
+
+// authorityOf spells a host and port as Host fields have it.
+func authorityOf(v rules.Verdict, scheme string) string {
+	host := v.Host
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if scheme == "https" && v.Port == 443 || scheme == "http" && v.Port == 80 {
+		return host
+	}
+	return host + ":" + strconv.Itoa(int(v.Port))
+}
+
+// pathOf is the path as it will go out.
+func pathOf(r *http.Request) string {
+	if r.RequestURI == "*" {
+		return "/"
+	}
+	return r.URL.EscapedPath()
+}
+
+// rewrites returns the name of a field by which some servers take a request
+// for one with another method or path.
+func rewrites(h http.Header) string {
+	for _, name := range [...]string{
+		"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Original-Uri", "X-Rewrite-Url",
+		"X-Original-Host", "X-Forwarded-Host", "X-Host", "X-Forwarded-Prefix", "X-Forwarded-Uri", "X-Forwarded-Path",
+	} {
+		if len(h[name]) > 0 {
+			return name
+		}
+	}
+	for name := range h { // as CGI and its like fold them
+		if strings.Contains(name, "_") && rewrites(http.Header{http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")): {""}}) != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+// hopByHop takes away what is for one connection alone, but for a websocket's
+// upgrade.
+func hopByHop(h http.Header) {
+	websocket := holds(h, "Connection", "upgrade") && holds(h, "Upgrade", "websocket")
+	for _, value := range h["Connection"] {
+		for name := range strings.SplitSeq(value, ",") {
+			if name = strings.TrimSpace(name); !strings.EqualFold(name, "upgrade") {
+				h.Del(name)
+			}
+		}
+	}
+	trailers := holds(h, "Te", "trailers")
+	for _, name := range [...]string{"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Te", "Http2-Settings"} {
+		h.Del(name)
+	}
+	if trailers {
+		h.Set("Te", "trailers") // gRPC asks for it
+	}
+	if websocket {
+		h.Set("Connection", "Upgrade")
+		h.Set("Upgrade", "websocket")
+		return
+	}
+	h.Del("Upgrade")
+}
+
+func holds(h http.Header, name, token string) bool {
+	for _, value := range h[name] {
+		for part := range strings.SplitSeq(value, ",") {
+			if strings.EqualFold(strings.TrimSpace(part), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// onRequest is goproxy's hook before a request goes out: it puts the secrets
+// in, and refuses what did not come by way of serve.
+func (i *Inspector) onRequest(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Request, *http.Response) {
+	p, ok := r.Context().Value(passageKey{}).(*passage)
+	if !ok || r.URL.Host != p.authority || r.Host != r.URL.Host {
+		return r, goproxy.NewResponse(r, goproxy.ContentTypeText, http.StatusMisdirectedRequest, "not pinned")
+	}
+	ctx.UserData = p
+	if r.ProtoMajor == 1 { // a websocket needs it, and HTTP/1.1 is faster
+		ctx.RoundTripper = goproxy.RoundTripperFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Response, error) { return i.plain.RoundTrip(r) })
+	}
+	if p.scheme != "https" {
+		return r, nil
+	}
+	var out []secrets.Pair
+	if out, p.back = i.replacements(p.target.verdict); len(out) == 0 {
+		return r, nil
+	}
+	// No other encoding is asked of a host that knows a secret: what comes
+	// back has to be read.
+	r.Header.Set("Accept-Encoding", "identity")
+	p.inject(r, out)
+	return r, nil
+}
+
+// inject puts secrets where their placeholders stand: in fields, in what Basic
+// credentials encode, in the query. What of it the server may send back is
+// noted.
+func (p *passage) inject(r *http.Request, out []secrets.Pair) {
+	used := false
+	for name, values := range r.Header {
+		for k, value := range values {
+			with := secrets.Replace(value, out)
+			if scheme, coded, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "basic") && strings.HasSuffix(name, "uthorization") {
+				if text, err := base64.StdEncoding.DecodeString(strings.TrimSpace(coded)); err == nil {
+					if secret := secrets.Replace(string(text), out); secret != string(text) {
+						encoded := base64.StdEncoding.EncodeToString([]byte(secret))
+						p.back = append([]secrets.Pair{{Old: encoded, New: coded}}, p.back...)
+						with = scheme + " " + encoded
+					}
+				}
+			}
+			used = used || with != value
+			values[k] = with
+		}
+	}
+	for _, s := range out {
+		if strings.Contains(r.URL.RawQuery, s.Old) {
+			r.URL.RawQuery = strings.ReplaceAll(r.URL.RawQuery, s.Old, url.QueryEscape(s.New))
+			used = true
+		}
+	}
+	if used { // an answer in pieces could hold half of the secret in each
+		for _, name := range [...]string{"Range", "If-Range"} {
+			r.Header.Del(name)
+		}
+	}
+}
+
+// onResponse is goproxy's hook before a response goes to the client.
+func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
+	p, _ := ctx.UserData.(*passage)
+	if resp == nil {
+		return p.failed(ctx)
+	}
+	resp.Header.Del("Alt-Svc") // no other way to the host is open
+	if p == nil || len(p.back) == 0 {
+		return resp
+	}
+	for _, h := range [...]http.Header{resp.Header, resp.Trailer} {
+		for name, values := range h {
+			if secrets.Replace(name, p.back) != name {
+				h.Del(name)
+				continue
+			}
+			for k := range values {
+				values[k] = secrets.Replace(values[k], p.back)
+			}
+		}
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return resp
+	}
+	switch encoding := strings.ToLower(strings.Join(resp.Header["Content-Encoding"], ",")); {
+	case encoding == "" || encoding == "identity":
+	case (encoding == "gzip" || encoding == "x-gzip") && ctx.Req.Method != http.MethodHead:
+		resp.Body = &unzipped{body: resp.Body}
+		resp.Header.Del("Content-Encoding")
+		resp.ContentLength = -1
+	case ctx.Req.Method == http.MethodHead:
+	default:
+		resp.Body.Close()
+		ctx.Error = errors.New("the server answered in an encoding that it was not asked for: " + strconv.Quote(encoding))
+		return p.failed(ctx)
+	}
+	resp.Body = &filtered{Reader: secrets.NewReader(resp.Body, p.back), body: resp.Body, trailer: resp, back: p.back}
+	if resp.ContentLength >= 0 {
+		// All pairs keep the length. goproxy drops the field where a body was
+		// changed; the client should still see how much will come.
+		p.length = strconv.FormatInt(resp.ContentLength, 10)
+	}
+	return resp
+}
+
+// failed answers for a host that was not reached.
+func (p *passage) failed(ctx *goproxy.ProxyCtx) *http.Response {
+	err := ctx.Error
+	if err == nil {
+		err = errors.New("no response")
+	}
+	var address *refusedAddress
+	if p != nil && errors.As(err, &address) {
+		p.target.decided(address.verdict, p.request, nil)
+		return denial(ctx.Req, address.verdict)
+	}
+	text := "bad gateway"
+	if p != nil {
+		text = secrets.Replace(netproxy.Explain(err), p.back)
+		p.target.decided(p.target.verdict, p.request, errors.New(secrets.Replace(err.Error(), p.back)))
+	}
+	return answer(ctx.Req, http.StatusBadGateway, [][2]string{{"error", "bad gateway"}, {"detail", text}})
+}
+
+// deny answers 403, or 421 and 400 where the request is at odds with itself.
+func (i *Inspector) deny(w http.ResponseWriter, r *http.Request, v rules.Verdict) {
+	send(w, denial(r, v))
+}
+
+func denial(r *http.Request, v rules.Verdict) *http.Response {
+	status := http.StatusForbidden
+	switch v.Reason {
+	case rules.BadMatch:
+		status = http.StatusMisdirectedRequest
+	case rules.BadPath:
+		status = http.StatusBadRequest
+	}
+	return answer(r, status, [][2]string{
+		{"error", "denied"}, {"host", v.Host}, {"port", strconv.Itoa(int(v.Port))}, {"reason", string(v.Reason)}, {"rule", v.Rule}, {"detail", v.Detail}, {"allow_with", v.AllowWith},
+	})
+}
+
+// refuse answers what is no request for the host of the connection.
+func (i *Inspector) refuse(w http.ResponseWriter, r *http.Request, p *passage, status int, why string) {
+	v := p.target.verdict
+	v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, why
+	p.target.decided(v, p.request, nil)
+	w.Header().Set("Connection", "close")
+	send(w, answer(r, status, [][2]string{{"error", "refused"}, {"detail", why}}))
+}
+
+// answer makes an answer of our own: JSON, or text for who reads it on a
+// terminal.
+func answer(r *http.Request, status int, fields [][2]string) *http.Response {
+	var body bytes.Buffer
+	kind := goproxy.ContentTypeText
+	if agent := r.UserAgent(); holds(r.Header, "Accept", "text/plain") || strings.HasPrefix(agent, "curl/") || strings.HasPrefix(agent, "Wget/") || strings.HasPrefix(agent, "git/") {
+		body.WriteString("pccrun:")
+		for _, f := range fields {
+			if f[1] != "" {
+				body.WriteString(" " + f[0] + "=" + strconv.QuoteToASCII(f[1]))
+			}
+		}
+		body.WriteByte('\n')
+	} else {
+		kind = "application/json"
+		object := map[string]string{}
+		for _, f := range fields {
+			object[f[0]] = f[1]
+		}
+		_ = json.NewEncoder(&body).Encode(object)
+	}
+	resp := goproxy.NewResponse(r, kind, status, body.String())
+	resp.Header.Set("Cache-Control", "no-store")
+	return resp
+}
+
+func send(w http.ResponseWriter, resp *http.Response) {
+	for name, values := range resp.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(resp.StatusCode)
+	_, _ = io.Copy(w, resp.Body)
+}
+
+// filtered is a body without the secrets in it, and its trailers.
+type filtered struct {
+	io.Reader
+	body    io.Closer
+	trailer *http.Response
+	back    []secrets.Pair
+}
+
+func (f *filtered) Read(b []byte) (int, error) {
+	n, err := f.Reader.Read(b)
+	if err == io.EOF { // trailers come with the end
+		for _, values := range f.trailer.Trailer {
+			for k := range values {
+				values[k] = secrets.Replace(values[k], f.back)
+			}
+		}
+	}
+	return n, err
+}
+
+func (f *filtered) Close() error { return f.body.Close() }
+
+// unzipped is the content of a gzip body, whose head is read when it is wanted.
+type unzipped struct {
+	body io.ReadCloser
+	zip  *gzip.Reader
+}
+
+func (u *unzipped) Read(b []byte) (int, error) {
+	if u.zip == nil {
+		var err error
+		if u.zip, err = gzip.NewReader(u.body); err != nil {
+			return 0, err
+		}
+	}
+	return u.zip.Read(b)
+}
+
+func (u *unzipped) Close() error { return u.body.Close() }
+
+// flusher passes a response on as it comes: goproxy flushes server-sent events
+// only.
+type flusher struct {
+	http.ResponseWriter
+	passage *passage
+	streams bool
+}
+
+func (f *flusher) WriteHeader(status int) {
+	h := f.Header()
+	if f.passage.length != "" {
+		h.Set("Content-Length", f.passage.length)
+	}
+	f.ResponseWriter.WriteHeader(status)
+	if status >= 200 && h.Get("Content-Length") == "" {
+		f.streams = true
+		f.Flush()
+	}
+}
+
+func (f *flusher) Write(b []byte) (int, error) {
+	n, err := f.ResponseWriter.Write(b)
+	if f.streams {
+		f.Flush()
+	}
+	return n, err
+}
+
+// Flush sends what was written.
+func (f *flusher) Flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() }
+
+// Unwrap and Hijack are what goproxy takes a websocket over by.
+func (f *flusher) Unwrap() http.ResponseWriter { return f.ResponseWriter }
+
+func (f *flusher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(f.ResponseWriter).Hijack()
+}
