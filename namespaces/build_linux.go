@@ -133,6 +133,18 @@ func (p *Plan) AddFresh(path, why string) {
 	}
 }
 
+// AddText puts a file of the launcher's own at path, read-only: over the host's
+// file of that name, or in a directory of [Plan.AddFresh].
+func (p *Plan) AddText(path, text, why string) {
+	m := Mount{Kind: Text, Target: path, Text: text, Mode: 0o444, ReadOnly: true, Donated: -1, Why: why}
+	i := slices.IndexFunc(p.Mounts, func(m Mount) bool { return m.Kind == Fresh && m.Target == filepath.Dir(path) })
+	if i >= 0 {
+		p.Mounts[i].stub(Stub{Name: filepath.Base(path), Node: File})
+	}
+	m.Optional = i < 0 // the policy may hide what it would cover
+	p.Mounts = append(p.Mounts, m)
+}
+
 // ReadInWritable returns a directory that is shown read-only within one that
 // may be written, "" if there is none. Landlock grants by hierarchy, so it is
 // of no help there.

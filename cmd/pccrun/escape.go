@@ -3,6 +3,11 @@
 package main
 
 import (
+	"os"
+	"slices"
+
+	"github.com/pccrun/pccrun/netproxy/inspect"
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/providers/doctor"
 	"github.com/pccrun/pccrun/test/escape"
 )
@@ -11,11 +16,17 @@ const escapeUsage = escape.Usage
 
 func escapeVerb(args []string) int { return escape.Main(args) }
 
-// escapeHidden runs the verbs by which the escape suite and the doctor start
-// this program again, inside sandboxes and cages; false if args are none of them.
+// escapeHidden runs the verbs by which the escape suite, the doctor and the
+// inspection start this program again; false if args are none of them.
 func escapeHidden(args []string) (code int, is bool) {
-	if len(args) > 0 && args[0] == doctor.InsideVerb {
+	switch {
+	case slices.Equal(args, []string{wire.Verb}):
+		return inspect.Main(), true
+	case len(args) > 0 && args[0] == doctor.InsideVerb:
 		return doctor.Inside(args[1:]), true
 	}
 	return escape.Hidden(args)
 }
+
+// wholeProgram returns this program as a file.
+func wholeProgram() (*os.File, error) { return os.Open("/proc/self/exe") }

@@ -4,6 +4,7 @@ package main
 
 import (
 	_ "embed"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -41,20 +42,30 @@ func runWhole(args []string) int {
 	if err != nil {
 		return fail(err.Error())
 	}
-	fd, err := unix.MemfdCreate("pccrun", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	f, err := wholeProgram()
 	if err != nil {
-		return fail("memfd_create: " + err.Error())
-	}
-	f := os.NewFile(uintptr(fd), "pccrun")
-	if _, err := io.WriteString(f, whole); err != nil {
-		return fail("write program: " + err.Error())
-	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
-		return fail("seal program: " + err.Error())
+		return fail(err.Error())
 	}
 	// Of two variables of a name the first counts: none may stand there already.
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "PCCRUN_LAUNCHER=") })
 	env = append(env, "PCCRUN_LAUNCHER="+self)
-	err = unix.Exec("/proc/self/fd/"+strconv.Itoa(fd), append([]string{"pccrun"}, args...), env)
+	err = unix.Exec("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), append([]string{"pccrun"}, args...), env)
 	return fail("execute program: " + err.Error())
+}
+
+// wholeProgram returns the whole program as a file in memory that nothing can
+// change any more.
+func wholeProgram() (*os.File, error) {
+	fd, err := unix.MemfdCreate("pccrun", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "pccrun")
+	if _, err := io.WriteString(f, whole); err != nil {
+		return nil, fmt.Errorf("write program: %w", err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE); err != nil {
+		return nil, fmt.Errorf("seal program: %w", err)
+	}
+	return f, nil
 }

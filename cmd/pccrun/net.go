@@ -87,10 +87,11 @@ func netTable(words []string, denied bool) int {
 	err = eachEvent(home, e, func(r events.Record) {
 		switch e := r.Event.(type) {
 		case events.NetDecision:
-			if s := sumOf(e.Host, e.Port); e.Allowed {
-				s.allowed++
-			} else {
+			switch s := sumOf(e.Host, e.Port); {
+			case !e.Allowed:
 				s.denied, s.hint = s.denied+1, e.Hint
+			case e.Request == "": // the requests on a connection count with it
+				s.allowed++
 			}
 		case events.NetClosed:
 			s := sumOf(e.Host, e.Port)

@@ -156,6 +156,9 @@ func (l *launch) prepare() error {
 	if err := l.openLog(); err != nil {
 		return err
 	}
+	if err := l.run.StartInspector(wholeProgram); err != nil {
+		return err
+	}
 	if !l.run.Plan.Identity.Root {
 		return nil
 	}
@@ -340,7 +343,7 @@ func (l *launch) decided(e netproxy.Event) {
 		return
 	}
 	d := events.NetDecision{
-		Allowed: e.Kind != netproxy.Denied, Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Rule: v.Rule, Hint: v.AllowWith,
+		Allowed: e.Kind != netproxy.Denied, Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Request: e.Request, Rule: v.Rule, Hint: v.AllowWith,
 	}
 	if !d.Allowed {
 		d.Guarantee = string(profiles.NetAllowlist)

@@ -70,7 +70,7 @@ type Set struct {
 	any       []Rule
 	inspected []Rule
 	texts     []string
-	watched   *Set // what it allows is inspected if this set allows it
+	watched   []*Set // what one of them allows is inspected if this set allows it
 }
 
 // New makes a set of rules, whose order means nothing. It expands @github; any
@@ -182,7 +182,7 @@ func (s *Set) Texts() []string {
 // allow is to be inspected, whatever its requests: a secret goes there.
 func (s *Set) Watch(hosts *Set) *Set {
 	watching := *s
-	watching.watched = hosts
+	watching.watched = append(slices.Clone(s.watched), hosts)
 	return &watching
 }
 
@@ -341,7 +341,7 @@ func (s *Set) conclude(v Verdict, matching iter.Seq[Rule]) Verdict {
 		return v
 	}
 	v.Reason = ""
-	if v.Action == Allow && !v.Local && s.watched != nil && s.watched.allows(v) {
+	if v.Action == Allow && !v.Local && slices.ContainsFunc(s.watched, func(w *Set) bool { return w.allows(v) }) {
 		v.Action = Inspect
 	}
 	return v

@@ -98,7 +98,10 @@ func (r *Run) answers() []profiles.Answer {
 		case profiles.NetTransparent:
 			a = kept("fake addresses, packet rules") // what the kernel lacks is found at the start: see Started.Weaker
 		case profiles.NetInject:
-			a = missing("injection is not built yet", "--env "+firstInjected(p)+" passes the value itself")
+			a = kept("a process of its own that reads the requests to its hosts")
+			if r.inspection == nil {
+				a = missing("there is no network", "--allow HOST")
+			}
 		case profiles.IPCUnix:
 			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it", "")
 		case profiles.IPCSysV:
@@ -171,13 +174,6 @@ func coreHint(handler string) string {
 // hidesPatterns reports whether names are hidden that may come into being.
 func hidesPatterns(p *profiles.Policy) bool {
 	return slices.ContainsFunc(p.Files, func(r profiles.FileRule) bool { return r.Glob != "" && r.Access == profiles.Hide })
-}
-
-func firstInjected(p *profiles.Policy) string {
-	if len(p.Network.Inject) > 0 {
-		return p.Network.Inject[0].Env
-	}
-	return "NAME"
 }
 
 // limitAnswer translates what package cgroups says of a limit.

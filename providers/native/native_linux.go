@@ -66,8 +66,10 @@ type Run struct {
 	Answers  []profiles.Answer
 	Warnings []string
 
-	upstream netproxy.Upstream
-	group    *cgroups.Group // made before root was shed
+	proxies    [3]string // the host's own, for http, for https, and what needs none
+	upstream   netproxy.Upstream
+	inspection *inspection    // nil: nothing is inspected
+	group      *cgroups.Group // made before root was shed
 
 	published []published
 }
@@ -205,16 +207,14 @@ func (r *Run) network(host *Host) error {
 	if err != nil {
 		return err
 	}
-	if inspected := set.Inspected(); len(inspected) > 0 {
-		return fmt.Errorf("network rule %q: inspection of requests is not built yet: name the host alone", inspected[0])
-	}
 	proxy := func(name string) string {
 		if v := host.Getenv(strings.ToLower(name)); v != "" {
 			return v
 		}
 		return host.Getenv(name)
 	}
-	if r.upstream, err = netproxy.ParseUpstream(host.Getenv("http_proxy"), proxy("HTTPS_PROXY"), proxy("NO_PROXY")); err != nil {
+	r.proxies = [3]string{host.Getenv("http_proxy"), proxy("HTTPS_PROXY"), proxy("NO_PROXY")}
+	if r.upstream, err = netproxy.ParseUpstream(r.proxies[0], r.proxies[1], r.proxies[2]); err != nil {
 		return err
 	}
 	r.Rules = set
@@ -239,7 +239,7 @@ func (r *Run) network(host *Host) error {
 	r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
 	r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
 	r.Plan.Command.Env = netproxy.AddEnviron(r.Plan.Command.Env, fmt.Sprintf("http://127.0.0.1:%d", proxyPort))
-	return nil
+	return r.inspects(host)
 }
 
 // filter picks the seccomp filter, or compiles the user's.
@@ -393,7 +393,11 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		go s.watch.Run(ctx)
 	}
 	if r.Rules != nil {
-		s.proxy = netproxy.New(netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Event: decided})
+		cfg := netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Event: decided}
+		if r.inspection != nil {
+			cfg.Inspect = r.inspection.take
+		}
+		s.proxy = netproxy.New(cfg)
 		go s.proxy.Serve(ctx, box.Listeners[0])
 		for i, l := range box.Listeners[1:] {
 			go s.proxy.ServeLocal(ctx, l, r.Plan.Listen[1+i].Port())
@@ -444,6 +448,7 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 			p.Close()
 		}
 	}
+	s.run.inspection.close()
 	// What the keeper meets while a sandbox that has ended is taken apart is no
 	// reason of anything.
 	if err == nil && result.Killed {

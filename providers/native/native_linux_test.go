@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,6 +30,11 @@ type bench struct {
 	home      string
 	workspace string
 	request   profiles.Request
+	environ   []string // of the host, beside the few that it always has
+	state     string   // "" for nowhere
+
+	mu     sync.Mutex
+	events []netproxy.Event
 }
 
 // newBench makes a home with a secret and a git repository as its workspace.
@@ -62,11 +68,12 @@ func (b *bench) plan(argv ...string) (*Run, error) {
 	req.Workspace = b.workspace
 	req.Host = profiles.Host{UID: os.Getuid(), Home: b.home, Cwd: b.workspace, Memory: 8 << 30,
 		Environ: []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + b.home, "CANARY=canary-environment"}}
+	req.Host.Environ = append(req.Host.Environ, b.environ...)
 	policy, err := profiles.Resolve(req)
 	if err != nil {
 		return nil, err
 	}
-	return New(policy, Host{Environ: req.Host.Environ}, argv)
+	return New(policy, Host{Environ: req.Host.Environ, StateDir: b.state}, argv)
 }
 
 // outcome is what a run printed, and how it ended.
@@ -92,11 +99,12 @@ func (b *bench) launch(run *Run) (s *Started, wait func() outcome) {
 	r, w, err := os.Pipe()
 	require.NoError(b.t, err)
 	stdio := &namespaces.Stdio{Fds: [3]int{int(in.Fd()), int(w.Fd()), int(w.Fd())}, Host: -1}
+	require.NoError(b.t, run.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }))
 	shell, err := run.Shell()
 	require.NoError(b.t, err)
 	box, err := namespaces.Begin(shell)
 	require.NoError(b.t, err)
-	s, err = run.Start(box, stdio, func(netproxy.Event) {})
+	s, err = run.Start(box, stdio, b.decided)
 	in.Close()
 	w.Close()
 	if err != nil {
@@ -113,6 +121,13 @@ func (b *bench) launch(run *Run) (s *Started, wait func() outcome) {
 		end, err := s.Wait(func(unix.Signal) {})
 		return outcome{<-text, end, err}
 	}
+}
+
+// decided notes what the proxy says.
+func (b *bench) decided(e netproxy.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e)
 }
 
 func (b *bench) sh(script string) outcome {
@@ -316,8 +331,7 @@ func TestNotExecuted(t *testing.T) {
 
 func TestMissing(t *testing.T) {
 	b := newBench(t)
-	b.request.Inject = []string{"TOKEN=api.example.com"}
-	b.request.Allow = []string{"api.example.com"}
+	b.request.Inject = []string{"TOKEN=api.example.com"} // and no network
 	_, err := b.plan("/bin/true")
 	var missing *MissingError
 	require.ErrorAs(t, err, &missing)
@@ -355,7 +369,6 @@ func TestRefusals(t *testing.T) {
 		change func(*profiles.Request)
 		want   string
 	}{
-		{"inspection", func(r *profiles.Request) { r.Allow = []string{"GET https://a.example/x"} }, "inspection"},
 		{"filter", func(r *profiles.Request) { r.Syscalls = "/nonexistent.json" }, "nonexistent"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,0 +1,209 @@
+package native
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/inspect"
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+// The process that reads requests is this program again.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == wire.Verb {
+		os.Exit(inspect.Main())
+	}
+	os.Exit(m.Run())
+}
+
+const token = "tok_0123456789abcdefghijABCDEFGHIJ"
+
+// server is a TLS server at an address of this machine that is not its
+// loopback, and the file of its certificate. It says what it was asked.
+func server(t *testing.T) (hostPort, ca string) {
+	t.Helper()
+	addrs, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range addrs {
+		ip := a.(*net.IPNet).IP.To4()
+		if ip == nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
+			continue
+		}
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		require.NoError(t, err)
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{ip},
+			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+		require.NoError(t, err)
+		ca = filepath.Join(t.TempDir(), "ca.pem")
+		require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+		ln, err := tls.Listen("tcp", net.JoinHostPort(ip.String(), "0"), &tls.Config{
+			Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, NextProtos: []string{"h2", "http/1.1"},
+		})
+		require.NoError(t, err)
+		srv := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			right := "no"
+			if r.Header.Get("X-Key") == token {
+				right = "yes"
+			}
+			fmt.Fprintf(w, "%s %s right=%s echo=%s\n", r.Method, r.URL.Path, right, r.Header.Get("X-Key"))
+		})}
+		go srv.Serve(ln)
+		t.Cleanup(func() { srv.Close() })
+		return ln.Addr().String(), ca
+	}
+	t.Skip("needs an address that is not loopback's")
+	return "", ""
+}
+
+func TestInspectedRequests(t *testing.T) {
+	unprivileged(t)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("needs curl")
+	}
+	b := newBench(t)
+	host, ca := server(t)
+	b.environ = []string{"SSL_CERT_FILE=" + ca}
+	b.request.Allow = []string{"GET https://" + host + "/ok/**"}
+	got := b.sh("curl -sS https://" + host + "/ok/x; curl -sS https://" + host + "/no; curl -sS -X PUT https://" + host + "/ok/x; env -i PATH=$PATH HTTPS_PROXY=$HTTPS_PROXY curl -sS https://" + host + "/ok/bare; cat /run/pccrun/ca.pem")
+	require.NoError(t, got.err)
+	require.Contains(t, got.out, "GET /ok/x right=no")
+	require.Contains(t, got.out, "GET /ok/bare", "trusted without a variable")
+	require.Contains(t, got.out, "allow_with=\"--allow 'GET https://"+host+"/no'\"")
+	require.Contains(t, got.out, "allow_with=\"--allow 'PUT https://"+host+"/ok/x'\"")
+	require.Contains(t, got.out, "BEGIN CERTIFICATE")
+	require.NotContains(t, got.out, "PRIVATE")
+	var requests []string
+	opened, closed := 0, 0
+	for _, e := range b.events {
+		switch {
+		case e.Request != "":
+			requests = append(requests, string(e.Kind)+" "+strings.ReplaceAll(e.Request, host, "HOST"))
+		case e.Kind == netproxy.Opened:
+			opened++
+		case e.Kind == netproxy.Closed:
+			closed++
+			require.NotZero(t, e.Up)
+			require.NotZero(t, e.Down)
+		}
+	}
+	require.Equal(t, []string{"opened GET https://HOST/ok/x", "denied GET https://HOST/no", "denied PUT https://HOST/ok/x", "opened GET https://HOST/ok/bare"}, requests)
+	require.Equal(t, 4, opened)
+	require.Equal(t, 4, closed)
+}
+
+func TestInjected(t *testing.T) {
+	unprivileged(t)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("needs curl")
+	}
+	b := newBench(t)
+	host, ca := server(t)
+	b.state = filepath.Join(b.home, ".state")
+	b.environ = []string{"SSL_CERT_FILE=" + ca, "MY_TOKEN=" + token}
+	b.request.Allow = []string{host}
+	b.request.Inject = []string{"MY_TOKEN=" + host}
+	script := "echo $MY_TOKEN; curl -sS -H \"X-Key: $MY_TOKEN\" https://" + host + "/x; env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'"
+	got := b.sh(script)
+	require.NoError(t, got.err)
+	placeholder, _, _ := strings.Cut(got.out, "\n")
+	require.Len(t, placeholder, len(token))
+	require.True(t, strings.HasPrefix(placeholder, "tok_"), placeholder)
+	require.Contains(t, got.out, "GET /x right=yes echo="+placeholder)
+	require.NotContains(t, got.out, token, "the secret was inside")
+	again := b.sh("echo $MY_TOKEN")
+	require.Equal(t, placeholder+"\n", again.out, "the same in each run")
+
+	// The control: passed by its name it is inside.
+	b.request.Inject, b.request.Env = nil, []string{"MY_TOKEN"}
+	require.Contains(t, b.sh(script).out, token)
+}
+
+// TestInspectorDies: no connection passes uninspected.
+func TestInspectorDies(t *testing.T) {
+	unprivileged(t)
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("needs curl")
+	}
+	b := newBench(t)
+	host, ca := server(t)
+	b.environ = []string{"SSL_CERT_FILE=" + ca}
+	b.request.Allow = []string{"GET https://" + host + "/ok/**"}
+	s, wait := b.start("/bin/sh", "-c", "curl -sS https://"+host+"/ok/1; echo one; while [ ! -e gone ]; do sleep 0.01; done; curl -sSk https://"+host+"/ok/2; curl -sSk https://"+host+"/no")
+	require.NotNil(t, s)
+	require.Eventually(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.events) >= 3
+	}, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, s.run.inspection.process.Kill())
+	<-s.run.inspection.drained
+	b.write("work/gone", "")
+	got := wait()
+	require.Contains(t, got.out, "GET /ok/1")
+	require.NotContains(t, got.out, "/ok/2 right")
+	require.NotContains(t, got.out, "/no right")
+}
+
+func TestInspectorFails(t *testing.T) {
+	b := newBench(t)
+	b.request.Allow = []string{"GET https://a.example/x"}
+	run, err := b.plan("/bin/true")
+	require.NoError(t, err)
+	require.ErrorIs(t, run.StartInspector(func() (*os.File, error) { return nil, os.ErrNotExist }), os.ErrNotExist)
+	require.ErrorContains(t, run.StartInspector(func() (*os.File, error) { return os.Open("/bin/true") }), "inspection: ")
+	run.inspection.setup.Rules = []string{"*"}
+	require.ErrorContains(t, run.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }), "allow * is refused")
+	run.inspection.setup.Rules, run.inspection.setup.Certificates = nil, []string{"/nonexistent.pem"}
+	require.ErrorContains(t, run.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }), "nonexistent")
+	require.ErrorContains(t, run.inspection.take(netproxy.Handover{}), "not a TCP connection")
+}
+
+func TestInjectRefusals(t *testing.T) {
+	for want, change := range map[string]func(b *bench){
+		"the variable is not set": func(b *bench) { b.environ = nil },
+		"shorter than 12 bytes":   func(b *bench) { b.environ = []string{"MY_TOKEN=short"} },
+		"no rule allows its host": func(b *bench) { b.request.Allow = []string{"other.example"} },
+		"not a host name":         func(b *bench) { b.request.Inject = []string{"MY_TOKEN=@github"} },
+		"want the name of a host": func(b *bench) { b.request.Inject = []string{"MY_TOKEN=https://a.example/x"} },
+	} {
+		b := newBench(t)
+		b.environ = []string{"MY_TOKEN=" + token}
+		b.request.Allow, b.request.Inject = []string{"a.example"}, []string{"MY_TOKEN=a.example"}
+		change(b)
+		_, err := b.plan("/bin/true")
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), token)
+	}
+	b := newBench(t)
+	b.environ = []string{"MY_TOKEN=" + token}
+	b.request.Allow, b.request.Inject = []string{"a.example", "*.b.example"}, []string{"MY_TOKEN=a.example", "MY_TOKEN=*.b.example"}
+	r, err := b.plan("/bin/true")
+	require.NoError(t, err)
+	require.Equal(t, rules.Inspect, r.Rules.Decide("a.example", 443).Action)
+	require.Equal(t, rules.Allow, r.Rules.Decide("a.example", 80).Action)
+	require.Equal(t, rules.Inspect, r.Rules.Decide("x.b.example", 443).Action)
+	require.NotContains(t, strings.Join(r.Plan.Command.Env, "\n"), token)
+}
