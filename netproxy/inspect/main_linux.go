@@ -27,8 +27,9 @@ func Main() int {
 		return 125
 	}
 	unix.Close(wire.ProgramFD)
-	conn, err := net.FileConn(os.NewFile(wire.ControlFD, "control"))
-	unix.Close(wire.ControlFD)
+	file := os.NewFile(wire.ControlFD, "control")
+	conn, err := net.FileConn(file)
+	file.Close() // by itself, or its finalizer would close whatever has the number by then
 	control, ok := conn.(*net.UnixConn)
 	if err != nil || !ok {
 		return 125
