@@ -79,16 +79,29 @@ func (r *Run) inspects(host *Host) error {
 	}
 	for _, name := range slices.Concat(trustVariables[:], []string{nodeTrust}) {
 		for _, env := range [...][]string{host.Environ, r.Plan.Command.Env} {
-			if path := getenv(env, name); filepath.IsAbs(path) && !slices.Contains(in.setup.Certificates, path) {
-				if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-					in.setup.Certificates = append(in.setup.Certificates, path)
-				}
-			}
+			r.trustFile(in, name, getenv(env, name))
 		}
 	}
 	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy = r.proxies[0], r.proxies[1], r.proxies[2]
 	r.inspection = in
 	return nil
+}
+
+// trustFile notes a file of certificates that a variable names. What a project
+// could have put there does not count.
+func (r *Run) trustFile(in *inspection, name, path string) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil || !filepath.IsAbs(path) || slices.Contains(in.setup.Certificates, real) {
+		return
+	}
+	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
+		return
+	}
+	if strings.HasPrefix(real, r.Policy.Workspace+"/") || strings.HasPrefix(path, r.Policy.Workspace+"/") {
+		r.Warnings = append(r.Warnings, name+": "+path+" is in the workspace: its certificates are not trusted")
+		return
+	}
+	in.setup.Certificates = append(in.setup.Certificates, real)
 }
 
 // secret reads the value of an injected variable and makes its placeholder.
@@ -331,6 +344,9 @@ func (in *inspection) begin(pipe *os.File, setup []byte) (files []string, err er
 	return files, errors.Join(err, in.conn.SetReadDeadline(time.Time{}))
 }
 
+// maxInspected is how many connections can be inspected at once.
+const maxInspected = 4096
+
 var errInspectorGone = errors.New("the process that reads requests is gone")
 
 // take hands a connection over. It is a [netproxy.Config]'s Inspect.
@@ -348,6 +364,9 @@ func (in *inspection) take(h netproxy.Handover) error {
 	defer in.mu.Unlock()
 	if in.dead {
 		return errInspectorGone
+	}
+	if len(in.open) >= maxInspected {
+		return errors.New("too many inspected connections at once")
 	}
 	in.next++
 	text, err := json.Marshal(wire.Connection{ID: in.next, Early: h.Early, Verdict: h.Verdict})

@@ -198,10 +198,18 @@ func TestInjectRefusals(t *testing.T) {
 		require.NotContains(t, err.Error(), token)
 	}
 	b := newBench(t)
-	b.environ = []string{"MY_TOKEN=" + token}
+	b.write("work/ca.pem", "of a project")
+	b.write("ca.pem", "of the user")
+	require.NoError(t, os.Symlink(filepath.Join(b.workspace, "ca.pem"), filepath.Join(b.home, "link.pem")))
+	b.environ = []string{
+		"MY_TOKEN=" + token, "NODE_EXTRA_CA_CERTS=" + filepath.Join(b.workspace, "ca.pem"), "CURL_CA_BUNDLE=" + filepath.Join(b.home, "link.pem"),
+		"SSL_CERT_FILE=" + filepath.Join(b.home, "ca.pem"), "PIP_CERT=relative.pem",
+	}
 	b.request.Allow, b.request.Inject = []string{"a.example", "*.b.example"}, []string{"MY_TOKEN=a.example", "MY_TOKEN=*.b.example"}
 	r, err := b.plan("/bin/true")
 	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(b.home, "ca.pem")}, r.inspection.setup.Certificates)
+	require.Contains(t, strings.Join(r.Warnings, "\n"), "NODE_EXTRA_CA_CERTS: "+filepath.Join(b.workspace, "ca.pem")+" is in the workspace")
 	require.Equal(t, rules.Inspect, r.Rules.Decide("a.example", 443).Action)
 	require.Equal(t, rules.Allow, r.Rules.Decide("a.example", 80).Action)
 	require.Equal(t, rules.Inspect, r.Rules.Decide("x.b.example", 443).Action)
