@@ -40,7 +40,7 @@ type decision struct {
 // which go by names of the test's own.
 type fixture struct {
 	*Inspector
-	t     *testing.T
+	t     testing.TB
 	roots *x509.CertPool // what the hosts are checked against
 	trust *x509.CertPool // what the clients trust: the inspector's authority
 	set   *rules.Set
@@ -67,7 +67,7 @@ func parse(t testing.TB, texts ...string) *rules.Set {
 }
 
 // start makes an inspector whose secret goes to api.example.com.
-func start(t *testing.T, texts ...string) *fixture {
+func start(t testing.TB, texts ...string) *fixture {
 	t.Helper()
 	hosts := parse(t, "https://api.example.com")
 	f := &fixture{t: t, roots: x509.NewCertPool(), trust: x509.NewCertPool(), routes: map[string]string{}, set: parse(t, texts...).Watch(hosts)}
@@ -164,7 +164,7 @@ func (f *fixture) raw(host, request string) (*http.Response, string) {
 	return readResponse(f.t, bufio.NewReader(c), strings.HasPrefix(request, "HEAD"))
 }
 
-func readResponse(t *testing.T, br *bufio.Reader, head bool) (*http.Response, string) {
+func readResponse(t testing.TB, br *bufio.Reader, head bool) (*http.Response, string) {
 	t.Helper()
 	method := "GET"
 	if head {
@@ -195,7 +195,7 @@ func (f *fixture) client(h2 bool) *http.Client {
 // both runs a test over HTTP/1.1 and HTTP/2.
 func (f *fixture) both(run func(t *testing.T, c *http.Client)) {
 	for name, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true} {
-		f.t.Run(name, func(t *testing.T) { run(t, f.client(h2)) })
+		f.t.(*testing.T).Run(name, func(t *testing.T) { run(t, f.client(h2)) })
 	}
 }
 

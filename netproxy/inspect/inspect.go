@@ -91,7 +91,8 @@ func New(cfg Config) (*Inspector, error) {
 	i.server = &http.Server{
 		Handler:           http.HandlerFunc(i.serve),
 		ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
-		ErrorLog: log.New(io.Discard, "", 0),
+		DisableGeneralOptionsHandler: true, // OPTIONS * is a request as any
+		ErrorLog:                     log.New(io.Discard, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, targetKey{}, targetOf(c))
 		},

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -88,6 +89,8 @@ func TestTraps(t *testing.T) {
 		{"GET @evil.example.com/x HTTP/1.1\nHost: api.example.com\n" + auth, 400},
 		{"GET / HTTP/1.1\nHost: api.example.com@evil.example.com\n" + auth, 400},
 		{"GET / HTTP/1.1\nHost: \n" + auth, 421},
+		{"OPTIONS * HTTP/1.1\nHost: api.example.com\n" + auth, 400},
+		{"GET * HTTP/1.1\nHost: api.example.com\n" + auth, 400},
 	} {
 		resp, body := f.raw("api.example.com", c.request)
 		require.Equal(t, c.status, resp.StatusCode, "%s: %s", c.request, body)
@@ -525,6 +528,63 @@ func TestWebsocket(t *testing.T) {
 	require.Equal(t, "again", string(got))
 	resp, _ = f.raw("git.example.com", "GET /other HTTP/1.1\nHost: git.example.com\nConnection: Upgrade\nUpgrade: websocket\n\n")
 	require.Equal(t, 403, resp.StatusCode)
+}
+
+// TestUnaskedSwitch: what follows a 101 that nobody asked for would be read by
+// nobody.
+func TestUnaskedSwitch(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**")
+	f.host("git.example.com", func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nmore")
+			c.Close()
+		}
+	})
+	resp, _ := f.raw("git.example.com", "GET / HTTP/1.1\nHost: git.example.com\n\n")
+	require.Equal(t, 502, resp.StatusCode)
+}
+
+// FuzzRequest: whatever a client sends, nothing is dialled but the host of its
+// connection, and nothing arrives there that the rules do not allow.
+func FuzzRequest(f *testing.F) {
+	for _, s := range []string{
+		"GET /ok/x HTTP/1.1\r\nHost: git.example.com\r\n\r\n", "GET http://evil.example.com/ok/x HTTP/1.1\r\nHost: git.example.com\r\n\r\n",
+		"POST /ok/x HTTP/1.1\r\nHost: git.example.com\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /no HTTP/1.1\r\nHost: git.example.com\r\n\r\n",
+		"CONNECT evil.example.com:80 HTTP/1.1\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET /ok/%2e%2e/no HTTP/1.0\r\nHost: git.example.com\r\n\r\n",
+	} {
+		f.Add(s)
+	}
+	fx := start(f, "GET,POST http://git.example.com/ok/**")
+	var mu sync.Mutex
+	var wrong []string
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.RequestURI, "/ok/") || r.Host != "git.example.com" || r.Method != "GET" && r.Method != "POST" {
+			mu.Lock()
+			wrong = append(wrong, r.Method+" "+r.Host+" "+r.RequestURI)
+			mu.Unlock()
+		}
+	}))
+	f.Cleanup(srv.Close)
+	fx.routes["git.example.com:80"] = srv.Listener.Addr().String()
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) == 0 || text[0] == recordHandshake {
+			return
+		}
+		client, served := net.Pipe()
+		done := make(chan struct{})
+		fx.Serve(served, []byte(text), fx.set.Decide("git.example.com", 80), func(rules.Verdict, string, error) {}, func(int64, int64) { close(done) })
+		client.SetDeadline(time.Now().Add(20 * time.Millisecond))
+		io.Copy(io.Discard, client)
+		client.Close()
+		<-done
+		mu.Lock()
+		defer mu.Unlock()
+		require.Empty(t, wrong)
+		for _, d := range fx.dials() {
+			require.Equal(t, "git.example.com:80", d)
+		}
+	})
 }
 
 func TestClosed(t *testing.T) {

@@ -104,11 +104,11 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodConnect:
 		i.refuse(w, r, p, http.StatusMethodNotAllowed, "CONNECT within a connection")
 		return
-	case r.URL.IsAbs() || r.URL.Host != "" || !strings.HasPrefix(r.RequestURI, "/") && r.RequestURI != "*":
+	case r.URL.IsAbs() || r.URL.Host != "" || !strings.HasPrefix(r.RequestURI, "/"):
 		i.refuse(w, r, p, http.StatusBadRequest, "the target of the request is not a path")
 		return
 	}
-	v := i.cfg.Rules.DecideRequest(t.verdict.Host, t.verdict.Port, rules.Request{Scheme: p.scheme, Host: r.Host, Method: r.Method, Path: pathOf(r)})
+	v := i.cfg.Rules.DecideRequest(t.verdict.Host, t.verdict.Port, rules.Request{Scheme: p.scheme, Host: r.Host, Method: r.Method, Path: r.URL.EscapedPath()})
 	if v.Action != rules.Deny && i.cfg.Rules.SpeaksOfRequests(t.verdict) {
 		if name := rewrites(r.Header); name != "" {
 			v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.BadPath, "", "the field "+name+" may make another request of it"
@@ -141,14 +141,6 @@ func authorityOf(v rules.Verdict, scheme string) string {
 		return host
 	}
 	return host + ":" + strconv.Itoa(int(v.Port))
-}
-
-// pathOf is the path as it will go out.
-func pathOf(r *http.Request) string {
-	if r.RequestURI == "*" {
-		return "/"
-	}
-	return r.URL.EscapedPath()
 }
 
 // rewrites returns the name of a field by which some servers take a request
@@ -270,6 +262,11 @@ func (p *passage) inject(r *http.Request, out []secrets.Pair) {
 func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
 	p, _ := ctx.UserData.(*passage)
 	if resp == nil {
+		return p.failed(ctx)
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols && !holds(ctx.Req.Header, "Upgrade", "websocket") {
+		resp.Body.Close()
+		ctx.Error = errors.New("the server switched protocols unasked")
 		return p.failed(ctx)
 	}
 	resp.Header.Del("Alt-Svc") // no other way to the host is open

@@ -79,9 +79,11 @@ func (t *trust) bundles(ca *authority) (text, java []byte, err error) {
 		certs = append(certs, c)
 		_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})
 	}
-	entries := make([]pkcs12.TrustStoreEntry, len(certs))
+	var entries []pkcs12.TrustStoreEntry
 	for i, c := range certs {
-		entries[i] = pkcs12.TrustStoreEntry{Cert: c, FriendlyName: fmt.Sprint(i)} // by subject, some would hide others
+		if len(c.Subject.Names) > 0 { // without one, Java reads none of the store
+			entries = append(entries, pkcs12.TrustStoreEntry{Cert: c, FriendlyName: fmt.Sprint(i)}) // by subject, some would hide others
+		}
 	}
 	java, err = pkcs12.Passwordless.EncodeTrustStoreEntries(entries, "")
 	return b.Bytes(), java, err

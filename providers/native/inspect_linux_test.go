@@ -141,6 +141,38 @@ func TestInjected(t *testing.T) {
 	require.Contains(t, b.sh(script).out, token)
 }
 
+// TestTrusted has programs of several makes trust what certifies the host:
+// each brings what it trusts by itself, or looks at a variable of its own.
+func TestTrusted(t *testing.T) {
+	unprivileged(t)
+	host, ca := server(t)
+	for name, script := range map[string]string{
+		"wget":    `wget -qO- --header "X-Key: $MY_TOKEN" $URL`,
+		"python3": `python3 -c 'import os,urllib.request as u; print(u.urlopen(u.Request(os.environ["URL"], headers={"X-Key": os.environ["MY_TOKEN"]})).read().decode())'`,
+		"git":     `git -c http.extraHeader="X-Key: $MY_TOKEN" ls-remote $URL 2>&1 | grep -q "is this a git repository" && echo right=yes`,
+		"java":    `java Fetch.java $URL`,
+		"openssl": `openssl s_client -proxy ${HTTPS_PROXY#http://} -connect ` + host + ` </dev/null 2>&1 | grep -q "Verify return code: 0" && echo right=yes`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(name); err != nil {
+				t.Skip("needs " + name)
+			}
+			b := newBench(t)
+			b.write("work/Fetch.java", `import java.net.*; import java.net.http.*;
+class Fetch { public static void main(String[] a) throws Exception {
+  System.out.print(HttpClient.newHttpClient().send(HttpRequest.newBuilder(URI.create(a[0])).header("X-Key", System.getenv("MY_TOKEN")).build(), HttpResponse.BodyHandlers.ofString()).body());
+} }`)
+			b.environ = []string{"SSL_CERT_FILE=" + ca, "MY_TOKEN=" + token}
+			b.request.Env = []string{"URL=https://" + host + "/x"}
+			b.request.Allow, b.request.Inject = []string{host}, []string{"MY_TOKEN=" + host}
+			got := b.sh(script)
+			require.NoError(t, got.err)
+			require.Contains(t, got.out, "right=yes")
+			require.NotContains(t, got.out, token)
+		})
+	}
+}
+
 // TestInspectorDies: no connection passes uninspected.
 func TestInspectorDies(t *testing.T) {
 	unprivileged(t)
