@@ -187,6 +187,25 @@ func (g *Group) Paths() []string {
 	return paths
 }
 
+// A UserDir is a directory that was made for a user ([Options.UID]), with the
+// lock that those share who use it. [Group.Remove] cannot remove it if the
+// process is that user by then.
+type UserDir struct {
+	Path string
+	Lock int // a descriptor of the directory, which the Group keeps
+}
+
+// UserDirs returns the directories that the groups are in and that were made
+// for a user.
+func (g *Group) UserDirs() (dirs []UserDir) {
+	for _, d := range g.dirs {
+		if d.user >= 0 {
+			dirs = append(dirs, UserDir{path.Dir(d.path), d.user})
+		}
+	}
+	return dirs
+}
+
 // Usage returns what the groups have counted until now.
 func (g *Group) Usage() Usage {
 	var u Usage

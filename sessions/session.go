@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -139,6 +140,9 @@ func (s *Session) Keep(why string) {
 	}
 }
 
+// Path is where the directory is, or will be.
+func (s *Session) Path() string { return filepath.Join(s.home.dir, s.info.ID) }
+
 // Hand gives the directory, made if need be, to another identity: that of a
 // launcher that is about to stop being root and must still write to it.
 func (s *Session) Hand(uid, gid int) error {
@@ -209,8 +213,8 @@ func (s *Session) End(code int) error {
 	if len(s.info.Kept) > 0 {
 		err = s.write(s.dir)
 	} else if err = s.root.RemoveAll(s.info.ID); errors.Is(err, fs.ErrPermission) {
-		// We were root, and see no further than our own directory now: gc
-		// knows an empty one for what it is.
+		// We were root, and see no further than our own directory now. Whoever
+		// still may removes the empty one, at the latest gc.
 		err = empty(s.dir)
 	}
 	err = errors.Join(err, s.lock.Release(), s.dir.Close(), s.root.Close())

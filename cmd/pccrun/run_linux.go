@@ -75,7 +75,7 @@ func runVerb(req profiles.Request) int {
 			box, err = namespaces.Begin(shell)
 		}
 		if err != nil {
-			return failRun(errors.Join(err, r.run.Release()))
+			return r.ended(failRun(errors.Join(err, r.run.Release())), nil)
 		}
 	}
 	return r.start(box)
@@ -167,7 +167,7 @@ func (l *launch) prepare() error {
 	if err := l.session.Hand(id.HostUID, id.HostGID); err != nil {
 		return err
 	}
-	return l.run.Shed()
+	return l.run.Shed(l.session.Path())
 }
 
 // hinter is an error that knows what mends it.
@@ -393,6 +393,7 @@ func (l *launch) ended(code int, end *native.End) int {
 	l.log.Emit(exit)
 	err := l.session.Settle()
 	err = errors.Join(err, l.log.Close(time.Second), l.session.End(code))
+	l.run.Tidy()
 	if err != nil && !l.req.Quiet {
 		told := "" // what kept the session from being written is found by each who ends it
 		for line := range strings.Lines(err.Error()) {

@@ -68,8 +68,9 @@ type Run struct {
 
 	proxies    [3]string // the host's own, for http, for https, and what needs none
 	upstream   netproxy.Upstream
-	inspection *inspection    // nil: nothing is inspected
-	group      *cgroups.Group // made before root was shed
+	inspection *inspection         // nil: nothing is inspected
+	group      *cgroups.Group      // made before the sandbox is begun, or root is shed
+	janitor    *namespaces.Janitor // as root
 
 	published []published
 }

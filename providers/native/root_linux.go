@@ -7,8 +7,10 @@ import (
 )
 
 // Shed does what only root may do and gives root up, where this process is
-// root: it opens what the plan binds and makes the control groups.
-func (r *Run) Shed() error {
+// root: it opens what the plan binds and makes the control groups. The
+// directory of the session, which is empty at the end if nothing in it is
+// wanted, is removed by [Run.Tidy].
+func (r *Run) Shed(session string) error {
 	if err := r.Plan.Donate(); err != nil {
 		if errors.Is(err, namespaces.ErrIdmap) {
 			return &IdmapError{err}
@@ -21,7 +23,24 @@ func (r *Run) Shed() error {
 			return err
 		}
 	}
+	chores := []namespaces.Chore{{Path: session}}
+	if r.group != nil {
+		for _, d := range r.group.UserDirs() {
+			chores = append(chores, namespaces.Chore{Path: d.Path, Lock: d.Lock})
+		}
+	}
+	if r.janitor, err = namespaces.NewJanitor(chores...); err != nil {
+		return errors.Join(err, r.Release())
+	}
 	return r.Plan.Identity.Shed()
+}
+
+// Tidy removes what only root may remove. It is the last thing that a run does.
+func (r *Run) Tidy() {
+	if r.janitor != nil {
+		r.janitor.Close()
+		r.janitor = nil
+	}
 }
 
 // An IdmapError says that root's files cannot be lent to somebody who is not
