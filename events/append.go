@@ -160,6 +160,13 @@ func (e OOM) appendFields(l *line) {
 
 func (e Timeout) appendFields(l *line) { l.num("after_ms", e.AfterMS) }
 
+func (e Changed) appendFields(l *line) {
+	l.str("path", e.Path)
+	l.str("kind", e.Kind)
+	l.str("what", e.What)
+	l.optStr("why", e.Why)
+}
+
 func (e Dropped) appendFields(l *line) { l.num("count", e.Count) }
 
 func (e Exit) appendFields(l *line) {

@@ -32,6 +32,7 @@ const (
 	TypeNetClosed   Type = "net.closed"
 	TypeOOM         Type = "oom"
 	TypeTimeout     Type = "timeout"
+	TypeChanged     Type = "changed"
 	TypeDropped     Type = "dropped"
 	TypeExit        Type = "exit"
 )
@@ -143,6 +144,15 @@ type Timeout struct {
 	AfterMS int64 `json:"after_ms"`
 }
 
+// Changed is one thing that the run left and the user should look at: what was
+// set aside at the moment when it was, the rest at the end.
+type Changed struct {
+	Path string `json:"path"` // absolute
+	Kind string `json:"kind"` // "review", "stashed", "inert", "program"
+	What string `json:"what"` // what has become of it: "new", "changed", what kind of file was set aside
+	Why  string `json:"why"`  // the pattern, or what would execute it
+}
+
 // Dropped says that events are missing here, since a reader was too slow or
 // a bound was met.
 type Dropped struct {
@@ -170,7 +180,7 @@ type Exit struct {
 // Change is one path of an [Exit].
 type Change struct {
 	Path string `json:"path"` // relative to the workspace
-	Kind string `json:"kind"` // "review", "stashed", "inert"
+	Kind string `json:"kind"` // "review", "stashed", "inert", "program"
 }
 
 func (Start) Type() Type       { return TypeStart }
@@ -182,5 +192,6 @@ func (NetDecision) Type() Type { return TypeNetDecision }
 func (NetClosed) Type() Type   { return TypeNetClosed }
 func (OOM) Type() Type         { return TypeOOM }
 func (Timeout) Type() Type     { return TypeTimeout }
+func (Changed) Type() Type     { return TypeChanged }
 func (Dropped) Type() Type     { return TypeDropped }
 func (Exit) Type() Type        { return TypeExit }

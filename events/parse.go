@@ -80,6 +80,8 @@ func decode(t Type, f *jsontext.Fields) Event {
 		return OOM{f.Int("limit"), f.Int("kills")}
 	case TypeTimeout:
 		return Timeout{f.Int("after_ms")}
+	case TypeChanged:
+		return Changed{f.String("path"), f.String("kind"), f.String("what"), f.String("why")}
 	case TypeDropped:
 		return Dropped{f.Int("count")}
 	case TypeExit:

@@ -50,6 +50,7 @@ type Plan struct {
 	Segments bool // the launcher gets the table of System V segments ([Sandbox.Segments])
 	Await    bool // the launcher has work between the set-up and the command
 	Command  Command
+	Own      map[string]int // as root: descriptors of the directories that the command may write, as its identity may
 }
 
 // Rlimit is one setrlimit(2) of the command.
@@ -143,6 +144,17 @@ func (p *Plan) AddText(path, text, why string) {
 	}
 	m.Optional = i < 0 // the policy may hide what it would cover
 	p.Mounts = append(p.Mounts, m)
+}
+
+// Writes reports whether what the command writes at a path is the host's.
+func (p *Plan) Writes(path string) bool {
+	deepest := Mount{Kind: Fresh}
+	for _, m := range p.Mounts {
+		if below(path, m.Target) && len(m.Target) >= len(deepest.Target) {
+			deepest = m
+		}
+	}
+	return deepest.Kind == Bind && !deepest.ReadOnly
 }
 
 // ReadInWritable returns a directory that is shown read-only within one that

@@ -57,6 +57,17 @@ func (p *Plan) Donate() error {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
 		m.Donated = fd
+		if m.ReadOnly || !m.Tree || m.Protect {
+			continue
+		}
+		// What appears there the launcher sets aside, by a mount without pins.
+		if fd, err = m.donate(p.Identity, maps); err != nil {
+			return fmt.Errorf("mount %s: %w", m, err)
+		}
+		if p.Own == nil {
+			p.Own = map[string]int{}
+		}
+		p.Own[m.Target] = fd
 	}
 	return nil
 }

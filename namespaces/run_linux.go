@@ -74,8 +74,13 @@ type Sandbox struct {
 	started     time.Time
 	cloned      chan error
 	supervision inside.Supervision
-	keeper      *Keeper
-	dialers     dialers
+
+	// Cloned, if set, is told pid 1 before the command starts; an error ends
+	// the launch.
+	Cloned func(pid int) error
+
+	keeper  *Keeper
+	dialers dialers
 }
 
 // Begin starts the half of a sandbox that every policy has, so that the kernel
@@ -119,6 +124,12 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	if err := <-s.cloned; err != nil {
 		unix.Close(s.control)
 		return s.shell.cloneError(err)
+	}
+	if s.Cloned != nil {
+		if err := s.Cloned(s.Pid); err != nil {
+			s.Close()
+			return err
+		}
 	}
 	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
 	err := s.Continue()

@@ -28,6 +28,9 @@ type Survey struct {
 	CoreHandler string      // see [Plan.CoreHandler]
 	OOMScore    int         // see [Plan.OOMScore]
 	Notes       []string    // what the user should hear
+
+	Workspace *workspace.Found // what stands there
+	Query     workspace.Query  // what it was asked
 }
 
 // Identity is who the command is, outside and inside.
@@ -92,9 +95,13 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	if err := f.workspace(o.IndexDir); err != nil {
+	s.Query = workspace.Query{
+		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), policy.Tighten...), Protect: policy.Protect, IndexDir: o.IndexDir,
+	}
+	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
 		return nil, err
 	}
+	f.workspace(s.Workspace)
 	if s.Identity.Root {
 		if err := f.setIDs(); err != nil {
 			return nil, err
@@ -171,13 +178,7 @@ func (f *finder) tools(t Tools, command []string) {
 
 // workspace adds what the workspace has at the start: what is hidden by a
 // pattern, and what a host tool would execute later.
-func (f *finder) workspace(indexDir string) error {
-	found, err := workspace.Scan(workspace.Query{
-		Root: f.policy.Workspace, Home: f.policy.Home, Files: append(slices.Clip(f.policy.Files), f.policy.Tighten...), Protect: f.policy.Protect, IndexDir: indexDir,
-	})
-	if err != nil {
-		return err
-	}
+func (f *finder) workspace(found *workspace.Found) {
 	f.notes = append(f.notes, found.Notes...)
 	// What the workspace holds, somebody in it may have put there: it only ever
 	// takes away from what the policy says of a path.
@@ -208,7 +209,6 @@ func (f *finder) workspace(indexDir string) error {
 		}
 		f.put(placeOf(pin.Node, Place{Access: f.atMost(pin.Path, access), Pin: true, Protect: true, Why: "protect: " + pin.Why}))
 	}
-	return nil
 }
 
 // atMost returns an access, or what the policy says of the path if that is

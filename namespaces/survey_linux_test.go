@@ -287,13 +287,16 @@ func TestWorkspaceScanned(t *testing.T) {
 	w.policy.Protect = []profiles.ProtectRule{{Pattern: ".envrc"}, {Pattern: ".git/hooks"}, {Pattern: ".git/config"}}
 	require.NoError(t, exec.Command("git", "init", "-q", w.policy.Workspace).Run())
 	f := w.finder()
-	require.NoError(t, f.workspace(""))
+	scanned, err := workspace.Scan(workspace.Query{Root: w.policy.Workspace, Files: w.policy.Files, Protect: w.policy.Protect})
+	require.NoError(t, err)
+	f.workspace(scanned)
 	found := w.found(f)
 	for _, want := range []string{"hide file ws/.env", "hide file ws/sub/.env", "read file ws/.envrc pin protect", "read dir ws/.git/hooks pin protect", "read file ws/.git/config pin protect"} {
 		require.Contains(t, found, want)
 	}
 	w.policy.Workspace = w.path("gone")
-	require.Error(t, w.finder().workspace(""))
+	_, err = Look(w.policy, Options{Getenv: os.Getenv})
+	require.Error(t, err)
 }
 
 // A link that somebody planted hides no more than files of a project.
@@ -306,7 +309,9 @@ func TestPlantedLinks(t *testing.T) {
 		w := newCountry(t, []string{"ws/sub/file", "other/file"}, "hide ws **/.env*")
 		require.NoError(t, os.Symlink(target, w.path("ws/.envlink")))
 		f := w.finder()
-		require.NoError(t, f.workspace(""))
+		scanned, err := workspace.Scan(workspace.Query{Root: w.policy.Workspace, Files: w.policy.Files, Protect: w.policy.Protect})
+		require.NoError(t, err)
+		f.workspace(scanned)
 		notes := strings.Join(f.notes, "\n")
 		if want == "" {
 			require.Empty(t, notes, target)

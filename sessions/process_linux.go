@@ -128,3 +128,25 @@ func waitGone(fd int, patience time.Duration) bool {
 		}
 	}
 }
+
+// AwaitEnd waits until a sandbox whose launcher is gone has ended: the kernel
+// kills it with its launcher, and its pid 1 goes last. A process that has the
+// pid now and did not begin when the run did is another one.
+func AwaitEnd(pid int, began time.Time, patience time.Duration) error {
+	var up unix.Sysinfo_t
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		start, ok := startOf(pid)
+		if !ok || unix.Sysinfo(&up) != nil {
+			return nil
+		}
+		// Ticks are hundredths of a second for every program, and the uptime is
+		// in whole ones.
+		age := time.Duration(up.Uptime)*time.Second - time.Duration(start)*10*time.Millisecond
+		if time.Since(began)-age > 3*time.Second {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("process %d: %w", pid, ErrAlive)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 type setting struct {
 	section, sub, key string
 	value             string // "" for a key without "=", which is true
+	from, to          int    // where key and value stand in the file, with the end of the line
 }
 
 var errConfigSyntax = errors.New("not a git configuration")
@@ -18,7 +19,10 @@ var errConfigSyntax = errors.New("not a git configuration")
 // does. What stood before a mistake is returned with the error: git acts on it
 // too before it gives up.
 func parseConfig(b []byte) ([]setting, error) {
-	p := configParser{s: strings.TrimPrefix(string(b), "\uFEFF")}
+	p := configParser{s: string(b)}
+	if strings.HasPrefix(p.s, "\uFEFF") {
+		p.i = len("\uFEFF")
+	}
 	var all []setting
 	var cur setting
 	named := false
@@ -39,12 +43,13 @@ func parseConfig(b []byte) ([]setting, error) {
 			}
 			cur, named = setting{section: section, sub: sub}, true
 		case isAlpha(c):
+			cur.from = p.i - 1
 			key, value, ok := p.pair(c)
 			// A key before the first section has no name that git would know.
 			if !ok || !named {
 				return all, errConfigSyntax
 			}
-			cur.key, cur.value = key, value
+			cur.key, cur.value, cur.to = key, value, p.i
 			all = append(all, cur)
 		default:
 			return all, errConfigSyntax

@@ -81,10 +81,10 @@ func TestParseConfig(t *testing.T) {
 	got, err := parseConfig([]byte("\uFEFF# c\n[core]\r\n\thooksPath = a b ; c\n[Filter \"My.\\\"X\"] clean = \"sh -c \\\"x\\\"\" # y\n\tbare\n[a.B]k=1\\\n2\n"))
 	require.NoError(t, err)
 	require.Equal(t, []setting{
-		{"core", "", "hookspath", "a b"},
-		{"filter", `My."X`, "clean", `sh -c "x"`},
-		{"filter", `My."X`, "bare", ""},
-		{"a", "b", "k", "12"},
+		{"core", "", "hookspath", "a b", 16, 36},
+		{"filter", `My."X`, "clean", `sh -c "x"`, 54, 80},
+		{"filter", `My."X`, "bare", "", 81, 86},
+		{"a", "b", "k", "12", 91, 98},
 	}, got)
 	require.Equal(t, `filter.My."X.clean`, got[1].name())
 	require.Equal(t, "core.hookspath", got[0].name())

@@ -147,7 +147,16 @@ type Found struct {
 	// pattern, and in each repository.
 	Absent []string
 
+	// Vacant are the names among Absent that no pattern finds: in the git
+	// directories, inside the workspace or not, and at the end of links that
+	// lead nowhere.
+	Vacant []string
+
 	Common []Common
 	Notes  []string // what a user should hear: a .git file that points to what does not point back, …
 	Stats  Stats
+
+	rules *rules
+	tree  *dir
+	exec  map[string][]string // see [Record.Keys]
 }

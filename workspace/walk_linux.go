@@ -47,6 +47,7 @@ type dir struct {
 	kids  []*dir
 	hits  []hit
 
+	watch int  // a descriptor that tells of changes, 0 for none
 	same  bool // the index is right about it
 	fresh bool // read in this scan
 	gone  bool // vanished before it was read
@@ -72,9 +73,10 @@ const maxWeight = 4 << 20
 // A walker reads directories, with two workers where there is enough to do.
 type walker struct {
 	*rules
-	fd   int // the root
-	dev  uint64
-	want map[uint64]struct{} // inodes whose other names are looked for
+	fd     int // the root
+	dev    uint64
+	want   map[uint64]struct{} // inodes whose other names are looked for
+	during *during             // of a look that is not a launch's; nil for a launch
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -159,6 +161,9 @@ func (w *walker) descend(d *dir, old []*dir) {
 // keep takes over what the index says of d and all below it, and puts what has
 // changed on the pile.
 func (w *walker) keep(d *dir) {
+	if w.during.skips(d.rel) {
+		return
+	}
 	if !d.same {
 		w.push(d)
 		return
@@ -172,6 +177,10 @@ func (w *walker) keep(d *dir) {
 }
 
 func (w *walker) push(d *dir) {
+	if w.during.skips(d.rel) {
+		d.ctime = 0 // for a later look to read
+		return
+	}
 	if !w.fits(d) {
 		return
 	}
@@ -198,7 +207,11 @@ type reader struct {
 // work, and the mount planner compares inodes.
 func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	d.kids, d.hits, d.git, d.fresh = nil, nil, false, true
+	d.gone, d.shut = false, false
 	fd, err := openBeneath(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err == unix.EACCES && w.during.opens(d.rel) && unlock(w.fd, d.rel) == nil {
+		fd, err = openBeneath(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	}
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
@@ -215,12 +228,13 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, fmt.Errorf("stat %s/%s: %w", w.root, d.rel, err)
 	}
-	if int(st.Uid) == os.Getuid() && st.Mode&0o500 != 0o500 && os.Getuid() != 0 {
+	if int(st.Uid) == os.Getuid() && st.Mode&0o500 != 0o500 && os.Getuid() != 0 && !w.during.opens(d.rel) {
 		// Its names or what they stand for are closed to us, and would not be
 		// to a command that changes the mode.
 		d.shut = true
 		return 0, nil
 	}
+	w.during.watch(d, fd)
 	// Before the list, so that what changes while it is read shows the next time.
 	d.dev, d.ino, d.ctime = st.Dev, st.Ino, st.Ctim.Nano()
 

@@ -69,6 +69,9 @@ func Main(args []string) int {
 		if len(args) > 1 && (args[1] == "--help" || args[1] == "-h") {
 			return helpVerb(args[:1])
 		}
+		if i > 0 && i < len(table)-3 { // a run does so itself, and help needs no state
+			settleOwed()
+		}
 		return table[i].run(args[1:])
 	}
 	return fail("unknown verb "+quote(args[0]), "pccrun -- "+args[0]+" runs a command of that name; pccrun help lists the verbs")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,6 +92,7 @@ type launch struct {
 	session *sessions.Session
 	log     *events.Log
 	denials *os.File
+	guarded guarded
 }
 
 // plan reads the policy and plans the run, and says what the user should hear.
@@ -108,6 +110,7 @@ func (l *launch) plan() int {
 			return fail(err.Error())
 		}
 	}
+	settle(sessions.In(l.dirs.State))
 	if !l.req.DryRun {
 		for _, dir := range policy.Own {
 			root, err := state.Open(dir, policy.Workspace)
@@ -159,6 +162,9 @@ func (l *launch) prepare() error {
 	if err := l.run.StartInspector(wholeProgram); err != nil {
 		return err
 	}
+	if err := l.owe(); err != nil {
+		return err
+	}
 	if !l.run.Plan.Identity.Root {
 		return nil
 	}
@@ -206,6 +212,9 @@ func execStatus(err error) int {
 
 // start sets the run going and follows it to its end.
 func (l *launch) start(box *namespaces.Sandbox) int {
+	if d := l.guarded.debt; d != nil {
+		box.Cloned = func(pid int) error { return d.Add(strconv.Itoa(pid) + "\n") }
+	}
 	started, err := l.run.Start(box, l.stdio, l.decided)
 	if err != nil {
 		return l.ended(failRun(err), nil)
@@ -213,7 +222,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	if a, is := started.Weaker(); is && !l.req.Quiet {
 		say("guarantee " + string(a.Guarantee) + ": " + a.State.String() + ": " + a.Cause)
 	}
-	if l.run.Rules != nil {
+	if l.run.Tells() {
 		// The file must be there before the command can look; the log is
 		// written to it as it grows.
 		if f, err := started.Create(native.DenialsPath); err == nil {
@@ -224,6 +233,9 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	}
 	drain := l.stdio.Run()
 	relay, err := l.relay(started)
+	if err == nil {
+		err = l.guard()
+	}
 	if err != nil {
 		started.Kill()
 		started.Wait(func(unix.Signal) {})
@@ -303,7 +315,7 @@ func (l *launch) openLog() error {
 		}
 		sinks = append(sinks, sink)
 	}
-	if l.run.Rules != nil {
+	if l.run.Tells() {
 		sink := events.Denials(nil)
 		sink.Open = func() (io.WriteCloser, error) {
 			if l.denials == nil {
@@ -366,8 +378,10 @@ func (l *launch) decided(e netproxy.Event) {
 // ended writes the last events, tells what was denied, and ends the session.
 func (l *launch) ended(code int, end *native.End) int {
 	l.survivors(end)
+	changed := l.look()
+	l.paid()
 	total, distinct := l.log.Denied()
-	exit := events.Exit{Code: code, Denials: total}
+	exit := events.Exit{Code: code, Denials: total, Changed: changed}
 	if end != nil {
 		exit.TimedOut, exit.OOM, exit.WallMS = end.TimedOut, end.OOM, end.Wall.Milliseconds()
 		exit.UserMS = time.Duration(end.Usage.Utime.Nano()).Milliseconds()
@@ -420,6 +434,7 @@ func (l *launch) survivors(end *native.End) {
 // sayDenied sums the refusals up, each with what would allow it.
 func sayDenied(total int64, distinct []events.DenialCount) {
 	const most = 10
+	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return d.Guarantee == string(profiles.FSProtect) })
 	for i, d := range distinct {
 		if i == most {
 			say(fmt.Sprintf("denied: %d more, see pccrun logs", len(distinct)-most))

@@ -30,6 +30,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp"
+	"github.com/pccrun/pccrun/workspace"
 )
 
 // DenialsPath is where the command can read what was refused, and why.
@@ -73,6 +74,8 @@ type Run struct {
 	janitor    *namespaces.Janitor // as root
 
 	published []published
+	found     *workspace.Found
+	query     workspace.Query // what was asked for it
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -102,7 +105,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Warnings = append(r.Warnings, survey.Notes...)
+	r.Warnings, r.found, r.query = append(r.Warnings, survey.Notes...), survey.Workspace, survey.Query
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err
 	}
@@ -198,7 +201,11 @@ func (r *Run) network(host *Host) error {
 	if len(n.Publish) > 0 {
 		r.Plan.Dial = maxInward
 	}
-	if len(n.Allow) == 0 && len(n.Local) == 0 {
+	if r.Guards() || len(n.Allow)+len(n.Local) > 0 {
+		r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
+		r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
+	}
+	if len(n.Allow)+len(n.Local) == 0 {
 		return nil
 	}
 	asker := clients.Asker{Environ: host.Environ, Workspace: r.Policy.Workspace, StateDir: host.StateDir, Note: func(text string) {
@@ -237,8 +244,6 @@ func (r *Run) network(host *Host) error {
 		}
 	}
 	r.capture()
-	r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
-	r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
 	r.Plan.Command.Env = netproxy.AddEnviron(r.Plan.Command.Env, fmt.Sprintf("http://127.0.0.1:%d", proxyPort))
 	return r.inspects(host)
 }

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// A guarded run has what is set aside of what it leaves.
+type guarded struct {
+	record *workspace.Record
+	debt   *sessions.Debt
+	guard  *workspace.Guard
+}
+
+// owe writes down what stands in the workspace, before the command can change
+// it: if this launcher is killed, the next pccrun looks in its place.
+func (l *launch) owe() error {
+	if !l.run.Guards() {
+		return nil
+	}
+	l.guarded.record = l.run.Record(l.session.ID())
+	var err error
+	if l.guarded.debt, err = sessions.In(l.dirs.State).Owe(l.session.ID(), l.guarded.record.Append(nil)); err != nil {
+		if slices.Contains(l.policy.AllowMissing, profiles.FSProtect) {
+			l.guarded = guarded{}
+			return nil
+		}
+		return &debtError{err}
+	}
+	return nil
+}
+
+// A debtError says that nobody would look after a run whose launcher is killed.
+type debtError struct{ err error }
+
+func (e *debtError) Error() string {
+	return "guarantee fs.protect: what stands in the workspace cannot be written down: " + e.err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *debtError) Unwrap() error { return e.err }
+
+// Hint says what to do.
+func (e *debtError) Hint() string {
+	return "XDG_STATE_HOME=DIR names a directory that can be written; --allow-missing fs.protect runs without"
+}
+
+// paid takes the record away of a run that never began, or has been looked after.
+func (l *launch) paid() {
+	if d := l.guarded.debt; d != nil {
+		l.guarded.debt = nil
+		if err := d.Paid(); err != nil {
+			say(err.Error())
+		}
+	}
+}
+
+// guard begins to set aside what appears.
+func (l *launch) guard() error {
+	g := &l.guarded
+	if g.record == nil {
+		return nil
+	}
+	var err error
+	g.guard, err = l.run.Guard(g.record, &workspace.Stash{Open: l.session.Dir}, l.changed)
+	if err == nil {
+		g.guard.Watch()
+	}
+	return err
+}
+
+// changed turns what the guard did into events.
+func (l *launch) changed(c workspace.Change) {
+	l.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
+	if c.Kind == workspace.Stashed {
+		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + c.Why})
+	}
+	l.log.Start()
+}
+
+// look looks a last time, when all of the run is dead, and says what was found.
+func (l *launch) look() []events.Change {
+	g := &l.guarded
+	if g.guard == nil {
+		return nil
+	}
+	changes, err := g.guard.Finish()
+	g.guard.Close()
+	if err != nil {
+		// The record stays: the next pccrun tries again.
+		say("what the run left could not be looked through: " + err.Error())
+		l.log.Emit(events.Warning{Text: err.Error()})
+		g.debt = nil
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	l.session.Keep("changes")
+	if !l.req.Quiet {
+		sayChanges(changes, l.policy.Workspace, l.session.ID())
+	}
+	list := make([]events.Change, 0, min(len(changes), maxTold))
+	for _, c := range changes[:min(len(changes), maxTold)] {
+		list = append(list, events.Change{Path: within(l.policy.Workspace, c.Path), Kind: string(c.Kind)})
+	}
+	return list
+}
+
+// maxTold bounds the changes of an event, and maxSaid the lines on stderr.
+const (
+	maxTold = 256
+	maxSaid = 10
+)
+
+// sayChanges says what a run left, a line for each.
+func sayChanges(changes []workspace.Change, root, session string) {
+	programs := 0
+	said := 0
+	for _, c := range changes {
+		if c.Kind == workspace.Program {
+			programs++
+			continue
+		}
+		if said++; said > maxSaid {
+			continue
+		}
+		say(describeChange(c, root))
+	}
+	if said > maxSaid {
+		say(fmt.Sprintf("and %d more changes", said-maxSaid))
+	}
+	if programs > 0 {
+		say(fmt.Sprintf("%d new programs where tools of the host look for some", programs))
+	}
+	say("pccrun review " + session + " shows them, and puts back what you accept")
+}
+
+// describeChange says what a change is, in one line.
+func describeChange(c workspace.Change, root string) string {
+	path := within(root, c.Path)
+	switch c.Kind {
+	case workspace.Stashed:
+		return "set aside: " + path + " (" + c.What + "; protect " + c.Why + ")"
+	case workspace.Inert:
+		return "made inert: " + path + " (" + c.Why + ")"
+	case workspace.Program:
+		return "program: " + path + " (" + c.What + ")"
+	}
+	return c.What + ": " + path + " (review " + c.Why + ")"
+}
+
+// within returns a path as one in the workspace, if it is.
+func within(root, path string) string {
+	if rest, ok := strings.CutPrefix(path, root+"/"); ok {
+		return rest
+	}
+	return path
+}
+
+// settleOwed looks after killed runs before a verb does its work. A run does so
+// by itself, since it knows its home better.
+func settleOwed() {
+	if home, err := sessionHome(); err == nil {
+		settle(home)
+	}
+}
+
+// settle looks after the runs whose launchers were killed, before anything else
+// is done in their workspaces.
+func settle(home sessions.Home) {
+	err := home.Settle(func(id, text string) error { return payDebt(home, id, text) })
+	if err != nil {
+		say("a run that was killed could not be looked after: " + err.Error())
+	}
+}
+
+func payDebt(home sessions.Home, id, text string) error {
+	record, rest, err := workspace.ParseRecord(text)
+	if workspace.Unfinished(err) {
+		return nil // its command never started
+	}
+	if err != nil {
+		return err
+	}
+	if record.Session != id {
+		return errors.New("the record is another run's")
+	}
+	if _, err := os.Lstat(record.Root); errors.Is(err, os.ErrNotExist) {
+		return nil // the workspace is gone, and what it held
+	}
+	if pid, err := strconv.Atoi(strings.TrimSuffix(rest, "\n")); err == nil {
+		if err := sessions.AwaitEnd(pid, record.Start, 5*time.Second); err != nil {
+			return err
+		}
+	}
+	stash := &workspace.Stash{Open: func() (*os.Root, error) { return home.Inherit(id) }}
+	guard, err := workspace.NewGuard(record, nil, nil, stash, func(workspace.Change) {})
+	if err != nil {
+		return err
+	}
+	defer guard.Close()
+	changes, err := guard.Finish()
+	if err != nil {
+		return err
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	say("a run in " + record.Root + " was killed:")
+	sayChanges(changes, record.Root, id)
+	return home.Bury(id, record.Root, "changes")
+}

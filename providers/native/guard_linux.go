@@ -1,0 +1,56 @@
+package native
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// Guards reports whether the command could leave something on the host that is
+// protected: whether it may write there at all, and the layer is on.
+func (r *Run) Guards() bool {
+	p := r.Policy
+	if slices.Contains(p.Without, profiles.LayerProtect) || len(p.Protect) == 0 {
+		return false
+	}
+	for _, table := range [...][]profiles.FileRule{p.Files, p.Tighten} {
+		for i := range table {
+			if table[i].Access == profiles.Write {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Tells reports whether the command has a file that tells it of refusals.
+func (r *Run) Tells() bool { return r.Guards() || r.Rules != nil }
+
+// Record returns what stood in the workspace, for the look at the end.
+func (r *Run) Record(session string) *workspace.Record {
+	record := r.found.Record(session, r.query)
+	// Where the command cannot write, nothing appears that is its own.
+	record.Vacant = slices.DeleteFunc(slices.Clone(record.Vacant), func(path string) bool {
+		return !r.Plan.Writes(path)
+	})
+	return record
+}
+
+// Guard returns the guard over the workspace of a run that has started.
+func (r *Run) Guard(record *workspace.Record, stash *workspace.Stash, told func(workspace.Change)) (*workspace.Guard, error) {
+	return workspace.NewGuard(record, r.found, r.Plan.Own, stash, told)
+}
+
+// gap says what fs.protect leaves open on this run, "" for nothing.
+func (r *Run) protectGap() string {
+	var gaps []string
+	if r.Policy.Nested {
+		gaps = append(gaps, "what the host replaces stays open in a mount namespace that the command has made")
+	} else if slices.ContainsFunc(r.found.Pins, func(p workspace.Pin) bool { return p.Kind == workspace.File }) {
+		gaps = append(gaps, "a protected file that the host replaces during the run can be changed for milliseconds, and is listed at exit")
+	}
+	return fmt.Sprint(strings.Join(gaps, "; "))
+}

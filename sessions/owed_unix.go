@@ -1,0 +1,203 @@
+//go:build unix
+
+package sessions
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/pccrun/pccrun/state"
+)
+
+// A Debt is what is owed to a workspace after a run: a file beside the
+// sessions that says what must be done, held by flock(2) while the launcher
+// lives. Whoever finds one that nobody holds does it ([Home.Settle]).
+type Debt struct {
+	file *os.File
+	path string
+}
+
+// owed is the directory of the debts. Their names are a session's id and its
+// launcher's pid.
+func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") }
+
+// Owe writes down what is owed if this process does not live to pay. It stands
+// in the way of each launch: four system calls.
+func (h Home) Owe(id string, text []byte) (*Debt, error) {
+	path := filepath.Join(h.owed(), id+"."+strconv.Itoa(os.Getpid()))
+	open := func() (*os.File, error) {
+		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	}
+	f, err := open()
+	if errors.Is(err, fs.ErrNotExist) {
+		var root *os.Root
+		if root, err = state.Open(h.owed(), ""); err != nil {
+			return nil, err
+		}
+		root.Close()
+		f, err = open()
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &Debt{file: f, path: path}
+	if err = lockFile(f); err == nil {
+		_, err = f.Write(text)
+	}
+	if err != nil {
+		d.Paid()
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	return d, nil
+}
+
+// Add appends to what was written.
+func (d *Debt) Add(text string) error {
+	_, err := d.file.WriteString(text)
+	return err
+}
+
+// Paid takes the debt away. A launcher that was root and is not any more can
+// only empty it: the next one that is root finds it so.
+func (d *Debt) Paid() error {
+	err := os.Remove(d.path)
+	if errors.Is(err, fs.ErrPermission) {
+		err = d.file.Truncate(0)
+	}
+	return errors.Join(err, d.file.Close())
+}
+
+// many is how many debts are tried one by one. Among more, those whose launcher
+// seems to live are passed over.
+const many = 64
+
+// maxDebt bounds the file.
+const maxDebt = 64 << 20
+
+// Settle calls pay for each debt whose launcher is gone, and takes it away if
+// that succeeds. Where nothing is owed it costs an open and a look.
+func (h Home) Settle(pay func(id, text string) error) error {
+	dir, err := os.OpenFile(h.owed(), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	names, err := dir.Readdirnames(-1)
+	dir.Close()
+	if len(names) == 0 || err != nil {
+		return err
+	}
+	root, err := state.OpenExisting(h.owed(), "")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	slices.Sort(names)
+	var errs []error
+	for _, name := range names {
+		id, pid, _ := strings.Cut(name, ".")
+		n, err := strconv.Atoi(pid)
+		if !validID(id) || err != nil || len(names) > many && syscall.Kill(n, 0) == nil {
+			continue
+		}
+		if err := settle(root, name, id, pay); err != nil {
+			errs = append(errs, fmt.Errorf("session %s: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func settle(root *os.Root, name, id string, pay func(id, text string) error) error {
+	f, err := root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // paid this moment
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := lockFile(f); err != nil {
+		return nil // its launcher lives, or somebody else is at it
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err := root.Lstat(name); err != nil {
+		return nil // paid before we had the lock
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxDebt {
+		return fmt.Errorf("%s: not what a run has written", name)
+	}
+	if info.Size() == 0 && time.Since(info.ModTime()) < time.Second {
+		return nil // made this moment, and not held yet
+	}
+	text, err := io.ReadAll(f)
+	if err == nil && len(text) > 0 {
+		err = pay(id, string(text))
+	}
+	if err != nil {
+		return err
+	}
+	return root.Remove(name)
+}
+
+func lockFile(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err != syscall.EINTR {
+			return err
+		}
+	}
+}
+
+// Inherit returns the directory of a session whose launcher is gone, and makes
+// it if there never was one.
+func (h Home) Inherit(id string) (*os.Root, error) {
+	if !validID(id) {
+		return nil, fmt.Errorf("%w: %q", ErrNoSession, id)
+	}
+	root, err := state.Open(h.dir, "")
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := root.Mkdir(id, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return openDir(root, id)
+}
+
+// Bury writes down that a session whose launcher is gone has ended, and why its
+// directory is kept.
+func (h Home) Bury(id, workspace, why string) error {
+	dir, err := h.Inherit(id)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	info := Info{ID: id, Started: startOfID(id), Workspace: workspace}
+	if data, err := state.ReadFile(dir, infoName, maxInfo); err == nil {
+		if old, err := parseInfo(data); err == nil {
+			info = old
+		}
+	}
+	if info.Ended.IsZero() {
+		info.Ended, info.Code = time.Now().UTC(), 128+int(syscall.SIGKILL)
+	}
+	if !slices.Contains(info.Kept, why) {
+		info.Kept = append(info.Kept, why)
+	}
+	return state.WriteFile(dir, infoName, info.append(nil), state.Fast)
+}

@@ -1,0 +1,104 @@
+package workspace
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// inertKeys are the keys of git's configuration that make it run nothing,
+// whatever their value: `section.key`, `section.*` for all keys of a section,
+// each with or without a subsection. What is not among them counts as something
+// that executes: git gets new keys with each version, and other programs keep
+// keys of their own there.
+var inertKeys = strings.Fields(`
+	core.repositoryformatversion core.filemode core.bare core.logallrefupdates core.ignorecase core.precomposeunicode
+	core.symlinks core.autocrlf core.eol core.safecrlf core.sparsecheckout core.sparsecheckoutcone core.untrackedcache
+	core.preloadindex core.fscache core.longpaths core.quotepath core.abbrev core.whitespace core.trustctime core.checkstat
+	core.compression core.loosecompression core.bigfilethreshold core.commentchar core.commentstring core.sharedrepository
+	core.protecthfs core.protectntfs core.multipackindex core.commitgraph core.splitindex core.fsync core.fsyncmethod
+	extensions.*
+	remote.url remote.pushurl remote.fetch remote.push remote.tagopt remote.prune remote.prunetags remote.mirror
+	remote.promisor remote.partialclonefilter remote.skipdefaultupdate remote.skipfetchall remote.pushdefault remote.gh-resolved
+	branch.remote branch.merge branch.rebase branch.description branch.pushremote branch.sort branch.autosetupmerge
+	branch.autosetuprebase branch.vscode-merge-base branch.gh-merge-base branch.github-pr-owner-number
+	submodule.url submodule.active submodule.branch submodule.ignore submodule.fetchrecursesubmodules submodule.recurse submodule.fetchjobs
+	user.name user.email user.useconfigonly author.name author.email committer.name committer.email
+	init.defaultbranch init.defaultobjectformat init.defaultrefformat
+	pull.rebase pull.ff push.default push.autosetupremote push.followtags push.usebitmaps fetch.prune fetch.prunetags fetch.parallel
+	fetch.writecommitgraph fetch.fsckobjects transfer.fsckobjects receive.fsckobjects
+	merge.conflictstyle merge.ff merge.log merge.stat merge.renames merge.renamelimit merge.directoryrenames
+	rebase.autosquash rebase.autostash rebase.updaterefs rebase.stat rerere.enabled rerere.autoupdate
+	diff.algorithm diff.renames diff.renamelimit diff.colormoved diff.context diff.mnemonicprefix diff.noprefix diff.indentheuristic
+	color.* column.* advice.* status.* stash.*
+	log.abbrevcommit log.date log.decorate log.follow
+	index.version index.threads index.skiphash feature.manyfiles feature.experimental pack.* gc.auto gc.autodetach gc.autopacklimit
+	gc.pruneexpire gc.reflogexpire maintenance.auto maintenance.strategy tag.sort blame.coloring i18n.commitencoding i18n.logoutputencoding
+	lfs.repositoryformatversion lfs.locksverify lfs.access
+`)
+
+// inert reports whether git, and whoever else reads the setting, runs nothing
+// for it. The place that core.worktree names is the caller's to judge.
+func (s *setting) inert() bool {
+	if s.use() != useNone {
+		return false
+	}
+	name := s.section + "." + s.key
+	if s.section == "core" && s.key == "worktree" && s.sub == "" {
+		return true
+	}
+	if s.section == "submodule" && s.key == "update" {
+		switch s.value {
+		case "checkout", "rebase", "merge", "none":
+			return true
+		}
+		return false
+	}
+	if !slices.Contains(inertKeys, name) && !slices.Contains(inertKeys, s.section+".*") {
+		return false
+	}
+	// `ext::COMMAND` is a program, and other names before a double colon are
+	// programs' names; what begins with a dash may become somebody's option.
+	if s.key == "url" || s.key == "pushurl" {
+		return !strings.Contains(s.value, "::") && !strings.HasPrefix(s.value, "-")
+	}
+	return true
+}
+
+// strip returns a configuration without the settings that drop names, and their
+// names. It is false for one that git cannot parse, or might parse in another
+// way: that one cannot be mended.
+func strip(b []byte, drop func(*setting) bool) (left []byte, dropped []string, ok bool) {
+	for i, c := range b {
+		if c < ' ' && c != '\t' && c != '\n' && (c != '\r' || i+1 == len(b) || b[i+1] != '\n') || c == 0x7f {
+			return nil, nil, false
+		}
+	}
+	all, err := parseConfig(b)
+	if err != nil {
+		return nil, nil, false
+	}
+	at := 0
+	var kept []setting
+	for i := range all {
+		s := &all[i]
+		if !drop(s) {
+			kept = append(kept, *s)
+			continue
+		}
+		dropped = append(dropped, s.name())
+		left = append(left, b[at:s.from]...)
+		at = s.to
+	}
+	left = append(left, b[at:]...)
+	// What comes out must say what was meant to be left, and nothing else.
+	again, err := parseConfig(left)
+	same := func(x, y setting) bool {
+		x.from, x.to, y.from, y.to = 0, 0, 0, 0
+		return x == y
+	}
+	if err != nil || !slices.EqualFunc(again, kept, same) {
+		return nil, nil, false
+	}
+	return bytes.Clone(left), dropped, true
+}

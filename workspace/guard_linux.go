@@ -1,0 +1,495 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Guard sets aside what appears in a workspace during a run and is
+// protected: a name that does not exist cannot be forbidden without leaving a
+// stub. It looks again whenever a directory has changed, and a last time when
+// nothing of the run lives any more, after which nothing new that is protected
+// stands ([Guard.Finish]).
+//
+// A look asks each directory for its ctime and reads those that changed: what
+// told of a change only says that there is something to look for, so that no
+// queue can overflow.
+type Guard struct {
+	record *Record
+	rules  *rules
+	tree   *dir
+	stash  *Stash
+	told   func(Change)
+
+	lent   map[string]int
+	fd     int // the workspace
+	dev    uint64
+	stood  map[string]bool // protected names
+	repos  map[string]bool
+	shut   map[string]bool
+	during during
+
+	stop  chan struct{}
+	ended chan struct{}
+	err   error // of the last look while the run lasted
+}
+
+// Record returns what a look at the end of a run in this workspace needs to
+// know. The query is the one that was answered.
+func (f *Found) Record(session string, q Query) *Record {
+	r := &Record{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Review: f.Review, Protect: q.Protect, Keys: f.exec}
+	for _, file := range q.Files {
+		_, in := below(q.Root, file.Path)
+		_, around := below(file.Path, q.Root)
+		if in || around && file.Glob != "" {
+			r.Files = append(r.Files, file)
+		}
+	}
+	for _, p := range f.Pins {
+		r.Pins = append(r.Pins, p.Node)
+	}
+	f.rules.suspects(f.tree, func(s suspect) {
+		switch s.kind {
+		case isRepo:
+			r.Repos = append(r.Repos, s.rel)
+		case isShut:
+			r.Shut = append(r.Shut, s.rel)
+		default:
+			r.Names = append(r.Names, s.rel)
+		}
+	})
+	for _, p := range q.Protect {
+		if p.Review || !strings.HasPrefix(p.Pattern, "/") || strings.ContainsAny(p.Pattern, "*?[") {
+			continue
+		}
+		if _, in := below(q.Root, p.Pattern); in {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Lstat(p.Pattern, &st) == unix.ENOENT {
+			r.Vacant = append(r.Vacant[:len(r.Vacant):len(r.Vacant)], p.Pattern)
+		}
+	}
+	return r
+}
+
+// A suspect is what a look finds in the tree and compares with what stood.
+type suspect struct {
+	kind suspectKind
+	dir  *dir // of isName the one that holds it, else itself
+	rel  string
+	hit  hit
+}
+
+type suspectKind uint8
+
+const (
+	isName suspectKind = iota // a protected name
+	isRepo                    // a directory of git, or a file that leads to one
+	isShut                    // a directory that cannot be listed
+)
+
+// suspects calls yield with what the tree holds below d, as far as the command
+// can reach it: containing directories first, and of a name that is protected
+// nothing within it.
+func (c *rules) suspects(d *dir, yield func(suspect)) {
+	if d.gone || d.state == hidden {
+		return
+	}
+	if d.shut {
+		yield(suspect{kind: isShut, dir: d, rel: d.rel})
+		return
+	}
+	if d.git || d.name() == ".git" {
+		yield(suspect{kind: isRepo, dir: d, rel: d.rel})
+	}
+	if d.state == protected {
+		return // read-only inside, or as good as set aside
+	}
+	last := ""
+	for _, h := range d.hits {
+		switch {
+		case h.class == classGit && h.kind != Dir:
+			yield(suspect{kind: isRepo, dir: d, rel: join(d.rel, h.name), hit: h})
+		case h.class == classProtect && !c.protect[h.arg].Review && !inModules(d.rel) && h.name != last:
+			last = h.name
+			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), hit: h})
+		}
+	}
+	for _, k := range d.kids {
+		c.suspects(k, yield)
+	}
+}
+
+// NewGuard returns a guard over the workspace of a record: that of a run which
+// begins, with what was found, or of one whose launcher is gone, with nil. What
+// it sets aside goes to the stash, and told hears of it. Lent are descriptors of
+// directories by their path, the workspace among them, for a launcher that may
+// not open them; nil for one that may.
+func NewGuard(r *Record, f *Found, lent map[string]int, stash *Stash, told func(Change)) (*Guard, error) {
+	g := &Guard{record: r, stash: stash, told: told, lent: lent, stood: map[string]bool{}, repos: map[string]bool{}, shut: map[string]bool{}}
+	if f != nil {
+		g.rules, g.tree = f.rules, f.tree
+	} else {
+		var err error
+		if g.rules, err = compile(Query{Root: r.Root, Files: r.Files, Protect: r.Protect}); err != nil {
+			return nil, err
+		}
+		g.tree = &dir{}
+	}
+	for _, list := range [...]struct {
+		set   map[string]bool
+		names []string
+	}{{g.stood, r.Names}, {g.repos, r.Repos}, {g.shut, r.Shut}} {
+		for _, name := range list.names {
+			list.set[name] = true
+		}
+	}
+	fd, ok := lent[r.Root]
+	if g.fd = fd; !ok {
+		var err error
+		if g.fd, err = openRoot(r.Root); err != nil {
+			return nil, fmt.Errorf("open workspace %s: %w", r.Root, err)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(g.fd, &st); err != nil {
+		return nil, fmt.Errorf("stat workspace %s: %w", r.Root, err)
+	}
+	g.dev = st.Dev
+	if f != nil {
+		forget(g.tree, f.Start, g.dev)
+	}
+	return g, nil
+}
+
+// Watch begins to look, whenever something has changed, until [Guard.Finish].
+func (g *Guard) Watch() {
+	g.stop, g.ended = make(chan struct{}), make(chan struct{})
+	go g.follow()
+}
+
+// grace is how long a run lasts before its directories are watched: what is
+// over sooner meets the last look, and costs nothing else.
+const grace = 3 * time.Millisecond
+
+// idle is how much longer than a look the pause after it lasts, so that a
+// build is not slowed by what looks after it.
+const idle = 9
+
+// poll is how often directories are looked at that cannot be watched.
+const poll = 50 * time.Millisecond
+
+func (g *Guard) follow() {
+	defer close(g.ended)
+	pause := time.NewTimer(grace)
+	defer pause.Stop()
+	for first := true; ; first = false {
+		select {
+		case <-g.stop:
+			return
+		case <-pause.C:
+		}
+		if first {
+			g.during.begin()
+			defer g.during.end()
+		} else if !g.wait() {
+			return
+		}
+		began := time.Now()
+		if _, err := g.look(); err != nil {
+			g.err = err
+		}
+		pause.Reset(max(time.Since(began)*idle, time.Millisecond/2))
+	}
+}
+
+// wait waits for a change, and reports false at the end.
+func (g *Guard) wait() bool {
+	var later <-chan time.Time
+	if g.during.blind {
+		timer := time.NewTimer(poll)
+		defer timer.Stop()
+		later = timer.C
+	}
+	select {
+	case <-g.stop:
+		return false
+	case <-g.during.signals:
+	case <-later:
+	}
+	return true
+}
+
+// look reads what has changed since the last look and sets aside what is new
+// and protected. It returns how much that was.
+func (g *Guard) look() (moved int, err error) {
+	began := time.Now()
+	if err := g.read(); err != nil {
+		return 0, err
+	}
+	var errs []error
+	aside := func(rel, why string) {
+		done, err := g.aside(g.record.Root+"/"+rel, why)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if done {
+			moved++
+		}
+	}
+	g.rules.suspects(g.tree, func(s suspect) {
+		if s.kind == isName && !g.stood[s.rel] {
+			aside(s.rel, g.rules.protect[s.hit.arg].Pattern)
+		}
+	})
+	for _, path := range g.record.Vacant {
+		var st unix.Stat_t
+		if g.stat(path, &st) == nil {
+			done, err := g.aside(path, "a name that git or a link leads to")
+			if done {
+				moved++
+			}
+			errs = append(errs, err)
+		}
+	}
+	forget(g.tree, began, g.dev)
+	if g.during.fds != nil {
+		g.during.sweep(g.tree)
+	}
+	return moved, errors.Join(errs...)
+}
+
+// read brings the tree up to date.
+func (g *Guard) read() error {
+	w := &walker{rules: g.rules, fd: g.fd, dev: g.dev, during: &g.during}
+	g.verify(g.tree)
+	w.keep(g.tree)
+	return w.run()
+}
+
+// verify marks the directories that are as the tree has them.
+func (g *Guard) verify(d *dir) {
+	d.same = false
+	if g.during.skips(d.rel) {
+		return
+	}
+	var st unix.Stat_t
+	if d.ctime != 0 {
+		var err error
+		if d.watch > 0 && g.during.fds != nil {
+			err = unix.Fstat(d.watch, &st)
+		} else {
+			err = statBeneath(g.fd, d.rel, &st)
+		}
+		d.same = err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
+	}
+	for _, k := range d.kids {
+		g.verify(k)
+	}
+}
+
+// stat returns the status of an absolute path in the workspace or outside.
+func (g *Guard) stat(path string, st *unix.Stat_t) error {
+	dir, name, err := g.parent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return statBeneath(dir, name, st)
+}
+
+// parent opens the directory that holds a path, without following any link.
+func (g *Guard) parent(path string) (fd int, name string, err error) {
+	rel, in := below(g.record.Root, path)
+	at := g.fd
+	for top, fd := range g.lent {
+		if rest, ok := below(top, path); ok && !in {
+			at, rel, in = fd, rest, true
+		}
+	}
+	if !in {
+		if at, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			return -1, "", err
+		}
+		defer unix.Close(at)
+		rel = path[1:]
+	}
+	dir, name := "", rel
+	if i := strings.LastIndexByte(rel, '/'); i >= 0 {
+		dir, name = rel[:i], rel[i+1:]
+	}
+	fd, err = openBeneath(at, dir, unix.O_PATH|unix.O_DIRECTORY)
+	return fd, name, err
+}
+
+// aside moves what stands at a path into the stash, and tells of it. That
+// nothing stands there any more is no error.
+func (g *Guard) aside(path, why string) (done bool, err error) {
+	dir, name, err := g.parent(path)
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("set %s aside: %w", shorten(path), err)
+	}
+	defer unix.Close(dir)
+	c, err := g.stash.take(dir, name, Change{Kind: Stashed, Path: path, Why: why})
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("set %s aside: %w", shorten(path), err)
+	}
+	g.told(c)
+	return true, nil
+}
+
+func gone(err error) bool {
+	return err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP
+}
+
+// maxRounds bounds how often the last look is repeated because something was
+// found: nothing of the run lives any more, so the second finds nothing, unless
+// the host or another run is at work there.
+const maxRounds = 8
+
+// Finish ends the watch and looks a last time, at everything. Call it when no
+// process of the run lives. When it returns without an error, nothing that is
+// new and protected stands in the workspace, and no repository that came into
+// being runs anything. It returns all that the user should hear of.
+func (g *Guard) Finish() ([]Change, error) {
+	if g.stop != nil {
+		close(g.stop)
+		<-g.ended
+	}
+	g.during = during{last: true, shut: g.shut}
+	var errs []error
+	for round := 0; ; round++ {
+		moved, err := g.look()
+		if moved > 0 && err == nil && round < maxRounds {
+			continue
+		}
+		errs = append(errs, err)
+		break
+	}
+	i := inerter{guard: g}
+	errs = append(errs, i.all())
+	errs = append(errs, g.review())
+	return g.stash.settle(), errors.Join(errs...)
+}
+
+// Close gives back what the guard has opened.
+func (g *Guard) Close() {
+	if _, ok := g.lent[g.record.Root]; !ok {
+		unix.Close(g.fd)
+	}
+}
+
+// review tells of files that may change and did, of programs that a tool of the
+// host would run, and of what is pinned and not as it was: the host has changed
+// it, or it was changed in the moment before it was covered again.
+func (g *Guard) review() error {
+	for _, r := range g.record.Review {
+		var st unix.Stat_t
+		switch err := g.stat(r.Path, &st); {
+		case gone(err):
+			g.note(Change{Kind: Review, Path: r.Path, Why: r.Why, What: "removed"})
+		case err != nil:
+			return fmt.Errorf("stat %s: %w", r.Path, err)
+		case st.Ino != r.Ino || st.Dev != r.Dev || g.touched(&st):
+			g.note(Change{Kind: Review, Path: r.Path, Why: r.Why, What: "changed"})
+		}
+	}
+	for _, n := range g.record.Pins {
+		var st unix.Stat_t
+		if g.stat(n.Path, &st) == nil && n.Kind == File && (st.Ino != n.Ino || st.Dev != n.Dev || g.touched(&st)) {
+			g.note(Change{Kind: Review, Path: n.Path, Why: "protected", What: "changed, by the host or in the moment after that"})
+		}
+	}
+	g.fresh(g.tree)
+	return nil
+}
+
+// touched reports whether a file has changed since the run began.
+func (g *Guard) touched(st *unix.Stat_t) bool {
+	return st.Ctim.Nano() >= g.record.Start.Add(-racy).UnixNano()
+}
+
+func (g *Guard) note(c Change) { g.told(g.stash.note(c)) }
+
+// programDirs are where tools of the host find programs.
+var programDirs = [...]string{"node_modules/.bin", ".venv/bin", "venv/bin"}
+
+// fresh tells of files for review that are new, and of new programs.
+func (g *Guard) fresh(d *dir) {
+	if d.gone || d.state == hidden || d.state == protected {
+		return
+	}
+	for _, h := range d.hits {
+		path := g.record.Root + "/" + join(d.rel, h.name)
+		switch {
+		case inModules(d.rel) || h.kind == Dir:
+		case h.class == classProtect && g.rules.protect[h.arg].Review:
+			g.added(path, g.rules.protect[h.arg].Pattern)
+		case h.class == classInside && d.state == reviewed:
+			g.added(path, g.rules.protect[d.why].Pattern)
+		}
+	}
+	if slices.ContainsFunc(programDirs[:], func(p string) bool { return d.rel == p || strings.HasSuffix(d.rel, "/"+p) }) {
+		g.programs(d)
+	}
+	for _, k := range d.kids {
+		g.fresh(k)
+	}
+}
+
+// added tells of a file for review that did not stand at the start.
+func (g *Guard) added(path, why string) {
+	known := slices.ContainsFunc(g.record.Review, func(r Reviewed) bool { return r.Path == path }) ||
+		slices.ContainsFunc(g.record.Pins, func(n Node) bool { return n.Path == path })
+	var st unix.Stat_t
+	if !known && g.stat(path, &st) == nil && g.touched(&st) {
+		g.note(Change{Kind: Review, Path: path, Why: why, What: "new"})
+	}
+}
+
+// programs tells of the programs in a directory that changed during the run.
+func (g *Guard) programs(d *dir) {
+	if d.ctime != 0 && d.ctime < g.record.Start.Add(-racy).UnixNano() {
+		return
+	}
+	fd, err := openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return
+	}
+	f := os.NewFile(uintptr(fd), d.rel)
+	defer f.Close()
+	names, _ := f.Readdirnames(-1)
+	slices.Sort(names)
+	for _, name := range names {
+		var st unix.Stat_t
+		if statBeneath(fd, name, &st) == nil && g.touched(&st) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0) {
+			g.note(Change{Kind: Program, Path: g.record.Root + "/" + join(d.rel, name), Why: filepath.Base(d.rel), What: "new or changed"})
+		}
+	}
+}
+
+// during says how a look differs from a launch's.
+type during struct {
+	last    bool            // the last look: it reads all, and opens what is shut
+	shut    map[string]bool // what was shut at the start stays so
+	blind   bool            // some directories cannot be watched
+	budget  int             // descriptors that may still be opened
+	signals chan os.Signal
+	mu      sync.Mutex
+	fds     map[int]bool // what watches; nil where nothing does
+}

@@ -1,0 +1,248 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// An inerter makes the repositories that came into being during a run inert:
+// git works in them, and runs nothing that they name.
+type inerter struct {
+	guard *Guard
+	scan  *scan
+	done  map[string]bool
+	errs  []error
+}
+
+// all makes every git directory of the tree inert that did not stand at the
+// start, and what .git files and links and commondir files lead to.
+func (i *inerter) all() error {
+	g := i.guard
+	i.done = map[string]bool{}
+	i.scan = newScan(Query{Root: g.record.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
+	defer i.scan.close()
+	var found []suspect
+	g.rules.suspects(g.tree, func(s suspect) {
+		if s.kind == isRepo && !g.repos[s.rel] {
+			found = append(found, s)
+		}
+	})
+	for _, s := range found {
+		path := i.scan.abs(s.rel)
+		if s.hit.name == "" {
+			i.dir(path)
+			continue
+		}
+		t, err := i.scan.follow(filepath.Dir(path), ".git")
+		if err == nil && t.found && t.end.Kind == File {
+			var b []byte
+			if b, err = i.scan.readFile(t.end.Path, maxGitFile); err == nil {
+				var target string
+				if target, err = parseGitFile(b); err == nil {
+					t, err = i.scan.follow(filepath.Dir(path), target)
+				}
+			}
+		}
+		// Of what git refuses as well nothing is run.
+		if err == nil && t.found && t.end.Kind == Dir {
+			i.dir(t.end.Path)
+		}
+	}
+	i.reviewed()
+	return errors.Join(i.errs...)
+}
+
+// dir makes a git directory inert, and the one that it shares with others.
+func (i *inerter) dir(path string) {
+	g := i.guard
+	rel, in := below(g.record.Root, path)
+	if !in || i.done[rel] || g.repos[rel] {
+		return
+	}
+	i.done[rel] = true
+	if common, err := i.scan.commonDir(path); err == nil {
+		i.dir(common)
+	}
+	if filepath.Base(path) != ".git" && !insideGit(rel) && i.users(path) {
+		// A directory of the user's own that was made to look like a
+		// repository: its files are none.
+		i.aside(path+"/HEAD", "it makes a repository of "+path)
+		return
+	}
+	i.hooks(path)
+	for _, name := range [...]string{"config", "config.worktree"} {
+		i.config(path+"/"+name, func(s *setting) bool { return !s.inert() || i.leaves(path, s) })
+	}
+}
+
+// users reports whether a directory has a configuration or hooks that the run
+// has not touched.
+func (i *inerter) users(path string) bool {
+	for _, name := range [...]string{"config", "hooks"} {
+		if _, st, ok := i.scan.node(path + "/" + name); ok && !i.guard.touched(&st) {
+			return true
+		}
+	}
+	return false
+}
+
+// leaves reports whether a setting makes a place outside the workspace the
+// repository's working tree.
+func (i *inerter) leaves(gitDir string, s *setting) bool {
+	if s.section != "core" || s.key != "worktree" {
+		return false
+	}
+	t, err := i.scan.follow(gitDir, s.value)
+	_, in := below(i.guard.record.Root, t.end.Path)
+	return err != nil || !in
+}
+
+func (i *inerter) hooks(gitDir string) {
+	path := gitDir + "/hooks"
+	n, _, ok := i.scan.node(path)
+	switch {
+	case !ok:
+		return
+	case n.Kind != Dir:
+		i.aside(path, "git runs what it leads to")
+		return
+	}
+	rel, _ := below(i.guard.record.Root, path)
+	fd, err := openDirOf(i.guard.fd, rel)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	defer unix.Close(fd)
+	names, err := entries(fd)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if strings.HasSuffix(name, ".sample") {
+			continue
+		}
+		if n, _, ok := i.scan.node(path + "/" + name); ok && n.Kind != Dir {
+			i.aside(path+"/"+name, "a hook of a repository that is new")
+		}
+	}
+}
+
+// config takes the settings that drop names out of a configuration: the file is
+// set aside as it was, and what is left of it takes its place.
+func (i *inerter) config(path string, drop func(*setting) bool) {
+	n, st, ok := i.scan.node(path)
+	if !ok {
+		return
+	}
+	if n.Kind != File {
+		i.aside(path, "a configuration that is no file")
+		return
+	}
+	b, err := i.scan.readFile(path, maxConfig)
+	if err == unix.EACCES {
+		if rel, in := below(i.guard.record.Root, path); in {
+			if fd, e := openBeneath(i.guard.fd, rel, unix.O_PATH); e == nil {
+				_ = chmodPath(fd, 0o600)
+				unix.Close(fd)
+			}
+		}
+		b, err = i.scan.readFile(path, maxConfig)
+	}
+	if gone(err) {
+		return
+	}
+	left, dropped, ok := []byte(nil), []string(nil), false
+	if err == nil {
+		left, dropped, ok = strip(b, drop)
+	}
+	switch {
+	case !ok:
+		i.aside(path, "a configuration that git cannot read")
+	case len(dropped) > 0:
+		slices.Sort(dropped)
+		if i.aside(path, strings.Join(slices.Compact(dropped), " ")) {
+			i.replace(path, left, st.Mode)
+		}
+	}
+}
+
+// replace writes what is left of a configuration in its place.
+func (i *inerter) replace(path string, b []byte, mode uint32) {
+	dir, name, err := i.guard.parent(path)
+	if err == nil {
+		err = writeNew(dir, name, b, mode&0o777)
+		unix.Close(dir)
+	}
+	if err != nil {
+		i.fail(path, err)
+	}
+}
+
+func (i *inerter) fail(path string, err error) {
+	if !gone(err) {
+		i.errs = append(i.errs, fmt.Errorf("make %s inert: %w", shorten(path), err))
+	}
+}
+
+// aside sets aside what a repository would run.
+func (i *inerter) aside(path, why string) bool {
+	g := i.guard
+	dir, name, err := g.parent(path)
+	if err != nil {
+		i.fail(path, err)
+		return false
+	}
+	defer unix.Close(dir)
+	c, err := g.stash.take(dir, name, Change{Kind: Inert, Path: path, Why: why})
+	if err != nil {
+		i.fail(path, err)
+		return false
+	}
+	g.told(c)
+	return true
+}
+
+// reviewed takes back what executes in a configuration that may be changed, as
+// far as it did not stand there at the start.
+func (i *inerter) reviewed() {
+	g := i.guard
+	for _, r := range g.record.Review {
+		had, ok := g.record.Keys[r.Path]
+		if !ok {
+			continue
+		}
+		i.config(r.Path, func(s *setting) bool {
+			return !s.inert() && !slices.Contains(had, s.name()+"="+s.value)
+		})
+	}
+}
+
+// keys returns the settings of the reviewed configurations that execute
+// something.
+func (f *Found) keys(s *scan) map[string][]string {
+	var all map[string][]string
+	for _, r := range f.Review {
+		if own, git := gitPattern(r.Why); !git || own != ".git/config" && own != ".git/config.worktree" {
+			continue
+		}
+		if all == nil {
+			all = map[string][]string{}
+		}
+		all[r.Path] = []string{}
+		list, _ := s.config(r.Path)
+		for i := range list {
+			if !list[i].inert() {
+				all[r.Path] = append(all[r.Path], list[i].name()+"="+list[i].value)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,129 @@
+package workspace
+
+import (
+	"os"
+	"os/signal"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Directories are watched by F_NOTIFY (fcntl(2)), not by inotify: of its
+// instances a user has no more than 128, so that many runs at once would not
+// watch, and closing one waits for a grace period of 10 ms and more. F_NOTIFY
+// takes a descriptor a directory and says only that something has changed: the
+// look finds out what, and arms the directory again before it reads it.
+const notifyOnce = 0x4 | 0x8 | 0x10 // DN_CREATE, DN_DELETE and DN_RENAME of linux/fcntl.h
+
+// maxWatched bounds the descriptors that a watch takes. Directories beyond
+// them are looked at from time to time.
+const maxWatched = 8192
+
+// begin makes the looks that follow watch what they read.
+func (u *during) begin() {
+	limit := unix.Rlimit{}
+	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	u.budget = min(maxWatched, int(min(limit.Cur, 1<<20)/2))
+	u.signals = make(chan os.Signal, 1)
+	u.fds = map[int]bool{}
+	signal.Notify(u.signals, unix.SIGIO)
+}
+
+func (u *during) end() {
+	signal.Stop(u.signals)
+	for fd := range u.fds {
+		unix.Close(fd)
+	}
+	u.fds = nil
+}
+
+// skips reports whether a look leaves a directory for the last one: what is in
+// node_modules is set aside at the end, if at all.
+func (u *during) skips(rel string) bool { return u != nil && !u.last && inModules(rel) }
+
+// opens reports whether a directory that cannot be listed is opened for the
+// look: from inside it could be opened as well.
+func (u *during) opens(rel string) bool { return u != nil && u.last && !u.shut[rel] }
+
+// watch arms a directory that is about to be read.
+func (u *during) watch(d *dir, fd int) {
+	if u == nil || u.fds == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if d.watch > 0 && sameFile(d.watch, fd) {
+		fd = d.watch
+	} else {
+		var err error
+		d.watch = 0
+		if len(u.fds) >= u.budget {
+			u.blind = true
+			return
+		}
+		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+			u.blind = true
+			return
+		}
+		u.fds[fd] = true
+		d.watch = fd
+		// The owner first: left to itself, F_NOTIFY would name this thread, and
+		// the signal goes to processes only.
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid())
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, notifyOnce); err != nil {
+		u.blind = true // a file system that cannot tell
+	}
+}
+
+func sameFile(a, b int) bool {
+	var x, y unix.Stat_t
+	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Ino == y.Ino && x.Dev == y.Dev
+}
+
+// sweep closes the descriptors of directories that the tree has lost.
+func (u *during) sweep(tree *dir) {
+	live := make(map[int]bool, len(u.fds))
+	var mark func(*dir)
+	mark = func(d *dir) {
+		if d.gone {
+			d.watch = 0
+		}
+		if d.watch > 0 {
+			live[d.watch] = true
+		}
+		for _, k := range d.kids {
+			mark(k)
+		}
+	}
+	mark(tree)
+	for fd := range u.fds {
+		if !live[fd] {
+			unix.Close(fd)
+			delete(u.fds, fd)
+		}
+	}
+}
+
+// unlock makes a directory of the user's own readable, writable and searchable
+// for him.
+func unlock(root int, rel string) error {
+	fd, err := openBeneath(root, rel, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return chmodPath(fd, 0o700)
+}
+
+// chmodPath adds bits to the mode of what an O_PATH descriptor names.
+func chmodPath(fd int, bits uint32) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return unix.ELOOP
+	}
+	return unix.Fchmodat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), st.Mode&0o7777|bits, 0)
+}
