@@ -87,7 +87,14 @@ func strip(b []byte, drop func(*setting) bool) (left []byte, dropped []string, o
 			continue
 		}
 		dropped = append(dropped, s.name())
-		left = append(left, b[at:s.from]...)
+		from := s.from
+		for from > at && (b[from-1] == ' ' || b[from-1] == '\t') {
+			from--
+		}
+		if from > 0 && b[from-1] != '\n' {
+			from = s.from // it stands behind something else
+		}
+		left = append(left, b[at:from]...)
 		at = s.to
 	}
 	left = append(left, b[at:]...)

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -23,11 +24,11 @@ import (
 // told of a change only says that there is something to look for, so that no
 // queue can overflow.
 type Guard struct {
-	record *Record
-	rules  *rules
-	tree   *dir
-	stash  *Stash
-	told   func(Change)
+	standing *Standing
+	rules    *rules
+	tree     *dir
+	stash    *Stash
+	told     func(Finding)
 
 	lent   map[string]int
 	fd     int // the workspace
@@ -37,15 +38,24 @@ type Guard struct {
 	shut   map[string]bool
 	during during
 
+	originals map[string][]byte // of files for review, by path
+
 	stop  chan struct{}
 	ended chan struct{}
 	err   error // of the last look while the run lasted
 }
 
-// Record returns what a look at the end of a run in this workspace needs to
+// leavings is what a scan leaves for a [Guard].
+type leavings struct {
+	rules *rules
+	tree  *dir
+	keys  map[string][]string // see [Standing.Keys]
+}
+
+// Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
-func (f *Found) Record(session string, q Query) *Record {
-	r := &Record{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Review: f.Review, Protect: q.Protect, Keys: f.exec}
+func (f *Found) Standing(session string, q Query) *Standing {
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Protect: q.Protect, Keys: f.after.keys}
 	for _, file := range q.Files {
 		_, in := below(q.Root, file.Path)
 		_, around := below(file.Path, q.Root)
@@ -53,10 +63,20 @@ func (f *Found) Record(session string, q Query) *Record {
 			r.Files = append(r.Files, file)
 		}
 	}
-	for _, p := range f.Pins {
-		r.Pins = append(r.Pins, p.Node)
+	know := func(n Node, pin bool, why string) {
+		var st unix.Stat_t
+		if n.Kind == Dir || statBeneath(unix.AT_FDCWD, n.Path, &st) != nil {
+			return
+		}
+		r.Known = append(r.Known, Known{Node: Node{n.Path, n.Kind, st.Dev, st.Ino}, Ctime: st.Ctim.Nano(), Pin: pin, Why: why})
 	}
-	f.rules.suspects(f.tree, func(s suspect) {
+	for _, p := range f.Pins {
+		know(p.Node, true, p.Why)
+	}
+	for _, v := range f.Review {
+		know(v.Node, false, v.Why)
+	}
+	f.after.rules.suspects(f.after.tree, func(s suspect) {
 		switch s.kind {
 		case isRepo:
 			r.Repos = append(r.Repos, s.rel)
@@ -134,10 +154,10 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 // it sets aside goes to the stash, and told hears of it. Lent are descriptors of
 // directories by their path, the workspace among them, for a launcher that may
 // not open them; nil for one that may.
-func NewGuard(r *Record, f *Found, lent map[string]int, stash *Stash, told func(Change)) (*Guard, error) {
-	g := &Guard{record: r, stash: stash, told: told, lent: lent, stood: map[string]bool{}, repos: map[string]bool{}, shut: map[string]bool{}}
+func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told func(Finding)) (*Guard, error) {
+	g := &Guard{standing: r, stash: stash, told: told, lent: lent, stood: map[string]bool{}, repos: map[string]bool{}, shut: map[string]bool{}}
 	if f != nil {
-		g.rules, g.tree = f.rules, f.tree
+		g.rules, g.tree = f.after.rules, f.after.tree
 	} else {
 		var err error
 		if g.rules, err = compile(Query{Root: r.Root, Files: r.Files, Protect: r.Protect}); err != nil {
@@ -190,6 +210,7 @@ const poll = 50 * time.Millisecond
 
 func (g *Guard) follow() {
 	defer close(g.ended)
+	g.remember()
 	pause := time.NewTimer(grace)
 	defer pause.Stop()
 	for first := true; ; first = false {
@@ -238,7 +259,7 @@ func (g *Guard) look() (moved int, err error) {
 	}
 	var errs []error
 	aside := func(rel, why string) {
-		done, err := g.aside(g.record.Root+"/"+rel, why)
+		done, err := g.aside(g.standing.Root+"/"+rel, why)
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -251,7 +272,7 @@ func (g *Guard) look() (moved int, err error) {
 			aside(s.rel, g.rules.protect[s.hit.arg].Pattern)
 		}
 	})
-	for _, path := range g.record.Vacant {
+	for _, path := range g.standing.Vacant {
 		var st unix.Stat_t
 		if g.stat(path, &st) == nil {
 			done, err := g.aside(path, "a name that git or a link leads to")
@@ -309,7 +330,7 @@ func (g *Guard) stat(path string, st *unix.Stat_t) error {
 
 // parent opens the directory that holds a path, without following any link.
 func (g *Guard) parent(path string) (fd int, name string, err error) {
-	rel, in := below(g.record.Root, path)
+	rel, in := below(g.standing.Root, path)
 	at := g.fd
 	for top, fd := range g.lent {
 		if rest, ok := below(top, path); ok && !in {
@@ -342,7 +363,7 @@ func (g *Guard) aside(path, why string) (done bool, err error) {
 		return false, fmt.Errorf("set %s aside: %w", shorten(path), err)
 	}
 	defer unix.Close(dir)
-	c, err := g.stash.take(dir, name, Change{Kind: Stashed, Path: path, Why: why})
+	c, err := g.stash.take(dir, name, Finding{Kind: Stashed, Path: path, Why: why})
 	if gone(err) {
 		return false, nil
 	}
@@ -366,7 +387,7 @@ const maxRounds = 8
 // process of the run lives. When it returns without an error, nothing that is
 // new and protected stands in the workspace, and no repository that came into
 // being runs anything. It returns all that the user should hear of.
-func (g *Guard) Finish() ([]Change, error) {
+func (g *Guard) Finish() ([]Finding, error) {
 	if g.stop != nil {
 		close(g.stop)
 		<-g.ended
@@ -389,7 +410,7 @@ func (g *Guard) Finish() ([]Change, error) {
 
 // Close gives back what the guard has opened.
 func (g *Guard) Close() {
-	if _, ok := g.lent[g.record.Root]; !ok {
+	if _, ok := g.lent[g.standing.Root]; !ok {
 		unix.Close(g.fd)
 	}
 }
@@ -398,33 +419,84 @@ func (g *Guard) Close() {
 // host would run, and of what is pinned and not as it was: the host has changed
 // it, or it was changed in the moment before it was covered again.
 func (g *Guard) review() error {
-	for _, r := range g.record.Review {
+	for i := range g.standing.Known {
+		k := &g.standing.Known[i]
 		var st unix.Stat_t
-		switch err := g.stat(r.Path, &st); {
+		err := g.stat(k.Path, &st)
+		f := Finding{Kind: Review, Path: k.Path, Why: k.Why, What: "changed"}
+		switch {
 		case gone(err):
-			g.note(Change{Kind: Review, Path: r.Path, Why: r.Why, What: "removed"})
+			f.What = "removed"
 		case err != nil:
-			return fmt.Errorf("stat %s: %w", r.Path, err)
-		case st.Ino != r.Ino || st.Dev != r.Dev || g.touched(&st):
-			g.note(Change{Kind: Review, Path: r.Path, Why: r.Why, What: "changed"})
+			return fmt.Errorf("stat %s: %w", k.Path, err)
+		case !g.changed(k, &st):
+			continue
 		}
-	}
-	for _, n := range g.record.Pins {
-		var st unix.Stat_t
-		if g.stat(n.Path, &st) == nil && n.Kind == File && (st.Ino != n.Ino || st.Dev != n.Dev || g.touched(&st)) {
-			g.note(Change{Kind: Review, Path: n.Path, Why: "protected", What: "changed, by the host or in the moment after that"})
+		if k.Pin {
+			f.What += " by the host, or in the moment after it did"
 		}
+		before, kept := g.originals[k.Path]
+		if kept && err == nil {
+			if now, e := g.content(k.Path); e == nil && bytes.Equal(before, now) {
+				continue
+			}
+		}
+		g.told(g.stash.note(f, before, kept))
 	}
 	g.fresh(g.tree)
 	return nil
 }
 
-// touched reports whether a file has changed since the run began.
-func (g *Guard) touched(st *unix.Stat_t) bool {
-	return st.Ctim.Nano() >= g.record.Start.Add(-racy).UnixNano()
+// changed reports whether a file is not what it was. One that changed shortly
+// before the run may have changed again with the same ctime.
+func (g *Guard) changed(k *Known, st *unix.Stat_t) bool {
+	return st.Ino != k.Ino || st.Dev != k.Dev || st.Ctim.Nano() != k.Ctime || k.Ctime >= g.begun()
 }
 
-func (g *Guard) note(c Change) { g.told(g.stash.note(c)) }
+// touched reports whether something may have changed since the run began.
+func (g *Guard) touched(st *unix.Stat_t) bool { return st.Ctim.Nano() >= g.begun() }
+
+// begun is the run's start by the clock that ctimes are taken from.
+func (g *Guard) begun() int64 { return g.standing.Start.Add(-racy).UnixNano() }
+
+// content reads a file that is not too large to be shown.
+func (g *Guard) content(path string) ([]byte, error) {
+	dir, name, err := g.parent(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	fd, err := openBeneath(dir, name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	return readFile(fd, maxOriginal)
+}
+
+// What is kept of files for review as they were: of one, and of all.
+const (
+	maxOriginal  = 256 << 10
+	maxOriginals = 4 << 20
+)
+
+// remember keeps what the files for review hold, as far as the command has not
+// changed them yet.
+func (g *Guard) remember() {
+	g.originals = map[string][]byte{}
+	room := maxOriginals
+	for i := range g.standing.Known {
+		k := &g.standing.Known[i]
+		if k.Kind != File || room < maxOriginal {
+			continue
+		}
+		var st unix.Stat_t
+		b, err := g.content(k.Path)
+		if err == nil && g.stat(k.Path, &st) == nil && st.Ino == k.Ino && st.Dev == k.Dev && st.Ctim.Nano() == k.Ctime {
+			g.originals[k.Path] = b
+			room -= len(b)
+		}
+	}
+}
 
 // programDirs are where tools of the host find programs.
 var programDirs = [...]string{"node_modules/.bin", ".venv/bin", "venv/bin"}
@@ -435,7 +507,7 @@ func (g *Guard) fresh(d *dir) {
 		return
 	}
 	for _, h := range d.hits {
-		path := g.record.Root + "/" + join(d.rel, h.name)
+		path := g.standing.Root + "/" + join(d.rel, h.name)
 		switch {
 		case inModules(d.rel) || h.kind == Dir:
 		case h.class == classProtect && g.rules.protect[h.arg].Review:
@@ -454,17 +526,14 @@ func (g *Guard) fresh(d *dir) {
 
 // added tells of a file for review that did not stand at the start.
 func (g *Guard) added(path, why string) {
-	known := slices.ContainsFunc(g.record.Review, func(r Reviewed) bool { return r.Path == path }) ||
-		slices.ContainsFunc(g.record.Pins, func(n Node) bool { return n.Path == path })
-	var st unix.Stat_t
-	if !known && g.stat(path, &st) == nil && g.touched(&st) {
-		g.note(Change{Kind: Review, Path: path, Why: why, What: "new"})
+	if !slices.ContainsFunc(g.standing.Known, func(k Known) bool { return k.Path == path }) {
+		g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 	}
 }
 
 // programs tells of the programs in a directory that changed during the run.
 func (g *Guard) programs(d *dir) {
-	if d.ctime != 0 && d.ctime < g.record.Start.Add(-racy).UnixNano() {
+	if d.ctime != 0 && d.ctime < g.standing.Start.Add(-racy).UnixNano() {
 		return
 	}
 	fd, err := openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -478,7 +547,7 @@ func (g *Guard) programs(d *dir) {
 	for _, name := range names {
 		var st unix.Stat_t
 		if statBeneath(fd, name, &st) == nil && g.touched(&st) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0) {
-			g.note(Change{Kind: Program, Path: g.record.Root + "/" + join(d.rel, name), Why: filepath.Base(d.rel), What: "new or changed"})
+			g.told(g.stash.note(Finding{Kind: Program, Path: g.standing.Root + "/" + join(d.rel, name), Why: filepath.Base(d.rel), What: "new or changed"}, nil, false))
 		}
 	}
 }

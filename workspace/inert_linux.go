@@ -24,7 +24,7 @@ type inerter struct {
 func (i *inerter) all() error {
 	g := i.guard
 	i.done = map[string]bool{}
-	i.scan = newScan(Query{Root: g.record.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
+	i.scan = newScan(Query{Root: g.standing.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
 	defer i.scan.close()
 	var found []suspect
 	g.rules.suspects(g.tree, func(s suspect) {
@@ -60,7 +60,7 @@ func (i *inerter) all() error {
 // dir makes a git directory inert, and the one that it shares with others.
 func (i *inerter) dir(path string) {
 	g := i.guard
-	rel, in := below(g.record.Root, path)
+	rel, in := below(g.standing.Root, path)
 	if !in || i.done[rel] || g.repos[rel] {
 		return
 	}
@@ -98,7 +98,7 @@ func (i *inerter) leaves(gitDir string, s *setting) bool {
 		return false
 	}
 	t, err := i.scan.follow(gitDir, s.value)
-	_, in := below(i.guard.record.Root, t.end.Path)
+	_, in := below(i.guard.standing.Root, t.end.Path)
 	return err != nil || !in
 }
 
@@ -112,7 +112,7 @@ func (i *inerter) hooks(gitDir string) {
 		i.aside(path, "git runs what it leads to")
 		return
 	}
-	rel, _ := below(i.guard.record.Root, path)
+	rel, _ := below(i.guard.standing.Root, path)
 	fd, err := openDirOf(i.guard.fd, rel)
 	if err != nil {
 		i.fail(path, err)
@@ -146,16 +146,13 @@ func (i *inerter) config(path string, drop func(*setting) bool) {
 		i.aside(path, "a configuration that is no file")
 		return
 	}
-	b, err := i.scan.readFile(path, maxConfig)
-	if err == unix.EACCES {
-		if rel, in := below(i.guard.record.Root, path); in {
-			if fd, e := openBeneath(i.guard.fd, rel, unix.O_PATH); e == nil {
-				_ = chmodPath(fd, 0o600)
-				unix.Close(fd)
-			}
-		}
-		b, err = i.scan.readFile(path, maxConfig)
+	dir, name, err := i.guard.parent(path)
+	if err != nil {
+		i.fail(path, err)
+		return
 	}
+	b, err := readOwn(dir, name, maxConfig)
+	unix.Close(dir)
 	if gone(err) {
 		return
 	}
@@ -168,21 +165,25 @@ func (i *inerter) config(path string, drop func(*setting) bool) {
 		i.aside(path, "a configuration that git cannot read")
 	case len(dropped) > 0:
 		slices.Sort(dropped)
-		if i.aside(path, strings.Join(slices.Compact(dropped), " ")) {
-			i.replace(path, left, st.Mode)
+		if c, ok := i.aside(path, strings.Join(slices.Compact(dropped), " ")); ok {
+			i.replace(c, left, st.Mode)
 		}
 	}
 }
 
-// replace writes what is left of a configuration in its place.
-func (i *inerter) replace(path string, b []byte, mode uint32) {
-	dir, name, err := i.guard.parent(path)
+// replace writes what is left of a configuration in its place, and into the
+// stash, so that it is known again.
+func (i *inerter) replace(c Finding, b []byte, mode uint32) {
+	dir, name, err := i.guard.parent(c.Path)
 	if err == nil {
 		err = writeNew(dir, name, b, mode&0o777)
 		unix.Close(dir)
 	}
+	if err == nil && c.Stash != "" {
+		err = writeNew(i.guard.stash.dir, c.Stash+leftOver, b, 0o600)
+	}
 	if err != nil {
-		i.fail(path, err)
+		i.fail(c.Path, err)
 	}
 }
 
@@ -193,33 +194,29 @@ func (i *inerter) fail(path string, err error) {
 }
 
 // aside sets aside what a repository would run.
-func (i *inerter) aside(path, why string) bool {
+func (i *inerter) aside(path, why string) (Finding, bool) {
 	g := i.guard
 	dir, name, err := g.parent(path)
 	if err != nil {
 		i.fail(path, err)
-		return false
+		return Finding{}, false
 	}
 	defer unix.Close(dir)
-	c, err := g.stash.take(dir, name, Change{Kind: Inert, Path: path, Why: why})
+	c, err := g.stash.take(dir, name, Finding{Kind: Inert, Path: path, Why: why})
 	if err != nil {
 		i.fail(path, err)
-		return false
+		return c, false
 	}
 	g.told(c)
-	return true
+	return c, true
 }
 
 // reviewed takes back what executes in a configuration that may be changed, as
 // far as it did not stand there at the start.
 func (i *inerter) reviewed() {
 	g := i.guard
-	for _, r := range g.record.Review {
-		had, ok := g.record.Keys[r.Path]
-		if !ok {
-			continue
-		}
-		i.config(r.Path, func(s *setting) bool {
+	for path, had := range g.standing.Keys {
+		i.config(path, func(s *setting) bool {
 			return !s.inert() && !slices.Contains(had, s.name()+"="+s.value)
 		})
 	}

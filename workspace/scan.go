@@ -156,7 +156,5 @@ type Found struct {
 	Notes  []string // what a user should hear: a .git file that points to what does not point back, …
 	Stats  Stats
 
-	rules *rules
-	tree  *dir
-	exec  map[string][]string // see [Record.Keys]
+	after leavings // for a look after the run
 }

@@ -547,7 +547,7 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.absent))
-	f.rules, f.tree, f.exec = s.rules, s.tree, f.keys(s)
+	f.after = leavings{s.rules, s.tree, f.keys(s)}
 	for i, r := range s.protect {
 		if !r.Review && !s.met[r.Pattern] && !strings.ContainsAny(r.Pattern, "*?[") && !strings.HasPrefix(r.Pattern, "/") {
 			if _, git := gitPattern(r.Pattern); !git && !s.overridden(i) {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +24,7 @@ type Stash struct {
 	mu      sync.Mutex
 	dir     int // the stash, 0 while there is none
 	journal *os.File
-	changes []Change
+	found   []Finding
 	next    int
 	names   map[string]int // how often a path was set aside
 	err     error          // why nothing can be kept
@@ -38,6 +37,8 @@ const (
 	maxStash = 4096
 	maxLines = 16 << 10
 )
+
+var errTooMany = errors.New("too many changes to be kept")
 
 // open makes the stash.
 func (s *Stash) open() error {
@@ -62,7 +63,7 @@ func (s *Stash) make() (int, *os.File, error) {
 		return 0, nil, err
 	}
 	defer dir.Close()
-	old, err := readJournal(root)
+	old, err := ReadFindings(root)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -70,7 +71,7 @@ func (s *Stash) make() (int, *os.File, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	s.changes = old
+	s.found = old
 	for _, c := range old {
 		if n, err := strconv.Atoi(c.Stash); err == nil {
 			s.next = max(s.next, n+1)
@@ -90,24 +91,33 @@ func (s *Stash) make() (int, *os.File, error) {
 	return fd, journal, nil
 }
 
-func (s *Stash) write(c Change) error {
+func (s *Stash) write(c Finding) error {
 	if s.journal == nil {
 		return s.err
 	}
-	if len(s.changes) >= maxLines {
-		return nil
+	if len(s.found) >= maxLines {
+		return errTooMany
 	}
-	s.changes = append(s.changes, c)
+	s.found = append(s.found, c)
 	_, err := s.journal.Write(c.append(nil))
 	return err
 }
 
-// note keeps a change that moves nothing.
-func (s *Stash) note(c Change) Change {
+// note keeps a finding that moves nothing, with what the file held before if
+// that is known.
+func (s *Stash) note(c Finding, before []byte, known bool) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open() != nil || s.write(c) != nil {
-		s.changes = append(s.changes, c) // it is told all the same
+	err := s.open()
+	if err == nil && known {
+		c.Stash = strconv.Itoa(s.next)
+		s.next++
+		if writeNew(s.dir, c.Stash, before, 0o600) != nil {
+			c.Stash = ""
+		}
+	}
+	if err != nil || s.write(c) != nil {
+		s.found = append(s.found, c) // it is told all the same
 	}
 	return c
 }
@@ -119,7 +129,7 @@ const inert = ".pccrun-set-aside-"
 // take moves the entry of a directory into the stash. Where the stash lies on
 // another file system or cannot be made, it is given a name that nothing looks
 // for, and then copied as far as that is possible.
-func (s *Stash) take(dir int, name string, c Change) (Change, error) {
+func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var st unix.Stat_t
@@ -134,10 +144,14 @@ func (s *Stash) take(dir int, name string, c Change) (Change, error) {
 			return c, removeTree(dir, name)
 		}
 		c.Stash = strconv.Itoa(s.next)
+		s.next++
 		if err = s.write(c); err == nil {
-			s.next++
 			err = move(dir, name, s.dir, c.Stash)
-			if err == nil || gone(err) {
+			if err == nil {
+				return c, nil
+			}
+			s.found = s.found[:len(s.found)-1]
+			if gone(err) {
 				return c, err
 			}
 		}
@@ -147,7 +161,7 @@ func (s *Stash) take(dir int, name string, c Change) (Change, error) {
 }
 
 // aside renames within the directory, and then copies into the stash.
-func (s *Stash) aside(dir int, name string, c Change, why error) (Change, error) {
+func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, error) {
 	away := inert + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next)
 	s.next++
 	if err := move(dir, name, dir, away); err != nil {
@@ -175,52 +189,18 @@ func (s *Stash) aside(dir int, name string, c Change, why error) (Change, error)
 	return c, s.write(c)
 }
 
-// settle ends the stash: what is in it is no longer any other file's second
-// name, which a later run could write through. It returns all changes.
-func (s *Stash) settle() []Change {
+// settle ends the stash, and returns all that was found.
+func (s *Stash) settle() []Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir > 0 {
-		for _, c := range s.changes {
-			if c.Stash != "" {
-				detach(s.dir, c.Stash)
-			}
-		}
 		unix.Close(s.dir)
 		s.journal.Close()
 		s.dir = 0
 		s.err = os.ErrClosed
 	}
-	return s.changes
+	return s.found
 }
-
-// readJournal returns what the journal of a session's directory tells of.
-func readJournal(root *os.Root) ([]Change, error) {
-	f, err := root.Open(JournalName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxJournal {
-		return nil, fmt.Errorf("read %s: %d bytes: %w", JournalName, info.Size(), ErrTooMuch)
-	}
-	b := make([]byte, info.Size())
-	n, err := f.ReadAt(b, 0)
-	if n < len(b) {
-		return nil, err
-	}
-	return ParseJournal(string(b))
-}
-
-// maxJournal bounds the journal: the longest lines that a path allows.
-const maxJournal = 256 << 20
 
 // move is renameat2(2) without replacing, and with what its owner needs: a
 // directory can be moved only by who may write in it, and out of one that he
@@ -303,7 +283,7 @@ func openDirOf(dir int, name string) (int, error) {
 
 // What is copied of one entry where it cannot be moved.
 const (
-	maxCopy   = 256 << 20
+	maxCopy   = 64 << 20
 	maxCopied = 100_000
 )
 
@@ -311,6 +291,8 @@ const (
 type copier struct {
 	room    int64
 	entries int
+	modes   bool         // keep those of directories: nothing is written there any more
+	owner   *unix.Stat_t // who gets the copies; nil for this process
 }
 
 func (k *copier) copy(from int, name string, to int, as string) error {
@@ -321,9 +303,16 @@ func (k *copier) copy(from int, name string, to int, as string) error {
 	if k.entries--; k.entries < 0 {
 		return ErrTooMuch
 	}
+	if err := k.entry(from, name, to, as, &st); err != nil || k.owner == nil {
+		return err
+	}
+	return unix.Fchownat(to, as, int(k.owner.Uid), int(k.owner.Gid), unix.AT_SYMLINK_NOFOLLOW)
+}
+
+func (k *copier) entry(from int, name string, to int, as string, st *unix.Stat_t) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		return k.file(from, name, to, as, &st)
+		return k.file(from, name, to, as, st)
 	case unix.S_IFLNK:
 		buf := make([]byte, unix.PathMax)
 		n, err := unix.Readlinkat(from, name, buf)
@@ -332,12 +321,12 @@ func (k *copier) copy(from int, name string, to int, as string) error {
 		}
 		return unix.Symlinkat(string(buf[:n]), to, as)
 	case unix.S_IFDIR:
-		return k.dir(from, name, to, as)
+		return k.dir(from, name, to, as, st)
 	}
 	return unix.Mknodat(to, as, unix.S_IFIFO|0o600, 0) // a socket or FIFO: that there was one
 }
 
-func (k *copier) dir(from int, name string, to int, as string) error {
+func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) error {
 	src, err := openDirOf(from, name)
 	if err != nil {
 		return err
@@ -360,29 +349,21 @@ func (k *copier) dir(from int, name string, to int, as string) error {
 			return err
 		}
 	}
-	return nil
+	if !k.modes {
+		return nil
+	}
+	return unix.Fchmod(dst, st.Mode&0o777)
 }
 
 func (k *copier) file(from int, name string, to int, as string, st *unix.Stat_t) error {
 	if k.room -= st.Size; k.room < 0 {
 		return ErrTooMuch
 	}
-	src, err := openBeneath(from, name, unix.O_RDONLY)
-	if err == unix.EACCES {
-		if fd, e := openBeneath(from, name, unix.O_PATH); e == nil {
-			_ = chmodPath(fd, 0o400)
-			unix.Close(fd)
-		}
-		src, err = openBeneath(from, name, unix.O_RDONLY)
-	}
+	b, err := readOwn(from, name, st.Size)
 	if err != nil {
 		return err
 	}
-	b, err := readFile(src, st.Size)
-	if err != nil {
-		return err
-	}
-	return writeNew(to, as, b, st.Mode&0o777|0o600)
+	return writeNew(to, as, b, st.Mode&0o777)
 }
 
 // writeNew makes a file that must not exist.
@@ -400,36 +381,4 @@ func writeNew(dir int, name string, b []byte, mode uint32) error {
 		err = e
 	}
 	return err
-}
-
-// detach gives each file of an entry that has other names a body of its own.
-func detach(dir int, name string) {
-	var st unix.Stat_t
-	if statBeneath(dir, name, &st) != nil {
-		return
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		fd, err := openDirOf(dir, name)
-		if err != nil {
-			return
-		}
-		defer unix.Close(fd)
-		list, _ := entries(fd)
-		for _, e := range list {
-			detach(fd, e)
-		}
-	case unix.S_IFREG:
-		if st.Nlink < 2 {
-			return
-		}
-		k := copier{room: maxCopy, entries: 1}
-		temp := name + ".new"
-		if strings.HasSuffix(name, ".new") {
-			temp = name + ".own"
-		}
-		if k.copy(dir, name, dir, temp) != nil || unix.Renameat(dir, temp, dir, name) != nil {
-			_ = unix.Unlinkat(dir, temp, 0)
-		}
-	}
 }

@@ -17,7 +17,7 @@ import (
 
 // A guarded run has what is set aside of what it leaves.
 type guarded struct {
-	record *workspace.Record
+	record *workspace.Standing
 	debt   *sessions.Debt
 	guard  *workspace.Guard
 }
@@ -28,7 +28,7 @@ func (l *launch) owe() error {
 	if !l.run.Guards() {
 		return nil
 	}
-	l.guarded.record = l.run.Record(l.session.ID())
+	l.guarded.record = l.run.Standing(l.session.ID())
 	var err error
 	if l.guarded.debt, err = sessions.In(l.dirs.State).Owe(l.session.ID(), l.guarded.record.Append(nil)); err != nil {
 		if slices.Contains(l.policy.AllowMissing, profiles.FSProtect) {
@@ -80,7 +80,7 @@ func (l *launch) guard() error {
 }
 
 // changed turns what the guard did into events.
-func (l *launch) changed(c workspace.Change) {
+func (l *launch) changed(c workspace.Finding) {
 	l.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Kind == workspace.Stashed {
 		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + c.Why})
@@ -94,7 +94,7 @@ func (l *launch) look() []events.Change {
 	if g.guard == nil {
 		return nil
 	}
-	changes, err := g.guard.Finish()
+	found, err := g.guard.Finish()
 	g.guard.Close()
 	if err != nil {
 		// The record stays: the next pccrun tries again.
@@ -102,31 +102,31 @@ func (l *launch) look() []events.Change {
 		l.log.Emit(events.Warning{Text: err.Error()})
 		g.debt = nil
 	}
-	if len(changes) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
-	l.session.Keep("changes")
+	l.session.Keep(keptChanges)
 	if !l.req.Quiet {
-		sayChanges(changes, l.policy.Workspace, l.session.ID())
+		sayFindings(found, l.policy.Workspace, l.session.ID())
 	}
-	list := make([]events.Change, 0, min(len(changes), maxTold))
-	for _, c := range changes[:min(len(changes), maxTold)] {
+	list := make([]events.Change, 0, min(len(found), maxTold))
+	for _, c := range found[:min(len(found), maxTold)] {
 		list = append(list, events.Change{Path: within(l.policy.Workspace, c.Path), Kind: string(c.Kind)})
 	}
 	return list
 }
 
-// maxTold bounds the changes of an event, and maxSaid the lines on stderr.
+// maxTold bounds the findings of an event, and maxSaid the lines on stderr.
 const (
 	maxTold = 256
 	maxSaid = 10
 )
 
-// sayChanges says what a run left, a line for each.
-func sayChanges(changes []workspace.Change, root, session string) {
+// sayFindings says what a run left, a line for each.
+func sayFindings(found []workspace.Finding, root, session string) {
 	programs := 0
 	said := 0
-	for _, c := range changes {
+	for _, c := range found {
 		if c.Kind == workspace.Program {
 			programs++
 			continue
@@ -134,10 +134,10 @@ func sayChanges(changes []workspace.Change, root, session string) {
 		if said++; said > maxSaid {
 			continue
 		}
-		say(describeChange(c, root))
+		say(describeFinding(c, root))
 	}
 	if said > maxSaid {
-		say(fmt.Sprintf("and %d more changes", said-maxSaid))
+		say(fmt.Sprintf("and %d more", said-maxSaid))
 	}
 	if programs > 0 {
 		say(fmt.Sprintf("%d new programs where tools of the host look for some", programs))
@@ -145,8 +145,8 @@ func sayChanges(changes []workspace.Change, root, session string) {
 	say("pccrun review " + session + " shows them, and puts back what you accept")
 }
 
-// describeChange says what a change is, in one line.
-func describeChange(c workspace.Change, root string) string {
+// describeFinding says what a change is, in one line.
+func describeFinding(c workspace.Finding, root string) string {
 	path := within(root, c.Path)
 	switch c.Kind {
 	case workspace.Stashed:
@@ -185,7 +185,7 @@ func settle(home sessions.Home) {
 }
 
 func payDebt(home sessions.Home, id, text string) error {
-	record, rest, err := workspace.ParseRecord(text)
+	record, rest, err := workspace.ParseStanding(text)
 	if workspace.Unfinished(err) {
 		return nil // its command never started
 	}
@@ -204,19 +204,19 @@ func payDebt(home sessions.Home, id, text string) error {
 		}
 	}
 	stash := &workspace.Stash{Open: func() (*os.Root, error) { return home.Inherit(id) }}
-	guard, err := workspace.NewGuard(record, nil, nil, stash, func(workspace.Change) {})
+	guard, err := workspace.NewGuard(record, nil, nil, stash, func(workspace.Finding) {})
 	if err != nil {
 		return err
 	}
 	defer guard.Close()
-	changes, err := guard.Finish()
+	found, err := guard.Finish()
 	if err != nil {
 		return err
 	}
-	if len(changes) == 0 {
+	if len(found) == 0 {
 		return nil
 	}
 	say("a run in " + record.Root + " was killed:")
-	sayChanges(changes, record.Root, id)
-	return home.Bury(id, record.Root, "changes")
+	sayFindings(found, record.Root, id)
+	return home.Bury(id, record.Root, keptChanges)
 }

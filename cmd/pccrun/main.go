@@ -33,6 +33,7 @@ func verbs() []verb {
 		{"stats", "show what a session uses", statsVerb, func() string { return statsUsage }},
 		{"net", "list what a session wanted to reach", netVerb, func() string { return netUsage }},
 		{"denials", "list what a session was refused", denialsVerb, func() string { return denialsUsage }},
+		{"review", "show what a session left, and put back what was set aside", reviewVerb, func() string { return reviewUsage }},
 		{"kill", "end sessions", killVerb, func() string { return killUsage }},
 		{"gc", "clear away what crashed and old sessions left", gcVerb, func() string { return gcUsage }},
 		{"escape", "try to break out, and say which promises hold", escapeVerb, func() string { return escapeUsage }},

@@ -93,6 +93,7 @@ type launch struct {
 	log     *events.Log
 	denials *os.File
 	guarded guarded
+	tries   int
 }
 
 // plan reads the policy and plans the run, and says what the user should hear.
@@ -120,11 +121,9 @@ func (l *launch) plan() int {
 			root.Close()
 		}
 	}
-	l.run, err = native.New(policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State}, l.req.Command)
-	if err != nil {
+	if err := l.survey(nil); err != nil {
 		return failRun(err)
 	}
-	l.run.Plan.PassFDs = l.req.PassFDs
 	if l.req.DryRun {
 		return printPlan(l.run, l.req.JSON)
 	}
@@ -149,6 +148,40 @@ func (l *launch) plan() int {
 	return 0
 }
 
+// maxTries bounds how often a launch begins anew because what it had found was
+// gone, or another file, by the time that it was needed.
+const maxTries = 8
+
+// survey plans the run, after what went wrong before, if anything did. Somebody
+// else works in the same place, a second run perhaps, which sets things aside:
+// what was found may be gone the next moment. An error that is not of that kind
+// is returned.
+func (l *launch) survey(before error) error {
+	err := before
+	for err == nil || stale(err) && l.tries < maxTries {
+		if err != nil {
+			l.tries++
+			time.Sleep(time.Duration(l.tries) * time.Millisecond)
+		}
+		l.run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State}, l.req.Command)
+		if err == nil {
+			l.run.Plan.PassFDs = l.req.PassFDs
+			return nil
+		}
+	}
+	return err
+}
+
+// stale reports whether an error says that a path is not what it was.
+func stale(err error) bool {
+	var absent *native.ErrNotFound
+	var exec *namespaces.ExecError
+	if errors.As(err, &absent) || errors.As(err, &exec) {
+		return false
+	}
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
 // prepare does what only root may, if that is who we are, and stops being
 // root: everything that the run will need must be open by then.
 func (l *launch) prepare() error {
@@ -162,15 +195,22 @@ func (l *launch) prepare() error {
 	if err := l.run.StartInspector(wholeProgram); err != nil {
 		return err
 	}
-	if err := l.owe(); err != nil {
-		return err
-	}
 	if !l.run.Plan.Identity.Root {
-		return nil
+		return l.owe()
 	}
 	// What the launcher still writes there, it writes as the identity.
 	id := l.run.Plan.Identity
 	if err := l.session.Hand(id.HostUID, id.HostGID); err != nil {
+		return err
+	}
+	err := l.run.Donate()
+	for err != nil {
+		if err := l.survey(err); err != nil {
+			return err
+		}
+		err = l.run.Donate()
+	}
+	if err := l.owe(); err != nil {
 		return err
 	}
 	return l.run.Shed(l.session.Path())
@@ -212,10 +252,27 @@ func execStatus(err error) int {
 
 // start sets the run going and follows it to its end.
 func (l *launch) start(box *namespaces.Sandbox) int {
-	if d := l.guarded.debt; d != nil {
-		box.Cloned = func(pid int) error { return d.Add(strconv.Itoa(pid) + "\n") }
+	started, err := l.begin(box)
+	for err != nil && stale(err) && !l.run.Plan.Identity.Root {
+		l.paid()
+		if err = l.survey(err); err != nil {
+			break
+		}
+		if err = l.owe(); err != nil {
+			break
+		}
+		if err = l.run.StartInspector(wholeProgram); err != nil {
+			break
+		}
+		var shell namespaces.Shell
+		if shell, err = l.run.Shell(); err != nil {
+			break
+		}
+		if box, err = namespaces.Begin(shell); err != nil {
+			break
+		}
+		started, err = l.begin(box)
 	}
-	started, err := l.run.Start(box, l.stdio, l.decided)
 	if err != nil {
 		return l.ended(failRun(err), nil)
 	}
@@ -259,6 +316,14 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.ended(failRun(err), nil)
 	}
 	return l.ended(l.status(end, killed), end)
+}
+
+// begin starts the run in a sandbox that was begun.
+func (l *launch) begin(box *namespaces.Sandbox) (*native.Started, error) {
+	if d := l.guarded.debt; d != nil {
+		box.Cloned = func(pid int) error { return d.Add(strconv.Itoa(pid) + "\n") }
+	}
+	return l.run.Start(box, l.stdio, l.decided)
 }
 
 // relay joins the command's terminal to the host's, if it has one.

@@ -29,19 +29,19 @@ func (r *Run) Guards() bool {
 // Tells reports whether the command has a file that tells it of refusals.
 func (r *Run) Tells() bool { return r.Guards() || r.Rules != nil }
 
-// Record returns what stood in the workspace, for the look at the end.
-func (r *Run) Record(session string) *workspace.Record {
-	record := r.found.Record(session, r.query)
+// Standing returns what stood in the workspace, for the look at the end.
+func (r *Run) Standing(session string) *workspace.Standing {
+	standing := r.found.Standing(session, r.query)
 	// Where the command cannot write, nothing appears that is its own.
-	record.Vacant = slices.DeleteFunc(slices.Clone(record.Vacant), func(path string) bool {
+	standing.Vacant = slices.DeleteFunc(slices.Clone(standing.Vacant), func(path string) bool {
 		return !r.Plan.Writes(path)
 	})
-	return record
+	return standing
 }
 
 // Guard returns the guard over the workspace of a run that has started.
-func (r *Run) Guard(record *workspace.Record, stash *workspace.Stash, told func(workspace.Change)) (*workspace.Guard, error) {
-	return workspace.NewGuard(record, r.found, r.Plan.Own, stash, told)
+func (r *Run) Guard(standing *workspace.Standing, stash *workspace.Stash, told func(workspace.Finding)) (*workspace.Guard, error) {
+	return workspace.NewGuard(standing, r.found, r.Plan.Own, stash, told)
 }
 
 // gap says what fs.protect leaves open on this run, "" for nothing.

@@ -6,17 +6,20 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 )
 
-// Shed does what only root may do and gives root up, where this process is
-// root: it opens what the plan binds and makes the control groups. The
-// directory of the session, which is empty at the end if nothing in it is
-// wanted, is removed by [Run.Tidy].
-func (r *Run) Shed(session string) error {
-	if err := r.Plan.Donate(); err != nil {
-		if errors.Is(err, namespaces.ErrIdmap) {
-			return &IdmapError{err}
-		}
-		return err
+// Donate opens what the plan binds, which only root may do as the command needs
+// it.
+func (r *Run) Donate() error {
+	err := r.Plan.Donate()
+	if errors.Is(err, namespaces.ErrIdmap) {
+		return &IdmapError{err}
 	}
+	return err
+}
+
+// Shed gives root up, where this process is root, after it has made the control
+// groups. [Run.Donate] comes before it. The directory of the session, which is
+// empty at the end if nothing in it is wanted, is removed by [Run.Tidy].
+func (r *Run) Shed(session string) error {
 	var err error
 	if r.Plan.Await {
 		if r.group, err = r.Limits.Create(); err != nil {

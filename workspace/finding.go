@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A Change is one thing that a run left and the user should hear of.
-type Change struct {
-	Kind  ChangeKind
+// A Finding is one thing that a run left and the user should hear of.
+type Finding struct {
+	Kind  FindingKind
 	Path  string // absolute
 	Why   string // the pattern that it matches, or what would execute it
 	What  string // what has become of it: "new", "changed", …; of Inert the keys or the hook
@@ -16,22 +16,22 @@ type Change struct {
 	Mode  uint32 // of what is in the stash, as st_mode
 }
 
-// A ChangeKind says what kind of change it is.
-type ChangeKind string
+// A FindingKind says what kind of change it is.
+type FindingKind string
 
 // The kinds.
 const (
-	Stashed ChangeKind = "stashed" // a protected name, set aside
-	Inert   ChangeKind = "inert"   // what a repository that came into being would have run
-	Review  ChangeKind = "review"  // a file for review has changed
-	Program ChangeKind = "program" // a program where tools of the host find some
+	Stashed FindingKind = "stashed" // a protected name, set aside
+	Inert   FindingKind = "inert"   // what a repository that came into being would have run
+	Review  FindingKind = "review"  // a file for review has changed
+	Program FindingKind = "program" // a program where tools of the host find some
 )
 
 // journalMagic begins the journal of a stash.
 const journalMagic = "pccrun stash 1\n"
 
 // append appends the change as a line of the journal.
-func (c Change) append(b []byte) []byte {
+func (c Finding) append(b []byte) []byte {
 	b = append(append(b, c.Kind...), ' ')
 	b = strconv.AppendUint(b, uint64(c.Mode), 8)
 	for _, s := range [...]string{c.Stash, c.Path, c.Why, c.What} {
@@ -44,7 +44,7 @@ var errNoJournal = errors.New("not the journal of a stash")
 
 // ParseJournal reads the journal of a stash. A last line that was cut short is
 // left out: what it would have told of was not done.
-func ParseJournal(text string) ([]Change, error) {
+func ParseJournal(text string) ([]Finding, error) {
 	rest, ok := strings.CutPrefix(text, journalMagic)
 	if !ok {
 		if strings.HasPrefix(journalMagic, text) {
@@ -52,14 +52,14 @@ func ParseJournal(text string) ([]Change, error) {
 		}
 		return nil, errNoJournal
 	}
-	var list []Change
+	var list []Finding
 	for {
 		line, more, whole := strings.Cut(rest, "\n")
 		if !whole {
 			return list, nil
 		}
 		rest = more
-		c, err := parseChange(line)
+		c, err := parseFinding(line)
 		if err != nil {
 			return nil, err
 		}
@@ -67,9 +67,9 @@ func ParseJournal(text string) ([]Change, error) {
 	}
 }
 
-func parseChange(line string) (c Change, err error) {
+func parseFinding(line string) (c Finding, err error) {
 	kind, rest, _ := strings.Cut(line, " ")
-	switch c.Kind = ChangeKind(kind); c.Kind {
+	switch c.Kind = FindingKind(kind); c.Kind {
 	case Stashed, Inert, Review, Program:
 	default:
 		return c, errNoJournal

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+func reviewVerb(args []string) int {
+	var paths []string
+	accept := slices.Index(args, "--accept")
+	if accept >= 0 {
+		paths = args[accept+1:]
+		args = args[:accept]
+	}
+	asJSON, quiet := false, false
+	flag := func(name string, _ func() string) bool {
+		switch name {
+		case "--json":
+			asJSON = true
+		case "--quiet":
+			quiet = true
+		default:
+			return false
+		}
+		return true
+	}
+	words, err := options(args, flag)
+	if err == nil && accept >= 0 {
+		paths, err = options(paths, flag)
+	}
+	var r *review
+	if err == nil {
+		r, err = openReview(words)
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	defer r.dir.Close()
+	switch {
+	case accept >= 0:
+		return r.accept(paths)
+	case asJSON:
+		r.printJSON(!quiet)
+	default:
+		r.print(!quiet)
+	}
+	return 0
+}
+
+// A review is a session and what is left to be looked at of it.
+type review struct {
+	sessions.Entry
+	home  sessions.Home
+	dir   *os.Root
+	found []workspace.Finding
+}
+
+// openReview finds the session that the words name, or the newest that has left
+// something, here before elsewhere.
+func openReview(words []string) (*review, error) {
+	home, err := sessionHome()
+	if err != nil {
+		return nil, err
+	}
+	var candidates []sessions.Entry
+	if len(words) > 0 {
+		_, e, err := findSession(words)
+		if err != nil {
+			return nil, err
+		}
+		candidates = append(candidates, e)
+	} else {
+		list, err := home.List()
+		if err != nil {
+			return nil, err
+		}
+		cwd := profiles.ThisHost().Cwd
+		slices.Reverse(list)
+		for _, here := range []bool{true, false} {
+			for _, e := range list {
+				if in := cwd == e.Workspace || strings.HasPrefix(cwd, e.Workspace+"/"); in == here && slices.Contains(e.Kept, keptChanges) {
+					candidates = append(candidates, e)
+				}
+			}
+		}
+	}
+	for _, e := range candidates {
+		dir, err := home.Open(e.ID)
+		if err != nil {
+			return nil, err
+		}
+		found, err := workspace.ReadFindings(dir)
+		if err != nil {
+			dir.Close()
+			return nil, err
+		}
+		if len(found) > 0 || len(words) > 0 {
+			return &review{e, home, dir, found}, nil
+		}
+		dir.Close()
+	}
+	return nil, fmt.Errorf("%w that left something to review", sessions.ErrNoSession)
+}
+
+// keptChanges is why a session's directory is kept that has findings.
+const keptChanges = "changes"
+
+func (r *review) print(diffs bool) {
+	printf("session %s in %s\n", r.ID, printable(r.Workspace))
+	if len(r.found) == 0 {
+		printf("nothing to review\n")
+	}
+	for _, f := range r.found {
+		printf("%s\n", printable(describeFinding(f, r.Workspace)))
+		if !diffs {
+			continue
+		}
+		for line := range strings.Lines(r.diff(f)) {
+			printf("    %s\n", printableLine(strings.TrimSuffix(line, "\n")))
+		}
+	}
+}
+
+func (r *review) printJSON(diffs bool) {
+	list := []object{}
+	for _, f := range r.found {
+		o := object{{"kind", string(f.Kind)}, {"path", within(r.Workspace, f.Path)}, {"why", f.Why}, {"what", f.What}, {"set_aside", f.Stash != "" && f.Kind != workspace.Review}}
+		if diffs {
+			o = append(o, field{"diff", r.diff(f)})
+		}
+		list = append(list, o)
+	}
+	printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"state", string(r.State)}, {"changes", list}})
+}
+
+// accept puts back what was set aside at the paths, or all of it.
+func (r *review) accept(paths []string) int {
+	if r.State == sessions.Running {
+		return failSession(fmt.Errorf("session %s: %w, and could change what you accept", r.ID, sessions.ErrAlive))
+	}
+	cwd := profiles.ThisHost().Cwd
+	status, done := 0, 0
+	wrong := func(err error) {
+		fail(err.Error())
+		status = failed
+	}
+	matched := make([]bool, len(paths))
+	back := map[string]bool{}
+	for i := len(r.found) - 1; i >= 0; i-- { // of several versions the last
+		f := r.found[i]
+		wanted := len(paths) == 0
+		for j, p := range paths {
+			if f.Path == p || f.Path == filepath.Join(r.Workspace, p) || f.Path == filepath.Join(cwd, p) {
+				wanted, matched[j] = true, true
+			}
+		}
+		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert || back[f.Path] {
+			continue
+		}
+		back[f.Path] = true
+		if err := f.Restore(r.dir); err != nil {
+			wrong(err)
+			continue
+		}
+		done++
+		say("put back: " + within(r.Workspace, f.Path))
+	}
+	for j, ok := range matched {
+		if !ok {
+			wrong(fmt.Errorf("%s: nothing of that path was set aside in session %s", paths[j], r.ID))
+		}
+	}
+	if done == 0 && status == 0 {
+		say("nothing is set aside")
+	}
+	return status
+}
+
+// maxDiff bounds the lines of a diff.
+const maxDiff = 400
+
+// diff shows what a finding is about.
+func (r *review) diff(f workspace.Finding) string {
+	var b strings.Builder
+	one := func(path string, before, after []byte) {
+		if !isText(before) || !isText(after) {
+			fmt.Fprintf(&b, "%s: binary, %d bytes\n", path, len(after))
+			return
+		}
+		text := diff.Diff("a/"+path, before, "b/"+path, after)
+		_, text, _ = bytes.Cut(text, []byte("\n")) // the line "diff a b"
+		n := 0
+		for line := range bytes.Lines(text) {
+			if n++; n > maxDiff {
+				b.WriteString("…\n")
+				break
+			}
+			b.Write(line)
+		}
+	}
+	path := within(r.Workspace, f.Path)
+	switch {
+	case f.Kind == workspace.Program:
+	case f.Kind == workspace.Review && f.What == "new":
+		now, err := workspace.ReadNow(f.Path)
+		if err != nil {
+			return notShown(err)
+		}
+		one(path, nil, now)
+	case f.Stash == "":
+		return "what it held before was not kept\n"
+	case f.Kind == workspace.Review:
+		now, err := workspace.ReadNow(f.Path)
+		if err != nil && f.What != "removed" {
+			return notShown(err)
+		}
+		err = f.Show(r.dir, func(_ string, before []byte, why string) {
+			if why == "" {
+				one(path, before, now)
+			}
+		})
+		if err != nil {
+			return notShown(err)
+		}
+	default:
+		left := f.Left(r.dir)
+		err := f.Show(r.dir, func(below string, content []byte, why string) {
+			if why != "" {
+				fmt.Fprintf(&b, "%s: %s\n", path+below, why)
+				return
+			}
+			one(path+below, left, content)
+		})
+		if err != nil {
+			return notShown(err)
+		}
+	}
+	return b.String()
+}
+
+func notShown(err error) string { return "not shown: " + err.Error() + "\n" }
+
+func isText(b []byte) bool { return bytes.IndexByte(b, 0) < 0 && utf8.Valid(b) }
+
+// printableLine escapes what is not plain text, but for tabs.
+func printableLine(s string) string {
+	parts := strings.Split(s, "\t")
+	for i := range parts {
+		parts[i] = printable(parts[i])
+	}
+	return strings.Join(parts, "\t")
+}

@@ -1,0 +1,298 @@
+package workspace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxJournal bounds the journal.
+const maxJournal = 256 << 20
+
+// ReadFindings returns what a session's directory has kept of its run, but for
+// what was put back or removed since.
+func ReadFindings(session *os.Root) ([]Finding, error) {
+	f, err := session.Open(JournalName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxJournal {
+		return nil, fmt.Errorf("read %s: %d bytes: %w", JournalName, info.Size(), ErrTooMuch)
+	}
+	b := make([]byte, info.Size())
+	if _, err := f.ReadAt(b, 0); err != nil && len(b) > 0 {
+		return nil, err
+	}
+	all, err := ParseJournal(string(b))
+	list := all[:0]
+	for _, c := range all {
+		if c.Stash != "" {
+			if _, err := session.Lstat(StashName + "/" + c.Stash); err != nil {
+				continue
+			}
+		}
+		list = append(list, c)
+	}
+	return list, err
+}
+
+// Show calls yield with the files of what is in the stash: their path below the
+// finding's, and what they hold, nil if that is not to be shown and then why
+// not. A file that has another name, through which a later run could change it
+// between a look and an acceptance, gets a body of its own first.
+func (c Finding) Show(session *os.Root, yield func(path string, content []byte, why string)) error {
+	dir, err := session.Open(StashName)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	room := maxShown
+	return show(int(dir.Fd()), c.Stash, "", &room, yield)
+}
+
+// Left returns what was left of a configuration, nil if this is about something
+// else.
+func (c Finding) Left(session *os.Root) []byte {
+	dir, err := session.Open(StashName)
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	b, _ := readOwn(int(dir.Fd()), c.Stash+leftOver, maxConfig)
+	return b
+}
+
+// maxShown bounds the files of a finding that are shown.
+const maxShown = 100
+
+func show(dir int, name, path string, room *int, yield func(string, []byte, string)) error {
+	var st unix.Stat_t
+	if err := statBeneath(dir, name, &st); err != nil {
+		return err
+	}
+	if *room--; *room < 0 {
+		return nil
+	}
+	if *room == 0 {
+		yield(path, nil, "and more")
+		return nil
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		fd, err := openDirOf(dir, name)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		list, err := entries(fd)
+		for _, e := range list {
+			if err := show(fd, e, path+"/"+e, room, yield); err != nil {
+				return err
+			}
+		}
+		return err
+	case unix.S_IFREG:
+		if st.Nlink > 1 {
+			if err := detach(dir, name); err != nil {
+				return err
+			}
+		}
+		b, err := readOwn(dir, name, maxOriginal)
+		if err != nil {
+			yield(path, nil, fmt.Sprintf("%d bytes, not shown", st.Size))
+			return nil
+		}
+		yield(path, b, "")
+	case unix.S_IFLNK:
+		buf := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(dir, name, buf)
+		if err != nil {
+			return err
+		}
+		yield(path, nil, "a link to "+string(buf[:n]))
+	default:
+		yield(path, nil, "a special file")
+	}
+	return nil
+}
+
+// readOwn reads a file of the user's own, whatever its mode.
+func readOwn(dir int, name string, limit int64) ([]byte, error) {
+	fd, err := openBeneath(dir, name, unix.O_RDONLY)
+	if err == unix.EACCES {
+		if path, e := openBeneath(dir, name, unix.O_PATH); e == nil {
+			_ = chmodPath(path, 0o400)
+			unix.Close(path)
+		}
+		fd, err = openBeneath(dir, name, unix.O_RDONLY)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readFile(fd, limit)
+}
+
+// detach gives a file that has other names a body of its own.
+func detach(dir int, name string) error {
+	temp := ".pccrun-new"
+	_ = unix.Unlinkat(dir, temp, 0)
+	k := copier{room: maxCopy, entries: 1}
+	err := k.copy(dir, name, dir, temp)
+	if err == nil {
+		err = unix.Renameat(dir, temp, dir, name)
+	}
+	return err
+}
+
+// ReadNow returns what stands at a path, which somebody hostile may have put
+// there: a regular file that is not too large, found without following a link.
+func ReadNow(path string) ([]byte, error) {
+	dir, name, err := parentOf(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	fd, err := openBeneath(dir, name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	return readFile(fd, maxOriginal)
+}
+
+// parentOf opens the directory that an absolute path lies in, following no link.
+func parentOf(path string) (fd int, name string, err error) {
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, "", err
+	}
+	defer unix.Close(root)
+	dir, name := filepath.Split(path)
+	fd, err = openBeneath(root, strings.Trim(dir, "/"), unix.O_PATH|unix.O_DIRECTORY)
+	return fd, name, err
+}
+
+// ErrInTheWay is returned for a path where something stands that is newer.
+var ErrInTheWay = errors.New("something stands there by now")
+
+// Restore puts back what was set aside, where it stood: never through a link,
+// never over what the host has made since.
+func (c Finding) Restore(session *os.Root) error {
+	if c.Kind != Stashed && c.Kind != Inert || c.Stash == "" {
+		return fmt.Errorf("put %s back: it was not set aside", shorten(c.Path))
+	}
+	if err := c.restore(session); err != nil {
+		return fmt.Errorf("put %s back: %w", shorten(c.Path), err)
+	}
+	return nil
+}
+
+func (c Finding) restore(session *os.Root) error {
+	f, err := session.Open(StashName)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	stash := int(f.Fd())
+	dir, name, err := parentOf(c.Path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	left, err := readOwn(stash, c.Stash+leftOver, maxConfig)
+	if err == nil {
+		return c.exchange(stash, dir, name, left)
+	}
+	if !gone(err) {
+		return err
+	}
+	return put(stash, c.Stash, dir, name)
+}
+
+// put moves an entry of the stash to where it stood. To another file system,
+// and as root, which may not own what a run as somebody else has set aside, it
+// is copied.
+func put(stash int, entry string, dir int, name string) error {
+	var err error = unix.EXDEV
+	if os.Getuid() != 0 {
+		err = rename(stash, entry, dir, name)
+	}
+	switch err {
+	case nil:
+		return nil
+	case unix.EEXIST:
+		return ErrInTheWay
+	case unix.EXDEV:
+	default:
+		return err
+	}
+	temp := inert + entry
+	_ = removeTree(dir, temp)
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		return err
+	}
+	k := copier{room: maxCopy, entries: maxCopied, modes: true}
+	if os.Getuid() == 0 {
+		k.owner = &st
+	}
+	if err := k.copy(stash, entry, dir, temp); err != nil {
+		_ = removeTree(dir, temp)
+		return err
+	}
+	if err := rename(dir, temp, dir, name); err != nil {
+		_ = removeTree(dir, temp)
+		if err == unix.EEXIST {
+			return ErrInTheWay
+		}
+		return err
+	}
+	return removeTree(stash, entry)
+}
+
+// exchange puts a configuration back in the place of what was left of it, if
+// that stands there still.
+func (c Finding) exchange(stash, dir int, name string, left []byte) error {
+	temp := inert + c.Stash
+	_ = removeTree(dir, temp)
+	if err := put(stash, c.Stash, dir, temp); err != nil {
+		return err
+	}
+	back := func(err error) error {
+		if e := move(dir, temp, stash, c.Stash); e == unix.EXDEV {
+			k := copier{room: maxCopy, entries: maxCopied}
+			if e = k.copy(dir, temp, stash, c.Stash); e == nil {
+				_ = removeTree(dir, temp)
+			}
+		}
+		return err
+	}
+	if err := unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE); err != nil {
+		return back(err)
+	}
+	now, err := readOwn(dir, temp, maxConfig)
+	if err != nil || !bytes.Equal(now, left) {
+		if err := unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE); err != nil {
+			return err
+		}
+		return back(ErrInTheWay)
+	}
+	_ = unix.Unlinkat(stash, c.Stash+leftOver, 0)
+	return unix.Unlinkat(dir, temp, 0)
+}
+
+// leftOver ends the name, in the stash, of what was left of a configuration.
+const leftOver = ".left"
