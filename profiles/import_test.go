@@ -99,11 +99,8 @@ func TestImportClaude(t *testing.T) {
 			"filesystem": {"allowWrite": ["//opt/out", "/opt/out2", "cache"], "denyRead": ["~/.kube"]}
 		}
 	}`)
-	trusted := func(r *Request) {
-		r.Command = []string{"claude"}
-		r.Trusted = func(content []byte) bool { return strings.Contains(string(content), "corp.example") }
-	}
-	p := w.policy(trusted)
+	w.write("~/mine.jsonc", `{"extends": "claude", "filesystem": {"~/.claude": "read"}}`)
+	p := w.policy(func(r *Request) { r.Profile = "~/mine.jsonc" })
 	require.Equal(t, Write, access(p, w.dir), "its list adds to the workspace")
 	require.Equal(t, Write, access(p, "/opt/out"))
 	require.Equal(t, Write, access(p, "/opt/out2"))
@@ -122,10 +119,8 @@ func TestImportClaude(t *testing.T) {
 	require.NotContains(t, hostsOf(p), "corp.example")
 	require.Contains(t, p.Warnings, settings+" is not trusted and can only tighten: ignored line 6: sandbox.filesystem.allowWrite, line 6: sandbox.filesystem.allowWrite, line 5: sandbox.network.allowedDomains")
 
-	// Only for claude and what extends it; and what the command line names is held to its keys.
+	// Only for claude and what extends it, as above; and what the command line names is held to its keys.
 	require.NotContains(t, hostsOf(w.policy(nil)), "corp.example")
-	w.write("~/mine.jsonc", `{"extends": "claude"}`)
-	require.Contains(t, hostsOf(w.policy(func(r *Request) { trusted(r); r.Command, r.Profile = nil, "~/mine.jsonc" })), "corp.example")
 	_, err := w.with(func(r *Request) { r.Settings = []string{settings} })
 	require.EqualError(t, err, settings+":4: sandbox.newKey: unknown key")
 	w.write("~/.claude/settings.json", `{"sandbox": {"network": {"deniedDomains": ["bad rule here now"]}}}`)

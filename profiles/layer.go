@@ -33,7 +33,7 @@ type layer struct {
 	strict   *boolEntry
 	clear    []Origin // lists set to null, by key
 	warnings []string
-	unasked  bool // read because it is there, and not trusted: see [builder.planted]
+	unasked  bool // read because it is there: see [builder.planted]
 }
 
 type fileEntry struct {

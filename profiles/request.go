@@ -41,10 +41,6 @@ type Request struct {
 	ProtectStrict bool
 
 	Host Host
-
-	// Trusted reports whether the user trusts a workspace file of this content.
-	// nil trusts none.
-	Trusted func(content []byte) bool
 }
 
 // hasPolicy reports whether the flags say anything of the policy beyond the

@@ -81,9 +81,9 @@ func Resolve(req Request) (*Policy, error) {
 	}
 	layers = append(layers, imported...)
 
-	trusted := own != nil && req.Trusted != nil && req.Trusted(content)
+	trusted := own != nil && r.dirs.State != "" && TrustIn(r.dirs.State).Holds(r.workspace, content)
 	if trusted {
-		chain, err := r.extend(own, true)
+		chain, err := r.trustedLayers(own)
 		if err != nil {
 			return nil, err
 		}

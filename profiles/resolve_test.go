@@ -44,6 +44,11 @@ func (w *world) write(name, text string) string {
 	return name
 }
 
+// trust trusts a content of the workspace's own file.
+func (w *world) trust(content string) {
+	require.NoError(w.t, TrustIn(w.home+"/.local/state/pccrun").Add(w.dir, []byte(content)))
+}
+
 func (w *world) request() Request {
 	return Request{Host: Host{
 		UID: os.Getuid(), Home: w.home, Cwd: w.dir, Memory: 16 << 30,
@@ -680,7 +685,7 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 			"inject": [{"env": "KEY", "hosts": ["evil.example"]}]},
 		"environment": {"pass": ["SECRET", "PATH"], "set": {"PATH": "/evil"}},
 		"resources": {"memory": "1g", "pids": 100000, "timeout": "1h", "cpus": null},
-		"syscalls": "./loose.json",
+		"syscalls": "~/loose.json",
 		"nested": true,
 		"strict": true
 	}`
@@ -725,25 +730,23 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 	require.True(t, strings.HasPrefix(p.Warnings[0], file+" is not trusted"))
 
 	// Trusted, the same content loosens.
-	p = w.policy(func(r *Request) {
-		r.Trusted = func(content []byte) bool { return string(content) == text }
-	})
+	w.trust(text)
+	p = w.policy(nil)
 	require.Equal(t, Write, access(p, "/opt"))
 	require.Contains(t, hostsOf(p), "evil.example")
 	require.Contains(t, hostsOf(p), "api.anthropic.com", "what it extends too")
 	require.True(t, p.Nested)
 	require.Equal(t, EnvInjected, p.DecideEnv("KEY").Action)
-	require.Equal(t, w.dir+"/loose.json", p.Syscalls)
+	require.Equal(t, w.home+"/loose.json", p.Syscalls)
 	// What it extends does not undo a stricter choice.
 	p = w.policy(func(r *Request) {
-		r.Trusted, r.Profile = func([]byte) bool { return true }, "strict"
+		r.Profile = "strict"
 	})
 	require.Equal(t, Hide, access(p, "/mnt"))
 	require.Zero(t, p.Resources.CPUs.Value, "its own null counts")
 	require.Equal(t, int64(4<<30), p.Resources.Disk.Value)
 	// Flags stand above it.
 	p = w.policy(func(r *Request) {
-		r.Trusted = func([]byte) bool { return true }
 		r.Files = []FileFlag{{".", Read}}
 		r.Limits[0] = "2g"
 	})

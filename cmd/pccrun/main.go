@@ -34,6 +34,7 @@ func verbs() []verb {
 		{"net", "list what a session wanted to reach", netVerb, func() string { return netUsage }},
 		{"denials", "list what a session was refused", denialsVerb, func() string { return denialsUsage }},
 		{"review", "show what a session left, and put back what was set aside", reviewVerb, func() string { return reviewUsage }},
+		{"trust", "let the workspace's own profile loosen, as it is now", trustVerb, func() string { return trustUsage }},
 		{"kill", "end sessions", killVerb, func() string { return killUsage }},
 		{"gc", "clear away what crashed and old sessions left", gcVerb, func() string { return gcUsage }},
 		{"escape", "try to break out, and say which promises hold", escapeVerb, func() string { return escapeUsage }},

@@ -98,3 +98,8 @@ func (o *output) finish(code int) int {
 	}
 	return code
 }
+
+// printableLine escapes what is not plain text, but for tabs.
+func printableLine(s string) string {
+	return plain(s, "\t")
+}

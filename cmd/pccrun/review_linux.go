@@ -252,12 +252,3 @@ func (r *review) diff(f workspace.Finding) string {
 func notShown(err error) string { return "not shown: " + err.Error() + "\n" }
 
 func isText(b []byte) bool { return bytes.IndexByte(b, 0) < 0 && utf8.Valid(b) }
-
-// printableLine escapes what is not plain text, but for tabs.
-func printableLine(s string) string {
-	parts := strings.Split(s, "\t")
-	for i := range parts {
-		parts[i] = printable(parts[i])
-	}
-	return strings.Join(parts, "\t")
-}

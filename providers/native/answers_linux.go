@@ -83,11 +83,10 @@ func (r *Run) answers() []profiles.Answer {
 				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: it lies in a directory that is writable", "")
 			}
 		case profiles.FSProtect:
-			if p.Nested {
-				a = weak("pinned read-only mounts", "what the host replaces stays open in a mount namespace that the command has made, and a protected name that does not exist at the start can be made", "")
-				break
+			a = kept(protectMechanism)
+			if gap := r.protectGap(); gap != "" {
+				a = weak(protectMechanism, gap, "")
 			}
-			a = weak("pinned read-only mounts", "a protected name that does not exist at the start can be made, and one that the host replaces can be changed for milliseconds", "")
 		case profiles.FSOverlay:
 			a = missing("copy-on-write is not built yet", "use read or private in place of overlay")
 		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:

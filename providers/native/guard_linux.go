@@ -1,9 +1,7 @@
 package native
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -44,13 +42,16 @@ func (r *Run) Guard(standing *workspace.Standing, stash *workspace.Stash, told f
 	return workspace.NewGuard(standing, r.found, r.Plan.Own, stash, told)
 }
 
-// gap says what fs.protect leaves open on this run, "" for nothing.
+// protectMechanism says how fs.protect is kept.
+const protectMechanism = "pinned read-only mounts, a watch that sets new names aside, a last look"
+
+// protectGap says what fs.protect leaves open on this run, "" for nothing.
 func (r *Run) protectGap() string {
-	var gaps []string
-	if r.Policy.Nested {
-		gaps = append(gaps, "what the host replaces stays open in a mount namespace that the command has made")
-	} else if slices.ContainsFunc(r.found.Pins, func(p workspace.Pin) bool { return p.Kind == workspace.File }) {
-		gaps = append(gaps, "a protected file that the host replaces during the run can be changed for milliseconds, and is listed at exit")
+	switch {
+	case r.Policy.Nested:
+		return "what the host replaces stays open in a mount namespace that the command has made"
+	case slices.ContainsFunc(r.found.Pins, func(p workspace.Pin) bool { return p.Kind != workspace.Dir }):
+		return "a protected file that the host replaces during the run can be changed for milliseconds; it is named at exit"
 	}
-	return fmt.Sprint(strings.Join(gaps, "; "))
+	return ""
 }

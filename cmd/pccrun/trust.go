@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
+)
+
+const trustUsage = `usage: pccrun trust [--workspace DIR] [--json]
+       pccrun trust --list | --revoke [DIR] [--json]
+
+Trusts the workspace's own profile, .pccrun.jsonc in its root, as it is now:
+from here on it may loosen what a run is allowed, not only tighten it. What it
+holds is kept outside the workspace; a file that has changed since is not
+trusted until you say so again. What is trusted is printed, as a diff if
+another content was trusted before: read it.
+
+  --workspace DIR  another workspace than the one that you stand in
+  --list           the workspaces that you trust
+  --revoke [DIR]   trust this one no more
+  --json           print it as JSON
+`
+
+func trustVerb(args []string) int {
+	req := profiles.Request{Host: profiles.ThisHost()}
+	list, revoke, asJSON := false, false, false
+	words, err := options(args, func(name string, value func() string) bool {
+		switch name {
+		case "--workspace":
+			req.Workspace = value()
+		case "--list":
+			list = true
+		case "--revoke":
+			revoke = true
+		case "--json":
+			asJSON = true
+		default:
+			return false
+		}
+		return true
+	})
+	switch {
+	case err != nil:
+	case list && (revoke || len(words) > 0 || req.Workspace != ""), !revoke && len(words) > 0, len(words) > 1, req.Workspace != "" && len(words) > 0:
+		err = &usageError{"trust: these do not go together", "pccrun help trust says what does"}
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	trust, err := trustList(&req.Host)
+	if err != nil {
+		return failSession(err)
+	}
+	switch {
+	case list:
+		return listTrust(trust, asJSON)
+	case revoke:
+		if len(words) > 0 {
+			req.Workspace = words[0]
+		}
+		return revokeTrust(trust, req, asJSON)
+	}
+	return addTrust(trust, req, asJSON)
+}
+
+// trustList finds the list of what the user trusts.
+func trustList(host *profiles.Host) (profiles.Trust, error) {
+	home := host.Getenv("HOME")
+	if home == "" {
+		home = host.Home
+	}
+	dirs, err := state.Find(host.Getenv, home)
+	return profiles.TrustIn(dirs.State), err
+}
+
+func addTrust(trust profiles.Trust, req profiles.Request, asJSON bool) int {
+	workspace, content, err := profiles.ReadWorkspaceFile(req)
+	if errors.Is(err, fs.ErrNotExist) && content == nil {
+		return fail("trust: "+workspace+" has no "+profiles.WorkspaceFile, "--workspace DIR names another workspace")
+	}
+	if err != nil {
+		return failWith(err)
+	}
+	var before []byte
+	old, err := trust.Of(workspace)
+	if err == nil {
+		before = old.Content
+	}
+	if err := trust.Add(workspace, content); err != nil {
+		return failSession(err)
+	}
+	if asJSON {
+		printJSON(object{{"workspace", workspace}, {"trusted", string(content)}, {"changed", !bytes.Equal(before, content)}})
+		return 0
+	}
+	file := workspace + "/" + profiles.WorkspaceFile
+	text := content
+	switch {
+	case old != nil && bytes.Equal(before, content):
+		printf("%s: trusted as before\n", printable(file))
+		return 0
+	case old != nil:
+		text = diff.Diff("trusted before", before, "trusted now", content)
+		_, text, _ = bytes.Cut(text, []byte("\n"))
+	}
+	printf("%s: trusted, as it is now:\n", printable(file))
+	for line := range bytes.Lines(text) {
+		printf("    %s\n", printableLine(string(bytes.TrimRight(line, "\n"))))
+	}
+	return 0
+}
+
+func revokeTrust(trust profiles.Trust, req profiles.Request, asJSON bool) int {
+	// A workspace that is gone can be taken off the list by its path.
+	workspace := req.Workspace
+	err := trust.Revoke(workspace)
+	if workspace == "" || errors.Is(err, fs.ErrNotExist) {
+		p, e := profiles.Resolve(profiles.Request{Host: req.Host, Workspace: req.Workspace})
+		if e != nil {
+			return failWith(e)
+		}
+		workspace = p.Workspace
+		err = trust.Revoke(workspace)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		fail("trust: "+workspace+" is not trusted", "pccrun trust --list shows what is")
+		return failed
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	if asJSON {
+		printJSON(object{{"workspace", workspace}, {"revoked", true}})
+	} else {
+		printf("%s: not trusted any more\n", printable(workspace))
+	}
+	return 0
+}
+
+func listTrust(trust profiles.Trust, asJSON bool) int {
+	list, err := trust.List()
+	if err != nil {
+		return failSession(err)
+	}
+	rows := []object{}
+	for _, e := range list {
+		_, now, err := profiles.ReadWorkspaceFile(profiles.Request{Workspace: e.Workspace, Host: profiles.ThisHost()})
+		is := "trusted"
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && now == nil:
+			is = "gone"
+		case !bytes.Equal(now, e.Content):
+			is = "changed since: not trusted"
+		}
+		if asJSON {
+			rows = append(rows, object{{"workspace", e.Workspace}, {"since", e.Since.UTC().Format(time.RFC3339)}, {"state", is}})
+			continue
+		}
+		printf("%s  %s  %s\n", e.Since.UTC().Format("2006-01-02 15:04"), printable(e.Workspace), is)
+	}
+	if asJSON {
+		printJSON(object{{"trusted", slices.Clip(rows)}})
+	}
+	return 0
+}
