@@ -19,7 +19,8 @@ const whyUsage = `usage: pccrun why read|write|exec PATH       [FLAGS] [-- COMMA
 Says whether a run with these flags could do it, and which rule of which file
 decides: the functions that answer are those that enforce. FLAGS are those of
 pccrun run that say what the policy is, and --json. COMMAND picks a profile by
-its name, and is not run.
+its name, and is not run. With --session ID it is asked what that session did
+about it, and then what its workspace and profile make of it.
 
 The exit status is 0 for yes, 1 for no, 125 for a mistake.
 
@@ -40,7 +41,18 @@ type answer struct {
 }
 
 func whyVerb(args []string) int {
-	req, words, err := queryRequest(append(policyFlags(), jsonFlag()), args)
+	session := ""
+	ofSession := flagDef{"--session", takesValue, "ID", "what a session did about it", func(_ *profiles.Request, v string) error {
+		session = v
+		return nil
+	}}
+	req, words, err := queryRequest(append(policyFlags(), jsonFlag(), ofSession), args)
+	var before *past
+	if err == nil && session != "" {
+		if before, err = findPast(session, req); err != nil {
+			return failSession(err)
+		}
+	}
 	switch {
 	case err != nil:
 		return failUsage(err)
@@ -55,6 +67,11 @@ func whyVerb(args []string) int {
 		say(w)
 	}
 	a := answer{question: words[0], subject: words[1]}
+	if before != nil {
+		if err := before.look(&a, &req.Host); err != nil {
+			return failSession(err)
+		}
+	}
 	switch a.question {
 	case "read", "write", "exec":
 		err = a.path(p, &req.Host)
@@ -72,11 +89,18 @@ func whyVerb(args []string) int {
 		return failUsage(err)
 	}
 	if req.JSON {
-		printJSON(object{
+		o := object{
 			{"question", a.question}, {"subject", a.subject}, {"leads_to", a.leadsTo}, {"answer", a.yes}, {"text", a.what},
 			{"rule", a.ruleText}, {"origin", originObject(a.rule)}, {"hint", a.hint}, {"profile", p.Profile}, {"workspace", p.Workspace},
-		})
+		}
+		if before != nil {
+			o = append(o, field{"session", before.entry.ID}, field{"happened", append([]string{}, before.lines...)})
+		}
+		printJSON(o)
 	} else {
+		if before != nil {
+			before.print()
+		}
 		a.print()
 	}
 	if a.yes {
@@ -148,7 +172,10 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		if r.Review {
 			a.ruleText, a.what = "review "+r.Pattern, "and it is listed at exit, since a tool on the host would execute it"
 		} else {
-			a.yes, a.ruleText, a.what = false, "protect "+r.Pattern, "it is protected, since a tool on the host would execute it; a new file of that name is set aside"
+			a.yes, a.ruleText, a.what = false, "protect "+r.Pattern, "it is protected, since a tool on the host would execute it; a new file of that name is set aside as it appears"
+			if strings.HasPrefix(r.Pattern, ".git/") {
+				a.what = "it is protected in each repository that stands at the start; what one runs that is made inside is set aside at the end"
+			}
 			a.hint = "--review " + r.Pattern + " lets it change, and lists it"
 		}
 	}
