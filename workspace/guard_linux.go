@@ -201,9 +201,13 @@ func (g *Guard) Watch() {
 // over sooner meets the last look, and costs nothing else.
 const grace = 3 * time.Millisecond
 
-// idle is how much longer than a look the pause after it lasts, so that a
-// build is not slowed by what looks after it.
-const idle = 9
+// Looks may take a tenth of the time on the whole, so that a build is not slowed
+// by what looks after it, and as much as burst at once, so that what appears
+// after a calm is met without delay.
+const (
+	idle  = 10
+	burst = 50 * time.Millisecond
+)
 
 // poll is how often directories are looked at that cannot be watched.
 const poll = 50 * time.Millisecond
@@ -213,6 +217,7 @@ func (g *Guard) follow() {
 	g.remember()
 	pause := time.NewTimer(grace)
 	defer pause.Stop()
+	credit, last := burst, time.Now()
 	for first := true; ; first = false {
 		select {
 		case <-g.stop:
@@ -229,7 +234,10 @@ func (g *Guard) follow() {
 		if _, err := g.look(); err != nil {
 			g.err = err
 		}
-		pause.Reset(max(time.Since(began)*idle, time.Millisecond/2))
+		now := time.Now()
+		credit = min(credit+now.Sub(last)/idle, burst) - now.Sub(began)
+		last = now
+		pause.Reset(max(-credit*idle, time.Millisecond/2))
 	}
 }
 
@@ -304,15 +312,26 @@ func (g *Guard) verify(d *dir) {
 		return
 	}
 	var st unix.Stat_t
-	if d.ctime != 0 {
-		var err error
-		if d.watch > 0 && g.during.fds != nil {
-			err = unix.Fstat(d.watch, &st)
-		} else {
-			err = statBeneath(g.fd, d.rel, &st)
+	var err error
+	switch {
+	case g.during.fds == nil:
+		err = statBeneath(g.fd, d.rel, &st)
+	case d.watch == 0 && !d.shut:
+		// Armed first, and then compared: what changes from here on is told.
+		var fd int
+		if fd, err = openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+			kept := g.during.watch(d, fd)
+			err = unix.Fstat(fd, &st)
+			if !kept {
+				unix.Close(fd)
+			}
 		}
-		d.same = err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
+	case d.watch == 0:
+		err = unix.EACCES
+	default:
+		err = unix.Fstat(d.watch, &st)
 	}
+	d.same = d.ctime != 0 && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
 	for _, k := range d.kids {
 		g.verify(k)
 	}

@@ -223,7 +223,12 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	default:
 		return 0, fmt.Errorf("open %s/%s: %w", w.root, d.rel, err)
 	}
-	defer unix.Close(fd)
+	kept := false
+	defer func() {
+		if !kept {
+			unix.Close(fd)
+		}
+	}()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, fmt.Errorf("stat %s/%s: %w", w.root, d.rel, err)
@@ -234,7 +239,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 		d.shut = true
 		return 0, nil
 	}
-	w.during.watch(d, fd)
+	kept = w.during.watch(d, fd)
 	// Before the list, so that what changes while it is read shows the next time.
 	d.dev, d.ino, d.ctime = st.Dev, st.Ino, st.Ctim.Nano()
 

@@ -45,28 +45,25 @@ func (u *during) skips(rel string) bool { return u != nil && !u.last && inModule
 // look: from inside it could be opened as well.
 func (u *during) opens(rel string) bool { return u != nil && u.last && !u.shut[rel] }
 
-// watch arms a directory that is about to be read.
-func (u *during) watch(d *dir, fd int) {
+// watch arms a directory that is about to be read. If it keeps the descriptor
+// it returns true; a copy would not do, since closing any descriptor of an open
+// file ends what that file was told to watch.
+func (u *during) watch(d *dir, fd int) (kept bool) {
 	if u == nil || u.fds == nil {
-		return
+		return false
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if d.watch > 0 && sameFile(d.watch, fd) {
 		fd = d.watch
 	} else {
-		var err error
 		d.watch = 0
 		if len(u.fds) >= u.budget {
 			u.blind = true
-			return
-		}
-		if fd, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-			u.blind = true
-			return
+			return false
 		}
 		u.fds[fd] = true
-		d.watch = fd
+		d.watch, kept = fd, true
 		// The owner first: left to itself, F_NOTIFY would name this thread, and
 		// the signal goes to processes only.
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid())
@@ -74,6 +71,7 @@ func (u *during) watch(d *dir, fd int) {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, notifyOnce); err != nil {
 		u.blind = true // a file system that cannot tell
 	}
+	return kept
 }
 
 func sameFile(a, b int) bool {
