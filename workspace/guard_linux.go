@@ -74,7 +74,9 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		know(p.Node, true, p.Why)
 	}
 	for _, v := range f.Review {
-		know(v.Node, false, v.Why)
+		if !inModules(v.Path) { // an installer replaces those by the hundred
+			know(v.Node, false, v.Why)
+		}
 	}
 	f.after.rules.suspects(f.after.tree, func(s suspect) {
 		switch s.kind {

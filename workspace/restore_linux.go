@@ -266,7 +266,7 @@ func put(stash int, entry string, dir int, name string) error {
 // exchange puts a configuration back in the place of what was left of it, if
 // that stands there still.
 func (c Finding) exchange(stash, dir int, name string, left []byte) error {
-	temp := inert + c.Stash
+	temp := inert + "whole-" + c.Stash
 	_ = removeTree(dir, temp)
 	if err := put(stash, c.Stash, dir, temp); err != nil {
 		return err

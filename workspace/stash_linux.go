@@ -186,7 +186,10 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 	}
 	// What cannot be kept elsewhere stays where it is, inert.
 	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
-	return c, s.write(c)
+	if s.write(c) != nil {
+		s.found = append(s.found, c)
+	}
+	return c, nil
 }
 
 // settle ends the stash, and returns all that was found.

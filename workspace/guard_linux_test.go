@@ -1,0 +1,391 @@
+package workspace
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A watchman is a workspace with a guard over it, and a stash beside it.
+type watchman struct {
+	t       testing.TB
+	root    string
+	session *os.Root
+	query   Query
+	guard   *Guard
+	told    chan Finding
+}
+
+// deny is what most of these tests protect.
+var deny = append(protect(".envrc", ".vscode", ".husky", ".npmrc", ".pccrun.jsonc", "**/.cargo/config"), review("Makefile", ".github/workflows")...)
+
+func newWatchman(t testing.TB, rules ...profiles.ProtectRule) *watchman {
+	top := tempDir(t)
+	w := &watchman{t: t, root: top + "/ws", told: make(chan Finding, 1000)}
+	require.NoError(t, os.MkdirAll(top+"/session", 0o700))
+	var err error
+	w.session, err = os.OpenRoot(top + "/session")
+	require.NoError(t, err)
+	t.Cleanup(func() { w.session.Close() })
+	w.query = Query{Root: w.root, Protect: append(slices.Clip(deny), rules...)}
+	return newRepoIn(w)
+}
+
+func newRepoIn(w *watchman) *watchman {
+	newRepo(w.t, w.root)
+	return w
+}
+
+// begin scans, and starts to guard.
+func (w *watchman) begin() *Standing {
+	// What is older than the clock's grain is known to be older.
+	time.Sleep(2 * racy)
+	found := scanOf(w.t, w.query)
+	s := found.Standing("20261121T120000Z-0a0b0c0d", w.query)
+	var err error
+	w.guard, err = NewGuard(s, found, nil, w.stash(), func(f Finding) { w.told <- f })
+	require.NoError(w.t, err)
+	return s
+}
+
+func (w *watchman) stash() *Stash {
+	return &Stash{Open: func() (*os.Root, error) { return w.session, nil }}
+}
+
+// end looks a last time, and returns what was found as "kind path", sorted.
+func (w *watchman) end() []string {
+	found, err := w.guard.Finish()
+	require.NoError(w.t, err)
+	w.guard.Close()
+	return w.names(found)
+}
+
+func (w *watchman) names(found []Finding) []string {
+	var list []string
+	for _, f := range found {
+		list = append(list, string(f.Kind)+" "+strings.TrimPrefix(f.Path, w.root+"/"))
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (w *watchman) path(name string) string { return w.root + "/" + name }
+
+func (w *watchman) sh(script string) {
+	w.t.Helper()
+	c := exec.Command("sh", "-ec", script)
+	c.Dir = w.root
+	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+	out, err := c.CombinedOutput()
+	require.NoError(w.t, err, string(out))
+}
+
+// Each plant stands without a guard, and is gone and told with one.
+func TestGuardSetsAside(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, plant string
+		want          []string
+	}{
+		"a file":                    {"", "echo x > .envrc", []string{"stashed .envrc"}},
+		"a directory":               {"", "mkdir .vscode; echo x > .vscode/tasks.json", []string{"stashed .vscode"}},
+		"at depth":                  {"mkdir -p a/b", "echo x > a/b/.npmrc; mkdir -p c/d/.cargo; echo x > c/d/.cargo/config", []string{"stashed a/b/.npmrc", "stashed c/d/.cargo/config"}},
+		"in a directory that moves": {"mkdir x; mkdir -p z/y", "echo x > x/.npmrc; mv x z/y/", []string{"stashed z/y/x/.npmrc"}},
+		"by renaming":               {"echo x > plain; mkdir d", "mv plain .npmrc; mv d .husky", []string{"stashed .husky", "stashed .npmrc"}},
+		"a directory takes a name that makes it count": {"mkdir c; echo x > c/config", "mv c .cargo", []string{"stashed .cargo/config"}},
+		"a link":                  {"echo x > plain", "ln -s plain .envrc; ln -s /etc .vscode; ln -s nowhere .npmrc", []string{"stashed .envrc", "stashed .npmrc", "stashed .vscode"}},
+		"a hard link":             {"echo x > plain", "ln plain .envrc", []string{"stashed .envrc"}},
+		"a FIFO":                  {"", "mkfifo .envrc", []string{"stashed .envrc"}},
+		"closed directories":      {"mkdir a", "mkdir -p a/b/c; echo x > a/b/c/.npmrc; chmod 000 a/b/c; chmod 000 a/b; chmod 500 a", []string{"stashed a/b/c/.npmrc"}},
+		"a closed one of its own": {"", "mkdir .husky; echo x > .husky/h; chmod 000 .husky", []string{"stashed .husky"}},
+		"names of git that did not exist": {"rm -rf .git/info .git/hooks", "mkdir -p .git/hooks .git/info; echo x > .git/hooks/pre-commit; echo x > .git/info/attributes; echo x > .git/config.worktree",
+			[]string{"stashed .git/config.worktree", "stashed .git/hooks", "stashed .git/info/attributes"}},
+		"where a link led to nothing": {"ln -s scripts/env .envrc; mkdir scripts", "echo x > scripts/env", []string{"stashed scripts/env"}},
+		"the workspace's own profile": {"", "echo {} > .pccrun.jsonc", []string{"stashed .pccrun.jsonc"}},
+		"hostile names":               {"", `d=$(printf 'a\033[31m\nb\302\233'); mkdir "$d"; echo x > "$d/.envrc"`, []string{"stashed a\x1b[31m\nb\u009b/.envrc"}},
+		"what stood stays":            {"echo x > .envrc; mkdir .vscode", "mkdir other; echo x > other/file", nil},
+		"what a package brings stays": {"", "mkdir -p node_modules/p/.vscode; echo x > node_modules/p/.npmrc", nil},
+		"files for review, and programs": {"echo a > Makefile; mkdir -p node_modules/.bin", "echo b > Makefile; mkdir -p sub/.github .github/workflows; echo x > .github/workflows/x.yml; ln -s ../p node_modules/.bin/tsc; echo > node_modules/.bin/data",
+			[]string{"program node_modules/.bin/tsc", "review .github/workflows/x.yml", "review Makefile"}},
+		"the same content again": {"echo a > Makefile", "echo a > new; mv new Makefile", nil},
+		"one that is removed":    {"echo a > Makefile", "rm Makefile", []string{"review Makefile"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			if c.before != "" {
+				w.sh(c.before)
+			}
+			w.begin()
+			w.guard.remember()
+			w.sh(c.plant)
+			for _, f := range c.want {
+				kind, path, _ := strings.Cut(f, " ")
+				if kind == "stashed" && !strings.HasPrefix(path, "a/b/c") {
+					_, err := os.Lstat(w.path(path))
+					require.NoError(t, err, "control: without a guard it stands")
+				}
+			}
+			require.Equal(t, c.want, w.end())
+			for _, f := range c.want {
+				if kind, path, _ := strings.Cut(f, " "); kind == "stashed" {
+					_, err := os.Lstat(w.path(path))
+					require.ErrorIs(t, err, unix.ENOENT, path)
+				}
+			}
+			found, err := ReadFindings(w.session)
+			require.NoError(t, err)
+			require.Equal(t, c.want, w.names(found), "the journal says so as well")
+		})
+	}
+}
+
+// evil are settings by which git runs something.
+const evil = `git -C r config core.fsmonitor "touch $PWD/ran"; git -C r config alias.co checkout; git -C r config filter.x.clean "touch $PWD/ran"; printf '#!/bin/sh\ntouch '$PWD'/ran\n' > r/.git/hooks/pre-commit; chmod +x r/.git/hooks/pre-commit; `
+
+// A repository that comes into being inside works afterwards, and runs nothing.
+func TestGuardMakesRepositoriesInert(t *testing.T) {
+	use := `git -C r status -s; git -C r add -A; git -C r -c user.name=x -c user.email=x@x commit -qm x --allow-empty; git -C r log --oneline > /dev/null; git -C r gc -q`
+	for name, c := range map[string]struct {
+		before, plant, use string
+		want               []string
+	}{
+		"made by init":         {"", "git init -q r; " + evil, use, []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
+		"a clone":              {"git init -q o; git -C o -c user.name=x -c user.email=x@x commit -qm x --allow-empty", "git clone -q o r; " + evil, use, []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
+		"a separate directory": {"", "git init -q --separate-git-dir=meta r; " + strings.ReplaceAll(evil, "r/.git", "meta"), use, []string{"inert meta/config", "inert meta/hooks/pre-commit"}},
+		"hidden where nobody looks": {"", "git init -q --separate-git-dir=.git/objects/zz r; " + strings.ReplaceAll(evil, "r/.git", ".git/objects/zz"), use,
+			[]string{"inert .git/objects/zz/config", "inert .git/objects/zz/hooks/pre-commit"}},
+		"behind a link": {"", "git init -q r; " + evil + "mv r/.git m; ln -s ../m r/.git", use, []string{"inert m/config", "inert m/hooks/pre-commit"}},
+		"a bare one":    {"", "git init -q --bare r; printf '#!/bin/sh\n' > r/hooks/update; git -C r config core.pager x", "git -C r log --all", []string{"inert r/config", "inert r/hooks/update"}},
+		"one that leans on another": {"", "git init -q r; " + evil + "mkdir c; mv r/.git/config r/.git/hooks r/.git/objects r/.git/refs c/; echo ../../c > r/.git/commondir", use,
+			[]string{"inert c/config", "inert c/hooks/pre-commit"}},
+		"a worktree": {"git -c user.name=x -c user.email=x@x commit -qm x --allow-empty", "git worktree add -q r 2>/dev/null; printf '[core]\n\tpager=x\n' > .git/worktrees/r/config.worktree", use,
+			[]string{"inert .git/worktrees/r/config.worktree"}},
+		"no repository at all":                 {"", "mkdir -p r/.git/hooks; echo x > r/.git/hooks/pre-commit; printf '[core]\n\tfsmonitor = x\n' > r/.git/config", "", []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
+		"what git cannot read":                 {"", "git init -q r; echo ] >> r/.git/config", "", []string{"inert r/.git/config"}},
+		"a NUL in it":                          {"", "git init -q r; printf '\\000' >> r/.git/config", "", []string{"inert r/.git/config"}},
+		"a configuration elsewhere":            {"", "git init -q r; mv r/.git/config evil; ln -s ../../evil r/.git/config", "", []string{"inert r/.git/config"}},
+		"hooks elsewhere":                      {"", "git init -q r; mv r/.git/hooks evil; ln -s ../../evil r/.git/hooks", "", []string{"inert r/.git/hooks"}},
+		"closed":                               {"", "git init -q r; " + evil + "chmod 000 r/.git/config r/.git/hooks r/.git", "", []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
+		"a submodule's working tree elsewhere": {"", "git init -q r; git -C r config core.worktree /etc", "", []string{"inert r/.git/config"}},
+		"in node_modules":                      {"", "mkdir node_modules; git init -q node_modules/r; git -C node_modules/r config core.pager x", "", []string{"inert node_modules/r/.git/config"}},
+		"an honest one":                        {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
+		"the user's own directory":             {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			if c.before != "" {
+				w.sh(c.before)
+			}
+			w.begin()
+			w.sh(c.plant)
+			require.Equal(t, c.want, w.end())
+			if c.use != "" {
+				w.sh(c.use)
+			}
+			require.NoFileExists(t, w.path("ran"))
+			if strings.Contains(c.plant, "touch $PWD/ran") && c.use != "" {
+				found, err := ReadFindings(w.session)
+				require.NoError(t, err)
+				for _, f := range found {
+					require.NoError(t, f.Restore(w.session))
+				}
+				w.sh(c.use)
+				require.FileExists(t, w.path("ran"), "control: put back, it runs")
+			}
+		})
+	}
+}
+
+// A workspace that is itself turned into a bare repository.
+func TestGuardRootTurnedBare(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("rm -rf .git")
+	w.begin()
+	w.sh("git init -q --bare .; git config core.fsmonitor evil")
+	require.Equal(t, []string{"inert config"}, w.end())
+	w.sh("git log --all") // it is a repository still
+}
+
+// What is protected is set aside while the run lasts, soon.
+func TestGuardWatches(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("mkdir -p a/b")
+	w.begin()
+	w.guard.Watch()
+	plants := []string{".envrc", "a/b/.npmrc", "new/deep/.vscode", ".envrc", "a/.husky"}
+	for _, p := range plants {
+		require.NoError(t, os.MkdirAll(w.path(p), 0o755))
+		select {
+		case f := <-w.told:
+			require.True(t, strings.HasPrefix(w.path(p), f.Path))
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s stands", p)
+		}
+	}
+	require.Len(t, w.end(), len(plants))
+}
+
+// A flood of names neither stalls the guard nor gets through, and what is kept
+// of it is bounded.
+func TestGuardFlood(t *testing.T) {
+	w := newWatchman(t)
+	w.begin()
+	w.guard.Watch()
+	w.guard.told = func(Finding) {}
+	end := time.Now().Add(500 * time.Millisecond)
+	for i := 0; time.Now().Before(end); i++ {
+		_ = os.WriteFile(w.path(".envrc"), nil, 0o644)
+		_ = os.MkdirAll(w.path("d/.husky"), 0o755)
+	}
+	w.end()
+	require.NoFileExists(t, w.path(".envrc"))
+	require.NoDirExists(t, w.path("d/.husky"))
+	kept, err := os.ReadDir(w.session.Name() + "/" + StashName)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(kept), 2*maxSame)
+	require.NotEmpty(t, kept)
+}
+
+// Whoever comes after a launcher that was killed finds the same.
+func TestGuardAfterDeath(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("echo a > Makefile; mkdir sub; echo mine > sub/.npmrc; git init -q old; git -C old config alias.mine status; mkdir shut; echo x > shut/.npmrc; chmod 000 shut")
+	text := w.begin().Append(nil)
+	w.guard.Close()
+	w.sh("echo x > .envrc; git init -q r; git -C r config core.pager x; echo b > Makefile; mkdir -p sub/deep; echo x > sub/deep/.npmrc")
+	s, rest, err := ParseStanding(string(text) + "123\n")
+	require.NoError(t, err)
+	require.Equal(t, "123\n", rest)
+	w.guard, err = NewGuard(s, nil, nil, w.stash(), func(Finding) {})
+	require.NoError(t, err)
+	want := []string{"inert r/.git/config", "review Makefile", "stashed .envrc", "stashed sub/deep/.npmrc"}
+	require.Equal(t, want, w.end())
+	require.FileExists(t, w.path("sub/.npmrc"))
+	w.sh("chmod 700 shut; test -e shut/.npmrc; test -n \"$(git -C old config alias.mine)\"")
+}
+
+// A configuration that may be changed loses what it did not have.
+func TestGuardTakesKeysBack(t *testing.T) {
+	w := newWatchman(t, review(".git/config")...)
+	w.sh("git config alias.mine status")
+	w.begin()
+	w.sh("git config core.fsmonitor evil; git config user.name me; git remote add o https://example.com")
+	require.Equal(t, []string{"inert .git/config", "review .git/config"}, w.end())
+	w.sh(`test "$(git config alias.mine)" = status; test "$(git config user.name)" = me; git remote get-url o; ! git config core.fsmonitor`)
+}
+
+// Two guards over one workspace, as two runs have: each name is set aside once.
+func TestGuardTwice(t *testing.T) {
+	w := newWatchman(t)
+	w.begin()
+	first := w.guard
+	w.begin()
+	first.Watch()
+	w.guard.Watch()
+	for i := range 50 {
+		require.NoError(t, os.MkdirAll(w.path(filepath.Join(string(rune('a'+i%26)), ".envrc")), 0o755))
+		time.Sleep(time.Millisecond)
+	}
+	one, err := first.Finish()
+	require.NoError(t, err)
+	first.Close()
+	two := w.end()
+	require.NotEmpty(t, append(w.names(one), two...))
+	w.sh("test -z \"$(find . -name .envrc)\"")
+}
+
+// Where nothing can be kept, what is protected does not stand all the same.
+func TestGuardNowhereToKeep(t *testing.T) {
+	w := newWatchman(t)
+	w.begin()
+	w.guard.stash.Open = func() (*os.Root, error) { return nil, unix.ENOSPC }
+	w.sh("echo x > .envrc; mkdir -p sub/.vscode")
+	require.Equal(t, []string{"stashed .envrc", "stashed sub/.vscode"}, w.end())
+	w.sh("test ! -e .envrc; test ! -e sub/.vscode; test \"$(cat .pccrun-set-aside-*)\" = x")
+}
+
+// The stash may be on another file system.
+func TestGuardOtherFileSystem(t *testing.T) {
+	shm, err := os.MkdirTemp("/dev/shm", "pccrun-test")
+	if err != nil {
+		t.Skip("needs a second file system")
+	}
+	defer os.RemoveAll(shm)
+	w := newWatchman(t)
+	other, err := os.OpenRoot(shm)
+	require.NoError(t, err)
+	defer other.Close()
+	w.session = other
+	w.begin()
+	w.sh("mkdir -p .vscode/a/b; echo x > .vscode/a/b/c; ln -s c .vscode/a/b/l; chmod 500 .vscode/a; echo y > .envrc; chmod 000 .envrc; mkfifo .npmrc")
+	require.Equal(t, []string{"stashed .envrc", "stashed .npmrc", "stashed .vscode"}, w.end())
+	w.sh("test -z \"$(ls -A | grep -vx '.git\\|README')\"")
+	found, err := ReadFindings(other)
+	require.NoError(t, err)
+	for _, f := range found {
+		require.NoError(t, f.Restore(other))
+	}
+	w.sh("test \"$(cat .vscode/a/b/l)\" = x; test -p .npmrc; test -f .envrc; chmod 700 .vscode/a")
+}
+
+// Nothing is put back through a link, or over what stands there.
+func TestRestore(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("mkdir a b")
+	w.begin()
+	w.sh("echo x > .envrc; echo x > a/.npmrc; echo x > b/.npmrc; mkdir .vscode")
+	w.end()
+	found, err := ReadFindings(w.session)
+	require.NoError(t, err)
+	outside := tempDir(t)
+	w.sh("echo host > .envrc; rmdir a b; ln -s " + outside + " a")
+	for _, f := range found {
+		err := f.Restore(w.session)
+		switch strings.TrimPrefix(f.Path, w.root+"/") {
+		case ".envrc":
+			require.ErrorIs(t, err, ErrInTheWay)
+		case ".vscode":
+			require.NoError(t, err)
+		default:
+			require.Error(t, err)
+		}
+	}
+	w.sh("test $(cat .envrc) = host; test -d .vscode")
+	list, err := os.ReadDir(outside)
+	require.NoError(t, err)
+	require.Empty(t, list)
+	require.Error(t, Finding{Kind: Review, Path: w.path("x"), Stash: "0"}.Restore(w.session))
+}
+
+// What is shown is what is put back, whoever holds another name of it.
+func TestShowDetaches(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("echo shown > plain")
+	w.begin()
+	w.sh("ln plain .envrc; truncate -s 10G .npmrc; mkdir .husky; mkfifo .husky/f; ln -s /etc/passwd .husky/l")
+	w.end()
+	found, err := ReadFindings(w.session)
+	require.NoError(t, err)
+	shown := map[string]string{}
+	for _, f := range found {
+		require.NoError(t, f.Show(w.session, func(path string, content []byte, why string) {
+			shown[f.Path[len(w.root)+1:]+path] = string(content) + why
+		}))
+	}
+	require.Equal(t, map[string]string{".envrc": "shown\n", ".npmrc": "10737418240 bytes, not shown", ".husky/f": "a special file", ".husky/l": "a link to /etc/passwd"}, shown)
+	w.sh("echo evil > plain")
+	for _, f := range found {
+		if strings.HasSuffix(f.Path, ".envrc") {
+			require.NoError(t, f.Restore(w.session))
+		}
+	}
+	w.sh("test $(cat .envrc) = shown")
+}
