@@ -35,6 +35,7 @@ func newWatchman(t testing.TB, rules ...profiles.ProtectRule) *watchman {
 	var err error
 	w.session, err = os.OpenRoot(top + "/session")
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", top).Run() })
 	t.Cleanup(func() { w.session.Close() })
 	w.query = Query{Root: w.root, Protect: append(slices.Clip(deny), rules...)}
 	return newRepoIn(w)
