@@ -180,14 +180,15 @@ func (h Home) Inherit(id string) (*os.Root, error) {
 }
 
 // Bury writes down that a session whose launcher is gone has ended, and why its
-// directory is kept.
-func (h Home) Bury(id, workspace, why string) error {
+// directory is kept. Workspace and start are for a session that had not yet
+// written down its own.
+func (h Home) Bury(id, workspace string, started time.Time, why string) error {
 	dir, err := h.Inherit(id)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	info := Info{ID: id, Started: startOfID(id), Workspace: workspace}
+	info := Info{ID: id, Started: started.UTC(), Workspace: workspace}
 	if data, err := state.ReadFile(dir, infoName, maxInfo); err == nil {
 		if old, err := parseInfo(data); err == nil {
 			info = old

@@ -27,8 +27,12 @@ type Stash struct {
 	found   []Finding
 	next    int
 	names   map[string]int // how often a path was set aside
+	late    map[string]int // files that were copied, by their name in the stash: the command may still write to them
 	err     error          // why nothing can be kept
 }
+
+// maxLate bounds the files that are held open until the end.
+const maxLate = 64
 
 // What is kept of one path, and of all, if a command makes the same thing over
 // and over: what is beyond is removed.
@@ -46,7 +50,7 @@ func (s *Stash) open() error {
 		return s.err
 	}
 	s.dir, s.journal, s.err = s.make()
-	s.names = map[string]int{}
+	s.names, s.late = map[string]int{}, map[string]int{}
 	return s.err
 }
 
@@ -179,6 +183,11 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 			err = copier.copy(dir, away, s.dir, c.Stash)
 		}
 		if err == nil {
+			if fd, e := openBeneath(dir, away, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
+				s.late[c.Stash] = fd
+			} else if e == nil {
+				unix.Close(fd)
+			}
 			return c, removeTree(dir, away)
 		}
 		_ = removeTree(s.dir, c.Stash)
@@ -197,6 +206,14 @@ func (s *Stash) settle() []Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dir > 0 {
+		for name, fd := range s.late {
+			// What was written after it was copied; it is the last to know of it.
+			if b, err := readFile(fd, maxCopy); err == nil && len(b) > 0 {
+				_ = unix.Unlinkat(s.dir, name, 0)
+				_ = writeNew(s.dir, name, b, 0o600)
+			}
+		}
+		s.late = nil
 		unix.Close(s.dir)
 		s.journal.Close()
 		s.dir = 0

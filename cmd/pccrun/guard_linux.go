@@ -218,5 +218,5 @@ func payDebt(home sessions.Home, id, text string) error {
 	}
 	say("a run in " + record.Root + " was killed:")
 	sayFindings(found, record.Root, id)
-	return home.Bury(id, record.Root, keptChanges)
+	return home.Bury(id, record.Root, record.Start, keptChanges)
 }
