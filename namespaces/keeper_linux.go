@@ -29,10 +29,17 @@ import (
 // 1 that has joined the sandbox's user and mount namespaces, which a program
 // with several threads cannot, but not its pid namespace: nothing inside can
 // see it.
+//
+// In the gap the command can have taken hold of what was open. A directory that
+// it holds lies below the mount that would cover it, so that what is in there
+// is covered first, where the holder would find it, and again whenever the host
+// replaces it: see view. Of a file no mount takes a hold away: see grip.
 type Keeper struct {
 	sandbox *Sandbox
 	items   []kept    // containing directories first
 	dirs    []watched // containing directories first
+	views   []view    // the sandbox's own root first
+	grips   []grip
 	signals chan os.Signal
 	done    chan struct{}
 	ended   chan struct{}
@@ -71,6 +78,7 @@ func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
 	if len(k.items) == 0 {
 		return nil
 	}
+	k.views = []view{{path: "/", fd: s.root}}
 	s.keeper = k
 	signal.Notify(k.signals, unix.SIGIO)
 	go func() {
@@ -81,12 +89,17 @@ func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
 				gaveUp(err)
 				return
 			}
+			var again <-chan time.Time
+			if len(k.grips) > 0 {
+				again = time.After(settle / 10)
+			}
 			select {
 			case <-k.done:
 				return
 			case <-k.signals:
+				time.Sleep(pause)
+			case <-again:
 			}
-			time.Sleep(pause)
 		}
 	}()
 	return k
@@ -141,30 +154,9 @@ func (p *Plan) isRoot(path string) bool {
 	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Kind == Bind && m.Target == path && !m.Protect })
 }
 
-// look returns what the sandbox shows at a path, itself if it is a link, and
-// whether anything does.
-func (k *Keeper) look(path string) (st unix.Statx_t, there bool, err error) {
-	err = unix.Statx(k.sandbox.root, relative(path), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_NLINK|unix.STATX_MNT_ID, &st)
-	switch err {
-	case nil:
-		return st, true, nil
-	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
-		return st, false, nil
-	}
-	return st, false, fmt.Errorf("statx %s: %w", path, err)
-}
-
-// relative is a path below the descriptor of the root.
-func relative(path string) string {
-	if path == "/" {
-		return "."
-	}
-	return path[1:]
-}
-
 // watch sees to it that a directory is watched as it is now.
 func (k *Keeper) watch(d *watched) error {
-	now, there, err := k.look(d.path)
+	now, there, err := k.views[0].look(d.path)
 	if err != nil {
 		return err
 	}
@@ -182,7 +174,7 @@ func (k *Keeper) watch(d *watched) error {
 	if !there {
 		return nil
 	}
-	fd, err := openPlain(k.sandbox.root, relative(d.path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	fd, err := openPlain(k.sandbox.root, k.views[0].relative(d.path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC)
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
 		return nil
 	}
@@ -202,16 +194,6 @@ func (k *Keeper) watch(d *watched) error {
 	return nil
 }
 
-// covered reports whether a path is a mount point in the sandbox, or nothing.
-func (k *Keeper) covered(path string) (bool, error) {
-	st, there, err := k.look(path)
-	if err != nil || !there {
-		return true, err
-	}
-	above, there, err := k.look(filepath.Dir(path))
-	return !there || st.Mnt_id != above.Mnt_id, err
-}
-
 // Close ends the watch. [Sandbox.Wait] does so as well, before it closes what
 // the keeper looks through.
 func (k *Keeper) Close() {
@@ -221,14 +203,13 @@ func (k *Keeper) Close() {
 
 func (k *Keeper) close() {
 	signal.Stop(k.signals)
-	if k.helper != nil {
-		k.helper.close()
-	}
+	k.dismiss()
 	for _, d := range k.dirs {
 		if d.fd >= 0 {
 			unix.Close(d.fd)
 		}
 	}
+	k.release(1, 0)
 }
 
 // check watches what has come, from above, and covers what is open.
@@ -238,39 +219,37 @@ func (k *Keeper) check() error {
 			return err
 		}
 	}
-	for i := range k.items {
-		item := &k.items[i]
-		ok, err := k.covered(item.path)
-		if err == nil && !ok {
-			err = k.cover(item)
-		}
-		if err != nil {
-			return fmt.Errorf("cover %s again: %w", item.path, err)
+	if err := k.prune(); err != nil {
+		return err
+	}
+	for i := 0; i < len(k.views); i++ { // there may be more of them at the end
+		if err := k.mend(k.views[i]); err != nil {
+			return err
 		}
 	}
-	return nil
+	return k.loosen()
 }
 
-// cover mounts over an item in the sandbox. A helper that fails is replaced:
-// the path may have changed again under its hands. What is gone by then will
-// be met by the event of its return.
-func (k *Keeper) cover(item *kept) (err error) {
-	for range 3 {
-		if k.helper == nil {
-			if k.helper, err = k.sandbox.newHelper(); err != nil {
-				return err
-			}
-		}
-		if err = k.helper.cover(k.sandbox.Private, item); err == nil {
-			return nil
-		}
-		k.helper.close()
-		k.helper = nil
-		if ok, e := k.covered(item.path); ok || e != nil {
-			return e
+// cover mounts over an item where a view shows it as it was seen. A helper that
+// fails has come to its end.
+func (k *Keeper) cover(v view, item *kept, seen *unix.Statx_t) (err error) {
+	if k.helper == nil {
+		if k.helper, err = k.sandbox.newHelper(); err != nil {
+			return err
 		}
 	}
+	if err = k.helper.cover(k.sandbox.Private, v, item, seen); err != nil {
+		k.dismiss()
+	}
 	return err
+}
+
+// dismiss lets the helper go. The next one has the descriptors of its time.
+func (k *Keeper) dismiss() {
+	if k.helper != nil {
+		k.helper.close()
+		k.helper = nil
+	}
 }
 
 // helper is a copy that mounts in the sandbox's namespaces.
@@ -325,24 +304,26 @@ func (h *helper) close() {
 	h.program.Free()
 }
 
-// cover tells the helper to mount over the item, and waits until it has.
-func (h *helper) cover(private int, item *kept) error {
+// cover tells the helper to mount over the item, and waits until it has. A
+// directory keeps what is mounted in it.
+func (h *helper) cover(private int, v view, item *kept, seen *unix.Statx_t) error {
 	p := h.program
 	p.Cut(h.mark)
 	p.Step("cover " + item.path)
-	target := lookUp(p, item.path, 0)
+	target := lookUpAt(p, v.fd, v.relative(item.path), unix.O_NOFOLLOW)
+	p.SameInode(target, uint64(seen.Dev_major)<<32|uint64(seen.Dev_minor), seen.Ino)
 	var tree inside.Reg
 	clone := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
 	if item.with != "" {
 		tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(private), p.Str(item.with), inside.Int(clone))
 	} else {
-		tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH))
+		tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE))
 	}
 	attr := unix.MountAttr{Attr_set: attrFresh}
 	if item.readonly {
 		attr.Attr_set = attrHidden
 	}
-	p.Call(unix.SYS_MOUNT_SETATTR, inside.Result(tree), p.Str(""), inside.Int(unix.AT_EMPTY_PATH), inside.Ptr(p, attr), inside.Int(unsafe.Sizeof(attr)))
+	p.Call(unix.SYS_MOUNT_SETATTR, inside.Result(tree), p.Str(""), inside.Int(unix.AT_EMPTY_PATH|unix.AT_RECURSIVE), inside.Ptr(p, attr), inside.Int(unsafe.Sizeof(attr)))
 	p.Call(unix.SYS_MOVE_MOUNT, inside.Result(tree), p.Str(""), inside.Result(target), p.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 	p.Call(unix.SYS_CLOSE, inside.Result(tree))
 	p.Call(unix.SYS_CLOSE, inside.Result(target))

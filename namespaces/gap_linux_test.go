@@ -1,0 +1,103 @@
+package namespaces
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// waits is a script that says where it is, and goes on when it is told to.
+const waits = `await() { while [ ! -e "$DIR/$1" ]; do sleep 0.01; done; }; `
+
+func (r *trial) until(name string) {
+	r.b.t.Helper()
+	require.Eventually(r.b.t, func() bool { _, err := os.Lstat(r.b.path(name)); return err == nil }, 5*time.Second, time.Millisecond)
+}
+
+// A command that waits in the gap for a directory and enters it finds in there
+// what it finds by name: also what the host puts there later.
+func TestHandleOfReplacedDirectory(t *testing.T) {
+	b := newBench(t, []string{"git/config.txt", "git/hooks/h.txt", "git/sub/secret.txt"},
+		"write git pin protect", "read git/config.txt pin protect", "read git/hooks pin protect", "write git/sub pin protect", "hide git/sub/secret.txt")
+	r, err := b.sh(waits + `await replaced; cd git; (echo early >> config.txt) && echo open; cd sub; echo > $DIR/entered
+		await kept; cat secret.txt; cd ..; (echo evil >> config.txt) && echo wrote config; (echo evil > hooks/new) && echo wrote hooks; cat sub/secret.txt
+		echo > $DIR/tried; await again; cat sub/secret.txt; (echo evil >> config.txt) && echo wrote config; echo fine > free && echo free
+		cd sub; cat secret.txt; mv ../sub ../other && echo moved; true`).begin()
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(b.path("git"), b.path("old")))
+	for name, text := range map[string]string{"git/config.txt": "fresh", "git/hooks/h.txt": "", "git/sub/secret.txt": "secret"} {
+		require.NoError(t, os.MkdirAll(b.path(name[:strings.LastIndexByte(name, '/')]), 0o755))
+		b.write(name, text)
+	}
+	require.NoError(t, os.RemoveAll(b.path("old")))
+	b.write("replaced", "")
+	r.until("entered")
+
+	gone := make(chan error, 1)
+	k := r.Keep(func(err error) { gone <- err })
+	time.Sleep(200 * time.Millisecond)
+	b.write("kept", "")
+	r.until("tried")
+	for _, name := range []string{"git/config.txt", "git/sub/secret.txt"} {
+		b.write("new", "later secret")
+		require.NoError(t, os.Rename(b.path("new"), b.path(name)))
+	}
+	require.NoError(t, os.Rename(b.path("git/sub"), b.path("old")))
+	require.NoError(t, os.Mkdir(b.path("git/sub"), 0o755))
+	b.write("git/sub/secret.txt", "last secret")
+	require.NoError(t, os.RemoveAll(b.path("old")))
+	time.Sleep(300 * time.Millisecond)
+	b.write("again", "")
+	o := r.end()
+	k.Close()
+	require.Empty(t, gone)
+	require.Contains(t, o.out, "open", "control: before it was covered, the handle was good for it")
+	require.Contains(t, o.out, "free", "what no rule names can be written as before")
+	for _, leak := range []string{"wrote", "secret\n", "later", "last secret", "moved"} {
+		require.NotContains(t, strings.ReplaceAll(o.out, "secret.txt", ""), leak, o.out)
+	}
+	require.NotContains(t, b.read("git/config.txt"), "evil")
+	require.NoFileExists(t, b.path("git/hooks/new"))
+}
+
+// What the command took hold of before a replaced file was covered ends the
+// run. Each script is the gap's; the file is covered after it.
+func TestGripOfReplacedFile(t *testing.T) {
+	for _, c := range []struct{ name, rule, script, cause string }{
+		{"a second name", "hide f.txt", "ln f.txt kept", "a second name"},
+		{"a second name of what is read-only", "read f.txt pin protect", "ln f.txt kept", "a second name"},
+		{"open for reading", "hide f.txt", "exec 9<f.txt", "open still"},
+		{"open for writing", "read f.txt pin protect", "exec 9>>f.txt", "open still"},
+		{"control: read-only may be read", "read f.txt pin protect", "exec 9<f.txt", ""},
+		{"control: left alone", "hide f.txt", "true", ""},
+		{"control: as an editor leaves it", "hide f.txt", "ln f.txt kept; { sleep 0.03; rm kept; } & true", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, []string{"f.txt"}, c.rule)
+			r, err := b.sh(waits + "await replaced; " + c.script + "; echo > ready; await done").begin()
+			require.NoError(t, err)
+			b.write("new", "fresh")
+			require.NoError(t, os.Rename(b.path("new"), b.path("f.txt")))
+			b.write("replaced", "")
+			r.until("ready")
+			gone := make(chan error, 1)
+			k := r.Keep(func(err error) { gone <- err })
+			if c.cause == "" {
+				time.Sleep(3 * settle)
+				require.Empty(t, gone)
+			} else {
+				err = <-gone
+				require.ErrorContains(t, err, c.cause)
+				require.ErrorContains(t, err, b.path("f.txt"))
+				require.NotEmpty(t, err.(*GripError).Hint())
+			}
+			b.write("done", "")
+			r.end()
+			k.Close()
+		})
+	}
+}
