@@ -121,11 +121,14 @@ func TestParse(t *testing.T) {
 	require.Empty(t, mapped{device: unix.Mkdev(0, 1)}.in([]byte(segment)), "the table has them")
 
 	const table = "  key shmid  size   rss  swap\n    0     1  9999  4096   512\n    0     2  9999   100     0\n"
-	require.EqualValues(t, 4096+512+100, parseSegments([]byte(table)))
+	require.EqualValues(t, 4096+512+100, tableSum([]byte(table), 0, weight{"rss", 1}, weight{"swap", 1}))
 	for _, other := range []string{"", "\n", "key shmid\n1 2\n", "rss\n-5\nx\n\n"} {
-		require.Zero(t, parseSegments([]byte(other)), other)
+		require.Zero(t, tableSum([]byte(other), 0, weight{"rss", 1}), other)
 	}
 	require.Zero(t, segments(0))
+	require.Zero(t, kernelBytes(0, 0))
+	const sets = "key semid perms nsems\n 0 0 600 100\n 0 1 600 7\n"
+	require.EqualValues(t, 107*64+2*512, tableSum([]byte(sets), 512, weight{"nsems", 64}))
 
 	all, anonymous := parseStatm([]byte("1000 300 100 1 0 50 0\n"))
 	require.EqualValues(t, 1000, all)
@@ -161,7 +164,7 @@ func FuzzProcFiles(f *testing.F) {
 	f.Add([]byte("RssAnon:\t 5 kB\noom_kill 3\nrbytes=9"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_ = mapped{device: unix.Mkdev(0, 1)}.in(b)
-		require.GreaterOrEqual(t, parseSegments(b), int64(0))
+		require.GreaterOrEqual(t, tableSum(b, 1, weight{"rss", 1}), int64(0))
 		_, anonymous := parseStatm(b)
 		require.GreaterOrEqual(t, anonymous, int64(0))
 		_ = statField(b, 4)

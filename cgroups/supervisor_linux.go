@@ -20,12 +20,13 @@ import (
 //   - anonymous memory and its swap, a page that a fork shares once;
 //   - files of the private filesystems, whether a process maps them or not;
 //   - memfds that a process holds open, once each;
-//   - System V segments, attached or not;
+//   - System V segments, attached or not; semaphores and what waits in queues;
+//   - page tables;
 //   - other shared memory as far as a process maps it;
 //   - what the whole machine gains in shared memory, while a process of the
 //     sandbox hides its descriptors.
 //
-// What does not: page cache, kernel memory, huge pages from a pool, and shared
+// What does not: page cache, other kernel memory, huge pages from a pool, and shared
 // memory that is neither mapped nor open in any process (a memfd under way in a
 // socket).
 type Supervisor struct {
@@ -33,6 +34,8 @@ type Supervisor struct {
 	PID         int              // pid 1 of the sandbox, as this process sees it
 	Filesystems []int            // descriptors of the sandbox's own tmpfs mounts, one for each
 	Segments    int              // a descriptor of the sandbox's own /proc/sysvipc/shm, opened inside; 0 for none
+	Semaphores  int              // likewise of sem
+	Queues      int              // and of msg
 	Over        func(used int64) // called once, when used bytes were more than Limit: has to kill the sandbox
 
 	peak  atomic.Int64
@@ -41,7 +44,10 @@ type Supervisor struct {
 	grew  time.Time // when a sample last saw growth
 	shm   shared
 	exact exact
-	over  atomic.Bool
+
+	tables tables
+	kernel int64 // what the last sample saw of the kernel's own memory
+	over   atomic.Bool
 }
 
 const (
@@ -173,12 +179,16 @@ func (s *Supervisor) sample(m memory, share time.Duration) int64 {
 		listing = s.tree.cost
 	}
 	private := s.tree.measure(m.swapping)
+	objects := kernelBytes(s.Semaphores, s.Queues)
 	sysv := segments(s.Segments)
 	if time.Since(s.shm.at) > max(shmAge, idleShare*s.shm.cost) {
 		s.shm.estimate(s.tree.known, s.PID, m, files, sysv)
 	}
 	used := private + files + max(s.shm.bound(m, files), sysv)
 	seen := private + files + max(s.shm.bytes, sysv)
+	s.tables.look(s.tree.known, m, used, s.Limit)
+	s.kernel = objects + s.tables.bytes
+	used, seen = used+s.kernel, seen+s.kernel
 	cost := threadTime() - start - listing
 	if used > s.Limit {
 		used = s.exactly(m, files, used)
@@ -218,7 +228,7 @@ type exact struct {
 func (s *Supervisor) precise(m memory, files, bound int64) int64 {
 	start := threadTime()
 	alone, forks := splitForks(s.tree.known)
-	used := files
+	used := files + s.kernel
 	for _, p := range alone {
 		used += p.bytes
 	}

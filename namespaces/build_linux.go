@@ -47,7 +47,7 @@ type Plan struct {
 	// core_pattern names it; "" if nothing.
 	CoreHandler string
 
-	Segments bool // the launcher gets the table of System V segments ([Sandbox.Segments])
+	Segments bool // the launcher gets the tables of System V objects ([Sandbox.SysV])
 	Await    bool // the launcher has work between the set-up and the command
 	Command  Command
 	Own      map[string]int // as root: descriptors of the directories that the command may write, as its identity may

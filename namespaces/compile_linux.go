@@ -68,9 +68,12 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 	c.Step("hand descriptors to the launcher")
 	user, mnt := c.namespace("user"), c.namespace("mnt")
 	root := lookUp(c.Program, "/", unix.O_DIRECTORY)
-	if p.Segments { // it is of the namespace in which it was opened
-		table := c.Get(unix.SYS_OPENAT, inside.Result(c.proc), c.Str("sysvipc/shm"), inside.Int(unix.O_RDONLY|unix.O_CLOEXEC))
-		c.send = append([]inside.Reg{table}, c.send...)
+	if p.Segments { // they are of the namespace in which they were opened
+		tables := make([]inside.Reg, 0, len(sysvTables)+len(c.send))
+		for _, name := range sysvTables {
+			tables = append(tables, c.Get(unix.SYS_OPENAT, inside.Result(c.proc), c.Str("sysvipc/"+name), inside.Int(unix.O_RDONLY|unix.O_CLOEXEC)))
+		}
+		c.send = append(tables, c.send...)
 	}
 	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs, user, mnt, root}, c.send...)...)
 	if p.Await || p.Network != nil {
@@ -82,6 +85,9 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 	c.Fork()
 	c.command(p, io, slave)
 }
+
+// sysvTables are the files of proc_sysvipc(5), in the order of [Sandbox.SysV].
+var sysvTables = [...]string{"shm", "sem", "msg"}
 
 // tether binds the copy's life to the launcher's before anything exists that
 // could outlive it.

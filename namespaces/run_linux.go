@@ -60,7 +60,7 @@ type Result struct {
 type Sandbox struct {
 	Pid         int            // of its pid 1, in this process's pid namespace
 	Private     int            // a descriptor of the tmpfs that holds its private directories
-	Segments    int            // a descriptor of its /proc/sysvipc/shm, 0 if the plan asks for none
+	SysV        [3]int         // descriptors of its /proc/sysvipc/shm, sem and msg, 0 if the plan asks for none
 	Listeners   []net.Listener // on its own loopback, as the plan lists them
 	Net         *network.Net   // the way out, if the plan has one and the kernel could make it
 	NetError    error          // why it could not
@@ -210,7 +210,7 @@ func (s *Sandbox) receive(count int) error {
 	}
 	s.Private, s.user, s.mnt, s.root, fds = fds[0], fds[1], fds[2], fds[3], fds[4:]
 	if s.plan.Segments {
-		s.Segments, fds = fds[0], fds[1:]
+		s.SysV, fds = [3]int(fds), fds[len(s.SysV):]
 	}
 	if s.shell.tty != 0 {
 		unix.SetNonblock(fds[0], true)
@@ -303,8 +303,10 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 	for _, fd := range [...]int{s.Private, s.user, s.mnt, s.root} {
 		unix.Close(fd)
 	}
-	if s.Segments != 0 {
-		unix.Close(s.Segments)
+	for _, fd := range s.SysV {
+		if fd != 0 {
+			unix.Close(fd)
+		}
 	}
 	s.program.Free()
 	if problem != nil {

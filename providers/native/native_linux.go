@@ -299,7 +299,7 @@ func (r *Run) limits() error {
 		r.Plan.Disk, r.Plan.Inodes = m, max(m>>15, 128) // private files count as memory
 	}
 	if r.Limits.Supervise > 0 && !slices.Contains(r.Policy.Without, profiles.LayerIpcns) {
-		r.Plan.Segments = unix.Access("/proc/sysvipc/shm", unix.F_OK) == nil // else the kernel has no segments
+		r.Plan.Segments = unix.Access("/proc/sysvipc/shm", unix.F_OK) == nil // else the kernel has none
 	}
 	r.Plan.Await = len(r.Limits.Dirs) > 1 || len(r.Limits.Dirs) == 1 && !r.Limits.Born()
 	if n := r.Limits.Affinity; n > 0 {
@@ -392,7 +392,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	}
 	s.keep()
 	if limit := r.Limits.Supervise; limit > 0 {
-		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.Segments, Over: func(used int64) {
+		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(used int64) {
 			s.oom <- used
 			box.Kill()
 		}}

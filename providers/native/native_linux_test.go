@@ -584,3 +584,43 @@ print("had it all", flush=True)`, mib/8)
 	require.Contains(t, o.out, "had it all")
 	require.Greater(t, o.end.Peak, int64(60<<20))
 }
+
+// The kernel's own memory that one process can take without a page to show for
+// it counts too: page tables, and System V semaphores.
+func TestKernelMemoryCounts(t *testing.T) {
+	unprivileged(t)
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs python3")
+	}
+	// A byte of each 2 MiB takes a page of the tables; 8,000 semaphores half a MiB.
+	const tables = `import ctypes, mmap, time
+c = ctypes.CDLL(None, use_errno=True); c.mmap.restype = ctypes.c_void_p
+c.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+n = %d << 30
+p = c.mmap(None, n, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)
+c.madvise(ctypes.c_void_p(p), ctypes.c_size_t(n), 15)
+for i in range(0, n, 2 << 20): ctypes.string_at(p + i, 1)
+time.sleep(0.5)
+print("had it all", flush=True)`
+	const sets = `import ctypes, time
+c = ctypes.CDLL(None)
+for i in range(%d): assert c.semget(0, 8000, 0o600) >= 0
+time.sleep(0.5)
+print("had it all", flush=True)`
+	for _, c := range []struct {
+		name, script string
+		much, little int
+	}{{"page tables", tables, 200, 10}, {"semaphores", sets, 800, 40}} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, n := range []int{c.much, c.little} {
+				b := newBench(t)
+				b.request.Limits[0] = "128m"
+				_, wait := b.start("python3", "-c", fmt.Sprintf(c.script, n))
+				o := wait()
+				require.NoError(t, o.err)
+				require.Equal(t, n == c.much, o.end.OOM, o.out)
+				require.Equal(t, n == c.little, strings.Contains(o.out, "had it all"), "%d: %s", n, o.out)
+			}
+		})
+	}
+}
