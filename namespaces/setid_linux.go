@@ -13,17 +13,41 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// setIDs pins the set-user-ID and set-group-ID programs of the workspace.
-// Root's are the command's own by the map of owners, and what is written
-// through a shared mapping keeps the bit, chmod(2). Only root pays for the
-// walk, and at each launch: a bit that somebody sets leaves no mark on the
-// directory.
+// setIDs pins the programs that give who runs them rights (set-user-ID,
+// set-group-ID, file capabilities), wherever the command may write. Root's are
+// the command's own by the map of owners, and what is written through a shared
+// mapping keeps the bit and the attribute, chmod(2). Only root pays for the
+// walk, and at each launch: neither leaves a mark on the directory.
 func (f *finder) setIDs() error {
-	found, err := setIDFiles(f.policy.Workspace)
-	for _, file := range found {
-		f.put(Place{Path: file.path, Node: File, Dev: device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a set-user-ID or set-group-ID program"})
+	for _, root := range f.writable() {
+		found, err := setIDFiles(root)
+		if err != nil {
+			return err
+		}
+		for _, file := range found {
+			f.put(Place{Path: file.path, Node: File, Dev: device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a program that gives rights to who runs it"})
+		}
 	}
-	return err
+	return nil
+}
+
+// writable lists what the command may write, topmost only.
+func (f *finder) writable() []string {
+	roots := []string{f.policy.Workspace}
+	for _, p := range f.places {
+		if p.Access == profiles.Write && (p.Node == Directory || p.Node == File) {
+			roots = append(roots, p.Path)
+		}
+	}
+	slices.SortFunc(roots, less)
+	last := ""
+	return slices.DeleteFunc(roots, func(path string) bool {
+		if last != "" && below(path, last) {
+			return true
+		}
+		last = path
+		return false
+	})
 }
 
 type setID struct {
@@ -41,11 +65,19 @@ type setIDWalk struct {
 	err   error
 }
 
-// setIDFiles lists the regular files of a tree that have one of the bits. What
-// vanishes meanwhile has none.
+// setIDFiles lists the regular files of a tree, or the file itself, that have
+// one of the bits or capabilities. What vanishes meanwhile has none.
 func setIDFiles(root string) ([]setID, error) {
-	if _, err := os.Stat(root); err != nil {
-		return nil, err
+	var st unix.Stat_t
+	if err := unix.Lstat(root, &st); err != nil {
+		return nil, &os.PathError{Op: "lstat", Path: root, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		gives, err := givesRights(root, &st)
+		if err != nil || !gives {
+			return nil, err
+		}
+		return []setID{{root, uint64(st.Dev), st.Ino}}, nil
 	}
 	w := &setIDWalk{todo: []string{root}}
 	w.wake.L = &w.mu
@@ -127,12 +159,38 @@ func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error
 					return nil, nil, &os.PathError{Op: "lstat", Path: dir + "/" + name, Err: err}
 				}
 			}
-			switch {
-			case kind == unix.DT_DIR, st.Mode&unix.S_IFMT == unix.S_IFDIR:
+			if kind == unix.DT_DIR || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 				dirs = append(dirs, dir+"/"+name)
-			case st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
+				continue
+			}
+			gives, err := givesRights(dir+"/"+name, &st)
+			if err != nil {
+				return nil, nil, err
+			}
+			if gives {
 				files = append(files, setID{dir + "/" + name, uint64(st.Dev), st.Ino})
 			}
 		}
+	}
+}
+
+// givesRights reports whether a file has one of the bits, or is a program with
+// capabilities of its own, capabilities(7).
+func givesRights(path string, st *unix.Stat_t) (bool, error) {
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return false, nil
+	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
+		return true, nil
+	case st.Mode&0o111 == 0:
+		return false, nil
+	}
+	switch _, err := unix.Lgetxattr(path, "security.capability", nil); err {
+	case nil:
+		return true, nil
+	case unix.ENODATA, unix.ENOTSUP, unix.ENOENT:
+		return false, nil
+	default:
+		return false, &os.PathError{Op: "lgetxattr", Path: path, Err: err}
 	}
 }

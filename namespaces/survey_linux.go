@@ -102,11 +102,6 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, err
 	}
 	f.workspace(s.Workspace)
-	if s.Identity.Root {
-		if err := f.setIDs(); err != nil {
-			return nil, err
-		}
-	}
 	f.tools(<-tools, o.Command)
 	f.protected()
 	if err := f.sockets(); err != nil {
@@ -114,6 +109,11 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	if err := f.aliases(); err != nil {
 		return nil, err
+	}
+	if s.Identity.Root {
+		if err := f.setIDs(); err != nil {
+			return nil, err
+		}
 	}
 	f.anchors()
 	s.Unhidden = f.absent()

@@ -282,6 +282,43 @@ func TestSetIDs(t *testing.T) {
 	require.Error(t, w.finder().setIDs())
 }
 
+// Wherever the command may write, not only in the workspace.
+func TestSetIDsElsewhere(t *testing.T) {
+	w := newCountry(t, []string{"ws/f", "elsewhere/d/setuid", "single", "other/setuid"}, "write elsewhere", "write single", "read other")
+	for _, name := range []string{"elsewhere/d/setuid", "single", "other/setuid"} {
+		require.NoError(t, os.Chmod(w.path(name), 0o755|os.ModeSetuid))
+	}
+	f := w.finder()
+	for _, r := range w.policy.Files {
+		f.rule(r.Path)
+	}
+	require.NoError(t, f.setIDs())
+	pinned := 0
+	for _, p := range f.places {
+		if p.Pin {
+			require.Equal(t, profiles.Read, p.Access)
+			require.Contains(t, []string{w.path("elsewhere/d/setuid"), w.path("single")}, p.Path)
+			pinned++
+		}
+	}
+	require.Equal(t, 2, pinned)
+}
+
+func TestCapabilitiesOfFiles(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: it gives a file capabilities")
+	}
+	w := newCountry(t, []string{"ws/plain", "ws/able"})
+	require.NoError(t, os.Chmod(w.path("ws/able"), 0o755))
+	require.NoError(t, os.Chmod(w.path("ws/plain"), 0o755))
+	capability := make([]byte, 20)
+	capability[3], capability[4] = 0x02, 0x80 // vfs_cap_data: version 2; CAP_SETUID
+	require.NoError(t, unix.Setxattr(w.path("ws/able"), "security.capability", capability, 0))
+	f := w.finder()
+	require.NoError(t, f.setIDs())
+	require.Equal(t, []string{"read file ws/able pin protect"}, w.found(f))
+}
+
 func TestWorkspaceScanned(t *testing.T) {
 	w := newCountry(t, []string{"ws/.env", "ws/sub/.env", "ws/.envrc", "ws/main.go"}, "hide ws **/.env")
 	w.policy.Protect = []profiles.ProtectRule{{Pattern: ".envrc"}, {Pattern: ".git/hooks"}, {Pattern: ".git/config"}}
