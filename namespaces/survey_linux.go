@@ -96,7 +96,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, f.err
 	}
 	s.Query = workspace.Query{
-		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), policy.Tighten...), Protect: policy.Protect, IndexDir: o.IndexDir,
+		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: policy.Protect, IndexDir: o.IndexDir,
 	}
 	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
 		return nil, err
@@ -182,6 +182,11 @@ func (f *finder) workspace(found *workspace.Found) {
 	f.notes = append(f.notes, found.Notes...)
 	// What the workspace holds, somebody in it may have put there: it only ever
 	// takes away from what the policy says of a path.
+	for _, n := range found.FIFOs {
+		if d := f.policy.Decide(n.Path); d.Rule.Path != n.Path { // else it is named
+			f.put(placeOf(n, Place{Access: f.atMost(n.Path, profiles.Hide), Optional: true, Why: "a FIFO, whose other end is outside"}))
+		}
+	}
 	for _, m := range found.Matches {
 		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
 		if m.Target != "" {
@@ -209,6 +214,12 @@ func (f *finder) workspace(found *workspace.Found) {
 		}
 		f.put(placeOf(pin.Node, Place{Access: f.atMost(pin.Path, access), Pin: true, Protect: true, Why: "protect: " + pin.Why}))
 	}
+}
+
+// restricting returns the rules that take something away. What else stands in a
+// table that only tightens grants nothing.
+func restricting(table []profiles.FileRule) []profiles.FileRule {
+	return slices.DeleteFunc(slices.Clone(table), func(r profiles.FileRule) bool { return r.Access > profiles.Read })
 }
 
 // atMost returns an access, or what the policy says of the path if that is

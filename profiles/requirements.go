@@ -120,7 +120,7 @@ func requirements(p *Policy) []Requirement {
 					r, asked = other, true
 				}
 			}
-		case SysNoNewUserns, InfoKernel:
+		case SysNoNewUserns, InfoKernel, FSSpecial:
 			if p.Nested {
 				r.Required, r.Origin = false, p.nestedAt
 			}

@@ -19,6 +19,7 @@ const (
 	classInside               // a file or link below a directory that is protected, reviewed or hidden
 	classGit                  // named .git
 	classAlias                // its inode is one of those asked for
+	classFIFO                 // a FIFO
 )
 
 // A rule is a row of the file table or of the protect list that can match
@@ -46,6 +47,7 @@ type rules struct {
 	protect []profiles.ProtectRule
 	closed  []int    // rules without a glob that hide or replace a directory below the root
 	open    []string // paths below the root that rules without a glob show
+	fixed   []int    // rules without a glob that show something below the root read-only
 
 	first  [256][]rule // rules by the byte that a name must begin with
 	last   [256][]rule // those without one, by the byte that it must end with
@@ -75,6 +77,9 @@ func compile(q Query) (*rules, error) {
 				c.closed = append(c.closed, i)
 			} else {
 				c.open = append(c.open, r.Path)
+			}
+			if r.Access == profiles.Read {
+				c.fixed = append(c.fixed, i)
 			}
 		}
 	}
@@ -155,7 +160,7 @@ func (c *rules) has(h hit) bool {
 	case classProtect:
 		return int(h.arg) < len(c.protect)
 	}
-	return h.class <= classAlias && h.arg == 0
+	return h.class <= classFIFO && h.arg == 0
 }
 
 // explains reports whether a directory could be in the state because of why.
@@ -167,7 +172,7 @@ func (c *rules) explains(s state, why uint32) bool {
 		return why == byGit || int(why) < len(c.protect)
 	case reviewed:
 		return int(why) < len(c.protect)
-	case hidden:
+	case hidden, fixed:
 		return int(why) < len(c.files)
 	}
 	return false
@@ -176,13 +181,13 @@ func (c *rules) explains(s state, why uint32) bool {
 // closes returns the rule of the file table that keeps the payload from seeing
 // what lies below the directory, given what its name was a hit for.
 func (c *rules) closes(path string, hits []hit) (file uint32, ok bool) {
-	if slices.Contains(c.open, path) {
-		return 0, false
-	}
 	for _, i := range c.closed {
 		if c.files[i].Path == path {
 			return uint32(i), true
 		}
+	}
+	if slices.Contains(c.open, path) {
+		return 0, false
 	}
 	for _, h := range hits {
 		if h.class != classGlob {
@@ -193,6 +198,23 @@ func (c *rules) closes(path string, hits []hit) (file uint32, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// fixes returns the state that the directory has below one of another, by the
+// rules that show what they name, read-only or not.
+func (c *rules) fixes(path string, s state, why uint32) (state, uint32) {
+	if s != plain && s != reviewed && s != fixed {
+		return s, why
+	}
+	for _, i := range c.fixed {
+		if c.files[i].Path == path {
+			return fixed, uint32(i)
+		}
+	}
+	if s == fixed && slices.Contains(c.open, path) {
+		return plain, 0
+	}
+	return s, why
 }
 
 // shows reports whether a rule shows something below the directory.

@@ -136,6 +136,7 @@ type Found struct {
 	Pins    []Pin
 	Matches []Match
 	Review  []Reviewed
+	FIFOs   []Node // whose other ends are outside
 	Spared  []Spared
 
 	// Anchors are the directories between Root, or Common.Path, and a pin:

@@ -149,7 +149,7 @@ func (x *index) inodes(reading bool) map[uint64]struct{} {
 	}
 	for i := range x.all {
 		d := &x.all[i]
-		if d.state != protected && d.state != hidden {
+		if d.state != protected && d.state != hidden && d.state != fixed {
 			continue
 		}
 		for _, h := range d.hits {
@@ -174,6 +174,7 @@ type scan struct {
 	pins    map[string]Pin
 	matches map[string]Match
 	review  map[string]Reviewed
+	fifos   map[string]Node
 	absent  map[string]bool
 	unseen  map[string]error // what could not be looked at, and why
 	met     map[string]bool  // protect patterns that something matches
@@ -186,11 +187,11 @@ type scan struct {
 	configs     int             // files of configuration that were read
 	configBytes int
 
-	linked   map[uint64]struct{} // inodes of what is protected or hidden and has other names
-	known    map[uint64]struct{} // those whose names the walk has looked for
-	pinnedAs map[uint64]origin   // one name of each, as far as it is pinned
-	hiddenAs map[uint64]origin   // and as far as it is hidden
-	aliases  []alias
+	linked     map[uint64]struct{} // inodes of what is protected or hidden and has other names
+	known      map[uint64]struct{} // those whose names the walk has looked for
+	pinnedAs   map[uint64]origin   // one name of each, as far as it is pinned
+	restricted map[uint64]origin   // and as far as a rule of the file table hides it or makes it read-only
+	aliases    []alias
 
 	blobs        []blobs
 	oldBlobs     []blobs
@@ -209,17 +210,17 @@ type alias struct {
 // An origin is the file that an alias is another name of, and why it matters.
 type origin struct {
 	path string
-	file profiles.FileRule // in hiddenAs
+	file profiles.FileRule // in restricted
 	rule profiles.ProtectRule
 }
 
 func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree,
-		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{},
+		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, fifos: map[string]Node{},
 		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
-		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, hiddenAs: map[uint64]origin{},
+		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
 	}
 	for _, ino := range old.linked {
@@ -238,6 +239,9 @@ func (s *scan) collect() error {
 		return err
 	}
 	if err := s.spare(); err != nil {
+		return err
+	}
+	if err := s.byName(); err != nil {
 		return err
 	}
 	s.alias()
@@ -306,23 +310,59 @@ func (s *scan) hit(d *dir, h hit) error {
 		}
 	case classInside:
 		return s.inside(d, h, path)
+	case classFIFO:
+		return s.fifo(path)
 	}
 	return nil
+}
+
+// fifo notes a FIFO: whoever has its other end is outside.
+func (s *scan) fifo(path string) error {
+	n, _, ok := s.node(path)
+	if !ok || n.Kind != Other {
+		return nil
+	}
+	if len(s.fifos) >= maxMounts {
+		return fmt.Errorf("scan workspace %s: FIFO %d, %s: %w", s.root, maxMounts, path, ErrTooMuch)
+	}
+	s.fifos[path] = n
+	return nil
+}
+
+// byName looks at the files that rules hide or make read-only by their names,
+// for whether they have others.
+func (s *scan) byName() error {
+	for _, i := range slices.Concat(s.closed, s.fixed) {
+		r := s.files[i]
+		if n, st, ok := s.node(r.Path); ok && n.Kind == File && st.Nlink > 1 && n.Dev == s.dev {
+			s.linked[n.Ino] = struct{}{}
+			s.restrict(n.Ino, origin{path: r.Path, file: r})
+		}
+	}
+	return nil
+}
+
+// restrict gives a file's other names what its own has; of two the stricter.
+func (s *scan) restrict(ino uint64, o origin) {
+	if have, ok := s.restricted[ino]; !ok || o.file.Access < have.file.Access {
+		s.restricted[ino] = o
+	}
 }
 
 // inside is for a file or link below a directory that matters as a whole.
 func (s *scan) inside(d *dir, h hit, path string) error {
 	rule := profiles.ProtectRule{Pattern: ".git/hooks"}
-	if d.state != hidden && d.why != byGit {
+	byFile := d.state == hidden || d.state == fixed
+	if !byFile && d.why != byGit {
 		rule = s.protect[d.why]
 	}
-	o, as := origin{path: path, rule: rule}, s.pinnedAs
+	take := func(ino uint64) { s.pinnedAs[ino] = origin{path: path, rule: rule} }
 	switch {
 	case d.state == reviewed:
 		rule.Review = true // or why is a rule that does not hold in node_modules
 		return s.guard(Node{path, h.kind, d.dev, h.ino}, rule)
-	case d.state == hidden:
-		o.file, as = s.files[d.why], s.hiddenAs
+	case byFile:
+		take = func(ino uint64) { s.restrict(ino, origin{path: path, file: s.files[d.why]}) }
 	case h.kind == Link:
 		err := s.leadsTo(filepath.Dir(path), h.name, rule)
 		if errors.Is(err, errWhole) {
@@ -335,7 +375,7 @@ func (s *scan) inside(d *dir, h hit, path string) error {
 		return nil
 	}
 	if _, known := s.known[h.ino]; known {
-		as[h.ino] = o
+		take(h.ino)
 		if d.state == protected {
 			s.aliases = append(s.aliases, alias{path, h.ino, true})
 		}
@@ -345,7 +385,7 @@ func (s *scan) inside(d *dir, h hit, path string) error {
 		var st unix.Stat_t
 		if s.stat(path, &st) == nil && st.Nlink > 1 {
 			s.linked[st.Ino] = struct{}{}
-			as[st.Ino] = o
+			take(st.Ino)
 		}
 	}
 	return nil
@@ -481,7 +521,7 @@ func (s *scan) match(path string, h hit) error {
 	s.matches[m.Path] = m
 	if m.Kind == File && st.Nlink > 1 && m.Dev == s.dev {
 		s.linked[m.Ino] = struct{}{}
-		s.hiddenAs[m.Ino] = origin{path: m.Path, file: r}
+		s.restrict(m.Ino, origin{path: m.Path, file: r})
 	}
 	return nil
 }
@@ -490,7 +530,7 @@ func (s *scan) match(path string, h hit) error {
 // hidden under one name is hidden under all.
 func (s *scan) alias() {
 	for _, a := range s.aliases {
-		hide, hidden := s.hiddenAs[a.ino]
+		hide, hidden := s.restricted[a.ino]
 		pin, pinned := s.pinnedAs[a.ino]
 		if !hidden && (!pinned || a.pinned) {
 			continue
@@ -541,6 +581,7 @@ func (s *scan) finish() (*Found, error) {
 	}
 	f.Anchors = slices.Sorted(maps.Keys(anchors))
 	f.Matches = byPath(s.matches)
+	f.FIFOs = byPath(s.fifos)
 	for _, r := range byPath(s.review) {
 		if _, pinned := s.pins[r.Path]; !pinned && !s.covered(r.Path) {
 			f.Review = append(f.Review, r)

@@ -59,7 +59,7 @@ func (s *scan) spare() error {
 		}
 		m := s.matches[c.path]
 		delete(s.matches, c.path)
-		delete(s.hiddenAs, m.Ino)
+		delete(s.restricted, m.Ino)
 		s.found.Spared = append(s.found.Spared, Spared{Path: c.path, Rule: m.Rule, Cause: "tracked by git, and unchanged"})
 	}
 	return nil

@@ -30,6 +30,7 @@ const (
 	protected       // by protect rule why, or as the hooks of a repository
 	reviewed        // by protect rule why
 	hidden          // by file rule why
+	fixed           // read-only, by file rule why
 )
 
 // byGit stands in [dir.why] for the package's own rule about hooks.
@@ -284,17 +285,16 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 		dtype = direntType(fd, string(name))
 	}
 	isDir := dtype == unix.DT_DIR
-	look := w.starts[name[0]] || w.ends[name[len(name)-1]] || len(w.all) > 0 || d.state != plain
+	look := dtype == unix.DT_FIFO || w.starts[name[0]] || w.ends[name[len(name)-1]] || len(w.all) > 0 || d.state != plain
 	if !look && w.want != nil {
 		_, look = w.want[ino]
 	}
 	if !look && !isDir {
 		return
 	}
-	kind := kindOf(dtype)
 	if look {
 		first := len(d.hits)
-		w.look(d, l, name, kind, ino)
+		w.look(d, l, name, dtype, ino)
 		if isDir {
 			w.enter(d, join(d.rel, string(name)), d.hits[first:])
 		}
@@ -304,7 +304,8 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 }
 
 // look records what an entry is a hit for.
-func (w *walker) look(d *dir, l *listing, name []byte, kind Kind, ino uint64) {
+func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
+	kind := kindOf(dtype)
 	switch string(name) {
 	case "HEAD":
 		l.head = true
@@ -330,6 +331,9 @@ func (w *walker) look(d *dir, l *listing, name []byte, kind Kind, ino uint64) {
 	}
 	if d.state == hidden {
 		return // the payload meets none of these names
+	}
+	if dtype == unix.DT_FIFO {
+		add(classFIFO, 0)
 	}
 	if string(name) == ".git" {
 		add(classGit, 0)
@@ -368,6 +372,9 @@ func (w *walker) enter(d *dir, rel string, hits []hit) {
 			}
 			k.state, k.why = hidden, file
 		}
+	}
+	if len(w.fixed) > 0 {
+		k.state, k.why = w.fixes(w.root+"/"+rel, k.state, k.why)
 	}
 	d.kids = append(d.kids, k)
 }

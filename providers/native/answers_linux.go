@@ -77,6 +77,8 @@ func (r *Run) answers() []profiles.Answer {
 		case profiles.FSSpecial:
 			a = kept("nodev and nosuid mounts, Landlock, seccomp")
 			switch inner := r.Plan.ReadInWritable(); {
+			case p.Nested:
+				a = missing("without Landlock, which nested leaves off, a FIFO in a shown directory outside the workspace can be written", "")
 			case r.Plan.Landlock == 0:
 				a = weak("nodev and nosuid mounts, seccomp", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19)")
 			case inner != "":

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -114,4 +115,66 @@ func TestProtectedLink(t *testing.T) {
 	to, err := os.Readlink(filepath.Join(b.workspace, ".mcp.json"))
 	require.NoError(t, err)
 	require.Equal(t, "real", to)
+}
+
+// A file that a rule hides or makes read-only by its name is so by its other
+// names in the workspace too.
+func TestOtherNames(t *testing.T) {
+	unprivileged(t)
+	for _, c := range []struct {
+		name, rule, script string
+		access             profiles.Access
+	}{
+		{"hidden", "named.txt", "cat oth/named", profiles.Hide},
+		{"read-only", "named.txt", "echo evil >> oth/named", profiles.Read},
+		{"in a read-only directory", "sec", "echo evil >> oth/deep", profiles.Read},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t)
+			for _, dir := range []string{"oth", "sec/sub"} {
+				require.NoError(t, os.MkdirAll(filepath.Join(b.workspace, dir), 0o755))
+			}
+			b.write("work/named.txt", "canary\n")
+			b.write("work/sec/sub/deep", "canary\n")
+			require.NoError(t, os.Link(filepath.Join(b.workspace, "named.txt"), filepath.Join(b.workspace, "oth/named")))
+			require.NoError(t, os.Link(filepath.Join(b.workspace, "sec/sub/deep"), filepath.Join(b.workspace, "oth/deep")))
+			for range 2 { // the second with the index of the first
+				b.request.Files = []profiles.FileFlag{{Path: filepath.Join(b.workspace, c.rule), Access: c.access}}
+				o := b.sh(c.script + " && echo done")
+				require.NoError(t, o.err)
+				require.NotContains(t, o.out, "done")
+				require.NotContains(t, o.out, "canary")
+			}
+			b.request.Files = nil
+			o := b.sh(c.script + " && echo done")
+			require.NoError(t, o.err)
+			require.Contains(t, o.out, "done", "control: without the rule")
+		})
+	}
+}
+
+// A FIFO in the workspace leads to whoever holds its other end outside.
+func TestFIFO(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	fifo := filepath.Join(b.workspace, "sub/fifo")
+	require.NoError(t, os.MkdirAll(filepath.Dir(fifo), 0o755))
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	fd, err := unix.Open(fifo, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	buf := make([]byte, 64)
+	for range 2 {
+		o := b.sh("echo command > sub/fifo; mv sub/fifo sub/other; echo command > sub/other")
+		require.NoError(t, o.err)
+		_, err = unix.Read(fd, buf)
+		require.Equal(t, unix.EAGAIN, err)
+		_ = os.Remove(filepath.Join(b.workspace, "sub/other"))
+	}
+	b.request.Files = []profiles.FileFlag{{Path: fifo, Access: profiles.Write}}
+	o := b.sh("echo command > sub/fifo")
+	require.NoError(t, o.err)
+	n, err := unix.Read(fd, buf)
+	require.NoError(t, err, "control: named, it is open")
+	require.Equal(t, "command\n", string(buf[:n]))
 }
