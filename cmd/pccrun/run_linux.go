@@ -165,8 +165,7 @@ func (l *launch) survey(before error) error {
 		}
 		l.run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State}, l.req.Command)
 		if err == nil {
-			l.run.Plan.PassFDs = l.req.PassFDs
-			return nil
+			return l.run.Plan.AddPassed(l.req.PassFDs)
 		}
 	}
 	return err

@@ -1,0 +1,62 @@
+package namespaces
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A file that is open for reading only can be opened again for writing where
+// Landlock does not rule files.
+func TestPassedReadOnly(t *testing.T) {
+	passed := func(flags int) (*bench, *os.File) {
+		b := newBench(t, []string{"f.txt"})
+		f, err := os.OpenFile(b.path("f.txt"), flags, 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		b.plan.Mounts = nil // the file's directory is read-only
+		b.plan.Command.Dir = "/"
+		return b, f
+	}
+	needLandlock := func(b *bench) {
+		if b.plan.Landlock < landlockRefer {
+			t.Skip("needs Landlock")
+		}
+	}
+	write := func(b *bench, f *os.File) bool {
+		fd := strconv.Itoa(int(f.Fd()))
+		b.plan.PassFDs = []int{int(f.Fd())}
+		return b.succeeds("echo evil > /proc/self/fd/" + fd)
+	}
+	b, f := passed(os.O_RDONLY)
+	needLandlock(b)
+	require.NoError(t, b.plan.AddPassed([]int{int(f.Fd())}))
+	require.False(t, write(b, f))
+
+	for name, plan := range map[string]func(*Plan){
+		"nested":     func(p *Plan) { p.Nested = true },
+		"old kernel": func(p *Plan) { p.Landlock = 1 },
+		"layer":      func(p *Plan) { p.Without = []profiles.Layer{profiles.LayerLandlock} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, f := passed(os.O_RDONLY)
+			plan(b.plan)
+			err := b.plan.AddPassed([]int{int(f.Fd())})
+			var refused *PassedError
+			require.ErrorAs(t, err, &refused)
+			require.ErrorContains(t, err, "--pass-fd "+strconv.Itoa(int(f.Fd())))
+			require.NotEmpty(t, refused.Hint())
+			require.True(t, write(b, f), "control: it would be written")
+
+			b, f = passed(os.O_RDWR)
+			plan(b.plan)
+			require.NoError(t, b.plan.AddPassed([]int{int(f.Fd())}), "it may be written anyway")
+		})
+	}
+	require.ErrorIs(t, b.plan.AddPassed([]int{-1}), unix.EBADF)
+}
