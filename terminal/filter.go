@@ -11,6 +11,7 @@ import (
 // goroutine.
 //
 // It drops:
+//   - operating system commands (OSC) that are not known to be harmless;
 //   - writing and reading the clipboard: OSC 52 and its kin;
 //   - what makes the terminal answer with text that the output chose, or
 //     arranges that a key will: reports of the title and of settings,

@@ -49,8 +49,10 @@ func TestFilterPasses(t *testing.T) {
 		"\x1b]7;file://h/p\a", "\x1b]9;done\a", "\x1b]9;4;1;50\a", "\x1b]9;52;x\a", "\x1b]777;notify;a;b\a", "\x1b]99;i=1:d=0;text?\x1b\\",
 		"\x1b]4;1;?\a", "\x1b]10;?\a", "\x1b]11;?\x1b\\", "\x1b]104\a", "\x1b]112\x1b\\", "\x1b]133;A\a", "\x1b]22;pointer\a",
 		"\x1b]21;foreground=red\a", "\x1b]1337;File=name=eA==;inline=1:aGVsbG8=\a", "\x1b]1337;SetMark\a", "\x1b]1337;ReportCellSize\a",
-		"\x1b]P0123456", "\x1b]R",
-		"\x1bPq#0;2;0;0;0~-\x1b\\", "\x1bP0;1;8q\"1;1;5;5#0~\x1b\\", "\x1bP=1s\x1b\\", "\x1bP0pS(E)\x1b\\",
+		"\x1b]P0123456", "\x1b]R", "\x1b]lTITLE\x1b\\", "\x1b]6;1;bg;red;brightness;9\a", "\x1b]66;s=2;big\a",
+		"\x1b]4;1;rgb:ff/00/ff;2;#00ff00\a", "\x1b]5;0;red\a", "\x1b]11;light steel blue\a", "\x1b]12;rgba:ff/ff/ff/80\a", "\x1b]104;1;2\a",
+		"\x1b]633;A\a", "\x1b]633;D;0\a", "\x1b]633;P;Cwd=/x\a",
+		"\x1bPq#0;2;0;0;0~-\x1b\\", "\x1bP0;1;8q\"1;1;5;5#0~\x1b\\", "\x1bP=1s\x1b\\",
 		"\x1b_Ga=T,f=100,t=d;aGVsbG8=\x1b\\", "\x1b_Gm=1;aGVs\x1b\\", "\x1b_Gi=1,a=q;\x1b\\", "\x1b_ text\x1b\\", "\x1b^pm\x1b\\", "\x1bXsos\x1b\\",
 		"\x1bktitle\x1b\\",
 		"\x1bPtmux;\x1b\x1b]9;done\a\x1b\\", "\x1bPtmux;\x1b\x1b]2;t\x1b\x1b\\\x1b\\",
@@ -87,6 +89,12 @@ func TestFilterDrops(t *testing.T) {
 		"\x1bP1000p\x1b\\", "\x1bP1000p%begin 1\n\x1b\\", "\x1bP2000p\x1b\\",
 		"\x1b_Gt=f;L2V0Yy9wYXNzd2Q=\x1b\\", "\x1b_Ga=q,t=t;L3RtcA==\x1b\\", "\x1b_Ga=q,t=s;eA==\x1b\\", "\x9fGt=f;L2V0\x9c", "\x1b_G\x00t=f;L2V0\x1b\\", "\x1b_Gt=f\x1b\\",
 		"\x1b%@", "\x1b%/G",
+		// Files of the host: a log, a dump, pictures, sounds; a server of somebody's that the terminal logs in to.
+		"\x1b]46;/home/u/.profile\a", "\x1b]55;/home/u/x\a", "\x1b]20;/home/u/x\a", "\x1b]440;x.wav\a", "\x1b]I;\\\\evil\\x\a", "\x1b]888\a",
+		"\x1b]11;*\\\\evil\\x\a", "\x1b]011;*x\a", "\x1b]11;_C:/x.png\a", "\x1b]11;C:/x\a", "\x1b]4;1;*x\a", "\x1b]10;?;*x\a", "\x1b]104;*x\a",
+		// What is typed, or run again, as the output has it.
+		"\x1bP0pS(E)\x1b\\", "\x1bPp@:AINJECTED@;R(M(A))\x1b\\", "\x1b]633;E;rm -rf x\a", "\x1b]633;P;Task=x\a", "\x1b]777;precmd\a", "\x1b]22;?__current__\a",
+		"\x1b]701;?\a", "\x1b]12345;x\a", "\x1b]xtext\a",
 		// Through multiplexers.
 		"\x1bPtmux;\x1b\x1b]52;c;" + b64 + "\a\x1b\\", "\x1bPtmux;\x1b\x1b[21t\x1b\\", "\x1bPtmux;\x1b\x1b]52;c;x\x1b\\",
 		"\x1bPtmux;\x1b\x1bPtmux;\x1b\x1b\x1b\x1b]52;c;x\a\x1b\x1b\\\x1b\\",

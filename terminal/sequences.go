@@ -66,7 +66,10 @@ func (f *Filter) control() verdict {
 	return pass
 }
 
-// osc judges an operating system command: number ; text.
+// osc judges an operating system command: number ; text. What passes is listed:
+// among the others are some that open or write a file (xterm's log, rxvt's
+// screen dump, mintty's sounds and icons, which may lie on a server that the
+// terminal then logs in to).
 func (f *Filter) osc(c byte, end bool) verdict {
 	if far := len(f.hold)-f.body > 8; far && !end && c != ';' && c != ':' {
 		return undecided // nothing else decides: do not look at all of it for each byte
@@ -78,7 +81,7 @@ func (f *Filter) osc(c byte, end bool) verdict {
 	if c := b[0]; c < '0' || c > '9' {
 		// Letters have a use: the palette of the Linux console (which
 		// forgoes the terminator), titles of Sun's terminals.
-		if c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' {
+		if c == 'P' || c == 'R' || c == 'l' || c == 'L' {
 			return pass
 		}
 		return drop
@@ -92,20 +95,19 @@ func (f *Filter) osc(c byte, end bool) verdict {
 	}
 	text = bytes.TrimPrefix(text, []byte(";"))
 	switch n {
-	case 3, // sets, in rxvt reads, properties of the window
-		50, 710, 711, 712, 713, // fonts: answers with the name that was set (CVE-2022-45063)
-		51,       // Emacs and Vim: calls functions, opens files
-		83,       // screen: runs its commands
-		134, 135, // iTerm2: the protocol of its ssh integration
-		5113, // kitty: file transfer
-		5522, // kitty: clipboard
-		tooLarge:
-		return drop
+	case 6, // properties of a tab
+		7,   // the working directory
+		8,   // links
+		66,  // kitty: text in sizes
+		133: // where a prompt and a command begin and end
+		return pass
 	case 52:
 		if !f.Clipboard {
 			return drop
 		}
-	case 0, 1, 2, 9, 20, 21, 99:
+	case 0, 1, 2, 9, 21, 22, 99, 633, 777:
+	case 4, 5, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19: // colours
+	case 104, 105, 106, 110, 111, 112, 113, 114, 115, 116, 117, 118, 119: // and back
 	case 1337:
 		// An image is too large to be held: its arguments end at the colon.
 		if c == ':' {
@@ -116,7 +118,7 @@ func (f *Filter) osc(c byte, end bool) verdict {
 		}
 		return iterm(text)
 	default:
-		return pass
+		return drop
 	}
 	if !end {
 		f.whole = true
@@ -138,14 +140,45 @@ func harmful(n int, text []byte) bool {
 	case 9: // ConEmu's: wait for a key, run a macro or a command, print a variable
 		k, rest := number(text)
 		return k >= 5 && k <= 8 && len(text) > 0 && (len(rest) == 0 || rest[0] == ';')
-	case 21: // kitty: colours by name; answers repeat names that it does not know
+	case 21, 22: // kitty: colours by name, the pointer's shape; answers repeat names that it does not know
 		return has("?")
+	case 633: // VS Code: the text of a command is offered to be run again
+		kind, rest, _ := bytes.Cut(text, []byte(";"))
+		return len(kind) != 1 || bytes.IndexByte([]byte("ABCDFGHIP"), kind[0]) < 0 || kind[0] == 'P' && !bytes.HasPrefix(rest, []byte("Cwd="))
+	case 777: // rxvt: calls its extensions
+		return !bytes.HasPrefix(text, []byte("notify;"))
 	case 99: // kitty: notifications; answers repeat the identifier
 		options, _, _ := bytes.Cut(text, []byte(";"))
 		return bytes.Contains(options, []byte("?")) || bytes.Contains(options, []byte("report")) ||
 			bytes.Contains(options, []byte("c=1")) || bytes.Contains(options, []byte("alive"))
 	}
+	if n >= 4 {
+		return !colours(text)
+	}
 	return bytes.Equal(bytes.TrimSpace(text), []byte("?")) // rxvt answers with what was set
+}
+
+// colours reports whether a list has nothing but colours, numbers of them and
+// questions: mintty takes other text for the name of a picture.
+func colours(list []byte) bool {
+	for _, item := range bytes.Split(list, []byte(";")) {
+		if string(item) == "?" {
+			continue
+		}
+		model, values, numeric := bytes.Cut(item, []byte(":"))
+		if numeric && len(bytes.Trim(values, "0123456789abcdefABCDEF/.,%-")) > 0 {
+			return false
+		}
+		for i, c := range model {
+			if !(c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c == ' ' || c == '#' && i == 0) {
+				return false
+			}
+		}
+		if numeric && len(model) < 3 { // a drive of Windows
+			return false
+		}
+	}
+	return true
 }
 
 // iterm judges iTerm2's own command by its name: those that are known to
@@ -173,7 +206,7 @@ func iterm(text []byte) verdict {
 
 // dcs judges a device control string: parameters, intermediate bytes, a final
 // byte, then data. What passes is listed, since GNU screen hands on the data
-// of any.
+// of any. ReGIS is not: it types what a macro of its own holds.
 func (f *Filter) dcs(c byte, end bool) verdict {
 	b := f.params()
 	if end && f.whole {
@@ -187,11 +220,8 @@ func (f *Filter) dcs(c byte, end bool) verdict {
 	}
 	head := b[:len(b)-1]
 	plain := len(bytes.Trim(head, "0123456789;:")) == 0
-	first, _ := number(head)
 	switch {
 	case plain && c == 'q': // sixel image
-		return pass
-	case plain && c == 'p' && first < 1000: // ReGIS; from 1000 on tmux's and ssh's integration in iTerm2 (CVE-2019-9535)
 		return pass
 	case plain && c == '{': // soft characters
 		return pass
