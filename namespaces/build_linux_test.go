@@ -39,7 +39,7 @@ func TestBuild(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1<<15, p.Inodes, "one for each 32 KiB")
 
-	s.Places = places(t, []string{"overlay dir /w"})
+	s.Places = places(t, []string{"overlay file /w"})
 	_, err = Build(policy, s, Command{})
 	require.Error(t, err)
 }

@@ -25,7 +25,7 @@ type compiler struct {
 	proc     inside.Reg
 	own      []inside.Reg       // mounts of the sandbox's own that must stay writable
 	nodes    []inside.Reg       // and those whose devices must work
-	sources  map[int]inside.Arg // by index of the mount
+	sources  map[int]inside.Arg // by index of the mount; of a Copy, the overlay
 	writable []grant            // mounts that Landlock leaves writable
 	send     []inside.Reg
 	signals  inside.Reg
@@ -331,6 +331,9 @@ func (c *compiler) size(p *Plan) {
 // through no link, and held against the inode that the survey saw.
 func (c *compiler) open(p *Plan) {
 	for i, m := range p.Mounts {
+		if m.Kind == Copy {
+			c.overlay(i, m)
+		}
 		if m.Kind != Bind {
 			continue
 		}
@@ -401,6 +404,8 @@ func (c *compiler) mount(p *Plan) {
 				flags = unix.AT_RECURSIVE
 			}
 			c.setattr(tree, flags, set)
+		case Copy:
+			tree = c.sources[i]
 		case Fresh, Text:
 			c.fill(i, m)
 			tree = inside.Result(c.ownTree(entry(i), set))
@@ -436,6 +441,8 @@ func (s Shell) skips(m Mount) bool {
 	switch {
 	case m.Protect:
 		return !s.has(profiles.LayerProtect)
+	case m.Kind == Copy:
+		return false
 	case m.Kind != Bind && m.Kind != Text, m.Kind == Bind && m.ReadOnly:
 		return !s.has(profiles.LayerHide) // where nothing is hidden, all is there to be read
 	}

@@ -117,7 +117,7 @@ func (k *Keeper) list(p *Plan) {
 		case m.Kind != Bind || !m.Protect && !m.ReadOnly:
 			continue
 		}
-		if p.inFresh(m.Target) || m.Optional || p.skips(m) {
+		if p.inOwn(m.Target) || m.Optional || p.skips(m) {
 			continue // the host's file of that name is not what is seen inside
 		}
 		k.items = append(k.items, item)
@@ -136,16 +136,17 @@ func (k *Keeper) list(p *Plan) {
 	slices.SortStableFunc(k.dirs, func(a, b watched) int { return less(a.path, b.path) })
 }
 
-// inFresh reports whether a path lies in a private or hidden directory, and in
-// nothing of the host's within that.
-func (p *Plan) inFresh(path string) bool {
-	fresh := false
+// inOwn reports whether a path lies in a private or hidden directory or an
+// overlay, and in nothing of the host's within that: names there are the
+// sandbox's own, and the host cannot take one from under a mount.
+func (p *Plan) inOwn(path string) bool {
+	own := false
 	for _, m := range p.Mounts {
 		if m.Target != path && below(path, m.Target) {
-			fresh = m.Kind == Fresh
+			own = m.Kind == Fresh || m.Kind == Copy
 		}
 	}
-	return fresh
+	return own
 }
 
 // isRoot reports whether a path is that of a tree which the plan lends by rule,

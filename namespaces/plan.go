@@ -2,6 +2,7 @@ package namespaces
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -43,9 +44,10 @@ const (
 	Fresh             // a directory of the sandbox's own tmpfs
 	Mask              // an unreadable file
 	Text              // a file with content of the plan's own
+	Copy              // the host's directory, whose changes go to a directory of the session
 )
 
-var kindNames = [...]string{"bind", "fresh", "mask", "text"}
+var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay"}
 
 // String returns the kind as --dry-run prints it.
 func (k Kind) String() string { return kindNames[k] }
@@ -55,11 +57,13 @@ func (k Kind) String() string { return kindNames[k] }
 type Mount struct {
 	Kind     Kind
 	Target   string
-	Source   string // Bind: the host's path
-	Dev, Ino uint64 // Bind: what the survey saw there
+	Source   string // Bind, Copy: the host's path
+	Dev, Ino uint64 // Bind, Copy: what the survey saw there
 	Tree     bool   // Bind: with what is mounted below it
+	Upper    string // Copy: the directory that holds [UpperTree] and [UpperWork]
 	ReadOnly bool
-	Donated  int    // Bind: a detached mount that the launcher hands in, -1 for none
+	Donated  int    // Bind, Copy: a detached mount that the launcher hands in, -1 for none
+	Lent     int    // Copy, if Donated is: the same of Upper
 	Protect  bool   // it pins a file that a host tool would execute later
 	Optional bool   // nothing is lost if the target is gone or out of reach
 	OverLink bool   // the target is a symbolic link and is covered itself
@@ -146,12 +150,14 @@ func layout(places []Place) ([]Mount, error) {
 		case p.Node == Absent:
 			// Nothing stands there, so nothing need be covered. What would
 			// need a name on the host's disk is refused: it would stay there.
-			if !fresh && (p.Access == profiles.Private || p.Access == profiles.Write && around.access != profiles.Write) {
+			if !fresh && (p.Access == profiles.Private || p.Access >= profiles.Overlay && around.access != p.Access) {
 				return nil, &StubError{Path: p.Path, Access: p.Access, Why: p.Why}
 			}
 			continue
 		case p.Access == around.access && !p.Pin && p.Node != Link:
 			continue
+		case p.Access == profiles.Overlay && around.access == profiles.Overlay:
+			continue // there a directory of the host's cannot be renamed anyway (EXDEV), and a file is a copy
 		case fresh && p.Access == profiles.Hide, around.access == profiles.Hide && p.Access == profiles.Private && p.Node != Directory:
 			continue // it is not there to begin with
 		}
@@ -183,8 +189,11 @@ func layout(places []Place) ([]Mount, error) {
 			default:
 				m.Kind = Mask
 			}
-		default:
-			return nil, fmt.Errorf("filesystem %s: %s: not possible yet (%s)", p.Path, p.Access, p.Why)
+		case profiles.Overlay:
+			if p.Node != Directory {
+				return nil, &FileOverlayError{Path: p.Path, Why: p.Why}
+			}
+			m.Kind, m.Source, m.Dev, m.Ino, m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false
 		}
 		mounts = append(mounts, m)
 		if p.Node == Directory {
@@ -232,6 +241,16 @@ func (e *StubError) Error() string {
 
 // Hint says what to do instead.
 func (e *StubError) Hint() string { return "mkdir -p " + e.Path + ", or give its parent the access" }
+
+// A FileOverlayError says that a rule asks for a copy-on-write file.
+type FileOverlayError struct{ Path, Why string }
+
+func (e *FileOverlayError) Error() string {
+	return fmt.Sprintf("filesystem %s: overlay: only a directory can be an overlay (%s)", e.Path, e.Why)
+}
+
+// Hint says what to do instead.
+func (e *FileOverlayError) Hint() string { return "--overlay " + filepath.Dir(e.Path) }
 
 // What every sandbox has, whatever the policy says.
 var (

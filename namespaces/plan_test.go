@@ -57,6 +57,10 @@ func TestLayout(t *testing.T) {
 			[]string{"write dir /w", "write dir /w/.git pin protect", "read file /w/.git/config pin protect"},
 			[]string{"bind on /w", "bind on /w/.git protected", "bind on /w/.git/config read-only protected"},
 		},
+		"an overlay, and what is in it": {
+			[]string{"write dir /w", "overlay dir /w/o", "overlay dir /w/o/d pin protect", "overlay file /w/o/f", "overlay absent /w/o/n", "write dir /w/o/w", "hide file /w/o/h"},
+			[]string{"bind on /w", "overlay on /w/o", "mask on /w/o/h read-only", "bind on /w/o/w"},
+		},
 		"hidden": {[]string{"hide dir /a", "hide file /b", "hide special /c"}, []string{"fresh on /a read-only", "mask on /b read-only", "mask on /c read-only"}},
 		"private, and what is shown in it": {
 			[]string{"private dir /h", "read file /h/a/b/file", "write dir /h/a/dir", "read special /h/s"},
@@ -144,7 +148,8 @@ func TestLayoutRefuses(t *testing.T) {
 	}{
 		"the root for writing":            {[]string{"write dir /"}, "filesystem /: write: only read is possible"},
 		"a private file":                  {[]string{"private file /etc/passwd"}, "filesystem /etc/passwd: private: only a directory can be private (rule)"},
-		"an overlay":                      {[]string{"overlay dir /w"}, "filesystem /w: overlay: not possible yet"},
+		"an overlay of a file":            {[]string{"overlay file /w"}, "filesystem /w: overlay: only a directory can be an overlay"},
+		"an overlay of what is not there": {[]string{"write dir /w", "overlay absent /w/o"}, "filesystem /w/o: overlay: does not exist"},
 		"a stub where one may only read":  {[]string{"write absent /srv/x"}, "filesystem /srv/x: write: does not exist, and would stay behind on the host (rule)"},
 		"a private stub":                  {[]string{"private absent /srv/x"}, "filesystem /srv/x: private: does not exist"},
 		"a private stub in what is shown": {[]string{"write dir /w", "private absent /w/x"}, "filesystem /w/x: private: does not exist"},

@@ -49,10 +49,13 @@ func (p *Plan) Donate() error {
 	}()
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		if m.Kind != Bind {
+		if m.Kind != Bind && m.Kind != Copy {
 			continue
 		}
 		fd, err := m.donate(p.Identity, maps)
+		if err == nil && m.Kind == Copy {
+			m.Lent, err = unix.OpenTree(unix.AT_FDCWD, m.Upper, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		}
 		if err != nil {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}

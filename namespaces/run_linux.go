@@ -142,7 +142,7 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	if err != nil {
 		s.Close()
 	}
-	return err
+	return overlayError(err)
 }
 
 // cloneError names the cause of a refused clone, as far as the host tells.

@@ -76,6 +76,8 @@ func run(s *copied) bool {
 			}
 		case poke:
 			**(**int32)(unsafe.Pointer(&a[0])) = int32(a[1])
+		case decimal:
+			digits(a[0], a[1])
 		case defaults:
 			err = resetSignals(s)
 		case unbound:
@@ -119,6 +121,22 @@ func run(s *copied) bool {
 		}
 	}
 	return false
+}
+
+// digits writes n in decimal at an address; the memory behind it is zero.
+//
+//go:nosplit
+//go:norace
+func digits(at, n uintptr) {
+	for m := n; m >= 10; m /= 10 {
+		at++
+	}
+	for ; ; at-- {
+		**(**byte)(unsafe.Pointer(&at)) = byte('0' + n%10)
+		if n /= 10; n == 0 {
+			return
+		}
+	}
 }
 
 //go:nosplit

@@ -61,6 +61,7 @@ const (
 	pollAlive             // end at once if the launcher has closed its end of arg 0
 	tell                  // send a message of kind arg 0
 	jump                  // go on at op arg 0
+	decimal               // write arg 1 as decimal digits at address arg 0
 )
 
 type op struct {
@@ -293,6 +294,17 @@ func (p *Program) Pid() Arg {
 	at := Ptr(p, int32(0))
 	p.add(poke, 0, at, Result(p.Get(unix.SYS_GETPID)))
 	return at
+}
+
+// FDPath appends the writing of a descriptor's name in /proc/self/fd, and
+// passes it: for calls that take only a path. A path of the host's could hold
+// what such a call reads as something else.
+func (p *Program) FDPath(fd Reg) Arg {
+	const dir = "/proc/self/fd/"
+	b := p.bytes(len(dir) + 21) // the digits of 2^64, and a NUL
+	copy(b, dir)
+	p.add(decimal, 0, address(b[len(dir):]), Result(fd))
+	return address(b)
 }
 
 // Beneath appends the filling of a struct landlock_path_beneath_attr (packed:

@@ -1,0 +1,153 @@
+package namespaces
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/namespaces/inside"
+)
+
+// An overlay is the kernel's, mounted in the sandbox's own user namespace
+// (Linux 5.11): the host's directory is its lower layer, which it never
+// changes, and what the command changes goes to a directory of the session's.
+// Whether this kernel and these file systems can is decided by trying: the
+// first step that fails is an [OverlayError].
+//
+// What stands on the lower layer at the start is covered by its path, as
+// anywhere else, and a mount in an overlay is safer than one on the host's own
+// tree: nothing that the host does can detach it.
+
+// The directories of the session's that an overlay needs, in [Mount.Upper].
+const (
+	UpperTree = "tree" // what changed
+	UpperWork = "work" // the kernel's own
+)
+
+const overlayStep = "mount overlay on "
+
+// SetUpper gives each overlay of the plan its directory in dir, named by
+// number: 0, 1, …
+func (p *Plan) SetUpper(dir string) {
+	for n, m := range p.Overlays() {
+		m.Upper = filepath.Join(dir, strconv.Itoa(n))
+	}
+}
+
+// Overlays returns the plan's overlays, in the order of [Plan.SetUpper].
+func (p *Plan) Overlays() []*Mount {
+	var list []*Mount
+	for i := range p.Mounts {
+		if p.Mounts[i].Kind == Copy {
+			list = append(list, &p.Mounts[i])
+		}
+	}
+	return list
+}
+
+// overlay makes an overlay while the host's tree is as it was: nothing is
+// covered yet, and the directory for the changes is not read-only. The layers
+// are named by their descriptors, so no path is read twice and none is read as
+// an option.
+func (c *compiler) overlay(i int, m Mount) {
+	c.Step(overlayStep + m.Target)
+	var lower, upper inside.Reg
+	if m.Donated >= 0 {
+		// The kernel takes only what is attached in this mount namespace.
+		lower = c.attach(inside.Int(m.Donated), "lower"+strconv.Itoa(i))
+		upper = c.attach(inside.Int(m.Lent), "upper"+strconv.Itoa(i))
+	} else {
+		lower, upper = c.at(m.Source, unix.O_DIRECTORY), c.at(m.Upper, unix.O_DIRECTORY)
+	}
+	c.SameInode(lower, m.Dev, m.Ino)
+	tree, work := c.below(upper, UpperTree), c.below(upper, UpperWork)
+	fs := c.Get(unix.SYS_FSOPEN, c.Str("overlay"), inside.Int(unix.FSOPEN_CLOEXEC))
+	c.option(fs, "source", "overlay")
+	c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_SET_FLAG), c.Str("userxattr"), inside.Int(0), inside.Int(0))
+	for _, layer := range [...]struct {
+		key string
+		fd  inside.Reg
+	}{{"lowerdir", lower}, {"upperdir", tree}, {"workdir", work}} {
+		c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_SET_STRING), c.Str(layer.key), c.FDPath(layer.fd), inside.Int(0))
+	}
+	c.sources[i] = inside.Result(c.fsmount(fs, attrFresh))
+	if m.Donated >= 0 { // the overlay has clones of its own
+		for _, fd := range [...]inside.Reg{lower, upper} {
+			c.Call(unix.SYS_UMOUNT2, c.FDPath(fd), inside.Int(unix.MNT_DETACH))
+		}
+	}
+	for _, fd := range [...]inside.Reg{lower, upper, tree, work} {
+		c.Call(unix.SYS_CLOSE, inside.Result(fd))
+	}
+}
+
+// attach puts a detached mount on a directory of the tmpfs, out of everybody's
+// reach, and returns a descriptor of its root.
+func (c *compiler) attach(tree inside.Arg, name string) inside.Reg {
+	at := inside.Result(c.tmpfs)
+	c.Call(unix.SYS_MKDIRAT, at, c.Str(name), inside.Int(0o700))
+	c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), at, c.Str(name), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
+	return c.Get(unix.SYS_OPENAT, at, c.Str(name), inside.Int(lookup|unix.O_DIRECTORY))
+}
+
+// below looks a name up in a directory, without following a link.
+func (c *compiler) below(dir inside.Reg, name string) inside.Reg {
+	return c.Get(unix.SYS_OPENAT, inside.Result(dir), c.Str(name), inside.Int(lookup|unix.O_DIRECTORY|unix.O_NOFOLLOW))
+}
+
+// An OverlayError says why a directory cannot be an overlay here. Nothing has
+// run.
+type OverlayError struct {
+	Path  string
+	Errno unix.Errno
+}
+
+func (e *OverlayError) Error() string {
+	return fmt.Sprintf("overlay on %s: %s: %s", e.Path, e.Cause(), e.Errno)
+}
+
+// Unwrap returns the errno.
+func (e *OverlayError) Unwrap() error { return e.Errno }
+
+// Cause says what the errno means, as far as it tells.
+func (e *OverlayError) Cause() string {
+	switch e.Errno {
+	case unix.ENODEV:
+		return "the kernel has no overlayfs"
+	case unix.EPERM, unix.EACCES:
+		return "the kernel does not let a user namespace mount overlayfs"
+	case unix.EINVAL:
+		return "overlayfs does not take the session's directory for the changes, or something is mounted below the path"
+	case unix.ELOOP:
+		return "the session's directory lies in it"
+	case unix.ESTALE:
+		return "it was replaced while the sandbox was set up"
+	}
+	return "overlayfs"
+}
+
+// Hint says what may mend it.
+func (e *OverlayError) Hint() string {
+	switch e.Errno {
+	case unix.EINVAL:
+		return "set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or tmpfs, or use read or private in place of overlay"
+	case unix.ESTALE:
+		return "run it again"
+	}
+	return "use read or private in place of overlay"
+}
+
+// overlayError turns the failure of an overlay's step into its own error.
+func overlayError(err error) error {
+	var step *StepError
+	if errors.As(err, &step) {
+		if path, ok := strings.CutPrefix(step.Step, overlayStep); ok {
+			return &OverlayError{Path: path, Errno: step.Errno}
+		}
+	}
+	return err
+}
