@@ -101,7 +101,7 @@ func TestLayout(t *testing.T) {
 				for _, later := range mounts[i+1:] {
 					require.False(t, m.Target != later.Target && below(m.Target, later.Target), "%s before %s", m, later)
 				}
-				require.Equal(t, m.Kind == Bind, m.Source != "", m)
+				require.Equal(t, m.Kind == Bind || m.Kind == Copy, m.Source != "", m)
 				require.Equal(t, -1, m.Donated)
 			}
 		})
