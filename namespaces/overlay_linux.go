@@ -49,6 +49,9 @@ func (p *Plan) Overlays() []*Mount {
 	return list
 }
 
+// Device returns Dev as stat(2) has it.
+func (m *Mount) Device() uint64 { return unix.Mkdev(uint32(m.Dev>>32), uint32(m.Dev)) }
+
 // overlay makes an overlay while the host's tree is as it was: nothing is
 // covered yet, and the directory for the changes is not read-only. The layers
 // are named by their descriptors, so no path is read twice and none is read as
@@ -61,7 +64,7 @@ func (c *compiler) overlay(i int, m Mount) {
 		lower = c.attach(inside.Int(m.Donated), "lower"+strconv.Itoa(i))
 		upper = c.attach(inside.Int(m.Lent), "upper"+strconv.Itoa(i))
 	} else {
-		lower, upper = c.at(m.Source, unix.O_DIRECTORY), c.at(m.Upper, unix.O_DIRECTORY)
+		lower, upper = lookUp(c.Program, m.Source, unix.O_DIRECTORY), lookUp(c.Program, m.Upper, unix.O_DIRECTORY)
 	}
 	c.SameInode(lower, m.Dev, m.Ino)
 	tree, work := c.below(upper, UpperTree), c.below(upper, UpperWork)

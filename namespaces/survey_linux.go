@@ -45,6 +45,7 @@ type Options struct {
 	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
 	Getenv   func(string) string // the host's environment
 	Command  []string            // the files that the command's name stands for
+	Own      string              // pccrun's own directory, which nothing inside may reach; "" for none
 }
 
 // Look reads from the host what the plan of this policy needs to know.
@@ -104,6 +105,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	f.workspace(s.Workspace)
 	f.tools(<-tools, o.Command)
 	f.protected()
+	if o.Own != "" && policy.Decide(o.Own).Access >= profiles.Read {
+		f.add(o.Own, profiles.Hide, "what pccrun keeps of its runs")
+	}
 	if err := f.sockets(); err != nil {
 		return nil, err
 	}
@@ -198,9 +202,11 @@ func (f *finder) workspace(found *workspace.Found) {
 			continue
 		}
 		f.add(c.Path, profiles.Read, "the repository of this worktree")
+		// What the command does to the workspace it does to its repository.
+		access := min(profiles.Write, max(profiles.Read, f.policy.Decide(f.policy.Workspace).Access))
 		for _, path := range c.Write {
 			if f.byDefault(path) {
-				f.add(path, profiles.Write, "what a commit in this worktree writes")
+				f.add(path, access, "what a commit in this worktree writes")
 			}
 		}
 	}

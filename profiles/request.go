@@ -39,6 +39,7 @@ type Request struct {
 	Quiet         bool
 	Ask           bool
 	ProtectStrict bool
+	From          string // --from: a snapshot to begin with
 
 	Host Host
 }

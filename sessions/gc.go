@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,16 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 			newer++
 			young := o.Now.Sub(e.Ended) < keepAge
 			old, ok = o.All || len(e.Kept) == 0 || newer > keepCount && !young, true
+		case e.State == Crashed && !o.EndedOnly && len(e.Kept) > 0:
+			// What it wanted kept is as wanted now, but not what still runs.
+			newer++
+			young := o.Now.Sub(e.Started) < keepAge
+			old, ok = o.All || newer > keepCount && !young, true
+			if !old && !o.DryRun && o.Crashed != nil {
+				if err := o.Crashed(e); err != nil {
+					errs = append(errs, fmt.Errorf("session %s: %w", id, err))
+				}
+			}
 		case e.State == Crashed && !o.EndedOnly:
 			old, ok = true, true
 		}
@@ -90,6 +101,34 @@ func (h Home) GC(o GCOptions) (removed []string, err error) {
 		errs = append(errs, sweep(root))
 	}
 	return removed, errors.Join(errs...)
+}
+
+// Release says that what a session that has ended was kept for is not wanted
+// any more; with the last reason its directory goes.
+func (h Home) Release(id, why string) error {
+	root, err := state.OpenExisting(h.dir, "")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	e, err := look(root, id)
+	if err != nil {
+		return err
+	}
+	if e.State == Running {
+		return fmt.Errorf("session %s: %w", id, ErrAlive)
+	}
+	e.Kept = slices.DeleteFunc(e.Kept, func(s string) bool { return s == why })
+	if len(e.Kept) == 0 && e.State == Ended {
+		_, err = h.remove(root, e, id, GCOptions{})
+		return err
+	}
+	dir, err := openDir(root, id)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return state.WriteFile(dir, infoName, e.append(nil), state.Fast)
 }
 
 func modified(root *os.Root, id string) time.Time {

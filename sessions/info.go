@@ -76,6 +76,8 @@ func (i Info) append(b []byte) []byte {
 	if !i.Ended.IsZero() {
 		str("ended", i.Ended.UTC().Format(time.RFC3339Nano))
 		b = fmt.Appendf(b, `,"code":%d`, i.Code)
+	}
+	if !i.Ended.IsZero() || len(i.Kept) > 0 {
 		list("kept", i.Kept)
 	}
 	return append(b, '}', '\n')

@@ -143,6 +143,13 @@ func (s *Session) Keep(why string) {
 // Path is where the directory is, or will be.
 func (s *Session) Path() string { return filepath.Join(s.home.dir, s.info.ID) }
 
+// Drop takes a reason back that [Session.Keep] gave.
+func (s *Session) Drop(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.Kept = slices.DeleteFunc(s.info.Kept, func(have string) bool { return have == why })
+}
+
 // Hand gives the directory, made if need be, to another identity: that of a
 // launcher that is about to stop being root and must still write to it.
 func (s *Session) Hand(uid, gid int) error {
@@ -212,7 +219,7 @@ func (s *Session) End(code int) error {
 	var err error
 	if len(s.info.Kept) > 0 {
 		err = s.write(s.dir)
-	} else if err = s.root.RemoveAll(s.info.ID); errors.Is(err, fs.ErrPermission) {
+	} else if err = removeAll(s.root, s.info.ID); errors.Is(err, fs.ErrPermission) {
 		// We were root, and see no further than our own directory now. Whoever
 		// still may removes the empty one, at the latest gc.
 		err = empty(s.dir)
@@ -226,7 +233,7 @@ func (s *Session) End(code int) error {
 func empty(dir *os.Root) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	for _, e := range entries {
-		err = errors.Join(err, dir.RemoveAll(e.Name()))
+		err = errors.Join(err, removeAll(dir, e.Name()))
 	}
 	return err
 }

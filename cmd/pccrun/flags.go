@@ -108,6 +108,7 @@ func runFlags() []flagDef {
 		flagDef{"--protect-strict", alone, "", "forbid protected names that are new, at a cost", on(func(r *profiles.Request) *bool { return &r.ProtectStrict })},
 		flagDef{"--ask", alone, "", "ask at the terminal before a host is refused", on(func(r *profiles.Request) *bool { return &r.Ask })},
 		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", once(func(r *profiles.Request) *string { return &r.Provider })},
+		flagDef{"--from", takesValue, "SNAPSHOT", "begin with the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
 		flagDef{"--pass-fd", takesValue, "N", "leave this descriptor open", passFD},
 		flagDef{"--dry-run", alone, "", "print what would be done, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
 		flagDef{"--json", alone, "", "with --dry-run: print it as JSON", on(func(r *profiles.Request) *bool { return &r.JSON })},

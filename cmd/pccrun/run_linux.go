@@ -68,7 +68,11 @@ func runVerb(req profiles.Request) int {
 		if box != nil {
 			box.Close()
 		}
-		return failRun(err)
+		code := failRun(err)
+		if r.log != nil {
+			r.ended(code, nil)
+		}
+		return code
 	}
 	if box == nil {
 		shell, err := r.run.Shell()
@@ -94,6 +98,7 @@ type launch struct {
 	denials *os.File
 	guarded guarded
 	tries   int
+	upper   bool // the session holds what overlays change
 }
 
 // plan reads the policy and plans the run, and says what the user should hear.
@@ -155,10 +160,10 @@ const maxTries = 8
 // survey plans the run, after what went wrong before, if anything did. Somebody
 // else works in the same place, a second run perhaps, which sets things aside:
 // what was found may be gone the next moment. An error that is not of that kind
-// is returned.
+// is returned, and so is any once the session says what the overlays lie on.
 func (l *launch) survey(before error) error {
 	err := before
-	for err == nil || stale(err) && l.tries < maxTries {
+	for err == nil || stale(err) && l.tries < maxTries && !l.upper {
 		if err != nil {
 			l.tries++
 			time.Sleep(time.Duration(l.tries) * time.Millisecond)
@@ -194,6 +199,9 @@ func (l *launch) prepare() error {
 	if err := l.run.StartInspector(wholeProgram); err != nil {
 		return err
 	}
+	if err := l.makeUpper(); err != nil {
+		return err
+	}
 	if !l.run.Plan.Identity.Root {
 		return l.owe()
 	}
@@ -208,6 +216,9 @@ func (l *launch) prepare() error {
 			return err
 		}
 		err = l.run.Donate()
+	}
+	if err := l.handUpper(id); err != nil {
+		return err
 	}
 	if err := l.owe(); err != nil {
 		return err
@@ -469,7 +480,7 @@ func (l *launch) ended(code int, end *native.End) int {
 		}
 	}
 	l.log.Emit(exit)
-	err := l.session.Settle()
+	err := errors.Join(l.settleUpper(), l.session.Settle())
 	err = errors.Join(err, l.log.Close(time.Second), l.session.End(code))
 	l.run.Tidy()
 	if err != nil && !l.req.Quiet {

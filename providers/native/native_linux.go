@@ -49,7 +49,7 @@ const proxyPort = 3128
 type Host struct {
 	Environ  []string
 	IndexDir string // where the scan of the workspace keeps what it saw; "" for nowhere
-	StateDir string // where answers of package managers are kept; "" for nowhere
+	StateDir string // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 }
 
 // Getenv returns a variable of the host's environment.
@@ -101,7 +101,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Getenv: host.Getenv, Command: command.Paths})
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Own: host.StateDir, Getenv: host.Getenv, Command: command.Paths})
 	if err != nil {
 		return nil, err
 	}
@@ -370,7 +370,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		return nil, s.close(err)
 	}
 	if err := box.Start(r.Plan, io); err != nil {
-		return nil, s.close(err)
+		return nil, s.close(r.overlayMissing(err))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel

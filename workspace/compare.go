@@ -1,0 +1,330 @@
+package workspace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"slices"
+)
+
+// A layer is a tree that is compared with another.
+type layer struct {
+	root *os.Root
+	// partial: it holds only what differs, as the upper directory of an
+	// overlay: what it does not name is as before, a whiteout takes a name
+	// away, and only an opaque directory is the whole of it.
+	partial bool
+	locked  map[string]uint32 // modes that we changed for a while, to look
+}
+
+// Compare says how the tree at before became the one at after. It reads both
+// as a whole.
+func Compare(before, after *os.Root) (*ChangeSet, error) {
+	s := &ChangeSet{Root: before.Name()}
+	d := differ{before: &layer{root: before}, after: &layer{root: after}, set: s}
+	if err := d.root(); err != nil {
+		return nil, err
+	}
+	return s, s.pair(d.sum)
+}
+
+// differ walks two layers side by side.
+type differ struct {
+	before, after *layer
+	set           *ChangeSet
+}
+
+func (d *differ) root() error {
+	old, err := d.before.entry(".")
+	if err != nil {
+		return err
+	}
+	now, err := d.after.entry(".")
+	if err != nil {
+		return err
+	}
+	if old.Mode != now.Mode {
+		d.add(".", old, now)
+	}
+	return d.directory(".")
+}
+
+func (d *differ) add(name string, before, after *Entry) {
+	d.set.Changes = append(d.set.Changes, Change{Path: name, Before: before, After: after})
+}
+
+// directory compares what two directories of a name hold. Names are met in the
+// order of [comparePaths], since '/' is the least of bytes there.
+func (d *differ) directory(dir string) error {
+	now, whole, err := d.after.names(dir)
+	if err != nil {
+		return err
+	}
+	names := now
+	if whole {
+		old, _, err := d.before.names(dir)
+		if err != nil {
+			return err
+		}
+		names = slices.Compact(sorted(append(slices.Clone(old), now...)))
+	}
+	for _, name := range names {
+		_, found := slices.BinarySearch(now, name)
+		if err := d.name(path.Join(dir, name), found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return names
+}
+
+// name compares one path.
+func (d *differ) name(name string, found bool) error {
+	old, err := d.before.entry(name)
+	if err != nil && !isAbsent(err) {
+		return err
+	}
+	var now *Entry
+	if found {
+		now, err = d.after.entry(name)
+		if isAbsent(err) {
+			now = nil // it went while we looked: the run still goes on
+		} else if err != nil {
+			return err
+		}
+	}
+	if now != nil && now.Kind == Other {
+		if d.after.whiteout(name) {
+			now = nil
+		} else {
+			d.set.Lost = append(d.set.Lost, name)
+			if old == nil || old.Kind == Other {
+				return nil
+			}
+			now = nil // what stood there is gone all the same
+		}
+	}
+	switch {
+	case old == nil && now == nil:
+		return nil
+	case old != nil && now != nil && old.Kind == now.Kind:
+		same, err := d.same(name, old, now)
+		if err != nil {
+			return err
+		}
+		if !same {
+			d.add(name, old, now)
+		}
+		if now.Kind == Dir {
+			return d.directory(name)
+		}
+		return nil
+	}
+	d.add(name, old, now)
+	if old != nil && old.Kind == Dir {
+		if err := d.all(name, d.before, func(path string, e *Entry) { d.add(path, e, nil) }); err != nil {
+			return err
+		}
+	}
+	if now != nil && now.Kind == Dir {
+		return d.all(name, d.after, func(path string, e *Entry) { d.add(path, nil, e) })
+	}
+	return nil
+}
+
+// all calls f for what is in a directory that only one side has.
+func (d *differ) all(dir string, l *layer, f func(string, *Entry)) error {
+	names, _, err := l.names(dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		name = path.Join(dir, name)
+		e, err := l.entry(name)
+		if isAbsent(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if e.Kind == Other {
+			if !l.whiteout(name) {
+				d.set.Lost = append(d.set.Lost, name)
+			}
+			continue
+		}
+		f(name, e)
+		if e.Kind == Dir {
+			if err := d.all(name, l, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// same reports whether two entries of one kind are alike. Times and owners are
+// no difference.
+func (d *differ) same(name string, old, now *Entry) (bool, error) {
+	switch {
+	case old.Kind == Link:
+		return old.Target == now.Target, nil
+	case old.Mode != now.Mode || old.Size != now.Size:
+		return false, nil
+	case old.Kind == Dir:
+		return true, nil
+	}
+	a, err := d.before.open(name)
+	if err != nil {
+		return false, err
+	}
+	defer a.Close()
+	b, err := d.after.open(name)
+	if err != nil {
+		return false, err
+	}
+	defer b.Close()
+	return equal(a, b)
+}
+
+// equal compares two files to their ends.
+func equal(a, b io.Reader) (bool, error) {
+	x, y := make([]byte, 64<<10), make([]byte, 64<<10)
+	for {
+		n, err := io.ReadFull(a, x)
+		m, err2 := io.ReadFull(b, y)
+		if !bytes.Equal(x[:n], y[:m]) {
+			return false, nil
+		}
+		for _, err := range [...]error{err, err2} {
+			if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+				return false, err
+			}
+		}
+		if err != nil || err2 != nil {
+			return true, nil
+		}
+	}
+}
+
+// sum is the digest of a file.
+func (d *differ) sum(name string, before bool) (uint64, error) {
+	l := d.after
+	if before {
+		l = d.before
+	}
+	f, err := l.open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	h := maphash.Hash{}
+	h.SetSeed(digestSeed) // nobody who does not know it can make two files alike
+	if _, err := io.Copy(&h, f); err != nil {
+		return 0, err
+	}
+	return h.Sum64(), nil
+}
+
+var digestSeed = maphash.MakeSeed()
+
+func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) || isNotDir(err) }
+
+// entry returns what stands at a path, a link itself.
+func (l *layer) entry(name string) (*Entry, error) {
+	info, err := l.root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	e := entryOf(info)
+	if mode, ok := l.locked[name]; ok {
+		e.Mode = mode
+	}
+	if e.Kind == Link {
+		if e.Target, err = l.root.Readlink(name); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// names returns the names in a directory, sorted, and whether they are all
+// that is there.
+func (l *layer) names(dir string) (names []string, whole bool, err error) {
+	if l.partial {
+		if err := l.unlock(dir); err != nil {
+			return nil, false, err
+		}
+	}
+	f, err := l.open(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	if names, err = f.Readdirnames(-1); err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	return sorted(names), !l.partial || opaque(f), nil
+}
+
+// open opens a file or directory for reading. What the command closed to
+// itself, and so to us, is opened until [layer.restore]: it must not hide what
+// it made.
+func (l *layer) open(name string) (*os.File, error) {
+	f, err := l.root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	if !l.partial || !errors.Is(err, fs.ErrPermission) {
+		return f, err
+	}
+	if err := l.unlock(name); err != nil {
+		return nil, err
+	}
+	return l.root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+}
+
+// unlock lets us read a file, or search a directory, of our own.
+func (l *layer) unlock(name string) error {
+	info, err := l.root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	e := entryOf(info)
+	if e.Mode&0o500 == 0o500 || e.Kind != File && e.Kind != Dir {
+		return nil
+	}
+	if l.locked == nil {
+		l.locked = map[string]uint32{}
+	}
+	l.locked[name] = e.Mode
+	return l.root.Chmod(name, fs.FileMode(e.Mode&0o777|0o500))
+}
+
+// restore gives back the modes that [layer.open] changed.
+func (l *layer) restore() error {
+	var errs []error
+	for _, name := range slices.SortedFunc(maps.Keys(l.locked), func(a, b string) int { return comparePaths(b, a) }) {
+		errs = append(errs, l.root.Chmod(name, osMode(l.locked[name])))
+	}
+	l.locked = nil
+	return errors.Join(errs...)
+}
+
+// osMode turns permission bits into what package os takes.
+func osMode(mode uint32) fs.FileMode {
+	m := fs.FileMode(mode & 0o777)
+	for bit, flag := range map[uint32]fs.FileMode{0o4000: fs.ModeSetuid, 0o2000: fs.ModeSetgid, 0o1000: fs.ModeSticky} {
+		if mode&bit != 0 {
+			m |= flag
+		}
+	}
+	return m
+}

@@ -1,0 +1,383 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	store "github.com/pccrun/pccrun/state"
+)
+
+// The names in a session's directory.
+const (
+	UpperName   = "upper"  // holds all of the following
+	recordName  = "record" // [Record]
+	journalName = "journal"
+	lockName    = "lock"
+	treeName    = "tree" // in the directory of a layer, beside the kernel's work
+)
+
+const maxRecord = 1 << 30
+
+// An Upper is what a run left of its overlays: for each a tree of what changed,
+// and a [Record]. It lies in the session's directory, which the command cannot
+// reach; what is in the trees the command chose, names and links and all.
+type Upper struct {
+	Record Record
+	dir    *os.Root
+	before []*layer
+	after  []*layer
+	lock   *store.Lock // while it is changed: [Upper.Begin]
+}
+
+// CreateUpper makes the directories for the overlays of a run that is about to
+// begin, in the session's directory.
+func CreateUpper(session *os.Root, r *Record) error {
+	if err := session.Mkdir(UpperName, 0o700); err != nil {
+		return err
+	}
+	for i, l := range r.Layers {
+		info, err := os.Stat(l.Path)
+		if err != nil {
+			return err
+		}
+		dir := path.Join(UpperName, strconv.Itoa(i))
+		for _, name := range [...]string{dir, path.Join(dir, treeName), path.Join(dir, "work")} {
+			if err := session.Mkdir(name, 0o700); err != nil {
+				return err
+			}
+		}
+		// The root of an overlay has the mode of its upper directory.
+		if err := session.Chmod(path.Join(dir, treeName), info.Mode()); err != nil {
+			return err
+		}
+		if err := takesAttributes(session, path.Join(dir, treeName)); err != nil {
+			return &UpperError{Dir: filepath.Join(session.Name(), dir), Err: err}
+		}
+	}
+	return writeRecord(session, UpperName, r)
+}
+
+// An UpperError says that a session's directory cannot hold what an overlay
+// changes.
+type UpperError struct {
+	Dir string
+	Err error
+}
+
+func (e *UpperError) Error() string {
+	return fmt.Sprintf("overlay: %s: the file system keeps no user attributes: %v", e.Dir, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *UpperError) Unwrap() error { return e.Err }
+
+// Hint says what mends it.
+func (e *UpperError) Hint() string {
+	return "set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or a newer tmpfs"
+}
+
+func writeRecord(root *os.Root, dir string, r *Record) error {
+	return store.WriteFile(root, path.Join(dir, recordName), r.append(nil), store.Fast)
+}
+
+// OpenUpper opens what a run left of its overlays; the error is
+// [fs.ErrNotExist] if it had none. With open, the directories of the host are
+// opened by that, given the number of the layer; else by their paths, and each
+// must be the one that the run saw.
+func OpenUpper(session *os.Root, open func(i int) (*os.Root, error)) (_ *Upper, err error) {
+	dir, err := session.OpenRoot(UpperName)
+	if err != nil {
+		return nil, err
+	}
+	u := &Upper{dir: dir}
+	defer func() {
+		if err != nil {
+			u.Close()
+		}
+	}()
+	text, err := store.ReadFile(dir, recordName, maxRecord)
+	if err != nil {
+		return nil, err
+	}
+	r, err := parseRecord(text)
+	if err != nil {
+		return nil, err
+	}
+	u.Record = *r
+	for i, l := range r.Layers {
+		after, err := dir.OpenRoot(path.Join(strconv.Itoa(i), treeName))
+		if err != nil {
+			return nil, err
+		}
+		u.after = append(u.after, &layer{root: after, partial: true})
+		before, err := l.open(open, i)
+		if err != nil {
+			return nil, err
+		}
+		u.before = append(u.before, &layer{root: before})
+	}
+	return u, nil
+}
+
+func (l Layer) open(open func(int) (*os.Root, error), i int) (*os.Root, error) {
+	if open != nil {
+		return open(i)
+	}
+	if real, err := filepath.EvalSymlinks(l.Path); err != nil || real != l.Path {
+		return nil, fmt.Errorf("%s: %w", l.Path, errReplaced)
+	}
+	root, err := os.OpenRoot(l.Path)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := root.Stat("."); err != nil || !l.is(info) {
+		root.Close()
+		return nil, fmt.Errorf("%s: %w", l.Path, errReplaced)
+	}
+	return root, nil
+}
+
+var errReplaced = errors.New("it is not the directory that the run saw")
+
+// Close closes what is open.
+func (u *Upper) Close() error {
+	var errs []error
+	for _, l := range u.after {
+		errs = append(errs, l.restore(), l.root.Close())
+	}
+	for _, l := range u.before {
+		errs = append(errs, l.root.Close())
+	}
+	if u.lock != nil {
+		errs = append(errs, u.lock.Release())
+	}
+	return errors.Join(append(errs, u.dir.Close())...)
+}
+
+// Changes says what the run changed and the host does not have yet, a change
+// set for each layer. Its cost is that of what changed.
+func (u *Upper) Changes() ([]*ChangeSet, error) {
+	sets, err := u.changes()
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range sets {
+		d := differ{before: u.before[i], after: u.after[i]}
+		if err := s.pair(d.sum); err != nil {
+			return nil, err
+		}
+	}
+	return sets, nil
+}
+
+// changes leaves moved files as one that went and one that came.
+func (u *Upper) changes() ([]*ChangeSet, error) {
+	stood := map[string]*Stood{}
+	for i := range u.Record.Stood {
+		s := &u.Record.Stood[i]
+		stood[key(s.Layer, s.Path)] = s
+	}
+	var sets []*ChangeSet
+	for i, l := range u.Record.Layers {
+		s := &ChangeSet{Root: l.Path}
+		d := differ{before: u.before[i], after: u.after[i], set: s}
+		if err := d.root(); err != nil {
+			return nil, err
+		}
+		kept := s.Changes[:0]
+		for _, c := range s.Changes {
+			was := stood[key(i, c.Path)]
+			if u.Record.Ended && was == nil {
+				continue // the host has moved on where the run left all as it was
+			}
+			c.Conflict = u.conflict(i, &c, was)
+			kept = append(kept, c)
+		}
+		s.Changes = kept
+		u.protect(s)
+		sets = append(sets, s)
+	}
+	return sets, nil
+}
+
+func key(layer int, path string) string { return strconv.Itoa(layer) + " " + path }
+
+// conflict says how what stands on the host now is not what the run saw.
+func (u *Upper) conflict(i int, c *Change, was *Stood) string {
+	now := c.Before
+	if was == nil || !u.Record.Ended {
+		return u.touched(i, c, was)
+	}
+	then := was.Entry
+	switch {
+	case was.Touched:
+		return "changed on the host during the run"
+	case then == nil && now == nil:
+		return ""
+	case then == nil:
+		return "made on the host since the run"
+	case now == nil:
+		return "removed on the host since the run"
+	case bothDirs(then, now) && c.After != nil && c.After.Kind == Dir:
+		if then.Mode == now.Mode {
+			return "" // names that come and go in it are changes of their own
+		}
+	case then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp == now.Stamp:
+		return ""
+	}
+	return "changed on the host since the run"
+}
+
+func bothDirs(a, b *Entry) bool { return a.Kind == Dir && b.Kind == Dir }
+
+// touched says whether the host changed a file since the run began, which its
+// ctime tells; carried is what stood when the snapshot was made that the run
+// began with. It errs on one side: what the host changed before the command
+// did counts too.
+func (u *Upper) touched(i int, c *Change, carried *Stood) string {
+	now := c.Before
+	const cause = "changed on the host during the run"
+	switch {
+	case carried != nil && (carried.Touched || !carried.same(now, c.After)):
+		return "changed on the host since the snapshot"
+	case carried != nil:
+		return ""
+	case now == nil:
+		if c.After != nil && c.After.Kind == File && u.after[i].copied(c.Path) {
+			return "removed on the host during the run"
+		}
+	case now.Kind == Dir && c.After != nil && c.After.Kind == Dir:
+	case now.Stamp.Ctime >= u.Record.Started:
+		return cause
+	}
+	return ""
+}
+
+// same reports whether what stood still stands.
+func (s *Stood) same(now, after *Entry) bool {
+	then := s.Entry
+	if then == nil || now == nil {
+		return then == nil && now == nil
+	}
+	if bothDirs(then, now) && after != nil && after.Kind == Dir {
+		return then.Mode == now.Mode
+	}
+	return then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp == now.Stamp
+}
+
+// Settle notes, at the end of a run, what stands on the host under each change,
+// and returns how many there are, beside what cannot be kept. The record then
+// tells what the host changes later.
+func (u *Upper) Settle() (n, lost int, err error) {
+	sets, err := u.changes()
+	if err != nil {
+		return 0, 0, err
+	}
+	r := &u.Record
+	r.Stood, r.Ended = nil, true
+	for i, s := range sets {
+		lost += len(s.Lost)
+		for _, c := range s.Changes {
+			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != ""})
+		}
+	}
+	return len(r.Stood), lost, writeRecord(u.dir, ".", r)
+}
+
+// protect marks what a host tool would execute.
+func (u *Upper) protect(s *ChangeSet) {
+	for i := range s.Changes {
+		c := &s.Changes[i]
+		c.Protect, c.Review = u.protected(filepath.Join(s.Root, c.Path))
+		if c.Protect == "" && base(c.Path) == ".git" && c.After != nil && c.After.Kind != Dir {
+			c.Protect = ".git: it leads to another repository"
+		}
+	}
+	for i := range s.Changes {
+		if c := &s.Changes[i]; c.Protect == "" {
+			c.Protect = s.bare(u, c)
+		}
+	}
+}
+
+// protected says which rule of the run's policy protects a path of the host.
+func (u *Upper) protected(path string) (deny string, review bool) {
+	for i := range u.Record.Protect {
+		r := &u.Record.Protect[i]
+		switch {
+		case !r.Matches(u.Record.Workspace, path):
+		case r.Review:
+			review = true
+		default:
+			return r.Pattern, false
+		}
+	}
+	return "", review
+}
+
+// bare says whether a change is part of a repository without a .git around it:
+// a directory that has HEAD, and objects and refs or a commondir. There git
+// reads configuration and hooks. What lies in a .git has rules of its own.
+func (s *ChangeSet) bare(u *Upper, c *Change) string {
+	if c.After == nil {
+		return ""
+	}
+	i := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	for dir, name := path.Split(c.Path); name != "" && name != "."; dir, name = path.Split(dir) {
+		dir = strings.TrimSuffix(dir, "/")
+		switch strings.ToLower(name) {
+		case "head", "config", "config.worktree", "commondir", "hooks":
+		default:
+			continue
+		}
+		if strings.Contains(filepath.Join(s.Root, dir)+"/", "/.git/") {
+			continue
+		}
+		has := func(name string) bool { return u.has(i, path.Join(dir, name)) }
+		if has("HEAD") && (has("objects") && has("refs") || has("commondir")) {
+			return "a repository: git executes what its configuration names"
+		}
+	}
+	return ""
+}
+
+// has reports whether a path is there in what the command saw.
+func (u *Upper) has(i int, name string) bool {
+	if _, err := u.after[i].root.Lstat(name); err == nil {
+		return !u.after[i].whiteout(name)
+	}
+	_, err := u.before[i].root.Lstat(name)
+	return err == nil
+}
+
+// HandUpper gives what a session keeps of its overlays to another user.
+func HandUpper(session *os.Root, uid, gid int) error {
+	return fs.WalkDir(session.FS(), UpperName, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return session.Lchown(path, uid, gid)
+	})
+}
+
+// RemoveUpper removes what a session keeps of its overlays.
+func RemoveUpper(session *os.Root) error {
+	if err := session.RemoveAll(UpperName); err == nil {
+		return nil
+	}
+	// The kernel's own directory is closed to its owner, as may be others.
+	_ = fs.WalkDir(session.FS(), UpperName, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() && err != nil {
+			_ = session.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	return session.RemoveAll(UpperName)
+}
