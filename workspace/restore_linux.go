@@ -219,13 +219,13 @@ func (c Finding) restore(session *os.Root) error {
 	if !gone(err) {
 		return err
 	}
-	return put(stash, c.Stash, dir, name)
+	return putBack(stash, c.Stash, dir, name)
 }
 
-// put moves an entry of the stash to where it stood. To another file system,
+// putBack moves an entry of the stash to where it stood. To another file system,
 // and as root, which may not own what a run as somebody else has set aside, it
 // is copied.
-func put(stash int, entry string, dir int, name string) error {
+func putBack(stash int, entry string, dir int, name string) error {
 	var err error = unix.EXDEV
 	if os.Getuid() != 0 {
 		err = rename(stash, entry, dir, name)
@@ -268,7 +268,7 @@ func put(stash int, entry string, dir int, name string) error {
 func (c Finding) exchange(stash, dir int, name string, left []byte) error {
 	temp := inert + "whole-" + c.Stash
 	_ = removeTree(dir, temp)
-	if err := put(stash, c.Stash, dir, temp); err != nil {
+	if err := putBack(stash, c.Stash, dir, temp); err != nil {
 		return err
 	}
 	back := func(err error) error {

@@ -33,7 +33,8 @@ type Upper struct {
 	dir    *os.Root
 	before []*layer
 	after  []*layer
-	lock   *store.Lock // while it is changed: [Upper.Begin]
+	gone   map[string]bool // handles of the files that a change takes away or replaces
+	lock   *store.Lock     // while it is changed: [Upper.Begin]
 }
 
 // CreateUpper makes the directories for the overlays of a run that is about to
@@ -177,6 +178,15 @@ func (u *Upper) Changes() ([]*ChangeSet, error) {
 	return sets, nil
 }
 
+// Open opens a changed file as it is now in the overlay, or as it is on the
+// host.
+func (u *Upper) Open(layer int, name string, after bool) (*os.File, error) {
+	if after {
+		return u.after[layer].open(name)
+	}
+	return u.before[layer].open(name)
+}
+
 // changes leaves moved files as one that went and one that came.
 func (u *Upper) changes() ([]*ChangeSet, error) {
 	stood := map[string]*Stood{}
@@ -191,13 +201,14 @@ func (u *Upper) changes() ([]*ChangeSet, error) {
 		if err := d.root(); err != nil {
 			return nil, err
 		}
-		kept := s.Changes[:0]
+		var kept []Change
+		u.gone = nil
 		for _, c := range s.Changes {
 			was := stood[key(i, c.Path)]
 			if u.Record.Ended && was == nil {
 				continue // the host has moved on where the run left all as it was
 			}
-			c.Conflict = u.conflict(i, &c, was)
+			c.Conflict = u.conflict(s, i, &c, was)
 			kept = append(kept, c)
 		}
 		s.Changes = kept
@@ -210,10 +221,10 @@ func (u *Upper) changes() ([]*ChangeSet, error) {
 func key(layer int, path string) string { return strconv.Itoa(layer) + " " + path }
 
 // conflict says how what stands on the host now is not what the run saw.
-func (u *Upper) conflict(i int, c *Change, was *Stood) string {
+func (u *Upper) conflict(s *ChangeSet, i int, c *Change, was *Stood) string {
 	now := c.Before
 	if was == nil || !u.Record.Ended {
-		return u.touched(i, c, was)
+		return u.touched(s, i, c, was)
 	}
 	then := was.Entry
 	switch {
@@ -241,7 +252,7 @@ func bothDirs(a, b *Entry) bool { return a.Kind == Dir && b.Kind == Dir }
 // ctime tells; carried is what stood when the snapshot was made that the run
 // began with. It errs on one side: what the host changed before the command
 // did counts too.
-func (u *Upper) touched(i int, c *Change, carried *Stood) string {
+func (u *Upper) touched(s *ChangeSet, i int, c *Change, carried *Stood) string {
 	now := c.Before
 	const cause = "changed on the host during the run"
 	switch {
@@ -250,7 +261,7 @@ func (u *Upper) touched(i int, c *Change, carried *Stood) string {
 	case carried != nil:
 		return ""
 	case now == nil:
-		if c.After != nil && c.After.Kind == File && u.after[i].copied(c.Path) {
+		if c.After != nil && c.After.Kind == File && u.orphan(s, i, c.Path) {
 			return "removed on the host during the run"
 		}
 	case now.Kind == Dir && c.After != nil && c.After.Kind == Dir:
@@ -258,6 +269,24 @@ func (u *Upper) touched(i int, c *Change, carried *Stood) string {
 		return cause
 	}
 	return ""
+}
+
+// orphan reports whether a file is a copy of one that is not there any more:
+// not under its name, nor under one that the command has taken away.
+func (u *Upper) orphan(s *ChangeSet, i int, name string) bool {
+	from := u.after[i].origin(name)
+	if from == "" {
+		return false
+	}
+	if u.gone == nil {
+		u.gone = map[string]bool{}
+		for _, c := range s.Changes {
+			if c.Before != nil && c.Before.Kind == File {
+				u.gone[u.before[i].handle(c.Path)] = true
+			}
+		}
+	}
+	return !u.gone[from]
 }
 
 // same reports whether what stood still stands.

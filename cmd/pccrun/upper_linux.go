@@ -13,9 +13,6 @@ import (
 // What a run does about its overlays: the session's directory holds what they
 // change, and is kept if anything did.
 
-// keptUpper is why a session is kept whose overlays changed something.
-const keptUpper = "upper"
-
 // makeUpper makes the directories that the plan's overlays need.
 func (l *launch) makeUpper() error {
 	overlays := l.run.Plan.Overlays()

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+const applyUsage = `usage: pccrun apply [flags] [PATH…]
+
+Makes the host's files what they are in a run's overlays, all or, if anything
+fails, none. A run that was killed half-way through is finished first.
+
+  --force         also where the host has changed since the run saw it
+  --json          say what was done as JSON
+  --session ID    of this session
+` + changesHelp + `
+What a host tool would execute (pccrun help, docs/protect.md) is applied only if
+it is named; else it stays in the overlay, and the exit status is 1. So is a
+conflict, and then nothing is applied.
+`
+
+func applyVerb(args []string) int {
+	session, asJSON, sel := "", false, workspace.Selection{}
+	words, err := options(args, func(name string, value func() string) bool {
+		switch name {
+		case "--force":
+			sel.Force = true
+		case "--json":
+			asJSON = true
+		case "--session":
+			session = value()
+		default:
+			return false
+		}
+		return true
+	})
+	if err != nil {
+		return failSession(err)
+	}
+	c, err := openChanges(session)
+	if err != nil {
+		return failChanges(err)
+	}
+	defer c.upper.Close()
+	sel.Paths = c.paths(words)
+	if err := c.begin(); err != nil {
+		return failLocked(err)
+	}
+	out, err := c.upper.Apply(sel)
+	var conflict *workspace.ConflictError
+	if errors.As(err, &conflict) {
+		for _, change := range conflict.Changes {
+			say("conflict: " + c.shown(filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
+		}
+		say("nothing was applied")
+		say("hint: " + conflict.Hint())
+		return failed
+	}
+	if err != nil {
+		return failChanges(err)
+	}
+	if out.Left == 0 {
+		if err := c.drop(); err != nil {
+			return failChanges(err)
+		}
+	}
+	withheld := []string{}
+	for _, change := range out.Withheld {
+		withheld = append(withheld, change.Path)
+	}
+	if asJSON {
+		printJSON(object{{"session", c.entry.ID}, {"applied", append([]string{}, out.Applied...)}, {"withheld", withheld}, {"left", out.Left}})
+	} else {
+		say(fmt.Sprintf("%d applied, %d left in the overlay", len(out.Applied), out.Left))
+	}
+	for _, change := range out.Withheld {
+		why := change.Protect
+		if why == "" {
+			why = "something in it is"
+		}
+		fail("not applied: "+change.Path+": protected ("+why+")", "")
+	}
+	if len(withheld) > 0 {
+		say("hint: a host tool would execute it: read it (pccrun diff), then name it: pccrun apply PATH")
+		return failed
+	}
+	if len(sel.Paths) > 0 && len(out.Applied) == 0 {
+		say("nothing was changed there")
+		return failed
+	}
+	return 0
+}
+
+func failLocked(err error) int {
+	if errors.Is(err, state.ErrLocked) {
+		fail("another pccrun is at it: " + err.Error())
+		return failed
+	}
+	return failChanges(err)
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// What the verbs about a run's overlays share.
+
+// keptUpper is why a session is kept whose overlays changed something.
+const keptUpper = "upper"
+
+const changesHelp = `
+Without --session it is about the last run in the current workspace that
+changed something in an overlay. PATH is a file or a directory with all in it.
+`
+
+// changes is the upper side of one session, open.
+type changes struct {
+	home  sessions.Home
+	entry sessions.Entry
+	upper *workspace.Upper
+	cwd   string
+}
+
+// openChanges finds the session: the one named, else the newest of the current
+// workspace that keeps something.
+func openChanges(name string) (*changes, error) {
+	home, err := sessionHome()
+	if err != nil {
+		return nil, err
+	}
+	host := profiles.ThisHost()
+	c := &changes{home: home, cwd: host.Cwd}
+	if name != "" {
+		if c.entry, err = home.Find(name); err != nil {
+			return nil, err
+		}
+	} else if c.entry, err = lastKept(home, host.Cwd); err != nil {
+		return nil, err
+	}
+	dir, err := home.Open(c.entry.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	c.upper, err = workspace.OpenUpper(dir, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("session %s: %w", c.entry.ID, errNoChanges)
+	}
+	return c, err
+}
+
+var errNoChanges = errors.New("it changed nothing in an overlay")
+
+func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
+	list, err := home.List()
+	if err != nil {
+		return sessions.Entry{}, err
+	}
+	for _, e := range slices.Backward(list) {
+		if slices.Contains(e.Kept, keptUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/")) {
+			return e, nil
+		}
+	}
+	return sessions.Entry{}, fmt.Errorf("%s: no run here left changes in an overlay", cwd)
+}
+
+// begin locks the changes against another apply; a run that still goes on is an
+// error.
+func (c *changes) begin() error {
+	if c.entry.State == sessions.Running {
+		return fmt.Errorf("session %s: %w", c.entry.ID, sessions.ErrAlive)
+	}
+	return c.upper.Begin()
+}
+
+// paths makes arguments absolute.
+func (c *changes) paths(words []string) []string {
+	var list []string
+	for _, w := range words {
+		if !filepath.IsAbs(w) {
+			w = filepath.Join(c.cwd, w)
+		}
+		list = append(list, filepath.Clean(w))
+	}
+	return list
+}
+
+// shown is how a path of the host is printed: relative to the workspace, if it
+// lies there.
+func (c *changes) shown(path string) string {
+	if rel, ok := strings.CutPrefix(path, c.entry.Workspace+"/"); ok {
+		return rel
+	}
+	return path
+}
+
+// drop removes what is kept.
+func (c *changes) drop() error {
+	dir, err := c.home.Open(c.entry.ID)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := workspace.RemoveUpper(dir); err != nil {
+		return err
+	}
+	return c.home.Release(c.entry.ID, keptUpper)
+}
+
+// failChanges prints why a verb about changes did not do what it was asked for.
+func failChanges(err error) int {
+	var h interface{ Hint() string }
+	if errors.As(err, &h) {
+		fail(err.Error(), h.Hint())
+		return failed
+	}
+	return failSession(err)
+}

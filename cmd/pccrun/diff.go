@@ -1,0 +1,375 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/pccrun/pccrun/workspace"
+)
+
+const diffUsage = `usage: pccrun diff [flags] [PATH…]
+
+Shows what a run changed in its overlays and the host does not have yet, as a
+patch that git apply reads.
+
+  --stat          lines added and removed in each file
+  --name-status   A, M, D, R or T (type) and the path
+  --json          everything, as JSON
+  --session ID    of this session
+` + changesHelp + `
+Where a change is marked "conflict", the host's file is not the one that the
+run saw; "protected": a host tool would execute it, and apply wants its name.
+`
+
+// maxPatch is the size of a file beyond which a patch only says that it differs.
+const maxPatch = 4 << 20
+
+// differ prints changes.
+type differ struct {
+	*changes
+	out     *os.File
+	shows   bool // to a terminal: controls are shown, not sent
+	format  string
+	plus    int
+	minus   int
+	files   int
+	objects []object
+}
+
+func diffVerb(args []string) int {
+	session, format := "", "patch"
+	words, err := options(args, func(name string, value func() string) bool {
+		switch name {
+		case "--stat", "--name-status", "--json":
+			format = name[2:]
+		case "--session":
+			session = value()
+		default:
+			return false
+		}
+		return true
+	})
+	if err != nil {
+		return failSession(err)
+	}
+	c, err := openChanges(session)
+	if err != nil {
+		return failChanges(err)
+	}
+	defer c.upper.Close()
+	sets, err := c.upper.Changes()
+	if err != nil {
+		return failChanges(err)
+	}
+	d := &differ{changes: c, out: os.Stdout, shows: isTerminal(os.Stdout), format: format}
+	if c.upper.Interrupted() {
+		say("an apply was interrupted: pccrun apply finishes it, pccrun discard takes it back")
+	}
+	var lost []string
+	for i, set := range sets {
+		for _, name := range set.Lost {
+			lost = append(lost, c.shown(filepath.Join(set.Root, name)))
+		}
+		for j := range set.Changes {
+			if change := &set.Changes[j]; selected(c.paths(words), set.Root, change) {
+				if err := d.print(i, set, j); err != nil {
+					return failChanges(err)
+				}
+			}
+		}
+	}
+	switch format {
+	case "json":
+		printJSON(object{{"session", c.entry.ID}, {"state", string(c.entry.State)}, {"workspace", c.entry.Workspace},
+			{"interrupted", c.upper.Interrupted()}, {"changes", append([]object{}, d.objects...)}, {"lost", append([]string{}, lost...)}})
+		return 0
+	case "stat":
+		d.printf(" %d changed, %d insertions(+), %d deletions(-)\n", d.files, d.plus, d.minus)
+	}
+	for _, name := range lost {
+		say(name + ": sockets, FIFOs and devices are not kept")
+	}
+	return 0
+}
+
+// selected reports whether one of the paths names a change, or holds it.
+func selected(paths []string, root string, c *workspace.Change) bool {
+	if len(paths) == 0 {
+		return true
+	}
+	for _, name := range [...]string{c.Path, c.From} {
+		for _, p := range paths {
+			full := filepath.Join(root, name)
+			if name != "" && (full == p || p == "/" || strings.HasPrefix(full, p+"/")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (d *differ) printf(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !d.shows {
+		d.out.WriteString(text)
+		return
+	}
+	for line := range strings.Lines(text) {
+		body, end := strings.CutSuffix(line, "\n")
+		parts := strings.Split(body, "\t") // a tab does no harm
+		for i := range parts {
+			parts[i] = printable(parts[i])
+		}
+		d.out.WriteString(strings.Join(parts, "\t"))
+		if end {
+			d.out.WriteString("\n")
+		}
+	}
+}
+
+func (d *differ) print(layer int, set *workspace.ChangeSet, i int) error {
+	c := &set.Changes[i]
+	name, from := d.shown(filepath.Join(set.Root, c.Path)), ""
+	if c.From != "" {
+		from = d.shown(filepath.Join(set.Root, c.From))
+	}
+	d.files++
+	switch d.format {
+	case "json":
+		d.objects = append(d.objects, changeObject(set.Root, c))
+		return nil
+	case "name-status":
+		if from != "" {
+			d.printf("R100\t%s\t%s\n", gitName(from), gitName(name))
+		} else {
+			d.printf("%c\t%s\n", c.Op(), gitName(name))
+		}
+		return nil
+	}
+	old, now, err := d.texts(layer, c)
+	if err != nil {
+		return err
+	}
+	body, plus, minus := patch(old, now)
+	d.plus, d.minus = d.plus+plus, d.minus+minus
+	if d.format == "stat" {
+		note := marks(c)
+		if from != "" {
+			name = from + " => " + name
+		}
+		if binary(old) || binary(now) {
+			d.printf(" %s | binary%s\n", gitName(name), note)
+		} else {
+			d.printf(" %s | +%d -%d%s\n", gitName(name), plus, minus, note)
+		}
+		return nil
+	}
+	if m := marks(c); m != "" {
+		d.printf("# %s:%s\n", gitName(name), m)
+	}
+	if isDir(c.Before) || isDir(c.After) {
+		d.directory(name, c)
+		if !isFile(c.Before) && !isFile(c.After) {
+			return nil
+		}
+	}
+	d.header(name, from, c)
+	switch {
+	case len(body) == 0 && bytes.Equal(old, now):
+	case binary(old) || binary(now):
+		d.printf("Binary files %s and %s differ\n", side("a/", name, c.Before), side("b/", name, c.After))
+	default:
+		before := name
+		if from != "" {
+			before = from
+		}
+		d.printf("--- %s\n+++ %s\n%s", side("a/", before, c.Before), side("b/", name, c.After), body)
+	}
+	return nil
+}
+
+func isDir(e *workspace.Entry) bool  { return e != nil && e.Kind == workspace.Dir }
+func isFile(e *workspace.Entry) bool { return e != nil && e.Kind != workspace.Dir }
+
+// marks are what a reader must know of a change beside its text.
+func marks(c *workspace.Change) string {
+	text := ""
+	if c.Conflict != "" {
+		text += " conflict: " + c.Conflict
+	}
+	if c.Protect != "" {
+		text += " protected: " + c.Protect
+	}
+	if c.Review {
+		text += " review"
+	}
+	return text
+}
+
+// directory prints what git has no words for.
+func (d *differ) directory(name string, c *workspace.Change) {
+	what := fmt.Sprintf("mode %o to %o", modeOf(c.Before), modeOf(c.After))
+	switch {
+	case !isDir(c.Before):
+		what = fmt.Sprintf("added, mode %o", modeOf(c.After))
+	case !isDir(c.After):
+		what = "deleted"
+	}
+	d.printf("# directory %s: %s\n", gitName(name), what)
+}
+
+func modeOf(e *workspace.Entry) uint32 {
+	if e == nil {
+		return 0
+	}
+	return e.Mode
+}
+
+// gitMode is a mode as a patch has it.
+func gitMode(e *workspace.Entry) string {
+	if e.Kind == workspace.Link {
+		return "120000"
+	}
+	return fmt.Sprintf("100%03o", e.Mode&0o777)
+}
+
+// header prints what a patch of git says before the text.
+func (d *differ) header(name, from string, c *workspace.Change) {
+	before := name
+	if from != "" {
+		before = from
+	}
+	d.printf("diff --git %s %s\n", gitName("a/"+before), gitName("b/"+name))
+	switch old, now := isFile(c.Before), isFile(c.After); {
+	case !old:
+		d.printf("new file mode %s\n", gitMode(c.After))
+	case !now:
+		d.printf("deleted file mode %s\n", gitMode(c.Before))
+	case gitMode(c.Before) != gitMode(c.After):
+		d.printf("old mode %s\nnew mode %s\n", gitMode(c.Before), gitMode(c.After))
+	}
+	if from != "" {
+		d.printf("similarity index 100%%\nrename from %s\nrename to %s\n", gitName(from), gitName(name))
+	}
+}
+
+func side(prefix, name string, e *workspace.Entry) string {
+	if !isFile(e) {
+		return "/dev/null"
+	}
+	return gitName(prefix + name)
+}
+
+// texts returns both contents of a change; one that is too large counts as
+// binary.
+func (d *differ) texts(layer int, c *workspace.Change) (old, now []byte, err error) {
+	if c.From != "" {
+		return nil, nil, nil // the same
+	}
+	read := func(e *workspace.Entry, after bool) ([]byte, error) {
+		switch {
+		case e == nil || e.Kind == workspace.Dir:
+			return nil, nil
+		case e.Kind == workspace.Link:
+			return []byte(e.Target), nil
+		case e.Size > maxPatch:
+			return []byte{0}, nil
+		}
+		f, err := d.upper.Open(layer, c.Path, after)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return io.ReadAll(io.LimitReader(f, maxPatch+1))
+	}
+	if old, err = read(c.Before, false); err == nil {
+		now, err = read(c.After, true)
+	}
+	return old, now, err
+}
+
+// binary tells as git does: by a NUL near the beginning.
+func binary(text []byte) bool { return bytes.IndexByte(text[:min(len(text), 8000)], 0) >= 0 }
+
+// patch returns the hunks, and how many lines they add and remove.
+func patch(old, now []byte) (body []byte, plus, minus int) {
+	if binary(old) || binary(now) {
+		return nil, 0, 0
+	}
+	body = diff.Diff("", old, "", now)
+	for range 3 { // its own heading
+		_, body, _ = bytes.Cut(body, []byte("\n"))
+	}
+	for line := range bytes.Lines(body) {
+		switch line[0] {
+		case '+':
+			plus++
+		case '-':
+			minus++
+		}
+	}
+	return body, plus, minus
+}
+
+// gitName writes a name as git does: quoted, with octal escapes, if it has
+// controls, quotes or backslashes.
+func gitName(s string) string {
+	odd := func(b byte) bool { return b < ' ' || b == 0x7f || b == '"' || b == '\\' }
+	quoted := false
+	for i := range len(s) {
+		quoted = quoted || odd(s[i])
+	}
+	if !quoted {
+		return s
+	}
+	var b strings.Builder
+	b.WriteByte('"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		case odd(c):
+			b.WriteString("\\" + fmt.Sprintf("%03s", strconv.FormatUint(uint64(c), 8)))
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String() + `"`
+}
+
+// changeObject is a change as --json shows it.
+func changeObject(root string, c *workspace.Change) object {
+	entry := func(e *workspace.Entry) any {
+		if e == nil {
+			return nil
+		}
+		o := object{{"kind", e.Kind.String()}, {"mode", fmt.Sprintf("%04o", e.Mode)}}
+		if e.Kind == workspace.File {
+			o = append(o, field{"size", e.Size})
+		}
+		if e.Kind == workspace.Link {
+			o = append(o, field{"target", e.Target})
+		}
+		return o
+	}
+	o := object{{"op", string(rune(c.Op()))}, {"path", filepath.Join(root, c.Path)}}
+	if c.From != "" {
+		o = append(o, field{"from", filepath.Join(root, c.From)})
+	}
+	o = append(o, field{"before", entry(c.Before)}, field{"after", entry(c.After)})
+	if c.Conflict != "" {
+		o = append(o, field{"conflict", c.Conflict})
+	}
+	if c.Protect != "" {
+		o = append(o, field{"protect", c.Protect})
+	}
+	return append(o, field{"review", c.Review})
+}

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package workspace
+
+import "errors"
+
+// There are overlays on Linux only.
+
+// Clock is not available on this system.
+func Clock() int64 { return 0 }
+
+// Begin is not available on this system.
+func (u *Upper) Begin() error { return errors.ErrUnsupported }
+
+// Interrupted is false on this system.
+func (u *Upper) Interrupted() bool { return false }
+
+// Apply is not available on this system.
+func (u *Upper) Apply(Selection) (*Outcome, error) { return nil, errors.ErrUnsupported }
+
+// Finish is not available on this system.
+func (u *Upper) Finish() error { return errors.ErrUnsupported }
+
+// TakeBack is not available on this system.
+func (u *Upper) TakeBack() error { return errors.ErrUnsupported }
