@@ -141,11 +141,12 @@ func nodeOf(mode uint32) Node {
 
 // finder collects places; the first mistake wins.
 type finder struct {
-	policy *profiles.Policy
-	places []Place
-	seen   map[string]int // by path, index into places
-	notes  []string
-	err    error
+	policy  *profiles.Policy
+	places  []Place
+	commons []string       // git directories outside the workspace that are shown for it
+	seen    map[string]int // by path, index into places
+	notes   []string
+	err     error
 }
 
 // rule adds the place that a rule's path names, with the access that
@@ -201,6 +202,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		if !f.byDefault(c.Path) {
 			continue
 		}
+		f.commons = append(f.commons, c.Path)
 		f.add(c.Path, profiles.Read, "the repository of this worktree")
 		// What the command does to the workspace it does to its repository.
 		access := min(profiles.Write, max(profiles.Read, f.policy.Decide(f.policy.Workspace).Access))
@@ -218,7 +220,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		if pin.Why == workspace.Unlisted {
 			access = profiles.Hide
 		}
-		f.put(placeOf(pin.Node, Place{Access: f.atMost(pin.Path, access), Pin: true, Protect: true, Why: "protect: " + pin.Why}))
+		f.put(placeOf(pin.Node, Place{Access: min(access, f.around(pin.Path)), Pin: true, Protect: true, Why: "protect: " + pin.Why}))
 	}
 }
 
@@ -226,6 +228,22 @@ func (f *finder) workspace(found *workspace.Found) {
 // table that only tightens grants nothing.
 func restricting(table []profiles.FileRule) []profiles.FileRule {
 	return slices.DeleteFunc(slices.Clone(table), func(r profiles.FileRule) bool { return r.Access > profiles.Read })
+}
+
+// around returns what is allowed where a path lies: what the policy says, but in
+// the repository of a worktree, which no rule names, what was just shown of it.
+func (f *finder) around(path string) profiles.Access {
+	for _, common := range f.commons {
+		if !below(path, common) || !f.byDefault(path) {
+			continue
+		}
+		for dir := path; below(dir, common); dir = filepath.Dir(dir) {
+			if i, ok := f.seen[dir]; ok {
+				return f.places[i].Access
+			}
+		}
+	}
+	return f.policy.Decide(path).Access
 }
 
 // atMost returns an access, or what the policy says of the path if that is
@@ -322,7 +340,7 @@ func (f *finder) anchor(path string) {
 		f.err = fmt.Errorf("lstat %s: %w", path, err)
 		return
 	}
-	f.put(Place{Path: path, Node: nodeOf(st.Mode), Dev: device(st.Dev), Ino: st.Ino, Access: f.policy.Decide(path).Access, Pin: true, Protect: true, Why: "holds what must stay where it is"})
+	f.put(Place{Path: path, Node: nodeOf(st.Mode), Dev: device(st.Dev), Ino: st.Ino, Access: f.around(path), Pin: true, Protect: true, Why: "holds what must stay where it is"})
 }
 
 // resolve adds path as a place. A link on the way is followed as the kernel

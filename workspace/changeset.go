@@ -46,6 +46,13 @@ type Stamp struct {
 	UID, GID     uint32
 }
 
+// same reports whether two stamps are of one state. Owners do not count: a
+// change of them is one of the ctime, and root sees them through a mount that
+// maps them during the run.
+func (s Stamp) same(t Stamp) bool {
+	return s.Ino == t.Ino && s.Mtime == t.Mtime && s.Ctime == t.Ctime
+}
+
 // An Op is what happened to a path.
 type Op byte
 

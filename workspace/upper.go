@@ -240,7 +240,7 @@ func (u *Upper) conflict(s *ChangeSet, i int, c *Change, was *Stood) string {
 		if then.Mode == now.Mode {
 			return "" // names that come and go in it are changes of their own
 		}
-	case then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp == now.Stamp:
+	case then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp.same(now.Stamp):
 		return ""
 	}
 	return "changed on the host since the run"
@@ -298,7 +298,7 @@ func (s *Stood) same(now, after *Entry) bool {
 	if bothDirs(then, now) && after != nil && after.Kind == Dir {
 		return then.Mode == now.Mode
 	}
-	return then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp == now.Stamp
+	return then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp.same(now.Stamp)
 }
 
 // Settle notes, at the end of a run, what stands on the host under each change,
