@@ -111,11 +111,11 @@ func (u *Upper) recover(decided func(*applying) error) error {
 	a := &applying{upper: u, journal: *j}
 	switch j.Phase {
 	case staging:
-		return a.forget()
+		return a.forget(a.upper.renew)
 	case committing:
 		return decided(a)
 	}
-	return a.clean()
+	return a.forget(a.upper.prune)
 }
 
 // applying is an apply under way.
@@ -141,14 +141,14 @@ func (a *applying) run() error {
 		return err
 	}
 	if err := a.write(staging); err != nil {
-		return errors.Join(err, a.forget())
+		return errors.Join(err, a.forget(a.upper.renew))
 	}
 	n := 0
 	for _, p := range a.plans {
 		for i := range p.steps {
 			if s := &a.journal.Steps[n]; s.Op == put {
 				if err := a.stage(p, s, p.trees[i]); err != nil {
-					return errors.Join(fmt.Errorf("apply %s: %w", a.full(s), err), a.forget())
+					return errors.Join(fmt.Errorf("apply %s: %w", a.full(s), err), a.forget(a.upper.renew))
 				}
 				passed()
 			}
@@ -189,7 +189,7 @@ func (a *applying) commit() error {
 	if err := a.write(cleaning); err != nil {
 		return a.takeBack(err)
 	}
-	return a.clean()
+	return a.forget(a.upper.prune)
 }
 
 // takeBack undoes what commit did, the last first, because of an error or
@@ -203,8 +203,8 @@ func (a *applying) takeBack(because error) error {
 		}
 		passed()
 	}
-	errs = append(errs, a.upper.renew(a.journal.Steps))
-	return errors.Join(append(errs, a.forget())...)
+	errs = append(errs, a.forget(a.upper.renew))
+	return errors.Join(errs...)
 }
 
 // renew notes the new times of what was moved away and back, and of the
@@ -230,8 +230,9 @@ func (u *Upper) renew(steps []step) error {
 	return writeRecord(u.dir, ".", &u.Record)
 }
 
-// forget removes what has a name of the apply's own, and the journal.
-func (a *applying) forget() error {
+// forget removes what has a name of the apply's own, lets the record be brought
+// up to date, and removes the journal.
+func (a *applying) forget(note func([]step) error) error {
 	for i := range a.journal.Steps {
 		s := &a.journal.Steps[i]
 		if s.Op == mode {
@@ -242,20 +243,15 @@ func (a *applying) forget() error {
 		}
 		passed()
 	}
+	if err := note(a.journal.Steps); err != nil {
+		return err
+	}
+	passed()
 	if err := a.upper.dir.Remove(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	passed()
 	return nil
-}
-
-// clean notes what has been applied, and forgets.
-func (a *applying) clean() error {
-	if err := a.upper.prune(a.journal.Steps); err != nil {
-		return err
-	}
-	passed()
-	return a.forget()
 }
 
 // prune takes out of the record what is no difference any more.

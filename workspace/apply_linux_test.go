@@ -1,0 +1,286 @@
+package workspace
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestApplyChild is the process that is killed: it applies what a session
+// keeps, and dies after as many steps as it is told.
+func TestApplyChild(t *testing.T) {
+	session, steps := os.Getenv("PCCRUN_TEST_SESSION"), os.Getenv("PCCRUN_TEST_STEPS")
+	if session == "" {
+		return // it is a test only when it is started by another
+	}
+	left, err := strconv.Atoi(steps)
+	require.NoError(t, err)
+	root, err := os.OpenRoot(session)
+	require.NoError(t, err)
+	u, err := OpenUpper(root, nil)
+	require.NoError(t, err)
+	require.NoError(t, u.Begin())
+	passed = func() {
+		if left--; left < 0 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			time.Sleep(time.Minute)
+		}
+	}
+	switch os.Getenv("PCCRUN_TEST_VERB") {
+	case "apply":
+		_, err = u.Apply(Selection{})
+	case "discard":
+		err = u.TakeBack()
+	}
+	require.NoError(t, err)
+}
+
+// killed runs a verb in a process that dies after some steps, and reports
+// whether it did.
+func (s *stand) killed(verb string, steps int) bool {
+	binary, err := os.Executable()
+	require.NoError(s.t, err)
+	cmd := exec.Command(binary, "-test.run=^TestApplyChild$")
+	cmd.Env = append(os.Environ(), "PCCRUN_TEST_SESSION="+s.session, "PCCRUN_TEST_STEPS="+strconv.Itoa(steps), "PCCRUN_TEST_VERB="+verb)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return false
+	}
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(s.t, ok && status.Signaled(), "%v: %s", err, out)
+	return true
+}
+
+var crashWork = [][2]string{{"f", "new"}, {"gone", "gone"}, {"d", "gone"}, {"dir", "a file"}, {"closed", "0700 dir"}, {"new/x/y", "y"}, {"file/now", "dir"}, {"link", "-> same"}}
+
+// Wherever an apply is killed, a second one completes it and a discard takes it
+// back, each whole; nothing of it is left beside the files. So it is when what
+// comes after it is killed too.
+func TestApplyKilled(t *testing.T) {
+	make := func() (*stand, map[string]string) {
+		s := newStand(t, before).run(crashWork...).settle()
+		return s, treeOf(t, s.host)
+	}
+	done, _ := make()
+	_, err := done.apply()
+	require.NoError(t, err)
+	applied := treeOf(t, done.host)
+	both := 0
+	for steps, more := 0, true; more; steps++ {
+		for _, verb := range [...]string{"apply", "discard"} {
+			s, old := make()
+			more = s.killed("apply", steps)
+			if !more {
+				break
+			}
+			if steps%3 == 1 {
+				s.killed(verb, steps/3)
+				both++
+			}
+			u, err := OpenUpper(s.root(), nil)
+			require.NoError(t, err)
+			require.NoError(t, u.Begin(), "a lock dies with its process")
+			want := applied
+			if verb == "apply" {
+				_, err = u.Apply(Selection{})
+			} else {
+				cleaning := phaseOf(t, s.session) == cleaning
+				decided := phaseOf(t, s.session) == "" && maps.Equal(treeOf(t, s.host), applied)
+				if want = old; cleaning || decided {
+					want = applied // it had come to its end
+				}
+				err = u.TakeBack()
+			}
+			require.NoError(t, err, "%s after %d steps", verb, steps)
+			require.False(t, u.Interrupted())
+			require.NoError(t, u.Close())
+			require.Equal(t, want, treeOf(t, s.host), "%s after %d steps", verb, steps)
+			// And what was taken back can be applied after all.
+			_, err = s.apply()
+			require.NoError(t, err, "%s after %d steps", verb, steps)
+			require.Equal(t, applied, treeOf(t, s.host))
+		}
+		require.Less(t, steps, 200)
+	}
+	require.Greater(t, both, 5)
+}
+
+func phaseOf(t *testing.T, session string) phase {
+	text, err := os.ReadFile(filepath.Join(session, UpperName, journalName))
+	if os.IsNotExist(err) {
+		return ""
+	}
+	require.NoError(t, err)
+	j, err := parseJournal(text, 1)
+	require.NoError(t, err)
+	return j.Phase
+}
+
+// Where a step fails, all is as it was.
+func TestApplyFails(t *testing.T) {
+	for _, name := range []string{"f", "gone", "d/a", "new"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, before).run(crashWork...).settle()
+			old := treeOf(t, s.host)
+			n := 0
+			passed = func() { // between the look and the rename
+				if n++; n == 3 {
+					path := filepath.Join(s.host, name)
+					require.NoError(t, os.WriteFile(path, []byte("the host was here"), 0o644))
+				}
+			}
+			defer func() { passed = func() {} }()
+			_, err := s.apply()
+			require.Error(t, err)
+			now := treeOf(t, s.host)
+			require.Contains(t, now[name], "the host was here")
+			delete(now, name)
+			delete(old, name)
+			require.Equal(t, old, now)
+			require.False(t, s.open().Interrupted())
+		})
+	}
+}
+
+func TestApplyCannotWrite(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("needs a user who is not root")
+	}
+	s := newStand(t, before).run(crashWork...).settle()
+	require.NoError(t, os.Chmod(filepath.Join(s.host, "closed"), 0o755))
+	require.NoError(t, os.Chmod(s.host, 0o555))
+	defer os.Chmod(s.host, 0o755)
+	old := treeOf(t, s.host)
+	_, err := s.apply()
+	require.ErrorIs(t, err, os.ErrPermission)
+	require.Equal(t, old, treeOf(t, s.host))
+	require.False(t, s.open().Interrupted())
+}
+
+func TestApplyTogether(t *testing.T) {
+	s := newStand(t, before).run(crashWork...).settle()
+	u := s.open()
+	require.NoError(t, u.Begin())
+	require.Error(t, s.open().Begin(), "one at a time")
+}
+
+// An owner is kept, or nothing is applied.
+func TestApplyOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	s := newStand(t, map[string]string{"f": "old", "d/g": "g"})
+	require.NoError(t, os.Chown(filepath.Join(s.host, "f"), 1234, 2345))
+	require.NoError(t, os.Chown(filepath.Join(s.host, "d"), 77, 78))
+	s.run([2]string{"f", "new"}, [2]string{"d/n/m", "m"}).settle()
+	_, err := s.apply("--force") // the owners are set after the run began
+	require.NoError(t, err)
+	for name, want := range map[string]string{"f": "1234 2345", "d/n": "77 78", "d/n/m": "77 78"} {
+		info, err := os.Lstat(filepath.Join(s.host, name))
+		require.NoError(t, err)
+		st := info.Sys().(*syscall.Stat_t)
+		require.Equal(t, want, fmt.Sprint(st.Uid, " ", st.Gid), name)
+	}
+}
+
+func TestAttributes(t *testing.T) {
+	for name, want := range map[string]string{
+		"user.x": "user.x", "user.overlay.opaque": "", "user.overlay.overlay.opaque": "user.overlay.opaque", "security.capability": "",
+		"trusted.x": "", "system.posix_acl_access": "system.posix_acl_access",
+	} {
+		require.Equal(t, want, attribute(name), name)
+	}
+}
+
+func TestJournal(t *testing.T) {
+	j := &journal{Phase: committing, Steps: []step{
+		{Op: put, Layer: 1, Path: "a\nb", Temp: ".pccrun-apply-x-0", New: 7, Old: 8},
+		{Op: mode, Path: ".", Temp: ".pccrun-apply-x-1", Modes: [2]uint32{0o755, 0o700}},
+		{Op: remove, Path: "d/e", Temp: "d/.pccrun-apply-x-2", Old: 9},
+	}}
+	got, err := parseJournal(j.append(nil), 2)
+	require.NoError(t, err)
+	require.Equal(t, j, got)
+	_, err = parseJournal(j.append(nil), 1)
+	require.Error(t, err)
+	for _, bad := range []string{
+		"", "pccrun apply 2\nstaging\nend\n", journalHeader + "staging\n", journalHeader + "sleeping\nend\n",
+		journalHeader + "staging\nput 0 1 1 0 0 \"../x\" \".pccrun-apply-x\"\nend\n", journalHeader + "staging\nput 0 1 1 0 0 \"x\" \"y\"\nend\n",
+		journalHeader + "staging\nlink 0 1 1 0 0 \"x\" \".pccrun-apply-x\"\nend\n", journalHeader + "staging\nput 0 1 01 0 0 \"x\" \".pccrun-apply-x\"\nend\n",
+		journalHeader + "staging\nput 0 1 1 0 9999 \"x\" \".pccrun-apply-x\"\nend\n", journalHeader + "staging\nput 0 1 1 0 0 \"x\" \".pccrun-apply-x\" y\nend\n",
+	} {
+		_, err := parseJournal([]byte(bad), 1)
+		require.Error(t, err, bad)
+	}
+}
+
+func FuzzJournal(f *testing.F) {
+	f.Add((&journal{Phase: staging, Steps: []step{{Op: put, Path: "a", Temp: ".pccrun-apply-1", New: 1}}}).append(nil))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		j, err := parseJournal(text, 2)
+		if err != nil {
+			return
+		}
+		for _, s := range j.Steps {
+			require.True(t, localPath(s.Path) && localPath(s.Temp))
+		}
+		again, err := parseJournal(j.append(nil), 2)
+		require.NoError(t, err)
+		require.Equal(t, j, again)
+	})
+}
+
+func TestRecord(t *testing.T) {
+	r := &Record{
+		Workspace: "/w", Started: -5, Layers: []Layer{{"/w", 1, 2}, {"/h/\xff\n", 3, 4}}, Protect: append(protect(".envrc"), review("x y")...), Ended: true,
+		Stood: []Stood{{Layer: 1, Path: "a\nb"}, {Path: ".", Entry: &Entry{Kind: Dir, Mode: 0o1777, Stamp: Stamp{9, -1, 2, 3, 4}}, Touched: true}, {Path: "f", Entry: &Entry{Size: 10}}},
+	}
+	got, err := parseRecord(r.append(nil))
+	require.NoError(t, err)
+	for i := range got.Protect {
+		got.Protect[i].Origin = r.Protect[i].Origin
+	}
+	require.Equal(t, r, got)
+	good := recordHeader + "workspace \"/w\"\nstarted 1\nlayer 1 2 \"/w\"\n"
+	_, err = parseRecord([]byte(good))
+	require.NoError(t, err)
+	for _, bad := range []string{
+		"", recordHeader, "pccrun overlay 2\n" + good, good + "stood 0 none \"a\"", good + "ended\nended\n", good + "stood 1 none \"a\"\n", good + "stood 0 none \"/a\"\n",
+		good + "stood 0 none \"a/../b\"\n", good + "stood 0 9 0 0 0 0 0 0 0 \"a\"\n", good + "layer 1 2 \"w\"\n", good + "workspace \"w\"\n", good + "what\n", good + "deny x\n",
+		good + "started 1 2\n", good + "started 1x\n", good + "stood x none \"a\"\n",
+	} {
+		_, err := parseRecord([]byte(bad))
+		require.Error(t, err, bad)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add((&Record{Workspace: "/w", Layers: []Layer{{"/w", 1, 2}}, Stood: []Stood{{Path: "a"}}, Protect: protect("x")}).append(nil))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := parseRecord(text)
+		if err != nil {
+			return
+		}
+		again, err := parseRecord(r.append(nil))
+		require.NoError(t, err)
+		require.Equal(t, r, again)
+	})
+}
+
+func TestComparePaths(t *testing.T) {
+	list := strings.Fields(". a a/b a/b/c a-b a.b b")
+	mixed := slices.Clone(list)
+	slices.Reverse(mixed)
+	slices.SortFunc(mixed, comparePaths)
+	require.Equal(t, list, mixed)
+}
