@@ -52,7 +52,7 @@ func (d *differ) root() error {
 	if old.Mode != now.Mode {
 		d.add(".", old, now)
 	}
-	return d.directory(".")
+	return d.directory(".", false)
 }
 
 func (d *differ) add(name string, before, after *Entry) {
@@ -60,14 +60,15 @@ func (d *differ) add(name string, before, after *Entry) {
 }
 
 // directory compares what two directories of a name hold. Names are met in the
-// order of [comparePaths], since '/' is the least of bytes there.
-func (d *differ) directory(dir string) error {
-	now, whole, err := d.after.names(dir)
+// order of [comparePaths], since '/' is the least of bytes there. In an opaque
+// directory of an upper layer everything is whole.
+func (d *differ) directory(dir string, whole bool) error {
+	now, opaque, err := d.after.names(dir)
 	if err != nil {
 		return err
 	}
 	names := now
-	if whole {
+	if whole = whole || opaque; whole {
 		old, _, err := d.before.names(dir)
 		if err != nil {
 			return err
@@ -76,7 +77,11 @@ func (d *differ) directory(dir string) error {
 	}
 	for _, name := range names {
 		_, found := slices.BinarySearch(now, name)
-		if err := d.name(path.Join(dir, name), found); err != nil {
+		after := d.after
+		if !found {
+			after = nil
+		}
+		if err := d.name(path.Join(dir, name), after, whole); err != nil {
 			return err
 		}
 	}
@@ -88,15 +93,15 @@ func sorted(names []string) []string {
 	return names
 }
 
-// name compares one path.
-func (d *differ) name(name string, found bool) error {
+// name compares one path; after is nil if it is not there any more.
+func (d *differ) name(name string, after *layer, whole bool) error {
 	old, err := d.before.entry(name)
 	if err != nil && !isAbsent(err) {
 		return err
 	}
 	var now *Entry
-	if found {
-		now, err = d.after.entry(name)
+	if after != nil {
+		now, err = after.entry(name)
 		if isAbsent(err) {
 			now = nil // it went while we looked: the run still goes on
 		} else if err != nil {
@@ -126,7 +131,7 @@ func (d *differ) name(name string, found bool) error {
 			d.add(name, old, now)
 		}
 		if now.Kind == Dir {
-			return d.directory(name)
+			return d.directory(name, whole)
 		}
 		return nil
 	}

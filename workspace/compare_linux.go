@@ -49,36 +49,16 @@ func opaque(dir *os.File) bool {
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-// origin returns the handle of the file below that the kernel copied a file of
-// an upper layer from, "" if it is none: what follows a header of 21 bytes
-// (struct ovl_fb of fs/overlayfs).
-func (l *layer) origin(name string) string {
+// copied reports whether the kernel copied a file of an upper layer up from the
+// one below. In a user namespace the mark does not say from which file.
+func (l *layer) copied(name string) bool {
 	f, err := l.open(name)
 	if err != nil {
-		return ""
+		return false
 	}
 	defer f.Close()
-	const header, most = 21, 128 // MAX_HANDLE_SZ
-	b := make([]byte, header+most)
-	n, err := unix.Fgetxattr(int(f.Fd()), "user.overlay.origin", b)
-	if err != nil || n <= header {
-		return ""
-	}
-	return string(b[header:n])
-}
-
-// handle returns the handle of a file by which the kernel would know it.
-func (l *layer) handle(name string) string {
-	f, err := l.root.Open(".")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	h, _, err := unix.NameToHandleAt(int(f.Fd()), name, 0)
-	if err != nil {
-		return ""
-	}
-	return string(h.Bytes())
+	_, err = unix.Fgetxattr(int(f.Fd()), "user.overlay.origin", nil)
+	return err == nil
 }
 
 // is reports whether a directory is the one that the run saw.

@@ -31,7 +31,6 @@ func entryOf(info fs.FileInfo) *Entry {
 // There are overlays on Linux only.
 func (l *layer) whiteout(string) bool        { return false }
 func opaque(*os.File) bool                   { return false }
-func (l *layer) handle(string) string        { return "" }
-func (l *layer) origin(string) string        { return "" }
+func (l *layer) copied(string) bool          { return false }
 func (l Layer) is(fs.FileInfo) bool          { return false }
 func takesAttributes(*os.Root, string) error { return errors.ErrUnsupported }

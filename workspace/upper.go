@@ -33,8 +33,7 @@ type Upper struct {
 	dir    *os.Root
 	before []*layer
 	after  []*layer
-	gone   map[string]bool // handles of the files that a change takes away or replaces
-	lock   *store.Lock     // while it is changed: [Upper.Begin]
+	lock   *store.Lock // while it is changed: [Upper.Begin]
 }
 
 // CreateUpper makes the directories for the overlays of a run that is about to
@@ -202,13 +201,16 @@ func (u *Upper) changes() ([]*ChangeSet, error) {
 			return nil, err
 		}
 		var kept []Change
-		u.gone = nil
+		var orphans map[string]bool
+		if !u.Record.Ended {
+			orphans = u.orphans(s, i)
+		}
 		for _, c := range s.Changes {
 			was := stood[key(i, c.Path)]
 			if u.Record.Ended && was == nil {
 				continue // the host has moved on where the run left all as it was
 			}
-			c.Conflict = u.conflict(s, i, &c, was)
+			c.Conflict = u.conflict(&c, was, orphans[c.Path])
 			kept = append(kept, c)
 		}
 		s.Changes = kept
@@ -221,13 +223,15 @@ func (u *Upper) changes() ([]*ChangeSet, error) {
 func key(layer int, path string) string { return strconv.Itoa(layer) + " " + path }
 
 // conflict says how what stands on the host now is not what the run saw.
-func (u *Upper) conflict(s *ChangeSet, i int, c *Change, was *Stood) string {
+func (u *Upper) conflict(c *Change, was *Stood, orphan bool) string {
 	now := c.Before
 	if was == nil || !u.Record.Ended {
-		return u.touched(s, i, c, was)
+		return u.touched(c, was, orphan)
 	}
 	then := was.Entry
 	switch {
+	case was.Touched && now == nil:
+		return "removed on the host during the run"
 	case was.Touched:
 		return "changed on the host during the run"
 	case then == nil && now == nil:
@@ -252,7 +256,7 @@ func bothDirs(a, b *Entry) bool { return a.Kind == Dir && b.Kind == Dir }
 // ctime tells; carried is what stood when the snapshot was made that the run
 // began with. It errs on one side: what the host changed before the command
 // did counts too.
-func (u *Upper) touched(s *ChangeSet, i int, c *Change, carried *Stood) string {
+func (u *Upper) touched(c *Change, carried *Stood, orphan bool) string {
 	now := c.Before
 	const cause = "changed on the host during the run"
 	switch {
@@ -261,7 +265,7 @@ func (u *Upper) touched(s *ChangeSet, i int, c *Change, carried *Stood) string {
 	case carried != nil:
 		return ""
 	case now == nil:
-		if c.After != nil && c.After.Kind == File && u.orphan(s, i, c.Path) {
+		if orphan {
 			return "removed on the host during the run"
 		}
 	case now.Kind == Dir && c.After != nil && c.After.Kind == Dir:
@@ -271,22 +275,33 @@ func (u *Upper) touched(s *ChangeSet, i int, c *Change, carried *Stood) string {
 	return ""
 }
 
-// orphan reports whether a file is a copy of one that is not there any more:
-// not under its name, nor under one that the command has taken away.
-func (u *Upper) orphan(s *ChangeSet, i int, name string) bool {
-	from := u.after[i].origin(name)
-	if from == "" {
-		return false
-	}
-	if u.gone == nil {
-		u.gone = map[string]bool{}
-		for _, c := range s.Changes {
-			if c.Before != nil && c.Before.Kind == File {
-				u.gone[u.before[i].handle(c.Path)] = true
-			}
+// orphans returns the files that are copies of one that is not there any more,
+// and not because the command moved it. The kernel's mark does not say what a
+// file was copied from: as many as the command took away elsewhere may be
+// those, and beyond that number those that look like one of them.
+func (u *Upper) orphans(s *ChangeSet, i int) map[string]bool {
+	type look struct{ size, mtime int64 }
+	var copies []*Change
+	gone, looks := 0, map[look]bool{}
+	for j := range s.Changes {
+		c := &s.Changes[j]
+		old, now := c.Before, c.After
+		copied := now != nil && now.Kind == File && u.after[i].copied(c.Path)
+		if old != nil && old.Kind == File && !copied {
+			gone++
+			looks[look{old.Size, old.Stamp.Mtime}] = true
+		}
+		if old == nil && copied {
+			copies = append(copies, c)
 		}
 	}
-	return !u.gone[from]
+	list := map[string]bool{}
+	for _, c := range copies {
+		if len(copies) > gone && !looks[look{c.After.Size, c.After.Stamp.Mtime}] {
+			list[c.Path] = true
+		}
+	}
+	return list
 }
 
 // same reports whether what stood still stands.
