@@ -2,7 +2,10 @@
 
 package workspace
 
-import "errors"
+import (
+	"errors"
+	"os"
+)
 
 // There are overlays on Linux only.
 
@@ -17,6 +20,17 @@ func (u *Upper) Interrupted() bool { return false }
 
 // Apply is not available on this system.
 func (u *Upper) Apply(Selection) (*Outcome, error) { return nil, errors.ErrUnsupported }
+
+// Copy is not available on this system.
+func (u *Upper) Copy(*os.Root) error { return errors.ErrUnsupported }
+
+// ReadRecord is not available on this system.
+func ReadRecord(*os.Root) (*Record, error) { return nil, errors.ErrUnsupported }
+
+// Usage is not available on this system.
+func Usage(*os.Root) int64 { return 0 }
+
+func beginWith(_, _ *os.Root, _ *Record) error { return errors.ErrUnsupported }
 
 // Finish is not available on this system.
 func (u *Upper) Finish() error { return errors.ErrUnsupported }

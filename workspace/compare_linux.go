@@ -61,6 +61,9 @@ func (l *layer) copied(name string) bool {
 	return err == nil
 }
 
+// blocks is what a file takes on the disk.
+func blocks(info fs.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks << 9 }
+
 // is reports whether a directory is the one that the run saw.
 func (l Layer) is(info fs.FileInfo) bool {
 	st := info.Sys().(*syscall.Stat_t)

@@ -106,7 +106,7 @@ func (a *applying) build(p *applyPlan, i, dir int, name string) (next int, err e
 	if err := unix.Fchown(fd, a.owner.uid, a.owner.gid); err != nil {
 		return next, os.NewSyscallError("fchown", err)
 	}
-	if err := copyAttributes(fd, int(from.Fd())); err != nil {
+	if err := copyAttributes(fd, int(from.Fd()), attribute); err != nil {
 		return next, err
 	}
 	if err := unix.Fchmod(fd, c.After.Mode&0o1777|kept); err != nil {
@@ -150,9 +150,9 @@ func copyFile(to, from *os.File) error {
 	return err
 }
 
-// copyAttributes copies the user's extended attributes and the access control
-// list, less the marks of overlayfs.
-func copyAttributes(to, from int) error {
+// copyAttributes copies extended attributes, under the names that rename gives
+// them; "" leaves one out.
+func copyAttributes(to, from int, rename func(string) string) error {
 	size, err := unix.Flistxattr(from, nil)
 	if err == unix.EOPNOTSUPP || err == nil && size == 0 {
 		return nil
@@ -165,7 +165,7 @@ func copyAttributes(to, from int) error {
 		return os.NewSyscallError("flistxattr", err)
 	}
 	for name := range bytes.SplitSeq(list[:size], []byte{0}) {
-		kept := attribute(string(name))
+		kept := rename(string(name))
 		if kept == "" {
 			continue
 		}

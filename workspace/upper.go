@@ -37,8 +37,9 @@ type Upper struct {
 }
 
 // CreateUpper makes the directories for the overlays of a run that is about to
-// begin, in the session's directory.
-func CreateUpper(session *os.Root, r *Record) error {
+// begin, in the session's directory. They begin empty, or, if snapshot is not
+// nil, as that is.
+func CreateUpper(session *os.Root, r *Record, snapshot *os.Root) error {
 	if err := session.Mkdir(UpperName, 0o700); err != nil {
 		return err
 	}
@@ -59,6 +60,11 @@ func CreateUpper(session *os.Root, r *Record) error {
 		}
 		if err := takesAttributes(session, path.Join(dir, treeName)); err != nil {
 			return &UpperError{Dir: filepath.Join(session.Name(), dir), Err: err}
+		}
+	}
+	if snapshot != nil {
+		if err := beginWith(session, snapshot, r); err != nil {
+			return err
 		}
 	}
 	return writeRecord(session, UpperName, r)

@@ -36,7 +36,7 @@ func newStand(t testing.TB, files map[string]string, rules ...profiles.ProtectRu
 	require.NoError(t, err)
 	st := info.Sys().(*syscall.Stat_t)
 	r := &Record{Workspace: s.host, Started: Clock(), Layers: []Layer{{Path: s.host, Dev: st.Dev, Ino: st.Ino}}, Protect: rules}
-	require.NoError(t, CreateUpper(s.root(), r))
+	require.NoError(t, CreateUpper(s.root(), r, nil))
 	s.tree = filepath.Join(s.session, UpperName, "0", treeName)
 	return s
 }

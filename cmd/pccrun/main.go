@@ -31,6 +31,7 @@ func verbs() []verb {
 		{"diff", "show what a run changed in its overlays", diffVerb, func() string { return diffUsage }},
 		{"apply", "bring what a run changed in its overlays to the host", applyVerb, func() string { return applyUsage }},
 		{"discard", "drop what a run changed in its overlays", discardVerb, func() string { return discardUsage }},
+		{"snapshot", "keep what a run changed in its overlays, for others to begin with", snapshotVerb, func() string { return snapshotUsage }},
 		{"ps", "list sessions", psVerb, func() string { return psUsage }},
 		{"logs", "show what happened in a session", logsVerb, func() string { return logsUsage }},
 		{"stats", "show what a session uses", statsVerb, func() string { return statsUsage }},

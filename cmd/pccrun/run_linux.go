@@ -40,6 +40,11 @@ func runVerb(req profiles.Request) int {
 	// The order is the launch's: what the command will hold is judged before
 	// anything is cloned, and the kernel makes the namespaces while the
 	// policy is read. Flags that change the namespaces wait for the policy.
+	if req.From != "" {
+		if err := fromSnapshot(&req); err != nil {
+			return failUsage(err)
+		}
+	}
 	if err := namespaces.JudgePassed(req.PassFDs); err != nil {
 		return fail(err.Error())
 	}
@@ -366,6 +371,9 @@ func (l *launch) status(end *native.End, killed bool) int {
 	case end.OOM:
 		say(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", mebibytes(end.Limit)))
 		fail("--memory SIZE sets the limit")
+		return 128 + int(unix.SIGKILL)
+	case end.Full:
+		fail("disk full: the overlays and private directories took more than --disk allows, and the sandbox was ended", "--disk SIZE sets the limit; what was changed is kept")
 		return 128 + int(unix.SIGKILL)
 	case end.TimedOut:
 		say("timed out after " + l.policy.Resources.Deadline().String())

@@ -28,7 +28,14 @@ func (l *launch) makeUpper() error {
 	for _, m := range overlays {
 		record.Layers = append(record.Layers, workspace.Layer{Path: m.Source, Dev: m.Device(), Ino: m.Ino})
 	}
-	if err := workspace.CreateUpper(session, record); err != nil {
+	var snapshot *os.Root
+	if l.req.From != "" {
+		if snapshot, err = openSnapshot(l.req.From); err != nil {
+			return err
+		}
+		defer snapshot.Close()
+	}
+	if err := workspace.CreateUpper(session, record, snapshot); err != nil {
 		return err
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Join(session.Name(), workspace.UpperName))
@@ -37,6 +44,7 @@ func (l *launch) makeUpper() error {
 	}
 	l.run.Plan.SetUpper(dir)
 	l.upper = true
+	l.run.Overlaid = func() int64 { return workspace.Usage(session) }
 	return nil
 }
 

@@ -66,6 +66,7 @@ type Run struct {
 	Rules    *rules.Set // nil: no network at all
 	Answers  []profiles.Answer
 	Warnings []string
+	Overlaid func() int64 // bytes that the overlays take, set before the start; nil without any
 
 	proxies    [3]string // the host's own, for http, for https, and what needs none
 	upstream   netproxy.Upstream
@@ -358,13 +359,14 @@ type Started struct {
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	oom    chan int64
+	full   chan int64
 	broken chan error // why the run had to be ended
 }
 
 // Start finishes a sandbox that was begun and sets everything around it going.
 // decided hears of each decision of the proxy, from many goroutines.
 func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(netproxy.Event)) (*Started, error) {
-	s := &Started{Sandbox: box, run: r, group: r.group, oom: make(chan int64, 1), broken: make(chan error, 1)}
+	s := &Started{Sandbox: box, run: r, group: r.group, oom: make(chan int64, 1), full: make(chan int64, 1), broken: make(chan error, 1)}
 	if err := r.publish(); err != nil {
 		box.Close()
 		return nil, s.close(err)
@@ -397,6 +399,9 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 			box.Kill()
 		}}
 		go s.watch.Run(ctx)
+	}
+	if limit := r.Policy.Resources.Disk.Value; limit > 0 && r.Overlaid != nil {
+		go s.watchDisk(ctx, limit)
 	}
 	if r.Rules != nil {
 		cfg := netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Event: decided}
@@ -434,10 +439,35 @@ func (s *Started) keep() {
 	})
 }
 
+// watchDisk ends the run when its overlays and private directories together
+// take more than the limit: nobody but root can bound a directory of a disk.
+// It looks more seldom the more there is to count.
+func (s *Started) watchDisk(ctx context.Context, limit int64) {
+	for {
+		begun := time.Now()
+		used := s.run.Overlaid()
+		var private unix.Statfs_t
+		if unix.Fstatfs(s.Private, &private) == nil {
+			used += int64(private.Blocks-private.Bfree) * private.Bsize
+		}
+		if used > limit {
+			s.full <- used
+			s.Kill()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(100*time.Millisecond, 20*time.Since(begun))):
+		}
+	}
+}
+
 // An End is how a run ended.
 type End struct {
 	namespaces.Result
 	OOM     bool
+	Full    bool   // more of the disk was used than is allowed
 	Limit   int64  // of memory, in bytes
 	Peak    int64  // of memory, in bytes; 0 if nobody looked
 	Read    int64  // bytes from storage
@@ -470,6 +500,11 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	select {
 	case <-s.oom:
 		end.OOM = true
+	default:
+	}
+	select {
+	case <-s.full:
+		end.Full = true
 	default:
 	}
 	if result != nil {

@@ -431,7 +431,7 @@ func TestAnswers(t *testing.T) {
 	b := newBench(t)
 	require.Equal(t, profiles.Kept, answer(b, profiles.FSReadonly).State)
 	require.Equal(t, profiles.Weak, answer(b, profiles.FSProtect).State, "new names")
-	require.Equal(t, profiles.Missing, answer(b, profiles.FSOverlay).State)
+	require.Equal(t, profiles.Kept, answer(b, profiles.FSOverlay).State)
 	require.Equal(t, profiles.Weak, answer(b, profiles.FSHide).State, "patterns and files")
 
 	b.request.Nested = true

@@ -380,6 +380,62 @@ func TestRemovedDuringTheRun(t *testing.T) {
 	require.Empty(t, d.sessions())
 }
 
+// A snapshot is what a run changed, and others begin with it.
+func TestSnapshot(t *testing.T) {
+	d := newDesk(t)
+	d.write("f", "old\n")
+	d.write("d/gone", "x\n")
+	d.write("host", "h\n")
+	time.Sleep(10 * time.Millisecond)
+	d.overlay("echo one > f; rm -r d; mkdir d; echo n > d/n; ln -s f l; mkdir -p e/e; chmod 700 e/e; mv host moved")
+	want := d.changes()
+	out, _ := d.ok("snapshot", "first")
+	require.Equal(t, "first\n", out)
+	_, said, code := d.pccrun("snapshot", "first")
+	require.Equal(t, 1, code)
+	require.Contains(t, said, "already exists")
+	d.ok("discard")
+	require.Empty(t, d.sessions())
+	for range 2 {
+		out, _ := d.ok("--from", "first", "--", "sh", "-c", "cat f; ls d; readlink l; cat moved; ls d/gone || true")
+		require.Equal(t, "one\nn\nf\nh\n", out)
+		require.Equal(t, want, d.changes())
+		d.ok("discard")
+	}
+	d.ok("--from", "first", "--", "sh", "-c", "echo two > f; rm d/n; echo x > x")
+	d.write("host", "changed since the snapshot\n")
+	patch, _ := d.ok("diff")
+	require.Contains(t, patch, "conflict: changed on the host since the run")
+	d.ok("discard")
+	d.ok("--from", "first", "--", "true")
+	patch, _ = d.ok("diff")
+	require.Contains(t, patch, "# host: conflict: changed on the host during the run", "also by a run that began later")
+	d.ok("apply", "f", "d")
+	now := tree(t, d.ws)
+	require.Equal(t, "-rw-r--r-- one\n", now["f"])
+	require.NotContains(t, now, "d/gone")
+	out, _ = d.ok("snapshot", "--list")
+	require.Contains(t, out, "first\t")
+	d.ok("snapshot", "--remove", "first")
+	_, _, code = d.pccrun("--from", "first", "--", "true")
+	require.Equal(t, 125, code)
+	for _, name := range []string{"../x", ".x", "-x", "a/b", ""} {
+		_, _, code = d.pccrun("--from="+name, "--", "true")
+		require.Equal(t, 125, code, name)
+	}
+}
+
+// What an overlay takes of the disk is bounded.
+func TestDisk(t *testing.T) {
+	d := newDesk(t)
+	script := "for i in 1 2 3 4 5 6 7 8; do head -c 4000000 /dev/zero > f$i; sleep 0.1; done; sleep 1"
+	_, said, code := d.pccrun("--overlay", ".", "--disk", "10m", "--", "sh", "-c", script)
+	require.Equal(t, 137, code, said)
+	require.Contains(t, said, "disk full")
+	d.ok("discard")
+	d.overlay(script, "--disk", "100m")
+}
+
 // A launcher that is killed leaves what its overlay changed.
 func TestLauncherKilled(t *testing.T) {
 	d := newDesk(t)

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+const snapshotUsage = `usage: pccrun snapshot [flags] [NAME]
+
+Copies what a run changed in its overlays, under a name. pccrun --from NAME -- …
+begins with it, as often as wanted; the host's files are as they are then.
+
+  --list          list the snapshots
+  --remove NAME   remove one
+  --json          print as JSON
+  --session ID    of this session
+` + changesHelp + `
+NAME is of letters, digits, '.', '-' and '_'; without it, the time.
+`
+
+func snapshotVerb(args []string) int {
+	session, remove, list, asJSON := "", "", false, false
+	words, err := options(args, func(name string, value func() string) bool {
+		switch name {
+		case "--list":
+			list = true
+		case "--json":
+			asJSON = true
+		case "--remove":
+			remove = value()
+		case "--session":
+			session = value()
+		default:
+			return false
+		}
+		return true
+	})
+	if err == nil && (len(words) > 1 || len(words) > 0 && (list || remove != "")) {
+		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), ""}
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	dir, err := snapshots()
+	if err != nil {
+		return failChanges(err)
+	}
+	switch {
+	case list:
+		return listSnapshots(dir, asJSON)
+	case remove != "":
+		return removeSnapshot(dir, remove)
+	}
+	name := time.Now().UTC().Format("20060102T150405Z")
+	if len(words) > 0 {
+		name = words[0]
+	}
+	return takeSnapshot(dir, name, session, asJSON)
+}
+
+// snapshots is the directory that holds them.
+func snapshots() (string, error) {
+	host := profiles.ThisHost()
+	home := host.Getenv("HOME")
+	if home == "" {
+		home = host.Home
+	}
+	dirs, err := state.Find(host.Getenv, home)
+	return filepath.Join(dirs.State, "snapshots"), err
+}
+
+// checkSnapshotName refuses what would be no name of its own there.
+func checkSnapshotName(name string) error {
+	odd := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
+	}
+	if name == "" || len(name) > 100 || name[0] == '.' || name[0] == '-' || strings.ContainsFunc(name, odd) {
+		return &usageError{"snapshot " + quote(name) + ": want letters, digits, '.', '-' and '_'", "pccrun snapshot --list lists them"}
+	}
+	return nil
+}
+
+// openSnapshot opens one that is there.
+func openSnapshot(name string) (*os.Root, error) {
+	if err := checkSnapshotName(name); err != nil {
+		return nil, err
+	}
+	dir, err := snapshots()
+	if err != nil {
+		return nil, err
+	}
+	root, err := state.OpenExisting(filepath.Join(dir, name), "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, &usageError{"snapshot " + quote(name) + ": there is none", "pccrun snapshot --list lists them"}
+	}
+	return root, err
+}
+
+func takeSnapshot(dir, name, session string, asJSON bool) int {
+	if err := checkSnapshotName(name); err != nil {
+		return failSession(err)
+	}
+	c, err := openChanges(session)
+	if err != nil {
+		return failChanges(err)
+	}
+	defer c.upper.Close()
+	if err := c.begin(); err != nil {
+		return failLocked(err)
+	}
+	root, err := state.Open(dir, c.entry.Workspace)
+	if err != nil {
+		return failChanges(err)
+	}
+	defer root.Close()
+	// Under a name of its own until it is whole.
+	temp := ".new-" + name
+	_ = root.RemoveAll(temp)
+	err = root.Mkdir(temp, 0o700)
+	if err == nil {
+		var to *os.Root
+		if to, err = root.OpenRoot(temp); err == nil {
+			err = errors.Join(c.upper.Copy(to), to.Close())
+		}
+	}
+	if _, e := root.Lstat(name); err == nil && e == nil {
+		err = fmt.Errorf("snapshot %s: %w", name, fs.ErrExist)
+	}
+	if err == nil {
+		err = root.Rename(temp, name)
+	}
+	if err != nil {
+		_ = root.RemoveAll(temp)
+		return failChanges(err)
+	}
+	if asJSON {
+		printJSON(object{{"snapshot", name}, {"session", c.entry.ID}})
+	} else {
+		printf("%s\n", name)
+	}
+	return 0
+}
+
+func listSnapshots(dir string, asJSON bool) int {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return failChanges(err)
+	}
+	list := []object{}
+	for _, e := range entries {
+		if checkSnapshotName(e.Name()) != nil {
+			continue
+		}
+		o := object{{"snapshot", e.Name()}}
+		root, err := openSnapshot(e.Name())
+		if err == nil {
+			var r *workspace.Record
+			if r, err = workspace.ReadRecord(root); err == nil {
+				o = append(o, field{"workspace", r.Workspace}, field{"changes", len(r.Stood)})
+				if !asJSON {
+					printf("%s\t%d\t%s\n", e.Name(), len(r.Stood), printable(r.Workspace))
+				}
+			}
+			root.Close()
+		}
+		if err != nil {
+			say("snapshot " + e.Name() + ": " + err.Error())
+			continue
+		}
+		list = append(list, o)
+	}
+	if asJSON {
+		printJSON(object{{"snapshots", list}})
+	}
+	return 0
+}
+
+func removeSnapshot(dir, name string) int {
+	root, err := openSnapshot(name)
+	if err != nil {
+		return failSession(err)
+	}
+	err = errors.Join(workspace.RemoveUpper(root), root.Close())
+	if err == nil {
+		err = os.Remove(filepath.Join(dir, name))
+	}
+	if err != nil {
+		return failChanges(err)
+	}
+	return 0
+}
+
+// fromSnapshot makes overlays of the directories that a snapshot has changes of.
+func fromSnapshot(req *profiles.Request) error {
+	root, err := openSnapshot(req.From)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	r, err := workspace.ReadRecord(root)
+	if err != nil {
+		return fmt.Errorf("snapshot %s: %w", req.From, err)
+	}
+	for _, l := range r.Layers {
+		flag := profiles.FileFlag{Path: l.Path, Access: profiles.Overlay}
+		if !slices.Contains(req.Files, flag) {
+			req.Files = append(req.Files, flag)
+		}
+	}
+	return nil
+}
