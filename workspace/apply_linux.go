@@ -66,9 +66,7 @@ func (u *Upper) Apply(sel Selection) (*Outcome, error) {
 		a.journal.Steps = append(a.journal.Steps, p.steps...)
 	}
 	if len(a.journal.Steps) > 0 {
-		if sel.Force {
-			u.accept(sets, a.plans)
-		}
+		u.accept(sets, a.plans)
 		if err := a.run(); err != nil {
 			return nil, err
 		}
@@ -77,7 +75,8 @@ func (u *Upper) Apply(sel Selection) (*Outcome, error) {
 	return out, nil
 }
 
-// accept takes the host's files as they are now for what the run saw.
+// accept takes the host's files as they are now for what the run saw: they have
+// been compared, or the user wants to have it so.
 func (u *Upper) accept(sets []*ChangeSet, plans []*applyPlan) {
 	for i := range u.Record.Stood {
 		s := &u.Record.Stood[i]

@@ -243,7 +243,7 @@ func FuzzJournal(f *testing.F) {
 func TestRecord(t *testing.T) {
 	r := &Record{
 		Workspace: "/w", Started: -5, Layers: []Layer{{"/w", 1, 2}, {"/h/\xff\n", 3, 4}}, Protect: append(protect(".envrc"), review("x y")...), Ended: true,
-		Stood: []Stood{{Layer: 1, Path: "a\nb"}, {Path: ".", Entry: &Entry{Kind: Dir, Mode: 0o1777, Stamp: Stamp{9, -1, 2, 3, 4}}, Touched: true}, {Path: "f", Entry: &Entry{Size: 10}}},
+		Stood: []Stood{{Layer: 1, Path: "a\nb"}, {Path: ".", Entry: &Entry{Kind: Dir, Mode: 0o1777, Stamp: Stamp{9, -1, 2, 3, 4}}, Touched: true}, {Path: "f", Entry: &Entry{Size: 10}, Index: 1<<64 - 1}},
 	}
 	got, err := parseRecord(r.append(nil))
 	require.NoError(t, err)
@@ -255,9 +255,9 @@ func TestRecord(t *testing.T) {
 	_, err = parseRecord([]byte(good))
 	require.NoError(t, err)
 	for _, bad := range []string{
-		"", recordHeader, "pccrun overlay 2\n" + good, good + "stood 0 none \"a\"", good + "ended\nended\n", good + "stood 1 none \"a\"\n", good + "stood 0 none \"/a\"\n",
-		good + "stood 0 none \"a/../b\"\n", good + "stood 0 9 0 0 0 0 0 0 0 \"a\"\n", good + "layer 1 2 \"w\"\n", good + "workspace \"w\"\n", good + "what\n", good + "deny x\n",
-		good + "started 1 2\n", good + "started 1x\n", good + "stood x none \"a\"\n",
+		"", recordHeader, "pccrun overlay 2\n" + good, good + "stood 0 none 0 \"a\"", good + "ended\nended\n", good + "stood 1 none 0 \"a\"\n", good + "stood 0 none 0 \"/a\"\n",
+		good + "stood 0 none 0 \"a/../b\"\n", good + "stood 0 9 0 0 0 0 0 0 0 0 \"a\"\n", good + "layer 1 2 \"w\"\n", good + "workspace \"w\"\n", good + "what\n", good + "deny x\n",
+		good + "started 1 2\n", good + "started 1x\n", good + "stood x none 0 \"a\"\n",
 	} {
 		_, err := parseRecord([]byte(bad))
 		require.Error(t, err, bad)

@@ -48,26 +48,55 @@ func (f format) blobID(content []byte) string {
 //
 // A split index is an error, since what it does not list may stand in another file.
 func readIndex(r io.Reader, f format, want map[string]bool) (map[string]string, error) {
-	b := bufio.NewReaderSize(r, 64<<10)
-	var head [12]byte
-	if _, err := io.ReadFull(b, head[:]); err != nil || string(head[:4]) != "DIRC" {
-		return nil, errIndexSyntax
-	}
-	version := binary.BigEndian.Uint32(head[4:])
-	if version < 2 || version > 4 {
-		return nil, fmt.Errorf("version %d: %w", version, errIndexSyntax)
-	}
 	found := make(map[string]string)
-	fixed := 40 + f.size() + 2
-	name := make([]byte, 0, 4096)
 	var lengths [256]bool // most entries are told from what is wanted by this alone
 	for path := range want {
 		lengths[len(path)%256] = true
 	}
+	err := eachEntry(r, f, func(name []byte, mode uint32, flags uint16, oid []byte) {
+		stage := flags >> 12 & 3
+		if lengths[len(name)%256] && stage == 0 && mode>>12 == 0o10 && want[string(name)] {
+			found[string(name)] = string(oid)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// indexDigest tells what an index records from what another does, less what it
+// remembers of the files' times and inodes: `git status` renews those. 0 is for
+// what is not understood.
+func indexDigest(r io.Reader) uint64 {
+	h := sha1.New()
+	err := eachEntry(r, formatSHA1, func(name []byte, mode uint32, flags uint16, oid []byte) {
+		fmt.Fprintf(h, "%d %s%o %x %x\n", len(name), name, mode, flags&0xf000, oid)
+	})
+	if err != nil {
+		return 0
+	}
+	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
+}
+
+// eachEntry calls entry for each entry of an index; the slices are valid until
+// it returns.
+func eachEntry(r io.Reader, f format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) error {
+	b := bufio.NewReaderSize(r, 64<<10)
+	var head [12]byte
+	if _, err := io.ReadFull(b, head[:]); err != nil || string(head[:4]) != "DIRC" {
+		return errIndexSyntax
+	}
+	version := binary.BigEndian.Uint32(head[4:])
+	if version < 2 || version > 4 {
+		return fmt.Errorf("version %d: %w", version, errIndexSyntax)
+	}
+	fixed := 40 + f.size() + 2
+	name := make([]byte, 0, 4096)
 	for n := binary.BigEndian.Uint32(head[8:]); n > 0; n-- {
 		e, err := b.Peek(fixed)
 		if err != nil {
-			return nil, errIndexSyntax
+			return errIndexSyntax
 		}
 		mode := binary.BigEndian.Uint32(e[24:])
 		flags := binary.BigEndian.Uint16(e[40+f.size():])
@@ -78,44 +107,41 @@ func readIndex(r io.Reader, f format, want map[string]bool) (map[string]string, 
 		var oid [sha256.Size]byte // e is valid until the next read
 		copy(oid[:], e[40:40+f.size()])
 		if _, err := b.Discard(size); err != nil {
-			return nil, errIndexSyntax
+			return errIndexSyntax
 		}
 		if version == 4 {
 			// The name is the last one less so many bytes, and what follows.
 			strip, err := offset(b)
 			if err != nil || strip > len(name) {
-				return nil, errIndexSyntax
+				return errIndexSyntax
 			}
 			name = name[:len(name)-strip]
 		} else {
 			name = name[:0]
 		}
 		if name, err = appendName(b, name); err != nil {
-			return nil, err
+			return err
 		}
 		if version < 4 {
 			// One to eight NULs, of which one is read, make the size a
 			// multiple of eight.
 			if _, err := b.Discard(7 - (size+len(name))%8); err != nil {
-				return nil, errIndexSyntax
+				return errIndexSyntax
 			}
 		}
-		stage := flags >> 12 & 3
-		if lengths[len(name)%256] && stage == 0 && mode>>12 == 0o10 && want[string(name)] {
-			found[string(name)] = string(oid[:f.size()])
-		}
+		entry(name, mode, flags, oid[:f.size()])
 	}
 	// An extension named "link" makes this a split index.
 	for {
 		e, err := b.Peek(f.size() + 8)
 		if err != nil {
-			return found, nil // only the checksum is left
+			return nil // only the checksum is left
 		}
 		if string(e[:4]) == "link" {
-			return nil, fmt.Errorf("split index: %w", errIndexSyntax)
+			return fmt.Errorf("split index: %w", errIndexSyntax)
 		}
 		if _, err := b.Discard(8 + int(binary.BigEndian.Uint32(e[4:]))); err != nil {
-			return nil, errIndexSyntax
+			return errIndexSyntax
 		}
 	}
 }

@@ -37,6 +37,7 @@ type Stood struct {
 	Path    string // as [Change.Path]
 	Entry   *Entry // nil: nothing
 	Touched bool   // the host changed it during the run
+	Index   uint64 // of an index of git: what it records ([indexDigest]); else 0
 }
 
 const recordHeader = "pccrun overlay 1\n"
@@ -61,9 +62,9 @@ func (r *Record) append(b []byte) []byte {
 			word = "touched"
 		}
 		if e := s.Entry; e == nil {
-			b = fmt.Appendf(b, "%s %d none %q\n", word, s.Layer, s.Path)
+			b = fmt.Appendf(b, "%s %d none 0 %q\n", word, s.Layer, s.Path)
 		} else {
-			b = fmt.Appendf(b, "%s %d %d %d %d %d %d %d %d %d %q\n", word, s.Layer, e.Kind, e.Mode, e.Size, e.Stamp.Ino, e.Stamp.Mtime, e.Stamp.Ctime, e.Stamp.UID, e.Stamp.GID, s.Path)
+			b = fmt.Appendf(b, "%s %d %d %d %d %d %d %d %d %d %d %q\n", word, s.Layer, e.Kind, e.Mode, e.Size, e.Stamp.Ino, e.Stamp.Mtime, e.Stamp.Ctime, e.Stamp.UID, e.Stamp.GID, s.Index, s.Path)
 		}
 	}
 	if r.Ended {
@@ -201,7 +202,7 @@ func (r *Record) line(line string) error {
 				return fmt.Errorf("kind %d: unknown", s.Entry.Kind)
 			}
 		}
-		s.Path = f.path()
+		s.Index, s.Path = f.number(64), f.path()
 		r.Stood = append(r.Stood, s)
 	case "ended":
 		r.Ended = true

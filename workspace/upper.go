@@ -252,8 +252,23 @@ func (u *Upper) conflict(c *Change, was *Stood, orphan bool) string {
 		}
 	case then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp.same(now.Stamp):
 		return ""
+	case was.Index != 0 && now.Kind == File && u.index(was.Layer, c.Path) == was.Index:
+		return "" // git has looked at its files, and noted their times
 	}
 	return "changed on the host since the run"
+}
+
+// index returns the digest of the host's file, if it is an index of git.
+func (u *Upper) index(layer int, name string) uint64 {
+	if base(name) != "index" {
+		return 0
+	}
+	f, err := u.before[layer].open(name)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return indexDigest(f)
 }
 
 func bothDirs(a, b *Entry) bool { return a.Kind == Dir && b.Kind == Dir }
@@ -335,7 +350,7 @@ func (u *Upper) Settle() (n, lost int, err error) {
 	for i, s := range sets {
 		lost += len(s.Lost)
 		for _, c := range s.Changes {
-			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != ""})
+			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != "", Index: u.index(i, c.Path)})
 		}
 	}
 	return len(r.Stood), lost, writeRecord(u.dir, ".", r)

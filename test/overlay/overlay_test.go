@@ -436,6 +436,44 @@ func TestDisk(t *testing.T) {
 	d.overlay(script, "--disk", "100m")
 }
 
+// A commit that was made inside can be applied after the host's git has looked
+// at its files, not after it has changed its index.
+func TestGit(t *testing.T) {
+	d := newDesk(t)
+	git := func(args ...string) string {
+		cmd := exec.Command("git", append([]string{"-c", "user.name=n", "-c", "user.email=a@b"}, args...)...)
+		cmd.Dir = d.ws
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "git %q: %s", args, out)
+		return string(out)
+	}
+	git("init", "-q", "-b", "main")
+	d.write("f", "old\n")
+	d.write("g", "old\n")
+	git("add", "-A")
+	git("commit", "-qm", "one")
+	time.Sleep(10 * time.Millisecond)
+	script := "echo new > f; git -c user.name=n -c user.email=a@b commit -qam two; git status --short"
+	out, _ := d.overlay(script)
+	require.Empty(t, out)
+	require.NotContains(t, git("log", "--format=%s"), "two")
+	require.NoError(t, os.Chtimes(filepath.Join(d.ws, "g"), time.Now(), time.Now()))
+	index := func() string { return tree(t, d.ws)[".git/index"] }
+	was := index()
+	git("update-index", "-q", "--refresh")
+	require.NotEqual(t, was, index(), "git has renewed it")
+	d.ok("apply")
+	require.Equal(t, "two\none\n", git("log", "--format=%s"))
+	require.Empty(t, git("status", "--short"))
+	git("fsck", "--strict")
+	d.overlay("git -c user.name=n -c user.email=a@b commit -q --allow-empty -m three; echo x >> f; git add f")
+	d.write("g", "new\n")
+	git("add", "g")
+	_, said, code := d.pccrun("apply")
+	require.Equal(t, 1, code)
+	require.Contains(t, said, "conflict: .git/index: changed on the host since the run")
+}
+
 // A launcher that is killed leaves what its overlay changed.
 func TestLauncherKilled(t *testing.T) {
 	d := newDesk(t)
