@@ -70,7 +70,11 @@ func (c *compiler) overlay(i int, m Mount) {
 	tree, work := c.below(upper, UpperTree), c.below(upper, UpperWork)
 	fs := c.Get(unix.SYS_FSOPEN, c.Str("overlay"), inside.Int(unix.FSOPEN_CLOEXEC))
 	c.option(fs, "source", "overlay")
-	c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_SET_FLAG), c.Str("userxattr"), inside.Int(0), inside.Int(0))
+	// Without volatile (Linux 5.10) the end of each run would write out all that
+	// waits on the session's file system, whoever's it is.
+	for _, flag := range [...]string{"userxattr", "volatile"} {
+		c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_SET_FLAG), c.Str(flag), inside.Int(0), inside.Int(0))
+	}
 	for _, layer := range [...]struct {
 		key string
 		fd  inside.Reg

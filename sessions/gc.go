@@ -204,7 +204,7 @@ func removeAll(root *os.Root, name string) error {
 		return nil
 	}
 	_ = fs.WalkDir(root.FS(), name, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() && err != nil {
+		if d != nil && d.IsDir() { // before it is read
 			_ = root.Chmod(filepath.FromSlash(path), 0o700)
 		}
 		return nil

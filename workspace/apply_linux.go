@@ -285,20 +285,6 @@ func (u *Upper) prune(steps []step) error {
 	return writeRecord(u.dir, ".", &u.Record)
 }
 
-// removeWhole removes a tree, also where its owner may not enter.
-func removeWhole(root *os.Root, name string) error {
-	if err := root.RemoveAll(name); err == nil {
-		return nil
-	}
-	_ = fs.WalkDir(root.FS(), name, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			_ = root.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	return root.RemoveAll(name)
-}
-
 // parent opens the directory that holds a path, through no link and on no other
 // file system: whatever the host has put there since, nothing is written
 // outside of the layer.
