@@ -131,6 +131,8 @@ func (e *OverlayError) Cause() string {
 		return "overlayfs does not take the session's directory for the changes, or something is mounted below the path"
 	case unix.ELOOP:
 		return "the session's directory lies in it"
+	case unix.ENOENT:
+		return "the session's directory is not to be found in the sandbox, which has a /dev, /proc and /sys of its own"
 	case unix.ESTALE:
 		return "it was replaced while the sandbox was set up"
 	}
@@ -140,7 +142,7 @@ func (e *OverlayError) Cause() string {
 // Hint says what may mend it.
 func (e *OverlayError) Hint() string {
 	switch e.Errno {
-	case unix.EINVAL:
+	case unix.EINVAL, unix.ENOENT:
 		return "set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or tmpfs, or use read or private in place of overlay"
 	case unix.ESTALE:
 		return "run it again"

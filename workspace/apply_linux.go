@@ -123,6 +123,7 @@ type applying struct {
 	plans   []*applyPlan // by layer
 	journal journal
 	owner   owner
+	before  map[string]*Entry // what the record says, by [key]
 }
 
 // owner is who a new file belongs to on the host.
@@ -324,6 +325,9 @@ func (a *applying) do(s *step) error {
 		if inode(fd, name) == s.New {
 			break // done before
 		}
+		if inode(fd, temp) != s.New {
+			return errChanged // somebody else can write there too
+		}
 		flags := uint(unix.RENAME_EXCHANGE)
 		if s.Old == 0 {
 			flags = unix.RENAME_NOREPLACE
@@ -339,7 +343,7 @@ func (a *applying) do(s *step) error {
 			return os.NewSyscallError("renameat2", err)
 		}
 	}
-	if s.Old != 0 && !a.upper.stood(s) {
+	if s.Old != 0 && !a.stood(s) {
 		return errChanged
 	}
 	return nil
@@ -395,17 +399,17 @@ func chmod(dir int, name string, mode uint32) error {
 // stood reports whether what a step moved out of its place is what the record
 // says, down to the last file of a directory: between the look and the rename
 // somebody may have written.
-func (u *Upper) stood(s *step) bool {
-	stood := map[string]*Entry{}
-	for i := range u.Record.Stood {
-		if r := &u.Record.Stood[i]; r.Layer == s.Layer && contains(s.Path, r.Path) {
-			stood[r.Path] = r.Entry
+func (a *applying) stood(s *step) bool {
+	if a.before == nil {
+		a.before = map[string]*Entry{}
+		for _, r := range a.upper.Record.Stood {
+			a.before[key(r.Layer, r.Path)] = r.Entry
 		}
 	}
-	l := u.before[s.Layer]
+	l := a.upper.before[s.Layer]
 	var check func(temp, name string) bool
 	check = func(temp, name string) bool {
-		want := stood[name]
+		want := a.before[key(s.Layer, name)]
 		now, err := l.entry(temp)
 		if err != nil || want == nil || now.Kind != want.Kind || now.Stamp.Ino != want.Stamp.Ino || now.Stamp.Mtime != want.Stamp.Mtime || now.Size != want.Size || now.Mode != want.Mode {
 			return false

@@ -24,9 +24,6 @@ func (u *Upper) Apply(Selection) (*Outcome, error) { return nil, errors.ErrUnsup
 // Copy is not available on this system.
 func (u *Upper) Copy(*os.Root) error { return errors.ErrUnsupported }
 
-// ReadRecord is not available on this system.
-func ReadRecord(*os.Root) (*Record, error) { return nil, errors.ErrUnsupported }
-
 // Usage is not available on this system.
 func Usage(*os.Root) int64 { return 0 }
 

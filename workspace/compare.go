@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 )
 
 // A layer is a tree that is compared with another.
@@ -263,9 +264,16 @@ func (l *layer) entry(name string) (*Entry, error) {
 	return e, nil
 }
 
+// maxDepth bounds how deep directories may lie in each other: each step down
+// costs a look at all above it.
+const maxDepth = 400
+
 // names returns the names in a directory, sorted, and whether they are all
 // that is there.
 func (l *layer) names(dir string) (names []string, whole bool, err error) {
+	if strings.Count(dir, "/") > maxDepth {
+		return nil, false, fmt.Errorf("%.100s…: more than %d directories deep: %w", dir, maxDepth, ErrTooMuch)
+	}
 	if l.partial {
 		if err := l.unlock(dir); err != nil {
 			return nil, false, err

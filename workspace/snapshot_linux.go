@@ -11,8 +11,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	store "github.com/pccrun/pccrun/state"
 )
 
 // Copy copies what a run left of its overlays into another directory, as a
@@ -40,15 +38,6 @@ func (u *Upper) Copy(to *os.Root) error {
 		}
 	}
 	return writeRecord(to, UpperName, &u.Record)
-}
-
-// ReadRecord reads the record of a session or of a snapshot.
-func ReadRecord(dir *os.Root) (*Record, error) {
-	text, err := store.ReadFile(dir, path.Join(UpperName, recordName), maxRecord)
-	if err != nil {
-		return nil, err
-	}
-	return parseRecord(text)
 }
 
 // beginWith fills the layers of a new run with those of a snapshot.

@@ -70,6 +70,15 @@ func CreateUpper(session *os.Root, r *Record, snapshot *os.Root) error {
 	return writeRecord(session, UpperName, r)
 }
 
+// ReadRecord reads the record of a session or of a snapshot.
+func ReadRecord(dir *os.Root) (*Record, error) {
+	text, err := store.ReadFile(dir, path.Join(UpperName, recordName), maxRecord)
+	if err != nil {
+		return nil, err
+	}
+	return parseRecord(text)
+}
+
 // An UpperError says that a session's directory cannot hold what an overlay
 // changes.
 type UpperError struct {
@@ -151,6 +160,13 @@ func (l Layer) open(open func(int) (*os.Root, error), i int) (*os.Root, error) {
 }
 
 var errReplaced = errors.New("it is not the directory that the run saw")
+
+// Interrupted reports whether an apply of what a session keeps was killed before
+// it was through.
+func Interrupted(session *os.Root) bool {
+	_, err := session.Lstat(path.Join(UpperName, journalName))
+	return err == nil
+}
 
 // Close closes what is open.
 func (u *Upper) Close() error {

@@ -290,6 +290,9 @@ func TestConflicts(t *testing.T) {
 		"a link in its way":  {func(p string) error { return link2(p) }, "whole", " on the host"},
 	} {
 		for _, when := range []string{"during", "since"} {
+			if name == "removed" && when == "during" {
+				continue // it takes the kernel's mark of a copy: test/overlay
+			}
 			t.Run(name+" "+when, func(t *testing.T) {
 				s := newStand(t, before).run(work...)
 				if when == "since" {
@@ -297,9 +300,6 @@ func TestConflicts(t *testing.T) {
 				}
 				require.NoError(t, c.host(filepath.Join(s.host, c.file)))
 				if when == "during" {
-					if name == "removed" {
-						t.Skip("needs the kernel's mark of what was copied up: test/overlay has it")
-					}
 					s.settle()
 				}
 				old := treeOf(t, s.host)

@@ -32,7 +32,8 @@ type changes struct {
 }
 
 // openChanges finds the session: the one named, else the newest of the current
-// workspace that keeps something.
+// workspace that keeps something. With an error it is not nil if the session was
+// found, and only the host's directory is not there to compare with.
 func openChanges(name string) (*changes, error) {
 	home, err := sessionHome()
 	if err != nil {
@@ -52,10 +53,10 @@ func openChanges(name string) (*changes, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	c.upper, err = workspace.OpenUpper(dir, nil)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := workspace.ReadRecord(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("session %s: %w", c.entry.ID, errNoChanges)
 	}
+	c.upper, err = workspace.OpenUpper(dir, nil)
 	return c, err
 }
 
@@ -80,7 +81,22 @@ func (c *changes) begin() error {
 	if c.entry.State == sessions.Running {
 		return fmt.Errorf("session %s: %w", c.entry.ID, sessions.ErrAlive)
 	}
+	if c.entry.State == sessions.Crashed {
+		if err := clearCrashed(c.home, c.entry); err != nil { // nothing of it writes any more
+			return err
+		}
+	}
 	return c.upper.Begin()
+}
+
+// unapplied reports whether no apply is half done.
+func (c *changes) unapplied() bool {
+	dir, err := c.home.Open(c.entry.ID)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return !workspace.Interrupted(dir)
 }
 
 // paths makes arguments absolute.

@@ -1,5 +1,7 @@
 package main
 
+import "github.com/pccrun/pccrun/sessions"
+
 const discardUsage = `usage: pccrun discard [flags]
 
 Drops what a run changed in its overlays. An apply that was killed half-way
@@ -24,6 +26,12 @@ func discardVerb(args []string) int {
 		return failSession(err)
 	}
 	c, err := openChanges(session)
+	if err != nil && c != nil && c.entry.State != sessions.Running && c.unapplied() {
+		// The workspace is gone. There is nothing to take back.
+		if err = c.drop(); err == nil {
+			return 0
+		}
+	}
 	if err != nil {
 		return failChanges(err)
 	}

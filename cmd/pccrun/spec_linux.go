@@ -72,6 +72,9 @@ func specVerb(args []string) int {
 	if req.DryRun {
 		return printPlan(run, req.JSON)
 	}
+	if list := run.Plan.Overlays(); len(list) > 0 {
+		return fail("spec: filesystem "+list[0].Target+": overlay: a bundle has nowhere to keep what it changes", "--read or --private in place of --overlay")
+	}
 	if closed := unsearchable(dir); closed != "" && run.Plan.Identity.Root {
 		return fail("spec: "+closed+": the identity that the command gets in place of root cannot search it", "--bundle DIR names another place, or chmod o+x "+closed)
 	}
