@@ -506,6 +506,52 @@ func TestGCRemains(t *testing.T) {
 	require.FileExists(t, outside)
 }
 
+func TestRelease(t *testing.T) {
+	home := In(t.TempDir())
+	s := home.Begin(Info{Workspace: "/w"})
+	s.Keep("upper")
+	s.Keep("log")
+	s.Keep("stash")
+	s.Drop("stash")
+	_, err := s.Dir()
+	require.NoError(t, err)
+	require.ErrorIs(t, home.Release(s.ID(), "upper"), ErrAlive)
+	require.NoError(t, s.End(0))
+	require.NoError(t, home.Release(s.ID(), "upper"))
+	e, err := home.Find(s.ID())
+	require.NoError(t, err)
+	require.Equal(t, []string{"log"}, e.Kept)
+	require.NoError(t, home.Release(s.ID(), "log"))
+	_, err = home.Find(s.ID())
+	require.ErrorIs(t, err, ErrNoSession)
+	require.Error(t, home.Release(s.ID(), "log"))
+}
+
+// What a crashed session wanted kept outlives gc; what it left running does not.
+func TestGCKeepsWhatACrashWantedKept(t *testing.T) {
+	dir := t.TempDir()
+	home := In(dir)
+	s := home.Begin(Info{Workspace: "/w"})
+	s.Keep("upper")
+	_, err := s.Dir()
+	require.NoError(t, err)
+	require.NoError(t, s.lock.Release()) // as the kernel does it for a dead launcher
+	cleared := 0
+	o := GCOptions{Crashed: func(Entry) error { cleared++; return nil }}
+	removed, err := home.GC(o)
+	require.NoError(t, err)
+	require.Empty(t, removed)
+	require.Equal(t, 1, cleared)
+	e, err := home.Find(s.ID())
+	require.NoError(t, err)
+	require.Equal(t, Crashed, e.State)
+	require.Equal(t, []string{"upper"}, e.Kept)
+	require.NoError(t, home.Release(s.ID(), "upper"))
+	removed, err = home.GC(o)
+	require.NoError(t, err)
+	require.Equal(t, []string{s.ID()}, removed)
+}
+
 func TestHand(t *testing.T) {
 	h := home(t)
 	s := h.Begin(Info{})

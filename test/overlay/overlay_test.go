@@ -474,6 +474,97 @@ func TestGit(t *testing.T) {
 	require.Contains(t, said, "conflict: .git/index: changed on the host since the run")
 }
 
+// In a linked worktree a commit goes where the workspace goes.
+func TestWorktree(t *testing.T) {
+	d := newDesk(t)
+	git := func(dir string, args ...string) string {
+		cmd := exec.Command("git", append([]string{"-c", "user.name=n", "-c", "user.email=a@b"}, args...)...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "git %q: %s", args, out)
+		return string(out)
+	}
+	repo := filepath.Join(d.home, "repo")
+	require.NoError(t, os.Mkdir(repo, 0o755))
+	git(repo, "init", "-q", "-b", "main")
+	git(repo, "commit", "-q", "--allow-empty", "-m", "one")
+	require.NoError(t, os.Remove(d.ws))
+	git(repo, "worktree", "add", "-q", d.ws)
+	time.Sleep(10 * time.Millisecond)
+	commit := "echo %s > f; git add f; git -c user.name=n -c user.email=a@b commit -qm %[1]s; git config core.pager x; exit 0"
+	before := tree(t, repo)
+	_, said := d.overlay(fmt.Sprintf(commit, "two"))
+	require.Contains(t, said, "could not lock config file", "what git would execute is pinned there too")
+	require.Equal(t, before, tree(t, repo), "the repository is as it was")
+	require.Equal(t, "one\n", git(d.ws, "log", "--format=%s"))
+	d.ok("apply")
+	require.Equal(t, "two\none\n", git(d.ws, "log", "--format=%s"))
+	require.Empty(t, git(d.ws, "status", "--short"))
+	// The control: without an overlay the commit is there at once.
+	d.ok("--", "sh", "-c", fmt.Sprintf(commit, "three"))
+	require.Equal(t, "three\ntwo\none\n", git(d.ws, "log", "--format=%s"))
+}
+
+// Which programs rename a directory that stood before, and which cannot: what
+// docs/overlay.md says.
+func TestRenames(t *testing.T) {
+	for _, c := range []struct {
+		name, needs, script string
+		works               bool
+	}{
+		{"mv", "mv", "mv d e", true},
+		{"mv of a new one", "mv", "mkdir n && mv n e", true},
+		{"a file", "python3", "python3 -c 'import os; os.rename(\"d/f\", \"e\")'", true},
+		{"shutil.move", "python3", "python3 -c 'import shutil; shutil.move(\"d\", \"e\")'", true},
+		{"os.rename", "python3", "python3 -c 'import os; os.rename(\"d\", \"e\")'", false},
+		{"fs.rename", "node", "node -e 'require(\"fs\").renameSync(\"d\", \"e\")'", false},
+		{"perl", "perl", "perl -e 'rename(\"d\", \"e\") or die'", false},
+		{"git mv", "git", "git init -q . && git add -A && git mv d e", false},
+		{"git mv of a file", "git", "git init -q . && git add -A && git mv d/f e", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := exec.LookPath(c.needs); err != nil {
+				t.Skip("needs " + c.needs)
+			}
+			d := newDesk(t)
+			d.write("d/f", "x")
+			_, said, code := d.pccrun("--overlay", ".", "--", "sh", "-c", c.script)
+			require.Equal(t, c.works, code == 0, said)
+			// The control: without an overlay each works.
+			_, said, code = d.pccrun("--", "sh", "-c", c.script)
+			require.Zero(t, code, said)
+		})
+	}
+}
+
+// Directories of the home, and of the host beside the workspace.
+func TestElsewhere(t *testing.T) {
+	d := newDesk(t)
+	state := filepath.Join(d.home, ".tool")
+	require.NoError(t, os.MkdirAll(filepath.Join(state, "cache"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(state, "settings"), []byte("old\n"), 0o644))
+	time.Sleep(10 * time.Millisecond)
+	_, said := d.ok("--overlay", "~/.tool", "--protect", state+"/settings", "--", "sh", "-c", "echo c > ~/.tool/cache/c; echo x > ~/.tool/settings; echo w > f")
+	require.Contains(t, said, "1 file changed in the overlay")
+	require.Equal(t, "-rw-r--r-- w\n", tree(t, d.ws)["f"], "the workspace is the host's own")
+	require.NotContains(t, tree(t, state), "cache/c")
+	d.ok("apply", state)
+	require.Equal(t, map[string]string{".": "drwxr-xr-x", "cache": "drwxr-xr-x", "cache/c": "-rw-r--r-- c\n", "settings": "-rw-r--r-- old\n"}, tree(t, state))
+}
+
+// What the command keeps of other runs cannot be reached, whatever is shown.
+func TestStateIsHidden(t *testing.T) {
+	d := newDesk(t)
+	d.write("f", "old\n")
+	time.Sleep(10 * time.Millisecond)
+	d.overlay("echo new > f")
+	script := "find ~/.local -name record; for f in ~/.local/state/pccrun/sessions/*/upper/0/tree/f; do echo evil > $f; done; exit 0"
+	out, _ := d.ok("--write", "~/.local", "--", "sh", "-c", script)
+	require.Empty(t, out)
+	d.ok("apply")
+	require.Equal(t, "-rw-r--r-- new\n", tree(t, d.ws)["f"])
+}
+
 // A launcher that is killed leaves what its overlay changed.
 func TestLauncherKilled(t *testing.T) {
 	d := newDesk(t)
