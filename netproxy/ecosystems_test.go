@@ -53,22 +53,6 @@ var ecosystems = []ecosystem{
 		asked: "/3/f/foo",
 	},
 	{
-		name: "java", argv: []string{"java", "-Djavax.net.ssl.trustStore=HOME/trust.p12", "-Djavax.net.ssl.trustStorePassword=changeit", "HOME/Fetch.java", "https://example.com/x"},
-		files: map[string]string{"Fetch.java": `
-import java.net.*; import java.net.http.*;
-class Fetch { public static void main(String[] a) throws Exception {
-  var c = HttpClient.newBuilder().proxy(ProxySelector.getDefault()).build();
-  System.out.println(c.send(HttpRequest.newBuilder(URI.create(a[0])).build(), HttpResponse.BodyHandlers.ofString()).body());
-  System.out.println(new String(new URL(a[0]).openStream().readAllBytes()));
-} }`},
-		serve: map[string]string{"/x": "hello java"}, asked: "/x", out: "hello java",
-	},
-	{
-		name: "maven", argv: []string{"mvn", "-B", "-s", "HOME/settings.xml", "-Dmaven.repo.local=HOME/m2", "-Djavax.net.ssl.trustStore=HOME/trust.p12", "-Djavax.net.ssl.trustStorePassword=changeit", "dependency:get"},
-		files: map[string]string{"settings.xml": `<settings><mirrors><mirror><id>m</id><mirrorOf>*</mirrorOf><url>https://example.com/maven</url></mirror></mirrors></settings>`},
-		asked: "/maven/",
-	},
-	{
 		name: "gcloud", argv: []string{"gcloud", "projects", "list", "--access-token-file=HOME/token", "--format=value(projectId)"},
 		env:   []string{"CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER=https://example.com/", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE=CA", "CLOUDSDK_CONFIG=HOME/gcloud", "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING=1", "CLOUDSDK_CORE_CHECK_GCE_METADATA=0"},
 		files: map[string]string{"token": "t"},
@@ -113,10 +97,6 @@ func TestEcosystems(t *testing.T) {
 			for i := range env {
 				env[i] = replace(env[i], home, ca)
 			}
-			if slices.ContainsFunc(argv, func(a string) bool { return strings.Contains(a, "trust.p12") }) {
-				out, err := f.commandIn(home, ca, nil, "keytool", "-importcert", "-noprompt", "-alias", "t", "-file", ca, "-keystore", home+"/trust.p12", "-storetype", "PKCS12", "-storepass", "changeit")
-				require.NoError(t, err, out)
-			}
 			out, err := f.commandIn(home, ca, env, argv...)
 			mu.Lock()
 			defer mu.Unlock()
@@ -146,12 +126,10 @@ func TestAddEnviron(t *testing.T) {
 		}
 		return values
 	}
-	had := []string{"HTTPS_PROXY=http://corp:1", "JAVA_TOOL_OPTIONS=-Xmx1g", "X=1"}
+	had := []string{"HTTPS_PROXY=http://corp:1", "X=1"}
 	env := AddEnviron(had, proxy)
 	require.Equal(t, []string{proxy}, get(env, "HTTPS_PROXY"))
 	require.Equal(t, []string{"1"}, get(env, "X"))
-	require.Len(t, get(env, "JAVA_TOOL_OPTIONS"), 1)
-	require.Contains(t, get(env, "JAVA_TOOL_OPTIONS")[0], "-Xmx1g -Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 ")
 	require.Equal(t, []string{proxy}, get(env, "GIT_CONFIG_VALUE_0"))
 	require.Equal(t, "HTTPS_PROXY=http://corp:1", had[0], "what was handed in is left as it was")
 	env = AddEnviron([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=me"}, proxy)

@@ -7,8 +7,7 @@ import (
 )
 
 // AddEnviron returns env with the variables of [Environ] put in. They win over
-// what env has of the same name, less two kinds: the options of Java programs
-// are added to, and the settings that env has for git are left alone.
+// what env has of the same name, but for the settings that it has for git.
 func AddEnviron(env []string, proxyURL string, noProxy ...string) []string {
 	out := slices.Clone(env)
 	find := func(name string) int {
@@ -16,14 +15,12 @@ func AddEnviron(env []string, proxyURL string, noProxy ...string) []string {
 	}
 	ownGit := find("GIT_CONFIG_COUNT") >= 0
 	for _, e := range Environ(proxyURL, noProxy...) {
-		name, value, _ := strings.Cut(e, "=")
+		name, _, _ := strings.Cut(e, "=")
 		i := find(name)
 		switch {
 		case strings.HasPrefix(name, "GIT_CONFIG_") && ownGit:
 		case i < 0:
 			out = append(out, e)
-		case strings.HasSuffix(name, "_OPTS"), name == "JAVA_TOOL_OPTIONS":
-			out[i] += " " + value
 		default:
 			out[i] = e
 		}
@@ -37,9 +34,8 @@ func AddEnviron(env []string, proxyURL string, noProxy ...string) []string {
 //
 // Most programs read the first four. ALL_PROXY is left out on purpose: with a
 // socks URL in it, Python's httpx and all that is built on it refuse to start.
-// Java reads no variable but JAVA_TOOL_OPTIONS, and prints a line on stderr
-// when it does: the price of reaching anything. ssh reads none: docs/network.md
-// says what to do there.
+// Java reads no variable but JAVA_TOOL_OPTIONS, and prints a line on stderr at
+// each start when it does; ssh reads none: connections are captured of both.
 func Environ(proxyURL string, noProxy ...string) []string {
 	direct := strings.Join(append([]string{"localhost", "127.0.0.1", "::1"}, noProxy...), ",")
 	env := []string{
@@ -70,18 +66,7 @@ func Environ(proxyURL string, noProxy ...string) []string {
 			"CLOUDSDK_PROXY_TYPE=http",
 			"CLOUDSDK_PROXY_ADDRESS="+u.Hostname(),
 			"CLOUDSDK_PROXY_PORT="+u.Port(),
-			"RSYNC_PROXY="+u.Host,
-			"JAVA_TOOL_OPTIONS="+javaOptions(u))
+			"RSYNC_PROXY="+u.Host)
 	}
 	return env
-}
-
-// javaOptions are the system properties by which the JVM's own clients, and
-// Maven and Gradle, find a proxy.
-func javaOptions(proxy *url.URL) string {
-	var b strings.Builder
-	for _, scheme := range [...]string{"http", "https"} {
-		b.WriteString("-D" + scheme + ".proxyHost=" + proxy.Hostname() + " -D" + scheme + ".proxyPort=" + proxy.Port() + " ")
-	}
-	return b.String() + "-Dhttp.nonProxyHosts=localhost|127.*|[::1]"
 }

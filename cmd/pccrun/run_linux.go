@@ -445,14 +445,16 @@ func (l *launch) decided(e netproxy.Event) {
 		if e.Protocol == "dns" {
 			d.Guarantee = string(profiles.NetDNS)
 		}
-		if d.Address != "" {
+		if d.Address != "" && d.Request == "" {
 			d.Guarantee = string(profiles.NetAddress)
 		}
 		if v.Detail != "" && d.Rule == "" {
 			d.Rule = v.Detail
 		}
 	}
-	l.log.Emit(d)
+	if e.Kind != netproxy.Failed || e.Request == "" { // a request was told of before it was sent
+		l.log.Emit(d)
+	}
 	if e.Kind == netproxy.Failed {
 		l.log.Emit(events.NetClosed{Host: d.Host, Port: d.Port, Address: address, Via: d.Via, DurationMS: time.Since(e.Time).Milliseconds(), Error: e.Err.Error()})
 	}

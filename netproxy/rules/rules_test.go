@@ -455,10 +455,6 @@ func TestInspection(t *testing.T) {
 
 	s = set(t, "api.example.com", "deny https://api.example.com/admin/**")
 	require.Equal(t, Inspect, s.Decide("api.example.com", 443).Action, "a deny of requests is never ignored")
-	more := s.Watch(set(t, "host:5432", "http://api.example.com"))
-	require.Equal(t, Inspect, more.Decide("api.example.com", 80).Action)
-	require.Equal(t, Inspect, more.Decide("api.example.com", 443).Action)
-	require.Equal(t, Allow, more.Decide(HostName, 5432).Action, "the host's own ports are not")
 	require.Equal(t, Allow, s.Decide("api.example.com", 80).Action)
 	require.Equal(t, Allow, s.DecideRequest("api.example.com", 443, Request{"https", "api.example.com", "GET", "/x"}).Action)
 	require.Equal(t, ByRule, s.DecideRequest("api.example.com", 443, Request{"https", "api.example.com", "GET", "/admin/x"}).Reason)

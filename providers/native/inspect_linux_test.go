@@ -151,6 +151,7 @@ func TestTrusted(t *testing.T) {
 		"python3": `python3 -c 'import os,urllib.request as u; print(u.urlopen(u.Request(os.environ["URL"], headers={"X-Key": os.environ["MY_TOKEN"]})).read().decode())'`,
 		"git":     `git -c http.extraHeader="X-Key: $MY_TOKEN" ls-remote $URL 2>&1 | grep -q "is this a git repository" && echo right=yes`,
 		"java":    `java Fetch.java $URL`,
+		"node":    `node -e 'fetch(process.env.URL, {headers: {"x-key": process.env.MY_TOKEN}}).then(r => r.text()).then(console.log)'`,
 		"openssl": `openssl s_client -proxy ${HTTPS_PROXY#http://} -connect ` + host + ` </dev/null 2>&1 | grep -q "Verify return code: 0" && echo right=yes`,
 	} {
 		t.Run(name, func(t *testing.T) {
