@@ -102,7 +102,7 @@ func (r *Run) answers() []profiles.Answer {
 			a = kept("fake addresses, packet rules") // what the kernel lacks is found at the start: see Started.Weaker
 		case profiles.NetInject:
 			a = kept("a process of its own that reads the requests to its hosts")
-			if r.inspection == nil {
+			if len(p.Network.Inject) > 0 && r.inspection == nil {
 				a = missing("there is no network", "--allow HOST")
 			}
 		case profiles.IPCUnix:
