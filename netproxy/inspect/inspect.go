@@ -41,6 +41,9 @@ type Config struct {
 	Secrets []Secret
 	Roots   *x509.CertPool // what hosts are checked against
 
+	// Alive says whether requests may pass at all; nil is always.
+	Alive func() bool
+
 	// Dial connects to a host and port, as rules and addresses allow.
 	Dial func(ctx context.Context, host string, port uint16) (net.Conn, rules.Verdict, error)
 }

@@ -8,7 +8,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +30,7 @@ func Main() int {
 		return 125
 	}
 	unix.Close(wire.ProgramFD)
+	closeInherited()
 	file := os.NewFile(wire.ControlFD, "control")
 	conn, err := net.FileConn(file)
 	file.Close() // by itself, or its finalizer would close whatever has the number by then
@@ -41,6 +45,32 @@ func Main() int {
 	}
 	return 0
 }
+
+// closeInherited closes what the launcher's own caller left open in it: all but
+// the descriptors that were meant for us and those of the Go runtime.
+func closeInherited() {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, n := range names {
+		fd, err := strconv.Atoi(n.Name())
+		what, e := os.Readlink("/proc/self/fd/" + n.Name())
+		if err != nil || e != nil || fd <= wire.ProgramFD || strings.HasPrefix(what, "anon_inode:[event") || strings.HasPrefix(what, "/sys/fs/cgroup/") {
+			continue
+		}
+		unix.Close(fd)
+	}
+}
+
+// alive is told when the launcher last was heard of.
+type alive struct{ last atomic.Int64 }
+
+func (a *alive) heard() { a.last.Store(time.Now().UnixNano()) }
+
+// now says whether the launcher still runs: one that is stopped must not be
+// the reason why something is let through that it would have stopped.
+func (a *alive) now() bool { return time.Since(time.Unix(0, a.last.Load())) < wire.Patience }
 
 // serve sets up and serves until the launcher has closed its end.
 func serve(control *net.UnixConn, pipe io.ReadCloser) error {
@@ -59,6 +89,9 @@ func serve(control *net.UnixConn, pipe io.ReadCloser) error {
 			return err
 		}
 	}
+	launcher := new(alive)
+	launcher.heard()
+	cfg.Alive = launcher.now
 	i, err := New(*cfg)
 	if err != nil {
 		return err
@@ -68,7 +101,7 @@ func serve(control *net.UnixConn, pipe io.ReadCloser) error {
 		return err
 	}
 	var open sync.WaitGroup
-	receive(control, i, &open)
+	receive(control, i, &open, launcher)
 	i.Close()
 	done := make(chan struct{})
 	go func() {
@@ -159,7 +192,7 @@ func ready(control *net.UnixConn, i *Inspector, t *trust) error {
 }
 
 // receive serves the connections that the launcher hands over.
-func receive(control *net.UnixConn, i *Inspector, open *sync.WaitGroup) {
+func receive(control *net.UnixConn, i *Inspector, open *sync.WaitGroup, launcher *alive) {
 	buf, oob := make([]byte, wire.MaxMessage), make([]byte, unix.CmsgSpace(4*4))
 	for {
 		n, oobn, _, _, err := control.ReadMsgUnix(buf, oob)
@@ -167,8 +200,13 @@ func receive(control *net.UnixConn, i *Inspector, open *sync.WaitGroup) {
 			return
 		}
 		fds := rights(oob[:oobn])
+		launcher.heard()
 		var c wire.Connection
-		if err := json.Unmarshal(buf[:n], &c); err != nil || len(fds) != 1 {
+		err = json.Unmarshal(buf[:n], &c)
+		if err == nil && c.ID == 0 && len(fds) == 0 {
+			continue // a beat
+		}
+		if err != nil || len(fds) != 1 {
 			for _, fd := range fds {
 				unix.Close(fd)
 			}

@@ -33,7 +33,7 @@ func pair(t *testing.T) (launcher, inspector *net.UnixConn) {
 		require.NoError(t, err)
 		t.Cleanup(func() { c.Close() })
 		conns[i] = c.(*net.UnixConn)
-		conns[i].SetDeadline(time.Now().Add(20 * time.Second))
+		conns[i].SetDeadline(time.Now().Add(40 * time.Second))
 	}
 	return conns[0], conns[1]
 }
@@ -102,13 +102,15 @@ func TestServe(t *testing.T) {
 	_, _, err = launcher.WriteMsgUnix(text, unix.UnixRights(int(file.Fd())), nil)
 	require.NoError(t, err)
 	file.Close()
-	client.SetDeadline(time.Now().Add(10 * time.Second))
+	client.SetDeadline(time.Now().Add(30 * time.Second))
 	c := tls.Client(client, &tls.Config{ServerName: "git.example.com", RootCAs: trusted})
 	_, err = io.WriteString(c, "POST /x HTTP/1.1\r\nHost: git.example.com\r\n\r\n")
 	require.NoError(t, err)
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	br := bufio.NewReader(c)
+	resp, err := http.ReadResponse(br, nil)
 	require.NoError(t, err)
 	require.Equal(t, 403, resp.StatusCode)
+	io.Copy(io.Discard, resp.Body)
 	var r wire.Report
 	n, err = launcher.Read(buf)
 	require.NoError(t, err)
@@ -116,6 +118,25 @@ func TestServe(t *testing.T) {
 	require.EqualValues(t, 7, r.ID)
 	require.Equal(t, rules.Deny, r.Verdict.Action)
 	require.Equal(t, "POST https://git.example.com/x", r.Request)
+	beat, err := json.Marshal(wire.Connection{})
+	require.NoError(t, err)
+	ask := func() int {
+		_, err := io.WriteString(c, "POST /x HTTP/1.1\r\nHost: git.example.com\r\n\r\n")
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(br, nil)
+		require.NoError(t, err)
+		io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode
+	}
+	time.Sleep(wire.Patience / 2)
+	_, err = launcher.Write(beat)
+	require.NoError(t, err)
+	time.Sleep(wire.Patience * 3 / 4)
+	require.Equal(t, 403, ask(), "the launcher was heard of")
+	_, err = launcher.Read(buf)
+	require.NoError(t, err)
+	time.Sleep(wire.Patience / 2)
+	require.Equal(t, 503, ask(), "a launcher that is stopped")
 	require.NoError(t, launcher.CloseWrite())
 	n, err = launcher.Read(buf)
 	require.NoError(t, err)

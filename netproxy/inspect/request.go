@@ -101,6 +101,10 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 	p.authority = authorityOf(t.verdict, p.scheme)
 	p.request = r.Method + " " + p.scheme + "://" + p.authority + r.URL.EscapedPath()
 	switch {
+	case i.cfg.Alive != nil && !i.cfg.Alive():
+		w.Header().Set("Connection", "close")
+		send(w, answer(r, http.StatusServiceUnavailable, [][2]string{{"error", "stopped"}, {"detail", "pccrun is stopped, and nothing leaves meanwhile"}}))
+		return
 	case r.Method == http.MethodConnect:
 		i.refuse(w, r, p, http.StatusMethodNotAllowed, "CONNECT within a connection")
 		return

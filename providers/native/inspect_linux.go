@@ -303,6 +303,7 @@ func (in *inspection) start(program func() (*os.File, error)) (files []string, e
 		return nil, err
 	}
 	go in.read()
+	go in.beat()
 	return files, nil
 }
 
@@ -344,6 +345,9 @@ func (in *inspection) begin(pipe *os.File, setup []byte) (files []string, err er
 	return files, errors.Join(err, in.conn.SetReadDeadline(time.Time{}))
 }
 
+// writeTimeout is how long the process may take to take a message.
+const writeTimeout = 5 * time.Second
+
 // maxInspected is how many connections can be inspected at once.
 const maxInspected = 4096
 
@@ -373,12 +377,30 @@ func (in *inspection) take(h netproxy.Handover) error {
 	if err != nil {
 		return err
 	}
-	_ = in.conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	_ = in.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, _, err := in.conn.WriteMsgUnix(text, unix.UnixRights(int(file.Fd())), nil); err != nil {
 		return errInspectorGone
 	}
 	in.open[in.next] = h
 	return nil
+}
+
+// beat says that the launcher runs, until the process is gone.
+func (in *inspection) beat() {
+	text, err := json.Marshal(wire.Connection{})
+	ticker := time.NewTicker(wire.Beat)
+	defer ticker.Stop()
+	for err == nil {
+		select {
+		case <-in.drained:
+			return
+		case <-ticker.C:
+			in.mu.Lock()
+			_ = in.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+			_, err = in.conn.Write(text)
+			in.mu.Unlock()
+		}
+	}
 }
 
 // read passes on what the process reports, until it is gone. What it had then

@@ -6,11 +6,16 @@
 //	  Setup, through a pipe of its own        -->
 //	                                          <--     Ready, with the trust files
 //	  Connection, with the client's socket    -->
+//	  Connection{}, each Beat                 -->
 //	                                          <--     Report, one a request, one at the end
 //	  end of the socket                       -->     closes all, reports, and ends
 package wire
 
-import "github.com/pccrun/pccrun/netproxy/rules"
+import (
+	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
 
 // The descriptors that the inspector finds open, and the verb that it is
 // started by.
@@ -64,6 +69,13 @@ type Report struct {
 	Up      int64         `json:"up"`
 	Down    int64         `json:"down"`
 }
+
+// A launcher that was not heard of for Patience is taken for stopped: then no
+// request is let through. It gives a sign of life each Beat.
+const (
+	Beat     = time.Second
+	Patience = 4 * time.Second
+)
 
 // MaxMessage is how long a message is at most, in bytes.
 const MaxMessage = 64 << 10
