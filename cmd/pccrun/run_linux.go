@@ -270,6 +270,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	started, err := l.begin(box)
 	for err != nil && stale(err) && !l.run.Plan.Identity.Root {
 		l.paid()
+		l.run.Abandon()
 		if err = l.survey(err); err != nil {
 			break
 		}

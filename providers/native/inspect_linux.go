@@ -443,6 +443,9 @@ func (in *inspection) read() {
 	}
 }
 
+// Abandon ends what StartInspector began, for a run that will not be started.
+func (r *Run) Abandon() { r.inspection.close() }
+
 // close ends the process, which has a moment to report what it had open.
 func (in *inspection) close() {
 	if in == nil || in.process == nil {

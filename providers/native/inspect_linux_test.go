@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/inspect"
@@ -207,6 +208,15 @@ func TestInspectorFails(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, run.StartInspector(func() (*os.File, error) { return nil, os.ErrNotExist }), os.ErrNotExist)
 	require.ErrorContains(t, run.StartInspector(func() (*os.File, error) { return os.Open("/bin/true") }), "inspection: ")
+	run.Abandon() // nothing began
+	require.NoError(t, run.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }))
+	pid := run.inspection.process.Pid
+	require.NoError(t, unix.Kill(pid, 0))
+	run.Abandon()
+	require.ErrorIs(t, unix.Kill(pid, 0), unix.ESRCH)
+
+	run, err = b.plan("/bin/true")
+	require.NoError(t, err)
 	run.inspection.setup.Rules = []string{"*"}
 	require.ErrorContains(t, run.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }), "allow * is refused")
 	run.inspection.setup.Rules, run.inspection.setup.Certificates = nil, []string{"/nonexistent.pem"}
