@@ -609,3 +609,30 @@ func mustURL(text string) *url.URL {
 	}
 	return u
 }
+
+// BenchmarkRequest asks one small thing after the other over one connection.
+func BenchmarkRequest(b *testing.B) {
+	f := start(b, "GET https://git.example.com/**")
+	srv := f.host("git.example.com", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello\n") })
+	direct := srv.Client()
+	for name, c := range map[string]struct {
+		client *http.Client
+		url    string
+	}{"direct": {direct, srv.URL}, "HTTP/1.1": {f.client(false), "https://git.example.com/"}, "HTTP/2.0": {f.client(true), "https://git.example.com/"}} {
+		if name == "direct" {
+			tr := c.client.Transport.(*http.Transport)
+			tr.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+			tr.ForceAttemptHTTP2 = false
+		}
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				resp, err := c.client.Get(c.url)
+				if err != nil {
+					b.Fatal(err)
+				}
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		})
+	}
+}
