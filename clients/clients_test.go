@@ -29,6 +29,7 @@ func newWorld(t *testing.T) *world {
 	for _, d := range []string{w.workspace, w.bin, dir + "/state"} {
 		require.NoError(t, os.MkdirAll(d, 0o700))
 	}
+	w.write(w.home+"/.config/go/telemetry/mode", "off") // or something of it is still written when the test is over
 	w.asker = Asker{Workspace: w.workspace, StateDir: dir + "/state", Note: func(s string) { w.notes = append(w.notes, s) }}
 	w.set("HOME="+w.home, "PATH="+w.bin+":"+os.Getenv("PATH"), "PYENV_ROOT="+os.Getenv("PYENV_ROOT"))
 	return w

@@ -39,7 +39,8 @@ var ecosystems = []ecosystem{
 	},
 	{
 		name: "go", argv: []string{"go", "list", "-m", "-versions", "mod.example/m"},
-		env: []string{"GOPROXY=https://example.com", "GONOSUMDB=*", "GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "GOPATH=HOME/go"},
+		files: map[string]string{".config/go/telemetry/mode": "off"}, // or something of it is still written when the test is over
+		env:   []string{"GOPROXY=https://example.com", "GONOSUMDB=*", "GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "GOPATH=HOME/go"},
 		serve: map[string]string{
 			"/mod.example/m/@v/list": "v1.2.3\n", "/mod.example/m/@v/v1.2.3.info": `{"Version":"v1.2.3"}`, "/mod.example/m/@v/v1.2.3.mod": "module mod.example/m\n",
 		},
@@ -87,6 +88,7 @@ func TestEcosystems(t *testing.T) {
 			f.host("example.com", 443, secure.Listener.Addr().String())
 			home := t.TempDir()
 			for name, text := range e.files {
+				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(home, name)), 0o700))
 				require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o600))
 			}
 			argv := slices.Clone(e.argv)
