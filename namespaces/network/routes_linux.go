@@ -50,10 +50,13 @@ func (w *batch) route(family byte, own netip.Addr) {
 	address := own.AsSlice()
 	// struct ifaddrmsg, struct rtmsg: rtnetlink(7)
 	w.message("give the sandbox the address "+own.String(), unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
-		family, byte(own.BitLen()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE, 0, 0, 0, 0)
+		family, byte(own.BitLen()), 0, unix.RT_SCOPE_UNIVERSE, 0, 0, 0, 0)
 	binary.NativeEndian.PutUint32(w.b[len(w.b)-4:], loopback)
 	w.attr(unix.IFA_LOCAL, address...)
 	w.attr(unix.IFA_ADDRESS, address...)
+	// Without a route of its own: that would be there before the kernel's work
+	// on the address is done, and lead nowhere until then.
+	w.ne32(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE)
 	w.message("route every address to the sandbox's loopback", unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL,
 		family, 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_STATIC, unix.RT_SCOPE_HOST, unix.RTN_LOCAL, 0, 0, 0, 0)
 	w.ne32(unix.RTA_OIF, loopback)
