@@ -38,7 +38,7 @@ func TestClients(t *testing.T) {
 cat > F.java <<'X'
 public class F { public static void main(String[] a) throws Exception { System.out.print(new String(java.net.http.HttpClient.newHttpClient().send(java.net.http.HttpRequest.newBuilder(java.net.URI.create(a[0])).build(), java.net.http.HttpResponse.BodyHandlers.ofByteArray()).body())); } }
 X
-java -Djavax.net.ssl.trustStore=k.p12 -Djavax.net.ssl.trustStorePassword=changeit F.java https://HOST/`, want: "hello HOST from", bare: true},
+java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -Djavax.net.ssl.trustStorePassword=changeit F.java https://HOST/`, want: "hello HOST from", bare: true},
 		{name: "psql", needs: "psql", script: "psql -w 'host=HOST user=u dbname=d connect_timeout=10' -c 'select 1' 2>&1", want: "the database of the world", bare: true},
 		{name: "ssh", needs: "ssh", script: "ssh -v -o BatchMode=yes -o StrictHostKeyChecking=no -o ConnectTimeout=10 HOST true 2>&1", want: "remote software version world", bare: true},
 		{name: "redis, by hand", needs: "python3", script: tcpTalk + "HOST 6379 PING", want: "+PONG", bare: true},
