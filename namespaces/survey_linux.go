@@ -506,8 +506,9 @@ func (s *Survey) texts(policy *profiles.Policy) {
 	s.text(policy, "/etc/hosts", "127.0.0.1 localhost "+Hostname+"\n::1 localhost ip6-localhost ip6-loopback\n")
 	s.text(policy, "/etc/machine-id", "70636372756e00000000000000000000\n")
 	if n := &policy.Network; len(n.Allow) > 0 || len(n.Local) > 0 {
-		// One label of a host's name must not be looked for below a domain.
-		s.text(policy, "/etc/resolv.conf", "nameserver "+network.Resolver().String()+"\nsearch .\n")
+		// No search list: the host name has no domain, so there is none by
+		// default either, and with "search ." musl finds no name of one label.
+		s.text(policy, "/etc/resolv.conf", "nameserver "+network.Resolver().String()+"\n")
 	}
 	if id := s.Identity; id.Root {
 		s.text(policy, "/etc/passwd", id.passwd("/etc/passwd", fmt.Sprintf("pccrun:x:%d:%d:pccrun:%s:/bin/bash", id.UID, id.GID, policy.Home)))

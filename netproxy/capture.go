@@ -122,25 +122,28 @@ func (p *Proxy) Refused(protocol string, to netip.AddrPort) {
 	}
 }
 
-// recent remembers what was told, so that a program that tries again and again
-// does not fill the log.
+// recent remembers what was told, so that a program that tries again and again,
+// or makes up name after name, does not fill the log.
 type recent struct {
-	mu   sync.Mutex
-	seen map[string]time.Time
+	mu    sync.Mutex
+	since time.Time
+	seen  map[string]bool
 }
 
-// first says whether what was not told within a minute.
+// maxRecent is how many things are told in a minute.
+const maxRecent = 1024
+
+// first says whether what is to be told: it was not yet in this minute, and
+// there is room.
 func (r *recent) first(what string) bool {
-	const most = 1024
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := time.Now()
-	if t, ok := r.seen[what]; ok && now.Sub(t) < time.Minute {
+	if now := time.Now(); r.seen == nil || now.Sub(r.since) > time.Minute {
+		r.since, r.seen = now, make(map[string]bool)
+	}
+	if r.seen[what] || len(r.seen) >= maxRecent {
 		return false
 	}
-	if r.seen == nil || len(r.seen) >= most {
-		r.seen = make(map[string]time.Time)
-	}
-	r.seen[what] = now
+	r.seen[what] = true
 	return true
 }

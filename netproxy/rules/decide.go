@@ -415,6 +415,8 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 	switch {
 	case g.never:
 		with = ""
+	case g.fake && !v.IsLiteral():
+		with = "--allow " + target(g.block.String(), netip.Addr{}, v.Port)
 	case g.private && !v.IsLiteral():
 		with = "--allow 'private " + target(v.Host, netip.Addr{}, v.Port) + "'"
 	}

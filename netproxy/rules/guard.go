@@ -9,6 +9,7 @@ type guard struct {
 	block   netip.Prefix // a rule lifts the guard only if it is at least as narrow
 	private bool         // the word "private" lifts it
 	never   bool         // nothing does
+	fake    bool         // resolvers of proxies answer every name from it
 }
 
 // guardOf returns the guard on an address that has been through [inner], and
@@ -79,7 +80,9 @@ func guardOf4(a netip.Addr) guard {
 	case b[0] == 169 && b[1] == 254:
 		return block("link-local", 16)
 	case b[0] == 198 && b[1]&0xfe == 18: // RFC 2544; what Clash and its like resolve every name to
-		return block("benchmark range", 15)
+		g := block("benchmark range, from which resolvers such as Clash's answer every name", 15)
+		g.fake = true
+		return g
 	case b[0] == 192 && b[1] == 0 && b[2] == 0:
 		return block("protocol assignments", 24)
 	case b[0] == 192 && b[1] == 0 && b[2] == 2,

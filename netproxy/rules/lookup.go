@@ -33,6 +33,9 @@ func (s *Set) DecideName(name string) Verdict {
 		}
 	}
 	denied.Port = 0
+	if denied.Host == HostName {
+		denied.AllowWith = "--local PORT"
+	}
 	return denied
 }
 

@@ -33,6 +33,7 @@ func TestDecideName(t *testing.T) {
 		require.Equal(t, want, s.DecideName(name).Action, name)
 	}
 	require.Equal(t, "--allow evil.example", s.DecideName("evil.example").AllowWith)
+	require.Equal(t, "--local PORT", setOf(t).DecideName(HostName).AllowWith)
 	require.Equal(t, Deny, (*Set)(nil).DecideName("github.com").Action)
 	require.Equal(t, Deny, setOf(t).DecideName(HostName).Action)
 }

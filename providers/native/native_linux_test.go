@@ -7,9 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
@@ -361,6 +364,92 @@ func TestGroup(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".npmrc"), []byte("registry=http://127.0.0.1:4873/\n"), 0o600))
 	_, err = b.plan("/bin/true")
 	require.ErrorContains(t, err, "loopback")
+}
+
+// TestWithoutPacketRules has a kernel that lacks nftables, and one that lacks
+// the routes too.
+func TestWithoutPacketRules(t *testing.T) {
+	unprivileged(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "hello")
+			c.Close()
+		}
+	}()
+	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	const script = `import socket, sys
+try:
+    print(socket.create_connection(("host.pccrun.internal", int(sys.argv[1])), 5).recv(9))
+except OSError as e:
+    print(e)
+try:
+    socket.create_connection(("8.8.8.8", 9), 5)
+except OSError as e:
+    print(e)`
+	for _, c := range []struct {
+		change func(*network.Plan)
+		state  profiles.State
+		cause  string
+		want   []string
+	}{
+		{func(*network.Plan) {}, profiles.Kept, "", []string{"hello", "Connection refused"}},
+		{func(p *network.Plan) { p.Rules = network.Unreported }, profiles.Weak, "nftables without a log", []string{"hello", "Connection refused"}},
+		{func(p *network.Plan) { p.Rules = network.Routes }, profiles.Weak, "routes", []string{"hello", "Connection refused"}},
+		{func(p *network.Plan) { p.Allowed = make([]netip.Prefix, 5000) }, profiles.Missing, "5000 rules", []string{"Temporary failure", "unreachable"}},
+	} {
+		b := newBench(t)
+		b.request.Local = []string{port}
+		run, err := b.plan("/usr/bin/python3", "-c", script, port)
+		require.NoError(t, err)
+		c.change(run.Plan.Network)
+		s, wait := b.launch(run)
+		a, weaker := s.Weaker()
+		require.Equal(t, c.state != profiles.Kept, weaker)
+		require.Equal(t, c.state, a.State)
+		require.Contains(t, a.Mechanism+a.Cause, c.cause)
+		o := wait()
+		require.NoError(t, o.err)
+		for _, want := range c.want {
+			require.Contains(t, o.out, want)
+		}
+	}
+}
+
+func TestPublish(t *testing.T) {
+	unprivileged(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	b := newBench(t)
+	b.request.Publish = []string{port}
+	s, wait := b.start("/bin/true")
+	require.Nil(t, s)
+	require.ErrorContains(t, wait().err, "in use")
+	l.Close()
+	s, wait = b.start("/usr/bin/python3", "-c", `import socket, sys
+l = socket.create_server(("127.0.0.1", int(sys.argv[1]))); c, _ = l.accept(); print(c.recv(9)); c.sendall(b"from inside")`, port)
+	text := ""
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			return false
+		}
+		defer c.Close()
+		io.WriteString(c, "outside")
+		all, _ := io.ReadAll(c)
+		text = string(all)
+		return text != ""
+	}, 10*time.Second, 20*time.Millisecond)
+	require.Equal(t, "from inside", text)
+	require.NotNil(t, s)
+	require.Contains(t, wait().out, "outside")
 }
 
 func TestRefusals(t *testing.T) {

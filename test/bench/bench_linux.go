@@ -186,6 +186,8 @@ func (b *bench) launch(ctx context.Context) ([]figure, error) {
 			detail: fmt.Sprintf("%s to %s over a plain %s", ms(own), ms(peer), ms(median(times[0]))),
 		})
 	}
+	network := minus(times[3], times[2])
+	figures = append(figures, figure{name: "of a launch, the network", value: float64(network) / 1e6, unit: "ms", goal: 0.3, detail: "over one without"})
 	return figures, nil
 }
 

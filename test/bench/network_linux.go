@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// How much the network's figures move.
+const (
+	bulkBytes   = 1 << 30
+	connections = 2000
+)
+
+// network measures the way out that programs take without knowing of a proxy,
+// to a server of this machine, ÷ the same without a sandbox. The goals are
+// times: 0.6 of the rate is 1.67 of the time.
+func (b *bench) network(ctx context.Context) ([]figure, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	go serveWork(l)
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	var figures []figure
+	for _, w := range []struct {
+		name string
+		goal float64
+		args []string
+	}{
+		{"bulk down one captured connection, time", 1.67, []string{"down", strconv.Itoa(bulkBytes)}},
+		{"bulk up one captured connection, time", 2, []string{"up", strconv.Itoa(bulkBytes)}},
+		{"new connections one at a time, time", 3.33, []string{"connect", strconv.Itoa(connections), "1"}},
+		{"new connections eight at a time, time", 2.5, []string{"connect", strconv.Itoa(connections), "8"}},
+	} {
+		var times [2][]time.Duration
+		for range max(3, b.rounds/40) {
+			for i, prefix := range [2][]string{nil, b.pccrun("--local", port)} {
+				host := [2]string{"127.0.0.1", "host.pccrun.internal"}[i]
+				argv := append(append(prefix, b.worker, "work", "net", net.JoinHostPort(host, port)), w.args...)
+				cmd := b.command(ctx, b.empty, argv...)
+				var stderr bytes.Buffer
+				cmd.Stderr = &stderr
+				out, err := cmd.Output()
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
+				}
+				ns, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+				if err != nil {
+					return nil, err
+				}
+				times[i] = append(times[i], time.Duration(ns))
+			}
+		}
+		in, out := median(times[1]), median(times[0])
+		figures = append(figures, figure{name: w.name, value: ratio(in, out), unit: "× direct", goal: w.goal, detail: fmt.Sprintf("%s to %s", ms(in), ms(out))})
+	}
+	return figures, nil
+}
+
+// serveWork answers the clients of netWork: a first byte says what they want.
+func serveWork(l net.Listener) {
+	chunk := make([]byte, 256<<10)
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			var want [1]byte
+			if _, err := io.ReadFull(c, want[:]); err != nil {
+				return
+			}
+			switch want[0] {
+			case 'd':
+				for err == nil {
+					_, err = c.Write(chunk)
+				}
+			case 'u':
+				io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, chunk)
+			case 'c':
+				c.Write(want[:])
+			}
+		}()
+	}
+}
+
+// netWork is the client: it moves bytes down or up one connection, or makes
+// many, each with a byte there and back.
+func netWork(address string, args []string) error {
+	if len(args) < 2 {
+		return fmt.Errorf("net: want ADDRESS down|up|connect N [AT-ONCE]")
+	}
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	to, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return err
+	}
+	address = to.String()
+	if args[0] == "connect" {
+		atOnce, err := strconv.Atoi(args[2])
+		if err != nil {
+			return err
+		}
+		return connect(address, n/atOnce, atOnce)
+	}
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, args[0][:1]); err != nil {
+		return err
+	}
+	chunk := make([]byte, 256<<10)
+	for n > 0 && err == nil {
+		moved := 0
+		if args[0] == "down" {
+			moved, err = c.Read(chunk)
+		} else {
+			moved, err = c.Write(chunk)
+		}
+		n -= moved
+	}
+	return err
+}
+
+// connect makes n connections in each of several goroutines.
+func connect(address string, n, atOnce int) error {
+	errs := make(chan error, atOnce)
+	var group sync.WaitGroup
+	for range atOnce {
+		group.Go(func() {
+			for range n {
+				c, err := net.Dial("tcp", address)
+				if err == nil {
+					_, err = io.WriteString(c, "c")
+				}
+				if err == nil {
+					_, err = io.ReadFull(c, make([]byte, 1))
+				}
+				if err != nil {
+					errs <- err
+					return
+				}
+				c.Close()
+			}
+		})
+	}
+	group.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}
