@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -88,6 +89,9 @@ func (p *Plan) Prepare() *Prepared {
 // from inside waits until [Net.Adopt].
 func (q *Prepared) Open(fds []int) (*Net, error) {
 	n := &Net{Rules: q.plan.Rules, fds: fds}
+	if n.Rules != Reported {
+		n.Cause = errors.New("no more was planned")
+	}
 	if err := q.open(n); err != nil {
 		n.Close()
 		return nil, err

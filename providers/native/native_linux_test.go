@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -402,7 +403,7 @@ except OSError as e:
 		{func(*network.Plan) {}, profiles.Kept, "", []string{"hello", "Connection refused"}},
 		{func(p *network.Plan) { p.Rules = network.Unreported }, profiles.Weak, "nftables without a log", []string{"hello", "Connection refused"}},
 		{func(p *network.Plan) { p.Rules = network.Routes }, profiles.Weak, "routes", []string{"hello", "Connection refused"}},
-		{func(p *network.Plan) { p.Allowed = make([]netip.Prefix, 5000) }, profiles.Missing, "5000 rules", []string{"Temporary failure", "unreachable"}},
+		{func(p *network.Plan) { p.Allowed = slices.Repeat([]netip.Prefix{network.Names4}, 5000) }, profiles.Missing, "5000 rules", []string{"Temporary failure", "unreachable"}},
 	} {
 		b := newBench(t)
 		b.request.Local = []string{port}
