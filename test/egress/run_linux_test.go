@@ -31,14 +31,14 @@ func (b *bench) shell() *running {
 	argv := b.sandboxed("")
 	argv = append(argv[:len(argv)-2], "-s")
 	r := &running{b: b, cmd: b.command(argv...), log: &strings.Builder{}}
-	var err error
-	r.in, err = r.cmd.StdinPipe()
+	// A socket is handed through: it works while the launcher is stopped.
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(b.t, err)
-	out, err := r.cmd.StdoutPipe()
-	require.NoError(b.t, err)
-	r.out = bufio.NewReader(out)
-	r.cmd.Stderr = r.log
+	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
+	r.in, r.out = ours, bufio.NewReader(ours)
+	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = theirs, theirs, r.log
 	start(b.t, r.cmd)
+	theirs.Close()
 	b.t.Cleanup(func() {
 		r.cmd.Process.Signal(unix.SIGCONT)
 		r.in.Close()
@@ -55,6 +55,8 @@ func (r *running) say(line string) string {
 	_, err := fmt.Fprintf(r.in, "%s; echo; echo END\n", line)
 	require.NoError(r.b.t, err)
 	var text strings.Builder
+	stuck := time.AfterFunc(time.Minute, func() { r.cmd.Process.Signal(unix.SIGCONT); r.cmd.Process.Kill() })
+	defer stuck.Stop()
 	for {
 		line, err := r.out.ReadString('\n')
 		require.NoError(r.b.t, err, r.log)
@@ -240,4 +242,32 @@ func TestSockets(t *testing.T) {
 	require.Contains(t, out, "hello from the host")
 	out, _ = newBench(t, "--read", dir).inside(script)
 	require.NotContains(t, out, "hello from the host", "not named")
+}
+
+// TestResolvConfIsALink has a host whose resolv.conf leads to where the sandbox
+// has nothing, as systemd-resolved makes it.
+func TestResolvConfIsALink(t *testing.T) {
+	for _, tool := range []string{"unshare", "setpriv", "cp"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip("needs " + tool)
+		}
+	}
+	b := newBench(t, "--allow", "good.example")
+	elsewhere := t.TempDir() // below /tmp: private in the sandbox
+	require.NoError(t, os.WriteFile(filepath.Join(elsewhere, "resolv.conf"), []byte("nameserver 9.9.9.9\n"), 0o644))
+
+	argv := append([]string{"unshare", "-m", "bash", "-c", `mount -t tmpfs etc /mnt && cp -a /etc/. /mnt/ 2>/dev/null
+ln -sf "$0/resolv.conf" /mnt/resolv.conf && mount --move /mnt /etc && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"`, elsewhere},
+		b.sandboxed(bare+"cat /etc/resolv.conf; curl -sS -m 5 http://good.example/; touch /etc/resolv.conf")...)
+	cmd := b.command(argv...)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	require.NoError(t, cmd.Start()) // with the capability to mount, which setpriv takes away
+	cmd.Wait()
+	require.Contains(t, out.String(), "nameserver 198.18.0.53\n")
+	require.Contains(t, out.String(), "hello good.example")
+	require.Contains(t, out.String(), "Read-only file system")
+	text, err := os.ReadFile(filepath.Join(elsewhere, "resolv.conf"))
+	require.NoError(t, err)
+	require.Equal(t, "nameserver 9.9.9.9\n", string(text))
 }
