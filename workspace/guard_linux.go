@@ -42,7 +42,10 @@ type Guard struct {
 
 	stop  chan struct{}
 	ended chan struct{}
-	err   error // of the last look while the run lasted
+
+	// Freeze stops all processes of the run, or lets them go on; nil if nobody
+	// can.
+	Freeze func(stop bool)
 }
 
 // leavings is what a scan leaves for a [Guard].
@@ -233,13 +236,30 @@ func (g *Guard) follow() {
 			return
 		}
 		began := time.Now()
-		if _, err := g.look(); err != nil {
-			g.err = err
+		if moved, _ := g.look(); moved >= flood && g.Freeze != nil {
+			g.calm()
 		}
 		now := time.Now()
 		credit = min(credit+now.Sub(last)/idle, burst) - now.Sub(began)
 		last = now
 		pause.Reset(max(-credit*idle, time.Millisecond/2))
+	}
+}
+
+// flood is how many names at once make the guard stop the run until all of
+// them are set aside.
+const flood = 32
+
+// calm stops the run until a look finds nothing. What it could not do in all
+// that time is left to the next looks: a run is not stopped for good.
+func (g *Guard) calm() {
+	g.Freeze(true)
+	defer g.Freeze(false)
+	for range 50 {
+		time.Sleep(time.Millisecond)
+		if moved, err := g.look(); moved == 0 || err != nil {
+			return
+		}
 	}
 }
 
@@ -264,10 +284,8 @@ func (g *Guard) wait() bool {
 // and protected. It returns how much that was.
 func (g *Guard) look() (moved int, err error) {
 	began := time.Now()
-	if err := g.read(); err != nil {
-		return 0, err
-	}
-	var errs []error
+	// What was read counts, even if it was not all.
+	errs := []error{g.read()}
 	aside := func(rel, why string) {
 		done, err := g.aside(g.standing.Root+"/"+rel, why)
 		if err != nil {
@@ -291,6 +309,12 @@ func (g *Guard) look() (moved int, err error) {
 			}
 			errs = append(errs, err)
 		}
+	}
+	if len(g.standing.Keys) > 0 {
+		i := g.inerter()
+		i.reviewed()
+		i.scan.close()
+		errs = append(errs, i.errs...)
 	}
 	forget(g.tree, began, g.dev)
 	if g.during.fds != nil {
@@ -423,8 +447,7 @@ func (g *Guard) Finish() ([]Finding, error) {
 		errs = append(errs, err)
 		break
 	}
-	i := inerter{guard: g}
-	errs = append(errs, i.all())
+	errs = append(errs, g.inerter().all())
 	errs = append(errs, g.review())
 	return g.stash.settle(), errors.Join(errs...)
 }

@@ -19,12 +19,16 @@ type inerter struct {
 	errs  []error
 }
 
+// inerter returns one that looks through the workspace by itself.
+func (g *Guard) inerter() *inerter {
+	s := newScan(Query{Root: g.standing.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
+	return &inerter{guard: g, scan: s, done: map[string]bool{}}
+}
+
 // all makes every git directory of the tree inert that did not stand at the
 // start, and what .git files and links and commondir files lead to.
 func (i *inerter) all() error {
 	g := i.guard
-	i.done = map[string]bool{}
-	i.scan = newScan(Query{Root: g.standing.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
 	defer i.scan.close()
 	var found []suspect
 	g.rules.suspects(g.tree, func(s suspect) {

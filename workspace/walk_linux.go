@@ -192,7 +192,7 @@ func (w *walker) push(d *dir) {
 func (w *walker) fits(d *dir) bool {
 	w.dirs++
 	w.weight += 1 + strings.Count(d.rel, "/") + len(d.rel)/16
-	if w.weight > maxWeight && w.err == nil {
+	if w.weight > w.during.bound() && w.err == nil {
 		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, shorten(d.rel), ErrTooMuch)
 	}
 	return w.err == nil

@@ -45,6 +45,15 @@ func (u *during) skips(rel string) bool { return u != nil && !u.last && inModule
 // look: from inside it could be opened as well.
 func (u *during) opens(rel string) bool { return u != nil && u.last && !u.shut[rel] }
 
+// bound is what the tree may weigh: the last look is worth more work than a
+// launch.
+func (u *during) bound() int {
+	if u != nil && u.last {
+		return 8 * maxWeight
+	}
+	return maxWeight
+}
+
 // watch arms a directory that is about to be read. If it keeps the descriptor
 // it returns true; a copy would not do, since closing any descriptor of an open
 // file ends what that file was told to watch.

@@ -7,19 +7,25 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace"
 )
 
 // A guarded run has what is set aside of what it leaves.
 type guarded struct {
-	record *workspace.Standing
-	debt   *sessions.Debt
-	guard  *workspace.Guard
+	standing *workspace.Standing
+	debt     *sessions.Debt
+	guard    *workspace.Guard
+	frozen   atomic.Bool // the guard has stopped the run, nobody else
 }
 
 // owe writes down what stands in the workspace, before the command can change
@@ -28,11 +34,11 @@ func (l *launch) owe() error {
 	if !l.run.Guards() {
 		return nil
 	}
-	l.guarded.record = l.run.Standing(l.session.ID())
+	l.guarded.standing = l.run.Standing(l.session.ID())
 	var err error
-	if l.guarded.debt, err = sessions.In(l.dirs.State).Owe(l.session.ID(), l.guarded.record.Append(nil)); err != nil {
+	if l.guarded.debt, err = sessions.In(l.dirs.State).Owe(l.session.ID(), l.guarded.standing.Append(nil)); err != nil {
 		if slices.Contains(l.policy.AllowMissing, profiles.FSProtect) {
-			l.guarded = guarded{}
+			l.guarded.standing = nil
 			return nil
 		}
 		return &debtError{err}
@@ -66,17 +72,29 @@ func (l *launch) paid() {
 }
 
 // guard begins to set aside what appears.
-func (l *launch) guard() error {
+func (l *launch) guard(s *native.Started) error {
 	g := &l.guarded
-	if g.record == nil {
+	if g.standing == nil {
 		return nil
 	}
 	var err error
-	g.guard, err = l.run.Guard(g.record, &workspace.Stash{Open: l.session.Dir}, l.changed)
-	if err == nil {
-		g.guard.Watch()
+	g.guard, err = l.run.Guard(g.standing, &workspace.Stash{Open: l.session.Dir}, l.changed)
+	if err != nil {
+		return err
 	}
-	return err
+	g.guard.Freeze = func(stop bool) {
+		sig := unix.SIGCONT
+		if stop {
+			g.frozen.Store(true)
+			sig = unix.SIGSTOP
+		}
+		s.Signal(sig, inside.ToAll)
+		if !stop {
+			time.AfterFunc(100*time.Millisecond, func() { g.frozen.Store(false) }) // what pid 1 says of it is on its way
+		}
+	}
+	g.guard.Watch()
+	return nil
 }
 
 // changed turns what the guard did into events.

@@ -307,7 +307,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	drain := l.stdio.Run()
 	relay, err := l.relay(started)
 	if err == nil {
-		err = l.guard()
+		err = l.guard(started)
 	}
 	if err != nil {
 		started.Kill()
@@ -354,7 +354,7 @@ func (l *launch) relay(s *native.Started) (*terminal.Relay, error) {
 // wants the keys.
 func (l *launch) stopped(s *native.Started, relay *terminal.Relay, sig unix.Signal) {
 	switch {
-	case relay == nil:
+	case relay == nil, l.guarded.frozen.Load():
 		return
 	case sig == unix.SIGTTIN || sig == unix.SIGTTOU:
 		if relay.Foreground() != nil {
