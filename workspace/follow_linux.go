@@ -107,6 +107,7 @@ type trail struct {
 	links []Node
 	end   Node
 	found bool
+	proc  bool // it came through /proc, where links mean something else to each process
 }
 
 // follow resolves a path as the kernel does, `..` after a link included, from
@@ -140,6 +141,7 @@ func (s *scan) follow(base, path string) (trail, error) {
 			return t, fmt.Errorf("resolve %s in %s: step %d: %w", shorten(path), base, maxSteps, ErrTooMuch)
 		}
 		n, _, ok := s.node(filepath.Join(at, name))
+		t.proc = t.proc || n.Path == "/proc" || n.Path == "/dev/fd"
 		if !ok {
 			t.end, t.found = Node{Path: filepath.Join(n.Path, path)}, false
 			return t, nil

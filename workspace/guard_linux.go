@@ -136,7 +136,7 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 	if d.git || d.name() == ".git" {
 		yield(suspect{kind: isRepo, dir: d, rel: d.rel})
 	}
-	if d.state == protected {
+	if d.state == protected && d.why != byGit {
 		return // read-only inside, or as good as set aside
 	}
 	last := ""

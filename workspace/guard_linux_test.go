@@ -177,8 +177,13 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"closed":                               {"", "git init -q r; " + evil + "chmod 000 r/.git/config r/.git/hooks r/.git", "", []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
 		"a submodule's working tree elsewhere": {"", "git init -q r; git -C r config core.worktree /etc", "", []string{"inert r/.git/config"}},
 		"in node_modules":                      {"", "mkdir node_modules; git init -q node_modules/r; git -C node_modules/r config core.pager x", "", []string{"inert node_modules/r/.git/config"}},
-		"an honest one":                        {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
-		"the user's own directory":             {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
+		"in the hooks of another": {"", "git init -q o; git init -q o/.git/hooks/r; git -C o/.git/hooks/r config core.pager x; echo x > o/.git/hooks/r/.envrc", "",
+			[]string{"inert o/.git/hooks/r/.git/config", "stashed o/.git/hooks/r/.envrc"}},
+		"one that leads out":        {"", "mkdir r; echo gitdir: /tmp/elsewhere > r/.git", "", []string{"inert r/.git"}},
+		"one that leads everywhere": {"", "git init -q --separate-git-dir=.git/objects/zz r; echo gitdir: /proc/self/cwd/.git/objects/zz > r/.git", "", []string{"inert r/.git"}},
+		"one that leans out":        {"", "git init -q r; echo /proc/self/cwd/.git/objects > r/.git/commondir", "", []string{"inert r/.git/commondir"}},
+		"an honest one":             {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
+		"the user's own directory":  {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWatchman(t)

@@ -52,8 +52,11 @@ func (i *inerter) all() error {
 				}
 			}
 		}
-		// Of what git refuses as well nothing is run.
-		if err == nil && t.found && t.end.Kind == Dir {
+		switch {
+		case err != nil: // git refuses it as well
+		case !i.inside(t):
+			i.aside(path, "it leads to a repository outside the workspace")
+		case t.found && t.end.Kind == Dir:
 			i.dir(t.end.Path)
 		}
 	}
@@ -69,8 +72,14 @@ func (i *inerter) dir(path string) {
 		return
 	}
 	i.done[rel] = true
-	if common, err := i.scan.commonDir(path); err == nil {
-		i.dir(common)
+	if b, err := i.scan.readFile(path+"/commondir", maxGitFile); err == nil {
+		t, err := i.scan.follow(path, parsePathFile(b))
+		switch {
+		case err != nil || !i.inside(t):
+			i.aside(path+"/commondir", "it leads to a repository outside the workspace")
+		case t.found:
+			i.dir(t.end.Path)
+		}
 	}
 	if filepath.Base(path) != ".git" && !insideGit(rel) && i.users(path) {
 		// A directory of the user's own that was made to look like a
@@ -82,6 +91,13 @@ func (i *inerter) dir(path string) {
 	for _, name := range [...]string{"config", "config.worktree"} {
 		i.config(path+"/"+name, func(s *setting) bool { return !s.inert() || i.leaves(path, s) })
 	}
+}
+
+// inside reports whether a trail ends in the workspace. What begins in /proc
+// leads elsewhere for each process that follows it.
+func (i *inerter) inside(t trail) bool {
+	_, in := below(i.guard.standing.Root, t.end.Path)
+	return in && !t.proc
 }
 
 // users reports whether a directory has a configuration or hooks that the run
