@@ -1,12 +1,9 @@
 package workspace
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -456,143 +453,6 @@ func (g *Guard) Finish() ([]Finding, error) {
 func (g *Guard) Close() {
 	if _, ok := g.lent[g.standing.Root]; !ok {
 		unix.Close(g.fd)
-	}
-}
-
-// review tells of files that may change and did, of programs that a tool of the
-// host would run, and of what is pinned and not as it was: the host has changed
-// it, or it was changed in the moment before it was covered again.
-func (g *Guard) review() error {
-	for i := range g.standing.Known {
-		k := &g.standing.Known[i]
-		var st unix.Stat_t
-		err := g.stat(k.Path, &st)
-		f := Finding{Kind: Review, Path: k.Path, Why: k.Why, What: "changed"}
-		switch {
-		case gone(err):
-			f.What = "removed"
-		case err != nil:
-			return fmt.Errorf("stat %s: %w", k.Path, err)
-		case !g.changed(k, &st):
-			continue
-		}
-		if k.Pin {
-			f.What += " by the host, or in the moment after it did"
-		}
-		before, kept := g.originals[k.Path]
-		if kept && err == nil {
-			if now, e := g.content(k.Path); e == nil && bytes.Equal(before, now) {
-				continue
-			}
-		}
-		g.told(g.stash.note(f, before, kept))
-	}
-	g.fresh(g.tree)
-	return nil
-}
-
-// changed reports whether a file is not what it was. One that changed shortly
-// before the run may have changed again with the same ctime.
-func (g *Guard) changed(k *Known, st *unix.Stat_t) bool {
-	return st.Ino != k.Ino || st.Dev != k.Dev || st.Ctim.Nano() != k.Ctime || k.Ctime >= g.begun()
-}
-
-// touched reports whether something may have changed since the run began.
-func (g *Guard) touched(st *unix.Stat_t) bool { return st.Ctim.Nano() >= g.begun() }
-
-// begun is the run's start by the clock that ctimes are taken from.
-func (g *Guard) begun() int64 { return g.standing.Start.Add(-racy).UnixNano() }
-
-// content reads a file that is not too large to be shown.
-func (g *Guard) content(path string) ([]byte, error) {
-	dir, name, err := g.parent(path)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
-	fd, err := openBeneath(dir, name, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	return readFile(fd, maxOriginal)
-}
-
-// What is kept of files for review as they were: of one, and of all.
-const (
-	maxOriginal  = 256 << 10
-	maxOriginals = 4 << 20
-)
-
-// remember keeps what the files for review hold, as far as the command has not
-// changed them yet.
-func (g *Guard) remember() {
-	g.originals = map[string][]byte{}
-	room := maxOriginals
-	for i := range g.standing.Known {
-		k := &g.standing.Known[i]
-		if k.Kind != File || room < maxOriginal {
-			continue
-		}
-		var st unix.Stat_t
-		b, err := g.content(k.Path)
-		if err == nil && g.stat(k.Path, &st) == nil && st.Ino == k.Ino && st.Dev == k.Dev && st.Ctim.Nano() == k.Ctime {
-			g.originals[k.Path] = b
-			room -= len(b)
-		}
-	}
-}
-
-// programDirs are where tools of the host find programs.
-var programDirs = [...]string{"node_modules/.bin", ".venv/bin", "venv/bin"}
-
-// fresh tells of files for review that are new, and of new programs.
-func (g *Guard) fresh(d *dir) {
-	if d.gone || d.state == hidden || d.state == protected {
-		return
-	}
-	for _, h := range d.hits {
-		path := g.standing.Root + "/" + join(d.rel, h.name)
-		switch {
-		case inModules(d.rel) || h.kind == Dir:
-		case h.class == classProtect && g.rules.protect[h.arg].Review:
-			g.added(path, g.rules.protect[h.arg].Pattern)
-		case h.class == classInside && d.state == reviewed:
-			g.added(path, g.rules.protect[d.why].Pattern)
-		}
-	}
-	if slices.ContainsFunc(programDirs[:], func(p string) bool { return d.rel == p || strings.HasSuffix(d.rel, "/"+p) }) {
-		g.programs(d)
-	}
-	for _, k := range d.kids {
-		g.fresh(k)
-	}
-}
-
-// added tells of a file for review that did not stand at the start.
-func (g *Guard) added(path, why string) {
-	if !slices.ContainsFunc(g.standing.Known, func(k Known) bool { return k.Path == path }) {
-		g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
-	}
-}
-
-// programs tells of the programs in a directory that changed during the run.
-func (g *Guard) programs(d *dir) {
-	if d.ctime != 0 && d.ctime < g.standing.Start.Add(-racy).UnixNano() {
-		return
-	}
-	fd, err := openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return
-	}
-	f := os.NewFile(uintptr(fd), d.rel)
-	defer f.Close()
-	names, _ := f.Readdirnames(-1)
-	slices.Sort(names)
-	for _, name := range names {
-		var st unix.Stat_t
-		if statBeneath(fd, name, &st) == nil && g.touched(&st) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0) {
-			g.told(g.stash.note(Finding{Kind: Program, Path: g.standing.Root + "/" + join(d.rel, name), Why: filepath.Base(d.rel), What: "new or changed"}, nil, false))
-		}
 	}
 }
 
