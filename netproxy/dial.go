@@ -66,6 +66,10 @@ func (p *Proxy) dialUpstream(ctx context.Context, up *upstreamProxy, v rules.Ver
 	if err != nil {
 		return nil, &upstreamError{up.addr, err}
 	}
+	if err := p.cfg.Upstream.check(c, up.addr); err != nil {
+		c.Close()
+		return nil, &upstreamError{up.addr, err}
+	}
 	l := &link{Conn: c, verdict: v, upstream: true}
 	if protocol == "http" {
 		l.forward = up

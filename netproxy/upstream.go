@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -21,6 +22,65 @@ import (
 type Upstream struct {
 	http, https *upstreamProxy
 	noProxy     []noProxy
+	local       func(port string) bool // which ports of this machine a proxy may have; nil: any
+}
+
+// Addresses returns where the proxies are, as host:port, each once.
+func (u *Upstream) Addresses() []string {
+	var list []string
+	for _, p := range [...]*upstreamProxy{u.http, u.https} {
+		if p != nil && !slices.Contains(list, p.addr) {
+			list = append(list, p.addr)
+		}
+	}
+	return list
+}
+
+// Restrict refuses a proxy on this machine's own loopback, or at an address that
+// is meaningful on this link only, whose port is not one of those allowed: what
+// the payload sends to an allowed name would arrive there as it is, at whatever
+// listens. An address is refused at once, by an [OwnProxyError], and a name when
+// it leads there.
+func (u *Upstream) Restrict(allowed func(port string) bool) error {
+	u.local = allowed
+	for _, addr := range u.Addresses() {
+		host, port, _ := net.SplitHostPort(addr)
+		ip, err := netip.ParseAddr(host)
+		if own := err == nil && isOwnLink(ip) || strings.EqualFold(host, "localhost"); own && !allowed(port) {
+			return &OwnProxyError{addr, port}
+		}
+	}
+	return nil
+}
+
+func isOwnLink(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	return ip.IsLoopback() || ip.IsUnspecified() || ip.IsLinkLocalUnicast()
+}
+
+// An OwnProxyError says that the host's proxy is on the host itself, and nobody
+// has named its port.
+type OwnProxyError struct{ Addr, Port string }
+
+func (e *OwnProxyError) Error() string {
+	return "the proxy " + e.Addr + " of the environment is on this machine itself, where what listens need not be a proxy"
+}
+
+// Hint says how to allow it.
+func (e *OwnProxyError) Hint() string {
+	return "--local " + e.Port + " allows it; without HTTPS_PROXY and http_proxy connections are direct"
+}
+
+// check refuses a proxy whose name has led to this machine itself.
+func (u *Upstream) check(c net.Conn, addr string) error {
+	to, ok := c.RemoteAddr().(*net.TCPAddr)
+	if u.local == nil || !ok || !isOwnLink(to.AddrPort().Addr()) {
+		return nil
+	}
+	if _, port, _ := net.SplitHostPort(addr); !u.local(port) {
+		return &OwnProxyError{addr, port}
+	}
+	return nil
 }
 
 // An upstreamProxy is one HTTP proxy.

@@ -191,3 +191,34 @@ func TestDefaults(t *testing.T) {
 	_, err = p.cfg.Resolver.LookupNetIP(context.Background(), "ip", "127.0.0.1")
 	require.NoError(t, err)
 }
+
+// A proxy on this machine's own loopback may be anything that listens there.
+func TestUpstreamRestrict(t *testing.T) {
+	none := func(string) bool { return false }
+	for _, own := range []string{"http://127.0.0.1:3128", "localhost:3128", "http://LOCALHOST:3128", "[::1]:3128", "[::ffff:127.0.0.1]:3128", "169.254.169.254:3128", "0.0.0.0:3128"} {
+		for _, both := range [][2]string{{own, ""}, {"", own}, {"http://proxy.example:1", own}} {
+			u, err := ParseUpstream(both[0], both[1], "")
+			require.NoError(t, err)
+			var refused *OwnProxyError
+			require.ErrorAs(t, u.Restrict(none), &refused, own)
+			require.Contains(t, refused.Hint(), "--local 3128")
+			require.NoError(t, u.Restrict(func(port string) bool { return port == "3128" }), "named")
+		}
+	}
+	u, err := ParseUpstream("http://u:secret@proxy.example:1", "http://proxy.example:1", "")
+	require.NoError(t, err)
+	require.NoError(t, u.Restrict(none))
+	require.Equal(t, []string{"proxy.example:1"}, u.Addresses())
+
+	// A name that leads there is known for what it is when it has led there.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	c, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	require.ErrorContains(t, u.check(c, "proxy.example:1"), "on this machine itself")
+	require.NoError(t, u.Restrict(func(port string) bool { return port == "1" }))
+	require.NoError(t, u.check(c, "proxy.example:1"), "named")
+	require.NoError(t, (&Upstream{}).check(c, "proxy.example:1"), "control: without the restriction")
+}

@@ -3,11 +3,13 @@ package native
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -177,4 +179,24 @@ func TestFIFO(t *testing.T) {
 	n, err := unix.Read(fd, buf)
 	require.NoError(t, err, "control: named, it is open")
 	require.Equal(t, "command\n", string(buf[:n]))
+}
+
+// The environment does not make something on this machine's loopback the proxy.
+func TestProxyOfTheEnvironment(t *testing.T) {
+	b := newBench(t)
+	b.request.Allow = []string{"example.test"}
+	plan := func(variable string) (*Run, error) {
+		b.environ = []string{variable}
+		return b.plan("/bin/true")
+	}
+	_, err := plan("http_proxy=http://127.0.0.1:18099")
+	var own *netproxy.OwnProxyError
+	require.ErrorAs(t, err, &own)
+	b.request.Local = []string{"18099"}
+	r, err := plan("http_proxy=http://127.0.0.1:18099")
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(r.Warnings, "\n"), "the proxy 127.0.0.1:18099, which the environment names")
+	r, err = plan("HTTPS_PROXY=http://proxy.example:3128")
+	require.NoError(t, err)
+	require.Contains(t, strings.Join(r.Warnings, "\n"), "the proxy proxy.example:3128")
 }

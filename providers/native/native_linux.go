@@ -226,6 +226,14 @@ func (r *Run) network(host *Host) error {
 	if r.upstream, err = netproxy.ParseUpstream(r.proxies[0], r.proxies[1], r.proxies[2]); err != nil {
 		return err
 	}
+	if err := r.upstream.Restrict(func(port string) bool {
+		return slices.ContainsFunc(n.Local, func(l profiles.NetRule) bool { return strings.TrimPrefix(l.Text, "localhost:") == port })
+	}); err != nil {
+		return err
+	}
+	for _, addr := range r.upstream.Addresses() {
+		r.Warnings = append(r.Warnings, "connections go by the proxy "+addr+", which the environment names")
+	}
 	r.Rules = set
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	r.Plan.Listen = []netip.AddrPort{netip.AddrPortFrom(loopback, proxyPort)}
