@@ -72,6 +72,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 			return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, kernel)
 		}
 	}
+	if err := keepsSecrets(policy); err != nil {
+		return nil, err
+	}
 	// Looking through PATH takes as long as all the rest: side by side.
 	tools := make(chan Tools, 1)
 	go func() {

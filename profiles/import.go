@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -83,6 +84,9 @@ func (r *resolver) importFile(file string, asked askedFor, read func(*importer, 
 		origin = Origin{Source: "flag", Key: "--settings"}
 	}
 	text, err := readFile(file, followLinks)
+	if !bool(asked) && err == nil && !r.asks(path.Dir(file), path.Dir(strings.TrimPrefix(file, r.home)), file) {
+		return nil, nil
+	}
 	if !bool(asked) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir)) {
 		return nil, nil
 	}

@@ -197,6 +197,9 @@ func (r *resolver) findWorkspace() error {
 			return &Error{Origin: origin, Cause: "the current directory is gone", Hint: "cd to a directory that exists, or name one: --workspace DIR"}
 		}
 		r.workspace = r.cwd
+		if pwd := r.req.Host.Getenv("PWD"); strings.HasPrefix(pwd, "/") && path.Clean(pwd) != r.cwd && real(pwd) == r.cwd {
+			defer r.sayWorkspace(pwd)
+		}
 		if top := gitTop(r.cwd, r.req.Host.UID); top != "" && r.badWorkspace(top) == "" {
 			r.workspace = top
 		}
@@ -212,6 +215,9 @@ func (r *resolver) findWorkspace() error {
 			return &Error{Origin: origin, Cause: cause(err), Hint: hintOf(err)}
 		}
 		r.workspace = dir
+		if named, err := r.argument(r.req.Workspace, r.cwd); err == nil && named != dir {
+			defer r.sayWorkspace(named)
+		}
 	}
 	why := r.badWorkspace(r.workspace)
 	if why == "" && r.req.Workspace == "" && isSystem(r.workspace) {
@@ -226,6 +232,12 @@ func (r *resolver) findWorkspace() error {
 		r.policy.WorkDir = r.cwd
 	}
 	return nil
+}
+
+// sayWorkspace says where the workspace is, if it was reached by a link: what
+// stands in a project somebody else may have made.
+func (r *resolver) sayWorkspace(named string) {
+	r.policy.Warnings = append(r.policy.Warnings, "the workspace is "+r.workspace+": "+path.Clean(named)+" leads there by a link")
 }
 
 // isSystem reports whether a directory is one that a user, root above all,
@@ -271,7 +283,9 @@ func (r *resolver) findConfig() {
 	switch {
 	case err == nil:
 		root.Close()
-		r.configDir = r.dirs.Config
+		if r.asks(r.dirs.Config, "/.config/pccrun", r.dirs.Config) {
+			r.configDir = r.dirs.Config
+		}
 	case !errors.Is(err, fs.ErrNotExist):
 		r.policy.Warnings = append(r.policy.Warnings, "your profiles are not read: "+cause(err))
 	}

@@ -1,0 +1,40 @@
+package profiles
+
+import (
+	"fmt"
+	"os"
+	"path"
+)
+
+// What a project sets in the environment (.envrc, an editor's terminal) reaches
+// us as the user's own would. HOME and XDG_CONFIG_HOME say where policy is read
+// from, and a policy can open everything: where they lead away from the home of
+// the user database it is said, and a git repository, whose files others write,
+// is not asked at all.
+
+// asks reports whether policy is read from a directory, and says what the user
+// should hear of that; usual is where it is if the environment does not say
+// otherwise, below the home of the user database.
+func (r *resolver) asks(dir, usual, what string) bool {
+	home := r.req.Host.Home
+	if home == "" || dir == home+usual || dir == real(home)+usual {
+		return true
+	}
+	if top := repository(real(dir), real(home)); top != "" {
+		r.policy.Warnings = append(r.policy.Warnings, fmt.Sprintf("%s: not read, since it lies in the git repository %s and not in your home", what, top))
+		return false
+	}
+	r.policy.Warnings = append(r.policy.Warnings, fmt.Sprintf("%s: read in place of %s, by HOME or XDG_CONFIG_HOME", what, home+usual))
+	return true
+}
+
+// repository returns the top of the git repository that a directory lies in, ""
+// if there is none. A home that is one is the user's own.
+func repository(dir, home string) string {
+	for ; dir != "/" && dir != "." && !within(dir, home); dir = path.Dir(dir) {
+		if _, err := os.Lstat(dir + "/.git"); err == nil {
+			return dir
+		}
+	}
+	return ""
+}
