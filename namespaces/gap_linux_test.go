@@ -73,7 +73,7 @@ func TestGripOfReplacedFile(t *testing.T) {
 		{"open for writing", "read f.txt pin protect", "exec 9>>f.txt", "open still"},
 		{"control: read-only may be read", "read f.txt pin protect", "exec 9<f.txt", ""},
 		{"control: left alone", "hide f.txt", "true", ""},
-		{"control: as an editor leaves it", "hide f.txt", "ln f.txt kept; { sleep 0.03; rm kept; } & true", ""},
+		{"control: as an editor leaves it", "hide f.txt", "ln f.txt kept; { sleep 0.01; rm kept; } & true", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
