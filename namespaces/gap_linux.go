@@ -185,7 +185,7 @@ func (k *Keeper) release(views, grips int) {
 // A grip is a file that stood open for a moment. It is covered by now, so that
 // nobody inside finds it by its name; what was done to it before stays. That
 // can be seen to some extent, and ends the run: a second name, another content,
-// a descriptor that is still open.
+// a descriptor that is still open. One with O_PATH cannot be seen.
 type grip struct {
 	item  *kept
 	fd    int

@@ -69,7 +69,7 @@ func (r *Run) answers() []profiles.Answer {
 			case p.Nested && r.Plan.HidesFiles():
 				a = weak("mount namespace", "a hidden file that the host replaces stays open in a mount namespace that the command has made", "hide its directory")
 			case r.Plan.HidesFiles() || r.Plan.Unhidden || hidesPatterns(p):
-				a = weak("mount namespace", "a hidden file that the host replaces can be read once by a command that waits for it, one that it makes during the run for good", "hide its directory")
+				a = weak("mount namespace", "a hidden file that the host replaces can be read by a command that waits for it, one that it makes during the run for good", "hide its directory")
 			}
 		case profiles.FSReadonly:
 			a = kept("read-only mounts, Landlock")
