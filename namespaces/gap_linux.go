@@ -1,7 +1,9 @@
 package namespaces
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -63,7 +65,7 @@ func (v view) open(path string) (fd int, st unix.Statx_t, err error) {
 	if err != nil {
 		return -1, st, fmt.Errorf("open %s: %w", path, err)
 	}
-	if err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
+	if err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, &st); err != nil {
 		unix.Close(fd)
 		return -1, st, fmt.Errorf("statx %s: %w", path, err)
 	}
@@ -185,11 +187,11 @@ func (k *Keeper) release(views, grips int) {
 // A grip is a file that stood open for a moment. It is covered by now, so that
 // nobody inside finds it by its name; what was done to it before stays. That
 // can be seen to some extent, and ends the run: a second name, another content,
-// a descriptor that is still open. One with O_PATH cannot be seen.
+// a descriptor that is still open.
 type grip struct {
 	item  *kept
 	fd    int
-	was   unix.Statx_t // when it was seen; nothing once it was covered
+	was   unix.Statx_t // when it was seen; no mask once it was covered
 	until time.Time    // when what is odd about it is no work of the host's that is under way
 }
 
@@ -216,6 +218,9 @@ func (k *Keeper) loosen() error {
 	left := k.grips[:0]
 	for _, g := range k.grips {
 		cause, sure := g.judge()
+		if cause == "" && k.held(&g) {
+			cause = "somebody took hold of it"
+		}
 		if cause == "" {
 			unix.Close(g.fd)
 			continue
@@ -236,7 +241,7 @@ func (g *grip) judge() (cause string, sure bool) {
 		return "", true // replaced once more
 	}
 	hidden, was := g.item.with != "", g.was
-	g.was = unix.Statx_t{} // from now on only who has it open can write, and that is seen below
+	g.was.Mask = 0 // from now on only who has it open can write, and that is seen below
 	if !hidden && was.Mask != 0 && (st.Size != was.Size || st.Mtime != was.Mtime) {
 		return "somebody wrote to it", true
 	}
@@ -268,4 +273,40 @@ func (g *grip) held(reading bool) bool {
 	}
 	_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
 	return false
+}
+
+// held reports whether a process inside has a descriptor of the file as it lies
+// below its cover: whatever it is good for itself, it can be opened again.
+// What a process hides, or has sent to itself through a socket, is not seen.
+func (k *Keeper) held(g *grip) bool {
+	mount, inode := fmt.Appendf(nil, "\nmnt_id:\t%d\n", g.was.Mnt_id), fmt.Appendf(nil, "\nino:\t%d\n", g.was.Ino)
+	for _, pid := range descendants(k.sandbox.Pid) {
+		dir := "/proc/" + strconv.Itoa(pid) + "/fdinfo"
+		list, _ := os.ReadDir(dir)
+		for _, fd := range list {
+			text, _ := os.ReadFile(dir + "/" + fd.Name())
+			if bytes.Contains(text, mount) && bytes.Contains(text, inode) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// descendants returns a process and all that descend from it.
+func descendants(pid int) []int {
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		tasks := "/proc/" + strconv.Itoa(all[i]) + "/task"
+		list, _ := os.ReadDir(tasks)
+		for _, task := range list {
+			text, _ := os.ReadFile(tasks + "/" + task.Name() + "/children")
+			for _, field := range strings.Fields(string(text)) {
+				if child, err := strconv.Atoi(field); err == nil && !slices.Contains(all, child) {
+					all = append(all, child)
+				}
+			}
+		}
+	}
+	return all
 }

@@ -66,12 +66,18 @@ func TestHandleOfReplacedDirectory(t *testing.T) {
 // What the command took hold of before a replaced file was covered ends the
 // run. Each script is the gap's; the file is covered after it.
 func TestGripOfReplacedFile(t *testing.T) {
+	if _, err := os.Stat("/usr/bin/python3"); err != nil {
+		t.Skip("needs python3")
+	}
 	for _, c := range []struct{ name, rule, script, cause string }{
 		{"a second name", "hide f.txt", "ln f.txt kept", "a second name"},
 		{"a second name of what is read-only", "read f.txt pin protect", "ln f.txt kept", "a second name"},
 		{"open for reading", "hide f.txt", "exec 9<f.txt", "open still"},
 		{"open for writing", "read f.txt pin protect", "exec 9>>f.txt", "open still"},
-		{"control: read-only may be read", "read f.txt pin protect", "exec 9<f.txt", ""},
+		{"held with O_PATH", "hide f.txt", "python3 -c 'import os, time; f = os.open(\"f.txt\", os.O_PATH); open(\"held\", \"w\"); time.sleep(1); os.open(\"/proc/self/fd/%d\" % f, 0)' & await held", "took hold"},
+		{"what can be opened again for writing", "read f.txt pin protect", "exec 9<f.txt", "took hold"},
+		{"control: read through its cover", "read f.txt pin protect", "{ sleep 0.1; exec 9<f.txt; sleep 1; } & true", ""},
+		{"control: read and closed", "read f.txt pin protect", "cat f.txt > out", ""},
 		{"control: left alone", "hide f.txt", "true", ""},
 		{"control: as an editor leaves it", "hide f.txt", "ln f.txt kept; { sleep 0.01; rm kept; } & true", ""},
 	} {
