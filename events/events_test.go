@@ -323,7 +323,7 @@ func TestTarget(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "events")
 	for range 2 { // appended to
-		s, err := Target(path)
+		s, err := Target(path, "/work")
 		require.NoError(t, err)
 		l := NewLog("s", s)
 		l.Emit(Exit{})
@@ -335,7 +335,7 @@ func TestTarget(t *testing.T) {
 
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
-	s, err := Target("fd:" + itoa(int(w.Fd())))
+	s, err := Target("fd:"+itoa(int(w.Fd())), "/work")
 	require.NoError(t, err)
 	w.Close()
 	l := NewLog("s", s)
@@ -348,7 +348,7 @@ func TestTarget(t *testing.T) {
 	require.NoError(t, os.Symlink(path, filepath.Join(dir, "link")))
 	mkfifo(t, filepath.Join(dir, "fifo"))
 	for _, bad := range []string{"", "fd:", "fd:x", "fd:-1", "fd:01", "fd:99999", "fd:4294967297", "fd:" + itoa(int(r.Fd())), dir, filepath.Join(dir, "no/such"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")} {
-		_, err := Target(bad)
+		_, err := Target(bad, "/work")
 		require.Error(t, err, bad)
 		require.True(t, strings.HasPrefix(err.Error(), "--events "), err)
 	}
@@ -358,7 +358,7 @@ func TestTarget(t *testing.T) {
 func TestTargetReaderGoes(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
-	s, err := Target("fd:" + itoa(int(w.Fd())))
+	s, err := Target("fd:"+itoa(int(w.Fd())), "/work")
 	require.NoError(t, err)
 	w.Close()
 	r.Close()

@@ -8,6 +8,6 @@ import (
 )
 
 // Target returns the sink for the value of `--events`.
-func Target(value string) (Sink, error) {
+func Target(value, _ string) (Sink, error) {
 	return Sink{}, fmt.Errorf("--events %s: %w", Clean(value), errors.ErrUnsupported)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -18,9 +19,11 @@ import (
 // descriptor, or the name of a file. A file is made with mode 0600 or
 // appended to, so that one file may serve many runs at once. A link is
 // refused, since a payload that can write the directory could make it lead
-// anywhere; so is a FIFO that nobody reads, since opening it would block.
-func Target(value string) (Sink, error) {
-	f, err := openTarget(value)
+// anywhere, and so is one on the way there that lies in the workspace, where an
+// earlier run may have made it; so is a FIFO that nobody reads, since opening it
+// would block. The workspace is an absolute path without links.
+func Target(value, workspace string) (Sink, error) {
+	f, err := openTarget(value, workspace)
 	if err != nil {
 		return Sink{}, fmt.Errorf("--events %s: %w", Clean(value), err)
 	}
@@ -30,7 +33,7 @@ func Target(value string) (Sink, error) {
 	}, nil
 }
 
-func openTarget(value string) (*os.File, error) {
+func openTarget(value, workspace string) (*os.File, error) {
 	if text, ok := strings.CutPrefix(value, "fd:"); ok {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || text != strconv.FormatUint(n, 10) {
@@ -49,7 +52,14 @@ func openTarget(value string) (*os.File, error) {
 		}
 		return os.NewFile(uintptr(fd), value), nil
 	}
-	f, err := os.OpenFile(value, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0o600)
+	if strings.HasSuffix(value, "/") {
+		return nil, unix.EISDIR
+	}
+	dir, err := realDir(filepath.Dir(value), workspace)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, filepath.Base(value)), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0o600)
 	switch {
 	case errors.Is(err, unix.ELOOP):
 		return nil, errors.New("it is a symbolic link; name the file, or use fd:N")
@@ -63,4 +73,41 @@ func openTarget(value string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// maxLinks is how many links the kernel follows, path_resolution(7).
+const maxLinks = 40
+
+// realDir returns a directory without links. One that lies in the workspace is
+// not followed.
+func realDir(dir, workspace string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	real, rest, links := "/", dir[1:], 0
+	for rest != "" {
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		if name == "" || name == "." {
+			continue
+		}
+		next := filepath.Join(real, name)
+		to, err := os.Readlink(next)
+		if err != nil { // no link, or nothing that can be opened
+			real = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", unix.ELOOP
+		}
+		if next == workspace || strings.HasPrefix(next, strings.TrimSuffix(workspace, "/")+"/") {
+			return "", fmt.Errorf("it leads through the link %s, which a command could have made; name the file itself", Clean(next))
+		}
+		if strings.HasPrefix(to, "/") {
+			real = "/"
+		}
+		rest = to + "/" + rest
+	}
+	return real, nil
 }

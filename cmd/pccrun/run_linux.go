@@ -393,7 +393,7 @@ func mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }
 func (l *launch) openLog() error {
 	sinks := []events.Sink{l.session.Events()}
 	if l.req.Events != "" {
-		sink, err := events.Target(l.req.Events)
+		sink, err := events.Target(l.req.Events, l.policy.Workspace)
 		if err != nil {
 			return err
 		}
