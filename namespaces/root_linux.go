@@ -105,7 +105,8 @@ func (m *Mount) donate(id Identity, maps map[string]*os.File) (int, error) {
 			return -1, err
 		}
 	}
-	err = unix.MountSetattr(tree, "", attr, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(maps[owner].Fd())})
+	// Private, or mounts of the host would go in, and those inside come out.
+	err = unix.MountSetattr(tree, "", attr, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Propagation: unix.MS_PRIVATE, Userns_fd: uint64(maps[owner].Fd())})
 	if err != nil {
 		unix.Close(tree)
 		if err == unix.EINVAL {

@@ -30,6 +30,7 @@ type machine struct {
 	cache   cache
 	program string // this program, built for the machine
 	payload string // the image with what the user runs
+	calm    bool   // without the escape suite
 }
 
 // build makes the payload: pccrun, tests, and the sources that tests read.
@@ -112,7 +113,7 @@ func (m *machine) boot(ctx context.Context, s *setup) (*result, error) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(bounded, "qemu-system-x86_64", qemu(s, root, m.payload, files, dir)...)
+	cmd := exec.CommandContext(bounded, "qemu-system-x86_64", m.qemu(s, root, files, dir)...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	err = cmd.Start()
@@ -142,8 +143,11 @@ func (m *machine) boot(ctx context.Context, s *setup) (*result, error) {
 
 // qemu returns the emulator's arguments. /dev/kvm is left alone: a nested or
 // paravirtual one may offer what no Debian kernel boots on.
-func qemu(s *setup, root, payload string, k kernelFiles, dir string) []string {
+func (m *machine) qemu(s *setup, root string, k kernelFiles, dir string) []string {
 	line := "console=ttyS0 quiet panic=-1 net.ifnames=0 vm.setup=" + s.name
+	if m.calm {
+		line += " vm.calm"
+	}
 	if s.start.systemd() {
 		line += " systemd.unit=vm.target systemd.show_status=0 systemd.log_target=null"
 	}
@@ -155,7 +159,7 @@ func qemu(s *setup, root, payload string, k kernelFiles, dir string) []string {
 		"-kernel", k.image, "-initrd", filepath.Join(dir, "initrd"), "-append", line, "-device", "virtio-rng-pci", "-serial", "file:" + filepath.Join(dir, "console"),
 	}
 	for _, disk := range []string{
-		root + ",snapshot=on,cache=unsafe", k.modules + ",readonly=on", payload + ",readonly=on", filepath.Join(dir, "result") + ",cache=unsafe",
+		root + ",snapshot=on,cache=unsafe", k.modules + ",readonly=on", m.payload + ",readonly=on", filepath.Join(dir, "result") + ",cache=unsafe",
 	} {
 		args = append(args, "-drive", "if=virtio,format=raw,file="+disk)
 	}

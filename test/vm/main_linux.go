@@ -32,6 +32,7 @@ Boots machines, one at a time, and says what pccrun keeps in them.
 
   -short         the first few set-ups only
   -only PATTERN  set-ups whose name matches
+  -no-escape     leave the escape suite out, which takes most of the time
   -list          list the set-ups
   -write FILE    put the table into this page, between its marks
   -cache DIR     where downloads and images are kept (default .cache/vm)
@@ -66,12 +67,13 @@ func main() {
 // host is this machine's side.
 func host(ctx context.Context) (err error) {
 	var o struct {
-		short, list        bool
+		short, list, calm  bool
 		only, write, cache string
 	}
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.BoolVar(&o.short, "short", false, "")
 	flag.BoolVar(&o.list, "list", false, "")
+	flag.BoolVar(&o.calm, "no-escape", false, "")
 	flag.StringVar(&o.only, "only", "", "")
 	flag.StringVar(&o.write, "write", "", "")
 	flag.StringVar(&o.cache, "cache", ".cache/vm", "")
@@ -104,7 +106,7 @@ func host(ctx context.Context) (err error) {
 		return err
 	}
 	defer log.Close()
-	m := machine{cache: cache{dir, log}}
+	m := machine{cache: cache{dir, log}, calm: o.calm}
 	if err := m.build(ctx, tested); err != nil {
 		return err
 	}
