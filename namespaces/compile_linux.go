@@ -419,7 +419,7 @@ func (c *compiler) mount(p *Plan) {
 		target := find(c.Program, m.Target, m.noFollow())
 		c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 		if m.Optional {
-			c.Allow(unix.EBADF)
+			c.Allow(unix.EBADF, unix.ENOENT) // removed since it was looked up
 		}
 		c.Call(unix.SYS_CLOSE, inside.Result(target))
 		if m.Optional {

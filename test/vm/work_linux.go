@@ -16,7 +16,7 @@ import (
 const (
 	testTime   = 8 * time.Minute
 	escapeTime = 25 * time.Minute
-	launchTime = 2 * time.Minute
+	launchTime = 5 * time.Minute
 )
 
 // probes are those of the escape suite that every set-up tries: of each
