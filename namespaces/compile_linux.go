@@ -563,7 +563,8 @@ func (c *compiler) restrict(p *Plan) {
 		c.Step("raise the OOM score")
 		c.writeAt(inside.Result(c.proc), "self/oom_score_adj", strconv.Itoa(p.OOMScore))
 		for _, r := range p.Rlimits {
-			if r.Resource == unix.RLIMIT_CORE && stands(r) {
+			r, stands := r.bounded()
+			if stands && r.Resource == unix.RLIMIT_CORE {
 				continue // the filter of a pccrun around this one refuses to set it, to whatever value
 			}
 			c.Step("limit " + r.Name)
@@ -583,10 +584,17 @@ func (c *compiler) restrict(p *Plan) {
 	c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_NAME), c.Str("pccrun"))
 }
 
-// stands reports whether a limit is what this process has, and its copy will.
-func stands(r Rlimit) bool {
+// bounded returns a limit as it can be set: below the hard limit that this
+// process has, which containers and limits.conf(5) lower. It reports whether
+// the limit stands already.
+func (r Rlimit) bounded() (bounded Rlimit, stands bool) {
 	var now unix.Rlimit
-	return unix.Getrlimit(r.Resource, &now) == nil && now.Cur == r.Soft && now.Max == r.Hard
+	if unix.Getrlimit(r.Resource, &now) != nil {
+		return r, false
+	}
+	r.Hard = min(r.Hard, now.Max)
+	r.Soft = min(r.Soft, r.Hard)
+	return r, now.Cur == r.Soft && now.Max == r.Hard
 }
 
 func (c *compiler) landlock(p *Plan) {

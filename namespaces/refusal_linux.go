@@ -40,6 +40,9 @@ const (
 	namespaceLimit = "/proc/sys/user/max_"
 )
 
+// unfiltered starts a container without its filter.
+const unfiltered = "--security-opt seccomp=unconfined"
+
 // explain adds to a step's error the cause that the host's settings show. It
 // returns err as it is where they show none. read returns the text of a file, ""
 // if it cannot be read: a launch that succeeds reads nothing.
@@ -66,18 +69,24 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 	case (step == stepProc || step == stepSys) && covered(read("/proc/self/mountinfo"), step[strings.LastIndexByte(step, '/'):]) != "":
 		// mount_too_revealing in the kernel's fs/namespace.c.
 		root := step[strings.LastIndexByte(step, '/'):]
+		docker, podman := "--security-opt systempaths=unconfined", "--security-opt unmask=ALL"
+		if filtered(read("/proc/self/status")) {
+			docker, podman = docker+" "+unfiltered, podman+" "+unfiltered
+		}
 		return refusal(covered(read("/proc/self/mountinfo"), root)+" is covered or read-only here, as containers do it, and then the kernel lets nobody mount a new "+root,
-			"docker run --security-opt systempaths=unconfined, podman run --security-opt unmask=ALL; or run pccrun outside of the container")
+			"docker run "+docker+", podman run "+podman+"; or run pccrun outside of the container")
 	case confined(read("/proc/self/attr/current")):
 		return refusal("the AppArmor profile "+read("/proc/self/attr/current")+" forbids it", "pccrun doctor --fix gives pccrun a profile of its own")
 	case read(appArmorUserns) == "1":
 		return refusal("AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)", "pccrun doctor --fix gives pccrun a profile that allows them")
-	case step != stepClone:
-		return err
 	case filtered(read("/proc/self/status")):
-		return refusal("a seccomp filter around pccrun forbids it, as containers and sandboxes have one",
-			"docker run or podman run --security-opt seccomp=unconfined; inside pccrun, start the outer one with --nested")
-	case !hasRoot(read("/proc/self/mountinfo")):
+		verb := " forbids it"
+		if step != stepClone {
+			verb = " may forbid it"
+		}
+		return refusal("a seccomp filter around pccrun"+verb+", as containers and sandboxes have one",
+			"docker run or podman run "+unfiltered+"; inside pccrun, start the outer one with --nested")
+	case step == stepClone && !hasRoot(read("/proc/self/mountinfo")):
 		return refusal("pccrun was started in a chroot, where the kernel makes no user namespace", "run it outside of the chroot, or enter that with pivot_root, as containers do")
 	}
 	return err

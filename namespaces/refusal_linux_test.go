@@ -33,6 +33,8 @@ func TestExplain(t *testing.T) {
 		"selinux":               {"make /dev", unix.EACCES, map[string]string{"/proc/self/attr/current": "unconfined_u:unconfined_r:unconfined_t:s0"}, "", ""},
 		"ubuntu":                {"map user and group in the user namespace", unix.EPERM, map[string]string{appArmorUserns: "1", "/proc/self/attr/current": "unconfined"}, "apparmor_restrict_unprivileged_userns", "doctor --fix"},
 		"container":             {stepClone, unix.EPERM, map[string]string{"/proc/self/status": "Name:\tx\nSeccomp:\t2\nx"}, "a seccomp filter around", "seccomp=unconfined"},
+		"container, later":      {"set the host name", unix.EPERM, map[string]string{"/proc/self/status": "Name:\tx\nSeccomp:\t2\nx"}, "a seccomp filter around pccrun may", "seccomp=unconfined"},
+		"container, proc":       {stepProc, unix.EPERM, map[string]string{"/proc/self/status": "x\nSeccomp:\t2\n", "/proc/self/mountinfo": free + "40 22 0:6 /null /proc/kcore rw - devtmpfs x rw\n"}, "/proc/kcore is covered", "unmask=ALL --security-opt seccomp=unconfined"},
 		"chroot":                {stepClone, unix.EPERM, map[string]string{"/proc/self/mountinfo": "30 21 0:19 / /proc rw - proc proc rw\n"}, "chroot", "outside"},
 		"in a tree with a root": {stepClone, unix.EPERM, map[string]string{"/proc/self/mountinfo": free}, "", ""},
 		"proc masked":           {stepProc, unix.EPERM, map[string]string{"/proc/self/mountinfo": free + "40 22 0:6 /null /proc/kcore rw - devtmpfs x rw\n"}, "/proc/kcore is covered", "systempaths=unconfined"},

@@ -442,3 +442,19 @@ func TestKeeperGivesUp(t *testing.T) {
 	r.end()
 	alone(t)
 }
+
+// A hard limit of the caller's that is lower than the plan's stays: raising it
+// takes a privilege.
+func TestHardLimitOfTheHost(t *testing.T) {
+	var now unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MSGQUEUE, &now))
+	b := newBench(t, nil).sh("ulimit -H -q 2>/dev/null; true")
+	b.plan.Rlimits = []Rlimit{{unix.RLIMIT_MSGQUEUE, "message queues", now.Max + 1, now.Max + 1}}
+	require.Zero(t, b.run().Status)
+	r, stands := Rlimit{unix.RLIMIT_MSGQUEUE, "", now.Max + 1, now.Max + 1}.bounded()
+	require.Equal(t, now.Max, r.Hard)
+	require.Equal(t, now.Cur == now.Max, stands)
+	r, stands = Rlimit{unix.RLIMIT_MSGQUEUE, "", 1, 2}.bounded()
+	require.Equal(t, Rlimit{unix.RLIMIT_MSGQUEUE, "", 1, 2}, r)
+	require.False(t, stands)
+}

@@ -31,6 +31,7 @@ type machine struct {
 	program string // this program, built for the machine
 	payload string // the image with what the user runs
 	calm    bool   // without the escape suite
+	resume  bool   // what a machine said before counts
 }
 
 // build makes the payload: pccrun, tests, and the sources that tests read.

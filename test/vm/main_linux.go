@@ -33,6 +33,7 @@ Boots machines, one at a time, and says what pccrun keeps in them.
   -short         the first few set-ups only
   -only PATTERN  set-ups whose name matches
   -no-escape     leave the escape suite out, which takes most of the time
+  -resume        do not boot those again that have answered before
   -list          list the set-ups
   -write FILE    put the table into this page, between its marks
   -cache DIR     where downloads and images are kept (default .cache/vm)
@@ -68,11 +69,13 @@ func main() {
 func host(ctx context.Context) (err error) {
 	var o struct {
 		short, list, calm  bool
+		resume             bool
 		only, write, cache string
 	}
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.BoolVar(&o.short, "short", false, "")
 	flag.BoolVar(&o.list, "list", false, "")
+	flag.BoolVar(&o.resume, "resume", false, "")
 	flag.BoolVar(&o.calm, "no-escape", false, "")
 	flag.StringVar(&o.only, "only", "", "")
 	flag.StringVar(&o.write, "write", "", "")
@@ -106,7 +109,7 @@ func host(ctx context.Context) (err error) {
 		return err
 	}
 	defer log.Close()
-	m := machine{cache: cache{dir, log}, calm: o.calm}
+	m := machine{cache: cache{dir, log}, calm: o.calm, resume: o.resume}
 	if err := m.build(ctx, tested); err != nil {
 		return err
 	}
@@ -119,7 +122,7 @@ func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) err
 	failed := 0
 	for _, s := range chosen {
 		began := time.Now()
-		r, err := m.boot(ctx, s)
+		r, err := m.answer(ctx, s)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -144,6 +147,17 @@ func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) err
 		return errors.New("not every set-up is as it should be")
 	}
 	return nil
+}
+
+// answer boots a machine, or takes what it said before.
+func (m *machine) answer(ctx context.Context, s *setup) (*result, error) {
+	if m.resume {
+		if text, err := os.ReadFile(m.cache.path("result-" + s.name + ".json")); err == nil {
+			r := new(result)
+			return r, json.Unmarshal(text, r)
+		}
+	}
+	return m.boot(ctx, s)
 }
 
 // keep leaves what a machine said beside the images, for whoever wants to look.

@@ -53,7 +53,7 @@ func apparmor(rules string) error {
 	if err := os.WriteFile(confined, program, 0o755); err != nil {
 		return err
 	}
-	text := "abi <abi/4.0>,\nprofile vm-user " + confined + " {\n file,\n /** pix,\n network,\n unix,\n signal,\n ptrace,\n dbus,\n mqueue,\n mount,\n umount,\n pivot_root,\n " + rules + "\n}\n"
+	text := "abi <abi/4.0>,\nprofile vm-user " + confined + " {\n / r,\n /** rwlkm,\n /** pix,\n network,\n unix,\n signal,\n ptrace,\n dbus,\n mqueue,\n mount,\n umount,\n pivot_root,\n " + rules + "\n}\n"
 	if err := os.WriteFile("/run/vm-profile", []byte(text), 0o644); err != nil {
 		return err
 	}
