@@ -53,3 +53,23 @@ func TestDoctor(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
+
+// What the launcher carries starts where nothing is executed from memory, and
+// leaves no file.
+func TestNoProgramsInMemory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to set vm.memfd_noexec")
+	}
+	for _, level := range []string{"0", "1", "2"} {
+		d := place(t)
+		out, errs, code := bash(t, `exec unshare --pid --fork --mount-proc sh -c 'echo $LEVEL > /proc/sys/vm/memfd_noexec || exit 77; "$PCCRUN" escape --explain FS-001'`, "TMPDIR="+d, "LEVEL="+level)
+		if code == 77 {
+			t.Skip("needs a kernel with vm.memfd_noexec")
+		}
+		require.Zero(t, code, errs)
+		require.Contains(t, out, "FS-001")
+		left, err := os.ReadDir(d)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+}

@@ -45,7 +45,7 @@ func readOnly(dir string, flags uintptr) error {
 
 // apparmor confines the user's first program and all that it starts, but for
 // programs with a profile of their own (pix). A program in memory has no path
-// in the tree: attach_disconnected lets it start.
+// in the tree: the flags let it start.
 func apparmor(rules string) error {
 	program, err := os.ReadFile(payload + "/vm")
 	if err != nil {
@@ -54,7 +54,7 @@ func apparmor(rules string) error {
 	if err := os.WriteFile(confined, program, 0o755); err != nil {
 		return err
 	}
-	text := "abi <abi/4.0>,\nprofile vm-user " + confined + " flags=(attach_disconnected) {\n / r,\n /** rwlkm,\n /** pix,\n network,\n unix,\n signal,\n ptrace,\n dbus,\n mqueue,\n mount,\n umount,\n pivot_root,\n " + rules + "\n}\n"
+	text := "abi <abi/4.0>,\nprofile vm-user " + confined + " flags=(attach_disconnected, mediate_deleted) {\n / r,\n /** rwlkm,\n /** pix,\n network,\n unix,\n signal,\n ptrace,\n dbus,\n mqueue,\n mount,\n umount,\n pivot_root,\n " + rules + "\n}\n"
 	if err := os.WriteFile("/run/vm-profile", []byte(text), 0o644); err != nil {
 		return err
 	}
