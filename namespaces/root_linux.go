@@ -60,10 +60,10 @@ func (p *Plan) Donate() error {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
 		m.Donated = fd
-		if m.ReadOnly || !m.Tree || m.Protect {
+		if m.ReadOnly || !m.Tree && m.Kind != Copy || m.Protect {
 			continue
 		}
-		// What appears there the launcher sets aside, by a mount without pins.
+		// What appears there, or in a part of an overlay that is the host's own, the launcher sets aside, by a mount without pins.
 		if fd, err = m.donate(p.Identity, maps); err != nil {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
