@@ -74,7 +74,7 @@ func runCage(dir string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(perform(j)); err != nil {
+	if err := json.NewEncoder(os.Stdout).Encode(perform(context.Background(), j)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}

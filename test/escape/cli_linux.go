@@ -33,7 +33,7 @@ What to test:
   --provider NAME         pccrun with this provider
   --without LAYER         pccrun with a layer switched off (repeats)
   --wrap 'CMD … --'       any other launcher; {workspace} {home} {canary} {shown}
-                          {tmp} {uid} {gid} are filled in (repeats)
+                          {tmp} {tag} {uid} {gid} are filled in (repeats)
   --wrap-ready NAME       a launcher with a ready line (repeats):
                           pccrun, unshare, bwrap, firejail, nsjail, runc, docker, srt
 
@@ -299,16 +299,24 @@ func (o *options) run() (int, error) {
 	if err != nil {
 		return 2, err
 	}
-	r := &Report{Schema: Schema, Began: time.Now(), Claims: map[string][]Claim{}, Untested: map[string][]profiles.Guarantee{}}
-	dir, err := os.MkdirTemp("", "pccrun-escape-")
+	// The first interruption ends the suite in order, so that all it made is
+	// removed; a second one ends it at once, and the next run removes it.
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	go func() {
+		<-ctx.Done()
+		stop()
+	}()
+	site, err := openSite()
 	if err != nil {
 		return 2, err
 	}
-	defer os.Remove(dir)
+	defer site.close()
+	r := &Report{Schema: Schema, Began: time.Now(), Claims: map[string][]Claim{}, Untested: map[string][]profiles.Guarantee{}}
 	for _, t := range targets {
 		r.targets = append(r.targets, t.Name)
 		if t.Native {
-			if err := t.ask(dir); err != nil {
+			if err := t.ask(ctx, site.dir); err != nil {
 				return 2, err
 			}
 			r.Claims[t.Name] = t.Claims
@@ -316,16 +324,8 @@ func (o *options) run() (int, error) {
 	}
 	r.Environment = environmentFacts(targets[0])
 
-	// The first interruption ends the suite in order, so that all it made is
-	// removed; a second one ends it at once.
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	defer stop()
-	go func() {
-		<-ctx.Done()
-		stop()
-	}()
 	terminal := isTerminal(os.Stderr)
-	s := &Suite{Probes: probes, Targets: targets, Long: o.long, Parallel: o.parallel, Command: "pccrun"}
+	s := &Suite{Probes: probes, Targets: targets, Long: o.long, Parallel: o.parallel, Command: "pccrun", site: site}
 	if terminal {
 		s.Progress = func(done, total int) { fmt.Fprintf(os.Stderr, "\r\x1b[K%d of %d", done, total) }
 		defer fmt.Fprint(os.Stderr, "\r\x1b[K")
@@ -435,7 +435,7 @@ var Layers = []profiles.Layer{
 // alone finds, for each probe that the sandbox blocked, which layers would have
 // stopped it with all others switched off.
 func (s *Suite) alone(ctx context.Context, t *Target) ([]LayerRow, error) {
-	only := &Suite{Parallel: s.Parallel, Command: s.Command}
+	only := &Suite{Parallel: s.Parallel, Command: s.Command, site: s.site}
 	var names []string
 	for _, keep := range Layers {
 		others := slices.DeleteFunc(slices.Clone(Layers), func(l profiles.Layer) bool { return l == keep })

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -31,6 +32,13 @@ func TestMain(m *testing.M) {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "__escape" {
 		os.Exit(Main(os.Args[2:]))
+	}
+	if len(os.Args) > 3 && os.Args[1] == "__litter" {
+		if err := litter(os.Args[2], os.Args[3]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -151,7 +159,7 @@ func run(t *testing.T, targets []*Target, choose func(*Probe) bool) []Result {
 	entries, err := os.ReadDir(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "pccrun"))
 	require.NoError(t, err)
 	require.Empty(t, entries, "the suite left something behind")
-	require.NoDirExists(t, s.dir, "the suite left something behind")
+	require.NoDirExists(t, s.site.dir, "the suite left something behind")
 	return results
 }
 
@@ -159,9 +167,10 @@ func run(t *testing.T, targets []*Target, choose func(*Probe) bool) []Result {
 // control did is done once more.
 func controlsEscape(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	s := &Suite{Probes: Probes()}
-	require.NoError(t, s.open())
-	defer s.close()
+	site, err := openSite()
+	require.NoError(t, err)
+	defer site.close()
+	s := &Suite{Probes: Probes(), site: site, host: survey()}
 	native := &Target{Name: "none", Native: true}
 	work := make(chan *Probe)
 	failed := make(chan string, len(s.Probes))
@@ -235,9 +244,10 @@ func worldReadable(t *testing.T) string {
 func needCage(t *testing.T) {
 	t.Helper()
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	s := &Suite{}
-	require.NoError(t, s.open())
-	defer s.close()
+	site, err := openSite()
+	require.NoError(t, err)
+	defer site.close()
+	s := &Suite{site: site, host: survey()}
 	if o := s.control(t.Context(), Find("FS-001")); o.Kind == Broke {
 		t.Skip("needs namespaces: " + o.Detail)
 	}
@@ -434,7 +444,7 @@ func newWorldForTest(t *testing.T) (*world, error) {
 	if err := os.Chmod(self, 0o755); err != nil {
 		return nil, err
 	}
-	w, err := newWorld(&job{ID: "FS-001", Dir: dir, Self: self})
+	w, err := newWorld(&job{ID: "FS-001", Dir: dir, Run: randomHex(6), Self: self})
 	if err == nil {
 		t.Cleanup(w.close)
 	}
@@ -447,7 +457,7 @@ func TestWorldCleansUp(t *testing.T) {
 	self := filepath.Join(dir, "self")
 	require.NoError(t, place("/proc/self/exe", self))
 	require.NoError(t, os.Chmod(self, 0o755))
-	w, err := newWorld(&job{ID: "FS-001", Dir: dir, Self: self})
+	w, err := newWorld(&job{ID: "FS-001", Dir: dir, Run: randomHex(6), Self: self})
 	require.NoError(t, err)
 	require.FileExists(t, w.Canary+"/secret")
 	pid, tmp, home := w.HostPID, w.Tmp, w.Home

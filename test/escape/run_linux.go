@@ -2,9 +2,7 @@ package escape
 
 import (
 	"context"
-	"errors"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -25,8 +23,7 @@ type Suite struct {
 	Result   func(Result)          // called for each, in order of completion; may be nil
 	Command  string                // how a user calls this program, for the lines that reproduce
 
-	dir      string // of this run: this program's copy, and all that the run makes on disk
-	self     string
+	site     *site // of this run
 	host     *host
 	controls sync.Map // probe id → func() Outcome, once
 	smokes   sync.Map // *Target → func() string, once
@@ -59,10 +56,15 @@ func (h *host) capability(bit uint) bool {
 // Run performs every probe against every target. The results are sorted by
 // target, then as the probes are.
 func (s *Suite) Run(ctx context.Context) ([]Result, error) {
-	if err := s.open(); err != nil {
-		return nil, err
+	if s.site == nil {
+		site, err := openSite()
+		if err != nil {
+			return nil, err
+		}
+		defer site.close()
+		s.site = site
 	}
-	defer s.close()
+	s.host = survey()
 	type task struct{ target, probe int }
 	var tasks []task
 	for p := range s.Probes {
@@ -105,31 +107,6 @@ func (s *Suite) Run(ctx context.Context) ([]Result, error) {
 	group.Wait()
 	return results, ctx.Err()
 }
-
-// open makes the directory of this run, with a copy of this program in it: a
-// payload must be able to start it wherever the program itself lies.
-func (s *Suite) open() error {
-	s.host = survey()
-	base, err := os.UserCacheDir()
-	if err != nil {
-		base = os.TempDir()
-	}
-	base = filepath.Join(base, "pccrun")
-	// unix(7) allows a socket's path 107 bytes, of which a world needs 52
-	if err := os.MkdirAll(base, 0o755); err != nil || len(base) > 55 {
-		base = "/tmp"
-	}
-	if s.dir, err = os.MkdirTemp(base, "escape-"); err != nil {
-		return err
-	}
-	if err := os.Chmod(s.dir, 0o755); err != nil {
-		return err
-	}
-	s.self = filepath.Join(s.dir, "pccrun")
-	return errors.Join(place("/proc/self/exe", s.self), os.Chmod(s.self, 0o755))
-}
-
-func (s *Suite) close() { removeAll(s.dir) }
 
 // one performs one probe against one target: control first, since a probe
 // that proves nothing need not be tried.
@@ -194,7 +171,7 @@ func (s *Suite) control(ctx context.Context, p *Probe) Outcome {
 }
 
 func (s *Suite) job(p *Probe, t *Target) *job {
-	j := &job{ID: p.ID, Dir: s.dir, Self: s.self, Caged: p.Setting&Caged != 0, User: !s.host.root, UID: os.Getuid(), GID: os.Getgid()}
+	j := &job{ID: p.ID, Dir: s.site.dir, Run: s.site.id, Self: s.site.self, Caged: p.Setting&Caged != 0, User: !s.host.root, UID: os.Getuid(), GID: os.Getgid()}
 	if t != nil {
 		j.Argv, j.Launcher = t.Argv, t.Launcher
 	}
@@ -206,7 +183,7 @@ func (s *Suite) perform(ctx context.Context, j *job) Outcome {
 		return Broken("%v", err)
 	}
 	if !j.Caged {
-		return perform(j)
+		return perform(ctx, j)
 	}
 	o, err := cage(ctx, j)
 	if err != nil {
@@ -257,8 +234,8 @@ func Hidden(args []string) (code int, is bool) {
 		return runHelper(rest[0], rest[1], rest[2:]), true
 	case verb == cageVerb && len(rest) == 1:
 		return runCage(rest[0]), true
-	case verb == runcVerb && len(rest) >= 3:
-		return runRunc(rest[0], rest[1], rest[2], rest[3:]), true
+	case verb == runcVerb && len(rest) >= 4:
+		return runRunc(rest[0], rest[1], rest[2], rest[3], rest[4:]), true
 	}
 	return 0, false
 }

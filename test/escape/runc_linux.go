@@ -1,7 +1,6 @@
 package escape
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,9 +13,10 @@ import (
 // runRunc is the ready line of runc, which takes a bundle and not a command
 // line: runc's own default configuration, the host's / shown read-only by its
 // directories, the workspace writable. The bundle lies beside the canary, with
-// the rest of the world.
-func runRunc(workspace, home, canary string, argv []string) int {
-	code, err := inBundle(workspace, home, canary, argv)
+// the rest of the world. The container's name is the world's tag, by which its
+// control groups are found again.
+func runRunc(name, workspace, home, canary string, argv []string) int {
+	code, err := inBundle(name, workspace, home, canary, argv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "runc:", err)
 		return 125
@@ -24,7 +24,7 @@ func runRunc(workspace, home, canary string, argv []string) int {
 	return code
 }
 
-func inBundle(workspace, home, canary string, argv []string) (int, error) {
+func inBundle(name, workspace, home, canary string, argv []string) (int, error) {
 	bundle, err := os.MkdirTemp(filepath.Dir(canary), "bundle-")
 	if err != nil {
 		return 0, err
@@ -84,13 +84,12 @@ func inBundle(workspace, home, canary string, argv []string) (int, error) {
 	if err := os.WriteFile(bundle+"/config.json", data, 0o644); err != nil {
 		return 0, err
 	}
-	id := "escape-" + rand.Text()
 	state := []string{"--root", bundle + "/state"}
-	cmd := exec.Command("runc", append(state, "run", "--bundle", bundle, id)...)
+	cmd := exec.Command("runc", append(state, "run", "--bundle", bundle, name)...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err = cmd.Run()
-	exec.Command("runc", append(state, "delete", "--force", id)...).Run()
+	exec.Command("runc", append(state, "delete", "--force", name)...).Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode(), nil

@@ -39,12 +39,13 @@ type job struct {
 	User     bool   // the launcher in the cage is not root: give it an identity without capabilities
 	UID, GID int    // that identity
 	Dir      string // of the suite
+	Run      string // the id of the site: see there
 	Self     string // a copy of this program
 }
 
 // perform builds a world, runs the probe in it, lets the observer look, and
 // takes the world down.
-func perform(j *job) Outcome {
+func perform(ctx context.Context, j *job) Outcome {
 	p := Find(j.ID)
 	if p == nil {
 		return Broken("no such probe")
@@ -58,7 +59,7 @@ func perform(j *job) Outcome {
 	if p.Long {
 		limit = longTime
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	d := &Drive{world: w, job: j, probe: p, ctx: ctx}
 	if j.Caged || j.Control {
@@ -160,7 +161,7 @@ func (d *Drive) Command(id string) ([]string, error) {
 	names := strings.NewReplacer(
 		"{workspace}", d.Workspace, "{home}", d.Home, "{canary}", d.Canary, "{shown}", d.Shown, "{tmp}", d.Tmp,
 		"{self}", d.job.Launcher, "{probe}", d.self, "{published}", strconv.Itoa(d.Published), "{port}", strconv.Itoa(d.TCP4),
-		"{uid}", strconv.Itoa(os.Getuid()), "{gid}", strconv.Itoa(os.Getgid()),
+		"{tag}", d.Tag, "{uid}", strconv.Itoa(os.Getuid()), "{gid}", strconv.Itoa(os.Getgid()),
 	)
 	var argv []string
 	for _, arg := range d.job.Argv {

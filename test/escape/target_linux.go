@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,12 +59,18 @@ func (t *Target) claim(g profiles.Guarantee) Claim {
 	return Claim{Guarantee: g}
 }
 
-// ask reads the target's claims from its plan for a directory.
-func (t *Target) ask(dir string) error {
+// ask reads the target's claims from its plan for an empty directory below
+// dir. What the launcher remembers of it stays in dir.
+func (t *Target) ask(ctx context.Context, dir string) error {
+	workspace, memory := dir+"/ask/workspace", dir+"/ask/memory"
+	if err := errors.Join(os.MkdirAll(workspace, 0o755), os.MkdirAll(memory, 0o755)); err != nil {
+		return err
+	}
 	i := slices.Index(t.Argv, "{canary}")
 	argv := append([]string{"run", "--dry-run", "--json"}, t.Argv[i+1:len(t.Argv)-2]...)
-	cmd := exec.Command(t.Launcher, append(argv, "--", "true")...)
-	cmd.Dir = dir
+	cmd := exec.CommandContext(ctx, t.Launcher, append(argv, "--", "true")...)
+	cmd.Dir = workspace
+	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+memory, "XDG_STATE_HOME="+memory)
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -148,7 +155,7 @@ var ready = []struct{ name, program, line, note string }{
 	{"bwrap", "bwrap", "bwrap --unshare-all --cap-drop ALL --die-with-parent --new-session --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --tmpfs /run --tmpfs {home} --tmpfs {canary} --bind {workspace} {workspace} --chdir {workspace} --", "no seccomp filter, no limits"},
 	{"firejail", "firejail", "firejail --quiet --noprofile --net=none --private-tmp --private-dev --caps.drop=all --nonewprivs --seccomp --noroot --blacklist={canary} --read-only={shown} --", "needs its setuid root program"},
 	{"nsjail", "nsjail", "nsjail -Mo -Q --disable_rlimits -R / -T /tmp -T {home} -T {canary} -B {workspace} --cwd {workspace} --", ""},
-	{"runc", "runc", "{probe} " + runcVerb + " {workspace} {home} {canary}", "a rootless bundle over the host's /, with runc's own defaults"},
+	{"runc", "runc", "{probe} " + runcVerb + " {tag} {workspace} {home} {canary}", "a rootless bundle over the host's /, with runc's own defaults"},
 	{"docker", "docker", "env -u DOCKER_HOST docker run --rm --network none --cap-drop ALL --security-opt no-new-privileges -v {workspace}:{workspace} -w {workspace} debian:stable-slim", "needs a running engine"},
 	{"srt", "srt", "srt --", "settings that hide the home and the canary"},
 }

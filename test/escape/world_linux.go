@@ -69,23 +69,26 @@ func (w *world) build(j *job) (err error) {
 		Nonce: hex.EncodeToString(raw[:8]), SecretSum: hex.EncodeToString(sum[:]), Caged: j.Caged, Control: j.Control,
 		Launcher: j.Launcher, Namespaces: map[string]string{}, ShmID: -1, MsgID: -1, SemID: -1,
 	}
-	w.Tag = "tag-" + w.Nonce
+	mark := j.Run + "-" + w.Nonce[:8]
+	w.Tag = "tag-" + mark
 	if j.Caged {
 		w.Home, w.Canary, w.Shown = "/home/dev", "/srv/canary", "/srv/shown"
 	} else {
-		base, err := os.MkdirTemp(j.Dir, "w-")
-		if err != nil {
+		base := filepath.Join(j.Dir, "w-"+w.Nonce[:8])
+		if err := os.Mkdir(base, 0o755); err != nil {
 			return err
 		}
 		w.later(func() { removeAll(base) })
 		w.Home, w.Canary, w.Shown = base+"/home", base+"/canary", base+"/shown"
 	}
 	w.Workspace = w.Home + "/src/ws"
-	if w.Tmp, err = os.MkdirTemp("/tmp", "pccrun-escape-"); err != nil {
+	w.Tmp = "/tmp/pccrun-escape-" + mark
+	if err := os.Mkdir(w.Tmp, 0o700); err != nil {
 		return err
 	}
-	tmp := w.Tmp
-	w.later(func() { removeAll(tmp) })
+	if !j.Caged { // what is in a cage goes with it
+		w.later(func() { removeTagged(mark) })
+	}
 	if err := w.makeFiles(); err != nil {
 		return err
 	}
@@ -100,7 +103,7 @@ func (w *world) build(j *job) (err error) {
 	if err := w.startWaiter(); err != nil {
 		return err
 	}
-	w.makeIPC()
+	w.makeIPC(filepath.Join(j.Dir, "ipc-"+w.Nonce[:8]))
 	for _, ns := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 		w.Namespaces[ns], _ = os.Readlink("/proc/self/ns/" + ns)
 	}
@@ -326,39 +329,50 @@ func (w *world) waiterEnded() string {
 	}
 }
 
-// makeIPC makes the System V objects. A kernel without them has none to leak.
-func (w *world) makeIPC() {
+// makeIPC makes the System V objects, and notes them in a journal before
+// anything can fail. A kernel without them has none to leak.
+func (w *world) makeIPC(journal string) {
 	var raw [4]byte
 	rand.Read(raw[:])
 	w.ShmKey = int(raw[0])<<16 | int(raw[1])<<8 | int(raw[2]) | 0x5000000
-	if id, err := unix.SysvShmGet(w.ShmKey, 4096, unix.IPC_CREAT|unix.IPC_EXCL|0o666); err == nil {
-		w.ShmID = id
-		w.later(func() { unix.SysvShmCtl(id, unix.IPC_RMID, nil) })
-		if mem, err := unix.SysvShmAttach(id, 0, 0); err == nil {
-			copy(mem, w.secret)
-			unix.SysvShmDetach(mem)
+	w.ShmID, w.MsgID, w.SemID = w.makeObject("shm", 4096), w.makeObject("msg", 0), w.makeObject("sem", 1)
+	text := ""
+	for kind, id := range map[string]int{"shm": w.ShmID, "msg": w.MsgID, "sem": w.SemID} {
+		if id >= 0 {
+			text += fmt.Sprintln(kind, w.ShmKey, id)
 		}
 	}
-	if id, _, errno := unix.Syscall(unix.SYS_MSGGET, uintptr(w.ShmKey), unix.IPC_CREAT|unix.IPC_EXCL|0o666, 0); errno == 0 {
-		w.MsgID = int(id)
-		w.later(func() { unix.Syscall(unix.SYS_MSGCTL, id, unix.IPC_RMID, 0) })
+	os.WriteFile(journal, []byte(text), 0o600)
+	w.later(func() { removeIPC(journal) })
+	if mem, err := unix.SysvShmAttach(w.ShmID, 0, 0); err == nil {
+		copy(mem, w.secret)
+		unix.SysvShmDetach(mem)
+	}
+	if w.MsgID >= 0 {
 		msg := struct {
 			kind int64
 			text [64]byte
 		}{kind: 1}
 		copy(msg.text[:], w.secret)
-		unix.Syscall6(unix.SYS_MSGSND, id, uintptr(unsafe.Pointer(&msg)), 64, unix.IPC_NOWAIT, 0, 0)
+		unix.Syscall6(unix.SYS_MSGSND, uintptr(w.MsgID), uintptr(unsafe.Pointer(&msg)), 64, unix.IPC_NOWAIT, 0, 0)
 	}
-	if id, _, errno := unix.Syscall(unix.SYS_SEMGET, uintptr(w.ShmKey), 1, unix.IPC_CREAT|unix.IPC_EXCL|0o666); errno == 0 {
-		w.SemID = int(id)
-		w.later(func() { unix.Syscall(unix.SYS_SEMCTL, id, 0, unix.IPC_RMID) })
+	os.WriteFile("/dev/shm/"+w.Tag, []byte(w.secret), 0o666)
+	os.WriteFile("/dev/mqueue/"+w.Tag, nil, 0o666)
+	tag := w.Tag
+	w.later(func() { unlinkQueue(tag) })
+}
+
+func (w *world) makeObject(kind string, size uintptr) int {
+	const flags = unix.IPC_CREAT | unix.IPC_EXCL | 0o666
+	args := []uintptr{uintptr(w.ShmKey), size, flags}
+	if kind == "msg" {
+		args = []uintptr{uintptr(w.ShmKey), flags}
 	}
-	for _, dir := range []string{"/dev/shm", "/dev/mqueue"} {
-		path := dir + "/" + w.Tag
-		if os.WriteFile(path, []byte(w.secret), 0o666) == nil || dir == "/dev/mqueue" {
-			w.later(func() { os.Remove(path) })
-		}
+	id, err := Call(ipcControls[kind].get, args...)
+	if err != nil {
+		return -1
 	}
+	return int(id)
 }
 
 // specFile writes what the payload is told, into the workspace.

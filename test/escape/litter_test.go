@@ -1,0 +1,190 @@
+//go:build linux
+
+package escape
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// litterProbes are those that make most of what has to be removed.
+const litterProbes = "FS-001,FS-059,KS-040,IPC-005,IPC-006,IPC-019,NS-002,NS-018,NS-019,RES-005,LCH-026,LCH-027,PER-001,TTY-001"
+
+// TestLeavesNothing runs the suite in namespaces in which nobody else makes
+// anything, and compares what is there before and after: files, mounts,
+// processes, IPC objects, keys, control groups.
+func TestLeavesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs half a minute")
+	}
+	needCage(t)
+	launcher := os.Getenv("PCCRUN_LAUNCHER")
+	if launcher == "" {
+		launcher = buildLauncher(t)
+	}
+	for _, how := range []string{"end", "TERM", "INT", "KILL"} {
+		t.Run(how, func(t *testing.T) {
+			cmd := exec.Command("/proc/self/exe", "__litter", how, launcher)
+			cmd.Env = []string{"HOME=/tmp/home", "PATH=" + hostPath()}
+			cmd.SysProcAttr = &syscall.SysProcAttr{
+				Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC, Pdeathsig: syscall.SIGKILL,
+			}
+			if os.Geteuid() != 0 {
+				// the same user, who may mount until it says otherwise
+				identity(cmd.SysProcAttr, os.Geteuid(), os.Getegid())
+				cmd.SysProcAttr.UidMappings[0].HostID, cmd.SysProcAttr.GidMappings[0].HostID = os.Geteuid(), os.Getegid()
+				cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+			}
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		})
+	}
+}
+
+// litter is the first process of the namespaces.
+func litter(how, launcher string) error {
+	program, err := os.Open(launcher)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run", "/home"} {
+		if err := unix.Mount("litter", dir, "tmpfs", 0, "mode=1777"); err != nil {
+			return fmt.Errorf("mount on %s: %w", dir, err)
+		}
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount proc: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return err
+	}
+	if err := os.Mkdir("/tmp/home", 0o755); err != nil {
+		return err
+	}
+	copied := "/tmp/launcher"
+	if err := place(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), copied); err != nil {
+		return err
+	}
+	if err := os.Chmod(copied, 0o755); err != nil {
+		return err
+	}
+	if how == "KILL" {
+		// whether it was there before the run that was killed nobody can know
+		if err := os.MkdirAll("/tmp/home/.cache/pccrun", 0o755); err != nil {
+			return err
+		}
+	}
+	suite := func(ids string) *exec.Cmd {
+		cmd := exec.Command("/proc/self/exe", "__escape", "compare", "--wrap", "env --", "--id", ids, "pccrun")
+		cmd.Env = append(os.Environ(), "PCCRUN_LAUNCHER="+copied)
+		return cmd
+	}
+	before := standing()
+	cmd := suite(litterProbes)
+	if how == "end" {
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != 1 {
+			return fmt.Errorf("the suite: %v: %s", cmd.ProcessState, out)
+		}
+	} else {
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		eventually(10*time.Second, func() bool { return len(standing()) > len(before)+60 })
+		time.Sleep(500 * time.Millisecond)
+		if len(standing()) < len(before)+60 {
+			return fmt.Errorf("control: a run that is under way leaves no trace")
+		}
+		cmd.Process.Signal(map[string]os.Signal{"TERM": unix.SIGTERM, "INT": unix.SIGINT, "KILL": unix.SIGKILL}[how])
+		began := time.Now()
+		cmd.Wait()
+		if took := time.Since(began); took > 20*time.Second {
+			return fmt.Errorf("it went on for %v", took)
+		}
+		if how == "KILL" {
+			time.Sleep(1100 * time.Millisecond)
+			if out, err := suite("KS-040").CombinedOutput(); err != nil {
+				return fmt.Errorf("the next run: %w: %s", err, out)
+			}
+		}
+	}
+	for {
+		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err != nil || pid <= 0 {
+			break // what the suite's children left to us, their first process
+		}
+	}
+	var more []string
+	eventually(5*time.Second, func() bool {
+		after := standing()
+		more = nil
+		for name := range after {
+			if !before[name] {
+				more = append(more, "+"+name)
+			}
+		}
+		for name := range before {
+			if !after[name] && !strings.HasPrefix(name, "group") { // others clear those away too
+				more = append(more, "-"+name)
+			}
+		}
+		return len(more) == 0
+	})
+	if len(more) > 0 {
+		slices.Sort(more)
+		return fmt.Errorf("not as before:\n%s", strings.Join(more, "\n"))
+	}
+	return nil
+}
+
+// standing is all that a run might leave.
+func standing() map[string]bool {
+	all := map[string]bool{}
+	for _, dir := range append([]string{"/tmp", "/home"}, sharedDirs...) {
+		filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+			if err == nil {
+				all["file "+path] = true
+			}
+			return nil
+		})
+	}
+	for _, name := range processes() {
+		if line := statusLine(name, "State"); line != "" && !strings.HasPrefix(line, "Z") {
+			all["process "+name] = true
+		}
+	}
+	for _, path := range []string{"/proc/sysvipc/shm", "/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/self/mountinfo", "/proc/keys"} {
+		data, _ := os.ReadFile(path)
+		for line := range strings.Lines(string(data)) {
+			if fields := strings.Fields(line); len(fields) > 4 {
+				all[path+" "+fields[0]+" "+fields[1]+" "+fields[4]] = true
+			}
+		}
+	}
+	maps.DeleteFunc(all, func(name string, _ bool) bool { return strings.HasPrefix(name, "/proc/keys") && keyUsage(name) })
+	left, _ := filepath.Glob("/sys/fs/cgroup/*/pccrun-*")
+	for _, dir := range left {
+		all["group "+dir] = true
+	}
+	return all
+}
+
+// keyUsage says whether a line of /proc/keys is of a keyring that the kernel
+// makes for whoever looks.
+func keyUsage(line string) bool {
+	return strings.Contains(line, "_ses") || strings.Contains(line, "_uid")
+}
