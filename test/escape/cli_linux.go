@@ -42,7 +42,7 @@ Which probes:
   --id ID                 e.g. FS-001 (comma-separated, repeats)
   --severity LEVEL        at least: info, low, medium, high, critical
   --long                  also races of minutes
-  --layers                also: which layers alone stop each probe
+  --layers                also: which layers stop each probe with all others off
 
 What to say:
   --json --junit --sarif --tap --markdown --html
@@ -342,7 +342,7 @@ func (o *options) run() (int, error) {
 		}
 	}
 	if o.layers {
-		if r.Layers, err = s.alone(ctx, targets[0]); err != nil {
+		if r.Layers, err = s.layers(ctx, targets[0], r.Results); err != nil {
 			return 2, err
 		}
 	}
@@ -422,47 +422,4 @@ func printExplanation(w io.Writer, id string) int {
 		fmt.Fprintf(w, "%-12s %s\n", "needs", n)
 	}
 	return 0
-}
-
-// Layers are those that can be switched off one by one.
-var Layers = []profiles.Layer{
-	profiles.LayerSeccomp, profiles.LayerLandlock, profiles.LayerUsernsLimit, profiles.LayerPidns, profiles.LayerNetns, profiles.LayerIpcns,
-	profiles.LayerUtsns, profiles.LayerCgroupns, profiles.LayerReadonly, profiles.LayerHide, profiles.LayerProtect, profiles.LayerProcMasks,
-	profiles.LayerDumpable, profiles.LayerNoNewPrivs, profiles.LayerCaps, profiles.LayerKeyring, profiles.LayerEnv, profiles.LayerFds,
-	profiles.LayerRlimits, profiles.LayerSockets, profiles.LayerTTY,
-}
-
-// alone finds, for each probe that the sandbox blocked, which layers would have
-// stopped it with all others switched off.
-func (s *Suite) alone(ctx context.Context, t *Target) ([]LayerRow, error) {
-	only := &Suite{Parallel: s.Parallel, Command: s.Command, site: s.site}
-	var names []string
-	for _, keep := range Layers {
-		others := slices.DeleteFunc(slices.Clone(Layers), func(l profiles.Layer) bool { return l == keep })
-		one := t.without(others)
-		one.Name = string(keep)
-		only.Targets = append(only.Targets, one)
-		names = append(names, one.Name)
-	}
-	only.Probes = slices.DeleteFunc(slices.Clone(s.Probes), func(p *Probe) bool { return p.Severity < High || p.Long })
-	results, err := only.Run(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var rows []LayerRow
-	r := &Report{Results: results}
-	for _, row := range r.rows() {
-		out := LayerRow{ID: row[0].ID, Severity: row[0].Severity}
-		tried := false
-		for i, res := range row {
-			if res.Verdict == VerdictBlocked || res.Verdict == VerdictDegraded {
-				out.Stopped = append(out.Stopped, names[i])
-			}
-			tried = tried || res.Verdict == VerdictBlocked || res.Verdict == VerdictEscaped || res.Verdict == VerdictDegraded
-		}
-		if tried {
-			rows = append(rows, out)
-		}
-	}
-	return rows, nil
 }

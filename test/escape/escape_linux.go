@@ -174,6 +174,7 @@ type Result struct {
 	Expect    string             `json:"expected,omitempty"`
 	Findings  []string           `json:"findings,omitempty"` // blocked, but not as it should be
 	Refs      []string           `json:"references,omitempty"`
+	StoppedBy []string           `json:"stopped_by,omitempty"` // the layers that stop it alone, if asked for
 	Reproduce string             `json:"reproduce"`
 	Accepted  string             `json:"accepted,omitempty"` // the baseline's reason
 	Duration  time.Duration      `json:"duration_ns"`

@@ -22,6 +22,7 @@ import (
 var helpers = map[string]func(args []string) int{
 	"waiter":  waiter,
 	"heart":   heart,
+	"tracer":  tracer,
 	"nothing": func([]string) int { return 0 },
 	"whoami": func([]string) int {
 		fmt.Println(os.Getuid(), os.Geteuid())

@@ -384,6 +384,27 @@ func launchProbes() []Probe {
 			Drive: func(d *Drive) Outcome { return killedAtRandom(d, 40) },
 		},
 		{
+			ID: "LCH-031", Name: "kill the launcher at the steps of its set-up", Guarantee: profiles.ProcNoSurvivors, Severity: High,
+			Expect: "no process, mount or file in the workspace is left", References: refs("runc: cleanup"), Key: "",
+			Explain: "A tracer stops the launcher, or what it has cloned, at one system call after the other, kills the launcher there and lets the rest go on. At thirty of them; LCH-082 takes all.",
+			Payload: func(in *Inside) Outcome {
+				startDaemon(in)
+				time.Sleep(payloadTime)
+				return Blocked("slept")
+			},
+			Drive: func(d *Drive) Outcome { return killedAtCalls(d, 30) },
+		},
+		{
+			ID: "LCH-082", Name: "kill the launcher at every step of its set-up", Guarantee: profiles.ProcNoSurvivors, Severity: High, Long: true,
+			Expect: "no process, mount or file in the workspace is left", Key: "", Explain: "As LCH-031, at every system call.",
+			Payload: func(in *Inside) Outcome {
+				startDaemon(in)
+				time.Sleep(payloadTime)
+				return Blocked("slept")
+			},
+			Drive: func(d *Drive) Outcome { return killedAtCalls(d, 100_000) },
+		},
+		{
 			ID: "LCH-081", Name: "kill the launcher at random moments, thousands of times", Guarantee: profiles.ProcNoSurvivors, Severity: High, Long: true,
 			Expect: "nothing is left", Key: "", Explain: "As LCH-026, two thousand times.",
 			Payload: func(in *Inside) Outcome {

@@ -39,13 +39,6 @@ type Fact struct {
 	Value string `json:"value"`
 }
 
-// A LayerRow says which layers alone stop a probe.
-type LayerRow struct {
-	ID       string   `json:"id"`
-	Severity Severity `json:"severity"`
-	Stopped  []string `json:"stopped_by"`
-}
-
 // environmentFacts describes the machine and the launcher.
 func environmentFacts(t *Target) []Fact {
 	var u unix.Utsname
@@ -548,24 +541,10 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 		}
 	}
 	if len(r.Layers) > 0 {
-		writeLayers(&b, r)
+		writeLayers(&b, r.Layers)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 type tableStyle struct{ Colour, All bool }
-
-func writeLayers(b *strings.Builder, r *Report) {
-	b.WriteString("\nwhich layers alone stop it\n")
-	two, all := 0, 0
-	for _, row := range r.Layers {
-		fmt.Fprintf(b, "  %-8s %-8s %s\n", row.ID, row.Severity, strings.Join(row.Stopped, ", "))
-		if row.Severity >= High {
-			if all++; len(row.Stopped) >= 2 {
-				two++
-			}
-		}
-	}
-	fmt.Fprintf(b, "  %d of %d critical and high probes are stopped by two layers or more\n", two, all)
-}

@@ -77,11 +77,7 @@ func (s *Suite) Run(ctx context.Context) ([]Result, error) {
 	done := 0
 	work := make(chan task)
 	var group sync.WaitGroup
-	parallel := s.Parallel
-	if parallel <= 0 {
-		parallel = min(2, runtime.NumCPU())
-	}
-	for range parallel {
+	for range s.parallel() {
 		group.Go(func() {
 			for k := range work {
 				r := s.one(ctx, s.Probes[k.probe], s.Targets[k.target])
@@ -106,6 +102,13 @@ func (s *Suite) Run(ctx context.Context) ([]Result, error) {
 	close(work)
 	group.Wait()
 	return results, ctx.Err()
+}
+
+func (s *Suite) parallel() int {
+	if s.Parallel > 0 {
+		return s.Parallel
+	}
+	return min(2, runtime.NumCPU())
 }
 
 // one performs one probe against one target: control first, since a probe
@@ -234,6 +237,8 @@ func Hidden(args []string) (code int, is bool) {
 		return runHelper(rest[0], rest[1], rest[2:]), true
 	case verb == cageVerb && len(rest) == 1:
 		return runCage(rest[0]), true
+	case verb == aloneVerb && len(rest) >= 3:
+		return runAlone(profiles.Layer(rest[0]), rest[1], rest[2:]), true
 	case verb == runcVerb && len(rest) >= 4:
 		return runRunc(rest[0], rest[1], rest[2], rest[3], rest[4:]), true
 	}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // Times that bound a run: the payload gives up first, then the run, then the
@@ -35,6 +37,7 @@ type job struct {
 	Argv     []string // the launcher with {names} to be filled in; nil: the control
 	Launcher string   // the launcher's own program, bound into a cage
 	Control  bool
+	Alone    profiles.Layer // the control runs with this one layer
 	Caged    bool
 	User     bool   // the launcher in the cage is not root: give it an identity without capabilities
 	UID, GID int    // that identity
@@ -173,6 +176,9 @@ func (d *Drive) Command(id string) ([]string, error) {
 		default:
 			argv = append(argv, names.Replace(arg))
 		}
+	}
+	if d.job.Alone != "" {
+		argv = append(argv, d.self, aloneVerb, string(d.job.Alone), d.Workspace)
 	}
 	return append(argv, d.self, probeVerb, spec, id), nil
 }

@@ -1,0 +1,268 @@
+package escape
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/seccomp"
+)
+
+// A LayerRow says which layers stop a probe, each with all others off.
+type LayerRow struct {
+	ID        string             `json:"id"`
+	Guarantee profiles.Guarantee `json:"guarantee"`
+	Severity  Severity           `json:"severity"`
+	Stopped   []string           `json:"stopped_by"`
+}
+
+// Always stands in the matrix for what cannot be switched off: the user
+// namespace with its identity without capabilities, the limits, the proxy's
+// rules, the launcher's own care.
+const Always = "always"
+
+// Layers are those that can be switched off. Neighbours are tried together
+// first: most probes are stopped by few, and those in the last row by none of it.
+var Layers = []profiles.Layer{
+	profiles.LayerSeccomp, profiles.LayerUsernsLimit,
+	profiles.LayerLandlock, profiles.LayerReadonly, profiles.LayerHide, profiles.LayerProtect,
+	profiles.LayerPidns, profiles.LayerNetns, profiles.LayerIpcns,
+	profiles.LayerUtsns, profiles.LayerCgroupns, profiles.LayerProcMasks, profiles.LayerDumpable, profiles.LayerNoNewPrivs, profiles.LayerCaps,
+	profiles.LayerKeyring, profiles.LayerEnv, profiles.LayerFds, profiles.LayerRlimits, profiles.LayerSockets, profiles.LayerTTY,
+}
+
+// layerGroups cuts Layers where the search for the stopping ones begins.
+var layerGroups = [][]profiles.Layer{Layers[:2], Layers[2:4], Layers[4:6], Layers[6:9], Layers[9:]}
+
+// layers finds, for each probe that the target stopped, which layers would
+// have stopped it alone.
+func (s *Suite) layers(ctx context.Context, t *Target, results []Result) ([]LayerRow, error) {
+	var rows []LayerRow
+	for _, r := range results {
+		if p := Find(r.ID); r.Target == t.Name && (r.Verdict == VerdictBlocked || r.Verdict == VerdictDegraded) && !p.Long {
+			rows = append(rows, LayerRow{ID: r.ID, Guarantee: r.Guarantee, Severity: r.Severity})
+		}
+	}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	done := 0
+	work := make(chan *LayerRow)
+	for range s.parallel() {
+		group.Go(func() {
+			for row := range work {
+				row.Stopped = s.stoppers(ctx, t, Find(row.ID))
+				mu.Lock()
+				if done++; s.Progress != nil {
+					s.Progress(done, len(rows))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range rows {
+		if ctx.Err() == nil {
+			work <- &rows[i]
+		}
+	}
+	close(work)
+	group.Wait()
+	for i := range rows {
+		at := slices.IndexFunc(results, func(r Result) bool { return r.ID == rows[i].ID && r.Target == t.Name })
+		results[at].StoppedBy = rows[i].Stopped
+	}
+	return rows, ctx.Err()
+}
+
+// stoppers are the layers that stop a probe alone.
+func (s *Suite) stoppers(ctx context.Context, t *Target, p *Probe) []string {
+	var found []string
+	if s.with(ctx, t, p, nil) == DidBlock {
+		// With that beneath, no layer shows that it would have held. Two of
+		// them can be tried on their own: in a cage, over all capabilities.
+		found = append(found, Always)
+		for _, layer := range []profiles.Layer{profiles.LayerSeccomp, profiles.LayerLandlock} {
+			j := s.job(p, nil)
+			j.Control, j.Caged, j.Alone = true, true, layer
+			if p.Drive == nil && s.perform(ctx, j).Kind == DidBlock {
+				found = append(found, string(layer))
+			}
+		}
+		return found
+	}
+	var search func([]profiles.Layer)
+	search = func(on []profiles.Layer) {
+		switch kind := s.with(ctx, t, p, on); {
+		case kind == DidEscape, kind == Unmet:
+		case len(on) == 1:
+			if kind == DidBlock {
+				found = append(found, string(on[0]))
+			}
+		default: // one of them, or a launcher that does not start so
+			search(on[:len(on)/2])
+			search(on[len(on)/2:])
+		}
+	}
+	for _, group := range layerGroups {
+		search(group)
+	}
+	return found
+}
+
+// with performs a probe with only some layers on.
+func (s *Suite) with(ctx context.Context, t *Target, p *Probe, on []profiles.Layer) Kind {
+	off := slices.DeleteFunc(slices.Clone(Layers), func(l profiles.Layer) bool { return slices.Contains(on, l) })
+	return s.perform(ctx, s.job(p, t.without(off))).Kind
+}
+
+// A depth says how many of the probes of one kind are stopped by how many layers.
+type depth struct {
+	name          string
+	all, one, two int
+}
+
+// depths sums the critical and high probes up: on writes, on the kernel's
+// surface, on reads.
+func depths(rows []LayerRow) (writes, surface, reads depth) {
+	writes.name, surface.name, reads.name = "writes", "kernel surface", "reads"
+	for _, row := range rows {
+		var d *depth
+		switch row.Guarantee {
+		case profiles.FSReadonly, profiles.FSSpecial:
+			d = &writes
+		case profiles.SysFilter, profiles.SysNoNewUserns, profiles.PrivNone:
+			d = &surface
+		case profiles.FSHide:
+			d = &reads
+		default:
+			continue
+		}
+		if row.Severity < High {
+			continue
+		}
+		d.all++
+		if len(row.Stopped) >= 1 {
+			d.one++
+		}
+		if len(row.Stopped) >= 2 {
+			d.two++
+		}
+	}
+	return writes, surface, reads
+}
+
+// deepEnough is the figure that the project promises: four of five critical
+// and high probes on writes and kernel surface are stopped by two layers, and
+// all of those on reads by one.
+func deepEnough(rows []LayerRow) bool {
+	writes, surface, reads := depths(rows)
+	return 5*(writes.two+surface.two) >= 4*(writes.all+surface.all) && reads.one == reads.all
+}
+
+func writeLayers(b *strings.Builder, rows []LayerRow) {
+	columns := []string{Always}
+	for _, l := range Layers {
+		if slices.ContainsFunc(rows, func(r LayerRow) bool { return slices.Contains(r.Stopped, string(l)) }) {
+			columns = append(columns, string(l))
+		}
+	}
+	b.WriteString("\nwhich layers stop it with all others off\n")
+	fmt.Fprintf(b, "  %-8s %-8s", "probe", "severity")
+	for _, c := range columns {
+		b.WriteString(" " + c)
+	}
+	b.WriteString("\n")
+	for _, row := range rows {
+		fmt.Fprintf(b, "  %-8s %-8s", row.ID, row.Severity)
+		for _, c := range columns {
+			mark := "·"
+			if slices.Contains(row.Stopped, c) {
+				mark = "✓"
+			}
+			b.WriteString(" " + mark + strings.Repeat(" ", len(c)-1))
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("critical and high probes\n")
+	writes, surface, reads := depths(rows)
+	for _, d := range []depth{writes, surface, {"both", writes.all + surface.all, writes.one + surface.one, writes.two + surface.two}, reads} {
+		fmt.Fprintf(b, "  %-15s %3d, stopped by one layer or more %3d, by two or more %3d (%s)\n", d.name, d.all, d.one, d.two, percent(d.two, d.all))
+	}
+	verdict := "holds"
+	if !deepEnough(rows) {
+		verdict = "does not hold"
+	}
+	fmt.Fprintf(b, "  four of five on writes and kernel surface by two, all on reads by one: %s\n", verdict)
+}
+
+func percent(n, of int) string {
+	if of == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d %%", 100*n/of)
+}
+
+// aloneVerb runs a command with one layer and no other: LAYER WORKSPACE ARGV….
+const aloneVerb = "__alone"
+
+func runAlone(layer profiles.Layer, workspace string, argv []string) int {
+	runtime.LockOSThread()
+	restrict := map[profiles.Layer]func() error{
+		profiles.LayerSeccomp:  filterOneself,
+		profiles.LayerLandlock: func() error { return confineOneself(workspace, "/tmp", "/dev", "/proc") },
+	}[layer]
+	err := error(unix.EINVAL)
+	if restrict != nil {
+		err = restrict()
+	}
+	if err == nil {
+		err = unix.Exec(argv[0], argv, os.Environ())
+	}
+	fmt.Fprintf(os.Stderr, "escape: %s alone: %v\n", layer, err)
+	return 2
+}
+
+func filterOneself() error {
+	filter := seccomp.Default()
+	program := struct {
+		count  uint16
+		filter uintptr
+	}{uint16(len(filter) / 8), uintptr(unsafe.Pointer(unsafe.SliceData(filter)))}
+	_, err := Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, uintptr(unsafe.Pointer(&program)))
+	runtime.KeepAlive(filter)
+	return err
+}
+
+// confineOneself takes the rights to write away everywhere but below some
+// directories, as pccrun does with Landlock.
+func confineOneself(writable ...string) error {
+	const rights = unix.LANDLOCK_ACCESS_FS_REFER<<1 - 1 ^
+		(unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR)
+	handled := uint64(rights)
+	rules, err := Call(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&handled)), 8, 0)
+	if err != nil {
+		return err
+	}
+	for _, path := range writable {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		rule := struct { // packed: 12 bytes
+			rights uint64
+			fd     int32
+		}{handled, int32(fd)}
+		if _, err := Call(unix.SYS_LANDLOCK_ADD_RULE, rules, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0); err != nil {
+			return err
+		}
+	}
+	_, err = Call(unix.SYS_LANDLOCK_RESTRICT_SELF, rules, 0)
+	return err
+}

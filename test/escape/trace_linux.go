@@ -1,0 +1,285 @@
+package escape
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A launcher can be killed at any moment of its set-up, and the moments that
+// differ are its system calls and those of what it clones. A tracer counts
+// them, stops everything at the one that is asked for, kills the launcher and
+// lets the others go on: ptrace(2) is the hook, so the launcher that ships is
+// the one that is tried, and any other launcher too.
+
+// traced is what a tracer tells of one run.
+type traced struct {
+	Calls int    // counted until the command had started and the launcher was idle, or the launcher was killed
+	At    string // the call at which it was killed, and whose it was
+	Left  []int  // processes that were alive two seconds later
+}
+
+const tracedPrefix = "@@traced "
+
+// tracer is a helper: N ARGV… runs a launcher and kills it at its Nth system
+// call, or at none. What it started dies with it.
+func tracer(args []string) int {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return 2
+	}
+	t := &trace{n: n, known: map[int]bool{}, free: map[int]bool{}, deadline: time.Now().Add(10 * time.Second)}
+	go t.watch()
+	if err := t.follow(args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "tracer:", err)
+		return 1
+	}
+	t.finish()
+	return 0
+}
+
+const traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK |
+	unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_EXITKILL
+
+// trace is a run that is being traced.
+type trace struct {
+	n        int // the call at which the launcher is killed, 0 for none
+	launcher int
+
+	mu       sync.Mutex
+	told     traced
+	known    map[int]bool // threads that are traced
+	free     map[int]bool // those of the command, whose calls are not counted
+	started  bool
+	killed   bool
+	deadline time.Time
+}
+
+func (t *trace) finish() {
+	line, _ := json.Marshal(t.told)
+	fmt.Printf("\n%s%s\n", tracedPrefix, line)
+	os.Exit(0)
+}
+
+func (t *trace) kill(at string) {
+	t.killed, t.told.At, t.deadline = true, at, time.Now().Add(2*time.Second)
+	unix.Kill(t.launcher, unix.SIGKILL)
+}
+
+// watch does what is due when nothing happens any more.
+func (t *trace) watch() {
+	for {
+		time.Sleep(10 * time.Millisecond)
+		t.mu.Lock()
+		if time.Now().After(t.deadline) {
+			switch {
+			case t.n == 0:
+				t.finish()
+			case t.killed:
+				for pid := range t.known {
+					t.told.Left = append(t.told.Left, pid)
+				}
+				t.finish()
+			default: // it made fewer calls than the last time
+				t.kill("the launcher, idle")
+			}
+		}
+		t.mu.Unlock()
+	}
+}
+
+// follow runs the launcher until everything has ended.
+func (t *trace) follow(argv []string) error {
+	runtime.LockOSThread() // the tracer is a thread, not a process
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	t.launcher = cmd.Process.Pid
+	t.known[t.launcher] = true
+	var status unix.WaitStatus
+	if _, err := unix.Wait4(t.launcher, &status, 0, nil); err != nil {
+		return err
+	}
+	if err := unix.PtraceSetOptions(t.launcher, traceOptions); err != nil {
+		return err
+	}
+	if err := unix.PtraceSyscall(t.launcher, 0); err != nil {
+		return err
+	}
+	for {
+		pid, err := unix.Wait4(-1, &status, unix.WALL, nil)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.ECHILD:
+			return nil // all are gone
+		case err != nil:
+			return err
+		default:
+			t.stopped(pid, status)
+		}
+	}
+}
+
+// stopped lets a thread that has stopped, or ended, go on.
+func (t *trace) stopped(pid int, status unix.WaitStatus) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !status.Stopped() {
+		delete(t.known, pid)
+		return
+	}
+	signal := 0
+	switch event := int(status) >> 16; {
+	case event == unix.PTRACE_EVENT_EXEC && pid != t.launcher && !t.started && !t.killed:
+		t.started, t.free[pid] = true, true
+		t.deadline = time.Now().Add(100 * time.Millisecond) // the launcher has little left to do
+	case event != 0:
+	case status.StopSignal() == unix.SIGTRAP|0x80:
+		if call, entered := entry(pid); entered && !t.killed {
+			if t.told.Calls++; t.told.Calls == t.n {
+				t.kill(t.whose(pid) + " at system call " + strconv.FormatUint(call, 10))
+			}
+		}
+	case !t.known[pid]: // the stop that every new thread begins with
+		t.free[pid] = t.started && !t.ofLauncher(pid)
+	default:
+		signal = int(status.StopSignal())
+	}
+	t.known[pid] = true
+	if t.killed || t.free[pid] {
+		unix.PtraceCont(pid, signal)
+	} else {
+		unix.PtraceSyscall(pid, signal)
+	}
+}
+
+func (t *trace) ofLauncher(pid int) bool {
+	return pid == t.launcher || statusLine(strconv.Itoa(pid), "Tgid") == strconv.Itoa(t.launcher)
+}
+
+// whose says which process made a call.
+func (t *trace) whose(pid int) string {
+	if t.ofLauncher(pid) {
+		return "the launcher"
+	}
+	return "a process that it cloned"
+}
+
+// entry says whether a traced process is about to make a system call, and
+// which: struct ptrace_syscall_info, ptrace(2).
+func entry(pid int) (nr uint64, is bool) {
+	const getInfo, atEntry = 0x420e, 1
+	var info [88]byte
+	if _, err := Call(unix.SYS_PTRACE, getInfo, uintptr(pid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info))); err != nil {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint64(info[24:]), info[0] == atEntry
+}
+
+// killedAtCalls kills the launcher at system calls of its set-up, at most so
+// many, evenly spread, and looks each time what is left.
+func killedAtCalls(d *Drive, most int) Outcome {
+	defer d.sweep()
+	before := leftovers()
+	whole, err := d.trace(0)
+	if err != nil {
+		return needsPtrace(err)
+	}
+	files := d.workspaceFiles()
+	first, step, tried, where := 1, max(1, whole.Calls/most), 0, map[string]int{}
+	if d.job.Control {
+		first = whole.Calls // of the payload's own, when it has done its work
+	}
+	for n := first; n <= whole.Calls; n += step {
+		if d.ctx.Err() != nil {
+			return Broken("out of time after %d kills", tried)
+		}
+		t, err := d.trace(n)
+		if err != nil {
+			continue // threads: the number of calls is not the same each time
+		}
+		tried++
+		who, _, _ := strings.Cut(t.At, " at ")
+		where[who]++
+		if len(t.Left) > 0 {
+			return Escaped("killed at call %d, %s: %d processes are left", n, t.At, len(t.Left))
+		}
+		var left []int
+		if !eventually(time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
+			return Escaped("killed at call %d, %s: processes %v are left", n, t.At, left)
+		}
+		if more := newIn(d.workspaceFiles(), files); len(more) > 0 {
+			return Escaped("killed at call %d, %s: in the workspace: %s", n, t.At, strings.Join(more, ", "))
+		}
+	}
+	if more := newIn(leftovers(), before); len(more) > 0 {
+		return Escaped("left behind: %s", strings.Join(more[:min(5, len(more))], ", "))
+	}
+	if 2*tried < min(most, whole.Calls) {
+		return Broken("only %d of %d calls were reached", tried, whole.Calls)
+	}
+	var parts []string
+	for who, n := range where {
+		parts = append(parts, fmt.Sprintf("%d of %s", n, who))
+	}
+	slices.Sort(parts)
+	return Blocked("killed at %d of %d calls (%s), nothing is left", tried, whole.Calls, strings.Join(parts, ", "))
+}
+
+func needsPtrace(err error) Outcome {
+	if errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), unix.EPERM.Error()) {
+		return Needing("leave to trace its own children")
+	}
+	return Broken("%v", err)
+}
+
+// trace runs the launcher under a tracer.
+func (d *Drive) trace(n int) (t traced, err error) {
+	argv, err := d.Command(d.probe.ID)
+	if err != nil {
+		return t, err
+	}
+	cmd, out, err := d.launch(append([]string{d.self, helperVerb, "tracer", d.Tag, strconv.Itoa(n)}, argv...))
+	if err != nil {
+		return t, err
+	}
+	run := d.wait(cmd, out)
+	_, line, found := bytes.Cut(run.Output, []byte(tracedPrefix))
+	if !found {
+		return t, fmt.Errorf("the tracer: %s", tail(run))
+	}
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	return t, json.Unmarshal(line, &t)
+}
+
+// workspaceFiles are the names in the workspace, but for what the payload
+// itself makes there.
+func (d *Drive) workspaceFiles() map[string]bool {
+	seen := map[string]bool{}
+	filepath.WalkDir(d.Workspace, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.Name() != "heart" {
+			seen[strings.TrimPrefix(path, d.Workspace)] = true
+		}
+		return nil
+	})
+	return seen
+}
