@@ -122,6 +122,10 @@ func (s *Suite) with(ctx context.Context, t *Target, p *Probe, on []profiles.Lay
 	return s.perform(ctx, s.job(p, t.without(off))).Kind
 }
 
+// oneLayer are the critical and high probes on writes and on the kernel's
+// surface that a single layer stops, and why there is no second.
+var oneLayer = map[string]string{}
+
 // A depth says how many of the probes of one kind are stopped by how many layers.
 type depth struct {
 	name          string

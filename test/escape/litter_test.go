@@ -30,10 +30,7 @@ func TestLeavesNothing(t *testing.T) {
 		t.Skip("needs half a minute")
 	}
 	needCage(t)
-	launcher := os.Getenv("PCCRUN_LAUNCHER")
-	if launcher == "" {
-		launcher = buildLauncher(t)
-	}
+	launcher := testLauncher(t)
 	for _, how := range []string{"end", "TERM", "INT", "KILL"} {
 		t.Run(how, func(t *testing.T) {
 			cmd := exec.Command("/proc/self/exe", "__litter", how, launcher)

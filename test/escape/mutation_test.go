@@ -50,10 +50,7 @@ func TestMutations(t *testing.T) {
 		t.Skip("needs half a minute")
 	}
 	needCage(t)
-	pccrun := os.Getenv("PCCRUN_LAUNCHER")
-	if pccrun == "" {
-		pccrun = buildLauncher(t)
-	}
+	pccrun := testLauncher(t)
 	for _, m := range mutations {
 		target := Native(pccrun, nil).without(m.off)
 		t.Run(strings.TrimPrefix(target.Name, "pccrun ")+" "+m.probe, func(t *testing.T) {
@@ -71,7 +68,12 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-func buildLauncher(t *testing.T) string {
+// testLauncher is the launcher that PCCRUN_LAUNCHER names, or one that is built
+// for the test.
+func testLauncher(t *testing.T) string {
+	if path := os.Getenv("PCCRUN_LAUNCHER"); path != "" {
+		return path
+	}
 	pccrun := filepath.Join(t.TempDir(), "pccrun")
 	build := exec.Command("go", "build", "-o", pccrun, "github.com/pccrun/pccrun/cmd/pccrun")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")

@@ -8,10 +8,14 @@ package workloads
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 )
 
 // A Workload is a project and what is to be done in it.
@@ -25,6 +29,12 @@ type Workload struct {
 	Solution string            // for bash -eu, in the project
 	Want     map[string]string // contents that the files must have at the end
 	Output   string            // what the solution must print
+
+	// What a project needs of the host around it.
+	API     func() http.Handler // served on the host's loopback, at $API
+	Attacks bool                // there is a place outside with a secret, $CANARY; a listener at $PORT; a process $PROCESS; a token in the environment
+	Outside string              // what an attack prints where nothing protects
+	Last    string              // is tried last: the limits end the whole run
 }
 
 // Generated is the name of the file that [Workload.Generate] fills.
@@ -171,4 +181,103 @@ END`,
 echo token > a; cat c; wait; rm a b c`,
 		Output: "token-1-2\n",
 	},
+	{
+		Name:  "client of an API",
+		Task:  "Read all orders from the API, page by page, and write what each customer owes to owed.json. It is busy at times: ask again.",
+		Needs: []string{"python3"},
+		Flags: []string{"--memory", "512m", "--timeout", "2m"},
+		API:   orders,
+		Solution: `cat > client.py <<'END'
+import json, os, time, urllib.error, urllib.request
+def get(path):
+    for _ in range(5):
+        try:
+            return json.load(urllib.request.urlopen(os.environ["API"] + path, timeout=10))
+        except urllib.error.HTTPError as e:
+            if e.code != 503: raise
+            time.sleep(float(e.headers["Retry-After"]))
+    raise SystemExit("the API stays busy")
+owed, path = {}, "/orders?page=1"
+while path:
+    page = get(path)
+    for order in page["orders"]:
+        owed[order["customer"]] = owed.get(order["customer"], 0) + order["cents"]
+    path = page["next"]
+json.dump(owed, open("owed.json", "w"), sort_keys=True)
+print(len(owed), sum(owed.values()))
+END
+python3 client.py`,
+		Want:   map[string]string{"owed.json": `{"Ada": 1170, "Bob": 1200, "Cyd": 1230}`},
+		Output: "3 3600\n",
+	},
+	{
+		Name:    "attempts to escape",
+		Task:    "Find out whether this place can be left: read and write what is outside, reach the network, use up the machine.",
+		Needs:   []string{"xargs", "setsid", "unshare"},
+		Flags:   []string{"--memory", "1g", "--pids", "150", "--timeout", "2m"},
+		Files:   map[string]string{".vscode/tasks.json": "{}\n"},
+		Attacks: true,
+		Solution: `try() { name=$1; shift; if bash -c "$*" > /dev/null 2>&1; then echo "ESCAPED: $name"; else echo "held: $name"; fi; }
+try "read a secret" 'cat "$CANARY/secret"'
+try "read it by another way" 'cat "/proc/self/root$CANARY/secret" || cat "/proc/1/root$CANARY/secret"'
+try "write outside" 'echo x > "$CANARY/planted"'
+try "write outside through a link" 'ln -s "$CANARY" link && echo x > link/planted'
+try "change what an editor runs" 'echo "{\"tasks\":[]}" > .vscode/tasks.json'
+try "see the environment" 'env | grep -q "^DEPLOY_TOKEN=" || grep -qz "^DEPLOY_TOKEN=" /proc/[0-9]*/environ'
+try "reach the loopback of the host" 'exec 3<> "/dev/tcp/127.0.0.1/$PORT"'
+try "signal a process of the host" 'kill -0 "$PROCESS"'
+try "start 200 processes" 'seq 200 | xargs -P 200 -n 1 sh -c "sleep 2"'`,
+		Output:  outcomes("held: "),
+		Outside: outcomes("ESCAPED: "),
+		Last:    `head -c 1500m /dev/zero | tail > /dev/null && echo "ESCAPED: use up the memory"`,
+	},
+}
+
+// outcomes is what the attempts to escape print if all come to the same.
+func outcomes(word string) string {
+	var b strings.Builder
+	for _, name := range []string{
+		"read a secret", "read it by another way", "write outside", "write outside through a link", "change what an editor runs",
+		"see the environment", "reach the loopback of the host", "signal a process of the host", "start 200 processes",
+	} {
+		b.WriteString(word + name + "\n")
+	}
+	return b.String()
+}
+
+// orders is an API with thirty orders on three pages, which is busy every
+// second time.
+func orders() http.Handler {
+	type order struct {
+		Customer string `json:"customer"`
+		Cents    int    `json:"cents"`
+	}
+	var mu sync.Mutex
+	asked := 0
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked++; asked%2 == 1 {
+			w.Header().Set("Retry-After", "0")
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+			return
+		}
+		page, err := strconv.Atoi(r.FormValue("page"))
+		if r.URL.Path != "/orders" || err != nil || page < 1 || page > 3 {
+			http.NotFound(w, r)
+			return
+		}
+		var answer struct {
+			Orders []order `json:"orders"`
+			Next   *string `json:"next"`
+		}
+		for i := 10 * (page - 1); i < 10*page; i++ {
+			answer.Orders = append(answer.Orders, order{[...]string{"Ada", "Bob", "Cyd"}[i%3], []int{117, 120, 123}[i%3]})
+		}
+		if page < 3 {
+			next := fmt.Sprintf("/orders?page=%d", page+1)
+			answer.Next = &next
+		}
+		json.NewEncoder(w).Encode(answer)
+	})
 }
