@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,13 +15,15 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
+type mutation struct {
+	off   []profiles.Layer
+	probe string
+}
+
 // mutations are hardening steps of pccrun that are switched off, one at a time,
 // and the probe that must then escape. Where two steps stand behind each other
 // the second is switched off too: each alone stops the probe.
-var mutations = []struct {
-	off   []profiles.Layer
-	probe string
-}{
+var mutations = []mutation{
 	{[]profiles.Layer{profiles.LayerSeccomp}, "KS-001"},
 	{[]profiles.Layer{profiles.LayerSeccomp}, "NS-009"},
 	{[]profiles.Layer{profiles.LayerUsernsLimit, profiles.LayerSeccomp}, "NS-004"},
@@ -41,6 +44,20 @@ var mutations = []struct {
 	{[]profiles.Layer{profiles.LayerFds}, "IPC-011"},
 	{[]profiles.Layer{profiles.LayerRlimits}, "RES-007"},
 	{[]profiles.Layer{profiles.LayerSockets}, "IPC-003"},
+	{[]profiles.Layer{profiles.LayerLandlock}, "FS-038"},
+	{[]profiles.Layer{profiles.LayerReadonly}, "FS-015"},
+	{[]profiles.Layer{profiles.LayerReadonly, profiles.LayerLandlock}, "FS-002"},
+	{[]profiles.Layer{profiles.LayerTTY}, "TTY-004"},
+}
+
+// TestMutationsAreComplete wants a row for every step that can be switched off.
+func TestMutationsAreComplete(t *testing.T) {
+	for _, layer := range Layers {
+		require.True(t, slices.ContainsFunc(mutations, func(m mutation) bool { return slices.Contains(m.off, layer) }), "%s is never off", layer)
+	}
+	for _, name := range profiles.LayerNames() {
+		require.Contains(t, Layers, profiles.Layer(name), "the suite does not know this layer")
+	}
 }
 
 // TestMutations switches hardening steps of the launcher off and wants the

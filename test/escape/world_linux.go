@@ -172,10 +172,13 @@ func (w *world) makeFiles() error {
 			}
 		}
 	}
+	// Modes let everybody write what is shown for reading: it must be the
+	// sandbox that refuses, not the owner.
 	return errors.Join(
 		os.Chmod(w.Home+"/.ssh", 0o700),
-		syscall.Mkfifo(w.Shown+"/fifo", 0o666),
-		syscall.Mkfifo(w.Canary+"/fifo", 0o666),
+		syscall.Mkfifo(w.Shown+"/fifo", 0o666), os.Chmod(w.Shown+"/fifo", 0o666),
+		syscall.Mkfifo(w.Canary+"/fifo", 0o666), os.Chmod(w.Canary+"/fifo", 0o666),
+		os.Chmod(w.Shown, 0o777), os.Chmod(w.Shown+"/sub", 0o777), os.Chmod(w.Shown+"/f", 0o666), os.Chmod(w.Shown+"/sub/f", 0o666),
 		os.Symlink(w.Canary+"/secret", w.Workspace+"/link-to-secret"),
 		os.MkdirAll(w.Workspace+"/.probe", 0o755),
 	)
@@ -267,6 +270,11 @@ func (w *world) listen() error {
 		}
 		if row.port != nil {
 			*row.port = l.Addr().(*net.TCPAddr).Port
+		}
+		if strings.HasPrefix(row.address, "/") {
+			if err := os.Chmod(row.address, 0o777); err != nil {
+				return err
+			}
 		}
 		w.answer(l, row.name)
 	}
