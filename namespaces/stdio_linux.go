@@ -101,6 +101,17 @@ func JudgeStdio() (*Stdio, error) {
 	return s, nil
 }
 
+// HandIn gives the command the host's terminal itself, for a run without that
+// layer.
+func (s *Stdio) HandIn() {
+	for i, fd := range s.Fds {
+		if fd == Terminal {
+			s.Fds[i] = i
+		}
+	}
+	s.Host, s.Background = -1, false
+}
+
 func (s *Stdio) pump(fd int, pipe bool) error {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {

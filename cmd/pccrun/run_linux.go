@@ -65,6 +65,9 @@ func runVerb(req profiles.Request) int {
 		}
 		return code
 	}
+	if slices.Contains(r.policy.Without, profiles.LayerTTY) {
+		stdio.HandIn()
+	}
 	if box != nil && (r.run.Plan.Nested || r.run.Born()) {
 		box.Close()
 		box = nil

@@ -45,7 +45,7 @@ var layerOf = [...]struct {
 	{profiles.LayerIpcns, profiles.IPCSysV}, {profiles.LayerSockets, profiles.IPCUnix}, {profiles.LayerCaps, profiles.PrivNone},
 	{profiles.LayerNoNewPrivs, profiles.PrivNone}, {profiles.LayerEnv, profiles.EnvScrub}, {profiles.LayerProcMasks, profiles.InfoKernel},
 	{profiles.LayerUtsns, profiles.InfoHost}, {profiles.LayerDumpable, profiles.ProcIsolated}, {profiles.LayerFds, profiles.LaunchIntegrity},
-	{profiles.LayerKeyring, profiles.IPCSysV}, {profiles.LayerTTY, profiles.TTYIsolated}, {profiles.LayerRlimits, profiles.ResFiles},
+	{profiles.LayerKeyring, profiles.IPCSysV}, {profiles.LayerTTY, profiles.TTYIsolated}, {profiles.LayerTTY, profiles.TTYOutput}, {profiles.LayerRlimits, profiles.ResFiles},
 }
 
 // answers says of each guarantee how far this plan keeps it.
