@@ -88,9 +88,12 @@ func infoProbes() []Probe {
 					return Escaped("the host's own table, %d bytes", len(data))
 				}
 				for line := range strings.Lines(string(data)) {
-					for _, path := range []string{in.Canary, in.Tmp, "upperdir=", "workdir="} {
-						if strings.Contains(line, path) {
-							return Escaped("%s is named", path)
+					for i, field := range strings.Fields(line) {
+						const at = 4 // where it is mounted: in a shown directory the name of what is hidden stands
+						for _, path := range []string{in.Canary, in.Tmp, "upperdir=", "workdir="} {
+							if i != at && strings.Contains(field, path) {
+								return Escaped("%s is named", path)
+							}
 						}
 					}
 				}

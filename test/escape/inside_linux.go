@@ -162,7 +162,7 @@ func Call(nr uintptr, args ...uintptr) (uintptr, error) {
 // Dial connects and says whether the canary behind the address answered. Any
 // network can be given.
 func (in *Inside) Dial(network, address string) Outcome {
-	ctx, cancel := context.WithTimeout(in.ctx, 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(in.ctx, patience(1500*time.Millisecond))
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, network, address)
@@ -175,7 +175,7 @@ func (in *Inside) Dial(network, address string) Outcome {
 
 // Greet sends a line to a canary listener and looks for its answer.
 func (in *Inside) Greet(c net.Conn, what string) Outcome {
-	c.SetDeadline(time.Now().Add(1500 * time.Millisecond))
+	c.SetDeadline(time.Now().Add(patience(1500 * time.Millisecond)))
 	if _, err := io.WriteString(c, "hello\n"); err != nil {
 		return Blocked("%s: write: %v", what, err)
 	}
@@ -230,7 +230,7 @@ func runPayload(specFile, id string) int {
 		return 2
 	}
 	var cancel context.CancelFunc
-	in.ctx, cancel = context.WithTimeout(context.Background(), payloadTime)
+	in.ctx, cancel = context.WithTimeout(context.Background(), patience(payloadTime))
 	defer cancel()
 	report(in.Nonce, attempt(Find(id), in))
 	return 0

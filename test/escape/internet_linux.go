@@ -186,7 +186,7 @@ func (w *world) serveConn(c net.Conn) {
 			local = net.JoinHostPort(a.Unmap().String(), port)
 		}
 	}
-	c.SetDeadline(time.Now().Add(4 * time.Second))
+	c.SetDeadline(time.Now().Add(patience(4 * time.Second)))
 	buf := make([]byte, 8192)
 	n, _ := c.Read(buf)
 	w.hit("tcp %s %q", local, firstLine(buf[:n]))
@@ -243,7 +243,7 @@ func (w *world) resolveStream(l net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			c.SetDeadline(time.Now().Add(2 * time.Second))
+			c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
 			var size [2]byte
 			if _, err := io.ReadFull(c, size[:]); err != nil {
 				return
@@ -346,7 +346,7 @@ func (w *world) openProxy() error {
 
 func (w *world) proxy(c net.Conn) {
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.SetDeadline(time.Now().Add(patience(5 * time.Second)))
 	r := bufio.NewReader(c)
 	first, err := r.Peek(1)
 	if err != nil {
@@ -438,7 +438,7 @@ func (w *world) proxySOCKS(c net.Conn, r *bufio.Reader) {
 
 func splice(c net.Conn, r io.Reader, up net.Conn) {
 	defer up.Close()
-	up.SetDeadline(time.Now().Add(4 * time.Second))
+	up.SetDeadline(time.Now().Add(patience(4 * time.Second)))
 	go io.Copy(up, r)
 	io.Copy(c, up)
 }
@@ -464,7 +464,7 @@ func dialLoosely(authority, port string) (net.Conn, error) {
 	if n, err := strconv.Atoi(port); err == nil {
 		port = strconv.Itoa(n & 0xffff)
 	}
-	return net.DialTimeout("tcp", net.JoinHostPort(host, port), 2*time.Second)
+	return net.DialTimeout("tcp", net.JoinHostPort(host, port), patience(2*time.Second))
 }
 
 // looseAddress reads what inet_aton(3) reads.

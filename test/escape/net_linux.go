@@ -167,7 +167,7 @@ func netProbes() []Probe {
 				}
 				defer l.Close()
 				report(in.Nonce, Blocked("listens"))
-				l.(*net.TCPListener).SetDeadline(time.Now().Add(time.Second))
+				l.(*net.TCPListener).SetDeadline(time.Now().Add(patience(time.Second)))
 				c, err := l.Accept()
 				if err == nil {
 					c.Close()
@@ -186,7 +186,7 @@ func netProbes() []Probe {
 				defer d.sweep()
 				reached := false
 				for range 40 {
-					c, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", d.Published), time.Second)
+					c, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", d.Published), patience(time.Second))
 					if err == nil {
 						reached = true
 						c.Close()
@@ -341,9 +341,9 @@ func (in *Inside) dialProxy() (net.Conn, error) {
 	if address == "" {
 		return nil, unix.ECONNREFUSED
 	}
-	c, err := net.DialTimeout("tcp", address, 2*time.Second)
+	c, err := net.DialTimeout("tcp", address, patience(2*time.Second))
 	if err == nil {
-		c.SetDeadline(time.Now().Add(2500 * time.Millisecond))
+		c.SetDeadline(time.Now().Add(patience(2500 * time.Millisecond)))
 	}
 	return c, err
 }
@@ -404,12 +404,12 @@ func (in *Inside) viaSOCKS(host string, port int) Outcome {
 		}
 		address = u.Host
 	}
-	c, err := net.DialTimeout("tcp", address, 2*time.Second)
+	c, err := net.DialTimeout("tcp", address, patience(2*time.Second))
 	if err != nil {
 		return Blocked("%s: %v", what, cause(err))
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(2500 * time.Millisecond))
+	c.SetDeadline(time.Now().Add(patience(2500 * time.Millisecond)))
 	c.Write([]byte{5, 1, 0})
 	reply := make([]byte, 10)
 	if _, err := io.ReadFull(c, reply[:2]); err != nil || reply[1] != 0 {
@@ -638,12 +638,12 @@ func proxyProbes() []Probe {
 			ID: "NET-058", Name: "a captured connection with another Host", Guarantee: profiles.NetTransparent, Severity: High, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "refused: the name decides", Key: "network.allow", Explain: "The connection is to allowed.test's address, the request within for evil.test.",
 			Payload: func(in *Inside) Outcome {
-				c, err := net.DialTimeout("tcp", "allowed.test:80", 2*time.Second)
+				c, err := net.DialTimeout("tcp", "allowed.test:80", patience(2*time.Second))
 				if err != nil {
 					return Blocked("connect: %v", cause(err))
 				}
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(2 * time.Second))
+				c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
 				io.WriteString(c, get("/", "evil.test"))
 				data, _ := io.ReadAll(c)
 				if in.Leaks(data) {
@@ -667,7 +667,7 @@ func proxyProbes() []Probe {
 				}
 				began := time.Now()
 				o := Any(in.viaProxy("CONNECT", "evil.test:443"), in.Dial("tcp4", in.Peers["evil.test"]+":443"), in.Dial("tcp", "evil.test:80"))
-				if took := time.Since(began); took > 5*time.Second {
+				if took := time.Since(began); took > patience(5*time.Second) {
 					return Escaped("the answer took %v", took)
 				}
 				return o
@@ -689,7 +689,7 @@ func proxyProbes() []Probe {
 }
 
 func (in *Inside) plainGet(host string) Outcome {
-	ctx, cancel := context.WithTimeout(in.ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(in.ctx, patience(2*time.Second))
 	defer cancel()
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", host+":80")
@@ -697,7 +697,7 @@ func (in *Inside) plainGet(host string) Outcome {
 		return Blocked("%s: %v", host, cause(err))
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(2 * time.Second))
+	c.SetDeadline(time.Now().Add(patience(2 * time.Second)))
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
 	data, err := io.ReadAll(c)
 	if in.Leaks(data) {
@@ -718,7 +718,7 @@ func dnsProbes() []Probe {
 	}
 	lookup := func(names ...string) func(*Inside) Outcome {
 		return func(in *Inside) Outcome {
-			ctx, cancel := context.WithTimeout(in.ctx, 3*time.Second)
+			ctx, cancel := context.WithTimeout(in.ctx, patience(3*time.Second))
 			defer cancel()
 			var all []Outcome
 			for _, name := range names {
@@ -732,12 +732,12 @@ func dnsProbes() []Probe {
 	ask := func(network, server, name string) Outcome {
 		query := append([]byte{0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0}, dnsName(name)...)
 		query = append(query, 0, 1, 0, 1)
-		c, err := net.DialTimeout(network, server, time.Second)
+		c, err := net.DialTimeout(network, server, patience(time.Second))
 		if err != nil {
 			return Blocked("%s %s: %v", network, server, cause(err))
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(time.Second))
+		c.SetDeadline(time.Now().Add(patience(time.Second)))
 		if network == "tcp" {
 			query = block16(query)
 		}
@@ -820,12 +820,12 @@ func dnsProbes() []Probe {
 			Explain: "Inside, allowed.test is said to be evil.test's address; the proxy must use the host's view.",
 			Payload: func(in *Inside) Outcome {
 				os.WriteFile("/etc/hosts", []byte(in.Peers["evil.test"]+" allowed.test\n"), 0o644)
-				c, err := net.DialTimeout("tcp4", in.Peers["evil.test"]+":80", time.Second)
+				c, err := net.DialTimeout("tcp4", in.Peers["evil.test"]+":80", patience(time.Second))
 				if err != nil {
 					return Blocked("connect: %v", cause(err))
 				}
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(time.Second))
+				c.SetDeadline(time.Now().Add(patience(time.Second)))
 				io.WriteString(c, "GET / HTTP/1.1\r\nHost: allowed.test\r\nConnection: close\r\n\r\n")
 				data, _ := io.ReadAll(c)
 				if in.Leaks(data) {

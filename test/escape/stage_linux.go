@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,22 @@ const (
 	cageTime    = 40 * time.Second
 	longTime    = 10 * time.Minute
 )
+
+// patience is a time that grows with the load of the machine, up to four times:
+// what is slow must not look like what is blocked.
+func patience(d time.Duration) time.Duration { return time.Duration(slowness() * float64(d)) }
+
+var slowness = sync.OnceValue(func() float64 {
+	var load float64
+	data, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		_, err = fmt.Sscan(string(data), &load)
+	}
+	if err != nil {
+		return 1
+	}
+	return min(max(load/float64(runtime.NumCPU()), 1), 4)
+})
 
 // A job is one probe to be performed once: as the control or behind a launcher.
 type job struct {
@@ -58,7 +75,7 @@ func perform(ctx context.Context, j *job) Outcome {
 		return Broken("world: %v", err)
 	}
 	defer w.close()
-	limit := cageTime
+	limit := patience(cageTime)
 	if p.Long {
 		limit = longTime
 	}
@@ -236,7 +253,7 @@ func (d *Drive) wait(cmd *exec.Cmd, out *sink) *Run {
 		cmd.Wait()
 		close(ended)
 	}()
-	limit := time.NewTimer(runTime)
+	limit := time.NewTimer(patience(runTime))
 	defer limit.Stop()
 	select {
 	case <-ended:
