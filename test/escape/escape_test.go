@@ -645,7 +645,7 @@ func TestMarkdownAndHTML(t *testing.T) {
 	require.NotContains(t, text, "<script>alert")
 	require.NotContains(t, text, "\x1b")
 	require.NotRegexp(t, `(src|href)=`, text, "the page needs nothing else")
-	for _, want := range []string{"FS-001", "What t", "Environment", "Which layers alone stop it", "control", "hide"} {
+	for _, want := range []string{"FS-001", "What t", "Environment", "Which layers stop it", "control", "hide"} {
 		require.Contains(t, text, want)
 	}
 	second := *r

@@ -27,6 +27,8 @@ func writeHTML(w io.Writer, r *Report) error {
 		Rows    [][]*Result
 		Began   string
 		Took    string
+		Columns []string
+		Depths  []map[string]any
 	}{Report: r, Targets: r.targets, Rows: r.rows(), Began: r.Began.Format("2006-01-02 15:04 MST"), Took: r.Took.Round(1e8).String()}
 	for _, target := range r.targets {
 		n := r.counts(target)
@@ -53,6 +55,10 @@ func writeHTML(w io.Writer, r *Report) error {
 		}
 		page.Cards = append(page.Cards, c)
 	}
+	page.Columns = layerColumns(r.Layers)
+	for _, d := range depths(r.Layers) {
+		page.Depths = append(page.Depths, map[string]any{"Name": d.name, "All": d.all, "One": d.one, "Two": d.two, "Goal": d.goal(), "Holds": d.holds()})
+	}
 	slices.SortStableFunc(page.Rows, func(a, b []*Result) int { return worstOf(a) - worstOf(b) })
 	return htmlPage().Execute(w, page)
 }
@@ -73,6 +79,7 @@ var htmlPage = sync.OnceValue(func() *template.Template {
 		"evidence":  func(r *Result) string { return r.evidence() },
 		"mark":      func(r *Result) string { return marks[r.Verdict] },
 		"join":      strings.Join,
+		"stops":     func(row LayerRow, layer string) bool { return slices.Contains(row.Stopped, layer) },
 		"explain": func(id string) string {
 			if p := Find(id); p != nil {
 				return p.Explain
@@ -93,7 +100,7 @@ main{max-width:1100px;margin:0 auto;padding:32px 20px 80px}h1{font-size:24px;mar
 .card span{margin-right:10px;white-space:nowrap}
 table{border-collapse:collapse;width:100%;background:var(--card);border:1px solid var(--line);border-radius:10px}
 th,td{text-align:left;padding:6px 10px;border-top:1px solid var(--line);vertical-align:top}th{position:sticky;top:0;background:var(--card);font-size:13px;color:var(--dim);z-index:1}
-td.v{text-align:center;font-weight:600}code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}
+td.v{text-align:center;font-weight:600}td>code{white-space:nowrap}.wide{overflow-x:auto}.matrix th{font-size:11px;padding:6px 4px}code{font:13px ui-monospace,monospace;overflow-wrap:anywhere}
 .blocked{color:var(--blocked)}.degraded{color:var(--degraded)}.escaped{color:var(--escaped)}.vacuous{color:var(--vacuous)}.skipped{color:var(--skipped)}.error{color:var(--error)}
 details summary{cursor:pointer;list-style:none}details[open] summary{margin-bottom:6px}.box{border-left:3px solid var(--line);padding-left:12px;margin:4px 0}
 nav button{font:inherit;padding:3px 12px;margin:0 6px 10px 0;border:1px solid var(--line);border-radius:99px;background:var(--card);color:var(--fg);cursor:pointer}nav button.on{border-color:var(--fg)}
@@ -101,8 +108,6 @@ nav button{font:inherit;padding:3px 12px;margin:0 6px 10px 0;border:1px solid va
 <h1>pccrun escape</h1><div class="dim">{{.Began}}, {{.Took}}, {{len .Rows}} probes</div>
 <div class="cards">{{range .Cards}}<div class="card"><div class="dim">{{printable .Target}}</div><b>{{.Share}} %</b><div class="bar"><i style="width:{{.Share}}%"></i></div>
 <div class="{{if eq .Grade "held"}}blocked{{else}}escaped{{end}}">{{.Worst}}</div><div>{{range .Counts}}{{if .N}}<span class="{{.Verdict}}">{{.N}} {{.Verdict}}</span>{{end}}{{end}}</div></div>{{end}}</div>
-{{range $target, $claims := .Claims}}{{if $claims}}<h2>What {{printable $target}} claims</h2><table><tr><th>guarantee<th>state<th>mechanism<th>cause</tr>
-{{range $claims}}<tr><td><code>{{.Guarantee}}</code><td class="{{if eq .State "kept"}}blocked{{else if eq .State "weak"}}degraded{{else}}dim{{end}}">{{.State}}<td>{{printable .Mechanism}}<td class="dim">{{printable .Cause}}</tr>{{end}}</table>{{end}}{{end}}
 <h2>Probes</h2>
 <nav><button class="on" data-v="">all</button><button data-v="escaped">escaped</button><button data-v="blocked">blocked</button><button data-v="vacuous">vacuous</button><button data-v="skipped">skipped</button><button data-v="error">error</button></nav>
 <table id="probes"><tr><th>probe<th>severity<th>guarantee{{range .Targets}}<th>{{printable .}}{{end}}</tr>
@@ -110,7 +115,10 @@ nav button{font:inherit;padding:3px 12px;margin:0 6px 10px 0;border:1px solid va
 {{range .}}<p><span class="{{.Verdict}}">{{.Verdict}}</span> {{printable .Target}}{{if .Claim}} <span class="dim">(claimed {{.Claim}})</span>{{end}}<br>{{evidence .}}{{range .Findings}}<br><span class="degraded">{{.}}</span>{{end}}{{if .Control.Detail}}<br><span class="dim">control: {{printable .Control.Detail}}</span>{{end}}<br><code>{{printable .Reproduce}}</code></p>{{end}}
 {{if $first.Refs}}<p class="dim">{{join $first.Refs ", "}}</p>{{end}}</div></details><td>{{$first.Severity}}<td><code>{{$first.Guarantee}}</code>{{range .}}<td class="v {{.Verdict}}" title="{{.Verdict}}">{{mark .}}{{end}}</tr>
 {{end}}</table>
-{{if .Layers}}<h2>Which layers alone stop it</h2><table><tr><th>probe<th>severity<th>layers</tr>{{range .Layers}}<tr><td><code>{{.ID}}</code><td>{{.Severity}}<td>{{join .Stopped ", "}}</tr>{{end}}</table>{{end}}
+{{if .Layers}}<h2>Which layers stop it with all others off</h2>{{range .Depths}}<p>{{.Name}}: {{.All}} critical and high probes, {{.One}} stopped by a layer or more, {{.Two}} by two or more. {{.Goal}}: <span class="{{if .Holds}}blocked{{else}}escaped{{end}}">{{if .Holds}}holds{{else}}does not hold{{end}}</span></p>{{end}}
+<div class="wide"><table class="matrix"><tr><th>probe<th>severity{{range .Columns}}<th>{{.}}{{end}}</tr>{{range $row := .Layers}}<tr><td><code>{{.ID}}</code><td>{{.Severity}}{{range $.Columns}}<td class="v blocked">{{if stops $row .}}✓{{end}}{{end}}</tr>{{end}}</table></div>{{end}}
+{{range $target, $claims := .Claims}}{{if $claims}}<h2>What {{printable $target}} claims</h2><table><tr><th>guarantee<th>state<th>mechanism<th>cause</tr>
+{{range $claims}}<tr><td><code>{{.Guarantee}}</code><td class="{{if eq .State "kept"}}blocked{{else if eq .State "weak"}}degraded{{else}}dim{{end}}">{{.State}}<td>{{printable .Mechanism}}<td class="dim">{{printable .Cause}}</tr>{{end}}</table>{{end}}{{end}}
 <h2>Environment</h2><table>{{range .Environment}}<tr><td>{{.Name}}<td><code>{{printable .Value}}</code></tr>{{end}}</table>
 <script>document.querySelectorAll('nav button').forEach(b=>b.onclick=()=>{document.querySelectorAll('nav button').forEach(x=>x.classList.toggle('on',x==b));document.querySelectorAll('#probes tr[data-v]').forEach(r=>r.hidden=b.dataset.v&&!r.dataset.v.split(' ').includes(b.dataset.v))})</script>
 </main></body></html>

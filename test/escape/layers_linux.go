@@ -173,6 +173,13 @@ func (d depth) holds() bool {
 	return d.one == d.all
 }
 
+func (d depth) goal() string {
+	if d.want == 2 {
+		return "four of five by two layers"
+	}
+	return "all by one layer"
+}
+
 // depths sums the critical and high probes up: on writes, on the kernel's
 // surface, on reads.
 func depths(rows []LayerRow) []depth {
@@ -206,13 +213,19 @@ func depths(rows []LayerRow) []depth {
 	return kinds
 }
 
-func writeLayers(b *strings.Builder, rows []LayerRow) {
+// layerColumns are the layers that stop anything.
+func layerColumns(rows []LayerRow) []string {
 	columns := []string{Always}
 	for _, l := range Layers {
 		if slices.ContainsFunc(rows, func(r LayerRow) bool { return slices.Contains(r.Stopped, string(l)) }) {
 			columns = append(columns, string(l))
 		}
 	}
+	return columns
+}
+
+func writeLayers(b *strings.Builder, rows []LayerRow) {
+	columns := layerColumns(rows)
 	b.WriteString("\nwhich layers stop it with all others off\n")
 	fmt.Fprintf(b, "  %-8s %-8s", "probe", "severity")
 	for _, c := range columns {
@@ -236,11 +249,7 @@ func writeLayers(b *strings.Builder, rows []LayerRow) {
 		if !d.holds() {
 			verdict = "does not hold"
 		}
-		goal := "all by one layer"
-		if d.want == 2 {
-			goal = "four of five by two layers"
-		}
-		fmt.Fprintf(b, "  %-15s %3d, stopped by one layer or more %3d, by two or more %3d (%s); %s: %s\n", d.name, d.all, d.one, d.two, percent(d.two, d.all), goal, verdict)
+		fmt.Fprintf(b, "  %-15s %3d, stopped by one layer or more %3d, by two or more %3d (%s); %s: %s\n", d.name, d.all, d.one, d.two, percent(d.two, d.all), d.goal(), verdict)
 		for _, id := range d.single {
 			why := oneLayer[id]
 			if why == "" {

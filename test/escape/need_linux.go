@@ -25,5 +25,6 @@ const (
 	NeedExec      Need = "a launcher with an exec policy"
 	NeedInspect   Need = "a launcher that inspects TLS"
 	NeedDesktop   Need = "a desktop session"
+	NeedNoEngine  Need = "a launcher that runs in a cage, not an engine outside"
 	NeedAMD64     Need = "amd64"
 )

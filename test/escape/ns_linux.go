@@ -543,7 +543,7 @@ func size(path string) int64 {
 
 // eventually asks until it is so, at most for as long.
 func eventually(limit time.Duration, is func() bool) bool {
-	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience(limit)); ; time.Sleep(10 * time.Millisecond) {
 		if is() {
 			return true
 		}

@@ -176,7 +176,7 @@ func (s *Suite) control(ctx context.Context, p *Probe) Outcome {
 func (s *Suite) job(p *Probe, t *Target) *job {
 	j := &job{ID: p.ID, Dir: s.site.dir, Run: s.site.id, Self: s.site.self, Caged: p.Setting&Caged != 0, User: !s.host.root, UID: os.Getuid(), GID: os.Getgid()}
 	if t != nil {
-		j.Argv, j.Launcher = t.Argv, t.Launcher
+		j.Argv, j.Launcher, j.Engine = t.Argv, t.Launcher, t.Engine
 	}
 	return j
 }

@@ -60,6 +60,7 @@ type job struct {
 	UID, GID int    // that identity
 	Dir      string // of the suite
 	Run      string // the id of the site: see there
+	Engine   bool   // see Target
 	Self     string // a copy of this program
 }
 
@@ -75,6 +76,10 @@ func perform(ctx context.Context, j *job) Outcome {
 		return Broken("world: %v", err)
 	}
 	defer w.close()
+	if j.Engine {
+		// a client that is killed leaves its container behind
+		w.later(func() { exec.Command("env", "-u", "DOCKER_HOST", "docker", "rm", "--force", w.Tag).Run() })
+	}
 	limit := patience(cageTime)
 	if p.Long {
 		limit = longTime

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,6 +22,7 @@ type Target struct {
 	Argv     []string // with {names} to be filled in; the payload's command line follows
 	Launcher string   // the path that {self} stands for
 	Native   bool     // pccrun: flags can be given per probe
+	Engine   bool     // it asks a service that is outside of every cage
 	Claims   []Claim
 
 	plan []byte // as the launcher prints it
@@ -102,7 +104,9 @@ func Wrap(name, line string) (*Target, error) {
 	if name == "" {
 		name = argv[0]
 	}
-	return &Target{Name: name, Argv: argv}, nil
+	return &Target{Name: name, Argv: argv, Engine: slices.ContainsFunc(argv, func(word string) bool {
+		return slices.Contains([]string{"docker", "podman", "nerdctl"}, filepath.Base(word))
+	})}, nil
 }
 
 // split cuts a command line into words: quotes as in a shell, nothing expanded.
@@ -156,7 +160,7 @@ var ready = []struct{ name, program, line, note string }{
 	{"firejail", "firejail", "firejail --quiet --noprofile --net=none --private-tmp --private-dev --caps.drop=all --nonewprivs --seccomp --noroot --blacklist={canary} --read-only={shown} --", "needs its setuid root program"},
 	{"nsjail", "nsjail", "nsjail -Mo -Q --disable_rlimits -R / -T /tmp -T {home} -T {canary} -B {workspace} --cwd {workspace} --", ""},
 	{"runc", "runc", "{probe} " + runcVerb + " {tag} {workspace} {home} {canary}", "a rootless bundle over the host's /, with runc's own defaults"},
-	{"docker", "docker", "env -u DOCKER_HOST docker run --rm --network none --cap-drop ALL --security-opt no-new-privileges -v {workspace}:{workspace} -w {workspace} debian:stable-slim", "needs a running engine"},
+	{"docker", "docker", "env -u DOCKER_HOST docker run --rm --name {tag} --network none --cap-drop ALL --security-opt no-new-privileges --user {uid}:{gid} -v {workspace}:{workspace} -v {shown}:{shown}:ro -w {workspace} debian:stable-slim", "needs a running engine and the image"},
 	{"srt", "srt", "srt --", "settings that hide the home and the canary"},
 }
 
@@ -197,6 +201,9 @@ func (t *Target) lacks(p *Probe, h *host) Need {
 	}
 	if p.Payload == nil && p.Drive == nil {
 		return "a payload"
+	}
+	if p.Setting&Caged != 0 && t.Engine {
+		return NeedNoEngine
 	}
 	if p.Setting&Proxy != 0 && !t.Native {
 		return NeedProxy

@@ -211,7 +211,7 @@ func killedAtCalls(d *Drive, most int) Outcome {
 	}
 	for n := first; n <= whole.Calls; n += step {
 		if d.ctx.Err() != nil {
-			return Broken("out of time after %d kills", tried)
+			break // a slow machine: what was tried is told
 		}
 		t, err := d.trace(n)
 		if err != nil {
