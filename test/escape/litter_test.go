@@ -3,6 +3,7 @@
 package escape
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -59,7 +60,7 @@ func litter(how, launcher string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run", "/home"} {
+	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run", "/home", "/var/cache"} {
 		if err := unix.Mount("litter", dir, "tmpfs", 0, "mode=1777"); err != nil {
 			return fmt.Errorf("mount on %s: %w", dir, err)
 		}
@@ -82,7 +83,7 @@ func litter(how, launcher string) error {
 	}
 	if how == "KILL" {
 		// whether it was there before the run that was killed nobody can know
-		if err := os.MkdirAll("/tmp/home/.cache/pccrun", 0o755); err != nil {
+		if err := errors.Join(os.MkdirAll("/tmp/home/.cache/pccrun", 0o755), os.MkdirAll("/var/cache/pccrun", 0o755)); err != nil {
 			return err
 		}
 	}
@@ -102,15 +103,13 @@ func litter(how, launcher string) error {
 		if err := cmd.Start(); err != nil {
 			return err
 		}
-		eventually(10*time.Second, func() bool { return len(standing()) > len(before)+60 })
-		time.Sleep(500 * time.Millisecond)
-		if len(standing()) < len(before)+60 {
-			return fmt.Errorf("control: a run that is under way leaves no trace")
+		if !eventually(10*time.Second, func() bool { return len(standing()) > len(before)+60 }) {
+			return errors.New("control: a run that is under way leaves no trace")
 		}
 		cmd.Process.Signal(map[string]os.Signal{"TERM": unix.SIGTERM, "INT": unix.SIGINT, "KILL": unix.SIGKILL}[how])
 		began := time.Now()
 		cmd.Wait()
-		if took := time.Since(began); took > 20*time.Second {
+		if took := time.Since(began); took > patience(20*time.Second) {
 			return fmt.Errorf("it went on for %v", took)
 		}
 		if how == "KILL" {
@@ -151,7 +150,7 @@ func litter(how, launcher string) error {
 // standing is all that a run might leave.
 func standing() map[string]bool {
 	all := map[string]bool{}
-	for _, dir := range append([]string{"/tmp", "/home"}, sharedDirs...) {
+	for _, dir := range append([]string{"/home", "/var/cache"}, sharedDirs...) {
 		filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if err == nil {
 				all["file "+path] = true
