@@ -146,7 +146,7 @@ func TestProbesOfTheCatalogue(t *testing.T) {
 // run performs probes in this process, against targets of the test's.
 func run(t *testing.T, targets []*Target, choose func(*Probe) bool) []Result {
 	t.Helper()
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("XDG_CACHE_HOME", shortDir(t))
 	var probes []*Probe
 	for _, p := range Probes() {
 		if choose(p) {
@@ -159,6 +159,20 @@ func run(t *testing.T, targets []*Target, choose func(*Probe) bool) []Result {
 	require.NoDirExists(t, filepath.Join(os.Getenv("XDG_CACHE_HOME"), "pccrun"), "the suite left something behind")
 	require.NoDirExists(t, s.site.dir, "the suite left something behind")
 	return results
+}
+
+// shortDir is a directory in the home, if there is one: sockets' paths are
+// short, and what lies below /tmp lies below a place that sandboxes may write.
+func shortDir(t *testing.T) string {
+	home, err := os.UserHomeDir()
+	if err == nil {
+		home, err = os.MkdirTemp(home, ".e-")
+	}
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(home) })
+	return home
 }
 
 // open is a launcher that protects nothing, in a cage: with it, what the

@@ -398,7 +398,10 @@ func writeMatrix(w io.Writer, r *Report) error {
 		b.WriteString(" " + cell(target) + " |")
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---:|", len(r.targets)) + "\n")
-	for s := Critical; ; s-- {
+	for _, s := range []Severity{Critical, High, Medium, Low, Info} {
+		if !slices.ContainsFunc(r.Results, func(res Result) bool { return res.Severity == s }) {
+			continue
+		}
 		fmt.Fprintf(&b, "| %s |", s)
 		for _, target := range r.targets {
 			escaped, tried := 0, 0
@@ -418,9 +421,6 @@ func writeMatrix(w io.Writer, r *Report) error {
 			fmt.Fprintf(&b, " %d of %d |", escaped, tried)
 		}
 		b.WriteString("\n")
-		if s == Info {
-			break
-		}
 	}
 	b.WriteString("\n✓ blocked, ~ degraded, ✗ escaped, ? vacuous, · skipped, ! error\n\n| probe | severity |")
 	for _, target := range r.targets {
