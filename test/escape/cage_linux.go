@@ -118,6 +118,9 @@ func furnish(dir string, j *job) error {
 	if j.Launcher != "" {
 		j.Launcher = "/.cage/launcher"
 	}
+	if j.Profile != "" {
+		j.Profile = "/.cage/profile.jsonc"
+	}
 	return nil
 }
 
@@ -228,12 +231,15 @@ func makeEtc(dir string, j *job) error {
 	return nil
 }
 
-// bindPrograms brings this program, and the launcher if it lies where a cage
-// has its own directories, to a place that the cage keeps.
+// bindPrograms brings this program, the launcher and its profile, which may lie
+// where a cage has its own directories, to a place that the cage keeps.
 func bindPrograms(dir string, j *job) error {
 	programs := map[string]string{cageSelf: j.Self}
 	if j.Launcher != "" {
 		programs["/.cage/launcher"] = j.Launcher
+	}
+	if j.Profile != "" {
+		programs["/.cage/profile.jsonc"] = j.Profile
 	}
 	for to, from := range programs {
 		to = dir + to

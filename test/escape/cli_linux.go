@@ -2,6 +2,7 @@ package escape
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -109,7 +110,7 @@ func Main(args []string) int {
 	}
 	switch {
 	case o.listing:
-		return printList(os.Stdout)
+		return printList(os.Stdout, o.formats[0])
 	case o.explain != "":
 		return printExplanation(os.Stdout, o.explain)
 	}
@@ -226,12 +227,12 @@ func (o *options) selected() ([]*Probe, error) {
 // targets returns what is to be tested.
 func (o *options) targets(self string) ([]*Target, error) {
 	var more []string
+	profile := ""
 	if o.profile != "" {
-		path := o.profile
-		if strings.ContainsRune(path, '/') {
-			path, _ = filepath.Abs(path)
+		more = append(more, "--profile", o.profile)
+		if path := profileFile(o.profile); path != "" {
+			profile, more[1] = path, "{profile}"
 		}
-		more = append(more, "--profile", path)
 	}
 	if o.provider != "" {
 		more = append(more, "--provider", o.provider)
@@ -239,6 +240,11 @@ func (o *options) targets(self string) ([]*Target, error) {
 	var layers []profiles.Layer
 	for _, l := range o.without {
 		layers = append(layers, profiles.Layer(l))
+	}
+	native := func() *Target {
+		t := Native(self, more)
+		t.Profile = profile
+		return t.without(layers)
 	}
 	var targets []*Target
 	for _, line := range o.wrap {
@@ -265,7 +271,7 @@ func (o *options) targets(self string) ([]*Target, error) {
 	}
 	for _, name := range names {
 		if name == "pccrun" {
-			targets = append(targets, Native(self, more).without(layers))
+			targets = append(targets, native())
 			continue
 		}
 		t, err := Ready(name, self)
@@ -275,9 +281,25 @@ func (o *options) targets(self string) ([]*Target, error) {
 		targets = append(targets, t)
 	}
 	if len(targets) == 0 {
-		targets = []*Target{Native(self, more).without(layers)}
+		targets = []*Target{native()}
 	}
 	return targets, nil
+}
+
+// profileFile is the file that a profile's name, or path, stands for; "" for
+// one that is built in. A world has a home of its own, in which it would not
+// be found.
+func profileFile(name string) string {
+	if strings.ContainsRune(name, '/') {
+		path, _ := filepath.Abs(name)
+		return path
+	}
+	config, err := os.UserConfigDir()
+	path := filepath.Join(config, "pccrun", "profiles", name+".jsonc")
+	if _, statErr := os.Stat(path); err != nil || statErr != nil {
+		return ""
+	}
+	return path
 }
 
 func (o *options) run() (int, error) {
@@ -389,8 +411,23 @@ func isTerminal(f *os.File) bool {
 	return err == nil
 }
 
-func printList(w io.Writer) int {
+// printList names every probe, one a line, as text or as JSON.
+func printList(w io.Writer, asJSON bool) int {
 	for _, p := range Probes() {
+		if asJSON {
+			line, err := json.Marshal(struct {
+				ID        string             `json:"id"`
+				Name      string             `json:"name"`
+				Guarantee profiles.Guarantee `json:"guarantee"`
+				Severity  Severity           `json:"severity"`
+				Needs     []Need             `json:"needs"`
+			}{p.ID, p.Name, p.Guarantee, p.Severity, append([]Need{}, p.Needs...)})
+			if err != nil {
+				return complain(err)
+			}
+			fmt.Fprintf(w, "%s\n", line)
+			continue
+		}
 		need := ""
 		if len(p.Needs) > 0 {
 			words := make([]string, len(p.Needs))

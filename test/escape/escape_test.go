@@ -761,8 +761,13 @@ func TestNativeCommandLine(t *testing.T) {
 
 func TestListAndExplain(t *testing.T) {
 	var b bytes.Buffer
-	require.Equal(t, 0, printList(&b))
+	require.Equal(t, 0, printList(&b, false))
 	require.Equal(t, len(Probes()), strings.Count(b.String(), "\n"))
+	b.Reset()
+	require.Equal(t, 0, printList(&b, true))
+	for line := range strings.Lines(b.String()) {
+		require.True(t, json.Valid([]byte(line)), line)
+	}
 	b.Reset()
 	require.Equal(t, 0, printExplanation(&b, "fs-001"))
 	require.Contains(t, b.String(), "reproduce    pccrun escape --id FS-001")

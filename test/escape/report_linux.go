@@ -69,7 +69,11 @@ func environmentFacts(t *Target) []Fact {
 	}
 	if t != nil && t.plan != nil {
 		sum := sha256.Sum256(t.plan)
-		facts = append(facts, Fact{"plan", "sha256:" + hex.EncodeToString(sum[:])})
+		facts = append(facts, Fact{"version", t.version}, Fact{"profile", t.profile}, Fact{"plan", "sha256:" + hex.EncodeToString(sum[:])})
+		if data, err := os.ReadFile(t.Profile); err == nil {
+			sum := sha256.Sum256(data)
+			facts = append(facts, Fact{"profile's file", "sha256:" + hex.EncodeToString(sum[:])})
+		}
 	}
 	return facts
 }

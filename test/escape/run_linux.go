@@ -176,7 +176,7 @@ func (s *Suite) control(ctx context.Context, p *Probe) Outcome {
 func (s *Suite) job(p *Probe, t *Target) *job {
 	j := &job{ID: p.ID, Dir: s.site.dir, Run: s.site.id, Self: s.site.self, Caged: p.Setting&Caged != 0, User: !s.host.root, UID: os.Getuid(), GID: os.Getgid()}
 	if t != nil {
-		j.Argv, j.Launcher, j.Engine = t.Argv, t.Launcher, t.Engine
+		j.Argv, j.Launcher, j.Profile, j.Engine = t.Argv, t.Launcher, t.Profile, t.Engine
 	}
 	return j
 }
@@ -200,8 +200,8 @@ func (s *Suite) reproduce(p *Probe, t *Target) string {
 	line := s.Command + " escape --id " + p.ID
 	if !t.Native {
 		line += " --wrap '" + strings.ReplaceAll(strings.Join(t.Argv, " "), "'", `'\''`) + "'"
-	} else if i := slices.Index(t.Argv, "{canary}"); i >= 0 {
-		for _, arg := range t.Argv[i+1 : len(t.Argv)-2] {
+	} else {
+		for _, arg := range t.flags() {
 			line += " " + arg
 		}
 	}

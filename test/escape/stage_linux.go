@@ -60,6 +60,7 @@ type job struct {
 	UID, GID int    // that identity
 	Dir      string // of the suite
 	Run      string // the id of the site: see there
+	Profile  string // a profile's file, bound into a cage
 	Engine   bool   // see Target
 	Self     string // a copy of this program
 }
@@ -185,7 +186,7 @@ func (d *Drive) Command(id string) ([]string, error) {
 	}
 	names := strings.NewReplacer(
 		"{workspace}", d.Workspace, "{home}", d.Home, "{canary}", d.Canary, "{shown}", d.Shown, "{tmp}", d.Tmp,
-		"{self}", d.job.Launcher, "{probe}", d.self, "{published}", strconv.Itoa(d.Published), "{port}", strconv.Itoa(d.TCP4),
+		"{self}", d.job.Launcher, "{profile}", d.job.Profile, "{probe}", d.self, "{published}", strconv.Itoa(d.Published), "{port}", strconv.Itoa(d.TCP4),
 		"{tag}", d.Tag, "{uid}", strconv.Itoa(os.Getuid()), "{gid}", strconv.Itoa(os.Getgid()),
 	)
 	var argv []string

@@ -21,11 +21,13 @@ type Target struct {
 	Name     string
 	Argv     []string // with {names} to be filled in; the payload's command line follows
 	Launcher string   // the path that {self} stands for
+	Profile  string   // the path that {profile} stands for, outside of cages
 	Native   bool     // pccrun: flags can be given per probe
 	Engine   bool     // it asks a service that is outside of every cage
 	Claims   []Claim
 
-	plan []byte // as the launcher prints it
+	plan             []byte // as the launcher prints it
+	profile, version string
 }
 
 // Native is pccrun itself, with more flags for a run, such as --profile.
@@ -61,6 +63,18 @@ func (t *Target) claim(g profiles.Guarantee) Claim {
 	return Claim{Guarantee: g}
 }
 
+// flags are those that the user gave for every run of pccrun.
+func (t *Target) flags() []string {
+	i := slices.Index(t.Argv, "{canary}")
+	flags := slices.Clone(t.Argv[i+1 : len(t.Argv)-2])
+	for i, flag := range flags {
+		if flag == "{profile}" {
+			flags[i] = t.Profile
+		}
+	}
+	return flags
+}
+
 // ask reads the target's claims from its plan for an empty directory below
 // dir. What the launcher remembers of it stays in dir.
 func (t *Target) ask(ctx context.Context, dir string) error {
@@ -68,8 +82,7 @@ func (t *Target) ask(ctx context.Context, dir string) error {
 	if err := errors.Join(os.MkdirAll(workspace, 0o755), os.MkdirAll(memory, 0o755)); err != nil {
 		return err
 	}
-	i := slices.Index(t.Argv, "{canary}")
-	argv := append([]string{"run", "--dry-run", "--json"}, t.Argv[i+1:len(t.Argv)-2]...)
+	argv := append([]string{"run", "--dry-run", "--json"}, t.flags()...)
 	cmd := exec.CommandContext(ctx, t.Launcher, append(argv, "--", "true")...)
 	cmd.Dir = workspace
 	cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+memory, "XDG_STATE_HOME="+memory)
@@ -82,13 +95,16 @@ func (t *Target) ask(ctx context.Context, dir string) error {
 		return fmt.Errorf("ask %s for its plan: %w", t.Launcher, err)
 	}
 	var plan struct {
+		Profile    string  `json:"profile"`
 		Guarantees []Claim `json:"guarantees"`
 	}
 	if err := json.Unmarshal(out, &plan); err != nil {
 		return fmt.Errorf("read the plan of %s: %w", t.Launcher, err)
 	}
-	t.Claims, t.plan = plan.Guarantees, out
-	return nil
+	t.Claims, t.plan, t.profile = plan.Guarantees, out, plan.Profile
+	version, err := exec.CommandContext(ctx, t.Launcher, "version").Output()
+	t.version = strings.TrimSpace(string(version))
+	return err
 }
 
 // Wrap is any launcher: a command line to which the payload's is appended.
