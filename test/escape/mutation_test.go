@@ -85,11 +85,13 @@ func TestMutations(t *testing.T) {
 	}
 }
 
-// testLauncher is the launcher that PCCRUN_LAUNCHER names, or one that is built
-// for the test.
+// testLauncher is the launcher that the environment names, or one that is
+// built for the test.
 func testLauncher(t *testing.T) string {
-	if path := os.Getenv("PCCRUN_LAUNCHER"); path != "" {
-		return path
+	for _, name := range []string{"PCCRUN_LAUNCHER", "PCCRUN_TEST_BIN"} {
+		if path := os.Getenv(name); path != "" {
+			return path
+		}
 	}
 	pccrun := filepath.Join(t.TempDir(), "pccrun")
 	build := exec.Command("go", "build", "-o", pccrun, "github.com/pccrun/pccrun/cmd/pccrun")
