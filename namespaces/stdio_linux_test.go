@@ -318,3 +318,11 @@ func TestPumpPipes(t *testing.T) {
 	require.Equal(t, "secret\n", shell("{ echo secret; sh -c '"+read+"'; } | sleep 1"), "control")
 	require.Equal(t, "", shell("{ echo secret; $P sh -c '"+read+"'; } | sleep 1"))
 }
+
+// Without its layer the command has the host's terminal itself, and the
+// launcher none to relay.
+func TestHandIn(t *testing.T) {
+	s := &Stdio{Fds: [3]int{Terminal, 7, Terminal}, Host: 0, Background: true}
+	s.HandIn()
+	require.Equal(t, &Stdio{Fds: [3]int{0, 7, 2}, Host: -1}, s)
+}
