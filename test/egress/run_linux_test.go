@@ -257,8 +257,8 @@ func TestResolvConfIsALink(t *testing.T) {
 	elsewhere := t.TempDir() // below /tmp: private in the sandbox
 	require.NoError(t, os.WriteFile(filepath.Join(elsewhere, "resolv.conf"), []byte("nameserver 9.9.9.9\n"), 0o644))
 
-	argv := append([]string{"unshare", "-m", "bash", "-c", `mount -t tmpfs etc /mnt && cp -a /etc/. /mnt/ 2>/dev/null
-ln -sf "$0/resolv.conf" /mnt/resolv.conf && mount --move /mnt /etc && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"`, elsewhere},
+	argv := append([]string{"unshare", "-m", "bash", "-c", `mount -n -t tmpfs etc /mnt && cp -a /etc/. /mnt/ 2>/dev/null
+ln -sf "$0/resolv.conf" /mnt/resolv.conf && mount -n --bind /mnt /etc && exec setpriv --ambient-caps=-all --inh-caps=-all "$@"`, elsewhere},
 		b.sandboxed(bare+"cat /etc/resolv.conf; curl -sS -m 5 http://good.example/; touch /etc/resolv.conf")...)
 	cmd := b.command(argv...)
 	var out strings.Builder
