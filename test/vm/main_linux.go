@@ -110,9 +110,6 @@ func host(ctx context.Context) (err error) {
 	}
 	defer log.Close()
 	m := machine{cache: cache{dir, log}, calm: o.calm, resume: o.resume}
-	if err := m.build(ctx, tested); err != nil {
-		return err
-	}
 	return m.matrix(ctx, chosen, o.write)
 }
 
@@ -155,6 +152,11 @@ func (m *machine) answer(ctx context.Context, s *setup) (*result, error) {
 		if text, err := os.ReadFile(m.cache.path("result-" + s.name + ".json")); err == nil {
 			r := new(result)
 			return r, json.Unmarshal(text, r)
+		}
+	}
+	if m.program == "" {
+		if err := m.build(ctx, tested); err != nil {
+			return nil, err
 		}
 	}
 	return m.boot(ctx, s)
