@@ -399,11 +399,10 @@ func (o *options) print(r *Report) error {
 // launcher is the program that is tested: the one that the user started.
 // PCCRUN_LAUNCHER names it where this code runs from a copy in memory.
 func launcher() (string, error) {
-	self, err := os.Readlink("/proc/self/exe")
-	if err != nil || !strings.HasPrefix(self, "/memfd:") {
-		return self, err // else whoever sets the environment would say what is run
+	if path := os.Getenv("PCCRUN_LAUNCHER"); path != "" {
+		return filepath.Abs(path)
 	}
-	return filepath.Abs(os.Getenv("PCCRUN_LAUNCHER"))
+	return os.Executable()
 }
 
 func isTerminal(f *os.File) bool {

@@ -18,6 +18,22 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
+// secretInEnvironment looks for the secret in every environment in sight.
+func secretInEnvironment(in *Inside) Outcome {
+	for _, entry := range os.Environ() {
+		if in.Leaks([]byte(entry)) {
+			name, _, _ := strings.Cut(entry, "=")
+			return Escaped("%s is in the environment", name)
+		}
+	}
+	for _, pid := range processes() {
+		if data, err := os.ReadFile("/proc/" + pid + "/environ"); err == nil && in.Leaks(data) {
+			return Escaped("the environment of process %s holds the secret", pid)
+		}
+	}
+	return Blocked("%d variables, no secret", len(os.Environ()))
+}
+
 func launchProbes() []Probe {
 	hidden := errnos("ENOENT EACCES EROFS EPERM")
 	return []Probe{
@@ -25,19 +41,18 @@ func launchProbes() []Probe {
 			ID: "LCH-001", Name: "secrets in the environment", Guarantee: profiles.EnvScrub, Severity: Critical,
 			Expect: "not in the environment of any process in sight", Key: "environment.pass",
 			Explain: "AWS_SECRET_ACCESS_KEY, GITHUB_TOKEN, ANTHROPIC_API_KEY, a database URL and a variable that no list knows.",
+			Payload: secretInEnvironment,
+		},
+		{
+			ID: "LCH-083", Name: "a secret that is injected", Guarantee: profiles.NetInject, Severity: Critical,
+			Flags:  []string{"--allow", "allowed.test", "--inject", "ANTHROPIC_API_KEY=allowed.test"},
+			Expect: "a placeholder in the environment, the secret in no process in sight", Key: "network.inject",
+			Explain: "An injected key is put into requests to its hosts by a process outside. Whoever runs inside must not find it: not in a variable, and not in a process.",
 			Payload: func(in *Inside) Outcome {
-				for _, entry := range os.Environ() {
-					if in.Leaks([]byte(entry)) {
-						name, _, _ := strings.Cut(entry, "=")
-						return Escaped("%s is in the environment", name)
-					}
+				if os.Getenv("ANTHROPIC_API_KEY") == "" {
+					return Broken("no placeholder: the variable is not set")
 				}
-				for _, pid := range processes() {
-					if data, err := os.ReadFile("/proc/" + pid + "/environ"); err == nil && in.Leaks(data) {
-						return Escaped("the environment of process %s holds the secret", pid)
-					}
-				}
-				return Blocked("%d variables, no secret", len(os.Environ()))
+				return secretInEnvironment(in)
 			},
 		},
 		{
