@@ -91,6 +91,9 @@ func (c *child) do(k task) outcome {
 	require.NoError(c.t, unix.Send(c.control, b, 0))
 	buf := make([]byte, 64<<10)
 	n, err := unix.Read(c.control, buf)
+	for err == unix.EINTR {
+		n, err = unix.Read(c.control, buf)
+	}
 	require.NoError(c.t, err)
 	var o outcome
 	require.NoError(c.t, json.Unmarshal(buf[:n], &o))
@@ -124,6 +127,9 @@ func TestChild(t *testing.T) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := unix.Read(3, buf)
+		if err == unix.EINTR {
+			continue
+		}
 		if err != nil || n == 0 {
 			return
 		}
