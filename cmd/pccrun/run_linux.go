@@ -76,11 +76,7 @@ func runVerb(req profiles.Request) int {
 		if box != nil {
 			box.Close()
 		}
-		code := failRun(err)
-		if r.log != nil {
-			r.ended(code, nil)
-		}
-		return code
+		return r.refused(failRun(err), err)
 	}
 	if box == nil {
 		shell, err := r.run.Shell()
@@ -88,7 +84,8 @@ func runVerb(req profiles.Request) int {
 			box, err = namespaces.Begin(shell)
 		}
 		if err != nil {
-			return r.ended(failRun(errors.Join(err, r.run.Release())), nil)
+			err = errors.Join(err, r.run.Release())
+			return r.refused(failRun(err), err)
 		}
 	}
 	return r.start(box)
@@ -113,7 +110,7 @@ type launch struct {
 func (l *launch) plan() int {
 	policy, err := profiles.Resolve(*l.req)
 	if err != nil {
-		return failWith(err)
+		return l.refused(failWith(err), err)
 	}
 	l.policy = policy
 	if l.dirs, err = state.Find(l.req.Host.Getenv, policy.Home); err != nil {
@@ -135,7 +132,7 @@ func (l *launch) plan() int {
 		}
 	}
 	if err := l.survey(nil); err != nil {
-		return failRun(err)
+		return l.refused(failRun(err), err)
 	}
 	if l.req.DryRun {
 		return printPlan(l.run, l.req.JSON)
@@ -261,6 +258,42 @@ func failRun(err error) int {
 	return code
 }
 
+// refused tells the events why the command was not run, and returns the status.
+func (l *launch) refused(code int, err error) int {
+	e := events.Refused{Cause: err.Error()}
+	var h hinter
+	if errors.As(err, &h) {
+		e.Hint = h.Hint()
+	}
+	var missing *native.MissingError
+	if errors.As(err, &missing) {
+		e.Guarantee = string(missing.Answer.Guarantee)
+	}
+	if l.log != nil {
+		l.log.Emit(e)
+		return l.ended(code, nil)
+	}
+	if l.req.Events == "" || l.req.DryRun {
+		return code
+	}
+	workspace := l.req.Host.Cwd
+	if l.policy != nil {
+		workspace = l.policy.Workspace
+	}
+	sink, bad := events.Target(l.req.Events, workspace)
+	if bad != nil {
+		return code // which is the error that was told, or the lesser one
+	}
+	log := events.NewLog(sessions.NewID(time.Now()), sink)
+	log.Emit(events.Start{Version: version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: "native"})
+	log.Emit(e)
+	log.Emit(events.Exit{Code: code})
+	if bad := log.Close(time.Second); bad != nil {
+		say(bad.Error())
+	}
+	return code
+}
+
 func execStatus(err error) int {
 	if errors.Is(err, os.ErrNotExist) {
 		return notFound
@@ -293,7 +326,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		started, err = l.begin(box)
 	}
 	if err != nil {
-		return l.ended(failRun(err), nil)
+		return l.refused(failRun(err), err)
 	}
 	if a, is := started.Weaker(); is && !l.req.Quiet {
 		say("guarantee " + string(a.Guarantee) + ": " + a.State.String() + ": " + a.Cause)
@@ -332,7 +365,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		say(e.Error())
 	}
 	if err != nil {
-		return l.ended(failRun(err), nil)
+		return l.refused(failRun(err), err)
 	}
 	return l.ended(l.status(end, killed), end)
 }
@@ -423,6 +456,9 @@ func (l *launch) openLog() error {
 		plan.Guarantees = append(plan.Guarantees, events.Guarantee{Name: string(a.Guarantee), State: a.State.String(), Mechanism: a.Mechanism, Cause: a.Cause})
 	}
 	l.log.Emit(plan)
+	for _, w := range append(slices.Clip(l.policy.Warnings), l.run.Warnings...) {
+		l.log.Emit(events.Warning{Text: w})
+	}
 	return nil
 }
 
