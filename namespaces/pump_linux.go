@@ -84,28 +84,29 @@ func (p *pump) write(inner int) error {
 // stopped.
 func (p *pump) read(inner int) error {
 	buffer := make([]byte, 64<<10)
+	passed := 0
 	for {
 		n, err := retry(func() (int, error) { return unix.Read(p.host, buffer) })
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return p.rest(inner)
+			return p.rest(inner, passed)
 		}
 		for sent := 0; sent < n; {
 			m, err := retry(func() (int, error) { return unix.Write(inner, buffer[sent:n]) })
 			if err != nil { // EPIPE: nobody reads any more
-				unix.Seek(p.host, int64(sent-n-held(inner)), io.SeekCurrent)
+				p.giveBack(n - sent + min(held(inner), passed))
 				return nil
 			}
-			sent += m
+			sent, passed = sent+m, passed+m
 		}
 	}
 }
 
 // rest lets the command see the end of the file, and gives back at the end what
 // it has not read.
-func (p *pump) rest(inner int) error {
+func (p *pump) rest(inner, passed int) error {
 	reader, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", inner), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open again", Path: p.name, Err: err}
@@ -115,9 +116,14 @@ func (p *pump) rest(inner int) error {
 		return os.NewSyscallError("dup3", err)
 	}
 	<-p.gone
-	unix.Seek(p.host, -int64(held(reader)), io.SeekCurrent)
+	p.giveBack(min(held(reader), passed))
 	return nil
 }
+
+// giveBack leaves the last n bytes of a file to whoever reads it next. The
+// caller bounds them by what was passed on: the command can write into its own
+// pipe, and must not choose what the host reads again.
+func (p *pump) giveBack(n int) { unix.Seek(p.host, -int64(n), io.SeekCurrent) }
 
 // exact passes a pipe on by tee(2), one page at a time, and takes from it what
 // the command has read.

@@ -314,6 +314,11 @@ func TestPumpPipes(t *testing.T) {
 	const write = "echo evil > /proc/self/fd/0"
 	require.Equal(t, "evil\n", shell("sleep 1 | { sh -c '"+write+"'; head -n 1; }"), "control")
 	require.Equal(t, "", shell("sleep 1 | { $P sh -c '"+write+"'; head -n 1; }"))
+	// Nor does what it writes there move the host's place in its file.
+	script := filepath.Join(t.TempDir(), "script")
+	fill := `sh -c 'head -c 9 /dev/zero > /proc/self/fd/0'`
+	require.NoError(t, os.WriteFile(script, []byte("echo first\n$P "+fill+"\necho last\n"), 0o644))
+	require.Equal(t, "first\nlast\n", shell("bash < "+script))
 	const read = "timeout 1 head -n 1 < /proc/self/fd/1 >&2; true"
 	require.Equal(t, "secret\n", shell("{ echo secret; sh -c '"+read+"'; } | sleep 1"), "control")
 	require.Equal(t, "", shell("{ echo secret; $P sh -c '"+read+"'; } | sleep 1"))
