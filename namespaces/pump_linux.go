@@ -141,7 +141,12 @@ func (p *pump) exact(inner int) error {
 		})
 		switch {
 		case err == unix.EAGAIN:
-			continue // somebody else was faster
+			// Somebody else was faster, or the command itself has filled its
+			// page: there is nothing to do until that is empty.
+			if err := await(inner, unix.POLLOUT, inner); err != nil {
+				return errorOf(err)
+			}
+			continue
 		case n <= 0:
 			return errorOf(err)
 		}

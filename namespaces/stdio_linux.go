@@ -1,7 +1,9 @@
 package namespaces
 
 import (
+	"cmp"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -134,8 +136,9 @@ func (s *Stdio) pump(fd int, pipe bool) error {
 
 // Run starts the copying and gives up the command's ends. What it returns
 // waits until all that the command wrote is where it belongs, and what it did
-// not read is given back, once the command and all that it started are gone.
-func (s *Stdio) Run() (drain func() error) {
+// not read is given back, once the command and all that it started are gone:
+// as long as a reader outside takes, or no longer than a patience that is not 0.
+func (s *Stdio) Run() (drain func(patience time.Duration) error) {
 	done := make(chan error, len(s.pumps))
 	for i := range s.pumps {
 		go func() { done <- s.pumps[i].run() }()
@@ -143,12 +146,19 @@ func (s *Stdio) Run() (drain func() error) {
 	for _, fd := range s.theirs {
 		unix.Close(fd)
 	}
-	return func() error {
+	return func(patience time.Duration) error {
 		close(s.gone)
+		var late <-chan time.Time
+		if patience > 0 {
+			late = time.After(patience)
+		}
 		var first error
 		for range s.pumps {
-			if err := <-done; err != nil && first == nil {
-				first = err
+			select {
+			case err := <-done:
+				first = cmp.Or(first, err)
+			case <-late:
+				return first
 			}
 		}
 		return first

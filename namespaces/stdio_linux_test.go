@@ -219,7 +219,7 @@ func pumpRole(args []string) error {
 	}
 	drain := s.Run()
 	cmd.Wait()
-	return drain()
+	return drain(0)
 }
 
 // noise is what no encoding and no buffer leaves as it is by chance.

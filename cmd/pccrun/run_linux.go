@@ -361,7 +361,12 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		relay.Wait()
 		relay.Close()
 	}
-	if e := drain(); e != nil {
+	// Whoever wanted the end does not wait for a reader that takes nothing.
+	patience := time.Duration(0)
+	if killed || end == nil || end.TimedOut || end.Status.Signaled() {
+		patience = time.Second
+	}
+	if e := drain(patience); e != nil {
 		say(e.Error())
 	}
 	if err != nil {
