@@ -235,14 +235,39 @@ func (a *Asker) environ(c *client) []string {
 			continue
 		case inScript && strings.HasPrefix(strings.ToLower(name), "npm_"):
 			continue
+		case startsPrograms(name):
+			continue
 		}
-		if a.Workspace != "" && strings.Contains(value, a.Workspace) || a.inWorkspace(value) {
+		if a.namesWorkspace(value) {
 			continue
 		}
 		env = append(env, e)
 	}
 	slices.Sort(env)
 	return env
+}
+
+// startsPrograms reports whether a variable of a client's names a program, or
+// what one is given to run. None of them says where packages come from.
+func startsPrograms(name string) bool {
+	name = strings.ToUpper(name)
+	return slices.ContainsFunc([]string{"PIP_PYTHON", "RUSTC", "RUSTDOC", "TOOLCHAIN", "WRAPPER", "LINKER", "RUNNER", "SHELL", "NODE_OPTIONS", "NODE_GYP", "CREDENTIAL", "EDITOR", "VIEWER", "GIT", "PLUGIN"},
+		func(part string) bool { return strings.Contains(name, part) })
+}
+
+// namesWorkspace reports whether a value, or a part of it that is a list, leads
+// into the workspace: as it is, or for a client that is asked in the root
+// directory.
+func (a *Asker) namesWorkspace(value string) bool {
+	if a.Workspace == "" {
+		return false
+	}
+	if strings.Contains(value, a.Workspace) {
+		return true
+	}
+	return slices.ContainsFunc(strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(":,; ", r) }), func(part string) bool {
+		return a.inWorkspace(part) || a.inWorkspace(filepath.Clean("/"+part))
+	})
 }
 
 // cleanPath keeps what is absolute and outside the workspace.

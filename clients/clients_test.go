@@ -304,3 +304,19 @@ func FuzzHostOf(f *testing.F) {
 		}
 	})
 }
+
+// What the environment names is not taken from the workspace, however it is
+// spelled for a client that is asked in the root directory, nor does it say
+// which program runs.
+func TestHostileVariables(t *testing.T) {
+	w := newWorld(t)
+	c := &client{vars: []string{"PIP_", "NPM_CONFIG_"}}
+	w.set("PIP_INDEX_URL=https://mirror.example/simple", "PIP_CONFIG_FILE="+w.home+"/pip.conf")
+	control := len(w.asker.environ(c))
+	relative := strings.TrimPrefix(w.workspace, "/")
+	w.set("PIP_PYTHON=/opt/evil", "NPM_CONFIG_SCRIPT_SHELL=/opt/evil", "PIP_CONFIG_FILE_A="+relative+"/pip.conf", "PIP_B="+filepath.Dir(relative)+"/./"+filepath.Base(relative)+"/x",
+		"PIP_C=a:/"+relative, "PIP_D="+w.workspace+"/y")
+	require.Len(t, w.asker.environ(c), control)
+	w.set("PIP_NO_INDEX=1")
+	require.Len(t, w.asker.environ(c), control+1, "control")
+}

@@ -413,8 +413,18 @@ func (s *ChangeSet) bare(u *Upper, c *Change) string {
 	i := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
 	for dir, name := path.Split(c.Path); name != "" && name != "."; dir, name = path.Split(dir) {
 		dir = strings.TrimSuffix(dir, "/")
+		before := func(name string) bool {
+			_, err := u.before[i].root.Lstat(path.Join(dir, name))
+			return err == nil
+		}
 		switch strings.ToLower(name) {
 		case "head", "config", "config.worktree", "commondir", "hooks":
+		case "objects", "refs":
+			// What goes on in a repository is no news; what makes one is: the
+			// rest of it may have come with an earlier run.
+			if before("HEAD") && (before("objects") && before("refs") || before("commondir")) {
+				continue
+			}
 		default:
 			continue
 		}

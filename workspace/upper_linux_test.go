@@ -351,17 +351,25 @@ func TestHostMovesOn(t *testing.T) {
 	require.Equal(t, "-rw-r--r-- the host's", treeOf(t, s.host)["same"])
 }
 
+// A repository is not made in two halves, each of which is none.
+func TestApplyHalfARepository(t *testing.T) {
+	const why = " (a repository: git executes what its configuration names)"
+	s := newStand(t, map[string]string{"r/HEAD": "ref", "r/config": "[core]", "whole/HEAD": "ref", "whole/objects/x": "x", "whole/refs/y": "y"})
+	s.run([2]string{"r/objects", "dir"}, [2]string{"r/refs", "dir"}, [2]string{"whole/objects/z", "z"}).settle()
+	require.Equal(t, []string{"A r/objects" + why, "A r/refs" + why, "A whole/objects/z"}, s.diff())
+}
+
 func TestApplyProtected(t *testing.T) {
 	s := newStand(t, map[string]string{"f": "x", "bare/config": "[core]"}, append(protect(".vscode", ".envrc"), review("Makefile")...)...)
 	s.run([2]string{"f", "y"}, [2]string{".vscode/tasks.json", "{}"}, [2]string{".vscode/more", "x"}, [2]string{"sub/.envrc", "x"}, [2]string{"Makefile", "all:"},
 		[2]string{"sub/.git", "gitdir: ../evil"}, [2]string{"bare/HEAD", "ref"}, [2]string{"bare/objects", "dir"}, [2]string{"bare/refs", "dir"}).settle()
 	require.Equal(t, []string{
 		"A .vscode (.vscode)", "A .vscode/more (.vscode)", "A .vscode/tasks.json (.vscode)", "A Makefile", "A bare/HEAD (a repository: git executes what its configuration names)",
-		"A bare/objects", "A bare/refs", "M f", "A sub", "A sub/.envrc (.envrc)", "A sub/.git (.git: it leads to another repository)",
+		"A bare/objects (a repository: git executes what its configuration names)", "A bare/refs (a repository: git executes what its configuration names)", "M f", "A sub", "A sub/.envrc (.envrc)", "A sub/.git (.git: it leads to another repository)",
 	}, s.diff())
 	out, err := s.apply()
 	require.NoError(t, err)
-	require.Len(t, out.Withheld, 6)
+	require.Len(t, out.Withheld, 8)
 	now := treeOf(t, s.host)
 	require.Contains(t, now, "Makefile")
 	for _, name := range []string{".vscode", "bare/HEAD", "sub/.envrc", "sub/.git"} {
@@ -369,13 +377,13 @@ func TestApplyProtected(t *testing.T) {
 	}
 	out, err = s.apply(".")
 	require.NoError(t, err)
-	require.Len(t, out.Withheld, 6, "a directory around it is not its name")
+	require.Len(t, out.Withheld, 8, "a directory around it is not its name")
 	out, err = s.apply(".vscode", "sub/.envrc")
 	require.NoError(t, err)
 	require.Empty(t, out.Withheld)
-	require.Equal(t, 2, out.Left)
+	require.Equal(t, 4, out.Left)
 	require.Contains(t, treeOf(t, s.host), ".vscode/tasks.json")
-	_, err = s.apply("sub/.git", "bare/HEAD")
+	_, err = s.apply("sub/.git", "bare/HEAD", "bare/objects", "bare/refs")
 	require.NoError(t, err)
 	require.Empty(t, s.diff())
 }
