@@ -97,7 +97,9 @@ func sorted(names []string) []string {
 // name compares one path; after is nil if it is not there any more.
 func (d *differ) name(name string, after *layer, whole bool) error {
 	old, err := d.before.entry(name)
-	if err != nil && !isAbsent(err) {
+	// What lies in a directory that is closed to us, by the command perhaps and
+	// an apply of its mode, cannot be told from what is not there.
+	if err != nil && !isAbsent(err) && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	var now *Entry

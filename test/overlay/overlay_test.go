@@ -590,3 +590,16 @@ func TestLauncherKilled(t *testing.T) {
 	d.ok("apply")
 	require.Equal(t, "-rw-r--r-- new\n", tree(t, d.ws)["f"])
 }
+
+// TestClosedDirectory has the command close a directory with something
+// protected in it: what is applied is told, and the rest can still be discarded.
+func TestClosedDirectory(t *testing.T) {
+	d := newDesk(t)
+	d.overlay("mkdir -p d0; echo evil > d0/.envrc; echo b > a; chmod 000 d0")
+	out, said, _ := d.pccrun("apply")
+	require.Contains(t, out+said, "d0/.envrc")
+	require.FileExists(t, filepath.Join(d.ws, "a"))
+	d.ok("discard")
+	require.NoError(t, os.Chmod(filepath.Join(d.ws, "d0"), 0o755))
+	require.NoFileExists(t, filepath.Join(d.ws, "d0/.envrc"))
+}
