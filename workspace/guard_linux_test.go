@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -258,6 +259,30 @@ func TestGuardFlood(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(kept), 2*maxSame)
 	require.NotEmpty(t, kept)
+}
+
+// Of many versions the last is kept: it may be the host's own.
+func TestGuardKeepsTheLast(t *testing.T) {
+	w := newWatchman(t)
+	w.begin()
+	w.guard.Watch()
+	for i := range 3 * maxSame {
+		require.NoError(t, os.WriteFile(w.path(".envrc"), []byte(strconv.Itoa(i)), 0o644))
+		require.Eventually(t, func() bool { _, err := os.Lstat(w.path(".envrc")); return err != nil }, 5*time.Second, 100*time.Microsecond)
+	}
+	require.NoError(t, os.WriteFile(w.path(".envrc"), []byte("PRECIOUS"), 0o644))
+	w.end()
+	stash := w.session.Name() + "/" + StashName
+	kept, err := os.ReadDir(stash)
+	require.NoError(t, err)
+	var all []string
+	for _, e := range kept {
+		if text, err := os.ReadFile(stash + "/" + e.Name()); err == nil {
+			all = append(all, string(text))
+		}
+	}
+	require.Contains(t, all, "0", "and the first")
+	require.Contains(t, all, "PRECIOUS")
 }
 
 // Whoever comes after a launcher that was killed finds the same.

@@ -35,7 +35,8 @@ type Stash struct {
 const maxLate = 64
 
 // What is kept of one path, and of all, if a command makes the same thing over
-// and over: what is beyond is removed.
+// and over: of one path the first and the very last, and of all what comes
+// first; what is beyond stays where it is, renamed.
 const (
 	maxSame  = 16
 	maxStash = 4096
@@ -143,9 +144,13 @@ func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
 	c.Mode, c.What = st.Mode, kindOfMode(st.Mode).String()
 	err := s.open()
 	if err == nil {
-		if s.names[c.Path]++; s.names[c.Path] > maxSame || s.next >= maxStash {
-			c.What += ", removed: there were too many"
-			return c, removeTree(dir, name)
+		if s.names[c.Path]++; s.names[c.Path] > maxSame {
+			if i := s.last(c.Path); i >= 0 {
+				return s.replace(i, dir, name, c)
+			}
+		}
+		if s.next >= maxStash {
+			return s.away(dir, name, c, errors.New("the stash is full"))
 		}
 		c.Stash = strconv.Itoa(s.next)
 		s.next++
@@ -162,6 +167,45 @@ func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
 		c.Stash = ""
 	}
 	return s.aside(dir, name, c, err)
+}
+
+// last returns the last version that is kept of a path, -1 if none is.
+func (s *Stash) last(path string) int {
+	for i := len(s.found) - 1; i >= 0; i-- {
+		if f := &s.found[i]; f.Path == path && f.Kind == Stashed && f.Stash != "" {
+			return i
+		}
+	}
+	return -1
+}
+
+// replace puts a version in the place of the last one: of many, the first and
+// the very last are kept, since the host may have made that.
+func (s *Stash) replace(i, dir int, name string, c Finding) (Finding, error) {
+	f := &s.found[i]
+	if err := removeTree(s.dir, f.Stash); err != nil && !gone(err) {
+		return s.away(dir, name, c, err)
+	}
+	if err := move(dir, name, s.dir, f.Stash); err != nil {
+		if gone(err) {
+			return c, err
+		}
+		return s.away(dir, name, c, err)
+	}
+	f.Mode, f.What = c.Mode, c.What
+	return *f, nil
+}
+
+// away renames within the directory, for what cannot be kept elsewhere: it stays
+// where it is, inert.
+func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error) {
+	away := inert + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next)
+	s.next++
+	if err := move(dir, name, dir, away); err != nil {
+		return c, errors.Join(why, err)
+	}
+	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
+	return c, nil
 }
 
 // aside renames within the directory, and then copies into the stash.

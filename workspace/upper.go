@@ -3,6 +3,7 @@ package workspace
 import (
 	"errors"
 	"fmt"
+	"github.com/pccrun/pccrun/profiles"
 	"io/fs"
 	"os"
 	"path"
@@ -393,7 +394,7 @@ func (u *Upper) protected(path string) (deny string, review bool) {
 	for i := range u.Record.Protect {
 		r := &u.Record.Protect[i]
 		switch {
-		case !r.Matches(u.Record.Workspace, path):
+		case !u.matches(r, path):
 		case r.Review:
 			review = true
 		default:
@@ -401,6 +402,13 @@ func (u *Upper) protected(path string) (deny string, review bool) {
 		}
 	}
 	return "", review
+}
+
+// matches reports whether a rule holds for a path: in the workspace, and in an
+// overlay of any other directory as if that were one.
+func (u *Upper) matches(r *profiles.ProtectRule, path string) bool {
+	return r.Matches(u.Record.Workspace, path) ||
+		slices.ContainsFunc(u.Record.Layers, func(l Layer) bool { return r.Matches(l.Path, path) })
 }
 
 // bare says whether a change is part of a repository without a .git around it:

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -26,6 +27,9 @@ type stand struct {
 	tree    string
 }
 
+// elsewhere is the workspace of a stand whose overlay lies outside of it.
+var elsewhere string
+
 func newStand(t testing.TB, files map[string]string, rules ...profiles.ProtectRule) *stand {
 	s := &stand{t: t, host: tempDir(t), session: tempDir(t)}
 	t.Cleanup(func() { // the test's own clean-up cannot enter what is closed
@@ -38,7 +42,7 @@ func newStand(t testing.TB, files map[string]string, rules ...profiles.ProtectRu
 	info, err := os.Stat(s.host)
 	require.NoError(t, err)
 	st := info.Sys().(*syscall.Stat_t)
-	r := &Record{Workspace: s.host, Started: Clock(), Layers: []Layer{{Path: s.host, Dev: st.Dev, Ino: st.Ino}}, Protect: rules}
+	r := &Record{Workspace: cmp.Or(elsewhere, s.host), Started: Clock(), Layers: []Layer{{Path: s.host, Dev: st.Dev, Ino: st.Ino}}, Protect: rules}
 	require.NoError(t, CreateUpper(s.root(), r, nil))
 	s.tree = filepath.Join(s.session, UpperName, "0", treeName)
 	return s
@@ -349,6 +353,15 @@ func TestHostMovesOn(t *testing.T) {
 	_, err := s.apply()
 	require.NoError(t, err)
 	require.Equal(t, "-rw-r--r-- the host's", treeOf(t, s.host)["same"])
+}
+
+// What has a protected name has it in an overlay of another directory too.
+func TestApplyProtectedElsewhere(t *testing.T) {
+	elsewhere = "/nonexistent"
+	defer func() { elsewhere = "" }()
+	s := newStand(t, map[string]string{"f": "x", ".git/config": "[core]"}, append(protect(".envrc", ".git/hooks", ".git/config"), review("Makefile")...)...)
+	s.run([2]string{"f", "y"}, [2]string{".envrc", "x"}, [2]string{".git/hooks/pre-commit", "x"}, [2]string{".git/config", "evil"}).settle()
+	require.Equal(t, []string{"A .envrc (.envrc)", "M .git/config (.git/config)", "A .git/hooks (.git/hooks)", "A .git/hooks/pre-commit (.git/hooks)", "M f"}, s.diff())
 }
 
 // A repository is not made in two halves, each of which is none.

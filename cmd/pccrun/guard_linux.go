@@ -26,6 +26,7 @@ type guarded struct {
 	debt     *sessions.Debt
 	guard    *workspace.Guard
 	frozen   atomic.Bool // the guard has stopped the run, nobody else
+	failed   bool        // the last look was not finished
 }
 
 // owe writes down what stands in the workspace, before the command can change
@@ -118,7 +119,7 @@ func (l *launch) look() []events.Change {
 		// The record stays: the next pccrun tries again.
 		say("what the run left could not be looked through: " + err.Error())
 		l.log.Emit(events.Warning{Text: err.Error()})
-		g.debt = nil
+		g.debt, g.failed = nil, true
 	}
 	if len(found) == 0 {
 		return nil

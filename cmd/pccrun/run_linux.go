@@ -509,6 +509,9 @@ func (l *launch) decided(e netproxy.Event) {
 func (l *launch) ended(code int, end *native.End) int {
 	l.survivors(end)
 	changed := l.look()
+	if l.guarded.failed {
+		code = refused // a promise was not kept: no status of the command's says that
+	}
 	l.paid()
 	total, distinct := l.log.Denied()
 	exit := events.Exit{Code: code, Denials: total, Changed: changed}

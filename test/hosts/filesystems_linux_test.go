@@ -242,7 +242,7 @@ func TestNested(t *testing.T) {
 	require.Equal(t, protected+"control\n"+unprotected, out, errs)
 
 	_, errs, code := bash(t, `mkdir -p "$W" "$D/home"; chown -R $ID:$ID $W $D/home; cd "$W"; if [ $ID = $UID ]; then as=; else as="setpriv --reuid $ID --regid $ID --clear-groups"; fi
-		$as "$PCCRUN" -q --write "$D/home" -- env XDG_STATE_HOME=/tmp/state "$PCCRUN" -- true`,
+		$as "$PCCRUN" -q --write "$D/home" --env XDG_STATE_HOME=/tmp/state -- "$PCCRUN" -- true`,
 		"D="+d, "W="+d+"/other", "ID="+who()["user"], "HOME="+d+"/home")
 	require.Equal(t, 125, code, errs)
 	require.Contains(t, errs, "a seccomp filter around pccrun forbids it")
