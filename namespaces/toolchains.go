@@ -312,7 +312,11 @@ func (f *toolFinder) prefix(dir, why string) {
 		}
 	}
 	if dir == filepath.Join(f.place("CARGO_HOME", ".cargo"), "bin") {
-		f.add(f.place("RUSTUP_HOME", ".rustup"), "the toolchains of "+dir)
+		// What a variable names must look like it, since it holds no entry of PATH.
+		rustup := f.place("RUSTUP_HOME", ".rustup")
+		if _, err := os.Lstat(filepath.Join(rustup, "toolchains")); err == nil {
+			f.add(rustup, "the toolchains of "+dir)
+		}
 	}
 	if i := strings.Index(dir+"/", "/node_modules/"); i >= 0 && f.add(dir[:i]+"/node_modules", why) {
 		return

@@ -113,7 +113,11 @@ func TestToolchains(t *testing.T) {
 			files: []string{".npm-global/lib/node_modules/mine -> ../../../ws", ".npm-global/bin/mine -> ../lib/node_modules/mine/main.go"},
 			path:  ".npm-global/bin", want: []string{".npm-global/bin", ".npm-global/lib"},
 		},
-		"pyenv":       {files: []string{".pyenv/shims/python", ".pyenv/bin/pyenv", ".pyenv/version"}, path: ".pyenv/shims:.pyenv/bin", want: []string{".pyenv"}},
+		"pyenv": {files: []string{".pyenv/shims/python", ".pyenv/bin/pyenv", ".pyenv/version"}, path: ".pyenv/shims:.pyenv/bin", want: []string{".pyenv"}},
+		"rustup, said to be elsewhere": {
+			files: []string{".cargo/bin/cargo", "Documents/letter.txt"}, env: map[string]string{"RUSTUP_HOME": "HOME/Documents"},
+			path: ".cargo/bin", want: []string{".cargo/bin"},
+		},
 		"pyenv moved": {files: []string{"opt/py/shims/python"}, env: map[string]string{"PYENV_ROOT": "HOME/opt/py"}, path: "opt/py/shims", want: []string{"opt/py"}},
 		"a root that is the home": {
 			files: []string{"shims/python"}, env: map[string]string{"PYENV_ROOT": "HOME"}, path: "shims", want: []string{"shims"},
