@@ -3,11 +3,10 @@
 package escape
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/pccrun/pccrun/profiles"
 )
 
 // TestNative is the whole suite against pccrun: nothing escapes that is
@@ -30,8 +29,8 @@ func TestNative(t *testing.T) {
 	count := map[Verdict]int{}
 	for _, r := range results {
 		count[r.Verdict]++
-		if r.ID == "RES-008" && r.Claim == profiles.Weak.String() {
-			continue // without a control group it is a set of processors: docs/limits.md
+		if r.ID == "RES-008" && os.Geteuid() != 0 {
+			continue // without a control group a share of a processor is a whole one: docs/limits.md
 		}
 		bad := r.failed(Low) || r.Verdict == VerdictError || r.Verdict == VerdictVacuous && r.Severity == Critical
 		if bad {
