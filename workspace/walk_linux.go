@@ -215,7 +215,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	}
 	switch err {
 	case nil:
-	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV, unix.EAGAIN: // the last two if it is moved while it is looked up, openat2(2)
 		d.gone = true
 		return 0, nil
 	case unix.EACCES, unix.EPERM:
