@@ -74,17 +74,24 @@ func (r *report) take(e event) {
 	delete(r.lines, e.Test)
 }
 
-// reason is what a test gave to t.Skip: the last line that it logged.
+// reason is what a test gave to t.Skip: the last line that it logged, or the
+// last command of a script.
 func reason(lines []string) string {
 	for _, line := range slices.Backward(lines) {
 		if m := logged.FindStringSubmatch(line); m != nil {
+			return m[1]
+		}
+		if m := scripted.FindStringSubmatch(line); m != nil {
 			return m[1]
 		}
 	}
 	return ""
 }
 
-var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
+var (
+	logged   = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
+	scripted = regexp.MustCompile(`^\s+> (?:\[\S+\] )*skip '(.*)'`)
+)
 
 func (r *report) fail(name, output string) {
 	r.failures = append(r.failures, name)

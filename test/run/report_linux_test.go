@@ -78,3 +78,9 @@ func TestFuzzTargets(t *testing.T) {
 `
 	require.Equal(t, []fuzzTarget{{"p", "FuzzA"}, {"q", "FuzzB"}}, fuzzTargets([]byte(events)))
 }
+
+func TestReason(t *testing.T) {
+	require.Equal(t, "needs git", reason([]string{"=== RUN   TestX\n", "    x_test.go:7: a line\n", "    x_test.go:9: needs git\n", "--- SKIP: TestX (0.00s)\n"}))
+	require.Equal(t, "needs runc", reason([]string{"    testscript.go:609: WORK=$WORK\n", "        \n", "        > [!exec:runc] skip 'needs runc'\n", "        \n"}))
+	require.Empty(t, reason([]string{"=== RUN   TestX\n"}))
+}
