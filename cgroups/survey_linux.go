@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/shell"
 )
 
 // Survey looks at what this process may use for the resources in need, which
@@ -228,12 +230,12 @@ func (m machine) hint(own []byte) string {
 	case m.fstype(m.cgroup+"/memory") == unix.CGROUP_SUPER_MAGIC && m.uid != 0:
 		var dirs []string
 		for _, r := range resources {
-			dirs = append(dirs, path.Join(within(path.Join(m.cgroup, r.controller()), ownGroup(own, r.controller())), group))
+			dirs = append(dirs, shell.Quote(path.Join(within(path.Join(m.cgroup, r.controller()), ownGroup(own, r.controller())), group)))
 		}
 		all := strings.Join(dirs, " ")
 		return fmt.Sprintf("as root: mkdir %s && chown -R %d %s", all, m.uid, all)
 	case base != "":
-		dir := path.Join(base, group)
+		dir := shell.Quote(path.Join(base, group))
 		return fmt.Sprintf("as root: mkdir -p %s/shell && chown -R %d %s && echo PID-OF-YOUR-SHELL > %s/shell/cgroup.procs", dir, m.uid, dir, dir)
 	}
 	return "as root: mount -t cgroup2 none /sys/fs/cgroup"

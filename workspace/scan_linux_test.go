@@ -491,6 +491,9 @@ func TestScanBlinded(t *testing.T) {
 		}
 	}
 	require.Positive(t, unsteady, "control: it does change under the scan")
+	if os.Getuid() == 0 {
+		return // what is away at the end of a scan is no more there than what comes later
+	}
 	for range 100 {
 		f, err := Scan(q)
 		if errors.Is(err, errUnsteady) {
@@ -498,8 +501,6 @@ func TestScanBlinded(t *testing.T) {
 		}
 		require.NoError(t, err)
 		covered := slices.ContainsFunc(f.Pins, func(p Pin) bool { return p.Path == root+"/d/.envrc" || p.Path == root+"/d" })
-		if _, err := os.Stat(root + "/d"); err == nil && os.Getuid() != 0 {
-			require.True(t, covered)
-		}
+		require.True(t, covered)
 	}
 }

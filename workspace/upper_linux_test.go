@@ -27,10 +27,12 @@ type stand struct {
 	tree    string
 }
 
-// elsewhere is the workspace of a stand whose overlay lies outside of it.
-var elsewhere string
-
 func newStand(t testing.TB, files map[string]string, rules ...profiles.ProtectRule) *stand {
+	return newStandFrom(t, "", files, rules...)
+}
+
+// newStandFrom is one whose overlay lies outside of a workspace, if that is not "".
+func newStandFrom(t testing.TB, elsewhere string, files map[string]string, rules ...profiles.ProtectRule) *stand {
 	s := &stand{t: t, host: tempDir(t), session: tempDir(t)}
 	t.Cleanup(func() { // the test's own clean-up cannot enter what is closed
 		_ = exec.Command("chmod", "-R", "u+rwX", s.host, s.session).Run()
@@ -357,9 +359,7 @@ func TestHostMovesOn(t *testing.T) {
 
 // What has a protected name has it in an overlay of another directory too.
 func TestApplyProtectedElsewhere(t *testing.T) {
-	elsewhere = "/nonexistent"
-	defer func() { elsewhere = "" }()
-	s := newStand(t, map[string]string{"f": "x", ".git/config": "[core]"}, append(protect(".envrc", ".git/hooks", ".git/config"), review("Makefile")...)...)
+	s := newStandFrom(t, "/nonexistent", map[string]string{"f": "x", ".git/config": "[core]"}, append(protect(".envrc", ".git/hooks", ".git/config"), review("Makefile")...)...)
 	s.run([2]string{"f", "y"}, [2]string{".envrc", "x"}, [2]string{".git/hooks/pre-commit", "x"}, [2]string{".git/config", "evil"}).settle()
 	require.Equal(t, []string{"A .envrc (.envrc)", "M .git/config (.git/config)", "A .git/hooks (.git/hooks)", "A .git/hooks/pre-commit (.git/hooks)", "M f"}, s.diff())
 }

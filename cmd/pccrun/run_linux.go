@@ -173,8 +173,10 @@ func (l *launch) survey(before error) error {
 			l.tries++
 			time.Sleep(time.Duration(l.tries) * time.Millisecond)
 		}
-		l.run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State}, l.req.Command)
+		var run *native.Run
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State}, l.req.Command)
 		if err == nil {
+			l.run = run // else the run before, if there was one, is what has to be ended
 			return l.run.Plan.AddPassed(l.req.PassFDs)
 		}
 	}

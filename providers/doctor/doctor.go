@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -94,27 +95,16 @@ func (f *Fix) Script() string {
 		case s.File == "":
 			words := make([]string, len(s.Run))
 			for i, w := range s.Run {
-				words[i] = quote(w)
+				words[i] = shell.Quote(w)
 			}
 			b.WriteString(strings.Join(words, " ") + "\n")
 		case strings.Count(s.Content, "\n") == 1:
-			fmt.Fprintf(&b, "echo %s > %s\n", quote(strings.TrimSuffix(s.Content, "\n")), quote(s.File))
+			fmt.Fprintf(&b, "echo %s > %s\n", shell.Quote(strings.TrimSuffix(s.Content, "\n")), shell.Quote(s.File))
 		default:
-			fmt.Fprintf(&b, "cat > %s <<'EOF'\n%sEOF\n", quote(s.File), s.Content)
+			fmt.Fprintf(&b, "cat > %s <<'EOF'\n%sEOF\n", shell.Quote(s.File), s.Content)
 		}
 	}
 	return b.String()
-}
-
-// quote quotes a word for sh(1) if it needs that.
-func quote(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+=:,@%", r)
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // Keys returns the names of the variables of an environment that hold

@@ -27,7 +27,6 @@ func TestScript(t *testing.T) {
 	text, err := exec.Command("cat", odd+"/copy", odd+"/more").Output()
 	require.NoError(t, err)
 	require.Equal(t, "it's $HOME\nfirst $(false)\n  second\n", string(text))
-	require.Equal(t, "''", quote(""))
 }
 
 func TestReportOK(t *testing.T) {

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"github.com/pccrun/pccrun/internal/shell"
 	"os"
 	"os/exec"
 	"os/user"
@@ -136,9 +137,9 @@ func completion(getenv func(string) string) Fact {
 	if config == "" {
 		config = filepath.Join(home, ".config")
 	}
-	shell := filepath.Base(getenv("SHELL"))
+	name := filepath.Base(getenv("SHELL"))
 	var places []string
-	switch shell {
+	switch name {
 	case "bash":
 		places = []string{data + "/bash-completion/completions/pccrun", "/usr/share/bash-completion/completions/pccrun", "/etc/bash_completion.d/pccrun"}
 	case "zsh":
@@ -151,12 +152,12 @@ func completion(getenv func(string) string) Fact {
 	}
 	for _, place := range places {
 		if _, err := os.Stat(place); err == nil {
-			f.Value = shell + ": " + place
+			f.Value = name + ": " + place
 			return f
 		}
 	}
-	f.Value = shell + ": not installed"
-	f.Hint = fmt.Sprintf("mkdir -p %s && pccrun completion %s > %s", quote(filepath.Dir(places[0])), shell, quote(places[0]))
+	f.Value = name + ": not installed"
+	f.Hint = fmt.Sprintf("mkdir -p %s && pccrun completion %s > %s", shell.Quote(filepath.Dir(places[0])), name, shell.Quote(places[0]))
 	return f
 }
 
