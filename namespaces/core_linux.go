@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // corePattern says what the host does with a process that crashes, core(5).
@@ -29,7 +31,7 @@ func coreHandler(pattern string, hard uint64) string {
 // readCorePattern returns the host's pattern, "" where the kernel writes no
 // core dumps. What cannot be read is taken for the worst.
 func readCorePattern(path string) string {
-	text, err := os.ReadFile(path)
+	text, err := procfs.Read(path)
 	switch {
 	case err == nil:
 		return string(text)

@@ -3,8 +3,9 @@ package namespaces
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strconv"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // oomRaise is how much sooner the kernel ends what runs inside than the
@@ -15,7 +16,7 @@ const oomRaise = 200
 // oomScore reads this process's own adjustment, proc_pid_oom_score_adj(5), and
 // returns that of the sandbox.
 func oomScore(path string) (int, error) {
-	text, err := os.ReadFile(path)
+	text, err := procfs.Read(path)
 	if err != nil {
 		return 0, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -29,7 +30,7 @@ func (f *finder) sockets() error {
 	if slices.Contains(f.policy.Without, profiles.LayerSockets) {
 		return nil
 	}
-	list, err := os.ReadFile("/proc/net/unix")
+	list, err := procfs.Read("/proc/net/unix")
 	if err != nil {
 		return err
 	}

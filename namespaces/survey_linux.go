@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -419,7 +420,7 @@ func (f *finder) owns(dir string) bool {
 // aliases covers what is hidden in the other mounts of the same file system
 // that show it too, such as a home that is bound to a second place.
 func (f *finder) aliases() error {
-	text, err := os.ReadFile("/proc/self/mountinfo")
+	text, err := procfs.Read("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}

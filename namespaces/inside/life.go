@@ -5,11 +5,12 @@ package inside
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strconv"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
 )
 
 // stackSize is that of the copy's stack. Its deepest call is a few hundred
@@ -51,7 +52,7 @@ func (l life) stack() uintptr  { return uintptr(unsafe.Pointer(&l[lifeStack])) }
 // C library only its first stack is withheld. It reads the map of its memory
 // (proc_pid_maps(5)); a mapping that appears meanwhile is merely copied.
 func withhold(p *Program, l life) (undo func(), err error) {
-	maps, err := os.ReadFile("/proc/self/maps")
+	maps, err := procfs.Read("/proc/self/maps")
 	if err != nil {
 		return nil, fmt.Errorf("withhold memory from the copy: %w", err)
 	}

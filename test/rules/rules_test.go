@@ -32,7 +32,7 @@ const module = "github.com/pccrun/pccrun"
 // layers is the order of the packages, from the leaves up: none imports one
 // that stands higher. A package below another's directory stands with it.
 var layers = [][]string{
-	{"netproxy/rules", "state", "events", "internal/shell"},
+	{"netproxy/rules", "state", "events", "internal/shell", "internal/procfs"},
 	{"profiles"},
 	{"clients", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "terminal", "sessions"},
 	{"providers"},
