@@ -19,8 +19,11 @@ type Sink struct {
 	// Open is called once, in a goroutine of the sink's own, which may block
 	// there. What it returns gets whole lines and is closed at the end.
 	Open func() (io.WriteCloser, error)
-	Only []Type // empty: all
-	Max  int64  // bytes in all, but for the last words of a session; 0: no bound
+	// Wanted, if set, is asked by a [Log.Close] that comes before anything was
+	// written: on false nothing is opened at all.
+	Wanted func() bool
+	Only   []Type // empty: all
+	Max    int64  // bytes in all, but for the last words of a session; 0: no bound
 }
 
 // Denials is the sink for the file that the payload itself may read, which
@@ -213,11 +216,17 @@ func (l *Log) Close(patience time.Duration) error {
 		return nil
 	}
 	l.closed = true
+	if !l.running {
+		l.queues = slices.DeleteFunc(l.queues, func(q *queue) bool { return q.Wanted != nil && !q.Wanted() })
+	}
 	l.start()
 	for _, q := range l.queues {
 		q.poke()
 	}
 	l.mu.Unlock()
+	if len(l.queues) == 0 {
+		return nil
+	}
 
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()

@@ -166,11 +166,17 @@ func (s *Session) Hand(uid, gid int) error {
 }
 
 // Events is the sink that writes events.jsonl. It holds the events back
-// until the directory is made. No more than 16 MiB are written.
+// until the directory is made; by [Session.Settle] it is, or never will be. No
+// more than 16 MiB are written.
 func (s *Session) Events() events.Sink {
 	return events.Sink{
 		Name: "session " + s.info.ID,
 		Max:  16 << 20,
+		Wanted: func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.dir != nil || s.err != nil
+		},
 		Open: func() (io.WriteCloser, error) {
 			<-s.ready
 			s.mu.Lock()
