@@ -43,6 +43,7 @@ type grant struct {
 func (c *compiler) shell() {
 	c.tether()
 	c.identity()
+	c.unshare()
 	c.prepare()
 	c.devices()
 	c.processes()
@@ -75,11 +76,17 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 		c.send = append(tables, c.send...)
 	}
 	c.SendFDs(c.control, append([]inside.Reg{c.tmpfs, user, mnt, root}, c.send...)...)
-	if p.Await || p.Network != nil {
+	wait := func() {
 		c.Step("wait for the launcher")
 		c.Await()
 	}
-	c.filter(p)
+	if len(p.Floor) > 0 { // a filter of the user's may refuse the call
+		wait()
+		c.filter(p)
+	} else {
+		c.filter(p)
+		wait()
+	}
 	c.Step("fork the command")
 	c.Fork()
 	c.command(p, io, slave)
@@ -105,6 +112,13 @@ func (c *compiler) identity() {
 	c.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", id.UID, id.HostUID))
 	c.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", id.GID, id.HostGID))
 	c.Call(unix.SYS_UMASK, inside.Int(0)) // modes in the plan are meant as they stand
+}
+
+// unshare makes the other namespaces. The clone could make them too, but it is
+// waited for, and a network namespace takes longer than all the others.
+func (c *compiler) unshare() {
+	c.Step(stepClone)
+	c.Call(unix.SYS_UNSHARE, inside.Int(c.Shell.unshareFlags()))
 }
 
 func (c *compiler) write(path, text string) {
@@ -690,14 +704,22 @@ func (c *compiler) command(p *Plan, io *Stdio, slave inside.Reg) {
 	c.Exec(p.Command.Paths, p.Command.Argv, p.Command.Env)
 }
 
-// cloneFlags returns the namespaces of clone(2).
+// cloneFlags returns the namespaces of clone(2): the one that gives the right to
+// make the others, and the one that only a clone can put a process into.
 func (s Shell) cloneFlags() uintptr {
-	flags := uintptr(unix.CLONE_NEWUSER | unix.CLONE_NEWNS)
+	if s.has(profiles.LayerPidns) {
+		return unix.CLONE_NEWUSER | unix.CLONE_NEWPID
+	}
+	return unix.CLONE_NEWUSER
+}
+
+// unshareFlags returns the namespaces of unshare(2).
+func (s Shell) unshareFlags() uintptr {
+	flags := uintptr(unix.CLONE_NEWNS)
 	for _, n := range [...]struct {
 		layer profiles.Layer
 		flag  uintptr
 	}{
-		{profiles.LayerPidns, unix.CLONE_NEWPID},
 		{profiles.LayerNetns, unix.CLONE_NEWNET},
 		{profiles.LayerIpcns, unix.CLONE_NEWIPC},
 		{profiles.LayerUtsns, unix.CLONE_NEWUTS},

@@ -42,9 +42,10 @@ type Keeper struct {
 	grips   []grip
 	signals chan os.Signal
 	done    chan struct{}
-	ended   chan struct{}
-	stop    func() // closes done, once
 	helper  *helper
+
+	mu   sync.Mutex
+	over bool // nothing is touched any more, and all is given back
 }
 
 // kept is a mount that the host can end without knowing.
@@ -72,8 +73,7 @@ const notifyNames = 0x4 | 0x8 | 0x10 | 0x80000000
 // nothing. If it cannot go on, gaveUp is called once: what it kept is not kept
 // any more.
 func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
-	k := &Keeper{sandbox: s, signals: make(chan os.Signal, 1), done: make(chan struct{}), ended: make(chan struct{})}
-	k.stop = sync.OnceFunc(func() { close(k.done) })
+	k := &Keeper{sandbox: s, signals: make(chan os.Signal, 1), done: make(chan struct{})}
 	k.list(s.plan)
 	if len(k.items) == 0 {
 		return nil
@@ -82,10 +82,9 @@ func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
 	s.keeper = k
 	signal.Notify(k.signals, unix.SIGIO)
 	go func() {
-		defer close(k.ended)
-		defer k.close()
 		for {
-			if err := k.check(); err != nil {
+			if err := k.turn(); err != nil {
+				k.Close()
 				gaveUp(err)
 				return
 			}
@@ -195,15 +194,28 @@ func (k *Keeper) watch(d *watched) error {
 	return nil
 }
 
-// Close ends the watch. [Sandbox.Wait] does so as well, before it closes what
-// the keeper looks through.
-func (k *Keeper) Close() {
-	k.stop()
-	<-k.ended
+// turn looks once, unless the watch has ended.
+func (k *Keeper) turn() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over {
+		return nil
+	}
+	return k.check()
 }
 
-func (k *Keeper) close() {
-	signal.Stop(k.signals)
+// Close ends the watch and gives back what it held. [Sandbox.Wait] does so as
+// well, before it closes what the keeper looks through.
+//
+// SIGIO stays taken: a last one may be on its way, and would end the process.
+func (k *Keeper) Close() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.over {
+		return
+	}
+	k.over = true
+	close(k.done)
 	k.dismiss()
 	for _, d := range k.dirs {
 		if d.fd >= 0 {

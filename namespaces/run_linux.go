@@ -68,24 +68,38 @@ type Sandbox struct {
 	user, mnt   int            // its namespaces, for the keeper
 	root        int            // the root of its tree
 	control     int
+	ear         *os.File // control, for who waits
 	plan        *Plan
 	program     *inside.Program
 	shell       *compiler
 	started     time.Time
 	cloned      chan error
 	supervision inside.Supervision
+	prepared    *network.Prepared
+	fed         error // what went wrong when the plan was given
 
 	// Cloned, if set, is told pid 1 before the command starts; an error ends
 	// the launch.
 	Cloned func(pid int) error
 
+	// Gone, if set, is called once by [Sandbox.Wait] when nothing of the
+	// command runs any more, with all of the result but the usage. The kernel
+	// may still be taking the sandbox apart, which takes as long as what a
+	// launcher has to do at the end.
+	Gone func(*Result)
+
 	keeper  *Keeper
 	dialers dialers
+	parted  bool // see [Sandbox.part]
 }
 
 // Begin starts the half of a sandbox that every policy has, so that the kernel
-// makes its namespaces while the caller reads the policy. It returns at once;
-// [Sandbox.Start] finishes it, [Sandbox.Close] gives it up.
+// makes its namespaces while the caller reads the policy. [Sandbox.Start]
+// finishes it, [Sandbox.Close] gives it up.
+//
+// The sandbox ends with the thread that has cloned it. The process's first
+// thread lives as long as the process does, so a caller that is on it clones at
+// once; for any other a thread is made, which takes longer.
 func Begin(shell Shell) (*Sandbox, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -95,35 +109,59 @@ func Begin(shell Shell) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{control: pair[0], program: program, started: time.Now(), cloned: make(chan error, 1)}
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	s := &Sandbox{control: pair[0], ear: os.NewFile(uintptr(pair[0]), "pid 1"), program: program, started: time.Now(), cloned: make(chan error, 1)}
 	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Arg{}}
 	s.shell.shell()
-	go func() {
-		// The copy's death signal comes when this thread ends: it stays
-		// with this goroutine, which never returns.
-		runtime.LockOSThread()
-		pid, err := program.Start(inside.Options{Flags: shell.cloneFlags(), Cgroup: shell.Cgroup, Control: pair[1], Launcher: pair[0]})
-		unix.Close(pair[1])
-		s.Pid = pid
-		s.cloned <- err
-		select {}
-	}()
+	o := inside.Options{Flags: shell.cloneFlags(), Cgroup: shell.Cgroup, Control: pair[1], Launcher: pair[0], First: true}
+	clone := func() (err error) {
+		if s.Pid, err = program.Start(o); err != inside.ErrNotFirst {
+			unix.Close(pair[1])
+			s.cloned <- err
+		}
+		return err
+	}
+	if clone() == inside.ErrNotFirst {
+		o.First = false
+		go func() {
+			runtime.LockOSThread() // and never unlocked
+			_ = clone()            // who waits hears of it
+			select {}
+		}()
+	}
 	return s, nil
 }
 
-// Start gives the sandbox its plan, and returns when the set-up has succeeded
-// as far as the launcher has a part in it, or failed.
-func (s *Sandbox) Start(p *Plan, io *Stdio) error {
+// Feed gives the sandbox its plan, so that it goes on while the caller still has
+// something to do before the command may run. What goes wrong [Sandbox.Start]
+// tells.
+func (s *Sandbox) Feed(p *Plan, io *Stdio) {
 	s.plan = p
 	c := s.shell
 	c.rest(p, io)
-	var prepared *network.Prepared
 	if p.Network != nil {
-		prepared = p.Network.Prepare() // while the kernel still clones
+		s.prepared = p.Network.Prepare() // while the kernel still clones
 	}
 	if err := <-s.cloned; err != nil {
-		unix.Close(s.control)
-		return s.shell.cloneError(err)
+		s.fed = s.shell.cloneError(err)
+		return
+	}
+	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
+	s.fed = s.Continue()
+}
+
+// Start lets the command run as soon as the set-up is through, or if the plan
+// awaits the launcher, on [Sandbox.Continue]. It returns when the set-up has
+// succeeded as far as the launcher has a part in it, or failed.
+func (s *Sandbox) Start(p *Plan, io *Stdio) error {
+	if s.plan == nil {
+		s.Feed(p, io)
+	}
+	if s.Pid == 0 {
+		s.ear.Close()
+		return s.fed
 	}
 	if s.Cloned != nil {
 		if err := s.Cloned(s.Pid); err != nil {
@@ -131,13 +169,16 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 			return err
 		}
 	}
-	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
-	err := s.Continue()
-	if err == nil && len(p.sockets()) > 0 {
-		err = s.connect(prepared)
+	err := s.fed
+	switch {
+	case err != nil:
+	case len(p.sockets()) > 0:
+		err = s.connect()
+	case !p.Await:
+		err = s.Continue()
 	}
 	if err == nil || errors.Is(err, unix.EPIPE) {
-		err = s.receive(4 + len(c.send)) // what it died of may be told there
+		err = s.receive(4 + len(s.shell.send)) // what it died of may be told there
 	}
 	if err != nil {
 		s.Close()
@@ -179,7 +220,7 @@ func (e *CgroupError) Hint() string {
 
 // connect makes the network out of the sockets that pid 1 opened, while it
 // goes on, and tells it not to wait.
-func (s *Sandbox) connect(prepared *network.Prepared) error {
+func (s *Sandbox) connect() error {
 	list := s.plan.sockets()
 	fds, err := s.descriptors(len(list))
 	if err != nil {
@@ -187,10 +228,9 @@ func (s *Sandbox) connect(prepared *network.Prepared) error {
 	}
 	n := len(fds) - 2*s.plan.Dial
 	s.dialers.add(list[n:], fds[n:])
-	if prepared == nil {
-		return nil
+	if s.prepared != nil {
+		s.Net, s.NetError = s.prepared.Open(fds[:n])
 	}
-	s.Net, s.NetError = prepared.Open(fds[:n])
 	if !s.plan.Await { // or there is more to be done before
 		if err := s.Continue(); err != nil {
 			return err
@@ -232,12 +272,9 @@ func (s *Sandbox) receive(count int) error {
 func (s *Sandbox) descriptors(count int) ([]int, error) {
 	var m inside.Message
 	control := make([]byte, unix.CmsgSpace(4*count))
-	n, cn, _, _, err := unix.Recvmsg(s.control, bytesOf(&m), control, unix.MSG_CMSG_CLOEXEC)
-	if err == unix.ECONNRESET {
-		return nil, ErrEnded // before it read all that it was told
-	}
+	n, cn, err := s.hear(&m, control)
 	if err != nil {
-		return nil, os.NewSyscallError("recvmsg", err)
+		return nil, err
 	}
 	if n == 0 || m.Kind == inside.Failed {
 		return nil, s.failed(m, n)
@@ -251,6 +288,31 @@ func (s *Sandbox) descriptors(count int) ([]int, error) {
 		return nil, fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
 	}
 	return fds, nil
+}
+
+// hear waits for a message of pid 1's; there is none, and n is 0, when it is
+// gone. It waits in the runtime's poller: a thread in a system call keeps the
+// runtime's monitor awake, which takes the processor every 20 microseconds from
+// what we wait for.
+func (s *Sandbox) hear(m *inside.Message, control []byte) (n, cn int, err error) {
+	conn, err := s.ear.SyscallConn()
+	if err != nil {
+		return 0, 0, err
+	}
+	polled := conn.Read(func(fd uintptr) bool {
+		for {
+			n, cn, _, _, err = unix.Recvmsg(int(fd), bytesOf(m), control, unix.MSG_CMSG_CLOEXEC)
+			// A reset says that pid 1 went before it had read all that it was
+			// told, and comes once, before the last that pid 1 said.
+			if err != unix.EINTR && err != unix.ECONNRESET {
+				return err != unix.EAGAIN
+			}
+		}
+	})
+	if err != nil {
+		err = os.NewSyscallError("recvmsg", err)
+	}
+	return n, cn, errors.Join(err, polled)
 }
 
 func (s *Sandbox) failed(m inside.Message, n int) error {
@@ -268,15 +330,12 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 	var problem error
 	var m inside.Message
 	for {
-		n, _, err := unix.Recvfrom(s.control, bytesOf(&m), 0)
-		if err == unix.EINTR {
-			continue
-		}
-		if n == 0 && err == nil || err == unix.ECONNRESET { // killed before it read all that it was told
+		n, _, err := s.hear(&m, nil)
+		if err != nil {
+			problem = err
 			break
 		}
-		if err != nil {
-			problem = os.NewSyscallError("recvfrom", err)
+		if n == 0 {
 			break
 		}
 		switch m.Kind {
@@ -291,41 +350,57 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 			s.tell(inside.Message{Kind: inside.Seen})
 		case inside.Exited:
 			r.Status, r.TimedOut, r.Killed = unix.WaitStatus(m.A), m.B == inside.ByDeadline, false
+			if m.C != 0 { // nobody else is left
+				s.part(r)
+			}
 		}
 	}
 	r.Usage = s.reap()
-	r.Wall = time.Since(s.started)
-	if s.keeper != nil {
-		s.keeper.Close()
-	}
-	unix.Close(s.control)
+	s.part(r)
+	s.ear.Close()
 	s.unplug()
-	for _, fd := range [...]int{s.Private, s.user, s.mnt, s.root} {
-		unix.Close(fd)
-	}
+	unix.Close(s.Private)
 	for _, fd := range s.SysV {
 		if fd != 0 {
 			unix.Close(fd)
 		}
 	}
-	s.program.Free()
 	if problem != nil {
 		return nil, problem
 	}
 	return r, nil
 }
 
+// part lets go of the sandbox's namespaces, while pid 1 still holds them if
+// possible: whoever is the last to do so takes every mount apart. It then tells
+// the caller that the command is gone.
+func (s *Sandbox) part(r *Result) {
+	if s.parted {
+		return
+	}
+	s.parted = true
+	r.Wall = time.Since(s.started)
+	if s.keeper != nil {
+		s.keeper.Close()
+	}
+	for _, fd := range [...]int{s.user, s.mnt, s.root} {
+		unix.Close(fd)
+	}
+	s.program.Free()
+	if s.Gone != nil {
+		s.Gone(r)
+	}
+}
+
 // Close ends everything inside, and collects it. It is for a sandbox that was
 // begun and cannot be started.
 func (s *Sandbox) Close() {
-	if s.Pid == 0 {
-		if <-s.cloned != nil {
-			return
-		}
+	if s.Pid == 0 && (s.plan != nil || <-s.cloned != nil) { // the clone has failed, as whoever gave the plan knows
+		return
 	}
 	unix.Kill(s.Pid, unix.SIGKILL)
 	s.reap()
-	unix.Close(s.control)
+	s.ear.Close()
 	s.unplug()
 }
 

@@ -115,6 +115,7 @@ func (l *launch) look() []events.Change {
 	}
 	found, err := g.guard.Finish()
 	g.guard.Close()
+	g.guard = nil
 	if err != nil {
 		// The record stays: the next pccrun tries again.
 		say("what the run left could not be looked through: " + err.Error())

@@ -72,7 +72,7 @@ func runVerb(req profiles.Request) int {
 		box.Close()
 		box = nil
 	}
-	if err := r.prepare(); err != nil {
+	if err := r.prepare(box); err != nil {
 		if box != nil {
 			box.Close()
 		}
@@ -102,6 +102,7 @@ type launch struct {
 	log     *events.Log
 	denials *os.File
 	guarded guarded
+	left    []events.Change // what the run changed, once it was looked at
 	tries   int
 	upper   bool // the session holds what overlays change
 }
@@ -194,8 +195,9 @@ func stale(err error) bool {
 }
 
 // prepare does what only root may, if that is who we are, and stops being
-// root: everything that the run will need must be open by then.
-func (l *launch) prepare() error {
+// root: everything that the run will need must be open by then. A sandbox that
+// was begun gets the plan as soon as it is whole.
+func (l *launch) prepare(box *namespaces.Sandbox) error {
 	l.session = sessions.In(l.dirs.State).Begin(sessions.Info{
 		Version: version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
 		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
@@ -210,6 +212,9 @@ func (l *launch) prepare() error {
 		return err
 	}
 	if !l.run.Plan.Identity.Root {
+		if box != nil {
+			box.Feed(l.run.Plan, l.stdio)
+		}
 		return l.owe()
 	}
 	// What the launcher still writes there, it writes as the identity.
@@ -357,20 +362,25 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		i.Sandbox = sessions.Process{Pid: started.Pid}
 		i.Cgroups = started.Cgroups()
 	})
+	killed := false
+	started.Gone = func(r *namespaces.Result) {
+		killed = stop()
+		if relay != nil {
+			relay.Wait()
+			relay.Close()
+		}
+		// Whoever wanted the end does not wait for a reader that takes nothing.
+		patience := time.Duration(0)
+		if killed || r.TimedOut || r.Status.Signaled() {
+			patience = time.Second
+		}
+		if err := drain(patience); err != nil {
+			say(err.Error())
+		}
+		l.left = l.look()
+		l.paid()
+	}
 	end, err := started.Wait(func(sig unix.Signal) { l.stopped(started, relay, sig) })
-	killed := stop()
-	if relay != nil {
-		relay.Wait()
-		relay.Close()
-	}
-	// Whoever wanted the end does not wait for a reader that takes nothing.
-	patience := time.Duration(0)
-	if killed || end == nil || end.TimedOut || end.Status.Signaled() {
-		patience = time.Second
-	}
-	if e := drain(patience); e != nil {
-		say(e.Error())
-	}
 	if err != nil {
 		return l.refused(failRun(err), err)
 	}
@@ -444,6 +454,7 @@ func (l *launch) openLog() error {
 	}
 	if l.run.Tells() {
 		sink := events.Denials(nil)
+		sink.Wanted = func() bool { return l.denials != nil }
 		sink.Open = func() (io.WriteCloser, error) {
 			if l.denials == nil {
 				return nil, events.ErrNotWanted
@@ -510,13 +521,13 @@ func (l *launch) decided(e netproxy.Event) {
 // ended writes the last events, tells what was denied, and ends the session.
 func (l *launch) ended(code int, end *native.End) int {
 	l.survivors(end)
-	changed := l.look()
+	l.left = append(l.left, l.look()...) // of a run that was ended before it was followed
 	if l.guarded.failed {
 		code = refused // a promise was not kept: no status of the command's says that
 	}
 	l.paid()
 	total, distinct := l.log.Denied()
-	exit := events.Exit{Code: code, Denials: total, Changed: changed}
+	exit := events.Exit{Code: code, Denials: total, Changed: l.left}
 	if end != nil {
 		exit.TimedOut, exit.OOM, exit.WallMS = end.TimedOut, end.OOM, end.Wall.Milliseconds()
 		exit.UserMS = time.Duration(end.Usage.Utime.Nano()).Milliseconds()

@@ -3,7 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,48 +24,55 @@ const twice = 5 * time.Second
 // second INT within five seconds ends everything. Where the command has no
 // terminal of its own, TSTP stops it and us, and CONT continues both.
 func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() bool) {
-	var killed atomic.Bool
-	c := make(chan os.Signal, 16)
+	var mu sync.Mutex
+	var killed, over bool
+	var last time.Time
+	pass := func(sig unix.Signal) {
+		mu.Lock()
+		defer mu.Unlock()
+		if over {
+			// Nobody is left to be told: it is meant for this process.
+			signal.Reset(sig)
+			unix.Kill(os.Getpid(), sig)
+			return
+		}
+		switch sig {
+		case unix.SIGINT:
+			if time.Since(last) < twice {
+				killed = true
+				s.Kill()
+				return
+			}
+			last = time.Now()
+			s.Signal(sig, inside.ToGroup)
+		case unix.SIGQUIT, unix.SIGHUP:
+			s.Signal(sig, inside.ToGroup)
+		case unix.SIGTSTP:
+			// The command leads an orphaned group, which ignores TSTP.
+			s.Signal(unix.SIGSTOP, inside.ToGroup)
+			unix.Kill(os.Getpid(), unix.SIGSTOP)
+			s.Signal(unix.SIGCONT, inside.ToGroup)
+		default:
+			s.Signal(sig, inside.ToCommand)
+		}
+	}
 	list := []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2}
 	if relay == nil {
 		list = append(list, unix.SIGTSTP)
 	}
+	c := make(chan os.Signal, 16)
 	signal.Notify(c, list...)
-	done := make(chan struct{})
 	go func() {
-		var last time.Time
-		for {
-			var sig unix.Signal
-			select {
-			case <-done:
-				return
-			case got := <-c:
-				sig = got.(unix.Signal)
-			}
-			switch sig {
-			case unix.SIGINT:
-				if time.Since(last) < twice {
-					killed.Store(true)
-					s.Kill()
-					continue
-				}
-				last = time.Now()
-				s.Signal(sig, inside.ToGroup)
-			case unix.SIGQUIT, unix.SIGHUP:
-				s.Signal(sig, inside.ToGroup)
-			case unix.SIGTSTP:
-				// The command leads an orphaned group, which ignores TSTP.
-				s.Signal(unix.SIGSTOP, inside.ToGroup)
-				unix.Kill(os.Getpid(), unix.SIGSTOP)
-				s.Signal(unix.SIGCONT, inside.ToGroup)
-			default:
-				s.Signal(sig, inside.ToCommand)
-			}
+		for sig := range c {
+			pass(sig.(unix.Signal))
 		}
 	}()
+	// The goroutine and the handlers stay: to take a handler back costs two
+	// switches of threads, and the process is about to end.
 	return func() bool {
-		signal.Stop(c)
-		close(done)
-		return killed.Load()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		return killed
 	}
 }

@@ -142,6 +142,12 @@ func digits(at, n uintptr) {
 //go:nosplit
 //go:norace
 func resetSignals(s *copied) syscall.Errno {
+	// clone3(2) has done it (CLONE_CLEAR_SIGHAND, Linux 5.5) where it was to be
+	// had: the runtime handles SIGURG at all times.
+	_, err := sys(unix.SYS_RT_SIGACTION, uintptr(unix.SIGURG), 0, uintptr(unsafe.Pointer(&s.action)), 8, 0, 0)
+	if err != 0 || s.action[0] == 0 {
+		return err
+	}
 	for sig := uintptr(1); sig <= 64; sig++ {
 		if sig != uintptr(unix.SIGKILL) && sig != uintptr(unix.SIGSTOP) {
 			// An ignored signal stays ignored, as execve(2) would leave it: nohup works.
@@ -342,7 +348,7 @@ func keepOnly(a, b, c uintptr) {
 //go:nosplit
 //go:norace
 func reap(s *copied, cause int32) {
-	gone, more := false, maxReaped
+	gone, more, alone := false, maxReaped, int32(0)
 	var status int32
 	for more > 0 {
 		pid, err := sys(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&s.status)),
@@ -351,7 +357,9 @@ func reap(s *copied, cause int32) {
 			if !gone {
 				return
 			}
-			if err == 0 && cause == ByItself && s.namespace {
+			if err == syscall.ECHILD && s.namespace {
+				alone = 1
+			} else if err == 0 && cause == ByItself && s.namespace {
 				left(s)
 			}
 			break
@@ -369,7 +377,7 @@ func reap(s *copied, cause int32) {
 		}
 		gone, status = true, s.status
 	}
-	s.message = Message{Kind: Exited, A: status, B: cause}
+	s.message = Message{Kind: Exited, A: status, B: cause, C: alone}
 	send(s)
 	exit(0)
 }

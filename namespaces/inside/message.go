@@ -19,10 +19,10 @@ import "unsafe"
 //	    <-- Left                                  the command is gone and others are not: pid 1 waits for an answer, not for long
 //	    --> Seen                                  the answer
 //	    <-- Exited  A: wait status  B: cause      the command is gone; pid 1 ends, and all with it
+//	            C: 1 if nobody else was left
 type Message struct {
-	Kind Kind
-	A, B int32
-	_    int32
+	Kind    Kind
+	A, B, C int32
 }
 
 const messageSize = unsafe.Sizeof(Message{})

@@ -3,6 +3,7 @@
 package inside
 
 import (
+	"errors"
 	"syscall"
 	"unsafe"
 
@@ -29,12 +30,22 @@ type Options struct {
 	Cgroup   int     // a cgroup v2 directory to be born in (CLONE_INTO_CGROUP, Linux 5.7), or 0
 	Control  int     // pid 1's end of a SOCK_SEQPACKET pair
 	Launcher int     // the launcher's end, closed in the copy
+
+	// First clones only if the caller happens to be on the process's first
+	// thread, else the error is [ErrNotFirst].
+	First bool
 }
 
+// ErrNotFirst says that the caller is not on the first thread.
+var ErrNotFirst = errors.New("not on the first thread")
+
+// notFirst is what [clone] says in its place: no errno of the kernel's.
+const notFirst = syscall.Errno(1 << 16)
+
 // Start clones the copy, which runs the program as far as it goes by now, and
-// returns its pid. The caller must be locked to its thread, and that thread
-// must live as long as the sandbox shall: the copy's death signal is bound to
-// it (prctl(2), PR_SET_PDEATHSIG).
+// returns its pid. The copy's death signal is bound to the thread that clones it
+// (prctl(2), PR_SET_PDEATHSIG). The first thread of a Go program lives as long as
+// the process; a caller on any other must be locked to it, and stay.
 func (p *Program) Start(o Options) (pid int, err error) {
 	if p.err != nil {
 		return 0, p.err
@@ -47,7 +58,7 @@ func (p *Program) Start(o Options) (pid int, err error) {
 	s := life.copied()
 	*s = copied{shared: p.shared, length: p.ops, control: uintptr(o.Control), other: uintptr(o.Launcher)}
 	args := &cloneArgs{
-		flags: uint64(o.Flags) | unix.CLONE_SETTLS, exitSignal: uint64(unix.SIGCHLD),
+		flags: uint64(o.Flags) | unix.CLONE_SETTLS | unix.CLONE_CLEAR_SIGHAND, exitSignal: uint64(unix.SIGCHLD),
 		stack: uint64(life.stack()), stackSize: stackSize, tls: uint64(life.tls()),
 	}
 	if o.Cgroup != 0 {
@@ -62,8 +73,11 @@ func (p *Program) Start(o Options) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	n, errno := clone(s, args)
+	n, errno := clone(s, args, o.First)
 	keep()
+	if errno == notFirst {
+		return 0, ErrNotFirst
+	}
 	if errno != 0 {
 		return 0, errno
 	}
@@ -102,8 +116,16 @@ type cloneArgs struct {
 
 //go:noinline
 //go:norace
-func clone(s *copied, args *cloneArgs) (uintptr, syscall.Errno) {
-	beforeFork()
+func clone(s *copied, args *cloneArgs, first bool) (uintptr, syscall.Errno) {
+	beforeFork() // from here on this goroutine stays on its thread
+	if first {
+		// To lock the goroutine would start a thread, which takes as long as
+		// all of the clone.
+		if unix.Gettid() != unix.Getpid() {
+			afterFork()
+			return 0, notFirst
+		}
+	}
 	pid, err := cloneOnto(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0, 0, 0, s)
 	if syscall.Errno(err) == syscall.ENOSYS && args.flags&unix.CLONE_INTO_CGROUP == 0 {
 		// A filter around us refuses clone3, whose flags it cannot read:
@@ -111,7 +133,7 @@ func clone(s *copied, args *cloneArgs) (uintptr, syscall.Errno) {
 		// Where the thread-local storage stands among the arguments depends on
 		// the architecture; what stands in its place elsewhere goes unused.
 		tls := uintptr(args.tls)
-		pid, err = cloneOnto(unix.SYS_CLONE, uintptr(args.flags|args.exitSignal), uintptr(args.stack+args.stackSize), 0, tls, tls, s)
+		pid, err = cloneOnto(unix.SYS_CLONE, uintptr(uint32(args.flags))|uintptr(args.exitSignal), uintptr(args.stack+args.stackSize), 0, tls, tls, s)
 	}
 	afterFork()
 	return pid, syscall.Errno(err)
