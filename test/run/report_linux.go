@@ -10,25 +10,21 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // threshold is the part of a package's statements that its tests must run.
 const threshold = 85.0
 
-// An event is a line of test2json that we use: see `go doc test2json`.
-type event struct {
-	Action  string
-	Package string
-	Test    string
-	Output  string
+// A skip is a test that did not run, and as whom.
+type skip struct {
+	verdicts.Verdict
+	who string
 }
-
-// A skip is a test that did not run, and why it says so.
-type skip struct{ pkg, test, who, reason string }
 
 // A report is what came of running tests.
 type report struct {
@@ -39,59 +35,25 @@ type report struct {
 	flaky    []string // failed once, and not when they were run again
 	skips    []skip
 
-	lines map[string][]string // output by test, of those that have not ended
-	shown strings.Builder     // output of failures
+	shown strings.Builder // output of failures
 	all   strings.Builder
 	rest  string // output outside of any test
 }
 
-// take counts one event. Only tests are counted, not the packages, and a
+// take counts one verdict. Only tests are counted, not the packages, and a
 // parent as well as its children: each is a line that can fail.
-func (r *report) take(e event) {
-	if r.lines == nil {
-		r.lines = map[string][]string{}
-	}
-	lines := r.lines[e.Test]
-	switch {
-	case e.Action == "output" && e.Test == "":
-		r.rest += e.Output
-	case e.Action == "output":
-		r.lines[e.Test] = append(lines, e.Output)
-		return
-	case e.Test == "":
-		return
-	case e.Action == "pass":
+func (r *report) take(v verdicts.Verdict) {
+	switch v.Outcome {
+	case verdicts.Passed:
 		r.passed++
-	case e.Action == "skip":
+	case verdicts.Skipped:
 		r.skipped++
-		r.skips = append(r.skips, skip{e.Package, e.Test, r.who, reason(lines)})
-	case e.Action == "fail":
-		r.fail(fmt.Sprintf("%s %s (%s)", e.Package, e.Test, r.who), strings.Join(lines, ""))
-	default:
-		return
+		r.skips = append(r.skips, skip{v, r.who})
+	case verdicts.Failed:
+		r.fail(fmt.Sprintf("%s %s (%s)", v.Package, v.Test, r.who), v.Output)
 	}
-	r.all.WriteString(strings.Join(lines, ""))
-	delete(r.lines, e.Test)
+	r.all.WriteString(v.Output)
 }
-
-// reason is what a test gave to t.Skip: the last line that it logged, or the
-// last command of a script.
-func reason(lines []string) string {
-	for _, line := range slices.Backward(lines) {
-		if m := logged.FindStringSubmatch(line); m != nil {
-			return m[1]
-		}
-		if m := scripted.FindStringSubmatch(line); m != nil {
-			return m[1]
-		}
-	}
-	return ""
-}
-
-var (
-	logged   = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
-	scripted = regexp.MustCompile(`^\s+> (?:\[\S+\] )*skip '(.*)'`)
-)
 
 func (r *report) fail(name, output string) {
 	r.failures = append(r.failures, name)
@@ -117,13 +79,13 @@ func (r *report) add(more report) {
 // judge turns skips that nobody allowed, and packages that are covered too
 // little, into failures.
 func (s *stage) judge(r *report, o options, identities []identity) error {
-	allowed, err := readRows(filepath.Join(s.source(), "test", "skips.txt"), 3)
+	allowed, err := verdicts.ReadSkips(filepath.Join(s.source(), "test", "skips.txt"))
 	if err != nil {
 		return err
 	}
 	for _, k := range r.skips {
-		if !slices.ContainsFunc(allowed, k.allowedBy) {
-			r.failures = append(r.failures, fmt.Sprintf("%s %s (%s): a skip that test/skips.txt does not allow: %s", k.pkg, k.test, k.who, k.reason))
+		if !allowed.Allow(k.Verdict, k.who) {
+			r.failures = append(r.failures, fmt.Sprintf("%s %s (%s): a skip that test/skips.txt does not allow: %s", k.Package, k.Test, k.who, k.Reason))
 		}
 	}
 	if o.as != "both" || len(identities) < 2 {
@@ -133,44 +95,8 @@ func (s *stage) judge(r *report, o options, identities []identity) error {
 	return s.judgeCoverage(r, identities)
 }
 
-// allowedBy says whether a row of test/skips.txt (identity, package and test
-// as a path pattern, reason as a pattern) means this skip.
-func (k skip) allowedBy(row []string) bool {
-	who, name, why := row[0], row[1], row[2]
-	short := strings.TrimPrefix(k.pkg, "github.com/pccrun/pccrun/")
-	named, err := path.Match(name, short+"."+strings.ReplaceAll(k.test, "/", ":"))
-	if err != nil {
-		return false
-	}
-	return (who == "any" || who == k.who) && named && strings.Contains(k.reason, why)
-}
-
-// readRows reads a list of rows with n columns that tabs separate; lines that
-// are empty or begin with # do not count.
-func readRows(name string, n int) ([][]string, error) {
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
-	var rows [][]string
-	number := 0
-	for line := range strings.Lines(string(data)) {
-		number++
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		row := regexp.MustCompile(`\t+`).Split(line, -1)
-		if len(row) != n {
-			return nil, fmt.Errorf("%s:%d: %d columns, want %d", name, number, len(row), n)
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
-}
-
 func (s *stage) judgeCoverage(r *report, identities []identity) error {
-	excluded, err := readRows(filepath.Join(s.source(), "test", "uncovered.txt"), 2)
+	excluded, err := verdicts.Rows(filepath.Join(s.source(), "test", "uncovered.txt"), 2)
 	if err != nil {
 		return err
 	}
@@ -274,7 +200,7 @@ type fuzzTarget struct{ pkg, name string }
 func fuzzTargets(events []byte) []fuzzTarget {
 	var targets []fuzzTarget
 	for d := json.NewDecoder(bytes.NewReader(events)); ; {
-		var e event
+		var e struct{ Action, Package, Output string } // see `go doc test2json`
 		if d.Decode(&e) != nil {
 			return targets
 		}

@@ -1,55 +1,25 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 func TestReportCounts(t *testing.T) {
 	r := report{who: "user"}
-	for _, e := range []event{
-		{Action: "run", Package: "p", Test: "TestA"},
-		{Action: "output", Package: "p", Test: "TestA", Output: "=== RUN   TestA\n"},
-		{Action: "pass", Package: "p", Test: "TestA"},
-		{Action: "output", Package: "p", Test: "TestB", Output: "    b_test.go:7: wrong\n"},
-		{Action: "fail", Package: "p", Test: "TestB"},
-		{Action: "output", Package: "p", Test: "TestC", Output: "    c_test.go:9: needs a kernel\n"},
-		{Action: "output", Package: "p", Test: "TestC", Output: "--- SKIP: TestC (0.00s)\n"},
-		{Action: "skip", Package: "p", Test: "TestC"},
-		{Action: "output", Package: "p", Output: "FAIL\n"},
-		{Action: "fail", Package: "p"},
-	} {
-		r.take(e)
+	skipped := verdicts.Verdict{Outcome: verdicts.Skipped, Package: "p", Test: "TestC", Reason: "needs a kernel", Output: "c\n"}
+	for _, v := range []verdicts.Verdict{{Outcome: verdicts.Passed, Package: "p", Test: "TestA", Output: "a\n"}, {Outcome: verdicts.Failed, Package: "p", Test: "TestB", Output: "b\n"}, skipped} {
+		r.take(v)
 	}
 	require.Equal(t, 1, r.passed)
 	require.Equal(t, []string{"p TestB (user)"}, r.failures)
-	require.Equal(t, []skip{{"p", "TestC", "user", "needs a kernel"}}, r.skips)
-	require.Equal(t, "    b_test.go:7: wrong\n", r.output(false))
-	require.Contains(t, r.output(true), "TestA")
-}
-
-func TestAllowedSkips(t *testing.T) {
-	k := skip{pkg: "github.com/pccrun/pccrun/cgroups", test: "TestV2/limits", who: "user", reason: "needs cgroup v2"}
-	for _, row := range [][]string{{"any", "cgroups.TestV2:*", "needs"}, {"user", "cgroups.*", "cgroup v2"}} {
-		require.True(t, k.allowedBy(row), row)
-	}
-	for _, row := range [][]string{{"root", "cgroups.*", ""}, {"any", "namespaces.*", ""}, {"any", "cgroups.TestV1*", ""}, {"any", "cgroups.*", "other"}, {"any", "[", ""}} {
-		require.False(t, k.allowedBy(row), row)
-	}
-}
-
-func TestReadRows(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "rows")
-	require.NoError(t, os.WriteFile(name, []byte("# a comment\n\na\t\tb\n"), 0o600))
-	rows, err := readRows(name, 2)
-	require.NoError(t, err)
-	require.Equal(t, [][]string{{"a", "b"}}, rows)
-	_, err = readRows(name, 3)
-	require.ErrorContains(t, err, ":3: 2 columns, want 3")
+	require.Equal(t, []skip{{skipped, "user"}}, r.skips)
+	require.Equal(t, "b\n", r.output(false))
+	require.Equal(t, "a\nb\nc\n", r.output(true))
 }
 
 func TestCoverageSums(t *testing.T) {
@@ -77,10 +47,4 @@ func TestFuzzTargets(t *testing.T) {
 {"Action":"output","Package":"q","Output":"FuzzB\n"}
 `
 	require.Equal(t, []fuzzTarget{{"p", "FuzzA"}, {"q", "FuzzB"}}, fuzzTargets([]byte(events)))
-}
-
-func TestReason(t *testing.T) {
-	require.Equal(t, "needs git", reason([]string{"=== RUN   TestX\n", "    x_test.go:7: a line\n", "    x_test.go:9: needs git\n", "--- SKIP: TestX (0.00s)\n"}))
-	require.Equal(t, "needs runc", reason([]string{"    testscript.go:609: WORK=$WORK\n", "        \n", "        > [!exec:runc] skip 'needs runc'\n", "        \n"}))
-	require.Empty(t, reason([]string{"=== RUN   TestX\n"}))
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/test/internal/claude"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // patience is how long the tests of one package may take.
@@ -214,22 +214,15 @@ func (s *stage) run(ctx context.Context, who identity, p testPackage, o options)
 	return r, nil
 }
 
-// read turns a test binary's output into a report, by the go command's own parser.
+// read turns a test binary's output into a report.
 func (s *stage) read(ctx context.Context, who identity, p testPackage, out io.Reader) (report, error) {
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-p", p.path)
-	cmd.Stdin = out
-	events, err := cmd.Output()
+	list, rest, err := verdicts.Read(ctx, p.path, out)
 	if err != nil {
-		return report{}, fmt.Errorf("test2json %s: %w", p.path, err)
+		return report{}, err
 	}
-	r := report{who: who.name}
-	for d := json.NewDecoder(bytes.NewReader(events)); ; {
-		var e event
-		if err := d.Decode(&e); err == io.EOF {
-			return r, nil
-		} else if err != nil {
-			return report{}, fmt.Errorf("test2json %s: %w", p.path, err)
-		}
-		r.take(e)
+	r := report{who: who.name, rest: rest}
+	for _, v := range list {
+		r.take(v)
 	}
+	return r, nil
 }

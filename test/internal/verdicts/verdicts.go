@@ -1,0 +1,172 @@
+// Package verdicts reads what a test binary says of its tests, and which of
+// them may skip.
+//
+// The promise: every test that ended has one verdict, a parent as well as its
+// children, and a skip that no list allows can be told from one that a list
+// does.
+package verdicts
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Module is what the paths of all packages of this repository begin with.
+const Module = "github.com/pccrun/pccrun/"
+
+// A Verdict is what came of one test.
+type Verdict struct {
+	Outcome       Outcome
+	Package, Test string
+	Reason        string // what it gave to t.Skip, for one that skipped
+	Output        string // of this test alone
+}
+
+// An Outcome is how a test ended, in the words of `go doc test2json`.
+type Outcome string
+
+// The outcomes.
+const (
+	Passed  Outcome = "pass"
+	Skipped Outcome = "skip"
+	Failed  Outcome = "fail"
+)
+
+// An event is a line of test2json that we use.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+}
+
+// Read turns the output of the test binary of a package, run with
+// -test.v=test2json, into verdicts, by the go command's own parser. rest is
+// what was printed outside of any test, and in those that did not end.
+func Read(ctx context.Context, pkg string, output io.Reader) (list []Verdict, rest string, err error) {
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-p", pkg)
+	cmd.Stdin = output
+	events, err := cmd.Output()
+	if err != nil {
+		return nil, "", fmt.Errorf("test2json %s: %w", pkg, err)
+	}
+	r := reader{lines: map[string][]string{}}
+	for d := json.NewDecoder(bytes.NewReader(events)); ; {
+		var e event
+		if err := d.Decode(&e); err == io.EOF {
+			return r.list, r.end(), nil
+		} else if err != nil {
+			return nil, "", fmt.Errorf("test2json %s: %w", pkg, err)
+		}
+		r.take(e)
+	}
+}
+
+// A reader collects verdicts.
+type reader struct {
+	list  []Verdict
+	lines map[string][]string // output by test, of those that have not ended
+	order []string            // those tests, as they began to speak
+	rest  strings.Builder
+}
+
+func (r *reader) take(e event) {
+	lines, speaks := r.lines[e.Test]
+	switch outcome := Outcome(e.Action); {
+	case e.Action == "output" && e.Test == "":
+		r.rest.WriteString(e.Output)
+	case e.Action == "output":
+		if !speaks {
+			r.order = append(r.order, e.Test)
+		}
+		r.lines[e.Test] = append(lines, e.Output)
+	case e.Test != "" && (outcome == Passed || outcome == Skipped || outcome == Failed):
+		v := Verdict{Outcome: outcome, Package: e.Package, Test: e.Test, Output: strings.Join(lines, "")}
+		if outcome == Skipped {
+			v.Reason = reason(lines)
+		}
+		r.list = append(r.list, v)
+		delete(r.lines, e.Test)
+	}
+}
+
+func (r *reader) end() string {
+	for _, test := range r.order {
+		r.rest.WriteString(strings.Join(r.lines[test], ""))
+	}
+	return r.rest.String()
+}
+
+// reason is what a test gave to t.Skip: the last line that it logged, or the
+// last command of a script.
+func reason(lines []string) string {
+	for _, line := range slices.Backward(lines) {
+		if m := logged.FindStringSubmatch(line); m != nil {
+			return m[1]
+		}
+		if m := scripted.FindStringSubmatch(line); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+var (
+	logged   = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
+	scripted = regexp.MustCompile(`^\s+> (?:\[\S+\] )*skip '(.*)'`)
+)
+
+// Skips is a list of the tests that may skip: rows of an identity, package and
+// test as a path pattern, and a part of the reason.
+type Skips [][]string
+
+// ReadSkips reads a list from a file.
+func ReadSkips(name string) (Skips, error) {
+	rows, err := Rows(name, 3)
+	return rows, err
+}
+
+// Allow reports whether the list has a row for a skip. who are the identities
+// that the rows may name, other than "any".
+func (s Skips) Allow(v Verdict, who ...string) bool {
+	short := strings.TrimPrefix(v.Package, Module)
+	return slices.ContainsFunc(s, func(row []string) bool {
+		named, err := path.Match(row[1], short+"."+strings.ReplaceAll(v.Test, "/", ":"))
+		return err == nil && named && (row[0] == "any" || slices.Contains(who, row[0])) && strings.Contains(v.Reason, row[2])
+	})
+}
+
+// Rows reads a list of rows with n columns that tabs separate; lines that are
+// empty or begin with # do not count.
+func Rows(name string, n int) ([][]string, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var rows [][]string
+	number := 0
+	for line := range strings.Lines(string(data)) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		row := tabs.Split(line, -1)
+		if len(row) != n {
+			return nil, fmt.Errorf("%s:%d: %d columns, want %d", name, number, len(row), n)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+var tabs = regexp.MustCompile(`\t+`)
