@@ -150,34 +150,6 @@ func (g *Group) FD() int {
 	return -1
 }
 
-// Attach moves a process into all the groups that it is not in yet. It is for
-// a sandbox of one process that has not started its command: what is forked
-// earlier stays outside. It costs some 5 ms for each v1 hierarchy, because the
-// kernel waits until no processor is forking.
-func (g *Group) Attach(pid int) error {
-	for _, d := range g.dirs {
-		if d.v2 && d.member(pid) {
-			continue
-		}
-		if _, err := retry(func() (int, error) { return unix.Write(d.procs, strconv.AppendInt(nil, int64(pid), 10)) }); err != nil {
-			return fmt.Errorf("attach process %d to %s: %w", pid, d.path, err)
-		}
-	}
-	return nil
-}
-
-// member reports whether a process is in the group that the sandbox lives in.
-func (d *dir) member(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil {
-		return false
-	}
-	suffix := path.Join("/", path.Base(d.path), inner)
-	return slices.ContainsFunc(strings.Split(string(b), "\n"), func(line string) bool {
-		return strings.HasPrefix(line, "0::") && strings.HasSuffix(line, suffix)
-	})
-}
-
 // Paths returns the directories of the groups, for a record of the run.
 func (g *Group) Paths() []string {
 	var paths []string

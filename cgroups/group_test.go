@@ -428,3 +428,22 @@ func TestUsageOfIO(t *testing.T) {
 	require.NoError(t, os.WriteFile(g.dirs[0].path+"/io.stat", []byte("8:0 rbytes=5 wbytes=1 rios=2\n254:0 rbytes=7\n"), 0o644))
 	require.Equal(t, Usage{Read: 12, Written: 1, IO: true}, g.Usage())
 }
+
+// A real-time process is refused by name, where the kernel refuses it.
+func TestRealTime(t *testing.T) {
+	g := create(t, Limits{CPUs: 200}, ByV1)
+	if !exists(path.Join(g.Paths()[0], "cpu.rt_runtime_us")) {
+		t.Skip("needs a kernel with CONFIG_RT_GROUP_SCHED")
+	}
+	c := start(t, 0, "sleep")
+	if err := unix.SchedSetAttr(c.Process.Pid, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0); err != nil {
+		t.Skipf("needs leave to set a real-time policy: %v", err)
+	}
+	err := g.Attach(c.Process.Pid)
+	var refused *RealTimeError
+	require.ErrorAs(t, err, &refused)
+	require.ErrorIs(t, err, unix.EINVAL)
+	require.ErrorContains(t, err, "real-time")
+	require.Contains(t, refused.Hint(), "chrt")
+	require.NoError(t, g.Attach(start(t, 0, "sleep").Process.Pid), "another is taken in")
+}

@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -221,24 +222,30 @@ func (m machine) v1(r Resource, own string) (V1, bool) {
 	return V1{}, false
 }
 
-// hint says what would give this user control groups.
+// hint says what would give this user control groups. Where the controllers
+// are in v1, systemd cannot hand them to a user; in v2 nobody but root hands
+// down those of the top, one by one since a kernel may lack some.
 func (m machine) hint(own []byte) string {
-	group := fmt.Sprintf("%s%d", given, m.uid)
+	group, mount := fmt.Sprintf("%s%d", given, m.uid), ""
 	switch base := m.base(); {
-	case exists(m.run + "/systemd/system"):
-		return "start from a login session with a user bus (package dbus-user-session), or from a unit with Delegate=yes"
 	case m.fstype(m.cgroup+"/memory") == unix.CGROUP_SUPER_MAGIC && m.uid != 0:
 		var dirs []string
 		for _, r := range resources {
 			dirs = append(dirs, shell.Quote(path.Join(within(path.Join(m.cgroup, r.controller()), ownGroup(own, r.controller())), group)))
 		}
 		all := strings.Join(dirs, " ")
-		return fmt.Sprintf("as root: mkdir %s && chown -R %d %s", all, m.uid, all)
-	case base != "":
-		dir := shell.Quote(path.Join(base, group))
-		return fmt.Sprintf("as root: mkdir -p %s/shell && chown -R %d %s && echo PID-OF-YOUR-SHELL > %s/shell/cgroup.procs", dir, m.uid, dir, dir)
+		return fmt.Sprintf("as root: mkdir -p %s && chown -R %d %s", all, m.uid, all)
+	case exists(m.run + "/systemd/system"):
+		return "start from a login session with a user bus (package dbus-user-session), or from a unit with Delegate=yes"
+	case base == "":
+		mount = "mount -t cgroup2 none " + shell.Quote(m.cgroup) + "; "
+		fallthrough
+	default:
+		top := cmp.Or(base, m.cgroup)
+		dir := shell.Quote(path.Join(top, group))
+		return fmt.Sprintf("as root: %[1]sfor c in cpu memory pids; do echo +$c > %[2]s; done; mkdir -p %[3]s/shell && chown -R %[4]d %[3]s && echo PID-OF-YOUR-SHELL > %[3]s/shell/cgroup.procs",
+			mount, shell.Quote(path.Join(top, "cgroup.subtree_control")), dir, m.uid)
 	}
-	return "as root: mount -t cgroup2 none /sys/fs/cgroup"
 }
 
 // ownGroup returns the path of this process in a hierarchy, from the text of

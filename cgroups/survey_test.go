@@ -260,7 +260,7 @@ func TestSurveyV1(t *testing.T) {
 
 	f.deny("memory/box/one")
 	require.Len(t, f.survey(uid).V1, 2)
-	require.Contains(t, f.survey(uid).Hint, "as root: mkdir /cg/memory/box/one/pccrun."+strconv.Itoa(uid)+" /cg/cpu/pccrun.")
+	require.Contains(t, f.survey(uid).Hint, "as root: mkdir -p /cg/memory/box/one/pccrun."+strconv.Itoa(uid)+" /cg/cpu/pccrun.")
 	require.NoError(t, os.Chmod(f.root+"/cg/memory/box/one", 0o755))
 	f.file("cg/memory/box/one/pccrun."+strconv.Itoa(uid)+"/cgroup.procs", "")
 	f.deny("memory/box/one")
@@ -273,7 +273,8 @@ func TestSurveyNoCgroups(t *testing.T) {
 	h := f.survey(1000)
 	require.Empty(t, h.V2)
 	require.Empty(t, h.V1)
-	require.Contains(t, h.Hint, "mount -t cgroup2")
+	require.Equal(t, "as root: mount -t cgroup2 none /cg; for c in cpu memory pids; do echo +$c > /cg/cgroup.subtree_control; done; "+
+		"mkdir -p /cg/pccrun.1000/shell && chown -R 1000 /cg/pccrun.1000 && echo PID-OF-YOUR-SHELL > /cg/pccrun.1000/shell/cgroup.procs", h.Hint)
 	require.NoError(t, os.Remove(f.root+"/proc/cgroup"))
 	require.Empty(t, f.survey(1000).Hint)
 }

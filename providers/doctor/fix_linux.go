@@ -144,7 +144,10 @@ func (h *host) delegation(answers []profiles.Answer) (Fix, bool) {
 		return Fix{}, false
 	}
 	f := Fix{Why: "limits are kept without control groups: " + strings.Join(weak, ", "), Optional: true}
-	switch {
+	switch command, ok := strings.CutPrefix(hint, "as root: "); {
+	case ok:
+		// The words are the launcher's: they name directories of this process.
+		f.Steps = []Step{{Run: []string{"sh", "-c", strings.ReplaceAll(command, "PID-OF-YOUR-SHELL", strconv.Itoa(os.Getppid()))}}}
 	case h.exists("/run/systemd/system") && !h.exists(fmt.Sprintf("/run/user/%d/bus", h.uid)):
 		f.Why += "; the user has no service manager of its own here"
 		if h.look("apt-get") && !h.exists("/usr/lib/systemd/user/dbus.socket") {
@@ -156,12 +159,7 @@ func (h *host) delegation(answers []profiles.Answer) (Fix, bool) {
 		f.Steps = []Step{{Run: []string{"mkdir", "-p", delegateDir}}, {File: delegateDir + "/pccrun.conf", Content: "[Service]\nDelegate=cpu cpuset io memory pids\n"}, {Run: []string{"systemctl", "daemon-reload"}}}
 		f.After = "log in again"
 	default:
-		// The words are the launcher's: they name directories of this process.
-		command, ok := strings.CutPrefix(hint, "as root: ")
-		if !ok {
-			return Fix{}, false
-		}
-		f.Steps = []Step{{Run: []string{"sh", "-c", strings.ReplaceAll(command, "PID-OF-YOUR-SHELL", strconv.Itoa(os.Getppid()))}}}
+		return Fix{}, false
 	}
 	return f, true
 }

@@ -77,6 +77,7 @@ func TestFixDelegation(t *testing.T) {
 	require.Contains(t, list[0].Script(), "mkdir /sys/fs/cgroup/memory/pccrun-user-1000")
 	require.NotContains(t, list[0].Script(), "PID-OF")
 
+	weak.Limits[0].Hint = "start from a login session"
 	none := fake(map[string]string{"/run/systemd/system": "", "/usr/bin/apt-get": ""})
 	require.Equal(t, "apt-get install -y dbus-user-session\nloginctl enable-linger u\n", scripts(fixes(weak, none)))
 	some := fake(map[string]string{"/run/systemd/system": "", "/run/user/1000/bus": ""})
@@ -85,7 +86,6 @@ func TestFixDelegation(t *testing.T) {
 	root := fake(nil)
 	root.uid = 0
 	require.Empty(t, fixes(weak, root))
-	weak.Limits[0].Hint = "ask somebody"
 	require.Empty(t, fixes(weak, fake(nil)))
 	require.Empty(t, fixes(&Provider{Runs: true, Limits: []profiles.Answer{{Guarantee: profiles.ResMemory, Mechanism: "cgroup v2"}}}, fake(nil)))
 }
