@@ -220,7 +220,7 @@ func (c *compiler) devices() {
 // processes mounts proc(5) of the pid namespace, and covers what would tell of
 // the kernel or change it.
 func (c *compiler) processes() {
-	c.Step(stepProc)
+	c.Step(StepProc)
 	if c.has(profiles.LayerPidns) {
 		fs := c.Get(unix.SYS_FSOPEN, c.Str("proc"), inside.Int(unix.FSOPEN_CLOEXEC))
 		c.proc = c.fsmount(fs, attrKernel)
@@ -265,7 +265,7 @@ func (c *compiler) sysfs() {
 	if !c.has(profiles.LayerNetns) {
 		return // it can be mounted only for a network namespace of one's own
 	}
-	c.Step(stepSys)
+	c.Step(StepSys)
 	fs := c.Get(unix.SYS_FSOPEN, c.Str("sysfs"), inside.Int(unix.FSOPEN_CLOEXEC))
 	sys := c.fsmount(fs, attrKernel|unix.MOUNT_ATTR_RDONLY)
 	c.move(sys, "/sys")

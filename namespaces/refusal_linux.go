@@ -11,7 +11,8 @@ import (
 // A Refusal is a step that this host is set up to refuse: which setting does
 // it, and what mends it. Nothing of the command has run.
 type Refusal struct {
-	Err   error // what the kernel said, to which step
+	Step  string // as the plan names it, such as [StepProc]
+	Err   error  // what the kernel said to it
 	Cause string
 	Fix   string // for the user to do, "" if nobody knows
 }
@@ -26,9 +27,9 @@ func (e *Refusal) Hint() string { return e.Fix }
 
 // The steps that hosts refuse by configuration.
 const (
-	stepClone = "clone into new namespaces"
-	stepProc  = "mount proc on /proc"
-	stepSys   = "mount sysfs on /sys"
+	StepClone = "clone into new namespaces"
+	StepProc  = "mount proc on /proc"
+	StepSys   = "mount sysfs on /sys"
 )
 
 // What the kernel and its security modules are asked about: proc(5),
@@ -47,12 +48,12 @@ const unfiltered = "--security-opt seccomp=unconfined"
 // returns err as it is where they show none. read returns the text of a file, ""
 // if it cannot be read: a launch that succeeds reads nothing.
 func explain(err error, step string, errno unix.Errno, read func(string) string) error {
-	refusal := func(cause, fix string) error { return &Refusal{err, cause, fix} }
+	refusal := func(cause, fix string) error { return &Refusal{step, err, cause, fix} }
 	denied := errno == unix.EPERM || errno == unix.EACCES
 	switch {
 	case errno == unix.ENOSYS && !releaseAtLeast(read("/proc/sys/kernel/osrelease"), 5, 12):
 		return refusal("this kernel is older than Linux 5.12, which pccrun needs (mount_setattr)", "boot a newer kernel, or run pccrun in a virtual machine that has one")
-	case step == stepClone && errno == unix.ENOSPC:
+	case step == StepClone && errno == unix.ENOSPC:
 		for _, kind := range [...]string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 			name := namespaceLimit + kind + "_namespaces"
 			if n := read(name); n == "0" {
@@ -60,13 +61,13 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 			}
 		}
 		return refusal("as many namespaces as user.max_*_namespaces allow are in use, or they are nested too deeply", "")
-	case step == stepClone && errno == unix.EINVAL && read("/proc/self/uid_map") == "":
+	case step == StepClone && errno == unix.EINVAL && read("/proc/self/uid_map") == "":
 		return refusal("this kernel has no user namespaces", "boot a kernel with CONFIG_USER_NS")
 	case !denied:
 		return err
-	case step == stepClone && read(usernsClone) == "0":
+	case step == StepClone && read(usernsClone) == "0":
 		return refusal("kernel.unprivileged_userns_clone is 0", sysctl("kernel.unprivileged_userns_clone", "1"))
-	case (step == stepProc || step == stepSys) && covered(read("/proc/self/mountinfo"), step[strings.LastIndexByte(step, '/'):]) != "":
+	case (step == StepProc || step == StepSys) && covered(read("/proc/self/mountinfo"), step[strings.LastIndexByte(step, '/'):]) != "":
 		// mount_too_revealing in the kernel's fs/namespace.c.
 		root := step[strings.LastIndexByte(step, '/'):]
 		docker, podman := "--security-opt systempaths=unconfined", "--security-opt unmask=ALL"
@@ -81,12 +82,12 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 		return refusal("AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)", "pccrun doctor --fix gives pccrun a profile that allows them")
 	case filtered(read("/proc/self/status")):
 		verb := " forbids it"
-		if step != stepClone {
+		if step != StepClone {
 			verb = " may forbid it"
 		}
 		return refusal("a seccomp filter around pccrun"+verb+", as containers and sandboxes have one",
 			"docker run or podman run "+unfiltered+"; inside pccrun, start the outer one with --nested")
-	case step == stepClone && !hasRoot(read("/proc/self/mountinfo")):
+	case step == StepClone && !hasRoot(read("/proc/self/mountinfo")):
 		return refusal("pccrun was started in a chroot, where the kernel makes no user namespace", "run it outside of the chroot, or enter that with pivot_root, as containers do")
 	}
 	return err

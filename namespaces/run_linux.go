@@ -193,7 +193,7 @@ func (s Shell) cloneError(err error) error {
 	}
 	var errno unix.Errno
 	errors.As(err, &errno)
-	return explain(fmt.Errorf("%s: %w", stepClone, err), stepClone, errno, readText)
+	return explain(fmt.Errorf("%s: %w", StepClone, err), StepClone, errno, readText)
 }
 
 // A CgroupError says that the kernel did not let a sandbox be born in its

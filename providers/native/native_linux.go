@@ -380,7 +380,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		return nil, s.close(err)
 	}
 	if err := box.Start(r.Plan, io); err != nil {
-		return nil, s.close(r.overlayMissing(err))
+		return nil, s.close(r.unkept(r.overlayMissing(err)))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel

@@ -1,0 +1,71 @@
+package native
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A RefusedError says that this host refuses a step that guarantees rest on,
+// which the policy requires. Nothing of the command has run, and there is no
+// second mode that keeps them: without a pid namespace processes outlive a
+// launcher that is killed, without mounts nothing private takes the place of
+// what is hidden, and Landlock neither forbids a name in a writable directory
+// nor a change of a file's mode and times.
+type RefusedError struct {
+	*namespaces.Refusal
+	Guarantees []profiles.Guarantee
+}
+
+// Error names the step, the cause, and what would be missing.
+func (e *RefusedError) Error() string {
+	names := make([]string, len(e.Guarantees))
+	for i, g := range e.Guarantees {
+		names[i] = string(g)
+	}
+	return e.Refusal.Error() + "; no mode but namespaces keeps " + strings.Join(names, ", ")
+}
+
+// Unwrap returns what the host refuses.
+func (e *RefusedError) Unwrap() error { return e.Refusal }
+
+// onProc are the guarantees that need a /proc of the sandbox's own; onSys those
+// that need such a /sys; onNamespaces all that namespaces and what is mounted
+// in them keep.
+var (
+	onProc       = []profiles.Guarantee{profiles.ProcIsolated, profiles.InfoKernel}
+	onSys        = []profiles.Guarantee{profiles.InfoKernel, profiles.InfoHost}
+	onNamespaces = []profiles.Guarantee{
+		profiles.FSHide, profiles.FSReadonly, profiles.FSSpecial, profiles.FSProtect, profiles.FSOverlay, profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS,
+		profiles.IPCUnix, profiles.IPCSysV, profiles.ProcIsolated, profiles.ProcNoSurvivors, profiles.ResDisk, profiles.InfoKernel, profiles.InfoHost,
+	}
+)
+
+// unkept adds to the refusal of a step by this host which guarantees of the
+// policy it costs.
+func (r *Run) unkept(err error) error {
+	var refusal *namespaces.Refusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	lost := onNamespaces
+	switch refusal.Step {
+	case namespaces.StepProc:
+		lost = onProc
+	case namespaces.StepSys:
+		lost = onSys
+	}
+	var list []profiles.Guarantee
+	for _, q := range r.Policy.Requirements {
+		if q.Required && slices.Contains(lost, q.Guarantee) && !slices.Contains(r.Policy.AllowMissing, q.Guarantee) {
+			list = append(list, q.Guarantee)
+		}
+	}
+	if len(list) == 0 {
+		return err
+	}
+	return &RefusedError{refusal, list}
+}
