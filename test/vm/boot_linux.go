@@ -30,12 +30,14 @@ type machine struct {
 	cache   cache
 	program string // this program, built for the machine
 	payload string // the image with what the user runs
+	root    string // of the sources
 	calm    bool   // without the escape suite
+	brief   bool   // with few tests
 	resume  bool   // what a machine said before counts
 }
 
 // build makes the payload: pccrun, tests, and the sources that tests read.
-func (m *machine) build(ctx context.Context, tests []string) error {
+func (m *machine) build(ctx context.Context, tests []testedPackage) error {
 	stage := m.cache.path("payload")
 	if err := os.RemoveAll(stage); err != nil {
 		return err
@@ -45,36 +47,28 @@ func (m *machine) build(ctx context.Context, tests []string) error {
 			return err
 		}
 	}
-	top, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		return fmt.Errorf("go list: %w", err)
-	}
-	root := strings.TrimSpace(string(top))
-	if err := m.cache.run(ctx, root, "make", "-s", "build"); err != nil {
+	if err := m.cache.run(ctx, m.root, "make", "-s", "build"); err != nil {
 		return err
 	}
-	if err := m.cache.run(ctx, root, "cp", "bin/pccrun", filepath.Join(stage, "pccrun")); err != nil {
+	if err := m.cache.run(ctx, m.root, "cp", "bin/pccrun", filepath.Join(stage, "pccrun")); err != nil {
 		return err
 	}
 	if err := os.Setenv("CGO_ENABLED", "0"); err != nil {
 		return err
 	}
 	m.program = filepath.Join(stage, "vm")
-	if err := m.cache.run(ctx, root, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", m.program, "./test/vm"); err != nil {
+	if err := m.cache.run(ctx, m.root, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", m.program, "./test/vm"); err != nil {
 		return err
 	}
-	for _, pkg := range tests {
-		binary := filepath.Join(stage, "tests", strings.ReplaceAll(pkg, "/", "_")+".test")
-		if err := m.cache.run(ctx, root, "go", "test", "-c", "-ldflags", "-s -w", "-o", binary, "./"+pkg); err != nil {
+	for _, t := range tests {
+		binary := filepath.Join(stage, "tests", strings.ReplaceAll(t.pkg, "/", "_")+".test")
+		if err := m.cache.run(ctx, m.root, "go", "test", "-c", "-ldflags", "-s -w", "-o", binary, "./"+t.pkg); err != nil {
 			return err
 		}
-		src := filepath.Join(stage, "src", pkg)
-		if err := os.MkdirAll(filepath.Dir(src), 0o755); err != nil {
-			return err
-		}
-		if err := m.cache.run(ctx, root, "cp", "-r", "./"+pkg, filepath.Dir(src)); err != nil {
-			return err
-		}
+	}
+	// What tests read lies where it does here.
+	if err := m.cache.run(ctx, m.root, "sh", "-ec", `git ls-files -z | cpio -0pdm --quiet "$1"`, "sh", filepath.Join(stage, "src")); err != nil {
+		return err
 	}
 	m.payload = m.cache.path("payload.img")
 	return m.cache.image(ctx, m.payload, stage, "400M")
@@ -148,6 +142,9 @@ func (m *machine) qemu(s *setup, root string, k kernelFiles, dir string) []strin
 	line := "console=ttyS0 quiet panic=-1 net.ifnames=0 vm.setup=" + s.name
 	if m.calm {
 		line += " vm.calm"
+	}
+	if m.brief {
+		line += " vm.brief"
 	}
 	if s.start.systemd() {
 		line += " systemd.unit=vm.target systemd.show_status=0 systemd.log_target=null"

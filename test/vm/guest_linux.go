@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -44,7 +43,7 @@ func guest(what string) error {
 	case "drive":
 		return drive()
 	case "work":
-		return work(os.Args[3])
+		return serve()
 	}
 	return fmt.Errorf("no program %q in the machine", what)
 }
@@ -58,20 +57,25 @@ func halt() {
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 }
 
-// chosen returns the set-up that the kernel's command line names.
-func chosen() (*setup, error) {
+// chosen returns the set-up that the kernel's command line names, and its
+// words.
+func chosen() (*setup, map[string]bool, error) {
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	var s *setup
+	words := map[string]bool{}
 	for word := range strings.FieldsSeq(string(line)) {
+		words[word] = true
 		if name, ok := strings.CutPrefix(word, "vm.setup="); ok {
-			if s := findSetup(name); s != nil {
-				return s, nil
-			}
+			s = findSetup(name)
 		}
 	}
-	return nil, errors.New("the command line names no set-up")
+	if s == nil {
+		return nil, nil, errors.New("the command line names no set-up")
+	}
+	return s, words, nil
 }
 
 // mount is mount(2), with the directory made where it is missing.
@@ -113,7 +117,7 @@ func initial() error {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	s, err := chosen()
+	s, _, err := chosen()
 	if err != nil {
 		return err
 	}
@@ -168,14 +172,14 @@ func units(dir string, s *setup) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	user := "[Service]\nType=oneshot\nUser=t\nWorkingDirectory=" + home + "\nTimeoutStartSec=infinity\nExecStart=" + payload + "/vm guest work %i\n"
+	user := "[Service]\nType=oneshot\nUser=t\nWorkingDirectory=" + home + "\nTimeoutStartSec=infinity\nExecStart=" + payload + "/vm guest work\n"
 	if s.start == session {
 		user += "PAMName=login\n"
 	}
 	files := map[string]string{
-		"vm.target":        "[Unit]\nRequires=basic.target vm.service\nWants=systemd-logind.service dbus.socket\nAfter=basic.target\nAllowIsolate=yes\n",
-		"vm.service":       "[Unit]\nAfter=basic.target systemd-logind.service dbus.socket systemd-user-sessions.service\nWants=systemd-user-sessions.service\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\nExecStart=" + payload + "/vm guest drive\n",
-		"vm-work@.service": user,
+		"vm.target":       "[Unit]\nRequires=basic.target vm.service\nWants=systemd-logind.service dbus.socket\nAfter=basic.target\nAllowIsolate=yes\n",
+		"vm.service":      "[Unit]\nAfter=basic.target systemd-logind.service dbus.socket systemd-user-sessions.service\nWants=systemd-user-sessions.service\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\nExecStart=" + payload + "/vm guest drive\n",
+		"vm-work.service": user,
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -198,7 +202,7 @@ func units(dir string, s *setup) error {
 
 // boot is init where there is no systemd.
 func boot() error {
-	s, err := chosen()
+	s, _, err := chosen()
 	if err != nil {
 		return err
 	}
@@ -265,7 +269,7 @@ func loopback() error {
 // drive makes the machine what the set-up says, lets the user work, and writes
 // what came of it to the disk that was lent for that.
 func drive() error {
-	s, err := chosen()
+	s, _, err := chosen()
 	if err != nil {
 		return err
 	}
@@ -294,67 +298,32 @@ func drive() error {
 }
 
 func (r *result) run(s *setup) error {
-	for _, name := range s.tweaks {
-		if err := tweaks[name](); err != nil {
-			return fmt.Errorf("tweak %s: %w", name, err)
-		}
+	if err := s.tweak(); err != nil {
+		return err
 	}
 	if s.start == userUnit {
 		if out, err := exec.Command("systemctl", "start", fmt.Sprintf("user@%d.service", userID)).CombinedOutput(); err != nil {
 			return fmt.Errorf("start the user's manager: %w: %s", err, out)
 		}
 	}
-	part := "short"
-	if s.tests {
-		part = "long"
-	}
-	if err := asUser(s, part, &r.Before); err != nil {
+	u, err := logIn(s)
+	if err != nil {
 		return err
 	}
-	if !s.fixable {
-		return nil
+	if err := u.ask("all", &r.Before); err != nil || !s.fixable {
+		return errors.Join(err, u.leave())
 	}
-	// The hint is followed as a reader would: the commands that the doctor
-	// printed, as root.
-	var doctor struct{ Fixes []struct{ Script string } }
-	if err := json.Unmarshal([]byte(r.Before.Doctor), &doctor); err != nil {
-		return fmt.Errorf("read the doctor's answer: %w", err)
-	}
-	if len(doctor.Fixes) == 0 {
-		return errors.New("the doctor knows no fix")
-	}
-	r.Fix = doctor.Fixes[0].Script
-	out, err := exec.Command("sh", "-ec", r.Fix).CombinedOutput()
-	r.FixSaid = string(out)
-	if err != nil {
-		return fmt.Errorf("follow the fix: %w: %s", err, out)
-	}
-	r.After = new(outcome)
-	return asUser(s, "after", r.After)
+	err = r.follow(s, &u)
+	return errors.Join(err, u.leave())
 }
 
-// asUser runs this program as the user, where the set-up says.
-func asUser(s *setup, part string, o *outcome) error {
-	var cmd *exec.Cmd
-	switch {
-	case s.start == userUnit:
-		cmd = exec.Command("systemd-run", "--user", "--quiet", "--wait", "--pipe", "-p", "Delegate=yes", payload+"/vm", "guest", "work", part)
-		cmd.Env = []string{"PATH=" + path, "HOME=" + home, "USER=t", fmt.Sprintf("XDG_RUNTIME_DIR=/run/user/%d", userID), fmt.Sprintf("DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/%d/bus", userID)}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID, Gid: userID}}
-	case s.start.systemd():
-		cmd = exec.Command("systemctl", "start", "vm-work@"+part+".service")
-	default:
-		cmd = exec.Command(program(s), "guest", "work", part)
-		cmd.Env = []string{"PATH=" + path, "HOME=" + home, "USER=t", "SHELL=/bin/bash"}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID, Gid: userID}, Setsid: true}
-		cmd.Dir = home
+func (s *setup) tweak() error {
+	for _, name := range s.tweaks {
+		if err := tweaks[name](); err != nil {
+			return fmt.Errorf("tweak %s: %w", name, err)
+		}
 	}
-	out, err := cmd.CombinedOutput()
-	text, readErr := os.ReadFile(filepath.Join(results, part))
-	if readErr != nil {
-		return fmt.Errorf("the user's part ended without a result: %v: %s", err, out)
-	}
-	return json.Unmarshal(text, o)
+	return nil
 }
 
 // program is what the user's part runs as. Where AppArmor confines the user,

@@ -18,19 +18,22 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 const usage = `usage: go run ./test/vm [flags]
 
 Boots machines, one at a time, and says what pccrun keeps in them.
 
-  -short         the first few set-ups only
+  -short         the first few set-ups only, with few tests
   -only PATTERN  set-ups whose name matches
   -no-escape     leave the escape suite out, which takes most of the time
   -resume        do not boot those again that have answered before
@@ -109,12 +112,20 @@ func host(ctx context.Context) (err error) {
 		return err
 	}
 	defer log.Close()
-	m := machine{cache: cache{dir, log}, calm: o.calm, resume: o.resume}
+	top, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return fmt.Errorf("go list: %w", err)
+	}
+	m := machine{cache: cache{dir, log}, root: strings.TrimSpace(string(top)), calm: o.calm, brief: o.short, resume: o.resume}
 	return m.matrix(ctx, chosen, o.write)
 }
 
 // matrix tries set-ups, one machine at a time, and prints what came of them.
 func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) error {
+	allowed, err := verdicts.ReadSkips(filepath.Join(m.root, "test", "skips.txt"))
+	if err != nil {
+		return err
+	}
 	var rows []row
 	failed := 0
 	for _, s := range chosen {
@@ -127,6 +138,9 @@ func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) err
 			err = m.keep(r)
 		}
 		w := judge(s, r, err)
+		if err == nil {
+			w.tests(ctx, r.Before.Tests, allowed)
+		}
 		rows = append(rows, w)
 		fmt.Printf("%-14s %-8s %4.0f s  %s\n", s.name, w.verdict(), time.Since(began).Seconds(), w.line())
 		for _, p := range w.problems {

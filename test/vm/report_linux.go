@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,22 +11,25 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // A row is a set-up and what came of it.
 type row struct {
-	setup    *setup
-	release  string
-	runs     bool
-	refused  string // what the launcher said
-	hint     string
-	fixed    bool              // the hint was followed, and it runs
-	states   map[string]string // by guarantee
-	limits   []string          // that a policy asks for, and what keeps them
-	escaped  map[string]int    // probes that got out, of guarantees that are claimed
-	blocked  map[string]int
-	passed   int
-	problems []string
+	setup           *setup
+	release         string
+	runs            bool
+	refused         string // what the launcher said
+	hint            string
+	followed        []string          // whose advice was
+	fixed           bool              // and it runs
+	states          map[string]string // by guarantee
+	limits          []string          // that a policy asks for, and what keeps them
+	limitsAfter     []string          // and after all advice
+	escaped         map[string]int    // probes that got out, of guarantees that are claimed
+	blocked         map[string]int
+	passed, skipped int // tests
+	problems        []string
 }
 
 // doctorAnswer is what the table needs of `pccrun doctor --json`.
@@ -72,18 +76,11 @@ func judge(s *setup, r *result, err error) row {
 		problem("a refusal without a hint: %s", w.refused)
 	}
 	if s.fixable {
-		w.fixed = r.After != nil && r.After.Code == 0
-		if !w.fixed {
-			problem("the fix does not help:\n%s\n%s", r.Fix, r.FixSaid)
-			if r.After != nil {
-				problem("afterwards: %s", r.After.Said)
-			}
-		}
+		w.judgeFixes(r)
 	}
 	if err := w.doctor(r.Before.Doctor); err != nil {
 		problem("doctor: %v: %s", err, r.Before.DoctorSaid)
 	}
-	w.tests(r.Before.Tests)
 	w.escapes(&r.Before)
 	return w
 }
@@ -115,11 +112,58 @@ func (w *row) doctor(text string) error {
 	return nil
 }
 
-func (w *row) tests(runs []testRun) {
+// judgeFixes asks of what was advised and followed that all runs afterwards,
+// and limits are kept.
+func (w *row) judgeFixes(r *result) {
+	problem := func(format string, args ...any) { w.problems = append(w.problems, fmt.Sprintf(format, args...)) }
+	for _, f := range r.Followed {
+		w.followed = append(w.followed, f.By)
+	}
+	after := row{runs: true, states: map[string]string{}}
+	switch {
+	case r.After == nil:
+		problem("nothing was advised")
+	case r.After.Code != 0:
+		problem("what was advised does not help: %+v: %s", r.Followed, r.After.Said)
+	default:
+		if err := after.doctor(r.After.Doctor); err != nil {
+			problem("the doctor afterwards: %v: %s", err, r.After.DoctorSaid)
+		}
+		for _, l := range after.limits {
+			if !strings.Contains(l, " kept ") {
+				problem("what was advised leaves a limit as it is: %s: %+v", l, r.Followed)
+			}
+		}
+		w.fixed, w.limitsAfter = true, after.limits
+		w.problems = append(w.problems, after.problems...)
+	}
+}
+
+// tests reads what test binaries said: a failure is the set-up's, and so is a
+// skip that test/skips.txt allows neither a user nor a machine ("vm").
+func (w *row) tests(ctx context.Context, runs []testRun, allowed verdicts.Skips) {
+	problem := func(format string, args ...any) { w.problems = append(w.problems, fmt.Sprintf(format, args...)) }
 	for _, t := range runs {
-		w.passed += t.Passed
-		if t.Code != 0 {
-			w.problems = append(w.problems, fmt.Sprintf("tests of %s: %v\n%s", t.Package, t.Names, tail(t.Output, 1200)))
+		list, rest, err := verdicts.Read(ctx, verdicts.Module+t.Package, strings.NewReader(t.Output))
+		if err != nil {
+			problem("%v", err)
+		}
+		failed := false
+		for _, v := range list {
+			switch {
+			case v.Outcome == verdicts.Passed:
+				w.passed++
+			case v.Outcome == verdicts.Failed:
+				failed = true
+				problem("%s.%s fails:\n%s", t.Package, v.Test, tail(v.Output, 1200))
+			case allowed.Allow(v, "user", "vm"):
+				w.skipped++
+			default:
+				problem("%s.%s: a skip that test/skips.txt does not allow: %s", t.Package, v.Test, v.Reason)
+			}
+		}
+		if t.Code != 0 && !failed {
+			problem("tests of %s: exit status %d:\n%s", t.Package, t.Code, tail(rest, 1200))
 		}
 	}
 }
@@ -164,11 +208,13 @@ func (w *row) verdict() string {
 }
 
 func (w *row) line() string {
+	fixed := ""
+	if w.fixed {
+		fixed = "; after " + strings.Join(w.followed, ", then ") + ": runs; " + strings.Join(w.limitsAfter, ", ")
+	}
 	switch {
-	case w.refused != "" && w.fixed:
-		return w.refused + "; runs after the fix"
 	case w.refused != "":
-		return w.refused
+		return w.refused + fixed
 	}
 	blocked, escaped := 0, 0
 	for _, n := range w.blocked {
@@ -177,7 +223,7 @@ func (w *row) line() string {
 	for _, n := range w.escaped {
 		escaped += n
 	}
-	return fmt.Sprintf("%s; %d probes stopped, %d not; %d tests", strings.Join(w.limits, ", "), blocked, escaped, w.passed)
+	return fmt.Sprintf("%s; %d probes stopped, %d not; %d tests, %d skipped", strings.Join(w.limits, ", "), blocked, escaped, w.passed, w.skipped) + fixed
 }
 
 // The marks between which the table stands in a page.
@@ -204,18 +250,18 @@ func writeTable(page string, rows []row) error {
 // guarantee.
 func table(rows []row) string {
 	var b strings.Builder
-	b.WriteString("| | set-up | Linux | |\n|---|---|---|---|\n")
+	b.WriteString("| | set-up | Linux | mode | |\n|---|---|---|---|---|\n")
 	for i, w := range rows {
-		what := "runs; " + strings.Join(w.limits, ", ")
+		mode, what := "namespaces", "runs; "+strings.Join(w.limits, ", ")
 		if len(w.problems) > 0 && !w.runs && w.refused == "" {
-			what = "not tried: " + strings.SplitN(w.problems[0], "\n", 2)[0]
+			mode, what = "not tried", strings.SplitN(w.problems[0], "\n", 2)[0]
 		} else if !w.runs {
-			what = "refused: `" + w.refused + "`; hint: " + w.hint
-			if w.fixed {
-				what += "; **runs after the doctor's fix**"
-			}
+			mode, what = "refused", "`"+w.refused+"`; hint: "+w.hint
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", letter(i), w.setup.says, w.release, what)
+		if w.fixed {
+			what += "; **after " + strings.Join(w.followed, ", then ") + ": runs; " + strings.Join(w.limitsAfter, ", ") + "**"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", letter(i), w.setup.says, w.release, mode, what)
 	}
 	b.WriteString("\n| guarantee |")
 	for i := range rows {
@@ -238,8 +284,10 @@ func letter(i int) string { return string(rune('A' + i)) }
 // probes of the escape suite were stopped, and got out.
 func (w *row) cell(g string) string {
 	switch {
+	case w.refused != "":
+		return "refused"
 	case !w.runs:
-		return "–"
+		return "not tried"
 	case w.states[g] == "":
 		return "not asked"
 	}

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 const answer = `{"providers":[{"name":"native","runs":true,"guarantees":[{"guarantee":"fs.hide","state":"weak"},{"guarantee":"sys.filter","state":"kept"}],
@@ -20,11 +23,12 @@ const escapes = `{"id":"FS-001","guarantee":"fs.hide","verdict":"degraded","clai
 func TestJudge(t *testing.T) {
 	runs, refuses, fixable := &setup{name: "a", says: "plain"}, &setup{name: "b", refused: "is 0"}, &setup{name: "c", refused: "is 0", fixable: true}
 	refused := outcome{Code: 125, Said: "pccrun: clone: x is 0\npccrun: hint: raise it\n", Doctor: `{"providers":[{"runs":false}]}`}
-	good := outcome{Doctor: answer, Escape: escapes, Tests: []testRun{{Package: "p", Passed: 3}}}
+	good := outcome{Doctor: answer, Escape: escapes}
+	followed := []followed{{By: "the launcher's hint", Script: "sysctl"}, {By: "the doctor", Script: "more"}}
 	w := judge(runs, &result{Before: good}, nil)
 	require.Empty(t, w.problems)
 	require.Equal(t, "runs", w.verdict())
-	require.Equal(t, "memory kept by cgroup v2; 1 probes stopped, 1 not; 3 tests", w.line())
+	require.Equal(t, "memory kept by cgroup v2; 1 probes stopped, 1 not; 0 tests, 0 skipped", w.line())
 	require.Equal(t, "weak 1 (1 out)", w.cell("fs.hide"))
 	require.Equal(t, "kept", w.cell("sys.filter"))
 	require.Equal(t, "not asked", w.cell("fs.readonly"))
@@ -32,10 +36,10 @@ func TestJudge(t *testing.T) {
 	w = judge(refuses, &result{Before: refused}, nil)
 	require.Empty(t, w.problems)
 	require.Equal(t, "refused", w.verdict())
-	require.Equal(t, "–", w.cell("fs.hide"))
-	w = judge(fixable, &result{Before: refused, After: &outcome{}}, nil)
+	require.Equal(t, "refused", w.cell("fs.hide"))
+	w = judge(fixable, &result{Before: refused, After: &good, Followed: followed}, nil)
 	require.Empty(t, w.problems)
-	require.Contains(t, w.line(), "runs after the fix")
+	require.Contains(t, w.line(), "; after the launcher's hint, then the doctor: runs; memory kept by cgroup v2")
 
 	for name, c := range map[string]struct {
 		s   *setup
@@ -49,10 +53,11 @@ func TestJudge(t *testing.T) {
 		"no hint":              {refuses, &result{Before: outcome{Code: 125, Said: "pccrun: x is 0", Doctor: refused.Doctor}}, nil},
 		"no fix":               {fixable, &result{Before: refused}, nil},
 		"a fix of no use":      {fixable, &result{Before: refused, After: &refused}, nil},
+		"limits stay weak":     {fixable, &result{Before: refused, After: &outcome{Doctor: strings.Replace(answer, `"kept","mechanism"`, `"weak","mechanism"`, 1)}}, nil},
+		"no doctor afterwards": {fixable, &result{Before: refused, After: &outcome{}}, nil},
 		"the doctor disagrees": {runs, &result{Before: outcome{Doctor: refused.Doctor}}, nil},
 		"the doctor is silent": {runs, &result{Before: outcome{}}, nil},
 		"a layer is open":      {runs, &result{Before: outcome{Doctor: `{"providers":[{"runs":true,"trials":[{"verdict":"open"}]}]}`}}, nil},
-		"a test fails":         {runs, &result{Before: outcome{Doctor: answer, Tests: []testRun{{Code: 1, Names: []string{"TestX"}}}}}, nil},
 		"a claim is broken":    {runs, &result{Before: outcome{Doctor: answer, Escape: `{"verdict":"escaped","claim":"kept"}`}}, nil},
 		"the suite broke":      {runs, &result{Before: outcome{Doctor: answer, EscapeSaid: "no"}}, nil},
 		"half an answer":       {runs, &result{Before: outcome{Doctor: answer, Escape: `{"verdict"`}}, nil},
@@ -67,7 +72,7 @@ func TestJudge(t *testing.T) {
 func TestTable(t *testing.T) {
 	rows := []row{
 		judge(&setup{name: "a", says: "plain"}, &result{Release: "6.1", Before: outcome{Doctor: answer}}, nil),
-		judge(&setup{name: "b", says: "off", refused: "is 0", fixable: true}, &result{Release: "6.1", Before: outcome{Code: 125, Said: "pccrun: x is 0\npccrun: hint: raise it", Doctor: `{"providers":[{}]}`}, After: &outcome{}}, nil),
+		judge(&setup{name: "b", says: "off", refused: "is 0", fixable: true}, &result{Release: "6.1", Before: outcome{Code: 125, Said: "pccrun: x is 0\npccrun: hint: raise it", Doctor: `{"providers":[{}]}`}, After: &outcome{Doctor: answer}, Followed: []followed{{By: "the doctor"}}}, nil),
 		judge(&setup{name: "c", says: "gone"}, nil, errors.New("it burnt")),
 	}
 	page := filepath.Join(t.TempDir(), "page.md")
@@ -77,19 +82,46 @@ func TestTable(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	require.Equal(t, "before\n"+tableBegins+table(rows)+tableEnds+"after\n", string(text))
-	require.Contains(t, string(text), "| A | plain | 6.1 | runs; memory kept by cgroup v2 |\n")
-	require.Contains(t, string(text), "refused: `x is 0`; hint: raise it; **runs after the doctor's fix**")
-	require.Contains(t, string(text), "not tried: it burnt")
-	require.Contains(t, string(text), "| fs.hide | weak | – | – |\n")
+	require.Contains(t, string(text), "| A | plain | 6.1 | namespaces | runs; memory kept by cgroup v2 |\n")
+	require.Contains(t, string(text), "| refused | `x is 0`; hint: raise it; **after the doctor: runs; memory kept by cgroup v2** |")
+	require.Contains(t, string(text), "| not tried | it burnt |")
+	require.Contains(t, string(text), "| fs.hide | weak | refused | not tried |\n")
 	require.NoError(t, os.WriteFile(page, nil, 0o644))
 	require.ErrorContains(t, writeTable(page, rows), "no place")
 	require.Error(t, writeTable(page+"x", rows))
 }
 
-func TestCount(t *testing.T) {
-	var r testRun
-	r.count("=== RUN\n--- PASS: TestA (0s)\n    --- PASS: TestA/b\n--- FAIL: TestB (0s)\n--- SKIP: TestC\n")
-	require.Equal(t, testRun{Passed: 1, Failed: 1, Skipped: 1, Names: []string{"TestB"}}, r)
+// A test that fails, and a skip that no list allows, are the set-up's.
+func TestTests(t *testing.T) {
+	text := "\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16=== RUN   TestB\n    b_test.go:1: needs root\n\x16--- SKIP: TestB (0.00s)\n"
+	for want, c := range map[string]struct {
+		run     testRun
+		allowed verdicts.Skips
+	}{
+		"":                 {testRun{Package: "p", Output: text + "\x16PASS\n"}, verdicts.Skips{{"vm", "p.TestB", "needs root"}}},
+		"does not allow":   {testRun{Package: "p", Output: text + "\x16PASS\n"}, verdicts.Skips{{"root", "p.TestB", "needs root"}}},
+		"p.TestC fails":    {testRun{Package: "p", Code: 1, Output: text + "\x16=== RUN   TestC\n\x16--- FAIL: TestC (0.00s)\n\x16FAIL\n"}, verdicts.Skips{{"any", "*", ""}}},
+		"exit status 2":    {testRun{Package: "p", Code: 2, Output: "panic: no\n"}, nil},
+		"TestD has no end": {testRun{Package: "p", Code: 2, Output: "\x16=== RUN   TestD\nTestD has no end\n"}, nil},
+	} {
+		w := row{runs: true}
+		w.tests(t.Context(), []testRun{c.run}, c.allowed)
+		if want == "" {
+			require.Empty(t, w.problems)
+			require.Equal(t, 1, w.passed)
+			require.Equal(t, 1, w.skipped)
+			continue
+		}
+		require.Contains(t, strings.Join(w.problems, "\n"), want)
+	}
+}
+
+func TestHinted(t *testing.T) {
+	command, ok := hinted("pccrun: clone: no\npccrun: hint: as root: sysctl -w a.b=1 (pccrun doctor --fix makes it last)\n")
+	require.True(t, ok)
+	require.Equal(t, "sysctl -w a.b=1", command)
+	_, ok = hinted("pccrun: hint: boot a newer kernel\n")
+	require.False(t, ok)
 }
 
 // Each set-up names a kernel, a userland and tweaks that there are.
@@ -108,7 +140,6 @@ func TestSetups(t *testing.T) {
 			require.NotNil(t, tweaks[w], w)
 		}
 		require.NotEmpty(t, s.says)
-		require.True(t, !s.fixable || s.refused != "", s.name)
 		require.Equal(t, s.name, findSetup(s.name).name)
 	}
 	require.Nil(t, findSetup("none"))

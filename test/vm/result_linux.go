@@ -2,14 +2,16 @@ package main
 
 // A result is what a machine says of itself, on the disk that it was lent.
 type result struct {
-	Setup   string
-	Release string   // of its kernel
-	Problem string   // what kept the machine from being what the set-up says
-	Before  outcome  // what the user saw
-	After   *outcome // and after the doctor's fix was followed, if there was one
-	Fix     string   // the commands of the fix
-	FixSaid string   // what they printed
+	Setup    string
+	Release  string   // of its kernel
+	Problem  string   // what kept the machine from being what the set-up says
+	Before   outcome  // what the user saw
+	After    *outcome // and after all that was advised was followed, if something was
+	Followed []followed
 }
+
+// A followed is advice that was followed, as root.
+type followed struct{ By, Script, Said string }
 
 // An outcome is what a user saw of pccrun.
 type outcome struct {
@@ -26,9 +28,7 @@ type outcome struct {
 
 // A testRun is one test binary.
 type testRun struct {
-	Package                 string
-	Code                    int
-	Output                  string // without -v: failures only
-	Passed, Failed, Skipped int
-	Names                   []string // of failures
+	Package string
+	Code    int
+	Output  string // with -test.v=test2json
 }

@@ -10,8 +10,8 @@ type setup struct {
 	start      start
 	tweaks     []string // of tweaks
 	refused    string   // what the launcher's refusal must say; "" where it must run
-	fixable    bool     // the doctor's fix makes it run
-	tests      bool     // the test binaries run too, and all critical probes of the escape suite
+	fixable    bool     // what pccrun advises makes it run, with limits that are kept
+	tests      bool     // the test binaries run whole, and all critical probes of the escape suite
 }
 
 // start is how the machine starts, and where in it the user's programs run.
@@ -48,17 +48,18 @@ var userlands = []string{"bookworm", "trixie"}
 // setups is the matrix. Those of `-short` come first.
 var setups = []setup{
 	{name: "session", says: "login session, cgroup v2 delegated by systemd", kernel: "6.1", userland: "bookworm", start: session, tests: true},
-	{name: "no-systemd", says: "no systemd, cgroup v2 that root owns", kernel: "6.1", userland: "bookworm", start: bare},
+	{name: "no-systemd", says: "no systemd, cgroup v2 that root owns", kernel: "6.1", userland: "bookworm", start: bare, fixable: true},
 	{name: "userns-off", says: "kernel.unprivileged_userns_clone=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-off"}, refused: "kernel.unprivileged_userns_clone is 0", fixable: true},
 	{name: "linux-5.10", says: "Linux 5.10", kernel: "5.10", userland: "bookworm", start: bare, refused: "older than Linux 5.12"},
 
 	{name: "session-6.12", says: "login session", kernel: "6.12", userland: "bookworm", start: session},
 	{name: "session-new", says: "login session, the newest kernel", kernel: "newest", userland: "bookworm", start: session, tests: true},
 	{name: "user-unit", says: "a unit of the user's service manager", kernel: "6.1", userland: "bookworm", start: userUnit},
-	{name: "system-unit", says: "a system service with User=, no session", kernel: "6.1", userland: "bookworm", start: systemUnit},
-	{name: "hybrid", says: "the same, cgroup v1 beside v2", kernel: "6.1", userland: "bookworm", start: hybrid},
-	{name: "cgroup-v1", says: "no systemd, cgroup v1", kernel: "6.1", userland: "bookworm", start: bareV1},
-	{name: "no-cgroups", says: "no systemd, no cgroup file system", kernel: "6.1", userland: "bookworm", start: bareNone},
+	{name: "session-few", says: "login session, systemd delegates memory and pids alone", kernel: "6.1", userland: "bookworm", start: session, tweaks: []string{"delegate-few"}, fixable: true},
+	{name: "system-unit", says: "a system service with User=, no session", kernel: "6.1", userland: "bookworm", start: systemUnit, fixable: true},
+	{name: "hybrid", says: "the same, cgroup v1 beside v2", kernel: "6.1", userland: "bookworm", start: hybrid, fixable: true},
+	{name: "cgroup-v1", says: "no systemd, cgroup v1", kernel: "6.1", userland: "bookworm", start: bareV1, fixable: true},
+	{name: "no-cgroups", says: "no systemd, no cgroup file system", kernel: "6.1", userland: "bookworm", start: bareNone, fixable: true},
 	{name: "userns-0", says: "user.max_user_namespaces=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-0"}, refused: "user.max_user_namespaces is 0", fixable: true},
 	{name: "apparmor-deny", says: "an AppArmor profile denies userns", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-deny"}, refused: "AppArmor profile", fixable: true},
 	{name: "apparmor-caps", says: "AppArmor allows userns and takes their capabilities", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
@@ -82,5 +83,24 @@ func findSetup(name string) *setup {
 	return &setups[i]
 }
 
-// tested are the packages whose test binaries run in a set-up with tests.
-var tested = []string{"namespaces", "namespaces/inside", "cgroups", "workspace", "terminal", "sessions", "state", "providers/native"}
+// A testedPackage is one whose test binary runs in the machines: whole in a
+// set-up with tests, and what its brief matches in every one that runs, and in
+// a run of `-short`.
+type testedPackage struct{ pkg, brief string }
+
+// tested are the packages that differ between hosts. A brief is a minute of an
+// emulated processor for all together: the launch, its layers, limits and end.
+var tested = []testedPackage{
+	{"namespaces", "^(TestWithout|TestEnds|TestSignals|TestStepFails|TestCloneFails|TestKeeper|TestMounts|TestTerminal)$"},
+	{"namespaces/inside", "."},
+	{"namespaces/network", "^(TestCapture|TestOwnLoopback|TestRange)$"},
+	{"providers/native", "^(TestLayers|TestExit|TestNothingSurvives|TestMemory|TestLimits|TestProxy|TestFIFO)$"},
+	{"cgroups", "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisor|TestProcessors)$"},
+	{"seccomp", "^(TestKernel.*|TestInstall.*)$"},
+	{"workspace", ""},
+	{"netproxy", ""},
+	{"cmd/pccrun", "^TestScripts$/^(flags|nested|root)$"},
+	{"terminal", ""},
+	{"sessions", ""},
+	{"state", ""},
+}

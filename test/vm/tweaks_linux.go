@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -24,6 +25,14 @@ var tweaks = map[string]func() error{
 	"tmp-noexec":  func() error { return mount("tmpfs", "/tmp", noAll, "mode=1777") },
 	"no-shm":      func() error { return unix.Unmount("/dev/shm", unix.MNT_DETACH) },
 	"sys-ro":      func() error { return unix.Mount("", "/sys", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "") },
+	// As systemd before 249 does it, whoever asks.
+	"delegate-few": func() error {
+		const dir = "/run/systemd/system/user@.service.d"
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(dir+"/00-few.conf", []byte("[Service]\nDelegate=\nDelegate=memory pids\n"), 0o644)); err != nil {
+			return err
+		}
+		return exec.Command("systemctl", "daemon-reload").Run()
+	},
 	// What Ubuntu 24.04 does to programs without a profile, imitated with a
 	// profile for the user's first program: Debian's kernels lack
 	// kernel.apparmor_restrict_unprivileged_userns.

@@ -27,47 +27,56 @@ var probes = []string{
 	"RES-001", "RES-002", "INF-004",
 }
 
-// work is the user's part: launch, ask the doctor, run tests, try to escape.
-func work(part string) error {
-	o := outcome{TookMS: map[string]int64{}}
+// work is what the user does: launch, ask the doctor, run tests, try to escape.
+// what is "launch" for the first, "examine" for the first two, "all" for what the
+// set-up says.
+func work(what string) *outcome {
+	o := &outcome{TookMS: map[string]int64{}}
 	workspace := filepath.Join(home, "ws")
 	if err := os.MkdirAll(workspace, 0o755); err != nil {
-		return err
+		o.Code, o.Said = -1, err.Error()
+		return o
 	}
 	_, o.Said, o.Code = o.run("launch", launchTime, workspace, payload+"/pccrun", "--profile", "default", "-q", "--", "true")
-	o.Doctor, o.DoctorSaid, _ = o.run("doctor", launchTime, workspace, payload+"/pccrun", "doctor", "--json")
-	if o.Code == 0 && part != "after" {
-		if part == "long" {
-			for _, p := range tested {
-				o.Tests = append(o.Tests, o.test(p))
-			}
-		}
-		if line, err := os.ReadFile("/proc/cmdline"); err != nil || strings.Contains(string(line), " vm.calm") {
-			return o.write(part)
-		}
-		args := []string{payload + "/pccrun", "escape", "--json"}
-		if part == "short" {
-			args = append(args, "--id", strings.Join(probes, ","))
-		} else {
-			args = append(args, "--severity", "critical")
-		}
-		o.Escape, o.EscapeSaid, o.EscapeCode = o.run("escape", escapeTime, workspace, args...)
+	if what == "launch" {
+		return o
 	}
-	return o.write(part)
+	o.Doctor, o.DoctorSaid, _ = o.run("doctor", launchTime, workspace, payload+"/pccrun", "doctor", "--json")
+	if o.Code != 0 || what == "examine" {
+		return o
+	}
+	s, words, err := chosen()
+	if err != nil {
+		o.EscapeSaid = err.Error()
+		return o
+	}
+	for _, t := range tested {
+		pattern := t.brief
+		if s.tests && !words["vm.brief"] {
+			pattern = "."
+		}
+		o.Tests = append(o.Tests, o.test(t.pkg, pattern))
+	}
+	if words["vm.calm"] {
+		return o
+	}
+	args := []string{payload + "/pccrun", "escape", "--json"}
+	if s.tests && !words["vm.brief"] {
+		args = append(args, "--severity", "critical")
+	} else {
+		args = append(args, "--id", strings.Join(probes, ","))
+	}
+	o.Escape, o.EscapeSaid, o.EscapeCode = o.run("escape", escapeTime, workspace, args...)
+	return o
 }
 
 // write leaves what was seen for the driver.
-func (o *outcome) write(part string) error {
+func (o *outcome) write(file string) error {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	// Renamed when complete: half a result is none.
-	file := filepath.Join(results, part)
-	if err := os.WriteFile(file+".new", text, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return os.WriteFile(file, text, 0o644)
 }
 
 // run runs a program to its end and returns what it printed.
@@ -94,32 +103,12 @@ func (o *outcome) run(name string, limit time.Duration, dir string, argv ...stri
 	return stdout.String(), stderr.String(), code
 }
 
-// test runs the tests of a package, from its own directory.
-func (o *outcome) test(pkg string) testRun {
-	t := testRun{Package: pkg}
+// test runs the tests of a package that match, from its own directory.
+func (o *outcome) test(pkg, pattern string) testRun {
 	binary := filepath.Join(payload, "tests", strings.ReplaceAll(pkg, "/", "_")+".test")
-	out, errs, code := o.run("test "+pkg, testTime, filepath.Join(payload, "src", pkg), binary, "-test.v", "-test.timeout", (testTime - time.Minute).String())
-	t.Code = code
-	t.count(out)
-	if code != 0 {
-		t.Output = tail(out+errs, 20000)
-	}
-	return t
-}
-
-// count reads the verdicts of the tests at the top level.
-func (t *testRun) count(output string) {
-	for line := range strings.Lines(output) {
-		switch {
-		case strings.HasPrefix(line, "--- PASS"):
-			t.Passed++
-		case strings.HasPrefix(line, "--- SKIP"):
-			t.Skipped++
-		case strings.HasPrefix(line, "--- FAIL"):
-			t.Failed++
-			t.Names = append(t.Names, strings.Fields(line)[2])
-		}
-	}
+	out, errs, code := o.run("test "+pkg, testTime, filepath.Join(payload, "src", pkg), binary,
+		"-test.v=test2json", "-test.paniconexit0", "-test.run", pattern, "-test.timeout", (testTime - time.Minute).String())
+	return testRun{Package: pkg, Code: code, Output: out + errs}
 }
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
