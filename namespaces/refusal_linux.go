@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -51,8 +52,8 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 	refusal := func(cause, fix string) error { return &Refusal{step, err, cause, fix} }
 	denied := errno == unix.EPERM || errno == unix.EACCES
 	switch {
-	case errno == unix.ENOSYS && !releaseAtLeast(read("/proc/sys/kernel/osrelease"), 5, 12):
-		return refusal("this kernel is older than Linux 5.12, which pccrun needs (mount_setattr)", "boot a newer kernel, or run pccrun in a virtual machine that has one")
+	case errno == unix.ENOSYS && unfit(read) != nil:
+		return refusal(unfit(read).Cause, unfit(read).Fix)
 	case step == StepClone && errno == unix.ENOSPC:
 		for _, kind := range [...]string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
 			name := namespaceLimit + kind + "_namespaces"
@@ -91,6 +92,35 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 		return refusal("pccrun was started in a chroot, where the kernel makes no user namespace", "run it outside of the chroot, or enter that with pivot_root, as containers do")
 	}
 	return err
+}
+
+// unfit says why no launch succeeds on this kernel, nil if one may.
+func unfit(read func(string) string) *Refusal {
+	switch {
+	case strings.Contains(read("/proc/version"), gVisor):
+		return &Refusal{Cause: "this is gVisor's kernel, which lacks system calls that pccrun needs", Fix: "run pccrun outside of gVisor, around what starts it"}
+	case !releaseAtLeast(read("/proc/sys/kernel/osrelease"), 5, 12):
+		return &Refusal{Cause: "this kernel is older than Linux 5.12, which pccrun needs (mount_setattr)", Fix: "boot a newer kernel, or run pccrun in a virtual machine that has one"}
+	}
+	return nil
+}
+
+// gVisor is what every release of it says of when it was built: its
+// pkg/sentry/syscalls/linux/linux64.go.
+const gVisor = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
+
+// Unfit adds to an error of a launch that no setting explains why none
+// succeeds on this kernel, if that is known.
+func Unfit(err error) error {
+	var refusal *Refusal
+	if errors.As(err, &refusal) {
+		return err
+	}
+	if refusal = unfit(readText); refusal == nil {
+		return err
+	}
+	refusal.Err = err
+	return refusal
 }
 
 // sysctl says how to change a setting of the kernel.

@@ -3,6 +3,7 @@ package namespaces
 import (
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,6 +61,27 @@ func TestExplain(t *testing.T) {
 			require.Contains(t, r.Hint(), c.hint)
 		})
 	}
+}
+
+// An error that no setting explains is the kernel's, where that is no good.
+func TestUnfit(t *testing.T) {
+	for version, want := range map[string]string{
+		"Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016": "gVisor",
+		"Linux version 5.10.0-46-cloud-amd64":                     "older than Linux 5.12",
+		"Linux version 6.1.0-56-cloud-amd64":                      "",
+	} {
+		files := map[string]string{"/proc/version": version, "/proc/sys/kernel/osrelease": strings.Fields(version)[2]}
+		r := unfit(func(path string) string { return files[path] })
+		if want == "" {
+			require.Nil(t, r)
+			continue
+		}
+		require.Contains(t, r.Cause, want)
+		require.NotEmpty(t, r.Fix)
+	}
+	known := &Refusal{Err: unix.EPERM, Cause: "a setting"}
+	require.Equal(t, error(known), Unfit(known))
+	require.Equal(t, unix.EPERM, Unfit(unix.EPERM), "this kernel is good")
 }
 
 func TestReadText(t *testing.T) {

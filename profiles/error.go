@@ -3,6 +3,7 @@ package profiles
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // An Error is one mistake in a file or a flag. [Resolve] may return several,
@@ -24,16 +25,25 @@ func (e *Error) Error() string {
 	return e.Cause
 }
 
-// Mistakes returns the errors that err joins, or err alone.
+// Mistakes returns the errors that err joins a line each, or err alone: an error
+// that names two causes in one sentence is one mistake.
 func Mistakes(err error) []error {
 	if err == nil {
 		return nil
 	}
 	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
-		return joined.Unwrap()
+	if !errors.As(err, &joined) {
+		return []error{err}
 	}
-	return []error{err}
+	parts := joined.Unwrap()
+	lines := make([]string, len(parts))
+	for i, part := range parts {
+		lines[i] = part.Error()
+	}
+	if joined.(error).Error() != strings.Join(lines, "\n") {
+		return []error{err}
+	}
+	return parts
 }
 
 // maxMistakes is how many mistakes are collected before the rest is cut off.

@@ -256,10 +256,12 @@ func failRun(err error) int {
 		code = execStatus(absent.Err)
 	case errors.As(err, &exec):
 		code = execStatus(exec.Errno)
-	default:
-		if len(profiles.Mistakes(err)) > 0 && hint == "" {
+	case hint == "":
+		// What a kernel that is no good for a launch says may be anything.
+		if err = namespaces.Unfit(err); !errors.As(err, &h) {
 			return failWith(err)
 		}
+		hint = h.Hint()
 	}
 	fail(err.Error(), hint)
 	return code
