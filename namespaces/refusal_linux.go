@@ -94,6 +94,29 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 	return err
 }
 
+// powerless adds to what the kernel says to root's clone of a mount why root may
+// not make it: containers take the capability, and their filter the call.
+func powerless(err error, errno unix.Errno, read func(string) string) error {
+	status := read("/proc/self/status")
+	if errno != unix.EPERM && errno != unix.ENOSYS || mayMount(status) && !filtered(status) {
+		return err
+	}
+	return &Refusal{Step: stepClonesMount, Err: err, Cause: "root has no power over mounts here (CAP_SYS_ADMIN, and no filter that forbids them), as in containers",
+		Fix: "run pccrun as a user who is not root: docker run --user 1000 --security-opt systempaths=unconfined " + unfiltered + ", podman run --user 1000 --security-opt unmask=ALL " + unfiltered + "; or --privileged"}
+}
+
+// stepClonesMount is root's, before anything is cloned.
+const stepClonesMount = "clone a mount for the sandbox"
+
+// mayMount reports whether the text of /proc/self/status tells of an effective
+// CAP_SYS_ADMIN, bit 21 (capabilities(7)), or nothing of capabilities.
+func mayMount(status string) bool {
+	_, rest, ok := strings.Cut(status, "\nCapEff:\t")
+	word, _, _ := strings.Cut(rest, "\n")
+	caps, err := strconv.ParseUint(word, 16, 64)
+	return !ok || err != nil || caps&(1<<unix.CAP_SYS_ADMIN) != 0
+}
+
 // unfit says why no launch succeeds on this kernel, nil if one may.
 func unfit(read func(string) string) *Refusal {
 	switch {

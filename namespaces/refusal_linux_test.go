@@ -84,6 +84,32 @@ func TestUnfit(t *testing.T) {
 	require.Equal(t, unix.EPERM, Unfit(unix.EPERM), "this kernel is good")
 }
 
+// Root without its power is told so, and what works in its place.
+func TestPowerless(t *testing.T) {
+	const docker, full, filter = "Name:\tx\nCapEff:\t00000000a80425fb\n", "Name:\tx\nCapEff:\t000001ffffffffff\n", "Seccomp:\t2\n"
+	for name, c := range map[string]struct {
+		status string
+		errno  unix.Errno
+		named  bool
+	}{
+		"container":            {docker + filter, unix.EPERM, true},
+		"without its filter":   {docker, unix.EPERM, true},
+		"a filter alone":       {full + filter, unix.EPERM, true},
+		"an old filter":        {full + filter, unix.ENOSYS, true},
+		"root as it should be": {full, unix.EPERM, false},
+		"another error":        {docker, unix.ENOENT, false},
+		"nothing to read":      {"", unix.EPERM, false},
+	} {
+		err := powerless(c.errno, c.errno, func(string) string { return c.status })
+		var r *Refusal
+		require.Equal(t, c.named, errors.As(err, &r), name)
+		require.ErrorIs(t, err, c.errno, name)
+		if c.named {
+			require.Contains(t, r.Hint(), "--user", name)
+		}
+	}
+}
+
 func TestReadText(t *testing.T) {
 	file := t.TempDir() + "/f"
 	require.NoError(t, os.WriteFile(file, []byte("unconfined\n\x00"), 0o600))

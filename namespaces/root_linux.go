@@ -96,7 +96,8 @@ func (m *Mount) donate(id Identity, maps map[string]*os.File) (int, error) {
 	}
 	tree, err := unix.OpenTree(fd, "", flags)
 	if err != nil {
-		return -1, os.NewSyscallError("open_tree", err)
+		errno, _ := err.(unix.Errno)
+		return -1, powerless(os.NewSyscallError("open_tree", err), errno, readText)
 	}
 	owner := fmt.Sprintf("%d %d", st.Uid, st.Gid)
 	if maps[owner] == nil {

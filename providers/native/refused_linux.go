@@ -16,8 +16,9 @@ import (
 // what is hidden, and Landlock neither forbids a name in a writable directory
 // nor a change of a file's mode and times.
 type RefusedError struct {
-	*namespaces.Refusal
+	Err        error // with a [namespaces.Refusal] in it
 	Guarantees []profiles.Guarantee
+	fix        string
 }
 
 // Error names the step, the cause, and what would be missing.
@@ -26,11 +27,14 @@ func (e *RefusedError) Error() string {
 	for i, g := range e.Guarantees {
 		names[i] = string(g)
 	}
-	return e.Refusal.Error() + "; no mode but namespaces keeps " + strings.Join(names, ", ")
+	return e.Err.Error() + "; no mode but namespaces keeps " + strings.Join(names, ", ")
 }
 
 // Unwrap returns what the host refuses.
-func (e *RefusedError) Unwrap() error { return e.Refusal }
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// Hint says what mends it.
+func (e *RefusedError) Hint() string { return e.fix }
 
 // onProc are the guarantees that need a /proc of the sandbox's own; onSys those
 // that need such a /sys; onNamespaces all that namespaces and what is mounted
@@ -67,5 +71,5 @@ func (r *Run) unkept(err error) error {
 	if len(list) == 0 {
 		return err
 	}
-	return &RefusedError{refusal, list}
+	return &RefusedError{err, list, refusal.Fix}
 }

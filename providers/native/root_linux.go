@@ -13,7 +13,7 @@ func (r *Run) Donate() error {
 	if errors.Is(err, namespaces.ErrIdmap) {
 		return &IdmapError{err}
 	}
-	return err
+	return r.unkept(err)
 }
 
 // Shed gives root up, where this process is root, after it has made the control
