@@ -21,7 +21,7 @@ import (
 const (
 	memory     = "1536"
 	resultSize = 32 << 20
-	shortBoot  = 8 * time.Minute
+	shortBoot  = 15 * time.Minute
 	longBoot   = 40 * time.Minute
 )
 
@@ -113,7 +113,9 @@ func (m *machine) boot(ctx context.Context, s *setup) (*result, error) {
 	cmd.Stdout, cmd.Stderr = &said, &said
 	err = cmd.Start()
 	if err == nil {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, 10)
+		if nice, bad := unix.Getpriority(unix.PRIO_PROCESS, 0); bad == nil && 20-nice < 10 { // the system call's range is 40 to 1
+			_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, 10)
+		}
 		err = cmd.Wait()
 	}
 	if bounded.Err() != nil {
@@ -122,7 +124,7 @@ func (m *machine) boot(ctx context.Context, s *setup) (*result, error) {
 	console, _ := os.ReadFile(log)
 	fmt.Fprintf(m.cache.log, "== console of %s\n%s\n", s.name, console)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, said.String())
+		return nil, fmt.Errorf("%w: %s; its console ended with: %s", err, said.String(), tail(strings.TrimSpace(string(console)), 1500))
 	}
 	f, err := os.Open(disk)
 	if err != nil {

@@ -24,6 +24,7 @@ type outcome struct {
 	EscapeSaid string
 	EscapeCode int
 	TookMS     map[string]int64
+	note       func(string)
 }
 
 // A testRun is one test binary.

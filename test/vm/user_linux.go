@@ -19,7 +19,8 @@ import (
 // a fix may be for the very process that asked for it.
 //
 // The driver writes a line to the FIFO ask, "WHAT FILE"; the user's part leaves
-// what it saw in FILE and writes a line to the FIFO done.
+// what it saw in FILE and writes a line to the FIFO done, and before it "note
+// TEXT" for the console: a machine that hangs should say where.
 type userPart struct {
 	order *os.File
 	lines chan string
@@ -47,6 +48,10 @@ func logIn(s *setup) (*userPart, error) {
 	}
 	go func() {
 		for in := bufio.NewScanner(done); in.Scan(); {
+			if note, ok := strings.CutPrefix(in.Text(), "note "); ok {
+				console("%s", note)
+				continue
+			}
 			u.lines <- in.Text()
 		}
 	}()
@@ -117,7 +122,8 @@ func serve() error {
 		if what == "end" {
 			return nil
 		}
-		if err := work(what).write(file); err != nil {
+		note := func(text string) { fmt.Fprintln(done, "note "+text) }
+		if err := work(what, note).write(file); err != nil {
 			return err
 		}
 		if _, err := fmt.Fprintln(done, file); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -29,9 +30,9 @@ var probes = []string{
 
 // work is what the user does: launch, ask the doctor, run tests, try to escape.
 // what is "launch" for the first, "examine" for the first two, "all" for what the
-// set-up says.
-func work(what string) *outcome {
-	o := &outcome{TookMS: map[string]int64{}}
+// set-up says. note hears of each program.
+func work(what string, note func(string)) *outcome {
+	o := &outcome{TookMS: map[string]int64{}, note: note}
 	workspace := filepath.Join(home, "ws")
 	if err := os.MkdirAll(workspace, 0o755); err != nil {
 		o.Code, o.Said = -1, err.Error()
@@ -92,6 +93,7 @@ func (o *outcome) run(name string, limit time.Duration, dir string, argv ...stri
 	began := time.Now()
 	err := cmd.Run()
 	o.TookMS[name] = time.Since(began).Milliseconds()
+	o.note(fmt.Sprintf("%s: %d ms", name, o.TookMS[name]))
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
