@@ -88,6 +88,7 @@ func (f *Found) Standing(session string, q Query) *Standing {
 			r.Names = append(r.Names, s.rel)
 		}
 	})
+	r.Covered = f.covered()
 	for _, p := range q.Protect {
 		if p.Review || !strings.HasPrefix(p.Pattern, "/") || strings.ContainsAny(p.Pattern, "*?[") {
 			continue
@@ -174,6 +175,11 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 		for _, name := range list.names {
 			list.set[name] = true
 		}
+	}
+	g.during.covered, g.during.nodes = map[string]bool{}, map[[2]uint64]bool{}
+	for _, n := range r.Covered {
+		rel, _ := below(r.Root, n.Path)
+		g.during.covered[rel], g.during.nodes[[2]uint64{n.Dev, n.Ino}] = true, true
 	}
 	fd, ok := lent[r.Root]
 	if g.fd = fd; !ok {
@@ -354,7 +360,7 @@ func (g *Guard) verify(d *dir) {
 	default:
 		err = unix.Fstat(d.watch, &st)
 	}
-	d.same = d.ctime != 0 && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
+	d.same = d.ctime != 0 && !(d.git && g.during.searches(d.rel)) && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
 	for _, k := range d.kids {
 		g.verify(k)
 	}
@@ -434,7 +440,7 @@ func (g *Guard) Finish() ([]Finding, error) {
 		close(g.stop)
 		<-g.ended
 	}
-	g.during = during{last: true, shut: g.shut}
+	g.during = during{last: true, since: g.begun(), shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 	var errs []error
 	for round := 0; ; round++ {
 		moved, err := g.look()
@@ -458,10 +464,13 @@ func (g *Guard) Close() {
 
 // during says how a look differs from a launch's.
 type during struct {
-	last    bool            // the last look: it reads all, and opens what is shut
-	shut    map[string]bool // what was shut at the start stays so
-	blind   bool            // some directories cannot be watched
-	budget  int             // descriptors that may still be opened
+	last    bool               // the last look: it reads all, and opens what is shut
+	since   int64              // what has a ctime before it, in nanoseconds, was not changed
+	shut    map[string]bool    // what was shut at the start stays so
+	covered map[string]bool    // and what was closed to the command, by path
+	nodes   map[[2]uint64]bool // and by device and inode
+	blind   bool               // some directories cannot be watched
+	budget  int                // descriptors that may still be opened
 	signals chan os.Signal
 	mu      sync.Mutex
 	fds     map[int]bool // what watches; nil where nothing does

@@ -43,16 +43,20 @@ func (i *inerter) all() error {
 			continue
 		}
 		t, err := i.scan.follow(filepath.Dir(path), ".git")
+		far := errors.Is(err, ErrTooMuch)
 		if err == nil && t.found && t.end.Kind == File {
 			var b []byte
 			if b, err = i.scan.readFile(t.end.Path, maxGitFile); err == nil {
 				var target string
 				if target, err = parseGitFile(b); err == nil {
 					t, err = i.scan.follow(filepath.Dir(path), target)
+					far = errors.Is(err, ErrTooMuch)
 				}
 			}
 		}
 		switch {
+		case far: // git would go all the way
+			i.aside(path, "it leads to a repository by more steps than can be followed")
 		case err != nil: // git refuses it as well
 		case !i.inside(t):
 			i.aside(path, "it leads to a repository outside the workspace")

@@ -22,12 +22,13 @@ type Standing struct {
 	Files   []profiles.FileRule
 	Protect []profiles.ProtectRule
 
-	Names  []string            // relative to Root: protected names that stood
-	Repos  []string            // and directories of git
-	Shut   []string            // and directories that could not be listed: they are hidden inside
-	Vacant []string            // absolute: names that no pattern finds, and that did not exist
-	Known  []Known             // files whose change is told of
-	Keys   map[string][]string // of reviewed configurations of git: the settings that execute something, as name=value
+	Names   []string            // relative to Root: protected names that stood
+	Repos   []string            // and directories of git
+	Shut    []string            // and directories that could not be listed: they are hidden inside
+	Vacant  []string            // absolute: names that no pattern finds, and that did not exist
+	Covered []Node              // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
+	Known   []Known             // files whose change is told of
+	Keys    map[string][]string // of reviewed configurations of git: the settings that execute something, as name=value
 }
 
 // A Known is a file that stood: one for review, or one that is pinned and
@@ -86,6 +87,10 @@ func (r *Standing) Append(b []byte) []byte {
 			line(list.word)
 			text(path)
 		}
+	}
+	for _, n := range r.Covered {
+		line("covered", n.Dev, n.Ino)
+		text(n.Path)
 	}
 	for _, k := range r.Known {
 		word := "review"
@@ -146,7 +151,7 @@ var standingShape = [...]struct {
 	word           string
 	numbers, texts int
 }{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1},
+	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"covered", 2, 1},
 	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
 }
 
@@ -207,6 +212,8 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 		r.Shut = append(r.Shut, s[0])
 	case "vacant":
 		r.Vacant = append(r.Vacant, s[0])
+	case "covered":
+		r.Covered = append(r.Covered, Node{Path: s[0], Kind: Dir, Dev: n[0], Ino: n[1]})
 	case "pin", "review":
 		if n[0] > uint64(Other) {
 			return errNoStanding

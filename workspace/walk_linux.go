@@ -234,11 +234,16 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, fmt.Errorf("stat %s/%s: %w", w.root, d.rel, err)
 	}
-	if int(st.Uid) == os.Getuid() && st.Mode&0o500 != 0o500 && os.Getuid() != 0 && !w.during.opens(d.rel) {
+	if int(st.Uid) == os.Getuid() && st.Mode&0o500 != 0o500 && os.Getuid() != 0 {
 		// Its names or what they stand for are closed to us, and would not be
 		// to a command that changes the mode.
-		d.shut = true
-		return 0, nil
+		if !w.during.opens(d.rel) || unix.Fchmod(fd, st.Mode&0o7777|0o700) != nil {
+			d.shut = true
+			return 0, nil
+		}
+	}
+	if w.during.searches(d.rel) && insideStore(d.rel) && st.Nlink == 2 && st.Ctim.Nano() < w.during.since {
+		return 0, nil // it has no directories, and has not changed: there are hundreds of those
 	}
 	kept = w.during.watch(d, fd)
 	// Before the list, so that what changes while it is read shows the next time.
@@ -296,11 +301,11 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 		first := len(d.hits)
 		w.look(d, l, name, dtype, ino)
 		if isDir {
-			w.enter(d, join(d.rel, string(name)), d.hits[first:])
+			w.enter(d, join(d.rel, string(name)), ino, d.hits[first:])
 		}
 		return
 	}
-	w.enter(d, join(d.rel, string(name)), nil)
+	w.enter(d, join(d.rel, string(name)), ino, nil)
 }
 
 // look records what an entry is a hit for.
@@ -352,7 +357,7 @@ func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 // enter adds a directory below d, with the state that d and what its name was
 // a hit for give it. Of a directory that the payload will not see, nothing is
 // searched but what a rule shows in it, and what has other names.
-func (w *walker) enter(d *dir, rel string, hits []hit) {
+func (w *walker) enter(d *dir, rel string, ino uint64, hits []hit) {
 	k := &dir{rel: rel, state: d.state, why: d.why}
 	if d.state != hidden {
 		for _, h := range hits {
@@ -366,7 +371,7 @@ func (w *walker) enter(d *dir, rel string, hits []hit) {
 		}
 	}
 	if len(w.closed) > 0 || len(hits) > 0 {
-		if file, ok := w.closes(w.root+"/"+rel, hits); ok && !w.shows(w.root+"/"+rel) {
+		if file, ok := w.closes(w.root+"/"+rel, hits); ok && !w.shows(w.root+"/"+rel) && w.during.covers(rel, d.dev, ino) {
 			if w.files[file].Access != profiles.Hide {
 				return
 			}
@@ -397,7 +402,9 @@ func (w *walker) settle(d *dir, l *listing) {
 			// Nothing that a tool opens by its name stands in there. A
 			// directory elsewhere that only looks like a repository is
 			// searched like any other.
-			if d.git && insideGit(d.rel) {
+			// Below modules, though, git opens what a name in .gitmodules says:
+			// the last look goes on.
+			if d.git && insideGit(d.rel) && !w.during.searches(d.rel) {
 				continue
 			}
 		}
@@ -410,6 +417,10 @@ func (w *walker) settle(d *dir, l *listing) {
 func insideGit(rel string) bool {
 	return strings.HasPrefix(rel+"/", ".git/") || strings.Contains(rel+"/", "/.git/")
 }
+
+// insideModules reports whether a path lies where git keeps the repositories of
+// submodules, by whatever names.
+func insideModules(rel string) bool { return strings.Contains("/"+rel+"/", "/.git/modules/") }
 
 func kindOf(dtype byte) Kind {
 	switch dtype {

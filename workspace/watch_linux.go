@@ -45,6 +45,17 @@ func (u *during) skips(rel string) bool { return u != nil && !u.last && inModule
 // look: from inside it could be opened as well.
 func (u *during) opens(rel string) bool { return u != nil && u.last && !u.shut[rel] }
 
+// covers reports whether the command does not see what lies in a directory that
+// a rule closes: one that stood at the start. Another that comes by such a name
+// it sees, and fills.
+func (u *during) covers(rel string, dev, ino uint64) bool {
+	return u == nil || u.covered[rel] || u.nodes[[2]uint64{dev, ino}]
+}
+
+// searches reports whether a look searches what a repository keeps there, which
+// no tool opens by name: below modules git does.
+func (u *during) searches(rel string) bool { return u != nil && u.last && insideModules(rel) }
+
 // bound is what the tree may weigh: the last look is worth more work than a
 // launch.
 func (u *during) bound() int {
