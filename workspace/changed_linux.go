@@ -40,6 +40,7 @@ func (g *Guard) review() error {
 		g.told(g.stash.note(f, before, kept))
 	}
 	g.fresh(g.tree)
+	g.rebases()
 	return nil
 }
 
@@ -69,11 +70,8 @@ func (g *Guard) content(path string) ([]byte, error) {
 	return readFile(fd, maxOriginal)
 }
 
-// What is kept of files for review as they were: of one, and of all.
-const (
-	maxOriginal  = 256 << 10
-	maxOriginals = 4 << 20
-)
+// maxOriginals bounds what is kept of files for review as they were.
+const maxOriginals = 4 << 20
 
 // remember keeps what the files for review hold, as far as the command has not
 // changed them yet.

@@ -128,6 +128,10 @@ func TestGuardSetsAside(t *testing.T) {
 		"what the command does not see stays":    {"mkdir -p a/.envs a/out; echo x > a/.envs/.npmrc; echo x > a/out/.npmrc", "mv a b", nil},
 		"files for review, and programs": {"echo a > Makefile; mkdir -p node_modules/.bin", "echo b > Makefile; mkdir -p sub/.github .github/workflows; echo x > .github/workflows/x.yml; ln -s ../p node_modules/.bin/tsc; echo > node_modules/.bin/data",
 			[]string{"program node_modules/.bin/tsc", "review .github/workflows/x.yml", "review Makefile"}},
+		"a rebase that executes": {"git init -q o", "mkdir .git/rebase-merge o/.git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo; printf '# x\n\n  x evil\n' > o/.git/rebase-merge/git-rebase-todo; echo a/../b > o/.git/rebase-merge/strategy",
+			[]string{"review .git/rebase-merge/git-rebase-todo", "review o/.git/rebase-merge/git-rebase-todo", "review o/.git/rebase-merge/strategy"}},
+		"a rebase that does not": {"", "mkdir .git/rebase-merge; printf 'pick 1234 x\n# exec\nf 12 y\nnoop\n' > .git/rebase-merge/git-rebase-todo; echo ort > .git/rebase-merge/strategy", nil},
+		"a rebase that stood":    {"mkdir .git/rebase-merge; echo 'exec mine' > .git/rebase-merge/git-rebase-todo", "echo x > y", nil},
 		"the same content again": {"echo a > Makefile", "echo a > new; mv new Makefile", nil},
 		"one that is removed":    {"echo a > Makefile", "rm Makefile", []string{"review Makefile"}},
 	} {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/pccrun/pccrun/profiles"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -381,12 +382,31 @@ func (u *Upper) protect(s *ChangeSet) {
 		if c.Protect == "" && base(c.Path) == ".git" && c.After != nil && c.After.Kind != Dir {
 			c.Protect = ".git: it leads to another repository"
 		}
+		if c.Protect == "" && u.rebases(s, c) {
+			c.Protect = rebaseRuns
+		}
 	}
 	for i := range s.Changes {
 		if c := &s.Changes[i]; c.Protect == "" {
 			c.Protect = s.bare(u, c)
 		}
 	}
+}
+
+// rebases reports whether a change is of a rebase that executes something.
+func (u *Upper) rebases(s *ChangeSet, c *Change) bool {
+	i := slices.IndexFunc(rebaseState[:], func(name string) bool { return strings.HasSuffix(c.Path, "/"+name) })
+	if i < 0 || c.After == nil {
+		return false
+	}
+	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	f, err := u.after[layer].open(c.Path)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxOriginal))
+	return err != nil || len(b) == maxOriginal || rebases(rebaseState[i], b)
 }
 
 // protected says which rule of the run's policy protects a path of the host.

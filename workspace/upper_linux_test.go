@@ -372,6 +372,14 @@ func TestApplyHalfARepository(t *testing.T) {
 	require.Equal(t, []string{"A r/objects" + why, "A r/refs" + why, "A whole/objects/z"}, s.diff())
 }
 
+// Of a rebase that is under way, what executes something has to be named.
+func TestApplyRebase(t *testing.T) {
+	const todo = ".git/rebase-merge/git-rebase-todo"
+	s := newStand(t, map[string]string{".git/rebase-merge/onto": "1", "o/.git/rebase-merge/onto": "1"})
+	s.run([2]string{todo, "pick 1 x\nexec evil\n"}, [2]string{"o/" + todo, "pick 1 x\nf 2 y\n"}).settle()
+	require.Equal(t, []string{"A " + todo + " (" + rebaseRuns + ")", "A o/" + todo}, s.diff())
+}
+
 func TestApplyProtected(t *testing.T) {
 	s := newStand(t, map[string]string{"f": "x", "bare/config": "[core]"}, append(protect(".vscode", ".envrc"), review("Makefile")...)...)
 	s.run([2]string{"f", "y"}, [2]string{".vscode/tasks.json", "{}"}, [2]string{".vscode/more", "x"}, [2]string{"sub/.envrc", "x"}, [2]string{"Makefile", "all:"},

@@ -1,0 +1,42 @@
+package workspace
+
+import (
+	"slices"
+	"strings"
+)
+
+// A rebase that was begun and not ended is a list of commands that `git rebase
+// --continue` goes on with, and some of them execute something.
+
+// rebaseState are the files of such a rebase that name programs, in the
+// directory of git.
+var rebaseState = [...]string{"rebase-merge/git-rebase-todo", "rebase-merge/strategy"}
+
+// maxOriginal bounds a file that is looked into, or kept to be shown.
+const maxOriginal = 256 << 10
+
+// rebaseRuns is what is said of one that does.
+const rebaseRuns = "git rebase --continue executes what it names"
+
+// pickCommands are the commands of a todo list that run no program of the
+// list's choice: git help rebase, 2.51, and todo_command_info in sequencer.c.
+var pickCommands = strings.Fields("pick p revert edit e reword r fixup f squash s label l reset t merge m update-ref u break b drop d noop")
+
+// strategies are the ways of merging that git has itself. Another is a program
+// named git-merge-NAME, or an alias.
+var strategies = strings.Fields("ort recursive resolve octopus ours subtree")
+
+// rebases reports whether a file of a rebase may execute something. What is not
+// known to be harmless may.
+func rebases(name string, b []byte) bool {
+	if strings.HasSuffix(name, "strategy") {
+		return !slices.Contains(strategies, strings.TrimSpace(string(b)))
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		words := strings.Fields(line)
+		if len(words) > 0 && words[0][0] != '#' && !slices.Contains(pickCommands, words[0]) {
+			return true
+		}
+	}
+	return false
+}
