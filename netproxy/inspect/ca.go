@@ -34,6 +34,10 @@ type authority struct {
 	leaves map[string]*tls.Certificate // by host
 }
 
+// maxLeaves is how many certificates are kept: names below a wildcard are
+// without number.
+const maxLeaves = 1024
+
 func newAuthority() (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -98,6 +102,9 @@ func (a *authority) certificate(host string) (*tls.Certificate, error) {
 	c := &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: a.leaf}
 	if c.Leaf, err = x509.ParseCertificate(der); err != nil {
 		return nil, err
+	}
+	if len(a.leaves) >= maxLeaves {
+		clear(a.leaves)
 	}
 	a.leaves[host] = c
 	return c, nil

@@ -72,7 +72,7 @@ func start(t testing.TB, texts ...string) *fixture {
 	hosts := parse(t, "https://api.example.com")
 	f := &fixture{t: t, roots: x509.NewCertPool(), trust: x509.NewCertPool(), routes: map[string]string{}, set: parse(t, texts...).Watch(hosts)}
 	var err error
-	f.Inspector, err = New(Config{Rules: f.set, Secrets: []Secret{{placeholder, secret, hosts}}, Roots: f.roots, Dial: f.dial})
+	f.Inspector, err = New(Config{Rules: f.set, Secrets: []Secret{{Placeholder: placeholder, Value: secret, Hosts: hosts}}, Roots: f.roots, Dial: f.dial})
 	require.NoError(t, err)
 	require.True(t, f.trust.AppendCertsFromPEM(f.Authority()))
 	t.Cleanup(f.Close)

@@ -23,6 +23,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,6 +54,8 @@ type Secret struct {
 	Placeholder string
 	Value       string
 	Hosts       *rules.Set // the connections that it goes out on
+
+	back []secrets.Pair // what takes its place in what comes back
 }
 
 // The time and room that a client has.
@@ -60,6 +63,7 @@ const (
 	headTimeout = 10 * time.Second
 	idleTimeout = 2 * time.Minute
 	maxHead     = 64 << 10
+	maxIdle     = 256 // connections to hosts that wait for another request
 )
 
 // An Inspector serves the connections of one session.
@@ -87,6 +91,11 @@ func New(cfg Config) (*Inspector, error) {
 	ca, err := newAuthority()
 	if err != nil {
 		return nil, err
+	}
+	cfg.Secrets = slices.Clone(cfg.Secrets)
+	for k := range cfg.Secrets {
+		s := &cfg.Secrets[k]
+		s.back = secrets.Spellings(s.Value, s.Placeholder)
 	}
 	i := &Inspector{cfg: cfg, ca: ca, conns: make(chan net.Conn), closed: make(chan struct{})}
 	i.proxy = i.newProxy()
@@ -157,7 +166,7 @@ func (i *Inspector) tlsConfig(t *target) *tls.Config {
 				return nil, nil
 			}
 			v := t.verdict
-			v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, "TLS asks for "+strconv.Quote(name)
+			v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, "TLS asks for "+strconv.Quote(name[:min(len(name), 255)])
 			t.decided(v, "", nil)
 			t.conn.alert.Store(true)
 			return nil, errors.New("not the host of the connection")
@@ -251,7 +260,7 @@ func (i *Inspector) replacements(v rules.Verdict) (out, back []secrets.Pair) {
 	for _, s := range i.cfg.Secrets {
 		if s.Hosts.Decide(v.Host, v.Port).Action == rules.Allow {
 			out = append(out, secrets.Pair{Old: s.Placeholder, New: s.Value})
-			back = append(back, secrets.Spellings(s.Value, s.Placeholder)...)
+			back = append(back, s.back...)
 		}
 	}
 	return out, back

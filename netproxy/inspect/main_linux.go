@@ -128,7 +128,7 @@ func configure(setup *wire.Setup) (*Config, *trust, error) {
 			return nil, nil, err
 		}
 		cfg.Rules = cfg.Rules.Watch(hosts)
-		cfg.Secrets = append(cfg.Secrets, Secret{s.Placeholder, s.Value, hosts})
+		cfg.Secrets = append(cfg.Secrets, Secret{Placeholder: s.Placeholder, Value: s.Value, Hosts: hosts})
 	}
 	upstream, err := netproxy.ParseUpstream(setup.HTTPProxy, setup.HTTPSProxy, setup.NoProxy)
 	if err != nil {

@@ -49,6 +49,7 @@ func (i *Inspector) transport(protocols ...string) *http.Transport {
 		TLSHandshakeTimeout: headTimeout,
 		DisableCompression:  true,
 		IdleConnTimeout:     idleTimeout,
+		MaxIdleConns:        maxIdle,
 		MaxIdleConnsPerHost: 16,
 		Protocols:           new(http.Protocols),
 	}
@@ -112,11 +113,14 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 		i.refuse(w, r, p, http.StatusBadRequest, "the target of the request is not a path")
 		return
 	}
-	v := i.cfg.Rules.DecideRequest(t.verdict.Host, t.verdict.Port, rules.Request{Scheme: p.scheme, Host: r.Host, Method: r.Method, Path: r.URL.EscapedPath()})
+	v := i.cfg.Rules.DecideRequest(t.verdict.Host, t.verdict.Port, rules.Request{Scheme: p.scheme, Host: hostOf(r), Method: r.Method, Path: r.URL.EscapedPath()})
 	if v.Action != rules.Deny && i.cfg.Rules.SpeaksOfRequests(t.verdict) {
-		if name := rewrites(r.Header); name != "" {
-			v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.BadPath, "", "the field "+name+" may make another request of it"
+		for name := range r.Header {
+			if rules.Rewrites(name) {
+				v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.BadPath, "", "the field "+name+" may make another request of it"
+			}
 		}
+		r.Trailer = nil // nor may what some servers take for a part of the head
 	}
 	t.decided(v, p.request, nil)
 	if v.Action == rules.Deny {
@@ -130,7 +134,11 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).EnableFullDuplex() // an answer may come before the request is over
 	}
 	hopByHop(r.Header)
-	i.proxy.ServeHTTP(&flusher{ResponseWriter: w, passage: p}, r.WithContext(context.WithValue(r.Context(), passageKey{}, p)))
+	f := &flusher{ResponseWriter: w, passage: p}
+	i.proxy.ServeHTTP(f, r.WithContext(context.WithValue(r.Context(), passageKey{}, p)))
+	if f.taken != nil {
+		f.taken.Close() // goproxy leaves a websocket's open when the other end is gone
+	}
 }
 
 type passageKey struct{}
@@ -147,23 +155,16 @@ func authorityOf(v rules.Verdict, scheme string) string {
 	return host + ":" + strconv.Itoa(int(v.Port))
 }
 
-// rewrites returns the name of a field by which some servers take a request
-// for one with another method or path.
-func rewrites(h http.Header) string {
-	for _, name := range [...]string{
-		"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Url", "X-Original-Uri", "X-Rewrite-Url",
-		"X-Original-Host", "X-Forwarded-Host", "X-Host", "X-Forwarded-Prefix", "X-Forwarded-Uri", "X-Forwarded-Path",
-	} {
-		if len(h[name]) > 0 {
-			return name
+// hostOf returns the host that a request is for, and one that there is not
+// where it names two: HTTP/2 has an :authority, and may have Host fields beside
+// it.
+func hostOf(r *http.Request) string {
+	for _, host := range r.Header["Host"] {
+		if host != r.Host {
+			return ""
 		}
 	}
-	for name := range h { // as CGI and its like fold them
-		if strings.Contains(name, "_") && rewrites(http.Header{http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")): {""}}) != "" {
-			return name
-		}
-	}
-	return ""
+	return r.Host
 }
 
 // hopByHop takes away what is for one connection alone, but for a websocket's
@@ -237,7 +238,8 @@ func (p *passage) inject(r *http.Request, out []secrets.Pair) {
 		for k, value := range values {
 			with := secrets.Replace(value, out)
 			if scheme, coded, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "basic") && strings.HasSuffix(name, "uthorization") {
-				if text, err := base64.StdEncoding.DecodeString(strings.TrimSpace(coded)); err == nil {
+				coded = strings.TrimSpace(coded)
+				if text, err := base64.StdEncoding.DecodeString(coded); err == nil {
 					if secret := secrets.Replace(string(text), out); secret != string(text) {
 						encoded := base64.StdEncoding.EncodeToString([]byte(secret))
 						p.back = append([]secrets.Pair{{Old: encoded, New: coded}}, p.back...)
@@ -274,20 +276,15 @@ func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http
 		return p.failed(ctx)
 	}
 	resp.Header.Del("Alt-Svc") // no other way to the host is open
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Header.Del("Upgrade") // by which goproxy would take it for a websocket
+		hopByHop(resp.Header)
+	}
 	if p == nil || len(p.back) == 0 {
 		return resp
 	}
-	for _, h := range [...]http.Header{resp.Header, resp.Trailer} {
-		for name, values := range h {
-			if secrets.Replace(name, p.back) != name {
-				h.Del(name)
-				continue
-			}
-			for k := range values {
-				values[k] = secrets.Replace(values[k], p.back)
-			}
-		}
-	}
+	p.cleanFields(resp.Header)
+	p.cleanFields(resp.Trailer)
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return resp
 	}
@@ -303,13 +300,27 @@ func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http
 		ctx.Error = errors.New("the server answered in an encoding that it was not asked for: " + strconv.Quote(encoding))
 		return p.failed(ctx)
 	}
-	resp.Body = &filtered{Reader: secrets.NewReader(resp.Body, p.back), body: resp.Body, trailer: resp, back: p.back}
+	resp.Body = &filtered{Reader: secrets.NewReader(resp.Body, p.back), body: resp.Body, response: resp, passage: p}
 	if resp.ContentLength >= 0 {
 		// All pairs keep the length. goproxy drops the field where a body was
 		// changed; the client should still see how much will come.
 		p.length = strconv.FormatInt(resp.ContentLength, 10)
 	}
 	return resp
+}
+
+// cleanFields takes what may not come back out of fields. A field whose name
+// holds it goes: names have no case, and are spelled anew on the way.
+func (p *passage) cleanFields(h http.Header) {
+	for name, values := range h {
+		if slices.ContainsFunc(p.back, func(b secrets.Pair) bool { return strings.Contains(strings.ToLower(name), strings.ToLower(b.Old)) }) {
+			delete(h, name)
+			continue
+		}
+		for k := range values {
+			values[k] = secrets.Replace(values[k], p.back)
+		}
+	}
 }
 
 // failed answers for a host that was not reached.
@@ -395,19 +406,15 @@ func send(w http.ResponseWriter, resp *http.Response) {
 // filtered is a body without the secrets in it, and its trailers.
 type filtered struct {
 	io.Reader
-	body    io.Closer
-	trailer *http.Response
-	back    []secrets.Pair
+	body     io.Closer
+	response *http.Response
+	passage  *passage
 }
 
 func (f *filtered) Read(b []byte) (int, error) {
 	n, err := f.Reader.Read(b)
 	if err == io.EOF { // trailers come with the end
-		for _, values := range f.trailer.Trailer {
-			for k := range values {
-				values[k] = secrets.Replace(values[k], f.back)
-			}
-		}
+		f.passage.cleanFields(f.response.Trailer)
 	}
 	return n, err
 }
@@ -438,6 +445,7 @@ type flusher struct {
 	http.ResponseWriter
 	passage *passage
 	streams bool
+	taken   net.Conn // by goproxy, for a websocket
 }
 
 func (f *flusher) WriteHeader(status int) {
@@ -467,5 +475,7 @@ func (f *flusher) Flush() { _ = http.NewResponseController(f.ResponseWriter).Flu
 func (f *flusher) Unwrap() http.ResponseWriter { return f.ResponseWriter }
 
 func (f *flusher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(f.ResponseWriter).Hijack()
+	conn, rw, err := http.NewResponseController(f.ResponseWriter).Hijack()
+	f.taken = conn
+	return conn, rw, err
 }

@@ -74,6 +74,19 @@ func (s *Set) SpeaksOfRequests(v Verdict) bool {
 	return false
 }
 
+// Rewrites says whether some servers take a request for one with another
+// method, host or path because of a field with this name. What a rule says of
+// a request would not hold then.
+func Rewrites(name string) bool {
+	// CGI and its like fold the one into the other.
+	switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
+	case "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-original-uri", "x-rewrite-url",
+		"x-original-host", "x-forwarded-host", "x-host", "x-forwarded-prefix", "x-forwarded-uri", "x-forwarded-path":
+		return true
+	}
+	return false
+}
+
 // literal spells a path as a rule for it, "" if none can be said to a shell.
 func literal(path string) string {
 	path, _, _ = strings.Cut(path, "?")

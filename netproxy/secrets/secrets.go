@@ -14,9 +14,11 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -92,25 +94,65 @@ func prefixOf(secret string) int {
 type Pair struct{ Old, New string }
 
 // Spellings returns the pairs for a text and for the forms in which servers
-// send such a text back: as it is, escaped for a URL, and in base64.
+// send such a text back: as it is; escaped for a URL, for JSON or for HTML; in
+// base64 of both alphabets and in hexadecimal. No form becomes longer or
+// shorter.
 func Spellings(old, new string) []Pair {
-	pairs := []Pair{{old, new}}
+	var pairs []Pair
 	add := func(f func(string) string) {
-		if p := (Pair{f(old), f(new)}); p.Old != old && len(p.Old) == len(p.New) {
+		p := Pair{f(old), f(new)}
+		if len(p.Old) != len(p.New) {
+			p.New = strings.Repeat("*", len(p.Old))
+		}
+		if !slices.ContainsFunc(pairs, func(q Pair) bool { return q.Old == p.Old }) {
 			pairs = append(pairs, p)
-		} else if p.Old != old {
-			pairs = append(pairs, Pair{p.Old, strings.Repeat("*", len(p.Old))})
 		}
 	}
-	add(url.QueryEscape)
-	// What stands before it turns the bits of base64: three ways.
-	for skip := range 3 {
-		add(func(s string) string {
-			text := base64.StdEncoding.EncodeToString([]byte(s[(3-skip)%3:]))
-			return strings.TrimRight(text, "=")[:len(s[(3-skip)%3:])/3*4]
-		})
+	add(func(s string) string { return s })
+	for _, escape := range [...]func(string) string{url.QueryEscape, url.PathEscape} {
+		add(escape)
+		add(func(s string) string { return lowerEscapes(escape(s)) })
 	}
+	for _, escaped := range escapes {
+		add(strings.NewReplacer(escaped...).Replace)
+	}
+	// What stands before it turns the bits of base64: three ways.
+	for _, encoding := range [...]*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
+		for skip := range 3 {
+			add(func(s string) string {
+				s = s[(3-skip)%3:]
+				return encoding.EncodeToString([]byte(s[:len(s)/3*3]))
+			})
+		}
+	}
+	add(func(s string) string { return hex.EncodeToString([]byte(s)) })
+	add(func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) })
 	return pairs
+}
+
+// escapes are what writers of JSON and HTML put in the place of characters that
+// the format itself would let stand, or would not: with and without an escaped
+// slash, since both are common.
+var escapes = [...][]string{
+	{`\`, `\\`, `"`, `\"`},
+	{`\`, `\\`, `"`, `\"`, `/`, `\/`},
+	{`\`, `\\`, `"`, `\"`, `<`, `\u003c`, `>`, `\u003e`, `&`, `\u0026`},
+	{`\`, `\\`, `"`, `\"`, `<`, `\u003C`, `>`, `\u003E`, `&`, `\u0026`, `'`, `\u0027`, `/`, `\/`},
+	{`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`, `"`, `&quot;`},
+	{`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`, `"`, `&quot;`, `'`, `&#39;`},
+	{`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`, `"`, `&#34;`, `'`, `&#39;`},
+	{`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`, `"`, `&quot;`, `'`, `&#x27;`},
+}
+
+// lowerEscapes spells the digits of %XX in lower case.
+func lowerEscapes(s string) string {
+	b := []byte(s)
+	for i := 0; i+2 < len(b); i++ {
+		if b[i] == '%' {
+			copy(b[i+1:i+3], bytes.ToLower(b[i+1:i+3]))
+		}
+	}
+	return string(b)
 }
 
 // Replace puts what takes the place of each text into s.

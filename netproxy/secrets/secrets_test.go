@@ -2,7 +2,11 @@ package secrets
 
 import (
 	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"html"
 	"io"
 	"net/url"
 	"strings"
@@ -92,6 +96,46 @@ func TestReader(t *testing.T) {
 		}
 		require.NotEqual(t, encoded, out)
 	}
+}
+
+// TestSpellings has a secret with every character that somebody escapes, sent
+// back as the encoders of libraries write it, whole and byte by byte.
+func TestSpellings(t *testing.T) {
+	const secret = `sk-secret-01/23+45=67&89<ab>cd"ef'gh\ij%kl~mn:op@qr`
+	stand := placeholder(t, secret)
+	pairs := Spellings(secret, stand)
+	inJSON, err := json.Marshal(secret)
+	require.NoError(t, err)
+	var plain strings.Builder
+	e := json.NewEncoder(&plain)
+	e.SetEscapeHTML(false)
+	require.NoError(t, e.Encode(secret))
+	for name, form := range map[string]string{
+		"as it is": secret, "json": strings.Trim(string(inJSON), `"`), "json, no HTML": strings.Trim(plain.String(), "\"\n"), "json of PHP": strings.ReplaceAll(strings.Trim(plain.String(), "\"\n"), "/", `\/`),
+		"query": url.QueryEscape(secret), "path": url.PathEscape(secret), "query, lower": strings.ReplaceAll(strings.ReplaceAll(strings.ReplaceAll(url.QueryEscape("sk-secret-01/23+45="), "%2F", "%2f"), "%2B", "%2b"), "%3D", "%3d"),
+		"html": html.EscapeString(secret), "html, hexadecimal": strings.ReplaceAll(strings.ReplaceAll(html.EscapeString(secret), "&#39;", "&#x27;"), "&#34;", "&quot;"),
+		"hex": hex.EncodeToString([]byte(secret)), "HEX": fmt.Sprintf("%X", secret),
+	} {
+		if name == "query, lower" { // its pair is whole
+			pairs := Spellings("sk-secret-01/23+45=", placeholder(t, "sk-secret-01/23+45="))
+			require.NotContains(t, Replace(form, pairs), form, name)
+			continue
+		}
+		for _, r := range []io.Reader{strings.NewReader("<" + form + ">"), iotest.OneByteReader(strings.NewReader("<" + form + ">"))} {
+			out := read(t, r, pairs)
+			require.NotContains(t, out, form, name)
+			require.Len(t, out, len(form)+2, name)
+		}
+	}
+	for before := range 3 {
+		for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+			out := read(t, strings.NewReader(encoding.EncodeToString([]byte(strings.Repeat("p", before)+secret))), pairs)
+			text, err := encoding.DecodeString(out)
+			require.NoError(t, err)
+			require.NotContains(t, string(text), secret[4:len(secret)-4])
+		}
+	}
+	require.Len(t, Spellings("0123456789abcdef", "fedcba9876543210"), 5, "a plain one has few: itself, three in base64, one in hexadecimal")
 }
 
 // TestReaderPassesOn holds that a stream is not kept waiting.

@@ -1,0 +1,196 @@
+package inspect
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// A response is what a host sends, as it stands.
+func (f *fixture) answers(name, response string) {
+	f.host(name, func(w http.ResponseWriter, r *http.Request) {
+		c, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, strings.NewReplacer("\n", "\r\n", "SECRET", r.Header.Get("X-Api-Key")).Replace(response))
+		rw.Flush()
+	})
+}
+
+// TestEchoes has a host that sends the secret back in each place and spelling
+// that a server may have of itself.
+func TestEchoes(t *testing.T) {
+	f := start(t, "api.example.com")
+	for name, response := range map[string]string{
+		"reason":              "HTTP/1.1 200 SECRET\nContent-Length: 0\n\n",
+		"early hints":         "HTTP/1.1 103 Early Hints\nLink: <SECRET>\n\nHTTP/1.1 200 OK\nContent-Length: 0\n\n",
+		"name of a field":     "HTTP/1.1 200 OK\nSECRET: 1\nContent-Length: 0\n\n",
+		"name of a field, x":  "HTTP/1.1 200 OK\nX-SECRET: 1\nContent-Length: 0\n\n",
+		"name of a trailer":   "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\nTrailer: X-SECRET\n\n1\nx\n0\nX-SECRET: 1\n\n",
+		"unannounced trailer": "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\nTrailer: X\n\n1\nx\n0\nX-SECRET: 1\nY: SECRET\n\n",
+		"chunk extension":     "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\n1;SECRET=SECRET\nx\n0\n\n",
+		"malformed":           "SECRET\n\n",
+		"malformed field":     "HTTP/1.1 200 OK\nSECRET\n\n",
+		"malformed status":    "HTTP/1.1 SECRET OK\n\n",
+		"malformed length":    "HTTP/1.1 200 OK\nContent-Length: SECRET\n\n",
+		"malformed coding":    "HTTP/1.1 200 OK\nTransfer-Encoding: SECRET\n\n",
+		"encoding":            "HTTP/1.1 200 OK\nContent-Encoding: SECRET\nContent-Length: 1\n\nx",
+		"chunk size":          "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\n\nSECRET\nx\n0\n\n",
+		"switch":              "HTTP/1.1 101 SECRET\nConnection: Upgrade\nUpgrade: SECRET\n\n",
+		"not a websocket":     "HTTP/1.1 200 OK\nConnection: Upgrade\nUpgrade: websocket\nContent-Length: 26\n\nSECRET",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.answers("api.example.com", response)
+			c := f.secure("api.example.com")
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.example.com\r\nX-Api-Key: "+placeholder+"\r\nConnection: close\r\n\r\n")
+			c.SetDeadline(time.Now().Add(3 * time.Second))
+			all, err := io.ReadAll(c)
+			require.NoError(t, err)
+			require.NotContains(t, strings.ToLower(string(all)), strings.ToLower(secret))
+			for _, d := range f.told() {
+				require.NotContains(t, fmt.Sprint(d), secret)
+			}
+		})
+	}
+}
+
+// TestAuthorityAndHost: of two names in an HTTP/2 request none is believed.
+func TestAuthorityAndHost(t *testing.T) {
+	f := start(t, "api.example.com")
+	f.host("api.example.com", hello200)
+	for name, c := range map[string]struct {
+		fields []hpack.HeaderField
+		status string
+	}{
+		"one":          {[]hpack.HeaderField{{Name: ":authority", Value: "api.example.com"}}, "200"},
+		"both":         {[]hpack.HeaderField{{Name: ":authority", Value: "api.example.com"}, {Name: "host", Value: "api.example.com"}}, "200"},
+		"another host": {[]hpack.HeaderField{{Name: ":authority", Value: "api.example.com"}, {Name: "host", Value: "evil.example.com"}}, "421"},
+		"host alone":   {[]hpack.HeaderField{{Name: "host", Value: "evil.example.com"}}, "421"},
+		"two hosts":    {[]hpack.HeaderField{{Name: "host", Value: "api.example.com"}, {Name: "host", Value: "evil.example.com"}}, "4"},
+		"absolute":     {[]hpack.HeaderField{{Name: ":authority", Value: "api.example.com"}, {Name: ":path", Value: "https://evil.example.com/"}}, "400"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fields := []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}}
+			if name != "absolute" {
+				fields = append(fields, hpack.HeaderField{Name: ":path", Value: "/"})
+			}
+			fields = append(fields, c.fields...)
+			status := f.frames(t, fields)
+			require.True(t, strings.HasPrefix(status, c.status), status)
+		})
+	}
+}
+
+// frames sends one HTTP/2 request and returns the status, or what ended it.
+func (f *fixture) frames(t *testing.T, fields []hpack.HeaderField) string {
+	c := f.secure("api.example.com", "h2")
+	defer c.Close()
+	io.WriteString(c, http2.ClientPreface)
+	fr := http2.NewFramer(c, c)
+	fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	fr.WriteSettings()
+	var b strings.Builder
+	e := hpack.NewEncoder(&b)
+	for _, h := range fields {
+		e.WriteField(h)
+	}
+	fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte(b.String()), EndHeaders: true, EndStream: true})
+	for {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			return err.Error()
+		}
+		switch frame := frame.(type) {
+		case *http2.MetaHeadersFrame:
+			return frame.PseudoValue("status")
+		case *http2.RSTStreamFrame:
+			return "4 reset " + frame.ErrCode.String()
+		case *http2.GoAwayFrame:
+			if frame.ErrCode != http2.ErrCodeNo {
+				return "4 goaway " + frame.ErrCode.String()
+			}
+		}
+	}
+}
+
+// TestWebsocketEnds: both ends are closed, and its end is told.
+func TestWebsocketEnds(t *testing.T) {
+	for _, first := range []string{"server", "client"} {
+		t.Run(first, func(t *testing.T) {
+			f := start(t, "GET https://git.example.com/ws")
+			gone := make(chan struct{})
+			f.host("git.example.com", func(w http.ResponseWriter, r *http.Request) {
+				c, rw, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					return
+				}
+				io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi")
+				if first == "client" {
+					io.Copy(io.Discard, rw)
+				}
+				c.Close()
+				close(gone)
+			})
+			c := f.secure("git.example.com")
+			io.WriteString(c, "GET /ws HTTP/1.1\r\nHost: git.example.com\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			br := bufio.NewReader(c)
+			resp, err := http.ReadResponse(br, &http.Request{Method: "GET"})
+			require.NoError(t, err)
+			require.Equal(t, 101, resp.StatusCode)
+			if first == "client" {
+				c.Close()
+			} else {
+				c.SetDeadline(time.Now().Add(3 * time.Second))
+				_, err := io.ReadAll(br)
+				require.NoError(t, err, "the client hears of the end")
+			}
+			select {
+			case <-gone:
+			case <-time.After(3 * time.Second):
+				t.Fatal("the server does not hear of the end")
+			}
+			require.Eventually(t, func() bool {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return f.closes == 1
+			}, 3*time.Second, 10*time.Millisecond)
+		})
+	}
+}
+
+// TestTrailersOfRequests: a field that some server takes for a part of the head
+// may not come after it.
+func TestTrailersOfRequests(t *testing.T) {
+	f := start(t, "POST https://git.example.com/**", "api.example.com")
+	var trailer http.Header
+	answer := func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); trailer = r.Trailer }
+	f.host("git.example.com", answer)
+	f.host("api.example.com", answer)
+	for host, passes := range map[string]bool{"git.example.com": false, "api.example.com": true} {
+		resp, _ := f.raw(host, "POST /x HTTP/1.1\nHost: "+host+"\nTransfer-Encoding: chunked\nTrailer: X-A\n\n1\nx\n0\nX-A: 1\nX-Http-Method-Override: DELETE\n\n")
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, passes, trailer.Get("X-A") == "1", host)
+		require.Equal(t, passes, trailer.Get("X-Http-Method-Override") == "DELETE", host)
+	}
+}
+
+// TestManyHosts: the names below a wildcard are without number.
+func TestManyHosts(t *testing.T) {
+	ca, err := newAuthority()
+	require.NoError(t, err)
+	for n := range 3000 {
+		_, err := ca.certificate(fmt.Sprintf("h%d.example.com", n))
+		require.NoError(t, err)
+	}
+	require.LessOrEqual(t, len(ca.leaves), 1024)
+}
