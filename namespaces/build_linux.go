@@ -29,7 +29,7 @@ type Plan struct {
 	Disk       int64 // bytes of all fresh directories together; 0: half of the memory, as tmpfs(5) has it
 	Inodes     int64
 	Landlock   int    // ABI version to use, 0 for none
-	Floor      []byte // a filter below the other: what not even a filter of the user\'s own may allow
+	Floor      []byte // a filter below the other, and a layer of its own: what not even a filter of the user's own may allow
 	Filter     []byte
 	FilterName string
 	Rlimits    []Rlimit

@@ -643,13 +643,13 @@ func (c *compiler) filter(p *Plan) {
 		c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_DUMPABLE), inside.Int(0), inside.Int(0), inside.Int(0), inside.Int(0))
 	}
 	install := func() {
-		if !c.has(profiles.LayerSeccomp) {
-			return
-		}
-		for _, f := range [...][]byte{p.Floor, p.Filter} {
-			if len(f) > 0 {
-				c.Step("install the seccomp filter")
-				c.Call(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW), c.Program.Filter(f))
+		for _, f := range [...]struct {
+			layer   profiles.Layer
+			program []byte
+		}{{profiles.LayerFloor, p.Floor}, {profiles.LayerSeccomp, p.Filter}} { // the other filter may refuse to have one more
+			if c.has(f.layer) && len(f.program) > 0 {
+				c.Step("install the filter " + string(f.layer))
+				c.Call(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW), c.Program.Filter(f.program))
 			}
 		}
 	}

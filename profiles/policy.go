@@ -153,6 +153,7 @@ type Layer string
 // The layers of the native Linux provider.
 const (
 	LayerSeccomp     Layer = "seccomp"
+	LayerFloor       Layer = "floor" // a second filter, short and made by hand, below the first
 	LayerLandlock    Layer = "landlock"
 	LayerUsernsLimit Layer = "userns-limit"
 	LayerPidns       Layer = "pidns"

@@ -59,7 +59,7 @@ func GuaranteeNames() []string {
 
 // Layers lists the layers that --without knows.
 var Layers = [...]Layer{
-	LayerSeccomp, LayerLandlock, LayerUsernsLimit, LayerPidns, LayerNetns, LayerIpcns, LayerUtsns, LayerCgroupns,
+	LayerSeccomp, LayerFloor, LayerLandlock, LayerUsernsLimit, LayerPidns, LayerNetns, LayerIpcns, LayerUtsns, LayerCgroupns,
 	LayerReadonly, LayerHide, LayerProtect, LayerProcMasks, LayerDumpable, LayerNoNewPrivs, LayerCaps, LayerKeyring,
 	LayerEnv, LayerFds, LayerRlimits, LayerSockets, LayerTTY,
 }

@@ -906,7 +906,7 @@ func TestGuarantees(t *testing.T) {
 		require.NotEmpty(t, e.Promise, e.Guarantee)
 		seen[e.Guarantee] = true
 	}
-	require.Len(t, LayerNames(), 21)
+	require.Len(t, LayerNames(), 22)
 }
 
 func TestOffline(t *testing.T) {

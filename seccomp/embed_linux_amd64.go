@@ -7,3 +7,9 @@ var defaultFilter string
 
 //go:embed builtin/nested.amd64.bpf
 var nestedFilter string
+
+//go:embed builtin/floor.amd64.bpf
+var floorFilter string
+
+//go:embed builtin/floor-nested.amd64.bpf
+var nestedFloorFilter string

@@ -2,4 +2,4 @@
 
 package seccomp
 
-const defaultFilter, nestedFilter = "", ""
+const defaultFilter, nestedFilter, floorFilter, nestedFloorFilter = "", "", "", ""

@@ -5,6 +5,7 @@
 //   - The built-in filters ([Default], [Nested]) are bytes that libseccomp made
 //     ahead of time and that the linker put into the program: having them costs
 //     no start-up time. What they decide, and why, is in docs/seccomp.md.
+//     Below them stands a second filter, made by hand ([Floor], [NestedFloor]).
 //   - [CompileOCI] turns an OCI or Docker seccomp profile into the same form
 //     without cgo, deciding as libseccomp would, or refuses the profile by
 //     line and key. It never drops what it does not understand.
@@ -20,6 +21,7 @@ package seccomp
 //
 //go:generate go run ./internal/tables
 //go:generate go run -tags libseccomp ./internal/gen -out builtin
+//go:generate go run ./internal/floor/write -out builtin
 
 // Default returns the filter that stands in front of every payload, for the
 // machine that this program was built for; nil where pccrun starts no sandbox
@@ -30,3 +32,12 @@ func Default() []byte { return []byte(defaultFilter) }
 // (browsers, bwrap): it is [Default] with user namespaces, mounts and clone3
 // allowed. Otherwise as Default.
 func Nested() []byte { return []byte(nestedFilter) }
+
+// Floor returns the filter that stands below every other, whichever that is: a
+// short deny list made by hand, apart from everything that makes the others.
+// Otherwise as Default.
+func Floor() []byte { return []byte(floorFilter) }
+
+// NestedFloor returns [Floor] without what payloads need that build sandboxes
+// themselves. Otherwise as Default.
+func NestedFloor() []byte { return []byte(nestedFloorFilter) }

@@ -40,12 +40,8 @@ type look struct {
 
 // looks is the table of layers. The terminal is not in it: a trial has none.
 var looks = []look{
-	{profiles.LayerSeccomp, "a filter", nil, func(*scene) string {
-		if status("Seccomp") == "2" {
-			return "a filter"
-		}
-		return "no filter"
-	}},
+	{profiles.LayerSeccomp, "a filter", []string{"floor"}, filtered},
+	{profiles.LayerFloor, "a filter", []string{"seccomp"}, filtered},
 	{profiles.LayerLandlock, "EACCES", []string{"hide"}, func(s *scene) string { // ENXIO: nobody reads it
 		// Below the private /tmp of a run Landlock would let it be written.
 		return open(s.Shown+"/fifo", unix.O_WRONLY|unix.O_NONBLOCK)
@@ -70,9 +66,9 @@ var looks = []look{
 	{profiles.LayerProtect, "EROFS", nil, func(s *scene) string { return open(s.Workspace+"/.git/config", unix.O_WRONLY) }},
 	{profiles.LayerProcMasks, "EACCES", nil, func(*scene) string { return open("/proc/cmdline", unix.O_RDONLY) }},
 	{profiles.LayerDumpable, "EACCES", nil, func(*scene) string { return open("/proc/1/environ", unix.O_RDONLY) }},
-	{profiles.LayerNoNewPrivs, "1", []string{"seccomp"}, func(*scene) string { return status("NoNewPrivs") }},
+	{profiles.LayerNoNewPrivs, "1", []string{"seccomp", "floor"}, func(*scene) string { return status("NoNewPrivs") }},
 	{profiles.LayerCaps, "0000000000000000", nil, func(*scene) string { return status("CapBnd") }},
-	{profiles.LayerKeyring, "", []string{"seccomp"}, func(*scene) string {
+	{profiles.LayerKeyring, "", []string{"seccomp", "floor"}, func(*scene) string {
 		id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
 		if err != nil {
 			return name(err)
@@ -131,6 +127,14 @@ func (s *scene) look() map[profiles.Layer]string {
 		seen[l.layer] = l.see(s)
 	}
 	return seen
+}
+
+// filtered says whether a filter stands over this process, proc_pid_status(5).
+func filtered(*scene) string {
+	if status("Seccomp") == "2" {
+		return "a filter"
+	}
+	return "no filter"
 }
 
 // status returns a field of /proc/self/status.

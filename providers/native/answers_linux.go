@@ -58,6 +58,7 @@ func (r *Run) answers() []profiles.Answer {
 	missing := func(cause, hint string) profiles.Answer {
 		return profiles.Answer{State: profiles.Missing, Cause: cause, Hint: hint}
 	}
+	off := func(l profiles.Layer) bool { return slices.Contains(p.Without, l) }
 	list := make([]profiles.Answer, 0, len(profiles.Guarantees))
 	for i := range profiles.Guarantees {
 		g := profiles.Guarantees[i].Guarantee
@@ -114,15 +115,15 @@ func (r *Run) answers() []profiles.Answer {
 		case profiles.ProcNoSurvivors:
 			a = kept("pid namespace, parent death signal")
 		case profiles.SysFilter:
-			a = kept("seccomp")
+			a = kept("two seccomp filters")
 		case profiles.SysNoNewUserns:
 			switch {
 			case p.Nested:
 				a = missing("nested allows them", "")
-			case slices.Contains(p.Without, profiles.LayerSeccomp) && slices.Contains(p.Without, profiles.LayerUsernsLimit):
-				a = missing("--without seccomp and userns-limit", "")
+			case off(profiles.LayerSeccomp) && off(profiles.LayerFloor) && off(profiles.LayerUsernsLimit):
+				a = missing("--without seccomp, floor and userns-limit", "")
 			default:
-				a = kept("seccomp, max_user_namespaces")
+				a = kept("two seccomp filters, max_user_namespaces")
 			}
 		case profiles.PrivNone:
 			a = kept("empty capability sets, no_new_privs")
@@ -160,7 +161,7 @@ func (r *Run) answers() []profiles.Answer {
 		}
 		a.Guarantee = g
 		for _, l := range layerOf {
-			if l.guarantee == g && slices.Contains(p.Without, l.layer) {
+			if l.guarantee == g && off(l.layer) {
 				a.State, a.Cause, a.Hint = profiles.Missing, "--without "+string(l.layer), ""
 			}
 		}

@@ -269,11 +269,14 @@ func (r *Run) filter() error {
 			return fmt.Errorf("syscalls: %s: %w", r.Policy.Syscalls, err)
 		}
 		r.Plan.FilterName = r.Policy.Syscalls
-		r.Plan.Floor = seccomp.Nested() // set-id modes and the core limit are not a profile's to allow
 	case r.Policy.Nested:
 		r.Plan.Filter, r.Plan.FilterName = seccomp.Nested(), "nested"
 	default:
 		r.Plan.Filter, r.Plan.FilterName = seccomp.Default(), "default"
+	}
+	r.Plan.Floor = seccomp.Floor()
+	if r.Policy.Nested {
+		r.Plan.Floor = seccomp.NestedFloor()
 	}
 	return nil
 }

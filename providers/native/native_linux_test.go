@@ -186,15 +186,15 @@ func TestLayers(t *testing.T) {
 		{"read a hidden file", "grep canary-env .env", []profiles.Layer{profiles.LayerHide}},
 		{"write a hook", "echo x > .git/hooks/post-commit", []profiles.Layer{profiles.LayerProtect}},
 		{"rename a repository away", "mv .git .git2", []profiles.Layer{profiles.LayerProtect}},
-		{"make a user namespace", "unshare -U true", []profiles.Layer{profiles.LayerSeccomp, profiles.LayerUsernsLimit}},
+		{"make a user namespace", "unshare -U true", []profiles.Layer{profiles.LayerSeccomp, profiles.LayerFloor, profiles.LayerUsernsLimit}},
 		{"see processes of the host", "test $(ls -d /proc/[0-9]* | wc -l) -gt 8", []profiles.Layer{profiles.LayerPidns}},
 		{"read the environment", "env | grep canary-environment", []profiles.Layer{profiles.LayerEnv}},
-		{"set a set-uid bit", "chmod u+s file", []profiles.Layer{profiles.LayerSeccomp}},
+		{"set a set-uid bit", "chmod u+s file", []profiles.Layer{profiles.LayerSeccomp, profiles.LayerFloor}},
 		{"read the kernel's settings for writing", "test -w /proc/sys/kernel/core_pattern -o -r /proc/keys", []profiles.Layer{profiles.LayerProcMasks}},
 		{"have the host's name", "test $(uname -n) != pccrun", []profiles.Layer{profiles.LayerUtsns}},
 		{"look into pid 1", "ls /proc/1/fd", []profiles.Layer{profiles.LayerDumpable}},
 		{"have the bounding set of capabilities", "! grep -q 'CapBnd:.*0000000000000000' /proc/self/status", []profiles.Layer{profiles.LayerCaps}},
-		{"gain privileges", "grep -q 'NoNewPrivs:.0' /proc/self/status", []profiles.Layer{profiles.LayerNoNewPrivs, profiles.LayerLandlock, profiles.LayerSeccomp}},
+		{"gain privileges", "grep -q 'NoNewPrivs:.0' /proc/self/status", []profiles.Layer{profiles.LayerNoNewPrivs, profiles.LayerLandlock, profiles.LayerSeccomp, profiles.LayerFloor}},
 		{"use the host's network", "test $(ls /sys/class/net | wc -l) -gt 1", []profiles.Layer{profiles.LayerNetns}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -530,7 +530,7 @@ func TestAnswers(t *testing.T) {
 	require.Contains(t, answer(b, profiles.FSProtect).Cause, "mount namespace")
 	b.request.Nested = false
 
-	b.request.Without = []string{"seccomp", "userns-limit", "terminal"}
+	b.request.Without = []string{"seccomp", "floor", "userns-limit", "terminal"}
 	require.Equal(t, profiles.Missing, answer(b, profiles.SysFilter).State)
 	require.Equal(t, profiles.Missing, answer(b, profiles.SysNoNewUserns).State)
 	require.Equal(t, profiles.Missing, answer(b, profiles.TTYIsolated).State)

@@ -311,6 +311,22 @@ func kernelProbes() []Probe {
 			Payload: func(in *Inside) Outcome { return childOutcome(in, "userfault") },
 		},
 		{
+			ID: "KS-074", Name: "a filter of the user's own that allows everything", Guarantee: profiles.SysFilter, Severity: Medium, Setting: Caged, Needs: []Need{NeedNative},
+			Flags: []string{"--syscalls", "{tmp}/allow.json"}, Expect: "EPERM or ENOSYS all the same", Errnos: denied, Key: "syscalls",
+			Explain: "A profile that is meant to loosen one thing and loosens all must not open rings, traps of page faults and the requests that type into a terminal.",
+			Payload: func(*Inside) Outcome {
+				_, ring := Call(unix.SYS_IO_URING_SETUP, 1, 0)
+				_, fault := Call(unix.SYS_USERFAULTFD, 1|unix.O_CLOEXEC)
+				return Any(Reached(ring, "io_uring_setup"), Reached(fault, "userfaultfd"))
+			},
+			Drive: func(d *Drive) Outcome {
+				if err := os.WriteFile(d.Tmp+"/allow.json", []byte(allowAll), 0o644); err != nil {
+					return Broken("%v", err)
+				}
+				return d.Run()
+			},
+		},
+		{
 			ID: "KS-068", Name: "symbols and types of the kernel", Guarantee: profiles.InfoKernel, Severity: Low,
 			Expect: "absent or masked", Key: "", Needs: []Need{NeedRoot}, Setting: Caged,
 			Explain: "BTF, kallsyms and the kernel's log make an exploit fit.",
@@ -346,6 +362,9 @@ func kernelProbes() []Probe {
 		},
 	}...)
 }
+
+// allowAll is a filter as a user might write it, who only wants to get on.
+const allowAll = `{"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_AARCH64"]}`
 
 // known says whether a number above those that every supported kernel has is
 // known to this one: outside a filter, an unknown one is ENOSYS.

@@ -3,17 +3,11 @@ package escape
 import (
 	"context"
 	"fmt"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/seccomp"
 )
 
 // A LayerRow says which layers stop a probe, each with all others off.
@@ -32,7 +26,7 @@ const Always = "always"
 // Layers are those that can be switched off. Neighbours are tried together
 // first: most probes are stopped by few, and those in the last row by none of it.
 var Layers = []profiles.Layer{
-	profiles.LayerSeccomp, profiles.LayerUsernsLimit,
+	profiles.LayerSeccomp, profiles.LayerFloor, profiles.LayerUsernsLimit,
 	profiles.LayerLandlock, profiles.LayerReadonly, profiles.LayerHide, profiles.LayerProtect,
 	profiles.LayerPidns, profiles.LayerNetns, profiles.LayerIpcns,
 	profiles.LayerUtsns, profiles.LayerCgroupns, profiles.LayerProcMasks, profiles.LayerDumpable, profiles.LayerNoNewPrivs, profiles.LayerCaps,
@@ -40,7 +34,7 @@ var Layers = []profiles.Layer{
 }
 
 // layerGroups cuts Layers where the search for the stopping ones begins.
-var layerGroups = [][]profiles.Layer{Layers[:2], Layers[2:4], Layers[4:6], Layers[6:9], Layers[9:]}
+var layerGroups = [][]profiles.Layer{Layers[:1], Layers[1:2], Layers[2:3], Layers[3:5], Layers[5:7], Layers[7:10], Layers[10:]}
 
 // layers finds, for each probe that the target stopped, which layers would
 // have stopped it alone.
@@ -85,10 +79,10 @@ func (s *Suite) layers(ctx context.Context, t *Target, results []Result) ([]Laye
 func (s *Suite) stoppers(ctx context.Context, t *Target, p *Probe) []string {
 	var found []string
 	if s.with(ctx, t, p, nil) == DidBlock {
-		// With that beneath, no layer shows that it would have held. Two of
-		// them can be tried on their own: in a cage, over all capabilities.
+		// With that beneath, no layer shows that it would have held. Some can
+		// be tried on their own: in a cage, over all capabilities.
 		found = append(found, Always)
-		for _, layer := range []profiles.Layer{profiles.LayerSeccomp, profiles.LayerLandlock} {
+		for _, layer := range aloneLayers {
 			j := s.job(p, nil)
 			j.Control, j.Caged, j.Alone = true, true, layer
 			if p.Drive == nil && s.perform(ctx, j).Kind == DidBlock {
@@ -125,34 +119,10 @@ func (s *Suite) with(ctx context.Context, t *Target, p *Probe, on []profiles.Lay
 // oneLayer are the critical and high probes on writes and on the kernel's
 // surface that a single layer stops, and why there is no second.
 var oneLayer = map[string]string{
-	"FS-015":  "Landlock's right to truncate would make every open look its path up; the mount alone stops it",
-	"FS-030":  "the host's devices do not stand in a sandbox's /dev, which no layer can be without",
-	"FS-032":  "who is not root cannot write it, and the cover over it shows only for root",
-	"FS-034":  "who is not root cannot write it, and the cover over it shows only for root",
-	"FS-052":  "Landlock knows no right to change modes and owners",
-	"FS-060":  "what a ring does no layer but the filter could see",
-	"FS-061":  "modes may be changed in a workspace; only the filter looks at the bits",
-	"NS-005":  "that clone3 is refused unread is the filter's alone; the namespace is refused by number as well: NS-004",
-	"NS-007":  "a state, not an attack: the identity has no capability",
-	"NS-008":  "a state, not an attack: two settings, each by itself",
-	"NS-009":  "a state, not an attack: there is one filter",
-	"NS-017":  "a state, not an attack: the identity is nobody's on the host",
-	"KS-001":  "any user may make this call: only the filter refuses it",
-	"KS-002":  "any user may make this call: only the filter refuses it",
-	"KS-030":  "any user may make this call: only the filter refuses it; the terminal is not the host's: TTY-002",
-	"KS-032":  "any user may make this call: only the filter refuses it",
-	"KS-036":  "any user may make this call: only the filter refuses it; the terminal is not the host's: TTY-001",
-	"KS-043":  "any user may make this socket: only the filter refuses it",
-	"KS-046":  "any user may make this socket: only the filter refuses it",
-	"KS-048":  "the identity has no capability, and maps nobody else",
-	"KS-049":  "any user may make these calls: only the filter refuses them",
-	"KS-062":  "that the call is refused unread is the filter's alone; its work takes a capability: FS-027",
-	"KS-065":  "that the call is refused unread is the filter's alone; its work takes a capability: KS-003",
-	"KS-067":  "any user may make this call: only the filter refuses it",
-	"NET-011": "what a ring does no layer but the filter could see",
-	"NET-050": "the identity has no capability",
-	"IPC-013": "any user may make this socket: only the filter refuses it",
-	"PER-023": "the identity has no capability",
+	"FS-015": "Landlock's right to truncate would make every open look its path up: only strict takes it; the mount alone stops it",
+	"FS-052": "Landlock knows no right to change modes and owners; who is not root owns the files",
+	"NS-008": "a state, not an attack: two settings, each by itself",
+	"NS-017": "a state, not an attack: the identity is nobody's on the host",
 }
 
 // A depth says how many of the probes of one kind are stopped by how many
@@ -265,62 +235,4 @@ func percent(n, of int) string {
 		return "none"
 	}
 	return fmt.Sprintf("%d %%", 100*n/of)
-}
-
-// aloneVerb runs a command with one layer and no other: LAYER WORKSPACE ARGV….
-const aloneVerb = "__alone"
-
-func runAlone(layer profiles.Layer, workspace string, argv []string) int {
-	runtime.LockOSThread()
-	restrict := map[profiles.Layer]func() error{
-		profiles.LayerSeccomp:  filterOneself,
-		profiles.LayerLandlock: func() error { return confineOneself(workspace, "/dev", "/proc") },
-	}[layer]
-	err := error(unix.EINVAL)
-	if restrict != nil {
-		err = restrict()
-	}
-	if err == nil {
-		err = unix.Exec(argv[0], argv, os.Environ())
-	}
-	fmt.Fprintf(os.Stderr, "escape: %s alone: %v\n", layer, err)
-	return 2
-}
-
-func filterOneself() error {
-	filter := seccomp.Default()
-	program := struct {
-		count  uint16
-		filter uintptr
-	}{uint16(len(filter) / 8), uintptr(unsafe.Pointer(unsafe.SliceData(filter)))}
-	_, err := Call(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, uintptr(unsafe.Pointer(&program)))
-	runtime.KeepAlive(filter)
-	return err
-}
-
-// confineOneself takes the rights to write away everywhere but below some
-// directories, as pccrun does with Landlock.
-func confineOneself(writable ...string) error {
-	const rights = unix.LANDLOCK_ACCESS_FS_REFER<<1 - 1 ^
-		(unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR)
-	handled := uint64(rights)
-	rules, err := Call(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&handled)), 8, 0)
-	if err != nil {
-		return err
-	}
-	for _, path := range writable {
-		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		rule := struct { // packed: 12 bytes
-			rights uint64
-			fd     int32
-		}{handled, int32(fd)}
-		if _, err := Call(unix.SYS_LANDLOCK_ADD_RULE, rules, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0); err != nil {
-			return err
-		}
-	}
-	_, err = Call(unix.SYS_LANDLOCK_RESTRICT_SELF, rules, 0)
-	return err
 }

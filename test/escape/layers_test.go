@@ -50,9 +50,7 @@ func TestLayers(t *testing.T) {
 		}
 	}
 	for _, d := range depths(rows) {
-		// The surface has calls that any user may make, and that nothing but
-		// the filter sees: they are named above, one by one.
-		require.True(t, d.holds() || d.name == "kernel surface", "%+v", d)
+		require.True(t, d.holds(), "%+v", d)
 	}
 	for id := range oneLayer {
 		require.NotNil(t, Find(id), id)

@@ -24,10 +24,12 @@ type mutation struct {
 // and the probe that must then escape. Where two steps stand behind each other
 // the second is switched off too: each alone stops the probe.
 var mutations = []mutation{
-	{[]profiles.Layer{profiles.LayerSeccomp}, "KS-001"},
-	{[]profiles.Layer{profiles.LayerSeccomp}, "NS-009"},
-	{[]profiles.Layer{profiles.LayerUsernsLimit, profiles.LayerSeccomp}, "NS-004"},
-	{[]profiles.Layer{profiles.LayerKeyring, profiles.LayerSeccomp}, "IPC-019"},
+	{[]profiles.Layer{profiles.LayerSeccomp}, "KS-012"},
+	{[]profiles.Layer{profiles.LayerFloor}, "KS-074"},
+	{[]profiles.Layer{profiles.LayerSeccomp, profiles.LayerFloor}, "KS-001"},
+	{[]profiles.Layer{profiles.LayerSeccomp, profiles.LayerFloor}, "NS-009"},
+	{[]profiles.Layer{profiles.LayerUsernsLimit, profiles.LayerSeccomp, profiles.LayerFloor}, "NS-004"},
+	{[]profiles.Layer{profiles.LayerKeyring, profiles.LayerSeccomp, profiles.LayerFloor}, "IPC-019"},
 	{[]profiles.Layer{profiles.LayerPidns}, "NS-001"},
 	{[]profiles.Layer{profiles.LayerNetns}, "NET-001"},
 	{[]profiles.Layer{profiles.LayerIpcns}, "IPC-005"},

@@ -460,19 +460,20 @@ func countTerminals() int {
 	return len(entries)
 }
 
-// leftovers is what a run could leave on the host.
+// leftovers is what a run could leave on the host, by what launchers call their
+// own: others make files and mounts meanwhile.
 func leftovers() map[string]bool {
 	seen := map[string]bool{}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); len(fields) > 4 {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.Contains(fields[4], "pccrun") {
 			seen["mount "+fields[4]] = true
 		}
 	}
 	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run"} {
 		entries, _ := os.ReadDir(dir)
 		for _, entry := range entries {
-			if strings.Contains(entry.Name(), "pccrun") && !strings.HasPrefix(entry.Name(), "pccrun-escape-") {
+			if strings.HasPrefix(entry.Name(), "pccrun-") && !strings.HasPrefix(entry.Name(), "pccrun-escape-") {
 				seen[dir+"/"+entry.Name()] = true
 			}
 		}

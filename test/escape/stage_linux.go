@@ -29,7 +29,7 @@ const (
 	payloadTime = 8 * time.Second
 	runTime     = 15 * time.Second
 	cageTime    = 40 * time.Second
-	longTime    = 10 * time.Minute
+	longTime    = 40 * time.Minute
 )
 
 // patience is a time that grows with the load of the machine, up to four times:
