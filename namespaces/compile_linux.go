@@ -117,7 +117,7 @@ func (c *compiler) identity() {
 // unshare makes the other namespaces. The clone could make them too, but it is
 // waited for, and a network namespace takes longer than all the others.
 func (c *compiler) unshare() {
-	c.Step(stepClone)
+	c.Step(StepClone)
 	c.Call(unix.SYS_UNSHARE, inside.Int(c.Shell.unshareFlags()))
 }
 
