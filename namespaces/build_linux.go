@@ -32,6 +32,7 @@ type Plan struct {
 	Floor      []byte // a filter below the other, and a layer of its own: what not even a filter of the user's own may allow
 	Filter     []byte
 	FilterName string
+	Watch      *Watch // a filter more, which asks the launcher; nil for none
 	Rlimits    []Rlimit
 	OOMScore   int    // how soon the kernel ends what is inside for want of memory, proc_pid_oom_score_adj(5): sooner than the launcher
 	CPUs       []byte // processors that the sandbox may run on, as sched_setaffinity(2) takes them; nil for all
@@ -51,6 +52,14 @@ type Plan struct {
 	Await    bool // the launcher has work between the set-up and the command
 	Command  Command
 	Own      map[string]int // as root: descriptors of the directories that the command may write, as its identity may
+}
+
+// Watch is a filter that asks the launcher about some calls, and lets all else
+// pass: [Sandbox.Listener] says where it asks.
+type Watch struct {
+	Filter   []byte
+	Flags    int  // of seccomp(2)
+	Required bool // else the run goes on without where the kernel has a supervisor around this one already
 }
 
 // Rlimit is one setrlimit(2) of the command.

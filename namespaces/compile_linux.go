@@ -80,7 +80,7 @@ func (c *compiler) rest(p *Plan, io *Stdio) {
 		c.Step("wait for the launcher")
 		c.Await()
 	}
-	if len(p.Floor) > 0 { // a filter of the user's may refuse the call
+	if p.OwnFilter { // which may refuse the call
 		wait()
 		c.filter(p)
 	} else {
@@ -643,6 +643,7 @@ func (c *compiler) filter(p *Plan) {
 		c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_DUMPABLE), inside.Int(0), inside.Int(0), inside.Int(0), inside.Int(0))
 	}
 	install := func() {
+		c.watch(p)
 		for _, f := range [...]struct {
 			layer   profiles.Layer
 			program []byte
@@ -667,6 +668,29 @@ func (c *compiler) filter(p *Plan) {
 	if c.has(profiles.LayerNoNewPrivs) {
 		install()
 	}
+}
+
+// stepWatch is where a supervisor around this one shows: a process has one at most.
+const stepWatch = "install the filter that asks the launcher"
+
+// watch installs the filter that asks, and hands its listener to the launcher;
+// where there is none, the word alone says so. It comes before the other
+// filters, which may refuse what it takes. Neither pid 1 nor the command keeps
+// the listener: who holds it answers for everybody.
+func (c *compiler) watch(p *Plan) {
+	if p.Watch == nil {
+		return
+	}
+	c.Step(stepWatch)
+	listener := c.Get(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(p.Watch.Flags), c.Program.Filter(p.Watch.Filter))
+	if !p.Watch.Required {
+		c.Allow(unix.EBUSY)
+	}
+	c.SendFDs(c.control, listener)
+	c.Allow(unix.EBADF)
+	c.Call(unix.SYS_CLOSE, inside.Result(listener))
+	c.Allow(unix.EBADF)
+	c.Tell(inside.Watched)
 }
 
 // command is what the second copy does before it becomes the command.

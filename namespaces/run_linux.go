@@ -270,24 +270,36 @@ func (s *Sandbox) receive(count int) error {
 
 // descriptors takes a message with descriptors from pid 1.
 func (s *Sandbox) descriptors(count int) ([]int, error) {
+	fds, m, err := s.perhaps(count)
+	if err == nil && len(fds) != count {
+		err = fmt.Errorf("BUG: a message of kind %d in place of %d descriptors", m.Kind, count)
+	}
+	return fds, err
+}
+
+// perhaps takes a message from pid 1, which may be one with that many descriptors.
+func (s *Sandbox) perhaps(count int) ([]int, inside.Message, error) {
 	var m inside.Message
 	control := make([]byte, unix.CmsgSpace(4*count))
 	n, cn, err := s.hear(&m, control)
 	if err != nil {
-		return nil, err
+		return nil, m, err
 	}
 	if n == 0 || m.Kind == inside.Failed {
-		return nil, s.failed(m, n)
+		return nil, m, s.failed(m, n)
+	}
+	if m.Kind != inside.Descriptors {
+		return nil, m, nil
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:cn])
 	if err != nil || len(messages) != 1 {
-		return nil, fmt.Errorf("BUG: control message of %d bytes: %v", cn, err)
+		return nil, m, fmt.Errorf("BUG: control message of %d bytes: %v", cn, err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(fds) != count {
-		return nil, fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
+		return nil, m, fmt.Errorf("BUG: %d descriptors in place of %d: %v", len(fds), count, err)
 	}
-	return fds, nil
+	return fds, m, nil
 }
 
 // hear waits for a message of pid 1's; there is none, and n is 0, when it is

@@ -177,8 +177,7 @@ func (prof *profile) compile() ([]instruction, error) {
 	if len(b.code) > maxInstructions {
 		return nil, fmt.Errorf("%d instructions: the kernel takes %d", len(b.code), maxInstructions)
 	}
-	slices.Reverse(b.code)
-	return b.code, nil
+	return b.finish(), nil
 }
 
 // Offsets in struct seccomp_data.
@@ -193,6 +192,12 @@ const (
 type assembler struct {
 	code    []instruction    // the last one first
 	answers map[Action]label // where the program last returned each action
+}
+
+// finish returns the program from its beginning.
+func (b *assembler) finish() []instruction {
+	slices.Reverse(b.code)
+	return b.code
 }
 
 // A label is a place in the program: how many instructions stand from it to the end.

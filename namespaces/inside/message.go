@@ -11,6 +11,7 @@ import "unsafe"
 //	    <-- Descriptors (SCM_RIGHTS)              pty master, listeners
 //	    <-- Failed  A: step  B: errno             the set-up ended here
 //	    --> Go  A: length of the table            answers each Await
+//	    <-- Descriptors, Watched                  the listener of the filter that asks, if it could be had; then the word
 //	    <-- NotExecuted  B: errno                 no path of the command could be started
 //	    --> Signal  A: number  B: to whom         forward a signal
 //	    --> Resume  A: in the foreground          after a stop
@@ -45,6 +46,7 @@ const (
 	Done
 	Left
 	Seen
+	Watched
 )
 
 // To whom a signal goes: B of [Signal].

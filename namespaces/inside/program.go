@@ -261,11 +261,14 @@ type Mark struct{ ops, arena, regs, steps int }
 // Mark returns the end of the program as it is now.
 func (p *Program) Mark() Mark { return Mark{p.ops, p.arena, p.regs, len(p.steps)} }
 
+// Tell appends a word to the launcher.
+func (p *Program) Tell(k Kind) { p.add(tell, 0, Int(k)) }
+
 // Repeat appends a word to the launcher ([Done]) and a jump back to the
 // [Program.Await] right before the mark: what lies between can then be cut off
 // and written anew.
 func (p *Program) Repeat(m Mark) {
-	p.add(tell, 0, Int(Done))
+	p.Tell(Done)
 	p.add(jump, 0, Int(m.ops-1))
 }
 

@@ -1,0 +1,34 @@
+package namespaces
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/namespaces/inside"
+)
+
+// ErrWatched says that somebody around this sandbox answers system calls
+// already: the kernel takes one supervisor for a process and all that it starts
+// (seccomp(2), EBUSY).
+var ErrWatched = errors.New("system calls have a supervisor already, around this sandbox")
+
+// Listener takes the listener of the plan's [Watch] from pid 1. Call it once,
+// when nothing holds pid 1 up any more and before [Sandbox.Wait], and let
+// somebody answer at once: the command may wait in its first call. Where the
+// plan does not require one, [ErrWatched] says that the run goes on without.
+// After any other error the sandbox must be closed.
+func (s *Sandbox) Listener() (fd int, err error) {
+	fds, word, err := s.perhaps(1)
+	if err != nil || word.Kind == inside.Watched {
+		if err == nil {
+			err = ErrWatched
+		}
+		return -1, err
+	}
+	if _, word, err = s.perhaps(0); err != nil || word.Kind != inside.Watched {
+		unix.Close(fds[0])
+		return -1, errors.Join(errors.New("BUG: no word after the listener"), err)
+	}
+	return fds[0], nil
+}

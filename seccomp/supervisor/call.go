@@ -1,0 +1,211 @@
+// Package supervisor answers the system calls about which a filter of
+// [seccomp.Watch] asks: seccomp_unotify(2), Linux 5.9 and later.
+//
+// It promises:
+//
+//   - Each call that the filter asks about is shown once, with the process, the
+//     call's name, and the paths that its arguments name ([Call]), read from the
+//     memory of a process that was still waiting in it after they were read.
+//   - Who looks only ([Observe]) changes nothing: the call goes on as if nobody
+//     had asked, whatever the look found or failed to find.
+//   - When the supervisor ends or its process dies, the kernel answers every
+//     such call with ENOSYS: nothing passes unseen.
+//
+// What a call's arguments point to is its process's to rewrite: another thread
+// may do so between the look and the call. A decision that protects something
+// must therefore not rest on a [Call] that is then let go on; a report may.
+//
+// Whoever wants a stream of what a program does (`pccrun learn`) puts the filter
+// of [Writes], or of [Everything] for reads, programs and connections too, into
+// namespaces.Plan.Watch, takes the listener from namespaces.Sandbox.Listener,
+// and calls [Observe] with a function that calls [Call.Path] and [Call.Program].
+package supervisor
+
+import (
+	"github.com/pccrun/pccrun/seccomp"
+)
+
+// A Deed is what a call does with a path that it names.
+type Deed uint8
+
+// The deeds.
+const (
+	Read    Deed = iota // its content, its status, where it leads
+	Write               // its content, its mode; it is made where it is absent
+	Create              // the name is made: mkdir, link, symlink, mknod, the new name of a rename
+	Remove              // the name is taken away: unlink, rmdir, the old name of a rename
+	Execute             // execve and execveat
+	Connect             // a unix socket, or an address: see [Call.Address]
+)
+
+var deedNames = [...]string{"read", "write", "create", "remove", "execute", "connect"}
+
+// String returns the deed as a word.
+func (d Deed) String() string { return deedNames[d] }
+
+// A Name is a path as a call names it: relative to a directory's descriptor.
+type Name struct {
+	Deed    Deed
+	Dir     int    // descriptor of the process, or AT_FDCWD
+	Pointer uint64 // of the path, in the process's memory
+	Follow  bool   // a link at the end is followed
+}
+
+// A shape says where the arguments of a call are.
+type shape struct {
+	name      string
+	dir, path int // of the arguments, -1 for none
+	dir2      int
+	path2     int // 0 for none: no call has its second path first
+	deed      Deed
+	deed2     Deed
+	flags     int    // argument of O_* flags, 0 for none
+	at        int    // argument of AT_* flags, 0 for none
+	noFollow  bool   // a link at the end is not followed, whatever the flags
+	bits      uint32 // of flags: the filter of [Writes] asks only where one is set
+}
+
+// writing are the flags with which open(2) may change something.
+const writing = 0o1 | 0o2 | 0o100 | 0o1000 // O_WRONLY, O_RDWR, O_CREAT, O_TRUNC: the same on every architecture here
+
+// Flags of open(2) and the *at calls that the same kernels have in common.
+// O_NOFOLLOW differs between x86 and arm, and is found by architecture.
+const (
+	atSymlinkNofollow = 0x100
+	atSymlinkFollow   = 0x400
+	atEmptyPath       = 0x1000
+	oCreat            = 0o100
+	oExcl             = 0o200
+)
+
+func oNofollow(arch uint32) uint64 {
+	if arch == seccomp.ArchAarch64 || arch == seccomp.ArchARM {
+		return 0o100000
+	}
+	return 0o400000
+}
+
+// writes are the calls that change names or open for writing.
+var writes = [...]shape{
+	{name: "open", dir: -1, path: 0, flags: 1, bits: writing, deed: Write},
+	{name: "openat", dir: 0, path: 1, flags: 2, bits: writing, deed: Write},
+	{name: "creat", dir: -1, path: 0, deed: Write},
+	{name: "truncate", dir: -1, path: 0, deed: Write},
+	{name: "mkdir", dir: -1, path: 0, deed: Create, noFollow: true},
+	{name: "mkdirat", dir: 0, path: 1, deed: Create, noFollow: true},
+	{name: "mknod", dir: -1, path: 0, deed: Create, noFollow: true},
+	{name: "mknodat", dir: 0, path: 1, deed: Create, noFollow: true},
+	{name: "symlink", dir: -1, path: 1, deed: Create, noFollow: true}, // the first is text
+	{name: "symlinkat", dir: 1, path: 2, deed: Create, noFollow: true},
+	{name: "link", dir: -1, path: 0, deed: Read, noFollow: true, dir2: -1, path2: 1, deed2: Create},
+	{name: "linkat", dir: 0, path: 1, deed: Read, noFollow: true, dir2: 2, path2: 3, deed2: Create},
+	{name: "rename", dir: -1, path: 0, deed: Remove, noFollow: true, dir2: -1, path2: 1, deed2: Create},
+	{name: "renameat", dir: 0, path: 1, deed: Remove, noFollow: true, dir2: 2, path2: 3, deed2: Create},
+	{name: "renameat2", dir: 0, path: 1, deed: Remove, noFollow: true, dir2: 2, path2: 3, deed2: Create},
+}
+
+// removals are the calls that take names away or change modes: of an honest
+// clean-up there are as many as of files.
+var removals = [...]shape{
+	{name: "unlink", dir: -1, path: 0, deed: Remove, noFollow: true},
+	{name: "unlinkat", dir: 0, path: 1, deed: Remove, noFollow: true},
+	{name: "rmdir", dir: -1, path: 0, deed: Remove, noFollow: true},
+	{name: "chmod", dir: -1, path: 0, deed: Write},
+	{name: "fchmodat", dir: 0, path: 1, deed: Write},
+	{name: "fchmodat2", dir: 0, path: 1, deed: Write, at: 3},
+	{name: "chown", dir: -1, path: 0, deed: Write},
+	{name: "lchown", dir: -1, path: 0, deed: Write, noFollow: true},
+	{name: "fchownat", dir: 0, path: 1, deed: Write, at: 4},
+}
+
+// reads are the calls that look at something, execute, or connect.
+var reads = [...]shape{
+	{name: "access", dir: -1, path: 0},
+	{name: "faccessat", dir: 0, path: 1},
+	{name: "faccessat2", dir: 0, path: 1, at: 3},
+	{name: "stat", dir: -1, path: 0},
+	{name: "stat64", dir: -1, path: 0},
+	{name: "lstat", dir: -1, path: 0, noFollow: true},
+	{name: "lstat64", dir: -1, path: 0, noFollow: true},
+	{name: "newfstatat", dir: 0, path: 1, at: 3},
+	{name: "fstatat64", dir: 0, path: 1, at: 3},
+	{name: "statx", dir: 0, path: 1, at: 2},
+	{name: "readlink", dir: -1, path: 0, noFollow: true},
+	{name: "readlinkat", dir: 0, path: 1, noFollow: true},
+	{name: "chdir", dir: -1, path: 0},
+	{name: "execve", dir: -1, path: 0, deed: Execute},
+	{name: "execveat", dir: 0, path: 1, at: 4, deed: Execute},
+	{name: "connect", dir: -1, path: -1, deed: Connect},
+}
+
+// Writes are the calls that may change something by its name, opens for reading
+// left out: what a report of refused writes needs.
+func Writes() []seccomp.Watched { return watched(true, writes[:]) }
+
+// Everything are all calls that name a path, and connect(2): every open, stat,
+// execution and removal.
+func Everything() []seccomp.Watched { return watched(false, writes[:], removals[:], reads[:]) }
+
+func watched(narrow bool, tables ...[]shape) (list []seccomp.Watched) {
+	for _, table := range tables {
+		for _, s := range table {
+			w := seccomp.Watched{Name: s.name}
+			if narrow && s.bits != 0 {
+				w.Arg, w.Bits = uint(s.flags), s.bits
+			}
+			list = append(list, w)
+		}
+	}
+	return list
+}
+
+func shapeOf(name string) (shape, bool) {
+	for _, table := range [...][]shape{writes[:], removals[:], reads[:]} {
+		for _, s := range table {
+			if s.name == name {
+				return s, true
+			}
+		}
+	}
+	return shape{}, false
+}
+
+// names returns the paths that a call names. It is pure.
+func names(name string, d seccomp.Data) []Name {
+	s, ok := shapeOf(name)
+	if !ok || s.path < 0 {
+		return nil
+	}
+	first := Name{Deed: s.deed, Dir: dirArg(d, s.dir), Pointer: d.Args[s.path], Follow: !s.noFollow}
+	if s.flags != 0 {
+		flags := d.Args[s.flags]
+		if flags&writing == 0 {
+			first.Deed = Read
+		}
+		if flags&oNofollow(d.Arch) != 0 || flags&oCreat != 0 && flags&oExcl != 0 {
+			first.Follow = false
+		}
+	}
+	if s.at != 0 && d.Args[s.at]&atSymlinkNofollow != 0 {
+		first.Follow = false
+	}
+	if name == "linkat" && d.Args[4]&atSymlinkFollow != 0 {
+		first.Follow = true
+	}
+	list := []Name{first}
+	if s.path2 != 0 {
+		list = append(list, Name{Deed: s.deed2, Dir: dirArg(d, s.dir2), Pointer: d.Args[s.path2]})
+	}
+	return list
+}
+
+// atFdcwd is AT_FDCWD of fcntl.h.
+const atFdcwd = -100
+
+// dirArg reads a descriptor as the kernel does: an int.
+func dirArg(d seccomp.Data, arg int) int {
+	if arg < 0 {
+		return atFdcwd
+	}
+	return int(int32(uint32(d.Args[arg])))
+}

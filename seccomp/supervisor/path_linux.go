@@ -1,0 +1,156 @@
+package supervisor
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrGone says that the process does not wait in the call any more: it was
+// killed, or a signal broke the call off. What was read of it means nothing.
+var ErrGone = errors.New("the process does not wait in the call any more")
+
+// Names returns what the call's arguments name, in their order; nothing of a
+// call that names nothing, such as connect(2).
+func (c *Call) Names() []Name { return names(c.Name, c.Data) }
+
+// Text returns a path as the call has it, as long as the kernel would take
+// (PATH_MAX); ENAMETOOLONG and EFAULT as the kernel would answer.
+func (c *Call) Text(n Name) (string, error) {
+	b, err := c.memory(n.Pointer, unix.PathMax)
+	if err != nil {
+		return "", err
+	}
+	end := bytes.IndexByte(b, 0)
+	switch {
+	case end >= 0:
+		return string(b[:end]), nil
+	case len(b) == unix.PathMax:
+		return "", unix.ENAMETOOLONG
+	}
+	return "", unix.EFAULT // the memory ends before the path
+}
+
+// Address returns the address of a connect(2), as sockaddr(3type) has it.
+func (c *Call) Address() ([]byte, error) {
+	if c.Name != "connect" {
+		return nil, unix.EINVAL
+	}
+	const most = 128 // sizeof(struct sockaddr_storage)
+	return c.memory(c.Data.Args[1], int(min(uint32(c.Data.Args[2]), most)))
+}
+
+// memory reads from the process, as far as there is memory, and holds it
+// against the process that makes the call.
+func (c *Call) memory(at uint64, length int) ([]byte, error) {
+	if length == 0 {
+		return nil, nil
+	}
+	page := uint64(os.Getpagesize())
+	b := make([]byte, length)
+	// One piece a page: what lies in the first is read where there is no second.
+	var pieces []unix.RemoteIovec
+	for done := 0; done < length; {
+		n := int(min(page-(at+uint64(done))%page, uint64(length-done)))
+		pieces = append(pieces, unix.RemoteIovec{Base: uintptr(at + uint64(done)), Len: n})
+		done += n
+	}
+	local := []unix.Iovec{{Base: unsafe.SliceData(b)}}
+	local[0].SetLen(length)
+	n, err := unix.ProcessVMReadv(c.PID, local, pieces, 0)
+	if !c.alive() {
+		return nil, ErrGone
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("process_vm_readv", err)
+	}
+	return b[:n], nil
+}
+
+// Program returns the file that the process executes, as it was named when it
+// began.
+func (c *Call) Program() (string, error) {
+	text, err := os.Readlink(c.proc("exe"))
+	if !c.alive() {
+		return "", ErrGone
+	}
+	return text, err
+}
+
+func (c *Call) proc(name string) string { return "/proc/" + strconv.Itoa(c.PID) + "/" + name }
+
+// Path returns where a name leads in the process's own view of files: absolute,
+// clean, through all links (the last one only where the call follows it), its
+// own root and directory being where it begins. What is not there keeps its
+// name below where it would be. The empty path stands for the directory itself
+// (AT_EMPTY_PATH).
+func (c *Call) Path(n Name) (string, error) {
+	text, err := c.Text(n)
+	if err != nil {
+		return "", err
+	}
+	if !strings.HasPrefix(text, "/") {
+		link := "cwd"
+		if n.Dir != atFdcwd {
+			link = "fd/" + strconv.Itoa(n.Dir)
+		}
+		dir, err := os.Readlink(c.proc(link))
+		if err != nil {
+			return "", err
+		}
+		text = dir + "/" + text
+	}
+	root, err := unix.Open(c.proc("root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", os.NewSyscallError("open root", err)
+	}
+	defer unix.Close(root)
+	if !c.alive() {
+		return "", ErrGone
+	}
+	return find(root, text, n.Follow), nil
+}
+
+// find returns where an absolute path leads below a root.
+func find(root int, text string, follow bool) string {
+	if follow {
+		if there, ok := lead(root, text); ok {
+			return there
+		}
+	}
+	// What is beyond a last name that is a link, or is not there.
+	kept := strings.TrimRight(text, "/")
+	i := strings.LastIndexByte(kept, '/')
+	if i < 0 {
+		return "/"
+	}
+	if name := kept[i+1:]; name != "." && name != ".." {
+		if dir, ok := lead(root, kept[:i+1]); ok {
+			return path.Join(dir, name)
+		}
+	}
+	return path.Clean(text)
+}
+
+// lead follows a path to what exists. No link leads out of the root, and none
+// of proc(5) leads to what another process has open.
+func lead(root int, text string) (string, bool) {
+	fd, err := unix.Openat2(root, text, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return "", false
+	}
+	defer unix.Close(fd)
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil || !strings.HasPrefix(name, "/") {
+		return "", false
+	}
+	return name, true
+}

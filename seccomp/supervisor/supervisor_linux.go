@@ -1,0 +1,172 @@
+package supervisor
+
+import (
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/seccomp"
+)
+
+// notification is struct seccomp_notif of linux/seccomp.h, and response is
+// struct seccomp_notif_resp. The kernel may know larger ones
+// (SECCOMP_GET_NOTIF_SIZES): it is then given the room and writes no more than
+// its own.
+type notification struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	data  seccomp.Data
+	_     [64]byte
+}
+
+type response struct {
+	id    uint64
+	value int64
+	errno int32 // negative, as the kernel returns errors
+	flags uint32
+	_     [64]byte
+}
+
+// The requests of seccomp_unotify(2).
+const (
+	ioctlReceive  = 0xc0502100 // SECCOMP_IOCTL_NOTIF_RECV
+	ioctlSend     = 0xc0182101 // SECCOMP_IOCTL_NOTIF_SEND
+	ioctlValid    = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
+	ioctlSetFlags = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS, Linux 6.6
+
+	flagContinue = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE, Linux 5.5
+	flagSync     = 1 // SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP
+)
+
+// InstallFlags returns the flags with which a filter of [seccomp.Watch] is
+// installed: a call that the supervisor has begun to answer is broken off by
+// nothing but a signal that kills, where the kernel can see to that (Linux
+// 5.19); elsewhere a call that any signal breaks off is asked about again.
+func InstallFlags() int {
+	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
+	// Flags are judged before the filter is read, and there is none.
+	_, _, err := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0)
+	if err == unix.EFAULT {
+		return flags | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	}
+	return flags
+}
+
+// A Call is a system call whose process waits for an answer. It is good until
+// the function that it was handed to returns.
+type Call struct {
+	PID  int // of the thread, as this process sees it
+	Name string
+	Data seccomp.Data
+
+	id uint64
+	s  *Supervisor
+}
+
+// A Supervisor answers calls until nothing is left that could make any.
+type Supervisor struct {
+	listener int
+	done     chan struct{}
+	err      error
+	known    map[uint64]string // names of calls, by architecture and number
+}
+
+// Observe lets every call go on, after seen has looked at it. seen is called
+// from one goroutine, and its process waits meanwhile. The listener is the
+// supervisor's from here on.
+func Observe(listener int, seen func(*Call)) *Supervisor {
+	s := &Supervisor{listener: listener, done: make(chan struct{}), known: map[uint64]string{}}
+	// The waker and the woken change places on one processor. It is faster, and
+	// older kernels do without.
+	_, _ = s.ioctl(ioctlSetFlags, flagSync)
+	go func() {
+		defer close(s.done)
+		defer unix.Close(listener)
+		// One thread: the kernel wakes the one that waited last.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		s.err = s.serve(func(c *Call, r *response) {
+			seen(c)
+			r.flags = flagContinue
+		})
+	}()
+	return s
+}
+
+// Wait returns when no process with the filter is left, or when the kernel
+// would tell of no more calls: from then on each fails with ENOSYS.
+func (s *Supervisor) Wait() error {
+	<-s.done
+	return s.err
+}
+
+func (s *Supervisor) serve(answer func(*Call, *response)) error {
+	poll := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}}
+	var n notification
+	var r response
+	for {
+		// Before Linux 6.11 a receiver is not told that nobody is left; who
+		// polls is (5.9). What is readable can always be received at once.
+		if _, err := unix.Poll(poll, -1); err == unix.EINTR {
+			continue
+		} else if err != nil {
+			return os.NewSyscallError("poll", err)
+		}
+		if poll[0].Revents&unix.POLLIN == 0 {
+			return nil // the last process with the filter is gone
+		}
+		n = notification{}
+		switch err := s.command(ioctlReceive, unsafe.Pointer(&n)); err {
+		case nil:
+		case unix.EINTR, unix.ENOENT: // it was killed, or broken off, in between
+			continue
+		default:
+			return os.NewSyscallError("ioctl(SECCOMP_IOCTL_NOTIF_RECV)", err)
+		}
+		r = response{id: n.id}
+		answer(&Call{PID: int(n.pid), Name: s.name(n.data), Data: n.data, id: n.id, s: s}, &r)
+		switch err := s.command(ioctlSend, unsafe.Pointer(&r)); err {
+		case nil, unix.ENOENT, unix.EINTR:
+		default:
+			return os.NewSyscallError("ioctl(SECCOMP_IOCTL_NOTIF_SEND)", err)
+		}
+	}
+}
+
+// name returns the call's name; what it has found once it remembers.
+func (s *Supervisor) name(d seccomp.Data) string {
+	key := uint64(d.Arch)<<32 | uint64(d.Nr)
+	name, ok := s.known[key]
+	if !ok {
+		name = seccomp.Name(d)
+		s.known[key] = name
+	}
+	return name
+}
+
+func (s *Supervisor) command(request uintptr, arg unsafe.Pointer) error {
+	_, _, err := unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), request, uintptr(arg))
+	if err != 0 {
+		return err
+	}
+	return nil
+}
+
+func (s *Supervisor) ioctl(request, value uintptr) (uintptr, error) {
+	r, _, err := unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), request, value)
+	if err != 0 {
+		return 0, err
+	}
+	return r, nil
+}
+
+// alive reports whether the process still waits in this call: what was read
+// from it before is then its own, and not that of a process which got its
+// number after it died (seccomp_unotify(2), NOTIF_ID_VALID).
+func (c *Call) alive() bool {
+	id := c.id
+	return c.s.command(ioctlValid, unsafe.Pointer(&id)) == nil
+}

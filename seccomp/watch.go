@@ -1,0 +1,88 @@
+package seccomp
+
+import (
+	"fmt"
+	"maps"
+)
+
+// Watched is a system call about which a filter of [Watch] asks.
+type Watched struct {
+	Name string
+
+	// Bits, if any are given, must be set in the lower half of argument Arg,
+	// one at least: open(2) and its like read no more of their flags.
+	Arg  uint
+	Bits uint32
+}
+
+// Watch returns a filter that asks its supervisor about these calls
+// (SECCOMP_RET_USER_NOTIF, Linux 5.0) and lets all else pass, on every
+// architecture that a kernel for goarch runs. It is for a second filter: where
+// another refuses a call, the refusal wins, and nobody is asked.
+//
+// Calls that are not in the list cost nothing: the kernel sees ahead of time
+// that the answer to them is always the same (Linux 5.11).
+func Watch(calls []Watched, goarch string) ([]byte, error) {
+	machine, ok := machines(goarch)
+	if !ok {
+		return nil, fmt.Errorf("watch system calls: architecture %q: want amd64 or arm64", goarch)
+	}
+	var words []uint32
+	byWord := map[uint32]map[uint32]decision{}
+	for _, a := range machine.arches {
+		numbers := map[uint32]decision{}
+		for _, c := range calls {
+			nr, known, has := a.number(c.Name)
+			switch {
+			case !known:
+				return nil, fmt.Errorf("watch system calls: %s: no such call", printable(c.Name))
+			case has:
+				numbers[nr] = c.decision()
+			}
+		}
+		if byWord[a.audit] == nil {
+			words = append(words, a.audit)
+			byWord[a.audit] = map[uint32]decision{}
+		}
+		maps.Copy(byWord[a.audit], numbers)
+	}
+	var b assembler
+	next := b.answer(RetAllow)
+	for _, word := range words {
+		if to := b.tree(spans(byWord[word], RetAllow)); int(to) != len(b.code) {
+			b.emit(instruction{op: opJump | opAlways, k: uint32(len(b.code) - int(to))})
+		}
+		next = b.jump(opEqual, word, b.emit(instruction{op: opLoad, k: offsetNr}), next)
+	}
+	b.emit(instruction{op: opLoad, k: offsetArch})
+	return encode(b.finish()), nil
+}
+
+// decision asks about the call, unless none of its bits is set.
+func (c Watched) decision() decision {
+	d := decision{answer: RetUserNotif}
+	if c.Bits != 0 {
+		none := condition{arg: c.Arg, op: maskedEqual, narrow: true, mask: uint64(c.Bits)}
+		d.rules = []rule{{action: RetAllow, conds: []condition{none}}}
+	}
+	return d
+}
+
+// Name returns the name of the call that a filter saw, "" for one that no list
+// of this program has.
+func Name(d Data) string {
+	for _, goarch := range [...]string{"amd64", "arm64"} {
+		m, _ := machines(goarch)
+		for _, a := range m.arches {
+			if a.audit != d.Arch || d.Nr&x32Bit != a.offset {
+				continue
+			}
+			for i := range syscalls {
+				if n := syscalls[i].numbers[a.column]; n >= 0 && uint32(n)+a.offset == d.Nr {
+					return syscalls[i].name
+				}
+			}
+		}
+	}
+	return ""
+}
