@@ -32,6 +32,7 @@ type Plan struct {
 	Floor      []byte // a filter below the other, and a layer of its own: what not even a filter of the user's own may allow
 	Filter     []byte
 	FilterName string
+	OwnFilter  bool   // the filter is the user's: it may refuse what pid 1 would still like to do
 	Watch      *Watch // a filter more, which asks the launcher; nil for none
 	Rlimits    []Rlimit
 	OOMScore   int    // how soon the kernel ends what is inside for want of memory, proc_pid_oom_score_adj(5): sooner than the launcher

@@ -268,7 +268,7 @@ func (r *Run) filter() error {
 		if r.Plan.Filter, err = seccomp.CompileOCI(text, runtime.GOARCH); err != nil {
 			return fmt.Errorf("syscalls: %s: %w", r.Policy.Syscalls, err)
 		}
-		r.Plan.FilterName = r.Policy.Syscalls
+		r.Plan.FilterName, r.Plan.OwnFilter = r.Policy.Syscalls, true
 	case r.Policy.Nested:
 		r.Plan.Filter, r.Plan.FilterName = seccomp.Nested(), "nested"
 	default:
