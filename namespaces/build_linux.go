@@ -114,6 +114,7 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 	p.Inodes = max(p.Disk>>15, 128) // one for each 32 KiB: many empty files fill a disk as well
 	p.Mounts = append(p.Mounts, s.Texts...)
 	p.Rlimits = rlimits(&policy.Resources, s)
+	p.trace(policy.Home, s.Traces)
 	return p, nil
 }
 

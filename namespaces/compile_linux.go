@@ -480,9 +480,12 @@ func (c *compiler) fill(i int, m Mount) {
 		name := c.Str(entry(i) + "/" + s.Name)
 		switch s.Node {
 		case Directory:
-			c.Call(unix.SYS_MKDIRAT, at, name, inside.Int(0o755))
+			c.Call(unix.SYS_MKDIRAT, at, name, inside.Int(s.mode()))
 		case Link:
 			c.Call(unix.SYS_SYMLINKAT, c.Str(s.Link), at, name)
+			if s.Trace {
+				c.age(at, name)
+			}
 		default:
 			c.Call(unix.SYS_MKNODAT, at, name, inside.Int(unix.S_IFREG|0o644), inside.Int(0))
 		}

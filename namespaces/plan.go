@@ -78,6 +78,9 @@ type Stub struct {
 	Name string // relative
 	Node Node
 	Link string
+
+	Trace  bool // Link: whether it was read is told at the end
+	Closed bool // Directory: to others
 }
 
 // String returns the mount as --dry-run prints it.

@@ -54,6 +54,8 @@ type Result struct {
 	// Survivors are the processes that were there when the command was gone, by
 	// name, and were killed.
 	Survivors []string
+
+	Looked []string // the secrets of the home that were looked for, where the plan has traces of them
 }
 
 // Sandbox is a sandbox that has been started.
@@ -392,6 +394,7 @@ func (s *Sandbox) part(r *Result) {
 	}
 	s.parted = true
 	r.Wall = time.Since(s.started)
+	r.Looked = s.looked()
 	if s.keeper != nil {
 		s.keeper.Close()
 	}

@@ -30,6 +30,8 @@ type Survey struct {
 	OOMScore    int         // see [Plan.OOMScore]
 	Notes       []string    // what the user should hear
 
+	Traces []string // names in the home whose being looked for is told at the end
+
 	Workspace *workspace.Found // what stands there
 	Query     workspace.Query  // what it was asked
 }
@@ -125,6 +127,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.anchors()
 	s.Unhidden = f.absent()
+	s.Traces = traces(policy)
 	s.Places = f.places
 	s.texts(policy)
 	s.Notes = f.notes

@@ -6,12 +6,32 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // ErrWatched says that somebody around this sandbox answers system calls
 // already: the kernel takes one supervisor for a process and all that it starts
 // (seccomp(2), EBUSY).
 var ErrWatched = errors.New("system calls have a supervisor already, around this sandbox")
+
+// Refuses reports whether what the plan puts at a path refuses that it is
+// changed: made, where it is absent, or written, or, where the call says so,
+// that its name is taken or given away. The sandbox's own /proc, /sys and /dev
+// refuse for reasons of their own, of which this says nothing.
+func (p *Plan) Refuses(path string, renames bool) bool {
+	for _, own := range [...]string{"/proc", "/sys", "/dev"} {
+		if below(path, own) {
+			return false
+		}
+	}
+	deepest := Mount{Kind: Bind, Target: "", ReadOnly: p.has(profiles.LayerReadonly)}
+	for _, m := range p.Mounts {
+		if below(path, m.Target) && len(m.Target) >= len(deepest.Target) && !p.skips(m) {
+			deepest = m
+		}
+	}
+	return deepest.ReadOnly || renames && deepest.Target == path // EBUSY
+}
 
 // Listener takes the listener of the plan's [Watch] from pid 1. Call it once,
 // when nothing holds pid 1 up any more and before [Sandbox.Wait], and let

@@ -33,11 +33,11 @@ func (b *bench) seen(script string) (list []string, out outcome) {
 	require.NoError(b.t, err)
 	s := supervisor.Observe(listener, func(c *supervisor.Call) {
 		for _, n := range c.Names() {
-			path, err := c.Path(n)
+			place, err := c.Path(n)
 			if err != nil {
-				path = err.Error()
+				place.Path = err.Error()
 			}
-			list = append(list, fmt.Sprintln(c.Name, n.Deed, path))
+			list = append(list, fmt.Sprintln(c.Name, n.Deed, place.Path))
 		}
 	})
 	out = run.end()

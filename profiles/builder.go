@@ -97,6 +97,12 @@ func (b *builder) apply(l *layer) {
 	if l.strict != nil {
 		p.Strict, p.strictAt = l.strict.value, l.strict.origin
 	}
+	if l.report != nil {
+		p.Attempts = l.report.value
+	}
+	if l.forbid != nil {
+		p.ProtectStrict = l.forbid.value
+	}
 	p.Warnings = append(p.Warnings, l.warnings...)
 }
 
@@ -232,6 +238,17 @@ func (b *builder) tighten(l *layer) {
 			p.Strict, p.strictAt = true, l.strict.origin
 		} else if p.Strict {
 			ignore(l.strict.origin)
+		}
+	}
+	// A report loosens nothing, and neither does more of it.
+	for _, pair := range [...]struct {
+		have *bool
+		said *boolEntry
+	}{{&p.Attempts, l.report}, {&p.ProtectStrict, l.forbid}} {
+		if pair.said != nil && *pair.have && !pair.said.value {
+			ignore(pair.said.origin)
+		} else if pair.said != nil {
+			*pair.have = pair.said.value
 		}
 	}
 	var cleared []Origin

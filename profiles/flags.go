@@ -107,6 +107,16 @@ func (r *resolver) flagLayer() (*layer, error) {
 	if req.Nested {
 		l.nested = &boolEntry{true, at("--nested")}
 	}
+	if req.Report != "" {
+		attempts, err := parseReport(req.Report)
+		if err != nil {
+			d.at(at("--report"), "", "%v", err)
+		}
+		l.report = &boolEntry{attempts, at("--report")}
+	}
+	if req.ProtectStrict {
+		l.forbid = &boolEntry{true, at("--protect-strict")}
+	}
 	if req.Strict {
 		l.strict = &boolEntry{true, at("--strict")}
 	}

@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -31,7 +32,9 @@ type layer struct {
 	syscalls *PathRule // "default" or a path
 	nested   *boolEntry
 	strict   *boolEntry
-	clear    []Origin // lists set to null, by key
+	report   *boolEntry // of attempts
+	forbid   *boolEntry // protect.strict
+	clear    []Origin   // lists set to null, by key
 	warnings []string
 	unasked  bool // read because it is there: see [builder.planted]
 }
@@ -59,8 +62,8 @@ type boolEntry struct {
 
 // Keys that a profile file may have, for hints; the schema is held against them.
 var (
-	topKeys         = []string{"$schema", "description", "extends", "filesystem", "protect", "network", "environment", "resources", "syscalls", "nested", "strict"}
-	protectKeys     = []string{"deny", "review"}
+	topKeys         = []string{"$schema", "description", "extends", "filesystem", "protect", "network", "environment", "resources", "syscalls", "nested", "strict", "report"}
+	protectKeys     = []string{"deny", "review", "strict"}
 	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
 	injectKeys      = []string{"env", "hosts"}
 	environmentKeys = []string{"pass", "set"}
@@ -191,6 +194,12 @@ func (d *decoder) top(m member) {
 	case "protect":
 		d.object(v, m.key, protectKeys, func(m member) {
 			key := "protect." + m.key
+			if m.key == "strict" {
+				if d.is(m.value, key, kindBool) {
+					d.layer.forbid = &boolEntry{value: m.value.text == "true", origin: d.origin(m.line, key)}
+				}
+				return
+			}
 			d.list(m.value, key, func(text string, o Origin) {
 				pattern, err := d.protectPattern(text)
 				if err != nil {
@@ -213,6 +222,14 @@ func (d *decoder) top(m member) {
 				d.at(o, "", "%v", err)
 			}
 			d.layer.syscalls = &PathRule{Path: path, Origin: o}
+		}
+	case "report":
+		if d.is(v, m.key, kindString) {
+			attempts, err := parseReport(v.text)
+			if err != nil {
+				d.at(o, "", "%v", err)
+			}
+			d.layer.report = &boolEntry{value: attempts, origin: o}
 		}
 	case "nested", "strict":
 		if d.is(v, m.key, kindBool) {
@@ -423,4 +440,13 @@ func isEnvName(name string) bool {
 		}
 	}
 	return name != ""
+}
+
+// parseReport reads what the report at exit is about: "attempts" or "none".
+func parseReport(word string) (attempts bool, err error) {
+	switch word {
+	case "attempts", "none":
+		return word == "attempts", nil
+	}
+	return false, fmt.Errorf("report %q: want attempts or none", word)
 }

@@ -202,6 +202,9 @@ type Policy struct {
 	Nested   bool   // user namespaces inside
 	Strict   bool   // required guarantees must be strong
 
+	Attempts      bool // what the command tried of files and was refused is told at exit
+	ProtectStrict bool // a protected name that is absent cannot be made; else it is set aside as it appears
+
 	Requirements []Requirement
 	Without      []Layer     // layers switched off: tests only, named on stderr
 	AllowMissing []Guarantee // the user's way round a refusal, named on stderr

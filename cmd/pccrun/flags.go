@@ -97,6 +97,8 @@ func policyFlags() []flagDef {
 		flagDef{"--syscalls", takesValue, "default|FILE", "the system calls of an OCI seccomp profile", once(func(r *profiles.Request) *string { return &r.Syscalls })},
 		flagDef{"--nested", alone, "", "allow user namespaces inside: browsers, bwrap", on(func(r *profiles.Request) *bool { return &r.Nested })},
 		flagDef{"--strict", alone, "", "refuse to run where a guarantee is kept only weakly", on(func(r *profiles.Request) *bool { return &r.Strict })},
+		flagDef{"--report", takesValue, "attempts|none", "tell at exit what was tried of files, and refused", once(func(r *profiles.Request) *string { return &r.Report })},
+		flagDef{"--protect-strict", alone, "", "forbid protected names that are new, at a cost", on(func(r *profiles.Request) *bool { return &r.ProtectStrict })},
 		flagDef{"--allow-missing", takesValue, "GUARANTEE", "run although this host cannot keep it", appends(func(r *profiles.Request) *[]string { return &r.AllowMissing })},
 		flagDef{"--without", takesValue, "LAYER", "switch a layer off, for tests", appends(func(r *profiles.Request) *[]string { return &r.Without })},
 	)
@@ -105,7 +107,6 @@ func policyFlags() []flagDef {
 // runFlags are all flags of `pccrun run`.
 func runFlags() []flagDef {
 	return append(policyFlags(),
-		flagDef{"--protect-strict", alone, "", "forbid protected names that are new, at a cost", on(func(r *profiles.Request) *bool { return &r.ProtectStrict })},
 		flagDef{"--ask", alone, "", "ask at the terminal before a host is refused", on(func(r *profiles.Request) *bool { return &r.Ask })},
 		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", once(func(r *profiles.Request) *string { return &r.Provider })},
 		flagDef{"--from", takesValue, "SNAPSHOT", "begin with the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},

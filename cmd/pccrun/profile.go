@@ -223,7 +223,7 @@ func policyObject(p *profiles.Policy) object {
 			{"sockets", sockets}, {"inject", inject},
 		}},
 		{"environment", object{{"pass", pass}, {"set", set}}},
-		{"resources", limits}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict},
+		{"resources", limits}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
 		{"requirements", requirements}, {"without", texts(p.Without)}, {"allow_missing", texts(p.AllowMissing)}, {"warnings", p.Warnings},
 	}
 }
@@ -301,6 +301,7 @@ func writePolicy(b *strings.Builder, p *profiles.Policy) {
 	}
 	fmt.Fprintf(b, "\nsyscalls   %s\n", printable(p.Syscalls))
 	fmt.Fprintf(b, "nested     %v\n", p.Nested)
+	fmt.Fprintf(b, "report     %s\n", reportName(p))
 	fmt.Fprintf(b, "strict     %v\n", p.Strict)
 	head("guarantees")
 	for _, r := range p.Requirements {
@@ -340,4 +341,12 @@ func sizeText(n int64) string {
 		}
 	}
 	return fmt.Sprint(n)
+}
+
+// reportName is the word of the policy language for what is told at exit.
+func reportName(p *profiles.Policy) string {
+	if p.Attempts {
+		return "attempts"
+	}
+	return "none"
 }

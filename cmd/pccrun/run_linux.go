@@ -34,8 +34,8 @@ func runVerb(req profiles.Request) int {
 	if req.Provider != "" && req.Provider != "native" && req.Provider != "auto" {
 		return fail("provider "+quote(req.Provider)+": not built yet", "--provider native")
 	}
-	if req.Ask || req.ProtectStrict || req.Log {
-		return fail("flags --ask, --protect-strict and --log: not built yet")
+	if req.Ask || req.Log {
+		return fail("flags --ask and --log: not built yet")
 	}
 	// The order is the launch's: what the command will hold is judged before
 	// anything is cloned, and the kernel makes the namespaces while the
@@ -93,18 +93,19 @@ func runVerb(req profiles.Request) int {
 
 // launch is one run, from the request to the exit status.
 type launch struct {
-	req     *profiles.Request
-	stdio   *namespaces.Stdio
-	policy  *profiles.Policy
-	run     *native.Run
-	dirs    state.Dirs
-	session *sessions.Session
-	log     *events.Log
-	denials *os.File
-	guarded guarded
-	left    []events.Change // what the run changed, once it was looked at
-	tries   int
-	upper   bool // the session holds what overlays change
+	req      *profiles.Request
+	stdio    *namespaces.Stdio
+	policy   *profiles.Policy
+	run      *native.Run
+	dirs     state.Dirs
+	session  *sessions.Session
+	log      *events.Log
+	denials  *os.File
+	guarded  guarded
+	left     []events.Change // what the run changed, once it was looked at
+	attempts attempts
+	tries    int
+	upper    bool // the session holds what overlays change
 }
 
 // plan reads the policy and plans the run, and says what the user should hear.
@@ -394,6 +395,7 @@ func (l *launch) begin(box *namespaces.Sandbox) (*native.Started, error) {
 	if d := l.guarded.debt; d != nil {
 		box.Cloned = func(pid int) error { return d.Add(strconv.Itoa(pid) + "\n") }
 	}
+	l.attempts.begin(l)
 	return l.run.Start(box, l.stdio, l.decided)
 }
 
@@ -523,6 +525,7 @@ func (l *launch) decided(e netproxy.Event) {
 // ended writes the last events, tells what was denied, and ends the session.
 func (l *launch) ended(code int, end *native.End) int {
 	l.survivors(end)
+	l.attempts.end(end)
 	l.left = append(l.left, l.look()...) // of a run that was ended before it was followed
 	if l.guarded.failed {
 		code = refused // a promise was not kept: no status of the command's says that
@@ -552,6 +555,7 @@ func (l *launch) ended(code int, end *native.End) int {
 			sayDenied(total, distinct)
 		}
 	}
+	l.attempts.withheld(end)
 	l.log.Emit(exit)
 	err := errors.Join(l.settleUpper(), l.session.Settle())
 	err = errors.Join(err, l.log.Close(time.Second), l.session.End(code))
@@ -582,7 +586,7 @@ func (l *launch) survivors(end *native.End) {
 // sayDenied sums the refusals up, each with what would allow it.
 func sayDenied(total int64, distinct []events.DenialCount) {
 	const most = 10
-	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return d.Guarantee == string(profiles.FSProtect) })
+	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return strings.HasPrefix(d.What, "keep ") }) // told as set aside
 	for i, d := range distinct {
 		if i == most {
 			say(fmt.Sprintf("denied: %d more, see pccrun logs", len(distinct)-most))

@@ -51,11 +51,21 @@ func (s *past) look(a *answer, host *profiles.Host) error {
 				s.lines = append(s.lines, at+changedText(e)+": pccrun review "+s.entry.ID+" shows it")
 			}
 		case events.Denial:
+			if (a.question == "read" || a.question == "write") && about(e.What, a.question, subject) {
+				s.lines = append(s.lines, at+"denied:"+denialText(e))
+			}
 			if a.question == "connect" && (e.What == "connect "+subject || e.What == "resolve "+subject || strings.HasPrefix(e.What, "connect "+subject+":")) {
 				s.lines = append(s.lines, at+"denied:"+denialText(e))
 			}
 		}
 	})
+}
+
+// about reports whether a denial is of that question, and of that path or one
+// above or below it.
+func about(what, question, subject string) bool {
+	path, ok := strings.CutPrefix(what, question+" ")
+	return ok && (path == subject || strings.HasPrefix(path, subject+"/") || strings.HasPrefix(subject, path+"/"))
 }
 
 // changedText says what became of a path.

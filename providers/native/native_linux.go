@@ -30,6 +30,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp"
+	"github.com/pccrun/pccrun/seccomp/supervisor"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -67,6 +68,10 @@ type Run struct {
 	Answers  []profiles.Answer
 	Warnings []string
 	Overlaid func() int64 // bytes that the overlays take, set before the start; nil without any
+
+	// Attempted hears of what the command tried of files and was refused, from
+	// one goroutine; set before the start. See [profiles.Policy.Attempts].
+	Attempted func(Attempt)
 
 	proxies    [3]string // the host's own, for http, for https, and what needs none
 	upstream   netproxy.Upstream
@@ -114,6 +119,9 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 		return nil, err
 	}
 	if err := r.filter(); err != nil {
+		return nil, err
+	}
+	if err := r.watch(); err != nil {
 		return nil, err
 	}
 	if err := r.limits(); err != nil {
@@ -202,7 +210,7 @@ func (r *Run) network(host *Host) error {
 	if len(n.Publish) > 0 {
 		r.Plan.Dial = maxInward
 	}
-	if r.Guards() || len(n.Allow)+len(n.Local) > 0 {
+	if r.Tells() {
 		r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
 		r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
 	}
@@ -369,6 +377,7 @@ type Started struct {
 	inward *netproxy.Proxy // serves published ports
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
+	seen   *supervisor.Supervisor // nil: nobody asks
 	oom    chan int64
 	full   chan int64
 	broken chan error // why the run had to be ended
@@ -402,6 +411,10 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 			box.Close()
 			return nil, s.close(err)
 		}
+	}
+	if err := s.observe(); err != nil {
+		box.Close()
+		return nil, s.close(err)
 	}
 	s.keep()
 	if limit := r.Limits.Supervise; limit > 0 {
@@ -490,6 +503,9 @@ type End struct {
 func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	result, err := s.Sandbox.Wait(stopped)
 	s.cancel()
+	if s.seen != nil {
+		err = errors.Join(err, s.seen.Wait())
+	}
 	for _, p := range [...]*netproxy.Proxy{s.proxy, s.inward} {
 		if p != nil {
 			p.Close()

@@ -18,7 +18,7 @@
 // Whoever wants a stream of what a program does (`pccrun learn`) puts the filter
 // of [Writes], or of [Everything] for reads, programs and connections too, into
 // namespaces.Plan.Watch, takes the listener from namespaces.Sandbox.Listener,
-// and calls [Observe] with a function that calls [Call.Path] and [Call.Program].
+// and calls [Observe] with a function that calls [Call.Names], [Call.Path] and [Call.Program].
 package supervisor
 
 import (

@@ -20,6 +20,12 @@ var ErrGone = errors.New("the process does not wait in the call any more")
 // call that names nothing, such as connect(2).
 func (c *Call) Names() []Name { return names(c.Name, c.Data) }
 
+// Makes reports whether an open makes its file where there is none.
+func (c *Call) Makes() bool {
+	s, ok := shapeOf(c.Name)
+	return c.Name == "creat" || ok && s.flags != 0 && c.Data.Args[s.flags]&oCreat != 0
+}
+
 // Text returns a path as the call has it, as long as the kernel would take
 // (PATH_MAX); ENAMETOOLONG and EFAULT as the kernel would answer.
 func (c *Call) Text(n Name) (string, error) {
@@ -85,15 +91,20 @@ func (c *Call) Program() (string, error) {
 
 func (c *Call) proc(name string) string { return "/proc/" + strconv.Itoa(c.PID) + "/" + name }
 
-// Path returns where a name leads in the process's own view of files: absolute,
-// clean, through all links (the last one only where the call follows it), its
-// own root and directory being where it begins. What is not there keeps its
-// name below where it would be. The empty path stands for the directory itself
-// (AT_EMPTY_PATH).
-func (c *Call) Path(n Name) (string, error) {
+// A Place is where a name leads in the process's own view of files.
+type Place struct {
+	Path  string // absolute and clean, through all links
+	There bool   // something stands there
+}
+
+// Path returns where a name leads: the last link is followed only where the
+// call follows it, and the process's own root and directory are where it begins.
+// What is not there keeps its name below where it would be. The empty path
+// stands for the directory itself (AT_EMPTY_PATH).
+func (c *Call) Path(n Name) (Place, error) {
 	text, err := c.Text(n)
 	if err != nil {
-		return "", err
+		return Place{}, err
 	}
 	if !strings.HasPrefix(text, "/") {
 		link := "cwd"
@@ -102,48 +113,69 @@ func (c *Call) Path(n Name) (string, error) {
 		}
 		dir, err := os.Readlink(c.proc(link))
 		if err != nil {
-			return "", err
+			return Place{}, err
 		}
 		text = dir + "/" + text
 	}
 	root, err := unix.Open(c.proc("root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", os.NewSyscallError("open root", err)
+		return Place{}, os.NewSyscallError("open root", err)
 	}
 	defer unix.Close(root)
 	if !c.alive() {
-		return "", ErrGone
+		return Place{}, ErrGone
 	}
 	return find(root, text, n.Follow), nil
 }
 
+// maxLinks bounds the links at the end of a path that lead nowhere yet; the
+// kernel follows no more either (path_resolution(7)).
+const maxLinks = 40
+
 // find returns where an absolute path leads below a root.
-func find(root int, text string, follow bool) string {
-	if follow {
-		if there, ok := lead(root, text); ok {
-			return there
+func find(root int, text string, follow bool) Place {
+	for range maxLinks {
+		if follow {
+			if there, ok := lead(root, text, 0); ok {
+				return Place{there, true}
+			}
+		}
+		// What is beyond a last name that is a link, or is not there.
+		kept := strings.TrimRight(text, "/")
+		i := strings.LastIndexByte(kept, '/')
+		if i < 0 {
+			return Place{"/", true}
+		}
+		name := kept[i+1:]
+		dir, ok := lead(root, kept[:i+1], unix.O_DIRECTORY)
+		if !ok || name == "." || name == ".." {
+			break
+		}
+		full := path.Join(dir, name)
+		to, isLink := readLink(root, full)
+		if !isLink || !follow {
+			_, there := lead(root, full, unix.O_NOFOLLOW)
+			return Place{full, there}
+		}
+		if text = to; !strings.HasPrefix(to, "/") {
+			text = dir + "/" + to
 		}
 	}
-	// What is beyond a last name that is a link, or is not there.
-	kept := strings.TrimRight(text, "/")
-	i := strings.LastIndexByte(kept, '/')
-	if i < 0 {
-		return "/"
-	}
-	if name := kept[i+1:]; name != "." && name != ".." {
-		if dir, ok := lead(root, kept[:i+1]); ok {
-			return path.Join(dir, name)
-		}
-	}
-	return path.Clean(text)
+	return Place{path.Clean(text), false}
 }
 
-// lead follows a path to what exists. No link leads out of the root, and none
-// of proc(5) leads to what another process has open.
-func lead(root int, text string) (string, bool) {
-	fd, err := unix.Openat2(root, text, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+// open opens what a path below a root leads to, and no link leads out of that.
+// Those of proc(5) are not followed at all: they lead to what other processes
+// have open.
+func open(root int, text string, flags uint64) (int, error) {
+	return unix.Openat2(root, text, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
+}
+
+// lead follows a path to what exists.
+func lead(root int, text string, flags uint64) (string, bool) {
+	fd, err := open(root, text, flags)
 	if err != nil {
 		return "", false
 	}
@@ -153,4 +185,16 @@ func lead(root int, text string) (string, bool) {
 		return "", false
 	}
 	return name, true
+}
+
+// readLink returns what a link says, if there is one at the path.
+func readLink(root int, text string) (string, bool) {
+	fd, err := open(root, text, unix.O_NOFOLLOW)
+	if err != nil {
+		return "", false
+	}
+	defer unix.Close(fd)
+	var b [unix.PathMax]byte
+	n, err := unix.Readlinkat(fd, "", b[:])
+	return string(b[:max(n, 0)]), err == nil
 }

@@ -1,0 +1,121 @@
+package namespaces
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A trace tells at the end whether the command looked for a secret of the home
+// that is not inside. The name is a symbolic link to an empty directory beside
+// it: to follow it, or to read it, sets its time of access (inode(7)), which
+// costs a run nothing. Programs find an empty directory where they would have
+// found, or made, one.
+//
+// It is a report and no protection: the command can take a trace away, and set
+// its times. `ls -l ~` reads it too.
+
+// traced are names in a home under which secrets are kept, and which programs
+// look for only if they mean to use them.
+var traced = [...]string{
+	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".config/gcloud", ".config/gh", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
+}
+
+// traceDir holds what traces lead to, in the private home.
+const traceDir = ".pccrun"
+
+// traceTime is the time of a link that nobody has read, in seconds: relatime
+// sets a time of access that is not later than that of the last change.
+const traceTime = 1
+
+// traces returns the names of the home that are on the host, and of which
+// nothing is shown: where the home is a private directory.
+func traces(policy *profiles.Policy) (names []string) {
+	home := policy.Decide(policy.Home)
+	if !policy.Attempts || home.Access != profiles.Private {
+		return nil
+	}
+	for _, name := range traced {
+		path := policy.Home + "/" + name
+		var st unix.Stat_t
+		if d := policy.Decide(path); d.Access == home.Access && d.Rule.Path == home.Rule.Path && unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// trace puts the links into the private directory that the home is, or lies in.
+func (p *Plan) trace(home string, names []string) {
+	in := -1
+	for i := range p.Mounts {
+		if below(home, p.Mounts[i].Target) && (in < 0 || len(p.Mounts[i].Target) >= len(p.Mounts[in].Target)) {
+			in = i
+		}
+	}
+	if in < 0 || p.Mounts[in].Kind != Fresh || p.Mounts[in].ReadOnly {
+		return
+	}
+	m := &p.Mounts[in]
+	for _, name := range names {
+		path, away := home+"/"+name, home+"/"+traceDir+"/"+name
+		if m.has(strings.TrimPrefix(path[len(m.Target):], "/")) {
+			continue // a part of it is shown
+		}
+		m.addStub(Place{Path: away, Node: Directory}, m.Target)
+		m.Stubs[len(m.Stubs)-1].Closed = true // gpg and ssh warn of others
+		m.addStub(Place{Path: path, Node: Link, Link: away}, m.Target)
+		m.Stubs[len(m.Stubs)-1].Trace = true
+	}
+}
+
+// mode is that of a directory.
+func (s Stub) mode() uint32 {
+	if s.Closed {
+		return 0o700
+	}
+	return 0o755
+}
+
+// has reports whether a name in the directory, or one below it, is taken.
+func (m *Mount) has(name string) bool {
+	for _, s := range m.Stubs {
+		if s.Name == name || strings.HasPrefix(s.Name, name+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// age makes a link look as if it had never been read.
+func (c *compiler) age(at, name inside.Arg) {
+	long := unix.Timespec{Sec: traceTime}
+	c.Call(unix.SYS_UTIMENSAT, at, name, inside.Ptr(c.Program, [2]unix.Timespec{long, long}), inside.Int(unix.AT_SYMLINK_NOFOLLOW))
+}
+
+// looked returns the traces that were followed or read, as paths.
+func (s *Sandbox) looked() (paths []string) {
+	for i, m := range s.plan.Mounts {
+		for _, stub := range m.Stubs {
+			if stub.Trace && s.wasRead(entry(i)+"/"+stub.Name) {
+				paths = append(paths, m.Target+"/"+stub.Name)
+			}
+		}
+	}
+	return paths
+}
+
+// wasRead reports whether a trace is as it was made, but for having been read.
+func (s *Sandbox) wasRead(name string) bool {
+	fd, err := openPlain(s.Private, name, lookup|unix.O_NOFOLLOW)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	err = unix.Fstat(fd, &st)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK && st.Mtim.Sec == traceTime && st.Atim.Sec != traceTime
+}

@@ -1,0 +1,112 @@
+package native
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// attempted runs a script and returns what of it the launcher was told, by path
+// with the rule's flag.
+func (b *bench) attempted(script string) (told map[string]Attempt, out outcome) {
+	b.t.Helper()
+	run, err := b.plan("sh", "-c", script)
+	require.NoError(b.t, err)
+	told = map[string]Attempt{}
+	run.Attempted = func(a Attempt) { told[a.Path] = a }
+	_, wait := b.launch(run)
+	out = wait()
+	require.NoError(b.t, out.err)
+	return told, out
+}
+
+// What a run tries of files and is refused is told, by the rule that refuses;
+// what it may do, and what the user could not do either, is not.
+func TestAttempts(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	b.request.Report = "attempts"
+	in := func(name string) string { return filepath.Join(b.workspace, name) }
+	told, out := b.attempted(`
+echo x > .git/hooks/post-commit
+ln -s .git/hooks link; echo x > link/update
+mv .git/hooks .git/away; mv .git gone
+git config core.fsmonitor touch
+echo x > ../shown/file
+echo x > made; mkdir -p .git/objects new/deep; mv made moved; echo x > /tmp/there; echo x > /dev/null
+echo x > ../shown/absent/file
+cat .git/config > /dev/null
+echo ran`)
+	require.Contains(t, out.out, "ran\n")
+	shown := filepath.Join(b.home, "shown/file")
+	for path, want := range map[string]Attempt{
+		in(".git/hooks/post-commit"): {Guarantee: profiles.FSProtect, Hint: "--review .git/hooks"},
+		in(".git/hooks/update"):      {Guarantee: profiles.FSProtect, Hint: "--review .git/hooks"},
+		in(".git/hooks"):             {Guarantee: profiles.FSProtect, Hint: "--review .git/hooks"},
+		in(".git/config"):            {Guarantee: profiles.FSProtect, Hint: "--review .git/config"},
+		in(".git"):                   {Guarantee: profiles.FSProtect},
+		shown:                        {Guarantee: profiles.FSReadonly, Hint: "--write " + shown},
+	} {
+		require.Contains(t, told, path)
+		require.Equal(t, want.Guarantee, told[path].Guarantee, path)
+		require.Equal(t, want.Hint, told[path].Hint, path)
+		delete(told, path)
+	}
+	delete(told, filepath.Join(b.home, "shown/absent")) // its parent is not there: told or not
+	delete(told, filepath.Join(b.home, "shown/absent/file"))
+	require.Empty(t, told, "what is allowed, or could not be done outside")
+	require.NoFileExists(t, in(".git/hooks/post-commit"))
+	require.NoFileExists(t, shown)
+
+	// The control: nobody asks, nobody is told, and no filter more is installed.
+	b.request.Report = ""
+	told, _ = b.attempted("echo x > .git/hooks/post-commit; grep Seccomp_filters /proc/self/status")
+	require.Empty(t, told)
+}
+
+// A secret of the home that is looked for is told at the end, what is not looked
+// for is not; ssh and gpg find an empty directory.
+func TestTraces(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	b.request.Report = "attempts"
+	for _, name := range []string{".ssh", ".gnupg", ".aws", ".config/gh"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(b.home, name), 0o700))
+	}
+	b.write(".ssh/id_ed25519", "canary-key\n")
+	b.write(".aws/credentials", "canary-aws\n")
+	for script, want := range map[string][]string{
+		"cat ~/.ssh/id_ed25519": {".ssh"},
+		"ls ~/.aws/":            {".aws"},
+		"cd ~/.config/gh":       {".config/gh"},
+		"ls -a ~ >/dev/null; test -d ~; stat -c %a ~/.ssh":      nil,
+		"cat " + b.home + "/.aws/credentials":                   {".aws"},
+		"echo x > ~/.ssh/known_hosts; cat ~/.ssh/k*":            {".ssh"},
+		"mkdir -p ~/.gnupg/private; rm -rf ~/.ssh; true":        {".gnupg"},
+		"find ~ -name id_ed25519 | grep .":                      nil,
+		"rm ~/.ssh; ln -s / ~/.ssh; ls ~/.ssh/etc":              nil,
+		"touch -ham ~/.ssh; rm -r ~/.config; ln -s / ~/.config": nil,
+	} {
+		_, out := b.attempted(script)
+		require.NotContains(t, out.out, "canary", script)
+		var paths []string
+		for _, name := range want {
+			paths = append(paths, filepath.Join(b.home, name))
+		}
+		require.Equal(t, paths, out.end.Looked, script+": "+out.out)
+	}
+	// A secret that the policy shows is no secret, and has no trace.
+	b.request.Files = append(b.request.Files, profiles.FileFlag{Path: filepath.Join(b.home, ".ssh"), Access: profiles.Read})
+	_, out := b.attempted("cat ~/.ssh/id_ed25519; readlink ~/.ssh")
+	require.Equal(t, "canary-key\n", out.out)
+	require.Empty(t, out.end.Looked)
+	// The control: without a report there is nothing in the way.
+	b.request.Report = ""
+	_, out = b.attempted("ls -a ~; cat ~/.aws/credentials")
+	require.NotContains(t, out.out, ".pccrun")
+	require.Empty(t, out.end.Looked)
+}
