@@ -91,6 +91,17 @@ func TestMainJob(t *testing.T) {
 		})
 	}
 	require.Zero(t, forbidden.accepted.Load(), "connections to the host's loopback")
+	// The report at exit names each, whether it was tried by a tool or a program.
+	for name, want := range map[string]string{
+		"read a key":           "denied: read " + filepath.Join(project.Home, ".ssh"),
+		"plant a hook":         "denied: write " + filepath.Join(project.Workspace, ".git/hooks/post-commit"),
+		"plant configuration":  "denied: write " + filepath.Join(project.Workspace, ".git/config"),
+		"read the environment": "withheld from the environment: DEPLOY_TOKEN",
+		"reach a host":         "denied: connect " + Forbidden,
+		"leave a daemon":       "denied: leave behind the process sleep",
+	} {
+		t.Run("named at exit: "+name, func(t *testing.T) { require.Contains(t, stderr.String(), want) })
+	}
 	t.Run("refused: leave a daemon", func(t *testing.T) {
 		require.Contains(t, endpoint.Results("leave a daemon")[0].Text, "started")
 		require.Len(t, seen, 1, "the daemon runs while the session is on")
