@@ -62,7 +62,13 @@ func (b *bench) network(ctx context.Context) ([]figure, error) {
 		in, out := median(times[1]), median(times[0])
 		figures = append(figures, figure{name: w.name, value: ratio(in, out), unit: "× direct", goal: w.goal, detail: fmt.Sprintf("%s to %s", ms(in), ms(out))})
 	}
-	return figures, nil
+	more, err := b.tunnels(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, more...)
+	late, err := b.latency(ctx, port)
+	return append(figures, late), err
 }
 
 // serveWork answers the clients of netWork: a first byte says what they want.
@@ -88,16 +94,18 @@ func serveWork(l net.Listener) {
 				io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{c}, chunk)
 			case 'c':
 				c.Write(want[:])
+			case 'e':
+				io.Copy(c, c)
 			}
 		}()
 	}
 }
 
-// netWork is the client: it moves bytes down or up one connection, or makes
-// many, each with a byte there and back.
+// netWork is the client: it moves bytes down or up one connection, makes many,
+// each with a byte there and back, holds many, or sends at a rate.
 func netWork(address string, args []string) error {
 	if len(args) < 2 {
-		return fmt.Errorf("net: want ADDRESS down|up|connect N [AT-ONCE]")
+		return fmt.Errorf("net: want ADDRESS down|up|connect|hold|echo N [AT-ONCE]")
 	}
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -108,6 +116,12 @@ func netWork(address string, args []string) error {
 		return err
 	}
 	address = to.String()
+	switch args[0] {
+	case "hold":
+		return hold(address, n)
+	case "echo":
+		return echo(address, n)
+	}
 	if args[0] == "connect" {
 		atOnce, err := strconv.Atoi(args[2])
 		if err != nil {
