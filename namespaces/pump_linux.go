@@ -23,6 +23,7 @@ type pump struct {
 	pipe  bool            // the host's end is a pipe
 	alone bool            // no other of the three is the same
 	gone  <-chan struct{} // closed when the command is
+	log   io.Writer       // gets what passes too; nil for nobody
 }
 
 // exactly is how much of a pipe is passed on without being taken from it
@@ -56,13 +57,13 @@ func (p *pump) copy() error {
 		return p.exact(p.inner)
 	case p.input:
 		return p.read(p.inner)
-	case p.pipe:
+	case p.pipe && p.log == nil:
 		return bulk(p.inner, p.host)
 	}
 	return p.write(p.inner)
 }
 
-// write passes on what is for a file. (splice(2) cannot append.)
+// write passes on what is for a file, or is to be kept. (splice(2) cannot append.)
 func (p *pump) write(inner int) error {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -70,12 +71,21 @@ func (p *pump) write(inner int) error {
 		if n <= 0 {
 			return err
 		}
+		if p.log != nil {
+			_, _ = p.log.Write(buffer[:n]) // what becomes of the log is no matter of the command's
+		}
 		for sent := 0; sent < n; {
 			m, err := retry(func() (int, error) { return unix.Write(p.host, buffer[sent:n]) })
-			if err != nil {
-				return err // a full disk: the command gets EPIPE, and the user the error
+			switch {
+			case err == unix.EAGAIN: // whoever shares the other end wants it so
+				if err := await(p.host, unix.POLLOUT, inner); err != nil {
+					return errorOf(err)
+				}
+			case err != nil:
+				return errorOf(err) // a full disk: the command gets EPIPE, and the user the error
+			default:
+				sent += m
 			}
-			sent += m
 		}
 	}
 }

@@ -3,6 +3,7 @@ package namespaces
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,7 @@ type Stdio struct {
 	Host       int  // the host's terminal: the first of the three that is one, -1 if none
 	Background bool // the command starts in the background of its terminal: as we do, or not all three are one
 	pumps      []pump
+	Log        io.Writer     // what the command prints is written there too; set before [Stdio.Run]
 	gone       chan struct{} // closed when the command is
 	theirs     []int         // the command's ends, closed in the launcher once it runs
 }
@@ -59,8 +61,10 @@ func JudgePassed(fds []int) error {
 	return nil
 }
 
-// JudgeStdio looks at the descriptors 0, 1 and 2 of this process.
-func JudgeStdio() (*Stdio, error) {
+// JudgeStdio looks at the descriptors 0, 1 and 2 of this process. If what the
+// command prints is to be kept, all of it passes through the launcher, whatever
+// it is for.
+func JudgeStdio(kept bool) (*Stdio, error) {
 	s := &Stdio{Fds: [3]int{0, 1, 2}, Host: -1, gone: make(chan struct{})}
 	var stats [3]unix.Stat_t
 	for fd := range stats { // all first: a pipe would take the place of what is closed
@@ -75,21 +79,23 @@ func JudgeStdio() (*Stdio, error) {
 			return nil, fmt.Errorf("%s: a directory would be open to the command with all that is below it", stdNames[fd])
 		case unix.S_IFBLK:
 			return nil, fmt.Errorf("%s: a block device would be open to the command", stdNames[fd])
-		case unix.S_IFREG, unix.S_IFIFO:
-			if fd == 2 && s.Fds[1] > 2 && st.Dev == stats[1].Dev && st.Ino == stats[1].Ino {
-				s.Fds[2] = s.Fds[1] // 2>&1: one pipe keeps the order
-				s.pumps[len(s.pumps)-1].alone = false
-				continue
-			}
-			if err := s.pump(fd, st.Mode&unix.S_IFMT == unix.S_IFIFO); err != nil {
-				return nil, err
-			}
 		case unix.S_IFCHR:
 			if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
 				s.Fds[fd] = Terminal
 				if s.Host < 0 {
 					s.Host = fd
 				}
+				continue
+			}
+		case unix.S_IFREG, unix.S_IFIFO:
+			if err := s.pump(fd, stats[:]); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if kept && fd > 0 {
+			if err := s.pump(fd, stats[:]); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -114,7 +120,14 @@ func (s *Stdio) HandIn() {
 	s.Host, s.Background = -1, false
 }
 
-func (s *Stdio) pump(fd int, pipe bool) error {
+// pump puts a pipe between the command and one of the three.
+func (s *Stdio) pump(fd int, stats []unix.Stat_t) error {
+	st := &stats[fd]
+	if fd == 2 && s.Fds[1] > 2 && st.Dev == stats[1].Dev && st.Ino == stats[1].Ino {
+		s.Fds[2] = s.Fds[1] // 2>&1: one pipe keeps the order
+		s.pumps[len(s.pumps)-1].alone = false
+		return nil
+	}
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return fmt.Errorf("%s: %w", stdNames[fd], err)
@@ -128,7 +141,7 @@ func (s *Stdio) pump(fd int, pipe bool) error {
 	if fd > 0 {
 		theirs, ours = ours, theirs
 	}
-	s.pumps = append(s.pumps, pump{name: stdNames[fd], host: fd, inner: ours, input: fd == 0, pipe: pipe, alone: true, gone: s.gone})
+	s.pumps = append(s.pumps, pump{name: stdNames[fd], host: fd, inner: ours, input: fd == 0, pipe: st.Mode&unix.S_IFMT == unix.S_IFIFO, alone: true, gone: s.gone})
 	s.theirs = append(s.theirs, theirs)
 	s.Fds[fd] = theirs
 	return nil
@@ -141,6 +154,9 @@ func (s *Stdio) pump(fd int, pipe bool) error {
 func (s *Stdio) Run() (drain func(patience time.Duration) error) {
 	done := make(chan error, len(s.pumps))
 	for i := range s.pumps {
+		if !s.pumps[i].input {
+			s.pumps[i].log = s.Log
+		}
 		go func() { done <- s.pumps[i].run() }()
 	}
 	for _, fd := range s.theirs {

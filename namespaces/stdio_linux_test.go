@@ -36,7 +36,7 @@ func stdioRole(args []string) error {
 		unix.Close(fd)
 	}
 	var j judgement
-	s, err := JudgeStdio()
+	s, err := JudgeStdio(false)
 	if err != nil {
 		j.Err = err.Error()
 	} else {
@@ -198,7 +198,7 @@ func TestJudgePassed(t *testing.T) {
 // pumpRole runs a command as a launcher does: between what it was given itself,
 // and pipes of its own where that is a file.
 func pumpRole(args []string) error {
-	s, err := JudgeStdio()
+	s, err := JudgeStdio(false)
 	if err != nil {
 		return err
 	}

@@ -34,8 +34,8 @@ func runVerb(req profiles.Request) int {
 	if req.Provider != "" && req.Provider != "native" && req.Provider != "auto" {
 		return fail("provider "+quote(req.Provider)+": not built yet", "--provider native")
 	}
-	if req.Ask || req.Log {
-		return fail("flags --ask and --log: not built yet")
+	if req.Ask {
+		return fail("flag --ask: not built yet")
 	}
 	// The order is the launch's: what the command will hold is judged before
 	// anything is cloned, and the kernel makes the namespaces while the
@@ -48,7 +48,7 @@ func runVerb(req profiles.Request) int {
 	if err := namespaces.JudgePassed(req.PassFDs); err != nil {
 		return fail(err.Error())
 	}
-	stdio, err := namespaces.JudgeStdio()
+	stdio, err := namespaces.JudgeStdio(req.Log)
 	if err != nil {
 		return fail(err.Error())
 	}
@@ -102,6 +102,7 @@ type launch struct {
 	log      *events.Log
 	denials  *os.File
 	guarded  guarded
+	kept     *transcript     // of what the command prints, if that is wanted
 	left     []events.Change // what the run changed, once it was looked at
 	attempts attempts
 	tries    int
@@ -204,6 +205,9 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
 	})
 	if err := l.openLog(); err != nil {
+		return err
+	}
+	if err := l.keepOutput(); err != nil {
 		return err
 	}
 	if err := l.run.StartInspector(wholeProgram); err != nil {
@@ -380,6 +384,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		if err := drain(patience); err != nil {
 			say(err.Error())
 		}
+		l.kept.tell()
 		l.left = l.look()
 		l.paid()
 	}
@@ -404,7 +409,7 @@ func (l *launch) relay(s *native.Started) (*terminal.Relay, error) {
 	if s.Master == nil {
 		return nil, nil
 	}
-	return terminal.Start(terminal.Options{Terminal: l.stdio.Host, Master: s.Master, Lazy: l.stdio.Background})
+	return terminal.Start(terminal.Options{Terminal: l.stdio.Host, Master: s.Master, Lazy: l.stdio.Background, Log: l.stdio.Log})
 }
 
 // stopped is called when the command was stopped, by Ctrl-Z or because it

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/pccrun/pccrun/sessions"
+)
+
+// maxKept bounds what is kept of a command's output, bytes.
+const maxKept = 1 << 30
+
+// A transcript is the file that keeps what the command prints (--log). What
+// becomes of it is no matter of the command's: an error is told at the end.
+type transcript struct {
+	mu   sync.Mutex
+	file *os.File
+	left int64
+	err  error
+}
+
+// keepOutput begins the transcript, if one is wanted.
+func (l *launch) keepOutput() error {
+	if !l.req.Log {
+		return nil
+	}
+	l.session.Keep(sessions.LogName)
+	dir, err := l.session.Dir()
+	if err != nil {
+		return err
+	}
+	f, err := dir.OpenFile(sessions.LogName, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if id := l.run.Plan.Identity; id.Root {
+		if err := f.Chown(id.HostUID, id.HostGID); err != nil {
+			f.Close()
+			return err
+		}
+	}
+	l.kept = &transcript{file: f, left: maxKept}
+	l.stdio.Log = l.kept
+	return nil
+}
+
+// Write keeps what there is room for, and says that it was all.
+func (t *transcript) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return len(b), nil
+	}
+	n, err := t.file.Write(b[:min(int64(len(b)), t.left)])
+	t.left -= int64(n)
+	if err != nil {
+		t.err = err
+	} else if n < len(b) {
+		t.err = fmt.Errorf("write %s: more than %s was printed", t.file.Name(), mebibytes(maxKept))
+	}
+	return len(b), nil
+}
+
+// tell ends the transcript, and says what is missing of it.
+func (t *transcript) tell() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := t.err
+	if e := t.file.Close(); err == nil {
+		err = e
+	}
+	if t.err = os.ErrClosed; err != nil {
+		say("the output is not kept whole: " + err.Error())
+	}
+}
