@@ -363,9 +363,13 @@ func TestLeftovers(t *testing.T) {
 	g := create(t, Limits{Pids: 100}, ByV1)
 	dir := g.Paths()[0]
 	parent := path.Dir(dir)
-	crashed := path.Join(parent, prefix+"1-00000000")
-	busy := path.Join(parent, prefix+"1-11111111")
-	for _, d := range []string{crashed, busy} {
+	gone := start(t, 0, "sleep")
+	require.NoError(t, gone.Process.Kill())
+	_ = gone.Wait()
+	name := prefix + strconv.Itoa(gone.Process.Pid)
+	crashed, busy := path.Join(parent, name+"-00000000"), path.Join(parent, name+"-11111111")
+	begins := path.Join(parent, prefix+strconv.Itoa(os.Getpid())+"-22222222") // not locked yet
+	for _, d := range []string{crashed, busy, begins} {
 		require.NoError(t, os.Mkdir(d, 0o755))
 		t.Cleanup(func() { _ = unix.Rmdir(d) })
 	}
@@ -377,6 +381,10 @@ func TestLeftovers(t *testing.T) {
 	require.Contains(t, all, Leftover{crashed})
 	require.NotContains(t, all, Leftover{busy})
 	require.NotContains(t, all, Leftover{dir}, "its launcher lives")
+	require.NotContains(t, all, Leftover{begins}, "its launcher may lock it yet")
+	long := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(begins, long, long))
+	require.NoError(t, Leftover{begins}.Remove(), "it had its time")
 	require.NoError(t, Leftover{crashed}.Remove())
 	require.NoDirExists(t, crashed)
 	require.Error(t, Leftover{crashed}.Remove())
@@ -385,7 +393,13 @@ func TestLeftovers(t *testing.T) {
 	require.DirExists(t, dir)
 	require.NoError(t, c.Process.Kill())
 	_ = c.Wait()
-	require.NoError(t, Leftover{busy}.Remove())
+	removed, err := RemoveLeftovers()
+	require.NoError(t, err)
+	require.Contains(t, removed, busy)
+	other := path.Join(t.TempDir(), prefix+"1-00000000")
+	require.NoError(t, os.Mkdir(other, 0o755))
+	require.ErrorContains(t, Leftover{other}.Remove(), "no control group")
+	require.DirExists(t, other)
 }
 
 // RLIMIT_NPROC set inside a user namespace counts that namespace alone, and

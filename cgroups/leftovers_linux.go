@@ -3,7 +3,9 @@ package cgroups
 import (
 	"fmt"
 	"io/fs"
+	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,6 +42,9 @@ func leftoversBelow(root string) ([]Leftover, error) {
 
 // Remove removes the group, if it still is a leftover.
 func (l Leftover) Remove() error {
+	if !strings.HasPrefix(path.Base(l.Path), prefix) || !isCgroup(l.Path) {
+		return fmt.Errorf("remove %s: it is no control group of a run", l.Path)
+	}
 	lock, err := abandoned(l.Path)
 	if err != nil {
 		return err
@@ -58,10 +63,52 @@ func abandoned(dir string) (lock int, err error) {
 		err = &fs.PathError{Op: "flock", Path: dir, Err: err}
 	} else if pids := pidsBelow(dir); len(pids) > 0 {
 		err = fmt.Errorf("%s: has processes", dir)
+	} else if unborn(dir, lock) {
+		err = fmt.Errorf("%s: its launcher may be about to lock it", dir)
 	}
 	if err != nil {
 		unix.Close(lock)
 		return -1, err
 	}
 	return lock, nil
+}
+
+// stillborn is how long a launcher may take to lock the group that it made.
+const stillborn = time.Minute
+
+// unborn reports whether a group was made a moment ago by a process that lives:
+// it is named for the process, whose number may be another's by now.
+func unborn(dir string, fd int) bool {
+	number, _, _ := strings.Cut(strings.TrimPrefix(path.Base(dir), prefix), "-")
+	pid, err := strconv.Atoi(number)
+	if err != nil || unix.Kill(pid, 0) == unix.ESRCH {
+		return false
+	}
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && time.Since(time.Unix(st.Mtim.Unix())) < stillborn
+}
+
+// isCgroup reports whether a path lies in a hierarchy of control groups, or is
+// gone.
+func isCgroup(dir string) bool {
+	var st unix.Statfs_t
+	switch err := unix.Statfs(dir, &st); err {
+	case nil:
+		return st.Type == unix.CGROUP2_SUPER_MAGIC || st.Type == unix.CGROUP_SUPER_MAGIC
+	default:
+		return err == unix.ENOENT
+	}
+}
+
+// RemoveLeftovers removes those that this user may remove, and returns their
+// paths.
+func RemoveLeftovers() ([]string, error) {
+	all, err := Leftovers()
+	var removed []string
+	for _, l := range all {
+		if l.Remove() == nil {
+			removed = append(removed, l.Path)
+		}
+	}
+	return removed, err
 }

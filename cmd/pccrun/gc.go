@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"os"
 	"syscall"
 	"time"
 
@@ -13,8 +11,8 @@ import (
 const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]
 
 Clears away what nobody needs: sessions whose launcher crashed, with the
-sandbox and the cgroups that it left, and of those that ended and were kept
-all but the last 100 and those of the last 7 days.
+sandbox that it left, cgroups whose launcher is gone, and of the sessions that
+ended and were kept all but the last 100 and those of the last 7 days.
 
   --all      every session that has ended
   --dry-run  say what would go
@@ -51,6 +49,9 @@ func gcVerb(args []string) int {
 	}
 	o.Crashed = func(e sessions.Entry) error { return clearCrashed(home, e) }
 	removed, err := home.GC(o)
+	if !o.DryRun {
+		err = errors.Join(err, removeLeftovers())
+	}
 	if asJSON {
 		printJSON(object{{"removed", append([]string{}, removed...)}, {"dry_run", o.DryRun}})
 	} else {
@@ -71,10 +72,5 @@ func clearCrashed(home sessions.Home, e sessions.Entry) error {
 	if err != nil && !errors.Is(err, sessions.ErrGone) && !errors.Is(err, sessions.ErrElsewhere) {
 		return err
 	}
-	for _, dir := range e.Cgroups {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove %s: %w", dir, err)
-		}
-	}
-	return nil
+	return removeGroups(e.Cgroups)
 }

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/pccrun/pccrun/cgroups"
+)
+
+// removeGroups removes the control groups that a record names.
+func removeGroups(dirs []string) error {
+	for _, dir := range dirs {
+		if err := (cgroups.Leftover{Path: dir}).Remove(); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeLeftovers removes the control groups of launchers that were killed
+// before any record named them.
+func removeLeftovers() error {
+	_, err := cgroups.RemoveLeftovers()
+	return err
+}
