@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,7 @@ import (
 // What a machine gets. One processor: two cost more and are no faster where
 // the processor is emulated.
 const (
-	memory     = "1536"
+	memory     = "3072" // MiB: tests of limits fill some
 	resultSize = 32 << 20
 	shortBoot  = 15 * time.Minute
 	longBoot   = 40 * time.Minute
@@ -28,12 +29,14 @@ const (
 // A machine is what all set-ups of a run share.
 type machine struct {
 	cache   cache
-	program string // this program, built for the machine
-	payload string // the image with what the user runs
-	root    string // of the sources
-	calm    bool   // without the escape suite
-	brief   bool   // with few tests
-	resume  bool   // what a machine said before counts
+	jobs    int
+	making  sync.Mutex // of what machines share
+	program string     // this program, built for the machine
+	payload string     // the image with what the user runs
+	root    string     // of the sources
+	calm    bool       // without the escape suite
+	brief   bool       // with few tests
+	resume  bool       // what a machine said before counts
 }
 
 // build makes the payload: pccrun, tests, and the sources that tests read.
@@ -74,21 +77,31 @@ func (m *machine) build(ctx context.Context, tests []testedPackage) error {
 	return m.cache.image(ctx, m.payload, stage, "400M")
 }
 
-// boot starts a machine, waits for its end, and returns what it wrote. A
-// machine that ended without a word is an error, with the end of its console.
-func (m *machine) boot(ctx context.Context, s *setup) (*result, error) {
-	root, err := m.cache.userland(ctx, s.userland)
-	if err != nil {
-		return nil, err
+// prepare makes what a machine needs, where it is not there yet.
+func (m *machine) prepare(ctx context.Context, s *setup) (root string, files kernelFiles, err error) {
+	m.making.Lock()
+	defer m.making.Unlock()
+	if m.payload == "" {
+		if err := m.build(ctx, tested); err != nil {
+			return "", files, err
+		}
 	}
-	var files kernelFiles
+	if root, err = m.cache.userland(ctx, s.userland); err != nil {
+		return "", files, err
+	}
 	for _, k := range kernels {
 		if k.name == s.kernel {
 			if files, err = m.cache.kernel(ctx, k); err != nil {
-				return nil, fmt.Errorf("kernel %s: %w", k.name, err)
+				return "", files, fmt.Errorf("kernel %s: %w", k.name, err)
 			}
 		}
 	}
+	return root, files, nil
+}
+
+// boot starts a machine, waits for its end, and returns what it wrote. A
+// machine that ended without a word is an error, with the end of its console.
+func (m *machine) boot(ctx context.Context, s *setup, root string, files kernelFiles) (*result, error) {
 	dir, err := os.MkdirTemp(m.cache.dir, "boot-")
 	if err != nil {
 		return nil, err

@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -36,6 +37,7 @@ Boots machines, one at a time, and says what pccrun keeps in them.
   -short         the first few set-ups only, with few tests
   -only PATTERN  set-ups whose name matches
   -no-escape     leave the escape suite out, which takes most of the time
+  -jobs N        machines at the same time, of one processor each (default 1)
   -resume        do not boot those again that have answered before
   -list          list the set-ups
   -write FILE    put the table into this page, between its marks
@@ -74,12 +76,14 @@ func host(ctx context.Context) (err error) {
 		short, list, calm  bool
 		resume             bool
 		only, write, cache string
+		jobs               int
 	}
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.BoolVar(&o.short, "short", false, "")
 	flag.BoolVar(&o.list, "list", false, "")
 	flag.BoolVar(&o.resume, "resume", false, "")
 	flag.BoolVar(&o.calm, "no-escape", false, "")
+	flag.IntVar(&o.jobs, "jobs", 1, "")
 	flag.StringVar(&o.only, "only", "", "")
 	flag.StringVar(&o.write, "write", "", "")
 	flag.StringVar(&o.cache, "cache", ".cache/vm", "")
@@ -116,38 +120,46 @@ func host(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
-	m := machine{cache: cache{dir, log}, root: strings.TrimSpace(string(top)), calm: o.calm, brief: o.short, resume: o.resume}
+	m := machine{cache: cache{dir, log}, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, brief: o.short, resume: o.resume}
 	return m.matrix(ctx, chosen, o.write)
 }
 
-// matrix tries set-ups, one machine at a time, and prints what came of them.
+// matrix tries set-ups, and prints what came of each as it ends.
 func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) error {
 	allowed, err := verdicts.ReadSkips(filepath.Join(m.root, "test", "skips.txt"))
 	if err != nil {
 		return err
 	}
-	var rows []row
+	rows := make([]row, len(chosen))
 	failed := 0
-	for _, s := range chosen {
-		began := time.Now()
-		r, err := m.answer(ctx, s)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err == nil {
-			err = m.keep(r)
-		}
-		w := judge(s, r, err)
-		if err == nil {
-			w.tests(ctx, r.Before.Tests, allowed)
-		}
-		rows = append(rows, w)
-		fmt.Printf("%-14s %-8s %4.0f s  %s\n", s.name, w.verdict(), time.Since(began).Seconds(), w.line())
-		for _, p := range w.problems {
-			fmt.Printf("    %s\n", strings.ReplaceAll(strings.TrimSpace(p), "\n", "\n    "))
-		}
-		failed += len(w.problems)
+	slots := make(chan struct{}, m.jobs)
+	var wait sync.WaitGroup
+	var told sync.Mutex
+	began := time.Now()
+	for i, s := range chosen {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			began := time.Now()
+			w := m.row(ctx, s, allowed)
+			told.Lock()
+			defer told.Unlock()
+			rows[i] = w
+			failed += len(w.problems)
+			if ctx.Err() != nil {
+				return
+			}
+			fmt.Printf("%-14s %-8s %4.0f s  %s\n", s.name, w.verdict(), time.Since(began).Seconds(), w.line())
+			for _, p := range w.problems {
+				fmt.Printf("    %s\n", strings.ReplaceAll(strings.TrimSpace(p), "\n", "\n    "))
+			}
+		})
 	}
+	wait.Wait()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	fmt.Printf("%d set-ups in %s\n", len(chosen), time.Since(began).Round(time.Second))
 	if write != "" {
 		if err := writeTable(write, rows); err != nil {
 			return err
@@ -160,6 +172,19 @@ func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) err
 	return nil
 }
 
+// row tries one set-up.
+func (m *machine) row(ctx context.Context, s *setup, allowed verdicts.Skips) row {
+	r, err := m.answer(ctx, s)
+	if err == nil {
+		err = m.keep(r)
+	}
+	w := judge(s, r, err)
+	if err == nil {
+		w.tests(ctx, r.Before.Tests, allowed)
+	}
+	return w
+}
+
 // answer boots a machine, or takes what it said before.
 func (m *machine) answer(ctx context.Context, s *setup) (*result, error) {
 	if m.resume {
@@ -168,12 +193,11 @@ func (m *machine) answer(ctx context.Context, s *setup) (*result, error) {
 			return r, json.Unmarshal(text, r)
 		}
 	}
-	if m.program == "" {
-		if err := m.build(ctx, tested); err != nil {
-			return nil, err
-		}
+	root, files, err := m.prepare(ctx, s)
+	if err != nil {
+		return nil, err
 	}
-	return m.boot(ctx, s)
+	return m.boot(ctx, s, root, files)
 }
 
 // keep leaves what a machine said beside the images, for whoever wants to look.

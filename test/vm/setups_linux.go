@@ -95,7 +95,7 @@ var tested = []testedPackage{
 	{"namespaces/inside", "."},
 	{"namespaces/network", "^(TestCapture|TestOwnLoopback|TestRange)$"},
 	{"providers/native", "^(TestLayers|TestExit|TestNothingSurvives|TestMemory|TestLimits|TestProxy|TestFIFO)$"},
-	{"cgroups", "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisor|TestProcessors)$"},
+	{"cgroups", "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisorAtRest|TestSupervisorEndsWithTheSandbox|TestProcessors)$"},
 	{"seccomp", "^(TestKernel.*|TestInstall.*)$"},
 	{"workspace", ""},
 	{"netproxy", ""},
