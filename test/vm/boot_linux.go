@@ -86,6 +86,11 @@ func (m *machine) prepare(ctx context.Context, s *setup) (root string, files ker
 			return "", files, err
 		}
 	}
+	return m.images(ctx, s)
+}
+
+// images returns the root file system and the kernel of a set-up.
+func (m *machine) images(ctx context.Context, s *setup) (root string, files kernelFiles, err error) {
 	if root, err = m.cache.userland(ctx, s.userland); err != nil {
 		return "", files, err
 	}

@@ -38,6 +38,8 @@ Boots machines, one at a time, and says what pccrun keeps in them.
   -only PATTERN  set-ups whose name matches
   -no-escape     leave the escape suite out, which takes most of the time
   -jobs N        machines at the same time, of one processor each (default 1)
+  -brief         few tests, and none in set-ups that differ in a setting alone
+  -prepare       make the images that the set-ups need, and boot none
   -resume        do not boot those again that have answered before
   -list          list the set-ups
   -write FILE    put the table into this page, between its marks
@@ -74,7 +76,8 @@ func main() {
 func host(ctx context.Context) (err error) {
 	var o struct {
 		short, list, calm  bool
-		resume             bool
+		resume, brief      bool
+		prepare            bool
 		only, write, cache string
 		jobs               int
 	}
@@ -82,6 +85,8 @@ func host(ctx context.Context) (err error) {
 	flag.BoolVar(&o.short, "short", false, "")
 	flag.BoolVar(&o.list, "list", false, "")
 	flag.BoolVar(&o.resume, "resume", false, "")
+	flag.BoolVar(&o.brief, "brief", false, "")
+	flag.BoolVar(&o.prepare, "prepare", false, "")
 	flag.BoolVar(&o.calm, "no-escape", false, "")
 	flag.IntVar(&o.jobs, "jobs", 1, "")
 	flag.StringVar(&o.only, "only", "", "")
@@ -120,7 +125,15 @@ func host(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
-	m := machine{cache: cache{dir, log}, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, brief: o.short, resume: o.resume}
+	m := machine{cache: cache{dir, log}, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, brief: o.short || o.brief, resume: o.resume}
+	if o.prepare {
+		for _, s := range chosen {
+			if _, _, err := m.images(ctx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	return m.matrix(ctx, chosen, o.write)
 }
 

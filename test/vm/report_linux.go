@@ -258,6 +258,9 @@ func table(rows []row) string {
 		} else if !w.runs {
 			mode, what = "refused", "`"+w.refused+"`; hint: "+w.hint
 		}
+		if w.passed > 0 {
+			what += fmt.Sprintf("; %d tests passed, %d skipped", w.passed, w.skipped)
+		}
 		if w.fixed {
 			what += "; **after " + strings.Join(w.followed, ", then ") + ": runs; " + strings.Join(w.limitsAfter, ", ") + "**"
 		}
