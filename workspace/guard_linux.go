@@ -442,8 +442,17 @@ func (g *Guard) Finish() ([]Finding, error) {
 	}
 	g.during = during{last: true, since: g.begun(), shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 	var errs []error
+	until, lightened := time.Now().Add(patience), 0
 	for round := 0; ; round++ {
 		moved, err := g.look()
+		if errors.Is(err, ErrTooMuch) && lightened < maxLightenings {
+			n, e := g.lighten(until)
+			if lightened++; n > 0 && e == nil {
+				round--
+				continue
+			}
+			err = errors.Join(err, e)
+		}
 		if moved > 0 && err == nil && round < maxRounds {
 			continue
 		}

@@ -48,6 +48,18 @@ func newRepoIn(w *watchman) *watchman {
 	return w
 }
 
+// elsewhere puts the session on another file system than the workspace.
+func (w *watchman) elsewhere() {
+	shm, err := os.MkdirTemp("/dev/shm", "pccrun-test")
+	if err != nil {
+		w.t.Skip("needs a second file system")
+	}
+	w.t.Cleanup(func() { os.RemoveAll(shm) })
+	w.session.Close()
+	w.session, err = os.OpenRoot(shm)
+	require.NoError(w.t, err)
+}
+
 // begin scans, and starts to guard.
 func (w *watchman) begin() *Standing {
 	// What is older than the clock's grain is known to be older.
@@ -374,16 +386,9 @@ func TestGuardNowhereToKeep(t *testing.T) {
 
 // The stash may be on another file system.
 func TestGuardOtherFileSystem(t *testing.T) {
-	shm, err := os.MkdirTemp("/dev/shm", "pccrun-test")
-	if err != nil {
-		t.Skip("needs a second file system")
-	}
-	defer os.RemoveAll(shm)
 	w := newWatchman(t)
-	other, err := os.OpenRoot(shm)
-	require.NoError(t, err)
-	defer other.Close()
-	w.session = other
+	w.elsewhere()
+	other := w.session
 	w.begin()
 	w.sh("mkdir -p .vscode/a/b; echo x > .vscode/a/b/c; ln -s c .vscode/a/b/l; chmod 500 .vscode/a; echo y > .envrc; chmod 000 .envrc; mkfifo .npmrc")
 	require.Equal(t, []string{"stashed .envrc", "stashed .npmrc", "stashed .vscode"}, w.end())

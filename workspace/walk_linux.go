@@ -2,10 +2,12 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -71,6 +73,9 @@ func join(rel, name string) string {
 // the bottom of a well.
 const maxWeight = 4 << 20
 
+// maxHits bounds the names of one directory that something has to be done about.
+const maxHits = 1 << 18
+
 // A walker reads directories, with two workers where there is enough to do.
 type walker struct {
 	*rules
@@ -78,6 +83,7 @@ type walker struct {
 	dev    uint64
 	want   map[uint64]struct{} // inodes whose other names are looked for
 	during *during             // of a look that is not a launch's; nil for a launch
+	most   int                 // what the tree may weigh, if it is not what [during.bound] says
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -188,11 +194,14 @@ func (w *walker) push(d *dir) {
 	w.todo = append(w.todo, d)
 }
 
+// weight is what a directory counts.
+func (d *dir) weight() int { return 1 + strings.Count(d.rel, "/") + len(d.rel)/16 }
+
 // fits counts a directory, and reports whether there is room for it.
 func (w *walker) fits(d *dir) bool {
 	w.dirs++
-	w.weight += 1 + strings.Count(d.rel, "/") + len(d.rel)/16
-	if w.weight > w.during.bound() && w.err == nil {
+	w.weight += d.weight()
+	if (w.weight > cmp.Or(w.most, w.during.bound()) || w.during.crowds(w.dirs)) && w.err == nil {
 		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, shorten(d.rel), ErrTooMuch)
 	}
 	return w.err == nil
@@ -208,7 +217,10 @@ type reader struct {
 // work, and the mount planner compares inodes.
 func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	d.kids, d.hits, d.git, d.fresh = nil, nil, false, true
-	d.gone, d.shut = false, false
+	d.gone, d.shut = false, w.during.leaves(d.rel)
+	if d.shut {
+		return 0, nil
+	}
 	fd, err := openBeneath(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.EACCES && w.during.opens(d.rel) && unlock(w.fd, d.rel) == nil {
 		fd, err = openBeneath(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -274,6 +286,9 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 			name = name[:bytes.IndexByte(name, 0)]
 			w.entry(fd, d, &l, name, e[18], binary.NativeEndian.Uint64(e))
 		}
+		if len(d.hits) > maxHits || w.during.crowds(len(d.kids)) {
+			return entries, fmt.Errorf("scan %s: entry %d of %s: %w", w.root, entries, shorten(d.rel), ErrTooMuch)
+		}
 	}
 	w.settle(d, &l)
 	return entries, nil
@@ -303,6 +318,9 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 		if isDir {
 			w.enter(d, join(d.rel, string(name)), ino, d.hits[first:])
 		}
+		if w.during != nil { // a guard asks for no globs of files
+			d.hits = append(d.hits[:first], slices.DeleteFunc(d.hits[first:], func(h hit) bool { return h.class == classGlob })...)
+		}
 		return
 	}
 	w.enter(d, join(d.rel, string(name)), ino, nil)
@@ -328,7 +346,7 @@ func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 		}
 		d.hits = append(d.hits, hit{class: class, kind: kind, arg: arg, ino: ino, name: text})
 	}
-	if d.state != plain && (kind == File || kind == Link) {
+	if d.state != plain && (kind == File || kind == Link) && (w.during == nil || d.state == reviewed) {
 		add(classInside, 0)
 	}
 	if _, ok := w.want[ino]; ok && kind == File {
@@ -337,7 +355,7 @@ func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 	if d.state == hidden {
 		return // the payload meets none of these names
 	}
-	if dtype == unix.DT_FIFO {
+	if dtype == unix.DT_FIFO && w.during == nil {
 		add(classFIFO, 0)
 	}
 	if string(name) == ".git" {

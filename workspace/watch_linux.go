@@ -65,6 +65,14 @@ func (u *during) bound() int {
 	return maxWeight
 }
 
+// crowds reports whether so many directories are too many for a look, and half as
+// many for a launch.
+func (u *during) crowds(dirs int) bool { return dirs > maxDirs || u == nil && dirs > maxDirs/2 }
+
+// leaves reports whether the last look leaves a directory as it is: what was
+// shut at the start, and what it has closed itself.
+func (u *during) leaves(rel string) bool { return u != nil && u.last && u.shut[rel] }
+
 // watch arms a directory that is about to be read. If it keeps the descriptor
 // it returns true; a copy would not do, since closing any descriptor of an open
 // file ends what that file was told to watch.

@@ -1,0 +1,208 @@
+package workspace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A command can make more directories, or deeper ones, than a look gets through.
+// What it made so is set aside whole, unseen: by one rename each, or, where
+// there are thousands side by side, into one directory of the stash. What stood
+// before the run is no more than a launch takes, so that the rest is looked
+// through.
+
+const (
+	// maxUnit bounds what one new directory may weigh, once all of them weigh
+	// too much together. [maxWeight] says what a weight is.
+	maxUnit = 1 << 20
+	// maxUnits is how many new directories of one directory are looked at one by
+	// one, then.
+	maxUnits = 4096
+	// patience is how long new directories are looked at one by one. What is
+	// left then is set aside unseen.
+	patience = 20 * time.Second
+	// maxLightenings bounds how often, for another run may go on making more.
+	maxLightenings = 64
+)
+
+// maxDirs bounds the directories of the last look, some 300 bytes each, and half
+// of it those of a launch. Tests set it.
+var maxDirs = 1 << 20
+
+// tooMuch is the Why of what was set aside so.
+const tooMuch = "more than can be looked through"
+
+// weigh is how many a directory and all that is known below it are, what they
+// weigh, and whether some of it was not read yet.
+func (d *dir) weigh() (dirs, weight int, unread bool) {
+	dirs, weight, unread = 1, d.weight(), !d.fresh && d.ctime == 0
+	for _, k := range d.kids {
+		n, w, u := k.weigh()
+		dirs, weight, unread = dirs+n, weight+w, unread || u
+	}
+	return dirs, weight, unread
+}
+
+// lighten sets aside what is too much of the directories that came into being
+// since the run began, and returns how many that were.
+func (g *Guard) lighten(until time.Time) (moved int, err error) {
+	l := lightener{guard: g, until: until, room: g.during.bound() / 2, dirs: maxDirs * 3 / 4}
+	err = l.dir(g.tree)
+	return l.moved, err
+}
+
+type lightener struct {
+	guard *Guard
+	until time.Time
+	room  int // for the weight of what stays
+	dirs  int // and for how many that are
+	moved int
+}
+
+// dir goes through a directory that stood.
+func (l *lightener) dir(d *dir) error {
+	var fresh []*dir
+	for _, k := range d.kids {
+		if l.guard.born(k.rel) {
+			fresh = append(fresh, k)
+			continue
+		}
+		l.room -= k.weight()
+		l.dirs--
+		if err := l.dir(k); err != nil {
+			return err
+		}
+	}
+	if len(fresh) > maxUnits {
+		return l.crate(d)
+	}
+	for _, k := range fresh {
+		if l.fits(k) {
+			continue
+		}
+		if err := l.guard.box(k.rel); err != nil {
+			return err
+		}
+		l.moved++
+		d.kids = slices.DeleteFunc(d.kids, func(o *dir) bool { return o == k })
+	}
+	return nil
+}
+
+// fits reports whether a new directory can be looked through, and looks.
+func (l *lightener) fits(d *dir) bool {
+	dirs, weight, unread := d.weigh()
+	if weight <= maxUnit && unread {
+		if time.Now().After(l.until) {
+			return false
+		}
+		g := l.guard
+		w := &walker{rules: g.rules, fd: g.fd, dev: g.dev, during: &g.during, most: maxUnit}
+		w.keep(d)
+		if w.run() != nil {
+			return false
+		}
+		dirs, weight = w.dirs, w.weight
+	}
+	if weight > min(maxUnit, l.room) || dirs > l.dirs {
+		return false
+	}
+	l.room -= weight
+	l.dirs -= dirs
+	return true
+}
+
+// born reports whether a directory came into being during the run. No program
+// can set the time of birth; where a file system keeps none, nothing did.
+func (g *Guard) born(rel string) bool {
+	fd, err := openBeneath(g.fd, rel, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return g.bornAt(fd, "")
+}
+
+func (g *Guard) bornAt(dir int, name string) bool {
+	var st unix.Statx_t
+	flags := unix.AT_SYMLINK_NOFOLLOW
+	if name == "" {
+		flags |= unix.AT_EMPTY_PATH
+	}
+	err := unix.Statx(dir, name, flags, unix.STATX_BTIME|unix.STATX_TYPE, &st)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mask&unix.STATX_BTIME != 0 &&
+		st.Btime.Sec*int64(time.Second)+int64(st.Btime.Nsec) >= g.begun()
+}
+
+// box sets a directory aside as it is.
+func (g *Guard) box(rel string) error {
+	path := g.standing.Root + "/" + rel
+	dir, name, err := g.parent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	c, left, err := g.stash.box(dir, name, Finding{Kind: Stashed, Path: path, Why: tooMuch, What: Dir.String()})
+	if err != nil {
+		return fmt.Errorf("set %s aside: %w", shorten(path), err)
+	}
+	g.closed(rel[:len(rel)-len(name)], left)
+	g.told(c)
+	return nil
+}
+
+// closed notes the name of what could not be moved out of the workspace, and was
+// closed to everybody: no look opens it.
+func (g *Guard) closed(prefix, left string) {
+	if left != "" {
+		g.shut[prefix+left] = true
+	}
+}
+
+// crate sets all new directories in one aside, together.
+func (l *lightener) crate(d *dir) error {
+	g := l.guard
+	from, err := openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", shorten(d.rel), err)
+	}
+	defer unix.Close(from)
+	path := g.standing.Root + "/" + join(d.rel, inert+"directories")
+	crate, err := g.stash.crate(from, Finding{Kind: Stashed, Path: path, Why: tooMuch})
+	if err != nil {
+		return fmt.Errorf("set directories of %s aside: %w", shorten(d.rel), err)
+	}
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := getdents(from, buf)
+		if err != nil {
+			return errors.Join(fmt.Errorf("read directory %s: %w", shorten(d.rel), err), crate.close())
+		}
+		if n == 0 {
+			break
+		}
+		for b := buf[:n]; len(b) > 0; {
+			size := binary.NativeEndian.Uint16(b[16:])
+			name := unix.ByteSliceToString(b[19:size])
+			b = b[size:]
+			if name == "." || name == ".." || name == crate.left || !g.bornAt(from, name) {
+				continue
+			}
+			if err := move(from, name, crate.fd, name); err != nil && !gone(err) {
+				return errors.Join(fmt.Errorf("set %s aside: %w", shorten(join(d.rel, name)), err), crate.close())
+			}
+			crate.count++
+		}
+	}
+	l.moved += crate.count
+	d.kids, d.ctime = nil, 0 // to be read again
+	g.closed(join(d.rel, "")[:len(d.rel)+min(len(d.rel), 1)], crate.left)
+	err = crate.close()
+	g.told(crate.finding)
+	return err
+}

@@ -1,0 +1,91 @@
+package workspace
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Whatever a command makes, the last look comes to its end, and nothing is left
+// that runs.
+func TestGuardFinishesOnChains(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("mkdir -p old/.vscode; echo x > old/.npmrc")
+	w.begin()
+	const depth = 4300
+	for i := range 10 {
+		w.chain(fmt.Sprint("chain", i), depth)
+	}
+	w.chain("old/chain", depth)
+	w.sh("git init -q r; git -C r config core.pager x; echo x > .envrc; echo x > old/.envrc; mkdir honest; echo x > honest/f")
+	began := time.Now()
+	list := w.end()
+	t.Log(time.Since(began))
+	require.Contains(t, list, "inert r/.git/config")
+	require.Contains(t, list, "stashed .envrc")
+	require.Contains(t, list, "stashed old/.envrc")
+	require.Contains(t, strings.Join(list, "\n"), "stashed chain")
+	require.FileExists(t, w.path("honest/f"))
+	require.FileExists(t, w.path("old/.npmrc"))
+	require.NoFileExists(t, w.path(".envrc"))
+}
+
+// So many side by side that they are not looked at one by one go together, and
+// come back together.
+func TestGuardFinishesOnMany(t *testing.T) {
+	defer func(n int) { maxDirs = n }(maxDirs)
+	for name, other := range map[string]bool{"same file system": false, "another file system": true} {
+		t.Run(name, func(t *testing.T) {
+			maxDirs = 1 << 20
+			w := newWatchman(t)
+			if other {
+				w.elsewhere()
+			}
+			w.sh("mkdir -p old/kept; echo x > old/kept/.npmrc")
+			w.begin()
+			w.sh("cd old; seq 6000 | xargs mkdir; mkdir 17/.vscode; git init -q 18; git -C 18 config core.pager x; echo x > kept/.envrc; mkdir ../new; echo x > ../new/.envrc")
+			maxDirs = 3000
+			found, err := w.guard.Finish()
+			require.NoError(t, err)
+			w.guard.Close()
+			list := w.names(found)
+			require.Equal(t, []string{"stashed new/.envrc", "stashed old/.pccrun-set-aside-directories", "stashed old/kept/.envrc"}, list)
+			require.FileExists(t, w.path("old/kept/.npmrc"))
+			for _, f := range found {
+				if f.Why != tooMuch {
+					continue
+				}
+				require.Contains(t, f.What, "6000 directories")
+				if other {
+					require.Contains(t, f.What, "closed")
+					continue
+				}
+				w.sh("test $(ls old | wc -l) = 1")
+				require.NoError(t, f.Restore(w.session))
+				w.sh("test -e old/.pccrun-set-aside-directories/17/.vscode")
+			}
+			if other {
+				require.ErrorIs(t, unix.Access(w.path("old/17"), unix.F_OK), unix.ENOENT)
+				w.sh("test $(ls -A old | wc -l) = 2; test -d old/.pccrun-set-aside-[0-9]*; test $(stat -c %a old/.pccrun-*) = 0")
+			}
+		})
+	}
+}
+
+// chain makes a chain of directories that no path reaches.
+func (w *watchman) chain(name string, depth int) {
+	at, err := unix.Open(w.root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(w.t, err)
+	for range depth {
+		require.NoError(w.t, unix.Mkdirat(at, name, 0o755))
+		next, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		require.NoError(w.t, err)
+		unix.Close(at)
+		at, name = next, "d"
+	}
+	unix.Close(at)
+}
