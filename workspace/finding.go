@@ -27,6 +27,9 @@ const (
 	Program FindingKind = "program" // a program where tools of the host find some
 )
 
+// TooMuch is the Why of directories that were set aside unseen.
+const TooMuch = "more than can be looked through"
+
 // journalMagic begins the journal of a stash.
 const journalMagic = "pccrun stash 1\n"
 

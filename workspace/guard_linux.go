@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -180,6 +181,12 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 	for _, n := range r.Covered {
 		rel, _ := below(r.Root, n.Path)
 		g.during.covered[rel], g.during.nodes[[2]uint64{n.Dev, n.Ino}] = true, true
+	}
+	g.during.written = map[string]bool{}
+	for path := range r.Keys {
+		if rel, in := below(r.Root, filepath.Dir(path)); in {
+			g.during.written[rel] = true
+		}
 	}
 	fd, ok := lent[r.Root]
 	if g.fd = fd; !ok {
@@ -358,6 +365,7 @@ func (g *Guard) verify(d *dir) {
 	case d.watch == 0:
 		err = unix.EACCES
 	default:
+		g.during.rearm(d)
 		err = unix.Fstat(d.watch, &st)
 	}
 	d.same = d.ctime != 0 && !(d.git && g.during.searches(d.rel)) && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
@@ -482,5 +490,6 @@ type during struct {
 	budget  int                // descriptors that may still be opened
 	signals chan os.Signal
 	mu      sync.Mutex
-	fds     map[int]bool // what watches; nil where nothing does
+	fds     map[int]bool    // what watches; nil where nothing does
+	written map[string]bool // directories, by path, whose files are watched for what is written to them
 }

@@ -354,6 +354,51 @@ func TestGuardTakesKeysBack(t *testing.T) {
 	w.sh(`test "$(git config alias.mine)" = status; test "$(git config user.name)" = me; git remote get-url o; ! git config core.fsmonitor`)
 }
 
+// It loses them as they appear, also those that are written into the file as it
+// is, and at no moment is there no file.
+func TestGuardTakesKeysBackAtOnce(t *testing.T) {
+	w := newWatchman(t, review(".git/config")...)
+	w.begin()
+	w.guard.Watch()
+	time.Sleep(20 * time.Millisecond)
+	missing := make(chan int)
+	stop := make(chan struct{})
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-stop:
+				missing <- n
+				return
+			default:
+				if _, err := os.Stat(w.path(".git/config")); err != nil {
+					n++
+				}
+			}
+		}
+	}()
+	for _, plant := range []string{`printf '[core]\n\tfsmonitor = evil\n' >> .git/config`, "git config core.pager evil", `printf '[core]\n\tsshCommand = evil\n' >> .git/config`} {
+		w.sh(plant)
+		require.Eventually(t, func() bool {
+			b, err := os.ReadFile(w.path(".git/config"))
+			return err == nil && !strings.Contains(string(b), "evil")
+		}, 10*time.Second, time.Millisecond, plant)
+	}
+	close(stop)
+	require.Zero(t, <-missing)
+	require.Contains(t, w.end(), "inert .git/config")
+}
+
+// Killed in the middle of it, the launcher leaves both, and the next one keeps them.
+func TestGuardKilledAtAConfiguration(t *testing.T) {
+	w := newWatchman(t, review(".git/config")...)
+	w.begin()
+	w.sh("cp .git/config .git/" + leftName("config") + "; git config --file .git/" + leftName("config") + " core.pager evil")
+	require.Equal(t, []string{"inert .git/config"}, w.end())
+	require.NoFileExists(t, w.path(".git/"+leftName("config")))
+	require.FileExists(t, w.path(".git/config"))
+}
+
 // Two guards over one workspace, as two runs have: each name is set aside once.
 func TestGuardTwice(t *testing.T) {
 	w := newWatchman(t)

@@ -34,9 +34,6 @@ const (
 // of it those of a launch. Tests set it.
 var maxDirs = 1 << 20
 
-// tooMuch is the Why of what was set aside so.
-const tooMuch = "more than can be looked through"
-
 // weigh is how many a directory and all that is known below it are, what they
 // weigh, and whether some of it was not read yet.
 func (d *dir) weigh() (dirs, weight int, unread bool) {
@@ -147,7 +144,7 @@ func (g *Guard) box(rel string) error {
 		return err
 	}
 	defer unix.Close(dir)
-	c, left, err := g.stash.box(dir, name, Finding{Kind: Stashed, Path: path, Why: tooMuch, What: Dir.String()})
+	c, left, err := g.stash.box(dir, name, Finding{Kind: Stashed, Path: path, Why: TooMuch, What: Dir.String()})
 	if err != nil {
 		return fmt.Errorf("set %s aside: %w", shorten(path), err)
 	}
@@ -173,7 +170,7 @@ func (l *lightener) crate(d *dir) error {
 	}
 	defer unix.Close(from)
 	path := g.standing.Root + "/" + join(d.rel, inert+"directories")
-	crate, err := g.stash.crate(from, Finding{Kind: Stashed, Path: path, Why: tooMuch})
+	crate, err := g.stash.crate(from, Finding{Kind: Stashed, Path: path, Why: TooMuch})
 	if err != nil {
 		return fmt.Errorf("set directories of %s aside: %w", shorten(d.rel), err)
 	}

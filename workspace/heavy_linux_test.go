@@ -56,7 +56,7 @@ func TestGuardFinishesOnMany(t *testing.T) {
 			require.Equal(t, []string{"stashed new/.envrc", "stashed old/.pccrun-set-aside-directories", "stashed old/kept/.envrc"}, list)
 			require.FileExists(t, w.path("old/kept/.npmrc"))
 			for _, f := range found {
-				if f.Why != tooMuch {
+				if f.Why != TooMuch {
 					continue
 				}
 				require.Contains(t, f.What, "6000 directories")

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -175,44 +176,94 @@ func (i *inerter) config(path string, drop func(*setting) bool) {
 		i.fail(path, err)
 		return
 	}
-	b, err := readOwn(dir, name, maxConfig)
-	unix.Close(dir)
-	if gone(err) {
-		return
-	}
-	left, dropped, ok := []byte(nil), []string(nil), false
-	if err == nil {
-		left, dropped, ok = strip(b, drop)
-	}
-	switch {
-	case !ok:
-		i.aside(path, "a configuration that git cannot read")
-	case len(dropped) > 0:
+	defer unix.Close(dir)
+	i.leftBehind(dir, name, path)
+	for range exchanges {
+		b, err := readOwn(dir, name, maxConfig)
+		if gone(err) {
+			return
+		}
+		left, dropped, ok := []byte(nil), []string(nil), false
+		if err == nil {
+			left, dropped, ok = strip(b, drop)
+		}
+		if !ok {
+			i.aside(path, "a configuration that git cannot read")
+			return
+		}
+		if len(dropped) == 0 {
+			return
+		}
 		slices.Sort(dropped)
-		if c, ok := i.aside(path, strings.Join(slices.Compact(dropped), " ")); ok {
-			i.replace(c, left, st.Mode)
+		c := Finding{Kind: Inert, Path: path, Why: strings.Join(slices.Compact(dropped), " ")}
+		if i.replace(dir, name, c, b, left, st.Mode) {
+			return
 		}
 	}
+	// Somebody writes it as fast as we read it.
+	i.aside(path, "a configuration that changes all the time")
 }
 
-// replace writes what is left of a configuration in its place, and into the
-// stash, so that it is known again.
-func (i *inerter) replace(c Finding, b []byte, mode uint32) {
-	dir, name, err := i.guard.parent(c.Path)
-	if err == nil {
-		err = writeNew(dir, name, b, mode&0o777)
-		unix.Close(dir)
+// exchanges is how often a configuration is read again that has changed by the
+// time that it is to be replaced.
+const exchanges = 4
+
+// replace puts what is left of a configuration in its place, so that at no
+// moment there is none, and the whole into the stash, with what was left, so that
+// it is known again. It is false if another file stood there by then.
+func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, mode uint32) (done bool) {
+	temp := leftName(name)
+	if err := writeNew(dir, temp, left, mode&0o777); err != nil {
+		// A full disk: git does without the file.
+		_ = removeTree(dir, temp)
+		i.aside(c.Path, c.Why)
+		i.fail(c.Path, err)
+		return true
 	}
-	if err == nil && c.Stash != "" {
-		err = writeNew(i.guard.stash.dir, c.Stash+leftOver, b, 0o600)
+	if err := unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE); err != nil {
+		_ = removeTree(dir, temp)
+		if err != unix.EINVAL {
+			return false
+		}
+		if _, ok := i.aside(c.Path, c.Why); ok { // a file system that cannot exchange
+			i.fail(c.Path, writeNew(dir, name, left, mode&0o777))
+		}
+		return true
 	}
+	if now, err := readOwn(dir, temp, maxConfig); err != nil || !bytes.Equal(now, b) {
+		if unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE) == nil {
+			_ = removeTree(dir, temp)
+		}
+		return false
+	}
+	g := i.guard
+	c, err := g.stash.take(dir, temp, c)
 	if err != nil {
 		i.fail(c.Path, err)
+		return true
 	}
+	if c.Stash != "" {
+		i.fail(c.Path, writeNew(g.stash.dir, c.Stash+leftOver, left, 0o600))
+	}
+	g.told(c)
+	return true
+}
+
+// leftName is the name beside a configuration at which what is left of it is
+// written, and where the whole is then, for a moment.
+func leftName(name string) string { return inert + "left-" + name }
+
+// leftBehind keeps what a launcher had there that was killed at that moment.
+func (i *inerter) leftBehind(dir int, name, path string) {
+	c, err := i.guard.stash.take(dir, leftName(name), Finding{Kind: Inert, Path: path, Why: "it was being replaced when pccrun was killed"})
+	if err == nil {
+		i.guard.told(c)
+	}
+	i.fail(path, err)
 }
 
 func (i *inerter) fail(path string, err error) {
-	if !gone(err) {
+	if err != nil && !gone(err) {
 		i.errs = append(i.errs, fmt.Errorf("make %s inert: %w", shorten(path), err))
 	}
 }

@@ -15,6 +15,10 @@ import (
 // look finds out what, and arms the directory again before it reads it.
 const notifyOnce = 0x4 | 0x8 | 0x10 // DN_CREATE, DN_DELETE and DN_RENAME of linux/fcntl.h
 
+// notifyWrites is asked for as well where a file lies whose content counts: a
+// configuration of git that is for review can be written in its place.
+const notifyWrites = 0x2 // DN_MODIFY
+
 // maxWatched bounds the descriptors that a watch takes. Directories beyond
 // them are looked at from time to time.
 const maxWatched = 8192
@@ -96,10 +100,26 @@ func (u *during) watch(d *dir, fd int) (kept bool) {
 		// the signal goes to processes only.
 		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid())
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, notifyOnce); err != nil {
+	u.arm(fd, d.rel)
+	return kept
+}
+
+func (u *during) arm(fd int, rel string) {
+	events := notifyOnce
+	if u.written[rel] {
+		events |= notifyWrites
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, events); err != nil {
 		u.blind = true // a file system that cannot tell
 	}
-	return kept
+}
+
+// rearm arms a directory that may be as it was, and in which a file has been
+// written to: it is not read again, and would not be armed.
+func (u *during) rearm(d *dir) {
+	if u.written[d.rel] {
+		u.arm(d.watch, d.rel)
+	}
 }
 
 func sameFile(a, b int) bool {

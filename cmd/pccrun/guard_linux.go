@@ -101,7 +101,7 @@ func (l *launch) guard(s *native.Started) error {
 // changed turns what the guard did into events.
 func (l *launch) changed(c workspace.Finding) {
 	l.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
-	if c.Kind == workspace.Stashed {
+	if c.Kind == workspace.Stashed && c.Why != workspace.TooMuch {
 		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + c.Why})
 	}
 	l.log.Start()
@@ -170,7 +170,11 @@ func describeFinding(c workspace.Finding, root string) string {
 	path := within(root, c.Path)
 	switch c.Kind {
 	case workspace.Stashed:
-		return "set aside: " + path + " (" + c.What + "; protect " + c.Why + ")"
+		why := "protect " + c.Why
+		if c.Why == workspace.TooMuch {
+			why = c.Why
+		}
+		return "set aside: " + path + " (" + c.What + "; " + why + ")"
 	case workspace.Inert:
 		return "made inert: " + path + " (" + c.Why + ")"
 	case workspace.Program:
