@@ -71,6 +71,7 @@ var bodyBuffers = sync.Pool{New: func() any { return new([bodyBuffer]byte) }}
 type sink struct {
 	w       io.Writer
 	chunked bool
+	bare    bool  // without trailers, which some servers take for fields of the head
 	n       int64 // bytes of the body so far
 }
 
@@ -149,6 +150,9 @@ func (s *sink) move(br *bufio.Reader, buf *[bodyBuffer]byte, left int64, unbound
 func (s *sink) end(trailers []field) error {
 	if !s.chunked {
 		return nil
+	}
+	if s.bare {
+		trailers = nil
 	}
 	b := appendFields([]byte("0\r\n"), trailers)
 	_, err := s.w.Write(append(b, "\r\n"...))

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -91,6 +92,11 @@ func (c *client) turnAway(v rules.Verdict, err error) {
 	default:
 		reset(c.conn)
 	}
+}
+
+// isRequestLine says whether a line is the first of an HTTP/1 request.
+func isRequestLine(line string) bool {
+	return strings.HasSuffix(line, " HTTP/1.1") || strings.HasSuffix(line, " HTTP/1.0")
 }
 
 // turnAwayTimeout is how long a client that is turned away has to say

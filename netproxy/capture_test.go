@@ -152,6 +152,7 @@ func TestHostContradicted(t *testing.T) {
 				}
 			}
 			c := f.raw(begin + "GE") // and nothing more
+			c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 			b, _ := io.ReadAll(c)
 			require.NotContains(t, string(b), "hello")
 		})

@@ -40,7 +40,7 @@ func (x *exchange) run(ev Event) (keep bool) {
 	}
 	// The request's body goes up while the response comes down: a server may
 	// answer early, and with Expect: 100-continue it has to.
-	x.up = sink{w: x.l, chunked: x.r.body.chunked}
+	x.up.w, x.up.chunked = x.l, x.r.body.chunked
 	x.sentAll.Store(x.r.body.empty())
 	sent := make(chan error, 1)
 	go func() { sent <- x.sendBody() }()

@@ -13,7 +13,9 @@ var errHello = errors.New("malformed TLS ClientHello")
 
 // TLS record and handshake types, RFC 8446.
 const (
+	recordFirst     = 20 // change_cipher_spec
 	recordHandshake = 22
+	recordLast      = 23 // application_data
 	clientHello     = 1
 	serverName      = 0 // extension, and the type of the one kind of name
 	maxHello        = 64 << 10
@@ -24,41 +26,93 @@ const (
 const unrecognizedName = "\x15\x03\x01\x00\x02\x02\x70"
 
 // forwardFirst passes on what a client sends first in a tunnel. Where that is
-// TLS, or an HTTP/1 request, it holds the name that the client asks its server
-// for against the name that was decided on: one allowed host must not be the
-// way to another. Any other protocol passes as it is, as does TLS without a
-// name.
+// TLS, or a request in HTTP/1 or HTTP/2, it holds the name that the client asks
+// its server for against the name that was decided on: one allowed host must
+// not be the way to another. Any other protocol passes as it is, as does TLS
+// without a name.
 func (c *client) forwardFirst(l *link, ev Event) (n int64, err error) {
-	first, err := c.br.Peek(1)
-	if err != nil {
-		if err == io.EOF {
-			err = nil // passed on by whoever reads next
-		}
-		return 0, err
+	up := &counter{w: l}
+	err = c.checkFirst(l, ev, up)
+	if err == nil {
+		early, _ := c.br.Peek(c.br.Buffered())
+		_, err = up.Write(early)
 	}
-	var raw []byte
-	named := !l.verdict.Local && !l.verdict.IsLiteral()
-	if named && 'A' <= first[0] && first[0] <= 'Z' {
-		if raw, err = c.readPlain(l, ev); err != nil {
-			return 0, err
-		}
+	return up.n, err
+}
+
+func (c *client) checkFirst(l *link, ev Event, up io.Writer) error {
+	if l.verdict.Local || l.verdict.IsLiteral() {
+		_, err := c.br.Peek(1)
+		return noEnd(err)
 	}
-	if named && first[0] == recordHandshake {
-		c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
-		var name string
-		raw, name, err = readHello(c.br)
-		c.conn.SetReadDeadline(time.Time{})
-		if err == nil && name != "" && !strings.EqualFold(strings.TrimSuffix(name, "."), l.verdict.Host) {
-			err = fmt.Errorf("TLS asks for %q in a tunnel to %s", name, l.verdict.Host)
-		}
+	for {
+		first, err := c.br.Peek(1)
 		if err != nil {
-			c.denyHello(l, ev, err)
-			return 0, err
+			return noEnd(err)
+		}
+		switch {
+		case first[0] == '\r', first[0] == '\n': // which servers skip before a request
+			if _, err := up.Write(first); err != nil {
+				return err
+			}
+			_, _ = c.br.Discard(1)
+		case c.startsTLS(first[0]):
+			return c.checkHello(l, ev, up)
+		case isToken(string(first)):
+			return c.readPlain(l, ev, up)
+		default:
+			return nil
 		}
 	}
-	early, _ := c.br.Peek(c.br.Buffered())
-	w, err := l.Write(append(raw, early...))
-	return int64(w), err
+}
+
+// noEnd takes the end of a connection for none: whoever reads next passes it
+// on.
+func noEnd(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
+
+// startsTLS says whether a server may take what comes first for a record of
+// TLS: a hello, or an alert or its like, which some skip before one.
+func (c *client) startsTLS(first byte) bool {
+	if first < recordFirst || first > recordLast || first == recordHandshake {
+		return first == recordHandshake
+	}
+	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
+	defer c.conn.SetReadDeadline(time.Time{})
+	b, err := c.br.Peek(2)
+	return err == nil && b[1] == 3
+}
+
+// checkHello passes a ClientHello on that asks for the tunnel's host.
+func (c *client) checkHello(l *link, ev Event, up io.Writer) error {
+	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
+	raw, name, err := readHello(c.br)
+	c.conn.SetReadDeadline(time.Time{})
+	if err == nil && name != "" && !strings.EqualFold(strings.TrimSuffix(name, "."), l.verdict.Host) {
+		err = fmt.Errorf("TLS asks for %q in a tunnel to %s", name, l.verdict.Host)
+	}
+	if err != nil {
+		c.denyHello(l, ev, err)
+		return err
+	}
+	_, err = up.Write(raw)
+	return err
+}
+
+// A counter counts what is written through it.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
 }
 
 // denyHello ends a tunnel with an alert, before its server has heard anything.

@@ -296,6 +296,11 @@ func (c *client) serveForward(r request) bool {
 	v := c.decide(r.host, r.port)
 	if v.Action == rules.Inspect { // which takes nobody's help where there is no TLS
 		v = c.cfg.Rules.DecideRequest(v.Host, v.Port, rules.Request{Scheme: "http", Host: hostPort(v), Method: r.method, Path: r.path})
+		for _, f := range r.fields {
+			if v.Action != rules.Deny && rules.Rewrites(f.name) {
+				v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.BadPath, "", "the field "+f.name+" may make another request of it"
+			}
+		}
 	}
 	l, ev, ok := c.reach(r, protocol, v)
 	if !ok {
@@ -303,6 +308,7 @@ func (c *client) serveForward(r request) bool {
 	}
 	defer l.Close()
 	x := &exchange{client: c, r: r, l: l, server: readers.Get().(*bufio.Reader), websocket: websocket}
+	x.up.bare = c.cfg.Rules.SpeaksOfRequests(v)
 	x.server.Reset(l)
 	defer func() {
 		x.server.Reset(nil)

@@ -3,68 +3,128 @@ package netproxy
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
-	"slices"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
-// methods are those of HTTP, WebDAV and its like: a connection that begins
-// with one and a path is HTTP/1.
-var methods = [...]string{
-	"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH", "QUERY",
-}
-
 // readPlain looks at what comes first in a tunnel to a name. If it is an
-// HTTP/1 request its Host has to be that name; what was read is returned, to be
-// passed on. Requests that follow on the same connection are the server's to
+// HTTP/1 request its Host, and its target where that names a host, have to be
+// that name. Requests that follow on the same connection are the server's to
 // judge.
-func (c *client) readPlain(l *link, ev Event) (raw []byte, err error) {
+//
+// A request is whatever a server may take for one, in any method. A line that
+// names no version of HTTP belongs to another protocol and passes.
+func (c *client) readPlain(l *link, ev Event, up io.Writer) error {
+	line, http, err := c.passLine(up)
+	if err == nil && !http {
+		return nil
+	}
 	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 	defer c.conn.SetReadDeadline(time.Time{})
-	if http, err := startsRequest(c.br); err != nil || !http {
-		return nil, err
+	r := request{host: l.verdict.Host, port: l.verdict.Port}
+	refuse := func() { c.refuse(r, err) }
+	switch {
+	case err != nil:
+	case line == prefaceLine:
+		err, refuse = c.readStreams(l.verdict, up), c.turnStreams
+	default:
+		err = c.passHead(&r, line, up)
 	}
+	if isRefused(err) {
+		c.contradicted(l, ev, err)
+		refuse()
+	}
+	return err
+}
+
+// passHead passes a request's head on, behind its first line, if it is for r's
+// host.
+func (c *client) passHead(r *request, line string, up io.Writer) (err error) {
 	var seen bytes.Buffer
-	h, err := readHead(bufio.NewReader(io.TeeReader(c.br, &seen)))
-	r := request{head: h, host: l.verdict.Host, port: l.verdict.Port, old: strings.HasSuffix(h.line, " HTTP/1.0")}
-	if err == nil && isRequestLine(h.line) {
-		err = r.checkHost(0)
+	rest := io.MultiReader(strings.NewReader(line), io.TeeReader(c.br, &seen))
+	if r.head, err = readHead(bufio.NewReader(rest)); err != nil {
+		return err
 	}
-	if err == nil {
-		return seen.Bytes(), nil
+	if err := r.checkPlain(); err != nil {
+		return err
 	}
-	c.contradicted(l, ev, err)
-	c.refuse(r, err)
-	return nil, err
+	_, err = up.Write(seen.Bytes())
+	return err
 }
 
-// startsRequest waits until it is clear whether a method and the beginning of a
-// path are what comes first.
-func startsRequest(br *bufio.Reader) (bool, error) {
-	for n := 1; ; n++ {
-		b, err := br.Peek(n)
-		if err != nil {
-			return false, err
+// passLine passes the first line on as it comes, up to and without its end, and
+// says whether it is that of a request: a method, a blank, and a version of
+// HTTP. A server can do nothing with half of a line, and a client of another
+// protocol is not kept waiting. Where it is no request it passes what it has
+// looked at in part.
+func (c *client) passLine(up io.Writer) (line string, http bool, err error) {
+	var b []byte
+	for method := true; ; {
+		if _, err := c.br.Peek(1); err != nil {
+			return "", false, noEnd(err)
 		}
-		text := string(b)
-		if method, rest, ok := strings.Cut(text, " "); ok {
-			if !slices.Contains(methods[:], method) || rest != "" {
-				return rest == "/" || rest == "*" || rest == "h" || rest == "H", nil
+		got, _ := c.br.Peek(c.br.Buffered())
+		end := bytes.IndexByte(got, '\n')
+		if end >= 0 {
+			got = got[:end]
+		}
+		for i, char := range got {
+			switch {
+			case method && len(b)+i > 0 && (char == ' ' || char == '\t'):
+				method = false
+			case method && !isToken(string(char)), char < ' ' && char != '\t' && char != '\r':
+				return "", false, nil
 			}
-			continue
 		}
-		if !slices.ContainsFunc(methods[:], func(m string) bool { return strings.HasPrefix(m, text) }) {
-			return false, nil
+		if b = append(b, got...); len(b) > maxHead && method {
+			return "", false, nil
+		} else if len(b) > maxHead {
+			return "", false, errHeadTooLong
+		}
+		if _, err := up.Write(got); err != nil {
+			return "", false, err
+		}
+		_, _ = c.br.Discard(len(got))
+		if end >= 0 {
+			return string(b), !method && strings.Contains(strings.ToUpper(string(b)), "HTTP/"), nil
 		}
 	}
 }
 
-// isRequestLine says whether a line is the first of an HTTP/1 request.
-func isRequestLine(line string) bool {
-	return strings.HasSuffix(line, " HTTP/1.1") || strings.HasSuffix(line, " HTTP/1.0")
+// checkPlain holds what a request to a server says of its host against the one
+// that the tunnel is for.
+func (r *request) checkPlain() error {
+	words := strings.Split(r.line, " ")
+	if len(words) != 3 || !isToken(words[0]) {
+		return bad("malformed request line")
+	}
+	switch r.method = words[0]; words[2] {
+	case "HTTP/1.0":
+		r.old = true
+	case "HTTP/1.1":
+	default:
+		return &refusal{505, "want HTTP/1.1"}
+	}
+	if _, rest, ok := strings.Cut(words[1], "://"); ok && !strings.HasPrefix(words[1], "/") {
+		// It counts for more than the Host field, RFC 9112, section 3.2.2.
+		authority := request{head: head{fields: []field{{"Host", rest[:strings.IndexAny(rest+"/", "/?#")]}}}, host: r.host, port: r.port}
+		if err := authority.checkHost(0); err != nil {
+			return err
+		}
+	}
+	return r.checkHost(0)
+}
+
+// isRefused says whether an error is that of what a client sent, and not that
+// it went away.
+func isRefused(err error) bool {
+	var failed net.Error
+	return err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) && (!errors.As(err, &failed) || failed.Timeout())
 }
 
 // contradicted tells that a client named one host to us and another inside.

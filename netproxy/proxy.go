@@ -91,6 +91,20 @@ type Event struct {
 	Duration time.Duration // of Closed
 }
 
+// maxWord bounds each text of an event, in bytes. A name has 255 at most, and
+// whoever sends more only fills the log.
+const maxWord = 1 << 10
+
+// bounded returns the event with what the sandbox could make long cut.
+func (e Event) bounded() Event {
+	for _, text := range [...]*string{&e.Verdict.Host, &e.Verdict.Detail, &e.Verdict.AllowWith, &e.Request} {
+		if len(*text) > maxWord {
+			*text = (*text)[:maxWord] + "…"
+		}
+	}
+	return e
+}
+
 // The time that a client and a server have. Bodies and tunnels may take as
 // long as they like.
 const (
@@ -132,8 +146,10 @@ func New(cfg Config) *Proxy {
 	if cfg.IsOwn == nil {
 		cfg.IsOwn = isOwn
 	}
-	if cfg.Event == nil {
+	if event := cfg.Event; event == nil {
 		cfg.Event = func(Event) {}
+	} else {
+		cfg.Event = func(e Event) { event(e.bounded()) }
 	}
 	if cfg.MaxConns <= 0 {
 		cfg.MaxConns = defaultMaxConns()
