@@ -206,21 +206,25 @@ func receive(control *net.UnixConn, i *Inspector, open *sync.WaitGroup, launcher
 		if err == nil && c.ID == 0 && len(fds) == 0 {
 			continue // a beat
 		}
-		if err != nil || len(fds) != 1 {
+		if err != nil || len(fds) > 1 {
 			for _, fd := range fds {
 				unix.Close(fd)
 			}
 			return // it is not the launcher that speaks
 		}
-		file := os.NewFile(uintptr(fds[0]), "client")
-		conn, err := net.FileConn(file)
-		file.Close()
 		report := func(r wire.Report) {
 			r.ID = c.ID
 			if text, err := json.Marshal(r); err == nil && len(text) <= wire.MaxMessage {
 				_, _ = control.Write(text)
 			}
 		}
+		if len(fds) == 0 { // the kernel keeps a socket that there is no number for
+			report(wire.Report{Closed: true, Error: "too many open files"})
+			continue
+		}
+		file := os.NewFile(uintptr(fds[0]), "client")
+		conn, err := net.FileConn(file)
+		file.Close()
 		if err != nil {
 			report(wire.Report{Closed: true, Error: err.Error()})
 			continue

@@ -97,6 +97,15 @@ func TestServe(t *testing.T) {
 	file, err := served.(*net.TCPConn).File()
 	require.NoError(t, err)
 	served.Close()
+	// A connection whose socket was lost, for want of descriptors, is over.
+	_, err = launcher.Write([]byte(`{"id":6}`))
+	require.NoError(t, err)
+	var r wire.Report
+	n, err = launcher.Read(buf)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(buf[:n], &r))
+	require.Equal(t, wire.Report{ID: 6, Closed: true, Error: "too many open files"}, r)
+	r = wire.Report{}
 	text, err := json.Marshal(wire.Connection{ID: 7, Verdict: rules.Verdict{Action: rules.Inspect, Host: "git.example.com", Port: 443}})
 	require.NoError(t, err)
 	_, _, err = launcher.WriteMsgUnix(text, unix.UnixRights(int(file.Fd())), nil)
@@ -111,7 +120,6 @@ func TestServe(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 403, resp.StatusCode)
 	io.Copy(io.Discard, resp.Body)
-	var r wire.Report
 	n, err = launcher.Read(buf)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(buf[:n], &r))

@@ -49,6 +49,7 @@ type inspection struct {
 
 	mu      sync.Mutex
 	next    uint64
+	most    int // connections at once
 	open    map[uint64]netproxy.Handover
 	dead    bool
 	drained chan struct{} // closed when the last report was read
@@ -57,7 +58,7 @@ type inspection struct {
 // inspects plans what has to be inspected: hosts with rules for requests, and
 // hosts that secrets go to. A secret's place inside is taken by a placeholder.
 func (r *Run) inspects(host *Host) error {
-	in := &inspection{open: map[uint64]netproxy.Handover{}, drained: make(chan struct{})}
+	in := &inspection{most: maxInspected(), open: map[uint64]netproxy.Handover{}, drained: make(chan struct{})}
 	in.setup.Rules = r.Rules.Texts()
 	for _, inject := range r.Policy.Network.Inject {
 		secret, err := r.secret(inject, host)
@@ -348,8 +349,16 @@ func (in *inspection) begin(pipe *os.File, setup []byte) (files []string, err er
 // writeTimeout is how long the process may take to take a message.
 const writeTimeout = 5 * time.Second
 
-// maxInspected is how many connections can be inspected at once.
-const maxInspected = 4096
+// maxInspected is how many connections can be inspected at once, where the
+// descriptors that a process may have are enough: each takes two there, and the
+// client decides how long it stays.
+func maxInspected() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 64
+	}
+	return int(min(limit.Max/4, 2048))
+}
 
 var errInspectorGone = errors.New("the process that reads requests is gone")
 
@@ -369,7 +378,7 @@ func (in *inspection) take(h netproxy.Handover) error {
 	if in.dead {
 		return errInspectorGone
 	}
-	if len(in.open) >= maxInspected {
+	if len(in.open) >= in.most {
 		return errors.New("too many inspected connections at once")
 	}
 	in.next++
