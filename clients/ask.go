@@ -70,12 +70,14 @@ func (q *question) config() string {
 }
 
 // A limited buffer forgets what does not fit.
-type limited struct{ bytes.Buffer }
+type limited struct{ buf bytes.Buffer }
 
 func (l *limited) Write(b []byte) (int, error) {
-	l.Buffer.Write(b[:min(len(b), maxOutput-l.Len())])
+	l.buf.Write(b[:min(len(b), maxOutput-l.buf.Len())])
 	return len(b), nil
 }
+
+func (l *limited) String() string { return l.buf.String() }
 
 // run runs the client in the root directory and returns what it printed, on
 // stdout alone and on both.

@@ -1,6 +1,8 @@
 package clients
 
 import (
+	"io"
+	"math/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -319,4 +321,14 @@ func TestHostileVariables(t *testing.T) {
 	require.Len(t, w.asker.environ(c), control)
 	w.set("PIP_NO_INDEX=1")
 	require.Len(t, w.asker.environ(c), control+1, "control")
+}
+
+// TestLimited: a client that prints without end fills no memory. io.Copy would
+// pass a bound by that a buffer's ReadFrom does not know.
+func TestLimited(t *testing.T) {
+	var l limited
+	n, err := io.Copy(&l, io.LimitReader(rand.New(rand.NewSource(1)), 3*maxOutput))
+	require.NoError(t, err)
+	require.EqualValues(t, 3*maxOutput, n)
+	require.Len(t, l.String(), maxOutput)
 }

@@ -70,6 +70,15 @@ func (b *builder) apply(l *layer) {
 	n.Publish = unite(n.Publish, l.publish, NetRule.text)
 	n.Sockets = unite(n.Sockets, l.sockets, func(r PathRule) string { return r.Path })
 	n.Inject = unite(n.Inject, l.inject, func(in Injection) string { return in.Env })
+	for _, s := range l.sources {
+		i := slices.IndexFunc(n.Inject, func(in Injection) bool { return in.Env == s.Env })
+		if i < 0 {
+			b.at(s.Origin, "--inject "+s.Env+"=HOST", "%s goes to no host", s.Env)
+			continue
+		}
+		n.Inject = slices.Clone(n.Inject)
+		n.Inject[i].File, n.Inject[i].Command = s.File, s.Command
+	}
 	e := &p.Environment
 	e.Pass = unite(e.Pass, l.pass, func(r EnvRule) string { return r.Pattern })
 	for _, r := range l.pass {

@@ -190,7 +190,7 @@ const (
 // An EnvDecision is what the policy says of a variable, and the rule that said it.
 type EnvDecision struct {
 	Action EnvAction
-	Value  string // with [EnvSetTo]
+	Value  string // with [EnvSetTo]; with [EnvInjected], where the value comes from
 	Origin Origin
 }
 
@@ -199,7 +199,7 @@ type EnvDecision struct {
 func (p *Policy) DecideEnv(name string) EnvDecision {
 	for i := range p.Network.Inject {
 		if p.Network.Inject[i].Env == name {
-			return EnvDecision{Action: EnvInjected, Origin: p.Network.Inject[i].Origin}
+			return EnvDecision{Action: EnvInjected, Value: p.Network.Inject[i].Source(), Origin: p.Network.Inject[i].Origin}
 		}
 	}
 	for i := range p.Environment.Scrub {

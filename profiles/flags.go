@@ -1,6 +1,8 @@
 package profiles
 
 import (
+	"errors"
+	"slices"
 	"strings"
 )
 
@@ -64,6 +66,7 @@ func (r *resolver) flagLayer() (*layer, error) {
 			l.inject = append(l.inject, Injection{Env: name, Hosts: []string{host}, Origin: at("--inject")})
 		}
 	}
+	d.sourceFlags(req, at)
 	for _, list := range []struct {
 		flag   string
 		from   []string
@@ -151,3 +154,50 @@ func (d *decoder) envFlags(flags []string) {
 // LimitNames returns the names of the limits, in the order of [Request.Limits]:
 // each is a key of resources and a flag.
 func LimitNames() []string { return resourceKeys }
+
+// sourceFlags reads where the values of injected variables come from.
+func (d *decoder) sourceFlags(req *Request, at func(string) Origin) {
+	l := &d.layer
+	add := func(flag, text string, read func(in *Injection, value string) error) {
+		name, value, _ := strings.Cut(text, "=")
+		in := Injection{Env: name, Origin: at(flag)}
+		switch err := read(&in, value); {
+		case !isEnvName(name) || value == "":
+			d.at(in.Origin, "", "%q: want NAME and a value", name)
+		case err != nil:
+			d.at(in.Origin, hintOf(err), "%s: %v", name, err)
+		case slices.ContainsFunc(l.sources, func(have Injection) bool { return have.Env == name }):
+			d.at(in.Origin, "", "%s has two sources", name)
+		default:
+			l.sources = append(l.sources, in)
+		}
+	}
+	for _, text := range req.InjectFiles {
+		add("--inject-file", text, func(in *Injection, value string) (err error) {
+			in.File, err = d.path(value, d.cwd)
+			return err
+		})
+	}
+	for _, text := range req.InjectRun {
+		add("--inject-command", text, func(in *Injection, value string) error {
+			in.Command = []string{value}
+			if !strings.HasPrefix(value, "[") {
+				return nil
+			}
+			v, err := parseJSONC("flag", value)
+			in.Command = nil
+			for _, item := range v.items {
+				if item.kind != kindString {
+					return errNoArgv
+				}
+				in.Command = append(in.Command, item.text)
+			}
+			if err != nil || len(in.Command) == 0 || in.Command[0] == "" {
+				return errNoArgv
+			}
+			return nil
+		})
+	}
+}
+
+var errNoArgv = errors.New(`want a program, or ["PROGRAM", "ARGUMENT", …]`)

@@ -25,6 +25,7 @@ type layer struct {
 	publish  []NetRule
 	sockets  []PathRule
 	inject   []Injection
+	sources  []Injection // of flags: where values of inject, or of what lies below, come from
 	pass     []EnvRule
 	scrub    []EnvRule // names that an import takes off the pass list
 	set      []setEntry
@@ -65,7 +66,7 @@ var (
 	topKeys         = []string{"$schema", "description", "extends", "filesystem", "protect", "network", "environment", "resources", "syscalls", "nested", "strict", "report"}
 	protectKeys     = []string{"deny", "review", "strict"}
 	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
-	injectKeys      = []string{"env", "hosts"}
+	injectKeys      = []string{"env", "hosts", "file", "command"}
 	environmentKeys = []string{"pass", "set"}
 	resourceKeys    = []string{"memory", "cpus", "pids", "files", "filesize", "disk", "timeout"}
 )
@@ -329,6 +330,17 @@ func (d *decoder) injection(v value, key string) {
 				}
 				in.Hosts = append(in.Hosts, text)
 			})
+		case "file":
+			if d.is(m.value, key+".file", kindString) {
+				path, err := d.path(m.value.text, d.workspace)
+				if err != nil {
+					d.at(d.origin(m.line, key+".file"), hintOf(err), "%v", err)
+				}
+				in.File = path
+			}
+		case "command":
+			in.Command = []string{}
+			d.list(m.value, key+".command", func(text string, _ Origin) { in.Command = append(in.Command, text) })
 		}
 	})
 	switch {
@@ -337,6 +349,10 @@ func (d *decoder) injection(v value, key string) {
 		d.fail(v.line, key+".env", "%q: want the name of a variable", in.Env)
 	case len(in.Hosts) == 0:
 		d.fail(v.line, key+".hosts", "want at least one host")
+	case in.Command != nil && (len(in.Command) == 0 || in.Command[0] == ""):
+		d.fail(v.line, key+".command", "want a program and its arguments")
+	case in.File != "" && in.Command != nil:
+		d.fail(v.line, key, "%s: a value comes from a file or from a command", in.Env)
 	default:
 		d.layer.inject = append(d.layer.inject, in)
 	}

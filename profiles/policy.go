@@ -99,11 +99,26 @@ type PathRule struct {
 	Origin Origin
 }
 
-// An Injection puts a secret into requests to hosts on their way out.
+// An Injection puts a secret into requests to hosts on their way out. Its value
+// is what File holds or what Command prints, else the host's variable. No file
+// of a workspace names either: one is read and the other run outside.
 type Injection struct {
-	Env    string
-	Hosts  []string
-	Origin Origin
+	Env     string
+	Hosts   []string
+	File    string   // absolute
+	Command []string // a program and its arguments
+	Origin  Origin
+}
+
+// Source says where the value comes from.
+func (in *Injection) Source() string {
+	switch {
+	case in.File != "":
+		return "the file " + in.File
+	case len(in.Command) > 0:
+		return "the command " + in.Command[0]
+	}
+	return "the environment"
 }
 
 // Environment says which variables the payload gets.

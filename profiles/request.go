@@ -8,24 +8,26 @@ type Request struct {
 	Command []string // what to run, and its arguments; its name picks a profile
 
 	// The policy, in the words of the flags; "" and nil where a flag is not given.
-	Profile   string   // --profile: a name, or a path
-	Workspace string   // --workspace
-	Settings  []string // --settings: files in the format of srt or Claude Code
-	Files     []FileFlag
-	Allow     []string // --allow
-	Deny      []string
-	Local     []string
-	Publish   []string
-	Sockets   []string
-	Env       []string // --env: NAME, or NAME=VALUE
-	Inject    []string // --inject: NAME=HOST
-	Protect   []string
-	Review    []string
-	Limits    [len(limits)]string // --memory …, in the order of [Resources]; "none" takes a limit away
-	Syscalls  string
-	Nested    bool
-	Strict    bool
-	Report    string // --report: attempts or none
+	Profile     string   // --profile: a name, or a path
+	Workspace   string   // --workspace
+	Settings    []string // --settings: files in the format of srt or Claude Code
+	Files       []FileFlag
+	Allow       []string // --allow
+	Deny        []string
+	Local       []string
+	Publish     []string
+	Sockets     []string
+	Env         []string // --env: NAME, or NAME=VALUE
+	Inject      []string // --inject: NAME=HOST
+	InjectFiles []string // --inject-file: NAME=PATH
+	InjectRun   []string // --inject-command: NAME=PROGRAM, or NAME=["PROGRAM", "ARGUMENT", …]
+	Protect     []string
+	Review      []string
+	Limits      [len(limits)]string // --memory …, in the order of [Resources]; "none" takes a limit away
+	Syscalls    string
+	Nested      bool
+	Strict      bool
+	Report      string // --report: attempts or none
 
 	ProtectStrict bool // --protect-strict
 	Without       []string
@@ -49,7 +51,7 @@ type Request struct {
 // hasPolicy reports whether the flags say anything of the policy beyond the
 // profile and the workspace.
 func (r *Request) hasPolicy() bool {
-	lists := [...][]string{r.Allow, r.Deny, r.Local, r.Publish, r.Sockets, r.Env, r.Inject, r.Protect, r.Review, r.Limits[:]}
+	lists := [...][]string{r.Allow, r.Deny, r.Local, r.Publish, r.Sockets, r.Env, r.Inject, r.InjectFiles, r.InjectRun, r.Protect, r.Review, r.Limits[:]}
 	said := func(list []string) bool { return slices.ContainsFunc(list, func(s string) bool { return s != "" }) }
 	return len(r.Files) > 0 || slices.ContainsFunc(lists[:], said) || r.Syscalls != "" || r.Nested || r.Strict || r.Report != "" || r.ProtectStrict
 }

@@ -329,42 +329,46 @@ func TestProfileMistakes(t *testing.T) {
 		`{"filesystem": {"/a/b**": "hide"}}`:           `:1: filesystem."/a/b**": "/a/b**": ** stands alone between slashes`,
 		`{"filesystem": {"/a/[b": "hide"}}`:            `:1: filesystem."/a/[b": "/a/[b": [ without ]`,
 		`{"filesystem": {"/x": "read", "/x": "read"}}`: `:1: filesystem."/x": stands twice, first in line 1`,
-		"{\"filesystem\": {\n\"~/x\": \"read\",\n\"" + w.home + "/x/\": \"write\"}}": `:3: filesystem."` + w.home + `/x/": contradicts line 2, which names the same path`,
-		`{"filesystem": {"./a/../b": "read", "./b": null}}`:                          `:1: filesystem."./b": contradicts line 1, which names the same path`,
-		`{"filesystem": {"/` + strings.Repeat("x", 256) + `": "read"}}`:              `:1: filesystem."/` + strings.Repeat("x", 256) + `": name of 256 bytes in a path: want at most 255`,
-		`{"protect": {"deny": [""]}}`:                                                `:1: protect.deny: "": want a name, or a path in the workspace`,
-		`{"protect": {"deny": ["../x"]}}`:                                            `:1: protect.deny: "../x": want a name, or a path in the workspace`,
-		`{"protect": {"deny": ["~/*.x"]}}`:                                           `:1: protect.deny: "~/*.x": a pattern holds in the workspace only`,
-		`{"protect": {"deny": ["a["]}}`:                                              `:1: protect.deny: "a[": [ without ]`,
-		`{"protect": {"deny": "x"}}`:                                                 `:1: protect.deny: a string: want a list`,
-		`{"protect": {"deny": [1]}}`:                                                 `:1: protect.deny: a number: want a string`,
-		`{"protect": {"deny": ["x"], "review": ["x"]}}`:                              `:1: protect.review: "x" is denied too, by line 1`,
-		`{"network": {"allow": ["a.example"], "deny": ["a.example"]}}`:               `:1: network.deny: "a.example" is allowed too, by line 1`,
-		`{"network": {"allow": ["*"]}}`:                                              `:1: network.allow: rule "*": `,
-		`{"network": {"allow": ["deny a.example"]}}`:                                 `:1: network.allow: rule "deny a.example" denies`,
-		`{"network": {"allow": ["a\u0000.example"]}}`:                                `:1: network.allow: rule "a\x00.example": `,
-		`{"network": {"local": ["0"]}}`:                                              `:1: network.local: local "0": `,
-		`{"network": {"publish": ["70000"]}}`:                                        `:1: network.publish: publish "70000": want a port`,
-		`{"network": {"sockets": ["x"]}}`:                                            `:1: network.sockets: "x": want a path that begins with /, ~, . or **/`,
-		`{"network": {"inject": {}}}`:                                                `:1: network.inject: an object: want a list`,
-		`{"network": {"inject": [{"env": "A"}]}}`:                                    `:1: network.inject.hosts: want at least one host`,
-		`{"network": {"inject": [{"env": "A-B", "hosts": ["a.example"]}]}}`:          `:1: network.inject.env: "A-B": want the name of a variable`,
-		`{"network": {"inject": [{"env": "A", "hosts": ["*"]}]}}`:                    `:1: network.inject.hosts: rule "*": `,
-		`{"network": {"inject": [{"evn": "A"}]}}`:                                    `:1: network.inject.evn: unknown key`,
-		`{"network": {"inject": [1]}}`:                                               `:1: network.inject: a number: want an object`,
-		`{"environment": {"pass": ["A B"]}}`:                                         `:1: environment.pass: "A B": want a variable's name, or a prefix and *`,
-		`{"environment": {"pass": ["*_KEY"]}}`:                                       `:1: environment.pass: "*_KEY": want a variable's name, or a prefix and *`,
-		`{"environment": {"set": {"A": 1}}}`:                                         `:1: environment.set.A: a number: want a string`,
-		`{"environment": {"set": {"A=B": "x"}}}`:                                     `:1: environment.set."A=B": "A=B": want the name of a variable`,
-		`{"environment": {"set": {"A": "x\u0000"}}}`:                                 `:1: environment.set.A: value with a NUL byte`,
-		`{"resources": {"memory": 0}}`:                                               `:1: resources.memory: "0": want at least 1m`,
-		`{"resources": {"memory": 1e30}}`:                                            `:1: resources.memory: "1e30": want a size such as 512m or 4g`,
-		`{"resources": {"memory": true}}`:                                            `:1: resources.memory: true or false: want a number or a string such as "1m"`,
-		`{"resources": {"cpus": -1}}`:                                                `:1: resources.cpus: "-1": want a number of processors such as 2 or 0.5`,
-		`{"resources": {"timeout": 10}}`:                                             `:1: resources.timeout: "10": want a duration such as 30s, 10m or 1h`,
-		`{"resources": {"pids": 1.5}}`:                                               `:1: resources.pids: "1.5": want a whole number`,
-		`{"resources": {"ram": 1}}`:                                                  `:1: resources.ram: unknown key`,
-		"\xef\xbb\xbf{}":                                                             `:1: byte order mark: want plain UTF-8`,
+		"{\"filesystem\": {\n\"~/x\": \"read\",\n\"" + w.home + "/x/\": \"write\"}}":                      `:3: filesystem."` + w.home + `/x/": contradicts line 2, which names the same path`,
+		`{"filesystem": {"./a/../b": "read", "./b": null}}`:                                               `:1: filesystem."./b": contradicts line 1, which names the same path`,
+		`{"filesystem": {"/` + strings.Repeat("x", 256) + `": "read"}}`:                                   `:1: filesystem."/` + strings.Repeat("x", 256) + `": name of 256 bytes in a path: want at most 255`,
+		`{"protect": {"deny": [""]}}`:                                                                     `:1: protect.deny: "": want a name, or a path in the workspace`,
+		`{"protect": {"deny": ["../x"]}}`:                                                                 `:1: protect.deny: "../x": want a name, or a path in the workspace`,
+		`{"protect": {"deny": ["~/*.x"]}}`:                                                                `:1: protect.deny: "~/*.x": a pattern holds in the workspace only`,
+		`{"protect": {"deny": ["a["]}}`:                                                                   `:1: protect.deny: "a[": [ without ]`,
+		`{"protect": {"deny": "x"}}`:                                                                      `:1: protect.deny: a string: want a list`,
+		`{"protect": {"deny": [1]}}`:                                                                      `:1: protect.deny: a number: want a string`,
+		`{"protect": {"deny": ["x"], "review": ["x"]}}`:                                                   `:1: protect.review: "x" is denied too, by line 1`,
+		`{"network": {"allow": ["a.example"], "deny": ["a.example"]}}`:                                    `:1: network.deny: "a.example" is allowed too, by line 1`,
+		`{"network": {"allow": ["*"]}}`:                                                                   `:1: network.allow: rule "*": `,
+		`{"network": {"allow": ["deny a.example"]}}`:                                                      `:1: network.allow: rule "deny a.example" denies`,
+		`{"network": {"allow": ["a\u0000.example"]}}`:                                                     `:1: network.allow: rule "a\x00.example": `,
+		`{"network": {"local": ["0"]}}`:                                                                   `:1: network.local: local "0": `,
+		`{"network": {"publish": ["70000"]}}`:                                                             `:1: network.publish: publish "70000": want a port`,
+		`{"network": {"sockets": ["x"]}}`:                                                                 `:1: network.sockets: "x": want a path that begins with /, ~, . or **/`,
+		`{"network": {"inject": {}}}`:                                                                     `:1: network.inject: an object: want a list`,
+		`{"network": {"inject": [{"env": "A"}]}}`:                                                         `:1: network.inject.hosts: want at least one host`,
+		`{"network": {"inject": [{"env": "A-B", "hosts": ["a.example"]}]}}`:                               `:1: network.inject.env: "A-B": want the name of a variable`,
+		`{"network": {"inject": [{"env": "A", "hosts": ["*"]}]}}`:                                         `:1: network.inject.hosts: rule "*": `,
+		`{"network": {"inject": [{"env": "A", "hosts": ["a.example"], "file": ""}]}}`:                     `:1: network.inject.file: empty path`,
+		`{"network": {"inject": [{"env": "A", "hosts": ["a.example"], "command": []}]}}`:                  `:1: network.inject.command: want a program and its arguments`,
+		`{"network": {"inject": [{"env": "A", "hosts": ["a.example"], "command": "x"}]}}`:                 `:1: network.inject.command: a string: want a list`,
+		`{"network": {"inject": [{"env": "A", "hosts": ["a.example"], "file": "/x", "command": ["y"]}]}}`: `:1: network.inject: A: a value comes from a file or from a command`,
+		`{"network": {"inject": [{"evn": "A"}]}}`:                                                         `:1: network.inject.evn: unknown key`,
+		`{"network": {"inject": [1]}}`:                                                                    `:1: network.inject: a number: want an object`,
+		`{"environment": {"pass": ["A B"]}}`:                                                              `:1: environment.pass: "A B": want a variable's name, or a prefix and *`,
+		`{"environment": {"pass": ["*_KEY"]}}`:                                                            `:1: environment.pass: "*_KEY": want a variable's name, or a prefix and *`,
+		`{"environment": {"set": {"A": 1}}}`:                                                              `:1: environment.set.A: a number: want a string`,
+		`{"environment": {"set": {"A=B": "x"}}}`:                                                          `:1: environment.set."A=B": "A=B": want the name of a variable`,
+		`{"environment": {"set": {"A": "x\u0000"}}}`:                                                      `:1: environment.set.A: value with a NUL byte`,
+		`{"resources": {"memory": 0}}`:                                                                    `:1: resources.memory: "0": want at least 1m`,
+		`{"resources": {"memory": 1e30}}`:                                                                 `:1: resources.memory: "1e30": want a size such as 512m or 4g`,
+		`{"resources": {"memory": true}}`:                                                                 `:1: resources.memory: true or false: want a number or a string such as "1m"`,
+		`{"resources": {"cpus": -1}}`:                                                                     `:1: resources.cpus: "-1": want a number of processors such as 2 or 0.5`,
+		`{"resources": {"timeout": 10}}`:                                                                  `:1: resources.timeout: "10": want a duration such as 30s, 10m or 1h`,
+		`{"resources": {"pids": 1.5}}`:                                                                    `:1: resources.pids: "1.5": want a whole number`,
+		`{"resources": {"ram": 1}}`:                                                                       `:1: resources.ram: unknown key`,
+		"\xef\xbb\xbf{}":                                                                                  `:1: byte order mark: want plain UTF-8`,
 	} {
 		file := w.write("~/p.jsonc", text)
 		_, err := w.with(func(r *Request) { r.Profile = file })
@@ -641,6 +645,10 @@ func TestFlagMistakes(t *testing.T) {
 		`flag --env: A: given twice`:                                  func(r *Request) { r.Env = []string{"A=1", "A"} },
 		`flag --inject: "KEY": want NAME=HOST`:                        func(r *Request) { r.Inject = []string{"KEY"} },
 		`flag --inject: "K=*": want NAME=HOST`:                        func(r *Request) { r.Inject = []string{"K=*"} },
+		`flag --inject-file: "KEY": want NAME and a value`:            func(r *Request) { r.InjectFiles = []string{"KEY"} },
+		`flag --inject-file: KEY goes to no host`:                     func(r *Request) { r.InjectFiles = []string{"KEY=/x"} },
+		`flag --inject-command: KEY: want a program, or [`:            func(r *Request) { r.InjectRun = []string{"KEY=[1]"} },
+		`flag --inject-command: KEY has two sources`:                  func(r *Request) { r.InjectFiles, r.InjectRun = []string{"KEY=/x"}, []string{"KEY=y"} },
 		`flag --protect: "": want a name, or a path in the workspace`: func(r *Request) { r.Protect = []string{""} },
 		`flag --review: "x" is denied too, by --protect`:              func(r *Request) { r.Protect, r.Review = []string{"x"}, []string{"x"} },
 		`flag --memory: "0": want at least 1m`:                        func(r *Request) { r.Limits[0] = "0" },
@@ -738,6 +746,17 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 	require.True(t, p.Nested)
 	require.Equal(t, EnvInjected, p.DecideEnv("KEY").Action)
 	require.Equal(t, w.home+"/loose.json", p.Syscalls)
+	// But nothing outside is read or run for it.
+	for _, source := range []string{`"file": "~/.token"`, `"command": ["./token.sh"]`} {
+		named := `{"network": {"inject": [{"env": "KEY", "hosts": ["evil.example"], ` + source + `}]}}`
+		w.write(WorkspaceFile, named)
+		w.trust(named)
+		_, err := w.with(nil)
+		require.ErrorContains(t, err, "KEY: the ")
+		require.ErrorContains(t, err, "no profile of a workspace names what is read or run outside")
+	}
+	w.write(WorkspaceFile, text)
+	w.trust(text)
 	// What it extends does not undo a stricter choice.
 	p = w.policy(func(r *Request) {
 		r.Profile = "strict"

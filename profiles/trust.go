@@ -182,6 +182,11 @@ func (r *resolver) trustedLayers(own *layer) ([]*layer, error) {
 		if l != own && within(r.workspace, real(l.source)) && strings.HasPrefix(l.source, "/") {
 			return nil, lean(chain[i+1].extendsAt, l.source)
 		}
+		for _, in := range l.inject {
+			if within(r.workspace, real(l.source)) && (in.File != "" || in.Command != nil) {
+				return nil, &Error{Origin: in.Origin, Cause: in.Env + ": " + in.Source() + ": no profile of a workspace names what is read or run outside", Hint: "write it into a profile of your own"}
+			}
+		}
 		if s := l.syscalls; s != nil && strings.HasPrefix(s.Path, "/") && within(r.workspace, real(s.Path)) {
 			return nil, lean(s.Origin, s.Path)
 		}

@@ -87,6 +87,8 @@ func policyFlags() []flagDef {
 		{"--socket", takesValue, "PATH", "a unix socket of the host", appends(func(r *profiles.Request) *[]string { return &r.Sockets })},
 		{"--env", takesValue, "NAME[=VALUE]", "pass the host's variable, or set it", appends(func(r *profiles.Request) *[]string { return &r.Env })},
 		{"--inject", takesValue, "NAME=HOST", "a placeholder inside; the value goes out to HOST only", appends(func(r *profiles.Request) *[]string { return &r.Inject })},
+		{"--inject-file", takesValue, "NAME=PATH", "take its value from a file that is not shown inside", appends(func(r *profiles.Request) *[]string { return &r.InjectFiles })},
+		{"--inject-command", takesValue, "NAME=ARGV", "take its value from what a program prints, outside", appends(func(r *profiles.Request) *[]string { return &r.InjectRun })},
 	}
 	what := [...]string{"memory and swap of all processes together, e.g. 4g or 50%", "processors, e.g. 2 or 0.5", "processes and threads", "open files of a process", "size of the largest file", "private and overlay file systems together", "wall time, e.g. 10m; then TERM, KILL and exit 124"}
 	arg := [...]string{"SIZE", "N", "N", "N", "SIZE", "SIZE", "DURATION"}

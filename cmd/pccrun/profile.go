@@ -198,7 +198,7 @@ func policyObject(p *profiles.Policy) object {
 		sockets = append(sockets, object{{"path", r.Path}, {"origin", originObject(r.Origin)}})
 	}
 	for _, in := range p.Network.Inject {
-		inject = append(inject, object{{"env", in.Env}, {"hosts", in.Hosts}, {"origin", originObject(in.Origin)}})
+		inject = append(inject, object{{"env", in.Env}, {"hosts", in.Hosts}, {"file", in.File}, {"command", append([]string{}, in.Command...)}, {"origin", originObject(in.Origin)}})
 	}
 	for _, r := range p.Environment.Pass {
 		pass = append(pass, object{{"pattern", r.Pattern}, {"origin", originObject(r.Origin)}})
@@ -281,7 +281,11 @@ func writePolicy(b *strings.Builder, p *profiles.Policy) {
 		row("socket", r.Path, r.Origin)
 	}
 	for _, in := range n.Inject {
-		row("inject", in.Env+" to "+strings.Join(in.Hosts, ", "), in.Origin)
+		text := in.Env + " to " + strings.Join(in.Hosts, ", ")
+		if in.File != "" || len(in.Command) > 0 {
+			text += ", from " + in.Source()
+		}
+		row("inject", text, in.Origin)
 	}
 	head("environment")
 	for _, r := range p.Environment.Pass {

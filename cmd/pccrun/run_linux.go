@@ -100,6 +100,7 @@ type launch struct {
 	dirs     state.Dirs
 	session  *sessions.Session
 	log      *events.Log
+	secrets  *native.Secrets
 	denials  *os.File
 	guarded  guarded
 	kept     *transcript     // of what the command prints, if that is wanted
@@ -133,6 +134,9 @@ func (l *launch) plan() int {
 			}
 			root.Close()
 		}
+	}
+	if !l.req.DryRun {
+		l.secrets = new(native.Secrets)
 	}
 	if err := l.survey(nil); err != nil {
 		return l.refused(failRun(err), err)
@@ -177,7 +181,7 @@ func (l *launch) survey(before error) error {
 			time.Sleep(time.Duration(l.tries) * time.Millisecond)
 		}
 		var run *native.Run
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State}, l.req.Command)
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State, Secrets: l.secrets}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
 			return l.run.Plan.AddPassed(l.req.PassFDs)

@@ -386,7 +386,7 @@ func (a *answer) env(p *profiles.Policy) {
 	case profiles.EnvSetTo:
 		a.yes, a.what = true, "it is set to "+quote(d.Value)
 	case profiles.EnvInjected:
-		a.yes, a.what = true, "a placeholder; the value goes out with requests to its hosts only"
+		a.yes, a.what = true, "a placeholder; the value, from "+d.Value+", goes out with requests to its hosts only"
 	default:
 		a.what, a.hint = "it is not passed", "--env "+a.subject+" passes it"
 	}

@@ -63,7 +63,10 @@ func (r *Run) inspects(host *Host) error {
 	for _, inject := range r.Policy.Network.Inject {
 		secret, err := r.secret(inject, host)
 		if err != nil {
-			hint := "want a value of at least 12 bytes in the environment"
+			hint := "want a value of at least 12 bytes in " + inject.Source()
+			if h := (*shownError)(nil); errors.As(err, &h) {
+				hint = "--hide " + h.path
+			}
 			return &profiles.Error{Origin: inject.Origin, Cause: fmt.Sprintf("inject %s: %v", inject.Env, err), Hint: hint}
 		}
 		hosts, err := r.secretHosts(inject)
@@ -107,9 +110,9 @@ func (r *Run) trustFile(in *inspection, name, path string) {
 
 // secret reads the value of an injected variable and makes its placeholder.
 func (r *Run) secret(inject profiles.Injection, host *Host) (wire.Secret, error) {
-	value := host.Getenv(inject.Env)
-	if value == "" {
-		return wire.Secret{}, errors.New("the variable is not set")
+	value, err := host.Secrets.value(&inject, r.Policy, host)
+	if err != nil {
+		return wire.Secret{}, err
 	}
 	key, err := placeholderKey(host.StateDir, r.Policy.Workspace)
 	if err != nil {

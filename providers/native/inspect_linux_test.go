@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy/inspect"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // The process that reads requests is this program again.
@@ -222,6 +224,100 @@ func TestInspectorFails(t *testing.T) {
 	run.inspection.setup.Rules, run.inspection.setup.Certificates = nil, []string{"/nonexistent.pem"}
 	require.ErrorContains(t, run.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }), "nonexistent")
 	require.ErrorContains(t, run.inspection.take(netproxy.Handover{}), "not a TCP connection")
+}
+
+// TestSecretSources reads values from files and commands, and refuses those
+// that the command could see or choose.
+func TestSecretSources(t *testing.T) {
+	b := newBench(t)
+	marker := filepath.Join(t.TempDir(), "ran")
+	require.NoError(t, os.Mkdir(filepath.Join(b.home, "bin"), 0o755))
+	b.write("token", token+"\n")
+	b.write("windows", token+"\r\n")
+	b.write("lines", token+"\n\n")
+	b.write("long", strings.Repeat("x", 9000))
+	b.write("bin/printer", "#!/bin/sh\necho ran >>"+marker+"\nprintf '%s\\n' \"$1\"\n")
+	b.write("bin/failing", "#!/bin/sh\necho "+token+"; echo "+token+" >&2; exit 3\n")
+	b.write("bin/slow", "#!/bin/sh\nsleep 60\n")
+	b.write("bin/endless", "#!/bin/sh\nexec yes "+token+"\n")
+	b.write("bin/where", "#!/bin/sh\n[ \"$PWD\" = / ] && [ \"$MY_OTHER\" = passed ] && [ ! -t 0 ] && echo "+token+"\n")
+	b.write("work/token", token)
+	b.write("work/printer", "#!/bin/sh\necho "+token+"\n")
+	for _, name := range []string{"bin/printer", "bin/failing", "bin/slow", "bin/endless", "bin/where", "work/printer"} {
+		require.NoError(t, os.Chmod(filepath.Join(filepath.Dir(b.workspace), name), 0o755))
+	}
+	top := filepath.Dir(b.workspace)
+	require.NoError(t, os.Symlink(filepath.Join(b.workspace, "token"), filepath.Join(top, "link")))
+	require.NoError(t, unix.Mkfifo(filepath.Join(top, "fifo"), 0o600))
+	b.environ = []string{"MY_OTHER=passed", "PATH=" + filepath.Join(b.workspace) + ":" + filepath.Join(top, "bin") + ":" + os.Getenv("PATH")}
+	for _, c := range []struct {
+		file, command, want string
+		hint                string
+	}{
+		{file: "token"}, {file: "windows"}, {command: "printer " + token}, {command: "where"}, {command: top + "/bin/printer " + token},
+		{file: "lines", want: "does not belong in a header"},
+		{file: "long", want: "over 8192 bytes"},
+		{file: "none", want: "none: no such file"},
+		{file: "fifo", want: "not a regular file"},
+		{file: "bin", want: "not a regular file"},
+		{file: "work/token", want: "in the workspace"},
+		{file: "link", want: "in the workspace"},
+		{file: "/etc/hostname", want: "the policy shows the file inside", hint: "--hide /etc/hostname"},
+		{command: "failing", want: "failing: exit status 3"},
+		{command: "slow", want: "nothing within 200ms"},
+		{command: "endless", want: "over 8192 bytes"},
+		{command: "printer short", want: "shorter than 12 bytes"},
+		{command: "nosuchprogram", want: "no such program"},
+		{command: "bin/printer x", want: "no such program"}, // relative
+		{command: b.workspace + "/printer", want: "where the command can write"},
+	} {
+		b.request.Allow, b.request.Inject = []string{"a.example"}, []string{"MY_TOKEN=a.example"}
+		b.request.InjectFiles, b.request.InjectRun = nil, nil
+		if c.file != "" {
+			b.request.InjectFiles = []string{"MY_TOKEN=" + filepath.Join(map[bool]string{true: "/", false: top}[strings.HasPrefix(c.file, "/")], c.file)}
+		} else {
+			argv, err := json.Marshal(strings.Fields(c.command))
+			require.NoError(t, err)
+			b.request.InjectRun = []string{"MY_TOKEN=" + string(argv)}
+		}
+		b.secrets = &Secrets{Timeout: 200 * time.Millisecond}
+		if c.want == "" {
+			b.secrets.Timeout = 0
+		}
+		begun := time.Now()
+		r, err := b.plan("/bin/true")
+		require.Less(t, time.Since(begun), 10*time.Second)
+		if c.want == "" {
+			require.NoError(t, err, "%+v", c)
+			require.Equal(t, token, r.inspection.setup.Secrets[0].Value, "%+v", c)
+			require.NotContains(t, strings.Join(r.Plan.Command.Env, "\n"), token)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, "%+v", c)
+		require.ErrorContains(t, err, "MY_TOKEN")
+		require.NotContains(t, err.Error(), token)
+		if c.hint != "" {
+			var told *profiles.Error
+			require.ErrorAs(t, err, &told)
+			require.Equal(t, c.hint, told.Hint)
+		}
+	}
+	require.NoError(t, os.Remove(marker))
+	b.request.InjectRun = []string{`MY_TOKEN=["printer", "` + token + `"]`}
+	b.secrets = &Secrets{}
+	for range 3 {
+		_, err := b.plan("/bin/true")
+		require.NoError(t, err)
+	}
+	ran, err := os.ReadFile(marker)
+	require.NoError(t, err)
+	require.Equal(t, "ran\n", string(ran), "once, however often a launch begins anew")
+	b.secrets = nil
+	_, err = b.plan("/bin/true")
+	require.NoError(t, err, "a dry run")
+	ran, err = os.ReadFile(marker)
+	require.NoError(t, err)
+	require.Equal(t, "ran\n", string(ran))
 }
 
 func TestInjectRefusals(t *testing.T) {

@@ -49,8 +49,9 @@ const proxyPort = 3128
 // Host is what a run takes from this process.
 type Host struct {
 	Environ  []string
-	IndexDir string // where the scan of the workspace keeps what it saw; "" for nowhere
-	StateDir string // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
+	IndexDir string   // where the scan of the workspace keeps what it saw; "" for nowhere
+	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
+	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 }
 
 // Getenv returns a variable of the host's environment.

@@ -37,6 +37,8 @@ type bench struct {
 	environ   []string // of the host, beside the few that it always has
 	state     string   // "" for nowhere
 
+	secrets *Secrets
+
 	mu     sync.Mutex
 	events []netproxy.Event
 }
@@ -72,12 +74,12 @@ func (b *bench) plan(argv ...string) (*Run, error) {
 	req.Workspace = b.workspace
 	req.Host = profiles.Host{UID: os.Getuid(), Home: b.home, Cwd: b.workspace, Memory: 8 << 30,
 		Environ: []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + b.home, "CANARY=canary-environment"}}
-	req.Host.Environ = append(req.Host.Environ, b.environ...)
+	req.Host.Environ = append(b.environ[:len(b.environ):len(b.environ)], req.Host.Environ...)
 	policy, err := profiles.Resolve(req)
 	if err != nil {
 		return nil, err
 	}
-	return New(policy, Host{Environ: req.Host.Environ, StateDir: b.state}, argv)
+	return New(policy, Host{Environ: req.Host.Environ, StateDir: b.state, Secrets: b.secrets}, argv)
 }
 
 // outcome is what a run printed, and how it ended.

@@ -1,0 +1,170 @@
+package native
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/netproxy/secrets"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// Secrets reads what is injected from files and commands. Each is read once,
+// however often a launch begins anew. No error holds a value, or what a command
+// printed.
+type Secrets struct {
+	Timeout time.Duration // of a command; 0 for 30 seconds, since somebody may have to unlock a store
+
+	known map[string]string // by variable
+}
+
+// A shownError says that a file with a secret would be seen inside.
+type shownError struct{ path string }
+
+func (e *shownError) Error() string { return e.path + ": the policy shows the file inside" }
+
+// value returns what an injection's variable stands for, without the end of its
+// line. Without Secrets what a file or command would have told is made up.
+func (s *Secrets) value(in *profiles.Injection, p *profiles.Policy, host *Host) (string, error) {
+	if in.File == "" && len(in.Command) == 0 {
+		value := host.Getenv(in.Env)
+		if value == "" {
+			return "", errors.New("the variable is not set")
+		}
+		return value, nil
+	}
+	if s == nil {
+		return strings.Repeat("0", secrets.MinLength), nil
+	}
+	if value, ok := s.known[in.Env]; ok {
+		return value, nil
+	}
+	var text []byte
+	var err error
+	if in.File != "" {
+		text, err = readSecret(in.File, p)
+	} else {
+		text, err = s.print(in.Command, p, host)
+	}
+	if err != nil {
+		return "", err
+	}
+	text = bytes.TrimSuffix(bytes.TrimSuffix(text, []byte("\n")), []byte("\r"))
+	if s.known == nil {
+		s.known = map[string]string{}
+	}
+	s.known[in.Env] = string(text)
+	return string(text), nil
+}
+
+// readSecret reads a file that the command can neither see nor choose.
+func readSecret(path string, p *profiles.Policy) ([]byte, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range [...]string{path, real} {
+		if inside(p.Workspace, name) {
+			return nil, fmt.Errorf("%s is in the workspace, where the command could choose what is sent", path)
+		}
+		if p.Decide(name).Access > profiles.Private {
+			return nil, &shownError{name}
+		}
+	}
+	// What is no regular file must not be waited for.
+	f, err := os.OpenFile(real, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, secrets.MaxLength+3))
+	if err == nil && len(text) > secrets.MaxLength+2 {
+		err = fmt.Errorf("%s: over %d bytes", path, secrets.MaxLength)
+	}
+	return text, err
+}
+
+func inside(dir, path string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// print runs a program outside and returns what it prints. It stays in the
+// terminal's foreground: a store may ask for its password there.
+func (s *Secrets) print(argv []string, p *profiles.Policy, host *Host) ([]byte, error) {
+	program, err := secretProgram(argv[0], p, host)
+	if err != nil {
+		return nil, err
+	}
+	timeout := s.Timeout
+	if timeout == 0 {
+		timeout = 30 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, argv[1:]...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", host.Environ, time.Second
+	out := &bounded{}
+	cmd.Stdout = out
+	switch err := cmd.Run(); {
+	case out.over:
+		return nil, fmt.Errorf("%s: over %d bytes", argv[0], secrets.MaxLength)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%s: nothing within %s", argv[0], timeout)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", argv[0], err)
+	}
+	return out.text, nil
+}
+
+// A bounded buffer takes as much as a secret and the end of its line may have,
+// and is an error to write more to: the program gets SIGPIPE then.
+type bounded struct {
+	text []byte
+	over bool
+}
+
+func (b *bounded) Write(text []byte) (int, error) {
+	if b.over = len(b.text)+len(text) > secrets.MaxLength+2; b.over {
+		return 0, io.ErrShortWrite
+	}
+	b.text = append(b.text, text...)
+	return len(text), nil
+}
+
+// secretProgram finds a program where the command cannot have written it.
+func secretProgram(name string, p *profiles.Policy, host *Host) (string, error) {
+	candidates := []string{name}
+	if !strings.Contains(name, "/") {
+		candidates = nil
+		for _, dir := range filepath.SplitList(host.Getenv("PATH")) {
+			candidates = append(candidates, filepath.Join(dir, name))
+		}
+	}
+	none := fmt.Errorf("%s: no such program", name)
+	for _, path := range candidates {
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 || !filepath.IsAbs(path) {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return "", err
+		}
+		if inside(p.Workspace, path) || inside(p.Workspace, real) || p.Decide(real).Access == profiles.Write {
+			none = fmt.Errorf("%s is where the command can write", path)
+			continue
+		}
+		return path, nil
+	}
+	return "", none
+}
