@@ -28,8 +28,9 @@ type Plan struct {
 	Mounts     []Mount
 	Disk       int64 // bytes of all fresh directories together; 0: half of the memory, as tmpfs(5) has it
 	Inodes     int64
-	Landlock   int    // ABI version to use, 0 for none
-	Floor      []byte // a filter below the other, and a layer of its own: what not even a filter of the user's own may allow
+	Landlock   int        // ABI version to use, 0 for none
+	Readable   []Readable // what Landlock lets be read; none: it leaves reading to the mounts
+	Floor      []byte     // a filter below the other, and a layer of its own: what not even a filter of the user's own may allow
 	Filter     []byte
 	FilterName string
 	OwnFilter  bool   // the filter is the user's: it may refuse what pid 1 would still like to do
@@ -104,6 +105,7 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 		Mounts:      mounts,
 		Disk:        policy.Resources.Disk.Value,
 		Landlock:    s.Landlock,
+		Readable:    s.Readable,
 		Deadline:    policy.Resources.Deadline(),
 		CoreHandler: s.CoreHandler,
 		OOMScore:    s.OOMScore,

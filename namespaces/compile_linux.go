@@ -31,11 +31,10 @@ type compiler struct {
 	tty      inside.Reg // the command's terminal, in pid 1
 }
 
-// grant is a mount that may be written, and the Landlock rights that its kind
-// of root takes: those to make and remove mean nothing on a file (EINVAL).
+// grant is a mount that may be written, and whether it is of a single file.
 type grant struct {
-	fd     inside.Arg
-	rights uint64
+	fd   inside.Arg
+	file bool
 }
 
 // shell writes the half that every sandbox has: its life bound to ours, its
@@ -201,7 +200,7 @@ func (c *compiler) devices() {
 		c.move(c.nodes[i], "/dev/"+name)
 	}
 	// The devices lie below /dev, whose own names stay as they are: it is mounted read-only.
-	c.writable = append(c.writable, grant{inside.Result(dev), landlockWrite})
+	c.writable = append(c.writable, grant{fd: inside.Result(dev)})
 
 	c.Step("mount devpts on /dev/pts")
 	fs := c.Get(unix.SYS_FSOPEN, c.Str("devpts"), inside.Int(unix.FSOPEN_CLOEXEC))
@@ -227,7 +226,7 @@ func (c *compiler) processes() {
 	}
 	c.move(c.proc, "/proc")
 	c.own = append(c.own, c.proc)
-	c.writable = append(c.writable, grant{inside.Result(c.proc), landlockWrite})
+	c.writable = append(c.writable, grant{fd: inside.Result(c.proc)})
 	c.userLimits() // before /proc/sys becomes read-only
 	if c.Nested || !c.has(profiles.LayerProcMasks) {
 		return // one mount over a /proc file makes every further mount of proc inside EPERM
@@ -443,10 +442,8 @@ func (c *compiler) mount(p *Plan) {
 		switch {
 		case m.ReadOnly:
 			c.Call(unix.SYS_CLOSE, tree)
-		case m.Kind == Bind && !m.Tree:
-			c.writable = append(c.writable, grant{tree, unix.LANDLOCK_ACCESS_FS_WRITE_FILE})
 		default:
-			c.writable = append(c.writable, grant{tree, landlockWrite})
+			c.writable = append(c.writable, grant{tree, m.Kind == Bind && !m.Tree})
 		}
 	}
 }
@@ -616,8 +613,11 @@ func (r Rlimit) bounded() (bounded Rlimit, stands bool) {
 }
 
 func (c *compiler) landlock(p *Plan) {
-	c.Step("restrict writing with Landlock")
+	c.Step("restrict files with Landlock")
 	attr := landlockRuleset{fs: landlockWrite}
+	if len(p.Readable) > 0 {
+		attr.fs = landlockAll(p.Landlock)
+	}
 	if c.Nested {
 		attr.fs = 0 // under a file ruleset every mount inside is refused
 	}
@@ -632,10 +632,28 @@ func (c *compiler) landlock(p *Plan) {
 	rules := c.Get(unix.SYS_LANDLOCK_CREATE_RULESET, inside.Ptr(c.Program, attr), inside.Int(size), inside.Int(0))
 	if attr.fs != 0 {
 		for _, g := range c.writable {
-			c.Call(unix.SYS_LANDLOCK_ADD_RULE, inside.Result(rules), inside.Int(unix.LANDLOCK_RULE_PATH_BENEATH), c.Beneath(g.rights, g.fd), inside.Int(0))
+			rights := attr.fs
+			if g.file {
+				rights &= landlockFile
+			}
+			c.allow(rules, rights, g.fd)
 		}
+		for _, r := range p.Readable {
+			c.Step("let Landlock read " + r.Path)
+			fd := lookUpIfThere(c.Program, r.Path, 0)
+			c.allow(rules, r.Rights(), inside.Result(fd))
+			c.Allow(unix.EBADF) // gone since the survey
+			c.Call(unix.SYS_CLOSE, inside.Result(fd))
+			c.Allow(unix.EBADF)
+		}
+		c.Step("restrict files with Landlock")
 	}
 	c.Call(unix.SYS_LANDLOCK_RESTRICT_SELF, inside.Result(rules), inside.Int(0))
+}
+
+// allow adds a rule: rights below what a descriptor is of.
+func (c *compiler) allow(rules inside.Reg, rights uint64, fd inside.Arg) {
+	c.Call(unix.SYS_LANDLOCK_ADD_RULE, inside.Result(rules), inside.Int(unix.LANDLOCK_RULE_PATH_BENEATH), c.Beneath(rights, fd), inside.Int(0))
 }
 
 // filter drops the capabilities and installs the seccomp filter, last: it

@@ -14,6 +14,26 @@ const landlockWrite = unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
 	unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK |
 	unix.LANDLOCK_ACCESS_FS_MAKE_SYM | unix.LANDLOCK_ACCESS_FS_REFER
 
+// The rights to read: taken under strict only, for what they cost.
+const landlockRead = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_EXECUTE
+
+// landlockFile are the rights that mean something on a file; the others are
+// refused there (EINVAL).
+const landlockFile = unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_EXECUTE |
+	unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+
+// landlockAll are all rights on files that a version knows.
+func landlockAll(abi int) uint64 {
+	all := uint64(landlockWrite | landlockRead)
+	if abi >= landlockTruncate {
+		all |= unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if abi >= landlockIoctl {
+		all |= unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	}
+	return all
+}
+
 // landlockScopes keeps signals and abstract sockets within the sandbox (ABI 6,
 // Linux 6.12).
 const landlockScopes = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL
@@ -21,8 +41,10 @@ const landlockScopes = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_
 // The ABI versions that matter here. Version 1 refuses every rename across
 // directories, so it is left off.
 const (
-	landlockRefer = 2 // Linux 5.19
-	landlockScope = 6 // Linux 6.12
+	landlockRefer    = 2 // Linux 5.19
+	landlockTruncate = 3 // Linux 6.2
+	landlockIoctl    = 5 // Linux 6.10
+	landlockScope    = 6 // Linux 6.12
 )
 
 // landlockABI returns the kernel's Landlock version, 0 for none.

@@ -65,7 +65,7 @@ func TestMounts(t *testing.T) {
 // Every layer can be off, and the run still starts.
 func TestWithout(t *testing.T) {
 	for _, layer := range []profiles.Layer{
-		profiles.LayerSeccomp, profiles.LayerLandlock, profiles.LayerUsernsLimit, profiles.LayerPidns, profiles.LayerNetns, profiles.LayerIpcns,
+		profiles.LayerSeccomp, profiles.LayerFloor, profiles.LayerLandlock, profiles.LayerUsernsLimit, profiles.LayerPidns, profiles.LayerNetns, profiles.LayerIpcns,
 		profiles.LayerUtsns, profiles.LayerCgroupns, profiles.LayerReadonly, profiles.LayerHide, profiles.LayerProtect, profiles.LayerProcMasks, profiles.LayerDumpable,
 		profiles.LayerNoNewPrivs, profiles.LayerCaps, profiles.LayerKeyring, profiles.LayerFds, profiles.LayerRlimits, profiles.LayerTTY,
 	} {

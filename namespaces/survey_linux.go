@@ -23,6 +23,7 @@ type Survey struct {
 	Identity    Identity
 	Places      []Place
 	Landlock    int         // ABI version, 0 where the kernel has none
+	Readable    []Readable  // under strict: see [Plan.Readable]
 	Texts       []Mount     // files that have a content of their own inside
 	Files, Core unix.Rlimit // the caller\'s own limits of open files and core dumps
 	Unhidden    bool        // a path that a rule hides does not exist
@@ -131,6 +132,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	s.Places = f.places
 	s.texts(policy)
 	s.Notes = f.notes
+	if policy.Strict && !policy.Nested && s.Landlock >= landlockRefer && f.err == nil {
+		s.Readable, f.err = f.readable(s.Identity.Root)
+	}
 	return s, f.err
 }
 

@@ -11,6 +11,7 @@ type planJSON struct {
 	Schema     int             `json:"schema"`
 	Provider   string          `json:"provider"`
 	Profile    string          `json:"profile"`
+	Strict     bool            `json:"strict"`
 	Workspace  string          `json:"workspace"`
 	WorkDir    string          `json:"workdir"`
 	Command    []string        `json:"command"`
@@ -18,6 +19,7 @@ type planJSON struct {
 	Env        []string        `json:"env"` // names only: values may be secrets
 	Filter     string          `json:"filter"`
 	Landlock   int             `json:"landlock"`
+	Readable   []string        `json:"readable,omitempty"` // what Landlock lets be read, under strict
 	Mounts     []mountJSON     `json:"mounts"`
 	Rlimits    []rlimitJSON    `json:"rlimits"`
 	OOMScore   int             `json:"oom_score_adj"`
@@ -51,7 +53,7 @@ type guaranteeJSON struct {
 func printPlan(r *native.Run, asJSON bool) int {
 	p := r.Plan
 	out := planJSON{
-		Schema: 1, Provider: "native", Profile: r.Policy.Profile, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
+		Schema: 1, Provider: "native", Profile: r.Policy.Profile, Strict: r.Policy.Strict, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
 		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock, OOMScore: p.OOMScore,
 	}
 	for _, e := range p.Command.Env {
@@ -59,6 +61,9 @@ func printPlan(r *native.Run, asJSON bool) int {
 	}
 	for _, m := range p.Mounts {
 		out.Mounts = append(out.Mounts, mountJSON{m.Kind.String(), m.Target, m.Source, m.ReadOnly, m.Why})
+	}
+	for _, m := range p.Readable {
+		out.Readable = append(out.Readable, m.String())
 	}
 	for _, l := range p.Rlimits {
 		out.Rlimits = append(out.Rlimits, rlimitJSON{l.Name, l.Soft, l.Hard})
@@ -81,6 +86,12 @@ func printPlan(r *native.Run, asJSON bool) int {
 	printf("\nmounts, on the host's tree read-only\n")
 	for _, m := range p.Mounts {
 		printf("  %-60s %s\n", m.String(), m.Why)
+	}
+	if len(out.Readable) > 0 {
+		printf("\nreadable by Landlock too, as it stands now\n")
+	}
+	for _, r := range out.Readable {
+		printf("  %s\n", r)
 	}
 	printf("\nenvironment\n")
 	for _, name := range out.Env {

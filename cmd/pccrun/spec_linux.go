@@ -397,6 +397,7 @@ func (b *bundle) lost(p *namespaces.Plan) {
 	if p.Landlock > 0 {
 		b.lose("landlock", "there is one layer against writing where there are two")
 	}
+	b.lose("floor", "there is one filter where there are two")
 	b.lose("keeper", "a file or directory that the host replaces during the run is open to the command again")
 	b.lose(string(profiles.LaunchIntegrity), "files are looked up by name when the runtime starts, and not held against what the plan saw")
 	b.lose("pid1", "the command is pid 1 itself: it must reap its orphans, and a signal that it does not handle is ignored")

@@ -167,6 +167,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	case profiles.Write:
 		a.yes, a.what = true, "the host's own"
 	}
+	a.strict(p, path, d.Access)
 	if r, ok := p.Protected(path); ok && a.question == "write" && d.Access >= profiles.Overlay {
 		a.rule = r.Origin
 		if r.Review {
@@ -180,6 +181,20 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	}
 	return nil
+}
+
+// strict says what Landlock adds to an answer about reading, under strict.
+func (a *answer) strict(p *profiles.Policy, path string, access profiles.Access) {
+	writable := p.Decide(filepath.Dir(path)).Access >= profiles.Overlay
+	switch {
+	case !p.Strict || p.Nested || a.question == "write" || access == profiles.Private || access >= profiles.Overlay:
+	case access == profiles.Read:
+		a.what += "; strict: what appears beside something hidden once the run has started cannot be read"
+	case writable:
+		a.what += "; strict: by its mount alone, since it lies in a directory that may be written"
+	default:
+		a.what += "; strict: by its mount, and by Landlock behind it"
+	}
 }
 
 // expand reads a path as the flags do.

@@ -65,12 +65,18 @@ func (r *Run) answers() []profiles.Answer {
 		var a profiles.Answer
 		switch g {
 		case profiles.FSHide:
-			a = kept("mount namespace")
+			by := "mount namespace"
+			if len(r.Plan.Readable) > 0 {
+				by += ", Landlock"
+			}
+			a = kept(by)
 			switch {
+			case p.Strict && len(r.Plan.Readable) == 0:
+				a = weak(by, "Landlock, the second layer of strict, is not there: the kernel has none, or nested leaves it off", "a kernel with Landlock (Linux 5.19)")
 			case p.Nested && r.Plan.HidesFiles():
-				a = weak("mount namespace", "a hidden file that the host replaces stays open in a mount namespace that the command has made", "hide its directory")
+				a = weak(by, "a hidden file that the host replaces stays open in a mount namespace that the command has made", "hide its directory")
 			case r.Plan.HidesFiles() || r.Plan.Unhidden || hidesPatterns(p):
-				a = weak("mount namespace", "a hidden file that the host replaces can be read by a command that waits for it, one that it makes during the run for good", "hide its directory")
+				a = weak(by, "a hidden file that the host replaces can be read by a command that waits for it, one that it makes during the run for good", "hide its directory")
 			}
 		case profiles.FSReadonly:
 			a = kept("read-only mounts, Landlock")

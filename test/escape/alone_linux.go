@@ -24,6 +24,9 @@ var aloneLayers = []profiles.Layer{
 	profiles.LayerSeccomp, profiles.LayerFloor, profiles.LayerLandlock, profiles.LayerReadonly, profiles.LayerProcMasks, profiles.LayerCaps,
 }
 
+// layerReads is Landlock as strict has it, with the rights to read.
+const layerReads profiles.Layer = "landlock-reads"
+
 // aloneVerb runs a command with one layer and no other: LAYER WORKSPACE ARGV….
 const aloneVerb = "__alone"
 
@@ -44,7 +47,14 @@ func putOn(layer profiles.Layer, workspace string) error {
 	case profiles.LayerFloor:
 		return filterOneself(seccomp.Floor())
 	case profiles.LayerLandlock:
-		return confineOneself(workspace, "/dev", "/proc")
+		return confineOneself(nil, workspace, "/dev", "/proc")
+	case layerReads:
+		// what strict gives no right to, and no mount of this cage covers
+		readable, err := namespaces.Readables([]namespaces.Place{{Path: "/etc/shadow", Node: namespaces.File, Access: profiles.Hide}}, os.ReadDir)
+		if err != nil {
+			return err
+		}
+		return confineOneself(readable, workspace, "/dev", "/proc")
 	case profiles.LayerReadonly:
 		return mountReadOnly(workspace)
 	case profiles.LayerProcMasks:
@@ -66,26 +76,39 @@ func filterOneself(filter []byte) error {
 }
 
 // confineOneself takes the rights to write away everywhere but below some
-// directories, as pccrun does with Landlock.
-func confineOneself(writable ...string) error {
-	const rights = unix.LANDLOCK_ACCESS_FS_REFER<<1 - 1 ^
-		(unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR)
-	handled := uint64(rights)
+// directories, as pccrun does with Landlock; and those to read everywhere but
+// there and where they are granted, if any are.
+func confineOneself(readable []namespaces.Readable, writable ...string) error {
+	const reads = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
+	handled := uint64(unix.LANDLOCK_ACCESS_FS_REFER<<1 - 1)
+	if readable == nil {
+		handled &^= reads
+	}
 	rules, err := Call(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&handled)), 8, 0)
 	if err != nil {
 		return err
 	}
-	for _, path := range writable {
+	grant := func(path string, rights uint64) error {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
+		defer unix.Close(fd)
 		rule := struct { // packed: 12 bytes
 			rights uint64
 			fd     int32
-		}{handled, int32(fd)}
-		if _, err := Call(unix.SYS_LANDLOCK_ADD_RULE, rules, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0); err != nil {
+		}{rights, int32(fd)}
+		_, err = Call(unix.SYS_LANDLOCK_ADD_RULE, rules, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0)
+		return err
+	}
+	for _, path := range writable {
+		if err := grant(path, handled); err != nil {
 			return err
+		}
+	}
+	for _, r := range readable {
+		if err := grant(r.Path, r.Rights()); err != nil && err != unix.ENOENT && err != unix.EACCES {
+			return fmt.Errorf("%s: %w", r.Path, err)
 		}
 	}
 	_, err = Call(unix.SYS_LANDLOCK_RESTRICT_SELF, rules, 0)

@@ -32,6 +32,7 @@ inside, where it must fail. It touches only canaries that it made.
 What to test:
   --profile NAME|FILE     pccrun with this profile
   --provider NAME         pccrun with this provider
+  --allow-missing NAME    pccrun though a guarantee is missing or weak (repeats)
   --without LAYER         pccrun with a layer switched off (repeats)
   --wrap 'CMD … --'       any other launcher; {workspace} {home} {canary} {shown}
                           {tmp} {tag} {uid} {gid} are filled in (repeats)
@@ -85,7 +86,7 @@ func (l *lines) Set(s string) error { *l = append(*l, s); return nil }
 type options struct {
 	compare           bool
 	profile, provider string
-	without           list
+	without, missing  list
 	wrap              lines
 	ready, only, ids  list
 	severity, failOn  Severity
@@ -137,6 +138,7 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.profile, "profile", "", "")
 	f.StringVar(&o.provider, "provider", "", "")
 	f.Var(&o.without, "without", "")
+	f.Var(&o.missing, "allow-missing", "")
 	f.Var(&o.wrap, "wrap", "")
 	f.Var(&o.ready, "wrap-ready", "")
 	f.Var(&o.only, "only", "")
@@ -181,6 +183,11 @@ func parse(args []string) (*options, error) {
 	for _, l := range o.without {
 		if !slices.Contains(Layers, profiles.Layer(l)) {
 			return nil, fmt.Errorf("--without %s: no such layer", l)
+		}
+	}
+	for _, g := range o.missing {
+		if !slices.Contains(profiles.GuaranteeNames(), g) {
+			return nil, fmt.Errorf("--allow-missing %s: no such guarantee", g)
 		}
 	}
 	return o, nil
@@ -236,6 +243,9 @@ func (o *options) targets(self string) ([]*Target, error) {
 	}
 	if o.provider != "" {
 		more = append(more, "--provider", o.provider)
+	}
+	for _, g := range o.missing {
+		more = append(more, "--allow-missing", g)
 	}
 	var layers []profiles.Layer
 	for _, l := range o.without {
@@ -344,7 +354,7 @@ func (o *options) run() (int, error) {
 			r.Claims[t.Name] = t.Claims
 		}
 	}
-	r.Environment = environmentFacts(targets[0])
+	r.Environment, r.strict = environmentFacts(targets[0]), targets[0].strict
 
 	terminal := isTerminal(os.Stderr)
 	s := &Suite{Probes: probes, Targets: targets, Long: o.long, Parallel: o.parallel, Command: "pccrun", site: site}

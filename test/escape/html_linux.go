@@ -56,7 +56,7 @@ func writeHTML(w io.Writer, r *Report) error {
 		page.Cards = append(page.Cards, c)
 	}
 	page.Columns = layerColumns(r.Layers)
-	for _, d := range depths(r.Layers) {
+	for _, d := range depths(r.Layers, r.strict) {
 		page.Depths = append(page.Depths, map[string]any{"Name": d.name, "All": d.all, "One": d.one, "Two": d.two, "Goal": d.goal(), "Holds": d.holds()})
 	}
 	slices.SortStableFunc(page.Rows, func(a, b []*Result) int { return worstOf(a) - worstOf(b) })

@@ -31,6 +31,7 @@ type Report struct {
 	Layers      []LayerRow                      `json:"layers,omitempty"`
 
 	targets []string
+	strict  bool // the target of Layers is: see depths
 }
 
 // A Fact is one line of the environment block.
@@ -545,7 +546,7 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 		}
 	}
 	if len(r.Layers) > 0 {
-		writeLayers(&b, r.Layers)
+		writeLayers(&b, r.Layers, r.strict)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -377,7 +377,7 @@ func resProbes() []Probe {
 			Explain: "Twenty runs, one after the other; the host is counted before and after.",
 			Payload: func(in *Inside) Outcome {
 				if in.Control {
-					os.WriteFile("/tmp/pccrun-left-"+in.Tag+itoa(os.Getpid()), nil, 0o644)
+					os.WriteFile("/tmp/"+leftByControl+in.Tag+itoa(os.Getpid()), nil, 0o644)
 				}
 				return Blocked("ran")
 			},
@@ -460,8 +460,8 @@ func countTerminals() int {
 	return len(entries)
 }
 
-// leftovers is what a run could leave on the host, by what launchers call their
-// own: others make files and mounts meanwhile.
+// leftovers is what a run could leave on the host, by the names that pccrun gives
+// to what it makes there: others make files and mounts meanwhile.
 func leftovers() map[string]bool {
 	seen := map[string]bool{}
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
@@ -473,13 +473,16 @@ func leftovers() map[string]bool {
 	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run"} {
 		entries, _ := os.ReadDir(dir)
 		for _, entry := range entries {
-			if strings.HasPrefix(entry.Name(), "pccrun-") && !strings.HasPrefix(entry.Name(), "pccrun-escape-") {
+			if name := entry.Name(); strings.HasPrefix(name, "pccrun-whole-") || strings.HasPrefix(name, leftByControl) {
 				seen[dir+"/"+entry.Name()] = true
 			}
 		}
 	}
 	return seen
 }
+
+// leftByControl begins the names of what a control leaves, to be found.
+const leftByControl = "pccrun-left-"
 
 func newIn(after, before map[string]bool) []string {
 	var list []string

@@ -28,6 +28,7 @@ type Target struct {
 
 	plan             []byte // as the launcher prints it
 	profile, version string
+	strict           bool // what is hidden is to be stopped by two layers
 }
 
 // Native is pccrun itself, with more flags for a run, such as --profile.
@@ -96,12 +97,13 @@ func (t *Target) ask(ctx context.Context, dir string) error {
 	}
 	var plan struct {
 		Profile    string  `json:"profile"`
+		Strict     bool    `json:"strict"`
 		Guarantees []Claim `json:"guarantees"`
 	}
 	if err := json.Unmarshal(out, &plan); err != nil {
 		return fmt.Errorf("read the plan of %s: %w", t.Launcher, err)
 	}
-	t.Claims, t.plan, t.profile = plan.Guarantees, out, plan.Profile
+	t.Claims, t.plan, t.profile, t.strict = plan.Guarantees, out, plan.Profile, plan.Strict
 	version, err := exec.CommandContext(ctx, t.Launcher, "version").Output()
 	t.version = strings.TrimSpace(string(version))
 	return err

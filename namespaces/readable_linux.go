@@ -1,0 +1,158 @@
+package namespaces
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// Under strict what is hidden is hidden twice: the mounts cover it, and
+// Landlock gives no right to read it. Landlock only grants, and by hierarchy:
+// what is shown beside something hidden has to be named, entry by entry, as it
+// stands when the run starts. What the host puts there later is not readable.
+// Within a directory that may be written nothing can be left out, since what the
+// command makes there must be its own to read.
+
+// A Readable is a path of the host that Landlock lets the command read and execute.
+type Readable struct {
+	Path  string
+	Node  Node // File or Directory
+	Names bool // of a directory only the names of what is in it: something below is hidden
+}
+
+// String returns the grant as --dry-run prints it.
+func (r Readable) String() string {
+	if r.Names {
+		return r.Path + " (names only)"
+	}
+	return r.Path
+}
+
+// Rights are those of Landlock's that the grant gives, landlock(7).
+func (r Readable) Rights() uint64 {
+	switch {
+	case r.Names:
+		return unix.LANDLOCK_ACCESS_FS_READ_DIR
+	case r.Node == Directory:
+		return landlockRead
+	}
+	return landlockRead &^ unix.LANDLOCK_ACCESS_FS_READ_DIR
+}
+
+// maxReadable bounds how many names stand beside what is hidden: each costs the
+// launch three system calls.
+const maxReadable = 2048
+
+// A shower finds what is shown among places, each with what surrounds it.
+type shower struct {
+	places map[string]Place
+	list   func(dir string) ([]fs.DirEntry, error)
+	found  []Readable
+}
+
+// hashes are files of root's with what passwords were made into. The identity
+// of a run that root starts may not read them; Landlock leaves them out too, and
+// /etc is granted name by name there. For a user they are not his to begin with.
+var hashes = [...]string{"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"}
+
+// readable returns what strict lets the command read, beside what it may write.
+func (f *finder) readable(root bool) ([]Readable, error) {
+	places := slices.Clip(f.places)
+	for _, path := range hashes {
+		if root && f.policy.Decide(path).Access == profiles.Read && f.byDefault(path) {
+			places = append(places, Place{Path: path, Node: File, Access: profiles.Hide})
+		}
+	}
+	return Readables(places, os.ReadDir)
+}
+
+// Readables returns what of the host's tree is shown for reading, given how
+// directories are listed. What may be written is granted with its mount.
+func Readables(places []Place, list func(string) ([]fs.DirEntry, error)) ([]Readable, error) {
+	s := &shower{places: make(map[string]Place, len(places)), list: list}
+	sorted := slices.SortedFunc(slices.Values(places), func(a, b Place) int { return less(a.Path, b.Path) })
+	for _, p := range sorted {
+		s.places[p.Path] = p
+	}
+	if err := s.show("/", Directory); err != nil {
+		return nil, err
+	}
+	for _, p := range sorted {
+		if p.Access == profiles.Read && p.Path != "/" && s.around(p.Path) <= profiles.Private {
+			if err := s.show(p.Path, p.Node); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s.found, nil
+}
+
+// show grants a file, or a directory as far as nothing in it is hidden.
+func (s *shower) show(path string, node Node) error {
+	switch {
+	case len(s.found) == maxReadable:
+		return fmt.Errorf("strict: more than %d names stand beside what is hidden, up to %s: hide or show whole directories", maxReadable, path)
+	case node == File, node == Directory && !s.hides(path):
+		s.found = append(s.found, Readable{Path: path, Node: node})
+		return nil
+	case node != Directory:
+		return nil // a link leads to what has a place of its own; sockets and FIFOs are not for reading
+	}
+	entries, err := s.list(path)
+	if os.IsPermission(err) {
+		return nil // neither can the command list it
+	}
+	if err != nil {
+		return fmt.Errorf("strict: list what stands beside what is hidden: %w", err)
+	}
+	s.found = append(s.found, Readable{Path: path, Node: Directory, Names: true})
+	for _, e := range entries {
+		child, node := filepath.Join(path, e.Name()), typeOf(e.Type())
+		if p, ok := s.places[child]; ok && p.Access != profiles.Read {
+			continue
+		}
+		if err := s.show(child, node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func typeOf(mode fs.FileMode) Node {
+	switch {
+	case mode.IsRegular():
+		return File
+	case mode.IsDir():
+		return Directory
+	case mode&fs.ModeSymlink != 0:
+		return Link
+	}
+	return Special
+}
+
+// hides reports whether something below a directory is hidden or replaced, or
+// will be if it comes into being. A socket that is covered has no content.
+func (s *shower) hides(dir string) bool {
+	for path, p := range s.places {
+		if p.Access <= profiles.Private && p.Node != Special && p.Node != Link && path != dir && below(path, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// around is the access of what a path lies in.
+func (s *shower) around(path string) profiles.Access {
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		if p, ok := s.places[dir]; ok && p.Node == Directory {
+			return p.Access
+		}
+	}
+	return profiles.Read
+}
