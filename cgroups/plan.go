@@ -342,7 +342,12 @@ func (p *Plan) fallback(h Host, a *Answer, n int64) {
 	case CPUs:
 		p.Affinity = int((n + 999) / 1000)
 		a.Mechanism = ByAffinity
-		a.Cause = "whole processors only, and a process that asks for the others gets them"
+		a.Cause = "a process that asks for the others gets them"
+		if n%1000 != 0 { // a share would silently become more
+			a.State = Missing
+			a.Cause = fmt.Sprintf("a part of a processor takes a control group: a set of %d would grant more", p.Affinity)
+			a.Hint = strings.TrimPrefix(a.Hint+fmt.Sprintf("; or whole processors: --cpus %d", p.Affinity), "; or ")
+		}
 	case Pids:
 		p.NProc = n
 		a.Mechanism = ByNProc

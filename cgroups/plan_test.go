@@ -69,7 +69,7 @@ pids: kept: cgroup v2
 `},
 		{"systemd without cpu", Host{V2: []Tree{systemd}, Hint: "h"}, some, Options{}, `
 memory: kept: cgroup v2 by systemd
-cpus: weak: processor set: whole processors only, and a process that asks for the others gets them
+cpus: missing: processor set: a part of a processor takes a control group: a set of 2 would grant more
 pids: kept: cgroup v2 by systemd
 systemd at /run/user/1000/bus: a scope
 (scope)/cgroup.subtree_control: +memory +pids
@@ -127,6 +127,17 @@ pids: kept: cgroup v2
 		{"no more processors than that", Host{Processors: 2}, Limits{CPUs: 2000}, Options{}, `
 cpus: kept: the machine has no more
 `},
+		{"whole processors", Host{Processors: 4}, Limits{CPUs: 2000}, Options{}, `
+cpus: weak: processor set: a process that asks for the others gets them
+processors: 2
+`},
+		{"part of a processor", Host{Processors: 4}, Limits{CPUs: 100}, Options{}, `
+cpus: missing: processor set: a part of a processor takes a control group: a set of 1 would grant more
+processors: 1
+`},
+		{"part of one too many", Host{Processors: 1}, Limits{CPUs: 1500}, Options{}, `
+cpus: kept: the machine has no more
+`},
 		{"nothing, old kernel", Host{Hint: "h"}, Limits{Pids: 7}, Options{}, `
 pids: weak: RLIMIT_NPROC in the user namespace: this kernel counts all processes of the user
 RLIMIT_NPROC: 7
@@ -143,9 +154,13 @@ func TestPlanHints(t *testing.T) {
 	h := Host{Hint: "do this"}
 	p := h.Plan(some, Options{})
 	for _, a := range p.Answers {
+		require.NotEmpty(t, a.Cause)
+		if a.Resource == CPUs {
+			require.Equal(t, "do this; or whole processors: --cpus 2", a.Hint)
+			continue
+		}
 		require.Equal(t, Weak, a.State)
 		require.Equal(t, "do this", a.Hint)
-		require.NotEmpty(t, a.Cause)
 	}
 	require.Equal(t, some.Memory, p.Supervise)
 	require.Equal(t, 2, p.Affinity)

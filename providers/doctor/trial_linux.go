@@ -73,7 +73,7 @@ func (x *examiner) examineNative(ctx context.Context) Provider {
 }
 
 // limits are some that a policy could ask for.
-var limits = []string{"--memory", "1g", "--cpus", "0.5", "--pids", "200"}
+var limits = []string{"--memory", "1g", "--cpus", "1", "--pids", "200"}
 
 // whole judges a launch that is not compared with another.
 func whole(name string, l launch) Trial {

@@ -143,23 +143,7 @@ func resProbes() []Probe {
 			Flags: []string{"--cpus", "0.1"}, Expect: "at most a tenth of a processor", References: refs("cpu.max"), Key: "resources.cpus",
 			Explain: "Two busy loops for a second; what they got is measured.",
 			Payload: func(in *Inside) Outcome {
-				began := time.Now()
-				var group sync.WaitGroup
-				for range 2 {
-					group.Go(func() {
-						for x := uint64(1); time.Since(began) < 1200*time.Millisecond; {
-							for range 1 << 16 {
-								x = x*6364136223846793005 + 1
-							}
-							spin(x)
-						}
-					})
-				}
-				group.Wait()
-				var use unix.Rusage
-				unix.Getrusage(unix.RUSAGE_SELF, &use)
-				used := time.Duration(use.Utime.Nano() + use.Stime.Nano())
-				share := float64(used) / float64(time.Since(began))
+				share := burn(2, 1200*time.Millisecond)
 				// a supervisor that gets no time itself is late
 				if share > 0.18*slowness() {
 					return Escaped("%.2f processors", share)
@@ -168,6 +152,29 @@ func resProbes() []Probe {
 					return Needing(fmt.Sprintf("an idle processor: the control got %.2f", share))
 				}
 				return Blocked("%.2f processors", share)
+			},
+		},
+		{
+			ID: "RES-019", Name: "more processors than granted", Guarantee: profiles.ResCPU, Severity: Medium, Needs: []Need{NeedNative},
+			Flags: []string{"--cpus", "1"}, Expect: "at most one processor", References: refs("cpu.max", "sched_setaffinity(2)"), Key: "resources.cpus",
+			Explain: "Two busy loops for a second, unless there is only one processor to run on.",
+			Payload: func(in *Inside) Outcome {
+				var set unix.CPUSet
+				if err := unix.SchedGetaffinity(0, &set); err != nil {
+					return Broken("sched_getaffinity: %v", err)
+				}
+				switch n := set.Count(); {
+				case n < 2 && in.Control:
+					return Needing("a second processor")
+				case n < 2:
+					return Blocked("1 processor to run on")
+				case in.Control: // how much of them is free at the moment does not matter
+					return Escaped("%d processors to run on", n)
+				}
+				if share := burn(2, time.Second); share > 1.3 {
+					return Escaped("%.2f processors", share)
+				}
+				return Blocked("no more than one processor's time")
 			},
 		},
 		{
@@ -458,6 +465,27 @@ func fillFile(f *os.File, mib int) Outcome {
 func countTerminals() int {
 	entries, _ := os.ReadDir("/dev/pts")
 	return len(entries)
+}
+
+// burn keeps so many threads busy for a time, and returns how many processors
+// they had.
+func burn(threads int, d time.Duration) float64 {
+	began := time.Now()
+	var group sync.WaitGroup
+	for range threads {
+		group.Go(func() {
+			for x := uint64(1); time.Since(began) < d; {
+				for range 1 << 16 {
+					x = x*6364136223846793005 + 1
+				}
+				spin(x)
+			}
+		})
+	}
+	group.Wait()
+	var use unix.Rusage
+	unix.Getrusage(unix.RUSAGE_SELF, &use)
+	return float64(use.Utime.Nano()+use.Stime.Nano()) / float64(time.Since(began))
 }
 
 // leftovers is what a run could leave on the host, by the names that pccrun gives

@@ -144,6 +144,9 @@ func (d *Drive) Run() Outcome {
 
 func (d *Drive) judge(run *Run) Outcome {
 	o, ran := readReport(run.Output, d.Nonce)
+	if !ran && refused(run, d.probe.Guarantee) {
+		return Needing("a host on which " + string(d.probe.Guarantee) + " can be kept: " + tail(run))
+	}
 	if !ran {
 		return Broken("the payload did not run: %s", tail(run))
 	}
@@ -151,6 +154,12 @@ func (d *Drive) judge(run *Run) Outcome {
 		return d.probe.Observe(&Outside{d, run}, o)
 	}
 	return o
+}
+
+// refused says whether pccrun refused to start because of this guarantee, by
+// its exit status and by name: a probe's own flags may ask what a host cannot keep.
+func refused(run *Run, g profiles.Guarantee) bool {
+	return !run.Late && run.State != nil && run.State.ExitCode() == 125 && bytes.Contains(run.Output, []byte("pccrun: guarantee "+string(g)+": missing: "))
 }
 
 func tail(run *Run) string {
