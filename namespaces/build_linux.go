@@ -61,6 +61,7 @@ type Plan struct {
 type Watch struct {
 	Filter   []byte
 	Flags    int  // of seccomp(2)
+	Deputy   bool // the launcher makes names in place of the command: see [Plan.Makes]
 	Required bool // else the run goes on without where the kernel has a supervisor around this one already
 }
 

@@ -31,10 +31,11 @@ type compiler struct {
 	tty      inside.Reg // the command's terminal, in pid 1
 }
 
-// grant is a mount that may be written, and whether it is of a single file.
+// grant is a mount that may be written.
 type grant struct {
-	fd   inside.Arg
-	file bool
+	fd        inside.Arg
+	file      bool // it is of a single file
+	deputized bool // somebody else makes the names there
 }
 
 // shell writes the half that every sandbox has: its life bound to ours, its
@@ -443,7 +444,7 @@ func (c *compiler) mount(p *Plan) {
 		case m.ReadOnly:
 			c.Call(unix.SYS_CLOSE, tree)
 		default:
-			c.writable = append(c.writable, grant{tree, m.Kind == Bind && !m.Tree})
+			c.writable = append(c.writable, grant{fd: tree, file: m.Kind == Bind && !m.Tree, deputized: p.deputized(&m)})
 		}
 	}
 }
@@ -635,6 +636,9 @@ func (c *compiler) landlock(p *Plan) {
 			rights := attr.fs
 			if g.file {
 				rights &= landlockFile
+			}
+			if g.deputized {
+				rights &^= landlockMake
 			}
 			c.allow(rules, rights, g.fd)
 		}

@@ -34,6 +34,12 @@ func landlockAll(abi int) uint64 {
 	return all
 }
 
+// The rights of those to make a name, or to give one to something else, that a
+// deputy has in place of the command. Sockets stay: bind(2) is no call that
+// anybody else can do.
+const landlockMake = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
+	unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
+
 // landlockScopes keeps signals and abstract sockets within the sandbox (ABI 6,
 // Linux 6.12).
 const landlockScopes = unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL

@@ -33,6 +33,33 @@ func (p *Plan) Refuses(path string, renames bool) bool {
 	return deepest.ReadOnly || renames && deepest.Target == path // EBUSY
 }
 
+// Makes reports whether the launcher makes names at a path in place of the
+// command: Landlock lets the command make none there (Watch.Deputy). That is
+// what it may write on the host, and each private directory or overlay around
+// such a place, since Landlock grants by hierarchy.
+func (p *Plan) Makes(path string) bool {
+	deepest := -1
+	for i, m := range p.Mounts {
+		if below(path, m.Target) && (deepest < 0 || len(m.Target) >= len(p.Mounts[deepest].Target)) && !p.skips(m) {
+			deepest = i
+		}
+	}
+	return deepest >= 0 && p.deputized(&p.Mounts[deepest])
+}
+
+// deputized reports whether the command makes no names in a mount by itself.
+func (p *Plan) deputized(m *Mount) bool {
+	if p.Watch == nil || !p.Watch.Deputy || m.ReadOnly {
+		return false
+	}
+	for i := range p.Mounts {
+		if w := &p.Mounts[i]; w.Kind == Bind && w.Tree && !w.ReadOnly && below(w.Target, m.Target) {
+			return true
+		}
+	}
+	return false
+}
+
 // Listener takes the listener of the plan's [Watch] from pid 1. Call it once,
 // when nothing holds pid 1 up any more and before [Sandbox.Wait], and let
 // somebody answer at once: the command may wait in its first call. Where the
@@ -52,3 +79,7 @@ func (s *Sandbox) Listener() (fd int, err error) {
 	}
 	return fds[0], nil
 }
+
+// Root returns a descriptor of the root of the sandbox's tree, good until
+// [Sandbox.Wait] returns.
+func (s *Sandbox) Root() int { return s.root }

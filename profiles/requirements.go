@@ -18,7 +18,7 @@ var Guarantees = [...]Entry{
 	{FSHide, "what a rule hides, or replaces by something private, cannot be read", "names in a shown directory may stand"},
 	{FSReadonly, "what a rule shows for reading cannot be changed", "times of access"},
 	{FSSpecial, "devices, FIFOs and set-id bits of shown directories give no power; none are made", "sockets: see ipc.unix"},
-	{FSProtect, "files that a host tool would execute later cannot be changed or shadowed", "a name that is new is set aside as soon as it appears, not before"},
+	{FSProtect, "files that a host tool would execute later cannot be changed or shadowed", "without protect.strict a name that is new is set aside as soon as it appears, not before"},
 	{FSOverlay, "changes to an overlay stay apart from the host's files until they are applied", "sockets and FIFOs are not kept"},
 	{NetAllowlist, "only hosts and ports that the policy names can be reached", "what an allowed host does with what it is told"},
 	{NetAddress, "an allowed name never leads to loopback, link-local, metadata or private addresses that are not named", "an address that the host itself routes elsewhere"},

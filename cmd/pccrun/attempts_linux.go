@@ -23,7 +23,7 @@ const (
 )
 
 func (a *attempts) begin(l *launch) {
-	if l.policy.Attempts {
+	if l.policy.Attempts || l.policy.ProtectStrict {
 		*a = attempts{launch: l, told: map[native.Attempt]int{}}
 		l.run.Attempted = a.tell
 	}
@@ -60,7 +60,7 @@ const maxWithheld = 10
 // withheld names the variables that look like secrets and were not passed.
 // Whether the command looked for them nobody can tell: it reads its memory.
 func (a *attempts) withheld(end *native.End) {
-	if a.launch == nil || end == nil {
+	if a.launch == nil || end == nil || !a.launch.policy.Attempts {
 		return
 	}
 	names := a.launch.policy.Withheld(a.launch.req.Host.Environ)

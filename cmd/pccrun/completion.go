@@ -38,6 +38,8 @@ func values(d flagDef) (words []string, path bool) {
 		return profiles.GuaranteeNames(), false
 	case "--without":
 		return profiles.LayerNames(), false
+	case "--report":
+		return []string{"attempts", "none"}, false
 	case "--syscalls":
 		return []string{"default"}, true
 	}

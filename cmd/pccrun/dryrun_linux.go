@@ -20,6 +20,7 @@ type planJSON struct {
 	Filter     string          `json:"filter"`
 	Landlock   int             `json:"landlock"`
 	Readable   []string        `json:"readable,omitempty"` // what Landlock lets be read, under strict
+	Asks       string          `json:"asks,omitempty"`     // about which calls the launcher is asked
 	Mounts     []mountJSON     `json:"mounts"`
 	Rlimits    []rlimitJSON    `json:"rlimits"`
 	OOMScore   int             `json:"oom_score_adj"`
@@ -74,6 +75,12 @@ func printPlan(r *native.Run, asJSON bool) int {
 	for _, a := range r.Answers {
 		out.Guarantees = append(out.Guarantees, guaranteeJSON{string(a.Guarantee), a.State.String(), a.Mechanism, a.Cause, a.Hint})
 	}
+	if p.Watch != nil {
+		out.Asks = "writes, and lets them go on"
+		if p.Watch.Deputy {
+			out.Asks = "new names, and makes them"
+		}
+	}
 	if asJSON {
 		e := json.NewEncoder(stdout)
 		e.SetIndent("", "  ")
@@ -83,6 +90,9 @@ func printPlan(r *native.Run, asJSON bool) int {
 		return 0
 	}
 	printf("profile    %s\nworkspace  %s\ncommand    %q in %s\nfilter     %s\nlandlock   ABI %d\n", out.Profile, out.Workspace, out.Command, out.WorkDir, out.Filter, out.Landlock)
+	if out.Asks != "" {
+		printf("launcher   asked about %s\n", out.Asks)
+	}
 	printf("\nmounts, on the host's tree read-only\n")
 	for _, m := range p.Mounts {
 		printf("  %-60s %s\n", m.String(), m.Why)

@@ -403,6 +403,9 @@ func (b *bundle) lost(p *namespaces.Plan) {
 	b.lose("pid1", "the command is pid 1 itself: it must reap its orphans, and a signal that it does not handle is ignored")
 	b.lose("argv0", "the command is called by its path")
 	b.lose("keyring", "the session keyring is the runtime's choice: runc makes one")
+	if p.Watch != nil && p.Watch.Deputy {
+		b.lose(string(profiles.FSProtect), "a protected name that does not exist can be made")
+	}
 	b.lose("review", "nothing is reviewed, set aside or reported at exit")
 	if !p.Nested {
 		b.lose("userns-limit", "user namespaces inside are refused by the filter alone")

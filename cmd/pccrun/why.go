@@ -173,7 +173,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		if r.Review {
 			a.ruleText, a.what = "review "+r.Pattern, "and it is listed at exit, since a tool on the host would execute it"
 		} else {
-			a.yes, a.ruleText, a.what = false, "protect "+r.Pattern, "it is protected, since a tool on the host would execute it; a new file of that name is set aside as it appears"
+			a.yes, a.ruleText, a.what = false, "protect "+r.Pattern, "it is protected, since a tool on the host would execute it; "+newName(p)
 			if strings.HasPrefix(r.Pattern, ".git/") {
 				a.what = "it is protected in each repository that stands at the start; what one runs that is made inside is set aside at the end"
 			}
@@ -195,6 +195,14 @@ func (a *answer) strict(p *profiles.Policy, path string, access profiles.Access)
 	default:
 		a.what += "; strict: by its mount, and by Landlock behind it"
 	}
+}
+
+// newName says what becomes of a protected name that is made inside.
+func newName(p *profiles.Policy) string {
+	if p.ProtectStrict {
+		return "a new file of that name cannot be made"
+	}
+	return "a new file of that name is set aside as it appears"
 }
 
 // expand reads a path as the flags do.

@@ -37,6 +37,9 @@ func findPast(name string, req *profiles.Request) (*past, error) {
 func (s *past) look(a *answer, host *profiles.Host) error {
 	subject := a.subject
 	if a.question != "connect" && a.question != "env" {
+		if rest, ok := strings.CutPrefix(subject, "~/"); ok {
+			subject = filepath.Join(host.Getenv("HOME"), rest)
+		}
 		for _, base := range []string{s.entry.Workspace, host.Cwd} {
 			if !filepath.IsAbs(subject) && !strings.HasPrefix(subject, "~") {
 				subject = filepath.Join(base, a.subject)

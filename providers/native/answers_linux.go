@@ -94,9 +94,13 @@ func (r *Run) answers() []profiles.Answer {
 				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: it lies in a directory that is writable", "")
 			}
 		case profiles.FSProtect:
-			a = kept(protectMechanism)
+			mechanism := protectMechanism
+			if p.ProtectStrict {
+				mechanism = strictMechanism
+			}
+			a = kept(mechanism)
 			if gap := r.protectGap(); gap != "" {
-				a = weak(protectMechanism, gap, "")
+				a = weak(mechanism, gap, "")
 			}
 		case profiles.FSOverlay:
 			a = kept("overlayfs in the sandbox's user namespace") // the set-up is the trial: see overlayMissing

@@ -2,8 +2,10 @@ package native
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -23,36 +25,108 @@ type Attempt struct {
 }
 
 // watch makes the sandbox ask about each call that changes something, where the
-// policy wants to hear of attempts. The mounts refuse whatever comes of it: that
+// policy wants to hear of attempts, and about each that makes a name, where the
+// launcher is to forbid some: see forbids.
+//
+// Where it only hears of attempts the mounts refuse whatever comes of it: that
 // the launcher looks at a path which another thread may rewrite meanwhile, and
 // lets the call go on, can make a report wrong and nothing else.
 func (r *Run) watch() error {
-	if !r.Policy.Attempts {
-		return nil
+	var calls []seccomp.Watched
+	if r.Policy.Attempts {
+		calls = supervisor.Writes()
 	}
-	filter, err := seccomp.Watch(supervisor.Writes(), runtime.GOARCH)
+	strict, err := r.forbids()
 	if err != nil {
 		return err
 	}
-	r.Plan.Watch = &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags()}
+	if strict {
+		calls = supervisor.Both(calls, supervisor.Creations())
+	}
+	if calls == nil {
+		return nil
+	}
+	filter, err := seccomp.Watch(calls, runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	r.Plan.Watch = &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Deputy: strict, Required: strict}
 	return nil
 }
 
-// observe begins to look at what the command tries. A supervisor around this
-// run leaves it without a report, which is no protection.
+// observe begins to answer what the command asks. A supervisor around this run
+// leaves it without a report, which is no protection; where the launcher forbids
+// names it is.
 func (s *Started) observe() error {
 	if s.run.Plan.Watch == nil {
 		return nil
 	}
 	listener, err := s.Listener()
-	if errors.Is(err, namespaces.ErrWatched) {
+	switch {
+	case errors.Is(err, namespaces.ErrWatched):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, unix.EBUSY):
+		return &strictError{"system calls have a supervisor already, around this pccrun", ""}
+	case err != nil:
 		return err
 	}
-	s.seen = supervisor.Observe(listener, s.run.look)
-	return nil
+	var seen func(*supervisor.Call)
+	if s.run.Policy.Attempts {
+		seen = s.run.look
+	}
+	if !s.run.Plan.Watch.Deputy {
+		s.seen = supervisor.Observe(listener, seen)
+		return nil
+	}
+	root, err := unix.FcntlInt(uintptr(s.Root()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(listener)
+		return os.NewSyscallError("dup", err)
+	}
+	ban := s.run.found.Ban(s.run.Standing(""))
+	deputy := &supervisor.Deputy{Root: root, Umask: s.run.Plan.Command.Umask, Seen: seen, Makes: s.run.Plan.Makes}
+	deputy.Forbids = func(path string, within func(string) bool) bool {
+		if !s.run.Plan.Writes(path) {
+			return false // a private directory: nobody outside will look there
+		}
+		pattern, yes := ban.Covers(path, within)
+		if yes && s.run.Attempted != nil {
+			s.run.Attempted(s.run.forbidden(path, pattern))
+		}
+		return yes
+	}
+	s.seen, err = deputy.Serve(listener)
+	return err
+}
+
+// forbids reports whether the launcher makes names in place of the command, so
+// that protected ones cannot come to be at all, and why it cannot if it should.
+func (r *Run) forbids() (bool, error) {
+	if !r.Policy.ProtectStrict || !r.Guards() {
+		return false, nil
+	}
+	switch off := r.Policy.Without; {
+	case r.Policy.Nested:
+		return false, &strictError{"with nested, Landlock does not hold the command", "without --nested"}
+	case slices.Contains(off, profiles.LayerLandlock), r.Plan.Landlock < 2:
+		return false, &strictError{"it takes Landlock to make sure that no name is made past the launcher", "a kernel with Landlock (Linux 5.19)"}
+	case r.Plan.Watch != nil:
+		return false, errors.New("BUG: watched twice")
+	}
+	return true, nil
+}
+
+// A strictError says that names cannot be forbidden here. Nothing has run.
+type strictError struct{ cause, hint string }
+
+func (e *strictError) Error() string { return "guarantee fs.protect: protect-strict: " + e.cause }
+
+// Hint says what mends it, or how to do without.
+func (e *strictError) Hint() string {
+	if e.hint != "" {
+		return e.hint
+	}
+	return "without --protect-strict such names are set aside as they appear"
 }
 
 // look tells of a call that the plan refuses.
@@ -99,6 +173,17 @@ func (r *Run) ours(path string) bool {
 			return err == nil
 		}
 	}
+}
+
+// forbidden says which pattern forbids a name.
+func (r *Run) forbidden(path, pattern string) Attempt {
+	a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect: git or a link would lead there"}
+	if p, ok := r.Policy.Protected(path); ok && !p.Review {
+		return r.attempt(path)
+	} else if pattern != "" {
+		a.Rule, a.Hint = "protect "+pattern, "--review "+pattern
+	}
+	return a
 }
 
 // attempt says what refuses a path, and what would not: as `pccrun why` does.

@@ -48,6 +48,9 @@ func (r *Run) Guard(standing *workspace.Standing, stash *workspace.Stash, told f
 // protectMechanism says how fs.protect is kept.
 const protectMechanism = "pinned read-only mounts, a watch that sets new names aside, a last look"
 
+// strictMechanism says how it is kept where names are forbidden.
+const strictMechanism = "pinned read-only mounts, names made by the launcher and withheld by Landlock, a last look"
+
 // protectGap says what fs.protect leaves open on this run, "" for nothing.
 func (r *Run) protectGap() string {
 	switch {

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == wire.Verb {
 		os.Exit(inspect.Main())
 	}
+	if os.Getenv(racerVariable) != "" {
+		race()
+	}
 	os.Exit(m.Run())
 }
 

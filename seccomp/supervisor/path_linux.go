@@ -136,8 +136,8 @@ const maxLinks = 40
 func find(root int, text string, follow bool) Place {
 	for range maxLinks {
 		if follow {
-			if there, ok := lead(root, text, 0); ok {
-				return Place{there, true}
+			if fd, err := open(root, text, 0); err == nil {
+				return Place{nameOf(fd), true}
 			}
 		}
 		// What is beyond a last name that is a link, or is not there.
@@ -147,18 +147,23 @@ func find(root int, text string, follow bool) Place {
 			return Place{"/", true}
 		}
 		name := kept[i+1:]
-		dir, ok := lead(root, kept[:i+1], unix.O_DIRECTORY)
-		if !ok || name == "." || name == ".." {
+		dir, err := open(root, kept[:i+1], unix.O_DIRECTORY)
+		if err != nil || name == "." || name == ".." {
+			if err == nil {
+				unix.Close(dir)
+			}
 			break
 		}
-		full := path.Join(dir, name)
-		to, isLink := readLink(root, full)
-		if !isLink || !follow {
-			_, there := lead(root, full, unix.O_NOFOLLOW)
-			return Place{full, there}
+		var st unix.Stat_t
+		there := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil
+		var to [unix.PathMax]byte
+		n, err := unix.Readlinkat(dir, name, to[:])
+		place := Place{path.Join(nameOf(dir), name), there}
+		if err != nil || !follow {
+			return place
 		}
-		if text = to; !strings.HasPrefix(to, "/") {
-			text = dir + "/" + to
+		if text = string(to[:n]); !strings.HasPrefix(text, "/") {
+			text = kept[:i+1] + text
 		}
 	}
 	return Place{path.Clean(text), false}
@@ -173,28 +178,12 @@ func open(root int, text string, flags uint64) (int, error) {
 	})
 }
 
-// lead follows a path to what exists.
-func lead(root int, text string, flags uint64) (string, bool) {
-	fd, err := open(root, text, flags)
-	if err != nil {
-		return "", false
-	}
+// nameOf returns the path of what a descriptor holds, and closes that.
+func nameOf(fd int) string {
 	defer unix.Close(fd)
 	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	if err != nil || !strings.HasPrefix(name, "/") {
-		return "", false
-	}
-	return name, true
-}
-
-// readLink returns what a link says, if there is one at the path.
-func readLink(root int, text string) (string, bool) {
-	fd, err := open(root, text, unix.O_NOFOLLOW)
 	if err != nil {
-		return "", false
+		return ""
 	}
-	defer unix.Close(fd)
-	var b [unix.PathMax]byte
-	n, err := unix.Readlinkat(fd, "", b[:])
-	return string(b[:max(n, 0)]), err == nil
+	return name
 }

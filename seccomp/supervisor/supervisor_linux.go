@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"unsafe"
@@ -35,9 +36,11 @@ const (
 	ioctlReceive  = 0xc0502100 // SECCOMP_IOCTL_NOTIF_RECV
 	ioctlSend     = 0xc0182101 // SECCOMP_IOCTL_NOTIF_SEND
 	ioctlValid    = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
+	ioctlAdd      = 0x40182103 // SECCOMP_IOCTL_NOTIF_ADDFD
 	ioctlSetFlags = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS, Linux 6.6
 
 	flagContinue = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE, Linux 5.5
+	addSend      = 2 // SECCOMP_ADDFD_FLAG_SEND
 	flagSync     = 1 // SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP
 )
 
@@ -74,10 +77,36 @@ type Supervisor struct {
 	known    map[uint64]string // names of calls, by architecture and number
 }
 
+// An Answer is what becomes of a call. The zero Answer lets it go on.
+type Answer struct {
+	kind  answerKind
+	errno unix.Errno
+	fd    int    // closed once the process has it
+	cloex uint32 // O_CLOEXEC, of the descriptor that the process gets
+	undo  func() // called where the process cannot get it
+}
+
+type answerKind uint8
+
+const (
+	goesOn answerKind = iota
+	fails
+	done // with 0
+	opened
+)
+
 // Observe lets every call go on, after seen has looked at it. seen is called
 // from one goroutine, and its process waits meanwhile. The listener is the
 // supervisor's from here on.
 func Observe(listener int, seen func(*Call)) *Supervisor {
+	return serve(listener, func() error { return nil }, func(c *Call) Answer {
+		seen(c)
+		return Answer{}
+	})
+}
+
+// serve answers calls on one thread, which prepare has made ready.
+func serve(listener int, prepare func() error, answer func(*Call) Answer) *Supervisor {
 	s := &Supervisor{listener: listener, done: make(chan struct{}), known: map[uint64]string{}}
 	// The waker and the woken change places on one processor. It is faster, and
 	// older kernels do without.
@@ -85,13 +114,11 @@ func Observe(listener int, seen func(*Call)) *Supervisor {
 	go func() {
 		defer close(s.done)
 		defer unix.Close(listener)
-		// One thread: the kernel wakes the one that waited last.
+		// One thread, which ends with this goroutine: what was made ready is its own.
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		s.err = s.serve(func(c *Call, r *response) {
-			seen(c)
-			r.flags = flagContinue
-		})
+		if s.err = prepare(); s.err == nil {
+			s.err = s.serve(answer)
+		}
 	}()
 	return s
 }
@@ -103,7 +130,7 @@ func (s *Supervisor) Wait() error {
 	return s.err
 }
 
-func (s *Supervisor) serve(answer func(*Call, *response)) error {
+func (s *Supervisor) serve(answer func(*Call) Answer) error {
 	poll := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}}
 	var n notification
 	var r response
@@ -126,14 +153,46 @@ func (s *Supervisor) serve(answer func(*Call, *response)) error {
 		default:
 			return os.NewSyscallError("ioctl(SECCOMP_IOCTL_NOTIF_RECV)", err)
 		}
+		a := answer(&Call{PID: int(n.pid), Name: s.name(n.data), Data: n.data, id: n.id, s: s})
+		if a.kind == opened {
+			if err := s.give(n.id, &a); err == nil {
+				continue
+			} else if a = (Answer{kind: fails}); errors.As(err, &a.errno) && a.errno == unix.ENOENT {
+				continue // the process was killed
+			}
+		}
 		r = response{id: n.id}
-		answer(&Call{PID: int(n.pid), Name: s.name(n.data), Data: n.data, id: n.id, s: s}, &r)
+		switch a.kind {
+		case goesOn:
+			r.flags = flagContinue
+		case fails:
+			r.errno = -int32(a.errno)
+		}
 		switch err := s.command(ioctlSend, unsafe.Pointer(&r)); err {
 		case nil, unix.ENOENT, unix.EINTR:
 		default:
 			return os.NewSyscallError("ioctl(SECCOMP_IOCTL_NOTIF_SEND)", err)
 		}
 	}
+}
+
+// addition is struct seccomp_notif_addfd.
+type addition struct {
+	id         uint64
+	flags      uint32
+	from, to   uint32
+	descriptor uint32 // its flags
+}
+
+// give puts a descriptor into the process and ends the call with its number, in
+// one step (SECCOMP_ADDFD_FLAG_SEND, Linux 5.14).
+func (s *Supervisor) give(id uint64, a *Answer) error {
+	defer unix.Close(a.fd)
+	err := s.command(ioctlAdd, unsafe.Pointer(&addition{id: id, flags: addSend, from: uint32(a.fd), descriptor: a.cloex}))
+	if err != nil && a.undo != nil {
+		a.undo()
+	}
+	return err
 }
 
 // name returns the call's name; what it has found once it remembers.

@@ -1,0 +1,123 @@
+package supervisor
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/seccomp"
+)
+
+// What each call names, and whether a link at the end is followed.
+func TestNames(t *testing.T) {
+	const wronly, cwd = 1, uint64(0xffffff9c) // AT_FDCWD as a process has it in a register
+	for _, c := range []struct {
+		name string
+		arch uint32
+		args [6]uint64
+		want []Name
+	}{
+		{"open", seccomp.ArchX86_64, [6]uint64{7, 0}, []Name{{Read, atFdcwd, 7, true}}},
+		{"open", seccomp.ArchX86_64, [6]uint64{7, wronly}, []Name{{Write, atFdcwd, 7, true}}},
+		{"open", seccomp.ArchX86_64, [6]uint64{7, wronly | unix.O_CREAT | unix.O_EXCL}, []Name{{Write, atFdcwd, 7, false}}},
+		{"openat", seccomp.ArchX86_64, [6]uint64{cwd, 7, wronly | 0o400000}, []Name{{Write, atFdcwd, 7, false}}},
+		{"openat", seccomp.ArchAarch64, [6]uint64{3, 7, wronly | 0o100000}, []Name{{Write, 3, 7, false}}},
+		{"openat", seccomp.ArchAarch64, [6]uint64{1<<32 | 3, 7, wronly}, []Name{{Write, 3, 7, true}}},
+		{"creat", seccomp.ArchX86_64, [6]uint64{7}, []Name{{Write, atFdcwd, 7, true}}},
+		{"symlinkat", seccomp.ArchX86_64, [6]uint64{1, 3, 7}, []Name{{Create, 3, 7, false}}},
+		{"rename", seccomp.ArchX86_64, [6]uint64{7, 8}, []Name{{Remove, atFdcwd, 7, false}, {Create, atFdcwd, 8, false}}},
+		{"renameat2", seccomp.ArchX86_64, [6]uint64{3, 7, 4, 8}, []Name{{Remove, 3, 7, false}, {Create, 4, 8, false}}},
+		{"linkat", seccomp.ArchX86_64, [6]uint64{3, 7, 4, 8, atSymlinkFollow}, []Name{{Read, 3, 7, true}, {Create, 4, 8, false}}},
+		{"statx", seccomp.ArchX86_64, [6]uint64{3, 7, atSymlinkNofollow}, []Name{{Read, 3, 7, false}}},
+		{"connect", seccomp.ArchX86_64, [6]uint64{3, 7, 16}, nil},
+		{"umask", seccomp.ArchX86_64, [6]uint64{7}, nil},
+	} {
+		require.Equal(t, c.want, names(c.name, seccomp.Data{Arch: c.arch, Args: c.args}), c.name)
+	}
+}
+
+// Each list is one that a filter can be made of, and the narrower ones are part
+// of the wider.
+func TestLists(t *testing.T) {
+	for _, list := range [][]seccomp.Watched{Writes(), Everything(), Creations(), Both(Writes(), Creations())} {
+		for _, arch := range []string{"amd64", "arm64"} {
+			filter, err := seccomp.Watch(list, arch)
+			require.NoError(t, err)
+			_, err = seccomp.Load(filter)
+			require.NoError(t, err)
+		}
+	}
+	for _, w := range Both(Writes(), Creations()) {
+		if w.Name == "openat" {
+			require.EqualValues(t, writing, w.Bits)
+		}
+	}
+	require.Contains(t, Both(Writes(), Creations()), seccomp.Watched{Name: "umask"})
+	require.Equal(t, []seccomp.Watched{{Name: "open"}}, Both([]seccomp.Watched{{Name: "open", Arg: 1, Bits: 1}}, []seccomp.Watched{{Name: "open"}}))
+}
+
+// Paths are looked up below the root, whatever links say.
+func TestFind(t *testing.T) {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	root := filepath.Join(top, "root")
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "a/b"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(top, "outside"), nil, 0o644))
+	for link, to := range map[string]string{"a/up": "../a/b", "abs": "/a/b", "out": "../outside", "far": "../../../..", "nowhere": "a/b/none", "loop": "loop", "chain": "nowhere"} {
+		require.NoError(t, os.Symlink(to, filepath.Join(root, link)))
+	}
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	for text, want := range map[string]Place{
+		"/a/b":             {root + "/a/b", true},
+		"/a/b/":            {root + "/a/b", true},
+		"/a/./b/..//b/new": {root + "/a/b/new", false},
+		"/a/up/new":        {root + "/a/b/new", false},
+		"/abs":             {root + "/a/b", true},
+		"/abs/../new":      {root + "/a/new", false},
+		"/far/../../new":   {root + "/new", false},
+		"/nowhere":         {root + "/a/b/none", false},
+		"/chain":           {root + "/a/b/none", false},
+		"/out":             {root + "/outside", false}, // the one above the root is another
+		"/no/such/dir":     {"/no/such/dir", false},
+	} {
+		require.Equal(t, want, find(fd, text, true), text)
+	}
+	require.Equal(t, Place{root + "/abs", true}, find(fd, "/abs", false))
+	require.Equal(t, Place{root + "/nowhere", true}, find(fd, "/nowhere", false))
+	require.False(t, find(fd, "/loop", true).There)
+}
+
+func TestParseUmask(t *testing.T) {
+	mask, err := parseUmask("Name:\tsh\\nUmask:\t0777\nUmask:\t0027\nState:\tS (sleeping)\n")
+	require.NoError(t, err)
+	require.Equal(t, 0o027, mask)
+	for _, bad := range []string{"", "Name:\tx\n", "Umask:\t0999\n", "Umask:\t7777\n"} {
+		_, err := parseUmask(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	f.Add(uint32(seccomp.ArchX86_64), uint32(257), uint64(1<<63), uint64(2), uint64(3), uint64(4))
+	f.Fuzz(func(t *testing.T, arch, nr uint32, a, b, c, d uint64) {
+		data := seccomp.Data{Arch: arch, Nr: nr, Args: [6]uint64{a, b, c, d}}
+		for _, n := range names(seccomp.Name(data), data) {
+			_ = n.Deed.String()
+			require.False(t, n.Dir != atFdcwd && n.Dir != int(int32(a)) && n.Dir != int(int32(b)) && n.Dir != int(int32(c)))
+		}
+	})
+}
+
+func FuzzParseUmask(f *testing.F) {
+	f.Add("Umask:\t0022\n")
+	f.Fuzz(func(t *testing.T, status string) {
+		if mask, err := parseUmask(status); err == nil && (mask < 0 || mask > 0o777) {
+			t.Fatalf("%o", mask)
+		}
+	})
+}

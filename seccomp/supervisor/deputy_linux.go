@@ -1,0 +1,487 @@
+package supervisor
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/seccomp"
+)
+
+// A Deputy makes names in place of the processes that want them, so that some
+// can be refused without a race: it looks a path up once, decides on where that
+// leads, and does the call there, on descriptors. It never lets a call go on
+// that it decided on, since another thread may have changed the path by then.
+//
+// What it does not do itself goes on, and must fail where it would make a name
+// in the deputy's part of the tree: see to that with Landlock, which withholds
+// the rights to make something there. The deputy has none of the process's
+// domain, and does nothing but make names, link and rename, and open regular
+// files that stand there with the flags that the process gave. It works as the
+// same user, without capabilities, through the process's own mounts, and with
+// its umask, so that it succeeds where the process itself would, and not where
+// that would fail.
+//
+// All calls are done one after the other by one thread: nothing inside can move
+// what has been looked up before it is used.
+type Deputy struct {
+	Root  int // the root of the processes' tree
+	Umask int // theirs at the beginning
+
+	// Makes reports whether the deputy makes names at a path, absolute and
+	// through no link.
+	Makes func(path string) bool
+
+	// Forbids reports whether nothing may be made at a path; of a directory
+	// that is moved there, whether what it holds may not be there. Within tells
+	// of its content.
+	Forbids func(path string, within func(rel string) bool) bool
+
+	// Seen looks at each call first; nil for nobody.
+	Seen func(*Call)
+
+	masked bool // somebody has set a umask of his own
+}
+
+// Creations are the calls that make a name, and umask(2).
+func Creations() []seccomp.Watched {
+	list := []seccomp.Watched{{Name: "umask"}}
+	for _, w := range watched(true, writes[:]) {
+		switch {
+		case w.Name == "truncate":
+			continue
+		case w.Bits != 0:
+			w.Bits = oCreat
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// Both returns the calls of two lists; a call that stands in both is asked
+// about where either does.
+func Both(a, b []seccomp.Watched) []seccomp.Watched {
+	list := slices.Clone(a)
+next:
+	for _, w := range b {
+		for i := range list {
+			if list[i].Name == w.Name {
+				if list[i].Bits != 0 && w.Bits != 0 {
+					list[i].Bits |= w.Bits
+				} else {
+					list[i] = seccomp.Watched{Name: w.Name}
+				}
+				continue next
+			}
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// Serve begins to answer. The listener is the supervisor's from here on. Who
+// has a capability must not be a deputy: it would do for a process what that
+// cannot do.
+func (d *Deputy) Serve(listener int) (*Supervisor, error) {
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]); err != nil {
+		return nil, os.NewSyscallError("capget", err)
+	}
+	if caps[0].Effective|caps[1].Effective != 0 {
+		return nil, fmt.Errorf("answer system calls: this process has capabilities (%08x%08x)", caps[1].Effective, caps[0].Effective)
+	}
+	ready := make(chan error, 1)
+	s := serve(listener, func() error {
+		// Its own umask, which is that of the process of the moment.
+		err := os.NewSyscallError("unshare(CLONE_FS)", unix.Unshare(unix.CLONE_FS))
+		ready <- err
+		return err
+	}, d.answer)
+	if err := <-ready; err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (d *Deputy) answer(c *Call) Answer {
+	if d.Seen != nil {
+		d.Seen(c)
+	}
+	switch c.Name {
+	case "umask":
+		d.masked = true
+	case "open", "openat", "creat":
+		return d.open(c)
+	case "mkdir", "mkdirat":
+		mode := c.arg(c.Name == "mkdirat", 1)
+		return d.create(c, true, func(dir int, name string) error { return unix.Mkdirat(dir, name, uint32(mode)) })
+	case "mknod", "mknodat":
+		mode := uint32(c.arg(c.Name == "mknodat", 1))
+		switch mode & unix.S_IFMT {
+		case 0, unix.S_IFREG, unix.S_IFIFO, unix.S_IFSOCK: // of devices the kernel asks for a capability
+			return d.create(c, false, func(dir int, name string) error { return unix.Mknodat(dir, name, mode, 0) })
+		}
+	case "symlink", "symlinkat":
+		text, err := c.Text(Name{Pointer: c.Data.Args[0]})
+		if err == nil && text != "" {
+			return d.create(c, false, func(dir int, name string) error { return unix.Symlinkat(text, dir, name) })
+		}
+	case "link", "linkat":
+		return d.link(c)
+	case "rename", "renameat", "renameat2":
+		return d.rename(c)
+	}
+	return Answer{}
+}
+
+// arg returns an argument of a call, or the next one of its *at form.
+func (c *Call) arg(at bool, n int) uint64 {
+	if at {
+		n++
+	}
+	return c.Data.Args[n]
+}
+
+// A spot is where a name is made: a directory, held, and the name in it.
+type spot struct {
+	dir   int
+	name  string
+	path  string // of the name, through no link
+	slash bool   // the path ended in one: a directory is meant
+	there bool
+	mode  uint32 // of what is there
+	mount bool   // what is there is mounted there
+}
+
+// spot finds where a call's name leads; ok is false where the call shall go on:
+// its own errors are the kernel's to tell. Every spot that it returns is to be
+// closed.
+func (d *Deputy) spot(c *Call, n Name) (s spot, ok bool) {
+	text, err := c.Text(n)
+	if err != nil || text == "" {
+		return s, false
+	}
+	if !strings.HasPrefix(text, "/") {
+		base, err := c.base(n)
+		if err != nil || !c.alive() {
+			return s, false
+		}
+		text = base + "/" + text
+	}
+	slash := false
+	for range maxLinks {
+		if s, ok = d.split(text); !ok {
+			return s, false
+		}
+		s.slash = s.slash || slash
+		slash = s.slash
+		if !s.there || s.mode&unix.S_IFMT != unix.S_IFLNK || !n.Follow {
+			if s.mount || !d.Makes(s.path) {
+				unix.Close(s.dir)
+				return s, false
+			}
+			return s, true
+		}
+		var b [unix.PathMax]byte
+		length, err := unix.Readlinkat(s.dir, s.name, b[:])
+		unix.Close(s.dir)
+		if err != nil || length == len(b) {
+			return s, false
+		}
+		if text = string(b[:length]); !strings.HasPrefix(text, "/") {
+			text = path.Dir(s.path) + "/" + text
+		}
+	}
+	return s, false
+}
+
+// base returns the directory that a relative path begins at. Nothing inside can
+// rename it before it is looked up: that is the deputy's to do as well.
+func (c *Call) base(n Name) (string, error) {
+	link := "cwd"
+	if n.Dir != atFdcwd {
+		link = "fd/" + strconv.Itoa(n.Dir)
+	}
+	return os.Readlink(c.proc(link))
+}
+
+// split looks a path's directory up, and at what the name is there.
+func (d *Deputy) split(text string) (s spot, ok bool) {
+	kept := strings.TrimRight(text, "/")
+	i := strings.LastIndexByte(kept, '/')
+	if i < 0 {
+		return s, false
+	}
+	if s.name, s.slash = kept[i+1:], len(kept) < len(text); s.name == "." || s.name == ".." {
+		return s, false
+	}
+	dir, err := open(d.Root, kept[:i+1], unix.O_DIRECTORY)
+	if err != nil {
+		return s, false
+	}
+	s.dir = dir
+	at, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(dir))
+	var st unix.Statx_t
+	if err == nil && strings.HasPrefix(at, "/") {
+		s.path = path.Join(at, s.name)
+		err = unix.Statx(dir, s.name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &st)
+	}
+	switch err {
+	case nil:
+		s.there, s.mode, s.mount = true, uint32(st.Mode), st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+	case unix.ENOENT:
+	default:
+		unix.Close(dir)
+		return s, false
+	}
+	return s, true
+}
+
+// create makes a name that is not there.
+func (d *Deputy) create(c *Call, isDir bool, make func(dir int, name string) error) Answer {
+	names := c.Names()
+	s, ok := d.spot(c, names[len(names)-1])
+	if !ok {
+		return Answer{}
+	}
+	defer unix.Close(s.dir)
+	switch {
+	case s.there:
+		return Answer{kind: fails, errno: unix.EEXIST}
+	case s.slash && !isDir:
+		return Answer{kind: fails, errno: unix.ENOENT}
+	case d.Forbids(s.path, c.content()):
+		return Answer{kind: fails, errno: unix.EACCES}
+	}
+	return d.outcome(c, func() error { return make(s.dir, s.name) })
+}
+
+// content tells what is in what the call makes: in a directory nothing, and
+// where a link leads there may be anything, now or later.
+func (c *Call) content() func(string) bool {
+	if strings.HasPrefix(c.Name, "symlink") {
+		return func(string) bool { return true }
+	}
+	return nothing
+}
+
+func nothing(string) bool { return false }
+
+// outcome does something with the process's umask, and answers with what became of it.
+func (d *Deputy) outcome(c *Call, do func() error) Answer {
+	if err := d.mask(c); err != nil {
+		return Answer{kind: fails, errno: unix.EACCES}
+	}
+	err := do()
+	if err == nil {
+		return Answer{kind: done}
+	}
+	if errno, ok := err.(unix.Errno); ok {
+		return Answer{kind: fails, errno: errno}
+	}
+	return Answer{kind: fails, errno: unix.EIO}
+}
+
+// mask takes over the process's umask. As long as nobody has set one it is the
+// one that all began with: to ask for it costs more than to make the file.
+func (d *Deputy) mask(c *Call) error {
+	mask := d.Umask
+	if d.masked {
+		text, err := os.ReadFile(c.proc("status"))
+		if err != nil {
+			return err
+		}
+		if mask, err = parseUmask(string(text)); err != nil {
+			return err
+		}
+		if !c.alive() {
+			return ErrGone
+		}
+	}
+	unix.Umask(mask)
+	return nil
+}
+
+// parseUmask finds the mask in proc_pid_status(5) (Linux 4.7). The name of the
+// process, which may hold anything, stands before it on a line of its own, with
+// its newlines escaped.
+func parseUmask(status string) (int, error) {
+	for line := range strings.Lines(status) {
+		if digits, ok := strings.CutPrefix(line, "Umask:\t"); ok {
+			n, err := strconv.ParseUint(strings.TrimSuffix(digits, "\n"), 8, 9)
+			return int(n), err
+		}
+	}
+	return 0, fmt.Errorf("no umask in /proc/PID/status")
+}
+
+// Flags of open(2) that need the file to be a special one, or that change what
+// O_CREAT means.
+const (
+	oPath      = unix.O_PATH
+	oDirectory = unix.O_DIRECTORY
+	oTmpfile   = unix.O_TMPFILE &^ unix.O_DIRECTORY
+	// What openat2(2) takes; openat(2) ignores the rest.
+	openFlags = unix.O_ACCMODE | unix.O_CREAT | unix.O_EXCL | unix.O_NOCTTY | unix.O_TRUNC | unix.O_APPEND | unix.O_NONBLOCK | unix.O_SYNC |
+		unix.O_DSYNC | unix.O_ASYNC | unix.O_DIRECT | unix.O_LARGEFILE | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NOATIME
+)
+
+// open opens a regular file, or makes it.
+func (d *Deputy) open(c *Call) Answer {
+	at := c.Name == "openat"
+	flags, mode := c.arg(at, 1), c.arg(at, 2)
+	if c.Name == "creat" {
+		flags, mode = unix.O_CREAT|unix.O_WRONLY|unix.O_TRUNC, c.arg(at, 1)
+	}
+	if flags&unix.O_CREAT == 0 || flags&(oPath|oDirectory|oTmpfile) != 0 {
+		return Answer{} // it makes no name
+	}
+	s, ok := d.spot(c, c.Names()[0])
+	if !ok {
+		return Answer{}
+	}
+	defer func() {
+		if s.dir >= 0 {
+			unix.Close(s.dir)
+		}
+	}()
+	switch {
+	case s.slash:
+		return Answer{kind: fails, errno: unix.EISDIR}
+	case s.there && flags&unix.O_EXCL != 0:
+		return Answer{kind: fails, errno: unix.EEXIST}
+	case s.there && s.mode&unix.S_IFMT != unix.S_IFREG:
+		return Answer{} // it makes nothing, and the open is the process's own
+	case !s.there && d.Forbids(s.path, nothing):
+		return Answer{kind: fails, errno: unix.EACCES}
+	}
+	if err := d.mask(c); err != nil {
+		return Answer{kind: fails, errno: unix.EACCES}
+	}
+	fd, err := unix.Openat2(s.dir, s.name, &unix.OpenHow{
+		Flags: flags&openFlags | unix.O_CLOEXEC, Mode: mode & 0o7777, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH,
+	})
+	if err != nil {
+		errno, _ := err.(unix.Errno)
+		return Answer{kind: fails, errno: errno}
+	}
+	a := Answer{kind: opened, fd: fd, cloex: uint32(flags & unix.O_CLOEXEC)}
+	if !s.there { // the kernel would have found out before
+		dir := s.dir
+		a.undo = func() { _ = unix.Unlinkat(dir, s.name, 0); unix.Close(dir) }
+		s.dir = -1
+	}
+	return a
+}
+
+// link makes another name for a file.
+func (d *Deputy) link(c *Call) Answer {
+	names := c.Names()
+	flags := 0
+	if c.Name == "linkat" {
+		flags = int(int32(uint32(c.Data.Args[4])))
+	}
+	if flags&^atSymlinkFollow != 0 {
+		return Answer{} // AT_EMPTY_PATH takes a capability
+	}
+	to, ok := d.spot(c, names[1])
+	if !ok {
+		return Answer{}
+	}
+	defer unix.Close(to.dir)
+	switch {
+	case to.there:
+		return Answer{kind: fails, errno: unix.EEXIST}
+	case to.slash:
+		return Answer{kind: fails, errno: unix.ENOENT}
+	case d.Forbids(to.path, nothing):
+		return Answer{kind: fails, errno: unix.EACCES}
+	}
+	if fd, ok := c.ownDescriptor(names[0]); ok && flags&atSymlinkFollow != 0 {
+		defer unix.Close(fd)
+		return d.outcome(c, func() error {
+			return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), to.dir, to.name, unix.AT_SYMLINK_FOLLOW)
+		})
+	}
+	from, ok := d.spot(c, names[0])
+	if !ok {
+		return Answer{}
+	}
+	defer unix.Close(from.dir)
+	if !from.there || from.slash {
+		return Answer{}
+	}
+	return d.outcome(c, func() error { return unix.Linkat(from.dir, from.name, to.dir, to.name, 0) })
+}
+
+// ownDescriptor holds what a descriptor of the process stands for, where a name
+// names one: how a file without a name gets one (open(2), O_TMPFILE).
+func (c *Call) ownDescriptor(n Name) (fd int, ok bool) {
+	text, err := c.Text(n)
+	if err != nil {
+		return -1, false
+	}
+	number, ok := strings.CutPrefix(text, "/proc/self/fd/")
+	if _, err := strconv.ParseUint(number, 10, 31); !ok || err != nil {
+		return -1, false
+	}
+	if fd, err = unix.Open(c.proc("fd/"+number), unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+		return -1, false
+	}
+	if !c.alive() {
+		unix.Close(fd)
+		return -1, false
+	}
+	return fd, true
+}
+
+// rename moves a name.
+func (d *Deputy) rename(c *Call) Answer {
+	flags := uint(0)
+	if c.Name == "renameat2" {
+		flags = uint(uint32(c.Data.Args[4]))
+	}
+	if flags&^(unix.RENAME_NOREPLACE|unix.RENAME_EXCHANGE) != 0 {
+		return Answer{} // a whiteout takes a capability
+	}
+	names := c.Names()
+	from, ok := d.spot(c, names[0])
+	if !ok {
+		return Answer{}
+	}
+	defer unix.Close(from.dir)
+	to, ok := d.spot(c, names[1])
+	if !ok {
+		return Answer{}
+	}
+	defer unix.Close(to.dir)
+	isDir := from.mode&unix.S_IFMT == unix.S_IFDIR
+	switch {
+	case !from.there, (from.slash || to.slash) && !isDir:
+		return Answer{} // an error, and the kernel's to name
+	case d.Forbids(to.path, d.within(from)), flags&unix.RENAME_EXCHANGE != 0 && d.Forbids(from.path, d.within(to)):
+		return Answer{kind: fails, errno: unix.EACCES}
+	}
+	return d.outcome(c, func() error { return unix.Renameat2(from.dir, from.name, to.dir, to.name, flags) })
+}
+
+// within tells what a directory holds, by relative paths.
+func (d *Deputy) within(s spot) func(string) bool {
+	if s.mode&unix.S_IFMT != unix.S_IFDIR {
+		return nothing
+	}
+	return func(rel string) bool {
+		fd, err := unix.Openat2(s.dir, s.name+"/"+rel, &unix.OpenHow{
+			Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+		})
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err != unix.ENOENT && err != unix.ENOTDIR // what cannot be looked at may be there
+	}
+}
