@@ -194,9 +194,14 @@ func (b *bench) launch(ctx context.Context) ([]figure, error) {
 // inside measures what a command that prints times in nanoseconds, one a
 // line, takes inside ÷ outside, in turns. The launch is not part of it.
 func (b *bench) inside(ctx context.Context, name string, goal float64, dir string, rounds int, command ...string) (figure, error) {
+	return b.insideWith(ctx, nil, name, goal, dir, rounds, command...)
+}
+
+// insideWith is inside with flags of pccrun's.
+func (b *bench) insideWith(ctx context.Context, flags []string, name string, goal float64, dir string, rounds int, command ...string) (figure, error) {
 	var times [2][]time.Duration
 	for range rounds {
-		for i, prefix := range [2][]string{nil, b.pccrun("--env", "GOCACHE", "--env", "GOTOOLCHAIN")} {
+		for i, prefix := range [2][]string{nil, b.pccrun(append([]string{"--env", "GOCACHE", "--env", "GOTOOLCHAIN"}, flags...)...)} {
 			cmd := b.command(ctx, dir, append(slices.Clone(prefix), command...)...)
 			cmd.Env = append(cmd.Env, "GOCACHE="+filepath.Join(dir, ".gocache"))
 			var stderr bytes.Buffer

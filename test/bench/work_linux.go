@@ -144,7 +144,47 @@ git status --short > /dev/null
 	if err != nil {
 		return nil, err
 	}
-	return append(figures, status, grep), nil
+	figures = append(figures, status, grep)
+	overlaid, err := b.overlay(ctx, large, 1000*perDir)
+	return append(figures, overlaid...), err
+}
+
+// overlay measures what copy-on-write of the whole of a large repository costs.
+func (b *bench) overlay(ctx context.Context, large string, files int) ([]figure, error) {
+	whole := []string{"--overlay", "."}
+	change := []string{"bash", "-c", "echo changed > new"}
+	times, err := b.wall(ctx, []variant{
+		{large, append(b.pccrun(), "/bin/true")},
+		{large, append(b.pccrun(whole...), "/bin/true")},
+		{b.empty, append(b.pccrun(whole...), change...)},
+		{b.empty, []string{b.program, "diff", "--stat"}},
+		{large, append(b.pccrun(whole...), change...)},
+		{large, []string{b.program, "diff", "--stat"}},
+	}, max(3, b.rounds/30))
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf(" of %d files", files)
+	direct, over, small, diff := median(times[0]), median(times[1]), median(times[3]), median(times[5])
+	figures := []figure{
+		{name: "launch in an overlay" + name, value: ratio(over, direct), unit: "× direct", goal: 1.2, detail: ms(over) + " to " + ms(direct)},
+		{name: "diff of one change in an overlay" + name, value: ratio(diff, small), unit: "× in an empty one", goal: 1.5, detail: ms(diff) + " to " + ms(small)},
+	}
+	rounds := max(2, b.rounds/100)
+	for _, w := range []struct {
+		name    string
+		command []string
+	}{
+		{"first git status in an overlay" + name, []string{"./worker", "work", "repeat", "1", "git", "status", "--short"}},
+		{"later git status in an overlay" + name, []string{"bash", "-c", "git status --short > /dev/null && exec ./worker work repeat 3 git status --short"}},
+	} {
+		f, err := b.insideWith(ctx, whole, w.name, 1.10, large, rounds, w.command...)
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, f)
+	}
+	return figures, nil
 }
 
 // scan measures launches in the large repository: the first, which knows
