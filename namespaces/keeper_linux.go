@@ -106,6 +106,8 @@ func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
 
 // list finds what there is to keep, and the directories to watch for it.
 func (k *Keeper) list(p *Plan) {
+	top := p.top()
+	seen := map[string]bool{}
 	for i, m := range p.Mounts {
 		item := kept{path: m.Target, readonly: m.ReadOnly}
 		switch {
@@ -116,17 +118,16 @@ func (k *Keeper) list(p *Plan) {
 		case m.Kind != Bind || !m.Protect && !m.ReadOnly:
 			continue
 		}
-		if p.inOwn(m.Target) || m.Optional || p.skips(m) {
+		if p.inOwn(m.Target, top) || m.Optional || p.skips(m) {
 			continue // the host's file of that name is not what is seen inside
 		}
 		k.items = append(k.items, item)
 		// Above the root of a tree that is lent another user's or root's
 		// rename would be needed.
-		for dir := filepath.Dir(item.path); ; dir = filepath.Dir(dir) {
-			if !slices.ContainsFunc(k.dirs, func(d watched) bool { return d.path == dir }) {
-				k.dirs = append(k.dirs, watched{dir, -1})
-			}
-			if dir == "/" || p.isRoot(dir) {
+		for dir := filepath.Dir(item.path); !seen[dir]; dir = filepath.Dir(dir) {
+			seen[dir] = true
+			k.dirs = append(k.dirs, watched{dir, -1})
+			if dir == "/" || p.isRoot(dir, top) {
 				break
 			}
 		}
@@ -135,23 +136,34 @@ func (k *Keeper) list(p *Plan) {
 	slices.SortStableFunc(k.dirs, func(a, b watched) int { return less(a.path, b.path) })
 }
 
+// top returns, by path, the index of the mount that comes last at it.
+func (p *Plan) top() map[string]int {
+	at := make(map[string]int, len(p.Mounts))
+	for i, m := range p.Mounts {
+		at[m.Target] = i
+	}
+	return at
+}
+
 // inOwn reports whether a path lies in a private or hidden directory or an
 // overlay, and in nothing of the host's within that: names there are the
 // sandbox's own, and the host cannot take one from under a mount.
-func (p *Plan) inOwn(path string) bool {
-	own := false
-	for _, m := range p.Mounts {
-		if m.Target != path && below(path, m.Target) {
-			own = m.Kind == Fresh || m.Kind == Copy
+func (p *Plan) inOwn(path string, top map[string]int) bool {
+	last := -1
+	for dir := path; dir != "/"; {
+		dir = filepath.Dir(dir)
+		if i, ok := top[dir]; ok {
+			last = max(last, i)
 		}
 	}
-	return own
+	return last >= 0 && (p.Mounts[last].Kind == Fresh || p.Mounts[last].Kind == Copy)
 }
 
 // isRoot reports whether a path is that of a tree which the plan lends by rule,
 // such as the workspace.
-func (p *Plan) isRoot(path string) bool {
-	return slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.Kind == Bind && m.Target == path && !m.Protect })
+func (p *Plan) isRoot(path string, top map[string]int) bool {
+	i, ok := top[path]
+	return ok && p.Mounts[i].Kind == Bind && !p.Mounts[i].Protect
 }
 
 // watch sees to it that a directory is watched as it is now.
