@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,8 +32,6 @@ func TestOwed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, d.Add("b\n"))
 	require.Empty(t, settled(t, h, nil), "its launcher lives")
-	_, err = h.Owe(id, nil)
-	require.Error(t, err)
 	require.NoError(t, d.Paid())
 	require.Empty(t, settled(t, h, nil))
 
@@ -56,6 +55,73 @@ func TestOwed(t *testing.T) {
 	require.NoFileExists(t, h.owed()+"/"+id+".2")
 	require.NoError(t, os.Chmod(h.owed(), 0o777))
 	require.Error(t, h.Settle(nil), "others could write there")
+}
+
+// A few files are used again and again; where others hold those, a debt has one
+// of its own.
+func TestSlots(t *testing.T) {
+	h := In(t.TempDir() + "/state")
+	id := NewID(time.Now())
+	files := func() (kept, own int) {
+		entries, _ := os.ReadDir(h.owed())
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), slotName) {
+				kept++
+			} else {
+				own++
+			}
+		}
+		return kept, own
+	}
+	for range 3 * slots {
+		d, err := h.Owe(id, []byte("a\n"))
+		require.NoError(t, err)
+		require.NoError(t, d.Paid())
+	}
+	kept, own := files()
+	require.Equal(t, []int{1, 0}, []int{kept, own}, "one process needs one")
+
+	var held []*Debt
+	for range slotTries {
+		d, err := h.Owe(id, []byte("a\n"))
+		require.NoError(t, err)
+		held = append(held, d)
+	}
+	d, err := h.Owe(id, []byte("b\n"))
+	require.NoError(t, err)
+	kept, own = files()
+	require.Equal(t, []int{slotTries, 1}, []int{kept, own})
+	require.NoError(t, d.Paid())
+	require.Empty(t, settled(t, h, nil), "all launchers live")
+
+	// What was not paid is in nobody's way, and is not written over.
+	require.NoError(t, held[0].file.Close())
+	d, err = h.Owe(id, []byte("b\n"))
+	require.NoError(t, err)
+	require.NotEmpty(t, d.path)
+	require.NoError(t, d.Paid())
+	require.Equal(t, []string{id + " a\n"}, settled(t, h, errors.New("no")))
+	require.Equal(t, []string{id + " a\n"}, settled(t, h, nil), "what failed is tried again")
+	require.Empty(t, settled(t, h, nil))
+
+	// A launcher that died as it began to write owes nothing yet.
+	require.NoError(t, os.WriteFile(h.owed()+"/"+slotName+"0", []byte(id[:5]), 0o600))
+	for _, d := range held[1:] {
+		require.NoError(t, d.Paid())
+	}
+	require.Empty(t, settled(t, h, nil))
+	info, err := os.Stat(h.owed() + "/" + slotName + "0")
+	require.NoError(t, err)
+	require.Zero(t, info.Size())
+
+	// Nothing is written through a link, nor into what is no file.
+	require.NoError(t, os.RemoveAll(h.owed()))
+	require.NoError(t, os.Mkdir(h.owed(), 0o700))
+	for i := range slots {
+		require.NoError(t, os.Symlink("/etc/passwd", h.owed()+"/"+slotName+strconv.Itoa(i)))
+	}
+	_, err = h.Owe(id, nil)
+	require.Error(t, err)
 }
 
 func TestBury(t *testing.T) {

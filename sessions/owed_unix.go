@@ -3,6 +3,7 @@
 package sessions
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,41 +22,98 @@ import (
 // A Debt is what is owed to a workspace after a run: a file beside the
 // sessions that says what must be done, held by flock(2) while the launcher
 // lives. Whoever finds one that nobody holds does it ([Home.Settle]).
+//
+// The files of a few are kept and used again, empty in between: ext4 looks
+// through all that was removed in the last minutes before it makes a new file,
+// so that one for each launch would make launches slower the more there are.
 type Debt struct {
 	file *os.File
-	path string
+	path string // to be removed when it is paid; "" for one that is kept
 }
 
-// owed is the directory of the debts. Their names are a session's id and its
-// launcher's pid.
+// slots is how many files are kept, and slotTries how many of them a launch
+// tries: it does not look long for one that no other holds.
+const (
+	slots     = 8
+	slotTries = 3
+)
+
+// slotName is the prefix of the names of those that are kept. The first line of
+// such a file is the session's id. Others have a name of their own: the
+// session's id and its launcher's pid.
+const slotName = "slot."
+
+// owed is the directory of the debts.
 func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") }
 
 // Owe writes down what is owed if this process does not live to pay. It stands
-// in the way of each launch: four system calls.
+// in the way of each launch.
 func (h Home) Owe(id string, text []byte) (*Debt, error) {
-	path := filepath.Join(h.owed(), id+"."+strconv.Itoa(os.Getpid()))
-	open := func() (*os.File, error) {
-		return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
-	}
-	f, err := open()
+	d, err := h.takeSlot(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		var root *os.Root
 		if root, err = state.Open(h.owed(), ""); err != nil {
 			return nil, err
 		}
 		root.Close()
-		f, err = open()
+		d, err = h.takeSlot(id)
+	}
+	if d == nil && err == nil {
+		d, err = h.own(id)
 	}
 	if err != nil {
 		return nil, err
 	}
-	d := &Debt{file: f, path: path}
-	if err = lockFile(f); err == nil {
-		_, err = f.Write(text)
+	if _, err = d.file.Write(text); err != nil {
+		err = fmt.Errorf("write %s: %w", d.file.Name(), err)
+		return nil, errors.Join(err, d.Paid())
 	}
+	return d, nil
+}
+
+// takeSlot takes a file that is kept and that nobody holds, if it finds one.
+func (h Home) takeSlot(id string) (*Debt, error) {
+	for try := range slotTries {
+		path := filepath.Join(h.owed(), slotName+strconv.Itoa((os.Getpid()+try)%slots))
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if lockFile(f) == nil && vacant(f, path) {
+			if _, err = f.WriteString(id + "\n"); err == nil {
+				return &Debt{file: f}, nil
+			}
+			err = errors.Join(fmt.Errorf("write %s: %w", path, err), f.Truncate(0))
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// vacant reports whether nothing is owed by a file that we hold: what another
+// launcher owed and did not pay stays.
+func vacant(f *os.File, path string) bool {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 0 {
+		return false
+	}
+	now, err := os.Lstat(path)
+	return err == nil && os.SameFile(info, now) // else it was removed before we had the lock
+}
+
+// own makes a file for one debt alone.
+func (h Home) own(id string) (*Debt, error) {
+	path := filepath.Join(h.owed(), id+"."+strconv.Itoa(os.Getpid()))
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		d.Paid()
-		return nil, fmt.Errorf("write %s: %w", path, err)
+		return nil, err
+	}
+	d := &Debt{file: f, path: path}
+	if err := lockFile(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("flock %s: %w", path, err), d.Paid())
 	}
 	return d, nil
 }
@@ -67,9 +125,12 @@ func (d *Debt) Add(text string) error {
 }
 
 // Paid takes the debt away. A launcher that was root and is not any more can
-// only empty it: the next one that is root finds it so.
+// only empty a file of its own: the next one that is root finds it so.
 func (d *Debt) Paid() error {
-	err := os.Remove(d.path)
+	err := fs.ErrPermission
+	if d.path != "" {
+		err = os.Remove(d.path)
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		err = d.file.Truncate(0)
 	}
@@ -106,23 +167,34 @@ func (h Home) Settle(pay func(id, text string) error) error {
 	slices.Sort(names)
 	var errs []error
 	for _, name := range names {
+		if strings.HasPrefix(name, slotName) {
+			if info, err := root.Lstat(name); err == nil && info.Size() > 0 {
+				errs = append(errs, settle(root, name, "", pay))
+			}
+			continue
+		}
 		id, pid, _ := strings.Cut(name, ".")
 		n, err := strconv.Atoi(pid)
 		if !validID(id) || err != nil || len(names) > many && syscall.Kill(n, 0) == nil {
 			continue
 		}
-		if err := settle(root, name, id, pay); err != nil {
-			errs = append(errs, fmt.Errorf("session %s: %w", id, err))
-		}
+		errs = append(errs, settle(root, name, id, pay))
 	}
 	return errors.Join(errs...)
 }
 
-func settle(root *os.Root, name, id string, pay func(id, text string) error) error {
+// settle settles one debt. Without an id it is one in a file that is kept.
+func settle(root *os.Root, name, id string, pay func(id, text string) error) (err error) {
 	f, err := root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // paid this moment
 	}
+	kept := id == ""
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("session %s: %w", cmp.Or(id, name), err)
+		}
+	}()
 	if err != nil {
 		return err
 	}
@@ -140,15 +212,25 @@ func settle(root *os.Root, name, id string, pay func(id, text string) error) err
 	if !info.Mode().IsRegular() || info.Size() > maxDebt {
 		return fmt.Errorf("%s: not what a run has written", name)
 	}
-	if info.Size() == 0 && time.Since(info.ModTime()) < time.Second {
+	if !kept && info.Size() == 0 && time.Since(info.ModTime()) < time.Second {
 		return nil // made this moment, and not held yet
 	}
-	text, err := io.ReadAll(f)
-	if err == nil && len(text) > 0 {
-		err = pay(id, string(text))
-	}
+	data, err := io.ReadAll(f)
 	if err != nil {
 		return err
+	}
+	text, begun := string(data), true
+	if kept {
+		id, text, begun = strings.Cut(text, "\n")
+		begun = begun && validID(id) // else its launcher died as it began to write
+	}
+	if text != "" && begun {
+		if err := pay(id, text); err != nil {
+			return err
+		}
+	}
+	if kept {
+		return f.Truncate(0)
 	}
 	return root.Remove(name)
 }
