@@ -434,8 +434,11 @@ func (l *launch) stopped(s *native.Started, relay *terminal.Relay, sig unix.Sign
 
 // status is what pccrun exits with.
 func (l *launch) status(end *native.End, killed bool) int {
+	if end.Outlived() {
+		fail(fmt.Sprintf("out of memory: more than %s was wanted, and the kernel killed %d of the processes", mebibytes(end.Limit), end.Kills), "--memory SIZE sets the limit")
+	}
 	switch {
-	case end.OOM:
+	case end.OOM && !end.Outlived():
 		say(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", mebibytes(end.Limit)))
 		fail("--memory SIZE sets the limit")
 		return 128 + int(unix.SIGKILL)
@@ -552,7 +555,7 @@ func (l *launch) ended(code int, end *native.End) int {
 			exit.Signal = unix.SignalName(end.Status.Signal())
 		}
 		if end.OOM {
-			l.log.Emit(events.OOM{Limit: end.Limit, Kills: 1})
+			l.log.Emit(events.OOM{Limit: end.Limit, Kills: max(1, end.Kills)})
 		}
 		if end.TimedOut {
 			l.log.Emit(events.Timeout{AfterMS: l.policy.Resources.Deadline().Milliseconds()})

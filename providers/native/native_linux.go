@@ -491,13 +491,21 @@ func (s *Started) watchDisk(ctx context.Context, limit int64) {
 // An End is how a run ended.
 type End struct {
 	namespaces.Result
-	OOM     bool
+	OOM     bool   // memory ran out
+	Kills   int64  // processes that the kernel killed for that; 0 where the whole sandbox was ended
 	Full    bool   // more of the disk was used than is allowed
 	Limit   int64  // of memory, in bytes
 	Peak    int64  // of memory, in bytes; 0 if nobody looked
 	Read    int64  // bytes from storage
 	Written int64  // bytes to storage
 	IOBy    string // what counted them: "cgroup v2", else "rusage"
+}
+
+// Outlived reports whether memory ran out, and the command itself lived on: a
+// control group kills the process that wanted too much, and not the agent that
+// started it.
+func (e *End) Outlived() bool {
+	return e.Kills > 0 && !e.Killed && !(e.Status.Signaled() && e.Status.Signal() == unix.SIGKILL)
 }
 
 // Wait follows the run to its end and takes away what it needed.
@@ -540,7 +548,8 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 		end.Read, end.Written = result.Usage.Inblock<<9, result.Usage.Oublock<<9 // sectors, getrusage(2)
 	}
 	if s.group != nil {
-		end.OOM = end.OOM || s.group.Events().OOMKills > 0
+		end.Kills = s.group.Events().OOMKills
+		end.OOM = end.OOM || end.Kills > 0
 		used := s.group.Usage()
 		end.Peak = used.Memory
 		if used.IO {

@@ -132,7 +132,8 @@ func TestWorkloadsByAgent(t *testing.T) {
 				require.NoErrorf(t, err, "%s\n%s", stderr.String(), stdout.String())
 				require.Contains(t, stdout.String(), "The work is done.")
 			} else {
-				requireEnded(t, err, stderr.String())
+				// A control group kills what wants too much, and the agent lives on.
+				require.Contains(t, stderr.String(), "out of memory")
 			}
 			done := endpoint.Results("do")
 			require.Len(t, done, 1)
