@@ -234,10 +234,17 @@ func (c *compiler) processes() {
 	}
 	// Each only where this kernel has it.
 	attr := inside.Ptr(c.Program, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	bind, below := unix.MS_BIND, 0
+	if !c.has(profiles.LayerPidns) {
+		// The host's /proc may have mounts in it, which nobody may leave behind
+		// (EINVAL): systemd's, at /proc/sys/fs/binfmt_misc.
+		bind, below = unix.MS_BIND|unix.MS_REC, unix.AT_RECURSIVE
+	}
 	for _, path := range procReadOnly {
 		c.Step("make " + path + " read-only")
-		c.bind(path, path)
-		c.Call(unix.SYS_MOUNT_SETATTR, inside.Int(unix.AT_FDCWD), c.Str(path), inside.Int(0), attr, inside.Int(unsafe.Sizeof(unix.MountAttr{})))
+		c.Call(unix.SYS_MOUNT, c.Str(path), c.Str(path), inside.Int(0), inside.Int(bind), inside.Int(0))
+		c.Allow(unix.ENOENT)
+		c.Call(unix.SYS_MOUNT_SETATTR, inside.Int(unix.AT_FDCWD), c.Str(path), inside.Int(below), attr, inside.Int(unsafe.Sizeof(unix.MountAttr{})))
 		c.Allow(unix.ENOENT)
 	}
 	c.cover(procMasks[:], "mask")
