@@ -251,7 +251,7 @@ func TestV2Limits(t *testing.T) {
 			spin.proceed()
 			got, err := strconv.Atoi(spin.line())
 			require.NoError(t, err)
-			require.Less(t, got, 320)
+			require.Less(t, got, 500, "thousandths, of 200: a busy machine counts in ticks")
 		}
 	}
 }

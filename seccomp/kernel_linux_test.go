@@ -215,6 +215,9 @@ func TestKernelAnswersAsTheFilterDecides(t *testing.T) {
 		if c.root && os.Geteuid() != 0 {
 			continue // no control: the kernel refuses it too
 		}
+		if control[name] == unix.ENOSYS && c.want == unix.ENOSYS {
+			continue // a call that this kernel is too old for
+		}
 		require.NotEqual(t, control[name], filtered[name], "control: %s", c.name)
 		refused++
 	}
