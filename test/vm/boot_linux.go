@@ -35,7 +35,7 @@ type machine struct {
 	payload string     // the image with what the user runs
 	root    string     // of the sources
 	calm    bool       // without the escape suite
-	brief   bool       // with few tests
+	tests   string     // whole, brief or none
 	resume  bool       // what a machine said before counts
 }
 
@@ -163,8 +163,11 @@ func (m *machine) qemu(s *setup, root string, k kernelFiles, dir string) []strin
 	if m.calm {
 		line += " vm.calm"
 	}
-	if m.brief {
+	switch m.tests {
+	case "brief":
 		line += " vm.brief"
+	case "none":
+		line += " vm.no-tests"
 	}
 	if s.start.systemd() {
 		line += " systemd.unit=vm.target systemd.show_status=0 systemd.log_target=null"

@@ -135,8 +135,10 @@ func initial() error {
 			return err
 		}
 	}
-	if err := units("/new/run/systemd/system", s); err != nil {
-		return err
+	if s.start.systemd() { // that directory says to others that it is there: sd_booted(3)
+		if err := units("/new/run/systemd/system", s); err != nil {
+			return err
+		}
 	}
 	if err := os.Mkdir("/new"+results, 0o755); err != nil {
 		return err

@@ -38,7 +38,8 @@ Boots machines, one at a time, and says what pccrun keeps in them.
   -only PATTERN  set-ups whose name matches
   -no-escape     leave the escape suite out, which takes most of the time
   -jobs N        machines at the same time, of one processor each (default 1)
-  -brief         few tests, and none in set-ups that differ in a setting alone
+  -tests WHICH   whole, brief (few, and none in set-ups that differ in a setting
+                 alone) or none (default whole)
   -prepare       make the images that the set-ups need, and boot none
   -resume        do not boot those again that have answered before
   -list          list the set-ups
@@ -76,16 +77,16 @@ func main() {
 func host(ctx context.Context) (err error) {
 	var o struct {
 		short, list, calm  bool
-		resume, brief      bool
-		prepare            bool
+		resume, prepare    bool
 		only, write, cache string
+		tests              string
 		jobs               int
 	}
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.BoolVar(&o.short, "short", false, "")
 	flag.BoolVar(&o.list, "list", false, "")
 	flag.BoolVar(&o.resume, "resume", false, "")
-	flag.BoolVar(&o.brief, "brief", false, "")
+	flag.StringVar(&o.tests, "tests", "whole", "")
 	flag.BoolVar(&o.prepare, "prepare", false, "")
 	flag.BoolVar(&o.calm, "no-escape", false, "")
 	flag.IntVar(&o.jobs, "jobs", 1, "")
@@ -96,6 +97,12 @@ func host(ctx context.Context) (err error) {
 	only, err := regexp.Compile("^(?:" + o.only + ")$")
 	if err != nil {
 		return err
+	}
+	if o.short {
+		o.tests = "brief"
+	}
+	if o.tests != "whole" && o.tests != "brief" && o.tests != "none" {
+		return fmt.Errorf("-tests %s: want whole, brief or none", o.tests)
 	}
 	var chosen []*setup
 	for i := range setups {
@@ -125,7 +132,7 @@ func host(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
-	m := machine{cache: cache{dir, log}, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, brief: o.short || o.brief, resume: o.resume}
+	m := machine{cache: cache{dir, log}, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, tests: o.tests, resume: o.resume}
 	if o.prepare {
 		for _, s := range chosen {
 			if _, _, err := m.images(ctx, s); err != nil {

@@ -57,10 +57,10 @@ func work(what string, note func(string)) *outcome {
 		switch {
 		case s.tests && !brief:
 			pattern = "."
-		case brief && len(s.tweaks) > 0, pattern == "":
+		case words["vm.no-tests"], brief && len(s.tweaks) > 0, pattern == "":
 			continue
 		}
-		o.Tests = append(o.Tests, o.test(t.pkg, pattern))
+		o.Tests = append(o.Tests, o.test(t, pattern))
 	}
 	if words["vm.calm"] {
 		return o
@@ -110,11 +110,14 @@ func (o *outcome) run(name string, limit time.Duration, dir string, argv ...stri
 }
 
 // test runs the tests of a package that match, from its own directory.
-func (o *outcome) test(pkg, pattern string) testRun {
-	binary := filepath.Join(payload, "tests", strings.ReplaceAll(pkg, "/", "_")+".test")
-	out, errs, code := o.run("test "+pkg, testTime, filepath.Join(payload, "src", pkg), binary,
-		"-test.v=test2json", "-test.paniconexit0", "-test.run", pattern, "-test.timeout", (testTime - time.Minute).String())
-	return testRun{Package: pkg, Code: code, Output: out + errs}
+func (o *outcome) test(t testedPackage, pattern string) testRun {
+	binary := filepath.Join(payload, "tests", strings.ReplaceAll(t.pkg, "/", "_")+".test")
+	args := []string{binary, "-test.v=test2json", "-test.paniconexit0", "-test.run", pattern, "-test.timeout", (testTime - time.Minute).String()}
+	if t.timed != "" {
+		args = append(args, "-test.skip", t.timed)
+	}
+	out, errs, code := o.run("test "+t.pkg, testTime, filepath.Join(payload, "src", t.pkg), args...)
+	return testRun{Package: t.pkg, Code: code, Output: out + errs}
 }
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
