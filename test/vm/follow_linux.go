@@ -87,6 +87,9 @@ func hinted(said string) (string, bool) {
 type fix struct{ Why, Script, After string }
 
 func (o *outcome) fixes() ([]fix, error) {
+	if o.Code == 0 && o.Doctor == "" {
+		return nil, nil // it was not asked: all is kept
+	}
 	var answer struct{ Fixes []fix }
 	if err := json.Unmarshal([]byte(o.Doctor), &answer); err != nil {
 		return nil, fmt.Errorf("read the doctor's answer: %w: %s", err, o.DoctorSaid)

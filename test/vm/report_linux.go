@@ -119,23 +119,23 @@ func (w *row) judgeFixes(r *result) {
 	for _, f := range r.Followed {
 		w.followed = append(w.followed, f.By)
 	}
-	after := row{runs: true, states: map[string]string{}}
 	switch {
 	case r.After == nil:
 		problem("nothing was advised")
 	case r.After.Code != 0:
 		problem("what was advised does not help: %+v: %s", r.Followed, r.After.Said)
 	default:
-		if err := after.doctor(r.After.Doctor); err != nil {
-			problem("the doctor afterwards: %v: %s", err, r.After.DoctorSaid)
+		list, err := r.After.limits()
+		if err != nil {
+			problem("the plan afterwards: %v", err)
+			return
 		}
-		for _, l := range after.limits {
+		for _, l := range list {
 			if !strings.Contains(l, " kept ") {
 				problem("what was advised leaves a limit as it is: %s: %+v", l, r.Followed)
 			}
 		}
-		w.fixed, w.limitsAfter = true, after.limits
-		w.problems = append(w.problems, after.problems...)
+		w.fixed, w.limitsAfter = true, list
 	}
 }
 

@@ -16,6 +16,9 @@ import (
 const answer = `{"providers":[{"name":"native","runs":true,"guarantees":[{"guarantee":"fs.hide","state":"weak"},{"guarantee":"sys.filter","state":"kept"}],
 	"limits":[{"guarantee":"res.memory","state":"kept","mechanism":"cgroup v2"}],"trials":[{"name":"seccomp","verdict":"holds"}]}]}`
 
+const plan = `{"guarantees":[{"guarantee":"fs.hide","state":"kept"},{"guarantee":"res.memory","state":"kept","mechanism":"cgroup v2"},
+	{"guarantee":"res.cpu","state":"kept","mechanism":"cgroup v2"},{"guarantee":"res.pids","state":"kept","mechanism":"cgroup v2"}]}`
+
 const escapes = `{"id":"FS-001","guarantee":"fs.hide","verdict":"degraded","claim":"weak"}
 {"id":"FS-002","guarantee":"fs.hide","verdict":"escaped","claim":"weak"}
 `
@@ -37,9 +40,9 @@ func TestJudge(t *testing.T) {
 	require.Empty(t, w.problems)
 	require.Equal(t, "refused", w.verdict())
 	require.Equal(t, "refused", w.cell("fs.hide"))
-	w = judge(fixable, &result{Before: refused, After: &good, Followed: followed}, nil)
+	w = judge(fixable, &result{Before: refused, After: &outcome{Plan: plan}, Followed: followed}, nil)
 	require.Empty(t, w.problems)
-	require.Contains(t, w.line(), "; after the launcher's hint, then the doctor: runs; memory kept by cgroup v2")
+	require.Contains(t, w.line(), "; after the launcher's hint, then the doctor: runs; memory kept by cgroup v2, cpu kept by cgroup v2, pids kept by cgroup v2")
 
 	for name, c := range map[string]struct {
 		s   *setup
@@ -53,8 +56,8 @@ func TestJudge(t *testing.T) {
 		"no hint":              {refuses, &result{Before: outcome{Code: 125, Said: "pccrun: x is 0", Doctor: refused.Doctor}}, nil},
 		"no fix":               {fixable, &result{Before: refused}, nil},
 		"a fix of no use":      {fixable, &result{Before: refused, After: &refused}, nil},
-		"limits stay weak":     {fixable, &result{Before: refused, After: &outcome{Doctor: strings.Replace(answer, `"kept","mechanism"`, `"weak","mechanism"`, 1)}}, nil},
-		"no doctor afterwards": {fixable, &result{Before: refused, After: &outcome{}}, nil},
+		"limits stay weak":     {fixable, &result{Before: refused, After: &outcome{Plan: strings.Replace(plan, `"kept","mechanism"`, `"weak","mechanism"`, 1)}}, nil},
+		"no plan afterwards":   {fixable, &result{Before: refused, After: &outcome{}}, nil},
 		"the doctor disagrees": {runs, &result{Before: outcome{Doctor: refused.Doctor}}, nil},
 		"the doctor is silent": {runs, &result{Before: outcome{}}, nil},
 		"a layer is open":      {runs, &result{Before: outcome{Doctor: `{"providers":[{"runs":true,"trials":[{"verdict":"open"}]}]}`}}, nil},
@@ -72,7 +75,7 @@ func TestJudge(t *testing.T) {
 func TestTable(t *testing.T) {
 	rows := []row{
 		judge(&setup{name: "a", says: "plain"}, &result{Release: "6.1", Before: outcome{Doctor: answer}}, nil),
-		judge(&setup{name: "b", says: "off", refused: "is 0", fixable: true}, &result{Release: "6.1", Before: outcome{Code: 125, Said: "pccrun: x is 0\npccrun: hint: raise it", Doctor: `{"providers":[{}]}`}, After: &outcome{Doctor: answer}, Followed: []followed{{By: "the doctor"}}}, nil),
+		judge(&setup{name: "b", says: "off", refused: "is 0", fixable: true}, &result{Release: "6.1", Before: outcome{Code: 125, Said: "pccrun: x is 0\npccrun: hint: raise it", Doctor: `{"providers":[{}]}`}, After: &outcome{Plan: plan}, Followed: []followed{{By: "the doctor"}}}, nil),
 		judge(&setup{name: "c", says: "gone"}, nil, errors.New("it burnt")),
 	}
 	page := filepath.Join(t.TempDir(), "page.md")
@@ -83,7 +86,7 @@ func TestTable(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "before\n"+tableBegins+table(rows)+tableEnds+"after\n", string(text))
 	require.Contains(t, string(text), "| A | plain | 6.1 | namespaces | runs; memory kept by cgroup v2 |\n")
-	require.Contains(t, string(text), "| refused | `x is 0`; hint: raise it; **after the doctor: runs; memory kept by cgroup v2** |")
+	require.Contains(t, string(text), "| refused | `x is 0`; hint: raise it; **after the doctor: runs; memory kept by cgroup v2, cpu kept by cgroup v2, pids kept by cgroup v2** |")
 	require.Contains(t, string(text), "| not tried | it burnt |")
 	require.Contains(t, string(text), "| fs.hide | weak | refused | not tried |\n")
 	require.NoError(t, os.WriteFile(page, nil, 0o644))

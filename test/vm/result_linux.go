@@ -17,6 +17,7 @@ type followed struct{ By, Script, Said string }
 type outcome struct {
 	Code       int
 	Said       string // by the launcher, on standard error
+	Plan       string // the JSON of a dry run with limits, after advice was followed
 	Doctor     string // the JSON of `pccrun doctor --json`
 	DoctorSaid string
 	Tests      []testRun

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -42,6 +43,17 @@ func work(what string, note func(string)) *outcome {
 	if what == "launch" {
 		return o
 	}
+	if what == "examine" && o.Code == 0 {
+		// With limits too; where they are kept, the doctor has no more to say.
+		limited := slices.Concat([]string{payload + "/pccrun", "--profile", "default"}, limits)
+		if _, said, code := o.run("limited launch", launchTime, workspace, append(slices.Clone(limited), "--", "true")...); code != 0 {
+			o.Code, o.Said = code, said
+		}
+		o.Plan, _, _ = o.run("plan", launchTime, workspace, append(limited, "--dry-run", "--json", "--", "true")...)
+		if list, err := o.limits(); err == nil && !strings.Contains(strings.Join(list, ""), " weak ") {
+			return o
+		}
+	}
 	o.Doctor, o.DoctorSaid, _ = o.run("doctor", launchTime, workspace, payload+"/pccrun", "doctor", "--json")
 	if o.Code != 0 || what == "examine" {
 		return o
@@ -73,6 +85,28 @@ func work(what string, note func(string)) *outcome {
 	}
 	o.Escape, o.EscapeSaid, o.EscapeCode = o.run("escape", escapeTime, workspace, args...)
 	return o
+}
+
+// limits are some that a policy asks for.
+var limits = []string{"--memory", "1g", "--cpus", "0.5", "--pids", "200"}
+
+// limits reads how far the plan keeps them, and by what.
+func (o *outcome) limits() (list []string, err error) {
+	var plan struct {
+		Guarantees []struct{ Guarantee, State, Mechanism string }
+	}
+	if err := json.Unmarshal([]byte(o.Plan), &plan); err != nil {
+		return nil, err
+	}
+	for _, g := range plan.Guarantees {
+		if g.Guarantee == "res.memory" || g.Guarantee == "res.cpu" || g.Guarantee == "res.pids" {
+			list = append(list, strings.TrimPrefix(g.Guarantee, "res.")+" "+g.State+" by "+g.Mechanism)
+		}
+	}
+	if len(list) != 3 {
+		return nil, fmt.Errorf("the plan answers for %d limits", len(list))
+	}
+	return list, nil
 }
 
 // write leaves what was seen for the driver.
