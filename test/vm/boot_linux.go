@@ -82,7 +82,11 @@ func (m *machine) prepare(ctx context.Context, s *setup) (root string, files ker
 	m.making.Lock()
 	defer m.making.Unlock()
 	if m.payload == "" {
-		if err := m.build(ctx, tested); err != nil {
+		list := tested
+		if m.tests == "none" {
+			list = nil
+		}
+		if err := m.build(ctx, list); err != nil {
 			return "", files, err
 		}
 	}
