@@ -34,8 +34,10 @@ func fixes(p *Provider, h host) []Fix {
 			list = append(list, f)
 		}
 	}
-	if f, ok := h.delegation(p.Limits); ok {
-		list = append(list, f)
+	if p.Runs { // else nothing is known of its limits
+		if f, ok := h.delegation(p.Limits); ok {
+			list = append(list, f)
+		}
 	}
 	return list
 }
@@ -128,12 +130,12 @@ func globbed(at string) string {
 }
 
 // delegation gives the user the control groups without which limits are kept
-// only weakly.
+// only weakly, or not at all.
 func (h *host) delegation(answers []profiles.Answer) (Fix, bool) {
 	var weak []string
 	hint := ""
 	for _, a := range answers {
-		if a.State == profiles.Weak {
+		if a.State != profiles.Kept {
 			weak = append(weak, string(a.Guarantee))
 			if hint == "" {
 				hint = a.Hint
@@ -143,10 +145,12 @@ func (h *host) delegation(answers []profiles.Answer) (Fix, bool) {
 	if len(weak) == 0 || h.uid == 0 {
 		return Fix{}, false
 	}
-	f := Fix{Why: "limits are kept without control groups: " + strings.Join(weak, ", "), Optional: true}
+	f := Fix{Why: "there are no control groups for these limits: " + strings.Join(weak, ", "), Optional: true}
 	switch command, ok := strings.CutPrefix(hint, "as root: "); {
 	case ok:
-		// The words are the launcher's: they name directories of this process.
+		// The words are the launcher's: they name directories of this process,
+		// and may go on with what does without.
+		command, _, _ = strings.Cut(command, "; or ")
 		f.Steps = []Step{{Run: []string{"sh", "-c", strings.ReplaceAll(command, "PID-OF-YOUR-SHELL", strconv.Itoa(os.Getppid()))}}}
 	case h.exists("/run/systemd/system") && !h.exists(fmt.Sprintf("/run/user/%d/bus", h.uid)):
 		f.Why += "; the user has no service manager of its own here"

@@ -77,6 +77,11 @@ func TestFixDelegation(t *testing.T) {
 	require.Contains(t, list[0].Script(), "mkdir /sys/fs/cgroup/memory/pccrun-user-1000")
 	require.NotContains(t, list[0].Script(), "PID-OF")
 
+	part := &Provider{Runs: true, Limits: []profiles.Answer{{Guarantee: profiles.ResCPU, State: profiles.Missing, Hint: "as root: chown 1000 x; or whole processors: --cpus 1"}}}
+	require.Equal(t, "sh -c 'chown 1000 x'\n", scripts(fixes(part, fake(nil))))
+	part.Runs = false
+	require.Empty(t, fixes(part, fake(nil)), "its hint is the refusal's")
+
 	weak.Limits[0].Hint = "start from a login session"
 	none := fake(map[string]string{"/run/systemd/system": "", "/usr/bin/apt-get": ""})
 	require.Equal(t, "apt-get install -y dbus-user-session\nloginctl enable-linger u\n", scripts(fixes(weak, none)))

@@ -59,7 +59,7 @@ func (x *examiner) examineNative(ctx context.Context) Provider {
 		}
 	}
 	p.Guarantees = x.answers(ctx, &p, nil)
-	for _, a := range x.answers(ctx, &p, limits) {
+	for _, a := range x.answers(ctx, &p, fine) {
 		switch a.Guarantee {
 		case profiles.ResMemory, profiles.ResCPU, profiles.ResPids:
 			p.Limits = append(p.Limits, a)
@@ -72,8 +72,11 @@ func (x *examiner) examineNative(ctx context.Context) Provider {
 	return p
 }
 
-// limits are some that a policy could ask for.
+// limits are some that a policy could ask for, and that every host has some
+// means for; fine has a part of a processor, which takes a control group.
 var limits = []string{"--memory", "1g", "--cpus", "1", "--pids", "200"}
+
+var fine = []string{"--memory", "1g", "--cpus", "0.5", "--pids", "200"}
 
 // whole judges a launch that is not compared with another.
 func whole(name string, l launch) Trial {
