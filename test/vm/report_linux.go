@@ -102,7 +102,7 @@ func (w *row) doctor(text string) error {
 		w.states[g.Guarantee] = g.State
 	}
 	for _, l := range p.Limits {
-		w.limits = append(w.limits, strings.TrimPrefix(l.Guarantee, "res.")+" "+l.State+" by "+l.Mechanism)
+		w.limits = append(w.limits, limitText(l.Guarantee, l.State, l.Mechanism))
 	}
 	for _, t := range p.Trials {
 		if t.Verdict == "open" || w.runs && t.Verdict == "nothing" {

@@ -50,7 +50,7 @@ func work(what string, note func(string)) *outcome {
 			o.Code, o.Said = code, said
 		}
 		o.Plan, _, _ = o.run("plan", launchTime, workspace, append(limited, "--dry-run", "--json", "--", "true")...)
-		if list, err := o.limits(); err == nil && !strings.Contains(strings.Join(list, ""), " weak ") {
+		if list, err := o.limits(); err == nil && !slices.ContainsFunc(list, func(l string) bool { return !strings.Contains(l, " kept ") }) {
 			return o
 		}
 	}
@@ -100,13 +100,22 @@ func (o *outcome) limits() (list []string, err error) {
 	}
 	for _, g := range plan.Guarantees {
 		if g.Guarantee == "res.memory" || g.Guarantee == "res.cpu" || g.Guarantee == "res.pids" {
-			list = append(list, strings.TrimPrefix(g.Guarantee, "res.")+" "+g.State+" by "+g.Mechanism)
+			list = append(list, limitText(g.Guarantee, g.State, g.Mechanism))
 		}
 	}
 	if len(list) != 3 {
 		return nil, fmt.Errorf("the plan answers for %d limits", len(list))
 	}
 	return list, nil
+}
+
+// limitText says how far a limit is kept, and by what.
+func limitText(guarantee, state, mechanism string) string {
+	text := strings.TrimPrefix(guarantee, "res.") + " " + state
+	if mechanism != "" {
+		text += " by " + mechanism
+	}
+	return text
 }
 
 // write leaves what was seen for the driver.
