@@ -157,7 +157,8 @@ func (h *host) delegation(answers []profiles.Answer) (Fix, bool) {
 		if h.look("apt-get") && !h.exists("/usr/lib/systemd/user/dbus.socket") {
 			f.Steps = append(f.Steps, Step{Run: []string{"apt-get", "install", "-y", "dbus-user-session"}})
 		}
-		f.Steps = append(f.Steps, Step{Run: []string{"loginctl", "enable-linger", h.user}})
+		f.Steps = append(f.Steps, Step{Run: []string{"loginctl", "enable-linger", h.user}},
+			Step{Run: []string{"systemctl", "start", fmt.Sprintf("user@%d.service", h.uid)}}) // which waits until it is up
 	case h.exists("/run/systemd/system"):
 		f.Why += "; systemd does not delegate all controllers to users"
 		f.Steps = []Step{{Run: []string{"mkdir", "-p", delegateDir}}, {File: delegateDir + "/pccrun.conf", Content: "[Service]\nDelegate=cpu cpuset io memory pids\n"}, {Run: []string{"systemctl", "daemon-reload"}}}

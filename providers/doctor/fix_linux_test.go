@@ -84,7 +84,7 @@ func TestFixDelegation(t *testing.T) {
 
 	weak.Limits[0].Hint = "start from a login session"
 	none := fake(map[string]string{"/run/systemd/system": "", "/usr/bin/apt-get": ""})
-	require.Equal(t, "apt-get install -y dbus-user-session\nloginctl enable-linger u\n", scripts(fixes(weak, none)))
+	require.Equal(t, "apt-get install -y dbus-user-session\nloginctl enable-linger u\nsystemctl start user@1000.service\n", scripts(fixes(weak, none)))
 	some := fake(map[string]string{"/run/systemd/system": "", "/run/user/1000/bus": ""})
 	require.Contains(t, scripts(fixes(weak, some)), "Delegate=cpu cpuset io memory pids")
 
