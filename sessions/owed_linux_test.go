@@ -57,6 +57,45 @@ func TestOwed(t *testing.T) {
 	require.Error(t, h.Settle(nil), "others could write there")
 }
 
+// What others owe is told while they live, and not afterwards.
+func TestOwedByOthers(t *testing.T) {
+	h := In(t.TempDir() + "/state")
+	owed := func() (list []string) {
+		require.NoError(t, h.Owed(func(id, text string) error { list = append(list, id+" "+text); return nil }))
+		return list
+	}
+	require.Empty(t, owed())
+	require.True(t, h.Earliest().IsZero())
+	id := NewID(time.Now())
+	for _, own := range []bool{false, true} { // a file that is kept, and one of its own
+		d, err := h.Owe(id, []byte("a\n"))
+		if own {
+			require.NoError(t, d.Paid())
+			d, err = h.own(id)
+		}
+		require.NoError(t, err)
+		require.Empty(t, owed(), "it is our own")
+		// As if another process had written it.
+		if own {
+			other := h.owed() + "/" + id + ".1"
+			require.NoError(t, os.Rename(d.path, other))
+			d.path = other
+			require.NoError(t, d.Add("a\n"))
+		} else {
+			require.NoError(t, d.file.Truncate(0))
+			_, err = d.file.WriteAt([]byte(id+".1\na\n"), 0)
+			require.NoError(t, err)
+		}
+		require.Equal(t, []string{id + " a\n"}, owed())
+		require.Equal(t, startOfID(id), h.Earliest())
+		require.NoError(t, d.file.Close())
+		require.Empty(t, owed(), "nobody holds it")
+		require.Equal(t, []string{id + " a\n"}, settled(t, h, nil))
+	}
+	_, err := h.Owe(NewID(time.Now()), make([]byte, maxDebt+1))
+	require.ErrorContains(t, err, "would not read it")
+}
+
 // A few files are used again and again; where others hold those, a debt has one
 // of its own.
 func TestSlots(t *testing.T) {

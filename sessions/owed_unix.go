@@ -39,9 +39,14 @@ const (
 )
 
 // slotName is the prefix of the names of those that are kept. The first line of
-// such a file is the session's id. Others have a name of their own: the
-// session's id and its launcher's pid.
+// such a file is the title; of others it is the name.
 const slotName = "slot."
+
+// title is a session's id and its launcher's pid.
+func title(id string) string { return id + "." + strconv.Itoa(os.Getpid()) }
+
+// maxTitle bounds the first line.
+const maxTitle = 128
 
 // owed is the directory of the debts.
 func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") }
@@ -49,6 +54,9 @@ func (h Home) owed() string { return filepath.Join(filepath.Dir(h.dir), "owed") 
 // Owe writes down what is owed if this process does not live to pay. It stands
 // in the way of each launch.
 func (h Home) Owe(id string, text []byte) (*Debt, error) {
+	if len(text) > maxDebt-maxTitle {
+		return nil, fmt.Errorf("%d bytes, limit %d: whoever looks after the run would not read it", len(text), maxDebt-maxTitle)
+	}
 	d, err := h.takeSlot(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		var root *os.Root
@@ -79,8 +87,8 @@ func (h Home) takeSlot(id string) (*Debt, error) {
 		if err != nil {
 			return nil, err
 		}
-		if lockFile(f) == nil && vacant(f, path) {
-			if _, err = f.WriteString(id + "\n"); err == nil {
+		if lockFile(f, syscall.LOCK_NB) == nil && vacant(f, path) {
+			if _, err = f.WriteString(title(id) + "\n"); err == nil {
 				return &Debt{file: f}, nil
 			}
 			err = errors.Join(fmt.Errorf("write %s: %w", path, err), f.Truncate(0))
@@ -106,13 +114,13 @@ func vacant(f *os.File, path string) bool {
 
 // own makes a file for one debt alone.
 func (h Home) own(id string) (*Debt, error) {
-	path := filepath.Join(h.owed(), id+"."+strconv.Itoa(os.Getpid()))
+	path := filepath.Join(h.owed(), title(id))
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	d := &Debt{file: f, path: path}
-	if err := lockFile(f); err != nil {
+	if err := lockFile(f, 0); err != nil { // whoever looks for debts has the lock for a moment
 		return nil, errors.Join(fmt.Errorf("flock %s: %w", path, err), d.Paid())
 	}
 	return d, nil
@@ -183,6 +191,119 @@ func (h Home) Settle(pay func(id, text string) error) error {
 	return errors.Join(errs...)
 }
 
+// A record is a debt as it is found: in which file, whose, and how much of the
+// file says so.
+type record struct {
+	file, id, pid string
+	header        int // bytes before the text
+}
+
+// others lists the debts of other processes. It costs a look at the directory,
+// and one into each file that is kept and not empty.
+func others(root *os.Root) (list []record, err error) {
+	names, err := fs.ReadDir(root.FS(), ".")
+	for _, entry := range names {
+		r := record{file: entry.Name()}
+		title := r.file
+		if strings.HasPrefix(r.file, slotName) {
+			if title = slotTitle(root, r.file); title == "" {
+				continue
+			}
+			r.header = len(title) + 1
+		}
+		r.id, r.pid, _ = strings.Cut(title, ".")
+		if validID(r.id) && r.pid != strconv.Itoa(os.Getpid()) {
+			list = append(list, r)
+		}
+	}
+	return list, err
+}
+
+// slotTitle returns the first line of a file that is kept; "" if it has none.
+func slotTitle(root *os.Root, name string) string {
+	if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return ""
+	}
+	f, err := root.Open(name)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	var b [maxTitle]byte
+	n, _ := f.Read(b[:])
+	title, _, whole := strings.Cut(string(b[:n]), "\n")
+	if !whole {
+		return ""
+	}
+	return title
+}
+
+// Earliest returns when the first of the runs began that have debts, but for
+// this process's; the zero time if there is none. Most of them go on.
+func (h Home) Earliest() (at time.Time) {
+	root, err := state.OpenExisting(h.owed(), "")
+	if err != nil {
+		return at
+	}
+	defer root.Close()
+	list, _ := others(root)
+	for _, r := range list {
+		if start := startOfID(r.id); at.IsZero() || start.Before(at) {
+			at = start
+		}
+	}
+	return at
+}
+
+// Owed calls yield with each debt of another launcher that lives.
+func (h Home) Owed(yield func(id, text string) error) error {
+	root, err := state.OpenExisting(h.owed(), "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	list, err := others(root)
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		text, err := readHeld(root, r)
+		if err != nil {
+			return fmt.Errorf("session %s: %w", r.id, err)
+		}
+		if text == "" {
+			continue
+		}
+		if err := yield(r.id, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readHeld reads a debt whose launcher lives; "" for one that nobody holds.
+func readHeld(root *os.Root, r record) (string, error) {
+	f, err := root.OpenFile(r.file, os.O_RDWR|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if lockFile(f, syscall.LOCK_NB) == nil {
+		return "", nil
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxDebt+1))
+	if err == nil && len(text) > maxDebt {
+		err = fmt.Errorf("%s: larger than %d bytes", r.file, maxDebt)
+	}
+	return string(text[min(r.header, len(text)):]), err
+}
+
 // settle settles one debt. Without an id it is one in a file that is kept.
 func settle(root *os.Root, name, id string, pay func(id, text string) error) (err error) {
 	f, err := root.OpenFile(name, os.O_RDWR|syscall.O_NONBLOCK, 0)
@@ -199,7 +320,7 @@ func settle(root *os.Root, name, id string, pay func(id, text string) error) (er
 		return err
 	}
 	defer f.Close()
-	if err := lockFile(f); err != nil {
+	if err := lockFile(f, syscall.LOCK_NB); err != nil {
 		return nil // its launcher lives, or somebody else is at it
 	}
 	info, err := f.Stat()
@@ -222,6 +343,7 @@ func settle(root *os.Root, name, id string, pay func(id, text string) error) (er
 	text, begun := string(data), true
 	if kept {
 		id, text, begun = strings.Cut(text, "\n")
+		id, _, _ = strings.Cut(id, ".")
 		begun = begun && validID(id) // else its launcher died as it began to write
 	}
 	if text != "" && begun {
@@ -235,9 +357,9 @@ func settle(root *os.Root, name, id string, pay func(id, text string) error) (er
 	return root.Remove(name)
 }
 
-func lockFile(f *os.File) error {
+func lockFile(f *os.File, how int) error {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|how)
 		if err != syscall.EINTR {
 			return err
 		}

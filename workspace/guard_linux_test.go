@@ -399,6 +399,38 @@ func TestGuardKilledAtAConfiguration(t *testing.T) {
 	require.FileExists(t, w.path(".git/config"))
 }
 
+// A run that begins while another has a name for a moment does not take it for
+// one that stood.
+func TestGuardMeetsAnother(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("echo mine > .npmrc")
+	time.Sleep(3 * racy)
+	began := time.Now()
+	one := w.begin()
+	w.guard.Close()
+	two := func() *Standing { return scanOf(t, w.query).Standing("20261121T120001Z-0a0b0c0d", w.query) }
+	require.False(t, two().Young(began), "control: nothing has come")
+	w.sh("mkdir sub; echo x > .envrc; echo x > sub/.envrc")
+	s := two()
+	require.Equal(t, []string{".envrc", ".npmrc", "sub/.envrc"}, slices.Sorted(slices.Values(s.Names)))
+	require.True(t, s.Young(began))
+	require.NoError(t, s.Without(one))
+	require.Equal(t, []string{".npmrc"}, s.Names)
+
+	inner := two()
+	inner.Root, inner.Names = w.path("sub"), []string{".envrc"}
+	require.NoError(t, inner.Without(one))
+	require.Empty(t, inner.Names)
+
+	lax := *one
+	lax.Protect = review(".envrc")
+	s = two()
+	require.NoError(t, s.Without(&lax))
+	require.Len(t, s.Names, 3, "the other run may make it")
+	require.True(t, one.Overlaps(w.path("x")))
+	require.False(t, one.Overlaps(w.root+"x"))
+}
+
 // Two guards over one workspace, as two runs have: each name is set aside once.
 func TestGuardTwice(t *testing.T) {
 	w := newWatchman(t)

@@ -36,7 +36,10 @@ func (l *launch) owe() error {
 		return nil
 	}
 	l.guarded.standing = l.run.Standing(l.session.ID())
-	var err error
+	err := l.meet()
+	if err != nil {
+		return &debtError{err}
+	}
 	if l.guarded.debt, err = sessions.In(l.dirs.State).Owe(l.session.ID(), l.guarded.standing.Append(nil)); err != nil {
 		if slices.Contains(l.policy.AllowMissing, profiles.FSProtect) {
 			l.guarded.standing = nil
@@ -45,6 +48,30 @@ func (l *launch) owe() error {
 		return &debtError{err}
 	}
 	return nil
+}
+
+// meet takes out of what stood the names that runs in the same place have made
+// and will set aside. Nothing is read for it but where a name is younger than the
+// earliest of all runs.
+func (l *launch) meet() error {
+	standing, home := l.guarded.standing, sessions.In(l.dirs.State)
+	if len(standing.Names) == 0 {
+		return nil
+	}
+	since := home.Earliest()
+	if since.IsZero() || !standing.Young(since) {
+		return nil
+	}
+	return home.Owed(func(_, text string) error {
+		other, _, err := workspace.ParseStanding(text)
+		if workspace.Unfinished(err) {
+			return nil // its command has not started
+		}
+		if err != nil {
+			return err
+		}
+		return standing.Without(other)
+	})
 }
 
 // A debtError says that nobody would look after a run whose launcher is killed.

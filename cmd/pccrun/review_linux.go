@@ -155,6 +155,10 @@ func (r *review) accept(paths []string) int {
 		fail(err.Error())
 		status = failed
 	}
+	live, err := r.live()
+	if err != nil {
+		return failSession(err)
+	}
 	matched := make([]bool, len(paths))
 	back := map[string]bool{}
 	for i := len(r.found) - 1; i >= 0; i-- { // of several versions the last
@@ -169,6 +173,10 @@ func (r *review) accept(paths []string) int {
 			continue
 		}
 		back[f.Path] = true
+		if id := live(f.Path); id != "" {
+			wrong(fmt.Errorf("%s: session %s runs in that workspace, and would set it aside again: accept it when that has ended", within(r.Workspace, f.Path), id))
+			continue
+		}
 		if err := f.Restore(r.dir); err != nil {
 			wrong(err)
 			continue
@@ -185,6 +193,28 @@ func (r *review) accept(paths []string) int {
 		say("nothing is set aside")
 	}
 	return status
+}
+
+// live returns what says which run goes on that looks after a path, "" for none.
+func (r *review) live() (func(path string) string, error) {
+	runs := map[string]*workspace.Standing{}
+	err := r.home.Owed(func(id, text string) error {
+		s, _, err := workspace.ParseStanding(text)
+		if err == nil {
+			runs[id] = s
+		} else if !workspace.Unfinished(err) {
+			return fmt.Errorf("session %s: %w", id, err)
+		}
+		return nil
+	})
+	return func(path string) string {
+		for id, s := range runs {
+			if s.Overlaps(path) {
+				return id
+			}
+		}
+		return ""
+	}, err
 }
 
 // maxDiff bounds the lines of a diff.
