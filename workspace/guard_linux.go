@@ -36,6 +36,8 @@ type Guard struct {
 	shut   map[string]bool
 	during during
 
+	locks     *lockWatch
+	refusals  []string
 	originals map[string][]byte // of files for review, by path
 
 	stop  chan struct{}
@@ -188,6 +190,12 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 			g.during.written[rel] = true
 		}
 	}
+	g.during.locked = map[string]bool{}
+	for _, k := range r.pinnedConfigs() {
+		if rel, in := below(r.Root, filepath.Dir(k.Path)); in {
+			g.during.locked[rel] = true
+		}
+	}
 	fd, ok := lent[r.Root]
 	if g.fd = fd; !ok {
 		var err error
@@ -242,6 +250,8 @@ func (g *Guard) follow() {
 		if first {
 			g.during.begin()
 			defer g.during.end()
+			g.locks = g.watchLocks()
+			defer g.locks.end()
 		} else if !g.wait() {
 			return
 		}
@@ -469,6 +479,7 @@ func (g *Guard) Finish() ([]Finding, error) {
 	}
 	errs = append(errs, g.inerter().all())
 	errs = append(errs, g.review())
+	g.refusals = g.refused()
 	return g.stash.settle(), errors.Join(errs...)
 }
 
@@ -491,5 +502,6 @@ type during struct {
 	signals chan os.Signal
 	mu      sync.Mutex
 	fds     map[int]bool    // what watches; nil where nothing does
+	locked  map[string]bool // directories, by path, where a lock tells of an attempt ([lockWatch])
 	written map[string]bool // directories, by path, whose files are watched for what is written to them
 }

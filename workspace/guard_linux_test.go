@@ -431,6 +431,19 @@ func TestGuardMeetsAnother(t *testing.T) {
 	require.False(t, one.Overlaps(w.root+"x"))
 }
 
+// That somebody wanted to change a pinned configuration is seen by its lock.
+func TestGuardSeesRefusedConfigurations(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("git init -q sub; git init -q free")
+	w.begin()
+	w.guard.Watch()
+	time.Sleep(30 * time.Millisecond)
+	w.sh("git status; touch .git/config.lock sub/.git/other; sleep 0.02; rm .git/config.lock; git -C free config a.b c; git config --file x a.b c")
+	time.Sleep(20 * time.Millisecond)
+	w.end()
+	require.Equal(t, []string{w.path(".git/config")}, w.guard.Refused(), "free was changed, and sub never locked")
+}
+
 // Two guards over one workspace, as two runs have: each name is set aside once.
 func TestGuardTwice(t *testing.T) {
 	w := newWatchman(t)

@@ -109,6 +109,9 @@ func (u *during) arm(fd int, rel string) {
 	if u.written[rel] {
 		events |= notifyWrites
 	}
+	if u.locked[rel] {
+		events |= notifyMany
+	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, events); err != nil {
 		u.blind = true // a file system that cannot tell
 	}

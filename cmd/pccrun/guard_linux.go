@@ -149,6 +149,13 @@ func (l *launch) look() []events.Change {
 		l.log.Emit(events.Warning{Text: err.Error()})
 		g.debt, g.failed = nil, true
 	}
+	for _, path := range g.guard.Refused() {
+		hint := "--review .git/config"
+		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + path, Rule: "protect .git/config", Hint: hint})
+		if !l.req.Quiet {
+			say("not changed: " + within(l.policy.Workspace, path) + ", which is pinned; " + hint + " lets the command")
+		}
+	}
 	if len(found) == 0 {
 		return nil
 	}

@@ -1,0 +1,93 @@
+package workspace
+
+import (
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Who changes a configuration of git writes a new one beside it, config.lock,
+// and renames that onto it, which a pin refuses: git says "could not write config
+// file: Device or resource busy", and nothing of it stays. The lock stands for
+// some hundred microseconds. What tells that a name has come tells to look for it.
+
+// notifyMany keeps a directory armed, so that one change does not hide the next:
+// DN_MULTISHOT.
+const notifyMany = 0x80000000
+
+// maxLocks bounds the configurations that are watched so.
+const maxLocks = 64
+
+// A lockWatch looks for locks of pinned configurations.
+type lockWatch struct {
+	configs []Known
+	dirs    []int // of each
+	seen    map[string]bool
+	signals chan os.Signal
+	done    chan struct{}
+}
+
+// pinnedConfigs are the configurations of git that a run cannot change.
+func (r *Standing) pinnedConfigs() (list []Known) {
+	for _, k := range r.Known {
+		if k.Pin && k.Kind == File && k.Why == ".git/config" && len(list) < maxLocks {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// watchLocks begins to look, once the directories are armed.
+func (g *Guard) watchLocks() *lockWatch {
+	l := &lockWatch{seen: map[string]bool{}, signals: make(chan os.Signal, 1), done: make(chan struct{})}
+	for _, k := range g.standing.pinnedConfigs() {
+		if dir, _, err := g.parent(k.Path); err == nil {
+			l.configs, l.dirs = append(l.configs, k), append(l.dirs, dir)
+		}
+	}
+	signal.Notify(l.signals, unix.SIGIO)
+	go func() {
+		defer close(l.done)
+		for range l.signals {
+			for i, k := range l.configs {
+				var st unix.Stat_t
+				if unix.Fstatat(l.dirs[i], filepath.Base(k.Path)+".lock", &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+					l.seen[k.Path] = true // read when this goroutine has ended
+				}
+			}
+		}
+	}()
+	return l
+}
+
+func (l *lockWatch) end() {
+	signal.Stop(l.signals)
+	close(l.signals)
+	<-l.done
+	for _, fd := range l.dirs {
+		unix.Close(fd)
+	}
+}
+
+// Refused returns the pinned configurations of git that somebody tried to
+// change, and that are as they were, once [Guard.Finish] has returned. An attempt
+// in the first milliseconds of a run, or one that is over before it can be seen,
+// is not among them.
+func (g *Guard) Refused() []string { return g.refusals }
+
+func (g *Guard) refused() (paths []string) {
+	if g.locks == nil {
+		return nil
+	}
+	for _, k := range g.locks.configs {
+		var st unix.Stat_t
+		if g.locks.seen[k.Path] && g.stat(k.Path, &st) == nil && !g.changed(&k, &st) {
+			paths = append(paths, k.Path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
