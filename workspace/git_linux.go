@@ -148,7 +148,14 @@ func (s *scan) outside(r repo, pointer string) error {
 	s.ownGit = r.gitDir
 	s.addGitDir(r.gitDir)
 	s.addGitDir(r.common)
-	return nil
+	// No look goes through what lies outside: submodules stay as they are, and
+	// none comes.
+	modules := filepath.Join(r.gitDir, "modules")
+	if _, _, ok := s.node(modules); !ok {
+		s.absent[modules] = true
+		return nil
+	}
+	return s.pin(modules, profiles.ProtectRule{Pattern: ".git/modules outside of the workspace"})
 }
 
 // pointsBack reports whether the git directory of a linked worktree or of a

@@ -183,6 +183,15 @@ func TestScanWorktreeOutside(t *testing.T) {
 	require.Equal(t, []string{own + "/commondir", ".git", "tools/hooks"}, pinPaths(t, root, f))
 	require.Equal(t, []string{"tools"}, relative(t, root, f.Anchors))
 	require.Empty(t, f.Notes)
+	require.Contains(t, f.Vacant, own+"/modules")
+	require.Equal(t, []string{own}, f.Standing("x", Query{Root: root}).GitDirs)
+
+	// Nobody looks through submodules out there: they stay as they are.
+	require.NoError(t, os.Mkdir(own+"/modules", 0o755))
+	withModules := scanOf(t, Query{Root: root})
+	require.Equal(t, []string{own + "/commondir", own + "/modules", ".git", "tools/hooks"}, pinPaths(t, root, withModules))
+	require.NotContains(t, withModules.Vacant, own+"/modules")
+	require.NoError(t, os.Remove(own+"/modules"))
 
 	// What the list says a commit writes is all that it writes.
 	before := snapshot(t, gitDir)

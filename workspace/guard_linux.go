@@ -92,6 +92,9 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 	})
 	r.Covered = f.covered()
+	for _, c := range f.Common {
+		r.GitDirs = append(r.GitDirs, c.GitDir)
+	}
 	for _, p := range q.Protect {
 		if p.Review || !strings.HasPrefix(p.Pattern, "/") || strings.ContainsAny(p.Pattern, "*?[") {
 			continue

@@ -17,6 +17,9 @@ func (g *Guard) rebases() {
 			}
 		}
 	}
+	for _, dir := range g.standing.GitDirs {
+		check(dir)
+	}
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isRepo && s.hit.name == "" {
 			check(g.standing.Root + "/" + s.rel)
