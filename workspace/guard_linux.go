@@ -3,10 +3,8 @@ package workspace
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -463,11 +461,11 @@ func (g *Guard) Finish() ([]Finding, error) {
 	}
 	g.during = during{last: true, since: g.begun(), shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 	var errs []error
-	until, lightened := time.Now().Add(patience), 0
+	work, lightened := maxWork, 0
 	for round := 0; ; round++ {
 		moved, err := g.look()
 		if errors.Is(err, ErrTooMuch) && lightened < maxLightenings {
-			n, e := g.lighten(until)
+			n, e := g.lighten(&work)
 			if lightened++; n > 0 && e == nil {
 				round--
 				continue
@@ -491,20 +489,4 @@ func (g *Guard) Close() {
 	if _, ok := g.lent[g.standing.Root]; !ok {
 		unix.Close(g.fd)
 	}
-}
-
-// during says how a look differs from a launch's.
-type during struct {
-	last    bool               // the last look: it reads all, and opens what is shut
-	since   int64              // what has a ctime before it, in nanoseconds, was not changed
-	shut    map[string]bool    // what was shut at the start stays so
-	covered map[string]bool    // and what was closed to the command, by path
-	nodes   map[[2]uint64]bool // and by device and inode
-	blind   bool               // some directories cannot be watched
-	budget  int                // descriptors that may still be opened
-	signals chan os.Signal
-	mu      sync.Mutex
-	fds     map[int]bool    // what watches; nil where nothing does
-	locked  map[string]bool // directories, by path, where a lock tells of an attempt ([lockWatch])
-	written map[string]bool // directories, by path, whose files are watched for what is written to them
 }

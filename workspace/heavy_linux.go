@@ -23,9 +23,9 @@ const (
 	// maxUnits is how many new directories of one directory are looked at one by
 	// one, then.
 	maxUnits = 4096
-	// patience is how long new directories are looked at one by one. What is
-	// left then is set aside unseen.
-	patience = 20 * time.Second
+	// maxWork bounds what is read so in all, as weights: what is left then is set
+	// aside unseen. It is no time, which a busy machine would have less of.
+	maxWork = 64 << 20
 	// maxLightenings bounds how often, for another run may go on making more.
 	maxLightenings = 64
 )
@@ -47,17 +47,17 @@ func (d *dir) weigh() (dirs, weight int, unread bool) {
 
 // lighten sets aside what is too much of the directories that came into being
 // since the run began, and returns how many that were.
-func (g *Guard) lighten(until time.Time) (moved int, err error) {
-	l := lightener{guard: g, until: until, room: g.during.bound() / 2, dirs: maxDirs * 3 / 4}
+func (g *Guard) lighten(work *int) (moved int, err error) {
+	l := lightener{guard: g, work: work, room: g.during.bound() / 2, dirs: maxDirs * 3 / 4}
 	err = l.dir(g.tree)
 	return l.moved, err
 }
 
 type lightener struct {
 	guard *Guard
-	until time.Time
-	room  int // for the weight of what stays
-	dirs  int // and for how many that are
+	work  *int // what may still be read
+	room  int  // for the weight of what stays
+	dirs  int  // and for how many that are
 	moved int
 }
 
@@ -78,10 +78,11 @@ func (l *lightener) dir(d *dir) error {
 	if len(fresh) > maxUnits {
 		return l.crate(d)
 	}
+	// The light ones first, so that no heavy one takes the work from them.
+	for _, most := range [...]int{maxUnit / 64, maxUnit} {
+		fresh = slices.DeleteFunc(fresh, func(k *dir) bool { return l.fits(k, most) })
+	}
 	for _, k := range fresh {
-		if l.fits(k) {
-			continue
-		}
 		if err := l.guard.box(k.rel); err != nil {
 			return err
 		}
@@ -91,22 +92,25 @@ func (l *lightener) dir(d *dir) error {
 	return nil
 }
 
-// fits reports whether a new directory can be looked through, and looks.
-func (l *lightener) fits(d *dir) bool {
+// fits reports whether a new directory weighs no more than most, which it reads
+// for that, and has room beside the others.
+func (l *lightener) fits(d *dir, most int) bool {
 	dirs, weight, unread := d.weigh()
-	if weight <= maxUnit && unread {
-		if time.Now().After(l.until) {
+	if weight <= most && unread {
+		if *l.work <= 0 {
 			return false
 		}
 		g := l.guard
-		w := &walker{rules: g.rules, fd: g.fd, dev: g.dev, during: &g.during, most: maxUnit}
+		w := &walker{rules: g.rules, fd: g.fd, dev: g.dev, during: &g.during, most: most}
 		w.keep(d)
-		if w.run() != nil {
+		err := w.run()
+		*l.work -= w.weight
+		if err != nil {
 			return false
 		}
 		dirs, weight = w.dirs, w.weight
 	}
-	if weight > min(maxUnit, l.room) || dirs > l.dirs {
+	if weight > min(most, l.room) || dirs > l.dirs {
 		return false
 	}
 	l.room -= weight

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +23,22 @@ const notifyWrites = 0x2 // DN_MODIFY
 // maxWatched bounds the descriptors that a watch takes. Directories beyond
 // them are looked at from time to time.
 const maxWatched = 8192
+
+// during says how a look differs from a launch's.
+type during struct {
+	last    bool               // the last look: it reads all, and opens what is shut
+	since   int64              // what has a ctime before it, in nanoseconds, was not changed
+	shut    map[string]bool    // what was shut at the start stays so
+	covered map[string]bool    // and what was closed to the command, by path
+	nodes   map[[2]uint64]bool // and by device and inode
+	blind   bool               // some directories cannot be watched
+	budget  int                // descriptors that may still be opened
+	signals chan os.Signal
+	mu      sync.Mutex
+	fds     map[int]bool    // what watches; nil where nothing does
+	locked  map[string]bool // directories, by path, where a lock tells of an attempt ([lockWatch])
+	written map[string]bool // directories, by path, whose files are watched for what is written to them
+}
 
 // begin makes the looks that follow watch what they read.
 func (u *during) begin() {
