@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -44,29 +46,62 @@ func bind() *batch {
 }
 
 // Refused calls report for each refused packet that the kernel tells of, at
-// most 200 a second, until ctx is done or the network closed.
+// most 200 a second, until ctx is done or the network closed. What the kernel
+// has told of by the time that ctx is done is reported before it returns: a
+// packet is logged before its sender hears of the refusal, so that nothing of a
+// process that is dead by then is missing.
 func (n *Net) Refused(ctx context.Context, report func(Refusal)) {
 	if n.log == nil {
 		return
 	}
-	defer context.AfterFunc(ctx, func() { n.log.Close() })()
+	defer n.log.Close()
+	defer context.AfterFunc(ctx, func() { _ = n.log.SetReadDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, 16<<10)
 	for {
 		size, err := n.log.Read(buf)
-		if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.EINTR) {
-			continue // more was refused than we could read
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+			parseRefusals(buf[:size], report)
+		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.EINTR):
+			// more was refused than we could read
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			n.drain(buf, report)
+			return
+		default:
 			return
 		}
-		for m := range messages(buf[:size]) {
-			if m.kind != unix.NFNL_SUBSYS_ULOG<<8|logMessage || len(m.body) < 4 {
+	}
+}
+
+// drain reports what is left to be read.
+func (n *Net) drain(buf []byte, report func(Refusal)) {
+	raw, err := n.log.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for {
+			size, err := unix.Read(int(fd), buf)
+			if err == unix.ENOBUFS || err == unix.EINTR {
 				continue
 			}
-			for kind, data := range attributes(m.body[4:]) {
-				if r, ok := parsePacket(data); kind == logPayload && ok {
-					report(r)
-				}
+			if err != nil || size <= 0 {
+				return
+			}
+			parseRefusals(buf[:size], report)
+		}
+	})
+}
+
+// parseRefusals reads the packets in a datagram.
+func parseRefusals(b []byte, report func(Refusal)) {
+	for m := range messages(b) {
+		if m.kind != unix.NFNL_SUBSYS_ULOG<<8|logMessage || len(m.body) < 4 {
+			continue
+		}
+		for kind, data := range attributes(m.body[4:]) {
+			if r, ok := parsePacket(data); kind == logPayload && ok {
+				report(r)
 			}
 		}
 	}

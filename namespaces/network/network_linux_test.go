@@ -1,6 +1,7 @@
 package network
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -97,6 +98,31 @@ func TestCapture(t *testing.T) {
 		return len(refused) >= len(want)
 	}, 5*time.Second, time.Millisecond)
 	require.Equal(t, want, refused)
+}
+
+// TestRefusedToTheEnd: what was refused is told, though nobody listens for it
+// any longer a moment after.
+func TestRefusedToTheEnd(t *testing.T) {
+	for range 20 {
+		c, n := open(t, &Plan{})
+		require.Equal(t, Reported, n.Rules, n.Cause)
+		ctx, cancel := context.WithCancel(t.Context())
+		var refused []string
+		done := make(chan struct{})
+		go func() {
+			n.Refused(ctx, func(r Refusal) { refused = append(refused, r.To.String()) })
+			close(done)
+		}()
+		var want []string
+		for port := range 20 {
+			to := fmt.Sprintf("8.8.8.8:%d", 1000+port)
+			require.Equal(t, unix.ECONNREFUSED, c.do(task{Network: "tcp", Address: to}).Errno)
+			want = append(want, to)
+		}
+		cancel()
+		<-done
+		require.Equal(t, want, refused)
+	}
 }
 
 func TestOwnLoopback(t *testing.T) {

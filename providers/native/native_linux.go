@@ -382,6 +382,8 @@ type Started struct {
 	oom    chan int64
 	full   chan int64
 	broken chan error // why the run had to be ended
+
+	refusals chan struct{} // closed when the last refused packet was told of
 }
 
 // Start finishes a sandbox that was begun and sets everything around it going.
@@ -514,6 +516,9 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	s.cancel()
 	if s.seen != nil {
 		err = errors.Join(err, s.seen.Wait())
+	}
+	if s.refusals != nil {
+		<-s.refusals // all that was refused is told: whoever tried is dead
 	}
 	for _, p := range [...]*netproxy.Proxy{s.proxy, s.inward} {
 		if p != nil {

@@ -48,7 +48,11 @@ func (s *Started) serveNetwork(ctx context.Context) {
 	}
 	go s.proxy.ServeQuestions(ctx, s.Net.Questions)
 	go s.Net.KeepAlive(ctx)
-	go s.Net.Refused(ctx, func(r network.Refusal) { s.proxy.Refused(r.Protocol, r.To) })
+	s.refusals = make(chan struct{})
+	go func() {
+		defer close(s.refusals)
+		s.Net.Refused(ctx, func(r network.Refusal) { s.proxy.Refused(r.Protocol, r.To) })
+	}()
 }
 
 // Weaker says how the network of this run is less than was planned, if it is.
