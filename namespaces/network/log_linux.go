@@ -47,15 +47,21 @@ func bind() *batch {
 
 // Refused calls report for each refused packet that the kernel tells of, at
 // most 200 a second, until ctx is done or the network closed. What the kernel
-// has told of by the time that ctx is done is reported before it returns: a
+// has told of by then is reported before it returns: a
 // packet is logged before its sender hears of the refusal, so that nothing of a
 // process that is dead by then is missing.
 func (n *Net) Refused(ctx context.Context, report func(Refusal)) {
 	if n.log == nil {
 		return
 	}
+	n.mu.Lock()
+	n.told = !n.closed
+	n.mu.Unlock()
+	if !n.told {
+		return
+	}
 	defer n.log.Close()
-	defer context.AfterFunc(ctx, func() { _ = n.log.SetReadDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, n.last)()
 	buf := make([]byte, 16<<10)
 	for {
 		size, err := n.log.Read(buf)
@@ -72,6 +78,9 @@ func (n *Net) Refused(ctx context.Context, report func(Refusal)) {
 		}
 	}
 }
+
+// last makes Refused read what is left, and end.
+func (n *Net) last() { _ = n.log.SetReadDeadline(time.Unix(1, 0)) }
 
 // drain reports what is left to be read.
 func (n *Net) drain(buf []byte, report func(Refusal)) {

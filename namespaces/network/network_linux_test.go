@@ -103,7 +103,7 @@ func TestCapture(t *testing.T) {
 // TestRefusedToTheEnd: what was refused is told, though nobody listens for it
 // any longer a moment after.
 func TestRefusedToTheEnd(t *testing.T) {
-	for range 20 {
+	for i := range 20 {
 		c, n := open(t, &Plan{})
 		require.Equal(t, Reported, n.Rules, n.Cause)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -119,8 +119,12 @@ func TestRefusedToTheEnd(t *testing.T) {
 			require.Equal(t, unix.ECONNREFUSED, c.do(task{Network: "tcp", Address: to}).Errno)
 			want = append(want, to)
 		}
-		cancel()
+		if i%2 == 0 {
+			cancel()
+		}
+		n.Close()
 		<-done
+		cancel()
 		require.Equal(t, want, refused)
 	}
 }

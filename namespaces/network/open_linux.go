@@ -63,6 +63,7 @@ type Net struct {
 
 	mu     sync.Mutex
 	closed bool
+	told   bool // Refused reads the log, and closes it
 }
 
 // Prepared is what the kernel is going to be told.
@@ -270,7 +271,11 @@ func (n *Net) Close() {
 	if n.Questions != nil {
 		n.Questions.Close()
 	}
-	if n.log != nil {
+	switch {
+	case n.log == nil:
+	case n.told:
+		n.last()
+	default:
 		n.log.Close()
 	}
 }
