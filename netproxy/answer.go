@@ -18,7 +18,7 @@ import (
 // connect decides on and dials host and port, and tells Event what became of
 // it. The error is errDenied where the verdict says no.
 func (p *Proxy) connect(ctx context.Context, ln net.Listener, protocol, host string, port uint16) (*link, Event, error) {
-	return p.follow(ctx, ln, protocol, p.decide(host, port))
+	return p.follow(ctx, ln, protocol, p.decideOrAsk(ctx, host, port))
 }
 
 // follow does what a verdict says, and tells Event.

@@ -147,7 +147,7 @@ func (p *Proxy) lookUp(q dnsmessage.Question) (dnsmessage.RCode, []dnsmessage.Re
 		return addressOf(q.Type, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 	}
 	v := p.cfg.Rules.DecideName(name)
-	if v.Action == rules.Deny || p.cfg.Names == nil || name == "use-application-dns.net" { // a browser's question whether it may pass us by
+	if v.Action == rules.Deny && !p.mayAsk(v) || p.cfg.Names == nil || name == "use-application-dns.net" { // a browser's question whether it may pass us by
 		if v.Action == rules.Deny && (v.Reason != rules.BadHost || strings.Contains(name, ".")) && p.recent.first("dns "+name) {
 			p.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: "dns", Verdict: v})
 		}

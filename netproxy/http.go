@@ -233,7 +233,7 @@ func (c *client) serveRequest() (again bool, rest func()) {
 
 // serveConnect makes a tunnel.
 func (c *client) serveConnect(r request) (rest func()) {
-	l, ev, ok := c.reach(r, "connect", c.decide(r.host, r.port))
+	l, ev, ok := c.reach(r, "connect", c.decideOrAsk(c.ctx, r.host, r.port))
 	if !ok {
 		return nil
 	}
@@ -293,7 +293,7 @@ func (c *client) serveForward(r request) bool {
 	if websocket {
 		protocol = "websocket"
 	}
-	v := c.decide(r.host, r.port)
+	v := c.decideOrAsk(c.ctx, r.host, r.port)
 	if v.Action == rules.Inspect { // which takes nobody's help where there is no TLS
 		v = c.cfg.Rules.DecideRequest(v.Host, v.Port, rules.Request{Scheme: "http", Host: hostPort(v), Method: r.method, Path: r.path})
 		for _, f := range r.fields {

@@ -49,6 +49,10 @@ type Config struct {
 	// refuses them.
 	Inspect func(Handover) error
 
+	// Ask asks the user about a host that no rule speaks of, and waits for the
+	// answer; nil asks nobody. Names get an address then, whatever they are.
+	Ask func(ctx context.Context, host string, port uint16) Permission
+
 	// Upstream is the proxy that the host itself has to use, if any.
 	Upstream Upstream
 
@@ -128,7 +132,8 @@ type Proxy struct {
 	idleTimeout  time.Duration
 	attemptDelay time.Duration
 
-	recent recent // refusals that were told
+	recent  recent // refusals that were told
+	answers answers
 
 	mu    sync.Mutex
 	live  map[io.Closer]struct{} // listeners and connections, for Close

@@ -1,0 +1,94 @@
+package netproxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// TestAsk puts each question once, at connect, and never for what a rule denies.
+func TestAsk(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	answers := map[string]Permission{"session.example": Session, "once.example": Once, "private.example": Session}
+	cfg := &Config{Names: NewNames(fake4, fake6), Ask: func(_ context.Context, host string, port uint16) Permission {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, fmt.Sprintf("%s:%d", host, port))
+		return answers[host]
+	}}
+	f := start(t, cfg, "ok.example", "GET http://api.example/ok", "deny denied.example")
+	web := hello(t, false).Listener.Addr().String()
+	for _, name := range []string{"ok.example", "session.example", "once.example", "no.example", "denied.example", "api.example"} {
+		f.host(name, 80, web)
+	}
+	f.hosts["private.example"] = f.hosts["ok.example"][:0:0]
+	f.hosts["private.example"] = append(f.hosts["private.example"], netip.MustParseAddr("10.1.2.3"))
+	f.routes["10.1.2.3:80"] = web
+	get := func(host string) string {
+		return f.ask("GET http://" + host + "/x HTTP/1.1\r\nHost: " + host + "\r\nConnection: close\r\n\r\n")
+	}
+	for range 2 {
+		require.Contains(t, get("ok.example"), "hello ok.example")
+		require.Contains(t, get("session.example"), "hello session.example")
+		require.Contains(t, get("once.example"), "hello once.example")
+		require.Contains(t, get("no.example"), "403 Denied by pccrun, allow with --allow no.example")
+		require.Contains(t, get("denied.example"), "403")
+		require.Contains(t, get("api.example"), "403", "a rule for requests is not lifted")
+		require.Contains(t, get("private.example"), "guarded", "nor is the guard of an address")
+		require.Contains(t, get("140.82.112.9"), "403", "an address is not asked about")
+	}
+	require.Equal(t, []string{"session.example:80", "once.example:80", "no.example:80", "private.example:80", "once.example:80"}, asked)
+
+	code, a := f.resolve("whatever.example.", dnsmessage.TypeA)
+	require.Equal(t, dnsmessage.RCodeSuccess, code)
+	require.NotEmpty(t, a)
+	code, _ = f.resolve("denied.example.", dnsmessage.TypeA)
+	require.Equal(t, dnsmessage.RCodeNameError, code)
+	require.Len(t, asked, 5, "names are not asked about")
+	for n := range 2 * maxAsked {
+		get(fmt.Sprintf("h%d.example", n))
+	}
+	require.Len(t, asked, maxAsked)
+}
+
+// TestAskTogether: connections at the same time wait for one answer, and the
+// end of the proxy ends the waiting.
+func TestAskTogether(t *testing.T) {
+	entered, answer := make(chan struct{}, 10), make(chan Permission)
+	f := start(t, &Config{Ask: func(ctx context.Context, _ string, _ uint16) Permission {
+		entered <- struct{}{}
+		select {
+		case a := <-answer:
+			return a
+		case <-ctx.Done():
+			return Refuse
+		}
+	}})
+	f.host("ok.example", 80, server(t, func(c net.Conn) { c.Write([]byte("hi")) }))
+	var conns []net.Conn
+	for range 3 {
+		conns = append(conns, f.raw("CONNECT ok.example:80 HTTP/1.1\r\n\r\n"))
+	}
+	<-entered
+	time.Sleep(50 * time.Millisecond)
+	answer <- Once
+	for _, c := range conns {
+		b := make([]byte, 100)
+		n, err := c.Read(b)
+		require.NoError(t, err)
+		require.True(t, strings.HasPrefix(string(b[:n]), "HTTP/1.1 200"), string(b[:n]))
+	}
+	require.Empty(t, entered)
+	f.raw("CONNECT other.example:80 HTTP/1.1\r\n\r\n")
+	<-entered
+	f.Close()
+}
