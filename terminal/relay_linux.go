@@ -21,17 +21,22 @@ type Relay struct {
 	o    Options
 	wake int // eventfd: the keys' loop must look at what has changed
 
+	asking sync.Mutex // one question at a time
+	output sync.Mutex // guards Filter, and what is on the screen
+
 	mu     sync.Mutex
 	wanted bool // raw mode is wanted, as soon as we are in the foreground
 	raw    bool // and is what we have set
 	saved  unix.Termios
 	closed bool
+	typed  chan []byte // what is typed goes here while a question is open
 
 	signals  chan os.Signal
 	screened chan struct{} // all output is written
 	hungUp   chan struct{}
 	hangOnce sync.Once
 	keysDone chan struct{}
+	ended    chan struct{} // by Close: no question is answered any more
 }
 
 // Start copies the terminal's modes and size to the pseudo-terminal and
@@ -45,6 +50,7 @@ func Start(o Options) (*Relay, error) {
 		screened: make(chan struct{}),
 		hungUp:   make(chan struct{}),
 		keysDone: make(chan struct{}),
+		ended:    make(chan struct{}),
 	}
 	if r.o.Output == nil {
 		r.o.Output = tty(o.Terminal)
@@ -224,6 +230,7 @@ func (r *Relay) Close() {
 	}
 	r.closed = true
 	r.mu.Unlock()
+	close(r.ended)
 
 	r.release()
 	signal.Stop(r.signals)
@@ -233,9 +240,11 @@ func (r *Relay) Close() {
 	case <-r.screened:
 		// Not while the screen's loop writes; and not at all if it is stuck
 		// in a terminal that takes nothing, where we would stick as well.
+		r.output.Lock() // a question that was open is taken away first
 		if b := r.o.Filter.Reset(); len(b) > 0 {
 			_, _ = r.o.Output.Write(b)
 		}
+		r.output.Unlock()
 	case <-time.After(200 * time.Millisecond):
 	}
 	<-r.keysDone
@@ -299,6 +308,9 @@ func (r *Relay) keys() {
 			r.hangUp()
 			return
 		}
+		if n > 0 && r.isAnswer(buf[:n]) {
+			continue
+		}
 		if n > 0 {
 			if _, err := r.o.Master.Write(buf[:n]); err != nil {
 				return // the command's side is gone: the screen's loop says so
@@ -326,9 +338,14 @@ func (r *Relay) screen() {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := r.o.Master.Read(buf)
-		if n > 0 && !r.show(r.o.Filter.Filter(buf[:n])) {
-			r.hangUp()
-			return
+		if n > 0 {
+			r.output.Lock()
+			shown := r.show(r.o.Filter.Filter(buf[:n]))
+			r.output.Unlock()
+			if !shown {
+				r.hangUp()
+				return
+			}
 		}
 		if err != nil {
 			return

@@ -2,7 +2,10 @@
 
 package terminal
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // Relay is for Linux.
 type Relay struct{}
@@ -14,6 +17,9 @@ func (*Relay) Wait()                   {}
 func (*Relay) HungUp() <-chan struct{} { return nil }
 func (*Relay) Close()                  {}
 func (*Relay) Active() bool            { return false }
+
+// Ask is for Linux.
+func (*Relay) Ask(context.Context, string, string) (byte, error) { return 0, errors.ErrUnsupported }
 
 // IsTerminal reports whether the descriptor is a terminal.
 func IsTerminal(int) bool { return false }

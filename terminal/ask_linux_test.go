@@ -1,0 +1,107 @@
+package terminal
+
+import (
+	"context"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// asked is what came of a question.
+type asked struct {
+	key byte
+	err error
+}
+
+func (r *Relay) askTest(ctx context.Context) <-chan asked {
+	done := make(chan asked, 1)
+	go func() {
+		key, err := r.Ask(ctx, "may it?\ny or n", "yn")
+		done <- asked{key, err}
+	}()
+	return done
+}
+
+// TestAsk has a program on the main screen: the question has the other one to
+// itself, output and keys wait, and what was typed or pasted before is none.
+func TestAsk(t *testing.T) {
+	h, r, slave := joined(t, Options{})
+	modes, _ := getModes(int(slave.Fd()))
+	modes = rawModes(modes)
+	modes.Cc[unix.VMIN] = 1
+	require.NoError(t, setModes(int(slave.Fd()), modes))
+	_, err := slave.WriteString("before\n")
+	require.NoError(t, err)
+	h.expect("before\n")
+	for _, c := range []struct {
+		typed []string
+		want  byte
+	}{
+		{[]string{"n"}, 'n'}, {[]string{"Y"}, 'y'}, {[]string{"x", "\x1b[200~y\x1b[201~", "yy", "\x1b[M y!", "\x1b[121u"}, 'y'}, {[]string{"\x1b"}, 0}, {[]string{"\x03"}, 0},
+	} {
+		done := r.askTest(t.Context())
+		h.expect("\x1b[?1049h\x1b[?6l\x1b[m\x1b[H\x1b[2Jmay it?\r\ny or n")
+		h.typed("y") // for the program, a moment too late
+		_, err := slave.WriteString("meanwhile\n")
+		require.NoError(t, err)
+		time.Sleep(deafFor + 50*time.Millisecond)
+		require.Empty(t, done)
+		for _, text := range c.typed {
+			h.typed(text)
+			time.Sleep(20 * time.Millisecond)
+		}
+		require.Equal(t, asked{key: c.want}, <-done, "%q", c.typed)
+		require.Equal(t, "", h.expect("\x1b[2J\x1b[?1049l"), "nothing of the program's between")
+		h.expect("meanwhile\n")
+	}
+	h.typed("k")
+	got := make([]byte, 10)
+	n, err := slave.Read(got)
+	require.NoError(t, err)
+	require.Equal(t, "k", string(got[:n]), "no key of an answer, and each key behind it, is the program's")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := r.askTest(ctx)
+	h.expect("y or n")
+	cancel()
+	require.Equal(t, asked{}, <-done, "the end of the time")
+	h.expect("\x1b[?1049l")
+
+	_, err = slave.WriteString("\x1b]0;half a title")
+	require.NoError(t, err)
+	time.Sleep(50 * time.Millisecond)
+	require.Equal(t, asked{err: ErrCannotAsk}, <-r.askTest(t.Context()), "in the middle of a sequence")
+	_, err = slave.WriteString("\a\x1b[?2026h")
+	require.NoError(t, err)
+	h.expect("\x1b[?2026h")
+	done = r.askTest(t.Context())
+	h.expect("\x1b[?2026l\x1b[?1049h")
+	r.Close()
+	require.Equal(t, asked{}, <-done, "the end of the relay")
+	h.expect("\x1b[?1049l\x1b[?2026h")
+	require.Equal(t, asked{err: ErrCannotAsk}, <-r.askTest(t.Context()))
+}
+
+// TestAskFullScreen has a program that draws on the alternate screen, and again
+// when the window's size changes.
+func TestAskFullScreen(t *testing.T) {
+	h, r, slave := joined(t, Options{})
+	cmd := exec.Command("bash", "-c", `printf '\033[?1049hdrawn'; trap 'printf "drawn in %s." "$(stty size)"' WINCH; while :; do sleep 0.01; done`)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	h.expect("drawn")
+	done := r.askTest(t.Context())
+	h.expect("\x1b7\x1b[?6l\x1b[m\x1b[999;1H\x1b[2K\x1b[7mmay it?  y or n\x1b[m")
+	time.Sleep(deafFor + 50*time.Millisecond)
+	h.typed("y")
+	require.Equal(t, asked{key: 'y'}, <-done)
+	require.Equal(t, "", h.expect("\x1b[2K\x1b8"))
+	h.expect("drawn in 32 77.")
+	h.expect("drawn in 33 77.")
+}
