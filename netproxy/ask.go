@@ -16,6 +16,7 @@ const (
 	Refuse  Permission = iota // and do not ask again
 	Once                      // the connections that wait for the answer
 	Session                   // until the end of the run
+	Unasked                   // refused, since nobody could be asked or answered
 )
 
 // maxAsked is how many questions there are in a session: who is asked without
@@ -47,11 +48,13 @@ func (p *Proxy) mayAsk(v rules.Verdict) bool {
 // is said of them.
 func (p *Proxy) decideOrAsk(ctx context.Context, host string, port uint16) rules.Verdict {
 	v := p.decide(host, port)
-	if p.mayAsk(v) && p.ask(ctx, v) != Refuse {
+	if p.mayAsk(v) && p.permitted(p.ask(ctx, v)) {
 		v.Action, v.Rule, v.Detail, v.AllowWith = rules.Allow, "--ask", "", ""
 	}
 	return v
 }
+
+func (*Proxy) permitted(a Permission) bool { return a == Once || a == Session }
 
 // ask returns the answer for v's host and port. Connections at the same time,
 // as those to its IPv4 and IPv6 addresses are, have one.
@@ -86,7 +89,7 @@ func (p *Proxy) ask(ctx context.Context, v rules.Verdict) Permission {
 	open.permission = p.cfg.Ask(ctx, v.Host, v.Port)
 	a.mu.Lock()
 	delete(a.open, key)
-	if open.permission != Once {
+	if open.permission == Session || open.permission == Refuse {
 		a.given[key] = open.permission
 	}
 	a.mu.Unlock()

@@ -34,9 +34,6 @@ func runVerb(req profiles.Request) int {
 	if req.Provider != "" && req.Provider != "native" && req.Provider != "auto" {
 		return fail("provider "+quote(req.Provider)+": not built yet", "--provider native")
 	}
-	if req.Ask {
-		return fail("flag --ask: not built yet")
-	}
 	// The order is the launch's: what the command will hold is judged before
 	// anything is cloned, and the kernel makes the namespaces while the
 	// policy is read. Flags that change the namespaces wait for the policy.
@@ -52,13 +49,16 @@ func runVerb(req profiles.Request) int {
 	if err != nil {
 		return fail(err.Error())
 	}
+	r := &launch{req: &req, stdio: stdio}
+	if why := r.cannotAsk(); req.Ask && why != "" {
+		return fail(why, "--allow RULE names what may be reached")
+	}
 	var box *namespaces.Sandbox
 	if !req.DryRun && !req.Nested && len(req.Without) == 0 && os.Getuid() != 0 {
 		if box, err = namespaces.Begin(namespaces.Shell{Identity: namespaces.WhoAmI()}); err != nil {
 			return fail(err.Error())
 		}
 	}
-	r := &launch{req: &req, stdio: stdio}
 	if code := r.plan(); code != 0 || req.DryRun {
 		if box != nil {
 			box.Close()
@@ -101,6 +101,7 @@ type launch struct {
 	session  *sessions.Session
 	log      *events.Log
 	secrets  *native.Secrets
+	asker    *asker
 	denials  *os.File
 	guarded  guarded
 	kept     *transcript     // of what the command prints, if that is wanted
@@ -137,6 +138,9 @@ func (l *launch) plan() int {
 	}
 	if !l.req.DryRun {
 		l.secrets = new(native.Secrets)
+	}
+	if l.req.Ask {
+		l.asker = &asker{profile: policy.Profile, config: l.dirs.Config, work: policy.Workspace, root: os.Getuid() == 0, ready: make(chan struct{})}
 	}
 	if err := l.survey(nil); err != nil {
 		return l.refused(failRun(err), err)
@@ -181,7 +185,7 @@ func (l *launch) survey(before error) error {
 			time.Sleep(time.Duration(l.tries) * time.Millisecond)
 		}
 		var run *native.Run
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State, Secrets: l.secrets}, l.req.Command)
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State, Secrets: l.secrets, Ask: l.ask()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
 			return l.run.Plan.AddPassed(l.req.PassFDs)
@@ -360,6 +364,10 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	}
 	drain := l.stdio.Run()
 	relay, err := l.relay(started)
+	if err == nil && relay != nil && l.asker != nil {
+		l.asker.relay = relay
+		close(l.asker.ready)
+	}
 	if err == nil {
 		err = l.guard(started)
 	}
@@ -560,6 +568,9 @@ func (l *launch) ended(code int, end *native.End) int {
 		if end.TimedOut {
 			l.log.Emit(events.Timeout{AfterMS: l.policy.Resources.Deadline().Milliseconds()})
 		}
+	}
+	if l.asker != nil && l.asker.failed != nil {
+		say("flag --ask: the answer is not written: " + l.asker.failed.Error())
 	}
 	if total > 0 {
 		l.session.Keep("denials")

@@ -49,7 +49,10 @@ const proxyPort = 3128
 // Host is what a run takes from this process.
 type Host struct {
 	Environ  []string
-	IndexDir string   // where the scan of the workspace keeps what it saw; "" for nowhere
+	IndexDir string // where the scan of the workspace keeps what it saw; "" for nowhere
+	// Ask asks the user about a host that no rule speaks of; nil asks nobody.
+	Ask func(ctx context.Context, host string, port uint16) netproxy.Permission
+
 	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
 	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 }
@@ -80,6 +83,7 @@ type Run struct {
 	group      *cgroups.Group      // made before the sandbox is begun, or root is shed
 	janitor    *namespaces.Janitor // as root
 
+	ask       func(ctx context.Context, host string, port uint16) netproxy.Permission
 	published []published
 	found     *workspace.Found
 	query     workspace.Query // what was asked for it
@@ -211,11 +215,13 @@ func (r *Run) network(host *Host) error {
 	if len(n.Publish) > 0 {
 		r.Plan.Dial = maxInward
 	}
+	r.ask = host.Ask
+	some := len(n.Allow)+len(n.Local) > 0 || host.Ask != nil
 	if r.Tells() {
 		r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
 		r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
 	}
-	if len(n.Allow)+len(n.Local) == 0 {
+	if !some {
 		return nil
 	}
 	asker := clients.Asker{Environ: host.Environ, Workspace: r.Policy.Workspace, StateDir: host.StateDir, Note: func(text string) {
@@ -431,7 +437,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		go s.watchDisk(ctx, limit)
 	}
 	if r.Rules != nil {
-		cfg := netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Event: decided}
+		cfg := netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Ask: r.ask, Event: decided}
 		if r.inspection != nil {
 			cfg.Inspect = r.inspection.take
 		}

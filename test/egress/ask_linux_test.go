@@ -1,0 +1,199 @@
+package egress
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A screen is a terminal with somebody before it.
+type screen struct {
+	t      *testing.T
+	master *os.File
+	slave  *os.File
+
+	mu    sync.Mutex
+	shown []byte
+}
+
+func newScreen(t *testing.T) *screen {
+	t.Helper()
+	m, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Skipf("needs a pseudo-terminal: %v", err)
+	}
+	require.NoError(t, unix.IoctlSetPointerInt(m, unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(m, unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err := os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: 200}))
+	s := &screen{t: t, master: os.NewFile(uintptr(m), "master"), slave: slave}
+	t.Cleanup(func() { s.master.Close(); s.slave.Close() })
+	go func() {
+		buf := make([]byte, 4096)
+		for {
+			n, err := s.master.Read(buf)
+			s.mu.Lock()
+			s.shown = append(s.shown, buf[:n]...)
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// expect waits for text and forgets what came up to it.
+func (s *screen) expect(text string) (before string) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		i := bytes.Index(s.shown, []byte(text))
+		if i < 0 {
+			return false
+		}
+		before, s.shown = string(s.shown[:i]), s.shown[i+len(text):]
+		return true
+	}, 20*time.Second, 5*time.Millisecond, "%q", text)
+	return before
+}
+
+func (s *screen) answer(key string) {
+	time.Sleep(500 * time.Millisecond) // what comes at once is no answer
+	_, err := s.master.WriteString(key)
+	require.NoError(s.t, err)
+}
+
+// on runs a command at the terminal.
+func (b *bench) on(s *screen, argv ...string) *exec.Cmd {
+	b.t.Helper()
+	cmd := b.command(argv...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.slave, s.slave, s.slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	start(b.t, cmd)
+	b.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+// TestAsk answers in each way, for programs with the proxy's variables and
+// without, and from a full-screen program.
+func TestAsk(t *testing.T) {
+	s := newScreen(t)
+	b := newBench(t, "--ask", "--deny", "evil.example")
+	b.on(s, b.sandboxed(`for n in 1 2 3 4 5 6 7 8; do read -r line; echo "begin $n"; eval "$line"; echo "end $n"; done`)...)
+	say := func(line string) {
+		_, err := s.master.WriteString(line + "\n")
+		require.NoError(t, err)
+		s.expect("begin ")
+	}
+	question := "allow it [o]nce, for this [s]ession, [a]lways, or [n]ot?"
+	if os.Getuid() == 0 {
+		question = "allow it [o]nce, for this [s]ession, or [n]ot?"
+	}
+	asked, reached := theWorld.since(func() {
+		say(bare + "getent hosts www.good.example; curl -sS -m 20 http://api.good.example/")
+		s.expect("wants to reach api.good.example, port 80. " + question)
+	})
+	require.Empty(t, asked, "nobody is asked for a name before the answer")
+	require.Empty(t, reached)
+	s.answer("o")
+	s.expect("\x1b[?1049l")
+	require.Contains(t, s.expect("end "), "hello api.good.example")
+
+	say("curl -sS -m 20 https://api.good.example/ 2>&1") // by the proxy: another port
+	s.expect("wants to reach api.good.example, port 443. ")
+	s.answer("s")
+	require.Contains(t, s.expect("end "), "hello api.good.example")
+	say(bare + "curl -sS -m 20 https://api.good.example/ 2>&1")
+	require.Contains(t, s.expect("end "), "hello api.good.example", "remembered")
+
+	say("curl -sS -m 20 http://six.good.example/ 2>&1")
+	s.expect(question)
+	s.answer("n")
+	require.Contains(t, s.expect("end "), "allow_with=\"--allow six.good.example\"")
+	say("curl -sS -m 20 http://six.good.example/ http://evil.example/ http://rebind.good.example.invalid./ 2>&1; true")
+	s.expect("rebind.good.example.invalid")
+	s.answer("\x1b")
+	require.NotContains(t, s.expect("end "), "hello", "a no is remembered, and what a rule denies is not asked")
+
+	say(`printf '\033[?1049hfull'; trap 'printf "drawn $(stty size)."' WINCH; curl -sS -m 20 http://www.good.example/; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.05; done; printf '\033[?1049l'`)
+	s.expect("\x1b[999;1H")
+	s.expect(question)
+	s.answer("o")
+	s.expect("\x1b[2K\x1b8")
+	s.expect("drawn 30 200.")
+	s.expect("end ")
+
+	say("curl -sS -m 20 http://good.example/ 2>&1")
+	s.expect(question)
+	if os.Getuid() == 0 {
+		s.answer("s")
+		s.expect("end ")
+		return
+	}
+	s.answer("a")
+	file := filepath.Join(b.home, ".config/pccrun/profiles/default.jsonc")
+	s.expect("pccrun: write good.example into " + file + "? [y]es, [n]o")
+	require.Contains(t, s.expect("}\r\n}"), `"extends": "default"`)
+	s.answer("n")
+	require.Contains(t, s.expect("end "), "hello good.example")
+	require.NoFileExists(t, file)
+
+}
+
+// TestAskWrites answers always, and finds it in the next run.
+func TestAskWrites(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("needs a user who is not root")
+	}
+	s := newScreen(t)
+	b := newBench(t, "--ask")
+	for n, host := range []string{"good.example", "api.good.example"} {
+		cmd := b.on(s, b.sandboxed("curl -sS -m 20 http://"+host+"/")...)
+		s.expect("wants to reach " + host)
+		s.answer("a")
+		s.expect("[y]es, [n]o")
+		s.answer("y")
+		s.expect("hello " + host)
+		require.NoError(t, cmd.Wait())
+		text, err := os.ReadFile(filepath.Join(b.home, ".config/pccrun/profiles/default.jsonc"))
+		require.NoError(t, err)
+		require.Equal(t, n+1, strings.Count(string(text), "good.example\""), string(text))
+	}
+	b.flags = nil
+	out, _ := b.inside("curl -sS -m 20 http://good.example/ http://api.good.example/")
+	require.Contains(t, out, "hello good.example")
+	require.Contains(t, out, "hello api.good.example")
+
+	// A profile that somebody wrote is not changed.
+	file := filepath.Join(b.home, ".config/pccrun/profiles/default.jsonc")
+	require.NoError(t, os.WriteFile(file, []byte("{\"extends\": \"default\"} // mine\n"), 0o600))
+	b.flags = []string{"--ask"}
+	cmd := b.on(s, b.sandboxed("curl -sS -m 20 http://good.example/")...)
+	s.expect("for this [s]ession, or [n]ot?")
+	s.answer("s")
+	s.expect("hello good.example")
+	require.NoError(t, cmd.Wait())
+}
+
+// TestAskRefused: never without a terminal.
+func TestAskRefused(t *testing.T) {
+	b := newBench(t, "--ask")
+	out, code := b.inside("echo ran")
+	require.Equal(t, 125, code, out)
+	require.Contains(t, out, "flag --ask: there is no terminal to ask at")
+	require.NotContains(t, out, "ran")
+}
