@@ -22,6 +22,7 @@ func (w *world) services() error {
 	if err != nil {
 		return err
 	}
+	w.tls = config
 	files, err := repository()
 	if err != nil {
 		return err

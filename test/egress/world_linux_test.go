@@ -36,6 +36,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces/network"
+	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/host"
 )
 
@@ -45,6 +46,7 @@ const (
 	evil4, evil6 = "140.82.112.4", "2a00:1450:4001::4"
 	private4     = "10.1.2.3"
 	metadata4    = "169.254.169.254"
+	claude4      = "140.82.112.5"
 )
 
 var hosts = map[string][]string{
@@ -61,11 +63,13 @@ var hosts = map[string][]string{
 	"clash.good.example.":    {"198.18.0.99"},
 	"dead.good.example.":     {"140.82.112.99"},
 	"internal.good.example.": {private4},
+	"claude.good.example.":   {claude4},
 }
 
 // A world is the internet of the test.
 type world struct {
 	net *network.Net
+	tls *tls.Config // of all hosts
 
 	mu      sync.Mutex
 	serve   map[string]func(net.Conn) // by address and port
@@ -117,6 +121,9 @@ func inNamespaces() int {
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), "EGRESS_TEST_WORLD="+dir, "PCCRUN_TEST_BIN="+bin)
+	if program, err := claude.Fetch(context.Background()); err == nil {
+		cmd.Env = append(cmd.Env, "PCCRUN_TEST_CLAUDE="+program)
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if uid := os.Getuid(); uid != 0 {
