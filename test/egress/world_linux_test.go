@@ -47,6 +47,7 @@ const (
 	private4     = "10.1.2.3"
 	metadata4    = "169.254.169.254"
 	claude4      = "140.82.112.5"
+	git4         = "140.82.112.6"
 )
 
 var hosts = map[string][]string{
@@ -64,6 +65,7 @@ var hosts = map[string][]string{
 	"dead.good.example.":     {"140.82.112.99"},
 	"internal.good.example.": {private4},
 	"claude.good.example.":   {claude4},
+	"git.good.example.":      {git4},
 }
 
 // A world is the internet of the test.
