@@ -3,7 +3,6 @@ package escape
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +35,7 @@ func secretInEnvironment(in *Inside) Outcome {
 
 func launchProbes() []Probe {
 	hidden := errnos("ENOENT EACCES EROFS EPERM")
-	return []Probe{
+	return append(slices.Concat(raceProbes(), killProbes()), []Probe{
 		{
 			ID: "LCH-001", Name: "secrets in the environment", Guarantee: profiles.EnvScrub, Severity: Critical,
 			Expect: "not in the environment of any process in sight", Key: "environment.pass",
@@ -102,20 +101,6 @@ func launchProbes() []Probe {
 				}
 				return Any(openWrite("/proc/1/exe"), openWrite(fmt.Sprintf("/proc/%d/exe", os.Getppid())), openWrite(in.Launcher), openWrite("/.cage/launcher"))
 			},
-		},
-		{
-			ID: "LCH-008", Name: "swap paths while the launcher starts", Guarantee: profiles.LaunchIntegrity, Severity: Critical,
-			Expect: "never a file from outside", References: refs("CVE-2021-30465", "CVE-2024-23651", "CVE-2026-42306"), Key: "filesystem",
-			Explain: "A process of the host exchanges a directory of the workspace, plain or protected, with a link to a hidden one, again and again, over forty starts.",
-			Payload: throughRaced,
-			Drive:   func(d *Drive) Outcome { return raced(d, 42) },
-		},
-		{
-			ID: "LCH-080", Name: "swap paths while the launcher starts, thousands of times", Guarantee: profiles.LaunchIntegrity, Severity: Critical, Long: true,
-			Expect: "never a file from outside", References: refs("CVE-2021-30465"), Key: "filesystem",
-			Explain: "As LCH-008, over three thousand starts.",
-			Payload: throughRaced,
-			Drive:   func(d *Drive) Outcome { return raced(d, 3000) },
 		},
 		twoRuns("LCH-009", "a link in the way of a path that is yet to be made", Critical, "What one run plants, the next must not follow: a directory of the workspace becomes a link to a hidden one.", refs("librefang 6299"),
 			func(in *Inside) error {
@@ -386,48 +371,6 @@ func launchProbes() []Probe {
 			},
 		},
 		{
-			ID: "LCH-026", Name: "kill the launcher at random moments", Guarantee: profiles.ProcNoSurvivors, Severity: High,
-			Expect: "nothing is left", References: refs("bwrap: cleanup"), Key: "",
-			Explain: "SIGKILL after 0 to 30 ms, forty times: before, while and after the sandbox is set up.",
-			Payload: func(in *Inside) Outcome {
-				startDaemon(in)
-				time.Sleep(payloadTime)
-				return Blocked("slept")
-			},
-			Drive: func(d *Drive) Outcome { return killedAtRandom(d, 40) },
-		},
-		{
-			ID: "LCH-031", Name: "kill the launcher at the steps of its set-up", Guarantee: profiles.ProcNoSurvivors, Severity: High,
-			Expect: "no process, mount or file in the workspace is left", References: refs("runc: cleanup"), Key: "",
-			Explain: "A tracer stops the launcher, or what it has cloned, at one system call after the other, kills the launcher there and lets the rest go on. At thirty of them; LCH-082 takes all.",
-			Payload: func(in *Inside) Outcome {
-				startDaemon(in)
-				time.Sleep(payloadTime)
-				return Blocked("slept")
-			},
-			Drive: func(d *Drive) Outcome { return killedAtCalls(d, 30) },
-		},
-		{
-			ID: "LCH-082", Name: "kill the launcher at every step of its set-up", Guarantee: profiles.ProcNoSurvivors, Severity: High, Long: true,
-			Expect: "no process, mount or file in the workspace is left", Key: "", Explain: "As LCH-031, at every system call.",
-			Payload: func(in *Inside) Outcome {
-				startDaemon(in)
-				time.Sleep(payloadTime)
-				return Blocked("slept")
-			},
-			Drive: func(d *Drive) Outcome { return killedAtCalls(d, 100_000) },
-		},
-		{
-			ID: "LCH-081", Name: "kill the launcher at random moments, thousands of times", Guarantee: profiles.ProcNoSurvivors, Severity: High, Long: true,
-			Expect: "nothing is left", Key: "", Explain: "As LCH-026, two thousand times.",
-			Payload: func(in *Inside) Outcome {
-				startDaemon(in)
-				time.Sleep(payloadTime)
-				return Blocked("slept")
-			},
-			Drive: func(d *Drive) Outcome { return killedAtRandom(d, 2000) },
-		},
-		{
 			ID: "LCH-027", Name: "another run at the same time", Guarantee: profiles.ProcIsolated, Severity: High,
 			Expect: "its processes, files and sockets are not to be reached", References: refs("easy-agent 23"), Key: "",
 			Explain: "Two sandboxes in one workspace: one leaves a secret in its /tmp and listens on an abstract socket, the other looks.",
@@ -534,7 +477,7 @@ func launchProbes() []Probe {
 				return o
 			},
 		},
-	}
+	}...)
 }
 
 // twoRuns is a probe in which the first run plants and the second looks.
@@ -578,115 +521,6 @@ func twoRuns(id, name string, s Severity, why string, references []string, plant
 			return o
 		},
 	}
-}
-
-// racedNames are what the race swaps with links to hidden places, one a start:
-// plain, hidden and protected, directories and a file.
-var racedNames = []string{"swap", "sub", ".vscode", ".git/hooks", "nested", ".env"}
-
-// throughRaced tries to get at the hidden places through them.
-func throughRaced(in *Inside) Outcome {
-	var all []Outcome
-	for _, name := range racedNames {
-		all = append(all, in.Read(in.Path(name, "secret")))
-	}
-	return Any(all...)
-}
-
-// raced starts the sandbox again and again while a thread of the host swaps a
-// name in the workspace with a link to a hidden directory.
-func raced(d *Drive, times int) Outcome {
-	if os.Mkdir(d.Workspace+"/swap", 0o755) != nil {
-		return Broken("make the race")
-	}
-	refused := 0
-	for n := range times {
-		name := d.Workspace + "/" + racedNames[n%len(racedNames)]
-		if d.ctx.Err() != nil {
-			return Broken("out of time after %d starts", n)
-		}
-		o := d.whileSwapping(name)
-		switch {
-		case o.Kind == DidEscape:
-			return Escaped("at start %d: %s", n, o.Detail)
-		case o.Kind == Broke:
-			refused++
-		}
-		if changed := d.Changed(); len(changed) > 0 {
-			return Escaped("at start %d, on the host: %s", n, strings.Join(changed, ", "))
-		}
-	}
-	if refused == times {
-		return Broken("no start succeeded")
-	}
-	return Blocked("%d starts, %d refused", times, refused)
-}
-
-// whileSwapping runs the sandbox while a name and a link are exchanged. The
-// control finds the link in place.
-func (d *Drive) whileSwapping(name string) Outcome {
-	link := name + "-link"
-	os.Remove(link)
-	if err := os.Symlink(d.Canary, link); err != nil {
-		return Broken("make the race: %v", err)
-	}
-	exchange := func() { unix.Renameat2(unix.AT_FDCWD, name, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE) }
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for exchange(); !d.job.Control; exchange() {
-			select {
-			case <-stop:
-				return
-			case <-time.After(50 * time.Microsecond):
-			}
-		}
-	}()
-	if d.job.Control {
-		<-stopped
-	}
-	o := d.Run()
-	close(stop)
-	<-stopped
-	if fi, err := os.Lstat(name); err == nil && fi.Mode()&os.ModeSymlink != 0 {
-		exchange()
-	}
-	os.Remove(link)
-	return o
-}
-
-// killedAtRandom kills the launcher at random moments and looks what is left.
-func killedAtRandom(d *Drive, times int) Outcome {
-	defer d.sweep()
-	before := leftovers()
-	if d.job.Control {
-		times = 3
-	}
-	for n := range times {
-		argv, err := d.Command(d.probe.ID)
-		if err != nil {
-			return Broken("%v", err)
-		}
-		cmd, out, err := d.launch(argv)
-		if err != nil {
-			return Broken("%v", err)
-		}
-		pause := time.Duration(rand.IntN(30_000)) * time.Microsecond
-		if d.job.Control {
-			pause = 200 * time.Millisecond
-		}
-		time.Sleep(pause)
-		cmd.Process.Kill()
-		d.wait(cmd, out)
-		var left []int
-		if !eventually(time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
-			return Escaped("killed after %v, at try %d: processes %v are left", pause, n, left)
-		}
-	}
-	if more := newIn(leftovers(), before); len(more) > 0 {
-		return Escaped("left behind: %s", strings.Join(more[:min(5, len(more))], ", "))
-	}
-	return Blocked("killed %d times, nothing is left", times)
 }
 
 // profileConfusion starts the launcher with profiles that must be refused.

@@ -127,6 +127,7 @@ var oneLayer = map[string]string{
 	"FS-051": "in a directory that may be written Landlock can leave nothing out: the mounts alone hide there",
 	"FS-015": "Landlock's right to truncate would make every open look its path up: only strict takes it; the mount alone stops it",
 	"FS-052": "Landlock knows no right to change modes and owners; who is not root owns the files",
+	"FS-062": "in a directory that may be written Landlock can leave nothing out: the pin alone stops it",
 	"NS-008": "a state, not an attack: two settings, each by itself",
 	"NS-017": "a state, not an attack: the identity is nobody's on the host",
 }
