@@ -4,10 +4,13 @@ package escape
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,37 +44,69 @@ var steps = []step{
 // TestSteps takes steps out of the launcher, one at a time, and wants the
 // suite to notice each.
 func TestSteps(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs half a minute")
+	if testing.Short() || os.Geteuid() != 0 {
+		t.Skip("needs root, whose go command builds, and half a minute")
 	}
 	needCage(t)
-	whole := testLauncher(t)
+	home := worldReadable(t)
+	whole := filepath.Join(home, "whole")
+	require.NoError(t, place(testLauncher(t), whole))
+	require.NoError(t, os.Chmod(whole, 0o755))
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
-	if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
-		t.Skip("needs the source of the launcher")
-	}
-	for _, s := range steps {
+	for i, s := range steps {
 		t.Run(s.name, func(t *testing.T) {
-			if s.user && os.Geteuid() == 0 {
-				t.Skip("needs somebody who is not root")
+			mutated := filepath.Join(home, strconv.Itoa(i))
+			buildWithout(t, root, s.cuts, mutated)
+			if s.user {
+				stepAsUser(t, home, whole, mutated, s.probe)
+				return
 			}
-			mutated := buildWithout(t, root, s.cuts)
-			targets := []*Target{Native(whole, nil), Native(mutated, nil)}
-			targets[1].Name = "mutated"
-			results := run(t, targets, func(p *Probe) bool { return p.ID == s.probe })
-			if results[0].Verdict == VerdictSkipped {
-				t.Skip(results[0].Reason)
-			}
-			require.Contains(t, []Verdict{VerdictBlocked, VerdictDegraded}, results[0].Verdict, "whole: %s %s", results[0].Reason, results[0].Inside.Detail)
-			require.Equal(t, VerdictEscaped, results[1].Verdict, "%s %s", results[1].Reason, results[1].Inside.Detail)
+			notices(t, whole, mutated, s.probe)
 		})
 	}
 }
 
+// notices wants a probe to be stopped by one launcher, and to escape the other.
+func notices(t *testing.T, whole, mutated, probe string) {
+	targets := []*Target{Native(whole, nil), Native(mutated, nil)}
+	targets[1].Name = "mutated"
+	results := run(t, targets, func(p *Probe) bool { return p.ID == probe })
+	if results[0].Verdict == VerdictSkipped {
+		t.Skip(results[0].Reason)
+	}
+	require.Contains(t, []Verdict{VerdictBlocked, VerdictDegraded}, results[0].Verdict, "whole: %s %s", results[0].Reason, results[0].Inside.Detail)
+	require.Equal(t, VerdictEscaped, results[1].Verdict, "%s %s", results[1].Reason, results[1].Inside.Detail)
+}
+
+// stepVariable hands [TestStepAsUser] two launchers and a probe.
+const stepVariable = "PCCRUN_ESCAPE_TEST_STEP"
+
+// stepAsUser runs this test binary as somebody who is not root.
+func stepAsUser(t *testing.T, home, whole, mutated, probe string) {
+	self := filepath.Join(home, "escape.test")
+	require.NoError(t, place("/proc/self/exe", self))
+	require.NoError(t, errors.Join(os.Chmod(self, 0o755), os.Chown(home, 54321, 54321)))
+	cmd := exec.Command(self, "-test.run=^TestStepAsUser$")
+	cmd.Dir = home
+	cmd.Env = []string{"HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), stepVariable + "=" + whole + " " + mutated + " " + probe}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "PASS")
+}
+
+func TestStepAsUser(t *testing.T) {
+	words := strings.Fields(os.Getenv(stepVariable))
+	if len(words) != 3 {
+		t.Skip("needs TestSteps, which starts it")
+	}
+	notices(t, words[0], words[1], words[2])
+}
+
 // buildWithout builds the launcher from a source that is cut, and leaves the
 // source as it is: go help build, -overlay.
-func buildWithout(t *testing.T, root string, cuts []cut) string {
+func buildWithout(t *testing.T, root string, cuts []cut, out string) {
 	dir := t.TempDir()
 	replace := map[string]string{}
 	for _, c := range cuts {
@@ -85,13 +120,8 @@ func buildWithout(t *testing.T, root string, cuts []cut) string {
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o644))
-	out := filepath.Join(dir, "pccrun")
 	build := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", out, "./cmd/pccrun")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("needs the go command")
-	}
 	text, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	return out
 }

@@ -30,9 +30,10 @@ import (
 
 // traced is what a tracer tells of one run.
 type traced struct {
-	Calls int    // counted until the command had started and the launcher was idle, or the launcher was killed
-	At    string // the call at which it was killed, and whose it was
-	Left  []int  // processes that were alive two seconds later
+	Calls   int    // counted until the command had started and the launcher was idle, or the launcher was killed
+	Started bool   // the command did
+	At      string // the call at which it was killed, and whose it was
+	Left    []int  // processes that were alive two seconds later
 }
 
 const tracedPrefix = "@@traced "
@@ -44,7 +45,7 @@ func tracer(args []string) int {
 	if err != nil {
 		return 2
 	}
-	t := &trace{n: n, known: map[int]bool{}, free: map[int]bool{}, deadline: time.Now().Add(10 * time.Second)}
+	t := &trace{n: n, known: map[int]bool{}, free: map[int]bool{}, deadline: time.Now().Add(patience(8 * time.Second))}
 	go t.watch()
 	if err := t.follow(args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "tracer:", err)
@@ -150,7 +151,7 @@ func (t *trace) stopped(pid int, status unix.WaitStatus) {
 	signal := 0
 	switch event := int(status) >> 16; {
 	case event == unix.PTRACE_EVENT_EXEC && pid != t.launcher && !t.started && !t.killed:
-		t.started, t.free[pid] = true, true
+		t.started, t.free[pid], t.told.Started = true, true, true
 		t.deadline = time.Now().Add(100 * time.Millisecond) // the launcher has little left to do
 	case event != 0:
 	case status.StopSignal() == unix.SIGTRAP|0x80:
@@ -203,6 +204,9 @@ func killedAtCalls(d *Drive, most int) Outcome {
 	whole, err := d.trace(0)
 	if err != nil {
 		return needsPtrace(err)
+	}
+	if d.job.Launcher != "" && !whole.Started {
+		return Broken("the command had not started after %d calls: a busy machine", whole.Calls)
 	}
 	files := d.workspaceFiles()
 	first, step, tried, where := 1, max(1, whole.Calls/most), 0, map[string]int{}
