@@ -155,7 +155,7 @@ func resProbes() []Probe {
 			},
 		},
 		{
-			ID: "RES-019", Name: "more processors than granted", Guarantee: profiles.ResCPU, Severity: Medium, Needs: []Need{NeedNative},
+			ID: "RES-020", Name: "more processors than granted", Guarantee: profiles.ResCPU, Severity: Medium, Needs: []Need{NeedNative},
 			Flags: []string{"--cpus", "1"}, Expect: "at most one processor", References: refs("cpu.max", "sched_setaffinity(2)"), Key: "resources.cpus",
 			Explain: "Two busy loops for a second, unless there is only one processor to run on.",
 			Payload: func(in *Inside) Outcome {
