@@ -2,7 +2,6 @@ package native
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -31,10 +30,13 @@ type Attempt struct {
 // Where it only hears of attempts the mounts refuse whatever comes of it: that
 // the launcher looks at a path which another thread may rewrite meanwhile, and
 // lets the call go on, can make a report wrong and nothing else.
-func (r *Run) watch() error {
+func (r *Run) watch(learn func(*supervisor.Call)) error {
 	var calls []seccomp.Watched
+	if r.learn = learn; learn != nil {
+		calls = supervisor.Everything()
+	}
 	if r.Policy.Attempts {
-		calls = supervisor.Writes()
+		calls = supervisor.Both(calls, supervisor.Writes())
 	}
 	strict, err := r.forbids()
 	if err != nil {
@@ -50,13 +52,13 @@ func (r *Run) watch() error {
 	if err != nil {
 		return err
 	}
-	r.Plan.Watch = &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Deputy: strict, Required: strict}
+	r.Plan.Watch = &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Deputy: strict, Required: strict || learn != nil}
 	return nil
 }
 
 // observe begins to answer what the command asks. A supervisor around this run
 // leaves it without a report, which is no protection; where the launcher forbids
-// names it is.
+// names, or somebody wants to learn, the run does not begin.
 func (s *Started) observe() error {
 	if s.run.Plan.Watch == nil {
 		return nil
@@ -66,25 +68,23 @@ func (s *Started) observe() error {
 	case errors.Is(err, namespaces.ErrWatched):
 		return nil
 	case errors.Is(err, unix.EBUSY):
-		return &strictError{"system calls have a supervisor already, around this pccrun", ""}
+		return errWatched
 	case err != nil:
 		return err
 	}
-	var seen func(*supervisor.Call)
-	if s.run.Policy.Attempts {
+	seen := s.run.learn
+	switch attempts := s.run.Policy.Attempts; {
+	case attempts && seen != nil:
+		seen = func(c *supervisor.Call) { s.run.learn(c); s.run.look(c) }
+	case attempts:
 		seen = s.run.look
 	}
 	if !s.run.Plan.Watch.Deputy {
 		s.seen = supervisor.Observe(listener, seen)
 		return nil
 	}
-	root, err := unix.FcntlInt(uintptr(s.Root()), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		unix.Close(listener)
-		return os.NewSyscallError("dup", err)
-	}
 	ban := s.run.found.Ban(s.run.Standing(""))
-	deputy := &supervisor.Deputy{Root: root, Umask: s.run.Plan.Command.Umask, Seen: seen, Makes: s.run.Plan.Makes}
+	deputy := &supervisor.Deputy{Root: s.Root(), Umask: s.run.Plan.Command.Umask, Seen: seen, Makes: s.run.Plan.Makes}
 	deputy.Forbids = func(path string, within func(string) bool) bool {
 		if !s.run.Plan.Writes(path) {
 			return false // a private directory: nobody outside will look there
@@ -115,6 +115,9 @@ func (r *Run) forbids() (bool, error) {
 	}
 	return true, nil
 }
+
+// errWatched says that the kernel's one supervisor for a process is another's.
+var errWatched = errors.New("system calls have a supervisor already, around this pccrun: none can forbid names, or learn, beside it")
 
 // A strictError says that names cannot be forbidden here. Nothing has run.
 type strictError struct{ cause, hint string }

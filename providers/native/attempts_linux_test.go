@@ -1,13 +1,16 @@
 package native
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/seccomp/supervisor"
 )
 
 // attempted runs a script and returns what of it the launcher was told, by path
@@ -109,4 +112,44 @@ func TestTraces(t *testing.T) {
 	_, out = b.attempted("ls -a ~; cat ~/.aws/credentials")
 	require.NotContains(t, out.out, ".pccrun")
 	require.Empty(t, out.end.Looked)
+}
+
+// Whoever wants to learn hears of reads, programs and connections, refused or
+// not, by whom they were made; nothing of it is granted or refused for that.
+func TestLearn(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	var heard []string
+	hear := func(c *supervisor.Call) {
+		program, err := c.Program()
+		if err != nil {
+			return
+		}
+		if address, err := c.Address(); err == nil && len(address) > 4 && address[0] == unix.AF_INET {
+			heard = append(heard, fmt.Sprint(filepath.Base(program), " connect ", int(address[2])<<8|int(address[3])))
+		}
+		for _, n := range c.Names() {
+			if place, err := c.Path(n); err == nil {
+				heard = append(heard, fmt.Sprint(filepath.Base(program), " ", n.Deed, " ", place.Path, " ", place.There))
+			}
+		}
+	}
+	req := b.request
+	req.Command, req.Workspace = []string{"/bin/bash", "-c", "cat file ../secret; echo x > made; rm made; (exec 3<>/dev/tcp/127.0.0.1/9) 2>/dev/null; true"}, b.workspace
+	req.Host = profiles.Host{UID: os.Getuid(), Home: b.home, Cwd: b.workspace, Memory: 8 << 30, Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + b.home}}
+	policy, err := profiles.Resolve(req)
+	require.NoError(t, err)
+	run, err := New(policy, Host{Environ: req.Host.Environ, Learn: hear}, req.Command)
+	require.NoError(t, err)
+	_, wait := b.launch(run)
+	o := wait()
+	require.NoError(t, o.err)
+	require.NotContains(t, o.out, "canary")
+	in := func(name string) string { return filepath.Join(b.workspace, name) }
+	for _, want := range []string{
+		"cat read " + in("file") + " true", "cat read " + filepath.Join(b.home, "secret") + " false", "bash write " + in("made") + " false",
+		"rm remove " + in("made") + " true", "bash execute /usr/bin/cat true", "bash connect 9",
+	} {
+		require.Contains(t, heard, want)
+	}
 }

@@ -48,6 +48,13 @@ const proxyPort = 3128
 
 // Host is what a run takes from this process.
 type Host struct {
+	// Learn, if set, hears of each call that names something: opens for reading,
+	// status, programs, connections and removals too, whatever the policy makes of
+	// them, before the kernel carries it out; from one goroutine, for which the
+	// process waits. See [supervisor.Call] for what a call tells. It costs each such
+	// call two switches between processes, and is no protection.
+	Learn func(*supervisor.Call)
+
 	Environ  []string
 	IndexDir string // where the scan of the workspace keeps what it saw; "" for nowhere
 	// Ask asks the user about a host that no rule speaks of; nil asks nobody.
@@ -79,7 +86,8 @@ type Run struct {
 
 	proxies    [3]string // the host's own, for http, for https, and what needs none
 	upstream   netproxy.Upstream
-	inspection *inspection         // nil: nothing is inspected
+	inspection *inspection // nil: nothing is inspected
+	learn      func(*supervisor.Call)
 	group      *cgroups.Group      // made before the sandbox is begun, or root is shed
 	janitor    *namespaces.Janitor // as root
 
@@ -126,7 +134,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err := r.filter(); err != nil {
 		return nil, err
 	}
-	if err := r.watch(); err != nil {
+	if err := r.watch(host.Learn); err != nil {
 		return nil, err
 	}
 	if err := r.limits(); err != nil {

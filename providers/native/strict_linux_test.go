@@ -83,11 +83,18 @@ show`
 func TestStrictWorks(t *testing.T) {
 	unprivileged(t)
 	var outs [2]string
+	open := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		require.NoError(t, err)
+		return len(list)
+	}
 	for i, strict := range []bool{false, true} {
 		b := newBench(t)
 		b.request.ProtectStrict = strict
+		before := open()
 		o := b.sh(works)
 		require.NoError(t, o.err)
+		require.Less(t, open(), before+10, "descriptors of the launcher")
 		outs[i] = strings.ReplaceAll(o.out, b.home, "HOME")
 	}
 	with, without := strings.Split(outs[1], "\n"), strings.Split(outs[0], "\n")
@@ -124,6 +131,11 @@ const racerVariable = "PCCRUN_NATIVE_TEST_RACER"
 
 // race makes a name with calls whose path another thread rewrites.
 func race() {
+	if os.Getenv(racerVariable) == "landlock" {
+		_, _, err := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+		fmt.Println(err == unix.EOPNOTSUPP)
+		os.Exit(0)
+	}
 	const protected = ".envrc\x00\x00"
 	harmless := os.Getenv(racerVariable) // of eight bytes
 	var path [16]byte
@@ -181,7 +193,20 @@ func TestStrictRace(t *testing.T) {
 	}
 }
 
+// A program cannot forbid itself with Landlock what the launcher would do for it.
+func TestStrictLandlock(t *testing.T) {
+	unprivileged(t)
+	require.Equal(t, "false\n", racer(t, "landlock", false))
+	require.Equal(t, "true\n", racer(t, "landlock", true))
+}
+
 func raced(t *testing.T, path string, strict bool) {
+	want := map[bool]string{false: "made\n", true: "never\n"}[strict]
+	require.Equal(t, want, racer(t, path, strict))
+}
+
+// racer runs this test binary inside, as [race].
+func racer(t *testing.T, path string, strict bool) string {
 	b := newBench(t)
 	b.request.ProtectStrict = strict
 	self, err := os.Open("/proc/self/exe")
@@ -194,8 +219,7 @@ func raced(t *testing.T, path string, strict bool) {
 	require.NoError(t, racer.Close())
 	o := b.sh(racerVariable + "=" + path + " ./racer")
 	require.NoError(t, o.err)
-	want := map[bool]string{false: "made\n", true: "never\n"}[strict]
-	require.Equal(t, want, o.out)
+	return o.out
 }
 
 // Where names cannot be forbidden the run does not begin.

@@ -15,10 +15,13 @@
 // may do so between the look and the call. A decision that protects something
 // must therefore not rest on a [Call] that is then let go on; a report may.
 //
-// Whoever wants a stream of what a program does (`pccrun learn`) puts the filter
-// of [Writes], or of [Everything] for reads, programs and connections too, into
-// namespaces.Plan.Watch, takes the listener from namespaces.Sandbox.Listener,
-// and calls [Observe] with a function that calls [Call.Names], [Call.Path] and [Call.Program].
+// Whoever wants a stream of what a program does (`pccrun learn`) gives native.Host
+// a function (Learn), which is called with each [Call]: [Call.PID] and
+// [Call.Program] say who, [Call.Names] what for, [Call.Path] where that leads in
+// the process's own view of files, [Call.Address] whereto a connect(2) goes. A call
+// whose process has died says [ErrGone], and counts for nothing. Beneath it,
+// namespaces.Plan.Watch takes the filter of [Everything], namespaces.Sandbox.Listener
+// hands out the listener, and [Observe] serves it.
 package supervisor
 
 import (

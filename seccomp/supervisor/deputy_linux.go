@@ -30,7 +30,7 @@ import (
 // All calls are done one after the other by one thread: nothing inside can move
 // what has been looked up before it is used.
 type Deputy struct {
-	Root  int // the root of the processes' tree
+	Root  int // the root of the processes' tree; the deputy has a descriptor of its own
 	Umask int // theirs at the beginning
 
 	// Makes reports whether the deputy makes names at a path, absolute and
@@ -48,9 +48,10 @@ type Deputy struct {
 	masked bool // somebody has set a umask of his own
 }
 
-// Creations are the calls that make a name, and umask(2).
+// Creations are the calls that make a name, umask(2), and those by which a
+// process takes rights from itself that the deputy cannot see.
 func Creations() []seccomp.Watched {
-	list := []seccomp.Watched{{Name: "umask"}}
+	list := []seccomp.Watched{{Name: "umask"}, {Name: "landlock_create_ruleset"}, {Name: "landlock_restrict_self"}}
 	for _, w := range watched(true, writes[:]) {
 		switch {
 		case w.Name == "truncate":
@@ -95,6 +96,11 @@ func (d *Deputy) Serve(listener int) (*Supervisor, error) {
 	if caps[0].Effective|caps[1].Effective != 0 {
 		return nil, fmt.Errorf("answer system calls: this process has capabilities (%08x%08x)", caps[1].Effective, caps[0].Effective)
 	}
+	root, err := unix.FcntlInt(uintptr(d.Root), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	d.Root = root
 	ready := make(chan error, 1)
 	s := serve(listener, func() error {
 		// Its own umask, which is that of the process of the moment.
@@ -102,6 +108,10 @@ func (d *Deputy) Serve(listener int) (*Supervisor, error) {
 		ready <- err
 		return err
 	}, d.answer)
+	go func() {
+		<-s.done
+		unix.Close(root)
+	}()
 	if err := <-ready; err != nil {
 		return nil, err
 	}
@@ -115,6 +125,10 @@ func (d *Deputy) answer(c *Call) Answer {
 	switch c.Name {
 	case "umask":
 		d.masked = true
+	case "landlock_create_ruleset", "landlock_restrict_self":
+		// What a domain within the sandbox's forbids, the deputy would do: so
+		// there is none, as where Landlock was switched off at boot.
+		return Answer{kind: fails, errno: unix.EOPNOTSUPP}
 	case "open", "openat", "creat":
 		return d.open(c)
 	case "mkdir", "mkdirat":
@@ -373,7 +387,12 @@ func (d *Deputy) open(c *Call) Answer {
 	a := Answer{kind: opened, fd: fd, cloex: uint32(flags & unix.O_CLOEXEC)}
 	if !s.there { // the kernel would have found out before
 		dir := s.dir
-		a.undo = func() { _ = unix.Unlinkat(dir, s.name, 0); unix.Close(dir) }
+		a.given = func(err error) {
+			if err != nil {
+				_ = unix.Unlinkat(dir, s.name, 0)
+			}
+			unix.Close(dir)
+		}
 		s.dir = -1
 	}
 	return a

@@ -81,9 +81,9 @@ type Supervisor struct {
 type Answer struct {
 	kind  answerKind
 	errno unix.Errno
-	fd    int    // closed once the process has it
-	cloex uint32 // O_CLOEXEC, of the descriptor that the process gets
-	undo  func() // called where the process cannot get it
+	fd    int         // closed once the process has it
+	cloex uint32      // O_CLOEXEC, of the descriptor that the process gets
+	given func(error) // told whether it has it; may be nil
 }
 
 type answerKind uint8
@@ -189,8 +189,8 @@ type addition struct {
 func (s *Supervisor) give(id uint64, a *Answer) error {
 	defer unix.Close(a.fd)
 	err := s.command(ioctlAdd, unsafe.Pointer(&addition{id: id, flags: addSend, from: uint32(a.fd), descriptor: a.cloex}))
-	if err != nil && a.undo != nil {
-		a.undo()
+	if a.given != nil {
+		a.given(err)
 	}
 	return err
 }
