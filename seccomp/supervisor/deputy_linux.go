@@ -105,6 +105,9 @@ func (d *Deputy) Serve(listener int) (*Supervisor, error) {
 	s := serve(listener, func() error {
 		// Its own umask, which is that of the process of the moment.
 		err := os.NewSyscallError("unshare(CLONE_FS)", unix.Unshare(unix.CLONE_FS))
+		if err == nil {
+			err = deafen()
+		}
 		ready <- err
 		return err
 	}, d.answer)
@@ -116,6 +119,21 @@ func (d *Deputy) Serve(listener int) (*Supervisor, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// deafen keeps signals from this thread, but for those that it would cause
+// itself: what they break off would fail for a process that got none. The Go
+// runtime sends some to have a goroutine make place; this one does so with each
+// function that it calls.
+func deafen() error {
+	set := unix.Sigset_t{}
+	for i := range set.Val {
+		set.Val[i] = ^uint64(0)
+	}
+	for _, own := range [...]unix.Signal{unix.SIGSEGV, unix.SIGBUS, unix.SIGFPE, unix.SIGILL, unix.SIGTRAP} {
+		set.Val[0] &^= 1 << (own - 1)
+	}
+	return os.NewSyscallError("sigprocmask", unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil))
 }
 
 func (d *Deputy) answer(c *Call) Answer {
@@ -176,16 +194,19 @@ type spot struct {
 // its own errors are the kernel's to tell. Every spot that it returns is to be
 // closed.
 func (d *Deputy) spot(c *Call, n Name) (s spot, ok bool) {
-	text, err := c.Text(n)
+	text, err := c.text(n)
 	if err != nil || text == "" {
 		return s, false
 	}
 	if !strings.HasPrefix(text, "/") {
 		base, err := c.base(n)
-		if err != nil || !c.alive() {
+		if err != nil {
 			return s, false
 		}
 		text = base + "/" + text
+	}
+	if !c.alive() {
+		return s, false
 	}
 	slash := false
 	for range maxLinks {

@@ -29,18 +29,29 @@ func (c *Call) Makes() bool {
 // Text returns a path as the call has it, as long as the kernel would take
 // (PATH_MAX); ENAMETOOLONG and EFAULT as the kernel would answer.
 func (c *Call) Text(n Name) (string, error) {
-	b, err := c.memory(n.Pointer, unix.PathMax)
-	if err != nil {
-		return "", err
+	text, err := c.text(n)
+	if !c.alive() {
+		return "", ErrGone
 	}
-	end := bytes.IndexByte(b, 0)
-	switch {
-	case end >= 0:
-		return string(b[:end]), nil
-	case len(b) == unix.PathMax:
-		return "", unix.ENAMETOOLONG
+	return text, err
+}
+
+// text is Text for who asks afterwards whether the process still waits. Most
+// paths are short.
+func (c *Call) text(n Name) (string, error) {
+	for _, length := range [...]int{256, unix.PathMax} {
+		b, err := c.memory(n.Pointer, length)
+		if err != nil {
+			return "", err
+		}
+		if end := bytes.IndexByte(b, 0); end >= 0 {
+			return string(b[:end]), nil
+		}
+		if len(b) < length {
+			return "", unix.EFAULT // the memory ends before the path
+		}
 	}
-	return "", unix.EFAULT // the memory ends before the path
+	return "", unix.ENAMETOOLONG
 }
 
 // Address returns the address of a connect(2), as sockaddr(3type) has it.
@@ -49,11 +60,15 @@ func (c *Call) Address() ([]byte, error) {
 		return nil, unix.EINVAL
 	}
 	const most = 128 // sizeof(struct sockaddr_storage)
-	return c.memory(c.Data.Args[1], int(min(uint32(c.Data.Args[2]), most)))
+	b, err := c.memory(c.Data.Args[1], int(min(uint32(c.Data.Args[2]), most)))
+	if !c.alive() {
+		return nil, ErrGone
+	}
+	return b, err
 }
 
-// memory reads from the process, as far as there is memory, and holds it
-// against the process that makes the call.
+// memory reads from the process, as far as there is memory. It means nothing
+// before the process is known to wait still: another may have its number by now.
 func (c *Call) memory(at uint64, length int) ([]byte, error) {
 	if length == 0 {
 		return nil, nil
@@ -70,9 +85,6 @@ func (c *Call) memory(at uint64, length int) ([]byte, error) {
 	local := []unix.Iovec{{Base: unsafe.SliceData(b)}}
 	local[0].SetLen(length)
 	n, err := unix.ProcessVMReadv(c.PID, local, pieces, 0)
-	if !c.alive() {
-		return nil, ErrGone
-	}
 	if err != nil {
 		return nil, os.NewSyscallError("process_vm_readv", err)
 	}
@@ -102,7 +114,7 @@ type Place struct {
 // What is not there keeps its name below where it would be. The empty path
 // stands for the directory itself (AT_EMPTY_PATH).
 func (c *Call) Path(n Name) (Place, error) {
-	text, err := c.Text(n)
+	text, err := c.text(n)
 	if err != nil {
 		return Place{}, err
 	}

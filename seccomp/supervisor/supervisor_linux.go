@@ -40,7 +40,6 @@ const (
 	ioctlSetFlags = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS, Linux 6.6
 
 	flagContinue = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE, Linux 5.5
-	addSend      = 2 // SECCOMP_ADDFD_FLAG_SEND
 	flagSync     = 1 // SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP
 )
 
@@ -155,10 +154,11 @@ func (s *Supervisor) serve(answer func(*Call) Answer) error {
 		}
 		a := answer(&Call{PID: int(n.pid), Name: s.name(n.data), Data: n.data, id: n.id, s: s})
 		if a.kind == opened {
-			if err := s.give(n.id, &a); err == nil {
-				continue
-			} else if a = (Answer{kind: fails}); errors.As(err, &a.errno) && a.errno == unix.ENOENT {
-				continue // the process was killed
+			fd, err := s.give(n.id, &a)
+			a.fd = fd
+			if err != nil {
+				a = Answer{kind: fails}
+				errors.As(err, &a.errno)
 			}
 		}
 		r = response{id: n.id}
@@ -167,6 +167,8 @@ func (s *Supervisor) serve(answer func(*Call) Answer) error {
 			r.flags = flagContinue
 		case fails:
 			r.errno = -int32(a.errno)
+		case opened:
+			r.value = int64(a.fd)
 		}
 		switch err := s.command(ioctlSend, unsafe.Pointer(&r)); err {
 		case nil, unix.ENOENT, unix.EINTR:
@@ -184,15 +186,27 @@ type addition struct {
 	descriptor uint32 // its flags
 }
 
-// give puts a descriptor into the process and ends the call with its number, in
-// one step (SECCOMP_ADDFD_FLAG_SEND, Linux 5.14).
-func (s *Supervisor) give(id uint64, a *Answer) error {
+// give puts a descriptor into the process and returns its number there. To do
+// so and to answer in one step (SECCOMP_ADDFD_FLAG_SEND) is no good: a signal that
+// comes meanwhile, or the freezing of all processes before the machine sleeps,
+// takes the descriptor back, and the call ends with 0, which looks like one
+// (seccomp_notify_addfd of Linux 6.18). Like this it is merely tried again.
+func (s *Supervisor) give(id uint64, a *Answer) (fd int, err error) {
 	defer unix.Close(a.fd)
-	err := s.command(ioctlAdd, unsafe.Pointer(&addition{id: id, flags: addSend, from: uint32(a.fd), descriptor: a.cloex}))
-	if a.given != nil {
-		a.given(err)
+	add := addition{id: id, from: uint32(a.fd), descriptor: a.cloex}
+	for {
+		n, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(s.listener), ioctlAdd, uintptr(unsafe.Pointer(&add)))
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			err = errno
+		}
+		if a.given != nil {
+			a.given(err)
+		}
+		return int(n), err
 	}
-	return err
 }
 
 // name returns the call's name; what it has found once it remembers.
