@@ -9,9 +9,9 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// ErrWatched says that somebody around this sandbox answers system calls
-// already: the kernel takes one supervisor for a process and all that it starts
-// (seccomp(2), EBUSY).
+// ErrWatched says that nobody can be asked: somebody around this sandbox answers
+// system calls already, and the kernel takes one supervisor for a process and
+// all that it starts (seccomp(2), EBUSY); or it has none (EINVAL).
 var ErrWatched = errors.New("system calls have a supervisor already, around this sandbox")
 
 // Refuses reports whether what the plan puts at a path refuses that it is

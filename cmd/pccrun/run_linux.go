@@ -353,6 +353,9 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	if a, is := started.Weaker(); is && !l.req.Quiet {
 		say("guarantee " + string(a.Guarantee) + ": " + a.State.String() + ": " + a.Cause)
 	}
+	if started.Unreported && !l.req.Quiet {
+		say("refused writes are not reported: system calls have a supervisor already, around this pccrun")
+	}
 	if l.run.Tells() {
 		// The file must be there before the command can look; the log is
 		// written to it as it grows.

@@ -66,6 +66,7 @@ func (s *Started) observe() error {
 	listener, err := s.Listener()
 	switch {
 	case errors.Is(err, namespaces.ErrWatched):
+		s.Unreported = true
 		return nil
 	case errors.Is(err, unix.EBUSY):
 		return errWatched

@@ -386,6 +386,9 @@ func (r *Run) Release() error {
 // Started is a run under way.
 type Started struct {
 	*namespaces.Sandbox
+
+	Unreported bool // refused writes are not told: there is a supervisor around this run already
+
 	run    *Run
 	group  *cgroups.Group
 	proxy  *netproxy.Proxy
