@@ -137,19 +137,19 @@ func (l *launch) changed(c workspace.Finding) {
 // look looks a last time, when all of the run is dead, and says what was found.
 func (l *launch) look() []events.Change {
 	g := &l.guarded
-	if g.guard == nil {
+	guard := g.guard
+	if g.guard = nil; guard == nil {
 		return nil
 	}
-	found, err := g.guard.Finish()
-	g.guard.Close()
-	g.guard = nil
+	found, err := guard.Finish()
+	guard.Close()
 	if err != nil {
 		// The record stays: the next pccrun tries again.
 		say("what the run left could not be looked through: " + err.Error())
 		l.log.Emit(events.Warning{Text: err.Error()})
 		g.debt, g.failed = nil, true
 	}
-	for _, path := range g.guard.Refused() {
+	for _, path := range guard.Refused() {
 		hint := "--review .git/config"
 		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + path, Rule: "protect .git/config", Hint: hint})
 		if !l.req.Quiet {

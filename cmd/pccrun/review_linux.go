@@ -224,6 +224,7 @@ const maxDiff = 400
 func (r *review) diff(f workspace.Finding) string {
 	var b strings.Builder
 	one := func(path string, before, after []byte) {
+		path = printable(path) // a newline in a name is no line of the diff
 		if !isText(before) || !isText(after) {
 			fmt.Fprintf(&b, "%s: binary, %d bytes\n", path, len(after))
 			return
