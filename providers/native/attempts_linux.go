@@ -114,6 +114,11 @@ func (r *Run) forbids() (bool, error) {
 	case r.Plan.Watch != nil:
 		return false, errors.New("BUG: watched twice")
 	}
+	if !r.Plan.Identity.Root { // else it is shed before the start
+		if err := supervisor.Powerless(); err != nil {
+			return false, &strictError{err.Error(), "start pccrun without them"}
+		}
+	}
 	return true, nil
 }
 

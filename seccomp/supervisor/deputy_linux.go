@@ -89,12 +89,8 @@ next:
 // has a capability must not be a deputy: it would do for a process what that
 // cannot do.
 func (d *Deputy) Serve(listener int) (*Supervisor, error) {
-	var caps [2]unix.CapUserData
-	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]); err != nil {
-		return nil, os.NewSyscallError("capget", err)
-	}
-	if caps[0].Effective|caps[1].Effective != 0 {
-		return nil, fmt.Errorf("answer system calls: this process has capabilities (%08x%08x)", caps[1].Effective, caps[0].Effective)
+	if err := Powerless(); err != nil {
+		return nil, err
 	}
 	root, err := unix.FcntlInt(uintptr(d.Root), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -119,6 +115,19 @@ func (d *Deputy) Serve(listener int) (*Supervisor, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Powerless returns an error if this process has a capability, and so cannot be
+// a deputy.
+func Powerless() error {
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &caps[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	if caps[0].Effective|caps[1].Effective != 0 {
+		return fmt.Errorf("this process has capabilities (%08x%08x), and would do what the command cannot", caps[1].Effective, caps[0].Effective)
+	}
+	return nil
 }
 
 // deafen keeps signals from this thread, but for those that it would cause
