@@ -4,13 +4,11 @@ package escape
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,23 +20,21 @@ type step struct {
 	name  string
 	cuts  []cut
 	probe string
-	user  bool // root's run would be stopped by its identity too
 }
 
 // A cut replaces text that stands once in a file of the module.
 type cut struct{ file, old, new string }
 
 var steps = []step{
-	{"what is new and protected is set aside", []cut{{"cmd/pccrun/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}, "PER-006", false},
-	{"a copy takes what is written to an overlay", []cut{{"namespaces/plan.go", "m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false", "m.ReadOnly = Bind, p.Path, p.Dev, p.Ino, false\n\t\t\tm.Tree = true"}}, "FS-042", false},
-	{"a pipe stands between the command and the host's file", []cut{{"namespaces/stdio_linux.go", "case unix.S_IFREG, unix.S_IFIFO:", "case 0:"}}, "LCH-018", true},
-	{"programs that give rights are pinned", []cut{{"namespaces/setid_linux.go", "for _, root := range f.writable() {", "for _, root := range f.writable()[:0] {"}}, "FS-062", false},
+	{"what is new and protected is set aside", []cut{{"cmd/pccrun/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}, "PER-006"},
+	{"a copy takes what is written to an overlay", []cut{{"namespaces/plan.go", "m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false", "m.ReadOnly = Bind, p.Path, p.Dev, p.Ino, false\n\t\t\tm.Tree = true"}}, "FS-042"},
+	{"programs that give rights are pinned", []cut{{"namespaces/setid_linux.go", "for _, root := range f.writable() {", "for _, root := range f.writable()[:0] {"}}, "FS-062"},
 	{"the sandbox dies with the launcher", []cut{
 		{"namespaces/compile_linux.go", "c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))", ""},
 		{"namespaces/inside/interpret.go", "exit(0) // the launcher is gone, and the death signal on its way", "sys(unix.SYS_SCHED_YIELD, 0, 0, 0, 0, 0, 0)"},
-	}, "NS-019", false},
-	{"an address is judged after its name", []cut{{"netproxy/rules/guard.go", "func guardOf(a netip.Addr) guard {", "func guardOf(a netip.Addr) guard {\n\tif a.IsValid() {\n\t\treturn guard{}\n\t}"}}, "NET-037", false},
-	{"a limit ends the run", []cut{{"namespaces/inside/interpret.go", "s.until = clock(s) + s.deadline", "s.until = 0"}}, "RES-010", false},
+	}, "NS-019"},
+	{"an address is judged after its name", []cut{{"netproxy/rules/guard.go", "func guardOf(a netip.Addr) guard {", "func guardOf(a netip.Addr) guard {\n\tif a.IsValid() {\n\t\treturn guard{}\n\t}"}}, "NET-037"},
+	{"a limit ends the run", []cut{{"namespaces/inside/interpret.go", "s.until = clock(s) + s.deadline", "s.until = 0"}}, "RES-010"},
 }
 
 // TestSteps takes steps out of the launcher, one at a time, and wants the
@@ -58,10 +54,6 @@ func TestSteps(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			mutated := filepath.Join(home, strconv.Itoa(i))
 			buildWithout(t, root, s.cuts, mutated)
-			if s.user {
-				stepAsUser(t, home, whole, mutated, s.probe)
-				return
-			}
 			notices(t, whole, mutated, s.probe)
 		})
 	}
@@ -77,31 +69,6 @@ func notices(t *testing.T, whole, mutated, probe string) {
 	}
 	require.Contains(t, []Verdict{VerdictBlocked, VerdictDegraded}, results[0].Verdict, "whole: %s %s", results[0].Reason, results[0].Inside.Detail)
 	require.Equal(t, VerdictEscaped, results[1].Verdict, "%s %s", results[1].Reason, results[1].Inside.Detail)
-}
-
-// stepVariable hands [TestStepAsUser] two launchers and a probe.
-const stepVariable = "PCCRUN_ESCAPE_TEST_STEP"
-
-// stepAsUser runs this test binary as somebody who is not root.
-func stepAsUser(t *testing.T, home, whole, mutated, probe string) {
-	self := filepath.Join(home, "escape.test")
-	require.NoError(t, place("/proc/self/exe", self))
-	require.NoError(t, errors.Join(os.Chmod(self, 0o755), os.Chown(home, 54321, 54321)))
-	cmd := exec.Command(self, "-test.run=^TestStepAsUser$")
-	cmd.Dir = home
-	cmd.Env = []string{"HOME=" + home, "TMPDIR=" + home, "PATH=" + os.Getenv("PATH"), stepVariable + "=" + whole + " " + mutated + " " + probe}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	require.Contains(t, string(out), "PASS")
-}
-
-func TestStepAsUser(t *testing.T) {
-	words := strings.Fields(os.Getenv(stepVariable))
-	if len(words) != 3 {
-		t.Skip("needs TestSteps, which starts it")
-	}
-	notices(t, words[0], words[1], words[2])
 }
 
 // buildWithout builds the launcher from a source that is cut, and leaves the
