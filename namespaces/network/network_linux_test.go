@@ -108,9 +108,13 @@ func TestRefusedToTheEnd(t *testing.T) {
 		require.Equal(t, Reported, n.Rules, n.Cause)
 		ctx, cancel := context.WithCancel(t.Context())
 		var refused []string
-		done := make(chan struct{})
+		done, first := make(chan struct{}), make(chan struct{})
 		go func() {
-			n.Refused(ctx, func(r Refusal) { refused = append(refused, r.To.String()) })
+			n.Refused(ctx, func(r Refusal) {
+				if refused = append(refused, r.To.String()); len(refused) == 1 {
+					close(first)
+				}
+			})
 			close(done)
 		}()
 		var want []string
@@ -119,6 +123,7 @@ func TestRefusedToTheEnd(t *testing.T) {
 			require.Equal(t, unix.ECONNREFUSED, c.do(task{Network: "tcp", Address: to}).Errno)
 			want = append(want, to)
 		}
+		<-first // else nobody might have begun to listen
 		if i%2 == 0 {
 			cancel()
 		}
