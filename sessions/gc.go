@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -174,7 +173,7 @@ func (h Home) remove(root *os.Root, e Entry, id string, o GCOptions) (bool, erro
 		}
 		return false, err
 	}
-	return true, removeAll(root, gone)
+	return true, state.RemoveAll(root, gone)
 }
 
 // sweep removes what an interrupted gc left.
@@ -191,23 +190,8 @@ func sweep(root *os.Root) error {
 	var errs []error
 	for _, name := range names {
 		if strings.HasPrefix(name, trash) {
-			errs = append(errs, removeAll(root, name))
+			errs = append(errs, state.RemoveAll(root, name))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// removeAll removes a tree, also where it has directories that their owner
-// may not enter: an overlay's work directory is one.
-func removeAll(root *os.Root, name string) error {
-	if err := root.RemoveAll(name); err == nil {
-		return nil
-	}
-	_ = fs.WalkDir(root.FS(), name, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() { // before it is read
-			_ = root.Chmod(filepath.FromSlash(path), 0o700)
-		}
-		return nil
-	})
-	return root.RemoveAll(name)
 }

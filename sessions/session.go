@@ -225,7 +225,7 @@ func (s *Session) End(code int) error {
 	var err error
 	if len(s.info.Kept) > 0 {
 		err = s.write(s.dir)
-	} else if err = removeAll(s.root, s.info.ID); errors.Is(err, fs.ErrPermission) {
+	} else if err = state.RemoveAll(s.root, s.info.ID); errors.Is(err, fs.ErrPermission) {
 		// We were root, and see no further than our own directory now. Whoever
 		// still may removes the empty one, at the latest gc.
 		err = empty(s.dir)
@@ -239,7 +239,7 @@ func (s *Session) End(code int) error {
 func empty(dir *os.Root) error {
 	entries, err := fs.ReadDir(dir.FS(), ".")
 	for _, e := range entries {
-		err = errors.Join(err, removeAll(dir, e.Name()))
+		err = errors.Join(err, state.RemoveAll(dir, e.Name()))
 	}
 	return err
 }

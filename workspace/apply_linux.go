@@ -238,7 +238,7 @@ func (a *applying) forget(note func([]step) error) error {
 		if s.Op == mode {
 			continue
 		}
-		if err := removeWhole(a.upper.before[s.Layer].root, s.Temp); err != nil {
+		if err := store.RemoveAll(a.upper.before[s.Layer].root, s.Temp); err != nil {
 			return fmt.Errorf("remove %s: %w", s.Temp, err)
 		}
 		passed()

@@ -487,19 +487,4 @@ func HandUpper(session *os.Root, uid, gid int) error {
 }
 
 // RemoveUpper removes what a session keeps of its overlays.
-func RemoveUpper(session *os.Root) error { return removeWhole(session, UpperName) }
-
-// removeWhole removes a tree, also where its owner may not enter: the kernel's
-// own directories of an overlay are so, and the command may have closed others.
-func removeWhole(root *os.Root, name string) error {
-	if err := root.RemoveAll(name); err == nil {
-		return nil
-	}
-	_ = fs.WalkDir(root.FS(), name, func(path string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() { // before it is read
-			_ = root.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	return root.RemoveAll(name)
-}
+func RemoveUpper(session *os.Root) error { return store.RemoveAll(session, UpperName) }
