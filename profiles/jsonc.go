@@ -34,11 +34,13 @@ type value struct {
 	text    string   // a string's content, a number's digits, "true" or "false"
 	items   []value  // of an array
 	members []member // of an object, in the order of the file
+	at, end int      // its bytes
 }
 
 type member struct {
 	key   string
 	line  int
+	at    int // of the key's quote
 	value value
 }
 
@@ -123,7 +125,7 @@ func (p *parser) value(depth int) (value, error) {
 	if depth > maxDepth {
 		return value{}, p.errorf("nested deeper than %d", maxDepth)
 	}
-	v := value{line: p.line}
+	v := value{line: p.line, at: p.pos}
 	if p.pos >= len(p.text) {
 		return v, p.errorf("end of file: want a value")
 	}
@@ -154,6 +156,7 @@ func (p *parser) value(depth int) (value, error) {
 			err = p.errorf("%s: want a value; strings stand in double quotes", v.text)
 		}
 	}
+	v.end = p.pos
 	return v, err
 }
 
@@ -171,7 +174,7 @@ func (p *parser) object(depth int) ([]member, error) {
 		if p.pos >= len(p.text) || p.text[p.pos] != '"' {
 			return nil, p.errorf("%s: want a key in double quotes, or }", p.here())
 		}
-		m := member{line: p.line}
+		m := member{line: p.line, at: p.pos}
 		var err error
 		if m.key, err = p.str(); err != nil {
 			return nil, err

@@ -107,3 +107,23 @@ func parseLimit(i int, text string, memory int64) (int64, error) {
 
 // Limit returns the limit of [LimitNames][i].
 func (r *Resources) Limit(i int) Limit { return *r.at(i) }
+
+// LimitText writes the value of a limit as a profile does, exactly.
+func LimitText(i int, n int64) string {
+	switch limits[i].key {
+	case "memory", "filesize", "disk":
+		for _, u := range [...]struct {
+			shift uint
+			unit  string
+		}{{40, "t"}, {30, "g"}, {20, "m"}, {10, "k"}} {
+			if n > 0 && n&(1<<u.shift-1) == 0 {
+				return strconv.FormatInt(n>>u.shift, 10) + u.unit
+			}
+		}
+	case "cpus":
+		return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
+	case "timeout":
+		return time.Duration(n).String()
+	}
+	return strconv.FormatInt(n, 10)
+}

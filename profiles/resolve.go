@@ -342,7 +342,7 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 	fail := func(hint, format string, args ...any) (*layer, error) {
 		return nil, &Error{Origin: from, Cause: fmt.Sprintf(format, args...), Hint: hint}
 	}
-	if strings.Contains(name, "/") || strings.HasSuffix(name, ".jsonc") || strings.HasSuffix(name, ".json") {
+	if isProfilePath(name) {
 		file, err := r.argument(name, dir)
 		if err != nil {
 			return fail(hintOf(err), "%v", err)
@@ -352,8 +352,7 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 	if !isProfileName(name) {
 		return fail("", "%q: not the name of a profile", name)
 	}
-	if r.configDir != "" {
-		file := r.configDir + "/profiles/" + name + ".jsonc"
+	if file, ok := r.own(name); ok {
 		if file != self {
 			l, err := r.loadFile(file, from)
 			if err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -387,7 +386,7 @@ func isProfileName(name string) bool {
 }
 
 func (r *resolver) loadFile(file string, from Origin) (*layer, error) {
-	text, err := readFile(file, followLinks)
+	text, err := r.req.Draft.read(file)
 	if err != nil {
 		return nil, &Error{Origin: from, Cause: cause(err), cause: err}
 	}
