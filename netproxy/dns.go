@@ -25,7 +25,7 @@ const (
 // ctx is done, the proxy closed or conn fails, and then closes conn.
 //
 // Names that the rules allow have a fake address, which [Config].Names
-// remembers; no other name exists. Nothing is ever asked of anybody: what an
+// remembers; no other name exists, unless [Config].Learn is set. Nothing is ever asked of anybody: what an
 // allowed name means is found out when a connection to it is made.
 func (p *Proxy) ServeQuestions(ctx context.Context, conn net.PacketConn) {
 	if !p.track(conn) {
@@ -147,11 +147,14 @@ func (p *Proxy) lookUp(q dnsmessage.Question) (dnsmessage.RCode, []dnsmessage.Re
 		return addressOf(q.Type, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 	}
 	v := p.cfg.Rules.DecideName(name)
-	if v.Action == rules.Deny && !p.mayAsk(v) || p.cfg.Names == nil || name == "use-application-dns.net" { // a browser's question whether it may pass us by
+	bypass := name == "use-application-dns.net" // a browser's question whether it may pass us by
+	if v.Action == rules.Deny && !p.mayAsk(v) || p.cfg.Names == nil || bypass {
 		if v.Action == rules.Deny && (v.Reason != rules.BadHost || strings.Contains(name, ".")) && p.recent.first("dns "+name) {
 			p.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: "dns", Verdict: v})
 		}
-		return dnsmessage.RCodeNameError, nil
+		if !p.cfg.Learn || p.cfg.Names == nil || bypass || v.Reason != rules.ByDefault || !strings.Contains(name, ".") {
+			return dnsmessage.RCodeNameError, nil
+		}
 	}
 	if q.Type != dnsmessage.TypeA && q.Type != dnsmessage.TypeAAAA {
 		return dnsmessage.RCodeSuccess, nil

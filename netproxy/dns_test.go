@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
 var fake4, fake6 = netip.MustParsePrefix("198.19.0.0/16"), netip.MustParsePrefix("fd00:1:2:1::/64")
@@ -121,6 +123,25 @@ func TestLookUp(t *testing.T) {
 	require.Empty(t, text, "no IPv6 inside")
 	code, _ = build(t, nil, "a.example").resolve("a.example.", a)
 	require.Equal(t, none, code, "no names at all")
+}
+
+// Where ports are to be learnt, a name that is denied has an address, and what
+// is connected to it is refused with its port.
+func TestLearn(t *testing.T) {
+	const a = dnsmessage.TypeA
+	f := build(t, &Config{Names: NewNames(fake4, fake6), Learn: true}, "a.example", "deny b.example")
+	code, address := f.resolve("evil.example.", a)
+	require.Equal(t, dnsmessage.RCodeSuccess, code)
+	v := f.decide(address, 2222)
+	require.Equal(t, rules.Deny, v.Action)
+	require.Equal(t, "--allow evil.example:2222", v.AllowWith)
+	for _, name := range []string{"b.example.", "x.b.example.", "use-application-dns.net.", "a b.example.", "evil."} {
+		code, _ := f.resolve(name, a)
+		require.Equal(t, dnsmessage.RCodeNameError, code, name)
+	}
+	require.Empty(t, f.dials())
+	code, _ = build(t, &Config{Names: NewNames(fake4, fake6)}, "a.example").resolve("evil.example.", a)
+	require.Equal(t, dnsmessage.RCodeNameError, code, "the control")
 }
 
 func TestNames(t *testing.T) {

@@ -44,6 +44,10 @@ type Config struct {
 	// Names gives the allowed names their fake addresses; nil if there are none.
 	Names *Names
 
+	// Learn gives the names that are denied fake addresses too, so that their
+	// ports are told as well; connections to them are refused as ever.
+	Learn bool
+
 	// Inspect takes over the connections whose requests have to be read: those
 	// that the rules answer Inspect for. Its error ends the connection. nil
 	// refuses them.
