@@ -167,6 +167,17 @@ func (e Changed) appendFields(l *line) {
 	l.optStr("why", e.Why)
 }
 
+func (e Tried) appendFields(l *line) {
+	l.str("deed", e.Deed)
+	l.str("path", e.Path)
+	l.optStr("call", e.Call)
+	l.optStr("program", e.Program)
+	l.num("times", e.Times)
+	l.flag("there", e.There)
+	l.flag("opened", e.Opened)
+	l.flag("done", e.Done)
+}
+
 func (e Dropped) appendFields(l *line) { l.num("count", e.Count) }
 
 func (e Exit) appendFields(l *line) {

@@ -33,6 +33,7 @@ const (
 	TypeOOM         Type = "oom"
 	TypeTimeout     Type = "timeout"
 	TypeChanged     Type = "changed"
+	TypeTried       Type = "tried"
 	TypeDropped     Type = "dropped"
 	TypeExit        Type = "exit"
 )
@@ -153,6 +154,20 @@ type Changed struct {
 	Why  string `json:"why"`  // the pattern, or what would execute it
 }
 
+// Tried is something that a run under `pccrun learn` tried of the host and the
+// policy kept from it, whether or not the host has it; and each program that it
+// executed. Told at the end, each once.
+type Tried struct {
+	Deed    string `json:"deed"`    // "read", "write", "execute", "connect", "limit"
+	Path    string `json:"path"`    // absolute, as the command sees it; of a limit its key: "pids", "disk", …
+	Call    string `json:"call"`    // the system call that came first, e.g. "openat"
+	Program string `json:"program"` // that made it
+	Times   int64  `json:"times"`
+	There   bool   `json:"there"`  // something stands at the path inside
+	Opened  bool   `json:"opened"` // it was not only looked at
+	Done    bool   `json:"done"`   // of an execution: it was not refused
+}
+
 // Dropped says that events are missing here, since a reader was too slow or
 // a bound was met.
 type Dropped struct {
@@ -193,5 +208,6 @@ func (NetClosed) Type() Type   { return TypeNetClosed }
 func (OOM) Type() Type         { return TypeOOM }
 func (Timeout) Type() Type     { return TypeTimeout }
 func (Changed) Type() Type     { return TypeChanged }
+func (Tried) Type() Type       { return TypeTried }
 func (Dropped) Type() Type     { return TypeDropped }
 func (Exit) Type() Type        { return TypeExit }

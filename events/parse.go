@@ -82,6 +82,11 @@ func decode(t Type, f *jsontext.Fields) Event {
 		return Timeout{f.Int("after_ms")}
 	case TypeChanged:
 		return Changed{f.String("path"), f.String("kind"), f.String("what"), f.String("why")}
+	case TypeTried:
+		return Tried{
+			Deed: f.String("deed"), Path: f.String("path"), Call: f.String("call"), Program: f.String("program"), Times: f.Int("times"),
+			There: f.Bool("there"), Opened: f.Bool("opened"), Done: f.Bool("done"),
+		}
 	case TypeDropped:
 		return Dropped{f.Int("count")}
 	case TypeExit:

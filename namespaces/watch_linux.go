@@ -24,13 +24,20 @@ func (p *Plan) Refuses(path string, renames bool) bool {
 			return false
 		}
 	}
+	deepest := p.At(path)
+	return deepest.ReadOnly || renames && deepest.Target == path // EBUSY
+}
+
+// At returns the mount that the plan has at a path: the host's own tree is a
+// bind without a target.
+func (p *Plan) At(path string) Mount {
 	deepest := Mount{Kind: Bind, Target: "", ReadOnly: p.has(profiles.LayerReadonly)}
 	for _, m := range p.Mounts {
 		if below(path, m.Target) && len(m.Target) >= len(deepest.Target) && !p.skips(m) {
 			deepest = m
 		}
 	}
-	return deepest.ReadOnly || renames && deepest.Target == path // EBUSY
+	return deepest
 }
 
 // Makes reports whether the launcher makes names at a path in place of the

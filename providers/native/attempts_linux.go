@@ -33,7 +33,7 @@ type Attempt struct {
 func (r *Run) watch(learn func(*supervisor.Call)) error {
 	var calls []seccomp.Watched
 	if r.learn = learn; learn != nil {
-		calls = supervisor.Everything()
+		calls = r.studied()
 	}
 	if r.Policy.Attempts {
 		calls = supervisor.Both(calls, supervisor.Writes())
@@ -93,6 +93,9 @@ func (s *Started) observe() error {
 		pattern, yes := ban.Covers(path, within)
 		if yes && s.run.Attempted != nil {
 			s.run.Attempted(s.run.forbidden(path, pattern))
+		}
+		if yes && s.run.Tried != nil {
+			s.run.Tried(Try{Deed: supervisor.Write, Path: path, Opened: true})
 		}
 		return yes
 	}

@@ -84,6 +84,11 @@ type Run struct {
 	// one goroutine; set before the start. See [profiles.Policy.Attempts].
 	Attempted func(Attempt)
 
+	// Tried hears of what the command tried of the host and did not get, from
+	// one goroutine; set before the start of a run whose Host.Learn calls [Run.Study].
+	Tried func(Try)
+
+	room       int64     // for processes: see countForks
 	proxies    [3]string // the host's own, for http, for https, and what needs none
 	upstream   netproxy.Upstream
 	inspection *inspection // nil: nothing is inspected
@@ -115,7 +120,7 @@ func (e *ErrNotFound) Unwrap() error { return e.Err }
 
 // New plans a run of a command under a policy.
 func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
-	r := &Run{Policy: policy}
+	r := &Run{Policy: policy, learn: host.Learn}
 	command, err := r.command(argv, &host)
 	if err != nil {
 		return nil, err
@@ -224,7 +229,7 @@ func (r *Run) network(host *Host) error {
 		r.Plan.Dial = maxInward
 	}
 	r.ask = host.Ask
-	some := len(n.Allow)+len(n.Local) > 0 || host.Ask != nil
+	some := len(n.Allow)+len(n.Local) > 0 || host.Ask != nil || r.learn != nil
 	if r.Tells() {
 		r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
 		r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
@@ -448,7 +453,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		go s.watchDisk(ctx, limit)
 	}
 	if r.Rules != nil {
-		cfg := netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Ask: r.ask, Event: decided}
+		cfg := netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Ask: r.ask, Event: decided, Learn: r.learn != nil}
 		if r.inspection != nil {
 			cfg.Inspect = r.inspection.take
 		}
@@ -513,6 +518,7 @@ type End struct {
 	OOM     bool   // memory ran out
 	Kills   int64  // processes that the kernel killed for that; 0 where the whole sandbox was ended
 	Full    bool   // more of the disk was used than is allowed
+	Forks   int64  // processes that the limit refused, where a control group counts them
 	Limit   int64  // of memory, in bytes
 	Peak    int64  // of memory, in bytes; 0 if nobody looked
 	Read    int64  // bytes from storage
@@ -570,7 +576,8 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 		end.Read, end.Written = result.Usage.Inblock<<9, result.Usage.Oublock<<9 // sectors, getrusage(2)
 	}
 	if s.group != nil {
-		end.Kills = s.group.Events().OOMKills
+		happened := s.group.Events()
+		end.Kills, end.Forks = happened.OOMKills, happened.PidsDenied
 		end.OOM = end.OOM || end.Kills > 0
 		used := s.group.Usage()
 		end.Peak = used.Memory

@@ -73,22 +73,22 @@ func TestFind(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	for text, want := range map[string]Place{
-		"/a/b":             {root + "/a/b", true},
-		"/a/b/":            {root + "/a/b", true},
-		"/a/./b/..//b/new": {root + "/a/b/new", false},
-		"/a/up/new":        {root + "/a/b/new", false},
-		"/abs":             {root + "/a/b", true},
-		"/abs/../new":      {root + "/a/new", false},
-		"/far/../../new":   {root + "/new", false},
-		"/nowhere":         {root + "/a/b/none", false},
-		"/chain":           {root + "/a/b/none", false},
-		"/out":             {root + "/outside", false}, // the one above the root is another
-		"/no/such/dir":     {"/no/such/dir", false},
+		"/a/b":             {root + "/a/b", true, true},
+		"/a/b/":            {root + "/a/b", true, true},
+		"/a/./b/..//b/new": {root + "/a/b/new", false, true},
+		"/a/up/new":        {root + "/a/b/new", false, true},
+		"/abs":             {root + "/a/b", true, true},
+		"/abs/../new":      {root + "/a/new", false, true},
+		"/far/../../new":   {root + "/new", false, true},
+		"/nowhere":         {root + "/a/b/none", false, true},
+		"/chain":           {root + "/a/b/none", false, true},
+		"/out":             {root + "/outside", false, true}, // the one above the root is another
+		"/no/such/dir":     {"/no/such/dir", false, false},
 	} {
 		require.Equal(t, want, find(fd, text, true), text)
 	}
-	require.Equal(t, Place{root + "/abs", true}, find(fd, "/abs", false))
-	require.Equal(t, Place{root + "/nowhere", true}, find(fd, "/nowhere", false))
+	require.Equal(t, Place{root + "/abs", true, true}, find(fd, "/abs", false))
+	require.Equal(t, Place{root + "/nowhere", true, true}, find(fd, "/nowhere", false))
 	require.False(t, find(fd, "/loop", true).There)
 }
 
