@@ -107,6 +107,7 @@ type launch struct {
 	kept     *transcript     // of what the command prints, if that is wanted
 	left     []events.Change // what the run changed, once it was looked at
 	attempts attempts
+	learning learning
 	tries    int
 	upper    bool // the session holds what overlays change
 }
@@ -118,6 +119,9 @@ func (l *launch) plan() int {
 		return l.refused(failWith(err), err)
 	}
 	l.policy = policy
+	if l.req.Learn {
+		policy.Attempts = false // its traces stand where the command would find nothing
+	}
 	if l.dirs, err = state.Find(l.req.Host.Getenv, policy.Home); err != nil {
 		return fail(err.Error())
 	}
@@ -185,7 +189,7 @@ func (l *launch) survey(before error) error {
 			time.Sleep(time.Duration(l.tries) * time.Millisecond)
 		}
 		var run *native.Run
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State, Secrets: l.secrets, Ask: l.ask()}, l.req.Command)
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
 			return l.run.Plan.AddPassed(l.req.PassFDs)
@@ -416,6 +420,7 @@ func (l *launch) begin(box *namespaces.Sandbox) (*native.Started, error) {
 		box.Cloned = func(pid int) error { return d.Add(strconv.Itoa(pid) + "\n") }
 	}
 	l.attempts.begin(l)
+	l.learning.begin(l)
 	return l.run.Start(box, l.stdio, l.decided)
 }
 
@@ -549,6 +554,7 @@ func (l *launch) decided(e netproxy.Event) {
 func (l *launch) ended(code int, end *native.End) int {
 	l.survivors(end)
 	l.attempts.end(end)
+	l.learning.end(end)
 	l.left = append(l.left, l.look()...) // of a run that was ended before it was followed
 	if l.guarded.failed {
 		code = refused // a promise was not kept: no status of the command's says that

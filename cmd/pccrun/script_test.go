@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"regexp"
@@ -15,7 +17,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"pccrun": main})
+	testscript.Main(m, map[string]func(){"pccrun": main, "dial": dial})
+}
+
+// dial is a program that connects to a unix socket and prints what it is told.
+func dial() {
+	conn, err := net.Dial("unix", os.Args[1])
+	if err == nil {
+		_, err = io.Copy(os.Stdout, conn)
+	}
+	if err != nil {
+		os.Exit(1)
+	}
 }
 
 // TestScripts runs testdata/*.txtar: each is a path through the command line.

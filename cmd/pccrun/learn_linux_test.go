@@ -1,0 +1,380 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A pupil is a home with a workspace in it, in which pccrun is run.
+type pupil struct {
+	t    *testing.T
+	home string
+	dir  string // the workspace
+	env  []string
+}
+
+func newPupil(t *testing.T) *pupil {
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	p := &pupil{t: t, home: home, dir: home + "/project"}
+	require.NoError(t, os.MkdirAll(p.dir+"/.git/hooks", 0o755))
+	for _, e := range os.Environ() {
+		if name, _, _ := strings.Cut(e, "="); name != "HOME" && !strings.HasPrefix(name, "XDG_") {
+			p.env = append(p.env, e)
+		}
+	}
+	p.env = append(p.env, "HOME="+home, "FOO_TOKEN=value")
+	if out, _, code := p.pccrun("--", "true"); code == refused && os.Getuid() == 0 {
+		t.Skipf("needs a file system that root's run can map: %s", out)
+	}
+	return p
+}
+
+func (p *pupil) write(name, text string, mode os.FileMode) {
+	p.t.Helper()
+	require.NoError(p.t, os.MkdirAll(filepath.Dir(p.home+"/"+name), 0o755))
+	require.NoError(p.t, os.WriteFile(p.home+"/"+name, []byte(text), mode))
+}
+
+func (p *pupil) command(args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	require.NoError(p.t, err)
+	return &exec.Cmd{Path: self, Args: append([]string{"pccrun"}, args...), Dir: p.dir, Env: p.env}
+}
+
+func (p *pupil) pccrun(args ...string) (stdout, stderr string, code int) {
+	p.t.Helper()
+	cmd := p.command(args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if _, exited := err.(*exec.ExitError); !exited {
+		require.NoError(p.t, err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// profile is where the diff puts what is proposed.
+func (p *pupil) profile() string { return p.home + "/p.jsonc" }
+
+// take makes the profile of a diff, by patch(1) where there is one.
+func (p *pupil) take(diff string) string {
+	p.t.Helper()
+	require.Contains(p.t, diff, "+++ "+p.profile()+"\n")
+	cmd := exec.Command("patch", p.profile())
+	cmd.Stdin = strings.NewReader(diff)
+	out, err := cmd.CombinedOutput()
+	require.NoError(p.t, err, string(out))
+	text, err := os.ReadFile(p.profile())
+	require.NoError(p.t, err)
+	return string(text)
+}
+
+// uncomment takes over the proposal that a line's comment holds.
+func (p *pupil) uncomment(what string) {
+	p.t.Helper()
+	text, err := os.ReadFile(p.profile())
+	require.NoError(p.t, err)
+	after := regexp.MustCompile(`(?m)^( *)// ("`+regexp.QuoteMeta(what)+`")`).ReplaceAllString(string(text), "$1$2")
+	require.NotEqual(p.t, string(text), after, what)
+	require.NoError(p.t, os.WriteFile(p.profile(), []byte(after), 0o600))
+}
+
+const plainProfile = "{\n  // mine\n  \"extends\": \"default\",\n}\n"
+
+// What is proposed is then allowed: refused, learnt, taken over, gone through.
+func TestLearnThenRun(t *testing.T) {
+	p := newPupil(t)
+	_, err := exec.LookPath("patch")
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	program, err := os.ReadFile(self)
+	require.NoError(t, err)
+	p.write("project/dial", string(program), 0o755)
+	p.write("conf", "configured\n", 0o644)
+	p.write(".config/tool/a", "a", 0o644)
+	p.write(".config/tool/b", "b", 0o644)
+	p.write(".config/tool/c", "c", 0o644)
+	p.write("shown/file", "old\n", 0o644)
+	p.write("tools/prog", "#!/bin/sh\necho ran\n", 0o755)
+	p.write(".netrc", "secret\n", 0o600)
+	p.serve("unix", p.home+"/srv.sock")
+	port := strconv.Itoa(p.serve("tcp", "127.0.0.1:0").Addr().(*net.TCPAddr).Port)
+
+	for _, c := range []struct {
+		name, profile, script string
+		proposed, asked       string // of the diff, without indentation
+		want                  string // what the command prints in the end
+	}{
+		{"a file", "", `cat ~/conf`, `"~/conf": "read",`, "", "configured\n"},
+		{"files", "", `cat ~/.config/tool/a ~/.config/tool/b ~/.config/tool/c`, `"~/.config/tool": "read",`, "", "abc"},
+		{"a secret", "", `cat ~/.netrc`, "", `"~/.netrc"`, "secret\n"},
+		{"writing", `"filesystem": {"~/shown": "read"},`, `echo new > ~/shown/file && cat ~/shown/file`, `"~/shown/file": "write",`, "", "new\n"},
+		{"a new file", `"filesystem": {"~/shown": "read"}`, `echo new > ~/shown/new && cat ~/shown/new`, `"~/shown": "write"`, "", "new\n"},
+		{"a program", "", `~/tools/prog`, `"~/tools/prog": "read",`, "", "ran\n"},
+		{"a socket", "", `./dial ~/srv.sock`, `"~/srv.sock",`, "", "hello\n"},
+		{"a port", "", `bash -c 'exec 3<>/dev/tcp/host.pccrun.internal/` + port + ` && cat <&3'`, "", `"` + port + `"`, "hello\n"},
+		{"a variable", "", `test "$FOO_TOKEN" = value && echo "$FOO_TOKEN"`, "", `"FOO_TOKEN"`, "value\n"},
+		{"memory", `"resources": {"memory": "64m"}`, `(head -c 90000000 /dev/zero; sleep 1) | tail | wc -c`, `"memory": "128m"`, "", "90000000\n"},
+		{"processes", `"resources": {"pids": 8}`, `for i in 1 2 3 4 5 6 7 8 9; do sleep 0.3 & done; wait; echo all`, `"pids": 16`, "", "all\n"},
+		{"time", `"resources": {"timeout": "1s"}`, `sleep 1.2; echo up`, `"timeout": "2s"`, "", "up\n"},
+		{"file size", `"resources": {"filesize": "1m"}`, `head -c 2000000 /dev/zero > big && wc -c < big`, `"filesize": "2m"`, "", "2000000\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := *p
+			p.t = t
+			require.NoError(t, os.WriteFile(p.profile(), []byte(strings.Replace(plainProfile, "\n}", "\n  "+c.profile+"\n}", 1)), 0o600))
+			flags := []string{"--profile", p.profile()}
+			run := []string{"--", "sh", "-c", c.script}
+			before, _, code := p.pccrun(append(flags, run...)...)
+			require.NotEqual(t, c.want, before, "the control: the policy refuses it")
+
+			diff, told, learnt := p.pccrun(append(append([]string{"learn"}, flags...), run...)...)
+			require.Equal(t, code, learnt, "the status is the command's: %s", told)
+			for _, line := range strings.Split(told, "\n") {
+				require.NotContains(t, diff, line+"\n\n", "no output of the command's")
+			}
+			after := p.take(diff)
+			require.Contains(t, after, "// mine\n", "what stands stays")
+			require.Contains(t, after, c.proposed, diff)
+			if c.asked != "" {
+				require.Regexp(t, `(?m)^ *// `+regexp.QuoteMeta(c.asked), after)
+				again, _, _ := p.pccrun(append(flags, run...)...)
+				require.NotEqual(t, c.want, again, "a comment allows nothing")
+				p.uncomment(strings.Trim(c.asked, `"`))
+			}
+			out, told, code := p.pccrun(append(flags, run...)...)
+			require.Equal(t, c.want, out, told+after)
+			require.Zero(t, code)
+		})
+	}
+}
+
+// serve says hello to everybody.
+func (p *pupil) serve(network, address string) net.Listener {
+	l, err := net.Listen(network, address)
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(conn, "hello\n")
+			conn.Close()
+		}
+	}()
+	return l
+}
+
+// Hosts are told with their ports, and asked of nobody.
+func TestLearnHosts(t *testing.T) {
+	p := newPupil(t)
+	p.write("p.jsonc", plainProfile, 0o600)
+	diff, told, _ := p.pccrun("learn", "--profile", p.profile(), "--", "bash", "-c", `
+exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT a.example:8443 HTTP/1.1\r\nHost: a.example:8443\r\n\r\n' >&3; read line <&3
+(exec 4<>/dev/tcp/b.example/2222); sleep 0.3`)
+	after := p.take(diff)
+	require.Contains(t, after, `"a.example:8443",`, told)
+	out, _, code := p.pccrun("why", "--profile", p.profile(), "connect", "a.example:8443")
+	require.Zero(t, code, out)
+	require.NotContains(t, after, `"*`)
+	if !strings.Contains(told, "net.transparent") { // the host captures what knows of no proxy
+		require.Contains(t, after, `"b.example:2222",`, told)
+		require.NotContains(t, after, `"b.example",`, "the port is known")
+	}
+}
+
+// What the host does not have, or would refuse as well, is none of the policy's
+// doing; looking for many things proposes no more than is there.
+func TestLearnOnlyWhatTheHostHas(t *testing.T) {
+	p := newPupil(t)
+	p.write("there", "x", 0o644)
+	p.write("closed", "x", 0)
+	require.NoError(t, os.Remove(p.home+"/there"))
+	diff, told, code := p.pccrun("learn", "--", "sh", "-c", `
+for i in 1 2 3 4 5 6 7 8 9; do cat ~/none$i ~/.config/none/$i ~/there; done
+test -d ~; ls ~; ls /tmp; cd /; command -v nosuch; mkdir ~/made; echo x > ~/made/x; echo x > /tmp/x; cat /proc/1/environ; cat /etc/resolv.conf; exit 7`)
+	require.Equal(t, 7, code, told)
+	require.Empty(t, diff)
+	require.Contains(t, told, "pccrun: learn: the profile default need not change\n")
+	if os.Getuid() != 0 {
+		diff, _, _ = p.pccrun("learn", "--", "sh", "-c", "cat ~/closed; echo x > /etc/pccrun-learn")
+		require.Empty(t, diff)
+	}
+}
+
+// A command cannot put text into the diff, nor have a secret proposed.
+func TestLearnHostile(t *testing.T) {
+	p := newPupil(t)
+	p.write("p.jsonc", plainProfile, 0o600)
+	names := []string{
+		"a\n\"~\": \"write\",\n", "b\", \"~\": \"write", "c */ \"/\": \"write\", /*", "d // x", "e\x1b[2J\x1b]0;t\x07", "f\u202etxt", "g\\", "h\xff", "i*", "j\r", "k\u2028\"~\": \"write\"",
+	}
+	secrets := []string{".ssh/id_ed25519", ".aws/credentials", ".kube/config", "project/.env", ".config/gh/hosts.yml", "keys/server.key", ".bash_history"}
+	for _, name := range append(names, secrets...) {
+		p.write(name, "canary", 0o644)
+	}
+	args := []string{"learn", "--profile", p.profile(), "--", "sh", "-c", `
+printf -- '--- a\n+++ b\n+  "~": "write",\n'
+cp /bin/cat "$(printf 'c\n"~": "write",\033[2J')"; for f in ~ ~/.. / ~/.ssh ~/.config; do ls $f; done
+for f; do cat "$HOME/$f"; ./c* "$HOME/$f"; echo x >> "$HOME/$f"; done; true`, "sh"}
+	diff, told, code := p.pccrun(append(append(args, names...), secrets...)...)
+	require.Zero(t, code, told)
+	require.NotContains(t, told, "canary")
+	require.Contains(t, told, "+++ b\n", "what the command prints is not on standard output")
+	require.True(t, strings.HasPrefix(diff, "--- "+p.profile()+"\n"), diff)
+	require.NotRegexp(t, "[^\\x20-\\x7e\\n…]", diff)
+	after := p.take(diff)
+	out, told, code := p.pccrun("profile", "show", "--json", "--profile", p.profile())
+	require.Zero(t, code, told)
+	var shown struct {
+		Filesystem []struct {
+			Access, Path, Glob string
+			Origin             struct{ Source string }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &shown))
+	proposed := map[string]string{}
+	for _, r := range shown.Filesystem {
+		if r.Origin.Source == p.profile() {
+			require.Empty(t, r.Glob, after)
+			rest, ok := strings.CutPrefix(r.Path, p.home+"/")
+			require.True(t, ok, r.Path)
+			proposed[rest] = r.Access
+		}
+	}
+	require.Equal(t, map[string]string{names[1]: "read", filepath.Clean(names[3]): "read", names[6]: "read"}, keepFiles(proposed), after)
+	for _, name := range []string{"~/.ssh", "~/.aws", "~/.kube", ".env", "~/.config/gh", "server.key", "~/.bash_history"} {
+		for _, line := range strings.Split(after, "\n") {
+			if strings.Contains(line, name) && strings.Contains(line, "\": \"") {
+				require.Regexp(t, `^ *// `, line)
+			}
+		}
+	}
+}
+
+// keepFiles drops the difference between read and write: both were tried.
+func keepFiles(m map[string]string) map[string]string {
+	for k := range m {
+		m[k] = "read"
+	}
+	return m
+}
+
+func TestLearnJSON(t *testing.T) {
+	p := newPupil(t)
+	p.write("conf", "x", 0o644)
+	out, _, code := p.pccrun("learn", "--json", "--", "cat", p.home+"/conf")
+	require.Equal(t, 1, code)
+	var got struct {
+		File, Diff string
+		New        bool
+		Code       int
+		Proposals  []struct{ Key, Value, State, Reason, What string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.True(t, got.New)
+	require.Equal(t, p.home+"/.config/pccrun/profiles/default.jsonc", got.File)
+	require.Equal(t, 1, got.Code)
+	require.Len(t, got.Proposals, 1, out)
+	require.Equal(t, "~/conf", got.Proposals[0].Key)
+	require.Equal(t, "proposed", got.Proposals[0].State)
+	require.Contains(t, got.Diff, "--- /dev/null\n")
+}
+
+// At a terminal it asks, and --save writes; what was typed before the question
+// is no answer to it.
+func TestLearnAsks(t *testing.T) {
+	for _, answer := range []string{"y", "n"} {
+		p := newPupil(t)
+		p.write("conf", "configured", 0o644)
+		p.write(".ssh/id_rsa", "secret", 0o600)
+		cmd := p.command("learn", "--save", "--", "sh", "-c", "cat ~/conf ~/.ssh/id_rsa")
+		shown := typeAt(t, cmd, "y\ny\n", func(shown string) string {
+			if strings.HasSuffix(shown, "[y/N] ") {
+				if strings.Contains(shown, "write "+p.home) {
+					return "y\n"
+				}
+				return answer + "\n"
+			}
+			return ""
+		})
+		require.Contains(t, shown, "filesystem: ~/.ssh/id_rsa: read?", shown)
+		out, _, code := p.pccrun("--", "sh", "-c", "cat ~/conf ~/.ssh/id_rsa")
+		if answer == "y" {
+			require.Equal(t, "configuredsecret", out, shown)
+			require.Zero(t, code)
+		} else {
+			require.Equal(t, "configured", out, shown)
+		}
+		info, err := os.Stat(p.home + "/.config/pccrun/profiles/default.jsonc")
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode())
+	}
+	p := newPupil(t)
+	_, told, code := p.pccrun("learn", "--save", "--", "touch", "ran")
+	require.Equal(t, refused, code)
+	require.Contains(t, told, "there is no terminal")
+	require.NoFileExists(t, p.dir+"/ran")
+}
+
+// typeAt runs a command at a terminal of its own; next says what is typed after
+// what is shown by then.
+func typeAt(t *testing.T, cmd *exec.Cmd, first string, next func(shown string) string) string {
+	t.Helper()
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	master := os.NewFile(uintptr(fd), "master")
+	defer master.Close()
+	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	slave.Close()
+	io.WriteString(master, first)
+	timer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+	defer timer.Stop()
+	var shown strings.Builder
+	b := make([]byte, 4096)
+	for {
+		n, err := master.Read(b)
+		if n > 0 {
+			shown.Write(b[:n])
+			io.WriteString(master, next(shown.String()))
+		}
+		if err != nil {
+			break // EIO: nobody has the terminal any more
+		}
+	}
+	require.NoError(t, ignoreExit(cmd.Wait()))
+	return shown.String()
+}
+
+func ignoreExit(err error) error {
+	if _, is := err.(*exec.ExitError); is {
+		return nil
+	}
+	return err
+}
