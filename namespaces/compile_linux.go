@@ -585,14 +585,7 @@ func (c *compiler) restrict(p *Plan) {
 	if c.has(profiles.LayerRlimits) {
 		c.Step("raise the OOM score")
 		c.writeAt(inside.Result(c.proc), "self/oom_score_adj", strconv.Itoa(p.OOMScore))
-		for _, r := range p.Rlimits {
-			r, stands := r.bounded()
-			if stands && r.Resource == unix.RLIMIT_CORE {
-				continue // the filter of a pccrun around this one refuses to set it, to whatever value
-			}
-			c.Step("limit " + r.Name)
-			c.Call(unix.SYS_PRLIMIT64, inside.Int(0), inside.Int(r.Resource), inside.Ptr(c.Program, unix.Rlimit{Cur: r.Soft, Max: r.Hard}), inside.Int(0))
-		}
+		c.limit(p, func(r Rlimit) bool { return r.Resource != unix.RLIMIT_NOFILE }) // which comes when nothing is opened any more
 	}
 	if c.has(profiles.LayerNoNewPrivs) {
 		c.Step("forbid new privileges")
@@ -605,6 +598,21 @@ func (c *compiler) restrict(p *Plan) {
 	set := uint64(1) << (unix.SIGCHLD - 1)
 	c.signals = c.Get(unix.SYS_SIGNALFD4, inside.Int(-1), inside.Ptr(c.Program, set), inside.Int(8), inside.Int(unix.SFD_CLOEXEC|unix.SFD_NONBLOCK))
 	c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_NAME), c.Str("pccrun"))
+}
+
+// limit sets the limits that are chosen.
+func (c *compiler) limit(p *Plan, chosen func(Rlimit) bool) {
+	for _, r := range p.Rlimits {
+		if !chosen(r) {
+			continue
+		}
+		r, stands := r.bounded()
+		if stands && r.Resource == unix.RLIMIT_CORE {
+			continue // the filter of a pccrun around this one refuses to set it, to whatever value
+		}
+		c.Step("limit " + r.Name)
+		c.Call(unix.SYS_PRLIMIT64, inside.Int(0), inside.Int(r.Resource), inside.Ptr(c.Program, unix.Rlimit{Cur: r.Soft, Max: r.Hard}), inside.Int(0))
+	}
 }
 
 // bounded returns a limit as it can be set: below the hard limit that this
@@ -676,6 +684,9 @@ func (c *compiler) filter(p *Plan) {
 	}
 	install := func() {
 		c.watch(p)
+		if c.has(profiles.LayerRlimits) {
+			c.limit(p, func(r Rlimit) bool { return r.Resource == unix.RLIMIT_NOFILE })
+		}
 		for _, f := range [...]struct {
 			layer   profiles.Layer
 			program []byte
