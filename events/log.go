@@ -20,7 +20,7 @@ type Sink struct {
 	// there. What it returns gets whole lines and is closed at the end.
 	Open func() (io.WriteCloser, error)
 	// Wanted, if set, is asked by a [Log.Close] that comes before anything was
-	// written: on false nothing is opened at all.
+	// written and has something to write: on false nothing is opened at all.
 	Wanted func() bool
 	Only   []Type // empty: all
 	Max    int64  // bytes in all, but for the last words of a session; 0: no bound
@@ -217,7 +217,7 @@ func (l *Log) Close(patience time.Duration) error {
 	}
 	l.closed = true
 	if !l.running {
-		l.queues = slices.DeleteFunc(l.queues, func(q *queue) bool { return q.Wanted != nil && !q.Wanted() })
+		l.queues = slices.DeleteFunc(l.queues, func(q *queue) bool { return q.Wanted != nil && (len(q.pending) == 0 || !q.Wanted()) })
 	}
 	l.start()
 	for _, q := range l.queues {
