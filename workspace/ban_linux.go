@@ -4,8 +4,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/pccrun/pccrun/profiles"
 )
 
 // A Ban says where nothing may come to be: at each name that a [Guard] would
@@ -13,40 +11,11 @@ import (
 type Ban struct {
 	rules  *rules
 	vacant []string
-	deep   []deepRule
-}
-
-// A deepRule is a pattern of several names, cut in two: what is made at the
-// first half must not hold the second.
-type deepRule struct {
-	last  string // name of the first half; "" if it is a pattern
-	rule  profiles.ProtectRule
-	top   bool // it names something in the root itself
-	rest  string
-	whole string
 }
 
 // Ban returns what the guard of a run would set aside, for whoever can forbid it.
 func (f *Found) Ban(r *Standing) *Ban {
-	b := &Ban{rules: f.after.rules, vacant: r.Vacant}
-	for i, p := range b.rules.protect {
-		if _, git := gitPattern(p.Pattern); git || p.Review || b.rules.overridden(i) || strings.HasPrefix(p.Pattern, "/") {
-			continue
-		}
-		names := strings.Split(filepath.Clean(p.Pattern), "/")
-		for k := 1; k < len(names); k++ {
-			d := deepRule{last: names[k-1], rule: p, top: k == 1, rest: strings.Join(names[k:], "/"), whole: p.Pattern}
-			if d.last == "**" {
-				continue
-			}
-			d.rule.Pattern = strings.Join(names[:k], "/")
-			if strings.ContainsAny(d.last, "*?[") {
-				d.last = ""
-			}
-			b.deep = append(b.deep, d)
-		}
-	}
-	return b
+	return &Ban{rules: f.after.rules, vacant: r.Vacant}
 }
 
 // Covers reports whether nothing may be made at a path, absolute and through no
@@ -74,12 +43,20 @@ func (b *Ban) Covers(path string, within func(rel string) bool) (pattern string,
 	if yes {
 		return pattern, true
 	}
-	i := slices.IndexFunc(b.deep, func(d deepRule) bool {
-		return (d.last == "" || d.last == string(name)) && (!d.top || !strings.Contains(rel, "/")) &&
-			d.rule.Matches(b.rules.root, path) && (strings.ContainsAny(d.rest, "*?[") || within(d.rest))
+	i := slices.IndexFunc(b.rules.deep, func(d deepRule) bool {
+		return d.matches(b.rules.root, path) && (strings.ContainsAny(d.rest, "*?[") || within(d.rest))
 	})
 	if i < 0 {
 		return "", false
 	}
-	return b.deep[i].whole, true
+	return b.rules.deep[i].whole, true
+}
+
+// Apart reports whether a directory must not move from one place to another as
+// a whole: where packages lie, what it holds is nobody's to forbid, and elsewhere
+// it is. As between two file systems, it can be copied name by name.
+func (b *Ban) Apart(from, to string) bool {
+	rel, in := below(b.rules.root, from)
+	rest, stays := below(b.rules.root, to)
+	return in && stays && inModules(rel) && !inModules(rest)
 }

@@ -113,6 +113,7 @@ type suspect struct {
 	kind suspectKind
 	dir  *dir // of isName the one that holds it, else itself
 	rel  string
+	why  string // of isName: the pattern
 	hit  hit
 }
 
@@ -148,7 +149,10 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 			yield(suspect{kind: isRepo, dir: d, rel: join(d.rel, h.name), hit: h})
 		case h.class == classProtect && !c.protect[h.arg].Review && !inModules(d.rel) && h.name != last:
 			last = h.name
-			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), hit: h})
+			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.protect[h.arg].Pattern, hit: h})
+		case h.class == classWay && !inModules(d.rel) && h.name != last: // where it leads there may be anything, now or later
+			last = h.name
+			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.deep[h.arg].whole, hit: h})
 		}
 	}
 	for _, k := range d.kids {
@@ -318,12 +322,11 @@ func (g *Guard) look() (moved int, err error) {
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isName && !g.stood[s.rel] {
-			aside(s.rel, g.rules.protect[s.hit.arg].Pattern)
+			aside(s.rel, s.why)
 		}
 	})
 	for _, path := range g.standing.Vacant {
-		var st unix.Stat_t
-		if g.stat(path, &st) == nil {
+		if path, there := g.stands(path); there {
 			done, err := g.aside(path, "a name that git or a link leads to")
 			if done {
 				moved++
@@ -383,6 +386,20 @@ func (g *Guard) verify(d *dir) {
 	for _, k := range d.kids {
 		g.verify(k)
 	}
+}
+
+// stands reports whether something has come to be at a path where nothing was:
+// the path itself, or the link that took the place of a directory on the way.
+func (g *Guard) stands(path string) (at string, yes bool) {
+	var st unix.Stat_t
+	err := g.stat(path, &st)
+	for (err == unix.ELOOP || err == unix.ENOTDIR) && path != g.standing.Root && len(path) > 1 {
+		path = filepath.Dir(path)
+		if err = g.stat(path, &st); err == nil {
+			return path, st.Mode&unix.S_IFMT == unix.S_IFLNK && g.touched(&st)
+		}
+	}
+	return path, err == nil
 }
 
 // stat returns the status of an absolute path in the workspace or outside.

@@ -20,6 +20,7 @@ const (
 	classGit                  // named .git
 	classAlias                // its inode is one of those asked for
 	classFIFO                 // a FIFO
+	classWay                  // a link that stands for a directory on the way to a protected name; arg is the index in rules.deep
 )
 
 // A rule is a row of the file table or of the protect list that can match
@@ -45,6 +46,7 @@ type rules struct {
 	root    string
 	files   []profiles.FileRule
 	protect []profiles.ProtectRule
+	deep    []deepRule
 	closed  []int    // rules without a glob that hide or replace a directory below the root
 	open    []string // paths below the root that rules without a glob show
 	fixed   []int    // rules without a glob that show something below the root read-only
@@ -92,6 +94,10 @@ func compile(q Query) (*rules, error) {
 			continue
 		}
 		c.add(classProtect, i, r.Pattern)
+		for _, d := range ways(q.Root, r) {
+			c.deep = append(c.deep, d)
+			c.add(classWay, len(c.deep)-1, d.rule.Pattern)
+		}
 	}
 	// HEAD, objects, refs and commondir tell a git directory; the scan
 	// itself looks at names that begin so.
@@ -146,8 +152,11 @@ func (c *rules) candidates(name []byte, yield func(*rule)) {
 
 // matches asks the rule itself, which alone decides.
 func (c *rules) matches(r *rule, path string) bool {
-	if r.class == classGlob {
+	switch r.class {
+	case classGlob:
 		return c.files[r.arg].Matches(path)
+	case classWay:
+		return c.deep[r.arg].matches(c.root, path)
 	}
 	return c.protect[r.arg].Matches(c.root, path)
 }
@@ -159,6 +168,8 @@ func (c *rules) has(h hit) bool {
 		return int(h.arg) < len(c.files)
 	case classProtect:
 		return int(h.arg) < len(c.protect)
+	case classWay:
+		return int(h.arg) < len(c.deep)
 	}
 	return h.class <= classFIFO && h.arg == 0
 }
@@ -257,19 +268,4 @@ func (c *rules) sum() uint64 {
 		fmt.Fprintf(h, "%q %t\n", r.Pattern, r.Review)
 	}
 	return h.Sum64()
-}
-
-// below returns path relative to dir, "" if it is dir, and whether it is dir
-// or lies below it. Both are absolute and clean.
-func below(dir, path string) (rest string, ok bool) {
-	if dir == "/" {
-		return strings.TrimPrefix(path, "/"), true
-	}
-	if !strings.HasPrefix(path, dir) {
-		return "", false
-	}
-	if len(path) == len(dir) {
-		return "", true
-	}
-	return path[len(dir)+1:], path[len(dir)] == '/'
 }

@@ -312,6 +312,14 @@ func (s *scan) hit(d *dir, h hit) error {
 		return s.inside(d, h, path)
 	case classFIFO:
 		return s.fifo(path)
+	case classWay:
+		way := s.deep[h.arg]
+		if inModules(d.rel) || strings.ContainsAny(way.rest, "*?[") {
+			return nil
+		}
+		r := way.rule
+		r.Pattern = way.whole
+		return s.leadsTo(s.abs(d.rel), h.name+"/"+way.rest, r)
 	}
 	return nil
 }

@@ -382,6 +382,9 @@ func (u *Upper) protect(s *ChangeSet) {
 		if c.Protect == "" && base(c.Path) == ".git" && c.After != nil && c.After.Kind != Dir {
 			c.Protect = ".git: it leads to another repository"
 		}
+		if c.Protect == "" && c.After != nil && c.After.Kind == Link {
+			c.Protect = u.way(filepath.Join(s.Root, c.Path))
+		}
 		if c.Protect == "" && u.rebases(s, c) {
 			c.Protect = rebaseRuns
 		}
@@ -429,6 +432,25 @@ func (u *Upper) protected(path string) (deny string, review bool) {
 func (u *Upper) matches(r *profiles.ProtectRule, path string) bool {
 	return r.Matches(u.Record.Workspace, path) ||
 		slices.ContainsFunc(u.Record.Layers, func(l Layer) bool { return r.Matches(l.Path, path) })
+}
+
+// way says to what a link at a path leads the way: where it leads there may be
+// anything, now or later.
+func (u *Upper) way(path string) string {
+	roots := []string{u.Record.Workspace}
+	for _, l := range u.Record.Layers {
+		roots = append(roots, l.Path)
+	}
+	for i := range u.Record.Protect {
+		for _, root := range roots {
+			for _, d := range ways(root, &u.Record.Protect[i]) {
+				if d.matches(root, path) {
+					return d.whole
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // bare says whether a change is part of a repository without a .git around it:

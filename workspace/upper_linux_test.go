@@ -409,6 +409,20 @@ func TestApplyProtected(t *testing.T) {
 	require.Empty(t, s.diff())
 }
 
+// A link that stands for a directory on the way to a protected name is held
+// back: where it leads there is what the name would have been.
+func TestApplyLinkOnTheWay(t *testing.T) {
+	s := newStand(t, map[string]string{"f": "x", ".git/HEAD": "ref"}, protect("**/.cargo/config", ".git/info/attributes", "top/name")...)
+	s.run([2]string{"d/config", "evil"}, [2]string{"a/.cargo", "-> ../d"}, [2]string{".git/info", "-> ../d"}, [2]string{"top", "-> d"}, [2]string{"other", "-> d"}).settle()
+	require.Equal(t, []string{
+		"A .git/info (.git/info/attributes)", "A a", "A a/.cargo (**/.cargo/config)", "A d", "A d/config", "A other", "A top (top/name)",
+	}, s.diff())
+	out, err := s.apply()
+	require.NoError(t, err)
+	require.Len(t, out.Withheld, 3)
+	require.NotContains(t, treeOf(t, s.host), "a/.cargo")
+}
+
 // A directory that is gone, with something protected in it, stays.
 func TestApplyKeepsWhatHoldsProtected(t *testing.T) {
 	s := newStand(t, map[string]string{"d/.envrc": "x", "d/f": "f", "e/.envrc": "x"}, protect(".envrc")...)

@@ -85,7 +85,7 @@ func (s *Started) observe() error {
 		return nil
 	}
 	ban := s.run.found.Ban(s.run.Standing(""))
-	deputy := &supervisor.Deputy{Root: s.Root(), Umask: s.run.Plan.Command.Umask, Seen: seen, Makes: s.run.Plan.Makes}
+	deputy := &supervisor.Deputy{Root: s.Root(), Umask: s.run.Plan.Command.Umask, Seen: seen, Makes: s.run.Plan.Makes, Apart: ban.Apart}
 	deputy.Forbids = func(path string, within func(string) bool) bool {
 		if !s.run.Plan.Writes(path) {
 			return false // a private directory: nobody outside will look there

@@ -42,6 +42,11 @@ type Deputy struct {
 	// of its content.
 	Forbids func(path string, within func(rel string) bool) bool
 
+	// Apart reports whether a directory cannot move from one place to another
+	// as a whole, as if they were on different file systems: Forbids then
+	// decides on each name in it.
+	Apart func(from, to string) bool
+
 	// Seen looks at each call first; nil for nobody.
 	Seen func(*Call)
 
@@ -309,12 +314,13 @@ func (d *Deputy) create(c *Call, isDir bool, make func(dir int, name string) err
 // where a link leads there may be anything, now or later.
 func (c *Call) content() func(string) bool {
 	if strings.HasPrefix(c.Name, "symlink") {
-		return func(string) bool { return true }
+		return anything
 	}
 	return nothing
 }
 
-func nothing(string) bool { return false }
+func nothing(string) bool  { return false }
+func anything(string) bool { return true }
 
 // outcome does something with the process's umask, and answers with what became of it.
 func (d *Deputy) outcome(c *Call, do func() error) Answer {
@@ -448,11 +454,13 @@ func (d *Deputy) link(c *Call) Answer {
 		return Answer{kind: fails, errno: unix.EEXIST}
 	case to.slash:
 		return Answer{kind: fails, errno: unix.ENOENT}
-	case d.Forbids(to.path, nothing):
-		return Answer{kind: fails, errno: unix.EACCES}
 	}
 	if fd, ok := c.ownDescriptor(names[0]); ok && flags&atSymlinkFollow != 0 {
 		defer unix.Close(fd)
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || d.Forbids(to.path, d.within(spot{mode: st.Mode})) {
+			return Answer{kind: fails, errno: unix.EACCES}
+		}
 		return d.outcome(c, func() error {
 			return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), to.dir, to.name, unix.AT_SYMLINK_FOLLOW)
 		})
@@ -462,8 +470,11 @@ func (d *Deputy) link(c *Call) Answer {
 		return Answer{}
 	}
 	defer unix.Close(from.dir)
-	if !from.there || from.slash {
+	switch {
+	case !from.there || from.slash:
 		return Answer{}
+	case d.Forbids(to.path, d.within(from)):
+		return Answer{kind: fails, errno: unix.EACCES}
 	}
 	return d.outcome(c, func() error { return unix.Linkat(from.dir, from.name, to.dir, to.name, 0) })
 }
@@ -513,15 +524,22 @@ func (d *Deputy) rename(c *Call) Answer {
 	switch {
 	case !from.there, (from.slash || to.slash) && !isDir:
 		return Answer{} // an error, and the kernel's to name
+	case isDir && d.Apart(from.path, to.path), flags&unix.RENAME_EXCHANGE != 0 && to.mode&unix.S_IFMT == unix.S_IFDIR && d.Apart(to.path, from.path):
+		return Answer{kind: fails, errno: unix.EXDEV}
 	case d.Forbids(to.path, d.within(from)), flags&unix.RENAME_EXCHANGE != 0 && d.Forbids(from.path, d.within(to)):
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
 	return d.outcome(c, func() error { return unix.Renameat2(from.dir, from.name, to.dir, to.name, flags) })
 }
 
-// within tells what a directory holds, by relative paths.
+// within tells what a directory holds, by relative paths. Where a link leads
+// there may be anything, now or later.
 func (d *Deputy) within(s spot) func(string) bool {
-	if s.mode&unix.S_IFMT != unix.S_IFDIR {
+	switch s.mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+	case unix.S_IFLNK:
+		return anything
+	default:
 		return nothing
 	}
 	return func(rel string) bool {
