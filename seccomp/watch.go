@@ -13,6 +13,11 @@ type Watched struct {
 	// one at least: open(2) and its like read no more of their flags.
 	Arg  uint
 	Bits uint32
+
+	// Refused, if any are given, are values of the lower half of argument Arg
+	// with which the call fails (EPERM); with others it passes, and nobody is
+	// asked.
+	Refused []uint32
 }
 
 // Watch returns a filter that asks its supervisor about these calls
@@ -60,6 +65,13 @@ func Watch(calls []Watched, goarch string) ([]byte, error) {
 
 // decision asks about the call, unless none of its bits is set.
 func (c Watched) decision() decision {
+	if len(c.Refused) > 0 {
+		d := decision{answer: RetAllow}
+		for _, v := range c.Refused {
+			d.rules = append(d.rules, rule{action: Errno(1), conds: []condition{{arg: c.Arg, op: equal, narrow: true, value: uint64(v)}}})
+		}
+		return d
+	}
 	d := decision{answer: RetUserNotif}
 	if c.Bits != 0 {
 		none := condition{arg: c.Arg, op: maskedEqual, narrow: true, mask: uint64(c.Bits)}

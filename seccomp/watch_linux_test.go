@@ -10,7 +10,7 @@ import (
 // that the kernel reads; all else passes.
 func TestWatch(t *testing.T) {
 	const wronly, creat = 1, 0o100
-	filter, err := Watch([]Watched{{Name: "mkdir"}, {Name: "openat", Arg: 2, Bits: wronly | creat}}, "amd64")
+	filter, err := Watch([]Watched{{Name: "mkdir"}, {Name: "openat", Arg: 2, Bits: wronly | creat}, {Name: "ioctl", Arg: 1, Refused: []uint32{0x5000940e, 7}}}, "amd64")
 	require.NoError(t, err)
 	program, err := Load(filter)
 	require.NoError(t, err)
@@ -32,6 +32,11 @@ func TestWatch(t *testing.T) {
 		{"open for writing", open(ArchX86_64, 257, wronly), RetUserNotif},
 		{"open that makes", open(ArchX86_64, 257, creat), RetUserNotif},
 		{"open for writing of i386", open(ArchI386, 295, wronly), RetUserNotif},
+		{"a request that is refused", Data{Arch: ArchX86_64, Nr: 16, Args: [6]uint64{3, 0x5000940e}}, Errno(1)},
+		{"the kernel reads 32 bits of it", Data{Arch: ArchX86_64, Nr: 16, Args: [6]uint64{3, 1<<40 | 7}}, Errno(1)},
+		{"of i386", Data{Arch: ArchI386, Nr: 54, Args: [6]uint64{3, 7}}, Errno(1)},
+		{"of x32", Data{Arch: ArchX86_64, Nr: x32Bit | 514, Args: [6]uint64{3, 7}}, Errno(1)},
+		{"another request", Data{Arch: ArchX86_64, Nr: 16, Args: [6]uint64{3, 0x5401}}, RetAllow},
 		{"the kernel reads 32 bits", open(ArchX86_64, 257, wronly<<32), RetAllow},
 		{"the kernel reads 32 bits", open(ArchX86_64, 257, 1<<40|creat), RetUserNotif},
 	} {

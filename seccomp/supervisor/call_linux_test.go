@@ -56,6 +56,13 @@ func TestLists(t *testing.T) {
 		}
 	}
 	require.Contains(t, Both(Writes(), Creations()), seccomp.Watched{Name: "umask"})
+	filter, err := seccomp.Watch(Both(Writes(), Creations()), "amd64")
+	require.NoError(t, err)
+	program, err := seccomp.Load(filter)
+	require.NoError(t, err)
+	for _, request := range []uint64{0x50009401, 0x5000940e, 0x50009417, 0x50009418, 0x4020bc10, 0x40186f04} {
+		require.Equal(t, seccomp.Errno(1), program.Run(seccomp.Data{Arch: seccomp.ArchX86_64, Nr: 16, Args: [6]uint64{3, request}}))
+	}
 	require.Equal(t, []seccomp.Watched{{Name: "open"}}, Both([]seccomp.Watched{{Name: "open", Arg: 1, Bits: 1}}, []seccomp.Watched{{Name: "open"}}))
 }
 

@@ -53,10 +53,24 @@ type Deputy struct {
 	masked bool // somebody has set a umask of his own
 }
 
+// Requests of ioctl(2) that make a name past Landlock, which hears of calls that
+// have a path: whoever needs one is refused (linux/btrfs.h, bcachefs_ioctl.h,
+// ocfs2_ioctl.h).
+const (
+	btrfsSnapshot     = 0x50009401 // BTRFS_IOC_SNAP_CREATE
+	btrfsSubvolume    = 0x5000940e // BTRFS_IOC_SUBVOL_CREATE
+	btrfsSnapshot2    = 0x50009417 // BTRFS_IOC_SNAP_CREATE_V2
+	btrfsSubvolume2   = 0x50009418 // BTRFS_IOC_SUBVOL_CREATE_V2
+	bcachefsSubvolume = 0x4020bc10 // BCH_IOCTL_SUBVOLUME_CREATE
+	ocfs2Reflink      = 0x40186f04 // OCFS2_IOC_REFLINK
+)
+
 // Creations are the calls that make a name, umask(2), and those by which a
 // process takes rights from itself that the deputy cannot see.
 func Creations() []seccomp.Watched {
-	list := []seccomp.Watched{{Name: "umask"}, {Name: "landlock_create_ruleset"}, {Name: "landlock_restrict_self"}}
+	list := []seccomp.Watched{{Name: "umask"}, {Name: "landlock_create_ruleset"}, {Name: "landlock_restrict_self"}, {Name: "ioctl", Arg: 1, Refused: []uint32{
+		btrfsSnapshot, btrfsSubvolume, btrfsSnapshot2, btrfsSubvolume2, bcachefsSubvolume, ocfs2Reflink,
+	}}}
 	for _, w := range watched(true, writes[:]) {
 		switch {
 		case w.Name == "truncate":
