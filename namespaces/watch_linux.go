@@ -40,6 +40,22 @@ func (p *Plan) At(path string) Mount {
 	return deepest
 }
 
+// Shown returns the place of the host that a path inside leaves no doubt about:
+// the path itself, or where the sandbox's own stands on what lies there. What is
+// below that, on the host, must not show in anything that the command is told.
+func (p *Plan) Shown(path string) string {
+	deepest := Mount{Kind: Bind}
+	for _, m := range p.Mounts {
+		if below(path, m.Target) && len(m.Target) >= len(deepest.Target) && !p.skips(m) {
+			deepest = m
+		}
+	}
+	if deepest.Kind == Bind {
+		return path
+	}
+	return deepest.Target
+}
+
 // Makes reports whether the launcher makes names at a path in place of the
 // command: Landlock lets the command make none there (Watch.Deputy). That is
 // what it may write on the host, and each private directory or overlay around

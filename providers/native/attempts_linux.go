@@ -179,7 +179,11 @@ func (r *Run) ours(path string) bool {
 		}
 		return false
 	}
-	for ; ; path = filepath.Dir(path) {
+	for path = r.Plan.Shown(path); ; path = filepath.Dir(path) {
+		var st unix.Stat_t
+		if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			continue // it is its directory's entry that is refused, wherever it leads
+		}
 		err := unix.Access(path, unix.W_OK)
 		if err != unix.ENOENT && err != unix.ENOTDIR || path == "/" {
 			return err == nil

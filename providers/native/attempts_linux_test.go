@@ -71,6 +71,27 @@ echo ran`)
 	require.Empty(t, told)
 }
 
+// What is told of an attempt on what is hidden does not depend on what is there:
+// the command can read it.
+func TestAttemptsOnWhatIsHidden(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	b.request.Report = "attempts"
+	hidden := filepath.Join(b.home, "shown/hidden")
+	require.NoError(t, os.MkdirAll(hidden, 0o755))
+	b.write("shown/hidden/file", "x")
+	b.write("shown/hidden/closed", "x")
+	require.NoError(t, os.Chmod(filepath.Join(hidden, "closed"), 0o400))
+	require.NoError(t, os.Mkdir(filepath.Join(hidden, "dir"), 0o500))
+	b.request.Files = append(b.request.Files, profiles.FileFlag{Path: hidden, Access: profiles.Hide})
+	told, out := b.attempted("cd " + hidden + "; for f in file closed absent dir/x other/x; do echo x > $f; done; true")
+	require.Contains(t, out.out, "closed")
+	for _, name := range []string{"file", "closed", "absent"} {
+		require.Contains(t, told, filepath.Join(hidden, name))
+	}
+	require.Equal(t, told[filepath.Join(hidden, "dir/x")].Guarantee, told[filepath.Join(hidden, "other/x")].Guarantee)
+}
+
 // A secret of the home that is looked for is told at the end, what is not looked
 // for is not; ssh and gpg find an empty directory.
 func TestTraces(t *testing.T) {
