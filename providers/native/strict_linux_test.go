@@ -110,6 +110,24 @@ func TestStrictWorks(t *testing.T) {
 	require.Contains(t, outs[1], "./done.500 f 664 1")
 }
 
+// The launcher holds nothing of what it has made.
+func TestStrictHoldsNothing(t *testing.T) {
+	unprivileged(t)
+	b := newBench(t)
+	b.request.ProtectStrict = true
+	run, err := b.plan("sh", "-c", "for i in $(seq 200); do echo x > f$i; ln f$i l$i; mkdir d$i; mv f$i d$i/f; ln -s x s$i; done")
+	require.NoError(t, err)
+	before, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	_, wait := b.launch(run)
+	o := wait()
+	require.NoError(t, o.err)
+	require.FileExists(t, filepath.Join(b.workspace, "d200/f"))
+	after, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	require.Less(t, len(after), len(before)+20)
+}
+
 // What people do with git works, in the repository and in new ones.
 func TestStrictGit(t *testing.T) {
 	unprivileged(t)
