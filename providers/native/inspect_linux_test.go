@@ -251,6 +251,9 @@ func TestSecretSources(t *testing.T) {
 	}
 	top := filepath.Dir(b.workspace)
 	require.NoError(t, os.Symlink(filepath.Join(b.workspace, "token"), filepath.Join(top, "link")))
+	require.NoError(t, os.Mkdir(filepath.Join(top, "lent"), 0o755))
+	require.NoError(t, os.Symlink("../bin/printer", filepath.Join(top, "lent/printer")))
+	b.request.Files = append(b.request.Files, profiles.FileFlag{Path: filepath.Join(top, "lent"), Access: profiles.Write})
 	require.NoError(t, unix.Mkfifo(filepath.Join(top, "fifo"), 0o600))
 	b.environ = []string{"MY_OTHER=passed", "PATH=" + filepath.Join(b.workspace) + ":" + filepath.Join(top, "bin") + ":" + os.Getenv("PATH")}
 	for _, c := range []struct {
@@ -273,6 +276,7 @@ func TestSecretSources(t *testing.T) {
 		{command: "nosuchprogram", want: "no such program"},
 		{command: "bin/printer x", want: "no such program"}, // relative
 		{command: b.workspace + "/printer", want: "where the command can write"},
+		{command: top + "/lent/printer", want: "where the command can write"}, // a link to a program that is not
 	} {
 		b.request.Allow, b.request.Inject = []string{"a.example"}, []string{"MY_TOKEN=a.example"}
 		b.request.InjectFiles, b.request.InjectRun = nil, nil
