@@ -79,7 +79,7 @@ try touch new/absent/file; try touch file/below; try mkdir file/below; echo x > 
 set -C; echo y > group; echo $?; set +C; echo > /dev/null; echo out > /dev/stdout; echo fd > /proc/self/fd/1
 try cp -r moved copy; try cp -p private copy; try rm -rf moved; mkdir 'strange name'; echo x > 'strange name/…'; echo x > "$(printf 'bytes\377\001')"; mktemp -p . tmp.XXXXXX | wc -c
 rm -f tmp.*; chmod 500 shared; try touch shared/x; chmod 700 shared; try touch shared/x; ln -s /proc/self/fd/1 out; echo to-the-link > out
-cd copy; echo x > ../from-below; echo y > ../../outside; cd ..; mkdir gone; cd gone; rmdir ../gone; try touch x; cd ..
+cd copy; echo x > ../from-below; echo y > ../../outside; cd ..; mkdir gone 'gone (deleted)'; cd gone; rmdir ../gone; try touch x; cd ..
 echo t > /tmp/t; mkdir /tmp/d; mv /tmp/t /tmp/d; try mv /tmp/d/t .; echo h > ~/h; mkdir -p ~/.cache/x; mv ~/h ~/.cache/x; ls ~/.cache/x; try ln ~/.cache/x/h h
 mkdir -p deep/$(printf 'd/%.0s' $(seq 100)); seq 500 | xargs -n 1 -P 4 sh -c 'echo $0 > many.$0; mv many.$0 done.$0'; cat done.* | sort -n | tail -1
 printf '#!/bin/sh\necho ran\n' > prog; chmod +x prog; ./prog; mv prog prog2; mv -n prog2 a; mv --exchange prog2 a 2>/dev/null; touch a/ 2>&1; echo x > soft/ 

@@ -270,7 +270,14 @@ func (c *Call) base(n Name) (string, error) {
 	if n.Dir != atFdcwd {
 		link = "fd/" + strconv.Itoa(n.Dir)
 	}
-	return os.Readlink(c.proc(link))
+	text, err := os.Readlink(c.proc(link))
+	if strings.HasSuffix(text, " (deleted)") { // said of what is removed, and a name that anything may have
+		var st unix.Stat_t
+		if err = unix.Stat(c.proc(link), &st); err == nil && st.Nlink == 0 {
+			err = unix.ENOENT
+		}
+	}
+	return text, err
 }
 
 // split looks a path's directory up, and at what the name is there.
