@@ -78,6 +78,27 @@ func TestDisguised(t *testing.T) {
 	require.GreaterOrEqual(t, understood, 4)
 }
 
+// TestRefusedUnseen has a server that answers whatever it has when there is no
+// more: of a request that is refused it gets nothing.
+func TestRefusedUnseen(t *testing.T) {
+	f := build(t, &Config{Names: NewNames(fake4, fake6)}, "ok.example:80")
+	got := make(chan string, 100)
+	f.host("ok.example", 80, server(t, func(c net.Conn) {
+		b, _ := io.ReadAll(c)
+		got <- string(b)
+		io.WriteString(c, "hello")
+	}))
+	_, a := f.resolve("ok.example.", dnsmessage.TypeA)
+	f.capture(a + ":80")
+	for range 20 {
+		c := f.raw("")
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+		b, _ := io.ReadAll(c)
+		require.NotContains(t, string(b), "hello")
+		require.Empty(t, <-got)
+	}
+}
+
 // TestOtherProtocols has clients that send the beginning of a line and wait.
 func TestOtherProtocols(t *testing.T) {
 	f := build(t, &Config{Names: NewNames(fake4, fake6)}, "ok.example:25")

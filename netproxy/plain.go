@@ -20,9 +20,10 @@ import (
 // A request is whatever a server may take for one, in any method. A line that
 // names no version of HTTP belongs to another protocol and passes.
 func (c *client) readPlain(l *link, ev Event, up io.Writer) error {
-	line, http, err := c.passLine(up)
+	line, tail, http, err := c.passLine(up)
 	if err == nil && !http {
-		return nil
+		_, err = up.Write(tail)
+		return err
 	}
 	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 	defer c.conn.SetReadDeadline(time.Time{})
@@ -31,9 +32,11 @@ func (c *client) readPlain(l *link, ev Event, up io.Writer) error {
 	switch {
 	case err != nil:
 	case line == prefaceLine:
-		err, refuse = c.readStreams(l.verdict, up), c.turnStreams
+		if _, err = up.Write(tail); err == nil {
+			err, refuse = c.readStreams(l.verdict, up), c.turnStreams
+		}
 	default:
-		err = c.passHead(&r, line, up)
+		err = c.passHead(&r, line, tail, up)
 	}
 	if isRefused(err) {
 		c.contradicted(l, ev, err)
@@ -42,10 +45,11 @@ func (c *client) readPlain(l *link, ev Event, up io.Writer) error {
 	return err
 }
 
-// passHead passes a request's head on, behind its first line, if it is for r's
-// host.
-func (c *client) passHead(r *request, line string, up io.Writer) (err error) {
+// passHead passes a request's head on, with what was kept of its first line, if it
+// is for r's host.
+func (c *client) passHead(r *request, line string, tail []byte, up io.Writer) (err error) {
 	var seen bytes.Buffer
+	seen.Write(tail)
 	rest := io.MultiReader(strings.NewReader(line), io.TeeReader(c.br, &seen))
 	if r.head, err = readHead(bufio.NewReader(rest)); err != nil {
 		return err
@@ -57,16 +61,16 @@ func (c *client) passHead(r *request, line string, up io.Writer) (err error) {
 	return err
 }
 
-// passLine passes the first line on as it comes, up to and without its end, and
-// says whether it is that of a request: a method, a blank, and a version of
-// HTTP. A server can do nothing with half of a line, and a client of another
-// protocol is not kept waiting. Where it is no request it passes what it has
-// looked at in part.
-func (c *client) passLine(up io.Writer) (line string, http bool, err error) {
+// passLine says whether the first line is that of a request: a method, a blank,
+// and a version of HTTP. A client of another protocol, which may send no whole
+// line, is not kept waiting: what comes is passed on, but for the tail that comes
+// with the line's end, so that no server takes what it has for a line. Where it is
+// no request it passes what it has looked at in part.
+func (c *client) passLine(up io.Writer) (line string, tail []byte, http bool, err error) {
 	var b []byte
 	for method := true; ; {
 		if _, err := c.br.Peek(1); err != nil {
-			return "", false, noEnd(err)
+			return "", nil, false, noEnd(err)
 		}
 		got, _ := c.br.Peek(c.br.Buffered())
 		end := bytes.IndexByte(got, '\n')
@@ -78,21 +82,23 @@ func (c *client) passLine(up io.Writer) (line string, http bool, err error) {
 			case method && len(b)+i > 0 && (char == ' ' || char == '\t'):
 				method = false
 			case method && !isToken(string(char)), char < ' ' && char != '\t' && char != '\r':
-				return "", false, nil
+				return "", nil, false, nil
 			}
 		}
 		if b = append(b, got...); len(b) > maxHead && method {
-			return "", false, nil
+			return "", nil, false, nil
 		} else if len(b) > maxHead {
-			return "", false, errHeadTooLong
+			return "", nil, false, errHeadTooLong
+		}
+		if end >= 0 {
+			tail = bytes.Clone(got)
+			_, _ = c.br.Discard(len(got))
+			return string(b), tail, !method && strings.Contains(strings.ToUpper(string(b)), "HTTP/"), nil
 		}
 		if _, err := up.Write(got); err != nil {
-			return "", false, err
+			return "", nil, false, err
 		}
 		_, _ = c.br.Discard(len(got))
-		if end >= 0 {
-			return string(b), !method && strings.Contains(strings.ToUpper(string(b)), "HTTP/"), nil
-		}
 	}
 }
 
