@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/netproxy/secrets"
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -115,6 +116,10 @@ func (s *Secrets) print(argv []string, p *profiles.Policy, host *Host) ([]byte, 
 	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", host.Environ, time.Second
 	out := &bounded{}
 	cmd.Stdout = out
+	cmd.Cancel = func() error {
+		cgroups.KillTree(cmd.Process.Pid)
+		return nil
+	}
 	switch err := cmd.Run(); {
 	case out.over:
 		return nil, fmt.Errorf("%s: over %d bytes", argv[0], secrets.MaxLength)

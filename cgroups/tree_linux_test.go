@@ -1,0 +1,31 @@
+package cgroups
+
+import (
+	"bufio"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestKillTree(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "sh -c 'sleep 60 & echo $!; wait' & wait")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	deep, err := strconv.Atoi(strings.TrimSpace(line))
+	require.NoError(t, err)
+	require.NoError(t, unix.Kill(deep, 0))
+	KillTree(cmd.Process.Pid)
+	_ = cmd.Wait()
+	require.Eventually(t, func() bool { // somebody else collects it
+		stat, err := readFile("/proc/" + strconv.Itoa(deep) + "/stat")
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	}, 5*time.Second, time.Millisecond)
+}
