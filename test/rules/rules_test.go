@@ -217,6 +217,26 @@ func registries() []string {
 	return hosts
 }
 
+// What is built is no source: a program in the root has been committed by
+// mistake more than once.
+func TestNothingBuiltIsKept(t *testing.T) {
+	out, err := exec.Command("git", "-C", top(t), "ls-files", "-z").Output()
+	if err != nil {
+		t.Skip("not a checkout: ", err)
+	}
+	const most = 1 << 20
+	kept := strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
+	require.NotEmpty(t, kept)
+	for _, name := range kept {
+		data, err := os.ReadFile(filepath.Join(top(t), name))
+		if err != nil {
+			continue // taken away, and not committed yet
+		}
+		assert.Less(t, len(data), most, "%s", name)
+		assert.False(t, bytes.HasPrefix(data, []byte("\x7fELF")) || bytes.HasPrefix(data, []byte("MZ")), "%s is a program", name)
+	}
+}
+
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	eachFile(t, ".md", func(t *testing.T, name string, data []byte) {
