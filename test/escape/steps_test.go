@@ -30,7 +30,7 @@ var steps = []step{
 	{"a copy takes what is written to an overlay", []cut{{"namespaces/plan.go", "m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false", "m.ReadOnly = Bind, p.Path, p.Dev, p.Ino, false\n\t\t\tm.Tree = true"}}, "FS-042"},
 	{"programs that give rights are pinned", []cut{{"namespaces/setid_linux.go", "for _, root := range f.writable() {", "for _, root := range f.writable()[:0] {"}}, "FS-062"},
 	{"the sandbox dies with the launcher", []cut{
-		{"namespaces/compile_linux.go", "c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))", ""},
+		{"namespaces/shell_linux.go", "c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))", ""},
 		{"namespaces/inside/interpret.go", "exit(0) // the launcher is gone, and the death signal on its way", "sys(unix.SYS_SCHED_YIELD, 0, 0, 0, 0, 0, 0)"},
 	}, "NS-019"},
 	{"an address is judged after its name", []cut{{"netproxy/rules/guard.go", "func guardOf(a netip.Addr) guard {", "func guardOf(a netip.Addr) guard {\n\tif a.IsValid() {\n\t\treturn guard{}\n\t}"}}, "NET-037"},
