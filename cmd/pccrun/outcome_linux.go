@@ -1,0 +1,307 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/sessions"
+)
+
+// This is what a run says of itself: why it was refused, what it is exiting with,
+// and its events.
+
+// The exit statuses of a run that are not the command's own.
+const (
+	timedOut      = 124
+	notExecutable = 126
+	notFound      = 127
+)
+
+// hinter is an error that knows what mends it.
+type hinter interface{ Hint() string }
+
+// failRun prints why a run did not begin, and returns the status that says so.
+func failRun(err error) int {
+	hint := ""
+	var h hinter
+	if errors.As(err, &h) {
+		hint = h.Hint()
+	}
+	var absent *native.ErrNotFound
+	var exec *namespaces.ExecError
+	code := refused
+	switch {
+	case errors.As(err, &absent):
+		code = execStatus(absent.Err)
+	case errors.As(err, &exec):
+		code = execStatus(exec.Errno)
+	case hint == "":
+		// What a kernel that is no good for a launch says may be anything.
+		if err = namespaces.Unfit(err); !errors.As(err, &h) {
+			return failWith(err)
+		}
+		hint = h.Hint()
+	}
+	fail(err.Error(), hint)
+	return code
+}
+
+// refused tells the events why the command was not run, and returns the status.
+func (l *launch) refused(code int, err error) int {
+	e := events.Refused{Cause: err.Error()}
+	var h hinter
+	if errors.As(err, &h) {
+		e.Hint = h.Hint()
+	}
+	var missing *native.MissingError
+	if errors.As(err, &missing) {
+		e.Guarantee = string(missing.Answer.Guarantee)
+	}
+	if l.log != nil {
+		l.log.Emit(e)
+		return l.ended(code, nil)
+	}
+	if l.req.Events == "" || l.req.DryRun {
+		return code
+	}
+	workspace := l.req.Host.Cwd
+	if l.policy != nil {
+		workspace = l.policy.Workspace
+	}
+	sink, bad := events.Target(l.req.Events, workspace)
+	if bad != nil {
+		return code // which is the error that was told, or the lesser one
+	}
+	log := events.NewLog(sessions.NewID(time.Now()), sink)
+	log.Emit(events.Start{Version: version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: "native"})
+	log.Emit(e)
+	log.Emit(events.Exit{Code: code})
+	if bad := log.Close(time.Second); bad != nil {
+		say(bad.Error())
+	}
+	return code
+}
+
+func execStatus(err error) int {
+	if errors.Is(err, os.ErrNotExist) {
+		return notFound
+	}
+	return notExecutable
+}
+
+// status is what pccrun exits with.
+func (l *launch) status(end *native.End, killed bool) int {
+	if end.Outlived() {
+		fail(fmt.Sprintf("out of memory: more than %s was wanted, and the kernel killed %d of the processes", mebibytes(end.Limit), end.Kills), "--memory SIZE sets the limit")
+	}
+	switch {
+	case end.OOM && !end.Outlived():
+		say(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", mebibytes(end.Limit)))
+		fail("--memory SIZE sets the limit")
+		return 128 + int(unix.SIGKILL)
+	case end.Full:
+		fail("disk full: the overlays and private directories took more than --disk allows, and the sandbox was ended", "--disk SIZE sets the limit; what was changed is kept")
+		return 128 + int(unix.SIGKILL)
+	case end.TimedOut:
+		say("timed out after " + l.policy.Resources.Deadline().String())
+		return timedOut
+	case killed:
+		return 128 + int(unix.SIGINT)
+	case end.Status.Signaled():
+		return 128 + int(end.Status.Signal())
+	}
+	return end.Status.ExitStatus()
+}
+
+func mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }
+
+// openLog makes the log of events. Nothing is written before the command runs.
+func (l *launch) openLog() error {
+	sinks := []events.Sink{l.session.Events()}
+	if l.req.Events != "" {
+		sink, err := events.Target(l.req.Events, l.policy.Workspace)
+		if err != nil {
+			return err
+		}
+		sinks = append(sinks, sink)
+	}
+	if l.run.Tells() {
+		sink := events.Denials(nil)
+		sink.Wanted = func() bool { return l.denials != nil }
+		sink.Open = func() (io.WriteCloser, error) {
+			if l.denials == nil {
+				return nil, events.ErrNotWanted
+			}
+			return l.denials, nil
+		}
+		sinks = append(sinks, sink)
+	}
+	l.log = events.NewLog(l.session.ID(), sinks...)
+	start := events.Start{
+		Version: version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Workspace: l.policy.Workspace, WorkDir: l.run.Plan.Command.Dir,
+		Profile: l.policy.Profile, Provider: "native", Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
+	}
+	l.log.Emit(start)
+	plan := events.Plan{}
+	for _, a := range l.run.Answers {
+		plan.Guarantees = append(plan.Guarantees, events.Guarantee{Name: string(a.Guarantee), State: a.State.String(), Mechanism: a.Mechanism, Cause: a.Cause})
+	}
+	l.log.Emit(plan)
+	for _, w := range append(slices.Clip(l.policy.Warnings), l.run.Warnings...) {
+		l.log.Emit(events.Warning{Text: w})
+	}
+	return nil
+}
+
+// decided turns what the proxy did into events.
+func (l *launch) decided(e netproxy.Event) {
+	if e.Kind == netproxy.Full {
+		return
+	}
+	v := e.Verdict
+	address := ""
+	if v.Addr.IsValid() {
+		address = v.Addr.String()
+	}
+	defer l.log.Start()
+	if e.Kind == netproxy.Closed {
+		l.log.Emit(events.NetClosed{Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Up: e.Up, Down: e.Down, DurationMS: e.Duration.Milliseconds()})
+		return
+	}
+	d := events.NetDecision{
+		Allowed: e.Kind != netproxy.Denied, Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Request: e.Request, Rule: v.Rule, Hint: v.AllowWith,
+	}
+	if !d.Allowed {
+		d.Guarantee = string(profiles.NetAllowlist)
+		if e.Protocol == "dns" {
+			d.Guarantee = string(profiles.NetDNS)
+		}
+		if d.Address != "" && d.Request == "" {
+			d.Guarantee = string(profiles.NetAddress)
+		}
+		if v.Detail != "" && d.Rule == "" {
+			d.Rule = v.Detail
+		}
+	}
+	if e.Kind != netproxy.Failed || e.Request == "" { // a request was told of before it was sent
+		l.log.Emit(d)
+	}
+	if e.Kind == netproxy.Failed {
+		l.log.Emit(events.NetClosed{Host: d.Host, Port: d.Port, Address: address, Via: d.Via, DurationMS: time.Since(e.Time).Milliseconds(), Error: e.Err.Error()})
+	}
+}
+
+// ended writes the last events, tells what was denied, and ends the session.
+func (l *launch) ended(code int, end *native.End) int {
+	l.survivors(end)
+	l.attempts.end(end)
+	l.learning.end(end)
+	l.left = append(l.left, l.look()...) // of a run that was ended before it was followed
+	if l.guarded.failed {
+		code = refused // a promise was not kept: no status of the command's says that
+	}
+	l.paid()
+	total, distinct := l.log.Denied()
+	exit := events.Exit{Code: code, Denials: total, Changed: l.left}
+	if end != nil {
+		exit.TimedOut, exit.OOM, exit.WallMS = end.TimedOut, end.OOM, end.Wall.Milliseconds()
+		exit.UserMS = time.Duration(end.Usage.Utime.Nano()).Milliseconds()
+		exit.SystemMS = time.Duration(end.Usage.Stime.Nano()).Milliseconds()
+		exit.MaxMemory = max(end.Peak, int64(end.Usage.Maxrss)<<10)
+		exit.ReadBytes, exit.WriteBytes, exit.IOBy = end.Read, end.Written, end.IOBy
+		if end.Status.Signaled() {
+			exit.Signal = unix.SignalName(end.Status.Signal())
+		}
+		if end.OOM {
+			l.log.Emit(events.OOM{Limit: end.Limit, Kills: max(1, end.Kills)})
+		}
+		if end.TimedOut {
+			l.log.Emit(events.Timeout{AfterMS: l.policy.Resources.Deadline().Milliseconds()})
+		}
+	}
+	if l.asker != nil && l.asker.failed != nil {
+		say("flag --ask: the answer is not written: " + l.asker.failed.Error())
+	}
+	if total > 0 {
+		l.session.Keep("denials")
+		if !l.req.Quiet {
+			sayDenied(total, distinct)
+		}
+	}
+	l.attempts.withheld(end)
+	l.log.Emit(exit)
+	err := errors.Join(l.settleUpper(), l.session.Settle())
+	err = errors.Join(err, l.log.Close(time.Second), l.session.End(code))
+	l.run.Tidy()
+	if err != nil && !l.req.Quiet {
+		told := "" // what kept the session from being written is found by each who ends it
+		for line := range strings.Lines(err.Error()) {
+			if line = strings.TrimSuffix(line, "\n"); line != told {
+				say(line)
+			}
+			told = line
+		}
+	}
+	return code
+}
+
+// survivors makes a refusal of each process that wanted to outlive the command.
+// Where a signal has ended the command it is about to end the others too.
+func (l *launch) survivors(end *native.End) {
+	if end == nil || end.Status.Signaled() || end.Status.ExitStatus() > 128 {
+		return
+	}
+	for _, name := range end.Survivors {
+		l.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: "leave behind the process " + name})
+	}
+}
+
+// sayDenied sums the refusals up, each with what would allow it.
+func sayDenied(total int64, distinct []events.DenialCount) {
+	const most = 10
+	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return strings.HasPrefix(d.What, "keep ") }) // told as set aside
+	for i, d := range distinct {
+		if i == most {
+			say(fmt.Sprintf("denied: %d more, see pccrun logs", len(distinct)-most))
+			break
+		}
+		text := "denied: " + d.What
+		if d.Count > 1 {
+			text += fmt.Sprintf(" (%d times)", d.Count)
+		}
+		if d.Hint != "" {
+			text += ", allowed by " + d.Hint
+		}
+		say(text)
+	}
+	_ = total
+}
+
+func layerNames(list []profiles.Layer) []string {
+	names := make([]string, len(list))
+	for i, l := range list {
+		names[i] = string(l)
+	}
+	return names
+}
+
+func guaranteeNames(list []profiles.Guarantee) []string {
+	names := make([]string, len(list))
+	for i, g := range list {
+		names[i] = string(g)
+	}
+	return names
+}
