@@ -99,7 +99,7 @@ func TestStrictWorks(t *testing.T) {
 		before := open()
 		o := b.sh(works)
 		require.NoError(t, o.err)
-		require.Less(t, open(), before+10, "descriptors of the launcher")
+		require.Less(t, open(), before+100, "descriptors of the launcher: one for each file would be hundreds")
 		outs[i] = strings.ReplaceAll(o.out, b.home, "HOME")
 	}
 	with, without := strings.Split(outs[1], "\n"), strings.Split(outs[0], "\n")
@@ -240,7 +240,7 @@ func racer(t *testing.T, path string, strict bool) string {
 	require.NoError(t, err)
 	self.Close()
 	require.NoError(t, racer.Close())
-	o := b.sh(racerVariable + "=" + path + " ./racer")
+	o := b.sh("GOCOVERDIR=/tmp " + racerVariable + "=" + path + " ./racer") // else a build that counts says so
 	require.NoError(t, o.err)
 	return o.out
 }
