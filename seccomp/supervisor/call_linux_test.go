@@ -1,9 +1,13 @@
 package supervisor
 
 import (
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
+	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -127,4 +131,42 @@ func FuzzParseUmask(f *testing.F) {
 			t.Fatalf("%o", mask)
 		}
 	})
+}
+
+// What was read of a process that does not wait any more means nothing: its
+// number may be another's by now.
+func TestGone(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	name := append([]byte("/proc/self/fd/0"), 0)
+	at := uint64(uintptr(unsafe.Pointer(&name[0])))
+	// The process is there, and its memory can be read; only the listener knows of no call.
+	c := &Call{PID: os.Getpid(), Name: "openat", s: &Supervisor{listener: int(null.Fd())}}
+	n := Name{Pointer: at, Dir: atFdcwd}
+	text, err := c.text(n)
+	require.NoError(t, err)
+	require.Equal(t, "/proc/self/fd/0", text, "else this proves nothing")
+
+	_, err = c.Text(n)
+	require.ErrorIs(t, err, ErrGone)
+	_, err = c.Path(n)
+	require.ErrorIs(t, err, ErrGone)
+	_, err = c.Program()
+	require.ErrorIs(t, err, ErrGone)
+	require.Zero(t, c.Descriptors())
+	_, ok := c.ownDescriptor(n)
+	require.False(t, ok)
+	d := &Deputy{masked: true}
+	require.ErrorIs(t, d.mask(c), ErrGone)
+	did := false
+	require.Equal(t, Answer{kind: fails, errno: unix.EACCES}, d.outcome(c, func() error { did = true; return nil }))
+	require.False(t, did)
+	require.Equal(t, Answer{kind: fails, errno: unix.EIO}, (&Deputy{Umask: 0o22}).outcome(c, func() error { return io.EOF }))
+	syscall.Umask(0o22)
+
+	_, err = c.text(Name{Pointer: 1, Dir: atFdcwd})
+	require.Error(t, err)
+	require.False(t, nothing("x"))
+	runtime.KeepAlive(name)
 }
