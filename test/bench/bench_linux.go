@@ -96,7 +96,7 @@ func (b *bench) command(ctx context.Context, dir string, argv ...string) *exec.C
 		cmd.Env = b.user.Environ(cmd.Env)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: b.user.Credential()}
 	}
-	cmd.Env = append(cmd.Env, "GOTOOLCHAIN=local", "GOFLAGS=", "XDG_STATE_HOME="+filepath.Join(b.dir, "state"))
+	cmd.Env = append(cmd.Env, "GOTOOLCHAIN=local", "GOFLAGS=", "XDG_STATE_HOME="+filepath.Join(b.dir, "state"), "XDG_CACHE_HOME="+filepath.Join(b.dir, "state", "cache"))
 	return cmd
 }
 
