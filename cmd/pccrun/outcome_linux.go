@@ -238,7 +238,7 @@ func (l *launch) ended(code int, end *native.End) int {
 	if total > 0 {
 		l.session.Keep("denials")
 		if !l.req.Quiet {
-			sayDenied(total, distinct)
+			sayDenied(distinct)
 		}
 	}
 	l.attempts.withheld(end)
@@ -270,7 +270,7 @@ func (l *launch) survivors(end *native.End) {
 }
 
 // sayDenied sums the refusals up, each with what would allow it.
-func sayDenied(total int64, distinct []events.DenialCount) {
+func sayDenied(distinct []events.DenialCount) {
 	const most = 10
 	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return strings.HasPrefix(d.What, "keep ") }) // told as set aside
 	for i, d := range distinct {
@@ -287,7 +287,6 @@ func sayDenied(total int64, distinct []events.DenialCount) {
 		}
 		say(text)
 	}
-	_ = total
 }
 
 func layerNames(list []profiles.Layer) []string {
