@@ -21,6 +21,10 @@ const (
 	keepAge   = 7 * 24 * time.Hour
 )
 
+// gcShare is how many sessions a launch looks at on average, to find those that
+// can go: about 30 system calls each.
+const gcShare = 16
+
 // stillborn is the age at which a directory without session.json is taken
 // for what a crash left, not for a session that begins.
 const stillborn = time.Minute

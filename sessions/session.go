@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,8 +107,10 @@ func (s *Session) make() (err error) {
 		return err
 	}
 	s.root, s.dir, s.lock = root, dir, lock
-	// Now, and not at the end: a launcher that was root is no longer then.
-	if all, _ := ids(root); len(all) > keepCount {
+	// Now, and not at the end: a launcher that was root is no longer then. Among
+	// many sessions few launches look through them all, so that on average none
+	// pays for more than gcShare of them, however many stand.
+	if all, _ := ids(root); len(all) > keepCount && rand.IntN(len(all)) < gcShare {
 		_, _ = s.home.GC(GCOptions{EndedOnly: true})
 	}
 	return nil
