@@ -300,6 +300,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		started.Wait(func(unix.Signal) {})
 		return l.ended(fail(err.Error()), nil)
 	}
+	time.AfterFunc(restAfter, rest)
 	stop := l.forward(started, relay)
 	l.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: started.Pid}

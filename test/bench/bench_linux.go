@@ -265,6 +265,7 @@ func (b *bench) memory(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	defer end()
+	time.Sleep(time.Second) // a launcher rests when its command has run for a while
 	total, processes := 0, 0
 	for _, pid := range family(cmd.Process.Pid) {
 		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
