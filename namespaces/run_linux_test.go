@@ -93,7 +93,7 @@ func TestInside(t *testing.T) {
 		{name: "shared memory", script: "echo x > /dev/shm/y && cat /dev/shm/y", want: "x\n"},
 		{name: "no network", script: "ls /sys/class/net", want: "lo\n"},
 		{name: "the filter", script: "grep Seccomp: /proc/self/status", want: "Seccomp:\t2\n", change: func(p *Plan) { p.Filter = seccomp.Default() }},
-		{name: "two filters", script: "grep Seccomp_filters: /proc/self/status", want: "Seccomp_filters:\t2\n", change: func(p *Plan) { p.Floor, p.Filter = seccomp.Floor(), seccomp.Default() }},
+		{name: "two filters, and the one that hands them over", script: "grep -h Seccomp_filters: /proc/1/status /proc/self/status", want: "Seccomp_filters:\t3\nSeccomp_filters:\t3\n", change: func(p *Plan) { p.Floor, p.Filter = seccomp.Floor(), seccomp.Default() }},
 		{name: "nested", script: "unshare -U true && echo made", want: "made\n", change: func(p *Plan) { p.Nested = true }},
 		{name: "not nested", script: "unshare -U true 2>/dev/null || echo refused", want: "refused\n"},
 		{name: "limits", script: "ulimit -n; ulimit -Hn", want: "77\n99\n", change: func(p *Plan) { p.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, "open files", 77, 99}} }},

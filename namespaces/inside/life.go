@@ -17,15 +17,19 @@ import (
 // bytes, which the linker checks: every function there is nosplit.
 const stackSize = 64 << 10
 
+// asideSize is that of its thread's.
+const asideSize = 16 << 10
+
 // life is the memory that the copy gets privately: its state, an empty
 // thread-local storage (the Go runtime's would name a goroutine that does not
-// exist there), and its stack.
+// exist there), its stack, and its thread's.
 type life []byte
 
 const (
 	lifeTLS   = (unsafe.Sizeof(copied{}) + 4095) &^ 4095
 	lifeStack = lifeTLS + 4096
-	lifeSize  = lifeStack + stackSize
+	lifeAside = lifeStack + stackSize
+	lifeSize  = lifeAside + asideSize
 )
 
 func newLife() (life, error) {
@@ -40,6 +44,7 @@ func (l life) free()           { unix.MunmapPtr(unsafe.Pointer(&l[0]), lifeSize)
 func (l life) copied() *copied { return (*copied)(unsafe.Pointer(&l[0])) }
 func (l life) tls() uintptr    { return uintptr(unsafe.Pointer(&l[lifeTLS+2048])) }
 func (l life) stack() uintptr  { return uintptr(unsafe.Pointer(&l[lifeStack])) }
+func (l life) aside() uintptr  { return uintptr(unsafe.Pointer(&l[lifeAside])) + asideSize }
 
 // withhold keeps the launcher's writable memory out of the copy, which needs
 // none of it: no page tables to copy, no page to copy later when either side

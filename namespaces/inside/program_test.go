@@ -49,7 +49,7 @@ func into(m *Message) []byte { return (*[messageSize]byte)(unsafe.Pointer(m))[:]
 func here(t *testing.T, p *Program, control int) *copied {
 	require.NoError(t, p.err)
 	s := &copied{shared: p.shared, length: p.ops, control: uintptr(control)}
-	require.False(t, run(s), "no program here forks")
+	require.False(t, run(s, 0, &s.length, &s.message), "no program here forks")
 	return s
 }
 

@@ -102,6 +102,52 @@ func ready(t *testing.T, out *os.File) string {
 	return string(line[:n])
 }
 
+// TestAside has a thread and the copy wait for each other in turns, so that
+// neither could end if they did not run side by side.
+func TestAside(t *testing.T) {
+	to, from := pipe(t), pipe(t)
+	c := newCopy(t)
+	buffer := c.Str("____")
+	c.Aside(func() {
+		c.Call(unix.SYS_READ, Int(to[0]), buffer, Int(1))
+		c.Call(unix.SYS_WRITE, Int(from[1]), buffer, Int(1))
+		c.Turn()
+		c.Call(unix.SYS_WRITE, Int(from[1]), c.Str("after"), Int(5))
+	})
+	c.Call(unix.SYS_WRITE, Int(to[1]), c.Str("x"), Int(1))
+	c.Call(unix.SYS_READ, Int(from[0]), buffer, Int(1))
+	c.Join()
+	left := Ptr(c.Program, int32(-1))
+	c.Call(unix.SYS_IOCTL, Int(from[0]), Int(unix.TIOCINQ), left)
+	c.Tell(Done)
+	c.start(0)
+	require.Equal(t, Done, receive(t, c.launcher).Kind)
+	require.EqualValues(t, 5, *(*int32)(at(left)), "the join waits for the end of the thread")
+	require.Equal(t, 125, c.wait().ExitStatus(), "this program forks nothing")
+}
+
+// pipe returns the descriptors of a pipe that a copy inherits.
+func pipe(t *testing.T) (ends [2]int) {
+	require.NoError(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
+	t.Cleanup(func() { unix.Close(ends[0]); unix.Close(ends[1]) })
+	return ends
+}
+
+// What fails in the thread ends all of the copy.
+func TestAsideFails(t *testing.T) {
+	c := newCopy(t)
+	c.Aside(func() {
+		c.Step("aside")
+		c.Call(unix.SYS_CLOSE, Int(-1))
+	})
+	c.Step("on")
+	c.Await()
+	c.start(0)
+	m := receive(t, c.launcher)
+	require.Equal(t, []any{Failed, "aside", unix.EBADF}, []any{m.Kind, c.StepName(m.A), unix.Errno(m.B)})
+	require.Equal(t, 125, c.wait().ExitStatus())
+}
+
 func TestFailureIsToldByStep(t *testing.T) {
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat("/", &st))
