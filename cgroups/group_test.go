@@ -160,7 +160,7 @@ func (c *command) group(controller string) string {
 // v2 is a plan for a group without limits in the v2 hierarchy of this machine,
 // which has no controllers to test with.
 func v2(t *testing.T) Plan {
-	m := machine{cgroup: "/sys/fs/cgroup", fstype: fstype}
+	m := machine{cgroup: "/sys/fs/cgroup", fstype: fstype, readOnly: readOnly}
 	base := m.base()
 	text, err := os.ReadFile("/proc/self/cgroup")
 	require.NoError(t, err)

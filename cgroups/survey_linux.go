@@ -25,7 +25,7 @@ import (
 func Survey(need Resource) Host {
 	return machine{
 		proc: "/proc/self", cgroup: "/sys/fs/cgroup", run: "/run",
-		uid: os.Geteuid(), pid: os.Getpid(), env: os.Getenv, fstype: fstype,
+		uid: os.Geteuid(), pid: os.Getpid(), env: os.Getenv, fstype: fstype, readOnly: readOnly,
 	}.survey(need)
 }
 
@@ -35,6 +35,7 @@ type machine struct {
 	uid, pid          int
 	env               func(string) string
 	fstype            func(string) int64
+	readOnly          func(string) bool // whether what is mounted there is
 }
 
 func (m machine) survey(need Resource) Host {
@@ -228,6 +229,10 @@ func (m machine) v1(r Resource, own string) (V1, bool) {
 func (m machine) hint(own []byte) string {
 	group, mount := fmt.Sprintf("%s%d", given, m.uid), ""
 	switch base := m.base(); {
+	case m.readOnly(cmp.Or(base, m.cgroup+"/memory")):
+		// No command helps from within: root could mount them anew, and there
+		// may be no such root.
+		return "control groups are read-only here, as in containers: start the container with limits of its own, docker run or podman run --memory 4g --cpus 2 --pids-limit 512"
 	case m.fstype(m.cgroup+"/memory") == unix.CGROUP_SUPER_MAGIC && m.uid != 0:
 		var dirs []string
 		for _, r := range resources {
@@ -288,6 +293,11 @@ func fstype(dir string) int64 {
 		return 0
 	}
 	return int64(st.Type)
+}
+
+func readOnly(dir string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(dir, &st) == nil && st.Flags&unix.ST_RDONLY != 0
 }
 
 // processors counts those that this process may run on.

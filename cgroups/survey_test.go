@@ -59,8 +59,9 @@ func (f fake) machine(uid int) machine {
 	return machine{
 		proc: filepath.Join(f.root, "proc"), cgroup: filepath.Join(f.root, "cg"), run: filepath.Join(f.root, "run"),
 		uid: uid, pid: 42,
-		env:    func(name string) string { return f.vars[name] },
-		fstype: func(dir string) int64 { return f.types[dir] },
+		env:      func(name string) string { return f.vars[name] },
+		fstype:   func(dir string) int64 { return f.types[dir] },
+		readOnly: func(dir string) bool { return f.vars["read-only"] == strings.TrimPrefix(dir, f.root) },
 	}
 }
 
@@ -277,6 +278,23 @@ func TestSurveyNoCgroups(t *testing.T) {
 		"mkdir -p /cg/pccrun.1000/shell && chown -R 1000 /cg/pccrun.1000 && echo PID-OF-YOUR-SHELL > /cg/pccrun.1000/shell/cgroup.procs", h.Hint)
 	require.NoError(t, os.Remove(f.root+"/proc/cgroup"))
 	require.Empty(t, f.survey(1000).Hint)
+}
+
+// Nothing that is done inside a container makes its control groups writable.
+func TestSurveyReadOnly(t *testing.T) {
+	require.False(t, readOnly("/proc"))
+	require.False(t, readOnly("/nonexistent"))
+	f := newFake(t, "0::/\n")
+	f.mount("", unix.CGROUP2_SUPER_MAGIC)
+	f.v2("", "cpu memory pids", "42\n")
+	f.vars["read-only"] = "/cg"
+	require.Contains(t, f.survey(1000).Hint, "start the container with limits of its own")
+	f = newFake(t, "1:memory:/\n")
+	f.mount("memory", unix.CGROUP_SUPER_MAGIC)
+	f.vars["read-only"] = "/cg/memory"
+	require.Contains(t, f.survey(1000).Hint, "start the container with limits of its own")
+	f.vars["read-only"] = ""
+	require.Contains(t, f.survey(1000).Hint, "as root: mkdir")
 }
 
 // The hint is what it says: a user for whom an administrator has done it gets

@@ -42,9 +42,6 @@ const (
 	namespaceLimit = "/proc/sys/user/max_"
 )
 
-// unfiltered starts a container without its filter.
-const unfiltered = "--security-opt seccomp=unconfined"
-
 // explain adds to a step's error the cause that the host's settings show. It
 // returns err as it is where they show none. read returns the text of a file, ""
 // if it cannot be read: a launch that succeeds reads nothing.
@@ -71,12 +68,10 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 	case (step == StepProc || step == StepSys) && covered(read("/proc/self/mountinfo"), step[strings.LastIndexByte(step, '/'):]) != "":
 		// mount_too_revealing in the kernel's fs/namespace.c.
 		root := step[strings.LastIndexByte(step, '/'):]
-		docker, podman := "--security-opt systempaths=unconfined", "--security-opt unmask=ALL"
-		if filtered(read("/proc/self/status")) {
-			docker, podman = docker+" "+unfiltered, podman+" "+unfiltered
-		}
 		return refusal(covered(read("/proc/self/mountinfo"), root)+" is covered or read-only here, as containers do it, and then the kernel lets nobody mount a new "+root,
-			"docker run "+docker+", podman run "+podman+"; or run pccrun outside of the container")
+			unconfined("", read)+"; or run pccrun outside of the container")
+	case containerProfile(read("/proc/self/attr/current")):
+		return refusal("the container's AppArmor profile "+read("/proc/self/attr/current")+" forbids it", unconfined("", read))
 	case confined(read("/proc/self/attr/current")):
 		return refusal("the AppArmor profile "+read("/proc/self/attr/current")+" forbids it", "pccrun doctor --fix gives pccrun a profile of its own")
 	case read(appArmorUserns) == "1":
@@ -87,7 +82,7 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 			verb = " may forbid it"
 		}
 		return refusal("a seccomp filter around pccrun"+verb+", as containers and sandboxes have one",
-			"docker run or podman run "+unfiltered+"; inside pccrun, start the outer one with --nested")
+			unconfined("", read)+"; inside pccrun, start the outer one with --nested")
 	case step == StepClone && !hasRoot(read("/proc/self/mountinfo")):
 		return refusal("pccrun was started in a chroot, where the kernel makes no user namespace", "run it outside of the chroot, or enter that with pivot_root, as containers do")
 	}
@@ -102,7 +97,7 @@ func powerless(err error, errno unix.Errno, read func(string) string) error {
 		return err
 	}
 	return &Refusal{Step: stepClonesMount, Err: err, Cause: "root has no power over mounts here (CAP_SYS_ADMIN, and no filter that forbids them), as in containers",
-		Fix: "run pccrun as a user who is not root: docker run --user 1000 --security-opt systempaths=unconfined " + unfiltered + ", podman run --user 1000 --security-opt unmask=ALL " + unfiltered + "; or --privileged"}
+		Fix: "run pccrun as a user who is not root: " + unconfined(" --user 1000", read) + "; or --privileged"}
 }
 
 // stepClonesMount is root's, before anything is cloned.
@@ -154,6 +149,37 @@ func sysctl(name, value string) string {
 // confined reports whether a label of /proc/self/attr/current is a profile of
 // AppArmor's that enforces. SELinux labels have colons and no mode.
 func confined(label string) bool { return strings.HasSuffix(label, " (enforce)") }
+
+// containerProfile reports whether a label is a profile that a container engine
+// gives its containers: it forbids them to mount, whoever they are.
+func containerProfile(label string) bool {
+	for _, name := range [...]string{"docker-default", "containers-default-", "cri-containerd.apparmor.d", "crio-default", "nerdctl-default"} {
+		if confined(label) && strings.HasPrefix(label, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// unconfined says how a container is started so that nothing of what stands in
+// pccrun's way is left: all of it at once, since each start costs a reader one.
+// options come before what it names.
+func unconfined(options string, read func(string) string) string {
+	docker, podman := "docker run"+options, "podman run"+options
+	table := read("/proc/self/mountinfo")
+	if covered(table, "/proc") != "" || covered(table, "/sys") != "" {
+		docker += " --security-opt systempaths=unconfined"
+		podman += " --security-opt unmask=ALL"
+	}
+	both := ""
+	if filtered(read("/proc/self/status")) {
+		both += " --security-opt seccomp=unconfined"
+	}
+	if containerProfile(read("/proc/self/attr/current")) {
+		both += " --security-opt apparmor=unconfined"
+	}
+	return docker + both + ", " + podman + both
+}
 
 // filtered reports whether the text of /proc/self/status tells of a seccomp
 // filter.

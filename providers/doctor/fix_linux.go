@@ -30,7 +30,9 @@ func fixes(p *Provider, h host) []Fix {
 	var list []Fix
 	if !p.Runs {
 		list = append(list, h.settings()...)
-		if f, ok := h.apparmor(); ok {
+		// A container's profile is its engine's, and the launcher says which
+		// option leaves it out.
+		if f, ok := h.apparmor(); ok && !strings.Contains(p.Hint, "apparmor=unconfined") {
 			list = append(list, f)
 		}
 	}

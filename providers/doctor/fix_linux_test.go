@@ -64,6 +64,8 @@ func TestFixAppArmor(t *testing.T) {
 	require.NotContains(t, scripts(fixes(&Provider{}, old)), "userns")
 	require.Contains(t, scripts(fixes(&Provider{}, old)), "profile pccrun")
 	require.Empty(t, fixes(&Provider{}, fake(map[string]string{"/proc/self/attr/current": "unconfined"})))
+	container := fake(map[string]string{"/proc/self/attr/current": "docker-default (enforce)"})
+	require.Empty(t, fixes(&Provider{Hint: "docker run --security-opt apparmor=unconfined"}, container), "the engine's profile")
 	require.Equal(t, `/a\*b\{c\}`, globbed("/a*b{c}"))
 }
 

@@ -16,6 +16,9 @@ const rounds = 3
 // in the launcher's own hint, which is then taken back, and then what the
 // doctor prints, until it has no more to say.
 func (r *result) follow(s *setup, u **userPart) error {
+	if s.start.around() {
+		return r.startAgain(s, u)
+	}
 	if command, ok := hinted(r.Before.Said); ok {
 		o, err := r.step(u, "the launcher's hint", command, "launch")
 		if err != nil {
@@ -50,7 +53,7 @@ func (r *result) follow(s *setup, u **userPart) error {
 			if out, err := exec.Command("systemctl", "stop", fmt.Sprintf("user@%d.service", userID)).CombinedOutput(); err != nil {
 				return fmt.Errorf("log out: %w: %s", err, out)
 			}
-			if *u, err = logIn(s); err != nil {
+			if *u, err = logIn(s, nil); err != nil {
 				return err
 			}
 			if err := (*u).ask("examine", r.After); err != nil {

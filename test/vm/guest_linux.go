@@ -226,7 +226,7 @@ func boot() error {
 		_ = os.Symlink(to, "/dev/"+name)
 	}
 	switch s.start {
-	case bare:
+	case bare, container, inside:
 		err = mount("cgroup2", "/sys/fs/cgroup", noAll, "")
 	case bareV1:
 		err = mount("tmpfs", "/sys/fs/cgroup", noAll, "mode=755")
@@ -308,7 +308,7 @@ func (r *result) run(s *setup) error {
 			return fmt.Errorf("start the user's manager: %w: %s", err, out)
 		}
 	}
-	u, err := logIn(s)
+	u, err := logIn(s, nil)
 	if err != nil {
 		return err
 	}

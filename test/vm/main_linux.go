@@ -38,6 +38,7 @@ Boots machines, one at a time, and says what pccrun keeps in them.
   -only PATTERN  set-ups whose name matches
   -no-escape     leave the escape suite out, which takes most of the time
   -jobs N        machines at the same time, of one processor each (default 1)
+  -nice N        the emulators' priority (default 10: behind whatever else runs)
   -tests WHICH   whole, brief (few, and none in set-ups that differ in a setting
                  alone) or none (default whole)
   -prepare       make the images that the set-ups need, and boot none
@@ -80,7 +81,7 @@ func host(ctx context.Context) (err error) {
 		resume, prepare    bool
 		only, write, cache string
 		tests              string
-		jobs               int
+		jobs, nice         int
 	}
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.BoolVar(&o.short, "short", false, "")
@@ -90,6 +91,7 @@ func host(ctx context.Context) (err error) {
 	flag.BoolVar(&o.prepare, "prepare", false, "")
 	flag.BoolVar(&o.calm, "no-escape", false, "")
 	flag.IntVar(&o.jobs, "jobs", 1, "")
+	flag.IntVar(&o.nice, "nice", 10, "")
 	flag.StringVar(&o.only, "only", "", "")
 	flag.StringVar(&o.write, "write", "", "")
 	flag.StringVar(&o.cache, "cache", ".cache/vm", "")
@@ -132,7 +134,7 @@ func host(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
-	m := machine{cache: cache{dir, log}, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, tests: o.tests, resume: o.resume}
+	m := machine{cache: cache{dir, log}, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, tests: o.tests, resume: o.resume, nice: o.nice}
 	if o.prepare {
 		for _, s := range chosen {
 			if _, _, err := m.images(ctx, s); err != nil {

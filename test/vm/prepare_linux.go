@@ -68,6 +68,7 @@ func archive(ctx context.Context) (main, security string, err error) {
 var packages = []string{
 	"systemd", "systemd-sysv", "dbus", "dbus-user-session", "libpam-systemd", "apparmor", "uidmap",
 	"procps", "kmod", "git", "iproute2", "util-linux", "passwd", "login",
+	"podman", "crun",
 }
 
 // userland returns the image of a release's root file system.

@@ -122,7 +122,7 @@ func (w *row) judgeFixes(r *result) {
 	switch {
 	case r.After == nil:
 		problem("nothing was advised")
-	case r.After.Code != 0:
+	case r.After.Code != 0 || len(r.Followed) == 0:
 		problem("what was advised does not help: %+v: %s", r.Followed, r.After.Said)
 	default:
 		list, err := r.After.limits()
@@ -131,7 +131,7 @@ func (w *row) judgeFixes(r *result) {
 			return
 		}
 		for _, l := range list {
-			if !strings.Contains(l, " kept ") {
+			if !strings.Contains(l, " kept ") && !w.setup.start.around() { // a container's own limits are its engine's to give
 				problem("what was advised leaves a limit as it is: %s: %+v", l, r.Followed)
 			}
 		}
@@ -281,7 +281,13 @@ func table(rows []row) string {
 	return b.String()
 }
 
-func letter(i int) string { return string(rune('A' + i)) }
+// letter names a set-up: A to Z, then AA.
+func letter(i int) string {
+	if i >= 26 {
+		return letter(i/26-1) + letter(i%26)
+	}
+	return string(rune('A' + i))
+}
 
 // cell says of a guarantee in a set-up how far it is kept, and how many
 // probes of the escape suite were stopped, and got out.

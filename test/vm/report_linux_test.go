@@ -127,6 +127,31 @@ func TestHinted(t *testing.T) {
 	require.False(t, ok)
 }
 
+// What is around the user's part is started with what a hint names for it.
+func TestHintedOptions(t *testing.T) {
+	const said = "pccrun: clone: no\npccrun: hint: docker run --security-opt systempaths=unconfined --security-opt seccomp=unconfined, podman run --user 1000 --security-opt unmask=ALL; or more\n"
+	require.Equal(t, []string{"--user", "1000", "--security-opt", "unmask=ALL"}, (&setup{start: container}).hinted(said))
+	require.Empty(t, (&setup{start: container}).hinted("pccrun: hint: boot a newer kernel\n"))
+	require.Equal(t, []string{"--nested"}, (&setup{start: inside}).hinted("pccrun: hint: docker run; inside pccrun, start the outer one with --nested\n"))
+	require.Empty(t, (&setup{start: inside}).hinted(said))
+}
+
+func TestAsDocker(t *testing.T) {
+	filter, err := asDocker([]byte(`{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["read","clone","mount"],"action":"SCMP_ACT_ALLOW"},{"names":["unshare"],"action":"SCMP_ACT_ALLOW"}]}`))
+	require.NoError(t, err)
+	require.JSONEq(t, `{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["read"],"action":"SCMP_ACT_ALLOW"},
+		{"names":["clone"],"action":"SCMP_ACT_ALLOW","args":[{"index":0,"value":2114060288,"valueTwo":0,"op":"SCMP_CMP_MASKED_EQ"}]},
+		{"names":["clone3"],"action":"SCMP_ACT_ERRNO","errnoRet":38}]}`, string(filter))
+	for _, bad := range []string{"", "{}", `{"syscalls":[1]}`} {
+		_, err := asDocker([]byte(bad))
+		require.Error(t, err, bad)
+	}
+}
+
+func TestLetter(t *testing.T) {
+	require.Equal(t, []string{"A", "Z", "AA", "AB"}, []string{letter(0), letter(25), letter(26), letter(27)})
+}
+
 // Each set-up names a kernel, a userland and tweaks that there are.
 func TestSetups(t *testing.T) {
 	names := map[string]bool{}

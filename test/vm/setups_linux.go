@@ -8,6 +8,7 @@ type setup struct {
 	kernel     string // of kernels
 	userland   string // of Debian
 	start      start
+	options    []string // of the container that is around
 	tweaks     []string // of tweaks
 	refused    string   // what the launcher's refusal must say; "" where it must run
 	fixable    bool     // what pccrun advises makes it run, with limits that are kept
@@ -25,6 +26,8 @@ const (
 	bare       start = "bare"        // no systemd, cgroup v2 that root owns
 	bareV1     start = "bare-v1"     // no systemd, cgroup v1
 	bareNone   start = "bare-none"   // no systemd, no cgroup file system
+	container  start = "container"   // as bare, the user's programs in a container of Podman's
+	inside     start = "inside"      // as bare, the user's programs inside pccrun
 )
 
 // systemd reports whether that is pid 1.
@@ -69,8 +72,27 @@ var setups = []setup{
 	{name: "proc-sys-ro", says: "/proc/sys read-only, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-sys-ro"}, refused: "/proc/sys is covered"},
 	{name: "tmp-noexec", says: "/tmp noexec", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"tmp-noexec"}},
 	{name: "no-shm", says: "no /dev/shm", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"no-shm"}},
+	{name: "podman", says: "a container of Podman's, as it comes", kernel: "6.1", userland: "bookworm", start: container, options: asUser, refused: "is covered", fixable: true},
+	{name: "podman-root", says: "the same, as its root", kernel: "6.1", userland: "bookworm", start: container, refused: "root has no power", fixable: true},
+	{name: "docker", says: "a container with Docker's filter", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers), refused: "forbids it", fixable: true},
+	{name: "pod", says: "the same as a hardened pod has it: no capabilities, no new privileges, read-only root", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers, asPods), refused: "forbids it", fixable: true},
+	{name: "pod-open", says: "that pod, with what the hint names", kernel: "6.1", userland: "bookworm", start: container, options: slices.Concat(asUser, asPods, opened)},
+	{name: "privileged", says: "a privileged container, as its root", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}},
+	{name: "inside", says: "inside pccrun", kernel: "6.1", userland: "bookworm", start: inside, refused: "a seccomp filter around", fixable: true},
 	{name: "sys-ro", says: "/sys read-only", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"sys-ro"}},
 }
+
+// What containers are started with.
+var (
+	asUser    = []string{"--user", "1000:1000"}
+	asDockers = []string{"--security-opt", "seccomp=" + dockerFilter}
+	asPods    = []string{"--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"}
+	opened    = []string{"--security-opt", "unmask=ALL", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"}
+)
+
+// root reports whether the user's part is root's, whom the list of allowed
+// skips does not mean.
+func (s *setup) root() bool { return slices.Contains(s.options, "--privileged") }
 
 // short is how many set-ups `-short` tries.
 const short = 4

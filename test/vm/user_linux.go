@@ -28,8 +28,8 @@ type userPart struct {
 	asked int
 }
 
-// logIn starts the user's part.
-func logIn(s *setup) (*userPart, error) {
+// logIn starts the user's part. options are for what the set-up puts around it.
+func logIn(s *setup, options []string) (*userPart, error) {
 	u := &userPart{lines: make(chan string), ended: make(chan error, 1)}
 	var done *os.File
 	for name, f := range map[string]**os.File{"ask": &u.order, "done": &done} {
@@ -57,6 +57,17 @@ func logIn(s *setup) (*userPart, error) {
 	}()
 	var cmd *exec.Cmd
 	switch {
+	case s.start.around():
+		var err error
+		if cmd, err = aroundCommand(s, options); err != nil {
+			return nil, err
+		}
+		cmd.Env = []string{"PATH=" + path, "HOME=/root"}
+		if s.start == inside {
+			cmd.Env = []string{"PATH=" + path, "HOME=" + home, "USER=t", "SHELL=/bin/bash"}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID, Gid: userID}, Setsid: true}
+			cmd.Dir = home + "/ws"
+		}
 	case s.start == userUnit:
 		cmd = exec.Command("systemd-run", "--user", "--quiet", "--wait", "--pipe", "-p", "Delegate=yes", payload+"/vm", "guest", "work")
 		cmd.Env = []string{"PATH=" + path, "HOME=" + home, "USER=t", fmt.Sprintf("XDG_RUNTIME_DIR=/run/user/%d", userID), fmt.Sprintf("DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/%d/bus", userID)}

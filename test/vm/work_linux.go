@@ -71,7 +71,7 @@ func work(what string, note func(string)) *outcome {
 			continue
 		case s.tests && !brief:
 			pattern = "."
-		case brief && len(s.tweaks) > 0, pattern == "":
+		case brief && len(s.tweaks) > 0, pattern == "", s.root():
 			continue
 		}
 		o.Tests = append(o.Tests, o.test(t, pattern))
