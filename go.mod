@@ -6,6 +6,7 @@ require (
 	github.com/elazarl/goproxy v1.9.2
 	github.com/opencontainers/runtime-spec v1.3.0
 	github.com/rogpeppe/go-internal v1.16.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/seccomp/libseccomp-golang v0.11.1
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/net v0.62.0

@@ -25,6 +25,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 const module = "github.com/pccrun/pccrun"
@@ -253,6 +255,30 @@ func tracked(t *testing.T) (names []string) {
 		return nil
 	}))
 	return names
+}
+
+// TestWhatIsNotCovered holds the list of files that do not count for coverage to
+// the tree: each of its rows stands for files that are there, and none for those
+// of another row.
+func TestWhatIsNotCovered(t *testing.T) {
+	rows, err := verdicts.Rows(filepath.Join(top(t), "test", "uncovered.txt"), 2)
+	require.NoError(t, err)
+	by := map[string]string{}
+	for _, row := range rows {
+		found := false
+		for _, name := range tracked(t) {
+			is, err := path.Match(row[0], name)
+			require.NoError(t, err, row[0])
+			if !is || strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			found = true
+			assert.Emptyf(t, by[name], "%s stands in the rows %s and %s", name, by[name], row[0])
+			by[name] = row[0]
+		}
+		assert.True(t, found, "%s: no such file", row[0])
+		assert.NotContains(t, row[0], "/*", "a whole directory: what is new in it would not count, and nobody would know")
+	}
 }
 
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
