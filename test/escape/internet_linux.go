@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -188,22 +189,36 @@ func (w *world) serveConn(c net.Conn) {
 	}
 	c.SetDeadline(time.Now().Add(patience(4 * time.Second)))
 	buf := make([]byte, 8192)
-	n, _ := c.Read(buf)
-	w.hit("tcp %s %q", local, firstLine(buf[:n]))
-	text := string(buf[:n])
-	if n == 0 {
-		return
-	}
-	if strings.Contains(firstLine(buf[:n]), " HTTP/1") {
-		w.hit("host %s %s", local, strings.ToLower(header(text, "host")))
-		if strings.Contains(firstLine(buf[:n]), "/redirect") {
-			io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://evil.test/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	for again := true; again; {
+		n, _ := c.Read(buf)
+		w.hit("tcp %s %q", local, firstLine(buf[:n]))
+		if n == 0 {
 			return
 		}
-		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n", len(w.secret)+1, w.secret)
-		return
+		again = w.serveText(c, local, string(buf[:n]))
 	}
-	io.WriteString(c, w.secret+"\n")
+}
+
+// serveText answers what came in one piece, and says whether more may come.
+func (w *world) serveText(c net.Conn, local, text string) bool {
+	hosts := headers(text, "host")
+	for _, host := range hosts {
+		w.hit("host %s %s", local, strings.ToLower(host))
+	}
+	switch first := firstLine([]byte(text)); {
+	case !strings.Contains(first, " HTTP/1"):
+		io.WriteString(c, w.secret+"\n")
+		return false
+	case strings.Contains(first, "/redirect"):
+		io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://evil.test/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		return false
+	}
+	again, connection := true, ""
+	if slices.ContainsFunc(headers(text, "connection"), func(v string) bool { return strings.EqualFold(v, "close") }) || len(hosts) == 0 {
+		again, connection = false, "Connection: close\r\n"
+	}
+	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n%s\n", len(w.secret)+1, connection, w.secret)
+	return again
 }
 
 func firstLine(b []byte) string {
@@ -211,13 +226,15 @@ func firstLine(b []byte) string {
 	return line
 }
 
-func header(request, name string) string {
-	for line := range strings.SplitSeq(request, "\r\n") {
+// headers are the values of a header, in all requests of a text.
+func headers(text, name string) []string {
+	var values []string
+	for line := range strings.SplitSeq(text, "\r\n") {
 		if key, value, ok := strings.Cut(line, ":"); ok && strings.EqualFold(key, name) {
-			return strings.TrimSpace(value)
+			values = append(values, strings.TrimSpace(value))
 		}
 	}
-	return ""
+	return values
 }
 
 // resolve answers name queries and remembers each.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"unsafe"
@@ -29,7 +30,7 @@ type kernelCall struct {
 const bad = ^uintptr(0) // a descriptor, or an address, that is none
 
 func kernelCalls() []kernelCall {
-	return append([]kernelCall{
+	return slices.Concat([]kernelCall{
 		{"KS-001", "io_uring_setup", High, false, unix.SYS_IO_URING_SETUP, []uintptr{1, 0}, "A ring does what system calls do, unfiltered; many a hole was found in it.", refs("kCTF: io_uring", "codex PR 10814")},
 		{"KS-002", "io_uring_enter and register on a descriptor that was handed in", High, false, unix.SYS_IO_URING_ENTER, []uintptr{99, 0, 0, 0, 0, 0}, "A ring that was made outside works inside too: EPERM must come before EBADF.", refs("srt: launcher isolation")},
 		{"KS-004", "userfaultfd", Medium, false, unix.SYS_USERFAULTFD, []uintptr{1 | unix.O_CLOEXEC}, "Holds the kernel still in the middle of a copy: the tool of many exploits.", refs("docker: default profile")},
@@ -62,7 +63,7 @@ func kernelCalls() []kernelCall {
 		{"KS-063", "name_to_handle_at", Info, false, unix.SYS_NAME_TO_HANDLE_AT, []uintptr{bad, 0, 0, 0, 0}, "Gives the handle that open_by_handle_at takes.", refs("docker: default profile")},
 		{"KS-064", "process_madvise", Low, false, unix.SYS_PROCESS_MADVISE, []uintptr{bad, 0, 0, 0, 0}, "Governs the memory of other processes.", refs("process_madvise(2)")},
 		{"KS-065", "bpf", High, true, unix.SYS_BPF, []uintptr{0, 0, 0}, "Runs a program in the kernel.", refs("CVE-2020-8835")},
-	}, kernelCallsArch()...)
+	}, newerCalls, kernelCallsArch())
 }
 
 func kernelProbes() []Probe {
@@ -74,10 +75,7 @@ func kernelProbes() []Probe {
 			References: c.refs, Explain: c.why, Key: "syscalls", Setting: Caged,
 			Payload: func(*Inside) Outcome {
 				_, err := Call(c.nr, c.args...)
-				if err == unix.ENOSYS && !known(c.nr) {
-					return Needing("a kernel with " + c.name)
-				}
-				return Reached(err, "%s", c.name)
+				return Reached(err, "%s", c.name) // a kernel without it: the control says so
 			},
 		}
 		if c.root {
@@ -85,7 +83,7 @@ func kernelProbes() []Probe {
 		}
 		list = append(list, p)
 	}
-	return append(list, []Probe{
+	return slices.Concat(list, newerProbes(), []Probe{
 		{
 			ID: "KS-003", Name: "bpf maps and programs", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "EPERM", Errnos: denied, References: refs("SandboxEscapeBench: eBPF"), Key: "syscalls",
@@ -360,15 +358,11 @@ func kernelProbes() []Probe {
 				return Any(all...)
 			},
 		},
-	}...)
+	})
 }
 
 // allowAll is a filter as a user might write it, who only wants to get on.
 const allowAll = `{"defaultAction": "SCMP_ACT_ALLOW", "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_AARCH64"]}`
-
-// known says whether a number above those that every supported kernel has is
-// known to this one: outside a filter, an unknown one is ENOSYS.
-func known(nr uintptr) bool { return nr < 449 }
 
 func trySocket(family, kind, protocol int, name string) Outcome {
 	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, protocol)

@@ -31,6 +31,7 @@ import (
 // traced is what a tracer tells of one run.
 type traced struct {
 	Calls   int    // counted until the command had started and the launcher was idle, or the launcher was killed
+	Cloned  int    // those of them that processes made which the launcher had cloned
 	Started bool   // the command did
 	At      string // the call at which it was killed, and whose it was
 	Left    []int  // processes that were alive two seconds later
@@ -45,7 +46,7 @@ func tracer(args []string) int {
 	if err != nil {
 		return 2
 	}
-	t := &trace{n: n, known: map[int]bool{}, free: map[int]bool{}, deadline: time.Now().Add(patience(8 * time.Second))}
+	t := &trace{n: n, known: map[int]bool{}, free: map[int]bool{}, own: map[int]bool{}, deadline: time.Now().Add(patience(8 * time.Second))}
 	go t.watch()
 	if err := t.follow(args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "tracer:", err)
@@ -67,6 +68,7 @@ type trace struct {
 	told     traced
 	known    map[int]bool // threads that are traced
 	free     map[int]bool // those of the command, whose calls are not counted
+	own      map[int]bool // whether they are the launcher's
 	started  bool
 	killed   bool
 	deadline time.Time
@@ -146,6 +148,7 @@ func (t *trace) stopped(pid int, status unix.WaitStatus) {
 	defer t.mu.Unlock()
 	if !status.Stopped() {
 		delete(t.known, pid)
+		delete(t.own, pid)
 		return
 	}
 	signal := 0
@@ -156,7 +159,10 @@ func (t *trace) stopped(pid int, status unix.WaitStatus) {
 	case event != 0:
 	case status.StopSignal() == unix.SIGTRAP|0x80:
 		if call, entered := entry(pid); entered && !t.killed {
-			if t.told.Calls++; t.told.Calls == t.n {
+			if t.told.Calls++; !t.ofLauncher(pid) {
+				t.told.Cloned++
+			}
+			if t.told.Calls == t.n {
 				t.kill(t.whose(pid) + " at system call " + strconv.FormatUint(call, 10))
 			}
 		}
@@ -173,8 +179,15 @@ func (t *trace) stopped(pid int, status unix.WaitStatus) {
 	}
 }
 
+// ofLauncher says whether a thread is one of the launcher's; that stays as it is
+// and is looked up once.
 func (t *trace) ofLauncher(pid int) bool {
-	return pid == t.launcher || statusLine(strconv.Itoa(pid), "Tgid") == strconv.Itoa(t.launcher)
+	is, known := t.own[pid]
+	if !known {
+		is = pid == t.launcher || statusLine(strconv.Itoa(pid), "Tgid") == strconv.Itoa(t.launcher)
+		t.own[pid] = is
+	}
+	return is
 }
 
 // whose says which process made a call.
@@ -182,8 +195,10 @@ func (t *trace) whose(pid int) string {
 	if t.ofLauncher(pid) {
 		return "the launcher"
 	}
-	return "a process that it cloned"
+	return ofCloned
 }
+
+const ofCloned = "a process that it cloned"
 
 // entry says whether a traced process is about to make a system call, and
 // which: struct ptrace_syscall_info, ptrace(2).
@@ -200,7 +215,7 @@ func entry(pid int) (nr uint64, is bool) {
 // many, evenly spread, and looks each time what is left.
 func killedAtCalls(d *Drive, most int) Outcome {
 	defer d.sweep()
-	before := leftovers()
+	before, home := leftovers(), d.homeFiles()
 	whole, err := d.trace(0)
 	if err != nil {
 		return needsPtrace(err)
@@ -217,6 +232,10 @@ func killedAtCalls(d *Drive, most int) Outcome {
 		if d.ctx.Err() != nil {
 			break // a slow machine: what was tried is told
 		}
+		// Each try begins as the first did. A launcher that looks through what
+		// killed ones have left makes more calls each time, and the later steps
+		// of its set-up would never be reached.
+		d.forget(home)
 		t, err := d.trace(n)
 		if err != nil {
 			continue // threads: the number of calls is not the same each time
@@ -240,6 +259,9 @@ func killedAtCalls(d *Drive, most int) Outcome {
 	}
 	if 2*tried < min(most, whole.Calls) {
 		return Broken("only %d of %d calls were reached", tried, whole.Calls)
+	}
+	if cloned := where[ofCloned]; 2*cloned*whole.Calls < whole.Cloned*tried && !d.job.Control {
+		return Broken("only %d of %d kills were at calls of what the launcher cloned, which makes %d of %d calls", cloned, tried, whole.Cloned, whole.Calls)
 	}
 	var parts []string
 	for who, n := range where {
@@ -273,6 +295,28 @@ func (d *Drive) trace(n int) (t traced, err error) {
 	}
 	line, _, _ = bytes.Cut(line, []byte("\n"))
 	return t, json.Unmarshal(line, &t)
+}
+
+// homeFiles are the names in the home, less those in the workspace.
+func (d *Drive) homeFiles() map[string]bool {
+	seen := map[string]bool{}
+	filepath.WalkDir(d.Home, func(path string, e fs.DirEntry, err error) error {
+		if path == d.Workspace {
+			return fs.SkipDir
+		}
+		seen[path] = true
+		return nil
+	})
+	return seen
+}
+
+// forget removes what was not in the home before: a launcher's records.
+func (d *Drive) forget(before map[string]bool) {
+	for path := range d.homeFiles() {
+		if !before[path] {
+			removeAll(path)
+		}
+	}
 }
 
 // workspaceFiles are the names in the workspace, but for what the payload
