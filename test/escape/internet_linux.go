@@ -205,6 +205,11 @@ func (w *world) serveText(c net.Conn, local, text string) bool {
 	for _, host := range hosts {
 		w.hit("host %s %s", local, strings.ToLower(host))
 	}
+	for line := range strings.SplitSeq(text, "\n") {
+		if line = strings.TrimSpace(line); strings.Contains(line, " HTTP/") {
+			w.hit("request %s %s", local, line[:min(len(line), 300)])
+		}
+	}
 	switch first := firstLine([]byte(text)); {
 	case !strings.Contains(first, " HTTP/1"):
 		io.WriteString(c, w.secret+"\n")

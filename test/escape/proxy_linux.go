@@ -79,8 +79,9 @@ func proxyProbes() []Probe {
 		{"NET-028", "a second request in the same connection", profiles.NetAllowlist, High, "decided by itself", nil,
 			"The first request is allowed, the second on the same connection is for another host.",
 			func(in *Inside) Outcome {
-				return in.viaProxyRaw("GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "", "pipelined GET")
-			}, evil},
+				o := in.viaProxyRaw("GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\nGET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n", "", "pipelined GET")
+				return Blocked("the first: %s", o.Detail) // what arrived decides
+			}, append(evil, "host 20.0.0.10:80 evil.test")},
 		{"NET-029", "two lengths of one body", profiles.NetAllowlist, High, "400, or one request is forwarded", refs("CVE-2023-46846"),
 			"What one reader takes for a body is the next request for another.",
 			func(in *Inside) Outcome {
@@ -144,7 +145,7 @@ func proxyProbes() []Probe {
 				return Any(in.viaProxy("CONNECT", in.proxyAddress()), in.viaProxy("CONNECT", "localhost:"+strconv.Itoa(in.TCP4)))
 			}, []string{"tcp4"}},
 	}
-	list := make([]Probe, 0, len(cases)+12)
+	list := requestProbes()
 	for _, c := range cases {
 		p := Probe{
 			ID: c.id, Name: c.name, Guarantee: c.g, Severity: c.severity, Setting: Caged | Proxy, Flags: allowTest,
@@ -228,10 +229,6 @@ func proxyProbes() []Probe {
 			ID: "NET-039", Name: "use the proxy from another process of the host", Guarantee: profiles.NetAllowlist, Severity: Medium, Setting: Caged | Proxy, Needs: []Need{NeedMacOS},
 			Expect: "407 or reset", Explain: "On Linux the proxy has no port on the host: NET-001 covers it.",
 		},
-		record("NET-030", "malformed chunks", profiles.NetAllowlist, Medium, NeedInspect, "Bodies are only read where TLS is inspected.", "CVE-2025-22871"),
-		record("NET-032", "an upgrade that changes the protocol", profiles.NetAllowlist, High, NeedInspect, "h2c within an allowed connection names other hosts.", "h2c smuggling"),
-		record("NET-033", "another authority within HTTP/2", profiles.NetAllowlist, Medium, NeedInspect, "Only where TLS is inspected can the authority be seen."),
-		record("NET-041", "data sent to an allowed host", profiles.NetAllowlist, Medium, NeedInspect, "A rule on method and path narrows it; an allowed host is a residual risk.", "vscode issue 297462"),
 		record("NET-043", "thousands of slow connections", profiles.NetAllowlist, Medium, "--long and a limit on the proxy's connections", "The proxy bounds what it holds."),
 		record("NET-044", "a response that never ends", profiles.NetAllowlist, Medium, "--long and a limit on the proxy's memory", "Responses are streamed."),
 		record("NET-048", "a policy that changes during a run", profiles.NetAllowlist, Low, "a launcher that reloads its policy", "A policy is a value: it does not change."),
