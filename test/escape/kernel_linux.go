@@ -185,7 +185,7 @@ func kernelProbes() []Probe {
 				return Any(all...)
 			},
 		},
-		record("KS-033", "race a supervisor that decides by pointers", profiles.SysFilter, Critical, NeedUnotify, "A filter that hands a call to a supervisor, which then lets it continue, can be raced.", "seccomp_unotify(2)", "GHSA-72w7-mf9g-733p"),
+		raceSupervisor(),
 		{
 			ID: "KS-034", Name: "threads that are not confined to the files", Guarantee: profiles.FSHide, Severity: High,
 			Expect: "EACCES or ENOENT for every thread", Errnos: errnos("EACCES ENOENT"), References: refs("landlock(7)"), Key: "filesystem",

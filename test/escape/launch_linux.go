@@ -126,6 +126,16 @@ func launchProbes() []Probe {
 				os.RemoveAll(in.Path("nested"))
 				return os.Symlink(in.Canary, in.Path("nested"))
 			}, []string{"--read", "{workspace}/nested"}, func(in *Inside) Outcome { return in.Read(in.Path("nested", "secret")) }),
+		twoRuns("LCH-084", "a log in the workspace that has become a link", Critical, "The user has the launcher write its events into the workspace; the first run puts a link in the place of that file, and the launcher, who may write what it leads to, must not follow.", refs("CWE-59"),
+			func(in *Inside) error {
+				os.Remove(in.Path("events.jsonl"))
+				return os.Symlink(in.Canary+"/f", in.Path("events.jsonl"))
+			}, []string{"--events", "{workspace}/events.jsonl"}, func(in *Inside) Outcome {
+				if in.Control {
+					return appendTo(in.Path("events.jsonl"))
+				}
+				return Blocked("ran")
+			}),
 		twoRuns("LCH-003", "the .git of the next run led elsewhere", Critical, "A run that was no repository leaves a .git that points outside; the next must not protect, or read, by it.", refs("CVE-2024-32002"),
 			func(in *Inside) error {
 				os.Rename(in.Path(".git"), in.Path("git-old"))
@@ -453,7 +463,13 @@ func launchProbes() []Probe {
 			},
 			Observe: hostToo,
 		},
-		record("LCH-011", "a trusted file that changes after it was trusted", profiles.LaunchIntegrity, High, "a trusted profile of the workspace", "The hash is kept outside the workspace and taken of what is read.", "CVE-2025-54136"),
+		{
+			ID: "LCH-011", Name: "a trusted file that changes after it was trusted", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+			Expect: "it can only tighten, until it is trusted anew", References: refs("CVE-2025-54136"), Key: "pccrun trust",
+			Explain: "The workspace's own profile is trusted, and passes a variable. Then a command changes it, to pass another.",
+			Payload: secretInEnvironment,
+			Drive:   trustedThenChanged,
+		},
 		record("LCH-016", "text that ends a Seatbelt string", profiles.LaunchIntegrity, Critical, NeedMacOS, "A workspace whose name closes a quote in the generated profile."),
 		{
 			ID: "LCH-030", Name: "signals from inside to the launcher", Guarantee: profiles.ProcIsolated, Severity: High,
@@ -521,6 +537,40 @@ func twoRuns(id, name string, s Severity, why string, references []string, plant
 			return o
 		},
 	}
+}
+
+// trustedThenChanged trusts a profile in the workspace, sees that this counts,
+// and changes it.
+func trustedThenChanged(d *Drive) Outcome {
+	if d.job.Control {
+		return d.Run()
+	}
+	profile := d.Workspace + "/.pccrun.jsonc"
+	if err := os.WriteFile(profile, []byte(`{"environment": {"pass": ["MY_INTERNAL_TOKEN"]}}`), 0o644); err != nil {
+		return Broken("%v", err)
+	}
+	trust, out, err := d.launch([]string{d.job.Launcher, "trust", "--workspace", d.Workspace})
+	if err != nil {
+		return Broken("%v", err)
+	}
+	if run := d.wait(trust, out); run.State.ExitCode() != 0 {
+		return Broken("pccrun trust: %s", tail(run))
+	}
+	if o := d.Run(); o.Kind != DidEscape {
+		return Broken("the profile is trusted, and does not count: %s", o.Detail)
+	}
+	if err := os.WriteFile(profile, []byte(`{"environment": {"pass": ["GITHUB_TOKEN"]}}`), 0o644); err != nil {
+		return Broken("%v", err)
+	}
+	run, err := d.Start(d.probe.ID)
+	if err != nil {
+		return Broken("%v", err)
+	}
+	defer d.sweep()
+	if o, ran := readReport(run.Output, d.Nonce); ran {
+		return o
+	}
+	return Blocked("refused: %s", tail(run)) // a launcher may also not start
 }
 
 // profileConfusion starts the launcher with profiles that must be refused.

@@ -3,6 +3,7 @@ package escape
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +62,7 @@ func persistProbes() []Probe {
 			Observe: func(out *Outside, o Outcome) Outcome { return stillPlanted(out, o, row.paths) },
 		})
 	}
-	return append(list, []Probe{
+	return slices.Concat(list, linkProbes(), []Probe{
 		{
 			ID: "PER-004", Name: "move a protected directory away and put another in its place", Guarantee: profiles.FSProtect, Severity: Critical,
 			Expect: "EBUSY, EXDEV or EACCES", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS"), References: refs("srt issue 8"), Key: "protect.deny",
@@ -266,7 +267,7 @@ func persistProbes() []Probe {
 			},
 			Observe: homeUnplanted(".config/autostart/x.desktop", ".config/systemd/user/x.service", ".ssh/authorized_keys", ".ssh/config", ".ssh/rc", ".config/git/config", ".vimrc", ".config/nvim/init.lua", ".emacs", ".pam_environment", ".xprofile", ".config/fish/config.fish"),
 		},
-	}...)
+	})
 }
 
 // stillPlanted looks, a moment after the end, at what the host now has.

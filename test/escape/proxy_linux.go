@@ -312,11 +312,10 @@ func (in *Inside) viaSOCKS(host string, port int) Outcome {
 	what := fmt.Sprintf("SOCKS5 %q", host)
 	address := in.ControlProxy
 	if !in.Control {
-		u, err := url.Parse(os.Getenv("ALL_PROXY"))
-		if err != nil || !strings.HasPrefix(u.Scheme, "socks") {
-			return Blocked("%s: no SOCKS proxy is offered", what)
+		address = in.proxyAddress() // whether it speaks SOCKS too is to be tried
+		if u, err := url.Parse(os.Getenv("ALL_PROXY")); err == nil && strings.HasPrefix(u.Scheme, "socks") {
+			address = u.Host
 		}
-		address = u.Host
 	}
 	c, err := net.DialTimeout("tcp", address, patience(2*time.Second))
 	if err != nil {
