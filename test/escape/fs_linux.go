@@ -9,7 +9,9 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-func fsProbes() []Probe { return slices.Concat(hideProbes(), writeProbes(), mountProbes()) }
+func fsProbes() []Probe {
+	return slices.Concat(hideProbes(), writeProbes(), mountProbes(), hostProbes())
+}
 
 func refs(list ...string) []string { return list }
 

@@ -1,0 +1,134 @@
+package escape
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// hostProbes have the host do, while a command runs, what it does on any day:
+// an editor saves a file by renaming a new one over it, a disk is mounted. What
+// was closed before must be closed afterwards.
+func hostProbes() []Probe {
+	return []Probe{
+		{
+			ID: "FS-066", Name: "a mount that the host makes during the run", Guarantee: profiles.FSReadonly, Severity: High, Setting: Caged,
+			Expect: "it does not appear, or is read-only", References: refs("mount_namespaces(7): propagation"), Key: "filesystem",
+			Explain: "Where mounts spread from the host into the sandbox, one that is made later comes with the flags of the host's, writable.",
+			Payload: func(in *Inside) Outcome {
+				if o := in.meet(); o.Kind != "" {
+					return o
+				}
+				return Any(createIn(in.Shown+"/sub"), keepBlocked(in.Read(in.Shown+"/sub/secret")))
+			},
+			Drive: func(d *Drive) Outcome {
+				return d.meanwhile(func() error {
+					if err := unix.Mount("late", d.Shown+"/sub", "tmpfs", 0, "mode=0777"); err != nil {
+						return err
+					}
+					d.later(func() { unix.Unmount(d.Shown+"/sub", unix.MNT_DETACH) })
+					return nil
+				})
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if _, err := os.Stat(out.Shown + "/sub/planted"); err == nil {
+					return Escaped("a file stands in the host's new mount")
+				}
+				return keepBlocked(o)
+			},
+		},
+		{
+			ID: "FS-067", Name: "a hidden file that the host replaces during the run", Guarantee: profiles.FSHide, Severity: High, Needs: []Need{NeedNative},
+			Expect: "covered again before the payload has looked", References: refs("rename(2): mount points"), Key: "filesystem",
+			Explain: "A rename onto a covered file ends the mount that covers it, in every namespace. The payload looks a third of a second later.",
+			Payload: func(in *Inside) Outcome {
+				if o := in.meet(); o.Kind != "" {
+					return o
+				}
+				return in.Read(in.Path(".env"))
+			},
+			Drive: func(d *Drive) Outcome {
+				return d.meanwhile(func() error { return d.replace(".env", "TOKEN="+d.secret+"\n") })
+			},
+		},
+		{
+			ID: "PER-036", Name: "a protected file that the host replaces during the run", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Expect: "pinned again before the payload has looked", References: refs("git-config(1)"), Key: "protect.deny",
+			Explain: "git config writes a new file and renames it over the old one, and so ends the mount that pins it.",
+			Payload: func(in *Inside) Outcome {
+				if o := in.meet(); o.Kind != "" {
+					return o
+				}
+				return appendTo(in.Path(".git/config"))
+			},
+			Drive: func(d *Drive) Outcome {
+				return d.meanwhile(func() error { return d.replace(".git/config", "[core]\n\tbare = false\n[user]\n\tname = host\n") })
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if !out.Same(out.Workspace + "/.git/config") {
+					return Escaped("the file has changed on the host")
+				}
+				return keepBlocked(o)
+			},
+		},
+	}
+}
+
+// settled is how long after the host has done its part the payload looks: what
+// covers files anew does so within milliseconds, on a machine that is not busy.
+const settled = 300 * time.Millisecond
+
+// meet tells the host that the payload runs, and waits until the host has done
+// its part; an outcome only if it does not.
+func (in *Inside) meet() Outcome {
+	if err := os.WriteFile(in.Path("payload-runs"), nil, 0o644); err != nil {
+		return Broken("%v", err)
+	}
+	if !eventually(patience(4*time.Second), func() bool { _, err := os.Stat(in.Path("host-has-done")); return err == nil }) {
+		return Broken("the host has not done its part")
+	}
+	time.Sleep(patience(settled))
+	return Outcome{}
+}
+
+// meanwhile starts the sandbox and does something while the payload waits.
+func (d *Drive) meanwhile(do func() error) Outcome {
+	argv, err := d.Command(d.probe.ID)
+	if err != nil {
+		return Broken("%v", err)
+	}
+	cmd, out, err := d.launch(argv)
+	if err != nil {
+		return Broken("%v", err)
+	}
+	defer d.sweep()
+	if !eventually(patience(6*time.Second), func() bool { _, err := os.Stat(d.Workspace + "/payload-runs"); return err == nil }) {
+		cmd.Process.Kill()
+		return d.judge(d.wait(cmd, out))
+	}
+	if err := do(); err != nil {
+		cmd.Process.Kill()
+		d.wait(cmd, out)
+		return Broken("the host's part: %v", err)
+	}
+	if err := os.WriteFile(d.Workspace+"/host-has-done", nil, 0o644); err != nil {
+		return Broken("%v", err)
+	}
+	return d.judge(d.wait(cmd, out))
+}
+
+// replace writes a file of the workspace as editors and git do: by a new one
+// that is renamed over it.
+func (d *Drive) replace(name, content string) error {
+	path := filepath.Join(d.Workspace, name)
+	if err := d.write(path+".new", content); err != nil {
+		return err
+	}
+	delete(d.files, path+".new")
+	d.files[path] = content
+	return os.Rename(path+".new", path)
+}
