@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,8 +17,10 @@ import (
 // the moment, or the command holds it in the middle of a sequence.
 var ErrCannotAsk = errors.New("the terminal cannot be asked")
 
-// How long the command may take to end a sequence that it has begun, and how
-// long what is typed is no answer yet: it was meant for the command.
+// How long the command may take to end a sequence that it has begun, and for how
+// long nothing may have been typed before an answer: what comes sooner is a
+// sentence that somebody types for the command, or the rest of what the terminal
+// itself says.
 const (
 	betweenTimeout = time.Second
 	deafFor        = 400 * time.Millisecond
@@ -28,9 +32,11 @@ const (
 //
 // Where the command draws on the main screen the question has the alternate one
 // to itself. Where it has that, as full-screen programs do, the question stands
-// on the last line, and the program is made to draw anew, as for a new size of
+// on the last lines, and the program is made to draw anew, as for a new size of
 // the window. What is typed within the first moment is dropped, and so is
-// what is pasted: neither was meant as an answer.
+// what is pasted or typed on after that: none was meant as an answer. A question
+// whose first line does not fit into the window is not put: what would be missing
+// is the end of a name that the command has chosen.
 func (r *Relay) Ask(ctx context.Context, question string, keys string) (byte, error) {
 	r.asking.Lock()
 	defer r.asking.Unlock()
@@ -49,9 +55,11 @@ func (r *Relay) Ask(ctx context.Context, question string, keys string) (byte, er
 
 	s := &r.o.Filter.screen
 	full := s.alternate() == 1
-	enter, leave := s.around(full, question, r.columns())
-	_, err := r.o.Output.Write(enter)
+	enter, leave, err := s.around(full, question, r.size())
 	answer := byte(0)
+	if err == nil {
+		_, err = r.o.Output.Write(enter)
+	}
 	if err == nil {
 		answer = r.listen(ctx, typed, keys)
 		_, err = r.o.Output.Write(leave)
@@ -82,34 +90,65 @@ func (r *Relay) hold() bool {
 }
 
 // around returns what puts a question on the screen, and what takes it away.
-// Both save and restore the cursor with its rendition (DECSC).
-func (s *screen) around(full bool, question string, columns int) (enter, leave []byte) {
-	const plain = "\x1b[?6l\x1b[m" // origin, rendition
+// Both save and restore the cursor with its rendition and character set (DECSC).
+// Each line is put where it stands: nobody knows whether the command has left the
+// terminal wrapping lines, or scrolling all of the screen.
+func (s *screen) around(full bool, question string, window *unix.Winsize) (enter, leave []byte, err error) {
+	const plain = "\x1b[?6l\x1b[m\x0f\x1b(B" // origin, rendition, ASCII
+	lines, ok := fold(question, full, max(int(window.Col)-1, 1), int(window.Row))
+	if !ok {
+		return nil, nil, ErrCannotAsk
+	}
 	var frozen, thaw string
 	for i, m := range modes {
 		if m.n == 2026 && s.modes&(1<<i) != 0 {
 			frozen, thaw = "\x1b[?2026l", "\x1b[?2026h"
 		}
 	}
-	if full {
-		line := strings.ReplaceAll(question, "\n", "  ")
-		line = line[:min(len(line), max(columns-1, 0))]
-		return []byte(frozen + "\x1b7" + plain + "\x1b[999;1H\x1b[2K\x1b[7m" + line + "\x1b[m"), []byte("\x1b[2K\x1b8" + thaw)
+	if !full {
+		return []byte(frozen + "\x1b[?1049h" + plain + "\x1b[H\x1b[2J" + strings.Join(lines, "\r\n")), []byte("\x1b[2J\x1b[?1049l" + thaw), nil
 	}
-	return []byte(frozen + "\x1b[?1049h" + plain + "\x1b[H\x1b[2J" + strings.ReplaceAll(question, "\n", "\r\n")), []byte("\x1b[2J\x1b[?1049l" + thaw)
+	var put, take strings.Builder
+	for i, line := range lines {
+		at := fmt.Sprintf("\x1b[%d;1H\x1b[2K", int(window.Row)-len(lines)+1+i)
+		put.WriteString(at + "\x1b[7m" + line + "\x1b[m")
+		take.WriteString(at)
+	}
+	return []byte(frozen + "\x1b7" + plain + put.String()), []byte(take.String() + "\x1b8" + thaw), nil
 }
 
-func (r *Relay) columns() int {
+// fold breaks a text into lines that fit into a window, as many as do. It is
+// false if those do not hold the first line of the text. Flat makes one line of
+// all first.
+func fold(text string, flat bool, columns, rows int) (lines []string, ok bool) {
+	head, _, _ := strings.Cut(text, "\n")
+	if flat {
+		text = strings.ReplaceAll(text, "\n", "  ")
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		runes := []rune(line)
+		for ; len(runes) > columns; runes = runes[columns:] {
+			lines = append(lines, string(runes[:columns]))
+		}
+		lines = append(lines, string(runes))
+	}
+	return lines[:min(len(lines), rows)], utf8.RuneCountInString(head) <= columns*rows
+}
+
+// size returns the size of the window; where nobody knows it that of a VT100.
+func (r *Relay) size() *unix.Winsize {
 	size, err := unix.IoctlGetWinsize(r.o.Terminal, unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 {
-		return 80
+	if err != nil || size.Col == 0 || size.Row == 0 {
+		return &unix.Winsize{Row: 24, Col: 80}
 	}
-	return int(size.Col)
+	return size
 }
 
-// listen waits for one of the keys.
+// listen waits for one of the keys, alone: nothing was typed for a while before
+// it. Who says no need not wait.
 func (r *Relay) listen(ctx context.Context, typed <-chan []byte, keys string) byte {
-	deaf := time.Now().Add(deafFor)
+	begin := time.Now().Add(deafFor)
+	quiet := begin
 	for {
 		select {
 		case <-ctx.Done():
@@ -119,14 +158,16 @@ func (r *Relay) listen(ctx context.Context, typed <-chan []byte, keys string) by
 		case <-r.ended:
 			return 0
 		case b := <-typed:
-			if time.Now().Before(deaf) {
-				continue
-			}
+			now := time.Now()
 			switch key := keyOf(b); {
+			case now.Before(begin):
 			case key == 0x1b, key == 0x03:
 				return 0
-			case key != 0 && strings.IndexByte(keys, key) >= 0:
+			case !now.Before(quiet) && key != 0 && strings.IndexByte(keys, key) >= 0:
 				return key
+			}
+			if until := now.Add(deafFor); until.After(quiet) {
+				quiet = until
 			}
 		}
 	}

@@ -2,7 +2,9 @@ package terminal
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +28,9 @@ func (r *Relay) askTest(ctx context.Context) <-chan asked {
 	return done
 }
 
+// pause stands for a moment in which nothing is typed.
+const pause = ""
+
 // TestAsk has a program on the main screen: the question has the other one to
 // itself, output and keys wait, and what was typed or pasted before is none.
 func TestAsk(t *testing.T) {
@@ -41,16 +46,23 @@ func TestAsk(t *testing.T) {
 		typed []string
 		want  byte
 	}{
-		{[]string{"n"}, 'n'}, {[]string{"Y"}, 'y'}, {[]string{"x", "\x1b[200~y\x1b[201~", "yy", "\x1b[M y!", "\x1b[121u"}, 'y'}, {[]string{"\x1b"}, 0}, {[]string{"\x03"}, 0},
+		{[]string{"n"}, 'n'}, {[]string{"Y"}, 'y'}, {[]string{"x", "\x1b[200~y\x1b[201~", "yy", "\x1b[M y!", pause, "\x1b[121u"}, 'y'}, {[]string{"\x1b"}, 0}, {[]string{"\x03"}, 0},
+		{[]string{"t", "y", "p", "i", "n", "g", pause, "n"}, 'n'},        // for the command: who types did not look
+		{[]string{"\x1b[?2026;2$", "y", pause, "n"}, 'n'},                // a terminal's own answer, in two pieces
+		{[]string{"x", "\x03"}, 0}, {[]string{"x", "\x1b"}, 0}, // a no need not wait
 	} {
 		done := r.askTest(t.Context())
-		h.expect("\x1b[?1049h\x1b[?6l\x1b[m\x1b[H\x1b[2Jmay it?\r\ny or n")
+		h.expect("\x1b[?1049h\x1b[?6l\x1b[m\x0f\x1b(B\x1b[H\x1b[2Jmay it?\r\ny or n")
 		h.typed("y") // for the program, a moment too late
 		_, err := slave.WriteString("meanwhile\n")
 		require.NoError(t, err)
 		time.Sleep(deafFor + 50*time.Millisecond)
 		require.Empty(t, done)
 		for _, text := range c.typed {
+			if text == pause {
+				time.Sleep(deafFor + 50*time.Millisecond)
+				continue
+			}
 			h.typed(text)
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -97,11 +109,38 @@ func TestAskFullScreen(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	h.expect("drawn")
 	done := r.askTest(t.Context())
-	h.expect("\x1b7\x1b[?6l\x1b[m\x1b[999;1H\x1b[2K\x1b[7mmay it?  y or n\x1b[m")
+	h.expect("\x1b7\x1b[?6l\x1b[m\x0f\x1b(B\x1b[33;1H\x1b[2K\x1b[7mmay it?  y or n\x1b[m")
 	time.Sleep(deafFor + 50*time.Millisecond)
 	h.typed("y")
 	require.Equal(t, asked{key: 'y'}, <-done)
-	require.Equal(t, "", h.expect("\x1b[2K\x1b8"))
+	require.Equal(t, "", h.expect("\x1b[33;1H\x1b[2K\x1b8"))
 	h.expect("drawn in 32 77.")
 	h.expect("drawn in 33 77.")
+}
+
+// What a question ends with is what matters of it: a command chooses the names in
+// it, and could have the window cut them where they look harmless.
+func TestAskLong(t *testing.T) {
+	name := "good.example." + strings.Repeat("a", 60) + ".evil.example"
+	window := &unix.Winsize{Row: 10, Col: 41}
+	for _, full := range []bool{true, false} {
+		enter, leave, err := new(screen).around(full, "may it reach "+name+"? [y]es, [n]o\n\nmore", window)
+		require.NoError(t, err)
+		text := string(enter)
+		for _, seq := range []string{"\r\n", "\x1b[2K", "\x1b[7m", "\x1b[m"} {
+			text = strings.ReplaceAll(text, seq, "")
+		}
+		for row := range 10 {
+			text = strings.ReplaceAll(text, fmt.Sprintf("\x1b[%d;1H", row+1), "")
+		}
+		require.Contains(t, text, name+"? [y]es, [n]o")
+		if full {
+			require.Contains(t, string(enter), "\x1b[8;1H\x1b[2K\x1b[7mmay it reach good.example.")
+			require.Equal(t, "\x1b[8;1H\x1b[2K\x1b[9;1H\x1b[2K\x1b[10;1H\x1b[2K\x1b8", string(leave), "no line of it is left")
+		}
+		_, _, err = new(screen).around(full, "may it reach "+name+"?", &unix.Winsize{Row: 2, Col: 41})
+		require.ErrorIs(t, err, ErrCannotAsk, "half of it is worse than none")
+		_, _, err = new(screen).around(full, "may it?\n"+strings.Repeat("more\n", 99), &unix.Winsize{Row: 2, Col: 41})
+		require.NoError(t, err, "of what stands below as much as there is room for")
+	}
 }
