@@ -28,7 +28,8 @@ type child struct {
 type task struct {
 	Network, Address string // net.Dial
 	Send             string
-	Listen           string // a server in the namespace, for the child to talk to
+	As               packets // other than the usual ones
+	Listen           string  // a server in the namespace, for the child to talk to
 	Timeout          time.Duration
 }
 
@@ -39,6 +40,7 @@ type outcome struct {
 	Answer string
 	From   string
 	Took   time.Duration
+	Shows  bool // the connection has the property that its packets were to have
 }
 
 func startChild(t *testing.T, p *Plan) (*child, []int) {
@@ -112,6 +114,7 @@ func TestChild(t *testing.T) {
 	require.NoError(t, err)
 	ifr.SetUint16(unix.IFF_UP)
 	require.NoError(t, unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr))
+	anyFastOpen()
 	var sockets []Socket
 	require.NoError(t, json.Unmarshal([]byte(text), &sockets))
 	var fds []int
@@ -167,11 +170,15 @@ func (k task) run() (o outcome) {
 	}
 	start := time.Now()
 	defer func() { o.Took = time.Since(start) }()
-	c, err := net.DialTimeout(k.Network, k.Address, k.Timeout)
+	if k.As.raw() {
+		return k.knock()
+	}
+	c, err := k.dial()
 	if err != nil {
 		return fail(err)
 	}
 	defer c.Close()
+	o.Shows = k.As.shows(c)
 	o.From = c.LocalAddr().String()
 	c.SetDeadline(time.Now().Add(k.Timeout))
 	fmt.Fprint(c, k.Send)

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshot is how much of a refused packet is read: an IPv6 header and the
-// ports behind it.
-const snapshot = 64
+// snapshot is how much of a refused packet is read: an IPv6 header, the ports
+// behind it, and what extension headers an unprivileged program may put between
+// them.
+const snapshot = 128
 
 // A Refusal is a packet that the kernel refused.
 type Refusal struct {
@@ -132,8 +133,8 @@ func parsePacket(b []byte) (r Refusal, ok bool) {
 		}
 		b = b[size:]
 	case len(b) >= 40 && b[0]>>4 == 6:
-		protocol, addr = b[6], netip.AddrFrom16([16]byte(b[24:40]))
-		b = b[40:]
+		addr = netip.AddrFrom16([16]byte(b[24:40]))
+		protocol, b = extensions(b[6], b[40:])
 	default:
 		return r, false
 	}
@@ -153,4 +154,28 @@ func parsePacket(b []byte) (r Refusal, ok bool) {
 	}
 	r.To = netip.AddrPortFrom(addr, port)
 	return r, true
+}
+
+// extensions returns what an IPv6 packet carries behind its extension headers
+// (RFC 8200, section 4), and 0, which is none, where that is not to be seen.
+func extensions(next byte, b []byte) (protocol byte, rest []byte) {
+	for {
+		size := 8
+		switch next {
+		case unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_DSTOPTS:
+			if len(b) >= size {
+				size += int(b[1]) * 8
+			}
+		case unix.IPPROTO_FRAGMENT:
+			if len(b) >= size && binary.BigEndian.Uint16(b[2:])>>3 != 0 {
+				return 0, nil // a later fragment has no ports
+			}
+		default:
+			return next, b
+		}
+		if len(b) < size {
+			return 0, nil
+		}
+		next, b = b[0], b[size:]
+	}
 }

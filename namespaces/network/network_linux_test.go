@@ -3,6 +3,7 @@ package network
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -38,7 +39,11 @@ func open(t *testing.T, p *Plan) (*child, *Net) {
 					return
 				}
 				fmt.Fprintf(c, "captured %s", c.LocalAddr().(*net.TCPAddr).String())
-				c.Close()
+				c.(*net.TCPConn).CloseWrite()
+				go func() { // what is left unread would make a reset of the end
+					io.Copy(io.Discard, c)
+					c.Close()
+				}()
 			}
 		}()
 	}

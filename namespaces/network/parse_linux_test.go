@@ -33,6 +33,13 @@ func TestParsePacket(t *testing.T) {
 		"tcp6":             {packet6(6, 1, 2, 1, 187), "tcp [2600::1]:443"},
 		"udp6":             {packet6(17, 1, 2, 0, 53), "udp [2600::1]:53"},
 		"ping6":            {packet6(58, 1, 2), "icmp [2600::1]:0"},
+		"hop-by-hop":       {packet6(0, 6, 0, 1, 4, 0, 0, 0, 0, 1, 2, 1, 187), "tcp [2600::1]:443"},
+		"long destination": {packet6(60, append([]byte{17, 1, 1, 12, 15: 0}, 1, 2, 0, 53)...), "udp [2600::1]:53"},
+		"two extensions":   {packet6(43, 60, 0, 2, 0, 0, 0, 0, 0, 58, 0, 1, 4, 0, 0, 0, 0, 8, 0), "icmp [2600::1]:0"},
+		"first fragment":   {packet6(44, 6, 0, 0, 1, 0, 0, 0, 7, 1, 2, 1, 187), "tcp [2600::1]:443"},
+		"later fragment":   {packet6(44, 6, 0, 0, 9, 0, 0, 0, 7, 1, 2, 1, 187), " [2600::1]:0"},
+		"cut extension":    {packet6(0, 6, 1, 1, 12, 0, 0, 0, 0, 1, 2, 1, 187), " [2600::1]:0"},
+		"no extension":     {packet6(0, 6), " [2600::1]:0"},
 		"cut":              {packet4(6, 1, 2, 1), ""},
 		"short":            {packet4(6)[:19], ""},
 		"short6":           {packet6(6)[:39], ""},
@@ -57,6 +64,7 @@ func TestParsePacket(t *testing.T) {
 func FuzzParsePacket(f *testing.F) {
 	f.Add(packet4(6, 1, 2, 3, 4))
 	f.Add(packet6(17, 1, 2, 3, 4))
+	f.Add(packet6(0, 60, 0, 1, 4, 0, 0, 0, 0, 6, 0, 1, 4, 0, 0, 0, 0, 1, 2, 1, 187))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, ok := parsePacket(b); ok && !r.To.Addr().IsValid() {
 			t.Fatalf("%x", b)

@@ -14,11 +14,11 @@ import (
 //	    elements = { 127.0.0.0/8 : jump own, 198.18.0.2 : jump own, 198.19.0.0/16 : jump capture, ALLOWED : jump capture } }
 //	  map six { the same for IPv6 }
 //	  chain own {
-//	    tcp dport PORT tcp flags 2 not @alive reject with tcp reset   # one for each of the launcher's
+//	    tcp dport PORT tcp flags & 0x17 == 2 not @alive reject with tcp reset   # one for each of the launcher's
 //	    accept
 //	  }
 //	  chain capture {
-//	    tcp flags 2 not @alive reject with tcp reset
+//	    tcp flags & 0x17 == 2 not @alive reject with tcp reset
 //	    meta l4proto tcp tproxy to :53 accept
 //	  }
 //	  chain pre { type filter hook prerouting priority mangle
@@ -33,15 +33,17 @@ import (
 //
 // All of it is seen twice by each packet's connection, out and back: a reply
 // goes to the sandbox's own address, and what belongs to a connection that was
-// captured finds its socket by the same tproxy. 2 is the flags of a TCP segment
-// that opens a connection, and the key of the one element. Each expression
-// costs two microseconds of a launch, so there are few.
+// captured finds its socket by the same tproxy. A TCP segment opens a connection
+// if it has SYN (2) of the flags FIN, SYN, RST and ACK (0x17), whatever the others
+// say, such as those that ask for ECN (RFC 3168); 2 is also the key of the one
+// element. Each expression costs two microseconds of a launch, so there are few.
 const (
 	table    = "pccrun"
 	logGroup = 1
 
 	aliveFor = 3 * time.Second // after the last sign of life
-	syn      = 2
+	syn      = 0x02
+	opening  = 0x17 // the flags that tell a segment that opens a connection
 
 	// Renew is how often a sign of life is due.
 	Renew = time.Second
@@ -295,6 +297,17 @@ func (w *batch) is(value ...byte) func() {
 	}
 }
 
+// mask keeps of what was loaded the bits of value.
+func (w *batch) mask(value ...byte) {
+	w.expression("bitwise", func() {
+		w.be32(unix.NFTA_BITWISE_SREG, first)
+		w.be32(unix.NFTA_BITWISE_DREG, first)
+		w.be32(unix.NFTA_BITWISE_LEN, uint32(len(value)))
+		w.data(unix.NFTA_BITWISE_MASK, value...)
+		w.data(unix.NFTA_BITWISE_XOR, make([]byte, len(value))...)
+	})
+}
+
 func (w *batch) family(f byte) func() {
 	return func() { w.meta(unix.NFT_META_NFPROTO); w.is(f)() }
 }
@@ -306,6 +319,7 @@ func (w *batch) port() { w.field(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)() } //
 // no sign of life.
 func (w *batch) newlyDead() {
 	w.field(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1)()
+	w.mask(opening)
 	w.is(syn)()
 	w.lookup("alive", unix.NFT_LOOKUP_F_INV)
 }
