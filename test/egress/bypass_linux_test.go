@@ -28,11 +28,11 @@ X
 `
 )
 
+// bashTalk sends its input to a host and port and prints what comes back.
+const bashTalk = `talk() { exec 3<>"/dev/tcp/$1/$2" && cat >&3 && timeout 2 cat <&3; }; `
+
 // TestBypass tries one way out after another. Each is a script that says
 // "reached"; outside it has to, or it would prove nothing.
-// talk sends its input to a host and port and prints what comes back, in bash.
-const talk = `talk() { exec 3<>"/dev/tcp/$1/$2" && cat >&3 && timeout 2 cat <&3; }; `
-
 func TestBypass(t *testing.T) {
 	curl := func(args string) string {
 		return "curl -sS -m 5 -g " + args + " 2>&1 | grep -q '^hello' && echo reached"
@@ -69,8 +69,8 @@ func TestBypass(t *testing.T) {
 		{name: "spelled as a number", script: curl("http://2354212868/"), control: curl("http://" + evil4), denied: ""},
 		{name: "TLS for another host", script: curl("--connect-to evil.example:443:good.example:443 https://evil.example/"), denied: "good.example:443"},
 		{name: "HTTP for another host", script: curl("-H 'Host: evil.example' http://good.example/"), denied: "good.example:80"},
-		{name: "two Hosts", script: talk + `printf 'GET / HTTP/1.0\r\nHost: good.example\r\nHost: evil.example\r\n\r\n' | talk good.example 80 | grep -q hello && echo reached`, control: curl("http://good.example")},
-		{name: "the name in another header", script: talk + `printf 'GET / HTTP/1.1\nHost: evil.example\n\n' | talk good.example 80 | grep -q hello && echo reached`},
+		{name: "two Hosts", script: bashTalk + `printf 'GET / HTTP/1.0\r\nHost: good.example\r\nHost: evil.example\r\n\r\n' | talk good.example 80 | grep -q hello && echo reached`, control: curl("http://good.example")},
+		{name: "the name in another header", script: bashTalk + `printf 'GET / HTTP/1.1\nHost: evil.example\n\n' | talk good.example 80 | grep -q hello && echo reached`},
 		{name: "a fake address that nobody has", script: tcpReach + "198.19.200.200 80", control: tcpReach + evil4 + " 80", denied: "198.19.200.200"},
 		{name: "UDP to an address", script: strings.Replace(udpAsk, "\nX\n", fmt.Sprintf("\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.connect((%q, 443)); s.send(b'x')\ntry:\n  s.recv(9); print('reached')\nexcept ConnectionRefusedError: pass\nX\n", evil4), 1),
 			control: "echo reached", denied: evil4 + ":443"},

@@ -14,6 +14,43 @@ const (
 	tcpTalk   = `python3 -c 'import sys, socket; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20); s.sendall(sys.argv[3].encode() + b"\r\n"); print(s.recv(100))' `
 )
 
+// What node's and Python's libraries are asked to do, all of it by TLS.
+const (
+	undiciFetch = `node -e 'const u = require(process.env.LIB + "/undici"); if (process.env.https_proxy) u.setGlobalDispatcher(new u.EnvHttpProxyAgent())
+u.request(process.argv[1]).then(r => r.body.text()).then(console.log).catch(e => { console.log(String(e.cause ?? e)); process.exit(1) })' `
+	grpcTalk = `node -e 'const grpc = require(process.env.LIB + "/@grpc/grpc-js"), as = b => b
+const c = new grpc.Client(process.argv[1], grpc.credentials.createSsl(require("fs").readFileSync(process.env.CA)))
+const s = c.makeBidiStreamRequest("/world/talk", as, as, { deadline: Date.now() + 20000 })
+s.on("data", d => { console.log(String(d)); if (/one$/.test(d)) s.write(Buffer.from("two")); else s.end() })
+s.on("error", e => { console.log(String(e)); process.exit(1) }); s.on("end", () => c.close()); s.write(Buffer.from("one"))' `
+	wsTalk = `node -e 'const s = new (require(process.env.LIB + "/ws"))(process.argv[1], { handshakeTimeout: 20000 }); let n = 0
+s.on("open", () => s.send("one")); s.on("message", d => { console.log(String(d)); if (n++) s.close(); else s.send("two") })
+s.on("error", e => { console.log(String(e)); process.exit(1) })' `
+	aioFetch = `PYTHON -c 'import sys, asyncio, aiohttp
+async def main():
+    async with aiohttp.ClientSession(trust_env=True) as s, s.get(sys.argv[1]) as r: print(await r.text())
+asyncio.run(main())' `
+	aioTalk = `PYTHON -c 'import sys, asyncio, aiohttp
+async def main():
+    async with aiohttp.ClientSession(trust_env=True) as s, s.ws_connect(sys.argv[1]) as w:
+        for word in "one", "two": await w.send_str(word); print(await w.receive_str(timeout=20))
+asyncio.run(main())' `
+	requestsGet = `PYTHON -c 'import sys, requests; print(requests.get(sys.argv[1], timeout=20).text)' `
+
+	npmInstall  = `d=$(mktemp -d); cd $d && echo {} > package.json && npm install --loglevel warn --no-audit --no-fund --no-update-notifier --fetch-retries 0 --cafile $CA --registry https://HOST/npm/ tiny; node -p 'require("tiny")'`
+	pipDownload = `d=$(mktemp -d); PYTHON -m pip download -q --disable-pip-version-check --no-cache-dir --no-deps --retries 0 --timeout 20 --cert $CA -i https://HOST/simple/ -d $d tiny; PYTHON -c 'import sys; sys.path.append(sys.argv[1]); import tiny; print(tiny.word)' $d/*.whl`
+)
+
+// pythonWith returns an interpreter that has a module.
+func pythonWith(module string) (string, bool) {
+	for _, python := range []string{"python3", "/usr/bin/python3"} {
+		if exec.Command(python, "-c", "import "+module).Run() == nil {
+			return python, true
+		}
+	}
+	return "", false
+}
+
 // TestClients runs programs that resolve names and connect on their own, with
 // the variables of the proxy and without, each to an allowed host and to
 // another.
@@ -23,7 +60,8 @@ func TestClients(t *testing.T) {
 		needs  string
 		script string // HOST stands for the host
 		want   string
-		bare   bool // it knows no proxy anyway
+		bare   bool   // it knows no proxy anyway
+		module string // of Python's; PYTHON stands for an interpreter that has it
 	}{
 		{name: "curl, http", needs: "curl", script: "curl -sS -m 20 http://HOST/", want: "hello HOST from"},
 		{name: "curl, https", needs: "curl", script: "curl -sS -m 20 https://HOST/", want: "hello HOST from"},
@@ -39,7 +77,18 @@ cat > F.java <<'X'
 public class F { public static void main(String[] a) throws Exception { System.out.print(new String(java.net.http.HttpClient.newHttpClient().send(java.net.http.HttpRequest.newBuilder(java.net.URI.create(a[0])).build(), java.net.http.HttpResponse.BodyHandlers.ofByteArray()).body())); } }
 X
 java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -Djavax.net.ssl.trustStorePassword=changeit F.java https://HOST/`, want: "hello HOST from", bare: true},
-		{name: "psql", needs: "psql", script: "psql -w 'host=HOST user=u dbname=d connect_timeout=10' -c 'select 1' 2>&1", want: "the database of the world", bare: true},
+		{name: "node, undici", needs: "node", script: undiciFetch + "https://HOST/", want: "hello HOST from"},
+		{name: "npm", needs: "npm", script: npmInstall, want: "tiny came"},
+		{name: "pip", needs: "python3", module: "pip", script: pipDownload, want: "tiny came"},
+		{name: "python, requests", needs: "python3", module: "requests", script: requestsGet + "https://HOST/", want: "hello HOST from"},
+		{name: "python, aiohttp", needs: "python3", module: "aiohttp", script: aioFetch + "https://HOST/", want: "hello HOST from"},
+		{name: "websocket, aiohttp", needs: "python3", module: "aiohttp", script: aioTalk + "wss://HOST/socket", want: ": two"},
+		{name: "websocket, ws", needs: "node", script: wsTalk + "wss://HOST/socket", want: ": two", bare: true},
+		{name: "gRPC", needs: "node", script: grpcTalk + "HOST:50051", want: ": two"},
+		{name: "psql, TLS", needs: "psql", script: "psql -w 'host=HOST user=u dbname=d connect_timeout=10 sslmode=verify-full sslrootcert='$CA -c 'select 1' 2>&1", want: "the database of the world, by TLS", bare: true},
+		{name: "redis-cli", needs: "redis-cli", script: "redis-cli -h HOST PING 2>&1", want: "PONG", bare: true},
+		{name: "redis-cli, TLS", needs: "redis-cli", script: "redis-cli -h HOST -p 6380 --tls --cacert $CA PING 2>&1", want: "PONG", bare: true},
+		{name: "psql", needs: "psql", script: "psql -w 'host=HOST user=u dbname=d connect_timeout=10 sslmode=disable' -c 'select 1' 2>&1", want: "the database of the world", bare: true},
 		{name: "ssh", needs: "ssh", script: "ssh -v -o BatchMode=yes -o StrictHostKeyChecking=no -o ConnectTimeout=10 HOST true 2>&1", want: "remote software version world", bare: true},
 		{name: "redis, by hand", needs: "python3", script: tcpTalk + "HOST 6379 PING", want: "+PONG", bare: true},
 		{name: "busybox, a resolver of its own", needs: "busybox", script: "busybox nslookup HOST", want: "198.19.", bare: true},
@@ -49,7 +98,17 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -
 			if _, err := exec.LookPath(c.needs); err != nil {
 				t.Skip("needs " + c.needs)
 			}
-			b := newBench(t, "--allow", "good.example:22,80,443,5432,6379")
+			if strings.Contains(c.script, "process.env.LIB") && modules == "" {
+				t.Skip("needs node's packages: PCCRUN_TEST_CLIENTS names them, or npm brings them")
+			}
+			if c.module != "" {
+				python, ok := pythonWith(c.module)
+				if !ok {
+					t.Skip("needs python3 with " + c.module)
+				}
+				c.script = strings.ReplaceAll(c.script, "PYTHON", python)
+			}
+			b := newBench(t, "--allow", "good.example:22,80,443,5432,6379,6380,50051")
 			for _, prefix := range []string{bare, ""} {
 				if prefix == "" && c.bare {
 					continue

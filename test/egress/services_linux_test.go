@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/websocket"
 )
 
 // services puts servers at the addresses of the world.
@@ -36,15 +38,23 @@ func (w *world) services() error {
 		n, _ := strconv.ParseInt(filepath.Base(r.URL.Path), 10, 64)
 		io.CopyN(rw, zeros{}, n)
 	})
+	packages(mux)
+	mux.Handle("/socket", websocket.Server{Handler: talk}) // whatever the Origin
 	plain, secure := newQueue(), newQueue()
 	quiet := log.New(io.Discard, "", 0)
 	go (&http.Server{Handler: mux, ErrorLog: quiet}).Serve(plain)
 	go (&http.Server{Handler: mux, ErrorLog: quiet}).Serve(tls.NewListener(secure, config))
+	calls := newQueue()
+	two := config.Clone()
+	two.NextProtos = []string{"h2"}
+	go (&http.Server{Handler: http.HandlerFunc(call), ErrorLog: quiet}).Serve(tls.NewListener(calls, two))
 	for _, a := range []string{good4, evil4, private4, metadata4, "198.18.0.99", "[" + good6 + "]", "[" + evil6 + "]"} {
 		w.serve[a+":80"] = plain.put
 		w.serve[a+":8080"] = plain.put
 		w.serve[a+":443"] = secure.put
-		w.serve[a+":5432"] = postgres
+		w.serve[a+":5432"] = func(c net.Conn) { postgres(c, config) }
+		w.serve[a+":50051"] = calls.put
+		w.serve[a+":6380"] = func(c net.Conn) { redis(tls.Server(c, config)) }
 		w.serve[a+":22"] = banner
 		w.serve[a+":6379"] = redis
 		w.serve[a+":53"] = w.answerTCP
@@ -82,9 +92,10 @@ git -C work -c user.name=t -c user.email=t@example.com commit -q -m one; git clo
 }
 
 // postgres refuses each login, in the server's own words, after a startup
-// message of protocol 3.
-func postgres(c net.Conn) {
-	defer c.Close()
+// message of protocol 3, by TLS where it is asked for that.
+func postgres(c net.Conn, config *tls.Config) {
+	defer func() { c.Close() }()
+	encrypted := ""
 	var size [4]byte
 	for {
 		if _, err := io.ReadFull(c, size[:]); err != nil {
@@ -94,13 +105,18 @@ func postgres(c net.Conn) {
 		if _, err := io.ReadFull(c, body); err != nil {
 			return
 		}
-		if code := binary.BigEndian.Uint32(body); code == 80877103 || code == 80877104 { // SSLRequest, GSSENCRequest
+		switch binary.BigEndian.Uint32(body) {
+		case 80877104: // GSSENCRequest
 			io.WriteString(c, "N")
+			continue
+		case 80877103: // SSLRequest
+			io.WriteString(c, "S")
+			c, encrypted = tls.Server(c, config), ", by TLS"
 			continue
 		}
 		break
 	}
-	text := "SFATAL\x00VFATAL\x00C28000\x00Mthe database of the world\x00\x00"
+	text := "SFATAL\x00VFATAL\x00C28000\x00Mthe database of the world" + encrypted + "\x00\x00"
 	io.WriteString(c, "E"+string(binary.BigEndian.AppendUint32(nil, uint32(4+len(text))))+text)
 }
 

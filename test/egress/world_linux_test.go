@@ -38,6 +38,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/host"
+	"github.com/pccrun/pccrun/test/internal/npm"
 )
 
 // Where the hosts of the world are.
@@ -85,6 +86,7 @@ var (
 	goClient string // a static program that fetches a URL
 	caFile   string
 	shared   string // a directory that everybody can read
+	modules  string // of node: test/internal/npm's; "" where they cannot be had
 )
 
 // TestMain runs the tests once more in namespaces of their own.
@@ -94,6 +96,9 @@ func TestMain(m *testing.M) {
 	}
 	shared, program, goClient = os.Getenv("EGRESS_TEST_WORLD"), os.Getenv("PCCRUN_TEST_BIN"), filepath.Join(os.Getenv("EGRESS_TEST_WORLD"), "fetch")
 	caFile = filepath.Join(shared, "ca.pem")
+	if dir := os.Getenv("PCCRUN_TEST_CLIENTS"); dir != "" {
+		modules = filepath.Join(dir, "node_modules")
+	}
 	w, err := newWorld()
 	if err != nil {
 		fmt.Println(err)
@@ -125,6 +130,9 @@ func inNamespaces() int {
 	cmd.Env = append(os.Environ(), "EGRESS_TEST_WORLD="+dir, "PCCRUN_TEST_BIN="+bin)
 	if program, err := claude.Fetch(context.Background()); err == nil {
 		cmd.Env = append(cmd.Env, "PCCRUN_TEST_CLAUDE="+program)
+	}
+	if dir, err := npm.FetchClients(context.Background()); err == nil {
+		cmd.Env = append(cmd.Env, "PCCRUN_TEST_CLIENTS="+dir)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
@@ -328,7 +336,7 @@ func (b *bench) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = b.dir
 	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + b.home, "LC_ALL=C.UTF-8", "CA=" + caFile, "FETCH=" + goClient,
+		"PATH=" + os.Getenv("PATH"), "HOME=" + b.home, "LC_ALL=C.UTF-8", "CA=" + caFile, "FETCH=" + goClient, "LIB=" + modules,
 		"CURL_CA_BUNDLE=" + caFile, "NODE_EXTRA_CA_CERTS=" + caFile, "SSL_CERT_FILE=" + caFile, "GIT_SSL_CAINFO=" + caFile, "GIT_TERMINAL_PROMPT=0",
 	}
 	return cmd
@@ -337,10 +345,13 @@ func (b *bench) command(argv ...string) *exec.Cmd {
 // sandboxed is the command line of a script in the sandbox.
 func (b *bench) sandboxed(script string) []string {
 	argv := []string{program}
-	for _, name := range []string{"CA", "FETCH", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "GIT_SSL_CAINFO", "GIT_TERMINAL_PROMPT"} {
+	for _, name := range []string{"CA", "FETCH", "LIB", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "GIT_SSL_CAINFO", "GIT_TERMINAL_PROMPT"} {
 		argv = append(argv, "--env", name)
 	}
 	argv = append(argv, "--read", shared)
+	if modules != "" {
+		argv = append(argv, "--read", modules)
+	}
 	return append(append(argv, b.flags...), "--", "bash", "-c", script)
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/test/internal/claude"
+	"github.com/pccrun/pccrun/test/internal/npm"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
@@ -31,6 +32,7 @@ type stage struct {
 	packages []testPackage
 	broken   []string // packages whose tests do not compile
 	agent    string   // Claude Code, "" where it cannot be had
+	clients  string   // what test/egress sends out beside it, "" likewise
 }
 
 // A testPackage is a package that has tests.
@@ -73,6 +75,17 @@ func prepare(ctx context.Context, dir string, patterns []string) (*stage, error)
 	} else {
 		s.agent = filepath.Join(dir, "bin", "claude")
 		if err := place(agent, s.agent); err != nil {
+			return nil, err
+		}
+	}
+	if clients, err := npm.FetchClients(ctx); err != nil {
+		fmt.Println("clients:", err)
+	} else {
+		s.clients = filepath.Join(dir, "clients")
+		if _, err := output(ctx, "", "cp", "-a", "--reflink=auto", clients, s.clients); err != nil {
+			return nil, err
+		}
+		if _, err := output(ctx, "", "chmod", "-R", "a+rX", s.clients); err != nil {
 			return nil, err
 		}
 	}
@@ -184,7 +197,7 @@ func (s *stage) run(ctx context.Context, who identity, p testPackage, o options)
 	cmd := exec.CommandContext(ctx, p.binary, args...)
 	cmd.Dir = p.dir
 	cmd.Env = append(slices.Clone(who.env), "GOCOVERDIR="+counters,
-		"PCCRUN_TEST_BIN="+s.program(), "PCCRUN_TEST_CLAUDE="+s.agent)
+		"PCCRUN_TEST_BIN="+s.program(), "PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_CLIENTS="+s.clients)
 	// A group of its own, so that what a stopped test leaves goes with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who.cred, Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

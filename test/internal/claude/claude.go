@@ -6,9 +6,10 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
+
+	"github.com/pccrun/pccrun/test/internal/npm"
 )
 
 // Version is the one that the tests know how to talk to.
@@ -21,36 +22,12 @@ func Fetch(ctx context.Context) (string, error) {
 	if path := os.Getenv("PCCRUN_TEST_CLAUDE"); path != "" {
 		return path, nil
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("find a place for claude code: %w", err)
-	}
-	dir := filepath.Join(cache, "pccrun-test", "claude-"+Version)
-	program := filepath.Join(dir, "node_modules", "@anthropic-ai", "claude-code-"+platform(), "claude")
-	if _, err := os.Stat(program); err == nil {
-		return program, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", err
-	}
-	// Into a directory beside it first: a download that breaks leaves no half.
-	part, err := os.MkdirTemp(filepath.Dir(dir), "part-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(part)
 	// The package's own scripts only link the program into place.
-	npm := exec.CommandContext(ctx, "npm", "install", "--prefix", part, "--no-save", "--no-package-lock",
-		"--ignore-scripts", "--no-audit", "--no-fund", "@anthropic-ai/claude-code@"+Version)
-	npm.Dir = part
-	if out, err := npm.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("npm install claude code %s: %w\n%s", Version, err, out)
+	dir, err := npm.Fetch(ctx, "claude-"+Version, "@anthropic-ai/claude-code@"+Version)
+	if err != nil {
+		return "", fmt.Errorf("claude code %s: %w", Version, err)
 	}
-	if err := os.Rename(part, dir); err != nil {
-		if _, there := os.Stat(program); there != nil {
-			return "", err
-		}
-	}
+	program := filepath.Join(dir, "node_modules", "@anthropic-ai", "claude-code-"+platform(), "claude")
 	if _, err := os.Stat(program); err != nil {
 		return "", fmt.Errorf("claude code %s for %s: %w", Version, platform(), err)
 	}

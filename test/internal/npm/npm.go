@@ -1,0 +1,60 @@
+// Package npm fetches real programs and libraries, for tests that put them
+// into a sandbox. The npm client brings them, from wherever that is set up to
+// look.
+package npm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Clients are the programs and libraries of test/egress, in the versions that
+// it knows how to talk to: about 520 MB.
+var Clients = []string{"@openai/codex@0.169.0", "@google/gemini-cli@0.61.0", "undici@7.16.0", "ws@8.18.3", "@grpc/grpc-js@1.14.0"}
+
+// FetchClients returns the directory with the node_modules that hold
+// [Clients]. $PCCRUN_TEST_CLIENTS names one that is there already.
+func FetchClients(ctx context.Context) (string, error) {
+	if dir := os.Getenv("PCCRUN_TEST_CLIENTS"); dir != "" {
+		return dir, nil
+	}
+	return Fetch(ctx, "clients-1", Clients...)
+}
+
+// Fetch installs packages into a directory of that name in the user's cache,
+// if they are not there yet, and returns its path. The name has to change with
+// the list. No script of a package runs.
+func Fetch(ctx context.Context, name string, packages ...string) (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find a place for npm packages: %w", err)
+	}
+	dir := filepath.Join(cache, "pccrun-test", name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	// Into a directory beside it first: a download that breaks leaves no half.
+	part, err := os.MkdirTemp(filepath.Dir(dir), "part-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(part)
+	client := exec.CommandContext(ctx, "npm", append([]string{"install", "--prefix", part, "--no-save", "--no-package-lock",
+		"--ignore-scripts", "--no-audit", "--no-fund"}, packages...)...)
+	client.Dir = part
+	if out, err := client.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("npm install %q: %w\n%s", packages, err, out)
+	}
+	if err := os.Rename(part, dir); err != nil {
+		if _, there := os.Stat(dir); there != nil {
+			return "", err
+		}
+	}
+	return dir, os.Chmod(dir, 0o755)
+}
