@@ -497,6 +497,7 @@ func (g *Guard) Finish() ([]Finding, error) {
 	}
 	errs = append(errs, g.inerter().all())
 	errs = append(errs, g.review())
+	g.grown()
 	g.refusals = g.refused()
 	return g.stash.settle(), errors.Join(errs...)
 }

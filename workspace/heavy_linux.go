@@ -30,8 +30,8 @@ const (
 	maxLightenings = 64
 )
 
-// maxDirs bounds the directories of the last look, some 300 bytes each, and half
-// of it those of a launch. Tests set it.
+// maxDirs bounds the directories of the last look, some 300 bytes each. Tests
+// set it.
 var maxDirs = 1 << 20
 
 // weigh is how many a directory and all that is known below it are, what they

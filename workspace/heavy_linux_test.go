@@ -2,6 +2,8 @@ package workspace
 
 import (
 	"fmt"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +74,53 @@ func TestGuardFinishesOnMany(t *testing.T) {
 				require.ErrorIs(t, unix.Access(w.path("old/17"), unix.F_OK), unix.ENOENT)
 				w.sh("test $(ls -A old | wc -l) = 2; test -d old/.pccrun-set-aside-[0-9]*; test $(stat -c %a old/.pccrun-*) = 0")
 			}
+		})
+	}
+}
+
+// What the last look gets through and the next launch would not is told at the
+// end of the run that made it, by the name that the refusal has.
+func TestGuardTellsOfWhatHasGrown(t *testing.T) {
+	defer func(n int) { maxDirs = n }(maxDirs)
+	for name, c := range map[string]struct {
+		script string
+		most   string // where most of it lies; "" if a launch takes it
+	}{
+		"the control":      {"mkdir -p pkgs/a; cd pkgs/a; seq 700 | xargs mkdir", ""},
+		"side by side":     {"mkdir -p pkgs/a; cd pkgs/a; seq 900 | xargs mkdir", "/pkgs/a"},
+		"in node_modules":  {"mkdir -p node_modules/x; cd node_modules/x; seq 30 | xargs mkdir; for d in *; do (cd $d; seq 30 | xargs mkdir); done", "/node_modules/x"},
+		"all over it":      {"for i in $(seq 900); do mkdir n$i; done", "/"},
+		"two, and neither": {"for d in a b; do mkdir $d; (cd $d; seq 450 | xargs mkdir); done", "/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			maxDirs = 1 << 20
+			w := newWatchman(t)
+			w.begin()
+			w.sh(c.script)
+			maxDirs = 3300
+			found, err := w.guard.Finish()
+			require.NoError(t, err)
+			w.guard.Close()
+			_, refusal := Scan(w.query)
+			if c.most == "" {
+				require.Empty(t, found)
+				require.NoError(t, refusal)
+				return
+			}
+			require.Len(t, found, 1)
+			require.Equal(t, Grown, found[0].Kind)
+			require.Equal(t, filepath.Clean(w.root+c.most), found[0].Path)
+			require.Regexp(t, `^9\d\d directories$`, found[0].What)
+			require.ErrorIs(t, refusal, ErrTooMuch)
+			var hint interface{ Hint() string }
+			require.ErrorAs(t, refusal, &hint)
+			if c.most == "/" {
+				require.ErrorContains(t, refusal, w.root+": so many or so deep directories, all over it")
+				require.NotContains(t, hint.Hint(), "remove")
+				return
+			}
+			require.ErrorContains(t, refusal, " in "+strconv.Quote(w.root+c.most)+": ")
+			require.Contains(t, hint.Hint(), "remove it")
 		})
 	}
 }

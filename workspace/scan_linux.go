@@ -75,7 +75,7 @@ func scanOnce(q Query) (*Found, error) {
 	changed := len(w.todo) > 0
 	w.want = old.inodes(changed)
 	if err := w.run(); err != nil {
-		return nil, err
+		return nil, w.crowd(err, root)
 	}
 	s := newScan(q, w, root, old)
 	defer func() { s.close() }()
@@ -89,7 +89,7 @@ func scanOnce(q Query) (*Found, error) {
 		root = &dir{}
 		again.push(root)
 		if err := again.run(); err != nil {
-			return nil, err
+			return nil, again.crowd(err, root)
 		}
 		changed = true
 		again.entries += w.entries

@@ -93,6 +93,7 @@ type walker struct {
 	dirs    int
 	weight  int
 	entries int
+	full    bool // err is that the tree has too many directories, or too deep ones
 	err     error
 }
 
@@ -136,7 +137,7 @@ func (w *walker) work(helpers *sync.WaitGroup) {
 		w.mu.Lock()
 		w.entries += n
 		if err != nil && w.err == nil {
-			w.err = err
+			w.err, w.full = err, w.during.crowds(len(d.kids))
 		}
 		w.descend(d, old)
 		if w.helpers > 0 && len(w.todo) > 0 {
@@ -203,6 +204,7 @@ func (w *walker) fits(d *dir) bool {
 	w.weight += d.weight()
 	if (w.weight > cmp.Or(w.most, w.during.bound()) || w.during.crowds(w.dirs)) && w.err == nil {
 		w.err = fmt.Errorf("scan %s: directory %d, %s: %w", w.root, w.dirs, shorten(d.rel), ErrTooMuch)
+		w.full = true
 	}
 	return w.err == nil
 }

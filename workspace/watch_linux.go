@@ -86,9 +86,9 @@ func (u *during) bound() int {
 	return maxWeight
 }
 
-// crowds reports whether so many directories are too many for a look, and half as
-// many for a launch.
-func (u *during) crowds(dirs int) bool { return dirs > maxDirs || u == nil && dirs > maxDirs/2 }
+// crowds reports whether so many directories are too many for a look, or fewer
+// for a launch.
+func (u *during) crowds(dirs int) bool { return dirs > maxDirs || u == nil && dirs > launchDirs() }
 
 // leaves reports whether the last look leaves a directory as it is: what was
 // shut at the start, and what it has closed itself.

@@ -213,6 +213,8 @@ func describeFinding(c workspace.Finding, root string) string {
 		return "made inert: " + path + " (" + c.Why + ")"
 	case workspace.Program:
 		return "program: " + path + " (" + c.What + ")"
+	case workspace.Grown:
+		return "grown: " + path + " (" + c.What + "; " + c.Why + ": remove it, or move it away)"
 	}
 	return c.What + ": " + path + " (review " + c.Why + ")"
 }

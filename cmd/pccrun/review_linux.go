@@ -242,7 +242,7 @@ func (r *review) diff(f workspace.Finding) string {
 	}
 	path := within(r.Workspace, f.Path)
 	switch {
-	case f.Kind == workspace.Program:
+	case f.Kind == workspace.Program || f.Kind == workspace.Grown:
 	case f.Kind == workspace.Review && f.What == "new":
 		now, err := workspace.ReadNow(f.Path)
 		if err != nil {

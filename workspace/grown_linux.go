@@ -1,0 +1,79 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+)
+
+// launchDirs bounds the directories of a launch. On two processors one takes
+// 3 to 6 µs, so that a launch that refuses has taken no more than two seconds.
+// The last look of a run takes four times as many: what it could not look
+// through it would have to set aside.
+func launchDirs() int { return maxDirs / 4 }
+
+// A crowdError is a tree that a launch does not look through.
+type crowdError struct {
+	root string
+	most string // the directory in which most of it lies; absolute
+	dirs int    // that it has, as far as they were seen
+}
+
+func (e *crowdError) Error() string {
+	where := "all over it"
+	if e.most != e.root {
+		where = fmt.Sprintf("%d of them or more in %s", e.dirs, shorten(e.most))
+	}
+	return fmt.Sprintf("scan workspace %s: so many or so deep directories, %s: %s", e.root, where, ErrTooMuch)
+}
+
+// Unwrap returns the sentinel.
+func (e *crowdError) Unwrap() error { return ErrTooMuch }
+
+// Hint says what to do.
+func (e *crowdError) Hint() string {
+	if e.most == e.root {
+		return "--workspace DIR takes a part of it"
+	}
+	return "remove it, or move it out of the workspace; --workspace DIR takes a part"
+}
+
+// crowd says of a walk that was too much where most of it lies.
+func (w *walker) crowd(err error, tree *dir) error {
+	if !w.full || !errors.Is(err, ErrTooMuch) {
+		return err
+	}
+	most, dirs := tree.heaviest()
+	return &crowdError{root: w.root, most: filepath.Join(w.root, most.rel), dirs: dirs}
+}
+
+// heaviest goes down from a directory as long as one of those in it weighs more
+// than half, and returns where that ends and how many directories are there.
+func (d *dir) heaviest() (most *dir, dirs int) {
+	dirs, weight, _ := d.weigh()
+	for {
+		next, nextDirs, nextWeight := (*dir)(nil), 0, 0
+		for _, k := range d.kids {
+			if n, w, _ := k.weigh(); w > weight/2 {
+				next, nextDirs, nextWeight = k, n, w
+				break
+			}
+		}
+		if next == nil {
+			return d, dirs
+		}
+		d, dirs, weight = next, nextDirs, nextWeight
+	}
+}
+
+// grown tells of a tree that the last look got through, and the next launch
+// would refuse: better now, when the user knows what has run.
+func (g *Guard) grown() {
+	dirs, weight, _ := g.tree.weigh()
+	if dirs <= launchDirs() && weight <= maxWeight {
+		return
+	}
+	most, dirs := g.tree.heaviest()
+	f := Finding{Kind: Grown, Path: filepath.Join(g.standing.Root, most.rel), Why: "the next run here would be refused", What: fmt.Sprintf("%d directories", dirs)}
+	g.told(g.stash.note(f, nil, false))
+}
