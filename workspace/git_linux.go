@@ -202,7 +202,7 @@ func (s *scan) repositories() error {
 			}
 		}
 	}
-	if len(all) == 0 || s.q.Home == "" {
+	if s.q.Home == "" {
 		return nil
 	}
 	for _, path := range []string{"/etc/gitconfig", filepath.Join(s.q.Home, ".config/git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
@@ -348,6 +348,9 @@ func (s *scan) named(path string, bases []string, depth int) error {
 				err = s.named(file, bases, depth+1)
 			}
 		case useHooks, useDir:
+			if value := s.expand(c.value); c.use() == useHooks && !filepath.IsAbs(value) && value != "" {
+				s.hooks[value] = true
+			}
 			err = s.each(bases, s.expand(c.value), func(base, value string) error {
 				if err := s.leadsTo(base, value, rule); err != nil {
 					return err

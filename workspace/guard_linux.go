@@ -51,12 +51,13 @@ type leavings struct {
 	rules *rules
 	tree  *dir
 	keys  map[string][]string // see [Standing.Keys]
+	hooks []string            // see [Standing.Hooks]
 }
 
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Protect: q.Protect, Keys: f.after.keys}
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Protect: q.Protect, Keys: f.after.keys, Hooks: f.after.hooks}
 	for _, file := range q.Files {
 		_, in := below(q.Root, file.Path)
 		_, around := below(file.Path, q.Root)

@@ -17,13 +17,14 @@ type inerter struct {
 	guard *Guard
 	scan  *scan
 	done  map[string]bool
+	stood map[string]bool // directories of hooks of the working trees that stood: see [inerter.worktree]
 	errs  []error
 }
 
 // inerter returns one that looks through the workspace by itself.
 func (g *Guard) inerter() *inerter {
 	s := newScan(Query{Root: g.standing.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
-	return &inerter{guard: g, scan: s, done: map[string]bool{}}
+	return &inerter{guard: g, scan: s, done: map[string]bool{}, stood: map[string]bool{}}
 }
 
 // all makes every git directory of the tree inert that did not stand at the
@@ -65,6 +66,7 @@ func (i *inerter) all() error {
 			i.dir(t.end.Path)
 		}
 	}
+	i.workingTrees(found)
 	i.reviewed()
 	return errors.Join(i.errs...)
 }
@@ -92,7 +94,7 @@ func (i *inerter) dir(path string) {
 		i.aside(path+"/HEAD", "it makes a repository of "+path)
 		return
 	}
-	i.hooks(path)
+	i.hooks(path+"/hooks", func(string) bool { return false })
 	for _, name := range [...]string{"config", "config.worktree"} {
 		i.config(path+"/"+name, func(s *setting) bool { return !s.inert() || i.leaves(path, s) })
 	}
@@ -125,39 +127,6 @@ func (i *inerter) leaves(gitDir string, s *setting) bool {
 	t, err := i.scan.follow(gitDir, s.value)
 	_, in := below(i.guard.standing.Root, t.end.Path)
 	return err != nil || !in
-}
-
-func (i *inerter) hooks(gitDir string) {
-	path := gitDir + "/hooks"
-	n, _, ok := i.scan.node(path)
-	switch {
-	case !ok:
-		return
-	case n.Kind != Dir:
-		i.aside(path, "git runs what it leads to")
-		return
-	}
-	rel, _ := below(i.guard.standing.Root, path)
-	fd, err := openDirOf(i.guard.fd, rel)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	defer unix.Close(fd)
-	names, err := entries(fd)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if strings.HasSuffix(name, ".sample") {
-			continue
-		}
-		if n, _, ok := i.scan.node(path + "/" + name); ok && n.Kind != Dir {
-			i.aside(path+"/"+name, "a hook of a repository that is new")
-		}
-	}
 }
 
 // config takes the settings that drop names out of a configuration: the file is

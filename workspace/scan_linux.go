@@ -186,6 +186,7 @@ type scan struct {
 	ownGit      string          // where the root's own .git leads, if that is outside and trusted
 	configs     int             // files of configuration that were read
 	configBytes int
+	hooks       map[string]bool // relative paths of hooks that configurations name
 
 	linked     map[uint64]struct{} // inodes of what is protected or hidden and has other names
 	known      map[uint64]struct{} // those whose names the walk has looked for
@@ -218,7 +219,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, fifos: map[string]Node{},
-		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{},
+		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{}, hooks: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -596,7 +597,7 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.absent))
-	f.after = leavings{s.rules, s.tree, f.keys(s)}
+	f.after = leavings{s.rules, s.tree, f.keys(s), slices.Sorted(maps.Keys(s.hooks))}
 	for i, r := range s.protect {
 		if !r.Review && !s.met[r.Pattern] && !strings.ContainsAny(r.Pattern, "*?[") && !strings.HasPrefix(r.Pattern, "/") {
 			if _, git := gitPattern(r.Pattern); !git && !s.overridden(i) {

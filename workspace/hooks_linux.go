@@ -1,0 +1,124 @@
+package workspace
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A configuration that stood, the user's own or that of a repository, can name a
+// directory of hooks relative to the working tree (core.hooksPath, git-config(1)).
+// In a working tree that came into being during the run, of a new repository or
+// of one that stood, what lies there was written by the command.
+
+// workingTrees sets aside what git would run in the working trees of
+// repositories that are new.
+func (i *inerter) workingTrees(found []suspect) {
+	g := i.guard
+	if len(g.standing.Hooks) == 0 || len(found) == 0 {
+		return
+	}
+	for rel := range g.repos {
+		for _, value := range g.standing.Hooks {
+			if t, err := i.scan.follow(workTreeOf(i.scan.abs(rel)), value); err == nil && t.found {
+				i.stood[t.end.Path] = true
+			}
+		}
+	}
+	for _, s := range found {
+		path := i.scan.abs(s.rel)
+		i.workingTree(workTreeOf(path))
+		if s.hit.name != "" {
+			continue
+		}
+		// Errors are of a configuration that has been set aside by now.
+		settings, _ := i.scan.config(path + "/config")
+		for _, c := range settings {
+			if c.section == "core" && c.sub == "" && c.key == "worktree" {
+				if t, err := i.scan.follow(path, c.value); err == nil && i.inside(t) {
+					i.workingTree(t.end.Path)
+				}
+			}
+		}
+	}
+}
+
+// workTreeOf returns the working tree of what is named .git, and of a bare
+// repository itself: hooks are run there.
+func workTreeOf(path string) string {
+	if filepath.Base(path) == ".git" {
+		return filepath.Dir(path)
+	}
+	return path
+}
+
+func (i *inerter) workingTree(tree string) {
+	for _, value := range i.guard.standing.Hooks {
+		t, err := i.scan.follow(tree, value)
+		switch {
+		case err != nil:
+			first, _, _ := strings.Cut(filepath.Clean(value), "/")
+			i.aside(filepath.Join(tree, first), "git looks for hooks there, by more steps than can be followed")
+		case !t.found || t.end.Kind != Dir || i.stood[t.end.Path]:
+		case len(t.links) > 0:
+			i.aside(t.links[0].Path, "git finds hooks through it in a working tree that is new")
+		case i.inside(t):
+			i.hooks(t.end.Path, func(name string) bool { return i.same(t.end.Path, name) })
+		}
+	}
+}
+
+// same reports whether a hook is what stands by its name where hooks stood: a
+// worktree of the same repository has a copy of each.
+func (i *inerter) same(dir, name string) bool {
+	now, err := i.scan.readFile(dir+"/"+name, maxConfig)
+	if err != nil {
+		return false
+	}
+	for stood := range i.stood {
+		if n, _, ok := i.scan.node(stood + "/" + name); !ok || n.Kind != File {
+			continue
+		}
+		if had, err := i.scan.readFile(stood+"/"+name, maxConfig); err == nil && bytes.Equal(had, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// hooks sets aside what is in a directory of hooks, but for samples, which git
+// does not run, and what is spared.
+func (i *inerter) hooks(path string, spare func(name string) bool) {
+	n, _, ok := i.scan.node(path)
+	switch {
+	case !ok:
+		return
+	case n.Kind != Dir:
+		i.aside(path, "git runs what it leads to")
+		return
+	}
+	rel, _ := below(i.guard.standing.Root, path)
+	fd, err := openDirOf(i.guard.fd, rel)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	defer unix.Close(fd)
+	names, err := entries(fd)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if strings.HasSuffix(name, ".sample") {
+			continue
+		}
+		if n, _, ok := i.scan.node(path + "/" + name); ok && n.Kind != Dir && (n.Kind != File || !spare(name)) {
+			i.aside(path+"/"+name, "a hook of a repository that is new")
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package workspace
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Hooks at a path relative to the working tree, as a configuration that stood
+// names it, are run in no working tree that came into being: git itself says so.
+func TestGuardHooksOfNewWorkingTrees(t *testing.T) {
+	hook := `hook() { mkdir -p $1; printf '#!/bin/sh\ntouch "'$PWD'/ran"\n' > $1/pre-commit; chmod +x $1/pre-commit; }; `
+	own := "git config core.hooksPath .githooks; "
+	commit := "git -c user.name=x -c user.email=x@x commit -qm x --allow-empty; "
+	for name, c := range map[string]struct {
+		user                 string // the user's own configuration
+		before, plant, where string
+		want                 []string
+	}{
+		"a new repository, the user's path": {"[core]\nhooksPath = .githooks\n", "", "git init -q r; hook r/.githooks", "r", []string{"inert r/.githooks/pre-commit"}},
+		"by an include":                     {"[include]\npath = more\n", "", "git init -q r; hook r/.githooks", "r", []string{"inert r/.githooks/pre-commit"}},
+		"where no repository stood":         {"[core]\nhooksPath = .githooks\n", "rm -rf .git", "git init -q r; hook r/.githooks", "r", []string{"inert r/.githooks/pre-commit"}},
+		"behind a link":                     {"[core]\nhooksPath = .githooks\n", "", "git init -q r; hook other; ln -s ../other r/.githooks", "r", []string{"inert r/.githooks"}},
+		"behind a link on the way":          {"[core]\nhooksPath = tools/hooks\n", "", "git init -q r; hook t/hooks; ln -s ../t r/tools", "r", []string{"inert r/tools"}},
+		"a working tree elsewhere": {"[core]\nhooksPath = .githooks\n", "", "git init -q r; mkdir w; git -C r config core.worktree ../../w; hook w/.githooks", "r",
+			[]string{"inert w/.githooks/pre-commit"}},
+		"a new worktree of a repository that stood": {"", own + commit, "git worktree add -q r; hook r/.githooks", "r", []string{"inert r/.githooks/pre-commit"}},
+		"a hook that stood is copied": {"", own + "mkdir .githooks; echo exit 0 > .githooks/commit-msg; git add .githooks; " + commit, "git worktree add -q r; hook r/.githooks", "r",
+			[]string{"inert r/.githooks/pre-commit"}},
+		"a copy that is another": {"", own + "mkdir .githooks; echo exit 0 > .githooks/pre-commit; chmod +x .githooks/pre-commit; git add .githooks; " + commit, "git worktree add -q r; hook r/.githooks", "r",
+			[]string{"inert r/.githooks/pre-commit"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			home := filepath.Dir(w.root) + "/home"
+			write(t, home+"/.gitconfig", c.user)
+			write(t, home+"/more", "[core]\nhooksPath = .githooks\n")
+			w.query.Home = home
+			w.sh(c.before)
+			w.begin()
+			w.sh(hook + c.plant)
+			use := func() {
+				cmd := exec.Command("sh", "-ec", commit)
+				cmd.Dir = w.path(c.where)
+				cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+home+"/.gitconfig", "GIT_CONFIG_SYSTEM=/dev/null")
+				out, err := cmd.CombinedOutput()
+				require.NoError(t, err, string(out))
+			}
+			use()
+			require.FileExists(t, w.path("ran"), "control: before the last look it runs")
+			require.NoError(t, os.Remove(w.path("ran")))
+			require.Equal(t, c.want, w.end())
+			use()
+			require.NoFileExists(t, w.path("ran"))
+			if c.before != "" && name != "where no repository stood" {
+				w.sh("test -e r/.githooks/commit-msg || ! test -e .githooks/commit-msg")
+			}
+		})
+	}
+}
