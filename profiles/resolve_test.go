@@ -104,6 +104,17 @@ func TestDefault(t *testing.T) {
 	} {
 		require.Equal(t, want, access(p, path), path)
 	}
+	for path, review := range map[string]bool{ // what a host tool would execute, or read as an order
+		".git/hooks/x": false, "sub/.git/config": false, ".hg/hgrc": false, "sub/.hg/hgrc-not-shared": false, "sub/.hg/sharedpath": false, ".jj/repo/config.toml": false,
+		".devcontainer.json": false, "sub/.pdbrc": false, ".Rprofile": false, "opencode.json": false, ".opencode/plugin/x.js": false, ".pnpmfile.mjs": false, ".nvim.lua": false,
+		"CLAUDE.local.md": true, ".github/copilot-instructions.md": true, ".travis.yml": true,
+	} {
+		rule, ok := p.Protected(w.dir + "/" + path)
+		require.True(t, ok, path)
+		require.Equal(t, review, rule.Review, path)
+	}
+	_, ok := p.Protected(w.dir + "/.hg/store/data/x")
+	require.False(t, ok, "a repository is written to")
 	require.Empty(t, p.Network.Allow)
 	require.Empty(t, p.Warnings)
 	set, err := p.Network.Rules(nil)
