@@ -88,14 +88,14 @@ func asDocker(text []byte) ([]byte, error) {
 	}
 	rules, ok := filter["syscalls"].([]any)
 	if !ok {
-		return nil, errors.New("Podman's filter has no rules")
+		return nil, errors.New("no rules in the filter of Podman")
 	}
 	var kept []any
 	for _, r := range rules {
 		rule, ok := r.(map[string]any)
 		names, ok2 := rule["names"].([]any)
 		if !ok || !ok2 {
-			return nil, errors.New("Podman's filter has a rule without names")
+			return nil, errors.New("a rule without names in the filter of Podman")
 		}
 		rule["names"] = slices.DeleteFunc(names, func(n any) bool { name, _ := n.(string); return slices.Contains(privileged, name) })
 		if len(rule["names"].([]any)) > 0 {
