@@ -270,7 +270,12 @@ func (a *Asker) namesWorkspace(value string) bool {
 	})
 }
 
-// cleanPath keeps what is absolute and outside the workspace.
+// Path keeps of a list of directories such as PATH what is absolute and outside
+// the workspace, for whoever runs a program of this machine's: in the workspace
+// anybody could have put one of that name.
+func Path(list, workspace string) string { return (&Asker{Workspace: workspace}).cleanPath(list) }
+
+// cleanPath is [Path] for this asker's workspace.
 func (a *Asker) cleanPath(path string) string {
 	return strings.Join(slices.DeleteFunc(filepath.SplitList(path), func(dir string) bool {
 		return !filepath.IsAbs(dir) || a.inWorkspace(dir)

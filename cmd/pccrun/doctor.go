@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pccrun/pccrun/clients"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/doctor"
 	"github.com/pccrun/pccrun/terminal"
@@ -40,6 +41,9 @@ func doctorVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
+	if err := leaveWorkspace(); err != nil {
+		return fail("doctor: " + err.Error())
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	report, err := examine(ctx)
@@ -58,6 +62,14 @@ func doctorVerb(args []string) int {
 		return failed
 	}
 	return 0
+}
+
+// leaveWorkspace takes out of PATH what lies in the workspace: the doctor asks
+// docker, git and others, outside of any sandbox, and --fix begins with sudo. A
+// profile there that cannot be read is no matter of the doctor's.
+func leaveWorkspace() error {
+	workspace, _, _ := profiles.ReadWorkspaceFile(profiles.Request{Host: profiles.ThisHost()})
+	return os.Setenv("PATH", clients.Path(os.Getenv("PATH"), workspace))
 }
 
 // examine tries the launcher that the user started: this program may be the
