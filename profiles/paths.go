@@ -147,3 +147,7 @@ func (s *scope) syscallsPath(text, dot string) (string, error) {
 	}
 	return s.path(text, dot)
 }
+
+// ReadFile reads a file that a policy names, as profiles themselves are read: a
+// regular one of no more than 1 MiB, through links.
+func ReadFile(path string) ([]byte, error) { return readFile(path, followLinks) }

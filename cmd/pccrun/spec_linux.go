@@ -366,7 +366,7 @@ func (b *bundle) seccomp(p *namespaces.Plan) error {
 	b.spec.Linux.Seccomp = &specs.LinuxSeccomp{}
 	text, losses, err := seccomp.OCI(p.FilterName, runtime.GOARCH)
 	if p.FilterName != seccomp.NameDefault && p.FilterName != seccomp.NameNested {
-		text, err = os.ReadFile(p.FilterName)
+		text, err = profiles.ReadFile(p.FilterName)
 		losses = []string{"the filter that pccrun puts below a filter of the user's own is not there"}
 	}
 	if err != nil {

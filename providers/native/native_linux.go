@@ -289,7 +289,7 @@ func (r *Run) network(host *Host) error {
 func (r *Run) filter() error {
 	switch {
 	case r.Policy.Syscalls != "" && r.Policy.Syscalls != "default":
-		text, err := os.ReadFile(r.Policy.Syscalls)
+		text, err := profiles.ReadFile(r.Policy.Syscalls)
 		if err != nil {
 			return fmt.Errorf("syscalls: %w", err)
 		}

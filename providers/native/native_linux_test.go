@@ -622,6 +622,11 @@ func TestOwnFilter(t *testing.T) {
 	b.request.Syscalls = filepath.Join(b.home, "filter.json")
 	_, err := b.plan("/bin/true")
 	require.ErrorContains(t, err, "filter.json")
+
+	b.request.Syscalls = filepath.Join(b.home, "fifo")
+	require.NoError(t, unix.Mkfifo(b.request.Syscalls, 0o600))
+	_, err = b.plan("/bin/true")
+	require.ErrorContains(t, err, "not a regular file", "and it does not block")
 }
 
 func TestLocalhost(t *testing.T) {
