@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
 )
@@ -49,7 +50,7 @@ func (a *attempts) end(end *native.End) {
 	for _, path := range end.Looked {
 		rule := p.Decide(path).Rule
 		a.launch.log.Emit(events.Denial{
-			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: "--read " + path,
+			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: "--read " + shell.Quote(path),
 		})
 	}
 }

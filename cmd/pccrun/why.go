@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/clients"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/state"
@@ -160,7 +161,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	case profiles.Read:
 		if a.yes, a.what = a.question != "write", "the host's own, never changed"; !a.yes {
-			a.hint = "--write " + path + " lets it be changed, --overlay " + path + " a copy of it"
+			a.hint = "--write " + shell.Quote(path) + " lets it be changed, --overlay " + shell.Quote(path) + " a copy of it"
 		}
 	case profiles.Overlay:
 		a.yes, a.what = true, "a copy-on-write layer over the host's"

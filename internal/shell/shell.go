@@ -1,5 +1,6 @@
 // Package shell writes words for sh(1). Commands that are printed for root to
-// run hold names that others have chosen.
+// run, and flags that are printed for a user to take, hold names that others have
+// chosen.
 package shell
 
 import "strings"

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp"
@@ -212,5 +213,5 @@ func (r *Run) attempt(path string) Attempt {
 	if d.Access >= profiles.Overlay {
 		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "it stands around what is protected"}
 	}
-	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: rule, Hint: "--write " + path}
+	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: rule, Hint: "--write " + shell.Quote(path)}
 }

@@ -39,7 +39,7 @@ echo x > .git/hooks/post-commit
 ln -s .git/hooks link; echo x > link/update
 mv .git/hooks .git/away; mv .git gone
 git config core.fsmonitor touch
-echo x > ../shown/file
+echo x > ../shown/file; echo x > '../shown/x --write ~'
 echo x > made; mkdir -p .git/objects new/deep; mv made moved; echo x > /tmp/there; echo x > /dev/null
 echo x > ../shown/absent/file
 cat .git/config > /dev/null
@@ -53,6 +53,7 @@ echo ran`)
 		in(".git/config"):            {Guarantee: profiles.FSProtect, Hint: "--review .git/config"},
 		in(".git"):                   {Guarantee: profiles.FSProtect},
 		shown:                        {Guarantee: profiles.FSReadonly, Hint: "--write " + shown},
+		filepath.Join(b.home, "shown/x --write ~"): {Guarantee: profiles.FSReadonly, Hint: "--write '" + filepath.Join(b.home, "shown/x --write ~") + "'"}, // one word, for who takes it over
 	} {
 		require.Contains(t, told, path)
 		require.Equal(t, want.Guarantee, told[path].Guarantee, path)
