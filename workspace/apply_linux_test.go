@@ -193,6 +193,23 @@ func TestApplyOwner(t *testing.T) {
 	}
 }
 
+// What the command has written is no program with its owner's rights, though a file
+// of that name was one.
+func TestApplySetID(t *testing.T) {
+	s := newStand(t, map[string]string{"tool": "0755 old"})
+	require.NoError(t, os.Chmod(filepath.Join(s.host, "tool"), 0o755|os.ModeSetuid|os.ModeSetgid))
+	s.run([2]string{"tool", "0755 the command's"}).settle()
+	_, err := s.apply("--force") // the bits are set after the run began
+	require.NoError(t, err)
+	info, err := os.Lstat(filepath.Join(s.host, "tool"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o755), info.Mode())
+	text, err := os.ReadFile(filepath.Join(s.host, "tool"))
+	require.NoError(t, err)
+	require.Equal(t, "the command's", string(text), "else this proves nothing")
+	require.Empty(t, s.diff(), "and it is no difference any more")
+}
+
 func TestAttributes(t *testing.T) {
 	for name, want := range map[string]string{
 		"user.x": "user.x", "user.overlay.opaque": "", "user.overlay.overlay.opaque": "user.overlay.opaque", "security.capability": "",

@@ -59,8 +59,10 @@ func ownerOf(dir *os.File, before *Entry) (owner, error) {
 func (a *applying) build(p *applyPlan, i, dir int, name string) (next int, err error) {
 	c := &p.set.Changes[i]
 	next = i + 1
-	var kept uint32 // bits that only the host may have given
-	if c.Before != nil && c.Before.Kind == c.After.Kind {
+	// Bits that only the host may have given. A file that is written to loses them,
+	// on the host as in the overlay: its content is the command's now.
+	var kept uint32
+	if c.After.Kind == Dir && c.Before != nil && c.Before.Kind == Dir {
 		kept = c.Before.Mode & 0o7000
 	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_NOW}, unix.NsecToTimespec(c.After.Stamp.Mtime)}
