@@ -1,9 +1,7 @@
 package egress
 
 import (
-	"crypto/tls"
 	"fmt"
-	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -35,17 +33,7 @@ func TestClaude(t *testing.T) {
 	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	proxy.FlushInterval = -1
-	secure := newQueue()
-	go (&http.Server{Handler: proxy}).Serve(tls.NewListener(secure, theWorld.tls))
-	at := claude4 + ":443"
-	theWorld.mu.Lock()
-	theWorld.serve[at] = secure.put
-	theWorld.mu.Unlock()
-	t.Cleanup(func() {
-		theWorld.mu.Lock()
-		defer theWorld.mu.Unlock()
-		delete(theWorld.serve, at)
-	})
+	theWorld.site(t, claude4+":443", proxy)
 	for _, prefix := range []string{"", bare} {
 		for _, host := range []string{"claude.good.example", "evil.example"} {
 			b := newBench(t, "--allow", "claude.good.example", "--inject", "ANTHROPIC_API_KEY=claude.good.example", "--inject-file", "ANTHROPIC_API_KEY=~/.key", "--read", filepath.Dir(program))

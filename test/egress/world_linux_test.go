@@ -49,6 +49,7 @@ const (
 	metadata4    = "169.254.169.254"
 	claude4      = "140.82.112.5"
 	git4         = "140.82.112.6"
+	agents4      = "140.82.112.7"
 )
 
 var hosts = map[string][]string{
@@ -67,6 +68,12 @@ var hosts = map[string][]string{
 	"internal.good.example.": {private4},
 	"claude.good.example.":   {claude4},
 	"git.good.example.":      {git4},
+
+	// What the agents' own programs are set up for. The world has them too.
+	"api.openai.com.":                    {agents4},
+	"auth.openai.com.":                   {agents4},
+	"chatgpt.com.":                       {agents4},
+	"generativelanguage.googleapis.com.": {agents4},
 }
 
 // A world is the internet of the test.
@@ -290,23 +297,41 @@ func (w *world) since(f func()) (asked, reached []string) {
 }
 
 // authority makes a certificate for all of the world's names, and the file of
-// who signed it.
+// who signed it: another, since some clients take no authority for a server.
 func authority() (*tls.Config, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	sign := func(t, parent *x509.Certificate, by *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte, error) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, nil, err
+		}
+		if by == nil {
+			by = key
+		}
+		t.NotBefore, t.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		der, err := x509.CreateCertificate(rand.Reader, t, parent, &key.PublicKey, by)
+		return key, der, err
+	}
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of the world"},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	caKey, caDER, err := sign(ca, ca, nil)
 	if err != nil {
 		return nil, err
 	}
-	t := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "world"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, DNSNames: []string{"good.example", "*.good.example", "evil.example"},
+	names := []string{"*.good.example"}
+	for name := range hosts {
+		names = append(names, strings.TrimSuffix(name, "."))
+	}
+	key, der, err := sign(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "world"}, DNSNames: names,
 		IPAddresses: []net.IP{net.ParseIP(good4), net.ParseIP(evil4), net.ParseIP(private4)},
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
+		KeyUsage:    x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, ca, caKey)
 	if err != nil {
 		return nil, err
 	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})
 	if err := os.WriteFile(caFile, text, 0o644); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,287 @@
+package egress
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/websocket"
+)
+
+// site has a handler answer by TLS at an address of the world for as long as
+// the test runs.
+func (w *world) site(t *testing.T, at string, h http.Handler) {
+	q := newQueue()
+	go (&http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}).Serve(tls.NewListener(q, w.tls))
+	w.mu.Lock()
+	w.serve[at] = q.put
+	w.mu.Unlock()
+	t.Cleanup(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.serve, at)
+	})
+}
+
+// seen collects what requests carried.
+type seen struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (s *seen) add(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, text)
+}
+
+// take returns what was seen since it was taken last.
+func (s *seen) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.list
+	s.list = nil
+	return list
+}
+
+// responses is what a model says in the words of OpenAI's Responses API.
+func responses() (events []string) {
+	usage := `{"input_tokens":1,"input_tokens_details":null,"output_tokens":1,"output_tokens_details":null,"total_tokens":2}`
+	return []string{
+		`{"type":"response.created","response":{"id":"r1"}}`,
+		`{"type":"response.output_item.done","item":{"type":"message","role":"assistant","id":"m1","content":[{"type":"output_text","text":"The job is done."}]}}`,
+		`{"type":"response.completed","response":{"id":"r1","usage":` + usage + `}}`,
+	}
+}
+
+// openai is a host of OpenAI's: a model that has one answer, by a websocket or
+// by server-sent events, and the end of a login.
+func openai(keys, codes *seen) http.Handler {
+	mux := http.NewServeMux()
+	for _, path := range []string{"/v1/responses", "/backend-api/codex/responses"} {
+		stream := websocket.Server{Handler: func(c *websocket.Conn) {
+			var request string
+			for websocket.Message.Receive(c, &request) == nil {
+				for _, e := range responses() {
+					_ = websocket.Message.Send(c, e)
+				}
+			}
+		}}
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			keys.add(r.Host + " " + r.Method + " " + r.Header.Get("Authorization"))
+			if r.Method == http.MethodGet {
+				stream.ServeHTTP(w, r)
+				return
+			}
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.Header().Set("Content-Type", "text/event-stream")
+			for _, e := range responses() {
+				fmt.Fprintf(w, "data: %s\n\n", e)
+				_ = http.NewResponseController(w).Flush()
+			}
+		})
+	}
+	mux.HandleFunc("/backend-api/codex/models", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"models":[]}`) })
+	mux.HandleFunc("/v1/models", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"models":[]}`) })
+	mux.HandleFunc("/backend-api/wham/accounts/check", func(w http.ResponseWriter, r *http.Request) {
+		keys.add(r.Host + " " + r.Method + " " + r.Header.Get("Authorization"))
+		http.NotFound(w, r)
+	})
+	mux.HandleFunc("POST /oauth/token", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("grant_type") == "authorization_code" {
+			codes.add(r.Host + " " + r.FormValue("code"))
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"id_token": token, "access_token": token, "refresh_token": "refresh-of-the-test", "expires_in": 3600})
+	})
+	return mux
+}
+
+// token is a JWT that nobody signed, of an account with a plan.
+var token = func() string {
+	claims, _ := json.Marshal(map[string]any{
+		"email": "dev@example.com", "sub": "u", "exp": time.Now().Add(time.Hour).Unix(),
+		"https://api.openai.com/auth": map[string]string{"chatgpt_account_id": "account", "chatgpt_plan_type": "plus", "chatgpt_user_id": "u"},
+	})
+	return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString(claims) + ".c2ln"
+}()
+
+// agentCommand is the line of an agent's program, by the name that picks its
+// profile, with flags of pccrun's before it.
+func (b *bench) agentCommand(flags []string, agent string, args ...string) []string {
+	argv := []string{program, "--env", "SSL_CERT_FILE", "--env", "NODE_EXTRA_CA_CERTS", "--read", shared, "--read", modules}
+	return append(append(append(argv, flags...), "--", agent), args...)
+}
+
+// codex are what its test runs are told.
+var codex = []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "go on"}
+
+// codexProgram is Codex itself, not the script that looks for it.
+func codexProgram(t *testing.T) string {
+	t.Helper()
+	if modules == "" {
+		t.Skip("needs node's packages: PCCRUN_TEST_CLIENTS names them, or npm brings them")
+	}
+	list, _ := filepath.Glob(filepath.Join(modules, "@openai", "codex-linux-*", "vendor", "*", "bin", "codex"))
+	if len(list) == 0 {
+		t.Skip("needs a codex for this machine")
+	}
+	return list[0]
+}
+
+// TestCodex has the real Codex work with a key that it does not have, by the
+// websocket that it prefers, with the profile that its name picks.
+func TestCodex(t *testing.T) {
+	program := codexProgram(t)
+	var keys, codes seen
+	theWorld.site(t, agents4+":443", openai(&keys, &codes))
+	const key = "sk-proj-the-real-key-of-the-test-0123456789"
+	inject := func(host string) []string {
+		return []string{"--inject", "CODEX_API_KEY=" + host, "--inject-file", "CODEX_API_KEY=~/.key"}
+	}
+	b := newBench(t)
+	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".key"), []byte(key+"\n"), 0o600))
+	out, _ := b.run(b.agentCommand(inject("api.openai.com"), program, codex...)...)
+	require.Contains(t, out, "profile codex")
+	require.Contains(t, out, "The job is done.")
+	for _, k := range keys.take() {
+		require.Equal(t, "api.openai.com GET Bearer "+key, k, "the host sees the real one, and a websocket is enough")
+	}
+
+	// What a command inside sees, by the same flags.
+	out, _ = b.run(b.agentCommand(append(inject("api.openai.com"), "--profile", "codex"), "bash", "-c",
+		"env; "+program+" "+strings.Join(codex[:3], " ")+" 'go on' 2>&1; grep -rs "+key[:20]+" /proc/[0-9]*/environ ~ /tmp | head")...)
+	require.Contains(t, out, "The job is done.")
+	require.Contains(t, out, "CODEX_API_KEY=sk-proj-")
+	require.NotContains(t, out, key[10:])
+	require.NotEmpty(t, keys.take())
+
+	asked, _ := theWorld.since(func() {
+		out, _ = b.run(b.agentCommand([]string{"--timeout", "8s", "--env", "CODEX_API_KEY=sk-some", "--deny", "api.openai.com"}, program, codex...)...)
+	})
+	require.NotContains(t, out, "The job is done.")
+	require.Contains(t, out, "denied: connect api.openai.com:443", "the user is told")
+	require.NotContains(t, asked, "api.openai.com.")
+	require.Empty(t, keys.take())
+}
+
+// TestCodexLogin logs in from inside: the URL is shown outside, the browser
+// there comes back to a port that is published, and what was logged in works in
+// the next run.
+func TestCodexLogin(t *testing.T) {
+	program := codexProgram(t)
+	var keys, codes seen
+	theWorld.site(t, agents4+":443", openai(&keys, &codes))
+	b := newBench(t)
+	require.NoError(t, os.Mkdir(filepath.Join(b.home, ".codex"), 0o700)) // where it was run before: what is not there is not kept
+	login := func(flags ...string) (page *url.URL, wait func(os.Signal) string) {
+		cmd := b.command(b.agentCommand(flags, program, "login")...)
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		cmd.Stdout, cmd.Stderr = w, w
+		start(t, cmd)
+		w.Close()
+		stop := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
+		out := bufio.NewScanner(r)
+		var all strings.Builder
+		for page == nil && out.Scan() {
+			all.WriteString(out.Text() + "\n")
+			if text := strings.TrimSpace(out.Text()); strings.HasPrefix(text, "https://auth.openai.com/oauth/authorize?") {
+				page, err = url.Parse(text)
+				require.NoError(t, err)
+			}
+		}
+		require.NotNil(t, page, "the URL is shown: %s", &all)
+		return page, func(sig os.Signal) string {
+			cmd.Process.Signal(sig)
+			for out.Scan() {
+				all.WriteString(out.Text() + "\n")
+			}
+			cmd.Wait()
+			stop.Stop()
+			return all.String()
+		}
+	}
+	// browser is where the provider sends the user back to.
+	browser := func(page *url.URL) error {
+		back, err := url.Parse(page.Query().Get("redirect_uri"))
+		require.NoError(t, err)
+		back.RawQuery = url.Values{"code": {"code-of-the-test"}, "state": {page.Query().Get("state")}}.Encode()
+		c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		resp, err := c.Get(back.String())
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	page, wait := login()
+	require.Error(t, browser(page), "not published: nobody is there")
+	wait(os.Interrupt)
+	require.Empty(t, codes.take())
+
+	page, wait = login("--publish", "1455")
+	require.NoError(t, browser(page))
+	require.Contains(t, wait(syscall.Signal(0)), "Successfully logged in")
+	require.Equal(t, []string{"auth.openai.com code-of-the-test"}, codes.take())
+
+	// Its own login, in the next run. What the service answers to an account is
+	// not played here: the token that it is asked with is enough.
+	b.run(b.agentCommand([]string{"--timeout", "10s"}, program, codex...)...)
+	require.Contains(t, keys.take(), "chatgpt.com GET Bearer "+token)
+}
+
+// TestGemini has the real Gemini CLI work with a key that it does not have.
+func TestGemini(t *testing.T) {
+	if modules == "" {
+		t.Skip("needs node's packages: PCCRUN_TEST_CLIENTS names them, or npm brings them")
+	}
+	var keys seen
+	answer := `{"candidates":[{"content":{"role":"model","parts":[{"text":"The job is done."}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2}}`
+	theWorld.site(t, agents4+":443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		keys.add(r.Host + " " + r.Header.Get("X-Goog-Api-Key"))
+		_, _ = io.Copy(io.Discard, r.Body)
+		if strings.HasSuffix(r.URL.Path, ":streamGenerateContent") {
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "data: %s\r\n\r\n", answer)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, answer)
+	}))
+	const key = "AIzaSyTheRealKeyOfTheTest0123456789abcd"
+	b := newBench(t)
+	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".key"), []byte(key+"\n"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(b.home, ".gemini"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".gemini", "settings.json"), []byte(`{"general":{"maxAttempts":1,"retryFetchErrors":false}}`), 0o600))
+	program := filepath.Join(modules, ".bin", "gemini")
+	flags := []string{"--inject", "GEMINI_API_KEY=generativelanguage.googleapis.com", "--inject-file", "GEMINI_API_KEY=~/.key", "--env", "GEMINI_CLI_TRUST_WORKSPACE=true"}
+	args := []string{"-m", "gemini-2.5-flash", "-p", "go on"}
+	out, _ := b.run(b.agentCommand(flags, program, args...)...)
+	require.Contains(t, out, "profile gemini")
+	require.Contains(t, out, "The job is done.")
+	for _, k := range keys.take() {
+		require.Equal(t, "generativelanguage.googleapis.com "+key, k, "the host sees the real one")
+	}
+	out, _ = b.run(b.agentCommand(append(flags, "--profile", "gemini"), "bash", "-c", "env; grep -rs "+key[:20]+" /proc/[0-9]*/environ ~ /tmp | head")...)
+	require.Contains(t, out, "GEMINI_API_KEY=")
+	require.NotContains(t, out, key[10:])
+	_, reached := theWorld.since(func() {
+		out, _ = b.run(b.agentCommand([]string{"--timeout", "1m", "--env", "GEMINI_API_KEY=AIzaSome", "--env", "GEMINI_CLI_TRUST_WORKSPACE=true", "--deny", "generativelanguage.googleapis.com"}, program, args...)...)
+	})
+	require.NotContains(t, out, "The job is done.")
+	require.Contains(t, out, "denied: connect generativelanguage.googleapis.com:443", "the user is told")
+	require.Empty(t, reached)
+}
