@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -308,6 +309,42 @@ func TestSmuggling(t *testing.T) {
 	}
 	for _, p := range paths {
 		require.Equal(t, "/ok", p)
+	}
+}
+
+// TestStoredSecret has a host keep what it was sent and hand it out in parts.
+func TestStoredSecret(t *testing.T) {
+	f := start(t, "api.example.com", "GET https://git.example.com/**")
+	var stored atomic.Pointer[string]
+	serve := func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/keep":
+			key := r.Header.Get("X-Api-Key")
+			stored.Store(&key)
+		case "/kept":
+			http.ServeContent(w, r, "kept", time.Time{}, strings.NewReader(*stored.Load()))
+		case "/part": // unasked
+			w.WriteHeader(http.StatusPartialContent)
+			io.WriteString(w, (*stored.Load())[:8])
+		}
+	}
+	f.host("api.example.com", serve)
+	f.host("git.example.com", serve)
+	for _, two := range []bool{false, true} {
+		c := f.client(two)
+		do(t, c, "GET", "https://api.example.com/keep", nil, "X-Api-Key", placeholder)
+		require.Equal(t, secret, *stored.Load())
+		for _, field := range []string{"Range", "Request-Range", "X-Range", "X-Ms-Range"} {
+			resp, body := do(t, c, "GET", "https://api.example.com/kept", nil, field, "bytes=0-7")
+			require.Equal(t, 200, resp.StatusCode)
+			require.Equal(t, placeholder, body, "all of it, without the secret")
+		}
+		resp, body := do(t, c, "GET", "https://api.example.com/part", nil)
+		require.Equal(t, 502, resp.StatusCode)
+		require.NotContains(t, body, secret[:8])
+		resp, body = do(t, c, "GET", "https://git.example.com/kept", nil, "Range", "bytes=0-7")
+		require.Equal(t, 206, resp.StatusCode, "the control: a host that knows no secret is asked as the client asks")
+		require.Equal(t, secret[:8], body)
 	}
 }
 

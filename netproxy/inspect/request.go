@@ -225,15 +225,24 @@ func (i *Inspector) onRequest(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Req
 	// No other encoding is asked of a host that knows a secret: what comes
 	// back has to be read.
 	r.Header.Set("Accept-Encoding", "identity")
+	// Nor are parts asked of it: each could hold half of a secret that an
+	// earlier request left there. A whole answer is one to every such question
+	// (RFC 9110, section 14.2).
+	for _, name := range partial {
+		r.Header.Del(name)
+	}
 	p.inject(r, out)
 	return r, nil
 }
+
+// partial are the fields that ask for a part of an answer: HTTP's own, its
+// forerunner, which some servers still take, and Azure's.
+var partial = [...]string{"Range", "If-Range", "Request-Range", "X-Range", "X-Ms-Range"}
 
 // inject puts secrets where their placeholders stand: in fields, in what Basic
 // credentials encode, in the query. What of it the server may send back is
 // noted.
 func (p *passage) inject(r *http.Request, out []secrets.Pair) {
-	used := false
 	for name, values := range r.Header {
 		for k, value := range values {
 			with := secrets.Replace(value, out)
@@ -247,19 +256,12 @@ func (p *passage) inject(r *http.Request, out []secrets.Pair) {
 					}
 				}
 			}
-			used = used || with != value
 			values[k] = with
 		}
 	}
 	for _, s := range out {
 		if strings.Contains(r.URL.RawQuery, s.Old) {
 			r.URL.RawQuery = strings.ReplaceAll(r.URL.RawQuery, s.Old, url.QueryEscape(s.New))
-			used = true
-		}
-	}
-	if used { // an answer in pieces could hold half of the secret in each
-		for _, name := range [...]string{"Range", "If-Range"} {
-			r.Header.Del(name)
 		}
 	}
 }
@@ -273,6 +275,11 @@ func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http
 	if resp.StatusCode == http.StatusSwitchingProtocols && !holds(ctx.Req.Header, "Upgrade", "websocket") {
 		resp.Body.Close()
 		ctx.Error = errors.New("the server switched protocols unasked")
+		return p.failed(ctx)
+	}
+	if p != nil && len(p.back) > 0 && resp.StatusCode == http.StatusPartialContent {
+		resp.Body.Close()
+		ctx.Error = errors.New("the server answered with a part of what it was asked for")
 		return p.failed(ctx)
 	}
 	resp.Header.Del("Alt-Svc") // no other way to the host is open
