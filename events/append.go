@@ -140,6 +140,7 @@ func (e NetDecision) appendFields(l *line) {
 	l.optStr("rule", e.Rule)
 	l.optStr("guarantee", e.Guarantee)
 	l.optStr("hint", e.Hint)
+	l.optNum("times", e.Times)
 }
 
 func (e NetClosed) appendFields(l *line) {

@@ -104,6 +104,10 @@ type NetDecision struct {
 	Rule      string `json:"rule"`      // what decided, with its origin
 	Guarantee string `json:"guarantee"` // of a refusal
 	Hint      string `json:"hint"`
+	// Times is how many refusals like this one the event stands for, those
+	// since the last that was told. 0 is one. Only one that stands for one is
+	// followed by its Denial.
+	Times int64 `json:"times"`
 }
 
 // NetClosed says how a connection ended that a [NetDecision] allowed. It bears

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ var samples = []Event{
 	Refused{Guarantee: "fs.hide", Cause: "c", Hint: "h"},
 	Denial{Guarantee: "net.allowlist", What: "connect evil.example:443", Rule: "r", Hint: "--allow evil.example"},
 	NetClosed{Host: "h", Port: 443, Address: "192.0.2.1", Via: "http", Up: 1, Down: 2, DurationMS: 3, Error: "x"},
-	NetDecision{Allowed: true, Host: "h", Port: 443, Address: "192.0.2.1:443", Via: "http", Request: "GET /", Rule: "r", Guarantee: "net.allowlist", Hint: "x"},
+	NetDecision{Allowed: true, Host: "h", Port: 443, Address: "192.0.2.1:443", Via: "http", Request: "GET /", Rule: "r", Guarantee: "net.allowlist", Hint: "x", Times: 7},
 	OOM{Limit: 1 << 30, Kills: 2},
 	Timeout{AfterMS: 1500},
 	Tried{Deed: "read", Path: "/home/u/.x", Call: "openat", Program: "/usr/bin/cat", Times: 3, There: true, Opened: true, Done: true},
@@ -318,6 +319,89 @@ func TestLogBounds(t *testing.T) {
 	}
 	_, distinct := l.Denied()
 	require.Len(t, distinct, maxDistinct)
+}
+
+// TestFlood has a payload that is refused for as long as it likes: what else
+// happens is still told, and of what it did nothing is lost but the times.
+func TestFlood(t *testing.T) {
+	var b, denials buffer
+	l := NewLog("s", Sink{Name: "all", Max: 1 << 20, Open: func() (io.WriteCloser, error) { return &b, nil }}, Denials(&denials))
+	l.Start()
+	flush := func() { // a reader that keeps up
+		require.Eventually(t, func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.queues[0].pending) == 0 && len(l.queues[1].pending) == 0
+		}, time.Minute, time.Millisecond)
+	}
+	const often = 100_000
+	for i := range often {
+		l.Emit(NetDecision{Host: "evil.example", Port: 443, Via: "http", Hint: "--allow evil.example"})
+		if i%1000 == 0 {
+			flush()
+		}
+	}
+	for i := range 20_000 { // each another one
+		l.Emit(NetDecision{Host: fmt.Sprintf("%d.evil.example", i), Port: 443, Via: "http"})
+		if i%1000 == 0 {
+			flush()
+		}
+	}
+	require.NotZero(t, l.queues[0].lost, "the control: they are more than there is room for")
+	for i := range 5000 {
+		l.Emit(NetDecision{Allowed: true, Host: "good.example", Port: 443, Via: "http"})
+		l.Emit(NetClosed{Host: "good.example", Port: 443, Via: "http"})
+		if i%1000 == 0 {
+			flush()
+		}
+	}
+	l.Emit(Warning{Text: "what happens later"})
+	total, distinct := l.Denied()
+	require.EqualValues(t, often+20_000, total)
+	require.EqualValues(t, often, distinct[0].Count)
+	l.Emit(Exit{Denials: total})
+	require.ErrorContains(t, l.Close(time.Minute), "dropped")
+	require.LessOrEqual(t, b.data.Len(), 1<<20+64<<10)
+	var same, lines, told, dropped, allowed int64
+	var last []Type
+	for _, r := range b.records(t) {
+		switch e := r.Event.(type) {
+		case NetDecision:
+			if e.Allowed {
+				allowed++
+			} else if e.Host == "evil.example" {
+				same += max(1, e.Times)
+				lines++
+			}
+		case Denial:
+			told++
+		case Dropped:
+			dropped += e.Count
+		}
+		last = append(last, r.Event.Type())
+	}
+	require.Less(t, lines, int64(eachTold+30))
+	require.LessOrEqual(t, same, int64(often))
+	require.Greater(t, same, int64(often/2), "the last doubling at least")
+	require.Greater(t, allowed, int64(500), "connections are told, though refusals are not any more")
+	require.NotZero(t, dropped, "and what is missing is told")
+	require.Contains(t, last[len(last)-4:], TypeWarning)
+	require.Equal(t, TypeExit, last[len(last)-1])
+
+	var few buffer
+	l = NewLog("s", Sink{Name: "all", Max: 1 << 20, Open: func() (io.WriteCloser, error) { return &few, nil }})
+	for range 1000 {
+		l.Emit(NetDecision{Host: "evil.example", Port: 443, Via: "http"})
+	}
+	l.Emit(Exit{})
+	require.NoError(t, l.Close(time.Minute))
+	same = 0
+	for _, r := range few.records(t) {
+		if d, ok := r.Event.(NetDecision); ok {
+			same += max(1, d.Times)
+		}
+	}
+	require.EqualValues(t, 1000, same, "the last ones are told at the end")
 }
 
 func TestTarget(t *testing.T) {

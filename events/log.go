@@ -55,6 +55,7 @@ type Log struct {
 	running bool
 	closed  bool
 	denials tally
+	repeats repeats
 }
 
 // A queue holds the lines that one sink has not taken yet. The log's mutex
@@ -99,21 +100,43 @@ func (l *Log) start() {
 	}
 }
 
-// Emit queues the event, and after a refused [NetDecision] its [Denial]. It
-// never blocks. After [Log.Close] it does nothing.
+// Emit queues the event, and after a refused [NetDecision] its [Denial]. Of
+// refusals that are alike not each is told: see [NetDecision.Times]. It never
+// blocks. After [Log.Close] it does nothing.
 func (l *Log) Emit(e Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	switch e := e.(type) {
+	case NetDecision:
+		l.decided(e)
+		return
+	case Exit:
+		l.repeats.rest(func(d NetDecision) { l.emit(d) })
+	}
 	l.emit(e)
-	if d, ok := e.(NetDecision); ok && !d.Allowed {
-		l.emit(d.Denial())
+}
+
+func (l *Log) decided(d NetDecision) {
+	if d.Allowed {
+		l.emit(d)
+		return
+	}
+	told, now := l.repeats.next(d)
+	if !now || told.Times > 1 {
+		l.denials.add(d.Denial()) // which was told often enough
+	}
+	if now {
+		l.emit(told)
+		if told.Times <= 1 {
+			l.emit(d.Denial())
+		}
 	}
 }
 
 func (l *Log) emit(e Event) {
-	if l.closed {
-		return
-	}
 	if d, ok := e.(Denial); ok {
 		l.denials.add(d)
 	}
@@ -122,7 +145,7 @@ func (l *Log) emit(e Event) {
 	l.seq++
 	for _, q := range l.queues {
 		if q.wants(e.Type()) {
-			q.put(l, at, e.Type(), l.scratch)
+			q.put(l, at, e, l.scratch)
 		}
 	}
 }
@@ -133,13 +156,17 @@ func (q *queue) wants(t Type) bool {
 
 // put queues a line if there is room, and before it the number of those for
 // which there was none.
-func (q *queue) put(l *Log, at time.Time, t Type, line []byte) {
+func (q *queue) put(l *Log, at time.Time, e Event, line []byte) {
 	const reserve = 64 << 10 // for what ends a session
 	room := int64(maxPending - len(q.pending))
 	if q.Max > 0 {
-		room = min(room, q.Max-q.total)
+		all := q.Max
+		if len(q.Only) == 0 {
+			all = share(e, q.Max)
+		}
+		room = min(room, all-q.total)
 	}
-	if t == TypeExit || t == TypeRefused || t == TypeTimeout || t == TypeOOM {
+	if t := e.Type(); t == TypeExit || t == TypeRefused || t == TypeTimeout || t == TypeOOM {
 		room += reserve
 	}
 	if int64(len(line)) > room {

@@ -69,7 +69,7 @@ func decode(t Type, f *jsontext.Fields) Event {
 	case TypeNetDecision:
 		return NetDecision{
 			Allowed: f.Bool("allowed"), Host: f.String("host"), Port: int(f.Int("port")), Address: f.String("address"), Via: f.String("via"),
-			Request: f.String("request"), Rule: f.String("rule"), Guarantee: f.String("guarantee"), Hint: f.String("hint"),
+			Request: f.String("request"), Rule: f.String("rule"), Guarantee: f.String("guarantee"), Hint: f.String("hint"), Times: f.Int("times"),
 		}
 	case TypeNetClosed:
 		return NetClosed{

@@ -201,7 +201,7 @@ func couldWrite(d *proposals.Denial) bool {
 
 // hostOf returns what a refusal of the network was about.
 func hostOf(e events.NetDecision) (d proposals.Denial, ok bool) {
-	d = proposals.Denial{Deed: proposals.Host, Lookup: e.Via == "dns", Times: 1}
+	d = proposals.Denial{Deed: proposals.Host, Lookup: e.Via == "dns", Times: max(1, e.Times)}
 	switch e.Via {
 	case "dns":
 		d.Call = "looked up"

@@ -89,7 +89,7 @@ func netTable(words []string, denied bool) int {
 		case events.NetDecision:
 			switch s := sumOf(e.Host, e.Port); {
 			case !e.Allowed:
-				s.denied, s.hint = s.denied+1, e.Hint
+				s.denied, s.hint = s.denied+max(1, e.Times), e.Hint
 			case e.Request == "": // the requests on a connection count with it
 				s.allowed++
 			}
@@ -187,6 +187,9 @@ func netText(d events.NetDecision) string {
 		if part.value != "" {
 			text += " " + part.label + printable(part.value)
 		}
+	}
+	if d.Times > 1 {
+		text += " (" + itoa(d.Times) + " times)"
 	}
 	return text
 }
