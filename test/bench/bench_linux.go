@@ -199,9 +199,15 @@ func (b *bench) inside(ctx context.Context, name string, goal float64, dir strin
 
 // insideWith is inside with flags of pccrun's.
 func (b *bench) insideWith(ctx context.Context, flags []string, name string, goal float64, dir string, rounds int, command ...string) (figure, error) {
+	return b.beside(ctx, nil, flags, name, goal, dir, rounds, command...)
+}
+
+// beside is insideWith, where the other does not run plainly: prefix stands
+// before it.
+func (b *bench) beside(ctx context.Context, prefix, flags []string, name string, goal float64, dir string, rounds int, command ...string) (figure, error) {
 	var times [2][]time.Duration
 	for range rounds {
-		for i, prefix := range [2][]string{nil, b.pccrun(append([]string{"--env", "GOCACHE", "--env", "GOTOOLCHAIN"}, flags...)...)} {
+		for i, prefix := range [2][]string{prefix, b.pccrun(append([]string{"--env", "GOCACHE", "--env", "GOTOOLCHAIN"}, flags...)...)} {
 			cmd := b.command(ctx, dir, append(slices.Clone(prefix), command...)...)
 			cmd.Env = append(cmd.Env, "GOCACHE="+filepath.Join(dir, ".gocache"))
 			var stderr bytes.Buffer
