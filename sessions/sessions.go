@@ -126,6 +126,36 @@ func (h Home) List() ([]Entry, error) {
 	return list, nil
 }
 
+// Newest returns the session that began last of those that want takes; ok is
+// false if there is none. It looks at no older one.
+func (h Home) Newest(want func(Entry) bool) (newest Entry, ok bool, err error) {
+	root, err := state.OpenExisting(h.dir, "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return Entry{}, false, nil
+	}
+	if err != nil {
+		return Entry{}, false, err
+	}
+	defer root.Close()
+	names, err := ids(root)
+	if err != nil {
+		return Entry{}, false, err
+	}
+	for _, id := range slices.Backward(names) {
+		if ok && startOfID(id).Before(startOfID(newest.ID)) {
+			break // ids are by the second
+		}
+		e, err := look(root, id)
+		if err != nil || !want(e) {
+			continue // it begins or ends at this moment, or is another version's
+		}
+		if !ok || e.Started.After(newest.Started) {
+			newest, ok = e, true
+		}
+	}
+	return newest, ok, nil
+}
+
 // ids returns the names of the sessions in root, sorted, which is by time.
 func ids(root *os.Root) ([]string, error) {
 	dir, err := root.Open(".")

@@ -614,3 +614,31 @@ func BenchmarkBeginEnd(b *testing.B) {
 		}
 	})
 }
+
+// The newest session is found without a look at those before it.
+func TestNewest(t *testing.T) {
+	h := home(t)
+	_, ok, err := h.Newest(func(Entry) bool { return true })
+	require.NoError(t, err)
+	require.False(t, ok)
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for i, start := range []time.Duration{0, 5 * time.Second, 5*time.Second + 800*time.Millisecond, 5*time.Second + 300*time.Millisecond} {
+		s := h.Begin(Info{Started: at.Add(start), Workspace: fmt.Sprint("/w", i)})
+		s.Keep("upper")
+		require.NoError(t, s.End(0))
+	}
+	var looked []string
+	newest := func(want func(Entry) bool) string {
+		looked = nil
+		e, _, err := h.Newest(func(e Entry) bool {
+			looked = append(looked, e.Workspace)
+			return want(e)
+		})
+		require.NoError(t, err)
+		return e.Workspace
+	}
+	require.Equal(t, "/w2", newest(func(Entry) bool { return true }), "of one second the last")
+	require.Len(t, looked, 3, "those of one second")
+	require.Equal(t, "/w0", newest(func(e Entry) bool { return e.Workspace == "/w0" }))
+	require.Empty(t, newest(func(Entry) bool { return false }))
+}

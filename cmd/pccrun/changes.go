@@ -63,16 +63,13 @@ func openChanges(name string) (*changes, error) {
 var errNoChanges = errors.New("it changed nothing in an overlay")
 
 func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
-	list, err := home.List()
-	if err != nil {
-		return sessions.Entry{}, err
+	e, ok, err := home.Newest(func(e sessions.Entry) bool {
+		return slices.Contains(e.Kept, keptUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/"))
+	})
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: no run here left changes in an overlay", cwd)
 	}
-	for _, e := range slices.Backward(list) {
-		if slices.Contains(e.Kept, keptUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/")) {
-			return e, nil
-		}
-	}
-	return sessions.Entry{}, fmt.Errorf("%s: no run here left changes in an overlay", cwd)
+	return e, err
 }
 
 // begin locks the changes against another apply; a run that still goes on is an
