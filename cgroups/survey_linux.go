@@ -229,10 +229,10 @@ func (m machine) v1(r Resource, own string) (V1, bool) {
 func (m machine) hint(own []byte) string {
 	group, mount := fmt.Sprintf("%s%d", given, m.uid), ""
 	switch base := m.base(); {
-	case m.readOnly(cmp.Or(base, m.cgroup+"/memory")):
-		// No command helps from within: root could mount them anew, and there
-		// may be no such root.
-		return "control groups are read-only here, as in containers: start the container with limits of its own, docker run or podman run --memory 4g --cpus 2 --pids-limit 512"
+	case m.readOnly(cmp.Or(base, m.cgroup+"/memory")), base != "" && exists(base+"/cgroup.events") && !exists(m.run+"/systemd/system"):
+		// A container sees its own group as the top of the hierarchy, which its
+		// processes are in: no command from within divides it.
+		return "control groups are the container's here: start it with limits of its own, docker run or podman run --memory 4g --cpus 2 --pids-limit 512"
 	case m.fstype(m.cgroup+"/memory") == unix.CGROUP_SUPER_MAGIC && m.uid != 0:
 		var dirs []string
 		for _, r := range resources {

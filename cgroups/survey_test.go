@@ -280,19 +280,23 @@ func TestSurveyNoCgroups(t *testing.T) {
 	require.Empty(t, f.survey(1000).Hint)
 }
 
-// Nothing that is done inside a container makes its control groups writable.
-func TestSurveyReadOnly(t *testing.T) {
+// Nothing that is done inside a container divides its control group.
+func TestSurveyInContainer(t *testing.T) {
 	require.False(t, readOnly("/proc"))
 	require.False(t, readOnly("/nonexistent"))
 	f := newFake(t, "0::/\n")
 	f.mount("", unix.CGROUP2_SUPER_MAGIC)
 	f.v2("", "cpu memory pids", "42\n")
 	f.vars["read-only"] = "/cg"
-	require.Contains(t, f.survey(1000).Hint, "start the container with limits of its own")
+	require.Contains(t, f.survey(1000).Hint, "limits of its own")
+	f.vars["read-only"] = ""
+	require.Contains(t, f.survey(1000).Hint, "limits of its own", "its own group is the top")
+	require.NoError(t, os.Remove(f.root+"/cg/cgroup.events"))
+	require.Contains(t, f.survey(1000).Hint, "as root: for c in")
 	f = newFake(t, "1:memory:/\n")
 	f.mount("memory", unix.CGROUP_SUPER_MAGIC)
 	f.vars["read-only"] = "/cg/memory"
-	require.Contains(t, f.survey(1000).Hint, "start the container with limits of its own")
+	require.Contains(t, f.survey(1000).Hint, "limits of its own")
 	f.vars["read-only"] = ""
 	require.Contains(t, f.survey(1000).Hint, "as root: mkdir")
 }

@@ -47,7 +47,17 @@ const (
 // if it cannot be read: a launch that succeeds reads nothing.
 func explain(err error, step string, errno unix.Errno, read func(string) string) error {
 	refusal := func(cause, fix string) error { return &Refusal{step, err, cause, fix} }
-	denied := errno == unix.EPERM || errno == unix.EACCES
+	// Docker's filter says of clone3(2), whose flags it cannot see, and of calls
+	// newer than itself that the kernel has none.
+	unseen := errno == unix.ENOSYS && filtered(read("/proc/self/status"))
+	denied := errno == unix.EPERM || errno == unix.EACCES || unseen
+	byFilter := func() error {
+		verb := " forbids it"
+		if step != StepClone {
+			verb = " may forbid it"
+		}
+		return refusal("a seccomp filter around pccrun"+verb+", as containers and sandboxes have one", unconfined("", read)+"; inside pccrun, start the outer one with --nested")
+	}
 	switch {
 	case errno == unix.ENOSYS && unfit(read) != nil:
 		return refusal(unfit(read).Cause, unfit(read).Fix)
@@ -63,6 +73,8 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 		return refusal("this kernel has no user namespaces", "boot a kernel with CONFIG_USER_NS")
 	case !denied:
 		return err
+	case unseen:
+		return byFilter()
 	case step == StepClone && read(usernsClone) == "0":
 		return refusal("kernel.unprivileged_userns_clone is 0", sysctl("kernel.unprivileged_userns_clone", "1"))
 	case (step == StepProc || step == StepSys) && covered(read("/proc/self/mountinfo"), step[strings.LastIndexByte(step, '/'):]) != "":
@@ -77,12 +89,7 @@ func explain(err error, step string, errno unix.Errno, read func(string) string)
 	case read(appArmorUserns) == "1":
 		return refusal("AppArmor restricts user namespaces (kernel.apparmor_restrict_unprivileged_userns is 1)", "pccrun doctor --fix gives pccrun a profile that allows them")
 	case filtered(read("/proc/self/status")):
-		verb := " forbids it"
-		if step != StepClone {
-			verb = " may forbid it"
-		}
-		return refusal("a seccomp filter around pccrun"+verb+", as containers and sandboxes have one",
-			unconfined("", read)+"; inside pccrun, start the outer one with --nested")
+		return byFilter()
 	case step == StepClone && !hasRoot(read("/proc/self/mountinfo")):
 		return refusal("pccrun was started in a chroot, where the kernel makes no user namespace", "run it outside of the chroot, or enter that with pivot_root, as containers do")
 	}

@@ -38,6 +38,8 @@ func TestExplain(t *testing.T) {
 		"container, proc":       {StepProc, unix.EPERM, map[string]string{"/proc/self/status": "x\nSeccomp:\t2\n", "/proc/self/mountinfo": free + "40 22 0:6 /null /proc/kcore rw - devtmpfs x rw\n"}, "/proc/kcore is covered", "unmask=ALL --security-opt seccomp=unconfined"},
 		"container, all of it": {StepClone, unix.EPERM, map[string]string{"/proc/self/status": "x\nSeccomp:\t2\n", "/proc/self/mountinfo": free + "40 22 0:6 /null /proc/kcore rw - devtmpfs x rw\n", "/proc/self/attr/current": "docker-default (enforce)"},
 			"the container's AppArmor profile docker-default", "docker run --security-opt systempaths=unconfined --security-opt seccomp=unconfined --security-opt apparmor=unconfined, podman run --security-opt unmask=ALL"},
+		"Docker's filter":       {StepClone, unix.ENOSYS, map[string]string{"/proc/sys/kernel/osrelease": "6.1.0", "/proc/self/status": "x\nSeccomp:\t2\n", "/proc/self/attr/current": "docker-default (enforce)"}, "a seccomp filter around", "seccomp=unconfined --security-opt apparmor=unconfined"},
+		"no clone3":             {StepClone, unix.ENOSYS, map[string]string{"/proc/sys/kernel/osrelease": "6.1.0"}, "", ""},
 		"container, AppArmor":   {"make /dev", unix.EACCES, map[string]string{"/proc/self/attr/current": "containers-default-0.50.1 (enforce)"}, "the container's AppArmor profile", "podman run --security-opt apparmor=unconfined"},
 		"chroot":                {StepClone, unix.EPERM, map[string]string{"/proc/self/mountinfo": "30 21 0:19 / /proc rw - proc proc rw\n"}, "chroot", "outside"},
 		"in a tree with a root": {StepClone, unix.EPERM, map[string]string{"/proc/self/mountinfo": free}, "", ""},
