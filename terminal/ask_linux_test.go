@@ -47,9 +47,9 @@ func TestAsk(t *testing.T) {
 		want  byte
 	}{
 		{[]string{"n"}, 'n'}, {[]string{"Y"}, 'y'}, {[]string{"x", "\x1b[200~y\x1b[201~", "yy", "\x1b[M y!", pause, "\x1b[121u"}, 'y'}, {[]string{"\x1b"}, 0}, {[]string{"\x03"}, 0},
-		{[]string{"t", "y", "p", "i", "n", "g", pause, "n"}, 'n'},        // for the command: who types did not look
-		{[]string{"\x1b[?2026;2$", "y", pause, "n"}, 'n'},                // a terminal's own answer, in two pieces
-		{[]string{"x", "\x03"}, 0}, {[]string{"x", "\x1b"}, 0}, // a no need not wait
+		{[]string{"t", "y", "p", "i", "n", "g", pause, "n"}, 'n'}, // for the command: who types did not look
+		{[]string{"\x1b[?2026;2$", "y", pause, "n"}, 'n'},         // a terminal's own answer, in two pieces
+		{[]string{"x", "\x03"}, 0}, {[]string{"x", "\x1b"}, 0},    // a no need not wait
 	} {
 		done := r.askTest(t.Context())
 		h.expect("\x1b[?1049h\x1b[?6l\x1b[m\x0f\x1b(B\x1b[H\x1b[2Jmay it?\r\ny or n")
