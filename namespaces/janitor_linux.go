@@ -57,15 +57,7 @@ func NewJanitor(chores ...Chore) (*Janitor, error) {
 		}
 	}
 	p.Step("close what is the launcher's") // whoever reads from a pipe waits for the last writer
-	slices.Sort(keep)
-	first := 0
-	for _, fd := range keep {
-		if fd > first {
-			p.Call(unix.SYS_CLOSE_RANGE, inside.Int(first), inside.Int(fd-1), inside.Int(0))
-		}
-		first = fd + 1
-	}
-	p.Call(unix.SYS_CLOSE_RANGE, inside.Int(first), inside.Int(^uint32(0)), inside.Int(0))
+	keepOnly(p, keep)
 	p.Step("wait for the end")
 	p.Await()
 	for i, c := range chores {
@@ -101,4 +93,17 @@ func (j *Janitor) Close() {
 	}
 	unix.Close(j.control)
 	j.program.Free()
+}
+
+// keepOnly has a copy close all descriptors but these.
+func keepOnly(p *inside.Program, fds []int) {
+	slices.Sort(fds)
+	first := 0
+	for _, fd := range fds {
+		if fd > first {
+			p.Call(unix.SYS_CLOSE_RANGE, inside.Int(first), inside.Int(fd-1), inside.Int(0))
+		}
+		first = max(first, fd+1)
+	}
+	p.Call(unix.SYS_CLOSE_RANGE, inside.Int(first), inside.Int(^uint32(0)), inside.Int(0))
 }

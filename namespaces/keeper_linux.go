@@ -259,7 +259,7 @@ func (k *Keeper) check() error {
 // fails has come to its end.
 func (k *Keeper) cover(v view, item *kept, seen *unix.Statx_t) (err error) {
 	if k.helper == nil {
-		if k.helper, err = k.sandbox.newHelper(); err != nil {
+		if k.helper, err = k.sandbox.newHelper(k.views); err != nil {
 			return err
 		}
 	}
@@ -286,7 +286,10 @@ type helper struct {
 	done    chan struct{}
 }
 
-func (s *Sandbox) newHelper() (*helper, error) {
+// newHelper starts one that mounts in views. It lives as long as the sandbox, so
+// it lets go of all else that this process has open: a pipe to a program that
+// is being started just now would not end with that program.
+func (s *Sandbox) newHelper(views []view) (*helper, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
@@ -302,6 +305,12 @@ func (s *Sandbox) newHelper() (*helper, error) {
 	p.Step("join the sandbox's namespaces") // the user namespace first: it gives the right to join the other
 	p.Call(unix.SYS_SETNS, inside.Int(s.user), inside.Int(unix.CLONE_NEWUSER))
 	p.Call(unix.SYS_SETNS, inside.Int(s.mnt), inside.Int(unix.CLONE_NEWNS))
+	p.Step("close what it does not need")
+	needed := []int{pair[1], s.Private}
+	for _, v := range views {
+		needed = append(needed, v.fd)
+	}
+	keepOnly(p, needed)
 	p.Await()
 	h.mark = p.Mark()
 	started := make(chan error)

@@ -389,6 +389,9 @@ func TestKeeper(t *testing.T) {
 	gone := make(chan error, 1)
 	k := r.Keep(func(err error) { gone <- err })
 	require.NotNil(t, k)
+	reader, writer, err := os.Pipe() // as to a program that is being started when the helper is
+	require.NoError(t, err)
+	defer reader.Close()
 	replace := func(name string) {
 		b.write("new", "replaced")
 		require.NoError(t, os.Rename(b.path("new"), b.path(name)))
@@ -408,6 +411,10 @@ func TestKeeper(t *testing.T) {
 	}
 	time.Sleep(time.Second) // milliseconds, where nothing else runs
 	require.Empty(t, gone)
+	require.NoError(t, writer.Close())
+	require.NoError(t, reader.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err = reader.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "what mends holds no pipe of the launcher's")
 	b.write("go", "")
 	o := r.end()
 	k.Close()
