@@ -43,6 +43,11 @@ var needed = []need{
 	{file: "/usr/lib/python3/dist-packages/requests", debian: "python3-requests"},
 	{file: "/usr/lib/python3/dist-packages/aiohttp", debian: "python3-aiohttp"},
 	{file: "/usr/sbin/useradd", debian: "passwd"},
+	{program: "qemu-system-x86_64", debian: "qemu-system-x86"},
+	{file: "/usr/share/seabios/bios-256k.bin", debian: "seabios"},
+	{file: "/usr/sbin/mke2fs", debian: "e2fsprogs"},
+	{file: "/usr/sbin/depmod", debian: "kmod"},
+	{program: "xz", debian: "xz-utils"},
 	{file: "/usr/share/zoneinfo/Europe/Berlin", debian: "tzdata"},
 }
 

@@ -21,9 +21,9 @@ import (
 // around returns the command that puts what the set-up says around a program.
 func around(s *setup, options []string) ([]string, error) {
 	if s.start == inside {
-		// The workspace of the outer one is the user's part's own; that of the
-		// inner one lies in it.
-		return append(slices.Concat([]string{payload + "/pccrun", "run", "--profile", "default", "--write", home, "--write", results, "--read", payload, "--workspace", home + "/ws"}, options), "--"), nil
+		// The workspace is the outer one's too; the rest of the home is private,
+		// and so is what the inner one keeps there.
+		return append(slices.Concat([]string{payload + "/pccrun", "run", "--profile", "default", "--write", results, "--read", payload, "--workspace", home + "/ws"}, options), "--"), nil
 	}
 	const tree = "/run/vm-container"
 	if err := containerTree(tree); err != nil {
@@ -32,7 +32,14 @@ func around(s *setup, options []string) ([]string, error) {
 	args := []string{
 		"podman", "--cgroup-manager", "cgroupfs", "--events-backend", "file", "run", "--rm", "--network", "none", "--workdir", home,
 		"--env", "HOME=" + home, "--env", "USER=t", "--env", "SHELL=/bin/bash", "--env", "PATH=" + path,
-		"--volume", payload + ":" + payload + ":ro", "--volume", results + ":" + results, "--volume", home + ":" + home,
+		"--volume", payload + ":" + payload + ":ro", "--volume", results + ":" + results,
+	}
+	if !s.overlay {
+		// Root's sandbox takes a file system that can map owners, for trials too.
+		if err := errors.Join(os.MkdirAll(home+"/tmp", 0o777), os.Chmod(home+"/tmp", 0o777|os.ModeSticky), os.MkdirAll(home+"/trials", 0o755)); err != nil {
+			return nil, err
+		}
+		args = append(args, "--volume", home+":"+home, "--volume", home+"/trials:/var/cache/pccrun", "--env", "TMPDIR="+home+"/tmp")
 	}
 	return append(slices.Concat(args, s.options, options), "--rootfs", tree), nil
 }

@@ -174,7 +174,7 @@ func units(dir string, s *setup) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	user := "[Service]\nType=oneshot\nUser=t\nWorkingDirectory=" + home + "\nTimeoutStartSec=infinity\nExecStart=" + payload + "/vm guest work\n"
+	user := "[Service]\nType=oneshot\nUser=t\nWorkingDirectory=" + home + "\nTimeoutStartSec=infinity\nExecStart=" + program(s) + " guest work\n"
 	if s.start == session {
 		user += "PAMName=login\n"
 	}

@@ -134,7 +134,7 @@ func host(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
-	m := machine{cache: cache{dir, log}, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, tests: o.tests, resume: o.resume, nice: o.nice}
+	m := machine{cache: cache{dir, log}, dir: dir, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, tests: o.tests, resume: o.resume, nice: o.nice}
 	if o.prepare {
 		for _, s := range chosen {
 			if _, _, err := m.images(ctx, s); err != nil {
@@ -181,6 +181,7 @@ func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) err
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	failed += mended(rows)
 	fmt.Printf("%d set-ups in %s\n", len(chosen), time.Since(began).Round(time.Second))
 	if write != "" {
 		if err := writeTable(write, rows); err != nil {

@@ -68,11 +68,14 @@ func archive(ctx context.Context) (main, security string, err error) {
 var packages = []string{
 	"systemd", "systemd-sysv", "dbus", "dbus-user-session", "libpam-systemd", "apparmor", "uidmap",
 	"procps", "kmod", "git", "iproute2", "util-linux", "passwd", "login",
-	"podman", "crun",
+	"podman", "crun", "patch",
 }
 
 // userland returns the image of a release's root file system.
 func (c cache) userland(ctx context.Context, release string) (string, error) {
+	if release == busybox {
+		return c.busybox(ctx)
+	}
 	image := c.path(release + ".img")
 	if present(image) {
 		return image, nil

@@ -28,7 +28,8 @@ type row struct {
 	limitsAfter     []string          // and after all advice
 	escaped         map[string]int    // probes that got out, of guarantees that are claimed
 	blocked         map[string]int
-	passed, skipped int // tests
+	passed, skipped int    // tests
+	as              string // the row that is this one after its hint
 	problems        []string
 }
 
@@ -105,7 +106,8 @@ func (w *row) doctor(text string) error {
 		w.limits = append(w.limits, limitText(l.Guarantee, l.State, l.Mechanism))
 	}
 	for _, t := range p.Trials {
-		if t.Verdict == "open" || w.runs && t.Verdict == "nothing" {
+		taken := t.Name == "no-new-privs" && w.setup.start.around() // by what is around already
+		if t.Verdict == "open" || w.runs && t.Verdict == "nothing" && !taken {
 			w.problems = append(w.problems, fmt.Sprintf("doctor: layer %s: %s: %s (without it: %s)", t.Name, t.Verdict, t.Seen, t.Control))
 		}
 	}
@@ -193,8 +195,31 @@ func (w *row) escapes(o *outcome) {
 			if p.Claim == "kept" {
 				w.problems = append(w.problems, fmt.Sprintf("%s %s: escaped, and %s is claimed", p.ID, p.Name, p.Guarantee))
 			}
+		case "vacuous", "error":
+			w.problems = append(w.problems, fmt.Sprintf("%s %s: %s, which proves nothing: %s", p.ID, p.Name, p.Verdict, p.Reason))
 		}
 	}
+}
+
+// mended names, in rows whose hint asks for another machine, the row that is that
+// one, and returns for how many it does not run.
+func mended(rows []row) (wrong int) {
+	for i := range rows {
+		w := &rows[i]
+		if w.setup == nil || w.setup.mended == "" {
+			continue
+		}
+		at := slices.IndexFunc(rows, func(r row) bool { return r.setup != nil && r.setup.name == w.setup.mended })
+		switch {
+		case at < 0: // left out of this run, and then the table says so
+		case rows[at].runs:
+			w.as = letter(at)
+		default:
+			w.problems = append(w.problems, "what its hint asks for is "+w.setup.mended+", which does not run")
+			wrong++
+		}
+	}
+	return wrong
 }
 
 func (w *row) verdict() string {
@@ -263,6 +288,10 @@ func table(rows []row) string {
 		}
 		if w.fixed {
 			what += "; **after " + strings.Join(w.followed, ", then ") + ": runs; " + strings.Join(w.limitsAfter, ", ") + "**"
+		} else if w.as != "" {
+			what += "; **with what the hint asks for it is row " + w.as + ", which runs**"
+		} else if w.refused != "" {
+			what += "; its hint was not followed in this run"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", letter(i), w.setup.says, w.release, mode, what)
 	}

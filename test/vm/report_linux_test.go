@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,7 @@ func TestJudge(t *testing.T) {
 		"the doctor is silent": {runs, &result{Before: outcome{}}, nil},
 		"a layer is open":      {runs, &result{Before: outcome{Doctor: `{"providers":[{"runs":true,"trials":[{"verdict":"open"}]}]}`}}, nil},
 		"a claim is broken":    {runs, &result{Before: outcome{Doctor: answer, Escape: `{"verdict":"escaped","claim":"kept"}`}}, nil},
+		"nothing is proved":    {runs, &result{Before: outcome{Doctor: answer, Escape: `{"verdict":"vacuous","claim":"kept"}`}}, nil},
 		"the suite broke":      {runs, &result{Before: outcome{Doctor: answer, EscapeSaid: "no"}}, nil},
 		"half an answer":       {runs, &result{Before: outcome{Doctor: answer, Escape: `{"verdict"`}}, nil},
 		"a tweak failed":       {runs, &result{Before: good, Problem: "tweak"}, nil},
@@ -92,6 +94,20 @@ func TestTable(t *testing.T) {
 	require.NoError(t, os.WriteFile(page, nil, 0o644))
 	require.ErrorContains(t, writeTable(page, rows), "no place")
 	require.Error(t, writeTable(page+"x", rows))
+}
+
+// A hint that asks for another machine is followed by another row.
+func TestMended(t *testing.T) {
+	refused := &result{Before: outcome{Code: 125, Said: "pccrun: x is 0\npccrun: hint: boot", Doctor: `{"providers":[{}]}`}}
+	old := judge(&setup{name: "old", refused: "is 0", mended: "new"}, refused, nil)
+	rows := []row{judge(&setup{name: "new"}, &result{Before: outcome{Doctor: answer}}, nil), old}
+	require.Zero(t, mended(rows))
+	require.Contains(t, table(rows), "with what the hint asks for it is row A, which runs")
+	rows = []row{judge(&setup{name: "new", refused: "is 0"}, refused, nil), old}
+	require.Equal(t, 1, mended(rows))
+	rows = []row{old}
+	require.Zero(t, mended(rows))
+	require.Contains(t, table(rows), "its hint was not followed in this run")
 }
 
 // A test that fails, and a skip that no list allows, are the set-up's.
@@ -152,6 +168,21 @@ func TestLetter(t *testing.T) {
 	require.Equal(t, []string{"A", "Z", "AA", "AB"}, []string{letter(0), letter(25), letter(26), letter(27)})
 }
 
+// The whole of a package runs where a set-up says so, its brief where the machine
+// is another, the least where one setting is.
+func TestPattern(t *testing.T) {
+	p := &testedPackage{pkg: "p", brief: "b", least: "l"}
+	for want, s := range map[string]*setup{
+		".": {whole: []string{"p"}}, "b": {start: hybrid}, "l": {tweaks: []string{"yama-2"}}, "": {start: container, options: []string{"--privileged"}},
+	} {
+		require.Equal(t, want, p.pattern(s, nil))
+		require.Empty(t, p.pattern(s, map[string]bool{"vm.no-tests": true}))
+	}
+	require.Equal(t, "l", p.pattern(&setup{start: inside}, nil))
+	require.Equal(t, "b", p.pattern(&setup{whole: []string{"p"}}, map[string]bool{"vm.brief": true}))
+	require.Empty(t, p.pattern(&setup{tweaks: []string{"yama-2"}}, map[string]bool{"vm.brief": true}))
+}
+
 // Each set-up names a kernel, a userland and tweaks that there are.
 func TestSetups(t *testing.T) {
 	names := map[string]bool{}
@@ -168,6 +199,12 @@ func TestSetups(t *testing.T) {
 			require.NotNil(t, tweaks[w], w)
 		}
 		require.NotEmpty(t, s.says)
+		for _, pkg := range s.whole {
+			require.True(t, slices.ContainsFunc(tested, func(t testedPackage) bool { return t.pkg == pkg }), pkg)
+		}
+		if s.refused != "" {
+			require.True(t, s.fixable || findSetup(s.mended) != nil, "%s: nobody follows its hint", s.name)
+		}
 		require.Equal(t, s.name, findSetup(s.name).name)
 	}
 	require.Nil(t, findSetup("none"))

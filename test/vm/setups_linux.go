@@ -6,13 +6,17 @@ import "slices"
 type setup struct {
 	name, says string
 	kernel     string // of kernels
-	userland   string // of Debian
+	userland   string // of userlands
 	start      start
 	options    []string // of the container that is around
+	overlay    bool     // and its own file system for everything, in place of volumes
 	tweaks     []string // of tweaks
+	words      string   // for the kernel
 	refused    string   // what the launcher's refusal must say; "" where it must run
 	fixable    bool     // what pccrun advises makes it run, with limits that are kept
-	tests      bool     // the test binaries run whole, and all critical probes of the escape suite
+	mended     string   // the set-up that is this one after its hint, where only another machine can be that
+	whole      []string // packages whose tests all run
+	critical   bool     // and all critical probes of the escape suite
 }
 
 // start is how the machine starts, and where in it the user's programs run.
@@ -45,18 +49,21 @@ var kernels = []kernel{
 	{"newest", `^linux-image-[0-9]+\.[0-9]+\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64$`},
 }
 
-// userlands are the releases of Debian that a set-up can have.
-var userlands = []string{"bookworm", "trixie"}
+// userlands are the releases of Debian that a set-up can have, and one that is
+// made in seconds.
+var userlands = []string{"bookworm", "trixie", busybox}
 
-// setups is the matrix. Those of `-short` come first.
+// setups is the matrix. Those of `-short` come first, and those that take longest
+// before the others.
 var setups = []setup{
-	{name: "session", says: "login session, cgroup v2 delegated by systemd", kernel: "6.1", userland: "bookworm", start: session, tests: true},
+	{name: "session", says: "login session, cgroup v2 delegated by systemd", kernel: "6.1", userland: "bookworm", start: session, whole: core},
+	{name: "session-6.12", says: "login session", kernel: "6.12", userland: "bookworm", start: session, critical: true},
+	{name: "session-new", says: "login session, the newest kernel", kernel: "newest", userland: "bookworm", start: session, whole: rest},
 	{name: "no-systemd", says: "no systemd, cgroup v2 that root owns", kernel: "6.1", userland: "bookworm", start: bare, fixable: true},
 	{name: "userns-off", says: "kernel.unprivileged_userns_clone=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-off"}, refused: "kernel.unprivileged_userns_clone is 0", fixable: true},
-	{name: "linux-5.10", says: "Linux 5.10", kernel: "5.10", userland: "bookworm", start: bare, refused: "older than Linux 5.12"},
+	{name: "linux-5.10", says: "Linux 5.10", kernel: "5.10", userland: "bookworm", start: bare, refused: "older than Linux 5.12", mended: "no-systemd"},
 
-	{name: "session-6.12", says: "login session", kernel: "6.12", userland: "bookworm", start: session},
-	{name: "session-new", says: "login session, the newest kernel", kernel: "newest", userland: "bookworm", start: session, tests: true},
+	{name: "busybox", says: "no systemd, no program but busybox", kernel: "6.1", userland: busybox, start: bare, fixable: true},
 	{name: "user-unit", says: "a unit of the user's service manager", kernel: "6.1", userland: "bookworm", start: userUnit},
 	{name: "session-few", says: "login session, systemd delegates memory and pids alone", kernel: "6.1", userland: "bookworm", start: session, tweaks: []string{"delegate-few"}, fixable: true},
 	{name: "system-unit", says: "a system service with User=, no session", kernel: "6.1", userland: "bookworm", start: systemUnit, fixable: true},
@@ -66,18 +73,22 @@ var setups = []setup{
 	{name: "userns-0", says: "user.max_user_namespaces=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-0"}, refused: "user.max_user_namespaces is 0", fixable: true},
 	{name: "apparmor-deny", says: "an AppArmor profile denies userns", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-deny"}, refused: "AppArmor profile", fixable: true},
 	{name: "apparmor-caps", says: "AppArmor allows userns and takes their capabilities", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
+	{name: "ci-runner", says: "as a CI runner: a system service with User=, AppArmor as in the row before", kernel: "6.12", userland: "trixie", start: systemUnit, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
+	{name: "wsl", says: "as in WSL 2 without systemd: Landlock the only security module, no securityfs, cgroup v1 beside v2", kernel: "6.12", userland: "bookworm", start: bareV1, tweaks: []string{"wsl"}, words: "lsm=landlock", fixable: true},
+	{name: "no-landlock", says: "Landlock left out of lsm=", kernel: "6.1", userland: "bookworm", start: bare, words: "lsm=lockdown,capability,yama,apparmor"},
 	{name: "yama-2", says: "kernel.yama.ptrace_scope=2", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"yama-2"}},
 	{name: "hidepid", says: "/proc with hidepid=2", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"hidepid"}},
-	{name: "proc-masked", says: "/proc/kcore covered, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-masked"}, refused: "/proc/kcore is covered"},
-	{name: "proc-sys-ro", says: "/proc/sys read-only, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-sys-ro"}, refused: "/proc/sys is covered"},
+	{name: "proc-masked", says: "/proc/kcore covered, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-masked"}, refused: "/proc/kcore is covered", mended: "no-systemd"},
+	{name: "proc-sys-ro", says: "/proc/sys read-only, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-sys-ro"}, refused: "/proc/sys is covered", mended: "no-systemd"},
 	{name: "tmp-noexec", says: "/tmp noexec", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"tmp-noexec"}},
 	{name: "no-shm", says: "no /dev/shm", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"no-shm"}},
-	{name: "podman", says: "a container of Podman's, as it comes", kernel: "6.1", userland: "bookworm", start: container, options: asUser, refused: "is covered", fixable: true},
+	{name: "podman", says: "a container of Podman's, as it comes", kernel: "6.1", userland: "bookworm", start: container, options: asUser, refused: "the container's AppArmor profile", fixable: true},
 	{name: "podman-root", says: "the same, as its root", kernel: "6.1", userland: "bookworm", start: container, refused: "root has no power", fixable: true},
-	{name: "docker", says: "a container with Docker's filter", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers), refused: "forbids it", fixable: true},
-	{name: "pod", says: "the same as a hardened pod has it: no capabilities, no new privileges, read-only root", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers, asPods), refused: "forbids it", fixable: true},
+	{name: "docker", says: "a container with Docker's filter", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers), refused: "a seccomp filter around", fixable: true},
+	{name: "pod", says: "the same as a hardened pod has it: no capabilities, no new privileges, read-only root", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers, asPods), refused: "a seccomp filter around", fixable: true},
 	{name: "pod-open", says: "that pod, with what the hint names", kernel: "6.1", userland: "bookworm", start: container, options: slices.Concat(asUser, asPods, opened)},
-	{name: "privileged", says: "a privileged container, as its root", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}},
+	{name: "privileged-own", says: "a privileged container, as its root, workspace on its overlay", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}, overlay: true, refused: "cannot map owners", mended: "privileged"},
+	{name: "privileged", says: "the same, workspace and trials on a volume", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}},
 	{name: "inside", says: "inside pccrun", kernel: "6.1", userland: "bookworm", start: inside, refused: "a seccomp filter around", fixable: true},
 	{name: "sys-ro", says: "/sys read-only", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"sys-ro"}},
 }
@@ -95,7 +106,7 @@ var (
 func (s *setup) root() bool { return slices.Contains(s.options, "--privileged") }
 
 // short is how many set-ups `-short` tries.
-const short = 4
+const short = 6
 
 func findSetup(name string) *setup {
 	i := slices.IndexFunc(setups, func(s setup) bool { return s.name == name })
@@ -105,24 +116,36 @@ func findSetup(name string) *setup {
 	return &setups[i]
 }
 
-// A testedPackage is one whose test binary runs in the machines: whole in a
-// set-up with tests, and what its brief matches in every one that runs, and in
-// a run of `-short`. What is timed says nothing on an emulated processor.
-type testedPackage struct{ pkg, brief, timed string }
+// The packages whose tests all run in one of the login sessions.
+var (
+	core = []string{"namespaces", "namespaces/inside", "namespaces/network", "cgroups", "seccomp"}
+	rest = []string{"workspace", "netproxy", "cmd/pccrun", "terminal", "sessions", "state"}
+)
 
-// tested are the packages that differ between hosts. A brief is a minute of an
-// emulated processor for all together: the launch, its layers, limits and end.
+// A testedPackage is one whose test binary runs in the machines: whole where a
+// set-up says so, what brief matches where the machine itself differs, and what
+// least matches where one setting of it does, or what is around the user's part.
+// What is timed says nothing on an emulated processor, or takes minutes of it.
+// One that is alone needs no programs but busybox.
+type testedPackage struct {
+	pkg, brief, least, timed string
+	alone                    bool
+}
+
+// tested are the packages that differ between hosts. A brief is a minute or two
+// of an emulated processor for all together, the least half a minute: the
+// launch, its layers, limits and end.
 var tested = []testedPackage{
-	{pkg: "namespaces", brief: "^(TestWithout|TestEnds|TestSignals|TestStepFails|TestCloneFails|TestKeeper|TestMounts|TestTerminal)$"},
-	{pkg: "namespaces/inside", brief: "."},
-	{pkg: "namespaces/network", brief: "^(TestCapture|TestOwnLoopback|TestRange)$"},
-	{pkg: "providers/native", brief: "^(TestLayers|TestExit|TestNothingSurvives|TestMemory|TestLimits|TestProxy|TestFIFO)$"},
-	{pkg: "cgroups", brief: "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisorEndsWithTheSandbox|TestProcessors)$", timed: "^TestSupervisorAtRest$"},
-	{pkg: "seccomp", brief: "^(TestKernel.*|TestInstall.*)$"},
-	{pkg: "workspace"},
-	{pkg: "netproxy"},
+	{pkg: "namespaces", brief: "^(TestWithout|TestEnds|TestSignals|TestStepFails|TestCloneFails|TestKeeper|TestMounts|TestTerminal)$", least: "^(TestEnds|TestSignals|TestStepFails)$", alone: true},
+	{pkg: "namespaces/inside", brief: ".", least: ".", alone: true},
+	{pkg: "namespaces/network", brief: "^(TestOwnLoopback|TestRange)$", timed: "^TestCapture$"},
+	{pkg: "providers/native", brief: "^(TestLayers|TestExit|TestNothingSurvives|TestMemory|TestLimits|TestProxy|TestFIFO)$", least: "^(TestLayers|TestExit|TestNothingSurvives)$"},
+	{pkg: "cgroups", brief: "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisorEndsWithTheSandbox|TestProcessors)$", least: "^TestProcessors$", timed: "^(TestSupervisorAtRest|TestSupervisorCountsSegments|TestLeaf)$"},
+	{pkg: "seccomp", brief: "^(TestKernel.*|TestInstall.*)$", alone: true},
+	{pkg: "workspace", brief: "^(TestAttributes|TestKinds|TestScanRepository|TestScanSubmodules|TestGuardSetsAside|TestUpperChanges|TestApply|TestOpenBeneath)$", timed: "^(TestGuardMakesRepositoriesInert|TestScanHostile)$"},
+	{pkg: "netproxy", brief: "^(TestCaptured|TestRefused|TestSOCKS|TestRebinding|TestServeQuestions|TestLocal|TestClose)$"},
 	{pkg: "cmd/pccrun", brief: "^TestScripts$/^(flags|nested|root)$"},
-	{pkg: "terminal"},
-	{pkg: "sessions"},
-	{pkg: "state"},
+	{pkg: "terminal", brief: "^(TestRelayCarries|TestSuspend|TestInterruptAndStatus|TestFilterPasses|TestFilterDrops)$", timed: "^TestAskFullScreen$"},
+	{pkg: "sessions", brief: "^(TestShortRunLeavesNothing|TestCrashed|TestKill|TestFollow)$"},
+	{pkg: "state", brief: "^(TestFind|TestOpen|TestOpenRefuses|TestWriteFile|TestLock)$", timed: "^TestRemoveAll$"},
 }

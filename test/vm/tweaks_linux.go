@@ -21,9 +21,13 @@ var tweaks = map[string]func() error{
 	"proc-masked": func() error {
 		return unix.Mount("/dev/null", "/proc/kcore", "", unix.MS_BIND, "")
 	},
-	"proc-sys-ro":   func() error { return readOnly("/proc/sys", unix.MS_BIND) },
-	"tmp-noexec":    func() error { return mount("tmpfs", "/tmp", noAll, "mode=1777") },
-	"no-shm":        func() error { return unix.Unmount("/dev/shm", unix.MNT_DETACH) },
+	"proc-sys-ro": func() error { return readOnly("/proc/sys", unix.MS_BIND) },
+	"tmp-noexec":  func() error { return mount("tmpfs", "/tmp", noAll, "mode=1777") },
+	"no-shm":      func() error { return unix.Unmount("/dev/shm", unix.MNT_DETACH) },
+	// What Microsoft's init leaves where systemd is off.
+	"wsl": func() error {
+		return errors.Join(unix.Unmount("/sys/kernel/security", 0), mount("cgroup2", "/sys/fs/cgroup/unified", noAll, ""))
+	},
 	"docker-filter": dockersFilter,
 	"sys-ro":        func() error { return unix.Mount("", "/sys", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "") },
 	// As systemd before 249 does it, whoever asks.
