@@ -165,9 +165,13 @@ func (m machine) systemd(base string) (Tree, bool) {
 	return Tree{Bus: bus, Leaf: true, Controllers: t.Controllers}, true
 }
 
-// userBus returns the socket of the user's bus, as sd_bus_open_user(3) finds
-// it.
+// userBus returns the socket of the user's bus: where the service manager has
+// it, which is whom we ask, and else as sd_bus_open_user(3) finds it. The
+// environment may name a bus that nobody but a desktop or a test is on.
 func (m machine) userBus() string {
+	if own := fmt.Sprintf("%s/user/%d/bus", m.run, m.uid); m.isSocket(own) {
+		return own
+	}
 	if address := m.env("DBUS_SESSION_BUS_ADDRESS"); address != "" {
 		return busPath(address)
 	}

@@ -206,15 +206,25 @@ func TestSurveySystemd(t *testing.T) {
 		return
 	}
 
-	// The environment names the bus, but not one that belongs to another.
+	// The environment may name a bus that is not the manager's.
+	f.vars["DBUS_SESSION_BUS_ADDRESS"] = "unix:path=" + f.root + "/desktop"
+	f.socket("desktop")
+	require.Equal(t, want, f.survey(uid).V2)
+	delete(f.vars, "DBUS_SESSION_BUS_ADDRESS")
+
+	// Where the manager's own is elsewhere it says where, but not for one that
+	// belongs to another.
+	require.NoError(t, os.Remove(f.root+bus))
 	f.vars["XDG_RUNTIME_DIR"] = f.root + "/elsewhere"
 	require.Empty(t, f.survey(uid).V2)
 	f.socket("elsewhere/bus")
 	want[0].Bus = "/elsewhere/bus"
 	require.Equal(t, want, f.survey(uid).V2)
-	f.vars["DBUS_SESSION_BUS_ADDRESS"] = "tcp:host=localhost,port=1;unix:guid=0,path=" + f.root + bus
-	want[0].Bus = bus
+	f.socket("third")
+	f.vars["DBUS_SESSION_BUS_ADDRESS"] = "tcp:host=localhost,port=1;unix:guid=0,path=" + f.root + "/third"
+	want[0].Bus = "/third"
 	require.Equal(t, want, f.survey(uid).V2)
+	f.socket(bus)
 	require.False(t, f.machine(uid+1).isSocket(f.root+bus), "another user's")
 
 	require.NoError(t, os.RemoveAll(f.root+"/cg/"+manager))

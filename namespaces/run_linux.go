@@ -179,7 +179,7 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	case !p.Await:
 		err = s.Continue()
 	}
-	if err == nil || errors.Is(err, unix.EPIPE) {
+	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		err = s.receive(4 + len(s.shell.send)) // what it died of may be told there
 	}
 	if err != nil {

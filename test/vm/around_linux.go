@@ -95,14 +95,14 @@ func asDocker(text []byte) ([]byte, error) {
 	}
 	rules, ok := filter["syscalls"].([]any)
 	if !ok {
-		return nil, errors.New("no rules in the filter of Podman")
+		return nil, errors.New("the filter of Podman has no rules")
 	}
 	var kept []any
 	for _, r := range rules {
 		rule, ok := r.(map[string]any)
 		names, ok2 := rule["names"].([]any)
 		if !ok || !ok2 {
-			return nil, errors.New("a rule without names in the filter of Podman")
+			return nil, errors.New("the filter of Podman has a rule without names")
 		}
 		rule["names"] = slices.DeleteFunc(names, func(n any) bool { name, _ := n.(string); return slices.Contains(privileged, name) })
 		if len(rule["names"].([]any)) > 0 {
