@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,7 +162,7 @@ func standing() map[string]bool {
 			all["process "+name] = true
 		}
 	}
-	for _, path := range []string{"/proc/sysvipc/shm", "/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/self/mountinfo", "/proc/keys"} {
+	for _, path := range []string{"/proc/sysvipc/shm", "/proc/sysvipc/msg", "/proc/sysvipc/sem", "/proc/self/mountinfo"} {
 		data, _ := os.ReadFile(path)
 		for line := range strings.Lines(string(data)) {
 			if fields := strings.Fields(line); len(fields) > 4 {
@@ -171,7 +170,12 @@ func standing() map[string]bool {
 			}
 		}
 	}
-	maps.DeleteFunc(all, func(name string, _ bool) bool { return strings.HasPrefix(name, "/proc/keys") && keyUsage(name) })
+	keys, _ := os.ReadFile("/proc/keys")
+	for line := range strings.Lines(string(keys)) {
+		if serial, ours := keyOfSuite(line); ours {
+			all["key "+serial] = true
+		}
+	}
 	left, _ := filepath.Glob("/sys/fs/cgroup/*/pccrun-*")
 	for _, dir := range left {
 		all["group "+dir] = true
@@ -179,8 +183,27 @@ func standing() map[string]bool {
 	return all
 }
 
-// keyUsage says whether a line of /proc/keys is of a keyring that the kernel
-// makes for whoever looks.
-func keyUsage(line string) bool {
-	return strings.Contains(line, "_ses") || strings.Contains(line, "_uid")
+// keyOfSuite says whether a line of /proc/keys, proc(5), is of a key that stands
+// and that the suite made: keys belong to users, not to namespaces, and other
+// tests make, end and forget theirs meanwhile.
+func keyOfSuite(line string) (serial string, is bool) {
+	f := strings.Fields(line)
+	if len(f) < 9 || strings.ContainsAny(f[1], "RDX") { // revoked, dead, expired
+		return "", false
+	}
+	description := strings.Join(f[8:], " ")
+	return f[0] + " " + description, strings.HasPrefix(description, "tag-") || strings.HasPrefix(description, "canary")
+}
+
+func TestKeyOfSuite(t *testing.T) {
+	for line, want := range map[string]bool{
+		"1b21fa22 I--Q---     1 perm 3f010000     0     0 user      tag-0123456789ab-cdef0123: 32": true,
+		"1b21fa22 I--Q---     1 perm 3f1b0000     0     0 keyring   canary: 1":                     true,
+		"1b21fa22 I--Q---     1 perm 1f3f0000     0 65534 keyring   _uid_ses.0: 1":                 false,
+		"1b21fa22 IRDQ---     1 expd 3f010000     0     0 user      tag-0123456789ab-cdef0123: 32": false,
+		"1b21fa22 I--Q---     1 perm": false,
+	} {
+		_, is := keyOfSuite(line)
+		require.Equal(t, want, is, line)
+	}
 }

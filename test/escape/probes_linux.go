@@ -11,7 +11,7 @@ import (
 var Probes = sync.OnceValue(func() []*Probe {
 	var all []*Probe
 	for _, area := range [][]Probe{
-		fsProbes(), nsProbes(), kernelProbes(), netProbes(), dnsProbes(), ipcProbes(), resProbes(),
+		fsProbes(), nsProbes(), lifeProbes(), kernelProbes(), netProbes(), dnsProbes(), ipcProbes(), resProbes(),
 		launchProbes(), persistProbes(), ttyProbes(), syncProbes(), infoProbes(),
 	} {
 		for i := range area {

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -434,103 +432,3 @@ func resProbes() []Probe {
 
 //go:noinline
 func spin(x uint64) uint64 { return x }
-
-// hog touches memory; it is ended if the limit holds.
-func hog(in *Inside, bytes int) Outcome {
-	mem, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return Blocked("mmap: %v", err)
-	}
-	for i := 0; i < len(mem); i += 4096 {
-		mem[i] = 1
-	}
-	time.Sleep(300 * time.Millisecond) // a supervisor that samples gets its chance
-	return Escaped("%d MiB were touched", bytes>>20)
-}
-
-func fill(path string, mib int) Outcome {
-	f, err := os.Create(path)
-	if err != nil {
-		return Blocked("create %s: %v", path, cause(err))
-	}
-	return fillFile(f, mib)
-}
-
-func fillFile(f *os.File, mib int) Outcome {
-	defer f.Close()
-	junk := make([]byte, 1<<20)
-	for n := range mib {
-		if _, err := f.Write(junk); err != nil {
-			return Blocked("%d MiB in %s, then: %v", n, f.Name(), cause(err))
-		}
-	}
-	return Escaped("%d MiB in %s", mib, f.Name())
-}
-
-func countTerminals() int {
-	entries, _ := os.ReadDir("/dev/pts")
-	return len(entries)
-}
-
-// burn keeps so many threads busy for a time, and returns how many processors
-// they had.
-func burn(threads int, d time.Duration) float64 {
-	began := time.Now()
-	var group sync.WaitGroup
-	for range threads {
-		group.Go(func() {
-			for x := uint64(1); time.Since(began) < d; {
-				for range 1 << 16 {
-					x = x*6364136223846793005 + 1
-				}
-				spin(x)
-			}
-		})
-	}
-	group.Wait()
-	var use unix.Rusage
-	unix.Getrusage(unix.RUSAGE_SELF, &use)
-	return float64(use.Utime.Nano()+use.Stime.Nano()) / float64(time.Since(began))
-}
-
-// leftovers is what a run could leave on the host, by the names that pccrun gives
-// to what it makes there: others make files and mounts meanwhile.
-func leftovers() map[string]bool {
-	seen := map[string]bool{}
-	mounts, _ := os.ReadFile("/proc/self/mountinfo")
-	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); len(fields) > 4 && strings.Contains(fields[4], "pccrun") {
-			seen["mount "+fields[4]] = true
-		}
-	}
-	for _, dir := range []string{"/tmp", "/var/tmp", "/dev/shm", "/run"} {
-		entries, _ := os.ReadDir(dir)
-		for _, entry := range entries {
-			if name := entry.Name(); strings.HasPrefix(name, "pccrun-whole-") || strings.HasPrefix(name, leftByControl) {
-				seen[dir+"/"+entry.Name()] = true
-			}
-		}
-	}
-	return seen
-}
-
-// leftByControl begins the names of what a control leaves, to be found.
-const leftByControl = "pccrun-left-"
-
-func newIn(after, before map[string]bool) []string {
-	var list []string
-	for name := range after {
-		if !before[name] && !(strings.HasPrefix(name, "mount ") && strings.Contains(name, "/escape-")) { // another probe's
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
-func ignoreAll() {
-	for s := unix.SIGHUP; s < unix.SIGSYS; s++ {
-		if s != unix.SIGKILL && s != unix.SIGSTOP && s != unix.SIGSEGV && s != unix.SIGBUS && s != unix.SIGFPE && s != unix.SIGPROF && s != unix.SIGURG {
-			signal.Ignore(s)
-		}
-	}
-}

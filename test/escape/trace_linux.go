@@ -30,11 +30,11 @@ import (
 
 // traced is what a tracer tells of one run.
 type traced struct {
-	Calls   int    // counted until the command had started and the launcher was idle, or the launcher was killed
-	Cloned  int    // those of them that processes made which the launcher had cloned
-	Started bool   // the command did
-	At      string // the call at which it was killed, and whose it was
-	Left    []int  // processes that were alive two seconds later
+	Calls   int      // counted until the command had started and the launcher was idle, or the launcher was killed
+	Cloned  int      // those of them that processes made which the launcher had cloned
+	Started bool     // the command did
+	At      string   // the call at which it was killed, and whose it was
+	Left    []string // what was alive some seconds later, with what the kernel says of it
 }
 
 const tracedPrefix = "@@traced "
@@ -81,7 +81,7 @@ func (t *trace) finish() {
 }
 
 func (t *trace) kill(at string) {
-	t.killed, t.told.At, t.deadline = true, at, time.Now().Add(2*time.Second)
+	t.killed, t.told.At, t.deadline = true, at, time.Now().Add(patience(4*time.Second))
 	unix.Kill(t.launcher, unix.SIGKILL)
 }
 
@@ -96,7 +96,7 @@ func (t *trace) watch() {
 				t.finish()
 			case t.killed:
 				for pid := range t.known {
-					t.told.Left = append(t.told.Left, pid)
+					t.told.Left = append(t.told.Left, t.describe(pid))
 				}
 				t.finish()
 			default: // it made fewer calls than the last time
@@ -190,6 +190,13 @@ func (t *trace) ofLauncher(pid int) bool {
 	return is
 }
 
+// describe says what a thread is and does.
+func (t *trace) describe(pid int) string {
+	id := strconv.Itoa(pid)
+	call, _ := os.ReadFile("/proc/" + id + "/syscall")
+	return fmt.Sprintf("%s %s (%s, %s, system call %.20q)", t.whose(pid), id, statusLine(id, "Name"), statusLine(id, "State"), call)
+}
+
 // whose says which process made a call.
 func (t *trace) whose(pid int) string {
 	if t.ofLauncher(pid) {
@@ -244,7 +251,7 @@ func killedAtCalls(d *Drive, most int) Outcome {
 		who, _, _ := strings.Cut(t.At, " at ")
 		where[who]++
 		if len(t.Left) > 0 {
-			return Escaped("killed at call %d, %s: %d processes are left", n, t.At, len(t.Left))
+			return Escaped("killed at call %d, %s: left: %s", n, t.At, strings.Join(t.Left, ", "))
 		}
 		var left []int
 		if !eventually(time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
