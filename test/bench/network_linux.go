@@ -101,6 +101,9 @@ func serveWork(l net.Listener) {
 	}
 }
 
+// dialWork is how the client connects: nil is to the address itself.
+var dialWork func(address string) (net.Conn, error)
+
 // netWork is the client: it moves bytes down or up one connection, makes many,
 // each with a byte there and back, holds many, or sends at a rate.
 func netWork(address string, args []string) error {
@@ -111,11 +114,14 @@ func netWork(address string, args []string) error {
 	if err != nil {
 		return err
 	}
-	to, err := net.ResolveTCPAddr("tcp", address)
-	if err != nil {
-		return err
+	if dialWork == nil {
+		to, err := net.ResolveTCPAddr("tcp", address)
+		if err != nil {
+			return err
+		}
+		address = to.String()
+		dialWork = func(address string) (net.Conn, error) { return net.Dial("tcp", address) }
 	}
-	address = to.String()
 	switch args[0] {
 	case "hold":
 		return hold(address, n)
@@ -129,7 +135,7 @@ func netWork(address string, args []string) error {
 		}
 		return connect(address, n/atOnce, atOnce)
 	}
-	c, err := net.Dial("tcp", address)
+	c, err := dialWork(address)
 	if err != nil {
 		return err
 	}
@@ -157,7 +163,7 @@ func connect(address string, n, atOnce int) error {
 	for range atOnce {
 		group.Go(func() {
 			for range n {
-				c, err := net.Dial("tcp", address)
+				c, err := dialWork(address)
 				if err == nil {
 					_, err = io.WriteString(c, "c")
 				}

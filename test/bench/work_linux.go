@@ -15,7 +15,7 @@ import (
 // many nanoseconds something took, measured where it ran.
 func work(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("want cpu, getppid, net ADDRESS …, or repeat N COMMAND")
+		return fmt.Errorf("want cpu, getppid, net|via ADDRESS …, relay PORT ADDRESS …, or repeat N COMMAND")
 	}
 	start := time.Now()
 	switch {
@@ -32,6 +32,21 @@ func work(args []string) error {
 	case args[0] == "getppid":
 		for range 2_000_000 {
 			syscall.RawSyscall(syscall.SYS_GETPPID, 0, 0, 0)
+		}
+	case args[0] == "relay":
+		return relay(args[1:])
+	case args[0] == "relayed" && len(args) > 1:
+		if err := behind(args); err != nil {
+			return err
+		}
+		start = time.Now()
+		if err := netWork(args[1], args[2:]); err != nil {
+			return err
+		}
+	case args[0] == "via" && len(args) > 1:
+		dialWork = dialVia
+		if err := netWork(args[1], args[2:]); err != nil {
+			return err
 		}
 	case args[0] == "net" && len(args) > 1:
 		if err := netWork(args[1], args[2:]); err != nil {
