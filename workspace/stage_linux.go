@@ -148,8 +148,36 @@ func copyFile(to, from *os.File) error {
 	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) == nil {
 		return nil
 	}
-	_, err = io.Copy(to, from)
-	return err
+	return copyData(to, from, info.Size())
+}
+
+// copyData copies what is written of a file, and leaves its holes: a sparse file
+// of a terabyte may hold nothing. A file system that knows no holes says that all
+// is data (lseek(2)).
+func copyData(to, from *os.File, size int64) error {
+	for at := int64(0); at < size; {
+		data, err := unix.Seek(int(from.Fd()), at, unix.SEEK_DATA)
+		if err == unix.ENXIO {
+			break // nothing but a hole is left
+		}
+		if err != nil {
+			return os.NewSyscallError("lseek", err)
+		}
+		hole, err := unix.Seek(int(from.Fd()), data, unix.SEEK_HOLE)
+		if err != nil {
+			return os.NewSyscallError("lseek", err)
+		}
+		for _, f := range [...]*os.File{from, to} {
+			if _, err := f.Seek(data, io.SeekStart); err != nil {
+				return err
+			}
+		}
+		if _, err := io.CopyN(to, from, hole-data); err != nil {
+			return err
+		}
+		at = hole
+	}
+	return to.Truncate(size)
 }
 
 // copyAttributes copies extended attributes, under the names that rename gives

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
 
@@ -157,7 +161,7 @@ func (d *differ) print(layer int, set *workspace.ChangeSet, i int) error {
 	if err != nil {
 		return err
 	}
-	body, plus, minus := patch(old, now)
+	_, plus, minus := patch(old, now)
 	d.plus, d.minus = d.plus+plus, d.minus+minus
 	if d.format == "stat" {
 		note := marks(c)
@@ -180,19 +184,43 @@ func (d *differ) print(layer int, set *workspace.ChangeSet, i int) error {
 			return nil
 		}
 	}
+	if isFile(c.Before) && isFile(c.After) && c.Before.Kind != c.After.Kind {
+		// git has no word for a file that becomes a link: one goes, another comes.
+		gone, come := *c, *c
+		gone.After, come.Before = nil, nil
+		d.text(name, "", &gone, old, nil)
+		d.text(name, "", &come, nil, now)
+		return nil
+	}
+	d.text(name, from, c, old, now)
+	return nil
+}
+
+// text prints the patch of one file.
+func (d *differ) text(name, from string, c *workspace.Change, old, now []byte) {
+	before := cmp.Or(from, name)
 	d.header(name, from, c)
+	body, _, _ := patch(old, now)
 	switch {
 	case len(body) == 0 && bytes.Equal(old, now):
 	case binary(old) || binary(now):
-		d.printf("Binary files %s and %s differ\n", side("a/", name, c.Before), side("b/", name, c.After))
-	default:
-		before := name
-		if from != "" {
-			before = from
+		if isFile(c.Before) && isFile(c.After) && gitMode(c.Before) == gitMode(c.After) {
+			// Without any line of its own git takes this heading for none.
+			d.printf("old mode %s\nnew mode %s\n", gitMode(c.Before), gitMode(c.After))
 		}
-		d.printf("--- %s\n+++ %s\n%s", side("a/", before, c.Before), side("b/", name, c.After), body)
+		d.printf("Binary files %s and %s differ\n", side("a/", before, c.Before), side("b/", name, c.After))
+	default:
+		d.printf("--- %s\n+++ %s\n%s", tabbed(side("a/", before, c.Before)), tabbed(side("b/", name, c.After)), body)
 	}
-	return nil
+}
+
+// tabbed ends a name that has a space, as git does, so that patch(1) knows where
+// it ends.
+func tabbed(name string) string {
+	if strings.Contains(name, " ") && !strings.HasPrefix(name, `"`) {
+		return name + "\t"
+	}
+	return name
 }
 
 func isDir(e *workspace.Entry) bool  { return e != nil && e.Kind == workspace.Dir }
@@ -273,13 +301,23 @@ func (d *differ) texts(layer int, c *workspace.Change) (old, now []byte, err err
 	if c.From != "" {
 		return nil, nil, nil // the same
 	}
+	if large(c.Before) && large(c.After) {
+		same := c.Before.Size == c.After.Size
+		if same {
+			same, err = d.same(layer, c.Path)
+		}
+		if same {
+			return nil, nil, err
+		}
+		return []byte{0}, []byte{0, 0}, err
+	}
 	read := func(e *workspace.Entry, after bool) ([]byte, error) {
 		switch {
 		case e == nil || e.Kind == workspace.Dir:
 			return nil, nil
 		case e.Kind == workspace.Link:
 			return []byte(e.Target), nil
-		case e.Size > maxPatch:
+		case large(e):
 			return []byte{0}, nil
 		}
 		f, err := d.upper.Open(layer, c.Path, after)
@@ -293,6 +331,37 @@ func (d *differ) texts(layer int, c *workspace.Change) (old, now []byte, err err
 		now, err = read(c.After, true)
 	}
 	return old, now, err
+}
+
+// large reports whether a file is too large to be shown.
+func large(e *workspace.Entry) bool { return e != nil && e.Kind == workspace.File && e.Size > maxPatch }
+
+// same reports whether both contents of a path are the same.
+func (d *differ) same(layer int, path string) (bool, error) {
+	var sides [2]*bufio.Reader
+	for i, after := range [...]bool{false, true} {
+		f, err := d.upper.Open(layer, path, after)
+		if err != nil {
+			return false, err
+		}
+		defer f.Close()
+		sides[i] = bufio.NewReaderSize(f, 64<<10)
+	}
+	for {
+		a, errA := sides[0].Peek(64 << 10)
+		b, errB := sides[1].Peek(64 << 10)
+		if !bytes.Equal(a, b) {
+			return false, nil
+		}
+		if errA == io.EOF && errB == io.EOF {
+			return true, nil
+		}
+		if err := errors.Join(errA, errB); err != nil {
+			return false, err
+		}
+		_, _ = sides[0].Discard(len(a))
+		_, _ = sides[1].Discard(len(b))
+	}
 }
 
 // binary tells as git does: by a NUL near the beginning.
@@ -360,9 +429,17 @@ func changeObject(root string, c *workspace.Change) object {
 		}
 		return o
 	}
-	o := object{{"op", string(rune(c.Op()))}, {"path", filepath.Join(root, c.Path)}}
+	o := object{{"op", string(rune(c.Op()))}}
+	path := func(name, rel string) {
+		path := filepath.Join(root, rel)
+		o = append(o, field{name, path})
+		if !utf8.ValidString(path) { // JSON has no word for such a name
+			o = append(o, field{name + "_hex", fmt.Sprintf("%x", path)})
+		}
+	}
+	path("path", c.Path)
 	if c.From != "" {
-		o = append(o, field{"from", filepath.Join(root, c.From)})
+		path("from", c.From)
 	}
 	o = append(o, field{"before", entry(c.Before)}, field{"after", entry(c.After)})
 	if c.Conflict != "" {
