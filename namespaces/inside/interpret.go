@@ -426,6 +426,9 @@ func reap(s *copied, cause int32) {
 		if gone {
 			more-- // a fork bomb would keep us here
 		}
+		if s.status&0xff == 0x7f && letGo(pid, uintptr(s.status>>8&0xff)) {
+			continue
+		}
 		if pid != s.command {
 			continue
 		}
@@ -439,6 +442,21 @@ func reap(s *copied, cause int32) {
 	s.message = Message{Kind: Exited, A: status, B: cause, C: alone}
 	send(s, &s.message)
 	exit(0)
+}
+
+// letGo reports whether a child that stopped was traced: one that asks for it
+// (PTRACE_TRACEME, ptrace(2)) is traced by its parent, which may be pid 1, and would
+// stop at each signal until that lets it go on. It goes on untraced, with
+// the signal, but for the SIGTRAP by which an execve(2) stops it.
+//
+//go:nosplit
+//go:norace
+func letGo(pid, sig uintptr) bool {
+	if sig == uintptr(unix.SIGTRAP) {
+		sig = 0
+	}
+	_, err := sys(unix.SYS_PTRACE, unix.PTRACE_DETACH, pid, 0, sig, 0, 0)
+	return err == 0
 }
 
 // maxReaped bounds how many of the dead are collected after the command.

@@ -8,6 +8,7 @@ import (
 	"os"
 	ossignal "os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -231,6 +232,29 @@ func TestSignals(t *testing.T) {
 		c.tell(Message{Kind: Resume, A: 1})
 		require.Equal(t, Message{Kind: Exited, A: int32(unix.SIGTERM)}, receive(t, c.launcher))
 	}
+}
+
+// TestMain is also a command that asks to be traced by its parent, and then sends
+// itself a signal that by default does nothing, and one that ends it.
+func TestMain(m *testing.M) {
+	if !slices.Contains(os.Args, "trace-me") {
+		os.Exit(m.Run())
+	}
+	runtime.LockOSThread()
+	ossignal.Reset()
+	if _, _, err := unix.RawSyscall(unix.SYS_PTRACE, unix.PTRACE_TRACEME, 0, 0); err != 0 {
+		os.Exit(1)
+	}
+	unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGWINCH)
+	unix.Kill(unix.Getpid(), unix.SIGKILL)
+}
+
+// What asks to be traced by its parent is not: pid 1 lets it go on, with the
+// signal that it stopped at.
+func TestTracedByPid1(t *testing.T) {
+	c := newCopy(t)
+	c.supervise(Supervision{}, "/proc/self/exe", "trace-me")
+	require.Equal(t, Message{Kind: Exited, A: int32(unix.SIGKILL)}, receive(t, c.launcher))
 }
 
 // A signal that was ignored when we started stays so, as nohup(1) wants it;
