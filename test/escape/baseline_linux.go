@@ -57,13 +57,26 @@ func parseBaseline(path string, data []byte, today time.Time) ([]waiver, error) 
 	return file.Accept, nil
 }
 
-// accept marks the results that waivers cover.
-func accept(results []Result, waivers []waiver) {
-	for i := range results {
-		for _, w := range waivers {
-			if w.ID == results[i].ID && (w.Target == "" || w.Target == results[i].Target) && results[i].Verdict == VerdictEscaped {
-				results[i].Accepted = w.Reason + " (until " + w.Expires + ")"
+// accept marks the results that waivers cover, and returns the waivers of what
+// was tried and is stopped now.
+func accept(results []Result, waivers []waiver) (idle []waiver) {
+	for _, w := range waivers {
+		escaped, stopped := false, false
+		for i := range results {
+			r := &results[i]
+			if w.ID != r.ID || w.Target != "" && w.Target != r.Target {
+				continue
+			}
+			switch r.Verdict {
+			case VerdictEscaped:
+				r.Accepted, escaped = w.Reason+" (until "+w.Expires+")", true
+			case VerdictBlocked, VerdictDegraded:
+				stopped = true
 			}
 		}
+		if stopped && !escaped {
+			idle = append(idle, w)
+		}
 	}
+	return idle
 }

@@ -1,6 +1,7 @@
 package escape
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,6 +84,17 @@ type lines []string
 func (l *lines) String() string     { return strings.Join(*l, " ") }
 func (l *lines) Set(s string) error { *l = append(*l, s); return nil }
 
+// named sets a string that must not be empty: a variable of a script that is
+// not set must not look like a flag that was not given.
+func named(to *string) func(string) error {
+	return func(s string) error {
+		if *to = s; s == "" {
+			return errors.New("it is empty")
+		}
+		return nil
+	}
+}
+
 type options struct {
 	compare           bool
 	profile, provider string
@@ -149,8 +161,8 @@ func parse(args []string) (*options, error) {
 	f.BoolVar(&o.layers, "layers", false, "")
 	f.BoolVar(&o.all, "all", false, "")
 	f.BoolVar(&o.listing, "list", false, "")
-	f.StringVar(&o.explain, "explain", "", "")
-	f.StringVar(&o.baseline, "baseline", "", "")
+	f.Func("explain", "", named(&o.explain))
+	f.Func("baseline", "", named(&o.baseline))
 	f.Var(&o.reports, "report", "")
 	f.IntVar(&o.parallel, "parallel", 0, "")
 	for i := range formats {
@@ -215,7 +227,7 @@ func (o *options) selected() ([]*Probe, error) {
 			}
 		}
 		for _, id := range o.ids {
-			if id == p.ID {
+			if strings.EqualFold(id, p.ID) {
 				used[id], matches = true, true
 			}
 		}
@@ -323,6 +335,10 @@ func (o *options) run() (int, error) {
 			return 2, err
 		}
 	}
+	files, err := o.openReports() // what cannot be written is known before anything runs
+	if err != nil {
+		return 2, err
+	}
 	self, err := launcher()
 	if err != nil {
 		return 2, err
@@ -365,7 +381,9 @@ func (o *options) run() (int, error) {
 	if r.Results, err = s.Run(ctx); err != nil {
 		return 2, err
 	}
-	accept(r.Results, waivers)
+	for _, w := range accept(r.Results, waivers) {
+		fmt.Fprintf(os.Stderr, "pccrun: escape: baseline %s: %s is stopped now: accept it no more\n", o.baseline, w.ID)
+	}
 	if len(o.only)+len(o.ids) == 0 && o.severity == Info {
 		for _, t := range targets {
 			if list := untested(t, r.Results); len(list) > 0 {
@@ -382,16 +400,31 @@ func (o *options) run() (int, error) {
 	if terminal {
 		fmt.Fprint(os.Stderr, "\r\x1b[K")
 	}
-	return r.Exit(o.failOn), o.print(r)
+	code := r.Exit(o.failOn)
+	if code == 3 {
+		fmt.Fprintln(os.Stderr, "pccrun: escape: nothing meaningful ran: all that was chosen is vacuous, skipped, or did not start")
+	}
+	return code, o.print(r, files)
 }
 
-func (o *options) print(r *Report) error {
+// openReports makes the files that reports go to, or takes those that stand; their
+// content is replaced at the end.
+func (o *options) openReports() (files []*os.File, err error) {
 	for _, path := range o.reports {
-		f, err := os.Create(path)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 		if err != nil {
-			return err
+			closeAll(files)
+			return nil, fmt.Errorf("report: %w", err)
 		}
-		if err := errors.Join(formatOf(path)(f, r), f.Close()); err != nil {
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func (o *options) print(r *Report, files []*os.File) error {
+	for i, path := range o.reports {
+		_ = files[i].Truncate(0) // of a pipe or a device there is nothing to cut off
+		if err := errors.Join(formatOf(path)(files[i], r), files[i].Close()); err != nil {
 			return fmt.Errorf("report %s: %w", path, err)
 		}
 	}
@@ -421,7 +454,8 @@ func isTerminal(f *os.File) bool {
 }
 
 // printList names every probe, one a line, as text or as JSON.
-func printList(w io.Writer, asJSON bool) int {
+func printList(out io.Writer, asJSON bool) int {
+	w := bufio.NewWriter(out)
 	for _, p := range Probes() {
 		if asJSON {
 			line, err := json.Marshal(struct {
@@ -447,10 +481,14 @@ func printList(w io.Writer, asJSON bool) int {
 		}
 		fmt.Fprintf(w, "%-8s %-8s %-18s %s%s\n", p.ID, p.Severity, p.Guarantee, p.Name, need)
 	}
+	if err := w.Flush(); err != nil {
+		return complain(err)
+	}
 	return 0
 }
 
-func printExplanation(w io.Writer, id string) int {
+func printExplanation(out io.Writer, id string) int {
+	w := bufio.NewWriter(out)
 	p := Find(strings.ToUpper(id))
 	if p == nil {
 		return complain(fmt.Errorf("no probe %q: --list names them", id))
@@ -466,6 +504,9 @@ func printExplanation(w io.Writer, id string) int {
 	}
 	for _, n := range p.Needs {
 		fmt.Fprintf(w, "%-12s %s\n", "needs", n)
+	}
+	if err := w.Flush(); err != nil {
+		return complain(err)
 	}
 	return 0
 }

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
@@ -381,7 +382,7 @@ func FuzzReadReport(f *testing.F) {
 
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{
-		{"--nonsense"}, {"--severity", "dire"}, {"word"}, {"--json", "--tap"}, {"--report", "x.txt"}, {"--without", "magic"}, {"--parallel", "-1"}, {"--id", ""},
+		{"--nonsense"}, {"--severity", "dire"}, {"word"}, {"--json", "--tap"}, {"--report", "x.txt"}, {"--without", "magic"}, {"--parallel", "-1"}, {"--id", ""}, {"--baseline", ""}, {"--explain", ""},
 	} {
 		_, err := parse(args)
 		require.Error(t, err, "%v", args)
@@ -396,7 +397,11 @@ func TestFlags(t *testing.T) {
 		require.GreaterOrEqual(t, p.Severity, High)
 		require.True(t, p.Area() == "FS" || p.Guarantee == profiles.NetDNS, p.ID)
 	}
-	o.only = list{"XX"}
+	o.only, o.ids = nil, list{"ks-001"}
+	chosen, err = o.selected()
+	require.NoError(t, err)
+	require.Len(t, chosen, 1, "as --explain, in any case")
+	o.only, o.ids = list{"XX"}, nil
 	_, err = o.selected()
 	require.Error(t, err)
 }
@@ -430,6 +435,23 @@ func TestListAndExplain(t *testing.T) {
 	require.Equal(t, 0, printExplanation(&b, "fs-001"))
 	require.Contains(t, b.String(), "reproduce    pccrun escape --id FS-001")
 	require.Equal(t, 2, printExplanation(&b, "FS-999"))
+}
+
+// What cannot be written is an error, for reports before anything has run.
+func TestCannotWrite(t *testing.T) {
+	for _, args := range [][]string{{"--list"}, {"--explain", "FS-001"}, {"--id", "FS-001", "--report", "/nonexistent/x.html"}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		defer full.Close()
+		cmd := exec.Command("/proc/self/exe", append([]string{"__escape"}, args...)...)
+		cmd.Stdout = full
+		began := time.Now()
+		err = cmd.Run()
+		var exit *exec.ExitError
+		require.ErrorAs(t, err, &exit, "%v", args)
+		require.Equal(t, 2, exit.ExitCode(), "%v", args)
+		require.Less(t, time.Since(began), 5*time.Second, "%v", args)
+	}
 }
 
 // TestCommand runs the verb as a user would, with a launcher that is wrapped, and

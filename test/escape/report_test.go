@@ -273,9 +273,11 @@ func TestBaseline(t *testing.T) {
 	waivers, err := parseBaseline("b", []byte(good), today)
 	require.NoError(t, err)
 	results := []Result{{ID: "FS-001", Verdict: VerdictEscaped, Severity: Critical}, {ID: "FS-002", Verdict: VerdictEscaped}}
-	accept(results, waivers)
+	require.Empty(t, accept(results, waivers))
 	require.Equal(t, "known (until 2026-11-21)", results[0].Accepted)
 	require.Empty(t, results[1].Accepted)
+	require.Equal(t, waivers, accept([]Result{{ID: "FS-001", Verdict: VerdictBlocked}}, waivers), "what is stopped need not be accepted")
+	require.Empty(t, accept([]Result{{ID: "FS-001", Verdict: VerdictSkipped}}, waivers), "not tried")
 	for name, text := range map[string]string{
 		"expired":       strings.Replace(good, "2026-11-21", "2026-11-20", 1),
 		"no reason":     strings.Replace(good, "known", "", 1),
