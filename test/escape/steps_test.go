@@ -3,15 +3,20 @@
 package escape
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // A step is something that the launcher does and that no flag takes away: the
@@ -20,21 +25,159 @@ type step struct {
 	name  string
 	cuts  []cut
 	probe string
+	flags []string // of both launchers: what stands behind the step is switched off, or what it belongs to asked for
 }
 
 // A cut replaces text that stands once in a file of the module.
 type cut struct{ file, old, new string }
 
+// strict asks for what is hidden twice, and takes what hosts keep only weakly.
+var strict = []string{"--strict", "--allow-missing", "fs.hide", "--allow-missing", "fs.protect", "--allow-missing", "fs.special", "--allow-missing", "ipc.unix", "--allow-missing", "info.host"}
+
 var steps = []step{
-	{"what is new and protected is set aside", []cut{{"cmd/pccrun/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}, "PER-006"},
-	{"a copy takes what is written to an overlay", []cut{{"namespaces/plan.go", "m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false", "m.ReadOnly = Bind, p.Path, p.Dev, p.Ino, false\n\t\t\tm.Tree = true"}}, "FS-042"},
-	{"programs that give rights are pinned", []cut{{"namespaces/setid_linux.go", "for _, root := range f.writable() {", "for _, root := range f.writable()[:0] {"}}, "FS-062"},
-	{"the sandbox dies with the launcher", []cut{
-		{"namespaces/shell_linux.go", "c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))", ""},
-		{"namespaces/inside/interpret.go", "exit(0) // the launcher is gone, and the death signal on its way", "sys(unix.SYS_SCHED_YIELD, 0, 0, 0, 0, 0, 0)"},
-	}, "NS-019"},
-	{"an address is judged after its name", []cut{{"netproxy/rules/guard.go", "func guardOf(a netip.Addr) guard {", "func guardOf(a netip.Addr) guard {\n\tif a.IsValid() {\n\t\treturn guard{}\n\t}"}}, "NET-037"},
-	{"a limit ends the run", []cut{{"namespaces/inside/interpret.go", "s.until = clock(s) + s.deadline", "s.until = 0"}}, "RES-010"},
+	{name: "what is new and protected is set aside", probe: "PER-006",
+		cuts: []cut{{"cmd/pccrun/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}},
+	{name: "a link on the way to a protected name is that name", probe: "PER-034",
+		cuts: []cut{{"workspace/guard_linux.go", "case h.class == classWay && !inModules(d.rel) && h.name != last:", "case h.class == classWay && h.name == \"\":"}}},
+	{name: "a copy takes what is written to an overlay", probe: "FS-042",
+		cuts: []cut{{"namespaces/plan.go", "m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false", "m.ReadOnly = Bind, p.Path, p.Dev, p.Ino, false\n\t\t\tm.Tree = true"}}},
+	{name: "programs that give rights are pinned", probe: "FS-062",
+		cuts: []cut{{"namespaces/setid_linux.go", "for _, root := range f.writable() {", "for _, root := range f.writable()[:0] {"}}},
+	{name: "the sandbox dies with the launcher", probe: "NS-019",
+		cuts: []cut{
+			{"namespaces/shell_linux.go", "c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))", ""},
+			{"namespaces/inside/interpret.go", "exit(0) // the launcher is gone, and the death signal on its way", "sys(unix.SYS_SCHED_YIELD, 0, 0, 0, 0, 0, 0)"},
+		}},
+	{name: "mounts of the host's stay with the host", probe: "FS-066",
+		cuts: []cut{{"namespaces/shell_linux.go", "inside.Int(unix.MS_REC|unix.MS_PRIVATE)", "inside.Int(unix.MS_REC|unix.MS_SLAVE)"}}},
+	{name: "what is shown is what the policy decided on", probe: "LCH-008",
+		cuts: []cut{{"namespaces/compile_linux.go", "c.SameInode(fd, m.Dev, m.Ino)", ""}}},
+	{name: "the keeper covers what the host has replaced", probe: "FS-067",
+		cuts: []cut{{"namespaces/keeper_linux.go", "for i := 0; i < len(k.views); i++ {", "for i := 0; i < 0; i++ {"}}},
+	{name: "the keeper pins what the host has replaced", probe: "PER-036",
+		cuts: []cut{{"namespaces/keeper_linux.go", "case m.Kind != Bind || !m.Protect && !m.ReadOnly:", "case m.Kind == Bind:"}}},
+	{name: "the janitor removes what only root may", probe: "RES-017",
+		cuts: []cut{{"namespaces/janitor_linux.go", "_ = j.program.Go(j.control, inside.Supervision{})", "unix.Kill(j.pid, unix.SIGKILL)"}}},
+	{name: "private directories have a size", probe: "RES-005",
+		cuts: []cut{{"namespaces/compile_linux.go", "if p.Disk == 0 {", "if p.Disk >= 0 {"}}},
+	{name: "the processors are a part of the machine's", probe: "RES-020",
+		cuts: []cut{{"namespaces/restrict_linux.go", "if len(p.CPUs) > 0 {", "if len(p.CPUs) > 1<<20 {"}}},
+	{name: "strict hides twice", probe: "FS-001", flags: append([]string{"--without", "hide"}, strict...),
+		cuts: []cut{{"namespaces/restrict_linux.go", "if len(p.Readable) > 0 {", "if len(p.Readable) > 1<<20 {"}}},
+	{name: "standard input is the command's to read only", probe: "LCH-018",
+		cuts: []cut{{"namespaces/stdio_linux.go", "case unix.S_IFREG, unix.S_IFIFO:", "case unix.S_IFIFO:"}}},
+	{name: "the deputy forbids names", probe: "KS-033",
+		cuts: []cut{{"providers/native/attempts_linux.go", "return false // a private directory: nobody outside will look there\n\t\t}", "return false // a private directory: nobody outside will look there\n\t\t}\n\t\tif path != \"\" {\n\t\t\treturn false\n\t\t}"}}},
+	{name: "a name is judged", probe: "NET-055",
+		cuts: []cut{{"netproxy/rules/decide.go", "if v.Action == Inspect && !s.allowsSome(matching) {", "if v.Action == Deny {\n\t\tv.Action = Allow\n\t}\n\tif v.Action == Inspect && !s.allowsSome(matching) {"}}},
+	{name: "an address is judged after its name", probe: "NET-037",
+		cuts: []cut{{"netproxy/rules/guard.go", "func guardOf(a netip.Addr) guard {", "func guardOf(a netip.Addr) guard {\n\tif a.IsValid() {\n\t\treturn guard{}\n\t}"}}},
+	{name: "the name in a TLS greeting is held against the tunnel's", probe: "NET-024",
+		cuts: []cut{{"netproxy/hello.go", "if err == nil && name != \"\" && !strings.EqualFold(", "if err == nil && name == \"\" && !strings.EqualFold("}}},
+	{name: "the host of a captured request is held against the name", probe: "NET-058",
+		cuts: []cut{{"netproxy/plain.go", "if err == nil && !http {", "if err == nil {"}}},
+	{name: "a secret stays outside", probe: "LCH-083",
+		cuts: []cut{{"providers/native/inspect_linux.go", "inject.Env+\"=\"+secret.Placeholder", "inject.Env+\"=\"+secret.Value"}}},
+	{name: "a limit ends the run", probe: "RES-010",
+		cuts: []cut{{"namespaces/inside/interpret.go", "s.until = clock(s) + s.deadline", "s.until = 0"}}},
+	{name: "a bound on memory", probe: "RES-003",
+		cuts: []cut{
+			{"cgroups/plan.go", "{File: \"memory.max\", Value: strconv.FormatInt(n, 10)}", "{File: \"memory.max\", Value: \"max\"}"},
+			{"cgroups/plan.go", "writes := []Write{{File: \"memory.limit_in_bytes\", Value: strconv.FormatInt(n, 10)}}\n\t\tif v.Swap {", "writes := []Write{{File: \"memory.limit_in_bytes\", Value: \"-1\"}}\n\t\tif v.Swap && n < 0 {"},
+		}},
+	{name: "the terminal is as it was", probe: "TTY-008",
+		cuts: []cut{{"terminal/relay_linux.go", "_ = setModes(r.o.Terminal, r.saved)", ""}}},
+	{name: "the log follows no link", probe: "LCH-084",
+		cuts: []cut{{"events/target_unix.go", "os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK", "os.O_APPEND|unix.O_NONBLOCK"}}},
+	{name: "a file in the workspace only tightens", probe: "LCH-013",
+		cuts: []cut{{"profiles/resolve.go", "trusted := own != nil &&", "trusted := own != nil || own != nil &&"}}},
+	{name: "trust is in a content", probe: "LCH-011",
+		cuts: []cut{{"profiles/trust.go", "return err == nil && bytes.Equal(e.Content, content)", "return err == nil && (bytes.Equal(e.Content, content) || len(content) > 0)"}}},
+}
+
+// accounted says of each step in the table of system calls what shows that it is
+// missed: a layer that TestMutations switches off, a row of steps, or, after "-",
+// why there is nothing to be missed.
+var accounted = map[string]string{
+	`"bind the sandbox's life to the launcher's"`: "the sandbox dies with the launcher",
+	`"bind the helper's life to the launcher's"`:  "- the helper mounts in a mount namespace that ends with the sandbox",
+	`"bring the loopback up"`:                     "- gives",
+	`"close /proc/1 to the sandbox"`:              "dumpable",
+	`"close what is the launcher's"`:              "- the janitor runs nothing of anybody's",
+	`"cover " + item.path`:                        "the keeper covers what the host has replaced",
+	`"cover " + path`:                             "proc-masks",
+	`"enter " + p.Command.Dir`:                    "- gives",
+	`"execute " + p.Command.Argv[0]`:              "- gives",
+	`"forbid new privileges"`:                     "no-new-privs",
+	`"forbid user namespaces inside"`:             "userns-limit",
+	`"fork the command"`:                          "- gives",
+	`"give up all capabilities"`:                  "capabilities",
+	`"hand descriptors to the launcher"`:          "- gives",
+	`"install the filter " + string(f.layer`:      "seccomp",
+	`"join a session keyring of its own"`:         "keyring",
+	`"join the sandbox's namespaces"`:             "- gives",
+	`"let Landlock read " + r.Path`:               "strict hides twice",
+	`"limit " + r.Name`:                           "rlimits",
+	`"limit inotify instances"`:                   "rlimits",
+	`"limit processors"`:                          "the processors are a part of the machine's",
+	`"limit the size of private directories"`:     "private directories have a size",
+	`"listen on " + at.String(`:                   "- gives",
+	`"make " + path + " read-only"`:               "proc-masks",
+	`"make /dev"`:                                 "- gives: without it there is no device",
+	`"make a tmpfs for private directories"`:      "- gives",
+	`"make the host's tree read-only"`:            "readonly",
+	`"make the mounts private"`:                   "mounts of the host's stay with the host",
+	`"map user and group in the user namespace"`:  "- without it there is nobody to be",
+	`"mount " + m.String(`:                        "hide",
+	`"mount a tmpfs on /dev/shm"`:                 "- gives",
+	`"mount devpts on /dev/pts"`:                  "- gives: in the sandbox's /dev there is no other",
+	`"open " + m.Source`:                          "what is shown is what the policy decided on",
+	`"open a terminal"`:                           "terminal",
+	`"open the sockets of the sandbox's network"`: "- gives",
+	`"pass descriptor " + strconv.Itoa(fd`:        "- gives, where the user asks for it",
+	`"raise the OOM score"`:                       "- whom the kernel ends first cannot be tried on a machine that others use",
+	`"remove " + c.Path`:                          "the janitor removes what only root may",
+	`"reset signals"`:                             "- gives",
+	`"restrict files with Landlock"`:              "landlock",
+	`"set the host name"`:                         "utsns",
+	`"set the standard descriptors"`:              "standard input is the command's to read only",
+	`"start a process group"`:                     "- gives: Ctrl-C and Ctrl-Z",
+	`"wait for the end"`:                          "- order",
+	`"wait for the launcher"`:                     "- order",
+	`"wait for the plan"`:                         "- order",
+	`"watch for children"`:                        "- gives",
+	`StepClone`:                                   "pidns",
+	`StepProc`:                                    "pidns",
+	`StepSys`:                                     "netns",
+	`overlayStep + m.Target`:                      "a copy takes what is written to an overlay",
+	`stepWatch`:                                   "the deputy forbids names",
+}
+
+// TestStepsAreComplete wants every step of the launcher's table to be accounted
+// for: whoever adds one says what would miss it.
+func TestStepsAreComplete(t *testing.T) {
+	files, err := filepath.Glob("../../namespaces/*_linux.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	call := regexp.MustCompile(`\.Step\(([^)]*)\)`)
+	found := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, m := range call.FindAllStringSubmatch(string(text), -1) {
+			found[m[1]] = true
+			require.NotEmpty(t, accounted[m[1]], "%s: the step %s: what would miss it?", file, m[1])
+		}
+	}
+	for name, by := range accounted {
+		require.True(t, found[name], "%s: no such step", name)
+		named := strings.HasPrefix(by, "- ") || slices.ContainsFunc(steps, func(s step) bool { return s.name == by }) ||
+			slices.ContainsFunc(mutations, func(m mutation) bool { return slices.Contains(m.off, profiles.Layer(by)) })
+		require.True(t, named, "%s: neither a layer nor a step: %s", name, by)
+	}
+	for _, s := range steps {
+		require.NotNil(t, Find(s.probe), s.probe)
+	}
 }
 
 // TestSteps takes steps out of the launcher, one at a time, and wants the
@@ -54,16 +197,16 @@ func TestSteps(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			mutated := filepath.Join(home, strconv.Itoa(i))
 			buildWithout(t, root, s.cuts, mutated)
-			notices(t, whole, mutated, s.probe)
+			notices(t, whole, mutated, s)
 		})
 	}
 }
 
 // notices wants a probe to be stopped by one launcher, and to escape the other.
-func notices(t *testing.T, whole, mutated, probe string) {
-	targets := []*Target{Native(whole, nil), Native(mutated, nil)}
+func notices(t *testing.T, whole, mutated string, s step) {
+	targets := []*Target{Native(whole, s.flags), Native(mutated, s.flags)}
 	targets[1].Name = "mutated"
-	results := run(t, targets, func(p *Probe) bool { return p.ID == probe })
+	results := run(t, targets, func(p *Probe) bool { return p.ID == s.probe })
 	if results[0].Verdict == VerdictSkipped {
 		t.Skip(results[0].Reason)
 	}
@@ -78,7 +221,8 @@ func buildWithout(t *testing.T, root string, cuts []cut, out string) {
 	replace := map[string]string{}
 	for _, c := range cuts {
 		path := filepath.Join(root, c.file)
-		text, err := os.ReadFile(path)
+		from := cmp.Or(replace[path], path) // a file may be cut more than once
+		text, err := os.ReadFile(from)
 		require.NoError(t, err)
 		require.Equal(t, 1, strings.Count(string(text), c.old), "%s: the text to cut: %s", c.file, c.old)
 		replace[path] = filepath.Join(dir, strings.ReplaceAll(c.file, "/", "-"))
