@@ -1,6 +1,8 @@
 package netproxy
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
@@ -279,6 +281,44 @@ func FuzzFields(f *testing.F) {
 			}
 		}
 		require.True(t, named)
+	})
+}
+
+// FuzzStreams: whatever a client sends as HTTP/2, what has gone up when its
+// first request is passed is what came, and names the tunnel's host to a server.
+func FuzzStreams(f *testing.F) {
+	request := "\x00\x00\x0f\x01\x04\x00\x00\x00\x01" + "\x82\x86\x84\x41\x0aok.example"
+	f.Add([]byte(prefaceRest + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + request))
+	f.Add([]byte(prefaceRest + "\x00\x00\x0f\x01\x00\x00\x00\x00\x01" + "\x82\x86\x84\x41\x0aok.example" + "\x00\x00\x00\x09\x04\x00\x00\x00\x01"))
+	f.Add([]byte(prefaceRest + "\x00\x00\x15\x01\x2c\x00\x00\x00\x01\x00" + "\x00\x00\x00\x00\x01" + "\x82\x86\x84\x41\x0aok.example"))
+	v := parse(f, "ok.example").Decide("ok.example", 80)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		here, there := net.Pipe()
+		defer here.Close()
+		defer there.Close()
+		var up bytes.Buffer
+		c := &client{conn: here, br: bufio.NewReader(bytes.NewReader(b))}
+		if c.readStreams(v, &up) != nil {
+			return
+		}
+		require.True(t, bytes.HasPrefix(b, up.Bytes()), "passed on as it came")
+		framer := http2.NewFramer(io.Discard, bytes.NewReader(up.Bytes()[len(prefaceRest):]))
+		framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		framer.SetMaxReadFrameSize(1<<24 - 1)
+		for {
+			frame, err := framer.ReadFrame()
+			if err != nil {
+				return // a server may be stricter
+			}
+			if h, ok := frame.(*http2.MetaHeadersFrame); ok {
+				host, _, ok := splitAuthority(h.PseudoValue("authority"), 80)
+				if !ok || h.PseudoValue("authority") == "" {
+					return // then its Host field names it, which FuzzFields holds
+				}
+				require.Equal(t, "ok.example", strings.ToLower(strings.TrimSuffix(host, ".")))
+				return
+			}
+		}
 	})
 }
 

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bufio"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net/http"
@@ -193,4 +194,21 @@ func TestManyHosts(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.LessOrEqual(t, len(ca.leaves), 1024)
+}
+
+// FuzzTrust: of a file only certificates are taken, whatever else it holds.
+func FuzzTrust(f *testing.F) {
+	ca, err := newAuthority()
+	require.NoError(f, err)
+	f.Add(ca.pem())
+	f.Add([]byte("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n" + string(ca.pem())))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		tr := &trust{pool: x509.NewCertPool()}
+		tr.add(text)
+		bundle, java, err := tr.bundles(ca)
+		require.NoError(t, err)
+		require.NotEmpty(t, java)
+		require.NotContains(t, string(bundle), "PRIVATE")
+		require.Equal(t, strings.Count(string(bundle), "-----BEGIN "), strings.Count(string(bundle), "-----BEGIN CERTIFICATE-----"))
+	})
 }
