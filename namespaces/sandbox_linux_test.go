@@ -68,17 +68,18 @@ type bench struct {
 // less what the rules say. A rule is "access name", below dir.
 func newBench(t *testing.T, files []string, rules ...string) *bench {
 	b := &bench{t: t, dir: fakeHome(t, files...)}
+	score, err := oomScore("/proc/self/oom_score_adj") // a unit of a user's manager may not go below its own
+	require.NoError(t, err)
 	b.plan = &Plan{
-		Shell: Shell{Identity: me()}, Landlock: landlockABI(), Grace: time.Second,
+		Shell: Shell{Identity: me()}, OOMScore: score, Landlock: landlockABI(), Grace: time.Second,
 		Command: Command{Env: []string{"PATH=/usr/bin:/bin", "DIR=" + b.dir}, Dir: b.dir, Umask: 0o022},
 	}
 	list := []Place{b.place("write .")}
 	for _, rule := range rules {
 		list = append(list, b.place(rule))
 	}
-	mounts, err := layout(list)
+	b.plan.Mounts, err = layout(list)
 	require.NoError(t, err)
-	b.plan.Mounts = mounts
 	return b
 }
 
