@@ -2,6 +2,8 @@ package workspace
 
 import (
 	"cmp"
+	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 )
@@ -152,6 +154,9 @@ func (s *ChangeSet) pair(sum func(path string, before bool) (uint64, error)) err
 		bySum := map[uint64][]int{}
 		for _, i := range olds {
 			d, err := sum(s.Changes[i].Path, true)
+			if errors.Is(err, fs.ErrPermission) {
+				continue // the host's, and closed to us
+			}
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -321,6 +322,9 @@ func (d *differ) texts(layer int, c *workspace.Change) (old, now []byte, err err
 			return []byte{0}, nil
 		}
 		f, err := d.upper.Open(layer, c.Path, after)
+		if !after && errors.Is(err, fs.ErrPermission) {
+			return []byte{0}, nil // closed to us: nothing that could be shown
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -341,6 +345,9 @@ func (d *differ) same(layer int, path string) (bool, error) {
 	var sides [2]*bufio.Reader
 	for i, after := range [...]bool{false, true} {
 		f, err := d.upper.Open(layer, path, after)
+		if !after && errors.Is(err, fs.ErrPermission) {
+			return false, nil
+		}
 		if err != nil {
 			return false, err
 		}
