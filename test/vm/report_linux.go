@@ -28,7 +28,8 @@ type row struct {
 	limitsAfter     []string          // and after all advice
 	escaped         map[string]int    // probes that got out, of guarantees that are claimed
 	blocked         map[string]int
-	passed, skipped int    // tests
+	passed, skipped int // tests
+	failed          int
 	as              string // the row that is this one after its hint
 	problems        []string
 }
@@ -157,6 +158,7 @@ func (w *row) tests(ctx context.Context, runs []testRun, allowed verdicts.Skips)
 				w.passed++
 			case v.Outcome == verdicts.Failed:
 				failed = true
+				w.failed++
 				problem("%s.%s fails:\n%s", t.Package, v.Test, tail(v.Output, 1200))
 			case allowed.Allow(v, "user", "vm"):
 				w.skipped++
@@ -285,6 +287,9 @@ func table(rows []row) string {
 		}
 		if w.passed > 0 {
 			what += fmt.Sprintf("; %d tests passed, %d skipped", w.passed, w.skipped)
+		}
+		if w.failed > 0 {
+			what += fmt.Sprintf(", **%d failed**", w.failed)
 		}
 		if w.fixed {
 			what += "; **after " + strings.Join(w.followed, ", then ") + ": runs; " + strings.Join(w.limitsAfter, ", ") + "**"

@@ -132,6 +132,10 @@ func TestTests(t *testing.T) {
 			continue
 		}
 		require.Contains(t, strings.Join(w.problems, "\n"), want)
+		if want == "p.TestC fails" {
+			w.setup = &setup{says: "plain"}
+			require.Contains(t, table([]row{w}), "1 tests passed, 1 skipped, **1 failed**")
+		}
 	}
 }
 
