@@ -74,7 +74,7 @@ var setups = []setup{
 	{name: "apparmor-deny", says: "an AppArmor profile denies userns", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-deny"}, refused: "AppArmor profile", fixable: true},
 	{name: "apparmor-caps", says: "AppArmor allows userns and takes their capabilities", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
 	{name: "ci-runner", says: "as a CI runner: a system service with User=, AppArmor as in the row before", kernel: "6.12", userland: "trixie", start: systemUnit, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
-	{name: "wsl", says: "as in WSL 2 without systemd: Landlock the only security module, no securityfs, cgroup v1 beside v2", kernel: "6.12", userland: "bookworm", start: bareV1, tweaks: []string{"wsl"}, words: "lsm=landlock", fixable: true},
+	{name: "wsl", says: "as in WSL 2 without systemd: Landlock the only security module, no securityfs, cgroup v1 beside v2", kernel: "6.1", userland: "bookworm", start: bareV1, tweaks: []string{"wsl"}, words: "lsm=landlock", fixable: true},
 	{name: "no-landlock", says: "Landlock left out of lsm=", kernel: "6.1", userland: "bookworm", start: bare, words: "lsm=lockdown,capability,yama,apparmor"},
 	{name: "yama-2", says: "kernel.yama.ptrace_scope=2", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"yama-2"}},
 	{name: "hidepid", says: "/proc with hidepid=2", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"hidepid"}},
