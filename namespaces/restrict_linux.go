@@ -201,7 +201,7 @@ func (c *compiler) filters() {
 // refusal an error). A filter of the user's own may refuse that, and without
 // no_new_privs it takes what the copy gives up.
 func (c *compiler) filterAside() {
-	if c.Shell.OwnFilter || !c.has(profiles.LayerNoNewPrivs) {
+	if c.Shell.OwnFilter || !c.has(profiles.LayerNoNewPrivs) || !c.has(profiles.LayerSeccomp) && !c.has(profiles.LayerFloor) {
 		return
 	}
 	c.aside = true
