@@ -48,10 +48,11 @@ func work(what string, note func(string)) *outcome {
 	}
 	if what == "examine" && o.Code == 0 {
 		// With limits too; where they are kept, the doctor has no more to say.
-		limited := slices.Concat([]string{payload + "/pccrun", "--profile", "default"}, limits)
+		asked := limits
 		if s, _, err := chosen(); err == nil && s.start.around() {
-			limited = slices.Concat(limited, []string{"--cpus", "1"}) // a part of one takes groups, which are not theirs to give
+			asked = []string{"--memory", "1g", "--cpus", "1", "--pids", "200"} // a part of a processor takes groups, which are not theirs to give
 		}
+		limited := slices.Concat([]string{payload + "/pccrun", "--profile", "default"}, asked)
 		if _, said, code := o.run("limited launch", launchTime, workspace, append(slices.Clone(limited), "--", "true")...); code != 0 {
 			o.Code, o.Said = code, said
 		}
