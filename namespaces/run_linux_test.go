@@ -247,7 +247,11 @@ func beginRole([]string) error {
 	if err != nil {
 		return err
 	}
-	p := &Plan{Command: Command{Paths: []string{"/bin/true"}, Argv: []string{"true"}, Dir: "/"}}
+	score, err := oomScore("/proc/self/oom_score_adj")
+	if err != nil {
+		return err
+	}
+	p := &Plan{OOMScore: score, Command: Command{Paths: []string{"/bin/true"}, Argv: []string{"true"}, Dir: "/"}}
 	if err := box.Start(p, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}); err != nil {
 		return err
 	}
