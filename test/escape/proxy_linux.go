@@ -84,8 +84,8 @@ func proxyProbes() []Probe {
 					return Blocked("proxy: %v", cause(err))
 				}
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(patience(500 * time.Millisecond)))
-				io.WriteString(c, "GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\nGET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+				c.SetDeadline(time.Now().Add(patience(3 * time.Second)))
+				io.WriteString(c, "GET http://allowed.test/ HTTP/1.1\r\nHost: allowed.test\r\n\r\nGET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\nConnection: close\r\n\r\n")
 				data, _ := io.ReadAll(io.LimitReader(c, 8192))
 				return Blocked("%d bytes came back", len(data)) // what arrived decides
 			}, append(evil, "host 20.0.0.10:80 evil.test")},
