@@ -469,3 +469,17 @@ func TestHardLimitOfTheHost(t *testing.T) {
 	require.Equal(t, Rlimit{unix.RLIMIT_MSGQUEUE, "", 1, 2}, r)
 	require.False(t, stands)
 }
+
+// A sandbox that was begun with other filters than its plan's never runs the command.
+func TestOtherFilters(t *testing.T) {
+	b := newBench(t, nil).sh("true")
+	b.plan.Filter, b.plan.Floor = seccomp.Default(), seccomp.Floor()
+	for _, missing := range []func(*Shell){func(s *Shell) { s.Filter = nil }, func(s *Shell) { s.Floor = seccomp.NestedFloor() }} {
+		shell := b.plan.Shell
+		missing(&shell)
+		box, err := Begin(shell)
+		require.NoError(t, err)
+		require.ErrorContains(t, box.Start(b.plan, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}), "other filters")
+	}
+	require.Zero(t, b.run().Status.ExitStatus(), "control: with its own it does")
+}

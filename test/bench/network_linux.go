@@ -22,13 +22,11 @@ const (
 // to a server of this machine, ÷ the same without a sandbox. The goals are
 // times: 0.6 of the rate is 1.67 of the time.
 func (b *bench) network(ctx context.Context) ([]figure, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, stop, err := workServer()
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	go serveWork(l)
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	defer stop()
 	var figures []figure
 	for _, w := range []struct {
 		name string
@@ -69,6 +67,17 @@ func (b *bench) network(ctx context.Context) ([]figure, error) {
 	figures = append(figures, more...)
 	late, err := b.latency(ctx, port)
 	return append(figures, late), err
+}
+
+// workServer serves the clients of netWork on a port of the loopback, until stop.
+func workServer() (port string, stop func(), err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	go serveWork(l)
+	_, port, err = net.SplitHostPort(l.Addr().String())
+	return port, func() { l.Close() }, err
 }
 
 // serveWork answers the clients of netWork: a first byte says what they want.

@@ -33,13 +33,11 @@ type route struct {
 // the ways out of others, in turns. A client of srt and squid speaks to their
 // proxy, which is the only way that they have.
 func (b *bench) peers(ctx context.Context) ([]figure, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, stop, err := workServer()
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	go serveWork(l)
-	_, port, _ := net.SplitHostPort(l.Addr().String())
+	defer stop()
 	squid, end, err := b.squid(ctx, port)
 	if err != nil {
 		return nil, err
