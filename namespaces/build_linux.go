@@ -30,7 +30,10 @@ type Plan struct {
 	Inodes     int64
 	Landlock   int        // ABI version to use, 0 for none
 	Readable   []Readable // what Landlock lets be read; none: it leaves reading to the mounts
+	Floor      []byte     // a filter below the other, and a layer of its own: what not even a filter of the user's own may allow
+	Filter     []byte
 	FilterName string
+	OwnFilter  bool   // the filter is the user's: it may refuse what pid 1 would still like to do
 	Watch      *Watch // a filter more, which asks the launcher; nil for none
 	Rlimits    []Rlimit
 	OOMScore   int    // how soon the kernel ends what is inside for want of memory, proc_pid_oom_score_adj(5): sooner than the launcher
@@ -75,10 +78,6 @@ type Shell struct {
 	Identity Identity
 	Nested   bool
 	Without  []profiles.Layer
-
-	Floor     []byte // a filter below the other, and a layer of its own: what not even a filter of the user's own may allow
-	Filter    []byte
-	OwnFilter bool // the filter is the user's: it may refuse what pid 1 would still like to do
 
 	// Cgroup is a descriptor of the cgroup v2 directory that the sandbox is born
 	// in, 0 for the caller's own: 0 to 2 are always the standard descriptors.

@@ -29,7 +29,6 @@ type compiler struct {
 	send     []inside.Reg
 	signals  inside.Reg
 	tty      inside.Reg // the command's terminal, in pid 1
-	aside    bool       // a thread loads the filters
 }
 
 // grant is a mount that may be written.
@@ -45,7 +44,6 @@ func (c *compiler) shell() {
 	c.tether()
 	c.identity()
 	c.unshare()
-	c.filterAside()
 	c.prepare()
 	c.devices()
 	c.processes()

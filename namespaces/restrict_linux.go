@@ -32,7 +32,7 @@ func (c *compiler) restrict(p *Plan) {
 	}
 	if c.has(profiles.LayerNoNewPrivs) {
 		c.Step("forbid new privileges")
-		c.noNewPrivs()
+		c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_NO_NEW_PRIVS), inside.Int(1), inside.Int(0), inside.Int(0), inside.Int(0))
 	}
 	if p.Landlock >= landlockRefer && c.has(profiles.LayerLandlock) {
 		c.landlock(p) // while CAP_SYS_ADMIN lets us do without the line above
@@ -118,29 +118,27 @@ func (c *compiler) allow(rules inside.Reg, rights uint64, fd inside.Arg) {
 	c.Call(unix.SYS_LANDLOCK_ADD_RULE, inside.Result(rules), inside.Int(unix.LANDLOCK_RULE_PATH_BENEATH), c.Beneath(rights, fd), inside.Int(0))
 }
 
-// filter drops the capabilities and puts pid 1 under the seccomp filters, last: they
-// refuse most of what came before. The command inherits them.
+// filter drops the capabilities and installs the seccomp filters, last: they
+// refuse most of what came before. pid 1 runs under them too.
 func (c *compiler) filter(p *Plan) {
 	if c.has(profiles.LayerDumpable) {
 		c.Step("close /proc/1 to the sandbox")
 		c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_DUMPABLE), inside.Int(0), inside.Int(0), inside.Int(0), inside.Int(0))
 	}
 	install := func() {
-		files := func() {
-			if c.has(profiles.LayerRlimits) {
-				c.limit(p, func(r Rlimit) bool { return r.Resource == unix.RLIMIT_NOFILE })
+		c.watch(p)
+		if c.has(profiles.LayerRlimits) {
+			c.limit(p, func(r Rlimit) bool { return r.Resource == unix.RLIMIT_NOFILE })
+		}
+		for _, f := range [...]struct {
+			layer   profiles.Layer
+			program []byte
+		}{{profiles.LayerFloor, p.Floor}, {profiles.LayerSeccomp, p.Filter}} { // the other filter may refuse to have one more
+			if c.has(f.layer) && len(f.program) > 0 {
+				c.Step("install the filter " + string(f.layer))
+				c.Call(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW), c.Program.Filter(f.program))
 			}
 		}
-		if c.aside {
-			c.Step(stepJoin)
-			c.Join()
-			c.watch(p) // which our own filters allow, and the limit too
-			files()
-			return
-		}
-		c.watch(p)
-		files()
-		c.filters()
 	}
 	if !c.has(profiles.LayerCaps) {
 		install()
@@ -162,9 +160,9 @@ func (c *compiler) filter(p *Plan) {
 const stepWatch = "install the filter that asks the launcher"
 
 // watch installs the filter that asks, and hands its listener to the launcher;
-// where there is none, the word alone says so. A filter of the user's own may
-// refuse what it takes. Neither pid 1 nor the command keeps the listener: who
-// holds it answers for everybody.
+// where there is none, the word alone says so. It comes before the other
+// filters, which may refuse what it takes. Neither pid 1 nor the command keeps
+// the listener: who holds it answers for everybody.
 func (c *compiler) watch(p *Plan) {
 	if p.Watch == nil {
 		return
@@ -179,50 +177,6 @@ func (c *compiler) watch(p *Plan) {
 	c.Call(unix.SYS_CLOSE, inside.Result(listener))
 	c.Allow(unix.EBADF)
 	c.Tell(inside.Watched)
-}
-
-// filters installs those that decide.
-func (c *compiler) filters() {
-	for _, f := range [...]struct {
-		layer   profiles.Layer
-		program []byte
-	}{{profiles.LayerFloor, c.Shell.Floor}, {profiles.LayerSeccomp, c.Shell.Filter}} { // the other filter may refuse to have one more
-		if c.has(f.layer) && len(f.program) > 0 {
-			c.Step("install the filter " + string(f.layer))
-			c.Call(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW), c.Program.Filter(f.program))
-		}
-	}
-}
-
-// filterAside has a thread load the filters while the copy mounts, which they
-// refuse: the one takes as long as the other. In the end the thread installs
-// one more, which allows everything, with SECCOMP_FILTER_FLAG_TSYNC: by that the
-// copy has all that the thread has (seccomp(2); TSYNC_ESRCH, Linux 5.7, makes a
-// refusal an error). A filter of the user's own may refuse that, and without
-// no_new_privs it takes what the copy gives up.
-func (c *compiler) filterAside() {
-	if c.Shell.OwnFilter || !c.has(profiles.LayerNoNewPrivs) || !c.has(profiles.LayerSeccomp) && !c.has(profiles.LayerFloor) {
-		return
-	}
-	c.aside = true
-	c.Aside(func() {
-		c.Step("forbid new privileges")
-		c.noNewPrivs()
-		c.filters()
-		c.Turn()
-		c.Step(stepJoin)
-		const flags = unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW | unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH
-		c.Call(unix.SYS_SECCOMP, inside.Int(unix.SECCOMP_SET_MODE_FILTER), inside.Int(flags), c.Program.Filter(allowAll))
-	})
-}
-
-const stepJoin = "put pid 1 under the filters"
-
-// allowAll is the filter BPF_RET|BPF_K, SECCOMP_RET_ALLOW.
-var allowAll = []byte{unix.BPF_RET | unix.BPF_K, 0, 0, 0, 0, 0, 0xff, 0x7f}
-
-func (c *compiler) noNewPrivs() {
-	c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_NO_NEW_PRIVS), inside.Int(1), inside.Int(0), inside.Int(0), inside.Int(0))
 }
 
 // command is what the second copy does before it becomes the command.

@@ -44,7 +44,7 @@ func runVerb(req profiles.Request) int {
 	}
 	var box *namespaces.Sandbox
 	if !req.DryRun && !req.Nested && len(req.Without) == 0 && os.Getuid() != 0 {
-		if box, err = namespaces.Begin(native.EarlyShell()); err != nil {
+		if box, err = namespaces.Begin(namespaces.Shell{Identity: namespaces.WhoAmI()}); err != nil {
 			return fail(err.Error())
 		}
 	}
@@ -57,7 +57,7 @@ func runVerb(req profiles.Request) int {
 	if slices.Contains(r.policy.Without, profiles.LayerTTY) {
 		stdio.HandIn()
 	}
-	if box != nil && !r.run.Early() {
+	if box != nil && (r.run.Plan.Nested || r.run.Born()) {
 		box.Close()
 		box = nil
 	}

@@ -30,6 +30,6 @@ copied:
 	XORL	BP, BP
 	SUBQ	$16, SP
 	MOVQ	R12, 0(SP)
-	MOVQ	$·live(SB), R13 // which may come back here for a thread: the linker allows no such circle
+	MOVQ	$·live(SB), R13 // which comes back here for the command: the linker allows no such circle
 	CALL	R13
 	INT	$3

@@ -29,6 +29,6 @@ copied:
 	MOVD	ZR, R29
 	SUB	$32, RSP
 	MOVD	R19, 8(RSP)
-	MOVD	$·live(SB), R20 // which may come back here for a thread: the linker allows no such circle
+	MOVD	$·live(SB), R20 // which comes back here for the command: the linker allows no such circle
 	CALL	(R20)
 	BRK

@@ -3,7 +3,6 @@
 package inside
 
 import (
-	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -15,20 +14,15 @@ import (
 // the write barrier belongs to a runtime that is not there.
 type copied struct {
 	*shared
-	length  int     // of the table, as far as the launcher has said
-	control uintptr // pid 1's end of the socket pair
-	other   uintptr // the launcher's, to be closed
-	forked  int     // the first op of the command's process; 0 before there is one
-	command uintptr // pid of the command, in the sandbox
-	regs    [maxRegs]uintptr
+	length  int               // of the table, as far as the launcher has said
+	control uintptr           // pid 1's end of the socket pair
+	other   uintptr           // the launcher's, to be closed
+	first   int               // the op to begin with: not 0 in the command's process
+	child   *copied           // what the command's process works on, for pid 1
+	stack   uintptr           // the end of its stack
+	command uintptr           // its pid, in the sandbox
+	regs    *[maxRegs]uintptr // each is set once, by pid 1 or by the command's process
 	message Message
-	aside   struct {
-		from, to int     // what the thread runs; to is 0 before there is one
-		stack    uintptr // its end; the command's process has it after the thread
-		turn     uint32  // a futex: 1 from [Program.Join] on
-		tid      uint32  // a futex: 0 once the thread is gone, set_tid_address(2)
-		message  Message
-	}
 	status  int32
 	rusage  unix.Rusage
 	poll    [2]unix.PollFd
@@ -38,25 +32,16 @@ type copied struct {
 	siginfo [128]byte
 }
 
-// live is the whole life of the copy, of the thread that works aside, and of the
-// command's process as far as it is ours.
+// live is the whole life of the copy, and of the command's process as far as it
+// is ours.
 //
 //go:nosplit
 //go:norace
 func live(s *copied) {
-	if s.forked != 0 {
-		run(s, s.forked, &s.length, &s.message)
-		exit(125)
+	if s.first == 0 {
+		sys(unix.SYS_CLOSE, s.other, 0, 0, 0, 0, 0)
 	}
-	if s.aside.to != 0 {
-		sys(unix.SYS_SET_TID_ADDRESS, uintptr(unsafe.Pointer(&s.aside.tid)), 0, 0, 0, 0, 0)
-		run(s, s.aside.from, &s.aside.to, &s.aside.message)
-		for {
-			sys(unix.SYS_EXIT, 0, 0, 0, 0, 0, 0)
-		}
-	}
-	sys(unix.SYS_CLOSE, s.other, 0, 0, 0, 0, 0)
-	if run(s, 0, &s.length, &s.message) {
+	if run(s) {
 		supervise(s)
 	}
 	exit(125)
@@ -71,14 +56,13 @@ func sys(nr, a, b, c, d, e, f uintptr) (uintptr, syscall.Errno) {
 	return r, err
 }
 
-// run interprets the ops between two indices, of which the second may grow. It
-// returns true in pid 1 after the fork, false if it ends without one. What it
-// says it writes to m.
+// run interprets the ops. It returns true in pid 1 after the fork, false if
+// the table ends without one.
 //
 //go:nosplit
 //go:norace
-func run(s *copied, from int, to *int, m *Message) bool {
-	for i := from; i < *to; i++ {
+func run(s *copied) bool {
+	for i := s.first; i < s.length; i++ {
 		o := &s.ops[i&(maxOps-1)]
 		a := o.arg
 		for j := uintptr(0); o.regs>>j != 0; j++ {
@@ -113,59 +97,34 @@ func run(s *copied, from int, to *int, m *Message) bool {
 		case pollAlive:
 			err = alive(s, a[0])
 		case tell:
-			*m = Message{Kind: Kind(a[0])}
-			send(s, m)
+			s.message = Message{Kind: Kind(a[0])}
+			send(s)
 		case jump:
 			i = int(a[0]) - 1
 			continue
-		case aside:
-			s.aside.from, s.aside.to = i+1, i+1+int(a[0])
-			s.aside.tid, s.aside.turn = 1, 0
-			var e uintptr
-			r, e = cloneOnto(unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_FS|unix.CLONE_FILES|unix.CLONE_SIGHAND|unix.CLONE_THREAD, s.aside.stack, 0, 0, 0, s)
-			err = syscall.Errno(e)
-			i += int(a[0])
-		case turn:
-			for atomic.LoadUint32(&s.aside.turn) == 0 {
-				sys(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&s.aside.turn)), futexWait, 0, 0, 0, 0)
-			}
-		case join:
-			atomic.StoreUint32(&s.aside.turn, 1)
-			sys(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&s.aside.turn)), futexWake, 1, 0, 0, 0)
-			for atomic.LoadUint32(&s.aside.tid) != 0 {
-				sys(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&s.aside.tid)), futexWait, 1, 0, 0, 0)
-			}
 		case fork:
-			// As vfork(2): to copy the memory and to let go of the copy takes longer than
-			// all else between here and the command. pid 1 goes on once the other has
-			// executed, or ended.
-			s.forked = i + 1
+			// The memory is shared until the other executes (CLONE_VM): to copy it and to let
+			// go of the copy takes longer than all else between here and the command. It
+			// is not vfork(2), by which an execve(2) that hangs would hold pid 1 as well.
+			s.child.first, s.child.length = i+1, s.length
 			var e uintptr
-			for try := 0; try < maxTries; try++ {
-				r, e = cloneOnto(unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_VFORK|uintptr(unix.SIGCHLD), s.aside.stack, 0, 0, 0, s)
-				if err = syscall.Errno(e); err != syscall.EAGAIN || s.aside.to == 0 {
-					break
-				}
-				// The thread counts for a limit of processes until the kernel has let go
-				// of it, a moment after its end.
-				sys(unix.SYS_SCHED_YIELD, 0, 0, 0, 0, 0, 0)
-			}
-			if err == 0 && r != 0 {
+			r, e = cloneOnto(unix.SYS_CLONE, unix.CLONE_VM|uintptr(unix.SIGCHLD), s.stack, 0, 0, 0, s.child)
+			if err = syscall.Errno(e); err == 0 {
 				s.command = r
 				return true
 			}
 		case execAny:
 			err = execute(a[0], a[1], a[2])
-			*m = Message{Kind: NotExecuted, B: int32(err)}
-			send(s, m)
+			s.message = Message{Kind: NotExecuted, B: int32(err)}
+			send(s)
 			exit(127)
 		}
 		if err != 0 && (uintptr(o.ok[0]) == uintptr(err) || uintptr(o.ok[1]) == uintptr(err)) {
 			r, err = -uintptr(err), 0
 		}
 		if err != 0 {
-			*m = Message{Kind: Failed, A: int32(o.step), B: int32(err)}
-			send(s, m)
+			s.message = Message{Kind: Failed, A: int32(o.step), B: int32(err)}
+			send(s)
 			exit(125)
 		}
 		if o.out != 0 {
@@ -174,13 +133,6 @@ func run(s *copied, from int, to *int, m *Message) bool {
 	}
 	return false
 }
-
-// futex(2): not the private ones, since the kernel's own wake at the end of a
-// thread is not.
-const futexWait, futexWake = 0, 1
-
-// maxTries bounds how often the fork is tried again.
-const maxTries = 1000
 
 // digits writes n in decimal at an address; the memory behind it is zero.
 //
@@ -279,8 +231,8 @@ func execute(paths, argv, env uintptr) syscall.Errno {
 
 //go:nosplit
 //go:norace
-func send(s *copied, m *Message) {
-	sys(unix.SYS_SENDTO, s.control, uintptr(unsafe.Pointer(m)), messageSize, unix.MSG_NOSIGNAL, 0, 0)
+func send(s *copied) {
+	sys(unix.SYS_SENDTO, s.control, uintptr(unsafe.Pointer(&s.message)), messageSize, unix.MSG_NOSIGNAL, 0, 0)
 }
 
 //go:nosplit
@@ -330,7 +282,7 @@ func supervise(s *copied) {
 			// temporary files; then the end, by which everything dies.
 			if cause == ByDeadline {
 				s.message = Message{Kind: Exited, A: int32(unix.SIGKILL), B: cause}
-				send(s, &s.message)
+				send(s)
 				exit(0)
 			}
 			cause = ByDeadline
@@ -434,13 +386,13 @@ func reap(s *copied, cause int32) {
 		}
 		if s.status&0xff == 0x7f {
 			s.message = Message{Kind: Stopped, A: s.status >> 8 & 0xff}
-			send(s, &s.message)
+			send(s)
 			continue
 		}
 		gone, status = true, s.status
 	}
 	s.message = Message{Kind: Exited, A: status, B: cause, C: alone}
-	send(s, &s.message)
+	send(s)
 	exit(0)
 }
 
@@ -473,7 +425,7 @@ const leftWait = int64(100e6)
 //go:norace
 func left(s *copied) {
 	s.message = Message{Kind: Left}
-	send(s, &s.message)
+	send(s)
 	until := clock(s) + leftWait
 	for {
 		wait := max(until-clock(s), 0)

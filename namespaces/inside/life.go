@@ -17,19 +17,20 @@ import (
 // bytes, which the linker checks: every function there is nosplit.
 const stackSize = 64 << 10
 
-// asideSize is that of its thread's.
-const asideSize = 16 << 10
+// childSize is that of its child's, the command's process.
+const childSize = 16 << 10
 
 // life is the memory that the copy gets privately: its state, an empty
 // thread-local storage (the Go runtime's would name a goroutine that does not
-// exist there), its stack, and its thread's.
+// exist there), its registers and its stack, and a state and a stack for its child.
 type life []byte
 
 const (
 	lifeTLS   = (unsafe.Sizeof(copied{}) + 4095) &^ 4095
-	lifeStack = lifeTLS + 4096
-	lifeAside = lifeStack + stackSize
-	lifeSize  = lifeAside + asideSize
+	lifeRegs  = lifeTLS + 4096
+	lifeStack = lifeRegs + unsafe.Sizeof([maxRegs]uintptr{})
+	lifeChild = lifeStack + stackSize
+	lifeSize  = lifeChild + childSize // a state, and below its end the stack
 )
 
 func newLife() (life, error) {
@@ -44,7 +45,10 @@ func (l life) free()           { unix.MunmapPtr(unsafe.Pointer(&l[0]), lifeSize)
 func (l life) copied() *copied { return (*copied)(unsafe.Pointer(&l[0])) }
 func (l life) tls() uintptr    { return uintptr(unsafe.Pointer(&l[lifeTLS+2048])) }
 func (l life) stack() uintptr  { return uintptr(unsafe.Pointer(&l[lifeStack])) }
-func (l life) aside() uintptr  { return uintptr(unsafe.Pointer(&l[lifeAside])) + asideSize }
+func (l life) regs() *[maxRegs]uintptr {
+	return (*[maxRegs]uintptr)(unsafe.Pointer(&l[lifeRegs]))
+}
+func (l life) child() *copied { return (*copied)(unsafe.Pointer(&l[lifeChild])) }
 
 // withhold keeps the launcher's writable memory out of the copy, which needs
 // none of it: no page tables to copy, no page to copy later when either side

@@ -61,9 +61,6 @@ const (
 	pollAlive             // end at once if the launcher has closed its end of arg 0
 	tell                  // send a message of kind arg 0
 	jump                  // go on at op arg 0
-	aside                 // start a thread that runs the arg 0 ops that follow; go on behind them
-	turn                  // in the thread: wait for the join
-	join                  // let the thread go on, and wait for its end
 	decimal               // write arg 1 as decimal digits at address arg 0
 )
 
@@ -329,25 +326,6 @@ func (p *Program) Filter(program []byte) Arg {
 	*(*uintptr)(unsafe.Pointer(&b[8])) = p.Buf(program).value
 	return address(b)
 }
-
-// Aside appends what a thread of the copy does while the copy goes on: calls that
-// take long and change nothing but the thread, up to its [Program.Turn]. They may
-// not wait for the launcher, and a register that they set is read after
-// the [Program.Join], which must follow before the fork. There is one at most.
-func (p *Program) Aside(calls func()) {
-	at := p.ops
-	p.add(aside, 0, Int(0))
-	calls()
-	if p.err == nil {
-		p.shared.ops[at].arg[0] = uintptr(p.ops - at - 1)
-	}
-}
-
-// Turn appends, to what is done aside, the wait for the [Program.Join].
-func (p *Program) Turn() { p.add(turn, 0) }
-
-// Join appends the wait for what is done aside, to the end of it.
-func (p *Program) Join() { p.add(join, 0) }
 
 // Fork appends the clone that makes the command's process: what follows runs
 // there, and pid 1 begins to reap.

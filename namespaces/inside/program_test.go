@@ -48,8 +48,8 @@ func into(m *Message) []byte { return (*[messageSize]byte)(unsafe.Pointer(m))[:]
 // and that cannot fail, since that would end it.
 func here(t *testing.T, p *Program, control int) *copied {
 	require.NoError(t, p.err)
-	s := &copied{shared: p.shared, length: p.ops, control: uintptr(control)}
-	require.False(t, run(s, 0, &s.length, &s.message), "no program here forks")
+	s := &copied{shared: p.shared, length: p.ops, control: uintptr(control), regs: new([maxRegs]uintptr)}
+	require.False(t, run(s), "no program here forks")
 	return s
 }
 

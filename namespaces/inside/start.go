@@ -56,8 +56,9 @@ func (p *Program) Start(o Options) (pid int, err error) {
 	}
 	defer life.free() // ours; the copy keeps its own
 	s := life.copied()
-	*s = copied{shared: p.shared, length: p.ops, control: uintptr(o.Control), other: uintptr(o.Launcher)}
-	s.aside.stack = life.aside()
+	*s = copied{shared: p.shared, length: p.ops, control: uintptr(o.Control), other: uintptr(o.Launcher), regs: life.regs()}
+	s.child, s.stack = life.child(), uintptr(unsafe.Pointer(&life[0]))+lifeSize
+	*s.child = *s
 	args := &cloneArgs{
 		flags: uint64(o.Flags) | unix.CLONE_SETTLS | unix.CLONE_CLEAR_SIGHAND, exitSignal: uint64(unix.SIGCHLD),
 		stack: uint64(life.stack()), stackSize: stackSize, tls: uint64(life.tls()),

@@ -103,52 +103,6 @@ func ready(t *testing.T, out *os.File) string {
 	return string(line[:n])
 }
 
-// TestAside has a thread and the copy wait for each other in turns, so that
-// neither could end if they did not run side by side.
-func TestAside(t *testing.T) {
-	to, from := pipe(t), pipe(t)
-	c := newCopy(t)
-	buffer := c.Str("____")
-	c.Aside(func() {
-		c.Call(unix.SYS_READ, Int(to[0]), buffer, Int(1))
-		c.Call(unix.SYS_WRITE, Int(from[1]), buffer, Int(1))
-		c.Turn()
-		c.Call(unix.SYS_WRITE, Int(from[1]), c.Str("after"), Int(5))
-	})
-	c.Call(unix.SYS_WRITE, Int(to[1]), c.Str("x"), Int(1))
-	c.Call(unix.SYS_READ, Int(from[0]), buffer, Int(1))
-	c.Join()
-	left := Ptr(c.Program, int32(-1))
-	c.Call(unix.SYS_IOCTL, Int(from[0]), Int(unix.TIOCINQ), left)
-	c.Tell(Done)
-	c.start(0)
-	require.Equal(t, Done, receive(t, c.launcher).Kind)
-	require.EqualValues(t, 5, *(*int32)(at(left)), "the join waits for the end of the thread")
-	require.Equal(t, 125, c.wait().ExitStatus(), "this program forks nothing")
-}
-
-// pipe returns the descriptors of a pipe that a copy inherits.
-func pipe(t *testing.T) (ends [2]int) {
-	require.NoError(t, unix.Pipe2(ends[:], unix.O_CLOEXEC))
-	t.Cleanup(func() { unix.Close(ends[0]); unix.Close(ends[1]) })
-	return ends
-}
-
-// What fails in the thread ends all of the copy.
-func TestAsideFails(t *testing.T) {
-	c := newCopy(t)
-	c.Aside(func() {
-		c.Step("aside")
-		c.Call(unix.SYS_CLOSE, Int(-1))
-	})
-	c.Step("on")
-	c.Await()
-	c.start(0)
-	m := receive(t, c.launcher)
-	require.Equal(t, []any{Failed, "aside", unix.EBADF}, []any{m.Kind, c.StepName(m.A), unix.Errno(m.B)})
-	require.Equal(t, 125, c.wait().ExitStatus())
-}
-
 func TestFailureIsToldByStep(t *testing.T) {
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat("/", &st))
@@ -247,6 +201,31 @@ func TestMain(m *testing.M) {
 	}
 	unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGWINCH)
 	unix.Kill(unix.Getpid(), unix.SIGKILL)
+}
+
+// An execve(2) that hangs, here until a lease on the file is given back, holds
+// neither pid 1's deadline nor the end.
+func TestExecThatHangs(t *testing.T) {
+	program, err := os.ReadFile("/bin/true")
+	require.NoError(t, err)
+	path := t.TempDir() + "/true"
+	require.NoError(t, os.WriteFile(path, program, 0o755))
+	leased, err := os.Open(path)
+	require.NoError(t, err)
+	defer leased.Close()
+	_, err = unix.FcntlInt(leased.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	require.NoError(t, err)
+	how := Supervision{Deadline: int64(100 * time.Millisecond), Grace: int64(50 * time.Millisecond), Namespace: true}
+	c := newCopy(t)
+	c.supervise(how, path)
+	require.Equal(t, ByDeadline, receive(t, c.launcher).B)
+	require.Zero(t, c.wait().ExitStatus())
+
+	_, err = unix.FcntlInt(leased.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	require.NoError(t, err)
+	c = newCopy(t)
+	c.supervise(how, path)
+	require.Equal(t, Message{Kind: Exited, C: 1}, receive(t, c.launcher), "control: without the lease it is executed")
 }
 
 // What asks to be traced by its parent is not: pid 1 lets it go on, with the

@@ -379,14 +379,6 @@ func (r *Run) Shell() (namespaces.Shell, error) {
 	return shell, nil
 }
 
-// EarlyShell is the shell of a run of which nothing is known yet: most have it.
-func EarlyShell() namespaces.Shell {
-	return namespaces.Shell{Identity: namespaces.WhoAmI(), Floor: seccomp.Floor(), Filter: seccomp.Default()}
-}
-
-// Early reports whether the run can have [EarlyShell].
-func (r *Run) Early() bool { return !r.Plan.Nested && !r.Plan.OwnFilter && !r.Born() }
-
 // Release removes what [Run.Shed] or [Run.Shell] has made, for a run that is
 // not begun after all.
 func (r *Run) Release() error {

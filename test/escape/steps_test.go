@@ -142,7 +142,6 @@ var accounted = map[string]string{
 	`StepProc`:                                    "pidns",
 	`StepSys`:                                     "netns",
 	`overlayStep + m.Target`:                      "a copy takes what is written to an overlay",
-	`stepJoin`:                                    "seccomp",
 	`stepWatch`:                                   "the deputy forbids names",
 }
 
