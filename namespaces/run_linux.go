@@ -466,8 +466,17 @@ func (s *Sandbox) Resume(foreground bool) {
 	s.tell(m)
 }
 
+// tell says something to pid 1. Nothing is said once the sandbox has ended: its
+// descriptor may be somebody else's then.
 func (s *Sandbox) tell(m inside.Message) {
-	unix.Sendto(s.control, bytesOf(&m), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
+	conn, err := s.ear.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Write(func(fd uintptr) bool {
+		_ = unix.Sendto(int(fd), bytesOf(&m), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
+		return true
+	})
 }
 
 // reap waits for pid 1, and so for everything: the kernel lets go of it when
