@@ -226,72 +226,54 @@ func (c Finding) restore(session *os.Root) error {
 // and as root, which may not own what a run as somebody else has set aside, it
 // is copied.
 func putBack(stash int, entry string, dir int, name string) error {
-	var err error = unix.EXDEV
 	if os.Getuid() != 0 {
-		err = rename(stash, entry, dir, name)
-	}
-	switch err {
-	case nil:
-		return nil
-	case unix.EEXIST:
-		return ErrInTheWay
-	case unix.EXDEV:
-	default:
-		return err
-	}
-	temp := inert + entry
-	_ = removeTree(dir, temp)
-	var st unix.Stat_t
-	if err := unix.Fstat(dir, &st); err != nil {
-		return err
-	}
-	k := copier{room: maxCopy, entries: maxCopied, modes: true}
-	if os.Getuid() == 0 {
-		k.owner = &st
-	}
-	if err := k.copy(stash, entry, dir, temp); err != nil {
-		_ = removeTree(dir, temp)
-		return err
-	}
-	if err := rename(dir, temp, dir, name); err != nil {
-		_ = removeTree(dir, temp)
-		if err == unix.EEXIST {
+		switch err := rename(stash, entry, dir, name); err {
+		case nil:
+			return nil
+		case unix.EEXIST:
 			return ErrInTheWay
+		case unix.EXDEV:
+		default:
+			return err
 		}
+	}
+	c, err := openCell(dir, entry)
+	if err != nil {
+		return err
+	}
+	if err = c.fill(stash, entry); err == nil {
+		err = c.release(name)
+	}
+	if err = errors.Join(err, c.close()); err != nil {
 		return err
 	}
 	return removeTree(stash, entry)
 }
 
 // exchange puts a configuration back in the place of what was left of it, if
-// that stands there still.
-func (c Finding) exchange(stash, dir int, name string, left []byte) error {
-	temp := inert + "whole-" + c.Stash
-	_ = removeTree(dir, temp)
-	if err := putBack(stash, c.Stash, dir, temp); err != nil {
+// that stands there still. What is in the stash stays until that is done.
+func (c Finding) exchange(stash, dir int, name string, left []byte) (err error) {
+	cell, err := openCell(dir, c.Stash)
+	if err != nil {
 		return err
 	}
-	back := func(err error) error {
-		if e := move(dir, temp, stash, c.Stash); e == unix.EXDEV {
-			k := copier{room: maxCopy, entries: maxCopied}
-			if e = k.copy(dir, temp, stash, c.Stash); e == nil {
-				_ = removeTree(dir, temp)
-			}
-		}
+	defer func() { err = errors.Join(err, cell.close()) }()
+	if err := cell.fill(stash, c.Stash); err != nil {
 		return err
 	}
-	if err := unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE); err != nil {
-		return back(err)
+	if err := cell.exchange(name); err != nil {
+		return err
 	}
-	now, err := readOwn(dir, temp, maxConfig)
-	if err != nil || !bytes.Equal(now, left) {
-		if err := unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE); err != nil {
-			return err
+	// Nobody else reaches it where it is now.
+	if now, e := readOwn(cell.fd, held, maxConfig); e != nil || !bytes.Equal(now, left) {
+		if err := cell.exchange(name); err != nil {
+			cell.keep = true
+			return fmt.Errorf("%w; it is %s/%s now: %w", ErrInTheWay, cell.name, held, err)
 		}
-		return back(ErrInTheWay)
+		return ErrInTheWay
 	}
 	_ = unix.Unlinkat(stash, c.Stash+leftOver, 0)
-	return unix.Unlinkat(dir, temp, 0)
+	return removeTree(stash, c.Stash)
 }
 
 // leftOver ends the name, in the stash, of what was left of a configuration.

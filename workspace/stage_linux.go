@@ -70,8 +70,8 @@ func (a *applying) build(p *applyPlan, i, dir int, name string) (next int, err e
 		if err := unix.Symlinkat(c.After.Target, dir, name); err != nil {
 			return next, os.NewSyscallError("symlinkat", err)
 		}
-		if err := unix.Fchownat(dir, name, a.owner.uid, a.owner.gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return next, os.NewSyscallError("fchownat", err)
+		if err := chownMade(dir, name, a.owner.uid, a.owner.gid); err != nil {
+			return next, err
 		}
 		return next, os.NewSyscallError("utimensat", unix.UtimesNanoAt(dir, name, times, unix.AT_SYMLINK_NOFOLLOW))
 	}
@@ -120,15 +120,14 @@ func (a *applying) build(p *applyPlan, i, dir int, name string) (next int, err e
 
 // create makes a file or directory that was not there, closed to others.
 func create(dir int, name string, kind Kind) (*os.File, error) {
-	flags := unix.O_RDONLY | unix.O_DIRECTORY
 	if kind == Dir {
-		if err := unix.Mkdirat(dir, name, 0o700); err != nil {
-			return nil, os.NewSyscallError("mkdirat", err)
+		fd, err := makeDir(dir, name)
+		if err != nil {
+			return nil, err
 		}
-	} else {
-		flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL
+		return os.NewFile(uintptr(fd), name), nil
 	}
-	fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, os.NewSyscallError("openat", err)
 	}

@@ -367,27 +367,37 @@ func (k *copier) copy(from int, name string, to int, as string) error {
 	if k.entries--; k.entries < 0 {
 		return ErrTooMuch
 	}
-	if err := k.entry(from, name, to, as, &st); err != nil || k.owner == nil {
-		return err
-	}
-	return unix.Fchownat(to, as, int(k.owner.Uid), int(k.owner.Gid), unix.AT_SYMLINK_NOFOLLOW)
-}
-
-func (k *copier) entry(from int, name string, to int, as string, st *unix.Stat_t) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		return k.file(from, name, to, as, st)
+		return k.file(from, name, to, as, &st)
+	case unix.S_IFDIR:
+		return k.dir(from, name, to, as, &st)
 	case unix.S_IFLNK:
 		buf := make([]byte, unix.PathMax)
 		n, err := unix.Readlinkat(from, name, buf)
 		if err != nil {
 			return err
 		}
-		return unix.Symlinkat(string(buf[:n]), to, as)
-	case unix.S_IFDIR:
-		return k.dir(from, name, to, as, st)
+		if err := unix.Symlinkat(string(buf[:n]), to, as); err != nil {
+			return err
+		}
+	default: // a socket or FIFO: that there was one
+		if err := unix.Mknodat(to, as, unix.S_IFIFO|0o600, 0); err != nil {
+			return err
+		}
 	}
-	return unix.Mknodat(to, as, unix.S_IFIFO|0o600, 0) // a socket or FIFO: that there was one
+	if k.owner == nil {
+		return nil
+	}
+	return chownMade(to, as, int(k.owner.Uid), int(k.owner.Gid))
+}
+
+// chown gives what a descriptor names to the owner of the copies.
+func (k *copier) chown(fd int) error {
+	if k.owner == nil {
+		return nil
+	}
+	return unix.Fchown(fd, int(k.owner.Uid), int(k.owner.Gid))
 }
 
 func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) error {
@@ -396,10 +406,7 @@ func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) 
 		return err
 	}
 	defer unix.Close(src)
-	if err := unix.Mkdirat(to, as, 0o700); err != nil {
-		return err
-	}
-	dst, err := openBeneath(to, as, unix.O_RDONLY|unix.O_DIRECTORY)
+	dst, err := makeDir(to, as)
 	if err != nil {
 		return err
 	}
@@ -413,8 +420,8 @@ func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) 
 			return err
 		}
 	}
-	if !k.modes {
-		return nil
+	if err := k.chown(dst); err != nil || !k.modes {
+		return err
 	}
 	return unix.Fchmod(dst, st.Mode&0o777)
 }
@@ -427,17 +434,24 @@ func (k *copier) file(from int, name string, to int, as string, st *unix.Stat_t)
 	if err != nil {
 		return err
 	}
-	return writeNew(to, as, b, st.Mode&0o777)
+	return writeNewFor(k.chown, to, as, b, st.Mode&0o777)
 }
 
 // writeNew makes a file that must not exist.
 func writeNew(dir int, name string, b []byte, mode uint32) error {
+	return writeNewFor(func(int) error { return nil }, dir, name, b, mode)
+}
+
+// writeNewFor gives the file to somebody before it has its mode.
+func writeNewFor(chown func(fd int) error, dir int, name string, b []byte, mode uint32) error {
 	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}
 	f := os.NewFile(uintptr(fd), name)
-	_, err = f.Write(b)
+	if _, err = f.Write(b); err == nil {
+		err = chown(fd)
+	}
 	if e := unix.Fchmod(fd, mode); err == nil {
 		err = e
 	}

@@ -1,0 +1,185 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// What is put back is often made where somebody else may write: root accepts in
+// a user's workspace. Between a call that makes a name and one that uses it,
+// that user can put another file there, by a rename or a link, and what was
+// meant for the copy would be done to it. So a tree is made in a cell, which
+// nobody else enters, and ownership is given by descriptor.
+
+// A cell is a directory of this process's own, beside the place for which
+// something is made.
+type cell struct {
+	dir  int    // that holds it
+	name string // in there
+	fd   int
+	keep bool // something in it belongs to somebody
+}
+
+// held is the one name in a cell.
+const held = "held"
+
+// openCell makes the cell for an entry of the stash, or empties the one that was
+// left when an attempt was killed.
+func openCell(dir int, entry string) (*cell, error) {
+	c := &cell{dir: dir, name: inert + "accept-" + entry}
+	var err error
+	c.fd, err = makeDir(dir, c.name)
+	left := errors.Is(err, unix.EEXIST)
+	if left {
+		c.fd, err = openBeneath(dir, c.name, unix.O_RDONLY|unix.O_DIRECTORY)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", c.name, err)
+	}
+	err = closed(c.fd)
+	if err == nil && left {
+		if err = removeTree(c.fd, held); err == nil || err == unix.ENOENT {
+			err = empty(c.fd)
+		}
+	}
+	if err != nil {
+		unix.Close(c.fd)
+		return nil, fmt.Errorf("%s: %w: %w", c.name, ErrInTheWay, err)
+	}
+	return c, nil
+}
+
+// fill copies an entry of the stash into the cell. As root the copy is given to
+// whom the directory around the cell belongs to.
+func (c *cell) fill(stash int, entry string) error {
+	k := copier{room: maxCopy, entries: maxCopied, modes: true}
+	if os.Getuid() == 0 {
+		k.owner = new(unix.Stat_t)
+		if err := unix.Fstat(c.dir, k.owner); err != nil {
+			return os.NewSyscallError("fstat", err)
+		}
+	}
+	return k.copy(stash, entry, c.fd, held)
+}
+
+// release moves what is held out of the cell, never over anything.
+func (c *cell) release(name string) error {
+	err := rename(c.fd, held, c.dir, name)
+	if err == unix.EACCES {
+		// To move a directory its owner must be able to write in it.
+		err = c.releaseDir(name)
+	}
+	if err == unix.EEXIST {
+		return ErrInTheWay
+	}
+	return err
+}
+
+func (c *cell) releaseDir(name string) error {
+	fd, err := openBeneath(c.fd, held, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return unix.EACCES
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, st.Mode&0o777|0o200); err != nil {
+		return err
+	}
+	return errors.Join(rename(c.fd, held, c.dir, name), unix.Fchmod(fd, st.Mode&0o777))
+}
+
+// exchange puts what is held in the place of what stands outside, which is held
+// then.
+func (c *cell) exchange(name string) error {
+	return unix.Renameat2(c.fd, held, c.dir, name, unix.RENAME_EXCHANGE)
+}
+
+// close takes the cell away with what is still held.
+func (c *cell) close() error {
+	defer unix.Close(c.fd)
+	if c.keep {
+		return nil
+	}
+	if err := removeTree(c.fd, held); err != nil && err != unix.ENOENT {
+		return fmt.Errorf("remove %s/%s: %w", c.name, held, err)
+	}
+	// By name: an empty directory is all that this removes, whoever's it is.
+	if err := unix.Unlinkat(c.dir, c.name, unix.AT_REMOVEDIR); err != nil {
+		return fmt.Errorf("remove %s: %w", c.name, err)
+	}
+	return nil
+}
+
+// errNotMade is for a name under which something else stands than what was just
+// made there.
+var errNotMade = errors.New("somebody else has put something there")
+
+// makeDir makes a directory that nobody else may enter, and opens it.
+func makeDir(dir int, name string) (fd int, err error) {
+	if err := unix.Mkdirat(dir, name, 0o700); err != nil {
+		return -1, os.NewSyscallError("mkdirat", err)
+	}
+	fd, err = unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("openat", err)
+	}
+	if err = empty(fd); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("%s: %w", name, err)
+	}
+	return fd, nil
+}
+
+// closed refuses, as root, a directory that others may enter. Anybody else has
+// nothing to fear in a directory that he may write, and file systems that keep
+// no modes to reckon with.
+func closed(fd int) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	if st.Uid != 0 || st.Mode&0o777 != 0o700 {
+		return errNotMade
+	}
+	return nil
+}
+
+// empty refuses a directory that has entries.
+func empty(fd int) error {
+	list, err := entries(fd)
+	if err == nil && len(list) > 0 {
+		err = errNotMade
+	}
+	return err
+}
+
+// chownMade gives what was just made at a name, and is no directory, to an
+// owner; -1 leaves one as it is. A file that has other names is not what was
+// made, nor is one that belongs to somebody else.
+func chownMade(dir int, name string, uid, gid int) error {
+	if uid < 0 && gid < 0 {
+		return nil
+	}
+	fd, err := openBeneath(dir, name, unix.O_PATH)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", name, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	if st.Nlink != 1 || int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return fmt.Errorf("%s: %w", name, errNotMade)
+	}
+	return os.NewSyscallError("fchownat", unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH))
+}

@@ -1,0 +1,256 @@
+package workspace
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// someone owns the directory in which root puts something back.
+const someone = 4711
+
+// Between the making of a name and its use another file can come to stand there:
+// what is given away is what was made, or nothing.
+func TestChownMade(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for name, put := range map[string]func(at string) error{
+		"a file with other names": func(at string) error { return os.Link(filepath.Join(filepath.Dir(at), "victim"), at) },
+		"somebody's link":         func(at string) error { return os.Lchown(at, someone+1, someone+1) },
+		"a directory":             func(at string) error { _ = os.Remove(at); return os.Mkdir(at, 0o700) },
+		"nothing":                 func(at string) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := tempDir(t)
+			fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			require.NoError(t, err)
+			defer unix.Close(fd)
+			victim, at := filepath.Join(d, "victim"), filepath.Join(d, "at")
+			require.NoError(t, os.WriteFile(victim, nil, 0o600))
+			if name != "a file with other names" {
+				require.NoError(t, os.Symlink("victim", at))
+			}
+			require.NoError(t, put(at))
+			before := ownerAt(t, at)
+			err = chownMade(fd, "at", someone, someone)
+			if name == "nothing" { // the control
+				require.NoError(t, err)
+				require.Equal(t, someone, ownerAt(t, at))
+				require.Zero(t, ownerAt(t, victim), "the link was meant, not what it leads to")
+				return
+			}
+			require.ErrorIs(t, err, errNotMade)
+			require.Equal(t, before, ownerAt(t, at))
+			require.NoError(t, unix.Fchownat(fd, "at", someone, someone, unix.AT_SYMLINK_NOFOLLOW), "by name it would be given away")
+			require.Equal(t, someone, ownerAt(t, at))
+		})
+	}
+}
+
+func TestMakeDirIsEmpty(t *testing.T) {
+	d := tempDir(t)
+	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	made, err := makeDir(fd, "new")
+	require.NoError(t, err)
+	require.NoError(t, empty(made))
+	require.NoError(t, os.WriteFile(filepath.Join(d, "new", "x"), nil, 0o600))
+	require.ErrorIs(t, empty(made), errNotMade)
+	unix.Close(made)
+	_, err = makeDir(fd, "new")
+	require.ErrorIs(t, err, unix.EEXIST)
+}
+
+// The owner of a directory in which root accepts swaps every name of it that he
+// sees for a file of root's. That he gets none of them, and no file of root's is
+// removed.
+func TestRestoreRaced(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	const rounds = 150
+	w := newWatchman(t)
+	w.elsewhere()
+	w.begin()
+	w.sh("mkdir .vscode; ln -s ../README .vscode/l; echo x > .vscode/f; mkdir .vscode/d; ln -s README .envrc; mkfifo .npmrc")
+	w.end()
+	found, err := ReadFindings(w.session)
+	require.NoError(t, err)
+	require.Len(t, found, 3)
+	require.NoError(t, os.Lchown(w.root, someone, someone))
+
+	victims := tempDir(t)
+	file, dir := filepath.Join(victims, "file"), filepath.Join(w.root, "root's")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kept"), nil, 0o600))
+	race := func(during func()) (swaps int64) {
+		var over atomic.Bool
+		ended := make(chan int64)
+		go func() { ended <- swap(w.root, file, dir, &over) }()
+		during()
+		over.Store(true)
+		return <-ended
+	}
+	swaps := race(func() {
+		for range rounds {
+			for _, f := range found {
+				_ = restoreCopy(f, w.session) // it may say that something is in the way
+				_ = os.RemoveAll(f.Path)
+			}
+		}
+	})
+	require.Positive(t, swaps, "else this proves nothing")
+	require.Zero(t, ownerAt(t, file))
+	require.Zero(t, ownerAt(t, dir))
+	require.FileExists(t, filepath.Join(dir, "kept"), "that was moved into the way")
+
+	// The control: by name the file is given away sooner or later.
+	race(func() {
+		for end := time.Now().Add(20 * time.Second); ownerAt(t, file) == 0; {
+			require.True(t, time.Now().Before(end), "by name nothing was given away")
+			at := filepath.Join(w.root, inert+"by-name")
+			if os.Symlink("x", at) == nil {
+				_ = os.Lchown(at, someone, someone)
+			}
+			_ = os.Remove(at)
+		}
+	})
+}
+
+// restoreCopy puts a finding back, and leaves it in the stash.
+func restoreCopy(f Finding, session *os.Root) error {
+	stash, err := session.Open(StashName)
+	if err != nil {
+		return err
+	}
+	defer stash.Close()
+	dir, name, err := parentOf(f.Path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	c, err := openCell(dir, f.Stash)
+	if err != nil {
+		return err
+	}
+	if err = c.fill(int(stash.Fd()), f.Stash); err == nil {
+		err = c.release(name)
+	}
+	_ = c.close()
+	return err
+}
+
+// swap does what the owner of a directory can do to the names in it: what begins
+// as our own do is moved away, and a link to a file of root's, or a directory of
+// root's that lies there, takes its place.
+func swap(root, file, dir string, over *atomic.Bool) (swaps int64) {
+	f, err := os.Open(root)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	for n := 0; !over.Load(); n++ {
+		if _, err := f.Seek(0, 0); err != nil {
+			return 0
+		}
+		names, _ := f.Readdirnames(-1)
+		for _, name := range names {
+			if !strings.HasPrefix(name, inert) {
+				continue
+			}
+			at, away := filepath.Join(root, name), filepath.Join(root, "away"+strconv.Itoa(n))
+			if os.Rename(at, away) != nil {
+				continue
+			}
+			if n%2 == 0 {
+				_ = os.Link(file, at)
+			} else {
+				_ = os.Rename(dir, at)
+			}
+			swaps++
+			if n%2 == 0 {
+				_ = os.Remove(at)
+			} else {
+				_ = os.Rename(at, dir)
+			}
+		}
+	}
+	return swaps
+}
+
+func ownerAt(t *testing.T, path string) int {
+	info, err := os.Lstat(path)
+	require.NoError(t, err)
+	return int(info.Sys().(*syscall.Stat_t).Uid)
+}
+
+// A configuration that is put back in the place of what was left of it loses
+// nothing, whatever stands there by now.
+func TestExchangeInTheWay(t *testing.T) {
+	for name, now := range map[string]string{"as it was left": "left", "changed since": "mine"} {
+		t.Run(name, func(t *testing.T) {
+			d, s := tempDir(t), tempDir(t)
+			fds := [2]int{}
+			for i, path := range [...]string{d, s} {
+				fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+				require.NoError(t, err)
+				defer unix.Close(fd)
+				fds[i] = fd
+			}
+			require.NoError(t, os.WriteFile(filepath.Join(s, "0"), []byte("whole"), 0o640))
+			require.NoError(t, os.WriteFile(filepath.Join(s, "0"+leftOver), []byte("left"), 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(d, "config"), []byte(now), 0o600))
+			err := Finding{Stash: "0"}.exchange(fds[1], fds[0], "config", []byte("left"))
+			want, kept := "whole", []string(nil)
+			if now != "left" {
+				require.ErrorIs(t, err, ErrInTheWay)
+				want, kept = now, []string{"0", "0" + leftOver}
+			} else {
+				require.NoError(t, err)
+			}
+			text, err := os.ReadFile(filepath.Join(d, "config"))
+			require.NoError(t, err)
+			require.Equal(t, want, string(text))
+			for dir, names := range map[string][]string{d: {"config"}, s: kept} {
+				list, err := os.ReadDir(dir)
+				require.NoError(t, err)
+				var have []string
+				for _, e := range list {
+					have = append(have, e.Name())
+				}
+				require.Equal(t, names, have)
+			}
+		})
+	}
+}
+
+// What a killed attempt left is used again, and nothing else that has the name.
+func TestCellLeft(t *testing.T) {
+	d := tempDir(t)
+	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	first, err := openCell(fd, "7")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(d, first.name, held), nil, 0o600))
+	unix.Close(first.fd)
+	again, err := openCell(fd, "7")
+	require.NoError(t, err)
+	require.NoError(t, empty(again.fd))
+	require.NoError(t, os.WriteFile(filepath.Join(d, first.name, "other"), nil, 0o600))
+	unix.Close(again.fd)
+	_, err = openCell(fd, "7")
+	require.ErrorIs(t, err, ErrInTheWay)
+	require.FileExists(t, filepath.Join(d, first.name, "other"))
+}
