@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/state"
 )
 
 // settled returns what a settling found owed, as "id text".
@@ -71,7 +73,7 @@ func TestOwedByOthers(t *testing.T) {
 		d, err := h.Owe(id, []byte("a\n"))
 		if own {
 			require.NoError(t, d.Paid())
-			d, err = h.own(id)
+			d, err = ownIn(t, h, id)
 		}
 		require.NoError(t, err)
 		require.Empty(t, owed(), "it is our own")
@@ -161,6 +163,54 @@ func TestSlots(t *testing.T) {
 	}
 	_, err = h.Owe(id, nil)
 	require.Error(t, err)
+}
+
+// ownIn owes by a file for one debt alone.
+func ownIn(t *testing.T, h Home, id string) (*Debt, error) {
+	root, err := os.OpenRoot(h.owed())
+	require.NoError(t, err)
+	defer root.Close()
+	return own(root, id)
+}
+
+// Nothing is opened or made in a directory that is not the user's alone.
+func TestOweJudgesFirst(t *testing.T) {
+	h := In(t.TempDir() + "/state")
+	id := NewID(time.Now())
+	elsewhere := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Dir(h.owed()), 0o700))
+	for name, prepare := range map[string]func() error{
+		"a link":        func() error { return os.Symlink(elsewhere, h.owed()) },
+		"for all":       func() error { return errors.Join(os.Mkdir(h.owed(), 0o700), os.Chmod(h.owed(), 0o777)) },
+		"for its group": func() error { return errors.Join(os.Mkdir(h.owed(), 0o700), os.Chmod(h.owed(), 0o770)) },
+		"a parent for all": func() error {
+			return errors.Join(os.Mkdir(h.owed(), 0o700), os.Chmod(filepath.Dir(h.owed()), 0o777))
+		},
+		"": func() error { return os.Mkdir(h.owed(), 0o700) }, // the control
+	} {
+		require.NoError(t, prepare())
+		d, err := h.Owe(id, []byte("a\n"))
+		made, _ := os.ReadDir(h.owed())
+		if name == "" {
+			require.NoError(t, err)
+			require.NoError(t, d.Paid())
+			require.Len(t, made, 1)
+		} else {
+			require.ErrorIs(t, err, state.ErrUnsafe, name)
+			require.Empty(t, made, name)
+		}
+		require.NoError(t, os.Chmod(filepath.Dir(h.owed()), 0o700))
+		require.NoError(t, os.RemoveAll(h.owed()))
+	}
+	// A link in it that leads to another of its names is no file of its own.
+	require.NoError(t, os.Mkdir(h.owed(), 0o700))
+	for i := range slots {
+		require.NoError(t, os.Symlink("x", filepath.Join(h.owed(), slotName+strconv.Itoa(i))))
+	}
+	d, err := h.Owe(id, []byte("a\n"))
+	require.NoError(t, err)
+	require.NotEmpty(t, d.path)
+	require.NoError(t, d.Paid())
 }
 
 func TestBury(t *testing.T) {

@@ -57,17 +57,19 @@ func (h Home) Owe(id string, text []byte) (*Debt, error) {
 	if len(text) > maxDebt-maxTitle {
 		return nil, fmt.Errorf("%d bytes, limit %d: whoever looks after the run would not read it", len(text), maxDebt-maxTitle)
 	}
-	d, err := h.takeSlot(id)
+	// The directory is judged before a name in it is used: what others can write
+	// to, or a link leads to, would have this process open what they choose.
+	root, err := state.OpenExisting(h.owed(), "")
 	if errors.Is(err, fs.ErrNotExist) {
-		var root *os.Root
-		if root, err = state.Open(h.owed(), ""); err != nil {
-			return nil, err
-		}
-		root.Close()
-		d, err = h.takeSlot(id)
+		root, err = state.Open(h.owed(), "")
 	}
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	d, err := takeSlot(root, id)
 	if d == nil && err == nil {
-		d, err = h.own(id)
+		d, err = own(root, id)
 	}
 	if err != nil {
 		return nil, err
@@ -80,18 +82,18 @@ func (h Home) Owe(id string, text []byte) (*Debt, error) {
 }
 
 // takeSlot takes a file that is kept and that nobody holds, if it finds one.
-func (h Home) takeSlot(id string) (*Debt, error) {
+func takeSlot(root *os.Root, id string) (*Debt, error) {
 	for try := range slotTries {
-		path := filepath.Join(h.owed(), slotName+strconv.Itoa((os.Getpid()+try)%slots))
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+		name := slotName + strconv.Itoa((os.Getpid()+try)%slots)
+		f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 		if err != nil {
 			return nil, err
 		}
-		if lockFile(f, syscall.LOCK_NB) == nil && vacant(f, path) {
+		if lockFile(f, syscall.LOCK_NB) == nil && vacant(root, f, name) {
 			if _, err = f.WriteString(title(id) + "\n"); err == nil {
 				return &Debt{file: f}, nil
 			}
-			err = errors.Join(fmt.Errorf("write %s: %w", path, err), f.Truncate(0))
+			err = errors.Join(fmt.Errorf("write %s: %w", f.Name(), err), f.Truncate(0))
 		}
 		f.Close()
 		if err != nil {
@@ -103,25 +105,24 @@ func (h Home) takeSlot(id string) (*Debt, error) {
 
 // vacant reports whether nothing is owed by a file that we hold: what another
 // launcher owed and did not pay stays.
-func vacant(f *os.File, path string) bool {
+func vacant(root *os.Root, f *os.File, name string) bool {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() > 0 {
 		return false
 	}
-	now, err := os.Lstat(path)
-	return err == nil && os.SameFile(info, now) // else it was removed before we had the lock
+	now, err := root.Lstat(name)
+	return err == nil && os.SameFile(info, now) // else it is a link, or was removed before we had the lock
 }
 
 // own makes a file for one debt alone.
-func (h Home) own(id string) (*Debt, error) {
-	path := filepath.Join(h.owed(), title(id))
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+func own(root *os.Root, id string) (*Debt, error) {
+	f, err := root.OpenFile(title(id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	d := &Debt{file: f, path: path}
+	d := &Debt{file: f, path: f.Name()}
 	if err := lockFile(f, 0); err != nil { // whoever looks for debts has the lock for a moment
-		return nil, errors.Join(fmt.Errorf("flock %s: %w", path, err), d.Paid())
+		return nil, errors.Join(fmt.Errorf("flock %s: %w", f.Name(), err), d.Paid())
 	}
 	return d, nil
 }
