@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,7 +51,7 @@ func runWhole(args []string) int {
 		err = unix.Exec("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), append([]string{"pccrun"}, args...), env)
 	}
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
-		return runWholeFile(args, env)
+		return runWholeFile(args, env, err)
 	}
 	return fail("execute program: " + err.Error())
 }
@@ -73,32 +71,4 @@ func wholeProgram() (*os.File, error) {
 		return nil, fmt.Errorf("seal program: %w", err)
 	}
 	return f, nil
-}
-
-// runWholeFile does what runWhole does where nothing may be executed from
-// memory: AppArmor finds no path there, and vm.memfd_noexec forbids it. The
-// file is the user's alone, and gone at the end.
-func runWholeFile(args, env []string) int {
-	f, err := os.CreateTemp("", "pccrun-whole-")
-	if err != nil {
-		return fail("execute program: " + err.Error())
-	}
-	defer os.Remove(f.Name())
-	_, err = io.WriteString(f, whole)
-	if err = errors.Join(err, f.Chmod(0o700), f.Close()); err != nil {
-		return fail("write program: " + err.Error())
-	}
-	p, err := os.StartProcess(f.Name(), append([]string{"pccrun"}, args...), &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
-	if err != nil {
-		return fail("execute program: "+err.Error(), "set TMPDIR to a directory that programs can be executed in")
-	}
-	signal.Ignore(unix.SIGINT, unix.SIGQUIT) // the terminal sends them to both
-	state, err := p.Wait()
-	if err != nil {
-		return fail("execute program: " + err.Error())
-	}
-	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
-		return 128 + int(status.Signal())
-	}
-	return state.ExitCode()
 }

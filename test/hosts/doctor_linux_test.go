@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,22 +55,49 @@ func TestDoctor(t *testing.T) {
 	require.Empty(t, left)
 }
 
-// What the launcher carries starts where nothing is executed from memory, and
-// leaves no file.
+// What the launcher carries starts where nothing is executed from memory, from a
+// directory that no variable names, and leaves no file. Where there is none that
+// is the user's own and may hold programs, it says so.
 func TestNoProgramsInMemory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to set vm.memfd_noexec")
 	}
-	for _, level := range []string{"0", "1", "2"} {
-		d := place(t)
-		out, errs, code := bash(t, `exec unshare --pid --fork --mount-proc sh -c 'echo $LEVEL > /proc/sys/vm/memfd_noexec || exit 77; "$PCCRUN" escape --explain FS-001'`, "TMPDIR="+d, "LEVEL="+level)
-		if code == 77 {
-			t.Skip("needs a kernel with vm.memfd_noexec")
-		}
-		require.Zero(t, code, errs)
-		require.Contains(t, out, "FS-001")
-		left, err := os.ReadDir(d)
-		require.NoError(t, err)
-		require.Empty(t, left)
+	const script = `
+mount -t tmpfs none /run; mkdir -p /run/user/0; chmod 700 /run/user/0
+mount -t tmpfs -o ro none "$D"
+$PREPARE
+export TMPDIR="$D" XDG_RUNTIME_DIR="$D" XDG_STATE_HOME="$D"
+code=0
+unshare --pid --fork --mount-proc sh -c 'echo $LEVEL > /proc/sys/vm/memfd_noexec || exit 77; "$PCCRUN" escape --explain FS-001' || code=$?
+find /run/user "$OWN" -name 'pccrun-whole-*'
+exit $code`
+	noexec := `mount -t tmpfs -o noexec none /run/user/0; mount -t tmpfs -o noexec none "$OWN"`
+	for name, c := range map[string]struct {
+		level, prepare, refused string
+	}{
+		"from memory":            {level: "0", prepare: noexec},
+		"from /run/user":         {level: "2"},
+		"the lower level":        {level: "1"},
+		"from the home":          {level: "2", prepare: `rmdir /run/user/0; mount -t tmpfs -o mode=700 none "$OWN"`},
+		"nowhere":                {level: "2", prepare: noexec, refused: "mounted noexec"},
+		"another can write":      {level: "2", prepare: `mount -t tmpfs -o mode=777 none /run/user/0; mount -t tmpfs -o mode=777 none "$OWN"`, refused: "writable for all"},
+		"it is somebody else's":  {level: "2", prepare: `chown 1 /run/user/0; mount -t tmpfs -o uid=1 none "$OWN"`, refused: "belongs to uid 1"},
+		"what a killed one left": {level: "2", prepare: "touch -d '1 hour ago' /run/user/0/pccrun-whole-999999999-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, errs, code := bash(t, strings.Replace(script, "$PREPARE", c.prepare, 1), "D="+place(t), "LEVEL="+c.level, "OWN="+profiles.ThisHost().Home)
+			if code == 77 {
+				t.Skip("needs a kernel with vm.memfd_noexec")
+			}
+			require.NotContains(t, out, "pccrun-whole-", "nothing is left")
+			if c.refused != "" {
+				require.Equal(t, 125, code)
+				require.Contains(t, errs, c.refused)
+				require.Contains(t, errs, "/run/user/0")
+				return
+			}
+			require.Zero(t, code, errs)
+			require.Contains(t, out, "FS-001")
+		})
 	}
 }
