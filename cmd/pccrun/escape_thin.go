@@ -44,7 +44,9 @@ func runWhole(args []string) int {
 		return fail(err.Error())
 	}
 	// Of two variables of a name the first counts: none may stand there already.
-	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "PCCRUN_LAUNCHER=") })
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return strings.HasPrefix(e, "PCCRUN_LAUNCHER=") || strings.HasPrefix(e, wholeVariable+"=")
+	})
 	env = append(env, "PCCRUN_LAUNCHER="+self)
 	f, err := wholeProgram()
 	if err == nil {

@@ -21,13 +21,11 @@ import (
 	"github.com/pccrun/pccrun/state"
 )
 
-// wholePrefix begins the names of such files; the pid of who made it follows, and
-// when.
-const wholePrefix = "pccrun-whole-"
-
 // runWholeFile does what runWhole does where nothing may be executed from
 // memory: AppArmor finds no path there, and vm.memfd_noexec forbids it. The
-// file is the user's alone, and gone at the end.
+// file is the user's alone; the program that starts from it removes it first of
+// all, so that this process can become it and need not stand between it and
+// signals. It returns only if that fails.
 func runWholeFile(args, env []string, why error) int {
 	hint := "a program must be executable in memory (vm.memfd_noexec, AppArmor), or else in a directory of your own: " + strings.Join(programDirs(), " or ")
 	root, err := programDir()
@@ -35,7 +33,9 @@ func runWholeFile(args, env []string, why error) int {
 		return fail("execute program: in memory: "+why.Error()+"; in a file: "+err.Error(), hint)
 	}
 	defer root.Close()
-	name := fmt.Sprintf("%s%d-%x", wholePrefix, os.Getpid(), time.Now().UnixNano())
+	ends := make(chan os.Signal, 1) // until the file has an owner that removes it
+	signal.Notify(ends, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP)
+	name := fmt.Sprintf("%s%d-%x", wholeFile, os.Getpid(), time.Now().UnixNano())
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if err != nil {
 		return fail("execute program: " + err.Error())
@@ -45,19 +45,13 @@ func runWholeFile(args, env []string, why error) int {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fail("write program: " + err.Error())
 	}
-	p, err := os.StartProcess(f.Name(), append([]string{"pccrun"}, args...), &os.ProcAttr{Env: env, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
-	if err != nil {
-		return fail("execute program: "+err.Error(), hint)
+	select {
+	case s := <-ends:
+		return 128 + int(s.(syscall.Signal))
+	default:
 	}
-	signal.Ignore(unix.SIGINT, unix.SIGQUIT) // the terminal sends them to both
-	state, err := p.Wait()
-	if err != nil {
-		return fail("execute program: " + err.Error())
-	}
-	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
-		return 128 + int(status.Signal())
-	}
-	return state.ExitCode()
+	err = unix.Exec(f.Name(), append([]string{"pccrun"}, args...), append(env, wholeVariable+"="+f.Name()))
+	return fail("execute program: "+err.Error(), hint)
 }
 
 // programDirs are where the file may lie, best first. No variable of the
@@ -118,7 +112,7 @@ func sweepPrograms(root *os.Root) {
 		return
 	}
 	for _, entry := range names {
-		rest, is := strings.CutPrefix(entry.Name(), wholePrefix)
+		rest, is := strings.CutPrefix(entry.Name(), wholeFile)
 		pid, _, _ := strings.Cut(rest, "-")
 		n, err := strconv.Atoi(pid)
 		if !is || err != nil || n <= 0 || unix.Kill(n, 0) != unix.ESRCH {

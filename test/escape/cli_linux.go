@@ -2,6 +2,7 @@ package escape
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,7 +58,9 @@ What to say:
   --parallel N            runs at a time (default 2)
 
 Exit status: 0 every claim holds; 1 an escape at or above the threshold; 2 the
-suite failed, or left a claim untested; 3 nothing meaningful ran.
+suite failed, or left a claim untested; 3 nothing meaningful ran; 129, 130, 143
+SIGHUP, SIGINT or SIGTERM ended it: all that it made is removed, and the report
+tells what was known by then.
 
 example: pccrun escape --only FS,NET --report escape.html
          pccrun escape --wrap 'bwrap --ro-bind / / --bind {workspace} {workspace} --'
@@ -347,58 +350,16 @@ func (o *options) run() (int, error) {
 	if err != nil {
 		return 2, err
 	}
-	// The first interruption ends the suite in order, so that all it made is
-	// removed; a second one ends it at once, and the next run removes it.
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	ctx, stop := interruptible()
 	defer stop()
-	go func() {
-		<-ctx.Done()
-		stop()
-	}()
-	site, err := openSite()
-	if err != nil {
-		return 2, err
-	}
-	defer site.close()
-	r := &Report{Schema: Schema, Began: time.Now(), Claims: map[string][]Claim{}, Untested: map[string][]profiles.Guarantee{}}
-	for _, t := range targets {
-		r.targets = append(r.targets, t.Name)
-		if t.Native {
-			if err := t.ask(ctx, site.dir); err != nil {
-				return 2, err
-			}
-			r.Claims[t.Name] = t.Claims
-		}
-	}
-	r.Environment, r.strict = environmentFacts(targets[0]), targets[0].strict
-
-	terminal := isTerminal(os.Stderr)
-	s := &Suite{Probes: probes, Targets: targets, Long: o.long, Parallel: o.parallel, Command: "pccrun", site: site}
-	if terminal {
-		s.Progress = func(done, total int) { fmt.Fprintf(os.Stderr, "\r\x1b[K%d of %d", done, total) }
-		defer fmt.Fprint(os.Stderr, "\r\x1b[K")
-	}
-	if r.Results, err = s.Run(ctx); err != nil {
+	r, err := o.perform(ctx, probes, targets)
+	if i, is := interruption(ctx); is && r == nil {
+		return i.exit(), nil // there is nothing to tell yet
+	} else if err != nil {
 		return 2, err
 	}
 	for _, w := range accept(r.Results, waivers) {
 		fmt.Fprintf(os.Stderr, "pccrun: escape: baseline %s: %s is stopped now: accept it no more\n", o.baseline, w.ID)
-	}
-	if len(o.only)+len(o.ids) == 0 && o.severity == Info {
-		for _, t := range targets {
-			if list := untested(t, r.Results); len(list) > 0 {
-				r.Untested[t.Name] = list
-			}
-		}
-	}
-	if o.layers {
-		if r.Layers, err = s.layers(ctx, targets[0], r.Results); err != nil {
-			return 2, err
-		}
-	}
-	r.Took = time.Since(r.Began)
-	if terminal {
-		fmt.Fprint(os.Stderr, "\r\x1b[K")
 	}
 	code := r.Exit(o.failOn)
 	if code == 3 {
@@ -407,25 +368,106 @@ func (o *options) run() (int, error) {
 	return code, o.print(r, files)
 }
 
-// openReports makes the files that reports go to, or takes those that stand; their
-// content is replaced at the end.
-func (o *options) openReports() (files []*os.File, err error) {
+// perform runs the probes. All that was made for them is gone when it returns:
+// before anything is printed, since whoever reads that may go away. Of a run that
+// is interrupted the report tells what was known by then.
+func (o *options) perform(ctx context.Context, probes []*Probe, targets []*Target) (*Report, error) {
+	broken := make(chan os.Signal, 1) // progress that nobody reads must not end the process either
+	signal.Notify(broken, unix.SIGPIPE)
+	defer signal.Stop(broken)
+	site, err := openSite()
+	if err != nil {
+		return nil, err
+	}
+	defer site.close()
+	r := &Report{Schema: Schema, Began: time.Now(), Claims: map[string][]Claim{}, Untested: map[string][]profiles.Guarantee{}}
+	for _, t := range targets {
+		r.targets = append(r.targets, t.Name)
+		if t.Native {
+			if err := t.ask(ctx, site.dir); err != nil {
+				return nil, err
+			}
+			r.Claims[t.Name] = t.Claims
+		}
+	}
+	r.Environment, r.strict = environmentFacts(targets[0]), targets[0].strict
+
+	s := &Suite{Probes: probes, Targets: targets, Long: o.long, Parallel: o.parallel, Command: "pccrun", site: site}
+	if isTerminal(os.Stderr) {
+		s.Progress = func(done, total int) {
+			if ctx.Err() == nil {
+				fmt.Fprintf(os.Stderr, "\r\x1b[K%d of %d", done, total)
+			}
+		}
+		defer fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
+	if r.Results, err = s.Run(ctx); err == nil && o.layers {
+		r.Layers, err = s.layers(ctx, targets[0], r.Results)
+	}
+	r.Took = time.Since(r.Began)
+	if i, is := interruption(ctx); is {
+		r.Interrupted = &i
+		return r, nil
+	}
+	if len(o.only)+len(o.ids) == 0 && o.severity == Info {
+		for _, t := range targets {
+			if list := untested(t, r.Results); len(list) > 0 {
+				r.Untested[t.Name] = list
+			}
+		}
+	}
+	return r, err
+}
+
+// A reportFile is where a report goes: what stands already, or nil, and a file is
+// made at the end.
+type reportFile struct {
+	path     string
+	standing *os.File
+}
+
+// openReports takes the files that reports go to, and tries those that do not
+// stand yet: until there is a report, none is seen and what stands is as it was.
+func (o *options) openReports() (files []reportFile, err error) {
 	for _, path := range o.reports {
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if errors.Is(err, os.ErrNotExist) {
+			var trial *os.File
+			if trial, err = os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644); err == nil {
+				err = errors.Join(trial.Close(), os.Remove(path))
+			}
+		}
 		if err != nil {
-			closeAll(files)
 			return nil, fmt.Errorf("report: %w", err)
 		}
-		files = append(files, f)
+		files = append(files, reportFile{path, f})
 	}
 	return files, nil
 }
 
-func (o *options) print(r *Report, files []*os.File) error {
-	for i, path := range o.reports {
-		_ = files[i].Truncate(0) // of a pipe or a device there is nothing to cut off
-		if err := errors.Join(formatOf(path)(files[i], r), files[i].Close()); err != nil {
-			return fmt.Errorf("report %s: %w", path, err)
+// write puts a whole report where it belongs, in one piece.
+func (f reportFile) write(r *Report) error {
+	var text bytes.Buffer
+	err := formatOf(f.path)(&text, r)
+	to := f.standing
+	switch {
+	case err != nil:
+		return err
+	case to != nil:
+		_ = to.Truncate(0) // of a pipe or a device there is nothing to cut off
+	default:
+		if to, err = os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644); err != nil {
+			return err
+		}
+	}
+	_, err = text.WriteTo(to)
+	return errors.Join(err, to.Close())
+}
+
+func (o *options) print(r *Report, files []reportFile) error {
+	for _, f := range files {
+		if err := f.write(r); err != nil {
+			return fmt.Errorf("report %s: %w", f.path, err)
 		}
 	}
 	for i, on := range o.formats {

@@ -181,6 +181,7 @@ details summary{cursor:pointer;list-style:none}details[open] summary{margin-bott
 nav button{font:inherit;padding:3px 12px;margin:0 6px 10px 0;border:1px solid var(--line);border-radius:99px;background:var(--card);color:var(--fg);cursor:pointer}nav button.on{border-color:var(--fg)}
 </style></head><body><main>
 <h1>pccrun escape</h1><div class="dim">{{.Began}}, {{.Took}}, {{len .Rows}} probes</div>
+{{if .Interrupted}}<p class="error">{{.Interrupted.Error}}: what had not ended by then is skipped</p>{{end}}
 <div class="cards">{{range .Cards}}<div class="card"><div class="dim">{{printable .Target}}</div><b>{{.Share}} %</b><div class="bar">{{range .Bar}}<i class="{{.Verdict}}" style="width:{{.Percent}}%"></i>{{end}}</div>
 <div class="{{if eq .Grade "held"}}blocked{{else}}escaped{{end}}">{{.Worst}}</div><div>{{range .Counts}}{{if .N}}<span class="{{.Verdict}}">{{.N}} {{.Verdict}}</span>{{end}}{{end}}</div></div>{{end}}</div>
 {{range .Cards}}<h2>Guarantees{{if gt (len $.Cards) 1}} of {{printable .Target}}{{end}}</h2><div class="tiles">{{range .Tiles}}<div class="tile"><div><code>{{.Name}}</code><span class="{{if eq .State "kept"}}blocked{{else if eq .State "weak"}}degraded{{else}}dim{{end}}">{{.State}}</span></div><div class="bar">{{range .Segments}}<i class="{{.Verdict}}" style="width:{{.Percent}}%"></i>{{end}}</div><span class="dim">{{.Text}}</span></div>{{end}}</div>{{end}}

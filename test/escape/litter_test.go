@@ -31,7 +31,7 @@ func TestLeavesNothing(t *testing.T) {
 	}
 	needCage(t)
 	launcher := testLauncher(t)
-	for _, how := range []string{"end", "TERM", "INT", "KILL"} {
+	for _, how := range []string{"end", "TERM", "INT", "HUP", "KILL", "moments"} {
 		t.Run(how, func(t *testing.T) {
 			cmd := exec.Command("/proc/self/exe", "__litter", how, launcher)
 			cmd.Env = []string{"HOME=/tmp/home", "PATH=" + hostPath()}
@@ -92,32 +92,88 @@ func litter(how, launcher string) error {
 		return cmd
 	}
 	before := standing()
-	cmd := suite(litterProbes)
-	if how == "end" {
-		out, _ := cmd.CombinedOutput()
-		if cmd.ProcessState.ExitCode() != 1 {
-			return fmt.Errorf("the suite: %v: %s", cmd.ProcessState, out)
+	switch how {
+	case "end":
+		cmd := suite(litterProbes)
+		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 {
+			err = fmt.Errorf("the suite: %v: %s", cmd.ProcessState, out)
 		}
-	} else {
-		if err := cmd.Start(); err != nil {
-			return err
-		}
-		if !eventually(10*time.Second, func() bool { return len(standing()) > len(before)+60 }) {
-			return errors.New("control: a run that is under way leaves no trace")
-		}
-		cmd.Process.Signal(map[string]os.Signal{"TERM": unix.SIGTERM, "INT": unix.SIGINT, "KILL": unix.SIGKILL}[how])
-		began := time.Now()
-		cmd.Wait()
-		if took := time.Since(began); took > patience(20*time.Second) {
-			return fmt.Errorf("it went on for %v", took)
-		}
-		if how == "KILL" {
-			time.Sleep(1100 * time.Millisecond)
-			if out, err := suite("KS-040").CombinedOutput(); err != nil {
-				return fmt.Errorf("the next run: %w: %s", err, out)
+	case "moments":
+		return atMoments(suite, before)
+	default:
+		err = endBy(suite(litterProbes), how, func() error {
+			if !eventually(10*time.Second, func() bool { return len(standing()) > len(before)+60 }) {
+				return errors.New("control: a run that is under way leaves no trace")
 			}
+			return nil
+		})
+	}
+	if how == "KILL" && err == nil {
+		time.Sleep(1100 * time.Millisecond)
+		var out []byte
+		if out, err = suite("KS-040").CombinedOutput(); err != nil {
+			err = fmt.Errorf("the next run: %w: %s", err, out)
 		}
 	}
+	if err != nil {
+		return err
+	}
+	return asBefore(before)
+}
+
+// ends are the signals that end the suite, each with the status that it ends with.
+var ends = map[string]struct {
+	signal unix.Signal
+	status int
+}{"TERM": {unix.SIGTERM, 143}, "INT": {unix.SIGINT, 130}, "HUP": {unix.SIGHUP, 129}, "KILL": {unix.SIGKILL, -1}}
+
+// endBy starts the suite, waits for its moment and ends it by a signal, to which
+// it must answer soon, by its status.
+func endBy(cmd *exec.Cmd, how string, moment func() error) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err := moment()
+	cmd.Process.Signal(ends[how].signal)
+	began := time.Now()
+	cmd.Wait()
+	took, status := time.Since(began), cmd.ProcessState.Sys().(syscall.WaitStatus)
+	switch {
+	case err != nil:
+		return err
+	case took > patience(20*time.Second):
+		return fmt.Errorf("it went on for %v", took)
+	case cmd.ProcessState.ExitCode() != ends[how].status && status.Signal() != ends[how].signal: // the latter before it has done anything
+		return fmt.Errorf("%s: %v, want status %d", how, cmd.ProcessState, ends[how].status)
+	}
+	return nil
+}
+
+// atMoments ends runs at one moment after the other, from before the first file is
+// made until long after a run has begun.
+func atMoments(suite func(string) *exec.Cmd, before map[string]bool) error {
+	names, most := []string{"INT", "TERM", "HUP"}, 0
+	for i, pause := range []int{0, 2, 5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560} {
+		err := endBy(suite(litterProbes), names[i%len(names)], func() error {
+			time.Sleep(time.Duration(pause) * time.Millisecond)
+			most = max(most, len(standing()))
+			return nil
+		})
+		if err == nil {
+			err = asBefore(before)
+		}
+		if err != nil {
+			return fmt.Errorf("after %d ms: %w", pause, err)
+		}
+	}
+	if most < len(before)+60 {
+		return errors.New("control: runs that were under way left no trace")
+	}
+	return nil
+}
+
+// asBefore wants all to be again as it was.
+func asBefore(before map[string]bool) error {
 	for {
 		if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); err != nil || pid <= 0 {
 			break // what the suite's children left to us, their first process

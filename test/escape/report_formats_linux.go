@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // These are the formats that other programs read.
@@ -33,6 +35,10 @@ func writeTAP(w io.Writer, r *Report) error {
 		default:
 			fmt.Fprintf(w, "ok %d - %s\n", i+1, name)
 		}
+	}
+	if r.Interrupted != nil {
+		_, err := fmt.Fprintf(w, "Bail out! %v\n", r.Interrupted)
+		return err
 	}
 	return nil
 }
@@ -90,6 +96,11 @@ func writeJUnit(w io.Writer, r *Report) error {
 			}
 			s.Cases, s.Tests = append(s.Cases, c), s.Tests+1
 		}
+		if r.Interrupted != nil { // skipped ones alone would look as if all were well
+			s.Cases, s.Tests, s.Errors = append(s.Cases, junitCase{
+				Class: "run", Name: "run to the end", Seconds: seconds(0), Error: &junit1{Message: r.Interrupted.Error(), Type: "interrupted"},
+			}), s.Tests+1, s.Errors+1
+		}
 		s.Seconds = seconds(took)
 		suites.Suites = append(suites.Suites, s)
 	}
@@ -119,6 +130,11 @@ func writeSARIF(w io.Writer, r *Report) error {
 		return "note"
 	}
 	score := [...]string{"0.0", "3.0", "5.5", "8.0", "9.5"}
+	invocation := object{"executionSuccessful": r.Interrupted == nil, "startTimeUtc": r.Began.UTC().Format("2006-01-02T15:04:05Z")}
+	if i := r.Interrupted; i != nil {
+		invocation["exitSignalName"], invocation["exitSignalNumber"] = unix.SignalName(i.Signal), int(i.Signal)
+		invocation["toolExecutionNotifications"] = []object{{"level": "error", "message": object{"text": i.Error() + ": what had not ended by then is not among the results"}}}
+	}
 	runs := []object{}
 	for _, target := range r.targets {
 		rules, index, results := []object{}, map[string]int{}, []object{}
@@ -167,7 +183,7 @@ func writeSARIF(w io.Writer, r *Report) error {
 		runs = append(runs, object{
 			"tool":              object{"driver": object{"name": "pccrun escape", "version": strconv.Itoa(Schema), "rules": rules}},
 			"automationDetails": object{"id": "pccrun-escape/" + target + "/"},
-			"invocations":       []object{{"executionSuccessful": true, "startTimeUtc": r.Began.UTC().Format("2006-01-02T15:04:05Z")}},
+			"invocations":       []object{invocation},
 			"results":           results,
 		})
 	}

@@ -28,6 +28,7 @@ type Report struct {
 	Untested    map[string][]profiles.Guarantee `json:"untested,omitempty"` // claimed, and no probe said anything
 	Results     []Result                        `json:"results"`
 	Layers      []LayerRow                      `json:"layers,omitempty"`
+	Interrupted *interrupted                    `json:"-"` // nil: it ran to its end
 
 	targets []string
 	strict  bool // the target of Layers is: see depths
@@ -117,8 +118,12 @@ func (res *Result) failed(threshold Severity) bool {
 
 // Exit is the status of the whole: 0 all claims hold; 1 an escape at or above
 // the threshold; 2 the suite itself failed, or left a claim untested; 3 nothing
-// meaningful ran.
+// meaningful ran; 128 and the number of the signal that ended it before it was
+// through, whatever was known by then.
 func (r *Report) Exit(threshold Severity) int {
+	if r.Interrupted != nil {
+		return r.Interrupted.exit()
+	}
 	meaningful, broken := 0, len(r.Untested)
 	for i := range r.Results {
 		res := &r.Results[i]
@@ -200,6 +205,7 @@ func writeMarkdown(w io.Writer, r *Report) error {
 		return writeMatrix(w, r)
 	}
 	var b strings.Builder
+	writeInterrupted(&b, r)
 	for _, target := range r.targets {
 		n := r.counts(target)
 		fmt.Fprintf(&b, "## %s\n\n", cell(target))
@@ -222,6 +228,13 @@ func writeMarkdown(w io.Writer, r *Report) error {
 	return err
 }
 
+// writeInterrupted heads a report for people that is not whole.
+func writeInterrupted(b *strings.Builder, r *Report) {
+	if r.Interrupted != nil {
+		fmt.Fprintf(b, "%v: what had not ended by then is skipped\n\n", r.Interrupted)
+	}
+}
+
 // marks of a matrix.
 var marks = map[Verdict]string{
 	VerdictBlocked: "✓", VerdictDegraded: "~", VerdictEscaped: "✗", VerdictVacuous: "?", VerdictSkipped: "·", VerdictError: "!",
@@ -230,6 +243,7 @@ var marks = map[Verdict]string{
 // writeMatrix writes launchers by probes, after a summary by severity.
 func writeMatrix(w io.Writer, r *Report) error {
 	var b strings.Builder
+	writeInterrupted(&b, r)
 	b.WriteString("| escapes |")
 	for _, target := range r.targets {
 		b.WriteString(" " + cell(target) + " |")
@@ -307,6 +321,7 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 		return "\x1b[" + colours[v] + "m" + text + "\x1b[0m"
 	}
 	var b strings.Builder
+	writeInterrupted(&b, r)
 	for _, target := range r.targets {
 		groups := map[profiles.Guarantee][]*Result{}
 		var order []profiles.Guarantee

@@ -54,7 +54,8 @@ func (h *host) capability(bit uint) bool {
 }
 
 // Run performs every probe against every target. The results are sorted by
-// target, then as the probes are.
+// target, then as the probes are. If ctx ends, those that had not ended by then
+// are skipped, and the error says why.
 func (s *Suite) Run(ctx context.Context) ([]Result, error) {
 	if s.site == nil {
 		site, err := openSite()
@@ -94,14 +95,11 @@ func (s *Suite) Run(ctx context.Context) ([]Result, error) {
 		})
 	}
 	for _, k := range tasks {
-		if ctx.Err() != nil {
-			break
-		}
 		work <- k
 	}
 	close(work)
 	group.Wait()
-	return results, ctx.Err()
+	return results, context.Cause(ctx)
 }
 
 func (s *Suite) parallel() int {
@@ -119,7 +117,15 @@ func (s *Suite) one(ctx context.Context, p *Probe, t *Target) (r Result) {
 		Schema: Schema, ID: p.ID, Name: p.Name, Guarantee: p.Guarantee, Severity: p.Severity, Target: t.Name,
 		Expect: p.Expect, Refs: p.References, Claim: t.claim(p.Guarantee).State, Reproduce: s.reproduce(p, t),
 	}
-	defer func() { r.Duration = time.Since(began) }()
+	defer func() {
+		r.Duration = time.Since(began)
+		if ctx.Err() != nil { // what it saw may be the end that it was put to
+			r.Verdict, r.Reason, r.Findings, r.Control, r.Inside = VerdictSkipped, context.Cause(ctx).Error(), nil, Outcome{}, Outcome{}
+		}
+	}()
+	if ctx.Err() != nil {
+		return r
+	}
 	if need := t.lacks(p, s.host); need != "" {
 		r.Verdict, r.Reason = VerdictSkipped, "needs "+string(need)
 		return r
@@ -182,8 +188,8 @@ func (s *Suite) job(p *Probe, t *Target) *job {
 }
 
 func (s *Suite) perform(ctx context.Context, j *job) Outcome {
-	if err := ctx.Err(); err != nil {
-		return Broken("%v", err)
+	if ctx.Err() != nil {
+		return Broken("%v", context.Cause(ctx))
 	}
 	if !j.Caged {
 		return perform(ctx, j)

@@ -100,4 +100,12 @@ exit $code`
 			require.Contains(t, out, "FS-001")
 		})
 	}
+	t.Run("a signal reaches it", func(t *testing.T) {
+		ended := strings.Replace(script, `"$PCCRUN" escape --explain FS-001`, `"$PCCRUN" escape --wrap "env --" --id LCH-026 & sleep 1; kill -TERM $!; wait $!; echo status $?; pgrep -c pccrun`, 1)
+		out, errs, _ := bash(t, strings.Replace(ended, "$PREPARE", "", 1), "D="+place(t), "LEVEL=2", "OWN="+profiles.ThisHost().Home)
+		if out == "" {
+			t.Skip("needs a kernel with vm.memfd_noexec")
+		}
+		require.Equal(t, "status 143\n0\n", out[max(0, strings.LastIndex(out, "status")):], "%s%s", out, errs)
+	})
 }
