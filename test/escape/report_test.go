@@ -5,7 +5,6 @@ package escape
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
 	"os"
 	"os/exec"
@@ -52,20 +51,6 @@ func TestJSON(t *testing.T) {
 		}
 		require.Equal(t, string(Verdicts[i]), row["verdict"])
 	}
-}
-
-func TestJUnit(t *testing.T) {
-	var b bytes.Buffer
-	require.NoError(t, writeJUnit(&b, sample()))
-	var got struct {
-		Suites []junitSuite `xml:"testsuite"`
-	}
-	require.NoError(t, xml.Unmarshal(b.Bytes(), &got))
-	require.Len(t, got.Suites, 1)
-	s := got.Suites[0]
-	require.Equal(t, [4]int{len(Verdicts), 1, 1, 2}, [4]int{s.Tests, s.Failures, s.Errors, s.Skipped})
-	require.Len(t, s.Cases, s.Tests)
-	require.NotContains(t, b.String(), "\x1b")
 }
 
 // TestSARIF checks what the text of version 2.1.0 asks of the parts that are
