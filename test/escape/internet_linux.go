@@ -188,7 +188,12 @@ func (w *world) serveConn(c net.Conn) {
 	c.SetDeadline(time.Now().Add(patience(4 * time.Second)))
 	buf := make([]byte, 8192)
 	for again := true; again; {
-		n, _ := c.Read(buf)
+		n, err := c.Read(buf)
+		for err == nil && n < len(buf) && headless(string(buf[:n])) {
+			var more int
+			more, err = c.Read(buf[n:])
+			n += more
+		}
 		w.hit("tcp %s %q", local, firstLine(buf[:n]))
 		if n == 0 {
 			return
@@ -222,6 +227,12 @@ func (w *world) serveText(c net.Conn, local, text string) bool {
 	}
 	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n%s\n", len(w.secret)+1, connection, w.secret)
 	return again
+}
+
+// headless reports whether of an HTTP request only a beginning has come: the proxy
+// of the controls passes it on in two pieces.
+func headless(text string) bool {
+	return strings.Contains(firstLine([]byte(text)), " HTTP/1.1") && !strings.Contains(text, "\r\n\r\n")
 }
 
 func firstLine(b []byte) string {
