@@ -21,7 +21,7 @@ func escapeVerb(args []string) int { return escape.Main(args) }
 // escapeHidden runs the verbs by which the escape suite, the doctor and the
 // inspection start this program again; false if args are none of them.
 func escapeHidden(args []string) (code int, is bool) {
-	removeWhole()
+	believe()
 	switch {
 	case slices.Equal(args, []string{wire.Verb}):
 		return inspect.Main(), true
@@ -31,19 +31,23 @@ func escapeHidden(args []string) (code int, is bool) {
 	return escape.Hidden(args)
 }
 
-// removeWhole removes the file that this program was started from, if the thin
-// one made it for that. Anybody can set a variable: no other file is touched.
-func removeWhole() {
+// believe takes what the thin program tells this one by variables, and forgets
+// them where it is not the thin one that started this: a project can set them
+// (.envrc), and the launcher that they name is executed outside of any sandbox.
+func believe() {
 	path := os.Getenv(wholeVariable)
-	if path == "" {
+	_ = os.Unsetenv(wholeVariable)
+	self, err := os.Readlink("/proc/self/exe")
+	if err == nil && strings.HasPrefix(self, "/memfd:") {
 		return
 	}
-	_ = os.Unsetenv(wholeVariable)
 	named, err := os.Lstat(path)
-	self, selfErr := os.Stat("/proc/self/exe")
-	if err == nil && selfErr == nil && os.SameFile(named, self) && strings.HasPrefix(filepath.Base(path), wholeFile) {
-		_ = os.Remove(path)
+	running, selfErr := os.Stat("/proc/self/exe")
+	if err == nil && selfErr == nil && os.SameFile(named, running) && strings.HasPrefix(filepath.Base(path), wholeFile) {
+		_ = os.Remove(path) // no other file is touched
+		return
 	}
+	_ = os.Unsetenv("PCCRUN_LAUNCHER")
 }
 
 // wholeProgram returns this program as a file.
