@@ -153,7 +153,7 @@ type Timeout struct {
 // set aside at the moment when it was, the rest at the end.
 type Changed struct {
 	Path string `json:"path"` // absolute
-	Kind string `json:"kind"` // "review", "stashed", "inert", "program"
+	Kind string `json:"kind"` // "review", "stashed", "inert", "program", "made"
 	What string `json:"what"` // what has become of it: "new", "changed", what kind of file was set aside
 	Why  string `json:"why"`  // the pattern, or what would execute it
 }

@@ -53,6 +53,7 @@ type Plan struct {
 	Segments bool // the launcher gets the tables of System V objects ([Sandbox.SysV])
 	Await    bool // the launcher has work between the set-up and the command
 	Command  Command
+	Made     []string       // what the command makes at these paths is carried over to the host at the end: see [Sandbox.Made]
 	Own      map[string]int // as root: descriptors of the directories that the command may write, as its identity may
 }
 
@@ -118,6 +119,7 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 	p.Mounts = append(p.Mounts, s.Texts...)
 	p.Rlimits = rlimits(&policy.Resources, s)
 	p.trace(policy.Home, s.Traces)
+	p.Made = p.made(s.Places)
 	return p, nil
 }
 

@@ -31,7 +31,7 @@ type Place struct {
 	Access   profiles.Access
 	Pin      bool   // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
 	Protect  bool   // it belongs to what a host tool would execute later
-	Optional bool   // it may be gone, or out of the command\'s reach, by the time it is covered
+	Optional bool   // it may be gone, or out of the command\'s reach, by the time it is covered; or it need not be there at all
 	Why      string // the rule, for people
 }
 
@@ -153,7 +153,7 @@ func layout(places []Place) ([]Mount, error) {
 		case p.Node == Absent:
 			// Nothing stands there, so nothing need be covered. What would
 			// need a name on the host's disk is refused: it would stay there.
-			if !fresh && (p.Access == profiles.Private || p.Access >= profiles.Overlay && around.access != p.Access) {
+			if !fresh && !p.Optional && (p.Access == profiles.Private || p.Access >= profiles.Overlay && around.access != p.Access) {
 				return nil, &StubError{Path: p.Path, Access: p.Access, Why: p.Why}
 			}
 			continue

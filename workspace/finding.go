@@ -28,6 +28,16 @@ const (
 	Grown   FindingKind = "grown"   // more directories than the next launch looks through
 )
 
+// Protected reports whether it is a protected name that was set aside: not one
+// that was too much, or that could not be carried over.
+func (c Finding) Protected() bool {
+	return c.Kind == Stashed && c.Why != TooMuch && !strings.HasPrefix(c.Why, NotCarried)
+}
+
+// NotCarried begins the Why of what the run has made, is to be kept, and could
+// not be brought to where it belongs.
+const NotCarried = "not made there: "
+
 // TooMuch is the Why of directories that were set aside unseen.
 const TooMuch = "more than can be looked through"
 

@@ -41,6 +41,17 @@ type Guard struct {
 	stop  chan struct{}
 	ended chan struct{}
 
+	// Private are paths below protected ones that are private by the policy: where
+	// a mount could not stand there, what is made at them is gone with the run,
+	// and a protected name that holds nothing else is removed without a word.
+	Private []string
+
+	// Made is what [Guard.Finish] carries over to the host, less what is protected.
+	Made []Carried
+
+	lends   []int
+	carried []string
+
 	// Freeze stops all processes of the run, or lets them go on; nil if nobody
 	// can.
 	Freeze func(stop bool)
@@ -328,7 +339,7 @@ func (g *Guard) look() (moved int, err error) {
 	})
 	for _, path := range g.standing.Vacant {
 		if path, there := g.stands(path); there {
-			done, err := g.aside(path, "a name that git or a link leads to")
+			done, err := g.aside(path, g.standing.whyVacant(path))
 			if done {
 				moved++
 			}
@@ -448,6 +459,11 @@ func (g *Guard) aside(path, why string) (done bool, err error) {
 		return false, fmt.Errorf("set %s aside: %w", shorten(path), err)
 	}
 	defer unix.Close(dir)
+	if g.passing(dir, name, path, maxPassing) {
+		if name, err = g.stash.drop(dir, name); err == nil || gone(err) {
+			return err == nil, nil
+		}
+	}
 	c, err := g.stash.take(dir, name, Finding{Kind: Stashed, Path: path, Why: why})
 	if gone(err) {
 		return false, nil
@@ -479,6 +495,7 @@ func (g *Guard) Finish() ([]Finding, error) {
 	}
 	g.during = during{last: true, since: g.begun(), shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 	var errs []error
+	errs = append(errs, g.lend(g.Made))
 	work, lightened := maxWork, 0
 	for round := 0; ; round++ {
 		moved, err := g.look()
@@ -499,12 +516,24 @@ func (g *Guard) Finish() ([]Finding, error) {
 	errs = append(errs, g.inerter().all())
 	errs = append(errs, g.review())
 	g.grown()
+	var err error
+	g.carried, err = g.carry(g.Made, errors.Join(errs...))
+	errs = append(errs, err)
 	g.refusals = g.refused()
 	return g.stash.settle(), errors.Join(errs...)
 }
 
+// Carried returns which of [Guard.Made] is on the host now.
+func (g *Guard) Carried() []string { return g.carried }
+
 // Close gives back what the guard has opened.
 func (g *Guard) Close() {
+	for _, fd := range g.lends {
+		unix.Close(fd)
+	}
+	for _, c := range g.Made {
+		unix.Close(c.Dir)
+	}
 	if _, ok := g.lent[g.standing.Root]; !ok {
 		unix.Close(g.fd)
 	}

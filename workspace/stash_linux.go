@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -356,6 +357,7 @@ type copier struct {
 	room    int64
 	entries int
 	modes   bool         // keep those of directories: nothing is written there any more
+	plain   bool         // leave out what is neither file, link nor directory
 	owner   *unix.Stat_t // who gets the copies; nil for this process
 }
 
@@ -366,6 +368,9 @@ func (k *copier) copy(from int, name string, to int, as string) error {
 	}
 	if k.entries--; k.entries < 0 {
 		return ErrTooMuch
+	}
+	if k.plain && !slices.Contains([]uint32{unix.S_IFREG, unix.S_IFLNK, unix.S_IFDIR}, st.Mode&unix.S_IFMT) {
+		return nil
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:

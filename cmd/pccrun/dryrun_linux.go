@@ -22,6 +22,7 @@ type planJSON struct {
 	Readable   []string        `json:"readable,omitempty"` // what Landlock lets be read, under strict
 	Asks       string          `json:"asks,omitempty"`     // about which calls the launcher is asked
 	Mounts     []mountJSON     `json:"mounts"`
+	Made       []string        `json:"made,omitempty"` // does not exist; what the command makes there is brought to the host at the end
 	Rlimits    []rlimitJSON    `json:"rlimits"`
 	OOMScore   int             `json:"oom_score_adj"`
 	Limits     []string        `json:"limits"`
@@ -55,7 +56,7 @@ func printPlan(r *native.Run, asJSON bool) int {
 	p := r.Plan
 	out := planJSON{
 		Schema: 1, Provider: "native", Profile: r.Policy.Profile, Strict: r.Policy.Strict, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
-		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock, OOMScore: p.OOMScore,
+		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock, OOMScore: p.OOMScore, Made: p.Made,
 	}
 	for _, e := range p.Command.Env {
 		out.Env = append(out.Env, nameOf(e))
@@ -96,6 +97,9 @@ func printPlan(r *native.Run, asJSON bool) int {
 	printf("\nmounts, on the host's tree read-only\n")
 	for _, m := range p.Mounts {
 		printf("  %-60s %s\n", m.String(), m.Why)
+	}
+	for _, path := range out.Made {
+		printf("  %-60s %s\n", "at the end, what is made at "+path, r.Policy.Decide(path).Rule.Origin)
 	}
 	if len(out.Readable) > 0 {
 		printf("\nreadable by Landlock too, as it stands now\n")

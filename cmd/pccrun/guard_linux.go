@@ -128,7 +128,7 @@ func (l *launch) guard(s *native.Started) error {
 // changed turns what the guard did into events.
 func (l *launch) changed(c workspace.Finding) {
 	l.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
-	if c.Kind == workspace.Stashed && c.Why != workspace.TooMuch {
+	if c.Protected() {
 		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + c.Why})
 	}
 	l.log.Start()
@@ -143,6 +143,7 @@ func (l *launch) look() []events.Change {
 	}
 	found, err := guard.Finish()
 	guard.Close()
+	l.carried(guard.Carried())
 	if err != nil {
 		// The record stays: the next pccrun tries again.
 		say("what the run left could not be looked through: " + err.Error())
@@ -204,9 +205,11 @@ func describeFinding(c workspace.Finding, root string) string {
 	path := within(root, c.Path)
 	switch c.Kind {
 	case workspace.Stashed:
-		why := "protect " + c.Why
-		if c.Why == workspace.TooMuch {
-			why = c.Why
+		why := c.Why
+		if c.Protected() {
+			why = "protect " + why
+		} else if c.Stash == "" && c.Why != workspace.TooMuch {
+			return "lost: " + path + " (" + c.What + "; " + why + ")"
 		}
 		return "set aside: " + path + " (" + c.What + "; " + why + ")"
 	case workspace.Inert:

@@ -322,6 +322,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 			say(err.Error())
 		}
 		l.kept.tell()
+		l.made(started)
 		l.left = l.look()
 		l.paid()
 	}

@@ -162,6 +162,9 @@ func (r *Run) look(c *supervisor.Call) {
 		case place.There && n.Deed == supervisor.Create && !moves:
 			continue // EEXIST
 		}
+		if r.Policy.Decide(place.Path).Access == profiles.Private {
+			continue // it may, and would keep nothing: there was no place for a mount
+		}
 		if r.Plan.Refuses(place.Path, moves) && r.ours(place.Path) {
 			r.Attempted(r.attempt(place.Path))
 		}

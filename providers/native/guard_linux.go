@@ -2,6 +2,7 @@ package native
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -42,7 +43,43 @@ func (r *Run) Standing(session string) *workspace.Standing {
 
 // Guard returns the guard over the workspace of a run that has started.
 func (r *Run) Guard(standing *workspace.Standing, stash *workspace.Stash, told func(workspace.Finding)) (*workspace.Guard, error) {
-	return workspace.NewGuard(standing, r.found, r.Plan.Own, stash, told)
+	g, err := workspace.NewGuard(standing, r.found, r.Plan.Own, stash, told)
+	if err == nil {
+		g.Private = r.passing()
+	}
+	return g, err
+}
+
+// passing returns the paths below protected names that are private.
+func (r *Run) passing() (paths []string) {
+	for i := range r.Policy.Files {
+		f := &r.Policy.Files[i]
+		if f.Glob != "" || f.Access != profiles.Private {
+			continue
+		}
+		if p, ok := r.Policy.Protected(f.Path); ok && !p.Review {
+			paths = append(paths, f.Path)
+		}
+	}
+	return paths
+}
+
+// Made returns what the command has made at paths that it may write, that did
+// not exist, and that lie in a private directory: it is for [Sandbox.Gone], and
+// to be carried over.
+func (s *Started) Made() ([]workspace.Carried, error) {
+	made, err := s.Sandbox.Made()
+	list := make([]workspace.Carried, 0, len(made))
+	for _, m := range made {
+		c := workspace.Carried{Path: m.Path, Dir: m.Dir, Name: m.Name}
+		for i := range s.run.Policy.Files {
+			if f := &s.run.Policy.Files[i]; f.Glob == "" && strings.HasPrefix(f.Path, m.Path+"/") && s.run.Policy.Decide(f.Path).Access != profiles.Write {
+				c.Without = append(c.Without, f.Path)
+			}
+		}
+		list = append(list, c)
+	}
+	return list, err
 }
 
 // protectMechanism says how fs.protect is kept.

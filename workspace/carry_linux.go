@@ -1,0 +1,261 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Carried is what a run has made in a directory of its own and is to be the
+// user's: the state of an agent that ran for the first time. Nothing stands at
+// Path on the host until the run is over.
+type Carried struct {
+	Path    string // absolute: where it belongs
+	Dir     int    // holds it under Name, and is closed by who carries it
+	Name    string
+	Without []string // absolute, below Path: what the policy does not let the command write
+}
+
+// What is carried over: a directory takes its content along, and is read into
+// memory file by file.
+const maxCarried = 256 << 20
+
+// lend opens what was made so that the last look finds in it what is protected,
+// as if it stood where it will.
+func (g *Guard) lend(made []Carried) error {
+	if len(made) == 0 {
+		return nil
+	}
+	standing := *g.standing
+	g.standing, g.lent = &standing, maps.Clone(g.lent)
+	if g.lent == nil {
+		g.lent = map[string]int{}
+	}
+	for _, c := range made {
+		if err := c.less(); err != nil {
+			return err
+		}
+		fd, err := openDirOf(c.Dir, c.Name)
+		if err == unix.ENOTDIR || err == unix.ELOOP {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look through %s: %w", c.Path, err)
+		}
+		g.lent[c.Path], g.lends = fd, append(g.lends, fd)
+		for _, p := range standing.Protect {
+			if rest, in := below(c.Path, p.Pattern); in && rest != "" && !p.Review {
+				standing.Vacant = append(slices.Clip(standing.Vacant), p.Pattern)
+			}
+		}
+	}
+	return nil
+}
+
+// whyVacant says why nothing may come to stand at a path: a pattern names it, or
+// something leads there.
+func (r *Standing) whyVacant(path string) string {
+	for _, p := range r.Protect {
+		if p.Pattern == path {
+			return path
+		}
+	}
+	return "a name that git or a link leads to"
+}
+
+// less removes what is not to be carried.
+func (c *Carried) less() error {
+	for _, path := range c.Without {
+		rest, in := below(c.Path, path)
+		if !in || rest == "" {
+			continue
+		}
+		dir, err := openBeneath(c.Dir, filepath.Join(c.Name, filepath.Dir(rest)), unix.O_PATH|unix.O_DIRECTORY)
+		if err == nil {
+			err = removeTree(dir, filepath.Base(rest))
+			unix.Close(dir)
+		}
+		if err != nil && !gone(err) {
+			return fmt.Errorf("remove %s, which is private: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// carry brings over what was made, or sets it aside if it cannot be: all of it
+// after a look that failed, which may not have found what is protected. It returns
+// what has come to be on the host.
+func (g *Guard) carry(made []Carried, look error) (paths []string, err error) {
+	var errs []error
+	for _, c := range made {
+		done, err := false, look
+		if look == nil {
+			done, err = c.Carry()
+		}
+		if err != nil {
+			var found Finding
+			if found, err = g.stash.take(c.Dir, c.Name, Finding{Kind: Stashed, Path: c.Path, Why: NotCarried + err.Error()}); err == nil {
+				g.told(found)
+			}
+		}
+		if done {
+			paths = append(paths, c.Path)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("keep %s: %w", c.Path, err))
+		}
+	}
+	return paths, errors.Join(errs...)
+}
+
+var errSort = errors.New("neither a directory nor a regular file")
+
+// Carry copies what was made to where it belongs, under another name first: it
+// is there as a whole or not at all. It takes no name that is taken, follows no
+// link, and belongs to the user alone. Directories that hold nothing are not
+// worth a name: done says whether there is one now.
+func (c *Carried) Carry() (done bool, err error) {
+	var st unix.Stat_t
+	if err := statBeneath(c.Dir, c.Name, &st); err != nil {
+		return false, err
+	}
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFDIR && kind != unix.S_IFREG {
+		return false, errSort // a link that the command has made would lead the next run
+	}
+	if kind == unix.S_IFDIR {
+		if some, err := holds(c.Dir, c.Name); !some || err != nil {
+			return false, err
+		}
+	}
+	to, err := makeDir(filepath.Dir(c.Path))
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(to)
+	away := ".pccrun-new-" + strconv.Itoa(os.Getpid())
+	k := copier{room: maxCarried, entries: maxCopied, modes: true, plain: true}
+	if err = k.copy(c.Dir, c.Name, to, away); err == nil {
+		mode := st.Mode&0o700 | 0o600
+		if kind == unix.S_IFDIR {
+			mode = 0o700
+		}
+		err = unix.Fchmodat(to, away, mode, 0)
+	}
+	if err == nil {
+		err = unix.Renameat2(to, away, to, filepath.Base(c.Path), unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		return false, errors.Join(err, missing(removeTree(to, away)))
+	}
+	return true, nil
+}
+
+// missing makes nothing of an error that says that nothing is there.
+func missing(err error) error {
+	if gone(err) {
+		return nil
+	}
+	return err
+}
+
+// holds reports whether anything but directories stands in a directory.
+func holds(dir int, name string) (bool, error) {
+	fd, err := openDirOf(dir, name)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	list, err := entries(fd)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range list {
+		if direntType(fd, e) != unix.DT_DIR {
+			return true, nil
+		}
+		if some, err := holds(fd, e); some || err != nil {
+			return some, err
+		}
+	}
+	return false, nil
+}
+
+// makeDir opens a directory, name by name and without following a link, and
+// makes what of it does not exist, for the user alone.
+func makeDir(path string) (int, error) {
+	at, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		if name == "" {
+			continue
+		}
+		next, err := openBeneath(at, name, unix.O_PATH|unix.O_DIRECTORY)
+		if err == unix.ENOENT {
+			if err = unix.Mkdirat(at, name, 0o700); err == nil || err == unix.EEXIST {
+				next, err = openBeneath(at, name, unix.O_PATH|unix.O_DIRECTORY)
+			}
+		}
+		unix.Close(at)
+		if err != nil {
+			return -1, &os.PathError{Op: "open", Path: path, Err: err}
+		}
+		at = next
+	}
+	return at, nil
+}
+
+// passing reports whether an entry holds nothing but what is private by the
+// policy: what a program makes anew at each run, and nobody will miss.
+func (g *Guard) passing(dir int, name, path string, room int) bool {
+	leads, lies := false, false
+	for _, p := range g.Private {
+		if _, in := below(p, path); in {
+			lies = true
+		} else if _, in := below(path, p); in {
+			leads = true
+		}
+	}
+	if lies || !leads {
+		return lies
+	}
+	fd, err := openDirOf(dir, name)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	list, err := entries(fd)
+	if err != nil || len(list) > room {
+		return false
+	}
+	for _, e := range list {
+		if !g.passing(fd, e, path+"/"+e, room-len(list)) {
+			return false
+		}
+	}
+	return true
+}
+
+// maxPassing bounds the names that lead to what is private.
+const maxPassing = 64
+
+// drop removes an entry, which is gone for everybody before any of it is.
+func (s *Stash) drop(dir int, name string) (away string, err error) {
+	s.mu.Lock()
+	away = inert + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next)
+	s.next++
+	s.mu.Unlock()
+	if err := move(dir, name, dir, away); err != nil {
+		return name, err
+	}
+	return away, removeTree(dir, away)
+}
