@@ -114,7 +114,7 @@ func (r *Run) answers() []profiles.Answer {
 		case profiles.NetInject:
 			a = kept("a process of its own that reads the requests to its hosts")
 			if len(p.Network.Inject) > 0 && r.inspection == nil {
-				a = missing("there is no network", "--allow HOST")
+				a = missing(unreachable(&p.Network))
 			}
 		case profiles.IPCUnix:
 			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it", "")

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -342,6 +343,39 @@ func TestInjectRefusals(t *testing.T) {
 		_, err := b.plan("/bin/true")
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), token)
+	}
+	// What is said mends it: an allowance is no help against a denial.
+	for _, c := range []struct {
+		allow, deny []string
+		inject      string
+		cause, hint string
+	}{
+		{[]string{"other.example"}, nil, "a.example", "no rule allows its host a.example", "--allow a.example"},
+		{[]string{"a.example"}, nil, "a.example:8443", "no rule allows its host a.example:8443", "--allow a.example:8443"},
+		{[]string{"a.example:22"}, nil, "a.example", "no rule allows its host a.example", "--allow a.example"},
+		{[]string{".example.org"}, []string{"a.example.org"}, "a.example.org", "its host a.example.org is denied by the rule a.example.org (flag --deny)", "take it away"},
+		{[]string{"a.example"}, []string{"*:443"}, "a.example", "is denied by the rule *:443 (flag --deny)", "take it away"},
+		{nil, []string{"a.example"}, "a.example", "there is no network: its host a.example is denied by the rule a.example (flag --deny)", "take it away"},
+		{nil, nil, "a.example", "there is no network: no rule allows its host a.example", "--allow a.example"},
+		{[]string{"b.example"}, []string{"*"}, "a.example", "is denied by the rule * (flag --deny)", "take it away"},
+	} {
+		b := newBench(t)
+		b.environ = []string{"MY_TOKEN=" + token}
+		b.request.Allow, b.request.Deny, b.request.Inject = c.allow, c.deny, []string{"MY_TOKEN=" + c.inject}
+		_, err := b.plan("/bin/true")
+		require.ErrorContains(t, err, c.cause, c)
+		hint := ""
+		if h, ok := err.(interface{ Hint() string }); ok {
+			hint = h.Hint()
+		} else if e := (*profiles.Error)(nil); errors.As(err, &e) {
+			hint = e.Hint
+		}
+		require.Contains(t, hint, c.hint, c)
+		if with, ok := strings.CutPrefix(hint, "--allow "); ok { // the control: it does mend it
+			b.request.Allow = append(b.request.Allow, with)
+			_, err = b.plan("/bin/true")
+			require.NoError(t, err, c)
+		}
 	}
 	b := newBench(t)
 	b.write("work/ca.pem", "of a project")
