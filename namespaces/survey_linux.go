@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,6 +47,7 @@ type Identity struct {
 
 // Options says what a survey needs beside the policy.
 type Options struct {
+	Within   time.Duration       // how long that scan may take; 0 for as long as it takes
 	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
 	Getenv   func(string) string // the host's environment
 	Command  []string            // the files that the command's name stands for
@@ -104,7 +106,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, f.err
 	}
 	s.Query = workspace.Query{
-		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: policy.Protect, IndexDir: o.IndexDir,
+		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: policy.Protect, IndexDir: o.IndexDir, Within: o.Within,
 	}
 	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
 		return nil, err

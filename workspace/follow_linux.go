@@ -137,6 +137,9 @@ func (s *scan) follow(base, path string) (trail, error) {
 			t.end, known = Node{Path: at, Kind: Dir}, false
 			continue
 		}
+		if over(s.until) {
+			return t, errSlow
+		}
 		if s.steps++; s.steps > maxSteps {
 			return t, fmt.Errorf("resolve %s in %s: step %d: %w", shorten(path), base, maxSteps, ErrTooMuch)
 		}

@@ -60,35 +60,52 @@ func scanOnce(q Query) (*Found, error) {
 	}
 
 	start := time.Now()
+	until := time.Time{}
+	if q.Within > 0 && q.IndexDir != "" {
+		until = start.Add(q.Within)
+	}
 	sum := rules.sum()
 	old := loadIndex(q, rules, sum)
-	w := &walker{rules: rules, fd: fd, dev: st.Dev}
+	w := &walker{rules: rules, fd: fd, dev: st.Dev, until: until}
 	root := &dir{}
 	if old == nil {
 		old = &index{}
 		w.push(root)
 	} else {
 		root = old.root
-		old.verify(fd, st.Dev)
+		old.verify(fd, st.Dev, until)
 		w.keep(root)
 	}
 	changed := len(w.todo) > 0
 	w.want = old.inodes(changed)
-	if err := w.run(); err != nil {
+	first := root
+	slow := func() error {
+		// What is known so far: the other names of nothing more than before.
+		forget(first, start, st.Dev)
+		(&index{linked: old.linked, blobs: old.blobs, root: first}).save(q, sum)
+		return w.slow(q)
+	}
+	if err := w.run(); errors.Is(err, errSlow) {
+		return nil, slow()
+	} else if err != nil {
 		return nil, w.crowd(err, root)
 	}
 	s := newScan(q, w, root, old)
 	defer func() { s.close() }()
-	if err := s.collect(); err != nil {
+	if err := s.collect(); errors.Is(err, errSlow) {
+		return nil, slow()
+	} else if err != nil {
 		return nil, err
 	}
 	if !s.allLinked() {
 		// Something has other names that nobody has looked for: only a look
 		// at every inode tells where they are.
-		again := &walker{rules: rules, fd: fd, dev: st.Dev, want: s.linked}
+		again := &walker{rules: rules, fd: fd, dev: st.Dev, want: s.linked, until: until}
 		root = &dir{}
 		again.push(root)
-		if err := again.run(); err != nil {
+		if err := again.run(); errors.Is(err, errSlow) {
+			return nil, slow()
+		} else if err != nil {
 			return nil, again.crowd(err, root)
 		}
 		changed = true
@@ -96,7 +113,9 @@ func scanOnce(q Query) (*Found, error) {
 		linked := s.linked
 		s.close()
 		s = newScan(q, again, root, &index{blobs: s.blobs})
-		if err := s.collect(); err != nil {
+		if err := s.collect(); errors.Is(err, errSlow) {
+			return nil, slow()
+		} else if err != nil {
 			return nil, err
 		}
 		maps.Copy(s.linked, linked)
@@ -170,6 +189,7 @@ type scan struct {
 	tree  *dir
 	at    *openDir // the directory that was asked about last
 	steps int      // names looked up on behalf of the workspace
+	until time.Time
 
 	pins    map[string]Pin
 	matches map[string]Match
@@ -217,7 +237,7 @@ type origin struct {
 
 func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
-		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree,
+		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree, until: w.until,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, fifos: map[string]Node{},
 		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{}, hooks: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
@@ -276,6 +296,9 @@ func (s *scan) visit(d *dir) error {
 		s.addGitDir(s.abs(d.rel))
 	}
 	for _, h := range d.hits {
+		if over(s.until) {
+			return errSlow
+		}
 		if err := s.hit(d, h); err != nil {
 			return err
 		}

@@ -6,10 +6,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pccrun/pccrun/profiles"
 	"golang.org/x/sys/unix"
@@ -84,12 +84,15 @@ type walker struct {
 	want   map[uint64]struct{} // inodes whose other names are looked for
 	during *during             // of a look that is not a launch's; nil for a launch
 	most   int                 // what the tree may weigh, if it is not what [during.bound] says
+	until  time.Time           // when it ends with [errSlow]; zero for never
 
 	mu      sync.Mutex
 	wake    sync.Cond
 	todo    []*dir
 	busy    int // workers that may still add to todo
 	helpers int // goroutines beside the first
+	began   time.Time
+	done    int // directories that were read
 	dirs    int
 	weight  int
 	entries int
@@ -103,6 +106,7 @@ const pile = 32
 // run reads all directories that wait, and those that turn up below them.
 func (w *walker) run() error {
 	w.wake.L = &w.mu
+	w.began = time.Now()
 	var helpers sync.WaitGroup
 	w.work(&helpers)
 	helpers.Wait()
@@ -127,7 +131,7 @@ func (w *walker) work(helpers *sync.WaitGroup) {
 		}
 		d := w.todo[len(w.todo)-1]
 		w.todo = w.todo[:len(w.todo)-1]
-		if len(w.todo) > pile && w.helpers+1 < min(runtime.GOMAXPROCS(0), 4) {
+		if len(w.todo) > pile && w.helpers+1 < w.hands() {
 			w.helpers++
 			helpers.Go(func() { w.work(helpers) })
 		}
@@ -136,8 +140,12 @@ func (w *walker) work(helpers *sync.WaitGroup) {
 		n, err := w.read(d, &r)
 		w.mu.Lock()
 		w.entries += n
-		if err != nil && w.err == nil {
-			w.err, w.full = err, w.during.crowds(len(d.kids))
+		w.done++
+		if err != nil {
+			d.ctime = 0 // its list is not whole
+			if w.err == nil {
+				w.err, w.full = err, w.during.crowds(len(d.kids))
+			}
 		}
 		w.descend(d, old)
 		if w.helpers > 0 && len(w.todo) > 0 {
@@ -223,6 +231,12 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	if d.shut {
 		return 0, nil
 	}
+	if stall != nil {
+		stall(d.rel)
+	}
+	if over(w.until) {
+		return 0, errSlow
+	}
 	fd, err := openBeneath(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.EACCES && w.during.opens(d.rel) && unlock(w.fd, d.rel) == nil {
 		fd, err = openBeneath(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -287,6 +301,9 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 			entries++
 			name = name[:bytes.IndexByte(name, 0)]
 			w.entry(fd, d, &l, name, e[18], binary.NativeEndian.Uint64(e))
+		}
+		if over(w.until) {
+			return entries, errSlow
 		}
 		if len(d.hits) > maxHits || w.during.crowds(len(d.kids)) {
 			return entries, fmt.Errorf("scan %s: entry %d of %s: %w", w.root, entries, shorten(d.rel), ErrTooMuch)

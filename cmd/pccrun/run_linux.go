@@ -166,6 +166,9 @@ func (l *launch) plan() int {
 // gone, or another file, by the time that it was needed.
 const maxTries = 8
 
+// scanWithin is how long a launch looks through the workspace.
+const scanWithin = 2 * time.Second
+
 // survey plans the run, after what went wrong before, if anything did. Somebody
 // else works in the same place, a second run perhaps, which sets things aside:
 // what was found may be gone the next moment. An error that is not of that kind
@@ -178,7 +181,11 @@ func (l *launch) survey(before error) error {
 			time.Sleep(time.Duration(l.tries) * time.Millisecond)
 		}
 		var run *native.Run
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, StateDir: l.dirs.State, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
+		within := scanWithin
+		if l.req.DryRun {
+			within = 0 // whoever only looks can wait, and what is read helps the next run
+		}
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
 			return l.run.Plan.AddPassed(l.req.PassFDs)

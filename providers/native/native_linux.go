@@ -56,7 +56,8 @@ type Host struct {
 	Learn func(*supervisor.Call)
 
 	Environ  []string
-	IndexDir string // where the scan of the workspace keeps what it saw; "" for nowhere
+	Within   time.Duration // how long that scan may take; 0 for as long as it takes
+	IndexDir string        // where the scan of the workspace keeps what it saw; "" for nowhere
 	// Ask asks the user about a host that no rule speaks of; nil asks nobody.
 	Ask func(ctx context.Context, host string, port uint16) netproxy.Permission
 
@@ -125,7 +126,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Own: host.StateDir, Getenv: host.Getenv, Command: command.Paths})
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Own: host.StateDir, Getenv: host.Getenv, Command: command.Paths})
 	if err != nil {
 		return nil, err
 	}

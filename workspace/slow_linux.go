@@ -1,0 +1,68 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// A directory that has to come from a disk takes a hundred times as long as one
+// in memory: whoever writes a repository could have a launch wait for minutes.
+// So a scan that keeps what it saw ends when its time is over, and the next one
+// goes on from there. It does not wait for one directory after the other either.
+
+// errSlow ends a scan whose time is over.
+var errSlow = errors.New("its time is over")
+
+// over reports whether a moment has come; the zero time never does.
+func over(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
+
+// stall is called before a directory is read. Tests set it, to be a slow disk.
+var stall func(rel string)
+
+// A slowError is a scan that was not through in time.
+type slowError struct {
+	root   string
+	within time.Duration
+	read   int    // directories
+	last   string // one of the last that were to be read, relative
+}
+
+func (e *slowError) Error() string {
+	return fmt.Sprintf("scan workspace %s: %s were not enough; it has read %d directories and come to %s: %s", e.root, e.within, e.read, shorten(e.last), ErrTooMuch)
+}
+
+// Unwrap returns the sentinel.
+func (e *slowError) Unwrap() error { return ErrTooMuch }
+
+// Hint says what to do.
+func (e *slowError) Hint() string {
+	return "run it again: it goes on from there; with --dry-run it reads all of it, as long as that takes; --workspace DIR takes a part"
+}
+
+// slow says of a scan that was not through in time how far it came.
+func (w *walker) slow(q Query) error {
+	last := "its root"
+	if n := len(w.todo); n > 0 {
+		last = w.todo[n-1].rel
+	}
+	return &slowError{root: w.root, within: q.Within, read: w.done, last: last}
+}
+
+// Processors are what a walk in memory needs, and a disk needs requests: it
+// serves many in the time that it takes for one.
+const (
+	maxHands   = 4  // workers, one for each processor
+	diskHands  = 16 // workers that wait for a disk
+	diskAfter  = 20 * time.Millisecond
+	diskPerDir = 50 * time.Microsecond // ten times what one in memory takes
+)
+
+// hands is how many workers the walk is worth.
+func (w *walker) hands() int {
+	if took := time.Since(w.began); w.during == nil && took > diskAfter && took > time.Duration(w.done)*diskPerDir {
+		return diskHands
+	}
+	return min(runtime.GOMAXPROCS(0), maxHands)
+}

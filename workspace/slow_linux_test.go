@@ -1,0 +1,126 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// slowDisk makes each directory take some time, and counts how many were read.
+func slowDisk(t *testing.T, each time.Duration) (read *atomic.Int64) {
+	read = new(atomic.Int64)
+	stall = func(string) { read.Add(1); time.Sleep(each) }
+	t.Cleanup(func() { stall = nil })
+	return read
+}
+
+// slowTree is a workspace of 900 directories with a protected name here and there.
+func slowTree(t *testing.T) Query {
+	top := tempDir(t)
+	q := Query{Root: top + "/ws", IndexDir: top + "/index", Protect: protect(".envrc")}
+	for i := range 30 {
+		for j := range 30 {
+			require.NoError(t, os.MkdirAll(fmt.Sprintf("%s/%d/%d", q.Root, i, j), 0o755))
+		}
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d/7/.envrc", q.Root, i), nil, 0o644))
+	}
+	time.Sleep(2 * racy)
+	return q
+}
+
+// A launch that waits for a disk is refused in time, with what it was about; the
+// next one goes on from there, and overlooks nothing.
+func TestScanSlow(t *testing.T) {
+	q := slowTree(t)
+	read := slowDisk(t, 4*time.Millisecond)
+	q.Within = 60 * time.Millisecond
+	tries, before := 0, int64(0)
+	var found *Found
+	for {
+		began := time.Now()
+		var err error
+		if found, err = Scan(q); err == nil {
+			break
+		}
+		tries++
+		require.Less(t, tries, 100)
+		require.Less(t, time.Since(began), q.Within+time.Second)
+		require.ErrorIs(t, err, ErrTooMuch)
+		require.ErrorContains(t, err, q.Root)
+		require.ErrorContains(t, err, "60ms were not enough")
+		var hint interface{ Hint() string }
+		require.True(t, errors.As(err, &hint))
+		require.Contains(t, hint.Hint(), "run it again")
+		require.Greater(t, read.Load(), before, "each goes on")
+		before = read.Load()
+		if tries == 1 { // what was read already, and changes, is read again
+			require.NoError(t, os.WriteFile(q.Root+"/late", nil, 0o644))
+			for i := range 30 {
+				require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d/.envrc", q.Root, i), nil, 0o644))
+			}
+			time.Sleep(2 * racy)
+		}
+	}
+	require.Greater(t, tries, 1, "else this proves nothing")
+	require.Len(t, found.Pins, 60)
+	stall = nil
+	whole, err := Scan(Query{Root: q.Root, Protect: q.Protect})
+	require.NoError(t, err)
+	require.Equal(t, whole.Pins, found.Pins)
+}
+
+// The control: without a bound it takes as long as it takes, and where nothing
+// can be kept there is none, since the next try would be where this one is.
+func TestScanSlowUnbound(t *testing.T) {
+	q := slowTree(t)
+	slowDisk(t, time.Millisecond)
+	_, err := Scan(q)
+	require.NoError(t, err)
+	q.Within, q.IndexDir = time.Millisecond, ""
+	_, err = Scan(q)
+	require.NoError(t, err)
+}
+
+// A scan ends in time wherever it is: in the index, in a large directory, at
+// links that lead on and on.
+func TestScanSlowAnywhere(t *testing.T) {
+	q := slowTree(t)
+	_, err := Scan(q)
+	require.NoError(t, err)
+	q.Within = time.Nanosecond
+	_, err = Scan(q)
+	require.ErrorIs(t, err, ErrTooMuch, "all of it is in the index")
+	q.Within = time.Hour
+	found, err := Scan(q)
+	require.NoError(t, err)
+	require.Less(t, found.Stats.Read, 35, "and stayed there")
+	require.FileExists(t, filepath.Join(q.Root, "0/7/.envrc"))
+}
+
+// What waits for a disk has more requests under way than processors.
+func TestScanSlowIsParallel(t *testing.T) {
+	q := slowTree(t)
+	var now, most atomic.Int64
+	stall = func(string) {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for {
+			old := most.Load()
+			if n <= old || most.CompareAndSwap(old, n) {
+				break
+			}
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	defer func() { stall = nil }()
+	_, err := Scan(q)
+	require.NoError(t, err)
+	require.Greater(t, most.Load(), int64(maxHands))
+	require.LessOrEqual(t, most.Load(), int64(diskHands))
+}
