@@ -24,7 +24,8 @@ type compiler struct {
 	proc     inside.Reg
 	own      []inside.Reg       // mounts of the sandbox's own that must stay writable
 	nodes    []inside.Reg       // and those whose devices must work
-	sources  map[int]inside.Arg // by index of the mount; of a Copy, the overlay
+	sources  map[int]inside.Arg // by index of the mount; of a Copy, the overlay; what is open of a bind that stands
+	within   []int              // see [Plan.within]
 	writable []grant            // mounts that Landlock leaves writable
 	send     []inside.Reg
 	signals  inside.Reg
@@ -113,11 +114,12 @@ func (c *compiler) size(p *Plan) {
 // here (EINVAL in a new mount namespace), so each path is looked up once more,
 // through no link, and held against the inode that the survey saw.
 func (c *compiler) open(p *Plan) {
+	c.within = p.within()
 	for i, m := range p.Mounts {
 		if m.Kind == Copy {
 			c.overlay(i, m)
 		}
-		if m.Kind != Bind {
+		if m.Kind != Bind || c.inPlace(p, i) {
 			continue
 		}
 		if m.Donated >= 0 {
@@ -134,6 +136,38 @@ func (c *compiler) open(p *Plan) {
 		c.sources[i] = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(fd), c.Str(""), inside.Int(flags)))
 		c.Call(unix.SYS_CLOSE, inside.Result(fd))
 	}
+}
+
+// within returns for each mount the index of the one around it, if that is a tree
+// of the host's in its own place that may be written, else -1.
+func (p *Plan) within() []int {
+	around := make([]int, len(p.Mounts))
+	var stack []int
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		around[i] = -1
+		if p.skips(m) {
+			continue
+		}
+		for len(stack) > 0 && !below(m.Target, p.Mounts[stack[len(stack)-1]].Target) {
+			stack = stack[:len(stack)-1]
+		}
+		if len(stack) > 0 {
+			last := stack[len(stack)-1]
+			if w := &p.Mounts[last]; w.Kind == Bind && w.Tree && !w.ReadOnly && w.Source == w.Target {
+				around[i] = last
+			}
+		}
+		stack = append(stack, i)
+	}
+	return around
+}
+
+// inPlace reports whether a mount only changes what is allowed where it stands:
+// what the mount around it shows there is what is bound, and one look-up does.
+func (c *compiler) inPlace(p *Plan, i int) bool {
+	m := &p.Mounts[i]
+	return c.within[i] >= 0 && m.Kind == Bind && m.Source == m.Target && m.Donated < 0 && !m.Optional
 }
 
 // noFollow returns the flag that looks a link up itself.
@@ -169,37 +203,28 @@ func (c *compiler) giveBack(fd inside.Reg, attr uint64) {
 
 // mount puts everything in its place, containing directories first.
 func (c *compiler) mount(p *Plan) {
-	for i, m := range p.Mounts {
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
 		if c.skips(m) {
 			continue
 		}
-		c.Step("mount " + m.String())
 		set := uint64(attrFresh)
 		if m.ReadOnly && (m.Protect || c.has(profiles.LayerReadonly)) {
 			set |= unix.MOUNT_ATTR_RDONLY
 		}
 		var tree inside.Arg
-		switch m.Kind {
-		case Bind:
-			tree = c.sources[i]
-			flags := uint(0)
-			if m.Tree {
-				flags = unix.AT_RECURSIVE
+		var target inside.Reg
+		if c.inPlace(p, i) {
+			tree, target = c.again(p, i, set)
+		} else {
+			c.Step("mount " + m.String())
+			tree = c.tree(i, m, set)
+			find := lookUp
+			if m.Optional {
+				find = lookUpIfThere
 			}
-			c.setattr(tree, flags, set)
-		case Copy:
-			tree = c.sources[i]
-		case Fresh, Text:
-			c.fill(i, m)
-			tree = inside.Result(c.ownTree(entry(i), set))
-		case Mask:
-			tree = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)))
+			target = find(c.Program, m.Target, m.noFollow())
 		}
-		find := lookUp
-		if m.Optional {
-			find = lookUpIfThere
-		}
-		target := find(c.Program, m.Target, m.noFollow())
 		c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
 		if m.Optional {
 			c.Allow(unix.EBADF, unix.ENOENT) // removed since it was looked up
@@ -208,17 +233,59 @@ func (c *compiler) mount(p *Plan) {
 		if m.Optional {
 			c.Allow(unix.EBADF)
 		}
+		c.sources[i] = tree
 		switch {
 		case m.ReadOnly:
 			c.Call(unix.SYS_CLOSE, tree)
+		case m.Kind == Bind && c.within[i] >= 0: // what Landlock grants around it holds in it
 		default:
-			c.writable = append(c.writable, grant{fd: tree, file: m.Kind == Bind && !m.Tree, deputized: p.deputized(&m)})
+			c.writable = append(c.writable, grant{fd: tree, file: m.Kind == Bind && !m.Tree, deputized: p.deputized(m)})
 		}
 	}
 }
 
+// tree returns what is put at the target of a mount, with the attributes that
+// it has there.
+func (c *compiler) tree(i int, m *Mount, set uint64) inside.Arg {
+	switch m.Kind {
+	case Bind:
+		flags := uint(0)
+		if m.Tree {
+			flags = unix.AT_RECURSIVE
+		}
+		c.setattr(c.sources[i], flags, set)
+		return c.sources[i]
+	case Copy:
+		return c.sources[i]
+	case Mask:
+		return inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)))
+	}
+	c.fill(i, m)
+	return inside.Result(c.ownTree(entry(i), set))
+}
+
+// again returns a clone of what stands in a tree that may be written, and where.
+// It is held against the inode that the survey saw, as in [compiler.open], and
+// covers what it was cloned from, whatever the host does to the name.
+func (c *compiler) again(p *Plan, i int, set uint64) (tree inside.Arg, target inside.Reg) {
+	m, around := &p.Mounts[i], c.within[i]
+	c.Step("open " + m.Source)
+	target = lookUpAt(c.Program, c.sources[around], m.Target[len(p.Mounts[around].Target)+1:], m.noFollow())
+	c.SameInode(target, m.Dev, m.Ino)
+	c.Step("mount " + m.String())
+	clone, flags := unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH, uint(0)
+	if m.Tree {
+		clone, flags = clone|unix.AT_RECURSIVE, unix.AT_RECURSIVE
+	}
+	tree = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(target), c.Str(""), inside.Int(clone)))
+	if set != attrFresh { // the tree around it has these
+		c.setattr(tree, flags, set)
+	}
+	return tree, target
+}
+
 // skips reports whether a mount belongs to a layer that is off.
-func (s Shell) skips(m Mount) bool {
+func (s Shell) skips(m *Mount) bool {
 	switch {
 	case m.Protect:
 		return !s.has(profiles.LayerProtect)
@@ -233,7 +300,7 @@ func (s Shell) skips(m Mount) bool {
 // entry is the name of a mount's own directory or file in the tmpfs.
 func entry(i int) string { return "m" + strconv.Itoa(i) }
 
-func (c *compiler) fill(i int, m Mount) {
+func (c *compiler) fill(i int, m *Mount) {
 	at := inside.Result(c.tmpfs)
 	if m.Kind == Text {
 		fd := c.Get(unix.SYS_OPENAT, at, c.Str(entry(i)), inside.Int(unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC), inside.Int(m.Mode))

@@ -118,7 +118,7 @@ func (k *Keeper) list(p *Plan) {
 		case m.Kind != Bind || !m.Protect && !m.ReadOnly:
 			continue
 		}
-		if p.inOwn(m.Target, top) || m.Optional || p.skips(m) {
+		if p.inOwn(m.Target, top) || m.Optional || p.skips(&m) {
 			continue // the host's file of that name is not what is seen inside
 		}
 		k.items = append(k.items, item)
@@ -344,7 +344,7 @@ func (h *helper) cover(private int, v view, item *kept, seen *unix.Statx_t) erro
 	p := h.program
 	p.Cut(h.mark)
 	p.Step("cover " + item.path)
-	target := lookUpAt(p, v.fd, v.relative(item.path), unix.O_NOFOLLOW)
+	target := lookUpAt(p, inside.Int(v.fd), v.relative(item.path), unix.O_NOFOLLOW)
 	p.SameInode(target, uint64(seen.Dev_major)<<32|uint64(seen.Dev_minor), seen.Ino)
 	var tree inside.Reg
 	clone := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC

@@ -28,17 +28,17 @@ var hasOpenat2 = sync.OnceValue(func() bool {
 // lookUp appends the look-up of an absolute path. A last name that is a link is
 // an error, or found itself where flags have O_NOFOLLOW.
 func lookUp(p *inside.Program, path string, flags uint64) inside.Reg {
-	return lookUpAt(p, unix.AT_FDCWD, path, flags)
+	return lookUpAt(p, inside.Int(unix.AT_FDCWD), path, flags)
 }
 
 // lookUpAt is lookUp for a path below a directory, or an absolute one with
 // AT_FDCWD.
-func lookUpAt(p *inside.Program, dir int, path string, flags uint64) inside.Reg {
+func lookUpAt(p *inside.Program, dir inside.Arg, path string, flags uint64) inside.Reg {
 	if !hasOpenat2() {
 		return walk(p, dir, path, flags, nil)
 	}
 	how := unix.OpenHow{Flags: lookup | flags, Resolve: resolve}
-	return p.Get(unix.SYS_OPENAT2, inside.Int(dir), p.Str(path), inside.Ptr(p, how), inside.Int(unsafe.Sizeof(how)))
+	return p.Get(unix.SYS_OPENAT2, dir, p.Str(path), inside.Ptr(p, how), inside.Int(unsafe.Sizeof(how)))
 }
 
 // lookUpIfThere is lookUp for a path that need not be there: the register is
@@ -46,7 +46,7 @@ func lookUpAt(p *inside.Program, dir int, path string, flags uint64) inside.Reg 
 func lookUpIfThere(p *inside.Program, path string, flags uint64) inside.Reg {
 	if !hasOpenat2() {
 		// A directory that cannot be searched ends the launch here.
-		return walk(p, unix.AT_FDCWD, path, flags, []unix.Errno{unix.ENOENT, unix.EBADF})
+		return walk(p, inside.Int(unix.AT_FDCWD), path, flags, []unix.Errno{unix.ENOENT, unix.EBADF})
 	}
 	fd := lookUp(p, path, flags)
 	p.Allow(unix.ENOENT, unix.EACCES)
@@ -56,12 +56,12 @@ func lookUpIfThere(p *inside.Program, path string, flags uint64) inside.Reg {
 // walk looks a path up name by name. A link on the way is no directory; one at
 // the end is found itself: what is mounted there covers the name, and what is
 // lent from there is held against the inode that the plan decided on.
-func walk(p *inside.Program, dir int, path string, flags uint64, allow []unix.Errno) inside.Reg {
+func walk(p *inside.Program, dir inside.Arg, path string, flags uint64, allow []unix.Errno) inside.Reg {
 	top := "."
-	if dir == unix.AT_FDCWD {
+	if strings.HasPrefix(path, "/") {
 		top = "/"
 	}
-	at := p.Get(unix.SYS_OPENAT, inside.Int(dir), p.Str(top), inside.Int(lookup|unix.O_DIRECTORY))
+	at := p.Get(unix.SYS_OPENAT, dir, p.Str(top), inside.Int(lookup|unix.O_DIRECTORY))
 	rest := strings.Trim(path, "/")
 	for rest != "" {
 		name, after, more := strings.Cut(rest, "/")

@@ -1,9 +1,7 @@
 package namespaces
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,8 +154,9 @@ func nodeOf(mode uint32) Node {
 type finder struct {
 	policy  *profiles.Policy
 	places  []Place
-	commons []string       // git directories outside the workspace that are shown for it
-	seen    map[string]int // by path, index into places
+	commons []string         // git directories outside the workspace that are shown for it
+	seen    map[string]int   // by path, index into places
+	dirs    map[string]inode // directories that are known, and no link is on the way to them
 	notes   []string
 	err     error
 }
@@ -346,85 +345,6 @@ func (e *PatternError) Error() string {
 
 // Hint says what to do instead.
 func (e *PatternError) Hint() string { return "name the directory itself: " + e.Rule.Path }
-
-func (f *finder) anchor(path string) {
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		f.err = fmt.Errorf("lstat %s: %w", path, err)
-		return
-	}
-	f.put(Place{Path: path, Node: nodeOf(st.Mode), Dev: device(st.Dev), Ino: st.Ino, Access: f.around(path), Pin: true, Protect: true, Why: "holds what must stay where it is"})
-}
-
-// resolve adds path as a place. A link on the way is followed as the kernel
-// would, and each link is a place of its own, since in a fresh directory it
-// must be made again. Links that the command itself could have made never
-// carry a grant: whoever can write there could point them anywhere.
-func (f *finder) resolve(path string, access profiles.Access, why string, depth int) {
-	if f.err != nil {
-		return
-	}
-	if depth > 40 {
-		f.err = fmt.Errorf("filesystem %s: %w", path, unix.ELOOP)
-		return
-	}
-	for i := 1; i <= len(path); i++ {
-		if i < len(path) && path[i] != '/' {
-			continue
-		}
-		prefix := path[:i]
-		var st unix.Stat_t
-		err := unix.Lstat(prefix, &st)
-		if err != nil {
-			if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {
-				// The command has the same owner: it could make it searchable,
-				// and what is below would be covered by nothing.
-				f.err = fmt.Errorf("filesystem %s: %s: %s cannot be searched, and the command could change that (%s)", path, access, filepath.Dir(prefix), why)
-				return
-			}
-			if errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == unix.EACCES {
-				f.put(Place{Path: path, Node: Absent, Access: access, Why: why, Optional: access == profiles.Private && f.byDefault(path)})
-				return
-			}
-			f.err = fmt.Errorf("lstat %s: %w", prefix, err)
-			return
-		}
-		n := nodeOf(st.Mode)
-		if n == Link {
-			text, err := os.Readlink(prefix)
-			if err != nil {
-				f.err = err
-				return
-			}
-			if access > profiles.Hide && f.policy.Decide(filepath.Dir(prefix)).Access >= profiles.Overlay {
-				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which the command could have made (%s)", path, access, prefix, why)
-				return
-			}
-			f.put(Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why})
-			to := text
-			if !strings.HasPrefix(to, "/") {
-				to = filepath.Join(filepath.Dir(prefix), to)
-			}
-			real := filepath.Join(to, path[i:])
-			// Where it leads may have a rule of its own: the stricter wins, but
-			// for the rule that merely hides the homes as a whole.
-			if d := f.policy.Decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {
-				access = d.Access
-			}
-			f.resolve(filepath.Clean(real), access, why, depth+1)
-			return
-		}
-		if i == len(path) {
-			f.put(Place{Path: path, Node: n, Dev: device(st.Dev), Ino: st.Ino, Access: access, Why: why})
-		}
-	}
-}
-
-// owns reports whether a directory is the user's own.
-func (f *finder) owns(dir string) bool {
-	var st unix.Stat_t
-	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Getuid()
-}
 
 // aliases covers what is hidden in the other mounts of the same file system
 // that show it too, such as a home that is bound to a second place.

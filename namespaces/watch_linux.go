@@ -33,7 +33,7 @@ func (p *Plan) Refuses(path string, renames bool) bool {
 func (p *Plan) At(path string) Mount {
 	deepest := Mount{Kind: Bind, Target: "", ReadOnly: p.has(profiles.LayerReadonly)}
 	for _, m := range p.Mounts {
-		if below(path, m.Target) && len(m.Target) >= len(deepest.Target) && !p.skips(m) {
+		if below(path, m.Target) && len(m.Target) >= len(deepest.Target) && !p.skips(&m) {
 			deepest = m
 		}
 	}
@@ -46,7 +46,7 @@ func (p *Plan) At(path string) Mount {
 func (p *Plan) Shown(path string) string {
 	deepest := Mount{Kind: Bind}
 	for _, m := range p.Mounts {
-		if below(path, m.Target) && len(m.Target) >= len(deepest.Target) && !p.skips(m) {
+		if below(path, m.Target) && len(m.Target) >= len(deepest.Target) && !p.skips(&m) {
 			deepest = m
 		}
 	}
@@ -63,7 +63,7 @@ func (p *Plan) Shown(path string) string {
 func (p *Plan) Makes(path string) bool {
 	deepest := -1
 	for i, m := range p.Mounts {
-		if below(path, m.Target) && (deepest < 0 || len(m.Target) >= len(p.Mounts[deepest].Target)) && !p.skips(m) {
+		if below(path, m.Target) && (deepest < 0 || len(m.Target) >= len(p.Mounts[deepest].Target)) && !p.skips(&m) {
 			deepest = i
 		}
 	}

@@ -135,7 +135,7 @@ func (c *Carried) Carry() (done bool, err error) {
 			return false, err
 		}
 	}
-	to, err := makeDir(filepath.Dir(c.Path))
+	to, err := makePath(filepath.Dir(c.Path))
 	if err != nil {
 		return false, err
 	}
@@ -188,9 +188,9 @@ func holds(dir int, name string) (bool, error) {
 	return false, nil
 }
 
-// makeDir opens a directory, name by name and without following a link, and
+// makePath opens a directory, name by name and without following a link, and
 // makes what of it does not exist, for the user alone.
-func makeDir(path string) (int, error) {
+func makePath(path string) (int, error) {
 	at, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err

@@ -102,6 +102,9 @@ type Program struct {
 	regs   int // how many results are kept
 	steps  []string
 	err    error // the first thing that did not fit
+
+	empty Arg // "", for calls on a descriptor itself
+	statx Arg // a buffer that each [Program.SameInode] fills anew
 }
 
 // New returns an empty program. Free gives its memory back.
@@ -110,7 +113,9 @@ func New() (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mmap program: %w", err)
 	}
-	return &Program{shared: (*shared)(m)}, nil
+	p := &Program{shared: (*shared)(m)}
+	p.empty, p.statx = Ptr(p, uint64(0)), Ptr(p, unix.Statx_t{})
+	return p, nil
 }
 
 // Free gives the program's memory back. A copy that still runs keeps its own
@@ -152,6 +157,9 @@ func address(b []byte) Arg { return Arg{value: uintptr(unsafe.Pointer(unsafe.Sli
 // Str passes a NUL-terminated copy of s. A NUL within s is the caller's bug:
 // paths are checked where they enter.
 func (p *Program) Str(s string) Arg {
+	if s == "" {
+		return p.empty
+	}
 	b := p.bytes(len(s) + 1)
 	copy(b, s)
 	return address(b)
@@ -226,9 +234,8 @@ func (p *Program) Allow(errs ...unix.Errno) {
 // stands at a path may have been replaced between the survey and the clone.
 // dev is major<<32 | minor.
 func (p *Program) SameInode(fd Reg, dev, ino uint64) {
-	st := Ptr(p, unix.Statx_t{})
-	p.Call(unix.SYS_STATX, Result(fd), p.Str(""), Int(unix.AT_EMPTY_PATH), Int(unix.STATX_INO), st)
-	p.add(same, 0, st, Int(dev), Int(ino))
+	p.Call(unix.SYS_STATX, Result(fd), p.Str(""), Int(unix.AT_EMPTY_PATH), Int(unix.STATX_INO), p.statx)
+	p.add(same, 0, p.statx, Int(dev), Int(ino))
 }
 
 // SendFDs appends a message on socket ctl that carries the descriptors.
