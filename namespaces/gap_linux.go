@@ -104,6 +104,9 @@ func (k *Keeper) mend(v view) error {
 		if item.path == v.path || !below(item.path, v.path) {
 			continue
 		}
+		if k.over.Load() {
+			return nil
+		}
 		ok, err := v.covered(item.path)
 		for try := 0; err == nil && !ok; try++ {
 			if err = k.seal(v, i); err != nil && try < mendTries {

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -40,12 +41,14 @@ type Keeper struct {
 	dirs    []watched // containing directories first
 	views   []view    // the sandbox's own root first
 	grips   []grip
+	pid     int // this process's
 	signals chan os.Signal
 	done    chan struct{}
 	helper  *helper
 
-	mu   sync.Mutex
-	over bool // nothing is touched any more, and all is given back
+	over   atomic.Bool // nothing need be covered any more: a turn that is under way ends by that
+	mu     sync.Mutex
+	closed bool // nothing is touched any more, and all is given back
 }
 
 // kept is a mount that the host can end without knowing.
@@ -73,7 +76,7 @@ const notifyNames = 0x4 | 0x8 | 0x10 | 0x80000000
 // nothing. If it cannot go on, gaveUp is called once: what it kept is not kept
 // any more.
 func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
-	k := &Keeper{sandbox: s, signals: make(chan os.Signal, 1), done: make(chan struct{})}
+	k := &Keeper{sandbox: s, pid: os.Getpid(), signals: make(chan os.Signal, 1), done: make(chan struct{})}
 	k.list(s.plan)
 	if len(k.items) == 0 {
 		return nil
@@ -195,7 +198,7 @@ func (k *Keeper) watch(d *watched) error {
 	}
 	// The owner first: left to itself, F_NOTIFY would name this thread, and the
 	// signal goes to processes only.
-	if _, err = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid()); err == nil {
+	if _, err = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, k.pid); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, notifyNames)
 	}
 	if err != nil {
@@ -210,7 +213,7 @@ func (k *Keeper) watch(d *watched) error {
 func (k *Keeper) turn() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.over {
+	if k.closed {
 		return nil
 	}
 	return k.check()
@@ -221,12 +224,13 @@ func (k *Keeper) turn() error {
 //
 // SIGIO stays taken: a last one may be on its way, and would end the process.
 func (k *Keeper) Close() {
+	k.over.Store(true)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.over {
+	if k.closed {
 		return
 	}
-	k.over = true
+	k.closed = true
 	close(k.done)
 	k.dismiss()
 	for _, d := range k.dirs {
@@ -237,9 +241,14 @@ func (k *Keeper) Close() {
 	k.release(1, 0)
 }
 
-// check watches what has come, from above, and covers what is open.
+// check watches what has come, from above, and covers what is open. Once it is
+// over there is nobody inside to cover anything from, and a command may end long
+// before hundreds of directories are watched.
 func (k *Keeper) check() error {
 	for i := range k.dirs {
+		if k.over.Load() {
+			return nil
+		}
 		if err := k.watch(&k.dirs[i]); err != nil {
 			return err
 		}

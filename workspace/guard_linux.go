@@ -323,6 +323,9 @@ func (g *Guard) look() (moved int, err error) {
 	began := time.Now()
 	// What was read counts, even if it was not all.
 	errs := []error{g.read()}
+	if g.stopped() {
+		return 0, errors.Join(errs...)
+	}
 	aside := func(rel, why string) {
 		done, err := g.aside(g.standing.Root+"/"+rel, why)
 		if err != nil {
@@ -363,14 +366,28 @@ func (g *Guard) look() (moved int, err error) {
 func (g *Guard) read() error {
 	w := &walker{rules: g.rules, fd: g.fd, dev: g.dev, during: &g.during}
 	g.verify(g.tree)
+	if g.stopped() {
+		return nil // what is not verified would be read anew
+	}
 	w.keep(g.tree)
 	return w.run()
+}
+
+// stopped reports whether the watch is to end: a look that is under way leaves
+// all to the last one, which waits for it.
+func (g *Guard) stopped() bool {
+	select {
+	case <-g.stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // verify marks the directories that are as the tree has them.
 func (g *Guard) verify(d *dir) {
 	d.same = false
-	if g.during.skips(d.rel) {
+	if g.during.skips(d.rel) || g.stopped() {
 		return
 	}
 	var st unix.Stat_t
@@ -492,6 +509,7 @@ func (g *Guard) Finish() ([]Finding, error) {
 	if g.stop != nil {
 		close(g.stop)
 		<-g.ended
+		g.stop = nil
 	}
 	g.during = during{last: true, since: g.begun(), shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 	var errs []error
