@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"path/filepath"
 	"strconv"
 	"unsafe"
 
@@ -163,11 +164,13 @@ func (p *Plan) within() []int {
 	return around
 }
 
-// inPlace reports whether a mount only changes what is allowed where it stands:
-// what the mount around it shows there is what is bound, and one look-up does.
+// inPlace reports whether a mount only changes what is allowed of a name in the
+// mount around it: there the kernel looks it up by this one name, which leads
+// nowhere else.
 func (c *compiler) inPlace(p *Plan, i int) bool {
 	m := &p.Mounts[i]
-	return c.within[i] >= 0 && m.Kind == Bind && m.Source == m.Target && m.Donated < 0 && !m.Optional
+	return c.within[i] >= 0 && m.Kind == Bind && m.Source == m.Target && m.Donated < 0 && !m.Optional &&
+		filepath.Dir(m.Target) == p.Mounts[c.within[i]].Target
 }
 
 // noFollow returns the flag that looks a link up itself.
@@ -212,48 +215,55 @@ func (c *compiler) mount(p *Plan) {
 		if m.ReadOnly && (m.Protect || c.has(profiles.LayerReadonly)) {
 			set |= unix.MOUNT_ATTR_RDONLY
 		}
-		var tree inside.Arg
-		var target inside.Reg
+		c.Step("mount " + m.String())
+		tree := c.tree(p, i, set)
 		if c.inPlace(p, i) {
-			tree, target = c.again(p, i, set)
+			c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), c.sources[c.within[i]], c.Str(filepath.Base(m.Target)), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
 		} else {
-			c.Step("mount " + m.String())
-			tree = c.tree(i, m, set)
-			find := lookUp
-			if m.Optional {
-				find = lookUpIfThere
-			}
-			target = find(c.Program, m.Target, m.noFollow())
+			c.attachAt(m, tree)
 		}
-		c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
-		if m.Optional {
-			c.Allow(unix.EBADF, unix.ENOENT) // removed since it was looked up
-		}
-		c.Call(unix.SYS_CLOSE, inside.Result(target))
-		if m.Optional {
-			c.Allow(unix.EBADF)
-		}
-		c.sources[i] = tree
-		switch {
+		switch c.sources[i] = tree; {
 		case m.ReadOnly:
 			c.Call(unix.SYS_CLOSE, tree)
+			continue
 		case m.Kind == Bind && c.within[i] >= 0: // what Landlock grants around it holds in it
 		default:
 			c.writable = append(c.writable, grant{fd: tree, file: m.Kind == Bind && !m.Tree, deputized: p.deputized(m)})
 		}
+		c.lend(p, i)
+	}
+}
+
+// attachAt puts a tree at the target of a mount.
+func (c *compiler) attachAt(m *Mount, tree inside.Arg) {
+	find := lookUp
+	if m.Optional {
+		find = lookUpIfThere
+	}
+	target := find(c.Program, m.Target, m.noFollow())
+	c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+	if m.Optional {
+		c.Allow(unix.EBADF, unix.ENOENT) // removed since it was looked up
+	}
+	c.Call(unix.SYS_CLOSE, inside.Result(target))
+	if m.Optional {
+		c.Allow(unix.EBADF)
 	}
 }
 
 // tree returns what is put at the target of a mount, with the attributes that
 // it has there.
-func (c *compiler) tree(i int, m *Mount, set uint64) inside.Arg {
+func (c *compiler) tree(p *Plan, i int, set uint64) inside.Arg {
+	m := &p.Mounts[i]
 	switch m.Kind {
 	case Bind:
 		flags := uint(0)
 		if m.Tree {
 			flags = unix.AT_RECURSIVE
 		}
-		c.setattr(c.sources[i], flags, set)
+		if set != attrFresh || !c.inPlace(p, i) { // else the tree that it was cloned from has these
+			c.setattr(c.sources[i], flags, set)
+		}
 		return c.sources[i]
 	case Copy:
 		return c.sources[i]
@@ -264,24 +274,26 @@ func (c *compiler) tree(i int, m *Mount, set uint64) inside.Arg {
 	return inside.Result(c.ownTree(entry(i), set))
 }
 
-// again returns a clone of what stands in a tree that may be written, and where.
-// It is held against the inode that the survey saw, as in [compiler.open], and
-// covers what it was cloned from, whatever the host does to the name.
-func (c *compiler) again(p *Plan, i int, set uint64) (tree inside.Arg, target inside.Reg) {
-	m, around := &p.Mounts[i], c.within[i]
-	c.Step("open " + m.Source)
-	target = lookUpAt(c.Program, c.sources[around], m.Target[len(p.Mounts[around].Target)+1:], m.noFollow())
-	c.SameInode(target, m.Dev, m.Ino)
-	c.Step("mount " + m.String())
-	clone, flags := unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH, uint(0)
-	if m.Tree {
-		clone, flags = clone|unix.AT_RECURSIVE, unix.AT_RECURSIVE
+// lend clones what stands in a tree that may be written, for the mounts that only
+// change what is allowed there: the tree itself names it, and what was cloned
+// is held against the inode that the survey saw, as in [compiler.open]. All
+// are cloned before one is mounted: to clone the kernel goes through all that is
+// mounted in the tree.
+func (c *compiler) lend(p *Plan, from int) {
+	for i := from + 1; i < len(p.Mounts) && below(p.Mounts[i].Target, p.Mounts[from].Target); i++ {
+		m := &p.Mounts[i]
+		if c.within[i] != from || !c.inPlace(p, i) {
+			continue
+		}
+		c.Step("open " + m.Source)
+		flags := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
+		if m.Tree {
+			flags |= unix.AT_RECURSIVE
+		}
+		tree := c.Get(unix.SYS_OPEN_TREE, c.sources[from], c.Str(filepath.Base(m.Target)), inside.Int(flags))
+		c.SameInode(tree, m.Dev, m.Ino)
+		c.sources[i] = inside.Result(tree)
 	}
-	tree = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(target), c.Str(""), inside.Int(clone)))
-	if set != attrFresh { // the tree around it has these
-		c.setattr(tree, flags, set)
-	}
-	return tree, target
 }
 
 // skips reports whether a mount belongs to a layer that is off.

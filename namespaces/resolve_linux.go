@@ -41,6 +41,20 @@ func (f *finder) anchor(path string) {
 	f.put(Place{Path: path, Node: node, Dev: at.dev, Ino: at.ino, Access: f.around(path), Pin: true, Protect: true, Why: "holds what must stay where it is"})
 }
 
+// unknown returns the length of the first part of a path that is not known.
+func (f *finder) unknown(path string) int {
+	for end := len(path); ; {
+		dir := strings.LastIndexByte(path[:end], '/')
+		if _, ok := f.dirs[path[:max(dir, 0)]]; ok {
+			return end
+		}
+		if dir <= 0 {
+			return 1
+		}
+		end = dir
+	}
+}
+
 // resolve adds path as a place. A link on the way is followed as the kernel
 // would, and each link is a place of its own, since in a fresh directory it
 // must be made again. Links that the command itself could have made never
@@ -53,11 +67,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		f.err = fmt.Errorf("filesystem %s: %w", path, unix.ELOOP)
 		return
 	}
-	first := 1
-	if _, ok := f.dirs[path[:strings.LastIndexByte(path, '/')]]; ok {
-		first = len(path) // no link is on the way
-	}
-	for i := first; i <= len(path); i++ {
+	for i := f.unknown(path); i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
 		}
