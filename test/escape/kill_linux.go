@@ -63,7 +63,7 @@ func killedAtRandom(d *Drive, times int) Outcome {
 		d.wait(cmd, out)
 		var left []int
 		if !eventually(time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
-			return Escaped("killed after %v, at try %d: processes %v are left", pause, n, left)
+			return Escaped("killed after %v, at try %d: processes are left: %s", pause, n, described(left))
 		}
 	}
 	if more := newIn(leftovers(), before); len(more) > 0 {

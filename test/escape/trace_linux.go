@@ -192,9 +192,24 @@ func (t *trace) ofLauncher(pid int) bool {
 
 // describe says what a thread is and does.
 func (t *trace) describe(pid int) string {
+	return t.whose(pid) + " " + describe(pid)
+}
+
+// describe says of a process or thread what it is and does.
+func describe(pid int) string {
 	id := strconv.Itoa(pid)
 	call, _ := os.ReadFile("/proc/" + id + "/syscall")
-	return fmt.Sprintf("%s %s (%s, %s, system call %.20q)", t.whose(pid), id, statusLine(id, "Name"), statusLine(id, "State"), call)
+	where, _ := os.ReadFile("/proc/" + id + "/wchan")
+	return fmt.Sprintf("%s (%s, %s, child of %s, system call %.20q, waits in %s)", id, statusLine(id, "Name"), statusLine(id, "State"), statusLine(id, "PPid"), call, where)
+}
+
+// described describes each of them.
+func described(pids []int) string {
+	var list []string
+	for _, pid := range pids {
+		list = append(list, describe(pid))
+	}
+	return strings.Join(list, ", ")
 }
 
 // whose says which process made a call.
@@ -255,7 +270,7 @@ func killedAtCalls(d *Drive, most int) Outcome {
 		}
 		var left []int
 		if !eventually(time.Second, func() bool { left = d.Survivors(); return len(left) == 0 }) {
-			return Escaped("killed at call %d, %s: processes %v are left", n, t.At, left)
+			return Escaped("killed at call %d, %s: processes are left: %s", n, t.At, described(left))
 		}
 		if more := newIn(d.workspaceFiles(), files); len(more) > 0 {
 			return Escaped("killed at call %d, %s: in the workspace: %s", n, t.At, strings.Join(more, ", "))
