@@ -23,6 +23,7 @@ var helpers = map[string]func(args []string) int{
 	"waiter":  waiter,
 	"heart":   heart,
 	"tracer":  tracer,
+	"swapper": swapper,
 	"nothing": func([]string) int { return 0 },
 	"whoami": func([]string) int {
 		fmt.Println(os.Getuid(), os.Geteuid())

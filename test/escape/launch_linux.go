@@ -167,15 +167,32 @@ func launchProbes() []Probe {
 				return Tried(err, "write to standard input")
 			},
 			Drive: func(d *Drive) Outcome {
-				f, err := os.Open(d.Canary + "/f")
-				if err != nil {
+				// it must be the launcher that refuses, not the owner
+				if err := os.Chmod(d.Canary+"/f", 0o666); err != nil {
 					return Broken("%v", err)
 				}
-				defer f.Close()
-				d.stdin = f
-				return d.Run()
+				return d.from(d.Canary + "/f")
 			},
 			Observe: hostUnchanged,
+		},
+		{
+			ID: "LCH-086", Name: "a hidden directory as standard input", Guarantee: profiles.LaunchIntegrity, Severity: Medium,
+			Expect: "refused, or nothing below it can be opened", References: refs("CVE-2024-21626", "openat(2)"), Key: "",
+			Explain: "A directory of the host's is standard input, by mistake or as a leak: what lies below it needs no path from the root.",
+			Payload: func(in *Inside) Outcome {
+				fd, err := unix.Openat(0, "secret", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+				if err == nil {
+					unix.Close(fd)
+				}
+				return Any(in.Read("/proc/self/fd/0/secret"), Tried(err, "open secret below standard input"))
+			},
+			Drive: func(d *Drive) Outcome {
+				o := d.from(d.Canary)
+				if o.Kind == Broke && !d.job.Control {
+					return Blocked("refused: %s", o.Detail)
+				}
+				return o
+			},
 		},
 		{
 			ID: "LCH-019", Name: "write the launcher's configuration and state", Guarantee: profiles.LaunchIntegrity, Severity: Critical,

@@ -27,6 +27,7 @@ func raceProbes() []Probe {
 			Payload: throughRaced,
 			Drive:   func(d *Drive) Outcome { return raced(d, 3000) },
 		},
+		lookProbe(),
 	}
 }
 

@@ -52,7 +52,7 @@ func countTerminals() int {
 // burn keeps so many threads busy for a time, and returns how many processors
 // they had.
 func burn(threads int, d time.Duration) float64 {
-	began := time.Now()
+	began, before := time.Now(), used()
 	var group sync.WaitGroup
 	for range threads {
 		group.Go(func() {
@@ -65,9 +65,14 @@ func burn(threads int, d time.Duration) float64 {
 		})
 	}
 	group.Wait()
+	return float64(used()-before) / float64(time.Since(began))
+}
+
+// used is the processor time of this process, in nanoseconds.
+func used() int64 {
 	var use unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &use)
-	return float64(use.Utime.Nano()+use.Stime.Nano()) / float64(time.Since(began))
+	return use.Utime.Nano() + use.Stime.Nano()
 }
 
 // leftovers is what a run could leave on the host, by the names that pccrun gives

@@ -142,6 +142,17 @@ func (d *Drive) Run() Outcome {
 	return d.judge(run)
 }
 
+// from is Run with a file or directory of the host's as standard input.
+func (d *Drive) from(path string) Outcome {
+	f, err := os.Open(path)
+	if err != nil {
+		return Broken("%v", err)
+	}
+	defer f.Close()
+	d.stdin = f
+	return d.Run()
+}
+
 func (d *Drive) judge(run *Run) Outcome {
 	o, ran := readReport(run.Output, d.Nonce)
 	if !ran && refused(run, d.probe.Guarantee) {

@@ -26,6 +26,7 @@ type step struct {
 	cuts  []cut
 	probe string
 	long  bool     // only with PCCRUN_LONG, since each row builds a launcher
+	quiet bool     // it measures processor time, which others must leave
 	flags []string // of both launchers: what stands behind the step is switched off, or what it belongs to asked for
 }
 
@@ -71,6 +72,29 @@ var steps = []step{
 		cuts: []cut{{"netproxy/plain.go", "if err == nil && !http {", "if err == nil && (!http || true) {"}}},
 	{name: "a secret stays outside", long: true, probe: "LCH-083",
 		cuts: []cut{{"providers/native/inspect_linux.go", "inject.Env+\"=\"+secret.Placeholder", "inject.Env+\"=\"+secret.Value"}}},
+	{name: "what is mounted is what was decided on", probe: "LCH-085",
+		cuts: []cut{
+			{"namespaces/compile_linux.go", "\t\tc.SameInode(fd, m.Dev, m.Ino)\n\t\tflags :=", "\t\tflags :="},
+			{"namespaces/root_linux.go", "if device(st.Dev) != m.Dev || st.Ino != m.Ino {", "if device(st.Dev) == 0 && st.Ino == 0 {"},
+		}},
+	{name: "a file that is standard input is read in the command's place", long: true, probe: "LCH-018", flags: []string{"--without", "landlock"},
+		cuts: []cut{{"namespaces/stdio_linux.go", "case unix.S_IFREG, unix.S_IFIFO:", "case unix.S_IFIFO:"}}},
+	{name: "no directory is standard input", long: true, probe: "LCH-086",
+		cuts: []cut{{"namespaces/stdio_linux.go", "\t\t\treturn nil, fmt.Errorf(\"%s: a directory would be open to the command with all that is below it\", stdNames[fd])\n", ""}}},
+	{name: "the host's later mounts stay outside", long: true, probe: "FS-066", flags: []string{"--without", "landlock"},
+		cuts: []cut{{"namespaces/shell_linux.go", "inside.Int(unix.MS_REC|unix.MS_PRIVATE), inside.Int(0))", "inside.Int(unix.MS_REC|unix.MS_SLAVE), inside.Int(0))"}}},
+	{name: "pid 1 has no memory of the launcher's arguments", long: true, probe: "LCH-005",
+		cuts: []cut{{"namespaces/inside/life.go", "func advise(ranges []extent, advice int) error {", "func advise(ranges []extent, advice int) error {\n\tif len(ranges) > 0 {\n\t\treturn nil\n\t}"}}},
+	{name: "a profile in the workspace only tightens", long: true, probe: "LCH-013",
+		cuts: []cut{{"profiles/resolve.go", "tightening = append(tightening, own)", "b.apply(own)"}}},
+	{name: "a repository that is new is inert outside", long: true, probe: "PER-014",
+		cuts: []cut{{"workspace/inert_linux.go", "return !s.inert() || i.leaves(path, s) })", "return i.leaves(path, s) })"}}},
+	{name: "a bound on processors", long: true, quiet: true, probe: "RES-020",
+		cuts: []cut{
+			{"namespaces/restrict_linux.go", "if len(p.CPUs) > 0 {", "if len(p.CPUs) > 1<<20 {"},
+			{"cgroups/plan.go", "fmt.Sprintf(\"%d %d\", quota, period)", "fmt.Sprintf(\"max %d\", max(quota, period))"},
+			{"cgroups/plan.go", "{File: \"cpu.cfs_quota_us\", Value: strconv.FormatInt(quota, 10)}", "{File: \"cpu.cfs_quota_us\", Value: strconv.FormatInt(min(quota, -1), 10)}"},
+		}},
 	{name: "a limit ends the run", probe: "RES-010",
 		cuts: []cut{{"namespaces/inside/interpret.go", "s.until = clock(s) + s.deadline", "s.until = 0"}}},
 	{name: "a bound on memory", long: true, probe: "RES-003",
@@ -111,19 +135,19 @@ var accounted = map[string]string{
 	`"let Landlock read " + r.Path`:               "strict hides twice",
 	`"limit " + r.Name`:                           "rlimits",
 	`"limit inotify instances"`:                   "rlimits",
-	`"limit processors"`:                          "- a second bound, where a control group bounds the time: RES-020 is stopped by either",
+	`"limit processors"`:                          "a bound on processors",
 	`"limit the size of private directories"`:     "private directories have a size",
 	`"listen on " + at.String(`:                   "- gives",
 	`"make " + path + " read-only"`:               "proc-masks",
 	`"make /dev"`:                                 "- gives: without it there is no device",
 	`"make a tmpfs for private directories"`:      "- gives",
 	`"make the host's tree read-only"`:            "readonly",
-	`"make the mounts private"`:                   "- test/hosts does with a shared /: where the cage stands nothing of the host's is shared",
+	`"make the mounts private"`:                   "the host's later mounts stay outside",
 	`"map user and group in the user namespace"`:  "- without it there is nobody to be",
 	`"mount " + m.String(`:                        "hide",
 	`"mount a tmpfs on /dev/shm"`:                 "- gives",
 	`"mount devpts on /dev/pts"`:                  "- gives: in the sandbox's /dev there is no other",
-	`"open " + m.Source`:                          "- gives; that it is what the policy decided on LCH-008 tries with --long: the gap is too short for a test of seconds",
+	`"open " + m.Source`:                          "what is mounted is what was decided on",
 	`"open a terminal"`:                           "terminal",
 	`"open the sockets of the sandbox's network"`: "- gives",
 	`"pass descriptor " + strconv.Itoa(fd`:        "- gives, where the user asks for it",
@@ -132,7 +156,7 @@ var accounted = map[string]string{
 	`"reset signals"`:                             "- gives",
 	`"restrict files with Landlock"`:              "landlock",
 	`"set the host name"`:                         "utsns",
-	`"set the standard descriptors"`:              "- gives; what is a file is read and written in the command's place: TestJudgeStdio of namespaces",
+	`"set the standard descriptors"`:              "a file that is standard input is read in the command's place",
 	`"start a process group"`:                     "- gives: Ctrl-C and Ctrl-Z",
 	`"wait for the end"`:                          "- order",
 	`"wait for the launcher"`:                     "- order",
@@ -189,6 +213,9 @@ func TestSteps(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			if s.long && os.Getenv("PCCRUN_LONG") == "" {
 				t.Skip("needs PCCRUN_LONG, and ten seconds to build a launcher")
+			}
+			if s.quiet && slowness() > 1 {
+				t.Skip("needs a machine that is not busy")
 			}
 			mutated := filepath.Join(home, strconv.Itoa(i))
 			buildWithout(t, root, s.cuts, mutated)

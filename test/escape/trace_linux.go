@@ -35,6 +35,7 @@ type traced struct {
 	Started bool     // the command did
 	At      string   // the call at which it was killed, and whose it was
 	Left    []string // what was alive some seconds later, with what the kernel says of it
+	Looks   int      // calls that named a path: see looks
 }
 
 const tracedPrefix = "@@traced "
@@ -46,9 +47,16 @@ func tracer(args []string) int {
 	if err != nil {
 		return 2
 	}
-	t := &trace{n: n, known: map[int]bool{}, free: map[int]bool{}, own: map[int]bool{}, deadline: time.Now().Add(patience(8 * time.Second))}
+	return newTrace(n).run(args[1:])
+}
+
+func newTrace(n int) *trace {
+	return &trace{n: n, known: map[int]bool{}, free: map[int]bool{}, own: map[int]bool{}, deadline: time.Now().Add(patience(8 * time.Second))}
+}
+
+func (t *trace) run(argv []string) int {
 	go t.watch()
-	if err := t.follow(args[1:]); err != nil {
+	if err := t.follow(argv); err != nil {
 		fmt.Fprintln(os.Stderr, "tracer:", err)
 		return 1
 	}
@@ -63,6 +71,7 @@ const traceOptions = unix.PTRACE_O_TRACESYSGOOD | unix.PTRACE_O_TRACECLONE | uni
 type trace struct {
 	n        int // the call at which the launcher is killed, 0 for none
 	launcher int
+	looks    *looks // a path that is swapped between them, if one is: the run goes on to its end
 
 	mu       sync.Mutex
 	told     traced
@@ -155,15 +164,24 @@ func (t *trace) stopped(pid int, status unix.WaitStatus) {
 	switch event := int(status) >> 16; {
 	case event == unix.PTRACE_EVENT_EXEC && pid != t.launcher && !t.started && !t.killed:
 		t.started, t.free[pid], t.told.Started = true, true, true
-		t.deadline = time.Now().Add(100 * time.Millisecond) // the launcher has little left to do
+		if t.looks == nil {
+			t.deadline = time.Now().Add(100 * time.Millisecond) // the launcher has little left to do
+		}
 	case event != 0:
 	case status.StopSignal() == unix.SIGTRAP|0x80:
-		if call, entered := entry(pid); entered && !t.killed {
+		call, entered := entry(pid)
+		if t.looks != nil && !entered {
+			t.looks.done(pid)
+		}
+		if entered && !t.killed {
 			if t.told.Calls++; !t.ofLauncher(pid) {
 				t.told.Cloned++
 			}
 			if t.told.Calls == t.n {
-				t.kill(t.whose(pid) + " at system call " + strconv.FormatUint(call, 10))
+				t.kill(t.whose(pid) + " at system call " + strconv.FormatUint(call.Nr, 10))
+			}
+			if t.looks != nil && t.looks.at(pid, call) {
+				t.told.Looks++
 			}
 		}
 	case !t.known[pid]: // the stop that every new thread begins with
@@ -222,15 +240,22 @@ func (t *trace) whose(pid int) string {
 
 const ofCloned = "a process that it cloned"
 
+// A call is one that is about to be made.
+type call struct {
+	Nr   uint64
+	Args [6]uint64
+}
+
 // entry says whether a traced process is about to make a system call, and
 // which: struct ptrace_syscall_info, ptrace(2).
-func entry(pid int) (nr uint64, is bool) {
+func entry(pid int) (c call, is bool) {
 	const getInfo, atEntry = 0x420e, 1
 	var info [88]byte
 	if _, err := Call(unix.SYS_PTRACE, getInfo, uintptr(pid), unsafe.Sizeof(info), uintptr(unsafe.Pointer(&info))); err != nil {
-		return 0, false
+		return c, false
 	}
-	return binary.NativeEndian.Uint64(info[24:]), info[0] == atEntry
+	_, err := binary.Decode(info[24:], binary.NativeEndian, &c)
+	return c, err == nil && info[0] == atEntry
 }
 
 // killedAtCalls kills the launcher at system calls of its set-up, at most so
@@ -301,22 +326,28 @@ func needsPtrace(err error) Outcome {
 }
 
 // trace runs the launcher under a tracer.
-func (d *Drive) trace(n int) (t traced, err error) {
+func (d *Drive) trace(n int) (traced, error) {
+	t, _, err := d.underTracer("tracer", strconv.Itoa(n))
+	return t, err
+}
+
+// underTracer runs the launcher under one of the helpers that trace.
+func (d *Drive) underTracer(helper string, args ...string) (t traced, run *Run, err error) {
 	argv, err := d.Command(d.probe.ID)
 	if err != nil {
-		return t, err
+		return t, nil, err
 	}
-	cmd, out, err := d.launch(append([]string{d.self, helperVerb, "tracer", d.Tag, strconv.Itoa(n)}, argv...))
+	cmd, out, err := d.launch(slices.Concat([]string{d.self, helperVerb, helper, d.Tag}, args, argv))
 	if err != nil {
-		return t, err
+		return t, nil, err
 	}
-	run := d.wait(cmd, out)
+	run = d.wait(cmd, out)
 	_, line, found := bytes.Cut(run.Output, []byte(tracedPrefix))
 	if !found {
-		return t, fmt.Errorf("the tracer: %s", tail(run))
+		return t, run, fmt.Errorf("the tracer: %s", tail(run))
 	}
 	line, _, _ = bytes.Cut(line, []byte("\n"))
-	return t, json.Unmarshal(line, &t)
+	return t, run, json.Unmarshal(line, &t)
 }
 
 // homeFiles are the names in the home, less those in the workspace.

@@ -1,0 +1,109 @@
+package escape
+
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A launcher looks at a path more than once: to decide, and to mount what it has
+// decided on. Between the two lie microseconds, which a race meets once in many
+// thousand starts. A tracer needs no luck: it stops the launcher, and what it has
+// cloned, at a call that looks, and for the time of that call puts something else
+// there. Before and after it all is as the launcher has found it.
+
+// looks counts the calls that name a path, and swaps it for one of them.
+type looks struct {
+	path, other string
+	swapFor     int // the look during which they are exchanged; 0: none
+	seen        int
+	looking     int // the thread that makes that call, while it does
+}
+
+// at says whether a call names the path: all that take one after a descriptor do.
+func (l *looks) at(pid int, c call) bool {
+	named := make([]byte, len(l.path)+1)
+	if n, err := unix.PtracePeekData(pid, uintptr(c.Args[1]), named); err != nil || n < len(named) || string(named) != l.path+"\x00" {
+		return false
+	}
+	if l.seen++; l.seen == l.swapFor && exchange(l.path, l.other) == nil {
+		l.looking = pid
+	}
+	return true
+}
+
+// done ends the swap when the call that it was made for has returned.
+func (l *looks) done(pid int) {
+	if l.looking == pid && exchange(l.path, l.other) == nil {
+		l.looking = 0
+	}
+}
+
+func exchange(path, other string) error {
+	return unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
+}
+
+// swapper is a helper: N PATH OTHER ARGV… runs a launcher to its end, and exchanges
+// two paths for the time of the Nth call that names the first.
+func swapper(args []string) int {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return 2
+	}
+	t := newTrace(0)
+	t.looks = &looks{path: args[1], other: args[2], swapFor: n}
+	return t.run(args[3:])
+}
+
+// lookProbe exchanges a directory that is shown read-only with one that is hidden.
+func lookProbe() Probe {
+	return Probe{
+		ID: "LCH-085", Name: "swap a path between the launcher's looks at it", Guarantee: profiles.LaunchIntegrity, Severity: High, Needs: []Need{NeedNative},
+		Flags: []string{"--read", "{workspace}/kept", "--hide", "{workspace}/vault"}, Expect: "refused, or what was decided on", References: refs("CVE-2021-30465", "CWE-367"), Key: "filesystem",
+		Explain: "A directory that is shown and one that is hidden change places after the launcher has looked at the first: before its second look, its third, and so on.",
+		Payload: func(in *Inside) Outcome {
+			return Any(in.Read(in.Path("kept/secret")), in.Read(in.Path("vault/secret")))
+		},
+		Drive: betweenLooks,
+	}
+}
+
+func betweenLooks(d *Drive) Outcome {
+	kept, vault := d.Workspace+"/kept", d.Workspace+"/vault"
+	for path, content := range map[string]string{kept + "/f": "kept\n", vault + "/secret": d.secret + "\n"} {
+		if err := d.write(path, content); err != nil {
+			return Broken("%v", err)
+		}
+	}
+	if d.job.Control {
+		return d.Run()
+	}
+	defer d.sweep()
+	refused, most := 0, 0
+	for n := 0; n <= most; n++ {
+		if n == 1 {
+			continue // it decides on what it sees first
+		}
+		t, run, err := d.underTracer("swapper", strconv.Itoa(n), kept, vault)
+		if err != nil {
+			return needsPtrace(err)
+		}
+		if n == 0 {
+			most = t.Looks
+		}
+		switch o := d.judge(run); {
+		case o.Kind == DidEscape:
+			return Escaped("swapped for look %d of %d: %s", n, most, o.Detail)
+		case o.Kind == Broke && n == 0:
+			return o
+		case o.Kind == Broke:
+			refused++
+		}
+	}
+	if most < 2 {
+		return Broken("%d looks: nothing lies between", most)
+	}
+	return Blocked("swapped for each of %d looks but the first, %d times refused", most, refused)
+}
