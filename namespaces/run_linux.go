@@ -63,7 +63,7 @@ type Sandbox struct {
 	Pid         int            // of its pid 1, in this process's pid namespace
 	Private     int            // a descriptor of the tmpfs that holds its private directories
 	SysV        [3]int         // descriptors of its /proc/sysvipc/shm, sem and msg, 0 if the plan asks for none
-	Listeners   []net.Listener // on its own loopback, as the plan lists them
+	Listeners   []net.Listener // on its own loopback, as the plan lists them; from [Sandbox.Adopt] on
 	Net         *network.Net   // the way out, if the plan has one and the kernel could make it
 	NetError    error          // why it could not
 	Master      *os.File       // the command's terminal, if it has one
@@ -92,7 +92,8 @@ type Sandbox struct {
 
 	keeper  *Keeper
 	dialers dialers
-	parted  bool // see [Sandbox.part]
+	listens []int // descriptors of Listeners, until they are adopted
+	parted  bool  // see [Sandbox.part]
 }
 
 // Begin starts the half of a sandbox that every policy has, so that the kernel
@@ -143,15 +144,15 @@ func (s *Sandbox) Feed(p *Plan, io *Stdio) {
 	s.plan = p
 	c := s.shell
 	c.rest(p, io)
-	if p.Network != nil {
-		s.prepared = p.Network.Prepare() // while the kernel still clones
-	}
 	if err := <-s.cloned; err != nil {
 		s.fed = s.shell.cloneError(err)
 		return
 	}
 	s.supervision = inside.Supervision{Deadline: int64(p.Deadline), Grace: int64(p.Grace), Signals: c.signals, Terminal: c.tty, Namespace: p.has(profiles.LayerPidns)}
 	s.fed = s.Continue()
+	if p.Network != nil {
+		s.prepared = p.Network.Prepare() // while pid 1 opens its sockets
+	}
 }
 
 // Start lets the command run as soon as the set-up is through, or if the plan
@@ -233,13 +234,29 @@ func (s *Sandbox) connect() error {
 	if s.prepared != nil {
 		s.Net, s.NetError = s.prepared.Open(fds[:n])
 	}
-	if !s.plan.Await { // or there is more to be done before
-		if err := s.Continue(); err != nil {
+	if s.plan.Await { // there is more to be done before
+		return nil
+	}
+	return s.Continue()
+}
+
+// Adopt makes Go's own of the sockets at which the sandbox's network is served.
+// Who connects before waits.
+func (s *Sandbox) Adopt() error {
+	if s.Net != nil {
+		if err := s.Net.Adopt(); err != nil {
 			return err
 		}
 	}
-	if s.Net != nil {
-		return s.Net.Adopt()
+	for len(s.listens) > 0 {
+		f := os.NewFile(uintptr(s.listens[0]), "listener")
+		s.listens = s.listens[1:]
+		l, err := net.FileListener(f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+		s.Listeners = append(s.Listeners, l)
 	}
 	return nil
 }
@@ -258,15 +275,7 @@ func (s *Sandbox) receive(count int) error {
 		unix.SetNonblock(fds[0], true)
 		s.Master, fds = os.NewFile(uintptr(fds[0]), "terminal"), fds[1:]
 	}
-	for _, fd := range fds {
-		f := os.NewFile(uintptr(fd), "listener")
-		l, err := net.FileListener(f)
-		f.Close()
-		if err != nil {
-			return err
-		}
-		s.Listeners = append(s.Listeners, l)
-	}
+	s.listens = fds
 	return nil
 }
 
@@ -424,6 +433,10 @@ func (s *Sandbox) unplug() {
 	if s.Net != nil {
 		s.Net.Close()
 	}
+	for _, fd := range s.listens {
+		unix.Close(fd)
+	}
+	s.listens = nil
 	s.dialers.close()
 }
 

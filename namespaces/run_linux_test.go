@@ -293,6 +293,7 @@ func TestListeners(t *testing.T) {
 	b.plan.Await = true
 	r, err := b.begin()
 	require.NoError(t, err)
+	require.NoError(t, r.Adopt())
 	require.Len(t, r.Listeners, 3)
 	require.Equal(t, "[::1]:3129", r.Listeners[2].Addr().String())
 	go func() {

@@ -97,6 +97,8 @@ type Run struct {
 	group      *cgroups.Group      // made before the sandbox is begun, or root is shed
 	janitor    *namespaces.Janitor // as root
 
+	serveAfter time.Duration // see serveSoon; tests have more patience
+
 	ask       func(ctx context.Context, host string, port uint16) netproxy.Permission
 	published []published
 	found     *workspace.Found
@@ -121,7 +123,7 @@ func (e *ErrNotFound) Unwrap() error { return e.Err }
 
 // New plans a run of a command under a policy.
 func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
-	r := &Run{Policy: policy, learn: host.Learn}
+	r := &Run{Policy: policy, learn: host.Learn, serveAfter: serveAfter}
 	command, err := r.command(argv, &host)
 	if err != nil {
 		return nil, err
@@ -406,6 +408,8 @@ type Started struct {
 	full   chan int64
 	broken chan error // why the run had to be ended
 
+	serve    func()        // sets the network's service going, once; nil if there is none
+	soon     *time.Timer   // until then
 	refusals chan struct{} // closed when the last refused packet was told of
 }
 
@@ -454,16 +458,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		go s.watchDisk(ctx, limit)
 	}
 	if r.Rules != nil {
-		cfg := netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Ask: r.ask, Event: decided, Learn: r.learn != nil}
-		if r.inspection != nil {
-			cfg.Inspect = r.inspection.take
-		}
-		s.proxy = netproxy.New(cfg)
-		go s.proxy.Serve(ctx, box.Listeners[0])
-		for i, l := range box.Listeners[1:] {
-			go s.proxy.ServeLocal(ctx, l, r.Plan.Listen[1+i].Port())
-		}
-		s.serveNetwork(ctx)
+		s.serveSoon(ctx, decided)
 	}
 	s.servePublished(ctx, decided)
 	return s, nil
@@ -536,6 +531,7 @@ func (e *End) Outlived() bool {
 
 // Wait follows the run to its end and takes away what it needed.
 func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
+	s.Gone = s.servedBefore(s.Gone)
 	result, err := s.Sandbox.Wait(stopped)
 	s.cancel()
 	if s.seen != nil {

@@ -6,7 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"sync"
+	"time"
 
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
@@ -38,6 +41,57 @@ func (s *Started) names() *netproxy.Names {
 	return netproxy.NewNames(network.Names4, six)
 }
 
+// serveAfter is how long a run lasts before its network is served: no program
+// that has to be loaded and linked first has connected by then, or else it waits,
+// and what is over sooner pays for nothing. That is a third of a millisecond of
+// both processors, in which pid 1 and the command would wait.
+const serveAfter = 2 * time.Millisecond
+
+// serveSoon begins to serve the sandbox's network in a moment.
+func (s *Started) serveSoon(ctx context.Context, decided func(netproxy.Event)) {
+	r := s.run
+	cfg := netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Ask: r.ask, Event: decided, Learn: r.learn != nil}
+	if r.inspection != nil {
+		cfg.Inspect = r.inspection.take
+	}
+	s.proxy = netproxy.New(cfg)
+	s.serve = sync.OnceFunc(func() {
+		if err := s.Adopt(); err != nil {
+			select {
+			case s.broken <- err:
+			default:
+			}
+			s.Kill() // there is no way out, and nobody would say why
+			return
+		}
+		go s.proxy.Serve(ctx, s.Listeners[0])
+		for i, l := range s.Listeners[1:] {
+			go s.proxy.ServeLocal(ctx, l, r.Plan.Listen[1+i].Port())
+		}
+		s.serveNetwork(ctx)
+	})
+	s.soon = time.AfterFunc(r.serveAfter, s.serve)
+}
+
+// servedBefore wraps what is called when all of the run is dead: what a run that
+// was over before it was served was refused is told all the same.
+func (s *Started) servedBefore(gone func(*namespaces.Result)) func(*namespaces.Result) {
+	return func(r *namespaces.Result) {
+		switch {
+		case s.serve == nil:
+		case !s.soon.Stop():
+			s.serve() // is being done, or was: it is over when this returns
+		case s.Net != nil:
+			s.Net.Untold(s.refused)
+		}
+		if gone != nil {
+			gone(r)
+		}
+	}
+}
+
+func (s *Started) refused(r network.Refusal) { s.proxy.Refused(r.Protocol, r.To) }
+
 // serveNetwork serves what programs do without knowing of the proxy.
 func (s *Started) serveNetwork(ctx context.Context) {
 	if s.Net == nil {
@@ -51,7 +105,7 @@ func (s *Started) serveNetwork(ctx context.Context) {
 	s.refusals = make(chan struct{})
 	go func() {
 		defer close(s.refusals)
-		s.Net.Refused(ctx, func(r network.Refusal) { s.proxy.Refused(r.Protocol, r.To) })
+		s.Net.Refused(ctx, s.refused)
 	}()
 }
 
