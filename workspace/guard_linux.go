@@ -34,6 +34,9 @@ type Guard struct {
 	shut   map[string]bool
 	during during
 
+	// Configs hears of attempts at pinned configurations; nil if nobody does.
+	Configs *ConfigWatch
+
 	locks     *lockWatch
 	refusals  []string
 	originals map[string][]byte // of files for review, by path

@@ -447,6 +447,50 @@ func TestGuardSeesRefusedConfigurations(t *testing.T) {
 	require.Equal(t, []string{w.path(".git/config")}, w.guard.Refused(), "free was changed, and sub never locked")
 }
 
+// What git does to its lock is heard of, however short the lock stands, in the
+// repository that it was, and nothing else that goes on beside a configuration.
+func TestConfigWatch(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("git init -q sub; touch .git/x")
+	for range 5 {
+		s := w.begin()
+		w.guard.Configs = s.WatchConfigs()
+		for _, path := range [...]string{w.path("sub/.git/config.lock"), w.path("sub/.git/config.lock")} { // and again
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			require.NoError(t, os.Chmod(path, 0o644))
+			require.NoError(t, os.Remove(path))
+		}
+		w.sh("chmod 600 .git/x; git status")
+		w.end()
+		want := []string{w.path("sub/.git/config")}
+		if slices.Contains(w.guard.Refused(), w.path(".git/config")) {
+			want = append([]string{w.path(".git/config")}, want...) // git status may make a lock: that is what it costs to be sure
+		}
+		require.Equal(t, want, w.guard.Refused())
+	}
+	s := w.begin()
+	w.guard.Configs = s.WatchConfigs()
+	require.NoError(t, os.WriteFile(w.path(".git/config.lock"), nil, 0o600))
+	require.NoError(t, os.Remove(w.path(".git/config.lock")))
+	w.end()
+	require.Empty(t, w.guard.Refused(), "nobody gave it a mode")
+
+	s = w.begin()
+	w.guard.Configs = s.WatchConfigs()
+	require.NoError(t, os.Chmod(w.path(".git/x"), 0o644))
+	w.end()
+	require.Empty(t, w.guard.Refused(), "no name came or went")
+
+	s = w.begin()
+	w.guard.Configs = s.WatchConfigs()
+	w.sh("git config a.b c")
+	w.end()
+	require.Empty(t, w.guard.Refused(), "it was changed: nothing pins it here")
+	require.Nil(t, (&Standing{}).WatchConfigs())
+	(*ConfigWatch)(nil).End()
+	require.False(t, (*ConfigWatch)(nil).Tried("/x"))
+}
+
 // Two guards over one workspace, as two runs have: each name is set aside once.
 func TestGuardTwice(t *testing.T) {
 	w := newWatchman(t)

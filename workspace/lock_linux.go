@@ -73,18 +73,16 @@ func (l *lockWatch) end() {
 }
 
 // Refused returns the pinned configurations of git that somebody tried to
-// change, and that are as they were, once [Guard.Finish] has returned. An attempt
-// in the first milliseconds of a run, or one that is over before it can be seen,
-// is not among them.
+// change, and that are as they were, once [Guard.Finish] has returned: git itself
+// (see [ConfigWatch]), or another program, if its lock was seen.
 func (g *Guard) Refused() []string { return g.refusals }
 
 func (g *Guard) refused() (paths []string) {
-	if g.locks == nil {
-		return nil
-	}
-	for _, k := range g.locks.configs {
+	g.Configs.End()
+	for _, k := range g.standing.pinnedConfigs() {
 		var st unix.Stat_t
-		if g.locks.seen[k.Path] && g.stat(k.Path, &st) == nil && !g.changed(&k, &st) {
+		seen := g.Configs.Tried(k.Path) || g.locks != nil && g.locks.seen[k.Path]
+		if seen && g.stat(k.Path, &st) == nil && !g.changed(&k, &st) {
 			paths = append(paths, k.Path)
 		}
 	}

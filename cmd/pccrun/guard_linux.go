@@ -24,6 +24,7 @@ import (
 type guarded struct {
 	standing *workspace.Standing
 	debt     *sessions.Debt
+	configs  *workspace.ConfigWatch
 	guard    *workspace.Guard
 	frozen   atomic.Bool // the guard has stopped the run, nobody else
 	failed   bool        // the last look was not finished
@@ -40,6 +41,8 @@ func (l *launch) owe() error {
 	if err != nil {
 		return &debtError{err}
 	}
+	l.guarded.configs.End() // of a launch that has begun anew
+	l.guarded.configs = l.guarded.standing.WatchConfigs()
 	if l.guarded.debt, err = sessions.In(l.dirs.State).Owe(l.session.ID(), l.guarded.standing.Append(nil)); err != nil {
 		if slices.Contains(l.policy.AllowMissing, profiles.FSProtect) {
 			l.guarded.standing = nil
@@ -110,6 +113,7 @@ func (l *launch) guard(s *native.Started) error {
 	if err != nil {
 		return err
 	}
+	g.guard.Configs = g.configs
 	g.guard.Freeze = func(stop bool) {
 		sig := unix.SIGCONT
 		if stop {

@@ -1,0 +1,141 @@
+package workspace
+
+import (
+	"os"
+	"os/signal"
+	"slices"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Nobody can look for config.lock often enough to be sure that it was there. But
+// git gives it the mode of the configuration (chmod(2)) before it renames it,
+// and nothing else that it keeps beside one: that the attributes of something in
+// a directory of git changed, and that names came and went there, tells what git
+// wanted. The kernel says the first by a signal, which is on its way before git
+// goes on, and the second by the directory's time.
+
+// A ConfigWatch hears of it for the configurations of git that a run cannot
+// change, from before its command starts. It costs each of them a descriptor and
+// a few calls, and the run nothing unless git tries.
+type ConfigWatch struct {
+	since   int64 // by the clock that files have
+	configs []triedConfig
+	signals chan os.Signal
+}
+
+type triedConfig struct {
+	path  string
+	dir   int
+	tried bool
+}
+
+// The signals of [ConfigWatch]: one for each configuration, and a last one,
+// which comes after all others that were sent before (signal(7): the lowest
+// number first).
+const (
+	firstTried = unix.Signal(44)
+	maxTried   = 16
+	lastTried  = firstTried + maxTried
+)
+
+// notifyAttributes is DN_ATTRIB of linux/fcntl.h, once: an event more would be a
+// signal more in a queue that all processes of a user share.
+const notifyAttributes = 0x20
+
+// ownerThread is F_OWNER_TID of linux/fcntl.h.
+const ownerThread = 0
+
+// flushTime bounds how long the end of a run waits for a signal of its own.
+const flushTime = 50 * time.Millisecond
+
+// WatchConfigs begins to listen; nil if there is nothing to listen for, or nobody
+// can.
+func (r *Standing) WatchConfigs() *ConfigWatch {
+	configs := r.pinnedConfigs()
+	if len(configs) == 0 {
+		return nil
+	}
+	w := &ConfigWatch{since: r.Start.Add(-racy).UnixNano(), signals: make(chan os.Signal, maxTried+1)}
+	signal.Notify(w.signals, lastTried)
+	for _, k := range configs[:min(len(configs), maxTried)] {
+		if dir, err := listen(k.Path, firstTried+unix.Signal(len(w.configs))); err == nil {
+			signal.Notify(w.signals, firstTried+unix.Signal(len(w.configs)))
+			w.configs = append(w.configs, triedConfig{path: k.Path, dir: dir})
+		}
+	}
+	return w
+}
+
+// listen has a signal sent when the attributes of something beside a file change.
+func listen(path string, sig unix.Signal) (dir int, err error) {
+	at, _, err := parentOf(path)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	dir, err = openBeneath(at, "", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, err
+	}
+	// To one thread, which takes the signals that it has in their order; of two
+	// threads the second could be before the first. The first thread of a process
+	// lives as long as that does.
+	owner := struct{ kind, id int32 }{ownerThread, int32(os.Getpid())} // struct f_owner_ex
+	if _, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(dir), unix.F_SETOWN_EX, uintptr(unsafe.Pointer(&owner))); errno != 0 {
+		unix.Close(dir)
+		return -1, errno
+	}
+	for _, set := range [...][2]int{{unix.F_SETSIG, int(sig)}, {unix.F_NOTIFY, notifyAttributes}} {
+		if _, err := unix.FcntlInt(uintptr(dir), set[0], set[1]); err != nil {
+			unix.Close(dir)
+			return -1, err
+		}
+	}
+	return dir, nil
+}
+
+// End ends it, when no process of the run lives. Of what it has heard it returns
+// what [ConfigWatch.Tried] is asked afterwards.
+func (w *ConfigWatch) End() {
+	if w == nil {
+		return
+	}
+	if slices.ContainsFunc(w.configs, w.named) {
+		// What was sent is delivered when the thread comes to run.
+		_ = unix.Tgkill(os.Getpid(), os.Getpid(), lastTried)
+		w.drain(time.After(flushTime))
+	}
+	signal.Stop(w.signals)
+	for _, c := range w.configs {
+		unix.Close(c.dir)
+	}
+}
+
+// named reports whether names came or went where a configuration lies.
+func (w *ConfigWatch) named(c triedConfig) bool {
+	var st unix.Stat_t
+	return unix.Fstat(c.dir, &st) == nil && st.Mtim.Nano() >= w.since
+}
+
+func (w *ConfigWatch) drain(late <-chan time.Time) {
+	for {
+		select {
+		case sig := <-w.signals:
+			if sig == lastTried {
+				return
+			}
+			c := &w.configs[sig.(unix.Signal)-firstTried]
+			c.tried = w.named(*c)
+		case <-late:
+			return
+		}
+	}
+}
+
+// Tried reports whether git has tried to change a configuration.
+func (w *ConfigWatch) Tried(path string) bool {
+	return w != nil && slices.ContainsFunc(w.configs, func(c triedConfig) bool { return c.path == path && c.tried })
+}
