@@ -6,7 +6,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -17,7 +19,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"pccrun": main, "dial": dial})
+	testscript.Main(m, map[string]func(){"pccrun": main, "carried": carried, "dial": dial})
+}
+
+// carried is pccrun as the thin program starts it from a file, so that it
+// believes PCCRUN_LAUNCHER.
+func carried() {
+	self, err := os.Executable()
+	name := filepath.Join(filepath.Dir(self), wholeFile+strconv.Itoa(os.Getpid()))
+	if err = errors.Join(err, os.Link(self, name), os.Setenv(wholeVariable, name)); err != nil {
+		panic(err)
+	}
+	main()
 }
 
 // dial is a program that connects to a unix socket and prints what it is told.
