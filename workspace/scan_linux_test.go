@@ -313,6 +313,13 @@ func TestScanDeep(t *testing.T) {
 	}
 }
 
+// cpuTime is how long this process has had a processor.
+func cpuTime(t *testing.T) time.Duration {
+	var u unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 // What the content of a workspace controls is bounded.
 func TestScanHostile(t *testing.T) {
 	for name, make := range map[string]func(t *testing.T, root string) (tooMuch bool){
@@ -386,9 +393,9 @@ func TestScanHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := tempDir(t)
 			tooMuch := make(t, root)
-			start := time.Now()
+			start := cpuTime(t)
 			_, err := Scan(Query{Root: root, Protect: protect(".envrc")})
-			require.Less(t, time.Since(start), 2*time.Second)
+			require.Less(t, cpuTime(t)-start, 2*time.Second) // on a machine that others keep busy, too
 			if !tooMuch {
 				require.NoError(t, err)
 				return
