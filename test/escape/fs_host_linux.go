@@ -2,6 +2,7 @@ package escape
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -101,6 +102,20 @@ func (in *Inside) meet() Outcome {
 
 // meanwhile starts the sandbox and does something while the payload waits.
 func (d *Drive) meanwhile(do func() error) Outcome {
+	return d.whileItRuns(func(cmd *exec.Cmd, ended <-chan *Run) Outcome {
+		if err := do(); err != nil {
+			return Broken("the host's part: %v", err)
+		}
+		if err := os.WriteFile(d.Workspace+"/host-has-done", nil, 0o644); err != nil {
+			return Broken("%v", err)
+		}
+		return d.judge(<-ended)
+	})
+}
+
+// whileItRuns starts the sandbox, waits until the payload says that it runs, and
+// has do go on from there, which may wait for the end. Nothing runs afterwards.
+func (d *Drive) whileItRuns(do func(cmd *exec.Cmd, ended <-chan *Run) Outcome) Outcome {
 	argv, err := d.Command(d.probe.ID)
 	if err != nil {
 		return Broken("%v", err)
@@ -110,19 +125,20 @@ func (d *Drive) meanwhile(do func() error) Outcome {
 		return Broken("%v", err)
 	}
 	defer d.sweep()
+	ended, gone := make(chan *Run, 1), make(chan struct{})
+	go func() {
+		ended <- d.wait(cmd, out)
+		close(gone)
+	}()
+	defer func() {
+		cmd.Process.Kill()
+		<-gone
+	}()
 	if !eventually(patience(6*time.Second), func() bool { _, err := os.Stat(d.Workspace + "/payload-runs"); return err == nil }) {
 		cmd.Process.Kill()
-		return d.judge(d.wait(cmd, out))
+		return d.judge(<-ended)
 	}
-	if err := do(); err != nil {
-		cmd.Process.Kill()
-		d.wait(cmd, out)
-		return Broken("the host's part: %v", err)
-	}
-	if err := os.WriteFile(d.Workspace+"/host-has-done", nil, 0o644); err != nil {
-		return Broken("%v", err)
-	}
-	return d.judge(d.wait(cmd, out))
+	return do(cmd, ended)
 }
 
 // replace writes a file of the workspace as editors and git do: by a new one

@@ -1,9 +1,12 @@
 package escape
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 
@@ -173,8 +176,10 @@ func infoProbes() []Probe {
 		record("INF-014", "processes by system call", profiles.ProcIsolated, Medium, NeedMacOS, "ps without /proc."),
 		record("INF-015", "the keychain", profiles.FSHide, Critical, NeedMacOS, "security find-internet-password."),
 		{
-			ID: "INF-016", Name: "a crash of the launcher tells secrets", Guarantee: profiles.LaunchIntegrity, Severity: Low, Needs: []Need{NeedNative, "a launcher that can be made to crash"},
-			Expect: "redacted", Explain: "A stack trace with arguments and environment.",
+			ID: "INF-016", Name: "a crash of the launcher tells secrets", Guarantee: profiles.LaunchIntegrity, Severity: Low, Needs: []Need{NeedNative},
+			Expect: "no secret in what it prints", References: refs("GOTRACEBACK"), Key: "",
+			Explain: "The launcher, whose environment holds secrets, is made to abort, with the most talkative setting of its runtime: what it prints ends up in logs.",
+			Payload: waitOrTell, Drive: crashed,
 		},
 		{
 			ID: "INF-017", Name: "what the launcher itself tells", Guarantee: profiles.EnvScrub, Severity: Info, Needs: []Need{NeedNative},
@@ -267,4 +272,44 @@ func syncProbes() []Probe {
 		record("SYN-023", "a tunnel back to this machine", profiles.NetAllowlist, High, NeedRemote, "None by default."),
 		record("SYN-024", "a machine that is left running", profiles.ProcNoSurvivors, Medium, NeedRemote, "A time to live, and gc."),
 	}
+}
+
+// waitOrTell waits; the control is a program that tells its environment when it
+// crashes.
+func waitOrTell(in *Inside) Outcome {
+	abort := make(chan os.Signal, 1)
+	if in.Control {
+		signal.Notify(abort, unix.SIGABRT, unix.SIGSEGV)
+	}
+	if err := os.WriteFile(in.Path("payload-runs"), nil, 0o644); err != nil {
+		return Broken("%v", err)
+	}
+	select {
+	case <-abort:
+		os.Stdout.WriteString(strings.Join(os.Environ(), "\n") + "\n")
+	case <-in.ctx.Done():
+	}
+	return Blocked("waited")
+}
+
+func crashed(d *Drive) Outcome {
+	d.extra = []string{"GOTRACEBACK=system"}
+	for _, s := range []unix.Signal{unix.SIGABRT, unix.SIGSEGV} {
+		o := d.whileItRuns(func(cmd *exec.Cmd, ended <-chan *Run) Outcome {
+			cmd.Process.Signal(s)
+			run := <-ended
+			switch {
+			case bytes.Contains(run.Output, []byte(d.secret)):
+				return Escaped("%v: the secret is in what came out", run.State)
+			case run.Late:
+				return Broken("%s did not end it", unix.SignalName(s))
+			}
+			return Blocked("%v, %d bytes came out", run.State, run.Total)
+		})
+		if o.Kind != DidBlock || s == unix.SIGSEGV {
+			return o
+		}
+		os.Remove(d.Workspace + "/payload-runs")
+	}
+	panic("BUG: no signal")
 }

@@ -107,7 +107,7 @@ func kernelProbes() []Probe {
 			},
 		},
 		{
-			ID: "KS-014", Name: "process_vm_readv and writev of a child", Guarantee: profiles.SysFilter, Severity: Info, Needs: []Need{NeedDesktop},
+			ID: "KS-014", Name: "process_vm_readv and writev of a child", Guarantee: profiles.SysFilter, Severity: Info, Needs: []Need{"a profile that refuses it"},
 			Expect: "as the profile says", Explain: "Not an escape: debuggers use it on their own children. NS-014 tries it on others.", Key: "syscalls",
 		},
 		{
@@ -138,9 +138,9 @@ func kernelProbes() []Probe {
 			},
 		},
 		{
-			ID: "KS-028", Name: "out-of-band data on a unix socket", Guarantee: profiles.SysFilter, Severity: Low, Setting: Caged, Needs: []Need{NeedDesktop},
+			ID: "KS-028", Name: "out-of-band data on a unix socket", Guarantee: profiles.SysFilter, Severity: Low, Setting: Caged, Needs: []Need{"a profile that refuses MSG_OOB"},
 			Expect: "as the profile says", References: refs("CVE-2025-38236"), Key: "syscalls",
-			Explain: "MSG_OOB on unix sockets had a hole; the flag is an argument in a register only for sendto.",
+			Explain: "MSG_OOB on unix sockets had a hole. The filter lets the flag pass: no profile of pccrun's promises otherwise.",
 		},
 		{
 			ID: "KS-029", Name: "nf_tables through a user namespace", Guarantee: profiles.SysNoNewUserns, Severity: High,

@@ -2,6 +2,7 @@ package escape
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -251,7 +252,7 @@ func persistProbes() []Probe {
 			},
 			Observe: homeUnplanted("go/pkg/mod/cache/planted", ".npm/_cacache/planted", ".cargo/registry/planted", ".cache/go-build/planted", ".cache/pip/planted", ".m2/repository/planted", ".gradle/planted"),
 		},
-		record("PER-031", "hide a change from git", profiles.FSProtect, Medium, "a report made by git with a clean environment", "assume-unchanged, skip-worktree, replace references: what was changed is compared by content, not by the index."),
+		overlooked("PER-031", "AGENTS.md", "Makefile"),
 		{
 			ID: "PER-033", Name: "start-up files of the desktop and of services", Guarantee: profiles.FSReadonly, Severity: Critical,
 			Expect: "never on the host", Key: "filesystem",
@@ -327,4 +328,26 @@ func reviewed(id, name string, s Severity, paths ...string) Probe {
 			return o
 		},
 	}
+}
+
+// overlooked is reviewed after git was told in every way it knows not to look.
+func overlooked(id string, paths ...string) Probe {
+	p := reviewed(id, "what git was told to overlook", Medium, paths...)
+	p.References, p.Explain = refs("git-update-index(1): --skip-worktree", "gitignore(5)"), "Writes "+strings.Join(paths, ", ")+" after they were put on the list of ignored files, and in an index that says that they need no look: what has changed is found by content."
+	change := p.Payload
+	p.Payload = func(in *Inside) Outcome {
+		for _, list := range []string{".git/info/exclude", ".gitignore"} {
+			appendTo(in.Path(list))
+			if f, err := os.OpenFile(in.Path(list), os.O_WRONLY|os.O_APPEND, 0); err == nil {
+				f.WriteString(strings.Join(paths, "\n") + "\n")
+				f.Close()
+			}
+		}
+		for _, args := range [][]string{{"add", "--force"}, {"update-index", "--assume-unchanged"}, {"update-index", "--skip-worktree"}} {
+			cmd := exec.CommandContext(in.ctx, "git", slices.Concat([]string{"-C", in.Workspace, "-c", "safe.directory=*"}, args, paths)...)
+			cmd.Run() // without git the lists alone say it
+		}
+		return change(in)
+	}
+	return p
 }

@@ -3,6 +3,7 @@ package escape
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -131,7 +132,33 @@ func ttyProbes() []Probe {
 				return Blocked("the controlling terminal is the sandbox's own")
 			},
 		},
-		record("TTY-010", "swallow Ctrl-C", profiles.TTYIsolated, Medium, "a person at the terminal", "Two Ctrl-C end a run that ignores the first: tests of the terminal package try it."),
+		{
+			ID: "TTY-010", Name: "swallow Ctrl-C", Guarantee: profiles.ProcNoSurvivors, Severity: Medium,
+			Expect: "the second SIGINT ends the run", References: refs("kill(2)"), Key: "",
+			Explain: "A command that ignores every signal is interrupted twice, as a user does who has lost patience. (On a terminal the keys are the command's own.)",
+			Payload: func(in *Inside) Outcome {
+				ignoreAll()
+				if err := os.WriteFile(in.Path("payload-runs"), nil, 0o644); err != nil {
+					return Broken("%v", err)
+				}
+				time.Sleep(patience(payloadTime))
+				return Blocked("slept")
+			},
+			Drive: func(d *Drive) Outcome {
+				return d.whileItRuns(func(cmd *exec.Cmd, ended <-chan *Run) Outcome {
+					for range 2 {
+						cmd.Process.Signal(unix.SIGINT)
+						time.Sleep(100 * time.Millisecond)
+					}
+					select {
+					case run := <-ended:
+						return Blocked("%v", run.State)
+					case <-time.After(patience(2 * time.Second)):
+						return Escaped("it runs on after two SIGINT")
+					}
+				})
+			},
+		},
 		{
 			ID: "TTY-011", Name: "the master of the host's terminal", Guarantee: profiles.TTYIsolated, Severity: High, Setting: Terminal | Leaky,
 			Expect: "no descriptor of a master", Key: "",
