@@ -137,7 +137,7 @@ func (p *Proxy) dialLocal(ctx context.Context, v rules.Verdict, ln net.Listener)
 		if d.Action != rules.Allow {
 			return nil, d, errDenied
 		}
-		c, err := p.cfg.Dial(ctx, "tcp", netip.AddrPortFrom(a, v.Port).String())
+		c, err := p.local(ctx, "tcp", netip.AddrPortFrom(a, v.Port).String())
 		if err == nil {
 			return &link{Conn: c, verdict: d}, d, nil
 		}

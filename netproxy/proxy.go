@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -126,7 +127,11 @@ const (
 // A Proxy serves the clients of one sandbox.
 type Proxy struct {
 	cfg   Config
-	slots chan struct{} // one for each client served
+	slots chan struct{}                                                        // one for each client served
+	local func(ctx context.Context, network, address string) (net.Conn, error) // dials the host's loopback
+
+	idle    chan func() // taken by workers that have nothing to do
+	workers atomic.Int32
 
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
@@ -149,8 +154,9 @@ func New(cfg Config) *Proxy {
 	if cfg.Resolver == nil {
 		cfg.Resolver = net.DefaultResolver
 	}
+	local := cfg.Dial
 	if cfg.Dial == nil {
-		cfg.Dial = new(net.Dialer).DialContext
+		cfg.Dial, local = new(net.Dialer).DialContext, loopbackDialer.DialContext
 	}
 	if cfg.IsOwn == nil {
 		cfg.IsOwn = isOwn
@@ -169,6 +175,8 @@ func New(cfg Config) *Proxy {
 		cancel:       cancel,
 		cfg:          cfg,
 		slots:        make(chan struct{}, cfg.MaxConns),
+		local:        local,
+		idle:         make(chan func()),
 		headTimeout:  headTimeout,
 		idleTimeout:  idleTimeout,
 		attemptDelay: attemptDelay,
@@ -226,7 +234,37 @@ func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle handler) erro
 			<-p.slots
 			return nil
 		}
-		go p.serveOne(ctx, c, handle)
+		p.work(func() { p.serveOne(ctx, c, handle) })
+	}
+}
+
+// maxIdle bounds the workers that wait for something to do.
+const maxIdle = 8
+
+// work runs f in a goroutine, if possible in one that has served before: to dial
+// takes a stack that a new one would have to grow, a twelfth of what a connection
+// costs.
+func (p *Proxy) work(f func()) {
+	select {
+	case p.idle <- f:
+	default:
+		go p.worker(f)
+	}
+}
+
+func (p *Proxy) worker(f func()) {
+	for {
+		f()
+		if p.workers.Add(1) > maxIdle {
+			p.workers.Add(-1)
+			return
+		}
+		select {
+		case f = <-p.idle:
+			p.workers.Add(-1)
+		case <-p.ctx.Done():
+			return
+		}
 	}
 }
 
