@@ -48,7 +48,8 @@ type Keeper struct {
 
 	over   atomic.Bool // nothing need be covered any more: a turn that is under way ends by that
 	mu     sync.Mutex
-	closed bool // nothing is touched any more, and all is given back
+	ended  bool // nothing is looked at any more
+	closed bool // all is given back
 }
 
 // kept is a mount that the host can end without knowing.
@@ -213,10 +214,21 @@ func (k *Keeper) watch(d *watched) error {
 func (k *Keeper) turn() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closed {
+	if k.ended {
 		return nil
 	}
 	return k.check()
+}
+
+// end ends the watch: when it returns, nothing of the sandbox's is looked at any more.
+func (k *Keeper) end() {
+	k.over.Store(true)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.ended {
+		k.ended = true
+		close(k.done)
+	}
 }
 
 // Close ends the watch and gives back what it held. [Sandbox.Wait] does so as
@@ -224,14 +236,13 @@ func (k *Keeper) turn() error {
 //
 // SIGIO stays taken: a last one may be on its way, and would end the process.
 func (k *Keeper) Close() {
-	k.over.Store(true)
+	k.end()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
 		return
 	}
 	k.closed = true
-	close(k.done)
 	k.dismiss()
 	for _, d := range k.dirs {
 		if d.fd >= 0 {

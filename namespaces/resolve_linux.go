@@ -41,6 +41,22 @@ func (f *finder) anchor(path string) {
 	f.put(Place{Path: path, Node: node, Dev: at.dev, Ino: at.ino, Access: f.around(path), Pin: true, Protect: true, Why: "holds what must stay where it is"})
 }
 
+// alone remembers a file that has no other name.
+func (f *finder) alone(path string) {
+	if f.single == nil {
+		f.single = map[string]bool{}
+	}
+	f.single[path] = true
+}
+
+// decide is [profiles.Policy.Decide].
+func (f *finder) decide(path string) profiles.Decision {
+	if f.decider == nil {
+		f.decider = f.policy.Decider()
+	}
+	return f.decider.Decide(path)
+}
+
 // unknown returns the length of the first part of a path that is not known.
 func (f *finder) unknown(path string) int {
 	for end := len(path); ; {
@@ -95,7 +111,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 				f.err = err
 				return
 			}
-			if access > profiles.Hide && f.policy.Decide(filepath.Dir(prefix)).Access >= profiles.Overlay {
+			if access > profiles.Hide && f.decide(filepath.Dir(prefix)).Access >= profiles.Overlay {
 				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which the command could have made (%s)", path, access, prefix, why)
 				return
 			}
@@ -107,7 +123,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 			real := filepath.Join(to, path[i:])
 			// Where it leads may have a rule of its own: the stricter wins, but
 			// for the rule that merely hides the homes as a whole.
-			if d := f.policy.Decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {
+			if d := f.decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {
 				access = d.Access
 			}
 			f.resolve(filepath.Clean(real), access, why, depth+1)
@@ -117,6 +133,9 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 			f.known(prefix, &st)
 		}
 		if i == len(path) {
+			if n == File && st.Nlink == 1 {
+				f.alone(path)
+			}
 			f.put(Place{Path: path, Node: n, Dev: device(st.Dev), Ino: st.Ino, Access: access, Why: why})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -92,8 +93,9 @@ type Sandbox struct {
 
 	keeper  *Keeper
 	dialers dialers
-	listens []int // descriptors of Listeners, until they are adopted
-	parted  bool  // see [Sandbox.part]
+	listens []int          // descriptors of Listeners, until they are adopted
+	parted  bool           // see [Sandbox.part]
+	parting sync.WaitGroup // what part lets go of
 }
 
 // Begin starts the half of a sandbox that every policy has, so that the kernel
@@ -380,6 +382,7 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 	}
 	r.Usage = s.reap()
 	s.part(r)
+	s.parting.Wait()
 	s.ear.Close()
 	s.unplug()
 	unix.Close(s.Private)
@@ -395,8 +398,9 @@ func (s *Sandbox) Wait(stopped func(unix.Signal)) (*Result, error) {
 }
 
 // part lets go of the sandbox's namespaces, while pid 1 still holds them if
-// possible: whoever is the last to do so takes every mount apart. It then tells
-// the caller that the command is gone.
+// possible: whoever is the last to do so takes every mount apart. That it is this
+// process must not hold it up, so the caller, who is told that the command is
+// gone, looks beside it.
 func (s *Sandbox) part(r *Result) {
 	if s.parted {
 		return
@@ -405,12 +409,17 @@ func (s *Sandbox) part(r *Result) {
 	r.Wall = time.Since(s.started)
 	r.Looked = s.looked()
 	if s.keeper != nil {
-		s.keeper.Close()
+		s.keeper.end()
 	}
-	for _, fd := range [...]int{s.user, s.mnt, s.root} {
-		unix.Close(fd)
-	}
-	s.program.Free()
+	s.parting.Go(func() {
+		for _, fd := range [...]int{s.mnt, s.user, s.root} {
+			unix.Close(fd)
+		}
+		if s.keeper != nil {
+			s.keeper.Close()
+		}
+		s.program.Free()
+	})
 	if s.Gone != nil {
 		s.Gone(r)
 	}

@@ -105,6 +105,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	s.Query = workspace.Query{
 		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: policy.Protect, IndexDir: o.IndexDir, Within: o.Within,
+		Single: func(path string) bool { return f.single[path] },
 	}
 	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
 		return nil, err
@@ -153,10 +154,12 @@ func nodeOf(mode uint32) Node {
 // finder collects places; the first mistake wins.
 type finder struct {
 	policy  *profiles.Policy
+	decider *profiles.Decider // of the policy, once somebody has asked
 	places  []Place
 	commons []string         // git directories outside the workspace that are shown for it
 	seen    map[string]int   // by path, index into places
 	dirs    map[string]inode // directories that are known, and no link is on the way to them
+	single  map[string]bool  // files that have no other name, as known
 	notes   []string
 	err     error
 }
@@ -164,7 +167,7 @@ type finder struct {
 // rule adds the place that a rule's path names, with the access that
 // [profiles.Policy.Decide] gives it, and where it leads.
 func (f *finder) rule(path string) {
-	d := f.policy.Decide(path)
+	d := f.decide(path)
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
 }
 
@@ -176,7 +179,7 @@ func (f *finder) add(path string, access profiles.Access, why string) {
 // hides it, and the command itself.
 func (f *finder) tools(t Tools, command []string) {
 	show := func(path, why string) {
-		if f.policy.Decide(path).Access < profiles.Read && f.byDefault(path) {
+		if f.decide(path).Access < profiles.Read && f.byDefault(path) {
 			f.add(path, profiles.Read, why)
 		}
 	}
@@ -200,7 +203,7 @@ func (f *finder) workspace(found *workspace.Found) {
 	// What the workspace holds, somebody in it may have put there: it only ever
 	// takes away from what the policy says of a path.
 	for _, n := range found.FIFOs {
-		if d := f.policy.Decide(n.Path); d.Rule.Path != n.Path { // else it is named
+		if d := f.decide(n.Path); d.Rule.Path != n.Path { // else it is named
 			f.put(placeOf(n, Place{Access: f.atMost(n.Path, profiles.Hide), Optional: true, Why: "a FIFO, whose other end is outside"}))
 		}
 	}
@@ -217,7 +220,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		f.commons = append(f.commons, c.Path)
 		f.add(c.Path, profiles.Read, "the repository of this worktree")
 		// What the command does to the workspace it does to its repository.
-		access := min(profiles.Write, max(profiles.Read, f.policy.Decide(f.policy.Workspace).Access))
+		access := min(profiles.Write, max(profiles.Read, f.decide(f.policy.Workspace).Access))
 		for _, path := range c.Write {
 			if f.byDefault(path) {
 				f.add(path, access, "what a commit in this worktree writes")
@@ -255,18 +258,18 @@ func (f *finder) around(path string) profiles.Access {
 			}
 		}
 	}
-	return f.policy.Decide(path).Access
+	return f.decide(path).Access
 }
 
 // atMost returns an access, or what the policy says of the path if that is
 // stricter.
 func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
-	return min(access, f.policy.Decide(path).Access)
+	return min(access, f.decide(path).Access)
 }
 
 // byDefault reports whether no rule of the user's own decides on a path.
 func (f *finder) byDefault(path string) bool {
-	d := f.policy.Decide(path)
+	d := f.decide(path)
 	return d.Rule.Glob == "" && (d.Rule.Origin.Source == "default" || strings.HasPrefix(d.Rule.Origin.Source, "built-in "))
 }
 
@@ -295,7 +298,7 @@ func (f *finder) protected() {
 		if r.Review || !strings.HasPrefix(r.Pattern, "/") || below(r.Pattern, f.policy.Workspace) {
 			continue
 		}
-		if f.policy.Decide(r.Pattern).Access < profiles.Overlay {
+		if f.decide(r.Pattern).Access < profiles.Overlay {
 			continue
 		}
 		before := len(f.places)
@@ -318,7 +321,7 @@ func (f *finder) anchors() {
 			continue
 		}
 		// The topmost of them is the root of a mount anyway.
-		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.policy.Decide(filepath.Dir(dir)).Access == profiles.Write; dir = filepath.Dir(dir) {
+		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.decide(filepath.Dir(dir)).Access == profiles.Write; dir = filepath.Dir(dir) {
 			done[dir] = true
 			f.anchor(dir)
 		}
@@ -370,7 +373,7 @@ func (f *finder) aliases() error {
 			} else if !below(m.root, inside) {
 				continue
 			}
-			if alias != "/" && f.policy.Decide(alias).Access >= profiles.Read && !below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target {
+			if alias != "/" && f.decide(alias).Access >= profiles.Read && !below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target {
 				f.add(alias, profiles.Hide, "another mount of "+p.Path)
 			}
 		}

@@ -29,16 +29,22 @@ func (p *Policy) Decide(path string) Decision {
 		d = Decision{Access: Hide, Rule: nothing}
 	}
 	for rest := p.Tighten; len(rest) > 0; {
-		n := 1
-		for n < len(rest) && rest[n].Origin.Source == rest[0].Origin.Source {
-			n++
-		}
+		n := sameSource(rest)
 		if t, ok := decide(rest[:n], path); ok && t.Access < d.Access {
 			d = t
 		}
 		rest = rest[n:]
 	}
 	return d
+}
+
+// sameSource returns how many rules at the beginning are of one source.
+func sameSource(rules []FileRule) int {
+	n := 1
+	for n < len(rules) && rules[n].Origin.Source == rules[0].Origin.Source {
+		n++
+	}
+	return n
 }
 
 func decide(rules []FileRule, path string) (Decision, bool) {

@@ -22,6 +22,11 @@ type Query struct {
 	// searched for what only matters where it can be reached.
 	Files []profiles.FileRule
 
+	// Single reports of a path that somebody has just looked there, through no link,
+	// and has seen a file without another name; nil if nobody has. A rule's own
+	// file is then not looked at again.
+	Single func(path string) bool
+
 	// Protect names files beyond those of git, which are always looked for:
 	// the package's own rules have the patterns .git/hooks, .git/config,
 	// .git/config.worktree, .git/commondir and .git/info/attributes, and a

@@ -366,6 +366,9 @@ func (s *scan) fifo(path string) error {
 func (s *scan) byName() error {
 	for _, i := range slices.Concat(s.closed, s.fixed) {
 		r := s.files[i]
+		if s.q.Single != nil && s.q.Single(r.Path) {
+			continue
+		}
 		if n, st, ok := s.node(r.Path); ok && n.Kind == File && st.Nlink > 1 && n.Dev == s.dev {
 			s.linked[n.Ino] = struct{}{}
 			s.restrict(n.Ino, origin{path: r.Path, file: r})
