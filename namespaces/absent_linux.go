@@ -16,7 +16,7 @@ func (f *finder) absent() (hidden bool) {
 		if p.Node != Absent || f.byDefault(p.Path) {
 			continue
 		}
-		around := f.decide(filepath.Dir(p.Path)).Access
+		around := f.decider.Decide(filepath.Dir(p.Path)).Access
 		switch {
 		case p.Access == profiles.Hide && around >= profiles.Read:
 			hidden = true

@@ -130,7 +130,7 @@ func below(path, dir string) bool {
 func layout(places []Place) ([]Mount, error) {
 	places = slices.Clone(places)
 	slices.SortStableFunc(places, func(a, b Place) int { return less(a.Path, b.Path) })
-	var mounts []Mount
+	mounts := make([]Mount, 0, len(places))
 	type frame struct {
 		path   string
 		access profiles.Access

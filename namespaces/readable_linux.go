@@ -65,7 +65,7 @@ var hashes = [...]string{"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gs
 func (f *finder) readable(root bool) ([]Readable, error) {
 	places := slices.Clip(f.places)
 	for _, path := range hashes {
-		if root && f.decide(path).Access == profiles.Read && f.byDefault(path) {
+		if root && f.decider.Decide(path).Access == profiles.Read && f.byDefault(path) {
 			places = append(places, Place{Path: path, Node: File, Access: profiles.Hide})
 		}
 	}

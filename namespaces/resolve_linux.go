@@ -13,18 +13,10 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// inode is a directory as a survey has seen it.
+// inode is a directory as a survey has seen it. It is remembered for what lies in
+// it: of hundreds of rules most share what is on the way. A survey is one look, and
+// what has changed since then the launch finds by the inode when it opens it.
 type inode struct{ dev, ino uint64 }
-
-// known remembers a directory for what lies in it: of hundreds of rules most
-// share what is on the way. A survey is one look, and what has changed since then
-// the launch finds by the inode when it opens it.
-func (f *finder) known(dir string, st *unix.Stat_t) {
-	if f.dirs == nil {
-		f.dirs = map[string]inode{}
-	}
-	f.dirs[dir] = inode{device(st.Dev), st.Ino}
-}
 
 // anchor pins what holds something that must stay where it is.
 func (f *finder) anchor(path string) {
@@ -39,22 +31,6 @@ func (f *finder) anchor(path string) {
 		node, at = nodeOf(st.Mode), inode{device(st.Dev), st.Ino}
 	}
 	f.put(Place{Path: path, Node: node, Dev: at.dev, Ino: at.ino, Access: f.around(path), Pin: true, Protect: true, Why: "holds what must stay where it is"})
-}
-
-// alone remembers a file that has no other name.
-func (f *finder) alone(path string) {
-	if f.single == nil {
-		f.single = map[string]bool{}
-	}
-	f.single[path] = true
-}
-
-// decide is [profiles.Policy.Decide].
-func (f *finder) decide(path string) profiles.Decision {
-	if f.decider == nil {
-		f.decider = f.policy.Decider()
-	}
-	return f.decider.Decide(path)
 }
 
 // unknown returns the length of the first part of a path that is not known.
@@ -111,7 +87,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 				f.err = err
 				return
 			}
-			if access > profiles.Hide && f.decide(filepath.Dir(prefix)).Access >= profiles.Overlay {
+			if access > profiles.Hide && f.decider.Decide(filepath.Dir(prefix)).Access >= profiles.Overlay {
 				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which the command could have made (%s)", path, access, prefix, why)
 				return
 			}
@@ -123,18 +99,18 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 			real := filepath.Join(to, path[i:])
 			// Where it leads may have a rule of its own: the stricter wins, but
 			// for the rule that merely hides the homes as a whole.
-			if d := f.decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {
+			if d := f.decider.Decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {
 				access = d.Access
 			}
 			f.resolve(filepath.Clean(real), access, why, depth+1)
 			return
 		}
 		if n == Directory {
-			f.known(prefix, &st)
+			f.dirs[prefix] = inode{device(st.Dev), st.Ino}
 		}
 		if i == len(path) {
 			if n == File && st.Nlink == 1 {
-				f.alone(path)
+				f.single[path] = true
 			}
 			f.put(Place{Path: path, Node: n, Dev: device(st.Dev), Ino: st.Ino, Access: access, Why: why})
 		}

@@ -41,7 +41,7 @@ func (f *finder) sockets() error {
 			continue // unnamed, abstract, or the heading
 		}
 		path, ok := f.socket(strings.TrimSuffix(line[i:], "\n"))
-		if ok && f.decide(path).Access >= profiles.Read && !below(path, "/run") && !below(path, "/dev") &&
+		if ok && f.decider.Decide(path).Access >= profiles.Read && !below(path, "/run") && !below(path, "/dev") &&
 			!slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == path }) {
 			paths = append(paths, path)
 		}

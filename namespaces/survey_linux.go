@@ -86,7 +86,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 			return policy.Decide(dir).Access >= profiles.Overlay
 		}})
 	}()
-	f := finder{policy: policy, seen: map[string]int{}}
+	f := newFinder(policy)
 	f.add("/run", profiles.Private, "sockets and state of the host's services")
 	for _, home := range policy.Homes {
 		f.rule(home)
@@ -164,10 +164,19 @@ type finder struct {
 	err     error
 }
 
+// newFinder returns a finder with room for what the rules name.
+func newFinder(policy *profiles.Policy) *finder {
+	n := len(policy.Files) + len(policy.Tighten)
+	return &finder{
+		policy: policy, decider: policy.Decider(), places: make([]Place, 0, 2*n),
+		seen: make(map[string]int, 2*n), dirs: make(map[string]inode, n), single: make(map[string]bool, n),
+	}
+}
+
 // rule adds the place that a rule's path names, with the access that
 // [profiles.Policy.Decide] gives it, and where it leads.
 func (f *finder) rule(path string) {
-	d := f.decide(path)
+	d := f.decider.Decide(path)
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
 }
 
@@ -179,7 +188,7 @@ func (f *finder) add(path string, access profiles.Access, why string) {
 // hides it, and the command itself.
 func (f *finder) tools(t Tools, command []string) {
 	show := func(path, why string) {
-		if f.decide(path).Access < profiles.Read && f.byDefault(path) {
+		if f.decider.Decide(path).Access < profiles.Read && f.byDefault(path) {
 			f.add(path, profiles.Read, why)
 		}
 	}
@@ -203,7 +212,7 @@ func (f *finder) workspace(found *workspace.Found) {
 	// What the workspace holds, somebody in it may have put there: it only ever
 	// takes away from what the policy says of a path.
 	for _, n := range found.FIFOs {
-		if d := f.decide(n.Path); d.Rule.Path != n.Path { // else it is named
+		if d := f.decider.Decide(n.Path); d.Rule.Path != n.Path { // else it is named
 			f.put(placeOf(n, Place{Access: f.atMost(n.Path, profiles.Hide), Optional: true, Why: "a FIFO, whose other end is outside"}))
 		}
 	}
@@ -220,7 +229,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		f.commons = append(f.commons, c.Path)
 		f.add(c.Path, profiles.Read, "the repository of this worktree")
 		// What the command does to the workspace it does to its repository.
-		access := min(profiles.Write, max(profiles.Read, f.decide(f.policy.Workspace).Access))
+		access := min(profiles.Write, max(profiles.Read, f.decider.Decide(f.policy.Workspace).Access))
 		for _, path := range c.Write {
 			if f.byDefault(path) {
 				f.add(path, access, "what a commit in this worktree writes")
@@ -258,18 +267,18 @@ func (f *finder) around(path string) profiles.Access {
 			}
 		}
 	}
-	return f.decide(path).Access
+	return f.decider.Decide(path).Access
 }
 
 // atMost returns an access, or what the policy says of the path if that is
 // stricter.
 func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
-	return min(access, f.decide(path).Access)
+	return min(access, f.decider.Decide(path).Access)
 }
 
 // byDefault reports whether no rule of the user's own decides on a path.
 func (f *finder) byDefault(path string) bool {
-	d := f.decide(path)
+	d := f.decider.Decide(path)
 	return d.Rule.Glob == "" && (d.Rule.Origin.Source == "default" || strings.HasPrefix(d.Rule.Origin.Source, "built-in "))
 }
 
@@ -298,7 +307,7 @@ func (f *finder) protected() {
 		if r.Review || !strings.HasPrefix(r.Pattern, "/") || below(r.Pattern, f.policy.Workspace) {
 			continue
 		}
-		if f.decide(r.Pattern).Access < profiles.Overlay {
+		if f.decider.Decide(r.Pattern).Access < profiles.Overlay {
 			continue
 		}
 		before := len(f.places)
@@ -321,7 +330,7 @@ func (f *finder) anchors() {
 			continue
 		}
 		// The topmost of them is the root of a mount anyway.
-		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.decide(filepath.Dir(dir)).Access == profiles.Write; dir = filepath.Dir(dir) {
+		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.decider.Decide(filepath.Dir(dir)).Access == profiles.Write; dir = filepath.Dir(dir) {
 			done[dir] = true
 			f.anchor(dir)
 		}
@@ -373,7 +382,7 @@ func (f *finder) aliases() error {
 			} else if !below(m.root, inside) {
 				continue
 			}
-			if alias != "/" && f.decide(alias).Access >= profiles.Read && !below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target {
+			if alias != "/" && f.decider.Decide(alias).Access >= profiles.Read && !below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target {
 				f.add(alias, profiles.Hide, "another mount of "+p.Path)
 			}
 		}

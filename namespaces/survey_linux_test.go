@@ -51,7 +51,7 @@ func newCountry(t *testing.T, files []string, rules ...string) *country {
 
 func (c *country) path(name string) string { return filepath.Join(c.root, name) }
 
-func (c *country) finder() *finder { return &finder{policy: c.policy, seen: map[string]int{}} }
+func (c *country) finder() *finder { return newFinder(c.policy) }
 
 // found describes the places of a finder, as [place] reads them, less what it
 // met outside the root.
@@ -494,7 +494,7 @@ func aliasesRole(args []string) error {
 			return err
 		}
 	}
-	f := &finder{policy: p, seen: map[string]int{}}
+	f := newFinder(p)
 	f.rule(root + "/home")
 	f.rule(root + "/f")
 	if err := f.aliases(); err != nil {

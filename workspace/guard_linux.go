@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -415,7 +416,18 @@ func (g *Guard) verify(d *dir) {
 		err = unix.Fstat(d.watch, &st)
 	}
 	d.same = d.ctime != 0 && !(d.git && g.during.searches(d.rel)) && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
-	for _, k := range d.kids {
+	kids := d.kids
+	if half := len(kids) / 2; half > 2*pile && g.during.last { // which nobody but the user waits for
+		var second sync.WaitGroup
+		defer second.Wait()
+		kids = kids[:half]
+		second.Go(func() {
+			for _, k := range d.kids[half:] {
+				g.verify(k)
+			}
+		})
+	}
+	for _, k := range kids {
 		g.verify(k)
 	}
 }
