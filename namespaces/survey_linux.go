@@ -177,7 +177,21 @@ func newFinder(policy *profiles.Policy) *finder {
 // [profiles.Policy.Decide] gives it, and where it leads.
 func (f *finder) rule(path string) {
 	d := f.decider.Decide(path)
+	if d.Access == profiles.Private && f.vacant(path) {
+		return
+	}
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
+}
+
+// vacant reports whether nothing stands at a path that is protected, or for
+// review: a mount would leave a stub there, and what appears is set aside, or told.
+func (f *finder) vacant(path string) bool {
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) != unix.ENOENT || below(path, f.policy.Workspace) {
+		return false
+	}
+	_, ok := f.policy.Protected(path)
+	return ok
 }
 
 func (f *finder) add(path string, access profiles.Access, why string) {
