@@ -43,7 +43,7 @@ func (b *bench) peers(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	defer end()
-	srt, err := b.srt(port)
+	srt, err := b.srt(port, "")
 	if err != nil {
 		return nil, err
 	}
@@ -150,8 +150,8 @@ func (b *bench) squid(ctx context.Context, to string) (route, func(), error) {
 }
 
 // srt allows the name of the host's loopback, which is the only one that it
-// lets lead there.
-func (b *bench) srt(to string) (route, error) {
+// lets lead there; more are settings of the network.
+func (b *bench) srt(to, more string) (route, error) {
 	settings := filepath.Join(b.dir, "srt.json")
 	r := route{name: "srt", prefix: []string{"srt", "-s", settings, "--", b.worker, "work", "via"}, address: net.JoinHostPort("localhost", to)}
 	if _, err := exec.LookPath("srt"); err != nil {
@@ -164,8 +164,25 @@ func (b *bench) srt(to string) (route, error) {
 			return r, nil
 		}
 	}
-	text := `{"network":{"allowedDomains":["localhost"],"deniedDomains":[]},"filesystem":{"denyRead":[],"allowWrite":["."],"denyWrite":[]}}`
+	text := `{"network":{"allowedDomains":["localhost"],"deniedDomains":[]` + more + `},"filesystem":{"denyRead":[],"allowWrite":["."],"denyWrite":[]}}`
 	return r, os.WriteFile(settings, []byte(text), 0o644)
+}
+
+// awaitProxy waits until the proxy of HTTPS_PROXY is there: srt starts what brings
+// it inside beside the command.
+func awaitProxy() error {
+	proxy, err := url.Parse(os.Getenv("HTTPS_PROXY"))
+	if err != nil || proxy.Host == "" {
+		return fmt.Errorf("HTTPS_PROXY names no proxy: %w", err)
+	}
+	for range 500 {
+		var c net.Conn
+		if c, err = net.Dial("tcp", proxy.Host); err == nil {
+			return c.Close()
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
 }
 
 // dialVia connects by the proxy that HTTPS_PROXY names, RFC 9110, section 9.3.6.

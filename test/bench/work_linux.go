@@ -15,7 +15,7 @@ import (
 // many nanoseconds something took, measured where it ran.
 func work(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("want cpu, getppid, net|via ADDRESS …, relay PORT ADDRESS …, or repeat N COMMAND")
+		return fmt.Errorf("want cpu, getppid, net|via ADDRESS …, requests URL N AT-ONCE, relay PORT ADDRESS …, or repeat N COMMAND")
 	}
 	start := time.Now()
 	switch {
@@ -44,7 +44,10 @@ func work(args []string) error {
 			return err
 		}
 	case args[0] == "via" && len(args) > 1:
-		dialWork = dialVia
+		if err := awaitProxy(); err != nil {
+			return err
+		}
+		start, dialWork = time.Now(), dialVia
 		if err := netWork(args[1], args[2:]); err != nil {
 			return err
 		}
@@ -52,6 +55,8 @@ func work(args []string) error {
 		if err := netWork(args[1], args[2:]); err != nil {
 			return err
 		}
+	case args[0] == "requests":
+		return requests(args[1:])
 	case args[0] == "repeat" && len(args) > 2:
 		return repeat(args[1], args[2:])
 	default:

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// How many requests a client sends whose connections are read, and over how many
+// connections that stand.
+const (
+	inspectedRequests = 4000
+	inspectedAtOnce   = 8
+)
+
+// inspected measures requests by TLS that are read on their way, by pccrun, where
+// a rule for requests allows them, and by srt, told to terminate TLS. The clients
+// are the same, and go by each one's proxy.
+func (b *bench) inspected(ctx context.Context) ([]figure, error) {
+	f := figure{name: "inspected requests eight at a time, time", unit: "× srt", goal: 0.5}
+	own := ownAddress()
+	if own == nil {
+		f.why = "no address but the loopback's"
+		return []figure{f}, nil
+	}
+	ports, stop, err := b.secure(own, net.IPv4(127, 0, 0, 1))
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	there := "https://" + net.JoinHostPort(own.String(), ports[0])
+	srt, err := b.srt(ports[1], `,"tlsTerminate":{}`)
+	if err != nil {
+		return nil, err
+	}
+	if f.why = srt.why; f.why != "" {
+		return []figure{f}, nil
+	}
+	srt.prefix[len(srt.prefix)-1] = "requests"
+	srt.address = "https://" + srt.address
+	routes := []route{
+		{name: "pccrun", prefix: append(b.pccrun("--allow", "GET "+there+"/**"), b.worker, "work", "requests"), address: there},
+		srt,
+	}
+	n := inspectedRequests
+	if b.rounds < 100 {
+		n = 80
+	}
+	times := map[string][]time.Duration{}
+	for range max(3, b.rounds/40) {
+		for _, r := range routes {
+			r.env = append(r.env, "SSL_CERT_FILE="+b.authority(), "NODE_EXTRA_CA_CERTS="+b.authority())
+			took, err := b.travel(ctx, r, []string{strconv.Itoa(n), strconv.Itoa(inspectedAtOnce)})
+			if err != nil {
+				return nil, fmt.Errorf("%s, by %s: %w", f.name, r.name, err)
+			}
+			times[r.name] = append(times[r.name], took)
+		}
+	}
+	in, out := median(times["pccrun"]), median(times["srt"])
+	f.value, f.detail = ratio(in, out), fmt.Sprintf("%s to %s", ms(in), ms(out))
+	return []figure{f}, nil
+}
+
+// authority is the file of the certificate that clients and proxies trust.
+func (b *bench) authority() string { return filepath.Join(b.dir, "authority.pem") }
+
+// ownAddress is one of this machine's that is not its loopback's: no rule of
+// pccrun's for requests leads there.
+func ownAddress() net.IP {
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.To4()
+		}
+	}
+	return nil
+}
+
+// secure serves short answers by TLS at free ports of the addresses, until stop.
+func (b *bench) secure(at ...net.IP) (ports []string, stop func(), err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: at,
+		DNSNames: []string{"localhost"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.WriteFile(b.authority(), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
+		return nil, nil, err
+	}
+	server := &http.Server{
+		ErrorLog:  log.New(io.Discard, "", 0),
+		Handler:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello\n") }),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}},
+	}
+	stop = func() { server.Close() }
+	for _, ip := range at {
+		l, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		go func() { _ = server.ServeTLS(l, "", "") }()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		ports = append(ports, port)
+	}
+	return ports, stop, nil
+}
+
+// requests is the client: n requests over several connections, each made by a
+// first one that does not count.
+func requests(args []string) error {
+	if len(args) < 3 {
+		return fmt.Errorf("requests: want URL N AT-ONCE")
+	}
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	atOnce, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	if err := awaitProxy(); err != nil {
+		return err
+	}
+	// net/http passes by the proxy for a host of the loopback, whatever is asked.
+	proxy, err := url.Parse(os.Getenv("HTTPS_PROXY"))
+	if err != nil {
+		return err
+	}
+	errs := make(chan error, atOnce)
+	var ready, done sync.WaitGroup
+	begin := make(chan struct{})
+	for range atOnce {
+		ready.Add(1)
+		done.Go(func() {
+			c := http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy), TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}}
+			err := get(&c, args[0])
+			ready.Done()
+			<-begin
+			for i := 0; i < n/atOnce && err == nil; i++ {
+				err = get(&c, args[0])
+			}
+			errs <- err
+		})
+	}
+	ready.Wait()
+	start := time.Now()
+	close(begin)
+	done.Wait()
+	took := time.Since(start)
+	for range atOnce {
+		err = cmp.Or(err, <-errs)
+	}
+	fmt.Println(took.Nanoseconds())
+	return err
+}
+
+func get(c *http.Client, url string) error {
+	resp, err := c.Get(url)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && (resp.StatusCode != http.StatusOK || string(body) != "hello\n") {
+		err = fmt.Errorf("GET %s: %s: %.200s", url, resp.Status, body)
+	}
+	return err
+}
