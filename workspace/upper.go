@@ -38,40 +38,6 @@ type Upper struct {
 	lock   *store.Lock // while it is changed: [Upper.Begin]
 }
 
-// CreateUpper makes the directories for the overlays of a run that is about to
-// begin, in the session's directory. They begin empty, or, if snapshot is not
-// nil, as that is.
-func CreateUpper(session *os.Root, r *Record, snapshot *os.Root) error {
-	if err := session.Mkdir(UpperName, 0o700); err != nil {
-		return err
-	}
-	for i, l := range r.Layers {
-		info, err := os.Stat(l.Path)
-		if err != nil {
-			return err
-		}
-		dir := path.Join(UpperName, strconv.Itoa(i))
-		for _, name := range [...]string{dir, path.Join(dir, treeName), path.Join(dir, "work")} {
-			if err := session.Mkdir(name, 0o700); err != nil {
-				return err
-			}
-		}
-		// The root of an overlay has the mode of its upper directory.
-		if err := session.Chmod(path.Join(dir, treeName), info.Mode()); err != nil {
-			return err
-		}
-		if err := takesAttributes(session, path.Join(dir, treeName)); err != nil {
-			return &UpperError{Dir: filepath.Join(session.Name(), dir), Err: err}
-		}
-	}
-	if snapshot != nil {
-		if err := beginWith(session, snapshot, r); err != nil {
-			return err
-		}
-	}
-	return writeRecord(session, UpperName, r)
-}
-
 // ReadRecord reads the record of a session or of a snapshot.
 func ReadRecord(dir *os.Root) (*Record, error) {
 	text, err := store.ReadFile(dir, path.Join(UpperName, recordName), maxRecord)
@@ -371,6 +337,9 @@ func (u *Upper) Settle() (n, lost int, err error) {
 			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != "", Index: u.index(i, c.Path)})
 		}
 	}
+	if len(r.Stood) == 0 {
+		return 0, lost, nil
+	}
 	return len(r.Stood), lost, writeRecord(u.dir, ".", r)
 }
 
@@ -507,6 +476,3 @@ func HandUpper(session *os.Root, uid, gid int) error {
 		return session.Lchown(path, uid, gid)
 	})
 }
-
-// RemoveUpper removes what a session keeps of its overlays.
-func RemoveUpper(session *os.Root) error { return store.RemoveAll(session, UpperName) }
