@@ -65,12 +65,13 @@ func makeDir(root *os.Root, name string) (*os.Root, error) {
 }
 
 // RemoveUpper removes what a session keeps of its overlays. The kernel's own
-// directories are closed even to their owner; opened beforehand, all goes in one
-// walk, where [store.RemoveAll] needs a second.
+// directories, ovl_workdir_create and ovl_create_volatile_dirty of its
+// fs/overlayfs/super.c, are closed even to their owner; opened beforehand, all goes
+// in one walk, where [store.RemoveAll] needs a second.
 func RemoveUpper(session *os.Root) error {
 	for i := range maxLayers {
 		err := error(nil)
-		for _, name := range [...]string{"work", "work/incompat"} { // the second where an overlay is volatile
+		for _, name := range [...]string{"work", "work/incompat", "work/incompat/volatile"} {
 			if e := session.Chmod(path.Join(UpperName, strconv.Itoa(i), "work", name), 0o700); err == nil {
 				err = e
 			}
