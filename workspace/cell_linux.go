@@ -162,9 +162,10 @@ func empty(fd int) error {
 	return err
 }
 
-// chownMade gives what was just made at a name, and is no directory, to an
-// owner; -1 leaves one as it is. A file that has other names is not what was
-// made, nor is one that belongs to somebody else.
+// chownMade gives the link or FIFO that was just made at a name to an owner; -1
+// leaves one as it is. What has other names is not what was made, nor is what
+// belongs to somebody else. A file is not either: one of ours that stands in a
+// directory of somebody else's can be moved to that name.
 func chownMade(dir int, name string, uid, gid int) error {
 	if uid < 0 && gid < 0 {
 		return nil
@@ -178,7 +179,8 @@ func chownMade(dir int, name string, uid, gid int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
-	if st.Nlink != 1 || int(st.Uid) != os.Geteuid() || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+	kind := st.Mode & unix.S_IFMT
+	if st.Nlink != 1 || int(st.Uid) != os.Geteuid() || kind != unix.S_IFLNK && kind != unix.S_IFIFO {
 		return fmt.Errorf("%s: %w", name, errNotMade)
 	}
 	return os.NewSyscallError("fchownat", unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH))

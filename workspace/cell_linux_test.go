@@ -26,6 +26,7 @@ func TestChownMade(t *testing.T) {
 	for name, put := range map[string]func(at string) error{
 		"a file with other names": func(at string) error { return os.Link(filepath.Join(filepath.Dir(at), "victim"), at) },
 		"somebody's link":         func(at string) error { return os.Lchown(at, someone+1, someone+1) },
+		"a file of root's":        func(at string) error { _ = os.Remove(at); return os.WriteFile(at, nil, 0o600) },
 		"a directory":             func(at string) error { _ = os.Remove(at); return os.Mkdir(at, 0o700) },
 		"nothing":                 func(at string) error { return nil },
 	} {
