@@ -328,6 +328,9 @@ func (g *Guard) look() (moved int, err error) {
 	// What was read counts, even if it was not all.
 	errs := []error{g.read()}
 	if g.stopped() {
+		// The last look believes what was read here, but of directories that may
+		// have changed once more by the same clock's tick.
+		forget(g.tree, began, g.dev)
 		return 0, errors.Join(errs...)
 	}
 	aside := func(rel, why string) {

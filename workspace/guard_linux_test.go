@@ -591,3 +591,30 @@ func TestShowDetaches(t *testing.T) {
 	}
 	w.sh("test $(cat .envrc) = shown")
 }
+
+// A look that the end of the run cuts short trusts no directory that may have
+// changed once more by the same tick of the clock after it was read.
+func TestStoppedLookTrustsNothingNew(t *testing.T) {
+	for _, stopped := range []bool{true, false} {
+		w := newWatchman(t)
+		w.begin()
+		w.sh("mkdir a; touch a/b")
+		w.guard.stop = make(chan struct{})
+		stall = func(rel string) {
+			if rel == "a" {
+				require.NoError(t, os.WriteFile(w.path("a/c"), nil, 0o644))
+			}
+			if stopped && rel == "a" {
+				close(w.guard.stop) // the command is gone while this is read
+			}
+		}
+		_, err := w.guard.look()
+		stall = nil
+		require.NoError(t, err)
+		i := slices.IndexFunc(w.guard.tree.kids, func(d *dir) bool { return d.rel == "a" })
+		require.GreaterOrEqual(t, i, 0, "it was read")
+		require.Zero(t, w.guard.tree.kids[i].ctime, "it is read again")
+		w.guard.stop = nil
+		w.end()
+	}
+}
