@@ -27,6 +27,20 @@ type Carried struct {
 // memory file by file.
 const maxCarried = 256 << 20
 
+// within splits what was made: what belongs in the workspace is brought there
+// before the last look, which treats it as all that a run leaves there; what
+// belongs elsewhere has nobody to look at it but us, and waits until it was.
+func (g *Guard) within(made []Carried) (in, out []Carried) {
+	for _, c := range made {
+		if _, ok := below(g.standing.Root, c.Path); ok {
+			in = append(in, c)
+		} else {
+			out = append(out, c)
+		}
+	}
+	return in, out
+}
+
 // lend opens what was made so that the last look finds in it what is protected,
 // as if it stood where it will.
 func (g *Guard) lend(made []Carried) error {
@@ -52,6 +66,9 @@ func (g *Guard) lend(made []Carried) error {
 		g.lent[c.Path], g.lends = fd, append(g.lends, fd)
 		for _, p := range standing.Protect {
 			if rest, in := below(c.Path, p.Pattern); in && rest != "" && !p.Review {
+				if err := c.unlockWay(rest); err != nil {
+					return fmt.Errorf("look for %s: %w", p.Pattern, err)
+				}
 				standing.Vacant = append(slices.Clip(standing.Vacant), p.Pattern)
 			}
 		}
@@ -70,12 +87,33 @@ func (r *Standing) whyVacant(path string) string {
 	return "a name that git or a link leads to"
 }
 
+// unlockWay makes the directories on the way to a path below what was made ones
+// that we can search, whatever mode the command has left them: what stands in
+// the others would not be found, and be carried over all the same.
+func (c *Carried) unlockWay(rest string) error {
+	path := c.Name + "/" + rest
+	for i := range path {
+		if path[i] != '/' {
+			continue
+		}
+		if err := unlock(c.Dir, path[:i]); gone(err) {
+			return nil // a link is met as one
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // less removes what is not to be carried.
 func (c *Carried) less() error {
 	for _, path := range c.Without {
 		rest, in := below(c.Path, path)
 		if !in || rest == "" {
 			continue
+		}
+		if err := c.unlockWay(rest); err != nil {
+			return fmt.Errorf("look for %s, which is private: %w", path, err)
 		}
 		dir, err := openBeneath(c.Dir, filepath.Join(c.Name, filepath.Dir(rest)), unix.O_PATH|unix.O_DIRECTORY)
 		if err == nil {
@@ -124,6 +162,9 @@ var errSort = errors.New("neither a directory nor a regular file")
 func (c *Carried) Carry() (done bool, err error) {
 	var st unix.Stat_t
 	if err := statBeneath(c.Dir, c.Name, &st); err != nil {
+		return false, err
+	}
+	if err := c.less(); err != nil {
 		return false, err
 	}
 	kind := st.Mode & unix.S_IFMT

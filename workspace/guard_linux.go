@@ -531,7 +531,10 @@ func (g *Guard) Finish() ([]Finding, error) {
 	}
 	g.during = during{last: true, since: g.begun(), shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
 	var errs []error
-	errs = append(errs, g.lend(g.Made))
+	in, out := g.within(g.Made)
+	var err error
+	g.carried, err = g.carry(in, nil)
+	errs = append(errs, err, g.lend(out))
 	work, lightened := maxWork, 0
 	for round := 0; ; round++ {
 		moved, err := g.look()
@@ -552,8 +555,8 @@ func (g *Guard) Finish() ([]Finding, error) {
 	errs = append(errs, g.inerter().all())
 	errs = append(errs, g.review())
 	g.grown()
-	var err error
-	g.carried, err = g.carry(g.Made, errors.Join(errs...))
+	late, err := g.carry(out, errors.Join(errs...))
+	g.carried = append(g.carried, late...)
 	errs = append(errs, err)
 	g.refusals = g.refused()
 	return g.stash.settle(), errors.Join(errs...)
