@@ -390,6 +390,18 @@ func forget(d *dir, start time.Time, dev uint64) {
 	}
 }
 
+// unlink makes unknown the directories of which every file is protected or
+// hidden. Whether those have other names, and where, only a scan that is through
+// has found out: the next one must not take it that this was asked.
+func unlink(d *dir) {
+	if d.state != plain && d.state != reviewed {
+		d.ctime, d.hits = 0, nil
+	}
+	for _, k := range d.kids {
+		unlink(k)
+	}
+}
+
 // keepsCtime reports whether a file system is known to change a directory's
 // ctime with each change of its names, by the clock of this machine.
 func keepsCtime(fd int) bool {

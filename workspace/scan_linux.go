@@ -82,6 +82,7 @@ func scanOnce(q Query) (*Found, error) {
 	slow := func() error {
 		// What is known so far: the other names of nothing more than before.
 		forget(first, start, st.Dev)
+		unlink(first)
 		(&index{linked: old.linked, blobs: old.blobs, root: first}).save(q, sum)
 		return w.slow(q)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // slowDisk makes each directory take some time, and counts how many were read.
@@ -73,6 +75,47 @@ func TestScanSlow(t *testing.T) {
 	whole, err := Scan(Query{Root: q.Root, Protect: q.Protect})
 	require.NoError(t, err)
 	require.Equal(t, whole.Pins, found.Pins)
+}
+
+// What a look that was not through has read, it has read before it knew which
+// files have other names: none of those is overlooked by the ones after it,
+// wherever the time was over.
+func TestScanSlowOtherNames(t *testing.T) {
+	for name, within := range map[string]func(try int) time.Duration{
+		"soon": func(int) time.Duration { return 40 * time.Millisecond },
+		"late": func(try int) time.Duration { return time.Duration(60+40*try) * time.Millisecond },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := slowTree(t)
+			q.Protect = append(q.Protect, protect(".husky")...)
+			q.Files = []profiles.FileRule{{Path: q.Root + "/secrets", Access: profiles.Hide}}
+			write(t, q.Root+"/5/.husky/h", "")
+			write(t, q.Root+"/secrets/deep/key", "")
+			for i := range 30 { // before and after it in any order of reading
+				require.NoError(t, os.Link(q.Root+"/5/.husky/h", fmt.Sprintf("%s/%d/3/h", q.Root, i)))
+				require.NoError(t, os.Link(q.Root+"/secrets/deep/key", fmt.Sprintf("%s/%d/4/key", q.Root, i)))
+			}
+			time.Sleep(2 * racy)
+			whole := scanOf(t, Query{Root: q.Root, Protect: q.Protect, Files: q.Files})
+			require.Len(t, whole.Matches, 30, "the control: one that is through finds all")
+			slowDisk(t, 4*time.Millisecond)
+			for try := 0; ; try++ {
+				require.Less(t, try, 200)
+				if q.Within = within(try); try > 60 {
+					stall = nil // by now it is in memory
+				}
+				found, err := Scan(q)
+				if err != nil {
+					require.ErrorIs(t, err, ErrTooMuch)
+					continue
+				}
+				require.Positive(t, try, "else this proves nothing")
+				require.Equal(t, whole.Matches, found.Matches)
+				require.Equal(t, whole.Pins, found.Pins)
+				break
+			}
+		})
+	}
 }
 
 // The control: without a bound it takes as long as it takes, and where nothing
