@@ -12,7 +12,7 @@ import (
 // begin, in the session's directory. They begin empty, or, if snapshot is not
 // nil, as that is.
 func CreateUpper(session *os.Root, r *Record, snapshot *os.Root) error {
-	upper, err := makeDir(session, UpperName)
+	upper, err := newRoot(session, UpperName)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func createLayer(upper *os.Root, name string, l Layer) error {
 	if err != nil {
 		return err
 	}
-	dir, err := makeDir(upper, name)
+	dir, err := newRoot(upper, name)
 	if err != nil {
 		return err
 	}
@@ -56,8 +56,8 @@ func createLayer(upper *os.Root, name string, l Layer) error {
 	return nil
 }
 
-// makeDir makes a directory and opens it.
-func makeDir(root *os.Root, name string) (*os.Root, error) {
+// newRoot makes a directory and opens it.
+func newRoot(root *os.Root, name string) (*os.Root, error) {
 	if err := root.Mkdir(name, 0o700); err != nil {
 		return nil, err
 	}
