@@ -155,9 +155,21 @@ func TestOwnLoopback(t *testing.T) {
 
 // TestStopped gives no sign of life, as a launcher does that was stopped.
 func TestStopped(t *testing.T) {
-	c, n := open(t, &Plan{Ports: []uint16{3128}})
-	served := task{Network: "tcp", Listen: "127.0.0.1:3128"}
-	require.Equal(t, "own", c.do(served).Answer, "the control: it runs")
+	for _, ports := range [][]uint16{{3128}, {5432, 3128, 3130}, {}} {
+		t.Run(fmt.Sprint(ports), func(t *testing.T) {
+			t.Parallel()
+			testStopped(t, ports)
+		})
+	}
+}
+
+func testStopped(t *testing.T, ports []uint16) {
+	c, n := open(t, &Plan{Ports: append(ports, ports...)}) // each is told once
+	require.Equal(t, Reported, n.Rules, n.Cause)
+	own := func(port uint16) task { return task{Network: "tcp", Listen: fmt.Sprintf("127.0.0.1:%d", port)} }
+	for _, port := range ports {
+		require.Equal(t, "own", c.do(own(port)).Answer, "the control: it runs")
+	}
 	time.Sleep(aliveFor + 200*time.Millisecond)
 	for _, to := range []string{"198.19.0.7:443", "[" + testRange.host(1, 7).String() + "]:443", "8.8.8.8:53"} {
 		o := c.do(task{Network: "tcp", Address: to})
@@ -165,9 +177,10 @@ func TestStopped(t *testing.T) {
 	}
 	o := c.do(task{Network: "udp", Address: "198.18.0.53:53", Send: "who"})
 	require.Equal(t, unix.ECONNREFUSED, o.Errno, "%+v", o)
-	require.Equal(t, unix.ECONNREFUSED, c.do(served).Errno)
-	served.Listen = "127.0.0.1:3129"
-	require.Equal(t, "own", c.do(served).Answer, "a port of the command's own")
+	for _, port := range ports {
+		require.Equal(t, unix.ECONNREFUSED, c.do(own(port)).Errno, port)
+	}
+	require.Equal(t, "own", c.do(own(3129)).Answer, "a port of the command's own")
 	n.Renew()
 	o = c.do(task{Network: "tcp", Address: "198.19.0.7:443"})
 	require.Equal(t, "captured 198.19.0.7:443", o.Answer, "it was continued")

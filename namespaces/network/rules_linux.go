@@ -1,6 +1,7 @@
 package network
 
 import (
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +15,7 @@ import (
 //	    elements = { 127.0.0.0/8 : jump own, 198.18.0.2 : jump own, 198.19.0.0/16 : jump capture, ALLOWED : jump capture } }
 //	  map six { the same for IPv6 }
 //	  chain own {
-//	    tcp dport PORT tcp flags & 0x17 == 2 not @alive reject with tcp reset   # one for each of the launcher's
+//	    tcp dport PORT tcp flags & 0x17 == 2 not @alive reject with tcp reset   # the launcher's; of several a set, @ports
 //	    accept
 //	  }
 //	  chain capture {
@@ -89,22 +90,26 @@ func (w *batch) nft(what string, kind, flags uint16) {
 // that are too many for one batch: those follow, in batches of their own.
 func (p *Plan) ruleset(log bool) []*batch {
 	w := &batch{b: make([]byte, 0, 8<<10), steps: make([]step, 0, 32)}
+	ports := slices.Compact(slices.Sorted(slices.Values(p.Ports)))
 	w.begin()
 	w.nft("make a table of packet rules", unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE)
 	w.text(unix.NFTA_TABLE_NAME, table)
 	w.set("alive", 1, unix.NFT_SET_TIMEOUT)
 	w.set("four", 4, unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP)
 	w.set("six", 16, unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP)
+	if len(ports) > 1 {
+		w.set("ports", 2, 0)
+	}
 	w.chain("own", false)
 	w.chain("capture", false)
 	w.chain("pre", true)
 
-	done := map[uint16]bool{}
-	for _, port := range p.Ports {
-		if !done[port] {
-			done[port] = true
-			w.rule("own", "refuse the launcher's ports while it is stopped", w.port, w.is(byte(port>>8), byte(port)), w.tcp, w.newlyDead, w.reset)
-		}
+	match := func() { w.lookup("ports", 0) }
+	if len(ports) == 1 { // which costs less than a set
+		match = w.is(byte(ports[0]>>8), byte(ports[0]))
+	}
+	if len(ports) > 0 {
+		w.rule("own", "refuse the launcher's ports while it is stopped", w.port, match, w.tcp, w.newlyDead, w.reset)
 	}
 	w.rule("own", "leave the loopback alone", w.accept)
 	w.rule("capture", "refuse what is new while the launcher is stopped", w.tcp, w.newlyDead, w.reset)
@@ -119,6 +124,13 @@ func (p *Plan) ruleset(log bool) []*batch {
 	w.rule("pre", "refuse the rest", w.unreachable)
 
 	w.sign()
+	if len(ports) > 1 {
+		var all []element
+		for _, port := range ports {
+			all = append(all, element{key: []byte{byte(port >> 8), byte(port)}})
+		}
+		w.elements("ports", all)
+	}
 	four, six := p.elements(true), p.elements(false)
 	w.elements("six", six[:min(len(six), most)])
 	w.elements("four", four[:min(len(four), most)])
