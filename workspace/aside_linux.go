@@ -1,0 +1,88 @@
+package workspace
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// stands reports whether something has come to be at a path where nothing was:
+// the path itself, or the link that took the place of a directory on the way.
+func (g *Guard) stands(path string) (at string, yes bool) {
+	var st unix.Stat_t
+	err := g.stat(path, &st)
+	for (err == unix.ELOOP || err == unix.ENOTDIR) && path != g.standing.Root && len(path) > 1 {
+		path = filepath.Dir(path)
+		if err = g.stat(path, &st); err == nil {
+			return path, st.Mode&unix.S_IFMT == unix.S_IFLNK && g.touched(&st)
+		}
+	}
+	return path, err == nil
+}
+
+// stat returns the status of an absolute path in the workspace or outside.
+func (g *Guard) stat(path string, st *unix.Stat_t) error {
+	dir, name, err := g.parent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	return statBeneath(dir, name, st)
+}
+
+// parent opens the directory that holds a path, without following any link.
+func (g *Guard) parent(path string) (fd int, name string, err error) {
+	rel, in := below(g.standing.Root, path)
+	at := g.fd
+	for top, fd := range g.lent {
+		if rest, ok := below(top, path); ok && !in {
+			at, rel, in = fd, rest, true
+		}
+	}
+	if !in {
+		if at, err = unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			return -1, "", err
+		}
+		defer unix.Close(at)
+		rel = path[1:]
+	}
+	dir, name := "", rel
+	if i := strings.LastIndexByte(rel, '/'); i >= 0 {
+		dir, name = rel[:i], rel[i+1:]
+	}
+	fd, err = openBeneath(at, dir, unix.O_PATH|unix.O_DIRECTORY)
+	return fd, name, err
+}
+
+// aside moves what stands at a path into the stash, and tells of it. That
+// nothing stands there any more is no error.
+func (g *Guard) aside(path, why string) (done bool, err error) {
+	dir, name, err := g.parent(path)
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("set %s aside: %w", shorten(path), err)
+	}
+	defer unix.Close(dir)
+	if g.passing(dir, name, path, maxPassing) {
+		if name, err = g.stash.drop(dir, name); err == nil || gone(err) {
+			return err == nil, nil
+		}
+	}
+	c, err := g.stash.take(dir, name, Finding{Kind: Stashed, Path: path, Why: why})
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("set %s aside: %w", shorten(path), err)
+	}
+	g.told(c)
+	return true, nil
+}
+
+func gone(err error) bool {
+	return err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP
+}
