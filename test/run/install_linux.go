@@ -31,6 +31,7 @@ var needed = []need{
 	{program: "gdb", debian: "gdb"},
 	{program: "make", debian: "make"},
 	{program: "ps", debian: "procps"},
+	{program: "hg", debian: "mercurial"},
 	{program: "python3", debian: "python3-venv"},
 	{program: "node", debian: "nodejs"},
 	{program: "npm", debian: "npm"},
