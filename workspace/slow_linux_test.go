@@ -149,7 +149,9 @@ func TestScanSlowAnywhere(t *testing.T) {
 // What waits for a disk has more requests under way than processors.
 func TestScanSlowIsParallel(t *testing.T) {
 	q := slowTree(t)
-	var now, most atomic.Int64
+	defer func(f func() int64) { fromDisk = f }(fromDisk)
+	var blocks, now, most atomic.Int64
+	fromDisk = func() int64 { return blocks.Add(1 << 20) }
 	stall = func(string) {
 		n := now.Add(1)
 		defer now.Add(-1)
@@ -166,4 +168,12 @@ func TestScanSlowIsParallel(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, most.Load(), int64(maxHands))
 	require.LessOrEqual(t, most.Load(), int64(diskHands))
+
+	// The control: it is slow, but no disk is why.
+	most.Store(0)
+	fromDisk = func() int64 { return 0 }
+	q.IndexDir = ""
+	_, err = Scan(q)
+	require.NoError(t, err)
+	require.LessOrEqual(t, most.Load(), int64(maxHands))
 }

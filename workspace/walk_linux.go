@@ -92,7 +92,10 @@ type walker struct {
 	busy    int // workers that may still add to todo
 	helpers int // goroutines beside the first
 	began   time.Time
-	done    int // directories that were read
+	before  int64 // [fromDisk] then
+	done    int   // directories that were read
+	asked   int   // of how many it is asked next whether they come from a disk
+	disk    bool  // they do
 	dirs    int
 	weight  int
 	entries int
@@ -106,7 +109,7 @@ const pile = 32
 // run reads all directories that wait, and those that turn up below them.
 func (w *walker) run() error {
 	w.wake.L = &w.mu
-	w.began = time.Now()
+	w.began, w.before = time.Now(), fromDisk()
 	var helpers sync.WaitGroup
 	w.work(&helpers)
 	helpers.Wait()
