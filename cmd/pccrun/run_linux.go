@@ -98,7 +98,8 @@ type launch struct {
 	attempts attempts
 	learning learning
 	tries    int
-	upper    bool // the session holds what overlays change
+	upper    bool                     // the session holds what overlays change
+	noted    func() (overlaid, error) // [launch.noteUpper], once
 }
 
 // plan reads the policy and plans the run, and says what the user should hear.
@@ -331,6 +332,9 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		l.kept.tell()
 		l.made(started)
 		l.left = l.look()
+		if l.upper {
+			_, _ = l.noted() // what goes wrong settleUpper says
+		}
 		l.paid()
 	}
 	end, err := started.Wait(func(sig unix.Signal) { l.stopped(started, relay, sig) })

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/workspace"
@@ -43,7 +44,7 @@ func (l *launch) makeUpper() error {
 		return err
 	}
 	l.run.Plan.SetUpper(dir)
-	l.upper = true
+	l.upper, l.noted = true, sync.OnceValues(l.noteUpper)
 	l.run.Overlaid = func() int64 { return workspace.Usage(session) }
 	return nil
 }
@@ -60,40 +61,52 @@ func (l *launch) handUpper(id namespaces.Identity) error {
 	return workspace.HandUpper(session, id.HostUID, id.HostGID)
 }
 
-// settleUpper notes what the run changed, and says so.
+// An overlaid is what a run left of its overlays.
+type overlaid struct{ changed, lost int }
+
+// noteUpper notes what the run changed, and removes what nothing was changed in.
+// Nothing of the run lives: it is done while the kernel takes the mounts apart.
+func (l *launch) noteUpper() (o overlaid, err error) {
+	session, err := l.session.Dir()
+	if err != nil {
+		return o, err
+	}
+	upper, err := workspace.OpenUpper(session, l.openLower)
+	if err != nil {
+		return o, err
+	}
+	defer upper.Close()
+	if o.changed, o.lost, err = upper.Settle(); err != nil {
+		return o, fmt.Errorf("overlay: %w", err)
+	}
+	if o.changed == 0 {
+		l.session.Drop(keptUpper)
+		return o, workspace.RemoveUpper(session)
+	}
+	return o, nil
+}
+
+// settleUpper says what the run changed in its overlays.
 func (l *launch) settleUpper() error {
 	if !l.upper {
 		l.session.Drop(keptUpper)
 		return nil
 	}
-	session, err := l.session.Dir()
-	if err != nil {
+	o, err := l.noted()
+	if l.req.Quiet {
 		return err
 	}
-	upper, err := workspace.OpenUpper(session, l.openLower)
-	if err != nil {
-		return err
+	if o.lost > 0 {
+		say(fmt.Sprintf("%d sockets, FIFOs or devices in the overlay are not kept", o.lost))
 	}
-	defer upper.Close()
-	n, lost, err := upper.Settle()
-	if err != nil {
-		return fmt.Errorf("overlay: %w", err)
-	}
-	if lost > 0 && !l.req.Quiet {
-		say(fmt.Sprintf("%d sockets, FIFOs or devices in the overlay are not kept", lost))
-	}
-	if n == 0 {
-		l.session.Drop(keptUpper)
-		return workspace.RemoveUpper(session)
-	}
-	if !l.req.Quiet {
+	if n := o.changed; n > 0 && err == nil {
 		files := "files"
 		if n == 1 {
 			files = "file"
 		}
 		say(fmt.Sprintf("%d %s changed in the overlay: pccrun diff, apply or discard", n, files))
 	}
-	return nil
+	return err
 }
 
 // openLower opens the directory under an overlay: as root, who is not root any
