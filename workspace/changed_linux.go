@@ -47,11 +47,11 @@ func (g *Guard) review() error {
 // changed reports whether a file is not what it was. One that changed shortly
 // before the run may have changed again with the same ctime.
 func (g *Guard) changed(k *Known, st *unix.Stat_t) bool {
-	return st.Ino != k.Ino || st.Dev != k.Dev || st.Ctim.Nano() != k.Ctime || k.Ctime >= g.begun()
+	return st.Ino != k.Ino || st.Dev != k.Dev || st.Ctim.Nano() != k.Ctime || latest(k.Ctime) >= g.begun()
 }
 
 // touched reports whether something may have changed since the run began.
-func (g *Guard) touched(st *unix.Stat_t) bool { return st.Ctim.Nano() >= g.begun() }
+func (g *Guard) touched(st *unix.Stat_t) bool { return latest(st.Ctim.Nano()) >= g.begun() }
 
 // begun is the run's start by the clock that ctimes are taken from.
 func (g *Guard) begun() int64 { return g.standing.Start.Add(-racy).UnixNano() }
@@ -127,7 +127,7 @@ func (g *Guard) added(path, why string) {
 
 // programs tells of the programs in a directory that changed during the run.
 func (g *Guard) programs(d *dir) {
-	if d.ctime != 0 && d.ctime < g.standing.Start.Add(-racy).UnixNano() {
+	if d.ctime != 0 && latest(d.ctime) < g.standing.Start.Add(-racy).UnixNano() {
 		return
 	}
 	fd, err := openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)

@@ -137,7 +137,7 @@ func (g *Guard) bornAt(dir int, name string) bool {
 	}
 	err := unix.Statx(dir, name, flags, unix.STATX_BTIME|unix.STATX_TYPE, &st)
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mask&unix.STATX_BTIME != 0 &&
-		st.Btime.Sec*int64(time.Second)+int64(st.Btime.Nsec) >= g.begun()
+		latest(st.Btime.Sec*int64(time.Second)+int64(st.Btime.Nsec)) >= g.begun()
 }
 
 // box sets a directory aside as it is.

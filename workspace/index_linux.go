@@ -38,6 +38,16 @@ const (
 	racy = 20 * time.Millisecond
 )
 
+// latest is the last moment that a ctime can stand for, but for racy. Some file
+// systems keep whole seconds (ext4 with inodes of 128 bytes, as ext3 had them,
+// hfsplus) or every other (FAT); elsewhere one is met by chance once in years.
+func latest(ctime int64) int64 {
+	if ctime%int64(time.Second) == 0 {
+		return ctime + 2*int64(time.Second) - 1
+	}
+	return ctime
+}
+
 // An index is what the last scan left.
 type index struct {
 	linked []uint64 // inodes with several names; their names are hits of classAlias
@@ -381,7 +391,7 @@ func (x *index) verify(fd int, dev uint64, until time.Time) {
 // changed just before start, that lie on another file system, or that could
 // not be read.
 func forget(d *dir, start time.Time, dev uint64) {
-	if d.ctime > start.Add(-racy).UnixNano() || d.dev != dev || d.shut {
+	if latest(d.ctime) > start.Add(-racy).UnixNano() || d.dev != dev || d.shut {
 		d.ctime = 0
 	}
 	d.kids = slices.DeleteFunc(d.kids, func(k *dir) bool { return k.gone })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // settled makes a tree that the index believes at once.
@@ -197,4 +198,30 @@ func FuzzIndex(f *testing.F) {
 			t.Fatalf("%d of %d", seen, len(x.all))
 		}
 	})
+}
+
+// A file system that keeps whole seconds gives what changes within one the ctime
+// that it had; a directory is believed only when that second is over.
+func TestForgetWholeSeconds(t *testing.T) {
+	start := time.Unix(1_800_000_000, 700_000_000)
+	for _, c := range []struct {
+		ctime    time.Time
+		believed bool
+	}{
+		{start.Truncate(time.Second), false},
+		{start.Truncate(time.Second).Add(-time.Second), false}, // FAT keeps every other
+		{start.Truncate(time.Second).Add(-2 * time.Second), true},
+		{start.Add(-2 * racy), true}, // the control: one that keeps more
+		{start.Add(-racy / 2), false},
+	} {
+		d := &dir{ctime: c.ctime.UnixNano(), kids: []*dir{{ctime: c.ctime.UnixNano()}}}
+		forget(d, start, 0)
+		require.Equal(t, c.believed, d.ctime != 0, c.ctime)
+		require.Equal(t, c.believed, d.kids[0].ctime != 0, c.ctime)
+	}
+	var st unix.Stat_t
+	st.Ctim = unix.NsecToTimespec(start.Truncate(time.Second).UnixNano())
+	require.True(t, (&Guard{standing: &Standing{Start: start}}).touched(&st))
+	st.Ctim.Nsec++
+	require.False(t, (&Guard{standing: &Standing{Start: start}}).touched(&st), "the control")
 }

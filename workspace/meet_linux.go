@@ -18,7 +18,7 @@ func (r *Standing) Young(since time.Time) bool {
 	return slices.ContainsFunc(r.Names, func(name string) bool {
 		var st unix.Stat_t
 		err := statBeneath(unix.AT_FDCWD, filepath.Join(r.Root, name), &st)
-		return err != nil || st.Ctim.Nano() >= since.Add(-racy).UnixNano()
+		return err != nil || latest(st.Ctim.Nano()) >= since.Add(-racy).UnixNano()
 	})
 }
 

@@ -131,7 +131,7 @@ func scanOnce(q Query) (*Found, error) {
 	found.Start = start
 	if q.IndexDir != "" && (changed || s.blobsChanged) {
 		forget(root, start, st.Dev)
-		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return b.id.ctime > start.Add(-racy).UnixNano() })
+		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return latest(b.id.ctime) > start.Add(-racy).UnixNano() })
 		x := &index{linked: slices.Sorted(maps.Keys(s.linked)), blobs: s.blobs, root: root}
 		x.save(q, sum)
 	}
