@@ -50,7 +50,9 @@ func (f *finder) unknown(path string) int {
 // resolve adds path as a place. A link on the way is followed as the kernel
 // would, and each link is a place of its own, since in a fresh directory it
 // must be made again. Links that the command itself could have made never
-// carry a grant: whoever can write there could point them anywhere.
+// carry a grant: whoever can write there could point them anywhere. Nor do those
+// of the workspace, where it is read-only: whoever wrote the repository chose
+// where they lead.
 func (f *finder) resolve(path string, access profiles.Access, why string, depth int) {
 	if f.err != nil {
 		return
@@ -91,12 +93,16 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which the command could have made (%s)", path, access, prefix, why)
 				return
 			}
-			f.put(Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why})
 			to := text
 			if !strings.HasPrefix(to, "/") {
 				to = filepath.Join(filepath.Dir(prefix), to)
 			}
 			real := filepath.Join(to, path[i:])
+			if access > profiles.Hide && below(prefix, f.policy.Workspace) && f.decider.Decide(real).Access < access {
+				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which is the workspace's, to %s (%s)", path, access, prefix, real, why)
+				return
+			}
+			f.put(Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why})
 			// Where it leads may have a rule of its own: the stricter wins, but
 			// for the rule that merely hides the homes as a whole.
 			if d := f.decider.Decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {

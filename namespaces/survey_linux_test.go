@@ -109,6 +109,14 @@ func TestResolve(t *testing.T) {
 			files: []string{"ws/l -> HOME/secret", "secret"}, rules: []string{"read ws/l"}, paths: []string{"ws/l"}, err: "leads through the link"},
 		"a grant to write, likewise": {
 			files: []string{"ws/d -> HOME/secret", "secret/"}, rules: []string{"write ws/d/x"}, paths: []string{"ws/d/x"}, err: "which the command could have made"},
+		"a grant through a link that the workspace brings": {
+			files: []string{"ws/d -> HOME/home/secret", "home/secret/"}, rules: []string{"read ws", "write ws/d"}, paths: []string{"ws/d"}, err: "leads through the link"},
+		"one to read what the home hides, likewise": {
+			files: []string{"ws/v/d -> HOME/home/secret", "home/secret/"}, rules: []string{"read ws/v", "read ws/v/d"}, paths: []string{"ws/v/d"}, err: "which is the workspace's"},
+		"one that leads where as much is allowed": {
+			files: []string{"ws/v/d -> ../e", "ws/e/"}, rules: []string{"read ws/v", "read ws/v/d"}, paths: []string{"ws/v/d"}, want: []string{"read link ws/v/d -> ../e", "read dir ws/e"}},
+		"the control: the same link elsewhere is the user's": {
+			files: []string{"v/d -> HOME/home/secret", "home/secret/"}, rules: []string{"write v/d"}, paths: []string{"v/d"}, want: []string{"write link v/d -> home/secret", "write dir home/secret"}},
 		"hiding through such a link is no grant": {
 			files: []string{"ws/l -> HOME/secret", "secret"}, rules: []string{"hide ws/l"}, paths: []string{"ws/l"}, want: []string{"hide link ws/l -> secret", "hide file secret"}},
 		"where it leads has a stricter rule": {
