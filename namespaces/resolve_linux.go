@@ -102,6 +102,10 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which is the workspace's, to %s (%s)", path, access, prefix, real, why)
 				return
 			}
+			if access > profiles.Hide && planted(filepath.Dir(prefix), &st) {
+				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which uid %d has put where everybody may (%s)", path, access, prefix, st.Uid, why)
+				return
+			}
 			f.put(Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why})
 			// Where it leads may have a rule of its own: the stricter wins, but
 			// for the rule that merely hides the homes as a whole.
@@ -127,4 +131,15 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 func (f *finder) owns(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Getuid()
+}
+
+// planted reports whether a link stands where others may make names, such as
+// /tmp, and is somebody else's: as the kernel has it with protected_symlinks
+// (proc_sys_fs(5)), which does not count where we follow by ourselves.
+func planted(dir string, link *unix.Stat_t) bool {
+	var st unix.Stat_t
+	if unix.Lstat(dir, &st) != nil {
+		return true
+	}
+	return st.Mode&0o002 != 0 && link.Uid != st.Uid && int(link.Uid) != os.Getuid()
 }

@@ -526,3 +526,34 @@ func TestAliases(t *testing.T) {
 	require.NoError(t, err, string(out))
 	require.ElementsMatch(t, []string{"private home", "hide f", "hide second", "hide third", "hide g"}, strings.Split(strings.TrimSpace(string(out)), "\n"))
 }
+
+// A link of somebody else's in a directory where everybody may make names leads
+// where that one likes; one in a directory of his own is his to make.
+func TestResolvePlanted(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	for name, c := range map[string]struct {
+		mode   os.FileMode
+		owner  int
+		access string
+		err    string
+	}{
+		"somebody's":               {0o1777, 4711, "write", "which uid 4711 has put where everybody may"},
+		"somebody's, to be hidden": {0o1777, 4711, "hide", ""},
+		"the caller's":             {0o1777, 0, "write", ""},
+		"in a directory of his":    {0o755, 4711, "write", ""},
+	} {
+		w := newCountry(t, []string{"t/l -> HOME/home/secret", "home/secret/"}, c.access+" t/l")
+		require.NoError(t, os.Chmod(w.path("t"), 0o777))
+		require.NoError(t, unix.Chmod(w.path("t"), uint32(c.mode.Perm())|uint32(c.mode)&0o1000))
+		require.NoError(t, os.Lchown(w.path("t/l"), c.owner, c.owner))
+		f := w.finder()
+		f.rule(w.path("t/l"))
+		if c.err == "" {
+			require.NoError(t, f.err, name)
+			continue
+		}
+		require.ErrorContains(t, f.err, c.err, name)
+	}
+}
