@@ -1,0 +1,123 @@
+package workspace
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// look reads what has changed since the last look and sets aside what is new
+// and protected. It returns how much that was.
+func (g *Guard) look() (moved int, err error) {
+	began := time.Now()
+	// What was read counts, even if it was not all.
+	errs := []error{g.read()}
+	if g.stopped() {
+		// The last look believes what was read here, but of directories that may
+		// have changed once more by the same clock's tick.
+		forget(g.tree, began, g.dev)
+		return 0, errors.Join(errs...)
+	}
+	aside := func(rel, why string) {
+		done, err := g.aside(g.standing.Root+"/"+rel, why)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if done {
+			moved++
+		}
+	}
+	g.rules.suspects(g.tree, func(s suspect) {
+		if s.kind == isName && !g.stood[s.rel] {
+			aside(s.rel, s.why)
+		}
+	})
+	for _, path := range g.standing.Vacant {
+		if path, there := g.stands(path); there {
+			done, err := g.aside(path, g.standing.whyVacant(path))
+			if done {
+				moved++
+			}
+			errs = append(errs, err)
+		}
+	}
+	if len(g.standing.Keys) > 0 {
+		i := g.inerter()
+		i.reviewed()
+		i.scan.close()
+		errs = append(errs, i.errs...)
+	}
+	forget(g.tree, began, g.dev)
+	if g.during.fds != nil {
+		g.during.sweep(g.tree)
+	}
+	return moved, errors.Join(errs...)
+}
+
+// read brings the tree up to date.
+func (g *Guard) read() error {
+	w := &walker{rules: g.rules, fd: g.fd, dev: g.dev, during: &g.during}
+	g.verify(g.tree)
+	if g.stopped() {
+		return nil // what is not verified would be read anew
+	}
+	w.keep(g.tree)
+	return w.run()
+}
+
+// stopped reports whether the watch is to end: a look that is under way leaves
+// all to the last one, which waits for it.
+func (g *Guard) stopped() bool {
+	select {
+	case <-g.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// verify marks the directories that are as the tree has them.
+func (g *Guard) verify(d *dir) {
+	d.same = false
+	if g.during.skips(d.rel) || g.stopped() {
+		return
+	}
+	var st unix.Stat_t
+	var err error
+	switch {
+	case g.during.fds == nil:
+		err = statBeneath(g.fd, d.rel, &st)
+	case d.watch == 0 && !d.shut:
+		// Armed first, and then compared: what changes from here on is told.
+		var fd int
+		if fd, err = openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+			kept := g.during.watch(d, fd)
+			err = unix.Fstat(fd, &st)
+			if !kept {
+				unix.Close(fd)
+			}
+		}
+	case d.watch == 0:
+		err = unix.EACCES
+	default:
+		g.during.rearm(d)
+		err = unix.Fstat(d.watch, &st)
+	}
+	d.same = d.ctime != 0 && !(d.git && g.during.searches(d.rel)) && err == nil && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
+	kids := d.kids
+	if half := len(kids) / 2; half > 2*pile && g.during.last { // which nobody but the user waits for
+		var second sync.WaitGroup
+		defer second.Wait()
+		kids = kids[:half]
+		second.Go(func() {
+			for _, k := range d.kids[half:] {
+				g.verify(k)
+			}
+		})
+	}
+	for _, k := range kids {
+		g.verify(k)
+	}
+}
