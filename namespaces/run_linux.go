@@ -121,8 +121,9 @@ func Begin(shell Shell) (*Sandbox, error) {
 	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Arg{}}
 	s.shell.shell()
 	o := inside.Options{Flags: shell.cloneFlags(), Cgroup: shell.Cgroup, Control: pair[1], Launcher: pair[0], First: true}
+	begun := *program // the caller appends to it while another thread clones
 	clone := func() (err error) {
-		if s.Pid, err = program.Start(o); err != inside.ErrNotFirst {
+		if s.Pid, err = begun.Start(o); err != inside.ErrNotFirst {
 			unix.Close(pair[1])
 			s.cloned <- err
 		}

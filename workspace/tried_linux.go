@@ -48,8 +48,9 @@ const notifyAttributes = 0x20
 // ownerThread is F_OWNER_TID of linux/fcntl.h.
 const ownerThread = 0
 
-// flushTime bounds how long the end of a run waits for a signal of its own.
-const flushTime = 50 * time.Millisecond
+// flushTime bounds how long the end of a run waits for a signal of its own, which
+// comes as soon as the thread has a processor.
+const flushTime = 2 * time.Second
 
 // WatchConfigs begins to listen; nil if there is nothing to listen for, or nobody
 // can.
