@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -135,7 +136,7 @@ func (g *Guard) carry(made []Carried, look error) (paths []string, err error) {
 	for _, c := range made {
 		done, err := false, look
 		if look == nil {
-			done, err = c.Carry()
+			done, err = c.Carry(g.stash.Open)
 		}
 		if err != nil {
 			var found Finding
@@ -155,11 +156,12 @@ func (g *Guard) carry(made []Carried, look error) (paths []string, err error) {
 
 var errSort = errors.New("neither a directory nor a regular file")
 
-// Carry copies what was made to where it belongs, under another name first: it
-// is there as a whole or not at all. It takes no name that is taken, follows no
-// link, and belongs to the user alone. Directories that hold nothing are not
-// worth a name: done says whether there is one now.
-func (c *Carried) Carry() (done bool, err error) {
+// Carry copies what was made to where it belongs, by the session's directory: it
+// is there as a whole or not at all, and a launcher that is killed meanwhile
+// leaves nothing but a session, which the next command removes. It takes no name
+// that is taken, follows no link, and belongs to the user alone. Directories that hold
+// nothing are not worth a name: done says whether there is one now.
+func (c *Carried) Carry(session func() (*os.Root, error)) (done bool, err error) {
 	var st unix.Stat_t
 	if err := statBeneath(c.Dir, c.Name, &st); err != nil {
 		return false, err
@@ -181,22 +183,41 @@ func (c *Carried) Carry() (done bool, err error) {
 		return false, err
 	}
 	defer unix.Close(to)
-	away := ".pccrun-new-" + strconv.Itoa(os.Getpid())
+	root, err := session()
+	if err != nil {
+		return false, err
+	}
+	stage, err := root.Open(".")
+	if err != nil {
+		return false, err
+	}
+	defer stage.Close()
+	err = c.through(int(stage.Fd()), "made", to, &st)
+	if errors.Is(err, unix.EXDEV) {
+		err = c.through(to, ".pccrun-new-"+rand.Text(), to, &st)
+	}
+	return err == nil, err
+}
+
+// through copies what was made under a name in one directory, and moves it from
+// there into another of the same file system.
+func (c *Carried) through(at int, name string, to int, st *unix.Stat_t) error {
 	k := copier{room: maxCarried, entries: maxCopied, modes: true, plain: true}
-	if err = k.copy(c.Dir, c.Name, to, away); err == nil {
+	err := k.copy(c.Dir, c.Name, at, name)
+	if err == nil {
 		mode := st.Mode&0o700 | 0o600
-		if kind == unix.S_IFDIR {
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			mode = 0o700
 		}
-		err = unix.Fchmodat(to, away, mode, 0)
+		err = unix.Fchmodat(at, name, mode, 0)
 	}
 	if err == nil {
-		err = unix.Renameat2(to, away, to, filepath.Base(c.Path), unix.RENAME_NOREPLACE)
+		err = unix.Renameat2(at, name, to, filepath.Base(c.Path), unix.RENAME_NOREPLACE)
 	}
 	if err != nil {
-		return false, errors.Join(err, missing(removeTree(to, away)))
+		err = errors.Join(err, missing(removeTree(at, name)))
 	}
-	return true, nil
+	return err
 }
 
 // missing makes nothing of an error that says that nothing is there.

@@ -21,7 +21,7 @@ func (l *launch) made(s *native.Started) {
 		return
 	}
 	for _, c := range list {
-		done, err := c.Carry()
+		done, err := c.Carry(l.session.Dir)
 		unix.Close(c.Dir)
 		if err != nil {
 			say("lost: " + c.Path + ", which did not exist: " + err.Error())
