@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -15,14 +14,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
 )
 
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"pccrun": main, "carried": carried, "dial": dial, "remap": remap})
-}
+// programs are what the scripts can start beside the host's own.
+var programs = map[string]func(){"pccrun": main, "carried": carried, "dial": dial}
+
+func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
 // carried is pccrun as the thin program starts it from a file, so that it
 // believes PCCRUN_LAUNCHER.
@@ -33,21 +32,6 @@ func carried() {
 		panic(err)
 	}
 	main()
-}
-
-// remap is a program that writes an x into a file through a shared mapping of it.
-func remap() {
-	f, err := os.OpenFile(os.Args[1], os.O_RDWR, 0)
-	if err == nil {
-		var b []byte
-		if b, err = unix.Mmap(int(f.Fd()), 0, 1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
-			b[0] = 'x'
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }
 
 // dial is a program that connects to a unix socket and prints what it is told.
