@@ -47,7 +47,12 @@ func (g *Guard) review() error {
 // changed reports whether a file is not what it was. One that changed shortly
 // before the run may have changed again with the same ctime.
 func (g *Guard) changed(k *Known, st *unix.Stat_t) bool {
-	return st.Ino != k.Ino || st.Dev != k.Dev || st.Ctim.Nano() != k.Ctime || latest(k.Ctime) >= g.begun()
+	return !k.is(st) || latest(k.Ctime) >= g.begun()
+}
+
+// is reports whether a status is the one that was known.
+func (k *Known) is(st *unix.Stat_t) bool {
+	return st.Ino == k.Ino && st.Dev == k.Dev && st.Ctim.Nano() == k.Ctime
 }
 
 // touched reports whether something may have changed since the run began.

@@ -82,7 +82,7 @@ func (g *Guard) refused() (paths []string) {
 	for _, k := range g.standing.pinnedConfigs() {
 		var st unix.Stat_t
 		seen := g.Configs.Tried(k.Path) || g.locks != nil && g.locks.seen[k.Path]
-		if seen && g.stat(k.Path, &st) == nil && !g.changed(&k, &st) {
+		if seen && g.stat(k.Path, &st) == nil && k.is(&st) {
 			paths = append(paths, k.Path)
 		}
 	}
