@@ -75,6 +75,7 @@ var steps = []step{
 	{name: "what is mounted is what was decided on", probe: "LCH-085",
 		cuts: []cut{
 			{"namespaces/compile_linux.go", "\t\tc.SameInode(fd, m.Dev, m.Ino)\n\t\tflags :=", "\t\tflags :="},
+			{"namespaces/compile_linux.go", "\t\tc.SameInode(tree, m.Dev, m.Ino)\n\t\tc.sources[i]", "\t\tc.sources[i]"},
 			{"namespaces/root_linux.go", "if device(st.Dev) != m.Dev || st.Ino != m.Ino {", "if device(st.Dev) == 0 && st.Ino == 0 {"},
 		}},
 	{name: "a file that is standard input is read in the command's place", long: true, probe: "LCH-018", flags: []string{"--without", "landlock"},
