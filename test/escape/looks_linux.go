@@ -18,22 +18,25 @@ import (
 // looks counts the calls that name a path, and swaps it for one of them.
 type looks struct {
 	path, other string
-	swapFor     int // the look during which they are exchanged; 0: none
-	seen        int
-	looking     int // the thread that makes that call, while it does
+	swapFor     int    // the look during which they are exchanged, of the launcher or, below 0, of what it has cloned; 0: none
+	seen        [2]int // by the one, and by the other
+	looking     int    // the thread that makes that call, while it does
 }
 
-// at says whether a call names the path: all that take one after a descriptor do,
+// at counts a call that names the path: all that take one after a descriptor do,
 // as a whole or, below the directory that the descriptor is of, by its last name,
 // which nothing else here has.
-func (l *looks) at(pid int, c call) bool {
+func (l *looks) at(pid int, c call, cloned bool) {
 	if !names(pid, c.Args[1], l.path) && !names(pid, c.Args[1], filepath.Base(l.path)) {
-		return false
+		return
 	}
-	if l.seen++; l.seen == l.swapFor && exchange(l.path, l.other) == nil {
+	whose, sign := 0, 1
+	if cloned {
+		whose, sign = 1, -1
+	}
+	if l.seen[whose]++; sign*l.seen[whose] == l.swapFor && exchange(l.path, l.other) == nil {
 		l.looking = pid
 	}
-	return true
 }
 
 // names reports whether a string stands at an address.
@@ -93,9 +96,20 @@ func betweenLooks(d *Drive) Outcome {
 		return d.Run()
 	}
 	defer d.sweep()
-	refused, most := 0, 0
-	for n := 0; n <= most; n++ {
-		if n == 1 {
+	t, run, err := d.underTracer("swapper", "0", kept, vault)
+	if err != nil {
+		return needsPtrace(err)
+	}
+	if o := d.judge(run); o.Kind == Broke {
+		return o
+	}
+	most := t.Looks
+	if most[0] == 0 || most[0]+most[1] < 2 {
+		return Broken("%v looks: nothing lies between", most)
+	}
+	refused := 0
+	for n := -most[1]; n <= most[0]; n++ {
+		if n == 0 || n == 1 {
 			continue // it decides on what it sees first
 		}
 		t, run, err := d.underTracer("swapper", strconv.Itoa(n), kept, vault)
@@ -103,18 +117,13 @@ func betweenLooks(d *Drive) Outcome {
 			return needsPtrace(err)
 		}
 		// What was swapped is looked through anew, so not all runs have as many.
-		most = min(max(most, t.Looks), maxLooks)
-		switch o := d.judge(run); {
-		case o.Kind == DidEscape:
-			return Escaped("swapped for look %d of %d: %s", n, most, o.Detail)
-		case o.Kind == Broke && n == 0:
-			return o
-		case o.Kind == Broke:
+		most[0] = min(max(most[0], t.Looks[0]), maxLooks)
+		switch o := d.judge(run); o.Kind {
+		case DidEscape:
+			return Escaped("swapped for look %d of %v: %s", n, most, o.Detail)
+		case Broke:
 			refused++
 		}
 	}
-	if most < 2 {
-		return Broken("%d looks: nothing lies between", most)
-	}
-	return Blocked("swapped for each of %d looks but the first, %d times refused", most, refused)
+	return Blocked("swapped for each of %v looks (the launcher's, and those of what it cloned) but the first, %d times refused", most, refused)
 }

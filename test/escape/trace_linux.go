@@ -35,7 +35,7 @@ type traced struct {
 	Started bool     // the command did
 	At      string   // the call at which it was killed, and whose it was
 	Left    []string // what was alive some seconds later, with what the kernel says of it
-	Looks   int      // calls that named a path: see looks
+	Looks   [2]int   // calls that named a path: see looks
 }
 
 const tracedPrefix = "@@traced "
@@ -180,8 +180,9 @@ func (t *trace) stopped(pid int, status unix.WaitStatus) {
 			if t.told.Calls == t.n {
 				t.kill(t.whose(pid) + " at system call " + strconv.FormatUint(call.Nr, 10))
 			}
-			if t.looks != nil && t.looks.at(pid, call) {
-				t.told.Looks++
+			if t.looks != nil {
+				t.looks.at(pid, call, !t.ofLauncher(pid))
+				t.told.Looks = t.looks.seen
 			}
 		}
 	case !t.known[pid]: // the stop that every new thread begins with
