@@ -76,7 +76,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 				return
 			}
 			if errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == unix.EACCES {
-				f.put(Place{Path: path, Node: Absent, Access: access, Why: why, Optional: access == profiles.Private && f.byDefault(path)})
+				f.put(Place{Path: path, Node: Absent, Access: access, Why: why})
 				return
 			}
 			f.err = fmt.Errorf("lstat %s: %w", prefix, err)

@@ -183,11 +183,13 @@ func (f *finder) rule(path string) {
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
 }
 
-// vacant reports whether nothing stands at a path that is protected, or for
-// review: a mount would leave a stub there, and what appears is set aside, or told.
+// vacant reports whether nothing stands at a path that a built-in profile has
+// private and protects, or reviews: a mount would leave a stub there, and what
+// appears is taken away, or told. Who asks for it by a rule of his own gets it, or
+// a refusal.
 func (f *finder) vacant(path string) bool {
 	var st unix.Stat_t
-	if unix.Lstat(path, &st) != unix.ENOENT || below(path, f.policy.Workspace) {
+	if !f.byDefault(path) || unix.Lstat(path, &st) != unix.ENOENT || below(path, f.policy.Workspace) {
 		return false
 	}
 	_, ok := f.policy.Protected(path)
