@@ -33,6 +33,14 @@ func appends(list func(*profiles.Request) *[]string) func(*profiles.Request, str
 	}
 }
 
+// lists is appends of words that no comma is part of: several may stand in one value.
+func lists(list func(*profiles.Request) *[]string) func(*profiles.Request, string) error {
+	return func(r *profiles.Request, v string) error {
+		*list(r) = append(*list(r), strings.Split(v, ",")...)
+		return nil
+	}
+}
+
 func access(a profiles.Access) func(*profiles.Request, string) error {
 	return func(r *profiles.Request, v string) error {
 		r.Files = append(r.Files, profiles.FileFlag{Path: v, Access: a})
@@ -101,8 +109,8 @@ func policyFlags() []flagDef {
 		flagDef{"--strict", alone, "", "refuse to run where a guarantee is kept only weakly", on(func(r *profiles.Request) *bool { return &r.Strict })},
 		flagDef{"--report", takesValue, "attempts|none", "tell at exit what was tried of files, and refused", once(func(r *profiles.Request) *string { return &r.Report })},
 		flagDef{"--protect-strict", alone, "", "forbid protected names that are new, at a cost", on(func(r *profiles.Request) *bool { return &r.ProtectStrict })},
-		flagDef{"--allow-missing", takesValue, "GUARANTEE", "run although this host cannot keep it", appends(func(r *profiles.Request) *[]string { return &r.AllowMissing })},
-		flagDef{"--without", takesValue, "LAYER", "switch a layer off, for tests", appends(func(r *profiles.Request) *[]string { return &r.Without })},
+		flagDef{"--allow-missing", takesValue, "GUARANTEE", "run although this host cannot keep it; several with commas", lists(func(r *profiles.Request) *[]string { return &r.AllowMissing })},
+		flagDef{"--without", takesValue, "LAYER", "switch a layer off, for tests; several with commas", lists(func(r *profiles.Request) *[]string { return &r.Without })},
 	)
 }
 

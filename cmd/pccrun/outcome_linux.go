@@ -35,6 +35,12 @@ type hinter interface{ Hint() string }
 
 // failRun prints why a run did not begin, and returns the status that says so.
 func failRun(err error) int {
+	var several native.MissingErrors
+	if errors.As(err, &several) {
+		code := failWith(several)
+		say("hint: " + several.Hint())
+		return code
+	}
 	hint := ""
 	var h hinter
 	if errors.As(err, &h) {

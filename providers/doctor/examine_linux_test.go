@@ -64,6 +64,9 @@ func TestMissing(t *testing.T) {
 *"--allow-missing fs.hide"*) echo "pccrun: guarantee res.pids: missing: too" >&2; exit 125;;
 esac
 echo "pccrun: guarantee fs.hide: missing: none (required by default: x)" >&2
+echo "pccrun: guarantee res.pids: missing: too" >&2
+echo "pccrun: hint: mend that" >&2
+echo "pccrun: hint: --allow-missing fs.hide,res.pids runs although they are missing or weak" >&2
 exit 125`)
 	r, err := Examine(context.Background(), Options{Launcher: at, Environ: os.Environ()})
 	require.NoError(t, err)
@@ -71,6 +74,8 @@ exit 125`)
 	for _, a := range r.Providers[0].Guarantees {
 		states[a.Guarantee] = a.State
 	}
+	require.Equal(t, "guarantee fs.hide: missing: none (required by default: x)", r.Providers[0].Refused, "the first of them")
+	require.Empty(t, r.Providers[0].Hint, "which is not the second's")
 	require.Equal(t, profiles.Missing, states[profiles.FSHide])
 	require.Equal(t, profiles.Kept, states[profiles.EnvScrub])
 	require.Equal(t, profiles.Weak, states[profiles.IPCUnix])

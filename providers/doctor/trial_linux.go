@@ -176,18 +176,24 @@ func (x *examiner) launch(ctx context.Context, flags []string, command ...string
 }
 
 // refusal returns what a launcher said of a launch that was refused, and ok
-// if it was not.
+// if it was not. Of several guarantees that it names that is the first.
 func refusal(l launch) (text, hint string, ok bool) {
 	if l.code == 0 {
 		return "", "", true
 	}
+	further := false
 	for line := range strings.Lines(l.errors) {
 		line = strings.TrimSuffix(strings.TrimPrefix(line, "pccrun: "), "\n")
 		switch advice, is := strings.CutPrefix(line, "hint: "); {
-		case is && hint == "":
+		case is && (hint != "" || further):
+		case is:
 			hint = advice
-		case !is && line != "" && !strings.Contains(line, ": --"): // flags that the trial itself gave
-			text = line
+		case line != "" && !strings.Contains(line, ": --"): // flags that the trial itself gave
+			_, first := missing(text)
+			_, again := missing(line)
+			if further = first && again; !further {
+				text = line
+			}
 		}
 	}
 	if text == "" {

@@ -16,6 +16,7 @@ import (
 type MissingError struct {
 	Answer profiles.Answer
 	Origin profiles.Origin // what requires it
+	among  bool            // of several: the flag that gives all of them up is named once
 }
 
 func (e *MissingError) Error() string {
@@ -28,10 +29,40 @@ func (e *MissingError) Error() string {
 
 // Hint says what mends it, or how to do without.
 func (e *MissingError) Hint() string {
-	if e.Answer.Hint != "" {
+	if e.Answer.Hint != "" || e.among {
 		return e.Answer.Hint
 	}
 	return "--allow-missing " + string(e.Answer.Guarantee) + " runs without it"
+}
+
+// MissingErrors are all that the policy requires and that would not be kept,
+// two at least, in the order of [profiles.Guarantees]. Nothing has run.
+type MissingErrors []*MissingError
+
+func (e MissingErrors) Error() string {
+	lines := make([]string, len(e))
+	for i, one := range e {
+		lines[i] = one.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns each of them.
+func (e MissingErrors) Unwrap() []error {
+	list := make([]error, len(e))
+	for i, one := range e {
+		list[i] = one
+	}
+	return list
+}
+
+// Hint says how to do without them; what mends one is that one's own.
+func (e MissingErrors) Hint() string {
+	names := make([]string, len(e))
+	for i, one := range e {
+		names[i] = string(one.Answer.Guarantee)
+	}
+	return "--allow-missing " + strings.Join(names, ",") + " runs although they are missing or weak"
 }
 
 // layerOf names the layer that a guarantee cannot do without.
@@ -233,9 +264,11 @@ func guaranteeOf(r cgroups.Resource) profiles.Guarantee {
 	return profiles.ResPids
 }
 
-// check holds the answers against what the policy requires. What is wanted,
-// or given up by the user, becomes a warning.
+// check holds the answers against what the policy requires, and names all that
+// is not kept: who meets the refusal wants to know once what his machine lacks.
+// What is wanted, or given up by the user, becomes a warning.
 func (r *Run) check() error {
+	var missing MissingErrors
 	for _, q := range r.Policy.Requirements {
 		i := slices.IndexFunc(r.Answers, func(a profiles.Answer) bool { return a.Guarantee == q.Guarantee })
 		if i < 0 {
@@ -253,7 +286,16 @@ func (r *Run) check() error {
 		case slices.Contains(r.Policy.AllowMissing, q.Guarantee), strings.HasPrefix(a.Cause, "--without "):
 			continue // named on stderr with the flag
 		}
-		return &MissingError{Answer: a, Origin: q.Origin}
+		missing = append(missing, &MissingError{Answer: a, Origin: q.Origin})
 	}
-	return nil
+	switch len(missing) {
+	case 0:
+		return nil
+	case 1:
+		return missing[0]
+	}
+	for _, one := range missing {
+		one.among = true
+	}
+	return missing
 }

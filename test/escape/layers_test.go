@@ -32,7 +32,7 @@ func TestLayers(t *testing.T) {
 		on    []profiles.Guarantee
 	}{
 		{"default", nil, append(reads, profiles.FSReadonly, profiles.FSSpecial, profiles.SysFilter, profiles.SysNoNewUserns, profiles.PrivNone)},
-		{"strict", []string{"--strict", "--allow-missing", "fs.hide", "--allow-missing", "fs.protect", "--allow-missing", "fs.special", "--allow-missing", "ipc.unix", "--allow-missing", "info.host"}, reads},
+		{"strict", []string{"--strict", "--allow-missing", "fs.hide,fs.protect,fs.special,ipc.unix,info.host"}, reads},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			target := Native(testLauncher(t), c.flags)

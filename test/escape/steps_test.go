@@ -34,7 +34,7 @@ type step struct {
 type cut struct{ file, old, new string }
 
 // strict asks for what is hidden twice, and takes what hosts keep only weakly.
-var strict = []string{"--strict", "--allow-missing", "fs.hide", "--allow-missing", "fs.protect", "--allow-missing", "fs.special", "--allow-missing", "ipc.unix", "--allow-missing", "info.host"}
+var strict = []string{"--strict", "--allow-missing", "fs.hide,fs.protect,fs.special,ipc.unix,info.host"}
 
 var steps = []step{
 	{name: "what is new and protected is set aside", probe: "PER-006",
