@@ -63,6 +63,7 @@ type Watch struct {
 	Filter   []byte
 	Flags    int  // of seccomp(2)
 	Deputy   bool // the launcher makes names in place of the command: see [Plan.Makes]
+	Opens    bool // and opens files for it: see [Plan.Opens]
 	Required bool // else the run goes on without where the kernel has a supervisor around this one already
 }
 

@@ -93,6 +93,58 @@ func Readables(places []Place, list func(string) ([]fs.DirEntry, error)) ([]Read
 	return s.found, nil
 }
 
+// Programs adds to what may be read the files that can be executed where the
+// launcher opens all others ([Plan.Opens]), as they stand: to execute a file the
+// kernel opens it for the process, and asks Landlock for the right to read it
+// (Linux 5.13 to 6.18, hook_file_open). What the command makes there it cannot execute.
+func (p *Plan) Programs(hidden func(path string) bool) error {
+	for _, m := range p.Mounts {
+		if m.Kind != Bind || !m.Tree || m.ReadOnly || !p.Opens(m.Target) {
+			continue
+		}
+		err := filepath.WalkDir(m.Target, func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return nil // what cannot be looked at cannot be executed
+			}
+			if path != m.Target && hidden(path) {
+				if e.IsDir() {
+					return filepath.SkipDir
+				}
+				return nil
+			}
+			if !e.Type().IsRegular() {
+				return nil
+			}
+			info, err := e.Info()
+			if err != nil || info.Mode()&0o111 == 0 {
+				return nil
+			}
+			if len(p.Readable) >= maxReadable {
+				return &ProgramsError{Dir: m.Target, Path: path}
+			}
+			p.Readable = append(p.Readable, Readable{Path: path, Node: File})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A ProgramsError says that there are more programs in a directory than strict
+// can name.
+type ProgramsError struct{ Dir, Path string }
+
+func (e *ProgramsError) Error() string {
+	return fmt.Sprintf("strict: more than %d files in %s can be executed, up to %s", maxReadable, e.Dir, e.Path)
+}
+
+// Hint says how to do without.
+func (e *ProgramsError) Hint() string {
+	return "--allow-missing fs.hide,fs.protect,fs.special leaves what is in it to the mounts alone"
+}
+
 // show grants a file, or a directory as far as nothing in it is hidden.
 func (s *shower) show(path string, node Node) error {
 	switch {

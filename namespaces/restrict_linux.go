@@ -97,6 +97,9 @@ func (c *compiler) landlock(p *Plan) {
 			}
 			if g.deputized {
 				rights &^= landlockMake
+				if p.Watch.Opens {
+					rights &^= landlockContent
+				}
 			}
 			c.allow(rules, rights, g.fd)
 		}

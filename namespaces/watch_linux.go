@@ -2,6 +2,7 @@ package namespaces
 
 import (
 	"errors"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -70,13 +71,74 @@ func (p *Plan) Makes(path string) bool {
 	return deepest >= 0 && p.deputized(&p.Mounts[deepest])
 }
 
-// deputized reports whether the command makes no names in a mount by itself.
+// Opens reports whether the launcher opens the files at a path in place of the
+// command, since Landlock lets that neither read nor write them (Watch.Opens):
+// in all of the mounts where it makes names, and in what is mounted there.
+func (p *Plan) Opens(path string) bool {
+	return p.Watch != nil && p.Watch.Opens && slices.ContainsFunc(p.Mounts, func(m Mount) bool {
+		return below(path, m.Target) && !p.skips(&m) && p.deputized(&m)
+	})
+}
+
+// Alone returns a directory of the host's that the command may write and where
+// it opens files by itself, "" for none: only mounts tell there what it may open.
+func (p *Plan) Alone() string {
+	for _, m := range p.Mounts {
+		if (m.Kind == Bind && m.Tree || m.Kind == Copy) && !m.ReadOnly && !p.Opens(m.Target) {
+			return m.Target
+		}
+	}
+	return ""
+}
+
+// Covers reports whether the plan covers what the host has at a path, or
+// somewhere below it if under is set, so that it is not read; whatever layer is off.
+func (p *Plan) Covers(path string, under bool) bool {
+	return p.anyAt(path, under, func(m *Mount) bool { return m.Kind == Mask || m.Kind == Fresh && m.ReadOnly })
+}
+
+// Masked returns the files that the plan covers.
+func (p *Plan) Masked() (paths []string) {
+	for _, m := range p.Mounts {
+		if m.Kind == Mask {
+			paths = append(paths, m.Target)
+		}
+	}
+	return paths
+}
+
+// Pins reports whether the plan lets nothing be written at a path, or somewhere
+// below it if under is set, within what may be; whatever layer is off.
+func (p *Plan) Pins(path string, under bool) bool {
+	return p.anyAt(path, under, func(m *Mount) bool { return m.ReadOnly })
+}
+
+// anyAt reports whether the mount that a path is in, or one below the path if
+// under is set, is as asked for.
+func (p *Plan) anyAt(path string, under bool, is func(*Mount) bool) bool {
+	deepest := -1
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if under && below(m.Target, path) && is(m) {
+			return true
+		}
+		if below(path, m.Target) && (deepest < 0 || len(m.Target) >= len(p.Mounts[deepest].Target)) {
+			deepest = i
+		}
+	}
+	return deepest >= 0 && is(&p.Mounts[deepest])
+}
+
+// deputized reports whether the command makes no names in a mount by itself:
+// where a directory of the host's that it may write lies in it; and, where it
+// opens no files either, one that it may only read, for the sake of its FIFOs.
 func (p *Plan) deputized(m *Mount) bool {
 	if p.Watch == nil || !p.Watch.Deputy || m.ReadOnly {
 		return false
 	}
 	for i := range p.Mounts {
-		if w := &p.Mounts[i]; w.Kind == Bind && w.Tree && !w.ReadOnly && below(w.Target, m.Target) {
+		w := &p.Mounts[i]
+		if w.Kind == Bind && w.Tree && below(w.Target, m.Target) && (!w.ReadOnly || p.Watch.Opens) {
 			return true
 		}
 	}

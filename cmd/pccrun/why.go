@@ -184,15 +184,17 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	return nil
 }
 
-// strict says what Landlock adds to an answer about reading, under strict.
+// strict says what the second layer adds to an answer about reading, under strict.
 func (a *answer) strict(p *profiles.Policy, path string, access profiles.Access) {
-	writable := p.Decide(filepath.Dir(path)).Access >= profiles.Overlay
+	around := p.Decide(filepath.Dir(path)).Access
 	switch {
 	case !p.Strict || p.Nested || a.question == "write" || access == profiles.Private || access >= profiles.Overlay:
 	case access == profiles.Read:
 		a.what += "; strict: what appears beside something hidden once the run has started cannot be read"
-	case writable:
-		a.what += "; strict: by its mount alone, since it lies in a directory that may be written"
+	case around == profiles.Overlay:
+		a.what += "; strict: by its mount alone, since it lies in an overlay"
+	case around == profiles.Write:
+		a.what += "; strict: by its mount, and by the launcher behind it, who opens the files there in place of the command"
 	default:
 		a.what += "; strict: by its mount, and by Landlock behind it"
 	}

@@ -100,13 +100,19 @@ func (r *Run) answers() []profiles.Answer {
 			if len(r.Plan.Readable) > 0 {
 				by += ", Landlock"
 			}
+			if r.Plan.Watch != nil && r.Plan.Watch.Opens {
+				by += ", files opened by the launcher"
+			}
 			a = kept(by)
-			switch {
+			switch alone := r.Plan.Alone(); {
 			case p.Strict && len(r.Plan.Readable) == 0:
 				a = weak(by, "Landlock, the second layer of strict, is not there: the kernel has none, or nested leaves it off", "a kernel with Landlock (Linux 5.19)")
+			case p.Strict && !p.Nested && alone == "":
+			case p.Strict && !p.Nested && (r.Plan.HidesFiles() || r.hidesLater()):
+				a = weak(by, "in "+alone+", which may be written, mounts alone hide: a hidden file that the host replaces can be read by a command that waits for it, one that it makes during the run for good", "hide its directory")
 			case p.Nested && r.Plan.HidesFiles():
 				a = weak(by, "a hidden file that the host replaces stays open in a mount namespace that the command has made", "hide its directory")
-			case r.Plan.HidesFiles() || r.Plan.Unhidden || hidesPatterns(p):
+			case r.Plan.HidesFiles() || r.hidesLater():
 				a = weak(by, "a hidden file that the host replaces can be read by a command that waits for it, one that it makes during the run for good", "hide its directory")
 			}
 		case profiles.FSReadonly:
@@ -121,7 +127,7 @@ func (r *Run) answers() []profiles.Answer {
 				a = missing("without Landlock, which nested leaves off, a FIFO in a shown directory outside the workspace can be written", "")
 			case r.Plan.Landlock == 0:
 				a = weak("nodev and nosuid mounts, seccomp", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19)")
-			case inner != "":
+			case inner != "" && !r.Plan.Opens(inner):
 				a = weak("nodev and nosuid mounts, Landlock, seccomp", "a FIFO below "+inner+" can be written: it lies in a directory that is writable", "")
 			}
 		case profiles.FSProtect:

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -43,8 +42,12 @@ func (r *Run) watch(learn func(*supervisor.Call)) error {
 	if err != nil {
 		return err
 	}
-	if strict {
+	opens := r.opens()
+	if strict || opens {
 		calls = supervisor.Both(calls, supervisor.Creations())
+	}
+	if opens {
+		calls = supervisor.Both(calls, supervisor.Opens())
 	}
 	if calls == nil {
 		return nil
@@ -53,7 +56,10 @@ func (r *Run) watch(learn func(*supervisor.Call)) error {
 	if err != nil {
 		return err
 	}
-	r.Plan.Watch = &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Deputy: strict, Required: strict || learn != nil}
+	r.Plan.Watch = &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Deputy: strict || opens, Opens: opens, Required: strict || opens || learn != nil}
+	if opens {
+		return r.Plan.Programs(r.gate().hides)
+	}
 	return nil
 }
 
@@ -85,62 +91,12 @@ func (s *Started) observe() error {
 		s.seen = supervisor.Observe(listener, seen)
 		return nil
 	}
-	ban := s.run.found.Ban(s.run.Standing(""))
-	deputy := &supervisor.Deputy{Root: s.Root(), Umask: s.run.Plan.Command.Umask, Seen: seen, Makes: s.run.Plan.Makes, Apart: ban.Apart}
-	deputy.Forbids = func(path string, within func(string) bool) bool {
-		if !s.run.Plan.Writes(path) {
-			return false // a private directory: nobody outside will look there
-		}
-		pattern, yes := ban.Covers(path, within)
-		if yes && s.run.Attempted != nil {
-			s.run.Attempted(s.run.forbidden(path, pattern))
-		}
-		if yes && s.run.Tried != nil {
-			s.run.Tried(Try{Deed: supervisor.Write, Path: path, Opened: true})
-		}
-		return yes
-	}
-	s.seen, err = deputy.Serve(listener)
+	s.seen, err = s.deputy(seen).Serve(listener)
 	return err
-}
-
-// forbids reports whether the launcher makes names in place of the command, so
-// that protected ones cannot come to be at all, and why it cannot if it should.
-func (r *Run) forbids() (bool, error) {
-	if !r.Policy.ProtectStrict || !r.Guards() {
-		return false, nil
-	}
-	switch off := r.Policy.Without; {
-	case r.Policy.Nested:
-		return false, &strictError{"with nested, Landlock does not hold the command", "without --nested"}
-	case slices.Contains(off, profiles.LayerLandlock), r.Plan.Landlock < 2:
-		return false, &strictError{"it takes Landlock to make sure that no name is made past the launcher", "a kernel with Landlock (Linux 5.19)"}
-	case r.Plan.Watch != nil:
-		return false, errors.New("BUG: watched twice")
-	}
-	if !r.Plan.Identity.Root { // else it is shed before the start
-		if err := supervisor.Powerless(); err != nil {
-			return false, &strictError{err.Error(), "start pccrun without them"}
-		}
-	}
-	return true, nil
 }
 
 // errWatched says that the kernel's one supervisor for a process is another's.
 var errWatched = errors.New("system calls have a supervisor already, around this pccrun: none can forbid names, or learn, beside it")
-
-// A strictError says that names cannot be forbidden here. Nothing has run.
-type strictError struct{ cause, hint string }
-
-func (e *strictError) Error() string { return "guarantee fs.protect: protect-strict: " + e.cause }
-
-// Hint says what mends it, or how to do without.
-func (e *strictError) Hint() string {
-	if e.hint != "" {
-		return e.hint
-	}
-	return "without --protect-strict such names are set aside as they appear"
-}
 
 // look tells of a call that the plan refuses.
 func (r *Run) look(c *supervisor.Call) {

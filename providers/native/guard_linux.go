@@ -93,6 +93,7 @@ func (r *Run) protectGap() string {
 	switch {
 	case r.Policy.Nested:
 		return "what the host replaces stays open in a mount namespace that the command has made"
+	case r.Plan.Watch != nil && r.Plan.Watch.Opens && r.Plan.Alone() == "":
 	case slices.ContainsFunc(r.found.Pins, func(p workspace.Pin) bool { return p.Kind != workspace.Dir }):
 		return "a protected file that the host replaces during the run can be changed by a command that waits for it; it is named at exit"
 	}

@@ -131,8 +131,14 @@ func TestStrictHoldsNothing(t *testing.T) {
 // What people do with git works, in the repository and in new ones.
 func TestStrictGit(t *testing.T) {
 	unprivileged(t)
-	b := newBench(t)
-	b.request.ProtectStrict = true
+	names := newBench(t)
+	names.request.ProtectStrict = true
+	for name, b := range map[string]*bench{"names": names, "opens": openBench(t, true)} {
+		t.Run(name, func(t *testing.T) { worksWithGit(t, b) })
+	}
+}
+
+func worksWithGit(t *testing.T, b *bench) {
 	b.environ = []string{"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b"}
 	b.request.Env = []string{"GIT_*"}
 	o := b.sh(`set -e
@@ -159,8 +165,11 @@ func race() {
 		fmt.Println(err == unix.EOPNOTSUPP)
 		os.Exit(0)
 	}
-	const protected = ".envrc\x00\x00"
-	harmless := os.Getenv(racerVariable) // of eight bytes
+	protected, harmless := ".envrc\x00\x00", os.Getenv(racerVariable) // of eight bytes
+	reads := harmless == "read"
+	if reads {
+		protected, harmless = ".env\x00\x00\x00\x00", "harmless"
+	}
 	var path [16]byte
 	copy(path[:], harmless)
 	stop := make(chan bool)
@@ -178,6 +187,18 @@ func race() {
 	at, source := uintptr(unsafe.Pointer(&path)), uintptr(unsafe.Pointer(unsafe.StringData("file\x00")))
 	cwd := unix.AT_FDCWD
 	for i := range 4000 {
+		if reads {
+			var text [6]byte
+			if fd, _, err := unix.Syscall6(unix.SYS_OPENAT, uintptr(cwd), at, unix.O_RDONLY, 0, 0, 0); err == 0 {
+				unix.Read(int(fd), text[:])
+				unix.Close(int(fd))
+			}
+			if string(text[:]) == "canary" {
+				fmt.Println("read")
+				os.Exit(0)
+			}
+			continue
+		}
 		switch i % 4 {
 		case 0:
 			fd, _, err := unix.Syscall6(unix.SYS_OPENAT, uintptr(cwd), at, unix.O_CREAT|unix.O_WRONLY, 0o644, 0, 0)
@@ -232,17 +253,23 @@ func raced(t *testing.T, path string, strict bool) {
 func racer(t *testing.T, path string, strict bool) string {
 	b := newBench(t)
 	b.request.ProtectStrict = strict
-	self, err := os.Open("/proc/self/exe")
-	require.NoError(t, err)
-	racer, err := os.OpenFile(filepath.Join(b.workspace, "racer"), os.O_CREATE|os.O_WRONLY, 0o755)
-	require.NoError(t, err)
-	_, err = io.Copy(racer, self)
-	require.NoError(t, err)
-	self.Close()
-	require.NoError(t, racer.Close())
+	b.bringSelf("racer")
 	o := b.sh("GOCOVERDIR=/tmp " + racerVariable + "=" + path + " ./racer") // else a build that counts says so
 	require.NoError(t, o.err)
 	return o.out
+}
+
+// bringSelf puts this test binary into the workspace.
+func (b *bench) bringSelf(name string) {
+	b.t.Helper()
+	self, err := os.Open("/proc/self/exe")
+	require.NoError(b.t, err)
+	defer self.Close()
+	program, err := os.OpenFile(filepath.Join(b.workspace, name), os.O_CREATE|os.O_WRONLY, 0o755)
+	require.NoError(b.t, err)
+	_, err = io.Copy(program, self)
+	require.NoError(b.t, err)
+	require.NoError(b.t, program.Close())
 }
 
 // Where names cannot be forbidden the run does not begin.

@@ -47,6 +47,21 @@ type Deputy struct {
 	// decides on each name in it.
 	Apart func(from, to string) bool
 
+	// Opens reports whether the deputy opens what stands at a path, absolute and
+	// through no link, in place of the processes; nil: it opens what it makes, and
+	// else nothing. See that [Opens] is asked about, and that Landlock withholds the
+	// rights to read and write there. What is not regular nobody opens then.
+	Opens func(path string) bool
+
+	// Withholds returns the error with which an open of a file fails, 0 to let it
+	// be opened. A name that it withholds is not moved, linked or replaced either.
+	// Keeps reports whether it withholds something by a path below a directory,
+	// which so cannot be moved. Made hears of each name that a process gives to a
+	// file that it could read, or has made.
+	Withholds func(path string, id FileID, writes bool) unix.Errno
+	Keeps     func(dir string) bool
+	Made      func(path string, id FileID)
+
 	// Seen looks at each call first; nil for nobody.
 	Seen func(*Call)
 
@@ -177,6 +192,8 @@ func (d *Deputy) answer(c *Call) Answer {
 		return Answer{kind: fails, errno: unix.EOPNOTSUPP}
 	case "open", "openat", "creat":
 		return d.open(c)
+	case "truncate":
+		return d.truncate(c)
 	case "mkdir", "mkdirat":
 		mode := c.arg(c.Name == "mkdirat", 1)
 		return d.create(c, true, func(dir int, name string) error { return unix.Mkdirat(dir, name, uint32(mode)) })
@@ -215,6 +232,7 @@ type spot struct {
 	slash bool   // the path ended in one: a directory is meant
 	there bool
 	mode  uint32 // of what is there
+	id    FileID // of what is there
 	mount bool   // what is there is mounted there
 }
 
@@ -222,6 +240,11 @@ type spot struct {
 // its own errors are the kernel's to tell. Every spot that it returns is to be
 // closed.
 func (d *Deputy) spot(c *Call, n Name) (s spot, ok bool) {
+	return d.look(c, n, func(s *spot) bool { return !s.mount && d.Makes(s.path) })
+}
+
+// look is spot for a place of which ours decides whether it is the deputy's.
+func (d *Deputy) look(c *Call, n Name, ours func(*spot) bool) (s spot, ok bool) {
 	text, err := c.text(n)
 	if err != nil || text == "" {
 		return s, false
@@ -244,7 +267,7 @@ func (d *Deputy) spot(c *Call, n Name) (s spot, ok bool) {
 		s.slash = s.slash || slash
 		slash = s.slash
 		if !s.there || s.mode&unix.S_IFMT != unix.S_IFLNK || !n.Follow {
-			if s.mount || !d.Makes(s.path) {
+			if !ours(&s) {
 				unix.Close(s.dir)
 				return s, false
 			}
@@ -299,11 +322,11 @@ func (d *Deputy) split(text string) (s spot, ok bool) {
 	var st unix.Statx_t
 	if err == nil && strings.HasPrefix(at, "/") {
 		s.path = path.Join(at, s.name)
-		err = unix.Statx(dir, s.name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE, &st)
+		err = unix.Statx(dir, s.name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_BTIME, &st)
 	}
 	switch err {
 	case nil:
-		s.there, s.mode, s.mount = true, uint32(st.Mode), st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+		s.there, s.mode, s.id, s.mount = true, uint32(st.Mode), idOf(&st), st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 	case unix.ENOENT:
 	default:
 		unix.Close(dir)
@@ -391,70 +414,6 @@ func parseUmask(status string) (int, error) {
 	return 0, fmt.Errorf("no umask in /proc/PID/status")
 }
 
-// Flags of open(2) that need the file to be a special one, or that change what
-// O_CREAT means.
-const (
-	oPath      = unix.O_PATH
-	oDirectory = unix.O_DIRECTORY
-	oTmpfile   = unix.O_TMPFILE &^ unix.O_DIRECTORY
-	// What openat2(2) takes; openat(2) ignores the rest.
-	openFlags = unix.O_ACCMODE | unix.O_CREAT | unix.O_EXCL | unix.O_NOCTTY | unix.O_TRUNC | unix.O_APPEND | unix.O_NONBLOCK | unix.O_SYNC |
-		unix.O_DSYNC | unix.O_ASYNC | unix.O_DIRECT | unix.O_LARGEFILE | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NOATIME
-)
-
-// open opens a regular file, or makes it.
-func (d *Deputy) open(c *Call) Answer {
-	at := c.Name == "openat"
-	flags, mode := c.arg(at, 1), c.arg(at, 2)
-	if c.Name == "creat" {
-		flags, mode = unix.O_CREAT|unix.O_WRONLY|unix.O_TRUNC, c.arg(at, 1)
-	}
-	if flags&unix.O_CREAT == 0 || flags&(oPath|oDirectory|oTmpfile) != 0 {
-		return Answer{} // it makes no name
-	}
-	s, ok := d.spot(c, c.Names()[0])
-	if !ok {
-		return Answer{}
-	}
-	defer func() {
-		if s.dir >= 0 {
-			unix.Close(s.dir)
-		}
-	}()
-	switch {
-	case s.slash:
-		return Answer{kind: fails, errno: unix.EISDIR}
-	case s.there && flags&unix.O_EXCL != 0:
-		return Answer{kind: fails, errno: unix.EEXIST}
-	case s.there && s.mode&unix.S_IFMT != unix.S_IFREG:
-		return Answer{} // it makes nothing, and the open is the process's own
-	case !s.there && d.Forbids(s.path, nothing):
-		return Answer{kind: fails, errno: unix.EACCES}
-	}
-	if err := d.mask(c); err != nil {
-		return Answer{kind: fails, errno: unix.EACCES}
-	}
-	fd, err := unix.Openat2(s.dir, s.name, &unix.OpenHow{
-		Flags: flags&openFlags | unix.O_CLOEXEC, Mode: mode & 0o7777, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH,
-	})
-	if err != nil {
-		errno, _ := err.(unix.Errno)
-		return Answer{kind: fails, errno: errno}
-	}
-	a := Answer{kind: opened, fd: fd, cloex: uint32(flags & unix.O_CLOEXEC)}
-	if !s.there { // the kernel would have found out before
-		dir := s.dir
-		a.given = func(err error) {
-			if err != nil {
-				_ = unix.Unlinkat(dir, s.name, 0)
-			}
-			unix.Close(dir)
-		}
-		s.dir = -1
-	}
-	return a
-}
-
 // link makes another name for a file.
 func (d *Deputy) link(c *Call) Answer {
 	names := c.Names()
@@ -482,9 +441,13 @@ func (d *Deputy) link(c *Call) Answer {
 		if unix.Fstat(fd, &st) != nil || d.Forbids(to.path, d.within(spot{mode: st.Mode})) {
 			return Answer{kind: fails, errno: unix.EACCES}
 		}
-		return d.outcome(c, func() error {
+		id, mode, err := Identify(fd)
+		if err != nil {
+			return failed(err)
+		}
+		return d.named(spot{id: id, mode: mode}, to, d.outcome(c, func() error {
 			return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), to.dir, to.name, unix.AT_SYMLINK_FOLLOW)
-		})
+		}))
 	}
 	from, ok := d.spot(c, names[0])
 	if !ok {
@@ -494,10 +457,10 @@ func (d *Deputy) link(c *Call) Answer {
 	switch {
 	case !from.there || from.slash:
 		return Answer{}
-	case d.Forbids(to.path, d.within(from)):
+	case d.Forbids(to.path, d.within(from)), d.bound(from):
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
-	return d.outcome(c, func() error { return unix.Linkat(from.dir, from.name, to.dir, to.name, 0) })
+	return d.named(from, to, d.outcome(c, func() error { return unix.Linkat(from.dir, from.name, to.dir, to.name, 0) }))
 }
 
 // ownDescriptor holds what a descriptor of the process stands for, where a name
@@ -549,8 +512,30 @@ func (d *Deputy) rename(c *Call) Answer {
 		return Answer{kind: fails, errno: unix.EXDEV}
 	case d.Forbids(to.path, d.within(from)), flags&unix.RENAME_EXCHANGE != 0 && d.Forbids(from.path, d.within(to)):
 		return Answer{kind: fails, errno: unix.EACCES}
+	case d.bound(from), to.there && d.bound(to):
+		return Answer{kind: fails, errno: unix.EACCES}
 	}
-	return d.outcome(c, func() error { return unix.Renameat2(from.dir, from.name, to.dir, to.name, flags) })
+	return d.named(from, to, d.outcome(c, func() error { return unix.Renameat2(from.dir, from.name, to.dir, to.name, flags) }))
+}
+
+// named tells of the new name of what was moved or linked, if it was.
+func (d *Deputy) named(from, to spot, a Answer) Answer {
+	if d.Opens != nil && a.kind == done && from.mode&unix.S_IFMT == unix.S_IFREG {
+		d.Made(to.path, from.id)
+	}
+	return a
+}
+
+// bound reports whether a name stays where it is: what it names, or something
+// below it, is withheld by its path.
+func (d *Deputy) bound(s spot) bool {
+	if d.Opens == nil {
+		return false
+	}
+	if s.mode&unix.S_IFMT == unix.S_IFDIR {
+		return d.Keeps(s.path)
+	}
+	return d.Withholds(s.path, s.id, true) != 0
 }
 
 // within tells what a directory holds, by relative paths. Where a link leads

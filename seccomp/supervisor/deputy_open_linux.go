@@ -1,0 +1,247 @@
+package supervisor
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/seccomp"
+)
+
+// Opens are the calls that open a file by its name, and truncate(2): what a
+// deputy that decides on content ([Deputy.Opens]) is asked about.
+func Opens() []seccomp.Watched {
+	return []seccomp.Watched{{Name: "open"}, {Name: "openat"}, {Name: "creat"}, {Name: "truncate"}}
+}
+
+// A FileID tells a file from every other, one that gets its number later
+// included, as far as the file system keeps times of birth (statx(2)).
+type FileID struct {
+	Dev, Ino uint64 // Dev is major<<32 | minor
+	Birth    unix.StatxTimestamp
+}
+
+// Identify returns the id of what a descriptor stands for, and its mode.
+func Identify(fd int) (id FileID, mode uint32, err error) {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE|unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return id, 0, err
+	}
+	return idOf(&st), uint32(st.Mode), nil
+}
+
+func idOf(st *unix.Statx_t) FileID {
+	id := FileID{Dev: uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), Ino: st.Ino}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		id.Birth = st.Btime
+	}
+	return id
+}
+
+// Flags of open(2) that need the file to be a special one, or that change what
+// O_CREAT means.
+const (
+	oPath      = unix.O_PATH
+	oDirectory = unix.O_DIRECTORY
+	oTmpfile   = unix.O_TMPFILE &^ unix.O_DIRECTORY
+	// What openat2(2) takes; openat(2) ignores the rest.
+	openFlags = unix.O_ACCMODE | unix.O_CREAT | unix.O_EXCL | unix.O_NOCTTY | unix.O_TRUNC | unix.O_APPEND | unix.O_NONBLOCK | unix.O_SYNC |
+		unix.O_DSYNC | unix.O_ASYNC | unix.O_DIRECT | unix.O_LARGEFILE | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NOATIME
+)
+
+// open opens a regular file, or makes it.
+func (d *Deputy) open(c *Call) Answer {
+	at := c.Name == "openat"
+	flags, mode := c.arg(at, 1), c.arg(at, 2)
+	if c.Name == "creat" {
+		flags, mode = unix.O_CREAT|unix.O_WRONLY|unix.O_TRUNC, c.arg(at, 1)
+	}
+	name := c.Names()[0]
+	switch {
+	case flags&oPath != 0:
+		return Answer{} // it neither makes a name nor opens what has one
+	case flags&oTmpfile != 0 && d.Opens != nil:
+		return d.nameless(c, name, flags, mode)
+	case flags&(oDirectory|oTmpfile) != 0, flags&unix.O_CREAT == 0 && d.Opens == nil:
+		return Answer{}
+	}
+	s, ok := d.look(c, name, d.opens)
+	if !ok {
+		return d.again(c, name, flags)
+	}
+	defer func() {
+		if s.dir >= 0 {
+			unix.Close(s.dir)
+		}
+	}()
+	switch makes := flags&unix.O_CREAT != 0; {
+	case !s.there && !makes:
+		return Answer{} // ENOENT, and the kernel's to say
+	case s.slash && makes:
+		return Answer{kind: fails, errno: unix.EISDIR}
+	case s.there && makes && flags&unix.O_EXCL != 0:
+		return Answer{kind: fails, errno: unix.EEXIST}
+	case s.there && s.mode&unix.S_IFMT != unix.S_IFREG, s.slash:
+		return Answer{} // it makes nothing, and the open is the process's own
+	case s.there && d.Opens != nil:
+		return d.content(s, flags)
+	case s.mount || !d.Makes(s.path):
+		return Answer{}
+	case !s.there && d.Forbids(s.path, nothing):
+		return Answer{kind: fails, errno: unix.EACCES}
+	}
+	if err := d.mask(c); err != nil {
+		return Answer{kind: fails, errno: unix.EACCES}
+	}
+	fd, err := unix.Openat2(s.dir, s.name, &unix.OpenHow{
+		Flags: flags&openFlags | unix.O_CLOEXEC, Mode: mode & 0o7777, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH,
+	})
+	if err != nil {
+		return failed(err)
+	}
+	a := Answer{kind: opened, fd: fd, cloex: uint32(flags & unix.O_CLOEXEC)}
+	if !s.there { // the kernel would have found out before
+		if d.Opens != nil {
+			if id, _, err := Identify(fd); err == nil {
+				d.Made(s.path, id)
+			}
+		}
+		dir := s.dir
+		a.given = func(err error) {
+			if err != nil {
+				_ = unix.Unlinkat(dir, s.name, 0)
+			}
+			unix.Close(dir)
+		}
+		s.dir = -1
+	}
+	return a
+}
+
+// opens reports whether a path is the deputy's to open, or to make.
+func (d *Deputy) opens(s *spot) bool {
+	return d.Opens != nil && d.Opens(s.path) || !s.mount && d.Makes(s.path)
+}
+
+// content opens a regular file that stands, if nothing withholds it: the very
+// file that was judged, whatever gets its name meanwhile.
+func (d *Deputy) content(s spot, flags uint64) Answer {
+	fd, err := unix.Openat2(s.dir, s.name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+	if err != nil {
+		return failed(err)
+	}
+	defer unix.Close(fd)
+	return d.judged(fd, s.path, flags)
+}
+
+// judged opens what a descriptor holds, if nothing withholds it.
+func (d *Deputy) judged(fd int, path string, flags uint64) Answer {
+	id, mode, err := Identify(fd)
+	switch {
+	case err != nil:
+		return failed(err)
+	case mode&unix.S_IFMT != unix.S_IFREG:
+		return Answer{}
+	}
+	writes := flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0
+	if errno := d.Withholds(path, id, writes); errno != 0 {
+		return Answer{kind: fails, errno: errno}
+	}
+	const known = openFlags &^ (unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW)
+	mine, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), int(flags&known|unix.O_CLOEXEC), 0)
+	if err != nil {
+		return failed(err)
+	}
+	return Answer{kind: opened, fd: mine, cloex: uint32(flags & unix.O_CLOEXEC)}
+}
+
+// nameless makes a file that has no name (O_TMPFILE): it is the process's own.
+func (d *Deputy) nameless(c *Call, n Name, flags, mode uint64) Answer {
+	s, ok := d.look(c, n, d.opens)
+	if !ok {
+		return Answer{}
+	}
+	defer unix.Close(s.dir)
+	if err := d.mask(c); err != nil {
+		return Answer{kind: fails, errno: unix.EACCES}
+	}
+	fd, err := unix.Openat2(s.dir, s.name, &unix.OpenHow{
+		Flags: flags&openFlags | unix.O_TMPFILE | unix.O_CLOEXEC, Mode: mode & 0o7777, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return failed(err)
+	}
+	return Answer{kind: opened, fd: fd, cloex: uint32(flags & unix.O_CLOEXEC)}
+}
+
+// again opens anew what a process has open, or executes: by names in /proc,
+// which lead past all others, and which nobody but the process's own can follow.
+func (d *Deputy) again(c *Call, n Name, flags uint64) Answer {
+	if d.Opens == nil {
+		return Answer{}
+	}
+	text, err := c.Text(n)
+	link, ok := ownLink(text)
+	if err != nil || !ok || !n.Follow {
+		return Answer{}
+	}
+	fd, err := unix.Open(c.proc(link), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return Answer{}
+	}
+	defer unix.Close(fd)
+	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil || !c.alive() || !d.Opens(path) {
+		return Answer{}
+	}
+	return d.judged(fd, path, flags)
+}
+
+// ownLink returns which of a process's links in /proc a path names.
+func ownLink(text string) (link string, ok bool) {
+	switch text {
+	case "/proc/self/exe":
+		return "exe", true
+	case "/dev/stdin":
+		return "fd/0", true
+	case "/dev/stdout":
+		return "fd/1", true
+	case "/dev/stderr":
+		return "fd/2", true
+	}
+	for _, prefix := range [...]string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
+		if number, is := strings.CutPrefix(text, prefix); is {
+			_, err := strconv.ParseUint(number, 10, 31)
+			return "fd/" + number, err == nil
+		}
+	}
+	return "", false
+}
+
+// truncate cuts a file that stands, if nothing withholds it.
+func (d *Deputy) truncate(c *Call) Answer {
+	s, ok := d.look(c, c.Names()[0], d.opens)
+	if !ok || d.Opens == nil {
+		return Answer{}
+	}
+	defer unix.Close(s.dir)
+	if !s.there || s.mode&unix.S_IFMT != unix.S_IFREG || s.slash {
+		return Answer{}
+	}
+	a := d.content(s, unix.O_WRONLY)
+	if a.kind != opened {
+		return a
+	}
+	defer unix.Close(a.fd)
+	return d.outcome(c, func() error { return unix.Ftruncate(a.fd, int64(c.Data.Args[1])) })
+}
+
+// failed answers with an error of the kernel's.
+func failed(err error) Answer {
+	if errno, ok := err.(unix.Errno); ok {
+		return Answer{kind: fails, errno: errno}
+	}
+	return Answer{kind: fails, errno: unix.EIO}
+}
