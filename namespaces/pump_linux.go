@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pump carries one standard descriptor between the host's file or pipe and a
-// pipe of the sandbox's own.
+// pump carries one standard descriptor between the host's file, pipe or socket
+// and a pipe of the sandbox's own.
 //
 // From a file or a pipe of the host, the command must not get more than it
 // reads: a shell may read its script from there, line by line, and the next
@@ -20,7 +20,7 @@ type pump struct {
 	host  int // 0, 1 or 2
 	inner int // the launcher's end of the pipe
 	input bool
-	pipe  bool            // the host's end is a pipe
+	kind  uint32          // the host's end: S_IFREG, S_IFIFO, S_IFSOCK, …
 	alone bool            // no other of the three is the same
 	gone  <-chan struct{} // closed when the command is
 	log   io.Writer       // gets what passes too; nil for nobody
@@ -52,12 +52,14 @@ func (p *pump) run() error {
 }
 
 func (p *pump) copy() error {
-	switch {
-	case p.input && p.pipe:
+	switch streams := p.kind == unix.S_IFIFO || p.kind == unix.S_IFSOCK; {
+	case p.input && p.kind == unix.S_IFIFO:
 		return p.exact(p.inner)
+	case p.input && p.kind == unix.S_IFSOCK:
+		return bulk(p.host, p.inner)
 	case p.input:
 		return p.read(p.inner)
-	case p.pipe && p.log == nil:
+	case streams && p.log == nil:
 		return bulk(p.inner, p.host)
 	}
 	return p.write(p.inner)

@@ -21,9 +21,11 @@ const Terminal = -1
 // lies below it, a pipe for writing where the descriptor reads, and a shell on
 // the host may read its script from that. So each of the three is judged by
 // what it is: a terminal becomes a pseudo-terminal; a regular file or a pipe is
-// read and written by the launcher, through a pipe of the sandbox's own; a
-// socket, which cannot be opened again, is handed through, and so is a character
-// device; a directory or a block device is refused.
+// read and written by the launcher, through a pipe of the sandbox's own; so is a
+// socket that the command writes to, and on which it could shut down, or make
+// non-blocking, what the launcher has to say itself; any other socket, which
+// cannot be opened again, is handed through, and so is a character device; a
+// directory or a block device is refused.
 type Stdio struct {
 	Fds        [3]int
 	Host       int  // the host's terminal: the first of the three that is one, -1 if none
@@ -92,6 +94,14 @@ func JudgeStdio(kept bool) (*Stdio, error) {
 				return nil, err
 			}
 			continue
+		case unix.S_IFSOCK:
+			if !stream(fd) || fd == 0 && !same(&stats[0], &stats[1]) && !same(&stats[0], &stats[2]) {
+				break // of a message nothing but the command knows where it ends
+			}
+			if err := s.pump(fd, stats[:]); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if kept && fd > 0 {
 			if err := s.pump(fd, stats[:]); err != nil {
@@ -120,10 +130,19 @@ func (s *Stdio) HandIn() {
 	s.Host, s.Background = -1, false
 }
 
+// same reports whether two descriptors lead to one file.
+func same(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
+
+// stream reports whether a socket carries bytes, and not messages.
+func stream(fd int) bool {
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == nil && kind == unix.SOCK_STREAM
+}
+
 // pump puts a pipe between the command and one of the three.
 func (s *Stdio) pump(fd int, stats []unix.Stat_t) error {
 	st := &stats[fd]
-	if fd == 2 && s.Fds[1] > 2 && st.Dev == stats[1].Dev && st.Ino == stats[1].Ino {
+	if fd == 2 && s.Fds[1] > 2 && same(st, &stats[1]) {
 		s.Fds[2] = s.Fds[1] // 2>&1: one pipe keeps the order
 		s.pumps[len(s.pumps)-1].alone = false
 		return nil
@@ -141,7 +160,7 @@ func (s *Stdio) pump(fd int, stats []unix.Stat_t) error {
 	if fd > 0 {
 		theirs, ours = ours, theirs
 	}
-	s.pumps = append(s.pumps, pump{name: stdNames[fd], host: fd, inner: ours, input: fd == 0, pipe: st.Mode&unix.S_IFMT == unix.S_IFIFO, alone: true, gone: s.gone})
+	s.pumps = append(s.pumps, pump{name: stdNames[fd], host: fd, inner: ours, input: fd == 0, kind: st.Mode & unix.S_IFMT, alone: true, gone: s.gone})
 	s.theirs = append(s.theirs, theirs)
 	s.Fds[fd] = theirs
 	return nil

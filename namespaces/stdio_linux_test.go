@@ -101,7 +101,17 @@ func TestJudgeStdio(t *testing.T) {
 	socket, peer := os.NewFile(uintptr(sockets[0]), "socket"), os.NewFile(uintptr(sockets[1]), "socket")
 	defer socket.Close()
 	defer peer.Close()
-	require.Equal(t, through, judge(t, [3]*os.File{socket, socket, socket}), "and sockets")
+	require.Equal(t, through, judge(t, [3]*os.File{socket, null, null}), "and a socket that only brings input")
+	all := judge(t, [3]*os.File{socket, socket, socket})
+	require.Greater(t, all.Fds[0], 3, "what the command writes to a socket the launcher passes on")
+	require.Greater(t, all.Fds[1], 3)
+	require.Equal(t, all.Fds[1], all.Fds[2])
+	messages, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	datagrams, far := os.NewFile(uintptr(messages[0]), "socket"), os.NewFile(uintptr(messages[1]), "socket")
+	defer datagrams.Close()
+	defer far.Close()
+	require.Equal(t, through, judge(t, [3]*os.File{datagrams, datagrams, datagrams}), "messages stay whole")
 
 	j := judge(t, [3]*os.File{file, null, null})
 	require.Greater(t, j.Fds[0], 3, "a file is read by the launcher")
@@ -322,6 +332,51 @@ func TestPumpPipes(t *testing.T) {
 	const read = "timeout 1 head -n 1 < /proc/self/fd/1 >&2; true"
 	require.Equal(t, "secret\n", shell("{ echo secret; sh -c '"+read+"'; } | sleep 1"), "control")
 	require.Equal(t, "", shell("{ echo secret; $P sh -c '"+read+"'; } | sleep 1"))
+}
+
+// TestPumpSockets gives a command sockets, as node does, on which it wants to
+// stop what the launcher says afterwards.
+func TestPumpSockets(t *testing.T) {
+	talk := func(input []byte, stdin, launcher bool, script string) (said string, after error) {
+		t.Helper()
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
+		defer ours.Close()
+		defer theirs.Close()
+		cmd := exec.Command("/bin/sh", "-c", script)
+		if launcher {
+			cmd = self(t, "pump", "/bin/sh", "-c", script)
+		}
+		cmd.Stdout, cmd.Stderr = theirs, theirs
+		if stdin {
+			cmd.Stdin = theirs
+		}
+		require.NoError(t, cmd.Start())
+		got := make(chan []byte)
+		go func() {
+			b, _ := io.ReadAll(ours)
+			got <- b
+		}()
+		_, err = ours.Write(input)
+		require.NoError(t, err)
+		require.NoError(t, unix.Shutdown(pair[0], unix.SHUT_WR))
+		require.NoError(t, cmd.Wait())
+		_, after = unix.Write(pair[1], []byte("the launcher's\n")) // raw: of an os.File this is standard error to no one
+		theirs.Close()
+		return string(<-got), after
+	}
+	data := noise(3<<20 + 17)
+	said, err := talk(data, true, true, "cat; echo problem >&2")
+	require.NoError(t, err)
+	require.True(t, said == string(data)+"problem\nthe launcher's\n", "byte by byte, in both directions")
+
+	const silence = `perl -e 'open(my $s, ">&=", 2); shutdown($s, 2) or print "no socket: $!\n"'`
+	_, err = talk(nil, false, false, silence)
+	require.Equal(t, unix.EPIPE, err, "control: nothing more can be said")
+	said, err = talk(nil, false, true, silence)
+	require.NoError(t, err)
+	require.Equal(t, "no socket: Socket operation on non-socket\nthe launcher's\n", said)
 }
 
 // Without its layer the command has the host's terminal itself, and the
