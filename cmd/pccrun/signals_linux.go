@@ -22,7 +22,8 @@ const twice = 5 * time.Second
 // INT, QUIT and HUP go to the command's process group, as a terminal would
 // send them; TERM, USR1 and USR2 to the command alone, as kill(1) would. A
 // second INT within five seconds ends everything. Where the command has no
-// terminal of its own, TSTP stops it and us, and CONT continues both.
+// terminal of its own, TSTP stops it and us, and CONT continues both. PIPE ends
+// nobody: whoever reads what we say may go before we have looked after the run.
 func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() bool) {
 	var mu sync.Mutex
 	var killed, over bool
@@ -30,6 +31,9 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 	pass := func(sig unix.Signal) {
 		mu.Lock()
 		defer mu.Unlock()
+		if sig == unix.SIGPIPE {
+			return
+		}
 		if over {
 			// Nobody is left to be told: it is meant for this process.
 			signal.Reset(sig)
@@ -56,7 +60,7 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 			s.Signal(sig, inside.ToCommand)
 		}
 	}
-	list := []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2}
+	list := []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE}
 	if relay == nil {
 		list = append(list, unix.SIGTSTP)
 	}
