@@ -22,7 +22,7 @@ var intent = map[string]string{
 	"allowed": `nice oldfstat oldlstat oldolduname oldstat olduname readdir sgetmask sigaction signal sigpending sigsuspend ssetmask`,
 	// Decided by their arguments.
 	"argument": `chmod clone creat fchmod fchmodat fcntl fcntl64 ioctl mknod mknodat open openat personality prlimit64
-		setrlimit socket socketpair unshare`,
+		sendmmsg sendmsg sendto setrlimit setsockopt socket socketpair unshare`,
 	// Let through in nested only. Docker refuses them without CAP_SYS_ADMIN.
 	"sandboxing": `chroot fsconfig fsmount fsopen fspick mount mount_setattr move_mount open_tree pivot_root setdomainname
 		sethostname setns umount umount2`,
@@ -121,7 +121,7 @@ const high = 1 << 32 // a bit that the kernel does not read in an int
 
 func argumentCases() []argumentCase {
 	const allow = RetAllow
-	eperm, einval, enosys, noproto, nofamily := Errno(1), Errno(22), Errno(38), Errno(93), Errno(97)
+	eperm, enoent, einval, enosys, noproto, nosupport, nofamily := Errno(1), Errno(2), Errno(22), Errno(38), Errno(93), Errno(95), Errno(97)
 	a := func(args ...uint64) (list [6]uint64) { copy(list[:], args); return list }
 	cases := []argumentCase{
 		// socket(family, type, protocol)
@@ -181,6 +181,45 @@ func argumentCases() []argumentCase {
 		{"ioctl", a(0, 0x541d), eperm}, // TIOCCONS
 		{"ioctl", a(0, 0x5423), eperm}, // TIOCSETD
 		{"ioctl", a(0, 0x5423|high), eperm},
+
+		{"ioctl", a(0, 0x80086601), allow}, // FS_IOC_GETFLAGS
+		{"ioctl", a(0, 0xc020660b), allow}, // FS_IOC_FIEMAP
+		{"ioctl", a(0, 0x4020940d), allow}, // FICLONERANGE
+		{"ioctl", a(0, 0xc0189436), allow}, // FIDEDUPERANGE
+		{"ioctl", a(0, 0x81009431), allow}, // FS_IOC_GETFSLABEL
+		{"ioctl", a(0, 0x401c5820), allow}, // FS_IOC_FSSETXATTR
+		{"ioctl", a(0, 0x40086602), eperm}, // FS_IOC_SETFLAGS
+		{"ioctl", a(0, 0x40046602), eperm}, // of 32-bit programs
+		{"ioctl", a(0, 0x40086602|high), eperm},
+		{"ioctl", a(0, 0x800c6613), eperm}, // FS_IOC_SET_ENCRYPTION_POLICY
+		{"ioctl", a(0, 0xc0506617), eperm}, // FS_IOC_ADD_ENCRYPTION_KEY
+		{"ioctl", a(0, 0xc0406618), eperm}, // FS_IOC_REMOVE_ENCRYPTION_KEY
+		{"ioctl", a(0, 0x40806685), eperm}, // FS_IOC_ENABLE_VERITY
+		{"ioctl", a(0, 0x50009401), eperm}, // BTRFS_IOC_SNAP_CREATE
+		{"ioctl", a(0, 0x50009417), eperm}, // BTRFS_IOC_SNAP_CREATE_V2
+		{"ioctl", a(0, 0x5000940e|high), eperm},
+		{"ioctl", a(0, 0x5000940f), eperm}, // BTRFS_IOC_SNAP_DESTROY
+		{"ioctl", a(0, 0x4008941a), eperm}, // BTRFS_IOC_SUBVOL_SETFLAGS
+		{"ioctl", a(0, 0x4020bc10), eperm}, // BCH_IOCTL_SUBVOLUME_CREATE
+
+		// setsockopt(fd, level, option)
+		{"setsockopt", a(0, 1, 31), allow},
+		{"setsockopt", a(0, 6, 1), allow}, // TCP_NODELAY
+		{"setsockopt", a(0, 6, 13), allow},
+		{"setsockopt", a(0, 6, 30), allow},
+		{"setsockopt", a(0, 41, 31), allow},
+		{"setsockopt", a(0, 282, 31), allow},
+		{"setsockopt", a(0, 6, 31), enoent}, // TCP_ULP
+		{"setsockopt", a(0, 6|high, 31|high), enoent},
+
+		// messages
+		{"sendto", a(0, 0, 0, 0x4000), allow}, // MSG_NOSIGNAL
+		{"sendto", a(0, 0, 0, 1), nosupport},  // MSG_OOB
+		{"sendto", a(0, 0, 0, 0x4001|high), nosupport},
+		{"sendmsg", a(0, 0, 0x40), allow},
+		{"sendmsg", a(0, 0, 1), nosupport},
+		{"sendmmsg", a(0, 0, 0, 0), allow},
+		{"sendmmsg", a(0, 0, 0, 0x41), nosupport},
 
 		// fcntl(fd, command)
 		{"fcntl", a(0, 0), allow},
@@ -362,12 +401,12 @@ func TestOtherArchitecturesGetENOSYS(t *testing.T) {
 
 // getppid, and what programs call most, must cost few instructions.
 func TestBuiltinFiltersAreShort(t *testing.T) {
-	for name, limit := range map[string]int{"amd64": 2200, "arm64": 1300} {
+	for name, limit := range map[string]int{"amd64": 2300, "arm64": 1300} {
 		program := load(t, builtinFile(t, NameDefault, name))
 		require.Less(t, len(program.code), limit)
 	}
 	program := load(t, builtinFile(t, NameDefault, "amd64"))
-	for call, limit := range map[string]int{"getppid": 18, "read": 18, "write": 18, "openat": 24, "newfstatat": 18, "futex": 18, "clone": 50} {
+	for call, limit := range map[string]int{"getppid": 18, "read": 18, "write": 18, "openat": 24, "newfstatat": 18, "futex": 18, "clone": 50, "sendmsg": 26, "sendto": 26, "setsockopt": 50} {
 		nr, _, _ := machineOf("amd64").native().number(call)
 		_, steps := program.trace(Data{Nr: nr, Arch: ArchX86_64})
 		require.LessOrEqual(t, steps, limit, call)

@@ -83,7 +83,7 @@ func kernelProbes() []Probe {
 		}
 		list = append(list, p)
 	}
-	return slices.Concat(list, newerProbes(), []Probe{
+	return slices.Concat(list, newerProbes(), argumentProbes(), []Probe{
 		{
 			ID: "KS-003", Name: "bpf maps and programs", Guarantee: profiles.SysFilter, Severity: High, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "EPERM", Errnos: denied, References: refs("SandboxEscapeBench: eBPF"), Key: "syscalls",
@@ -136,11 +136,6 @@ func kernelProbes() []Probe {
 				}
 				return device(in, unix.S_IFCHR, 1, 3)
 			},
-		},
-		{
-			ID: "KS-028", Name: "out-of-band data on a unix socket", Guarantee: profiles.SysFilter, Severity: Low, Setting: Caged, Needs: []Need{"a profile that refuses MSG_OOB"},
-			Expect: "as the profile says", References: refs("CVE-2025-38236"), Key: "syscalls",
-			Explain: "MSG_OOB on unix sockets had a hole. The filter lets the flag pass: no profile of pccrun's promises otherwise.",
 		},
 		{
 			ID: "KS-029", Name: "nf_tables through a user namespace", Guarantee: profiles.SysNoNewUserns, Severity: High,

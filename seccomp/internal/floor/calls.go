@@ -98,4 +98,8 @@ var checked = map[string][]call{
 	"personality":         {{"personality", [3]int32{135, 136, 92}}},
 	"family":              {{"socket", [3]int32{41, 359, 198}}},
 	"pair":                {{"socketpair", [3]int32{53, 360, 199}}},
+	"socket option":       {{"setsockopt", [3]int32{54, 366, 208}}},
+
+	"message flags in argument 2": {{"sendmsg", [3]int32{46, 370, 211}}},
+	"message flags in argument 3": {{"sendto", [3]int32{44, 369, 206}}, {"sendmmsg", [3]int32{307, 345, 269}}},
 }

@@ -55,7 +55,7 @@ var answers = []struct {
 	value uint32
 }{
 	{"allow", retAllow}, {"EPERM", retErrno + 1}, {"EINVAL", retErrno + 22}, {"ENOSYS", retErrno + enosys},
-	{"EPROTONOSUPPORT", retErrno + 93}, {"EAFNOSUPPORT", retErrno + 97},
+	{"ENOENT", retErrno + 2}, {"EPROTONOSUPPORT", retErrno + 93}, {"EOPNOTSUPP", retErrno + 95}, {"EAFNOSUPPORT", retErrno + 97},
 }
 
 // Write returns the filter for a Go architecture, in the form that seccomp(2)
@@ -65,7 +65,7 @@ func Write(kind Kind, goarch string) ([]byte, error) {
 	if abis == nil {
 		return nil, fmt.Errorf("floor: architecture %q: want amd64 or arm64", goarch)
 	}
-	w := &writer{labels: map[string]int{}}
+	w := &writer{labels: map[string][]int{}}
 	w.load(offsetArch)
 	for _, abi := range abis {
 		w.jump(jumpEqual, abi.word, fmt.Sprint(abi.column), "")
@@ -76,11 +76,9 @@ func Write(kind Kind, goarch string) ([]byte, error) {
 		w.load(offsetNr)
 		w.search(spans(kind, abi.column))
 	}
+	w.answers() // a jump reaches no further than 255
 	checks(w)
-	for _, a := range answers {
-		w.label(a.name)
-		w.answer(a.value)
-	}
+	w.answers()
 	return w.bytes()
 }
 
@@ -160,9 +158,29 @@ func checks(w *writer) {
 		w.jump(jumpAny, setID, "EPERM", "allow")
 	}
 
-	w.label("request") // what types into a terminal, takes its output, or loads a line discipline
+	// What types into a terminal, takes its output, or loads a line discipline; and
+	// what makes a file system show more than the mounts do, or less than there is.
+	w.label("request")
 	w.load(argument(1))
-	w.oneOf("EPERM", "allow", 0x5412, 0x541c, 0x541d, 0x5423) // TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD
+	w.mask(0xffff)                                       // type and number
+	w.oneOf("EPERM", "", 0x5412, 0x541c, 0x541d, 0x5423) // TIOCSTI, TIOCLINUX, TIOCCONS, TIOCSETD
+	w.oneOf("allow", "", 0x6601, 0x660b)                 // FS_IOC_GETFLAGS, FS_IOC_FIEMAP
+	w.oneOf("allow", "", 0x9409, 0x940d, 0x9431, 0x9436) // FICLONE, FICLONERANGE, FS_IOC_GETFSLABEL, FIDEDUPERANGE
+	w.mask(0xff00)
+	w.oneOf("EPERM", "allow", 0x6600, 0x9400, 0xbc00) // of files and their keys, of btrfs, of bcachefs
+
+	for _, arg := range []int{2, 3} {
+		w.label(fmt.Sprintf("message flags in argument %d", arg))
+		w.load(argument(arg))
+		w.jump(jumpAny, 1, "EOPNOTSUPP", "allow") // MSG_OOB
+	}
+	w.label("socket option")
+	w.load(argument(1))
+	w.mask(0xf)
+	w.jump(jumpEqual, 6, "", "allow") // SOL_TCP
+	w.load(argument(2))
+	w.mask(0x1f)
+	w.jump(jumpEqual, 31, "ENOENT", "allow") // TCP_ULP
 
 	w.label("lease") // whoever holds one stalls those who open the file, on the host too
 	w.load(argument(1))
@@ -207,10 +225,11 @@ func checks(w *writer) {
 	w.jump(jumpEqual, unix, "allow", "EAFNOSUPPORT")
 }
 
-// A writer puts a program down from its beginning; jumps name where they go.
+// A writer puts a program down from its beginning; jumps name where they go:
+// the next place of that name.
 type writer struct {
 	code   []instruction
-	labels map[string]int // where a name stands
+	labels map[string][]int // where a name stands, in order
 }
 
 // An instruction is struct sock_filter of linux/filter.h, its jumps by name; ""
@@ -237,10 +256,18 @@ const (
 // argument is the offset of the lower half of an argument.
 func argument(n int) uint32 { return 16 + 8*uint32(n) }
 
-func (w *writer) label(name string)  { w.labels[name] = len(w.code) }
+func (w *writer) label(name string)  { w.labels[name] = append(w.labels[name], len(w.code)) }
 func (w *writer) load(offset uint32) { w.code = append(w.code, instruction{op: loadWord, k: offset}) }
 func (w *writer) mask(bits uint32)   { w.code = append(w.code, instruction{op: andWith, k: bits}) }
 func (w *writer) answer(ret uint32)  { w.code = append(w.code, instruction{op: returns, k: ret}) }
+
+// answers writes what ends the program.
+func (w *writer) answers() {
+	for _, a := range answers {
+		w.label(a.name)
+		w.answer(a.value)
+	}
+}
 
 func (w *writer) jump(op uint16, k uint32, yes, no string) {
 	w.code = append(w.code, instruction{op, k, yes, no})
@@ -277,14 +304,15 @@ func (w *writer) bytes() ([]byte, error) {
 	b := make([]byte, 0, 8*len(w.code))
 	for pc, i := range w.code {
 		far := func(name string) (byte, error) {
-			to, ok := w.labels[name]
+			places := w.labels[name]
 			if name == "" || i.op&7 != 5 {
-				to, ok = pc+1, true
+				places = []int{pc + 1}
 			}
-			if d := to - pc - 1; ok && d >= 0 && d <= 255 {
-				return byte(d), nil
+			next, _ := slices.BinarySearch(places, pc+1)
+			if next < len(places) && places[next]-pc-1 <= 255 {
+				return byte(places[next] - pc - 1), nil
 			}
-			return 0, fmt.Errorf("floor: BUG: instruction %d: %q is %d away", pc, name, to-pc)
+			return 0, fmt.Errorf("floor: BUG: instruction %d: %q is not ahead, or too far: %d", pc, name, places)
 		}
 		yes, err := far(i.yes)
 		if err != nil {

@@ -10,9 +10,11 @@ package rules
 // Errno values that rules return, from asm-generic/errno.h.
 const (
 	EPERM           = 1
+	ENOENT          = 2
 	EINVAL          = 22
 	ENOSYS          = 38
 	EPROTONOSUPPORT = 93
+	EOPNOTSUPP      = 95
 	EAFNOSUPPORT    = 97
 )
 
@@ -102,14 +104,15 @@ const (
 	maxRlimit  = 15
 
 	// linux/socket.h, linux/net.h, linux/in.h
-	afUnix, afInet, afInet6, afNetlink        = 1, 2, 10, 16
-	netlinkRoute                              = 0
-	sockTypeMask                              = 0xf // SOCK_NONBLOCK and SOCK_CLOEXEC stand above it
-	sockStream, sockDgram                     = 1, 2
-	protoIP, protoICMP, protoTCP, protoUDP    = 0, 1, 6, 17
-	protoICMPv6                               = 58
-	maxFamily, maxNetlink, maxProtocol        = 63, 31, 511 // powers of two, less one, that the kernel's own bounds lie below
-	tiocSTI, tiocLinux, tiocCons, tiocSetLine = 0x5412, 0x541c, 0x541d, 0x5423
+	afUnix, afInet, afInet6, afNetlink     = 1, 2, 10, 16
+	netlinkRoute                           = 0
+	sockTypeMask                           = 0xf // SOCK_NONBLOCK and SOCK_CLOEXEC stand above it
+	sockStream, sockDgram                  = 1, 2
+	protoIP, protoICMP, protoTCP, protoUDP = 0, 1, 6, 17
+	protoICMPv6                            = 58
+	maxFamily, maxNetlink, maxProtocol     = 63, 31, 511 // powers of two, less one, that the kernel's own bounds lie below
+	msgOOB                                 = 1
+	solTCP, tcpULP                         = 6, 31 // linux/tcp.h
 )
 
 // common returns what both filters share.
@@ -129,8 +132,7 @@ func common() []Rule {
 	rules = append(rules, nodes("mknod", 1)...)
 	rules = append(rules, nodes("mknodat", 2)...)
 
-	// What types into a terminal, takes its output, or loads a line discipline.
-	rules = append(rules, allBut("ioctl", 1, EPERM, low32, tiocSTI, tiocLinux, tiocCons, tiocSetLine)...)
+	rules = append(rules, requests()...)
 	// A lease lets its holder stall whoever opens the file, on the host too.
 	for _, name := range []string{"fcntl", "fcntl64"} {
 		rules = append(rules, allBut(name, 1, EPERM, 2047, fSetLease, fSetDeleg)...)
@@ -143,7 +145,79 @@ func common() []Rule {
 	// PER_LINUX, PER_LINUX32, each with UNAME26, and the query.
 	rules = append(rules, only("personality", 0, EPERM, low32, 0, 8, 0x20000, 0x20008, low32)...)
 	rules = append(rules, only("socketpair", 0, EAFNOSUPPORT, maxFamily, afUnix)...)
+	// The kernel's code for data out of band on unix sockets was a way out of
+	// sandboxes (CVE-2025-38236), and few programs send any at all.
+	for _, call := range []struct {
+		name  string
+		flags uint
+	}{{"sendto", 3}, {"sendmsg", 2}, {"sendmmsg", 3}} {
+		rules = append(rules, allowIf(call.name, masked(call.flags, msgOOB, 0)), refuseIf(call.name, EOPNOTSUPP, masked(call.flags, msgOOB, msgOOB)))
+	}
+	// TLS in the kernel, and what else a connection can be handed to, as if the
+	// module were not there. In these bits no other level that a socket here has
+	// is the same, and no other option.
+	const level, option = 0xf, 0x1f
+	for _, c := range complement(1, level, level, []uint64{solTCP}) {
+		rules = append(rules, allowIf("setsockopt", c))
+	}
+	for _, c := range complement(2, option, option, []uint64{tcpULP}) {
+		rules = append(rules, allowIf("setsockopt", masked(1, level, solTCP), c))
+	}
+	rules = append(rules, refuseIf("setsockopt", ENOENT, masked(1, level, solTCP), masked(2, option, tcpULP)))
 	return append(rules, sockets()...)
+}
+
+// Requests of ioctl(2) by their type and number, which are the low 16 bits; what
+// stands above says only how long the argument is and which way it goes.
+const (
+	tiocSTI, tiocLinux, tiocCons, tiocSetLine = 0x5412, 0x541c, 0x541d, 0x5423 // asm-generic/ioctls.h
+
+	typeOf     = 0xff00
+	fileFlags  = 0x6600 // linux/fs.h, linux/fscrypt.h, linux/fsverity.h; ext4's
+	btrfs      = 0x9400 // linux/btrfs.h, and with the same type linux/fs.h
+	bcachefs   = 0xbc00
+	getFlags   = 0x01 // FS_IOC_GETFLAGS
+	fieMap     = 0x0b // FS_IOC_FIEMAP
+	clone      = 0x09 // FICLONE
+	cloneRange = 0x0d // FICLONERANGE
+	getLabel   = 0x31 // FS_IOC_GETFSLABEL
+	dedupe     = 0x36 // FIDEDUPERANGE
+)
+
+// requests refuses what types into a terminal, takes its output, or loads a
+// line discipline; and what changes how a file system shows its files, past
+// mounts and rules, which go by names: a snapshot of a subvolume holds what is
+// covered in it, a subvolume can be closed to its owner's writes, a directory
+// can be told to take .GIT for .git, or to be read only with a key.
+func requests() []Rule {
+	const name, arg = "ioctl", 1
+	terminal := []uint64{tiocSTI, tiocLinux, tiocCons, tiocSetLine}
+	whole := map[uint64][]uint64{fileFlags: {getFlags, fieMap}, btrfs: {clone, cloneRange, getLabel, dedupe}, bcachefs: nil} // less what is let through
+	var rules []Rule
+	var kinds []uint64
+	for _, kind := range []uint64{fileFlags, btrfs, bcachefs} {
+		kinds = append(kinds, kind)
+		for _, number := range whole[kind] {
+			rules = append(rules, allowIf(name, masked(arg, 0xffff, kind|number)))
+		}
+		for _, c := range complement(arg, 0xff, 0xff, whole[kind]) {
+			rules = append(rules, refuseIf(name, EPERM, masked(arg, typeOf|c.Mask, kind|c.Value)))
+		}
+	}
+	const tty = tiocSTI & typeOf
+	for _, request := range terminal {
+		rules = append(rules, refuseIf(name, EPERM, masked(arg, 0xffff, request)))
+	}
+	for i := range terminal {
+		terminal[i] &= 0xff
+	}
+	for _, c := range complement(arg, 0xff, 0xff, terminal) {
+		rules = append(rules, allowIf(name, masked(arg, typeOf|c.Mask, tty|c.Value)))
+	}
+	for _, c := range complement(arg, typeOf, typeOf, append(kinds, tty)) {
+		rules = append(rules, allowIf(name, c))
+	}
+	return rules
 }
 
 // opening returns rules for a call that takes open flags at arg and, where
