@@ -5,13 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -373,80 +371,6 @@ func (e *PatternError) Error() string {
 
 // Hint says what to do instead.
 func (e *PatternError) Hint() string { return "name the directory itself: " + e.Rule.Path }
-
-// aliases covers what is hidden in the other mounts of the same file system
-// that show it too, such as a home that is bound to a second place.
-func (f *finder) aliases() error {
-	text, err := procfs.Read("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	mounts := parseMountinfo(string(text))
-	for _, p := range f.places[:len(f.places):len(f.places)] {
-		if p.Access > profiles.Private || p.Node != Directory && p.Node != File {
-			continue
-		}
-		own := mountOf(mounts, p.Path)
-		inside := filepath.Join(own.root, p.Path[len(strings.TrimSuffix(own.target, "/")):])
-		for _, m := range mounts {
-			if m.device != own.device || m.target == own.target {
-				continue
-			}
-			alias := m.target // all of the mount lies in what is hidden
-			if below(inside, m.root) {
-				alias = filepath.Join(m.target, strings.TrimPrefix(inside, m.root))
-			} else if !below(m.root, inside) {
-				continue
-			}
-			if alias != "/" && f.decider.Decide(alias).Access >= profiles.Read && !below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target {
-				f.add(alias, profiles.Hide, "another mount of "+p.Path)
-			}
-		}
-	}
-	return nil
-}
-
-// mountpoint is one line of the table of mounts.
-type mountpoint struct{ device, root, target string }
-
-// parseMountinfo reads proc_pid_mountinfo(5).
-func parseMountinfo(text string) []mountpoint {
-	var list []mountpoint
-	for line := range strings.Lines(text) {
-		if f := strings.SplitN(line, " ", 6); len(f) == 6 {
-			list = append(list, mountpoint{f[2], unescape(f[3]), unescape(f[4])})
-		}
-	}
-	return list
-}
-
-// unescape undoes the octal escapes of the table: \\040 is a space.
-func unescape(s string) string {
-	if !strings.Contains(s, "\\") {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if n, err := strconv.ParseUint(s[min(i+1, len(s)):min(i+4, len(s))], 8, 8); s[i] == '\\' && err == nil {
-			b.WriteByte(byte(n))
-			i += 3
-			continue
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
-
-// mountOf returns the mount that shows a path: of those above it the deepest,
-// and of those the last.
-func mountOf(mounts []mountpoint, path string) (best mountpoint) {
-	for _, m := range mounts {
-		if below(path, m.target) && len(m.target) >= len(best.target) {
-			best = m
-		}
-	}
-	return best
-}
 
 // put adds a place, or makes the one that is there stricter.
 func (f *finder) put(p Place) {

@@ -495,10 +495,17 @@ func FuzzMountinfo(f *testing.F) {
 func aliasesRole(args []string) error {
 	root := args[0]
 	p := &profiles.Policy{Home: root + "/home", Workspace: root + "/ws", Files: []profiles.FileRule{
-		{Path: "/", Access: profiles.Read}, {Path: root + "/home", Access: profiles.Private}, {Path: root + "/home/shown", Access: profiles.Read}, {Path: root + "/f", Access: profiles.Hide},
+		{Path: "/", Access: profiles.Read, Origin: profiles.Origin{Source: "default"}}, {Path: root + "/home", Access: profiles.Private}, {Path: root + "/home/shown", Access: profiles.Read},
+		{Path: root + "/f", Access: profiles.Hide}, {Path: root + "/disk/open", Access: profiles.Read, Origin: profiles.Origin{Source: "flag --read"}},
 	}}
-	for _, m := range [][2]string{{"home", "second"}, {"home/deep", "third"}, {"f", "g"}} {
-		if err := unix.Mount(root+"/"+m[0], root+"/"+m[1], "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	for _, m := range [][2]string{{"home", "second"}, {"home/deep", "third"}, {"f", "g"}, {"disk/documents", "home/documents"}, {"disk/open", "home/open"}, {"/usr", "home/usr"}, {"disk/tool", "home/shown"}} {
+		if !filepath.IsAbs(m[0]) {
+			m[0] = root + "/" + m[0]
+		}
+		if err := unix.Mount(m[0], root+"/"+m[1], "", unix.MS_BIND, ""); err != nil {
 			return err
 		}
 	}
@@ -515,16 +522,22 @@ func aliasesRole(args []string) error {
 }
 
 func TestAliases(t *testing.T) {
-	w := newCountry(t, []string{"home/deep/f", "second/", "third/", "f", "g"})
+	w := newCountry(t, []string{"home/deep/f", "second/", "third/", "f", "g", "disk/documents/", "disk/open/", "disk/tool/", "home/documents/", "home/open/", "home/usr/", "home/shown/"})
 	cmd := self(t, "aliases", w.root)
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	if os.Getuid() == 0 {
+		for _, dir := range []string{"documents", "open", "tool"} {
+			require.NoError(t, os.Chown(w.root+"/disk/"+dir, 4711, 4711))
+		}
+	} else {
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getuid(), Size: 1}} // not root, whose own is no secret
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getgid(), Size: 1}}
+		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.ElementsMatch(t, []string{"private home", "hide f", "hide second", "hide third", "hide g"}, strings.Split(strings.TrimSpace(string(out)), "\n"))
+	require.ElementsMatch(t, []string{"private home", "hide f", "hide second", "hide third", "hide g", "hide disk/documents"}, strings.Split(strings.TrimSpace(string(out)), "\n"))
 }
 
 // A link of somebody else's in a directory where everybody may make names leads
