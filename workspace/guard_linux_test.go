@@ -567,6 +567,31 @@ func TestRestore(t *testing.T) {
 	require.Error(t, Finding{Kind: Review, Path: w.path("x"), Stash: "0"}.Restore(w.session))
 }
 
+// Who looks after a run that failed, or whose disk was full, goes on where its
+// journal ends.
+func TestStashGoesOn(t *testing.T) {
+	for name, before := range map[string]string{
+		"nothing was moved":         journalMagic + `inert 100644 "0" "/x/.git/hooks/a" "a hook" "file"` + "\n",
+		"the last line is cut":      journalMagic + `stashed 100644 "0" "/x/.envrc" ".envrc" "file"` + "\n" + `stashed 100644 "1" "/x/.en`,
+		"the first line is cut":     journalMagic[:5],
+		"nothing but the beginning": journalMagic,
+		"empty":                     "",
+	} {
+		w := newWatchman(t)
+		w.begin()
+		require.NoError(t, w.session.WriteFile(JournalName, []byte(before), 0o600), name)
+		for i := range 2 { // each end leaves a journal that the next can read
+			w.sh("echo x > .envrc")
+			require.Equal(t, []string{"stashed .envrc"}, w.end()[:1], name)
+			found, err := ReadFindings(w.session)
+			require.NoError(t, err, name)
+			require.Len(t, found, i+1, "%s: what was never moved has no part in another's file", name)
+			w.begin()
+		}
+		w.guard.Close()
+	}
+}
+
 // What is shown is what is put back, whoever holds another name of it.
 func TestShowDetaches(t *testing.T) {
 	w := newWatchman(t)

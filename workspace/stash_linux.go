@@ -69,7 +69,7 @@ func (s *Stash) make() (int, *os.File, error) {
 		return 0, nil, err
 	}
 	defer dir.Close()
-	old, err := ReadFindings(root)
+	old, size, err := readJournal(root)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -77,17 +77,19 @@ func (s *Stash) make() (int, *os.File, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	s.found = old
-	for _, c := range old {
+	s.found = kept(root, old)
+	for _, c := range old { // a number whose file is gone, or was never moved, is told of all the same
 		if n, err := strconv.Atoi(c.Stash); err == nil {
 			s.next = max(s.next, n+1)
 		}
 	}
-	if len(old) == 0 {
-		if _, err := journal.WriteString(journalMagic); err != nil {
-			journal.Close()
-			return 0, nil, err
-		}
+	err = journal.Truncate(size) // a full disk cut the last line short: the next would become part of it
+	if err == nil && size == 0 {
+		_, err = journal.WriteString(journalMagic)
+	}
+	if err != nil {
+		journal.Close()
+		return 0, nil, err
 	}
 	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
