@@ -133,6 +133,11 @@ func rlimits(r *profiles.Resources, s *Survey) []Rlimit {
 	// A limit of 0 does not stop a core_pattern that pipes to a handler of the
 	// host's root; 1 does (core(5)). The filter keeps it so.
 	list := []Rlimit{files, {unix.RLIMIT_CORE, "core dumps", min(1, s.Core.Max), min(1, s.Core.Max)}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_NICE, "priority", 0, 0}}
+	// Counted for the user, on the host too: without one, none of his programs
+	// there makes a timer. The other half is theirs.
+	if n := s.Pending.Cur / 2; n > 0 {
+		list = append(list, Rlimit{unix.RLIMIT_SIGPENDING, "signals that wait", n, n})
+	}
 	if n := uint64(r.FileSize.Value); n > 0 {
 		list = append(list, Rlimit{unix.RLIMIT_FSIZE, "file size", n, n})
 	}

@@ -11,11 +11,12 @@ import (
 )
 
 func TestRlimits(t *testing.T) {
-	s := &Survey{Files: unix.Rlimit{Cur: 1024, Max: 4096}, Core: unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}}
+	s := &Survey{Files: unix.Rlimit{Cur: 1024, Max: 4096}, Core: unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, Pending: unix.Rlimit{Cur: 99, Max: 200}}
 	require.Equal(t, []Rlimit{
 		{unix.RLIMIT_NOFILE, "open files", 1024, 4096}, {unix.RLIMIT_CORE, "core dumps", 1, 1}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_NICE, "priority", 0, 0},
+		{unix.RLIMIT_SIGPENDING, "signals that wait", 49, 49},
 	}, rlimits(&profiles.Resources{}, s))
-	s.Core.Max = 0
+	s.Core.Max, s.Pending.Cur = 0, 0
 	require.Equal(t, []Rlimit{
 		{unix.RLIMIT_NOFILE, "open files", 64, 64}, {unix.RLIMIT_CORE, "core dumps", 0, 0}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_NICE, "priority", 0, 0}, {unix.RLIMIT_FSIZE, "file size", 1 << 20, 1 << 20},
 	}, rlimits(&profiles.Resources{Files: profiles.Limit{Value: 64}, FileSize: profiles.Limit{Value: 1 << 20}}, s), "a limit is never raised")

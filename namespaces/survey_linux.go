@@ -23,6 +23,7 @@ type Survey struct {
 	Readable    []Readable  // under strict: see [Plan.Readable]
 	Texts       []Mount     // files that have a content of their own inside
 	Files, Core unix.Rlimit // the caller\'s own limits of open files and core dumps
+	Pending     unix.Rlimit // and of signals that wait, and timers
 	Unhidden    bool        // a path that a rule hides does not exist
 	CoreHandler string      // see [Plan.CoreHandler]
 	OOMScore    int         // see [Plan.OOMScore]
@@ -62,6 +63,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		s.Files.Cur = min(s.Files.Cur, 1024)
 	}
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &s.Core); err != nil {
+		return nil, os.NewSyscallError("getrlimit", err)
+	}
+	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &s.Pending); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)
 	}
 	var err error

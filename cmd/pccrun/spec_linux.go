@@ -385,7 +385,7 @@ func (b *bundle) seccomp(p *namespaces.Plan) error {
 
 // ociRlimits names the limits as the format does.
 func ociRlimits(list []namespaces.Rlimit) (out []specs.POSIXRlimit) {
-	names := map[int]string{unix.RLIMIT_NOFILE: "NOFILE", unix.RLIMIT_CORE: "CORE", unix.RLIMIT_RTPRIO: "RTPRIO", unix.RLIMIT_NICE: "NICE", unix.RLIMIT_FSIZE: "FSIZE", unix.RLIMIT_NPROC: "NPROC"}
+	names := map[int]string{unix.RLIMIT_NOFILE: "NOFILE", unix.RLIMIT_CORE: "CORE", unix.RLIMIT_RTPRIO: "RTPRIO", unix.RLIMIT_NICE: "NICE", unix.RLIMIT_FSIZE: "FSIZE", unix.RLIMIT_SIGPENDING: "SIGPENDING", unix.RLIMIT_NPROC: "NPROC"}
 	for _, r := range list {
 		out = append(out, specs.POSIXRlimit{Type: "RLIMIT_" + names[r.Resource], Soft: r.Soft, Hard: r.Hard})
 	}

@@ -289,8 +289,8 @@ func resProbes() []Probe {
 		record("RES-014", "a sparse file of a terabyte", profiles.SyncDown, Medium, NeedRemote, "A download counts apparent and real size."),
 		{
 			ID: "RES-015", Name: "use up what the user's account has in common", Guarantee: profiles.ResFiles, Severity: Medium,
-			Expect: "the host can still make an inotify instance", References: refs("inotify(7)"), Key: "",
-			Explain: "inotify instances are counted per user of the host: 128 of them leave editors blind.",
+			Expect: "the host can still make an inotify instance, and a timer", References: refs("inotify(7)", "timer_create(2)"), Key: "",
+			Explain: "inotify instances are counted per user of the host: 128 of them leave editors blind. So are signals that wait, of which each timer takes one.",
 			Payload: func(in *Inside) Outcome {
 				n := 0
 				for n < 200 {
@@ -299,10 +299,14 @@ func resProbes() []Probe {
 					}
 					n++
 				}
-				report(in.Nonce, Blocked("%d instances", n))
+				timers := 0
+				for timers < 1<<18 && makeTimer() == nil {
+					timers++
+				}
+				report(in.Nonce, Blocked("%d instances, %d timers", n, timers))
 				os.WriteFile(in.Path("exhausted"), nil, 0o644)
 				time.Sleep(700 * time.Millisecond)
-				return Blocked("%d instances", n)
+				return Blocked("%d instances, %d timers", n, timers)
 			},
 			Drive: func(d *Drive) Outcome {
 				argv, err := d.Command(d.probe.ID)
@@ -319,6 +323,7 @@ func resProbes() []Probe {
 					fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 					if starved = err; err == nil {
 						unix.Close(fd)
+						starved = makeTimer()
 					}
 				}
 				run := d.wait(cmd, out)
@@ -327,7 +332,7 @@ func resProbes() []Probe {
 					return Broken("the payload did not run: %s", tail(run))
 				}
 				if starved != nil {
-					return Escaped("the host's own inotify_init: %v", starved)
+					return Escaped("an inotify instance or a timer of the host's own: %v", starved)
 				}
 				return o
 			},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +43,19 @@ func fillFile(f *os.File, mib int) Outcome {
 		}
 	}
 	return Escaped("%d MiB in %s", mib, f.Name())
+}
+
+// makeTimer makes a timer that stays as long as the process.
+func makeTimer() error {
+	const sigevNone = 1
+	event := struct {
+		value         uint64
+		signo, notify int32
+		pad           [12]int32
+	}{notify: sigevNone}
+	var id int32
+	_, err := Call(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&event)), uintptr(unsafe.Pointer(&id)))
+	return err
 }
 
 func countTerminals() int {
