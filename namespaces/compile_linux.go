@@ -332,7 +332,13 @@ func (c *compiler) fill(i int, m *Mount) {
 				c.age(at, name)
 			}
 		default:
-			c.Call(unix.SYS_MKNODAT, at, name, inside.Int(unix.S_IFREG|0o644), inside.Int(0))
+			if s.Text == "" {
+				c.Call(unix.SYS_MKNODAT, at, name, inside.Int(unix.S_IFREG|0o644), inside.Int(0))
+				continue
+			}
+			fd := c.Get(unix.SYS_OPENAT, at, name, inside.Int(unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC), inside.Int(0o600))
+			c.Call(unix.SYS_WRITE, inside.Result(fd), c.Str(s.Text), inside.Int(len(s.Text)))
+			c.Call(unix.SYS_CLOSE, inside.Result(fd))
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 // made lists those paths: what is made there is the user's, and not gone at exit.
 func (p *Plan) made(places []Place) (paths []string) {
 	for _, place := range places {
-		if place.Node != Absent || place.Access != profiles.Write {
+		if place.Node != Absent && !place.Copied || place.Access != profiles.Write {
 			continue
 		}
 		if i := p.holder(place.Path); i >= 0 && p.Mounts[i].Kind == Fresh && !p.Mounts[i].ReadOnly {

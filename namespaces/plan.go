@@ -29,9 +29,11 @@ type Place struct {
 	Ino      uint64
 	Link     string // Node == Link: its text
 	Access   profiles.Access
-	Pin      bool   // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
-	Protect  bool   // it belongs to what a host tool would execute later
-	Optional bool   // it may be gone, or out of the command\'s reach, by the time it is covered; or it need not be there at all
+	Pin      bool // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
+	Protect  bool // it belongs to what a host tool would execute later
+	Optional bool // it may be gone, or out of the command\'s reach, by the time it is covered; or it need not be there at all
+	Copied   bool // the command gets a copy, with Text in it
+	Text     string
 	Why      string // the rule, for people
 }
 
@@ -81,6 +83,8 @@ type Stub struct {
 
 	Trace  bool // Link: whether it was read is told at the end
 	Closed bool // Directory: to others
+
+	Text string // File: what is in it, for the command to change; "" where something is mounted
 }
 
 // String returns the mount as --dry-run prints it.
@@ -164,9 +168,13 @@ func layout(places []Place) ([]Mount, error) {
 		case fresh && p.Access == profiles.Hide, around.access == profiles.Hide && p.Access == profiles.Private && p.Node != Directory:
 			continue // it is not there to begin with
 		}
+		copied := p.Copied && fresh && !mounts[around.mount].ReadOnly
+		if p.Copied && !copied { // the host's own would be there
+			p.Access, p.Protect = profiles.Read, true
+		}
 		if fresh {
 			mounts[around.mount].addStub(p, around.path)
-			if p.Node == Link {
+			if p.Node == Link || copied {
 				continue
 			}
 		} else if p.Node == Link && !p.Pin {
@@ -218,7 +226,7 @@ func (m *Mount) addStub(p Place, path string) {
 			m.stub(Stub{Name: name[:i], Node: Directory})
 		}
 	}
-	s := Stub{Name: name, Node: p.Node, Link: p.Link}
+	s := Stub{Name: name, Node: p.Node, Link: p.Link, Text: p.Text}
 	if s.Node == Special {
 		s.Node = File // anything that is no directory can carry a mount of a file
 	}

@@ -72,7 +72,7 @@ func (p *Plan) Donate() error {
 		}
 		p.Own[m.Target] = fd
 	}
-	return nil
+	return p.donateBeside(func(m *Mount) (int, error) { return m.donate(p.Identity, maps) })
 }
 
 func (m *Mount) donate(id Identity, maps map[string]*os.File) (int, error) {

@@ -29,6 +29,8 @@ type Survey struct {
 	OOMScore    int         // see [Plan.OOMScore]
 	Notes       []string    // what the user should hear
 
+	Copied []workspace.Keyed // of what of Places the command gets a copy
+
 	Traces []string // names in the home whose being looked for is told at the end
 
 	Workspace *workspace.Found // what stands there
@@ -44,11 +46,12 @@ type Identity struct {
 
 // Options says what a survey needs beside the policy.
 type Options struct {
-	Within   time.Duration       // how long that scan may take; 0 for as long as it takes
-	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
-	Getenv   func(string) string // the host's environment
-	Command  []string            // the files that the command's name stands for
-	Own      string              // pccrun's own directory, which nothing inside may reach; "" for none
+	Within   time.Duration            // how long that scan may take; 0 for as long as it takes
+	IndexDir string                   // where the scan of the workspace keeps what it saw; "" for nowhere
+	Getenv   func(string) string      // the host's environment
+	Command  []string                 // the files that the command's name stands for
+	Recall   func(path string) []byte // what earlier runs remembered of a file with keys; nil for nothing
+	Own      string                   // pccrun's own directory, which nothing inside may reach; "" for none
 }
 
 // Look reads from the host what the plan of this policy needs to know.
@@ -112,6 +115,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
 		return nil, err
 	}
+	s.Copied = f.copies(o.Recall)
 	f.workspace(s.Workspace)
 	f.tools(<-tools, o.Command)
 	f.protected()

@@ -63,6 +63,9 @@ func (b *builder) apply(l *layer) {
 		p.Protect = slices.DeleteFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern })
 		p.Protect = append(p.Protect, r)
 	}
+	for _, k := range l.keyed {
+		p.Keyed = k.onto(p.Keyed)
+	}
 	n := &p.Network
 	n.Allow = unite(n.Allow, l.allow, NetRule.text)
 	n.Deny = unite(n.Deny, l.deny, NetRule.text)
@@ -197,6 +200,13 @@ func (b *builder) tighten(l *layer) {
 			p.Protect[i] = r
 		}
 	}
+	for _, k := range l.keyed {
+		if k.remove || slices.ContainsFunc(p.Keyed, func(have KeyedFile) bool { return have.Path == k.Path }) {
+			ignore(k.Origin)
+		} else {
+			p.Keyed = k.onto(p.Keyed)
+		}
+	}
 	n := &p.Network
 	n.Deny = unite(n.Deny, l.deny, NetRule.text)
 	for _, pair := range []struct{ have, more []NetRule }{{n.Allow, l.allow}, {n.Local, l.local}, {n.Publish, l.publish}} {
@@ -286,6 +296,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 		p.WorkDir = p.Workspace
 	}
 	b.network()
+	b.keyed()
 	b.own(dirs)
 	if p.Decide(p.Home).Access >= Read {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("your home %s is shown, with the secrets in it (%s)", p.Home, p.Decide(p.Home).Rule.Origin))

@@ -19,6 +19,7 @@ type layer struct {
 	files    []fileEntry
 	tighten  []FileRule // rules that an import may only tighten with
 	protect  []ProtectRule
+	keyed    []keyedEntry
 	allow    []NetRule
 	deny     []NetRule
 	local    []NetRule
@@ -64,7 +65,7 @@ type boolEntry struct {
 // Keys that a profile file may have, for hints; the schema is held against them.
 var (
 	topKeys         = []string{"$schema", "description", "extends", "filesystem", "protect", "network", "environment", "resources", "syscalls", "nested", "strict", "report"}
-	protectKeys     = []string{"deny", "review", "strict"}
+	protectKeys     = []string{"deny", "review", "keys", "strict"}
 	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
 	injectKeys      = []string{"env", "hosts", "file", "command"}
 	environmentKeys = []string{"pass", "set"}
@@ -195,6 +196,10 @@ func (d *decoder) top(m member) {
 	case "protect":
 		d.object(v, m.key, protectKeys, func(m member) {
 			key := "protect." + m.key
+			if m.key == "keys" {
+				d.object(m.value, key, nil, d.keyedFile)
+				return
+			}
 			if m.key == "strict" {
 				if d.is(m.value, key, kindBool) {
 					d.layer.forbid = &boolEntry{value: m.value.text == "true", origin: d.origin(m.line, key)}

@@ -91,8 +91,13 @@ func requirements(p *Policy) []Requirement {
 		case FSOverlay:
 			r.Origin, asked = p.firstWith(Overlay)
 		case FSProtect:
-			if asked = len(p.Protect) > 0; asked {
+			switch {
+			case len(p.Protect) > 0:
 				r.Origin = p.Protect[0].Origin
+			case len(p.Keyed) > 0:
+				r.Origin = p.Keyed[0].Origin
+			default:
+				asked = false
 			}
 		case NetTransparent:
 			// It opens what the allow list names to more programs: no restriction.

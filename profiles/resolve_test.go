@@ -163,7 +163,7 @@ func TestClaude(t *testing.T) {
 		r.Host.Environ = append(r.Host.Environ, "ANTHROPIC_API_KEY=k", "AWS_SECRET_ACCESS_KEY=s")
 	})
 	require.Equal(t, Write, access(p, w.home+"/.claude/projects/x"))
-	require.Equal(t, Read, access(p, w.home+"/.claude.json"))
+	require.Equal(t, Write, access(p, w.home+"/.claude.json"))
 	require.Equal(t, Private, access(p, w.home+"/.aws/credentials"))
 	_, ok := p.Protected(w.home + "/.claude/settings.json")
 	require.True(t, ok)

@@ -25,6 +25,7 @@ const (
 	Inert   FindingKind = "inert"   // what a repository that came into being would have run
 	Review  FindingKind = "review"  // a file for review has changed
 	Program FindingKind = "program" // a program where tools of the host find some
+	Keys    FindingKind = "keys"    // keys of a JSON file that were taken back
 	Grown   FindingKind = "grown"   // more directories than the next launch looks through
 )
 
@@ -84,7 +85,7 @@ func ParseJournal(text string) ([]Finding, error) {
 func parseFinding(line string) (c Finding, err error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch c.Kind = FindingKind(kind); c.Kind {
-	case Stashed, Inert, Review, Program, Grown:
+	case Stashed, Inert, Review, Program, Keys, Grown:
 	default:
 		return c, errNoJournal
 	}

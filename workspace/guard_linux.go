@@ -52,6 +52,9 @@ type Guard struct {
 	// Made is what [Guard.Finish] carries over to the host, less what is protected.
 	Made []Carried
 
+	// Copied are the files of which the command had a copy.
+	Copied []*Copied
+
 	lends   []int
 	carried []string
 
@@ -364,6 +367,9 @@ func (g *Guard) Finish() ([]Finding, error) {
 	late, err := g.carry(out, errors.Join(errs...))
 	g.carried = append(g.carried, late...)
 	errs = append(errs, err)
+	for _, k := range g.Copied {
+		errs = append(errs, g.settleKeys(k))
+	}
 	g.refusals = g.refused()
 	return g.stash.settle(), errors.Join(errs...)
 }
@@ -378,6 +384,9 @@ func (g *Guard) Close() {
 	}
 	for _, c := range g.Made {
 		unix.Close(c.Dir)
+	}
+	for _, k := range g.Copied {
+		unix.Close(k.Dir)
 	}
 	if _, ok := g.lent[g.standing.Root]; !ok {
 		unix.Close(g.fd)

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/workspace"
 )
 
 // planJSON is `--dry-run --json`.
@@ -22,7 +24,7 @@ type planJSON struct {
 	Readable   []string        `json:"readable,omitempty"` // what Landlock lets be read, under strict
 	Asks       string          `json:"asks,omitempty"`     // about which calls the launcher is asked
 	Mounts     []mountJSON     `json:"mounts"`
-	Made       []string        `json:"made,omitempty"` // does not exist; what the command makes there is brought to the host at the end
+	Made       []string        `json:"made,omitempty"` // does not exist, or is a copy; what the command makes there is brought to the host at the end
 	Rlimits    []rlimitJSON    `json:"rlimits"`
 	OOMScore   int             `json:"oom_score_adj"`
 	Limits     []string        `json:"limits"`
@@ -99,6 +101,10 @@ func printPlan(r *native.Run, asJSON bool) int {
 		printf("  %-60s %s\n", m.String(), m.Why)
 	}
 	for _, path := range out.Made {
+		if i := slices.IndexFunc(p.Copied, func(k workspace.Keyed) bool { return k.Real == path }); i >= 0 {
+			printf("  %-60s %s\n", "copy of "+path+", sorted by keys at the end", p.Copied[i].Rules.Origin)
+			continue
+		}
 		printf("  %-60s %s\n", "at the end, what is made at "+path, r.Policy.Decide(path).Rule.Origin)
 	}
 	if len(out.Readable) > 0 {

@@ -218,6 +218,8 @@ func describeFinding(c workspace.Finding, root string) string {
 		return "set aside: " + path + " (" + c.What + "; " + why + ")"
 	case workspace.Inert:
 		return "made inert: " + path + " (" + c.Why + ")"
+	case workspace.Keys:
+		return "taken back: " + path + " (" + c.Why + ")"
 	case workspace.Program:
 		return "program: " + path + " (" + c.What + ")"
 	case workspace.Grown:

@@ -12,13 +12,17 @@ import (
 // carried over when it is dead: by the guard, which first sets aside what is
 // protected, or by nobody less where nothing is.
 func (l *launch) made(s *native.Started) {
-	list, err := s.Made()
+	list, copied, err := s.Made()
 	if err != nil {
 		say(err.Error())
 	}
 	if g := l.guarded.guard; g != nil {
 		g.Made = list
+		l.sorts(copied)
 		return
+	}
+	for _, k := range copied {
+		unix.Close(k.Dir) // nobody sorts it: what was changed there is gone
 	}
 	for _, c := range list {
 		done, err := c.Carry(l.session.Dir)

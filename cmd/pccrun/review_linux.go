@@ -169,7 +169,7 @@ func (r *review) accept(paths []string) int {
 				wanted, matched[j] = true, true
 			}
 		}
-		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert || back[f.Path] {
+		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert && f.Kind != workspace.Keys || back[f.Path] {
 			continue
 		}
 		back[f.Path] = true

@@ -98,6 +98,7 @@ type launch struct {
 	attempts attempts
 	learning learning
 	tries    int
+	inside   map[string]*os.File      // what runs remember of files with keys, by path
 	upper    bool                     // the session holds what overlays change
 	noted    func() (overlaid, error) // [launch.noteUpper], once
 }
@@ -186,7 +187,7 @@ func (l *launch) survey(before error) error {
 		if l.req.DryRun {
 			within = 0 // whoever only looks can wait, and what is read helps the next run
 		}
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Recall: l.recall, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
 			return l.run.Plan.AddPassed(l.req.PassFDs)
@@ -229,6 +230,9 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		if box != nil {
 			box.Feed(l.run.Plan, l.stdio)
 		}
+		if err := l.openInside(); err != nil {
+			return err
+		}
 		return l.owe()
 	}
 	// What the launcher still writes there, it writes as the identity.
@@ -244,6 +248,9 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		err = l.run.Donate()
 	}
 	if err := l.handUpper(id); err != nil {
+		return err
+	}
+	if err := l.openInside(); err != nil {
 		return err
 	}
 	if err := l.owe(); err != nil {

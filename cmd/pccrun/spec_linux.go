@@ -311,6 +311,8 @@ func (b *bundle) directory(p *namespaces.Plan, m namespaces.Mount, name string) 
 				f.mode = os.ModeDir | 0o755
 			case namespaces.Link:
 				f.link = s.Link
+			default:
+				f.text = s.Text
 			}
 			b.files = append(b.files, f)
 		}
@@ -408,7 +410,7 @@ func (b *bundle) lost(p *namespaces.Plan) {
 	}
 	b.lose("review", "nothing is reviewed, set aside or reported at exit")
 	for _, path := range p.Made {
-		b.lose("made", path+": does not exist: what the command makes there is gone at exit")
+		b.lose("made", path+": does not exist, or is a copy: what the command makes there is gone at exit")
 	}
 	if !p.Nested {
 		b.lose("userns-limit", "user namespaces inside are refused by the filter alone")

@@ -135,6 +135,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		return err
 	}
 	a.subject = path
+	copied, isCopy := p.Copied(path)
 	if real := resolveLinks(path); real != path {
 		a.leadsTo, path = real, real
 	}
@@ -168,6 +169,10 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	case profiles.Write:
 		a.yes, a.what = true, "the host's own"
 	}
+	if isCopy && d.Access == profiles.Write {
+		a.copied(p, copied)
+		return nil
+	}
 	a.strict(p, path, d.Access)
 	if r, ok := p.Protected(path); ok && a.question == "write" && d.Access >= profiles.Overlay {
 		a.rule = r.Origin
@@ -182,6 +187,27 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	}
 	return nil
+}
+
+// copied answers for a JSON file of which only some keys may change.
+func (a *answer) copied(p *profiles.Policy, k profiles.KeyedFile) {
+	a.what = "a copy of the host's, with what earlier runs in this workspace remembered"
+	if a.question != "write" {
+		return
+	}
+	list := func(fate profiles.Fate) string {
+		var keys []string
+		for _, r := range k.Keys {
+			if r.Fate == fate {
+				keys = append(keys, r.Pattern)
+			}
+		}
+		return strings.Join(keys, " ")
+	}
+	a.what += "; at exit the host gets what changed of: " + list(profiles.Keep) + "; later runs in this workspace of: " + list(profiles.Inside) + "; nobody of: " + list(profiles.Drop) +
+		"; any other key is taken back, and listed"
+	a.rule, a.ruleText = k.Origin, "protect.keys "+k.Path
+	a.hint = "--review " + shell.Quote(k.Path) + " lets all of it change, at once"
 }
 
 // strict says what the second layer adds to an answer about reading, under strict.

@@ -12,7 +12,7 @@ import (
 // protected: whether it may write there at all, and the layer is on.
 func (r *Run) Guards() bool {
 	p := r.Policy
-	if slices.Contains(p.Without, profiles.LayerProtect) || len(p.Protect) == 0 {
+	if slices.Contains(p.Without, profiles.LayerProtect) || len(p.Protect)+len(p.Keyed) == 0 {
 		return false
 	}
 	for _, table := range [...][]profiles.FileRule{p.Files, p.Tighten} {
@@ -66,11 +66,20 @@ func (r *Run) passing() (paths []string) {
 
 // Made returns what the command has made at paths that it may write, that did
 // not exist, and that lie in a private directory: it is for [Sandbox.Gone], and
-// to be carried over.
-func (s *Started) Made() ([]workspace.Carried, error) {
+// to be carried over. Copied are the files of which it had a copy, to be sorted by
+// keys.
+func (s *Started) Made() (list []workspace.Carried, copied []*workspace.Copied, err error) {
 	made, err := s.Sandbox.Made()
-	list := make([]workspace.Carried, 0, len(made))
+	plan := s.run.Plan
 	for _, m := range made {
+		if i := slices.IndexFunc(plan.Copied, func(k workspace.Keyed) bool { return k.Real == m.Path }); i >= 0 {
+			k := &workspace.Copied{Keyed: plan.Copied[i], Dir: m.Dir, Name: m.Name}
+			if plan.Identity.Root {
+				k.At = plan.OpenBeside
+			}
+			copied = append(copied, k)
+			continue
+		}
 		c := workspace.Carried{Path: m.Path, Dir: m.Dir, Name: m.Name}
 		for i := range s.run.Policy.Files {
 			if f := &s.run.Policy.Files[i]; f.Glob == "" && strings.HasPrefix(f.Path, m.Path+"/") && s.run.Policy.Decide(f.Path).Access != profiles.Write {
@@ -79,7 +88,7 @@ func (s *Started) Made() ([]workspace.Carried, error) {
 		}
 		list = append(list, c)
 	}
-	return list, err
+	return list, copied, err
 }
 
 // protectMechanism says how fs.protect is kept.

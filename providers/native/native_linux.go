@@ -61,6 +61,10 @@ type Host struct {
 	// Ask asks the user about a host that no rule speaks of; nil asks nobody.
 	Ask func(ctx context.Context, host string, port uint16) netproxy.Permission
 
+	// Recall returns what earlier runs in the workspace remembered of a file of
+	// which only some keys may change; nil recalls nothing.
+	Recall func(path string) []byte
+
 	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
 	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 }
@@ -128,7 +132,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Own: host.StateDir, Getenv: host.Getenv, Command: command.Paths})
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Getenv: host.Getenv, Command: command.Paths})
 	if err != nil {
 		return nil, err
 	}
