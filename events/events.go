@@ -153,7 +153,7 @@ type Timeout struct {
 // set aside at the moment when it was, the rest at the end.
 type Changed struct {
 	Path string `json:"path"` // absolute
-	Kind string `json:"kind"` // "review", "stashed", "inert", "program", "made"
+	Kind string `json:"kind"` // "review", "stashed", "inert", "program", "keys", "made"
 	What string `json:"what"` // what has become of it: "new", "changed", what kind of file was set aside
 	Why  string `json:"why"`  // the pattern, or what would execute it
 }
@@ -199,7 +199,7 @@ type Exit struct {
 // Change is one path of an [Exit].
 type Change struct {
 	Path string `json:"path"` // relative to the workspace
-	Kind string `json:"kind"` // "review", "stashed", "inert", "program"
+	Kind string `json:"kind"` // "review", "stashed", "inert", "program", "keys"
 }
 
 func (Start) Type() Type       { return TypeStart }

@@ -190,9 +190,16 @@ func policyObject(p *profiles.Policy) object {
 		}
 		return rows
 	}
-	var protect, sockets, inject, pass, set, limits, requirements []object
+	var protect, keys, sockets, inject, pass, set, limits, requirements []object
 	for _, r := range p.Protect {
 		protect = append(protect, object{{"pattern", r.Pattern}, {"review", r.Review}, {"origin", originObject(r.Origin)}})
+	}
+	for _, k := range p.Keyed {
+		rules := object{}
+		for _, r := range k.Keys {
+			rules = append(rules, field{r.Pattern, r.Fate.String()})
+		}
+		keys = append(keys, object{{"path", k.Path}, {"keys", rules}, {"origin", originObject(k.Origin)}})
 	}
 	for _, r := range p.Network.Sockets {
 		sockets = append(sockets, object{{"path", r.Path}, {"origin", originObject(r.Origin)}})
@@ -217,7 +224,7 @@ func policyObject(p *profiles.Policy) object {
 	}
 	return object{
 		{"profile", p.Profile}, {"picked_by", p.PickedBy}, {"workspace", p.Workspace}, {"workdir", p.WorkDir}, {"home", p.Home},
-		{"filesystem", files(p.Files)}, {"tighten", files(p.Tighten)}, {"protect", protect},
+		{"filesystem", files(p.Files)}, {"tighten", files(p.Tighten)}, {"protect", protect}, {"keys", keys},
 		{"network", object{
 			{"allow", nets(p.Network.Allow)}, {"deny", nets(p.Network.Deny)}, {"local", nets(p.Network.Local)}, {"publish", nets(p.Network.Publish)},
 			{"sockets", sockets}, {"inject", inject},
@@ -262,6 +269,12 @@ func writePolicy(b *strings.Builder, p *profiles.Policy) {
 				word = "review"
 			}
 			row(word, r.Pattern, r.Origin)
+		}
+	}
+	for _, k := range p.Keyed {
+		head("keys of " + printable(k.Path))
+		for _, r := range k.Keys {
+			row(r.Fate.String(), r.Pattern, k.Origin)
 		}
 	}
 	head("network")

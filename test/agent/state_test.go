@@ -124,6 +124,14 @@ func TestHostState(t *testing.T) {
 			kept, err := filepath.Glob(filepath.Join(project.Home, ".claude/projects/*/*.jsonl"))
 			require.NoError(t, err)
 			require.NotEmpty(t, kept, "the session can be resumed")
+			// What it wanted of the host's servers is told, and the user's to accept.
+			state := filepath.Join(project.Home, ".claude.json")
+			out, err := project.Command(host.Program(t), "review").CombinedOutput()
+			require.NoError(t, err, string(out))
+			require.Contains(t, string(out), "taken back: "+state+" (mcpServers.x.command")
+			out, err = project.Command(host.Program(t), "review", "--accept", state).CombinedOutput()
+			require.NoError(t, err, string(out))
+			require.Contains(t, planted(t, project), ".claude.json")
 		})
 	}
 }

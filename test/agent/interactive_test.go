@@ -1,0 +1,160 @@
+//go:build linux
+
+package agent
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/test/internal/claude"
+	"github.com/pccrun/pccrun/test/internal/host"
+)
+
+// What Claude Code asks before it works, without its spaces, and the keys that
+// agree.
+var questions = []struct{ name, screen, keys string }{
+	{"theme", "Choosethetextstyle", "\r"},
+	{"notes", "PressEntertocontinue", "\r"},
+	{"trust", "Yes,Itrustthisfolder", "\x1b[B|\r"},
+}
+
+// ready is on the screen when it waits for work.
+const ready = "shift+tabtocycle"
+
+// TestInteractive is a developer who works with Claude Code on a terminal: what he
+// has answered once he is not asked again, and the host's own Claude Code trusts
+// nothing for it.
+func TestInteractive(t *testing.T) {
+	program, err := claude.Fetch(t.Context())
+	if err != nil {
+		t.Skip("needs claude code:", err)
+	}
+	pccrun := host.Program(t)
+	all := []string{"theme", "notes", "trust"}
+	for name, c := range map[string]struct {
+		before        []string // the command
+		first, second []string // what is asked
+	}{
+		"inside":                       {[]string{pccrun, "--"}, all, nil},
+		"outside":                      {nil, all, nil},
+		"a control: no answer is kept": {[]string{pccrun, "--profile", "NONE", "--"}, all, all},
+	} {
+		t.Run(name, func(t *testing.T) {
+			project := newProject(t)
+			require.NoError(t, project.Install(program))
+			if i := slices.Index(c.before, "NONE"); i >= 0 {
+				c.before[i] = filepath.Join(project.Home, "none.jsonc")
+				require.NoError(t, write(c.before[i], `{"extends": "claude", "protect": {"keys": {"~/.claude.json": null}}, "filesystem": {"~/.claude": "private", "~/.claude.json": null}}`))
+				require.NoError(t, os.Mkdir(filepath.Join(project.Home, ".claude"), 0o700))
+			}
+			args := append(slices.Clip(c.before), "claude")
+			require.Equal(t, c.first, converse(t, project, args))
+			require.Equal(t, c.second, converse(t, project, args))
+			text, err := os.ReadFile(filepath.Join(project.Home, ".claude.json"))
+			switch name {
+			case "inside":
+				require.NoError(t, err)
+				require.Contains(t, string(text), `"hasCompletedOnboarding": true`)
+				require.Contains(t, string(text), `"numStartups": 2`)
+				require.NotContains(t, string(text), "hasTrustDialogAccepted")
+			case "outside":
+				require.NoError(t, err)
+				require.Contains(t, string(text), `"hasTrustDialogAccepted": true`)
+			}
+		})
+	}
+}
+
+var sequences = regexp.MustCompile(`\x1b\[[0-9;?<>=]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[()].|\x1b[@-Z=>78]|\s`)
+
+// converse runs a command on a terminal until it waits for work, agrees to what it
+// asks, and returns what that was.
+func converse(t *testing.T, p Project, args []string) (asked []string) {
+	t.Helper()
+	// No service is asked before the first message in this mode.
+	variables := []string{"CLAUDE_CODE_USE_BEDROCK=1", "CLAUDE_CODE_SKIP_BEDROCK_AUTH=1", "ANTHROPIC_BEDROCK_BASE_URL=http://127.0.0.1:9", "TERM=xterm"}
+	name, args := args[0], args[1:]
+	if name == "claude" {
+		name = filepath.Join(p.Home, ".local", "bin", "claude")
+	}
+	cmd := p.Command(name, args...)
+	cmd.Env = append(slices.DeleteFunc(cmd.Env, func(e string) bool { return strings.HasPrefix(e, "ANTHROPIC_API_KEY=") }), variables...)
+	cmd.Env = append(cmd.Env, "DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1")
+	master := terminal(t, cmd)
+	require.NoError(t, cmd.Start())
+	cmd.Stdin.(*os.File).Close()
+	pieces := make(chan string, 64)
+	go func() {
+		defer close(pieces)
+		b := make([]byte, 64<<10)
+		for {
+			n, err := master.Read(b)
+			if err != nil {
+				return
+			}
+			pieces <- string(b[:n])
+		}
+	}()
+	late := time.After(90 * time.Second)
+	shown := ""
+	for {
+		select {
+		case piece, more := <-pieces:
+			shown += piece
+			text := sequences.ReplaceAllString(shown, "")
+			for _, q := range questions {
+				if !slices.Contains(asked, q.name) && strings.Contains(text, q.screen) {
+					asked = append(asked, q.name)
+					for keys := range strings.SplitSeq(q.keys, "|") {
+						time.Sleep(time.Second) // it drops keys while it draws
+						_, err := master.WriteString(keys)
+						require.NoError(t, err)
+					}
+				}
+			}
+			if !strings.Contains(text, ready) && more {
+				continue
+			}
+			require.True(t, more, "it ended: %q", text)
+		case <-late:
+			require.Fail(t, "not ready", "%q", sequences.ReplaceAllString(shown, ""))
+		}
+		break
+	}
+	time.Sleep(2 * time.Second) // it writes its state a moment later
+	require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
+	go func() {
+		for range pieces {
+		}
+	}()
+	_ = cmd.Wait() // by a signal
+	master.Close()
+	return asked
+}
+
+// terminal gives a command a terminal of its own, and returns the other side.
+func terminal(t *testing.T, cmd *exec.Cmd) *os.File {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { master.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err := os.OpenFile(filepath.Join("/dev/pts", strconv.Itoa(n)), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetWinsize(int(slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 140}))
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
+	return master
+}
