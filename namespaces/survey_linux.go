@@ -29,6 +29,7 @@ type Survey struct {
 	OOMScore    int         // see [Plan.OOMScore]
 	Notes       []string    // what the user should hear
 
+	Vacant []string          // private by a built-in profile, and nothing stands there: see [Vacant]
 	Copied []workspace.Keyed // of what of Places the command gets a copy
 
 	Traces []string // names in the home whose being looked for is told at the end
@@ -136,7 +137,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	f.anchors()
 	s.Unhidden = f.absent()
 	s.Traces = traces(policy)
-	s.Places = f.places
+	s.Places, s.Vacant = f.places, f.vacants
 	s.texts(policy)
 	s.Notes = f.notes
 	if policy.Strict && !policy.Nested && s.Landlock >= landlockRefer && f.err == nil {
@@ -167,6 +168,7 @@ type finder struct {
 	dirs    map[string]inode // directories that are known, and no link is on the way to them
 	single  map[string]bool  // files that have no other name, as known
 	notes   []string
+	vacants []string // see [Survey.Vacant]
 	err     error
 }
 
@@ -184,9 +186,19 @@ func newFinder(policy *profiles.Policy) *finder {
 func (f *finder) rule(path string) {
 	d := f.decider.Decide(path)
 	if d.Access == profiles.Private && f.vacant(path) {
+		f.vacants = append(f.vacants, path)
 		return
 	}
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
+}
+
+// Vacant reports whether a path that the policy has private is not, because nothing
+// stands on the host where the rule says: what is made there, in a directory that
+// may be written, is taken away again, at the end or, where the name is protected, as
+// it appears.
+func Vacant(policy *profiles.Policy, path string) bool {
+	d := policy.Decide(path)
+	return d.Access == profiles.Private && newFinder(policy).vacant(d.Rule.Path)
 }
 
 // vacant reports whether nothing stands at a path that a built-in profile has

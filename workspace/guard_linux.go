@@ -184,7 +184,7 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 // directories by their path, the workspace among them, for a launcher that may
 // not open them; nil for one that may.
 func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told func(Finding)) (*Guard, error) {
-	g := &Guard{standing: r, stash: stash, told: told, lent: lent, stood: map[string]bool{}, repos: map[string]bool{}, shut: map[string]bool{}}
+	g := &Guard{standing: r, stash: stash, told: told, lent: lent, Private: r.Passing, stood: map[string]bool{}, repos: map[string]bool{}, shut: map[string]bool{}}
 	if f != nil {
 		g.rules, g.tree = f.after.rules, f.after.tree
 	} else {

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +35,11 @@ func (g *Guard) look() (moved int, err error) {
 			aside(s.rel, s.why)
 		}
 	})
-	for _, path := range g.standing.Vacant {
+	vacant := g.standing.Vacant
+	if g.during.last {
+		vacant = append(slices.Clip(vacant), g.standing.Passing...)
+	}
+	for _, path := range vacant {
 		if path, there := g.stands(path); there {
 			done, err := g.aside(path, g.standing.whyVacant(path))
 			if done {

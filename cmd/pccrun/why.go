@@ -160,6 +160,10 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		if a.what = "something empty of the sandbox's own stands there, gone at exit"; !a.yes {
 			a.hint = flag + " shows the host's"
 		}
+		if name := vacated(p, path); name != "" {
+			a.yes = true
+			a.what, a.hint = "nothing stands there on the host, where a mount would leave a name: what is made is there until "+name, ""
+		}
 	case profiles.Read:
 		if a.yes, a.what = a.question != "write", "the host's own, never changed"; !a.yes {
 			a.hint = "--write " + shell.Quote(path) + " lets it be changed, --overlay " + shell.Quote(path) + " a copy of it"

@@ -33,3 +33,15 @@ func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	rule := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}
 	return profiles.Decision{Access: deepest.Access, Rule: rule}, true
 }
+
+// vacated says until when something stands at a path that is private, but that
+// nothing could be mounted at; "" for any other.
+func vacated(p *profiles.Policy, path string) string {
+	if !namespaces.Vacant(p, path) {
+		return ""
+	}
+	if r, ok := p.Protected(path); ok && r.Review {
+		return "the end of the run, and then removed"
+	}
+	return "the launcher sees it, and then removed"
+}

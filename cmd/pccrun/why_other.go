@@ -8,3 +8,5 @@ import "github.com/pccrun/pccrun/profiles"
 func surveyed(*profiles.Policy, *profiles.Host, string) (profiles.Decision, bool) {
 	return profiles.Decision{}, false
 }
+
+func vacated(*profiles.Policy, string) string { return "" }

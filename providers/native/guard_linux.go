@@ -38,6 +38,11 @@ func (r *Run) Standing(session string) *workspace.Standing {
 	standing.Vacant = slices.DeleteFunc(slices.Clone(standing.Vacant), func(path string) bool {
 		return !r.Plan.Writes(path)
 	})
+	for _, path := range r.vacant {
+		if p, ok := r.Policy.Protected(path); ok && p.Review && r.Plan.Writes(path) {
+			standing.Passing = append(standing.Passing, path)
+		}
+	}
 	return standing
 }
 
@@ -45,7 +50,7 @@ func (r *Run) Standing(session string) *workspace.Standing {
 func (r *Run) Guard(standing *workspace.Standing, stash *workspace.Stash, told func(workspace.Finding)) (*workspace.Guard, error) {
 	g, err := workspace.NewGuard(standing, r.found, r.Plan.Own, stash, told)
 	if err == nil {
-		g.Private = r.passing()
+		g.Private = append(slices.Clip(g.Private), r.passing()...)
 	}
 	return g, err
 }

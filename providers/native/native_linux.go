@@ -107,6 +107,7 @@ type Run struct {
 	published []published
 	found     *workspace.Found
 	query     workspace.Query // what was asked for it
+	vacant    []string        // see [namespaces.Vacant]
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -137,6 +138,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 		return nil, err
 	}
 	r.Warnings, r.found, r.query = append(r.Warnings, survey.Notes...), survey.Workspace, survey.Query
+	r.vacant = survey.Vacant
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err
 	}
