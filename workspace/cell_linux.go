@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -184,4 +185,60 @@ func chownMade(dir int, name string, uid, gid int) error {
 		return fmt.Errorf("%s: %w", name, errNotMade)
 	}
 	return os.NewSyscallError("fchownat", unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH))
+}
+
+// asideHeld is [Stash.aside] for root, who looks after a killed run in a directory
+// that somebody else may write: what is copied and then removed is held in a cell
+// from its one rename on. By its name, another could be removed that nobody has
+// copied, a directory of root's among them.
+func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, error) {
+	n := strconv.Itoa(s.next)
+	s.next++
+	cell, err := openCell(dir, strconv.Itoa(os.Getpid())+"-"+n)
+	if err != nil {
+		return c, errors.Join(why, err)
+	}
+	if err := rename(dir, name, cell.fd, held); err != nil {
+		if e := cell.close(); !gone(err) || e != nil {
+			return c, errors.Join(why, err, e)
+		}
+		return c, err
+	}
+	if s.dir > 0 {
+		c.Stash = n
+		k := copier{room: maxCopy, entries: maxCopied}
+		err := s.write(c)
+		if err == nil {
+			err = k.copy(cell.fd, held, s.dir, c.Stash)
+		}
+		if err == nil {
+			if fd, e := openBeneath(cell.fd, held, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
+				s.late[c.Stash] = fd
+			} else if e == nil {
+				unix.Close(fd)
+			}
+			return c, cell.close()
+		}
+		_ = removeTree(s.dir, c.Stash)
+		c.Stash, why = "", err
+	}
+	// What cannot be kept elsewhere stays where it is, inert.
+	away := inert + strconv.Itoa(os.Getpid()) + "-" + n
+	if err := rename(cell.fd, held, dir, away); err != nil {
+		cell.keep, away = true, cell.name+"/"+held
+	}
+	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
+	if s.write(c) != nil {
+		s.found = append(s.found, c)
+	}
+	return c, cell.close()
+}
+
+// dropHeld is [Stash.drop] for root.
+func dropHeld(dir int, name string) error {
+	cell, err := openCell(dir, strconv.Itoa(os.Getpid())+"-drop")
+	if err != nil {
+		return err
+	}
+	return errors.Join(rename(dir, name, cell.fd, held), cell.close())
 }

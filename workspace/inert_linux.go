@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -165,7 +166,7 @@ func (i *inerter) config(path string, drop func(*setting) bool) {
 		}
 		slices.Sort(dropped)
 		c := Finding{Kind: Inert, Path: path, Why: strings.Join(slices.Compact(dropped), " ")}
-		if i.replace(dir, name, c, b, left, st.Mode) {
+		if i.replace(dir, name, c, b, left, &st) {
 			return
 		}
 	}
@@ -180,28 +181,28 @@ const exchanges = 4
 // replace puts what is left of a configuration in its place, so that at no
 // moment there is none, and the whole into the stash, with what was left, so that
 // it is known again. It is false if another file stood there by then.
-func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, mode uint32) (done bool) {
+func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *unix.Stat_t) (done bool) {
 	temp := leftName(name)
-	if err := writeNew(dir, temp, left, mode&0o777); err != nil {
+	if err := writeNewFor(ownedAs(st), dir, temp, left, st.Mode&0o777); err != nil {
 		// A full disk: git does without the file.
-		_ = removeTree(dir, temp)
+		_ = unix.Unlinkat(dir, temp, 0)
 		i.aside(c.Path, c.Why)
 		i.fail(c.Path, err)
 		return true
 	}
 	if err := unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE); err != nil {
-		_ = removeTree(dir, temp)
+		_ = unix.Unlinkat(dir, temp, 0)
 		if err != unix.EINVAL {
 			return false
 		}
 		if _, ok := i.aside(c.Path, c.Why); ok { // a file system that cannot exchange
-			i.fail(c.Path, writeNew(dir, name, left, mode&0o777))
+			i.fail(c.Path, writeNewFor(ownedAs(st), dir, name, left, st.Mode&0o777))
 		}
 		return true
 	}
 	if now, err := readOwn(dir, temp, maxConfig); err != nil || !bytes.Equal(now, b) {
 		if unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE) == nil {
-			_ = removeTree(dir, temp)
+			_ = unix.Unlinkat(dir, temp, 0) // a file, whatever somebody puts there: nothing else is removed
 		}
 		return false
 	}
@@ -216,6 +217,16 @@ func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, mode 
 	}
 	g.told(c)
 	return true
+}
+
+// ownedAs gives a file to whom another one belongs to, as root, by descriptor.
+func ownedAs(st *unix.Stat_t) func(fd int) error {
+	return func(fd int) error {
+		if os.Geteuid() != 0 {
+			return nil
+		}
+		return unix.Fchown(fd, int(st.Uid), int(st.Gid))
+	}
 }
 
 // leftName is the name beside a configuration at which what is left of it is

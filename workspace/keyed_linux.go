@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -226,14 +225,14 @@ func edit(e editing, change func(now []byte) ([]byte, error)) error {
 	if len(b) > MaxKeyed {
 		return ErrTooMuch
 	}
-	give := func(fd int) error {
-		if st.Ino == 0 || os.Geteuid() != 0 {
-			return nil
+	if st.Ino == 0 {
+		if err := unix.Fstat(e.dir, &st); err != nil { // as root it belongs to whom its directory does
+			return err
 		}
-		return unix.Fchown(fd, int(st.Uid), int(st.Gid))
+		st.Ino, st.Mode = 0, 0o600
 	}
 	place := func(dir int, name string) error {
-		err := writeNewFor(give, dir, name, b, st.Mode&0o777)
+		err := writeNewFor(ownedAs(&st), dir, name, b, st.Mode&0o777)
 		if err == nil && st.Ino == 0 {
 			err = unix.Renameat2(dir, name, e.dir, e.name, unix.RENAME_NOREPLACE)
 		} else if err == nil {

@@ -125,6 +125,11 @@ func create(dir int, name string, kind Kind) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Whoever may write beside it could have put one of his own there.
+		if err := closed(fd); err != nil {
+			unix.Close(fd)
+			return nil, fmt.Errorf("make %s: %w", name, err)
+		}
 		return os.NewFile(uintptr(fd), name), nil
 	}
 	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)

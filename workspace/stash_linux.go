@@ -213,6 +213,9 @@ func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error
 
 // aside renames within the directory, and then copies into the stash.
 func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, error) {
+	if os.Geteuid() == 0 {
+		return s.asideHeld(dir, name, c, why)
+	}
 	away := inert + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next)
 	s.next++
 	if err := move(dir, name, dir, away); err != nil {

@@ -1,0 +1,124 @@
+package workspace
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// Root looks after a killed run in a directory whose owner swaps every name of ours
+// that he sees for a directory of root's: nothing is removed that was not copied.
+func TestAsideRaced(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	const rounds = 300
+	root, victims := tempDir(t), tempDir(t)
+	require.NoError(t, os.Lchown(root, someone, someone))
+	file, dir := filepath.Join(victims, "file"), filepath.Join(root, "root's")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kept"), nil, 0o600))
+	at, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(at)
+	race := func(during func()) (swaps int64) {
+		var over atomic.Bool
+		ended := make(chan int64)
+		go func() { ended <- swap(root, file, dir, &over) }()
+		during()
+		over.Store(true)
+		return <-ended
+	}
+	plant := func() {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, ".vscode", "d"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(root, ".vscode", "d", "f"), make([]byte, 1<<16), 0o600))
+	}
+	session, err := os.OpenRoot(tempDir(t))
+	require.NoError(t, err)
+	stash := &Stash{Open: func() (*os.Root, error) { return session, nil }}
+	require.NoError(t, stash.open())
+	swaps := race(func() {
+		for i := range rounds {
+			plant()
+			if i%2 == 0 {
+				_ = dropHeld(at, ".vscode")
+			} else {
+				_, _ = stash.asideHeld(at, ".vscode", Finding{Kind: Stashed, Path: root + "/.vscode"}, unix.EXDEV)
+			}
+			_ = os.RemoveAll(filepath.Join(root, ".vscode"))
+		}
+	})
+	stash.settle()
+	require.Positive(t, swaps, "else this proves nothing")
+	require.FileExists(t, filepath.Join(dir, "kept"))
+	require.FileExists(t, file)
+
+	// The control: between the rename and the removal there is time for one of his.
+	plant()
+	away := inert + "by-name"
+	require.NoError(t, move(at, ".vscode", at, away))
+	require.NoError(t, os.Rename(filepath.Join(root, away), filepath.Join(root, "mine")))
+	require.NoError(t, os.Rename(dir, filepath.Join(root, away)))
+	require.NoError(t, removeTree(at, away))
+	require.NoFileExists(t, filepath.Join(root, away, "kept"))
+	require.NoDirExists(t, dir)
+}
+
+// Root gives what was set aside elsewhere a place in the stash, and what cannot be
+// copied a name of ours beside its own.
+func TestAsideHeld(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := tempDir(t)
+	require.NoError(t, os.Lchown(root, someone, someone))
+	at, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(at)
+	session, err := os.OpenRoot(tempDir(t))
+	require.NoError(t, err)
+	stash := &Stash{Open: func() (*os.Root, error) { return session, nil }}
+	require.NoError(t, stash.open())
+	require.NoError(t, os.WriteFile(filepath.Join(root, ".envrc"), []byte("x"), 0o600))
+	c, err := stash.asideHeld(at, ".envrc", Finding{Kind: Stashed, Path: root + "/.envrc"}, unix.EXDEV)
+	require.NoError(t, err)
+	b, err := session.ReadFile(StashName + "/" + c.Stash)
+	require.NoError(t, err)
+	require.Equal(t, "x", string(b))
+	list, err := os.ReadDir(root)
+	require.NoError(t, err)
+	require.Empty(t, list)
+
+	require.NoError(t, os.WriteFile(filepath.Join(root, ".envrc"), nil, 0o600))
+	require.NoError(t, os.Truncate(filepath.Join(root, ".envrc"), maxCopy+1))
+	c, err = stash.asideHeld(at, ".envrc", Finding{Kind: Stashed, Path: root + "/.envrc", What: "file"}, unix.EXDEV)
+	require.NoError(t, err)
+	require.Empty(t, c.Stash)
+	require.Contains(t, c.What, "renamed to "+inert)
+	list, err = os.ReadDir(root)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	stash.settle()
+}
+
+// Who may write beside a directory that root makes could put one of his own there.
+func TestCreateIsClosed(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	d := tempDir(t)
+	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	made, err := create(fd, "new", Dir) // the control
+	require.NoError(t, err)
+	require.NoError(t, closed(int(made.Fd())))
+	require.NoError(t, made.Chown(someone, someone))
+	require.ErrorIs(t, closed(int(made.Fd())), errNotMade)
+	made.Close()
+}
