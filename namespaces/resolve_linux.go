@@ -61,70 +61,95 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		f.err = fmt.Errorf("filesystem %s: %w", path, unix.ELOOP)
 		return
 	}
+	prefix, st, err := f.first(path)
+	if err != nil {
+		if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {
+			// The command has the same owner: it could make it searchable,
+			// and what is below would be covered by nothing.
+			f.err = fmt.Errorf("filesystem %s: %s: %s cannot be searched, and the command could change that (%s)", path, access, filepath.Dir(prefix), why)
+			return
+		}
+		if nowhere(err) {
+			f.put(Place{Path: path, Node: Absent, Access: access, Why: why})
+			return
+		}
+		f.err = fmt.Errorf("lstat %s: %w", prefix, err)
+		return
+	}
+	n := nodeOf(st.Mode)
+	if n != Link {
+		if n == File && st.Nlink == 1 {
+			f.single[path] = true
+		}
+		f.put(Place{Path: path, Node: n, Dev: device(st.Dev), Ino: st.Ino, Access: access, Why: why})
+		return
+	}
+	text, real, err := leads(prefix, path[len(prefix):])
+	if err != nil {
+		f.err = err
+		return
+	}
+	if access > profiles.Hide {
+		if err := f.refuses(prefix, &st, access, real); err != "" {
+			f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, %s (%s)", path, access, prefix, err, why)
+			return
+		}
+	}
+	f.put(Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why})
+	// Where it leads may have a rule of its own: the stricter wins, but
+	// for the rule that merely hides the homes as a whole.
+	if d := f.decider.Decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {
+		access = d.Access
+	}
+	f.resolve(real, access, why, depth+1)
+}
+
+// first looks along a path as far as the first link on the way, or to its end.
+func (f *finder) first(path string) (prefix string, st unix.Stat_t, err error) {
 	for i := f.unknown(path); i <= len(path); i++ {
 		if i < len(path) && path[i] != '/' {
 			continue
 		}
-		prefix := path[:i]
-		var st unix.Stat_t
-		err := unix.Lstat(prefix, &st)
-		if err != nil {
-			if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {
-				// The command has the same owner: it could make it searchable,
-				// and what is below would be covered by nothing.
-				f.err = fmt.Errorf("filesystem %s: %s: %s cannot be searched, and the command could change that (%s)", path, access, filepath.Dir(prefix), why)
-				return
-			}
-			if errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == unix.EACCES {
-				f.put(Place{Path: path, Node: Absent, Access: access, Why: why})
-				return
-			}
-			f.err = fmt.Errorf("lstat %s: %w", prefix, err)
-			return
+		prefix = path[:i]
+		if err = unix.Lstat(prefix, &st); err != nil || nodeOf(st.Mode) == Link {
+			break
 		}
-		n := nodeOf(st.Mode)
-		if n == Link {
-			text, err := os.Readlink(prefix)
-			if err != nil {
-				f.err = err
-				return
-			}
-			if access > profiles.Hide && f.decider.Decide(filepath.Dir(prefix)).Access >= profiles.Overlay {
-				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which the command could have made (%s)", path, access, prefix, why)
-				return
-			}
-			to := text
-			if !strings.HasPrefix(to, "/") {
-				to = filepath.Join(filepath.Dir(prefix), to)
-			}
-			real := filepath.Join(to, path[i:])
-			if access > profiles.Hide && below(prefix, f.policy.Workspace) && f.decider.Decide(real).Access < access {
-				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which is the workspace's, to %s (%s)", path, access, prefix, real, why)
-				return
-			}
-			if access > profiles.Hide && planted(filepath.Dir(prefix), &st) {
-				f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, which uid %d has put where everybody may (%s)", path, access, prefix, st.Uid, why)
-				return
-			}
-			f.put(Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why})
-			// Where it leads may have a rule of its own: the stricter wins, but
-			// for the rule that merely hides the homes as a whole.
-			if d := f.decider.Decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {
-				access = d.Access
-			}
-			f.resolve(filepath.Clean(real), access, why, depth+1)
-			return
-		}
-		if n == Directory {
+		if nodeOf(st.Mode) == Directory {
 			f.dirs[prefix] = inode{device(st.Dev), st.Ino}
 		}
-		if i == len(path) {
-			if n == File && st.Nlink == 1 {
-				f.single[path] = true
-			}
-			f.put(Place{Path: path, Node: n, Dev: device(st.Dev), Ino: st.Ino, Access: access, Why: why})
-		}
 	}
+	return prefix, st, err
+}
+
+// leads returns the text of a link, and where a path leads that goes on from it.
+func leads(link, rest string) (text, to string, err error) {
+	if text, err = os.Readlink(link); err != nil {
+		return "", "", err
+	}
+	if to = text; !strings.HasPrefix(to, "/") {
+		to = filepath.Join(filepath.Dir(link), to)
+	}
+	return text, filepath.Join(to, rest), nil
+}
+
+// nowhere reports whether an error says that nothing stands at a path, or
+// nothing that anybody like us could reach.
+func nowhere(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == unix.EACCES
+}
+
+// refuses says why a link must not carry a grant to where it leads, "" if it may.
+func (f *finder) refuses(link string, st *unix.Stat_t, access profiles.Access, to string) string {
+	dir := filepath.Dir(link)
+	switch {
+	case (f.shown(dir) >= profiles.Overlay || f.guarded(link)) && !f.sworn(link, st):
+		return "which the command could have made"
+	case below(link, f.policy.Workspace) && f.decider.Decide(to).Access < access:
+		return "which is the workspace's, to " + to
+	case planted(dir, st):
+		return fmt.Sprintf("which uid %d has put where everybody may", st.Uid)
+	}
+	return ""
 }
 
 // owns reports whether a directory is the user's own.

@@ -53,6 +53,7 @@ type Options struct {
 	Command  []string                 // the files that the command's name stands for
 	Recall   func(path string) []byte // what earlier runs remembered of a file with keys; nil for nothing
 	Own      string                   // pccrun's own directory, which nothing inside may reach; "" for none
+	Earliest func() time.Time         // when the first began of the other runs that go on; the zero time, and nil, for none
 }
 
 // Look reads from the host what the plan of this policy needs to know.
@@ -93,6 +94,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		}})
 	}()
 	f := newFinder(policy)
+	f.own, f.earliest = o.Own, o.Earliest
 	f.add("/run", profiles.Private, "sockets and state of the host's services")
 	for _, home := range policy.Homes {
 		f.rule(home)
@@ -106,11 +108,15 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.patterns(policy.Files)
 	f.patterns(policy.Tighten)
+	if f.err == nil {
+		f.protected()
+	}
 	if f.err != nil {
 		return nil, f.err
 	}
+	f.dotfiles()
 	s.Query = workspace.Query{
-		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: policy.Protect, IndexDir: o.IndexDir, Within: o.Within,
+		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), IndexDir: o.IndexDir, Within: o.Within,
 		Single: func(path string) bool { return f.single[path] },
 	}
 	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
@@ -119,7 +125,6 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	s.Copied = f.copies(o.Recall)
 	f.workspace(s.Workspace)
 	f.tools(<-tools, o.Command)
-	f.protected()
 	if o.Own != "" && policy.Decide(o.Own).Access >= profiles.Read {
 		f.add(o.Own, profiles.Hide, "what pccrun keeps of its runs")
 	}
@@ -163,13 +168,18 @@ type finder struct {
 	policy  *profiles.Policy
 	decider *profiles.Decider // of the policy, once somebody has asked
 	places  []Place
-	commons []string         // git directories outside the workspace that are shown for it
-	seen    map[string]int   // by path, index into places
-	dirs    map[string]inode // directories that are known, and no link is on the way to them
-	single  map[string]bool  // files that have no other name, as known
+	commons []string               // git directories outside the workspace that are shown for it
+	seen    map[string]int         // by path, index into places
+	dirs    map[string]inode       // directories that are known, and no link is on the way to them
+	single  map[string]bool        // files that have no other name, as known
+	led     []profiles.ProtectRule // where links of protected names lead, beside those of the policy
+	own     string                 // pccrun's own directory
 	notes   []string
 	vacants []string // see [Survey.Vacant]
 	err     error
+
+	earliest     func() time.Time // see [Options.Earliest]
+	since, asked time.Time        // what it said, and when
 }
 
 // newFinder returns a finder with room for what the rules name.
@@ -189,7 +199,15 @@ func (f *finder) rule(path string) {
 		f.vacants = append(f.vacants, path)
 		return
 	}
+	if d.Access == profiles.Private && f.behind(path) {
+		return
+	}
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
+	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && below(path, f.policy.Home) && f.byDefault(path) {
+		if _, end, err := f.hops(path); err == nil && end.Node == Directory {
+			f.inner(nil, end.Path, d.Rule.Origin.String())
+		}
+	}
 }
 
 // Vacant reports whether a path that the policy has private is not, because nothing
@@ -301,7 +319,19 @@ func (f *finder) around(path string) profiles.Access {
 			}
 		}
 	}
-	return f.decider.Decide(path).Access
+	return f.shown(path)
+}
+
+// shown returns what the command may do at a path: what the policy says, but where
+// a link of a rule's path has led above it, what that rule says.
+func (f *finder) shown(path string) profiles.Access {
+	d := f.decider.Decide(path)
+	for dir := path; len(dir) > len(d.Rule.Path) && dir != "/"; dir = filepath.Dir(dir) {
+		if i, ok := f.seen[dir]; ok && f.places[i].Node != Absent && f.places[i].Node != Link {
+			return f.places[i].Access
+		}
+	}
+	return d.Access
 }
 
 // atMost returns an access, or what the policy says of the path if that is
@@ -313,7 +343,11 @@ func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
 // byDefault reports whether no rule of the user's own decides on a path.
 func (f *finder) byDefault(path string) bool {
 	d := f.decider.Decide(path)
-	return d.Rule.Glob == "" && (d.Rule.Origin.Source == "default" || strings.HasPrefix(d.Rule.Origin.Source, "built-in "))
+	return d.Rule.Glob == "" && builtIn(d.Rule.Origin)
+}
+
+func builtIn(o profiles.Origin) bool {
+	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
 }
 
 func placeOf(n workspace.Node, p Place) Place {
@@ -334,25 +368,6 @@ func placeOf(n workspace.Node, p Place) Place {
 // device turns st_dev into what statx(2) reports: major<<32 | minor.
 func device(dev uint64) uint64 { return uint64(unix.Major(dev))<<32 | uint64(unix.Minor(dev)) }
 
-// protected adds the protected paths outside the workspace, such as an agent's
-// own settings in a state directory that it may write.
-func (f *finder) protected() {
-	for _, r := range f.policy.Protect {
-		if r.Review || !strings.HasPrefix(r.Pattern, "/") || below(r.Pattern, f.policy.Workspace) {
-			continue
-		}
-		if f.decider.Decide(r.Pattern).Access < profiles.Overlay {
-			continue
-		}
-		before := len(f.places)
-		f.add(r.Pattern, profiles.Read, "protect: "+r.Origin.String())
-		for i := before; i < len(f.places); i++ {
-			f.places[i].Protect = true
-			f.places[i].Pin = f.places[i].Node != Absent
-		}
-	}
-}
-
 // anchors pins the directories between what may be written and what may not:
 // a directory that can be renamed away makes room for another of its name.
 // That a rule names one of them with the access that it has anyway changes
@@ -364,7 +379,7 @@ func (f *finder) anchors() {
 			continue
 		}
 		// The topmost of them is the root of a mount anyway.
-		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.decider.Decide(filepath.Dir(dir)).Access == profiles.Write; dir = filepath.Dir(dir) {
+		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.shown(filepath.Dir(dir)) == profiles.Write; dir = filepath.Dir(dir) {
 			done[dir] = true
 			f.anchor(dir)
 		}

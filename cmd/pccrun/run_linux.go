@@ -187,7 +187,7 @@ func (l *launch) survey(before error) error {
 		if l.req.DryRun {
 			within = 0 // whoever only looks can wait, and what is read helps the next run
 		}
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Recall: l.recall, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Recall: l.recall, Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
 			return l.run.Plan.AddPassed(l.req.PassFDs)

@@ -167,6 +167,15 @@ func (r *Run) attempt(path string) Attempt {
 	if p, ok := r.Policy.Protected(path); ok && !p.Review {
 		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + " (" + p.Origin.String() + ")", Hint: "--review " + p.Pattern}
 	}
+	for _, p := range r.query.Protect[min(len(r.Policy.Protect), len(r.query.Protect)):] { // what links of protected names lead to
+		if p.Matches(r.Policy.Workspace, path) {
+			a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + ", where a protected name leads (" + p.Origin.String() + ")"}
+			if rest, in := strings.CutPrefix(p.Pattern, r.Policy.Workspace+"/"); in {
+				a.Hint = "--review " + shell.Quote(rest)
+			}
+			return a
+		}
+	}
 	d := r.Policy.Decide(path)
 	rule := d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
 	if d.Access >= profiles.Overlay {

@@ -67,6 +67,8 @@ type Host struct {
 
 	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
 	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
+
+	Earliest func() time.Time // see [namespaces.Options]
 }
 
 // Getenv returns a variable of the host's environment.
@@ -133,7 +135,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Getenv: host.Getenv, Command: command.Paths})
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Earliest: host.Earliest, Getenv: host.Getenv, Command: command.Paths})
 	if err != nil {
 		return nil, err
 	}
