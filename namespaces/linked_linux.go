@@ -258,18 +258,41 @@ func (f *finder) inner(r *profiles.ProtectRule, dir, why string) {
 			f.guard(r, list, end, why)
 			continue
 		}
-		carries := f.shown(end.Path) < profiles.Read && f.lends(end.Path)
-		for i := range list {
-			carries = carries && f.refuses(list[i].at, &list[i].st, profiles.Read, list[i].to) == ""
-		}
-		if carries {
-			for _, h := range list[1:] {
-				f.put(Place{Path: h.at, Node: Link, Link: h.text, Access: profiles.Read, Why: why})
-			}
-			end.Access, end.Why = profiles.Read, why
-			f.put(end)
+		f.give(list, end, why)
+	}
+}
+
+// give shows what a path leads to that the user's own files name, unless a link on
+// the way is anybody's, or it is what no link shows: then it is left out.
+func (f *finder) give(list []hop, end Place, why string) {
+	if end.Node != File && end.Node != Directory || f.shown(end.Path) >= profiles.Read || !f.lends(end.Path) {
+		return
+	}
+	for i := range list {
+		if f.refuses(list[i].at, &list[i].st, profiles.Read, list[i].to) != "" {
+			return
 		}
 	}
+	for _, h := range list {
+		f.put(Place{Path: h.at, Node: Link, Link: h.text, Access: profiles.Read, Why: why})
+	}
+	end.Access, end.Why = profiles.Read, why
+	f.put(end)
+}
+
+// lend is [finder.give] for a path that no rule of the user's own speaks of.
+func (f *finder) lend(path, why string) {
+	if !f.byDefault(path) {
+		return
+	}
+	if list, end, err := f.hops(path); err == nil {
+		f.give(list, end, why)
+	}
+}
+
+// git reports whether the policy shows the user's configuration of git.
+func (f *finder) git() bool {
+	return f.shown(f.policy.Home+"/.gitconfig") >= profiles.Read
 }
 
 // linksIn returns the names of a directory that are links, no more than limit.

@@ -279,13 +279,20 @@ func (f *finder) workspace(found *workspace.Found) {
 			continue
 		}
 		f.commons = append(f.commons, c.Path)
-		f.add(c.Path, profiles.Read, "the repository of this worktree")
+		if c.GitDir != c.Path { // that of a submodule is written as a whole
+			f.add(c.Path, profiles.Read, "the repository of this worktree")
+		}
 		// What the command does to the workspace it does to its repository.
 		access := min(profiles.Write, max(profiles.Read, f.decider.Decide(f.policy.Workspace).Access))
 		for _, path := range c.Write {
 			if f.byDefault(path) {
 				f.add(path, access, "what a commit in this worktree writes")
 			}
+		}
+	}
+	for _, path := range found.Beside {
+		if f.git() {
+			f.lend(path, "what your git configuration names")
 		}
 	}
 	for _, path := range found.Anchors {

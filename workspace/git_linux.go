@@ -206,7 +206,10 @@ func (s *scan) repositories() error {
 		return nil
 	}
 	for _, path := range []string{"/etc/gitconfig", filepath.Join(s.q.Home, ".config/git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
-		if err := s.named(path, all, 0); err != nil {
+		s.mine = true
+		err := s.named(path, all, 0)
+		s.mine = false
+		if err != nil {
 			return err
 		}
 	}
@@ -314,6 +317,7 @@ func (s *scan) config(path string) ([]setting, error) {
 	}
 	all, err := parseConfig(b)
 	if err != nil {
+		s.torn[path] = true
 		s.note("%s: %v: git stops at it too", path, err)
 	}
 	return all, nil
@@ -331,8 +335,16 @@ func (s *scan) named(path string, bases []string, depth int) error {
 	if err != nil {
 		return err
 	}
+	defer func(mine bool) { s.mine = mine }(s.mine)
+	s.mine = s.mine && !inside(s.root, t.end.Path)
+	if depth > 0 && !s.torn[t.end.Path] {
+		s.names(path)
+	}
 	for i := range all {
 		c := &all[i]
+		if c.reads() {
+			s.names(c.value)
+		}
 		rule := profiles.ProtectRule{Pattern: c.name() + " in " + path}
 		var err error
 		switch c.use() {
@@ -348,6 +360,7 @@ func (s *scan) named(path string, bases []string, depth int) error {
 				err = s.named(file, bases, depth+1)
 			}
 		case useHooks, useDir:
+			s.names(c.value)
 			if value := s.expand(c.value); c.use() == useHooks && !filepath.IsAbs(value) && value != "" {
 				s.hooks[value] = true
 			}

@@ -164,6 +164,11 @@ type Found struct {
 	// lead nowhere.
 	Vacant []string
 
+	// Beside are the files and directories outside the workspace that the user's own
+	// configuration of git names, as far as git reads them, or runs hooks from there:
+	// absolute, and they need not exist.
+	Beside []string
+
 	Common []Common
 	Notes  []string // what a user should hear: a .git file that points to what does not point back, …
 	Stats  Stats

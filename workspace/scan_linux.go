@@ -208,6 +208,9 @@ type scan struct {
 	configs     int             // files of configuration that were read
 	configBytes int
 	hooks       map[string]bool // relative paths of hooks that configurations name
+	mine        bool            // the configuration that is read is the user's own
+	torn        map[string]bool // configurations that git cannot parse
+	beside      map[string]bool // see [Found.Beside]
 
 	linked     map[uint64]struct{} // inodes of what is protected or hidden and has other names
 	known      map[uint64]struct{} // those whose names the walk has looked for
@@ -240,7 +243,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree, until: w.until,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, fifos: map[string]Node{},
-		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{}, hooks: map[string]bool{},
+		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{}, hooks: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -615,7 +618,7 @@ func (s *scan) finish() (*Found, error) {
 	if n := len(anchors) + len(f.Pins); n > maxMounts {
 		return nil, fmt.Errorf("scan workspace %s: %d mounts to protect it, limit %d: %w", s.root, n, maxMounts, ErrTooMuch)
 	}
-	f.Anchors = slices.Sorted(maps.Keys(anchors))
+	f.Anchors, f.Beside = slices.Sorted(maps.Keys(anchors)), slices.Sorted(maps.Keys(s.beside))
 	f.Matches = byPath(s.matches)
 	f.FIFOs = byPath(s.fifos)
 	for _, r := range byPath(s.review) {
