@@ -32,6 +32,8 @@ type Survey struct {
 	Vacant []string          // private by a built-in profile, and nothing stands there: see [Vacant]
 	Copied []workspace.Keyed // of what of Places the command gets a copy
 
+	Spelled string // the current directory as the caller spells it, where links lead there; "" else
+
 	Traces []string // names in the home whose being looked for is told at the end
 
 	Workspace *workspace.Found // what stands there
@@ -125,6 +127,11 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	s.Copied = f.copies(o.Recall)
 	f.workspace(s.Workspace)
 	f.tools(<-tools, o.Command)
+	f.terminfo(o.Getenv)
+	f.spelled(o.Getenv("HOME"))
+	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {
+		s.Spelled = pwd
+	}
 	if o.Own != "" && policy.Decide(o.Own).Access >= profiles.Read {
 		f.add(o.Own, profiles.Hide, "what pccrun keeps of its runs")
 	}

@@ -429,6 +429,7 @@ func (f *toolFinder) caches() []Cache {
 	add("", filepath.Join(cargo, "registry"), "index", profiles.Read, "cargo's crates")
 	add("", filepath.Join(cargo, "git"), "db", profiles.Read, "cargo's repositories")
 	add("", filepath.Join(f.q.Home, ".m2/repository"), "", profiles.Read, "Maven's artifacts")
+	add("", filepath.Join(f.q.Home, ".cache/node/corepack"), "v1", profiles.Read, "corepack's package managers")
 	add("GOCACHE", filepath.Join(f.q.Home, ".cache/go-build"), "", profiles.Private, "Go's builds")
 	add("npm_config_cache", filepath.Join(f.q.Home, ".npm"), "", profiles.Private, "npm")
 	add("PIP_CACHE_DIR", filepath.Join(f.q.Home, ".cache/pip"), "", profiles.Private, "pip")

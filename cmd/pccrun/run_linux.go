@@ -116,9 +116,9 @@ func (l *launch) plan() int {
 	if l.dirs, err = state.Find(l.req.Host.Getenv, policy.Home); err != nil {
 		return fail(err.Error())
 	}
-	for _, dir := range [...]string{l.dirs.State, l.dirs.Cache} {
-		if err := state.Outside(dir, policy.Workspace); err != nil {
-			return fail(err.Error())
+	for _, dir := range [...]struct{ path, variable string }{{l.dirs.State, "XDG_STATE_HOME"}, {l.dirs.Cache, "XDG_CACHE_HOME"}} {
+		if err := state.Outside(dir.path, policy.Workspace); err != nil {
+			return fail(err.Error(), dir.variable+"=DIR names another directory")
 		}
 	}
 	settle(sessions.In(l.dirs.State))

@@ -144,6 +144,9 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err
 	}
+	if survey.Spelled != "" && command.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
+		r.Plan.Command.Env = append(r.Plan.Command.Env, "PWD="+survey.Spelled)
+	}
 	if err := r.network(&host); err != nil {
 		return nil, err
 	}
@@ -189,7 +192,11 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 		return c, executable(argv[0], name)
 	}
 	var refused error
-	for _, dir := range filepath.SplitList(host.Getenv("PATH")) {
+	search := host.Getenv("PATH")
+	if !slices.ContainsFunc(host.Environ, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
+		search = "/bin:/usr/bin" // execvp(3)
+	}
+	for _, dir := range filepath.SplitList(search) {
 		if !strings.HasPrefix(dir, "/") {
 			continue
 		}
