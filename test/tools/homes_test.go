@@ -1,0 +1,228 @@
+//go:build linux
+
+package tools
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/host"
+)
+
+// A layout is a home as developers have them: what runs in it outside runs inside
+// and says the same.
+type layout struct {
+	needs   []string // programs; without them the row is skipped
+	prepare string   // for sh -eu, in the home, which has an empty repository in ws
+	env     []string // ~ is the home; NAME- takes one away
+	shell   string   // what the caller's shell does first: ulimit, umask
+	dir     string   // where it starts; "" is ws
+	flags   []string
+	script  string   // for sh
+	want    string   // is what it prints, outside and inside; @ is the home
+	says    []string // what pccrun says, a part of each line in order
+}
+
+const system = "/usr/local/bin:/usr/bin:/bin"
+
+// built is the profile with git's configuration, in as few words as possible.
+var built = []string{"--profile", "build", "-q"}
+
+var layouts = map[string]layout{
+	"the control": {script: `pwd; echo $HOME`, want: "@/ws\n@\n"},
+
+	// Version managers: what PATH names is a shim, and what that starts lies elsewhere.
+	"pyenv": {
+		prepare: `mkdir -p .pyenv/shims .pyenv/libexec .pyenv/versions/3.9/bin
+			printf '#!/bin/sh\nPYENV_ROOT=%s exec %s/.pyenv/libexec/pyenv exec "${0##*/}" "$@"\n' "$HOME" "$HOME" > .pyenv/shims/py
+			printf '#!/bin/sh\nshift; exec ~/.pyenv/versions/$(cat ~/.pyenv/version)/bin/"$@"\n' > .pyenv/libexec/pyenv
+			printf '#!/bin/sh\necho py\n' > .pyenv/versions/3.9/bin/py; echo 3.9 > .pyenv/version; chmod +x .pyenv/*/* .pyenv/versions/3.9/bin/py`,
+		env: []string{"PATH=~/.pyenv/shims:" + system}, script: "py", want: "py\n"},
+	"rbenv": {
+		prepare: `mkdir -p .rbenv/shims .rbenv/libexec .rbenv/bin .rbenv/versions/3.3/bin
+			printf '#!/bin/sh\nexec "%s/.rbenv/bin/rbenv" exec "${0##*/}"\n' "$HOME" > .rbenv/shims/rb; ln -s ../libexec/rbenv .rbenv/bin/rbenv
+			printf '#!/bin/sh\nexec ~/.rbenv/versions/$(cat ~/.rbenv/version)/bin/$2\n' > .rbenv/libexec/rbenv
+			printf '#!/bin/sh\necho rb\n' > .rbenv/versions/3.3/bin/rb; echo 3.3 > .rbenv/version; chmod +x .rbenv/*/* .rbenv/versions/3.3/bin/rb`,
+		env: []string{"PATH=~/.rbenv/shims:" + system}, script: "rb", want: "rb\n"},
+	"asdf": {
+		prepare: `mkdir -p .asdf/shims .asdf/bin .asdf/installs/n/20/bin; echo n 20 > .tool-versions
+			printf '#!/bin/sh\nexec %s/.asdf/bin/asdf exec tool\n' "$HOME" > .asdf/shims/tool
+			printf '#!/bin/sh\nexec ~/.asdf/installs/n/$(cut -d" " -f2 ~/.tool-versions)/bin/$2\n' > .asdf/bin/asdf
+			printf '#!/bin/sh\necho tool\n' > .asdf/installs/n/20/bin/tool; chmod +x .asdf/*/* .asdf/installs/n/20/bin/tool`,
+		env: []string{"PATH=~/.asdf/shims:" + system}, script: "tool", want: "tool\n"},
+	"nvm, a program of npm's": {
+		needs: []string{"node"},
+		prepare: `mkdir -p .nvm/versions/node/v20/bin .nvm/versions/node/v20/lib/node_modules/x; ln -s "$(command -v node)" .nvm/versions/node/v20/bin/node
+			printf '#!/usr/bin/env node\nconsole.log(require("./y"))' > .nvm/versions/node/v20/lib/node_modules/x/x.js; echo 'module.exports = "x"' > .nvm/versions/node/v20/lib/node_modules/x/y.js
+			chmod +x .nvm/versions/node/v20/lib/node_modules/x/x.js; ln -s ../lib/node_modules/x/x.js .nvm/versions/node/v20/bin/x`,
+		env: []string{"PATH=~/.nvm/versions/node/v20/bin:" + system}, script: "x; command -v node", want: "x\n@/.nvm/versions/node/v20/bin/node\n"},
+	"mise, a version that is a link": {
+		prepare: `mkdir -p .local/share/mise/installs/n/20.1/bin; ln -s ./20.1 .local/share/mise/installs/n/20
+			printf '#!/bin/sh\necho tool\n' > .local/share/mise/installs/n/20.1/bin/tool; chmod +x .local/share/mise/installs/n/20.1/bin/tool`,
+		env: []string{"PATH=~/.local/share/mise/installs/n/20/bin:" + system}, script: "tool", want: "tool\n"},
+	"pnpm's own directory": {
+		prepare: `d=.local/share/pnpm; mkdir -p $d/global/5/node_modules/t/bin; printf '#!/bin/sh\necho t\n' > $d/global/5/node_modules/t/bin/t
+			printf '#!/bin/sh\nexec "%s/%s/global/5/node_modules/t/bin/t" "$@"\n' "$HOME" $d > $d/t; chmod +x $d/t $d/global/5/node_modules/t/bin/t`,
+		env: []string{"PNPM_HOME=~/.local/share/pnpm", "PATH=~/.local/share/pnpm:" + system}, script: "t", want: "t\n"},
+	"corepack's package managers": {
+		prepare: `mkdir -p .cache/node/corepack/v1/pnpm/9 .local/bin; echo echo pnpm > .cache/node/corepack/v1/pnpm/9/pnpm
+			printf '#!/bin/sh\n. ~/.cache/node/corepack/v1/pnpm/9/pnpm\n' > .local/bin/pnpm; chmod +x .local/bin/pnpm`,
+		env: []string{"PATH=~/.local/bin:" + system}, script: "pnpm", want: "pnpm\n"},
+	"npm's global programs": {
+		needs: []string{"node"},
+		prepare: `echo prefix="$HOME/.npm-global" > .npmrc; mkdir -p .npm-global/lib/node_modules/t .npm-global/bin
+			printf '#!/usr/bin/env node\nconsole.log("t")' > .npm-global/lib/node_modules/t/t.js; chmod +x .npm-global/lib/node_modules/t/t.js; ln -s ../lib/node_modules/t/t.js .npm-global/bin/t`,
+		env: []string{"PATH=~/.npm-global/bin:" + system}, script: "t", want: "t\n"},
+	"a project of pnpm's": {
+		needs:   []string{"node"},
+		prepare: `d=ws/node_modules/.pnpm/d@1/node_modules/d; mkdir -p $d; echo 'module.exports = "d"' > $d/index.js; ln -s .pnpm/d@1/node_modules/d ws/node_modules/d`,
+		script:  `node -p 'require("d")'`, want: "d\n"},
+
+	// Links to another disk, and a place that is reached by links.
+	"~/.cache": {prepare: `mkdir disk; ln -s disk .cache`, script: `mkdir -p ~/.cache/x && echo y > ~/.cache/x/y && cat ~/.cache/x/y`, want: "y\n"},
+	"~/.local/share": {
+		prepare: `mkdir -p disk/tool/bin .local/bin; ln -s ../disk .local/share; printf '#!/bin/sh\necho tool\n' > disk/tool/bin/tool; chmod +x disk/tool/bin/tool; ln -s ../share/tool/bin/tool .local/bin/tool`,
+		env:     []string{"PATH=~/.local/bin:" + system}, script: "tool", want: "tool\n"},
+	"the workspace": {
+		prepare: `mkdir disk; mv ws disk/ws; ln -s disk/ws ws; printf 'all:\n\t@cat %s/ws/x\n' "$HOME" > ws/Makefile; echo x > ws/x`, needs: []string{"make"},
+		script: `pwd; pwd -P; make -s`, want: "@/ws\n@/disk/ws\nx\n", says: []string{"the workspace is @/disk/ws: @/ws leads there by a link"}},
+	"a directory above it": {
+		prepare: `mkdir disk; mv ws disk/ws; ln -s disk code`, dir: "code/ws", script: `pwd; cd ..; ls`, want: "@/code/ws\nws\n", says: []string{"the workspace is @/disk/ws: @/code/ws leads there by a link"}},
+	"the home": {
+		prepare: `mkdir disk; mv ws disk/ws; ln -s disk me; printf '[user]\n\tname = n\n' > disk/.gitconfig; echo me > disk/ws/me`, env: []string{"HOME=~/me"}, dir: "me/ws", flags: built,
+		script: `git config user.name; cat ` + "@/me/ws/me", want: "n\nme\n"},
+
+	// git.
+	"a worktree": {
+		prepare: `git init -q main; git -C main -c user.name=a -c user.email=b commit -q --allow-empty -m one; git -C main worktree add -q ../wt`, dir: "wt",
+		script: `git -c user.name=a -c user.email=b commit -q --allow-empty -m two && git log --format=%s -1 && git status --short`, want: "two\n"},
+	"a submodule alone": {
+		prepare: `git init -q sub; git -C sub -c user.name=a -c user.email=b commit -q --allow-empty -m one; git init -q top; git -C top -c protocol.file.allow=always submodule --quiet add ../sub sub`, dir: "top/sub",
+		script: `git -c user.name=a -c user.email=b commit -q --allow-empty -m two && git log --format=%s -1`, want: "two\n"},
+	"includeIf": {
+		prepare: `printf '[includeIf "gitdir:~/ws/"]\n\tpath = ~/.gitconfig-work\n[include]\n\tpath = .gitconfig.local\n' > .gitconfig; printf '[user]\n\tname = work\n\temail = w@x\n' > .gitconfig-work
+			printf '[alias]\n\tst = status\n' > .gitconfig.local`,
+		flags: built, script: `git commit -q --allow-empty -m x && git log --format=%an -1; git config alias.st`, want: "work\nstatus\n"},
+	"a configuration of links": {
+		prepare: `mkdir -p dot/git .config; ln -s ../dot/git .config/git; printf '[include]\n\tpath = local\n' > dot/git/config; printf '[user]\n\tname = n\n' > dot/git/local; ln -s dot/rc .gitconfig; printf '[include]\n\tpath = ~/dot/more\n' > dot/rc
+			printf '[user]\n\temail = e\n' > dot/more`,
+		flags: built, script: `git config user.name; git config user.email`, want: "n\ne\n"},
+	"stow's links, one by one": {
+		prepare: `mkdir -p dot/.config/git .config/git; printf '[user]\n\tname = n\n' > dot/.config/git/config; ln -s ../../dot/.config/git/config .config/git/config`, flags: built, script: `git config user.name`, want: "n\n"},
+	"Home Manager's links": {
+		prepare: `mkdir -p store/1 store/2 .config/git; printf '[user]\n\tname = n\n' > store/1/config; ln -s "$HOME/store/1/config" store/2/config; ln -s "$HOME/store/2/config" .config/git/config`, flags: built, script: `git config user.name`, want: "n\n"},
+	"excludes and hooks of the user's own": {
+		prepare: `echo '*.o' > .ignored; mkdir .hooks; printf '#!/bin/sh\necho hook\n' > .hooks/pre-commit; chmod +x .hooks/pre-commit
+			printf '[core]\n\texcludesFile = ~/.ignored\n\thooksPath = ~/.hooks\n[user]\n\tname = a\n\temail = b\n' > .gitconfig`,
+		flags: built, script: `touch a.o b.c; git status --short; git commit -q --allow-empty -m x 2>&1`, want: "?? b.c\nhook\n"},
+
+	// Agents.
+	"dotfiles of codex": {
+		prepare: `mkdir -p dot/skills .codex; echo m > dot/config.toml; echo s > dot/skills/s; ln -s ../dot/config.toml .codex/config.toml; ln -s ../dot/skills .codex/skills`,
+		flags:   []string{"--profile", "codex", "-q"}, script: `cat ~/.codex/config.toml ~/.codex/skills/s; echo log > ~/.codex/log`, want: "m\ns\n"},
+	"dotfiles of Claude Code, as a whole": {
+		prepare: `mkdir -p dot/claude; echo '{}' > dot/claude/settings.json; ln -s dot/claude .claude`,
+		flags:   []string{"--profile", "claude", "-q"}, script: `cat ~/.claude/settings.json; echo log > ~/.claude/log`, want: "{}\n"},
+	"CODEX_HOME": {
+		prepare: `mkdir ch; echo m > ch/config.toml`, env: []string{"CODEX_HOME=~/ch"}, flags: []string{"--profile", "codex", "--env", "CODEX_HOME", "--write", "~/ch"},
+		script: `cat $CODEX_HOME/config.toml`, want: "m\n", says: []string{"profile codex"}},
+
+	// The environment, and limits of the caller's.
+	"TERMINFO": {
+		needs: []string{"tic", "infocmp", "tput"}, prepare: `infocmp xterm | sed 's/^xterm/xfoo/' > t; tic -o app/terminfo t; infocmp xterm | sed 's/^xterm/xbar/' > t; tic -o .terminfo t`,
+		env: []string{"TERM=xfoo", "TERMINFO=~/app/terminfo"}, script: `tput colors`, want: "8\n"},
+	"~/.terminfo":     {needs: []string{"tic", "infocmp", "tput"}, prepare: `infocmp xterm | sed 's/^xterm/xbar/' > t; tic -o .terminfo t`, env: []string{"TERM=xbar"}, script: `tput colors`, want: "8\n"},
+	"an editor":       {env: []string{"VSCODE_GIT_IPC_HANDLE=/run/user/1/git.sock", "GIT_ASKPASS=/nonexistent/askpass.sh", "TERM_PROGRAM=vscode"}, script: `git status -s; echo $TERM_PROGRAM`, want: "vscode\n"},
+	"tmux, ssh-agent": {env: []string{"TMUX=/tmp/tmux-1/default,1,0", "TERM=screen", "SSH_AUTH_SOCK=/tmp/ssh/agent.1"}, script: `git status -s; echo $TERM`, want: "screen\n"},
+	"direnv":          {prepare: `echo x > ws/.envrc`, env: []string{"DIRENV_DIR=-~/ws", "DIRENV_DIFF=x"}, script: `echo ok`, want: "ok\n"},
+	"TMPDIR":          {prepare: `mkdir tmp`, env: []string{"TMPDIR=~/tmp"}, script: `mktemp > /dev/null && echo made`, want: "made\n"},
+	"caches in odd places": {
+		env:    []string{"GOPATH=~/gp", "GOCACHE=~/gc/x", "npm_config_cache=~/nc", "PIP_CACHE_DIR=/nonexistent", "XDG_RUNTIME_DIR=/run/user/99999"},
+		script: `echo ok`, want: "ok\n"},
+	"PATH of nothing":              {env: []string{"PATH=/nonexistent/bin:~/nope:" + system + ":::."}, script: `echo ok`, want: "ok\n"},
+	"no PATH":                      {env: []string{"PATH-"}, script: `echo ok`, want: "ok\n"},
+	"no HOME, no USER, no SHELL":   {env: []string{"USER-", "LOGNAME-", "SHELL-", "TERM-", "LANG-"}, script: `echo ok`, want: "ok\n"},
+	"a language that is not there": {env: []string{"LC_ALL=xx_YY.UTF-8"}, script: `echo $LC_ALL`, want: "xx_YY.UTF-8\n"},
+	"a long environment":           {env: []string{"LC_X=" + strings.Repeat("x", 120000), "A=" + strings.Repeat("x", 100000), "B=" + strings.Repeat("x", 100000)}, script: `echo ${#LC_X}`, want: "120000\n"},
+	"umask 077":                    {shell: "umask 077", script: `touch x; mkdir d; ls -ld x d | cut -c1-10; umask`, want: "drwx------\n-rw-------\n0077\n"},
+	"umask 0":                      {shell: "umask 0", script: `touch x; ls -l x | cut -c1-10`, want: "-rw-rw-rw-\n"},
+	"core dumps":                   {shell: "ulimit -c unlimited 2>/dev/null || :", script: `echo ok`, want: "ok\n"},
+	"few open files":               {shell: "ulimit -n 200", script: `ulimit -n`, want: "200\n"},
+}
+
+func TestHomes(t *testing.T) {
+	program := host.Program(t)
+	for name, row := range layouts {
+		t.Run(name, func(t *testing.T) {
+			for _, n := range row.needs {
+				if _, err := exec.LookPath(n); err != nil {
+					t.Skip("needs", n)
+				}
+			}
+			for _, inside := range []bool{false, true} {
+				home := filepath.Join(t.TempDir(), "u")
+				at := func(text string) string { return strings.ReplaceAll(text, "@", home) }
+				require.NoError(t, os.MkdirAll(home+"/ws", 0o755))
+				env := []string{"HOME=" + home, "PATH=" + system, "LANG=C.UTF-8", "TERM=xterm", "SHELL=/bin/sh", "GIT_CONFIG_NOSYSTEM=1"}
+				prepare := exec.Command("/bin/sh", "-euc", "git init -q ws\n"+row.prepare)
+				prepare.Dir, prepare.Env = home, env
+				out, err := prepare.CombinedOutput()
+				require.NoError(t, err, string(out))
+				for _, e := range row.env {
+					if name, gone := strings.CutSuffix(e, "-"); gone {
+						env = append(env, name+"=") // until the shell takes it away, below
+						continue
+					}
+					env = append(env, strings.ReplaceAll(e, "~", home))
+				}
+				first := []string{"/bin/sh"}
+				if inside {
+					first = append([]string{program}, row.flags...)
+					for i := range first {
+						first[i] = strings.ReplaceAll(first[i], "~", home)
+					}
+					first = append(first, "--", "sh")
+				}
+				dir := row.dir
+				if dir == "" {
+					dir = "ws"
+				}
+				shell := fmt.Sprintf("cd %s/%s; ", home, dir)
+				if row.shell != "" {
+					shell += row.shell + "; "
+				}
+				for _, e := range row.env {
+					if name, gone := strings.CutSuffix(e, "-"); gone {
+						shell += "unset " + name + "; "
+					}
+				}
+				cmd := exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", shell + `exec "$@"`, "sh"}, append(first, "-c", at(row.script))...)...)
+				cmd.Env = env
+				var stderr bytes.Buffer
+				cmd.Stderr = &stderr
+				got, err := cmd.Output()
+				require.NoErrorf(t, err, "inside %t: %s%s", inside, got, stderr.String())
+				require.Equalf(t, at(row.want), string(got), "inside %t: %s", inside, stderr.String())
+				if !inside {
+					continue
+				}
+				said := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
+				if len(row.says) == 0 {
+					require.Empty(t, stderr.String())
+					continue
+				}
+				require.Len(t, said, len(row.says), stderr.String())
+				for i, part := range row.says {
+					require.Contains(t, said[i], at(part))
+				}
+			}
+		})
+	}
+}
