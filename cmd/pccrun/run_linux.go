@@ -20,6 +20,9 @@ import (
 
 // runVerb runs what the request asks for and returns the status to exit with.
 func runVerb(req profiles.Request) int {
+	if text, hint := starved(); text != "" {
+		return fail(text, hint)
+	}
 	if req.Provider != "" && req.Provider != "native" && req.Provider != "auto" {
 		return fail("provider "+quote(req.Provider)+": not built yet", "--provider native")
 	}
