@@ -23,7 +23,7 @@ func around(s *setup, options []string) ([]string, error) {
 	if s.start == inside {
 		// The workspace is the outer one's too; the rest of the home is private,
 		// and so is what the inner one keeps there.
-		return append(slices.Concat([]string{payload + "/pccrun", "run", "--profile", "default", "--write", results, "--read", payload, "--workspace", home + "/ws"}, options), "--"), nil
+		return append(slices.Concat([]string{payload + "/pccrun", "run", "--profile", "default", "--write", results, "--read", payload, "--workspace", home + "/ws"}, s.options, options), "--"), nil
 	}
 	const tree = "/run/vm-container"
 	if err := containerTree(tree); err != nil {

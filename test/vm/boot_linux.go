@@ -69,9 +69,12 @@ func (m *machine) build(ctx context.Context, tests []testedPackage) error {
 	if err := m.cache.run(ctx, m.root, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", m.program, "./test/vm"); err != nil {
 		return err
 	}
-	for _, t := range tests {
-		binary := filepath.Join(stage, "tests", strings.ReplaceAll(t.pkg, "/", "_")+".test")
-		if err := m.cache.run(ctx, m.root, "go", "test", "-c", "-ldflags", "-s -w", "-o", binary, "./"+t.pkg); err != nil {
+	if len(tests) > 0 { // by one command: it links as many at a time as there are processors
+		args := []string{"test", "-c", "-ldflags", "-s -w", "-o", filepath.Join(stage, "tests")}
+		for _, t := range tests {
+			args = append(args, "./"+t.pkg)
+		}
+		if err := m.cache.run(ctx, m.root, "go", args...); err != nil {
 			return err
 		}
 	}
@@ -104,6 +107,11 @@ func (m *machine) prepare(ctx context.Context, s *setup) (root string, files ker
 
 // images returns the root file system and the kernel of a set-up.
 func (m *machine) images(ctx context.Context, s *setup) (root string, files kernelFiles, err error) {
+	unlock, err := m.cache.lock()
+	if err != nil {
+		return "", files, err
+	}
+	defer unlock()
 	if root, err = m.cache.userland(ctx, s.userland); err != nil {
 		return "", files, err
 	}
@@ -134,7 +142,7 @@ func (m *machine) boot(ctx context.Context, s *setup, root string, files kernelF
 		return nil, err
 	}
 	limit := shortBoot
-	if len(s.whole) > 0 || s.critical {
+	if len(s.whole) > 0 || s.suite {
 		limit = longBoot
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)

@@ -8,20 +8,25 @@
 // name its cause, and where it names a fix, that is followed and has to help.
 //
 // Kernels and userlands come from the archive that this machine's own apt is
-// set up for, and are kept in .cache/vm.
+// set up for. They are kept in the user's cache directory, which all checkouts
+// share; what is made of this source, and what machines said, in .cache/vm.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,12 +37,14 @@ import (
 
 const usage = `usage: go run ./test/vm [flags]
 
-Boots machines, one at a time, and says what pccrun keeps in them.
+Boots machines, and says what pccrun keeps in them. Those that took longest
+the last time are started first.
 
   -short         the first few set-ups only, with few tests
   -only PATTERN  set-ups whose name matches
   -no-escape     leave the escape suite out, which takes most of the time
-  -jobs N        machines at the same time, of one processor each (default 1)
+  -jobs N        machines at the same time, of one processor each (default: one
+                 for each of this machine's)
   -nice N        the emulators' priority (default 10: behind whatever else runs)
   -tests WHICH   whole, brief (few, and none in set-ups that differ in a setting
                  alone) or none (default whole)
@@ -45,7 +52,8 @@ Boots machines, one at a time, and says what pccrun keeps in them.
   -resume        do not boot those again that have answered before
   -list          list the set-ups
   -write FILE    put the table into this page, between its marks
-  -cache DIR     where downloads and images are kept (default .cache/vm)
+  -cache DIR     where downloads and images are kept (default: pccrun-test/vm in
+                 the user's cache directory)
 `
 
 func main() {
@@ -90,11 +98,11 @@ func host(ctx context.Context) (err error) {
 	flag.StringVar(&o.tests, "tests", "whole", "")
 	flag.BoolVar(&o.prepare, "prepare", false, "")
 	flag.BoolVar(&o.calm, "no-escape", false, "")
-	flag.IntVar(&o.jobs, "jobs", 1, "")
+	flag.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "")
 	flag.IntVar(&o.nice, "nice", 10, "")
 	flag.StringVar(&o.only, "only", "", "")
 	flag.StringVar(&o.write, "write", "", "")
-	flag.StringVar(&o.cache, "cache", ".cache/vm", "")
+	flag.StringVar(&o.cache, "cache", "", "")
 	flag.Parse()
 	only, err := regexp.Compile("^(?:" + o.only + ")$")
 	if err != nil {
@@ -118,11 +126,22 @@ func host(ctx context.Context) (err error) {
 		}
 		return nil
 	}
-	dir, err := filepath.Abs(o.cache)
+	if o.cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return err
+		}
+		o.cache = filepath.Join(user, "pccrun-test", "vm")
+	}
+	kept, err := filepath.Abs(o.cache)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	dir, err := filepath.Abs(".cache/vm")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.MkdirAll(kept, 0o755), os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}
 	log, err := os.Create(filepath.Join(dir, "log"))
@@ -134,7 +153,7 @@ func host(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
-	m := machine{cache: cache{dir, log}, dir: dir, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, tests: o.tests, resume: o.resume, nice: o.nice}
+	m := machine{cache: cache{kept, log}, dir: dir, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, tests: o.tests, resume: o.resume, nice: o.nice}
 	if o.prepare {
 		for _, s := range chosen {
 			if _, _, err := m.images(ctx, s); err != nil {
@@ -157,8 +176,9 @@ func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) err
 	slots := make(chan struct{}, m.jobs)
 	var wait sync.WaitGroup
 	var told sync.Mutex
-	began := time.Now()
-	for i, s := range chosen {
+	t := tally{began: time.Now(), jobs: m.jobs}
+	for _, i := range m.order(chosen) {
+		s := chosen[i]
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
@@ -171,6 +191,7 @@ func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) err
 			if ctx.Err() != nil {
 				return
 			}
+			t.add(&w)
 			fmt.Printf("%-14s %-8s %4.0f s  %s\n", s.name, w.verdict(), time.Since(began).Seconds(), w.line())
 			for _, p := range w.problems {
 				fmt.Printf("    %s\n", strings.ReplaceAll(strings.TrimSpace(p), "\n", "\n    "))
@@ -182,17 +203,34 @@ func (m *machine) matrix(ctx context.Context, chosen []*setup, write string) err
 		return ctx.Err()
 	}
 	failed += mended(rows)
-	fmt.Printf("%d set-ups in %s\n", len(chosen), time.Since(began).Round(time.Second))
+	text := table(rows) + "\n" + t.String() + "\n"
 	if write != "" {
-		if err := writeTable(write, rows); err != nil {
+		if err := writeTable(write, text); err != nil {
 			return err
 		}
 	}
-	fmt.Print("\n", table(rows))
+	fmt.Print("\n", text)
 	if failed > 0 {
 		return errors.New("not every set-up is as it should be")
 	}
 	return nil
+}
+
+// order returns the set-ups' indices, those first that took longest the last
+// time: the last machine should not run alone. One that was never tried is
+// taken for long.
+func (m *machine) order(chosen []*setup) []int {
+	took := make([]time.Duration, len(chosen))
+	list := make([]int, len(chosen))
+	for i, s := range chosen {
+		list[i] = i
+		took[i] = longBoot
+		if r, err := m.said(s); err == nil {
+			took[i] = r.Took
+		}
+	}
+	slices.SortStableFunc(list, func(a, b int) int { return cmp.Compare(took[b], took[a]) })
+	return list
 }
 
 // row tries one set-up.
@@ -203,6 +241,7 @@ func (m *machine) row(ctx context.Context, s *setup, allowed verdicts.Skips) row
 	}
 	w := judge(s, r, err)
 	if err == nil {
+		w.took, w.earlier = r.Took, r.earlier
 		w.tests(ctx, r.Before.Tests, allowed)
 	}
 	return w
@@ -211,23 +250,42 @@ func (m *machine) row(ctx context.Context, s *setup, allowed verdicts.Skips) row
 // answer boots a machine, or takes what it said before.
 func (m *machine) answer(ctx context.Context, s *setup) (*result, error) {
 	if m.resume {
-		if text, err := os.ReadFile(m.cache.path("result-" + s.name + ".json")); err == nil {
-			r := new(result)
-			return r, json.Unmarshal(text, r)
+		if r, err := m.said(s); !errors.Is(err, fs.ErrNotExist) {
+			return r, err
 		}
 	}
 	root, files, err := m.prepare(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return m.boot(ctx, s, root, files)
+	began := time.Now()
+	r, err := m.boot(ctx, s, root, files)
+	if err != nil {
+		return nil, err
+	}
+	r.Took = time.Since(began)
+	return r, nil
 }
 
-// keep leaves what a machine said beside the images, for whoever wants to look.
+// said returns what a machine said the last time.
+func (m *machine) said(s *setup) (*result, error) {
+	text, err := os.ReadFile(m.kept(s.name))
+	if err != nil {
+		return nil, err
+	}
+	r := &result{earlier: true}
+	return r, json.Unmarshal(text, r)
+}
+
+// kept is where what a machine said is left, for the next run and whoever wants
+// to look.
+func (m *machine) kept(setup string) string { return filepath.Join(m.dir, "result-"+setup+".json") }
+
+// keep leaves it there.
 func (m *machine) keep(r *result) error {
 	text, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(m.cache.path("result-"+r.Setup+".json"), text, 0o644)
+	return os.WriteFile(m.kept(r.Setup), text, 0o644)
 }

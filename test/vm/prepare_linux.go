@@ -14,10 +14,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// A cache holds what is downloaded and made once: a directory that git
-// ignores.
+// A cache holds what is downloaded and made once, for all checkouts.
 type cache struct {
 	dir string
 	log io.Writer
@@ -25,6 +26,19 @@ type cache struct {
 
 func (c cache) path(parts ...string) string {
 	return filepath.Join(append([]string{c.dir}, parts...)...)
+}
+
+// lock keeps other runs from making the same images at the same time: flock(2).
+func (c cache) lock() (unlock func(), err error) {
+	f, err := os.OpenFile(c.path("lock"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { f.Close() }, nil
 }
 
 func present(path string) bool { _, err := os.Stat(path); return err == nil }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
@@ -30,7 +31,12 @@ type row struct {
 	blocked         map[string]int
 	passed, skipped int // tests
 	failed          int
-	as              string // the row that is this one after its hint
+	packages        int      // whose tests those are
+	whole           []string // of them, those whose tests all ran
+	untried         int      // probes that the suite itself left out
+	as              string   // the row that is this one after its hint
+	took            time.Duration
+	earlier         bool // it was tried in another run
 	problems        []string
 }
 
@@ -151,6 +157,10 @@ func (w *row) tests(ctx context.Context, runs []testRun, allowed verdicts.Skips)
 		if err != nil {
 			problem("%v", err)
 		}
+		w.packages++
+		if t.Whole {
+			w.whole = append(w.whole, t.Package)
+		}
 		failed := false
 		for _, v := range list {
 			switch {
@@ -197,6 +207,8 @@ func (w *row) escapes(o *outcome) {
 			if p.Claim == "kept" {
 				w.problems = append(w.problems, fmt.Sprintf("%s %s: escaped, and %s is claimed", p.ID, p.Name, p.Guarantee))
 			}
+		case "skipped":
+			w.untried++
 		case "vacuous", "error":
 			w.problems = append(w.problems, fmt.Sprintf("%s %s: %s, which proves nothing: %s", p.ID, p.Name, p.Verdict, p.Reason))
 		}
@@ -243,14 +255,7 @@ func (w *row) line() string {
 	case w.refused != "":
 		return w.refused + fixed
 	}
-	blocked, escaped := 0, 0
-	for _, n := range w.blocked {
-		blocked += n
-	}
-	for _, n := range w.escaped {
-		escaped += n
-	}
-	return fmt.Sprintf("%s; %d probes stopped, %d not; %d tests, %d skipped", strings.Join(w.limits, ", "), blocked, escaped, w.passed, w.skipped) + fixed
+	return strings.Join(w.limits, ", ") + "; " + w.tested() + "; " + w.probed() + fixed
 }
 
 // The marks between which the table stands in a page.
@@ -260,7 +265,7 @@ const (
 )
 
 // writeTable puts the table into a page.
-func writeTable(page string, rows []row) error {
+func writeTable(page, table string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
 		return err
@@ -270,7 +275,7 @@ func writeTable(page string, rows []row) error {
 	if !ok || !ok2 {
 		return fmt.Errorf("%s has no place for the table", page)
 	}
-	return os.WriteFile(page, slices.Concat(before, []byte(tableBegins), []byte(table(rows)), []byte(tableEnds), after), 0o644)
+	return os.WriteFile(page, slices.Concat(before, []byte(tableBegins), []byte(table), []byte(tableEnds), after), 0o644)
 }
 
 // table writes the matrix: a column of letters for set-ups, a row for each
@@ -285,11 +290,8 @@ func table(rows []row) string {
 		} else if !w.runs {
 			mode, what = "refused", "`"+w.refused+"`; hint: "+w.hint
 		}
-		if w.passed > 0 {
-			what += fmt.Sprintf("; %d tests passed, %d skipped", w.passed, w.skipped)
-		}
-		if w.failed > 0 {
-			what += fmt.Sprintf(", **%d failed**", w.failed)
+		if w.runs {
+			what += "; " + w.tested() + "; " + w.probed()
 		}
 		if w.fixed {
 			what += "; **after " + strings.Join(w.followed, ", then ") + ": runs; " + strings.Join(w.limitsAfter, ", ") + "**"
@@ -313,6 +315,43 @@ func table(rows []row) string {
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// tested says which tests ran, and what came of them.
+func (w *row) tested() string {
+	if w.packages == 0 {
+		return "no tests"
+	}
+	s := fmt.Sprintf("%d tests of %d packages passed, %d skipped", w.passed, w.packages, w.skipped)
+	if len(w.whole) > 0 {
+		s += " (all of " + strings.Join(w.whole, ", ") + ")"
+	}
+	if w.failed > 0 {
+		s += fmt.Sprintf(", **%d failed**", w.failed)
+	}
+	return s
+}
+
+// probed says how many probes of the escape suite were tried.
+func (w *row) probed() string {
+	blocked, escaped := 0, 0
+	for _, n := range w.blocked {
+		blocked += n
+	}
+	for _, n := range w.escaped {
+		escaped += n
+	}
+	if blocked+escaped+w.untried == 0 {
+		return "no probes"
+	}
+	s := fmt.Sprintf("%d probes stopped", blocked)
+	if escaped > 0 {
+		s += fmt.Sprintf(", **%d not**", escaped)
+	}
+	if w.untried > 0 {
+		s += fmt.Sprintf(", %d that the suite cannot try there", w.untried)
+	}
+	return s
 }
 
 // letter names a set-up: A to Z, then AA.

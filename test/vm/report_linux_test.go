@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/test/escape"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
@@ -32,7 +34,7 @@ func TestJudge(t *testing.T) {
 	w := judge(runs, &result{Before: good}, nil)
 	require.Empty(t, w.problems)
 	require.Equal(t, "runs", w.verdict())
-	require.Equal(t, "memory kept by cgroup v2; 1 probes stopped, 1 not; 0 tests, 0 skipped", w.line())
+	require.Equal(t, "memory kept by cgroup v2; no tests; 1 probes stopped, **1 not**", w.line())
 	require.Equal(t, "weak 1 (1 out)", w.cell("fs.hide"))
 	require.Equal(t, "kept", w.cell("sys.filter"))
 	require.Equal(t, "not asked", w.cell("fs.readonly"))
@@ -82,18 +84,18 @@ func TestTable(t *testing.T) {
 	}
 	page := filepath.Join(t.TempDir(), "page.md")
 	require.NoError(t, os.WriteFile(page, []byte("before\n"+tableBegins+"old\n"+tableEnds+"after\n"), 0o644))
-	require.NoError(t, writeTable(page, rows))
-	require.NoError(t, writeTable(page, rows), "again")
+	require.NoError(t, writeTable(page, table(rows)))
+	require.NoError(t, writeTable(page, table(rows)), "again")
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	require.Equal(t, "before\n"+tableBegins+table(rows)+tableEnds+"after\n", string(text))
-	require.Contains(t, string(text), "| A | plain | 6.1 | namespaces | runs; memory kept by cgroup v2 |\n")
+	require.Contains(t, string(text), "| A | plain | 6.1 | namespaces | runs; memory kept by cgroup v2; no tests; no probes |\n")
 	require.Contains(t, string(text), "| refused | `x is 0`; hint: raise it; **after the doctor: runs; memory kept by cgroup v2, cpu kept by cgroup v2, pids kept by cgroup v2** |")
 	require.Contains(t, string(text), "| not tried | it burnt |")
 	require.Contains(t, string(text), "| fs.hide | weak | refused | not tried |\n")
 	require.NoError(t, os.WriteFile(page, nil, 0o644))
-	require.ErrorContains(t, writeTable(page, rows), "no place")
-	require.Error(t, writeTable(page+"x", rows))
+	require.ErrorContains(t, writeTable(page, table(rows)), "no place")
+	require.Error(t, writeTable(page+"x", ""))
 }
 
 // A hint that asks for another machine is followed by another row.
@@ -134,7 +136,7 @@ func TestTests(t *testing.T) {
 		require.Contains(t, strings.Join(w.problems, "\n"), want)
 		if want == "p.TestC fails" {
 			w.setup = &setup{says: "plain"}
-			require.Contains(t, table([]row{w}), "1 tests passed, 1 skipped, **1 failed**")
+			require.Contains(t, table([]row{w}), "1 tests of 1 packages passed, 1 skipped, **1 failed**")
 		}
 	}
 }
@@ -185,6 +187,40 @@ func TestPattern(t *testing.T) {
 	require.Equal(t, "l", p.pattern(&setup{start: inside}, nil))
 	require.Equal(t, "b", p.pattern(&setup{whole: []string{"p"}}, map[string]bool{"vm.brief": true}))
 	require.Empty(t, p.pattern(&setup{tweaks: []string{"yama-2"}}, map[string]bool{"vm.brief": true}))
+	p.kernel = true
+	require.Equal(t, "b", p.pattern(&setup{start: session}, nil))
+	require.Empty(t, p.pattern(&setup{start: hybrid}, nil))
+}
+
+// What each set-up tries of the escape suite has one probe for each guarantee that
+// this machine's own provider answers for, and none that takes root.
+func TestProbes(t *testing.T) {
+	var held []string
+	for _, id := range probes {
+		p := escape.Find(id)
+		require.NotNil(t, p, id)
+		require.NotContains(t, held, string(p.Guarantee), id)
+		held = append(held, string(p.Guarantee))
+	}
+	require.ElementsMatch(t, guarantees(), held)
+}
+
+// Those that took longest are first, and before them those of which nobody knows.
+func TestOrder(t *testing.T) {
+	m := &machine{dir: t.TempDir()}
+	for name, took := range map[string]time.Duration{"busybox": time.Minute, "session": 3 * time.Minute} {
+		require.NoError(t, m.keep(&result{Setup: name, Took: took}))
+	}
+	require.Equal(t, []int{2, 1, 0}, m.order([]*setup{findSetup("busybox"), findSetup("session"), findSetup("hybrid")}))
+}
+
+func TestTally(t *testing.T) {
+	c := tally{began: time.Now(), jobs: 2}
+	c.add(&row{took: time.Minute})
+	c.add(&row{took: 2 * time.Minute})
+	require.Regexp(t, `^2 set-ups in 0s, 2 at the same time, 3m0s of machines, at a load of [0-9]+ to [0-9]+\.$`, c.String())
+	c.add(&row{took: time.Hour, earlier: true})
+	require.Regexp(t, `2 set-ups .* 3m0s of machines.* 1 more were tried in an earlier run\.$`, c.String())
 }
 
 // Each set-up names a kernel, a userland and tweaks that there are.

@@ -1,5 +1,7 @@
 package main
 
+import "time"
+
 // A result is what a machine says of itself, on the disk that it was lent.
 type result struct {
 	Setup    string
@@ -8,6 +10,8 @@ type result struct {
 	Before   outcome  // what the user saw
 	After    *outcome // and after all that was advised was followed, if something was
 	Followed []followed
+	Took     time.Duration // as this machine's clock has it, with the boot
+	earlier  bool          // it was read, and said in another run
 }
 
 // A followed is advice that was followed, as root.
@@ -31,6 +35,7 @@ type outcome struct {
 // A testRun is one test binary.
 type testRun struct {
 	Package string
+	Whole   bool // all of its tests, and not a choice
 	Code    int
 	Output  string // with -test.v=test2json
 }

@@ -8,7 +8,7 @@ type setup struct {
 	kernel     string // of kernels
 	userland   string // of userlands
 	start      start
-	options    []string // of the container that is around
+	options    []string // of what is around
 	overlay    bool     // and its own file system for everything, in place of volumes
 	tweaks     []string // of tweaks
 	words      string   // for the kernel
@@ -16,7 +16,7 @@ type setup struct {
 	fixable    bool     // what pccrun advises makes it run, with limits that are kept
 	mended     string   // the set-up that is this one after its hint, where only another machine can be that
 	whole      []string // packages whose tests all run
-	critical   bool     // and all critical probes of the escape suite
+	suite      bool     // and the whole escape suite
 }
 
 // start is how the machine starts, and where in it the user's programs run.
@@ -53,11 +53,10 @@ var kernels = []kernel{
 // made in seconds.
 var userlands = []string{"bookworm", "trixie", busybox}
 
-// setups is the matrix. Those of `-short` come first, and those that take longest
-// before the others.
+// setups is the matrix. Those of `-short` come first.
 var setups = []setup{
 	{name: "session", says: "login session, cgroup v2 delegated by systemd", kernel: "6.1", userland: "bookworm", start: session, whole: core},
-	{name: "session-6.12", says: "login session", kernel: "6.12", userland: "bookworm", start: session, critical: true},
+	{name: "session-6.12", says: "login session", kernel: "6.12", userland: "bookworm", start: session, suite: true},
 	{name: "session-new", says: "login session, the newest kernel", kernel: "newest", userland: "bookworm", start: session, whole: rest},
 	{name: "no-systemd", says: "no systemd, cgroup v2 that root owns", kernel: "6.1", userland: "bookworm", start: bare, fixable: true},
 	{name: "userns-off", says: "kernel.unprivileged_userns_clone=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-off"}, refused: "kernel.unprivileged_userns_clone is 0", fixable: true},
@@ -89,7 +88,8 @@ var setups = []setup{
 	{name: "pod-open", says: "that pod, with what the hint names", kernel: "6.1", userland: "bookworm", start: container, options: slices.Concat(asUser, asPods, opened)},
 	{name: "privileged-own", says: "a privileged container, as its root, workspace on its overlay", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}, overlay: true, refused: "cannot map owners", mended: "privileged"},
 	{name: "privileged", says: "the same, workspace and trials on a volume", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}},
-	{name: "inside", says: "inside pccrun", kernel: "6.1", userland: "bookworm", start: inside, refused: "a seccomp filter around", fixable: true},
+	{name: "inside", says: "inside pccrun, as it comes", kernel: "6.1", userland: "bookworm", start: inside, refused: "a seccomp filter around", fixable: true},
+	{name: "inside-nested", says: "inside pccrun --nested", kernel: "6.1", userland: "bookworm", start: inside, options: []string{"--nested"}},
 	{name: "sys-ro", says: "/sys read-only", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"sys-ro"}},
 }
 
@@ -125,11 +125,13 @@ var (
 // A testedPackage is one whose test binary runs in the machines: whole where a
 // set-up says so, what brief matches where the machine itself differs, and what
 // least matches where one setting of it does, or what is around the user's part.
-// What is timed says nothing on an emulated processor, or takes minutes of it.
-// One that is alone needs no programs but busybox.
+// One of which nothing but the kernel changes what comes of it runs in the login
+// sessions alone, one of which each kernel has. What is timed says nothing on an
+// emulated processor, or takes minutes of it. One that is alone needs no
+// programs but busybox.
 type testedPackage struct {
 	pkg, brief, least, timed string
-	alone                    bool
+	kernel, alone            bool
 }
 
 // tested are the packages that differ between hosts. A brief is a minute or two
@@ -138,14 +140,14 @@ type testedPackage struct {
 var tested = []testedPackage{
 	{pkg: "namespaces", brief: "^(TestWithout|TestEnds|TestSignals|TestStepFails|TestCloneFails|TestKeeper|TestMounts|TestTerminal)$", least: "^(TestEnds|TestSignals|TestStepFails)$", alone: true},
 	{pkg: "namespaces/inside", brief: ".", least: ".", alone: true},
-	{pkg: "namespaces/network", brief: "^(TestOwnLoopback|TestRange)$", timed: "^TestCapture$"},
+	{pkg: "namespaces/network", brief: "^(TestOwnLoopback|TestRange)$", timed: "^TestCapture$", kernel: true},
 	{pkg: "providers/native", brief: "^(TestLayers|TestExit|TestNothingSurvives|TestMemory|TestLimits|TestProxy|TestFIFO)$", least: "^(TestLayers|TestExit|TestNothingSurvives)$"},
 	{pkg: "cgroups", brief: "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisorEndsWithTheSandbox|TestProcessors)$", least: "^TestProcessors$", timed: "^(TestSupervisorAtRest|TestSupervisorCountsSegments|TestSupervisor|TestLeaf)$"},
-	{pkg: "seccomp", brief: "^(TestKernel.*|TestInstall.*)$", alone: true},
-	{pkg: "workspace", brief: "^(TestAttributes|TestKinds|TestScanRepository|TestScanSubmodules|TestGuardSetsAside|TestUpperChanges|TestApply|TestOpenBeneath)$", timed: "^(TestGuardMakesRepositoriesInert|TestScanHostile)$"},
-	{pkg: "netproxy", brief: "^(TestCaptured|TestRefused|TestSOCKS|TestRebinding|TestServeQuestions|TestLocal|TestClose)$"},
+	{pkg: "seccomp", brief: "^(TestKernel.*|TestWatch)$", kernel: true},
+	{pkg: "workspace", brief: "^(TestAttributes|TestKinds|TestScanRepository|TestScanSubmodules|TestGuardSetsAside|TestUpperChanges|TestApply|TestOpenBeneath)$", timed: "^(TestGuardMakesRepositoriesInert|TestScanHostile)$", kernel: true},
+	{pkg: "netproxy", brief: "^(TestCaptured|TestRefused|TestSOCKS|TestRebinding|TestServeQuestions|TestLocal|TestClose)$", kernel: true},
 	{pkg: "cmd/pccrun", brief: "^TestScripts$/^(flags|nested|root)$"},
-	{pkg: "terminal", brief: "^(TestRelayCarries|TestSuspend|TestInterruptAndStatus|TestFilterPasses|TestFilterDrops)$", timed: "^TestAskFullScreen$"},
+	{pkg: "terminal", brief: "^(TestRelayCarries|TestSuspend|TestInterruptAndStatus|TestFilterPasses|TestFilterDrops)$", timed: "^TestAskFullScreen$", kernel: true},
 	{pkg: "sessions", brief: "^(TestShortRunLeavesNothing|TestCrashed|TestKill|TestFollow)$"},
-	{pkg: "state", brief: "^(TestFind|TestOpen|TestOpenRefuses|TestWriteFile|TestLock)$", timed: "^TestRemoveAll$"},
+	{pkg: "state", brief: "^(TestFind|TestOpen|TestOpenRefuses|TestWriteFile|TestLock)$", timed: "^TestRemoveAll$", kernel: true},
 }
