@@ -19,7 +19,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -49,7 +48,8 @@ the last time are started first.
   -tests WHICH   whole, brief (few, and none in set-ups that differ in a setting
                  alone) or none (default whole)
   -prepare       make the images that the set-ups need, and boot none
-  -resume        do not boot those again that have answered before
+  -resume        do not boot those again that have answered before, and as they
+                 should
   -list          list the set-ups
   -write FILE    put the table into this page, between its marks
   -cache DIR     where downloads and images are kept (default: pccrun-test/vm in
@@ -233,12 +233,22 @@ func (m *machine) order(chosen []*setup) []int {
 	return list
 }
 
-// row tries one set-up.
+// row tries one set-up, or takes what its machine said before.
 func (m *machine) row(ctx context.Context, s *setup, allowed verdicts.Skips) row {
+	if r, err := m.said(s); m.resume && err == nil {
+		if w := s.row(ctx, r, nil, allowed); len(w.problems) == 0 {
+			return w
+		}
+	}
 	r, err := m.answer(ctx, s)
 	if err == nil {
 		err = m.keep(r)
 	}
+	return s.row(ctx, r, err, allowed)
+}
+
+// row is what the table has of what a machine said, or of why it said nothing.
+func (s *setup) row(ctx context.Context, r *result, err error, allowed verdicts.Skips) row {
 	w := judge(s, r, err)
 	if err == nil {
 		w.took, w.earlier = r.Took, r.earlier
@@ -247,13 +257,8 @@ func (m *machine) row(ctx context.Context, s *setup, allowed verdicts.Skips) row
 	return w
 }
 
-// answer boots a machine, or takes what it said before.
+// answer boots a machine.
 func (m *machine) answer(ctx context.Context, s *setup) (*result, error) {
-	if m.resume {
-		if r, err := m.said(s); !errors.Is(err, fs.ErrNotExist) {
-			return r, err
-		}
-	}
 	root, files, err := m.prepare(ctx, s)
 	if err != nil {
 		return nil, err
