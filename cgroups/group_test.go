@@ -278,6 +278,11 @@ func TestLeaf(t *testing.T) {
 	p := v2(t)
 	home := p.Dirs[0].Parent
 	dir := path.Join(home, prefix+"test")
+	if exists(home + "/cgroup.events") {
+		// This process is in it: with a controller for threads, such as cpu, the groups
+		// below take no process (EOPNOTSUPP), with another it hands nothing down.
+		t.Skip("needs a cgroup v2 directory that is the root of its hierarchy")
+	}
 	controllers := strings.Fields(readString(t, home+"/cgroup.controllers"))
 	if len(controllers) == 0 {
 		t.Skip("needs a v2 controller")

@@ -142,7 +142,7 @@ var tested = []testedPackage{
 	{pkg: "namespaces/inside", brief: ".", least: ".", alone: true},
 	{pkg: "namespaces/network", brief: "^(TestOwnLoopback|TestRange)$", timed: "^TestCapture$", kernel: true},
 	{pkg: "providers/native", brief: "^(TestLayers|TestExit|TestNothingSurvives|TestMemory|TestLimits|TestProxy|TestFIFO)$", least: "^(TestLayers|TestExit|TestNothingSurvives)$"},
-	{pkg: "cgroups", brief: "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisorEndsWithTheSandbox|TestProcessors)$", least: "^TestProcessors$", timed: "^(TestSupervisorAtRest|TestSupervisorCountsSegments|TestSupervisor|TestLeaf)$"},
+	{pkg: "cgroups", brief: "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisorEndsWithTheSandbox|TestProcessors)$", least: "^TestProcessors$", timed: "^(TestSupervisorAtRest|TestSupervisorCountsSegments|TestSupervisor)$"},
 	{pkg: "seccomp", brief: "^(TestKernel.*|TestWatch)$", kernel: true},
 	{pkg: "workspace", brief: "^(TestAttributes|TestKinds|TestScanRepository|TestScanSubmodules|TestGuardSetsAside|TestUpperChanges|TestApply|TestOpenBeneath)$", timed: "^(TestGuardMakesRepositoriesInert|TestScanHostile)$", kernel: true},
 	{pkg: "netproxy", brief: "^(TestCaptured|TestRefused|TestSOCKS|TestRebinding|TestServeQuestions|TestLocal|TestClose)$", kernel: true},
