@@ -177,10 +177,17 @@ func (m *machine) boot(ctx context.Context, s *setup, root string, files kernelF
 	return &r, nil
 }
 
+// processor is all that the emulator can, but for what makes it slow: a fifth
+// level of page tables, and string instructions that the kernel takes for fast,
+// of which it does one byte at a time. A launch takes half as long without.
+const processor = "max,la57=off,erms=off,fsrm=off,smap=off,smep=off"
+
 // qemu returns the emulator's arguments. /dev/kvm is left alone: a nested or
 // paravirtual one may offer what no Debian kernel boots on.
 func (m *machine) qemu(s *setup, root string, k kernelFiles, dir string) []string {
-	line := "console=ttyS0 quiet panic=-1 net.ifnames=0 vm.setup=" + s.name
+	// What works around the faults of real processors, and zeroes each page once
+	// more, costs an emulated one a good part of its time.
+	line := "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off init_on_alloc=0 vm.setup=" + s.name
 	if m.calm {
 		line += " vm.calm"
 	}
@@ -200,7 +207,7 @@ func (m *machine) qemu(s *setup, root string, k kernelFiles, dir string) []strin
 		line += " " + s.words
 	}
 	args := []string{
-		"-accel", "tcg", "-cpu", "max,la57=off", "-m", memory, "-smp", "1", "-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
+		"-accel", "tcg", "-cpu", processor, "-m", memory, "-smp", "1", "-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
 		"-kernel", k.image, "-initrd", filepath.Join(dir, "initrd"), "-append", line, "-device", "virtio-rng-pci", "-serial", "file:" + filepath.Join(dir, "console"),
 	}
 	for _, disk := range []string{

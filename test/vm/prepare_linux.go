@@ -82,7 +82,7 @@ func archive(ctx context.Context) (main, security string, err error) {
 var packages = []string{
 	"systemd", "systemd-sysv", "dbus", "dbus-user-session", "libpam-systemd", "apparmor", "uidmap",
 	"procps", "kmod", "git", "iproute2", "util-linux", "passwd", "login",
-	"podman", "crun", "patch",
+	"podman", "crun", "netavark", "patch", // netavark: debootstrap knows no package by what it provides
 }
 
 // userland returns the image of a release's root file system.
@@ -98,7 +98,7 @@ func (c cache) userland(ctx context.Context, release string) (string, error) {
 		return "", errors.New("a userland is made once, and debootstrap needs root for that")
 	}
 	root := c.path("rootfs-" + release)
-	if !present(filepath.Join(root, "usr/bin/git")) {
+	if !present(filepath.Join(root, "usr/bin/git")) || present(filepath.Join(root, "debootstrap")) { // which it leaves where it fails
 		site, _, err := archive(ctx)
 		if err != nil {
 			return "", err
