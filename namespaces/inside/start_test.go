@@ -224,6 +224,7 @@ func TestExecThatHangs(t *testing.T) {
 	_, err = unix.FcntlInt(leased.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 	require.NoError(t, err)
 	c = newCopy(t)
+	how.Deadline = int64(time.Minute)
 	c.supervise(how, path)
 	require.Equal(t, Message{Kind: Exited, C: 1}, receive(t, c.launcher), "control: without the lease it is executed")
 }

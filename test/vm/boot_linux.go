@@ -142,7 +142,7 @@ func (m *machine) boot(ctx context.Context, s *setup, root string, files kernelF
 		return nil, err
 	}
 	limit := shortBoot
-	if len(s.whole) > 0 || s.suite {
+	if len(s.whole) > 0 {
 		limit = longBoot
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)

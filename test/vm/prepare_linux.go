@@ -108,7 +108,7 @@ func (c cache) userland(ctx context.Context, release string) (string, error) {
 		}
 	}
 	script := "id t >/dev/null 2>&1 || useradd -m -u " + strconv.Itoa(userID) + " -s /bin/bash t\n" +
-		"echo 0123456789abcdef0123456789abcdef >/etc/machine-id; echo vm >/etc/hostname; mkdir -p /usr/lib/modules\n" +
+		"echo 0123456789abcdef0123456789abcdef >/etc/machine-id; echo vm >/etc/hostname; echo 127.0.0.1 localhost >/etc/hosts; mkdir -p /usr/lib/modules\n" +
 		"rm -rf /var/cache/apt/archives/*.deb /var/lib/apt/lists/*\n"
 	if err := c.run(ctx, c.dir, "chroot", root, "sh", "-ec", script); err != nil {
 		return "", err

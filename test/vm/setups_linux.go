@@ -16,7 +16,6 @@ type setup struct {
 	fixable    bool     // what pccrun advises makes it run, with limits that are kept
 	mended     string   // the set-up that is this one after its hint, where only another machine can be that
 	whole      []string // packages whose tests all run
-	suite      bool     // and the whole escape suite
 }
 
 // start is how the machine starts, and where in it the user's programs run.
@@ -56,7 +55,7 @@ var userlands = []string{"bookworm", "trixie", busybox}
 // setups is the matrix. Those of `-short` come first.
 var setups = []setup{
 	{name: "session", says: "login session, cgroup v2 delegated by systemd", kernel: "6.1", userland: "bookworm", start: session, whole: core},
-	{name: "session-6.12", says: "login session", kernel: "6.12", userland: "bookworm", start: session, suite: true},
+	{name: "session-6.12", says: "login session", kernel: "6.12", userland: "bookworm", start: session},
 	{name: "session-new", says: "login session, the newest kernel", kernel: "newest", userland: "bookworm", start: session, whole: rest},
 	{name: "no-systemd", says: "no systemd, cgroup v2 that root owns", kernel: "6.1", userland: "bookworm", start: bare, fixable: true},
 	{name: "userns-off", says: "kernel.unprivileged_userns_clone=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-off"}, refused: "kernel.unprivileged_userns_clone is 0", fixable: true},
