@@ -138,7 +138,7 @@ type testedPackage struct {
 // launch, its layers, limits and end.
 var tested = []testedPackage{
 	{pkg: "namespaces", brief: "^(TestWithout|TestEnds|TestSignals|TestStepFails|TestCloneFails|TestKeeper|TestMounts|TestTerminal)$", least: "^(TestEnds|TestSignals|TestStepFails)$", alone: true},
-	{pkg: "namespaces/inside", brief: ".", least: ".", alone: true},
+	{pkg: "namespaces/inside", brief: ".", least: ".", timed: "^TestDeadline$", alone: true},
 	{pkg: "namespaces/network", brief: "^(TestOwnLoopback|TestRange)$", timed: "^TestCapture$", kernel: true},
 	{pkg: "providers/native", brief: "^(TestLayers|TestExit|TestNothingSurvives|TestMemory|TestLimits|TestProxy|TestFIFO)$", least: "^(TestLayers|TestExit|TestNothingSurvives)$"},
 	{pkg: "cgroups", brief: "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisorEndsWithTheSandbox|TestProcessors)$", least: "^TestProcessors$", timed: "^(TestSupervisorAtRest|TestSupervisorCountsSegments|TestSupervisor)$"},
