@@ -17,6 +17,7 @@ import (
 // The index is one file a workspace and rule set, outside the workspace:
 //
 //	magic, version, sum of rules, root's path
+//	how long a look took that nothing bound
 //	inodes whose other names were looked for
 //	what git's index said of files, by git directory
 //	the tree of directories, each before those below it
@@ -29,7 +30,7 @@ import (
 // that one is written down as unknown.
 const (
 	indexMagic   = "pccrun workspace index\n"
-	indexVersion = 3
+	indexVersion = 4
 	maxIndex     = 512 << 20
 
 	// racy is how old a change must be when a directory is read, so that the
@@ -50,10 +51,11 @@ func latest(ctime int64) int64 {
 
 // An index is what the last scan left.
 type index struct {
-	linked []uint64 // inodes with several names; their names are hits of classAlias
-	blobs  []blobs
-	root   *dir
-	all    []dir // root and all below it
+	patience time.Duration // see [index.bound]
+	linked   []uint64      // inodes with several names; their names are hits of classAlias
+	blobs    []blobs
+	root     *dir
+	all      []dir // root and all below it
 }
 
 // blobs is what one git index records of some files, valid while the index
@@ -164,6 +166,7 @@ func (x *index) encode(root string, sum uint64) []byte {
 	e.num(indexVersion)
 	e.num(sum)
 	e.text(root)
+	e.num(uint64(x.patience))
 	e.num(uint64(len(x.linked)))
 	for _, ino := range x.linked {
 		e.num(ino)
@@ -236,7 +239,10 @@ func decodeIndex(b []byte, c *rules, sum uint64) *index {
 	if d.num() != indexVersion || d.num() != sum || d.text() != c.root {
 		return nil
 	}
-	x := &index{}
+	x := &index{patience: time.Duration(d.num())}
+	if x.patience < 0 || x.patience > maxPatience {
+		return nil
+	}
 	for n := d.count(); n > 0; n-- {
 		x.linked = append(x.linked, d.num())
 	}

@@ -60,12 +60,9 @@ func scanOnce(q Query) (*Found, error) {
 	}
 
 	start := time.Now()
-	until := time.Time{}
-	if q.Within > 0 && q.IndexDir != "" {
-		until = start.Add(q.Within)
-	}
 	sum := rules.sum()
 	old := loadIndex(q, rules, sum)
+	patience, until := old.bound(&q, start)
 	w := &walker{rules: rules, fd: fd, dev: st.Dev, until: until}
 	root := &dir{}
 	if old == nil {
@@ -83,7 +80,7 @@ func scanOnce(q Query) (*Found, error) {
 		// What is known so far: the other names of nothing more than before.
 		forget(first, start, st.Dev)
 		unlink(first)
-		(&index{linked: old.linked, blobs: old.blobs, root: first}).save(q, sum)
+		(&index{patience: patience, linked: old.linked, blobs: old.blobs, root: first}).save(q, sum)
 		return w.slow(q)
 	}
 	if err := w.run(); errors.Is(err, errSlow) {
@@ -104,18 +101,25 @@ func scanOnce(q Query) (*Found, error) {
 		again := &walker{rules: rules, fd: fd, dev: st.Dev, want: s.linked, until: until}
 		root = &dir{}
 		again.push(root)
+		linked := s.linked
+		slowAgain := func() error {
+			// What was read by now was asked for all of them: the next look asks the
+			// rest, and is not at the beginning of this one again.
+			forget(root, start, st.Dev)
+			(&index{patience: patience, linked: slices.Sorted(maps.Keys(linked)), blobs: old.blobs, root: root}).save(q, sum)
+			return again.slow(q)
+		}
 		if err := again.run(); errors.Is(err, errSlow) {
-			return nil, slow()
+			return nil, slowAgain()
 		} else if err != nil {
 			return nil, again.crowd(err, root)
 		}
 		changed = true
 		again.entries += w.entries
-		linked := s.linked
 		s.close()
 		s = newScan(q, again, root, &index{blobs: s.blobs})
 		if err := s.collect(); errors.Is(err, errSlow) {
-			return nil, slow()
+			return nil, slowAgain()
 		} else if err != nil {
 			return nil, err
 		}
@@ -129,10 +133,13 @@ func scanOnce(q Query) (*Found, error) {
 		return nil, err
 	}
 	found.Start = start
+	if took := time.Since(start); q.Within == 0 && took > patience {
+		patience, changed = min(took, maxPatience), true
+	}
 	if q.IndexDir != "" && (changed || s.blobsChanged) {
 		forget(root, start, st.Dev)
 		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return latest(b.id.ctime) > start.Add(-racy).UnixNano() })
-		x := &index{linked: slices.Sorted(maps.Keys(s.linked)), blobs: s.blobs, root: root}
+		x := &index{patience: patience, linked: slices.Sorted(maps.Keys(s.linked)), blobs: s.blobs, root: root}
 		x.save(q, sum)
 	}
 	return found, nil

@@ -20,6 +20,29 @@ var errSlow = errors.New("its time is over")
 // over reports whether a moment has come; the zero time never does.
 func over(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
 
+// maxPatience bounds how long a look that nothing bound makes later ones wait, and
+// minPatience is what is not worth remembering.
+const (
+	maxPatience = time.Hour
+	minPatience = time.Second
+)
+
+// bound returns how long a look took before that nothing bound, and when this one,
+// if it is bound, ends: the user has waited for that one, and what takes as long once
+// more, since it does not stay in memory, he gets too.
+func (x *index) bound(q *Query, start time.Time) (patience time.Duration, until time.Time) {
+	if patience = minPatience; x != nil {
+		patience = max(patience, x.patience)
+	}
+	if q.Within == 0 || q.IndexDir == "" {
+		return patience, time.Time{}
+	}
+	if patience > minPatience {
+		q.Within = max(q.Within, 2*patience)
+	}
+	return patience, start.Add(q.Within)
+}
+
 // stall is called before a directory is read. Tests set it, to be a slow disk.
 var stall func(rel string)
 
@@ -40,7 +63,7 @@ func (e *slowError) Unwrap() error { return ErrTooMuch }
 
 // Hint says what to do.
 func (e *slowError) Hint() string {
-	return "run it again: it goes on from there; with --dry-run it reads all of it, as long as that takes; --workspace DIR takes a part"
+	return "run it again: it goes on from there; pccrun --dry-run -- true reads all of it once, as long as that takes, and later runs wait as long if they must; --workspace DIR takes a part"
 }
 
 // slow says of a scan that was not through in time how far it came.

@@ -177,3 +177,60 @@ func TestScanSlowIsParallel(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, most.Load(), int64(maxHands))
 }
+
+// Who has waited for a look that nothing bound is not refused by later ones that
+// take as long, because what was read does not stay in memory.
+func TestScanSlowPatience(t *testing.T) {
+	q := slowTree(t)
+	q.Within = 60 * time.Millisecond
+	slowDisk(t, 5*time.Millisecond)
+	_, err := Scan(q)
+	require.ErrorIs(t, err, ErrTooMuch, "the control")
+	patient := q
+	patient.Within = 0
+	began := time.Now()
+	found, err := Scan(patient)
+	require.NoError(t, err)
+	require.Greater(t, time.Since(began), minPatience, "else this proves nothing")
+	for i := range 30 { // all of it is read anew
+		for j := range 30 {
+			require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d/%d/new", q.Root, i, j), nil, 0o644))
+		}
+	}
+	again, err := Scan(q)
+	require.NoError(t, err)
+	require.Equal(t, found.Pins, again.Pins)
+	// The patience outlasts the look that it served.
+	require.NoError(t, os.RemoveAll(q.Root+"/0"))
+	for i := 1; i < 30; i++ {
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d/newer", q.Root, i), nil, 0o644))
+	}
+	_, err = Scan(q)
+	require.NoError(t, err)
+}
+
+// Nor does the look for other names begin anew each time: a tree that must be asked
+// for them is through after about twice as many directories as it has, however short
+// each try is.
+func TestScanSlowOtherNamesGoOn(t *testing.T) {
+	q := slowTree(t)
+	q.Files = []profiles.FileRule{{Path: q.Root + "/secrets", Access: profiles.Hide}}
+	write(t, q.Root+"/secrets/key", "")
+	require.NoError(t, os.Link(q.Root+"/secrets/key", q.Root+"/9/9/key"))
+	time.Sleep(2 * racy)
+	read := slowDisk(t, time.Millisecond)
+	q.Within = 80 * time.Millisecond
+	for try := 0; ; try++ {
+		require.Less(t, try, 1000)
+		found, err := Scan(q)
+		if err != nil {
+			require.ErrorIs(t, err, ErrTooMuch)
+			continue
+		}
+		require.Positive(t, try, "else this proves nothing")
+		require.Len(t, found.Matches, 1)
+		require.Equal(t, q.Root+"/9/9/key", found.Matches[0].Path)
+		require.Less(t, read.Load(), int64(4*930+2*try))
+		return
+	}
+}
