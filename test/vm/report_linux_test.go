@@ -47,11 +47,15 @@ func TestJudge(t *testing.T) {
 	require.Empty(t, w.problems)
 	require.Contains(t, w.line(), "; after the launcher's hint, then the doctor: runs; memory kept by cgroup v2, cpu kept by cgroup v2, pids kept by cgroup v2")
 
+	bare := outcome{Doctor: `{"providers":[{"runs":true,"trials":[{"name":"landlock","verdict":"open"}]}]}`}
+	require.Empty(t, judge(&setup{open: "landlock"}, &result{Before: bare}, nil).problems)
+
 	for name, c := range map[string]struct {
 		s   *setup
 		r   *result
 		err error
 	}{
+		"a layer too many":     {&setup{open: "seccomp"}, &result{Before: good}, nil},
 		"no machine":           {runs, nil, errors.New("it burnt")},
 		"refused":              {runs, &result{Before: refused}, nil},
 		"runs":                 {refuses, &result{Before: good}, nil},
