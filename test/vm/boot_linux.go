@@ -38,7 +38,8 @@ type machine struct {
 	root    string     // of the sources
 	calm    bool       // without the escape suite
 	tests   string     // whole, brief or none
-	resume  bool       // what a machine said before counts
+	resume  bool       // what a machine said before counts, if it was as it should be
+	report  bool       // nothing else counts
 	nice    int        // of the emulators, at least
 }
 

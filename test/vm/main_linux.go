@@ -19,6 +19,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -50,6 +51,8 @@ the last time are started first.
   -prepare       make the images that the set-ups need, and boot none
   -resume        do not boot those again that have answered before, and as they
                  should
+  -report        boot none: the table is of what machines said before, and says of
+                 the others that they were not tried
   -list          list the set-ups
   -write FILE    put the table into this page, between its marks
   -cache DIR     where downloads and images are kept (default: pccrun-test/vm in
@@ -87,6 +90,7 @@ func host(ctx context.Context) (err error) {
 	var o struct {
 		short, list, calm  bool
 		resume, prepare    bool
+		report             bool
 		only, write, cache string
 		tests              string
 		jobs, nice         int
@@ -97,6 +101,7 @@ func host(ctx context.Context) (err error) {
 	flag.BoolVar(&o.resume, "resume", false, "")
 	flag.StringVar(&o.tests, "tests", "whole", "")
 	flag.BoolVar(&o.prepare, "prepare", false, "")
+	flag.BoolVar(&o.report, "report", false, "")
 	flag.BoolVar(&o.calm, "no-escape", false, "")
 	flag.IntVar(&o.jobs, "jobs", runtime.NumCPU(), "")
 	flag.IntVar(&o.nice, "nice", 10, "")
@@ -153,7 +158,7 @@ func host(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
-	m := machine{cache: cache{kept, log}, dir: dir, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, tests: o.tests, resume: o.resume, nice: o.nice}
+	m := machine{cache: cache{kept, log}, dir: dir, jobs: max(o.jobs, 1), root: strings.TrimSpace(string(top)), calm: o.calm, tests: o.tests, resume: o.resume, report: o.report, nice: o.nice}
 	if o.prepare {
 		for _, s := range chosen {
 			if _, _, err := m.images(ctx, s); err != nil {
@@ -235,7 +240,12 @@ func (m *machine) order(chosen []*setup) []int {
 
 // row tries one set-up, or takes what its machine said before.
 func (m *machine) row(ctx context.Context, s *setup, allowed verdicts.Skips) row {
-	if r, err := m.said(s); m.resume && err == nil {
+	switch r, err := m.said(s); {
+	case m.report && errors.Is(err, fs.ErrNotExist):
+		return s.row(ctx, nil, errors.New("by no machine yet"), allowed)
+	case m.report:
+		return s.row(ctx, r, err, allowed)
+	case m.resume && err == nil:
 		if w := s.row(ctx, r, nil, allowed); len(w.problems) == 0 {
 			return w
 		}

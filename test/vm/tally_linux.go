@@ -13,6 +13,7 @@ type tally struct {
 	jobs           int
 	rows, earlier  int
 	machines       time.Duration // of all together
+	before         time.Duration // of those that were tried in earlier runs
 	least, highest float64       // load of this machine as rows ended
 }
 
@@ -20,6 +21,10 @@ type tally struct {
 func (t *tally) add(w *row) {
 	if w.earlier {
 		t.earlier++
+		t.before += w.took
+		return
+	}
+	if w.took == 0 { // it was not tried at all
 		return
 	}
 	load := 0.0
@@ -36,10 +41,12 @@ func (t *tally) add(w *row) {
 
 // String is the last line of the table.
 func (t *tally) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d set-ups in %s, %d at the same time, %s of machines, at a load of %.0f to %.0f.", t.rows, time.Since(t.began).Round(time.Second), t.jobs, t.machines.Round(time.Second), t.least, t.highest)
-	if t.earlier > 0 {
-		fmt.Fprintf(&b, " %d more were tried in an earlier run.", t.earlier)
+	var parts []string
+	if t.rows > 0 {
+		parts = append(parts, fmt.Sprintf("%d set-ups in %s, %d at the same time, %s of machines, at a load of %.0f to %.0f.", t.rows, time.Since(t.began).Round(time.Second), t.jobs, t.machines.Round(time.Second), t.least, t.highest))
 	}
-	return b.String()
+	if t.earlier > 0 {
+		parts = append(parts, fmt.Sprintf("%d were tried in earlier runs, for %s.", t.earlier, t.before.Round(time.Second)))
+	}
+	return strings.Join(parts, " ")
 }
