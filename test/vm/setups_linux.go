@@ -136,12 +136,13 @@ type testedPackage struct {
 
 // tested are the packages that differ between hosts. A brief is a minute or two
 // of an emulated processor for all together, the least half a minute: the
-// launch, its layers, limits and end.
+// launch, its limits and end. The doctor tries each layer everywhere, beside a
+// launch without.
 var tested = []testedPackage{
 	{pkg: "namespaces", brief: "^(TestWithout|TestEnds|TestSignals|TestStepFails|TestCloneFails|TestKeeper|TestMounts|TestTerminal)$", least: "^(TestEnds|TestSignals|TestStepFails)$", alone: true},
 	{pkg: "namespaces/inside", brief: ".", least: ".", timed: "^TestDeadline$", alone: true},
 	{pkg: "namespaces/network", brief: "^(TestOwnLoopback|TestRange)$", timed: "^TestCapture$", kernel: true},
-	{pkg: "providers/native", brief: "^(TestLayers|TestExit|TestNothingSurvives|TestMemory|TestLimits|TestProxy|TestFIFO)$", least: "^(TestLayers|TestExit|TestNothingSurvives)$"},
+	{pkg: "providers/native", brief: "^(TestLayers|TestExit|TestNothingSurvives|TestMemory|TestLimits|TestProxy|TestFIFO)$", least: "^(TestExit|TestNothingSurvives)$"},
 	{pkg: "cgroups", brief: "^(TestV2.*|TestRealBus|TestNProcInUserNamespace|TestSupervisorEndsWithTheSandbox|TestProcessors)$", least: "^TestProcessors$", timed: "^(TestSupervisorAtRest|TestSupervisorCountsSegments|TestSupervisor)$"},
 	{pkg: "seccomp", brief: "^(TestKernel.*|TestWatch)$", kernel: true},
 	{pkg: "workspace", brief: "^(TestAttributes|TestKinds|TestScanRepository|TestScanSubmodules|TestGuardSetsAside|TestUpperChanges|TestApply|TestOpenBeneath)$", timed: "^(TestGuardMakesRepositoriesInert|TestGuardFinishesOn.*|TestGuardTellsOfWhatHasGrown|TestScanHostile|TestScanReference|TestScanSlow)$", kernel: true},
