@@ -93,7 +93,7 @@ func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
 				return
 			}
 			var again <-chan time.Time
-			if len(k.grips) > 0 {
+			if k.grasps() {
 				again = time.After(settle / 10)
 			}
 			select {
@@ -106,6 +106,13 @@ func (s *Sandbox) Keep(gaveUp func(error)) *Keeper {
 		}
 	}()
 	return k
+}
+
+// grasps reports whether a file that stood open is still watched.
+func (k *Keeper) grasps() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.grips) > 0
 }
 
 // list finds what there is to keep, and the directories to watch for it.

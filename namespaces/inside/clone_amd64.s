@@ -30,6 +30,12 @@ copied:
 	XORL	BP, BP
 	SUBQ	$16, SP
 	MOVQ	R12, 0(SP)
-	MOVQ	$·live(SB), R13 // which comes back here for the command: the linker allows no such circle
+	MOVQ	·entry(SB), R13 // which comes back here for the command: the linker allows no such circle
+	MOVQ	R12, AX // as Go's own calling convention has it, where the entry is the function itself
+	XORPS	X15, X15
+	XORL	R14, R14 // no goroutine
 	CALL	R13
 	INT	$3
+
+DATA	·entry(SB)/8, $·live(SB)
+GLOBL	·entry(SB), NOPTR, $8

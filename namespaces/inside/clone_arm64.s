@@ -29,6 +29,11 @@ copied:
 	MOVD	ZR, R29
 	SUB	$32, RSP
 	MOVD	R19, 8(RSP)
-	MOVD	$·live(SB), R20 // which comes back here for the command: the linker allows no such circle
+	MOVD	·entry(SB), R20 // which comes back here for the command: the linker allows no such circle
+	MOVD	R19, R0 // as Go's own calling convention has it, where the entry is the function itself
+	MOVD	ZR, g
 	CALL	(R20)
 	BRK
+
+DATA	·entry(SB)/8, $·live(SB)
+GLOBL	·entry(SB), NOPTR, $8

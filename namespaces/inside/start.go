@@ -24,6 +24,9 @@ func afterFork()
 // the arguments name.
 func cloneOnto(nr, a, b, c, d, e uintptr, s *copied) (pid, errno uintptr)
 
+// entry is where the copy begins: [live]; clone_*.s has its value.
+var entry uintptr
+
 // Options says how the copy is made.
 type Options struct {
 	Flags    uintptr // CLONE_NEW* of the namespaces
