@@ -46,6 +46,7 @@ type Plan struct {
 	Dial       int              // sockets with which the launcher can connect to ports inside at once
 	PassFDs    []int            // descriptors beyond 2 that the command gets as they are
 	Unhidden   bool             // a path that a rule hides does not exist: there is nothing to cover
+	Folding    Folding          // where names are reached by other spellings than the rules'
 
 	// CoreHandler is what of the host a crash inside would feed, as its
 	// core_pattern names it; "" if nothing.
@@ -116,6 +117,7 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 		CoreHandler: s.CoreHandler,
 		OOMScore:    s.OOMScore,
 		Unhidden:    s.Unhidden,
+		Folding:     s.Folding,
 		Grace:       5 * time.Second,
 		Command:     c,
 	}

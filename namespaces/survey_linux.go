@@ -25,6 +25,7 @@ type Survey struct {
 	Files, Core unix.Rlimit // the caller\'s own limits of open files and core dumps
 	Pending     unix.Rlimit // and of signals that wait, and timers
 	Unhidden    bool        // a path that a rule hides does not exist
+	Folding     Folding     // a directory of the workspace that takes .GIT for .git
 	CoreHandler string      // see [Plan.CoreHandler]
 	OOMScore    int         // see [Plan.OOMScore]
 	Notes       []string    // what the user should hear
@@ -148,6 +149,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.anchors()
 	s.Unhidden = f.absent()
+	s.Folding = f.folds()
 	s.Traces = traces(policy)
 	s.Places, s.Vacant = f.places, f.vacants
 	s.texts(policy)

@@ -105,6 +105,8 @@ func (r *Run) answers() []profiles.Answer {
 			}
 			a = kept(by)
 			switch alone := r.Plan.Alone(); {
+			case r.Plan.Folding.Dir != "" && !r.Plan.Folding.Covered && (r.Plan.HidesFiles() || hidesPatterns(p)):
+				a = missing(folded(r.Plan.Folding, ".ENV is read where .env is hidden", g))
 			case p.Strict && len(r.Plan.Readable) == 0:
 				a = weak(by, "Landlock, the second layer of strict, is not there: the kernel has none, or nested leaves it off", "a kernel with Landlock (Linux 5.19)")
 			case p.Strict && !p.Nested && alone == "":
@@ -138,6 +140,9 @@ func (r *Run) answers() []profiles.Answer {
 			a = kept(mechanism)
 			if gap := r.protectGap(); gap != "" {
 				a = weak(mechanism, gap, "")
+			}
+			if r.Plan.Folding.Dir != "" {
+				a = missing(folded(r.Plan.Folding, "what is written to .VSCODE a tool finds as .vscode", g))
 			}
 		case profiles.FSOverlay:
 			a = kept("overlayfs in the sandbox's user namespace") // the set-up is the trial: see overlayMissing
@@ -215,6 +220,12 @@ func (r *Run) answers() []profiles.Answer {
 		list = append(list, a)
 	}
 	return list
+}
+
+// folded says what does not hold in a directory that folds names, and what to do.
+func folded(f namespaces.Folding, instance string, g profiles.Guarantee) (cause, hint string) {
+	return f.Dir + " takes names for each other that differ in capitals only, and rules go by their spelling: " + instance,
+		"keep the workspace where capitals count (in WSL below ~, not on /mnt/c); --allow-missing " + string(g) + " runs without"
 }
 
 // coreHint says what keeps crashes from a handler.
