@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -150,35 +149,6 @@ func (r *resolver) findHome() error {
 	return nil
 }
 
-// systemDirs are parents of homes that hold more than homes: a home such as
-// /var/lib/jenkins does not hide /var/lib.
-var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/tmp"}
-
-// homesOf returns the directories that hold homes, and where links lead from
-// them: a home behind a link is not hidden by the link's name.
-func homesOf(database, home string) []string {
-	homes := []string{"/home", "/root"}
-	if runtime.GOOS == "darwin" {
-		homes = []string{"/Users", "/var/root"}
-	}
-	for i := range homes {
-		homes = append(homes, real(homes[i]))
-	}
-	if database != home {
-		database = real(database)
-	}
-	if database = path.Clean(database); strings.HasPrefix(database, "/") && database != "/" {
-		if parent := path.Dir(database); !slices.Contains(systemDirs, parent) {
-			homes = append(homes, parent)
-		}
-		if database != home {
-			homes = append(homes, database)
-		}
-	}
-	slices.Sort(homes)
-	return slices.Compact(homes)
-}
-
 // real returns where a path leads, or the path itself if that is nowhere.
 func real(name string) string {
 	if to, err := filepath.EvalSymlinks(name); err == nil {
@@ -260,6 +230,9 @@ func (r *resolver) badWorkspace(dir string) string {
 		if home != "" && within(dir, home) {
 			return "a home, or what holds homes, cannot be the workspace"
 		}
+	}
+	if slices.Contains(homesAround(""), path.Dir(dir)) {
+		return "a home of the system around this one cannot be the workspace"
 	}
 	for _, special := range []string{"/proc", "/sys", "/dev"} {
 		if within(special, dir) {

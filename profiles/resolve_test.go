@@ -297,6 +297,14 @@ func TestHome(t *testing.T) {
 	require.Equal(t, Private, access(p, w.home+"/.ssh"))
 }
 
+func TestHomesAround(t *testing.T) {
+	root := t.TempDir()
+	require.Empty(t, homesAround(root))
+	require.NoError(t, os.MkdirAll(root+"/mnt/c/Users/u", 0o755))
+	require.NoError(t, os.WriteFile(root+"/Users", nil, 0o644))
+	require.Equal(t, []string{root + "/mnt/c/Users"}, homesAround(root))
+}
+
 func TestHomesOf(t *testing.T) {
 	has := func(database, home string) []string {
 		usual := homesOf("", home)

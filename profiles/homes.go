@@ -1,0 +1,50 @@
+package profiles
+
+import (
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// systemDirs are parents of homes that hold more than homes: a home such as
+// /var/lib/jenkins does not hide /var/lib.
+var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/opt", "/proc", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/tmp"}
+
+// homesOf returns the directories that hold homes, and where links lead from
+// them: a home behind a link is not hidden by the link's name.
+func homesOf(database, home string) []string {
+	homes := append([]string{"/home", "/root"}, homesAround("")...)
+	if runtime.GOOS == "darwin" {
+		homes = []string{"/Users", "/var/root"}
+	}
+	for i := range homes {
+		homes = append(homes, real(homes[i]))
+	}
+	if database != home {
+		database = real(database)
+	}
+	if database = path.Clean(database); strings.HasPrefix(database, "/") && database != "/" {
+		if parent := path.Dir(database); !slices.Contains(systemDirs, parent) {
+			homes = append(homes, parent)
+		}
+		if database != home {
+			homes = append(homes, database)
+		}
+	}
+	slices.Sort(homes)
+	return slices.Compact(homes)
+}
+
+// homesAround returns where a virtual machine shows the homes of the system
+// that it runs on, below root: Lima and its like at the same path, WSL, OrbStack,
+// Docker Desktop. A key lies there as in one of its own.
+func homesAround(root string) (homes []string) {
+	for _, dir := range [...]string{"/Users", "/mnt/c/Users", "/mnt/mac/Users", "/host_mnt/Users"} {
+		if info, err := os.Stat(root + dir); err == nil && info.IsDir() {
+			homes = append(homes, root+dir)
+		}
+	}
+	return homes
+}
