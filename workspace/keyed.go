@@ -161,6 +161,15 @@ func extract(changes []keyChange, side func(*keyChange) *node) []byte {
 // maxKeysTold bounds the keys that a line names.
 const maxKeysTold = 8
 
+// brief shortens a key, which may be as long as the file.
+func brief(name string) string {
+	const most = 120
+	if r := []rune(name); len(r) > most {
+		return string(r[:most]) + "…"
+	}
+	return name
+}
+
 // tell names the keys of changes.
 func tell(changes []keyChange) string {
 	var names []string
@@ -169,7 +178,7 @@ func tell(changes []keyChange) string {
 			names = append(names, "…")
 			break
 		}
-		name := changes[i].path()
+		name := brief(changes[i].path())
 		if changes[i].after == nil {
 			name += " (removed)"
 		}

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -159,6 +160,8 @@ func TestKeysFlood(t *testing.T) {
 	require.Less(t, len(found[0].Why), 1<<10)
 	require.Less(t, time.Since(began), 20*time.Second)
 	require.JSONEq(t, `{"own": 1}`, s.host())
+	found = s.end(s.begin(), `{"`+string(bytes.Repeat([]byte("x"), 1<<20))+`": 1, "\u001b[31m": 2}`)
+	require.Less(t, len(found[len(found)-1].Why), 1<<10)
 	found = s.end(s.begin(), string(make([]byte, MaxKeyed+1)))
 	require.Equal(t, Stashed, found[len(found)-1].Kind)
 }
