@@ -23,6 +23,8 @@ func (f *finder) absent() (hidden bool) {
 		case p.Access == profiles.Hide && around >= profiles.Read:
 			hidden = true
 			f.notes = append(f.notes, p.Path+" does not exist, and is not hidden if it appears during the run ("+p.Why+")")
+		case p.Access == profiles.Read && around < profiles.Read && f.decider.Decide(p.Path).Rule.Origin.Source == "flag":
+			f.notes = append(f.notes, p.Path+" does not exist: there is nothing to show ("+p.Why+")")
 		case p.Access == profiles.Read && around > profiles.Read:
 			f.notes = append(f.notes, p.Path+" does not exist, and can be made and written during the run ("+p.Why+")")
 		}

@@ -185,14 +185,38 @@ func parseFlags(defs []flagDef, req *profiles.Request, args []string) (rest []st
 	return nil, false, nil
 }
 
+// elsewhere are flags of other programs that do the like, by what is said here.
+var elsewhere = [...]struct{ flag, others string }{
+	{"--allow", " --network --net --allow-net --share-net --allow-host --allowed-domains --domain "},
+	{"--read", " --ro --ro-bind --readonly --read-only --allow-read "},
+	{"--write", " --rw --bind --mount --volume --allow-write --read-write --add-dir "},
+	{"--hide", " --deny-read --mask --tmpfs --blacklist "},
+	{"--env", " --setenv --allow-env -e "},
+	{"--workspace", " --cwd --chdir --dir --workdir --project -C -w "},
+	{"--profile", " --config --policy --preset --agent -p "},
+	{"--memory", " --mem --memory-max -m "},
+	{"--timeout", " --time --time-limit -t "},
+	{"-v", " --verbose --debug "},
+	{"-q", " --quiet --silent "},
+}
+
 // suggestFlag returns the hint for a flag that does not exist.
 func suggestFlag(defs []flagDef, name string) string {
-	names := make([]string, len(defs))
-	for i, d := range defs {
-		names[i] = d.name
+	names := make([]string, 0, len(defs))
+	for _, d := range defs {
+		for _, e := range elsewhere {
+			if e.flag == d.name && strings.Contains(e.others, " "+name+" ") {
+				return "did you mean " + strings.TrimSpace(d.name+" "+d.arg) + "?"
+			}
+		}
+		if word, long := strings.CutPrefix(d.name, "--"); long {
+			names = append(names, word)
+		}
 	}
-	if near := profiles.Nearest(name, names); near != "" {
-		return "did you mean " + near + "?"
+	if word := strings.TrimLeft(name, "-"); len(word) > 1 {
+		if near := profiles.Nearest(word, names); near != "" {
+			return "did you mean --" + near + "?"
+		}
 	}
 	return "pccrun help run lists the flags"
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // A verb is one row of the table: `pccrun name …`.
@@ -81,5 +83,13 @@ func Main(args []string) int {
 		}
 		return table[i].run(args[1:])
 	}
-	return fail("unknown verb "+quote(args[0]), "pccrun -- "+args[0]+" runs a command of that name; pccrun help lists the verbs")
+	hint := "pccrun -- " + args[0] + " runs a command of that name; pccrun help lists the verbs"
+	names := make([]string, len(table))
+	for i := range table {
+		names[i] = table[i].name
+	}
+	if near := profiles.Nearest(args[0], names); near != "" && len(args[0]) > 2 {
+		hint = "did you mean pccrun " + near + "? " + hint
+	}
+	return fail("unknown verb "+quote(args[0]), hint)
 }
