@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,18 @@ func TestLayerVerdicts(t *testing.T) {
 		x := &examiner{launcher: launcher(t, script), environ: os.Environ()}
 		require.NoError(t, x.lay())
 		require.Equal(t, want, x.layer(context.Background(), looks[0], true).Verdict, script)
+		require.NoError(t, x.close())
+	}
+}
+
+// What somebody around has done already is not open, and shows nothing.
+func TestLayerOfSomebodyElse(t *testing.T) {
+	at := slices.IndexFunc(looks, func(l look) bool { return l.layer == profiles.LayerRlimits })
+	for host, want := range map[string]Verdict{"core dumps of at most 0": Shows, "core dumps of at most 5": Open} {
+		x := &examiner{launcher: launcher(t, `echo '{"rlimits":"`+host+`"}'`), environ: os.Environ()}
+		require.NoError(t, x.lay())
+		x.scene.Host[profiles.LayerRlimits] = host
+		require.Equal(t, want, x.layer(context.Background(), looks[at], true).Verdict, host)
 		require.NoError(t, x.close())
 	}
 }

@@ -35,24 +35,25 @@ type look struct {
 	layer profiles.Layer
 	want  string   // "" for anything but what the host sees of itself
 	base  []string // layers that have to be off in both launches, to see this one
+	gone  []string // what the host sees of itself where somebody has done it already: then nothing is shown
 	see   func(*scene) string
 }
 
 // looks is the table of layers. The terminal is not in it: a trial has none.
 var looks = []look{
-	{profiles.LayerSeccomp, "a filter", []string{"floor"}, filtered},
-	{profiles.LayerFloor, "a filter", []string{"seccomp"}, filtered},
-	{profiles.LayerLandlock, "EACCES", []string{"hide"}, func(s *scene) string { // ENXIO: nobody reads it
+	{layer: profiles.LayerSeccomp, want: "a filter", base: []string{"floor"}, see: filtered},
+	{layer: profiles.LayerFloor, want: "a filter", base: []string{"seccomp"}, see: filtered},
+	{layer: profiles.LayerLandlock, want: "EACCES", base: []string{"hide"}, see: func(s *scene) string { // ENXIO: nobody reads it
 		// Below the private /tmp of a run Landlock would let it be written.
 		return open(s.Shown+"/fifo", unix.O_WRONLY|unix.O_NONBLOCK)
 	}},
-	{profiles.LayerUsernsLimit, "0", nil, func(*scene) string { return text("/proc/sys/user/max_user_namespaces") }},
-	{profiles.LayerPidns, "", nil, func(*scene) string { return namespace("pid") }},
-	{profiles.LayerNetns, "", nil, func(*scene) string { return namespace("net") }},
-	{profiles.LayerIpcns, "", nil, func(*scene) string { return namespace("ipc") }},
-	{profiles.LayerUtsns, "", nil, func(*scene) string { return namespace("uts") }},
-	{profiles.LayerCgroupns, "", nil, func(*scene) string { return namespace("cgroup") }},
-	{profiles.LayerReadonly, "a read-only mount", nil, func(s *scene) string {
+	{layer: profiles.LayerUsernsLimit, want: "0", see: func(*scene) string { return text("/proc/sys/user/max_user_namespaces") }},
+	{layer: profiles.LayerPidns, see: func(*scene) string { return namespace("pid") }},
+	{layer: profiles.LayerNetns, see: func(*scene) string { return namespace("net") }},
+	{layer: profiles.LayerIpcns, see: func(*scene) string { return namespace("ipc") }},
+	{layer: profiles.LayerUtsns, see: func(*scene) string { return namespace("uts") }},
+	{layer: profiles.LayerCgroupns, see: func(*scene) string { return namespace("cgroup") }},
+	{layer: profiles.LayerReadonly, want: "a read-only mount", see: func(s *scene) string {
 		var st unix.Statfs_t
 		switch err := unix.Statfs(s.Shown, &st); {
 		case err != nil:
@@ -62,39 +63,39 @@ var looks = []look{
 		}
 		return "a writable mount"
 	}},
-	{profiles.LayerHide, "ENOENT", nil, func(s *scene) string { return open(s.Hidden+"/secret", unix.O_RDONLY) }},
-	{profiles.LayerProtect, "EROFS", nil, func(s *scene) string { return open(s.Workspace+"/.git/config", unix.O_WRONLY) }},
-	{profiles.LayerProcMasks, "EACCES", nil, func(*scene) string { return open("/proc/cmdline", unix.O_RDONLY) }},
-	{profiles.LayerDumpable, "EACCES", nil, func(*scene) string { return open("/proc/1/environ", unix.O_RDONLY) }},
-	{profiles.LayerNoNewPrivs, "1", []string{"seccomp", "floor"}, func(*scene) string { return status("NoNewPrivs") }},
-	{profiles.LayerCaps, "0000000000000000", nil, func(*scene) string { return status("CapBnd") }},
-	{profiles.LayerKeyring, "", []string{"seccomp", "floor"}, func(*scene) string {
+	{layer: profiles.LayerHide, want: "ENOENT", see: func(s *scene) string { return open(s.Hidden+"/secret", unix.O_RDONLY) }},
+	{layer: profiles.LayerProtect, want: "EROFS", see: func(s *scene) string { return open(s.Workspace+"/.git/config", unix.O_WRONLY) }},
+	{layer: profiles.LayerProcMasks, want: "EACCES", see: func(*scene) string { return open("/proc/cmdline", unix.O_RDONLY) }},
+	{layer: profiles.LayerDumpable, want: "EACCES", see: func(*scene) string { return open("/proc/1/environ", unix.O_RDONLY) }},
+	{layer: profiles.LayerNoNewPrivs, want: "1", base: []string{"seccomp", "floor"}, see: func(*scene) string { return status("NoNewPrivs") }},
+	{layer: profiles.LayerCaps, want: "0000000000000000", see: func(*scene) string { return status("CapBnd") }},
+	{layer: profiles.LayerKeyring, base: []string{"seccomp", "floor"}, gone: []string{"ENOSYS", "EPERM"}, see: func(*scene) string {
 		id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
 		if err != nil {
 			return name(err)
 		}
 		return strconv.Itoa(id)
 	}},
-	{profiles.LayerEnv, "not set", nil, func(*scene) string {
+	{layer: profiles.LayerEnv, want: "not set", see: func(*scene) string {
 		if os.Getenv(canary) == "" {
 			return "not set"
 		}
 		return "the host's variable"
 	}},
-	{profiles.LayerFds, "EBADF", nil, func(*scene) string {
+	{layer: profiles.LayerFds, want: "EBADF", see: func(*scene) string {
 		if _, err := unix.FcntlInt(canaryFD, unix.F_GETFD, 0); err != nil {
 			return name(err)
 		}
 		return "open"
 	}},
-	{profiles.LayerRlimits, "", nil, func(*scene) string {
+	{layer: profiles.LayerRlimits, gone: []string{"core dumps of at most 0", "core dumps of at most 1"}, see: func(*scene) string {
 		var l unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_CORE, &l); err != nil {
 			return name(err)
 		}
 		return fmt.Sprintf("core dumps of at most %d", l.Max)
 	}},
-	{profiles.LayerSockets, "", nil, func(s *scene) string {
+	{layer: profiles.LayerSockets, see: func(s *scene) string {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return name(err)

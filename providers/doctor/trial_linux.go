@@ -119,6 +119,8 @@ func (x *examiner) layer(ctx context.Context, l look, runs bool) Trial {
 	switch {
 	case err != nil:
 		t.Verdict, t.Seen = Refused, err.Error()
+	case l.want == "" && t.Seen == x.scene.Host[l.layer] && slices.Contains(l.gone, t.Seen):
+		t.Verdict = Shows
 	case l.want != "" && t.Seen != l.want, l.want == "" && t.Seen == x.scene.Host[l.layer]:
 		t.Verdict = Open
 	case t.Seen == t.Control:

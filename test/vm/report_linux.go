@@ -113,7 +113,7 @@ func (w *row) doctor(text string) error {
 		w.limits = append(w.limits, limitText(l.Guarantee, l.State, l.Mechanism))
 	}
 	for _, t := range p.Trials {
-		taken := t.Name == "no-new-privs" && w.setup.start.around() // by what is around already
+		taken := w.setup.start.around() && slices.Contains([]string{"no-new-privs", "keyring", "rlimits"}, t.Name) // by what is around already
 		if w.setup.open != "" && t.Name == w.setup.open {
 			if t.Verdict != "open" {
 				w.problems = append(w.problems, fmt.Sprintf("doctor: layer %s, which this kernel lacks: %s", t.Name, t.Verdict))
