@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,6 +95,71 @@ cat .env .env.new; mv .env x; cat x; ln .env.new y; cat y; echo written > .git/c
 		require.NoError(t, err)
 		require.Equal(t, !strict, strings.Contains(o.out, "canary-env"), o.out)
 		require.Equal(t, strict, string(before) == string(after))
+	}
+}
+
+// What the host makes under a hidden name during the run is reached by no
+// descriptor that has no rights: not under a name that it is given, and not after
+// its own is taken away. The control is the same file under a name that is shown.
+func TestOpensHeld(t *testing.T) {
+	unprivileged(t)
+	for name, script := range map[string]string{
+		"given a name": `libc.linkat(-100, b"/proc/self/fd/%d" % fd, -100, b"x", 0x400); print(open("x").read())`,
+		"removed":      `os.unlink(name); print(open("/proc/self/fd/%d" % fd).read())`,
+		"as it stands": `print(open("/dev/fd/%d" % fd).read())`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, file := range []string{"later.pem", "later.txt"} {
+				b := openBench(t, true)
+				b.request.Files = append(b.request.Files, profiles.FileFlag{Path: b.workspace + "/**/*.pem", Access: profiles.Hide})
+				run, err := b.plan("python3", "-c", `import ctypes, os, time
+libc, name = ctypes.CDLL(None), "`+file+`"
+while not os.path.exists("go"): time.sleep(0.01)
+fd = os.open(name, os.O_PATH)
+`+script)
+				require.NoError(t, err)
+				_, wait := b.launch(run)
+				b.write("work/"+file, "canary-later\n")
+				b.write("work/go", "")
+				o := wait()
+				require.NoError(t, o.err)
+				require.Equal(t, file == "later.txt", strings.Contains(o.out, "canary-later"), o.out)
+			}
+		})
+	}
+}
+
+// A file that is handed in open for reading is not opened for more: for the
+// command Landlock sees to it, which is off in the control.
+func TestOpensPassed(t *testing.T) {
+	unprivileged(t)
+	passed := func(file string, strict bool, without ...profiles.Layer) (before, after string) {
+		b := openBench(t, strict, without...)
+		path := filepath.Join(b.home, file)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		f, err := os.Open(path)
+		require.NoError(t, err)
+		defer f.Close()
+		run, err := b.plan("sh", "-c", fmt.Sprintf("head -c 4 <&%[1]d; echo written >> /proc/self/fd/%[1]d; echo end", f.Fd()))
+		require.NoError(t, err)
+		run.Plan.PassFDs = []int{int(f.Fd())}
+		_, wait := b.launch(run)
+		o := wait()
+		require.NoError(t, o.err)
+		require.Contains(t, o.out, string(text[:4]))
+		require.Contains(t, o.out, "end")
+		now, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return string(text), string(now)
+	}
+	before, after := passed("secret", false, profiles.LayerLandlock)
+	require.Equal(t, before+"written\n", after)
+	before, after = passed("secret", false)
+	require.Equal(t, before, after)
+	for _, file := range []string{"secret", "work/file", "work/.git/config"} {
+		before, after = passed(file, true)
+		require.Equal(t, before, after, file)
 	}
 }
 

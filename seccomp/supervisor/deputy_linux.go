@@ -294,7 +294,7 @@ func (c *Call) base(n Name) (string, error) {
 		link = "fd/" + strconv.Itoa(n.Dir)
 	}
 	text, err := os.Readlink(c.proc(link))
-	if strings.HasSuffix(text, " (deleted)") { // said of what is removed, and a name that anything may have
+	if strings.HasSuffix(text, removed) {
 		var st unix.Stat_t
 		if err = unix.Stat(c.proc(link), &st); err == nil && st.Nlink == 0 {
 			err = unix.ENOENT
@@ -444,6 +444,12 @@ func (d *Deputy) link(c *Call) Answer {
 		id, mode, err := Identify(fd)
 		if err != nil {
 			return failed(err)
+		}
+		if d.Opens != nil {
+			name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+			if err != nil || d.withholds(name, id, true) != 0 {
+				return Answer{kind: fails, errno: unix.EACCES}
+			}
 		}
 		return d.named(spot{id: id, mode: mode}, to, d.outcome(c, func() error {
 			return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd), to.dir, to.name, unix.AT_SYMLINK_FOLLOW)

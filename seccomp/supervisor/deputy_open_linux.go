@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"os"
+	"path"
 	"strconv"
 	"strings"
 
@@ -95,9 +96,14 @@ func (d *Deputy) open(c *Call) Answer {
 	if err := d.mask(c); err != nil {
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
-	fd, err := unix.Openat2(s.dir, s.name, &unix.OpenHow{
-		Flags: flags&openFlags | unix.O_CLOEXEC, Mode: mode & 0o7777, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH,
-	})
+	how := unix.OpenHow{Flags: flags&openFlags | unix.O_CLOEXEC, Mode: mode & 0o7777, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV | unix.RESOLVE_BENEATH}
+	if !s.there && d.Opens != nil {
+		how.Flags |= unix.O_EXCL
+	}
+	fd, err := unix.Openat2(s.dir, s.name, &how)
+	if err == unix.EEXIST && flags&unix.O_EXCL == 0 {
+		return d.content(s, flags) // the host has made it since, and nobody has judged that
+	}
 	if err != nil {
 		return failed(err)
 	}
@@ -146,7 +152,7 @@ func (d *Deputy) judged(fd int, path string, flags uint64) Answer {
 		return Answer{}
 	}
 	writes := flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0
-	if errno := d.Withholds(path, id, writes); errno != 0 {
+	if errno := d.withholds(path, id, writes); errno != 0 {
 		return Answer{kind: fails, errno: errno}
 	}
 	const known = openFlags &^ (unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW)
@@ -178,6 +184,7 @@ func (d *Deputy) nameless(c *Call, n Name, flags, mode uint64) Answer {
 
 // again opens anew what a process has open, or executes: by names in /proc,
 // which lead past all others, and which nobody but the process's own can follow.
+// What was handed in from outside is not opened: it may be open for less.
 func (d *Deputy) again(c *Call, n Name, flags uint64) Answer {
 	if d.Opens == nil {
 		return Answer{}
@@ -192,11 +199,60 @@ func (d *Deputy) again(c *Call, n Name, flags uint64) Answer {
 		return Answer{}
 	}
 	defer unix.Close(fd)
-	path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
-	if err != nil || !c.alive() || !d.Opens(path) {
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil || !c.alive() || !d.Opens(name) || !d.mounted(fd, name) {
 		return Answer{}
 	}
-	return d.judged(fd, path, flags)
+	return d.judged(fd, name, flags)
+}
+
+// removed is what readlink(2) adds to the path of what has no name any more, and
+// a name that anything may have (d_path of Linux 6.18).
+const removed = " (deleted)"
+
+// withholds is Withholds for what a descriptor holds. What is withheld under a
+// name stays so when the process takes that name away.
+func (d *Deputy) withholds(path string, id FileID, writes bool) unix.Errno {
+	if errno := d.Withholds(path, id, writes); errno != 0 {
+		return errno
+	}
+	if name, was := strings.CutSuffix(path, removed); was {
+		return d.Withholds(name, id, writes)
+	}
+	return 0
+}
+
+// mounted reports whether what a descriptor holds is in a mount of the processes'
+// own tree: its path, or the nearest above that is there, says in which it would be.
+func (d *Deputy) mounted(fd int, name string) bool {
+	own, err := mountOf(fd)
+	if err != nil {
+		return false
+	}
+	for ; ; name = path.Dir(name) {
+		there, err := open(d.Root, name, unix.O_NOFOLLOW)
+		switch {
+		case err == nil:
+			at, err := mountOf(there)
+			unix.Close(there)
+			return err == nil && at == own
+		case err != unix.ENOENT && err != unix.ENOTDIR, name == "/":
+			return false
+		}
+	}
+}
+
+// mountOf returns the number of the mount that a descriptor was opened in: no
+// two that stand have the same, in whatever namespace (statx(2), Linux 5.8).
+func mountOf(fd int) (uint64, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st); err != nil {
+		return 0, err
+	}
+	if st.Mask&unix.STATX_MNT_ID == 0 {
+		return 0, unix.EOPNOTSUPP
+	}
+	return st.Mnt_id, nil
 }
 
 // ownLink returns which of a process's links in /proc a path names.
