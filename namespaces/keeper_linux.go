@@ -396,7 +396,9 @@ func (h *helper) cover(private int, v view, item *kept, seen *unix.Statx_t) erro
 	unix.SetsockoptTimeval(h.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
 	var m inside.Message
 	n, _, err := unix.Recvfrom(h.control, bytesOf(&m), 0)
-	for err == unix.EINTR { // with a timeout it is not taken up again, signal(7)
+	// With a timeout it is not taken up again, signal(7). A helper that ended before
+	// it took our message is told of once, and then what it said last: unix(7).
+	for err == unix.EINTR || err == unix.ECONNRESET {
 		n, _, err = unix.Recvfrom(h.control, bytesOf(&m), 0)
 	}
 	switch {
