@@ -118,6 +118,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, f.err
 	}
 	f.dotfiles()
+	f.repositories()
 	s.Query = workspace.Query{
 		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), IndexDir: o.IndexDir, Within: o.Within,
 		Single: func(path string) bool { return f.single[path] },
