@@ -106,7 +106,7 @@ func (p *Plan) Programs(hidden func(path string) bool) error {
 			if err != nil {
 				return nil // what cannot be looked at cannot be executed
 			}
-			if path != m.Target && hidden(path) {
+			if path != m.Target && (hidden(path) || p.apart(path)) {
 				if e.IsDir() {
 					return filepath.SkipDir
 				}
@@ -130,6 +130,14 @@ func (p *Plan) Programs(hidden func(path string) bool) error {
 		}
 	}
 	return nil
+}
+
+// apart reports whether what the host has at a path is not what stands there, or
+// is looked through with a mount of its own.
+func (p *Plan) apart(path string) bool {
+	return slices.ContainsFunc(p.Mounts, func(m Mount) bool {
+		return m.Target == path && !p.skips(&m) && (m.Kind != Bind || m.Tree && !m.ReadOnly)
+	})
 }
 
 // A ProgramsError says that there are more programs in a directory than strict
@@ -189,10 +197,12 @@ func typeOf(mode fs.FileMode) Node {
 }
 
 // hides reports whether something below a directory is hidden or replaced, or
-// will be if it comes into being. A socket that is covered has no content.
+// will be if it comes into being; a directory that may be written has its rights
+// from its mount, and would have these in addition. A socket that is covered has no content.
 func (s *shower) hides(dir string) bool {
 	for path, p := range s.places {
-		if p.Access <= profiles.Private && p.Node != Special && p.Node != Link && path != dir && below(path, dir) {
+		covered := p.Access <= profiles.Private && p.Node != Special && p.Node != Link
+		if (covered || p.Access == profiles.Write && p.Node == Directory) && path != dir && below(path, dir) {
 			return true
 		}
 	}

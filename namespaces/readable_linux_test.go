@@ -42,6 +42,7 @@ func TestReadables(t *testing.T) {
 		{"hidden within that", []string{"private dir /home", "read dir /home/u/.cargo", "hide file /home/u/.cargo/credentials"},
 			[]string{"/ (names only)", "/bin", "/etc", "/srv", "/usr", "/var", "/home/u/.cargo (names only)", "/home/u/.cargo/bin"}},
 		{"writable", []string{"private dir /home", "write dir /home/u/w", "hide file /home/u/w/.env", "overlay dir /srv"}, []string{"/ (names only)", "/bin", "/etc", "/usr", "/var"}},
+		{"writable where nothing is hidden", []string{"write dir /srv/later", "write file /etc/passwd"}, []string{"/ (names only)", "/bin", "/etc", "/home", "/srv (names only)", "/usr", "/var"}},
 		{"not there yet", []string{"hide absent /srv/later/new"}, []string{"/ (names only)", "/bin", "/etc", "/home", "/srv (names only)", "/srv/later (names only)", "/srv/later/z", "/usr", "/var"}},
 		{"a socket", []string{"hide special /log"}, []string{"/"}},
 	} {

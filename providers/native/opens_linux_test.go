@@ -129,6 +129,28 @@ fd = os.open(name, os.O_PATH)
 	}
 }
 
+// A directory that may be written and lies in one that is shown has no rights of
+// that one's: a path that the launcher does not look up leads to nothing either.
+func TestOpensShown(t *testing.T) {
+	unprivileged(t)
+	for _, strict := range []bool{false, true} {
+		b := openBench(t, strict)
+		b.workspace = filepath.Join(b.home, "shown/inner")
+		require.NoError(t, os.Mkdir(b.workspace, 0o755))
+		b.request.Files = append(b.request.Files, profiles.FileFlag{Path: b.workspace + "/**/*.pem", Access: profiles.Hide})
+		b.write("shown/beside", "canary-beside\n")
+		run, err := b.plan("sh", "-c", "until [ -e go ]; do sleep 0.01; done; cat later.pem; cat /proc/self/cwd/later.pem; cat ../beside")
+		require.NoError(t, err)
+		_, wait := b.launch(run)
+		b.write("shown/inner/later.pem", "canary-later\n")
+		b.write("shown/inner/go", "")
+		o := wait()
+		require.NoError(t, o.err)
+		require.Equal(t, !strict, strings.Contains(o.out, "canary-later"), o.out)
+		require.Contains(t, o.out, "canary-beside")
+	}
+}
+
 // A file that is handed in open for reading is not opened for more: for the
 // command Landlock sees to it, which is off in the control.
 func TestOpensPassed(t *testing.T) {
@@ -163,6 +185,31 @@ func TestOpensPassed(t *testing.T) {
 	}
 }
 
+// An open for which a process has no number left does not empty the file.
+func TestOpensFull(t *testing.T) {
+	unprivileged(t)
+	for _, strict := range []bool{false, true} {
+		b := openBench(t, strict)
+		o := b.sh(`exec 2>&1; python3 - <<'P'
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
+try:
+    while True:
+        os.dup(0)
+except OSError:
+    pass
+try:
+    os.open("file", os.O_WRONLY | os.O_TRUNC)
+except OSError as e:
+    print(e)
+P
+cat file; echo > file; wc -c file`)
+		require.NoError(t, o.err)
+		require.Contains(t, o.out, "Too many open files")
+		require.Contains(t, o.out, "content\n1 file\n")
+	}
+}
+
 // What the command makes under hidden names, or gives them, is its own.
 func TestOpensOwn(t *testing.T) {
 	unprivileged(t)
@@ -176,6 +223,7 @@ python3 - <<'P'
 import os, tempfile
 with tempfile.TemporaryFile(dir=".") as f:
     f.write(b"nameless"); f.seek(0); print(f.read())
+os.close(os.open(".", os.O_TMPFILE | os.O_RDWR))
 fd = os.open("u", os.O_PATH)
 print(open("/proc/self/fd/%d" % fd).read())
 P
