@@ -245,18 +245,8 @@ func (d *Deputy) spot(c *Call, n Name) (s spot, ok bool) {
 
 // look is spot for a place of which ours decides whether it is the deputy's.
 func (d *Deputy) look(c *Call, n Name, ours func(*spot) bool) (s spot, ok bool) {
-	text, err := c.text(n)
-	if err != nil || text == "" {
-		return s, false
-	}
-	if !strings.HasPrefix(text, "/") {
-		base, err := c.base(n)
-		if err != nil {
-			return s, false
-		}
-		text = base + "/" + text
-	}
-	if !c.alive() {
+	text, err := c.absolute(n)
+	if err != nil || !c.alive() {
 		return s, false
 	}
 	slash := false
@@ -284,6 +274,20 @@ func (d *Deputy) look(c *Call, n Name, ours func(*spot) bool) (s spot, ok bool) 
 		}
 	}
 	return s, false
+}
+
+// absolute returns what a call names, from the root on. It means nothing before
+// the process is known to wait still.
+func (c *Call) absolute(n Name) (string, error) {
+	text, err := c.text(n)
+	if err != nil || strings.HasPrefix(text, "/") {
+		return text, err
+	}
+	if text == "" {
+		return "", unix.ENOENT
+	}
+	base, err := c.base(n)
+	return base + "/" + text, err
 }
 
 // base returns the directory that a relative path begins at. Nothing inside can

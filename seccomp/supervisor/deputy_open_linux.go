@@ -155,27 +155,44 @@ func (d *Deputy) judged(fd int, path string, flags uint64) Answer {
 	if errno := d.withholds(path, id, writes); errno != 0 {
 		return Answer{kind: fails, errno: errno}
 	}
-	const known = openFlags &^ (unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW)
+	known := uint64(openFlags &^ (unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW))
+	cut := flags&unix.O_TRUNC != 0 && flags&unix.O_ACCMODE != unix.O_RDONLY
+	if cut {
+		known &^= unix.O_TRUNC
+	}
 	mine, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), int(flags&known|unix.O_CLOEXEC), 0)
 	if err != nil {
 		return failed(err)
 	}
-	return Answer{kind: opened, fd: mine, cloex: uint32(flags & unix.O_CLOEXEC)}
+	a := Answer{kind: opened, fd: mine, cloex: uint32(flags & unix.O_CLOEXEC)}
+	if cut { // what a process has no number left for keeps its content
+		a.given = func(err error) {
+			if err == nil {
+				_ = unix.Ftruncate(mine, 0)
+			}
+		}
+	}
+	return a
 }
 
 // nameless makes a file that has no name (O_TMPFILE): it is the process's own.
 func (d *Deputy) nameless(c *Call, n Name, flags, mode uint64) Answer {
-	s, ok := d.look(c, n, d.opens)
-	if !ok {
+	text, err := c.absolute(n)
+	if err != nil || !c.alive() {
 		return Answer{}
 	}
-	defer unix.Close(s.dir)
+	dir, err := open(d.Root, text, unix.O_DIRECTORY|flags&unix.O_NOFOLLOW)
+	if err != nil {
+		return Answer{}
+	}
+	defer unix.Close(dir)
+	if at, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(dir)); err != nil || !d.Opens(at) {
+		return Answer{}
+	}
 	if err := d.mask(c); err != nil {
 		return Answer{kind: fails, errno: unix.EACCES}
 	}
-	fd, err := unix.Openat2(s.dir, s.name, &unix.OpenHow{
-		Flags: flags&openFlags | unix.O_TMPFILE | unix.O_CLOEXEC, Mode: mode & 0o7777, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	fd, err := unix.Openat2(dir, ".", &unix.OpenHow{Flags: flags&openFlags | unix.O_TMPFILE | unix.O_CLOEXEC, Mode: mode & 0o7777})
 	if err != nil {
 		return failed(err)
 	}
