@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,15 +30,15 @@ type running struct {
 
 func (b *bench) shell() *running {
 	b.t.Helper()
-	argv := b.sandboxed("")
-	argv = append(argv[:len(argv)-2], "-s")
+	argv := slices.Insert(b.sandboxed("exec bash -s <&3 >&3 3>&-"), 1, "--pass-fd", "3")
 	r := &running{b: b, cmd: b.command(argv...), log: &strings.Builder{}}
-	// A socket is handed through: it works while the launcher is stopped.
+	// It is handed through, as the standard three are not, and works while the
+	// launcher is stopped.
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(b.t, err)
 	ours, theirs := os.NewFile(uintptr(pair[0]), "ours"), os.NewFile(uintptr(pair[1]), "theirs")
 	r.in, r.out = ours, bufio.NewReader(ours)
-	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = theirs, theirs, r.log
+	r.cmd.ExtraFiles, r.cmd.Stdout, r.cmd.Stderr = []*os.File{theirs}, r.log, r.log
 	start(b.t, r.cmd)
 	theirs.Close()
 	b.t.Cleanup(func() {
