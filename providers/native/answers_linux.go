@@ -79,6 +79,9 @@ var layerOf = [...]struct {
 	{profiles.LayerKeyring, profiles.IPCSysV}, {profiles.LayerTTY, profiles.TTYIsolated}, {profiles.LayerTTY, profiles.TTYOutput}, {profiles.LayerRlimits, profiles.ResFiles},
 }
 
+// secondLandlock are the guarantees that are weak under strict without Landlock.
+var secondLandlock = [...]profiles.Guarantee{profiles.FSHide, profiles.FSProtect, profiles.FSSpecial}
+
 // answers says of each guarantee how far this plan keeps it.
 func (r *Run) answers() []profiles.Answer {
 	p := r.Policy
@@ -212,6 +215,9 @@ func (r *Run) answers() []profiles.Answer {
 			continue // of providers that copy files
 		}
 		a.Guarantee = g
+		if p.Strict && a.State == profiles.Weak && off(profiles.LayerLandlock) && slices.Contains(secondLandlock[:], g) {
+			a.Cause, a.Hint = "--without "+string(profiles.LayerLandlock), ""
+		}
 		for _, l := range layerOf {
 			if l.guarantee == g && off(l.layer) {
 				a.State, a.Cause, a.Hint = profiles.Missing, "--without "+string(l.layer), ""
