@@ -163,7 +163,7 @@ func TestOpensPassed(t *testing.T) {
 		f, err := os.Open(path)
 		require.NoError(t, err)
 		defer f.Close()
-		run, err := b.plan("sh", "-c", fmt.Sprintf("head -c 4 <&%[1]d; echo written >> /proc/self/fd/%[1]d; echo end", f.Fd()))
+		run, err := b.plan("bash", "-c", fmt.Sprintf("head -c 4 <&%[1]d; echo written >> /proc/self/fd/%[1]d; echo end", f.Fd()))
 		require.NoError(t, err)
 		run.Plan.PassFDs = []int{int(f.Fd())}
 		_, wait := b.launch(run)
@@ -338,7 +338,7 @@ func TestOpensRace(t *testing.T) {
 		b := openBench(t, strict, profiles.LayerHide)
 		b.write("work/harmless", "nothing\n")
 		b.bringSelf("racer")
-		o := b.sh("GOCOVERDIR=/var/tmp " + racerVariable + "=read ./racer")
+		o := b.sh("GOCOVERDIR=. " + racerVariable + "=read ./racer")
 		require.NoError(t, o.err)
 		require.Equal(t, map[bool]string{false: "read\n", true: "never\n"}[strict], o.out)
 	}
