@@ -226,7 +226,8 @@ try "change what an editor runs" 'echo "{\"tasks\":[]}" > .vscode/tasks.json'
 try "see the environment" 'env | grep -q "^DEPLOY_TOKEN=" || grep -qz "^DEPLOY_TOKEN=" /proc/[0-9]*/environ'
 try "reach the loopback of the host" 'exec 3<> "/dev/tcp/127.0.0.1/$PORT"'
 try "signal a process of the host" 'kill -0 "$PROCESS"'
-try "start 200 processes" 'seq 200 | xargs -P 200 -n 1 sh -c "sleep 2"'`,
+try "start 200 processes" 'seq 200 | xargs -P 200 -n 1 sh -c "sleep 2"'
+end=$((SECONDS + 3)); while [ $SECONDS -lt $end ]; do :; done # while those sleep nothing else can be started`,
 		Output:  outcomes("held: "),
 		Outside: outcomes("ESCAPED: "),
 		Last:    `head -c 1500m /dev/zero | tail > /dev/null && echo "ESCAPED: use up the memory"`,

@@ -133,7 +133,7 @@ func TestWorkloadsByAgent(t *testing.T) {
 				require.Contains(t, stdout.String(), "The work is done.")
 			} else {
 				// A control group kills what wants too much, and the agent lives on.
-				require.Contains(t, stderr.String(), "out of memory")
+				require.Contains(t, stderr.String(), "out of memory", "%s", stdout.String())
 			}
 			done := endpoint.Results("do")
 			require.Len(t, done, 1)
