@@ -23,6 +23,8 @@ func (g *Guard) review() error {
 		switch {
 		case gone(err):
 			f.What = "removed"
+		case err == unix.EACCES && !k.Pin && !g.inside(k.Path):
+			continue // in a directory that is named instead: see reviewed
 		case err != nil:
 			return fmt.Errorf("stat %s: %w", k.Path, err)
 		case !g.changed(k, &st):
@@ -40,6 +42,7 @@ func (g *Guard) review() error {
 		g.told(g.stash.note(f, before, kept))
 	}
 	g.fresh(g.tree)
+	g.reviewed()
 	g.rebases()
 	return nil
 }

@@ -22,16 +22,17 @@ type Standing struct {
 	Files   []profiles.FileRule
 	Protect []profiles.ProtectRule
 
-	Names   []string            // relative to Root: protected names that stood
-	Repos   []string            // and directories of git
-	Shut    []string            // and directories that could not be listed: they are hidden inside
-	Vacant  []string            // absolute: names that no pattern finds, and that did not exist
-	Passing []string            // absolute: names that did not exist, and are gone at the end whatever they have become
-	GitDirs []string            // absolute: directories of git outside of the workspace that the command writes in
-	Covered []Node              // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
-	Hooks   []string            // relative to a working tree: where a configuration that stood makes git look for hooks
-	Known   []Known             // files whose change is told of
-	Keys    map[string][]string // of reviewed configurations of git: the settings that execute something, as name=value
+	Names    []string            // relative to Root: protected names that stood
+	Repos    []string            // and directories of git
+	Shut     []string            // and directories that could not be listed: they are hidden inside
+	Vacant   []string            // absolute: names that no pattern finds, and that did not exist
+	Passing  []string            // absolute: names that did not exist, and are gone at the end whatever they have become
+	GitDirs  []string            // absolute: directories of git outside of the workspace that the command writes in
+	Reviewed []string            // absolute: what is for review outside of the workspace
+	Covered  []Node              // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
+	Hooks    []string            // relative to a working tree: where a configuration that stood makes git look for hooks
+	Known    []Known             // files whose change is told of
+	Keys     map[string][]string // of reviewed configurations of git: the settings that execute something, as name=value
 }
 
 // A Known is a file that stood: one for review, or one that is pinned and
@@ -85,7 +86,7 @@ func (r *Standing) Append(b []byte) []byte {
 	for _, list := range [...]struct {
 		word  string
 		paths []string
-	}{{"name", r.Names}, {"repo", r.Repos}, {"shut", r.Shut}, {"vacant", r.Vacant}, {"passing", r.Passing}, {"gitdir", r.GitDirs}, {"hooks", r.Hooks}} {
+	}{{"name", r.Names}, {"repo", r.Repos}, {"shut", r.Shut}, {"vacant", r.Vacant}, {"passing", r.Passing}, {"gitdir", r.GitDirs}, {"hooks", r.Hooks}, {"reviewed", r.Reviewed}} {
 		for _, path := range list.paths {
 			line(list.word)
 			text(path)
@@ -154,7 +155,7 @@ var standingShape = [...]struct {
 	word           string
 	numbers, texts int
 }{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"hooks", 0, 1}, {"covered", 2, 1},
+	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"hooks", 0, 1}, {"reviewed", 0, 1}, {"covered", 2, 1},
 	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
 }
 
@@ -221,6 +222,8 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 		r.GitDirs = append(r.GitDirs, s[0])
 	case "hooks":
 		r.Hooks = append(r.Hooks, s[0])
+	case "reviewed":
+		r.Reviewed = append(r.Reviewed, s[0])
 	case "covered":
 		r.Covered = append(r.Covered, Node{Path: s[0], Kind: Dir, Dev: n[0], Ino: n[1]})
 	case "pin", "review":

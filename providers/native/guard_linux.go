@@ -1,6 +1,7 @@
 package native
 
 import (
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -43,7 +44,30 @@ func (r *Run) Standing(session string) *workspace.Standing {
 			standing.Passing = append(standing.Passing, path)
 		}
 	}
+	standing.Review(r.reviewed(standing.Passing))
 	return standing
+}
+
+// reviewed returns what is for review outside of the workspace, and may change:
+// the paths of the rules, and where they lead. What passes is gone at the end.
+func (r *Run) reviewed(passing []string) (paths []string) {
+	for i := range r.Policy.Protect {
+		p := &r.Policy.Protect[i]
+		if !p.Review || !strings.HasPrefix(p.Pattern, "/") || slices.Contains(passing, p.Pattern) {
+			continue
+		}
+		list := []string{p.Pattern}
+		if to, err := filepath.EvalSymlinks(p.Pattern); err == nil && to != p.Pattern {
+			list = append(list, to)
+		}
+		for _, path := range list {
+			in := path == r.Policy.Workspace || strings.HasPrefix(path, r.Policy.Workspace+"/")
+			if rule, ok := r.Policy.Protected(path); !in && r.Plan.Writes(path) && (!ok || rule.Review) {
+				paths = append(paths, path)
+			}
+		}
+	}
+	return paths
 }
 
 // Guard returns the guard over the workspace of a run that has started.

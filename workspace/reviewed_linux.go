@@ -1,0 +1,125 @@
+package workspace
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Outside of the workspace no scan goes: what is for review there is looked
+// through by itself, at the start and at the end.
+const (
+	maxReviewed = 1024  // files that are known as they stood: they are written down with the record
+	maxLooked   = 65536 // names that one look goes through
+	maxLevels   = 64    // directories, one in the other
+)
+
+// Review notes what is for review outside of the workspace, before the command
+// starts: the end tells of each file that changed, is new, or is gone. The paths
+// are absolute; a directory stands for what is in it. Of more than 1,024 files
+// the others are told of if they changed, and not if they are gone.
+func (r *Standing) Review(paths []string) {
+	r.Reviewed = append(r.Reviewed, paths...)
+	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return // what is not known is told of if it changed
+	}
+	defer unix.Close(top)
+	for _, path := range paths {
+		known := 0
+		look(top, path[1:], path, func(at string, st *unix.Stat_t) {
+			if known++; known <= maxReviewed {
+				r.Known = append(r.Known, Known{Node: Node{at, kindOfMode(st.Mode), st.Dev, st.Ino}, Ctime: st.Ctim.Nano(), Why: path})
+			}
+		})
+	}
+}
+
+// reviewed tells of what is new, or was too much to be known, where something is
+// for review outside of the workspace.
+func (g *Guard) reviewed() {
+	known := map[string]bool{}
+	for i := range g.standing.Known {
+		known[g.standing.Known[i].Path] = true
+	}
+	for _, path := range g.standing.Reviewed {
+		tell := func(at, what string) {
+			g.told(g.stash.note(Finding{Kind: Review, Path: at, Why: path, What: what}, nil, false))
+		}
+		dir, name, err := g.parent(path)
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			tell(path, "not looked through")
+			continue
+		}
+		unseen := look(dir, name, path, func(at string, st *unix.Stat_t) {
+			if !known[at] && g.touched(st) {
+				tell(at, "new")
+			}
+		})
+		unix.Close(dir)
+		if unseen != "" {
+			tell(unseen, "not looked through")
+		}
+	}
+}
+
+// inside reports whether a path lies in the workspace.
+func (g *Guard) inside(path string) bool {
+	_, in := below(g.standing.Root, path)
+	return in
+}
+
+// look calls yield with what stands at a name in a directory, or, but for directories,
+// with all that lies below it. It follows no link. It returns a directory that
+// could not be looked through, for what it holds or for its mode; "" for none.
+func look(dir int, name, path string, yield func(path string, st *unix.Stat_t)) (unseen string) {
+	l := looker{room: maxLooked, yield: yield}
+	l.at(dir, name, path, 0)
+	return l.unseen
+}
+
+type looker struct {
+	room   int // names
+	yield  func(path string, st *unix.Stat_t)
+	unseen string
+}
+
+// at looks at a name in a directory.
+func (l *looker) at(dir int, name, path string, deep int) {
+	var st unix.Stat_t
+	fd, err := openBeneath(dir, name, unix.O_PATH)
+	if gone(err) {
+		return
+	}
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+		unix.Close(fd)
+	}
+	if l.room--; err != nil || l.room < 0 || deep > maxLevels {
+		l.unseen = path
+		return
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		l.yield(path, &st)
+		return
+	}
+	if fd, err = openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+		l.unseen = path
+		return
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	for l.room > 0 {
+		names, err := f.Readdirnames(256)
+		for _, name := range names {
+			l.at(fd, name, path+"/"+name, deep+1)
+		}
+		if err != nil { // at last io.EOF
+			return
+		}
+	}
+	l.unseen = path
+}
