@@ -104,6 +104,7 @@ func (p *treeParser) value(deep int) (n *node, ok bool) {
 			if strings.HasPrefix(p.text[p.at:], word) {
 				p.at += len(word)
 				ok = true
+				break // truefalse is no word: the host's file would be no JSON any more
 			}
 		}
 	}

@@ -16,7 +16,7 @@ func TestTreeRefuses(t *testing.T) {
 	for _, text := range []string{
 		"", "1", "[]", "{", "{}x", "{} {}", `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{"a":1 "b":2}`, `{a:1}`, `{'a':1}`,
 		`{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"__proto__":1}`, `{"a":[{"__proto\u005f_":1}]}`, "\ufeff{}", "{\"a\":\"\n\"}", "{\"a\":\"\xff\"}",
-		`{"a":01}`, `{"a":+1}`, `{"a":.5}`, `{"a":1.}`, `{"a":1e}`, `{"a":0x1}`, `{"a":NaN}`, `{"a":truth}`, `{"a":"\x"}`, `{"a":"\u12"}`, `{"a":tru}`,
+		`{"a":01}`, `{"a":+1}`, `{"a":.5}`, `{"a":1.}`, `{"a":1e}`, `{"a":0x1}`, `{"a":NaN}`, `{"a":truth}`, `{"a":"\x"}`, `{"a":"\u12"}`, `{"a":tru}`, `{"a":truefalse}`, `{"a":falsenull}`, `{"a":nullnull}`,
 		`{"a":1} // comment`, `{"a":[1,]}`, `{"a":` + strings.Repeat("[", maxDeep+1) + strings.Repeat("]", maxDeep+1) + "}",
 	} {
 		_, err := parseTree([]byte(text))
@@ -56,6 +56,7 @@ func FuzzTree(f *testing.F) {
 	f.Add(`{"a": [1, {"b": "\u00e9\n"}], "c": {}, "d": -1.5e3}`)
 	f.Add(`{"a":1,"a":2}`)
 	f.Add(`{"\ud83d\ude00": "\ud83d"}`)
+	f.Add(`{"a":truefalse}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		tree, err := parseTree([]byte(text))
 		if err != nil {
