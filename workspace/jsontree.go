@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,6 +46,10 @@ func newObject() *node { return &node{kind: isObject, index: map[string]int{}} }
 // maxDeep bounds how deep values lie in each other.
 const maxDeep = 64
 
+// maxValues bounds how many there are: a number of two bytes takes a hundred in
+// memory, and another hundred where it is written behind the spaces of its depth.
+const maxValues = 1 << 17
+
 // errJSON says that a text is not strict JSON.
 var errJSON = errors.New("not JSON as it must be to be sorted by keys")
 
@@ -55,6 +60,9 @@ func parseTree(b []byte) (*node, error) {
 	}
 	p := treeParser{text: string(b)}
 	n, ok := p.value(0)
+	if p.values > maxValues {
+		return nil, fmt.Errorf("more than %d values: %w", maxValues, ErrTooMuch)
+	}
 	if p.space(); !ok || n.kind != isObject || p.at != len(p.text) {
 		return nil, errJSON
 	}
@@ -62,8 +70,9 @@ func parseTree(b []byte) (*node, error) {
 }
 
 type treeParser struct {
-	text string
-	at   int
+	text   string
+	at     int
+	values int // that have begun
 }
 
 func (p *treeParser) space() {
@@ -83,7 +92,8 @@ func (p *treeParser) take(c byte) bool {
 }
 
 func (p *treeParser) value(deep int) (n *node, ok bool) {
-	if p.space(); deep > maxDeep || p.at == len(p.text) {
+	p.values++
+	if p.space(); deep > maxDeep || p.values > maxValues || p.at == len(p.text) {
 		return nil, false
 	}
 	from := p.at

@@ -23,6 +23,10 @@ type Keyed struct {
 // MaxKeyed bounds such a file, and its copy.
 const MaxKeyed = 4 << 20
 
+// maxGiven bounds the host's file when a run adds to it. The rest is for the host's
+// own programs: once they made it larger than MaxKeyed, no run could begin.
+const maxGiven = MaxKeyed / 2
+
 // maxRemembered bounds what runs in a workspace remember of it.
 const maxRemembered = 256 << 10
 

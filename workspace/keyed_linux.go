@@ -152,7 +152,11 @@ func (k *Copied) change(changes []keyChange, stash *Stash) (left []keyChange, er
 			return nil, err
 		}
 		left = merge(tree, changes)
-		return tree.bytes(), nil
+		b := tree.bytes()
+		if len(b) > maxGiven && len(b) > len(now) {
+			return nil, fmt.Errorf("%d bytes: %w", len(b), ErrTooMuch)
+		}
+		return b, nil
 	})
 	return left, err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -151,7 +152,7 @@ func TestKeysLocked(t *testing.T) {
 func TestKeysFlood(t *testing.T) {
 	s := newSorting(t, `{"own": 1}`)
 	var text []byte
-	for i := range 300_000 {
+	for i := range maxValues - 1 {
 		text = fmt.Appendf(text, `,"%d":%d`, i, i)
 	}
 	began := time.Now()
@@ -164,4 +165,25 @@ func TestKeysFlood(t *testing.T) {
 	require.Less(t, len(found[len(found)-1].Why), 1<<10)
 	found = s.end(s.begin(), string(make([]byte, MaxKeyed+1)))
 	require.Equal(t, Stashed, found[len(found)-1].Kind)
+
+	// Two million numbers, each behind a hundred spaces once they are written.
+	deep := strings.Repeat("[", maxDeep-1) + strings.Repeat("0,", (MaxKeyed-1<<10)/2) + "0" + strings.Repeat("]", maxDeep-1)
+	found = s.end(s.begin(), `{"evil": `+deep+"}")
+	require.Equal(t, Stashed, found[len(found)-1].Kind)
+	require.Contains(t, found[len(found)-1].Why, "more than 131072 values")
+}
+
+// A run cannot make the host's file so large that the next one is refused once the
+// host's own programs have added to it.
+func TestKeysRoom(t *testing.T) {
+	s := newSorting(t, `{"own": 1}`)
+	require.Empty(t, s.end(s.begin(), `{"own": 1, "keep": "`+strings.Repeat("x", maxGiven-1<<10)+`"}`), "control")
+	before := s.host()
+	found := s.end(s.begin(), before[:len(before)-2]+`, "keep2": "`+strings.Repeat("x", 1<<11)+`"}`)
+	require.Len(t, found, 1)
+	require.Equal(t, Keys, found[0].Kind)
+	require.Equal(t, "keep2", found[0].Why)
+	require.Equal(t, before, s.host())
+	require.Empty(t, s.end(s.begin(), `{"own": 1}`), "it can always become smaller")
+	require.JSONEq(t, `{"own": 1}`, s.host())
 }
