@@ -296,7 +296,8 @@ func (n *node) at(names []string) *node {
 }
 
 // set puts a value where the names lead to, nil to remove it, and makes the objects
-// on the way. What stands on the way and is none stays: then it is false.
+// on the way. What stands on the way and is none stays, and so does an object in
+// which something is, where the value is none: then it is false.
 func (n *node) set(names []string, value *node) bool {
 	if !n.isObject() {
 		return false
@@ -316,6 +317,8 @@ func (n *node) set(names []string, value *node) bool {
 	case !ok:
 		i = len(n.members)
 		n.add(name, quoteJSON(name), newObject())
+	case last && n.members[i].value.holds() && !value.isObject():
+		return false
 	case last:
 		n.members[i].value = value
 		return true
@@ -395,6 +398,22 @@ func (n *node) same(o *node) bool {
 func (n *node) empty() bool {
 	return n != nil && (n.kind == isObject && len(n.index) == 0 || n.kind == isList && len(n.items) == 0)
 }
+
+// holds reports whether a value is an object with something in it, at any depth.
+func (n *node) holds() bool {
+	if !n.isObject() {
+		return false
+	}
+	for _, i := range n.index {
+		if !n.members[i].value.void() {
+			return true
+		}
+	}
+	return false
+}
+
+// void reports whether a value says nothing.
+func (n *node) void() bool { return n == nil || n.empty() || n.isObject() && !n.holds() }
 
 // quoteJSON writes a string as JSON.stringify does.
 func quoteJSON(s string) string {

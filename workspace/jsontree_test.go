@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,7 +92,7 @@ func randomTree(r *rand.Rand, deep int) string {
 // no rule covers stays as it was, whatever else changes.
 func TestTreeChanges(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	k := Keyed{Rules: profiles.KeyedFile{Keys: []profiles.KeyRule{{Pattern: "a"}, {Pattern: "b.a"}, {Pattern: "c.*.b"}}}}
+	k := Keyed{Rules: profiles.KeyedFile{Keys: []profiles.KeyRule{{Pattern: "a"}, {Pattern: "b.a"}, {Pattern: "c.*.b"}, {Pattern: "a.b", Fate: profiles.Drop}}}}
 	for range 20_000 {
 		before, after := `{"a": `+randomTree(r, 3)+`, "b": `+randomTree(r, 3)+"}", `{"b": `+randomTree(r, 3)+`, "c": `+randomTree(r, 3)+"}"
 		from, err := parseTree([]byte(before))
@@ -106,11 +107,39 @@ func TestTreeChanges(t *testing.T) {
 		require.NoError(t, err)
 		left := merge(host, changes.keep)
 		for _, c := range difference(from, host) {
-			_, known := k.Rules.Fate(c.names)
-			require.True(t, known, "%s became %s: %s", before, after, c.path())
+			fate, known := k.Rules.Fate(c.names)
+			require.True(t, known && fate == profiles.Keep, "%s became %s: %s", before, after, c.path())
 		}
-		left = merge(host, append(left, changes.back...))
-		require.Empty(t, left)
-		require.Empty(t, difference(host, to), "%s is not %s", host.bytes(), after)
+		dropped := slices.ContainsFunc(difference(from, to), func(c keyChange) bool {
+			fate, _ := k.Rules.Fate(c.names)
+			return fate == profiles.Drop
+		})
+		if !dropped {
+			left = merge(host, append(changes.back, left...))
+			require.Empty(t, left)
+			require.Empty(t, difference(host, to), "%s is not %s", host.bytes(), after)
+		}
+		require.Empty(t, merge(from, difference(from, to)))
+		require.Empty(t, difference(from, to), "%s is not %s", from.bytes(), after)
+	}
+}
+
+// A longer pattern decides on what is in an object, though the object as a whole
+// comes in the place of something else, or goes.
+func TestTreeLonger(t *testing.T) {
+	k := Keyed{Rules: profiles.KeyedFile{Keys: []profiles.KeyRule{{Pattern: "a"}, {Pattern: "a.b", Fate: profiles.Drop}}}}
+	for _, c := range [][3]string{ // the host's file, what it becomes in the copy, what the host gets
+		{`{"a": 1}`, `{"a": {"b": "evil", "c": 2}}`, `{"a": {"c": 2}}`},
+		{`{"a": [1]}`, `{"a": {"b": "evil"}}`, `{}`},
+		{`{"a": {"b": "own", "c": 1}}`, `{"a": 2}`, `{"a": {"b": "own"}}`},
+		{`{"a": {"c": 1}}`, `{"a": 2}`, `{"a": 2}`},
+	} {
+		host, err := parseTree([]byte(c[0]))
+		require.NoError(t, err)
+		k.Given = []byte(c[0])
+		changes, err := k.sort([]byte(c[1]))
+		require.NoError(t, err)
+		merge(host, changes.keep)
+		require.JSONEq(t, c[2], string(host.bytes()))
 	}
 }

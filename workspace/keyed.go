@@ -80,17 +80,25 @@ func (c *keyChange) path() string {
 }
 
 // difference returns what became of one object as another. An empty object or list
-// where nothing was says nothing, and neither does nothing where one was.
+// where nothing was says nothing, and neither does nothing where one was. What is in
+// an object is changed name by name, since each has a rule of its own, also where
+// something else was in the object's place, or is.
 func difference(before, after *node) (list []keyChange) {
 	var walk func(names []string, before, after *node)
 	walk = func(names []string, before, after *node) {
 		switch {
 		case before.same(after):
-		case before.isObject() && after.isObject(), before == nil && after.isObject(), before.isObject() && after == nil:
+		case before.holds() || after.holds():
+			if before != nil && !before.isObject() {
+				list = append(list, keyChange{names, before, nil})
+			}
 			for _, name := range namesOf(before, after) {
 				walk(append(slices.Clip(names), name), before.get(name), after.get(name))
 			}
-		case before == nil && after.empty(), after == nil && before.empty():
+			if after != nil && !after.isObject() {
+				list = append(list, keyChange{names, before, after})
+			}
+		case before.void() && after.void():
 		default:
 			list = append(list, keyChange{names, before, after})
 		}

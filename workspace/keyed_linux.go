@@ -305,6 +305,9 @@ func (c Finding) restoreKeys(stash, dir int, name string) error {
 		}
 		moved := slices.ContainsFunc(changes, func(k keyChange) bool {
 			have := tree.at(k.names)
+			if k.before.isObject() && have.isObject() {
+				return false // what is in it has changes of its own, and what else is keeps it there
+			}
 			return !have.same(k.before) && !(k.before == nil && have.empty())
 		})
 		if moved || len(merge(tree, changes)) > 0 {
