@@ -30,6 +30,10 @@ func (f *finder) copies(recall func(path string) []byte) (list []workspace.Keyed
 		if !ok || f.places[i].Access != profiles.Write {
 			continue // where it lies another rule is stricter
 		}
+		if p := &f.places[i]; f.within(real) && !f.reviewed(real) {
+			p.Access, p.Pin, p.Protect = profiles.Read, true, true // it is the host's own file that the command would change
+			continue
+		}
 		k := workspace.Keyed{Path: rules.Path, Real: real, Rules: rules, Host: host}
 		var memory []byte
 		if recall != nil {
