@@ -2,6 +2,9 @@ package namespaces
 
 import (
 	"fmt"
+	"os"
+	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -10,8 +13,10 @@ import (
 
 // AddPassed adds descriptors, which [JudgePassed] let through, for the command
 // to get as they are. A file can be opened again through /proc/self/fd, for more
-// than the descriptor allows: what is open for reading only is refused where no
-// Landlock rule keeps it from being written.
+// than the descriptor allows, and past the sandbox's mounts: the descriptor's own is
+// the host's. So what is open for reading only is refused where no Landlock rule keeps
+// it from being written: without such rules, and where a mount alone makes it
+// read-only in a directory that may be written.
 func (p *Plan) AddPassed(fds []int) error {
 	ruled := !p.Nested && p.Landlock >= landlockRefer && p.has(profiles.LayerLandlock)
 	for _, fd := range fds {
@@ -23,19 +28,51 @@ func (p *Plan) AddPassed(fds []int) error {
 		if err != nil {
 			return fmt.Errorf("--pass-fd %d: %w", fd, err)
 		}
-		if !ruled && st.Mode&unix.S_IFMT == unix.S_IFREG && flags&unix.O_ACCMODE == unix.O_RDONLY {
-			return &PassedError{fd}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG || flags&unix.O_ACCMODE != unix.O_RDONLY {
+			continue
+		}
+		if !ruled {
+			return &PassedError{FD: fd}
+		}
+		path, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+		if err != nil {
+			return fmt.Errorf("--pass-fd %d: %w", fd, err)
+		}
+		if at := p.pinned(path, inode{device(st.Dev), st.Ino}); at != "" {
+			return &PassedError{fd, at}
 		}
 	}
 	p.PassFDs = fds
 	return nil
 }
 
+// pinned returns the path at which mounts alone keep a file from being written, ""
+// for none. A file of several names may have been opened by one that has no mount.
+func (p *Plan) pinned(path string, file inode) string {
+	for _, m := range p.Mounts {
+		if m.Kind == Bind && m.ReadOnly && !m.Tree && file == (inode{m.Dev, m.Ino}) {
+			path = m.Target
+		}
+	}
+	around := func(m Mount) bool { return m.Kind == Bind && m.Tree && !m.ReadOnly && below(path, m.Target) }
+	if p.Pins(path, false) && !p.Opens(path) && slices.ContainsFunc(p.Mounts, around) {
+		return path
+	}
+	return ""
+}
+
 // A PassedError says that the command could write what it was to read.
-type PassedError struct{ FD int }
+type PassedError struct {
+	FD int
+	At string // where a mount alone keeps it from being written; "" where Landlock keeps nothing
+}
 
 func (e *PassedError) Error() string {
-	return fmt.Sprintf("--pass-fd %d: a file that is open for reading only: without Landlock rules, which nested leaves off, the command could open it again for writing", e.FD)
+	why := "without Landlock rules, which nested leaves off,"
+	if e.At != "" {
+		why = e.At + " is read-only by a mount, past which"
+	}
+	return fmt.Sprintf("--pass-fd %d: a file that is open for reading only: %s the command could open it again for writing", e.FD, why)
 }
 
 // Hint says what to do instead.

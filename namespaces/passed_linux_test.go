@@ -60,3 +60,27 @@ func TestPassedReadOnly(t *testing.T) {
 	}
 	require.ErrorIs(t, b.plan.AddPassed([]int{-1}), unix.EBADF)
 }
+
+// A file that a mount makes read-only in a directory that may be written can be
+// opened past that mount.
+func TestPassedPinned(t *testing.T) {
+	b := newBench(t, []string{"pinned.txt", "d/x.txt", "open.txt"}, "read pinned.txt pin protect", "read d")
+	require.NoError(t, os.Link(b.path("pinned.txt"), b.path("other.txt")))
+	for name, refused := range map[string]bool{"pinned.txt": true, "d/x.txt": true, "other.txt": true, "open.txt": false} {
+		f, err := os.Open(b.path(name))
+		require.NoError(t, err)
+		defer f.Close()
+		require.False(t, refused && b.succeeds("echo evil > "+b.path(name)) && name != "other.txt", name)
+		b.plan.PassFDs = []int{int(f.Fd())}
+		require.True(t, b.succeeds("echo evil > /proc/self/fd/"+strconv.Itoa(int(f.Fd()))), "control: %s can be written by its descriptor", name)
+		b.plan.PassFDs = nil
+		err = b.plan.AddPassed([]int{int(f.Fd())})
+		if !refused {
+			require.NoError(t, err, name)
+			continue
+		}
+		var passed *PassedError
+		require.ErrorAs(t, err, &passed, name)
+		require.ErrorContains(t, err, "is read-only by a mount, past which the command could open it again for writing")
+	}
+}
