@@ -28,6 +28,9 @@ func (p *Plan) AddPassed(fds []int) error {
 		if err != nil {
 			return fmt.Errorf("--pass-fd %d: %w", fd, err)
 		}
+		if why := p.judgeSocket(fd); why != "" {
+			return &SocketError{fmt.Sprintf("--pass-fd %d", fd), why}
+		}
 		if st.Mode&unix.S_IFMT != unix.S_IFREG || flags&unix.O_ACCMODE != unix.O_RDONLY {
 			continue
 		}

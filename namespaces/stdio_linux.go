@@ -23,9 +23,10 @@ const Terminal = -1
 // what it is: a terminal becomes a pseudo-terminal; a regular file or a pipe is
 // read and written by the launcher, through a pipe of the sandbox's own; so is a
 // socket that the command writes to, and on which it could shut down, or make
-// non-blocking, what the launcher has to say itself; any other socket, which
-// cannot be opened again, is handed through, and so is a character device; a
-// directory or a block device is refused.
+// non-blocking, what the launcher has to say itself, or that is of the network;
+// any other socket, which cannot be opened again, is handed through if
+// [Plan.JudgeHanded] finds it harmless, and so is a character device; a directory
+// or a block device is refused.
 type Stdio struct {
 	Fds        [3]int
 	Host       int  // the host's terminal: the first of the three that is one, -1 if none
@@ -95,7 +96,7 @@ func JudgeStdio(kept bool) (*Stdio, error) {
 			}
 			continue
 		case unix.S_IFSOCK:
-			if !stream(fd) || fd == 0 && !same(&stats[0], &stats[1]) && !same(&stats[0], &stats[2]) {
+			if !stream(fd) || fd == 0 && local(fd) && !same(&stats[0], &stats[1]) && !same(&stats[0], &stats[2]) {
 				break // of a message nothing but the command knows where it ends
 			}
 			if err := s.pump(fd, stats[:]); err != nil {
@@ -137,6 +138,13 @@ func same(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
 func stream(fd int) bool {
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	return err == nil && kind == unix.SOCK_STREAM
+}
+
+// local reports whether a socket is one that leads to nowhere but its peer, and not
+// into the host's network: see [Plan.JudgeHanded].
+func local(fd int) bool {
+	domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	return err == nil && domain == unix.AF_UNIX
 }
 
 // pump puts a pipe between the command and one of the three.

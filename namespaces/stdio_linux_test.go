@@ -106,6 +106,8 @@ func TestJudgeStdio(t *testing.T) {
 	require.Greater(t, all.Fds[0], 3, "what the command writes to a socket the launcher passes on")
 	require.Greater(t, all.Fds[1], 3)
 	require.Equal(t, all.Fds[1], all.Fds[2])
+	stream, _ := connection(t)
+	require.Greater(t, judge(t, [3]*os.File{stream, null, null}).Fds[0], 3, "one of the network is not even handed through for input")
 	messages, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	datagrams, far := os.NewFile(uintptr(messages[0]), "socket"), os.NewFile(uintptr(messages[1]), "socket")

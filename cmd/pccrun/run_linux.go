@@ -193,6 +193,9 @@ func (l *launch) survey(before error) error {
 		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Recall: l.recall, Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
+			if err := l.run.Plan.JudgeHanded(l.stdio); err != nil {
+				return err
+			}
 			return l.run.Plan.AddPassed(l.req.PassFDs)
 		}
 	}
