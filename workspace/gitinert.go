@@ -40,6 +40,9 @@ var inertKeys = strings.Fields(`
 // inert reports whether git, and whoever else reads the setting, runs nothing
 // for it. The place that core.worktree names is the caller's to judge.
 func (s *setting) inert() bool {
+	if s.name() == "core.fsmonitor" && s.value == "false" {
+		return true // git before 2.36 takes it for a program of that name, which does nothing
+	}
 	if s.use() != useNone {
 		return false
 	}
