@@ -295,24 +295,6 @@ func (f *finder) git() bool {
 	return f.shown(f.policy.Home+"/.gitconfig") >= profiles.Read
 }
 
-// repositories tells of those beside the workspace's that the user lets the command
-// write: what git would execute in them is protected by no rule of ours.
-func (f *finder) repositories() {
-	for _, r := range f.policy.Files {
-		if r.Access != profiles.Write || r.Glob != "" || builtIn(r.Origin) || below(r.Path, f.policy.Workspace) || below(f.policy.Workspace, r.Path) {
-			continue
-		}
-		git := r.Path + "/.git"
-		var st unix.Stat_t
-		if unix.Lstat(git, &st) != nil {
-			continue
-		}
-		if _, guarded := f.policy.Protected(git + "/config"); !guarded {
-			f.notes = append(f.notes, fmt.Sprintf("%s is a repository, and may be written with all that git executes in it: --protect %s/hooks --protect %s/config", r.Path, git, git))
-		}
-	}
-}
-
 // linksIn returns the names of a directory that are links, no more than limit.
 func linksIn(dir string, limit int) (names []string) {
 	for _, e := range entriesOf(dir) {

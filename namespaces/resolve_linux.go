@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +32,8 @@ func (f *finder) anchor(path string) {
 		}
 		node, at = nodeOf(st.Mode), inode{device(st.Dev), st.Ino}
 	}
-	f.put(Place{Path: path, Node: node, Dev: at.dev, Ino: at.ino, Access: f.around(path), Pin: true, Protect: true, Why: "holds what must stay where it is"})
+	protect := !slices.Contains(f.roots, path)
+	f.put(Place{Path: path, Node: node, Dev: at.dev, Ino: at.ino, Access: f.around(path), Pin: true, Protect: protect, Why: "holds what must stay where it is"})
 }
 
 // unknown returns the length of the first part of a path that is not known.

@@ -39,6 +39,7 @@ type Survey struct {
 
 	Workspace *workspace.Found // what stands there
 	Query     workspace.Query  // what it was asked
+	Trees     []Tree           // what else the command may write
 }
 
 // Identity is who the command is, outside and inside.
@@ -118,7 +119,6 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, f.err
 	}
 	f.dotfiles()
-	f.repositories()
 	s.Query = workspace.Query{
 		Root: policy.Workspace, Home: policy.Home, Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), IndexDir: o.IndexDir, Within: o.Within,
 		Single: func(path string) bool { return f.single[path] },
@@ -126,8 +126,12 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
 		return nil, err
 	}
+	s.Trees = f.trees()
 	s.Copied = f.copies(o.Recall)
 	f.workspace(s.Workspace)
+	if err := f.aside(s.Trees, &o); err != nil {
+		return nil, err
+	}
 	f.tools(<-tools, o.Command)
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
@@ -150,7 +154,9 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	f.anchors()
 	s.Unhidden = f.absent()
-	s.Folding = f.folds()
+	if s.Folding = f.folds(); s.Folding.Dir == "" {
+		s.Folding = foldsIn(s.Trees)
+	}
 	s.Traces = traces(policy)
 	s.Places, s.Vacant = f.places, f.vacants
 	s.texts(policy)
@@ -178,6 +184,7 @@ type finder struct {
 	policy  *profiles.Policy
 	decider *profiles.Decider // of the policy, once somebody has asked
 	places  []Place
+	roots   []string               // of trees that lie in another: mounts by which the launcher reaches them
 	commons []string               // git directories outside the workspace that are shown for it
 	seen    map[string]int         // by path, index into places
 	dirs    map[string]inode       // directories that are known, and no link is on the way to them
@@ -283,16 +290,7 @@ func (f *finder) workspace(found *workspace.Found) {
 			f.lend(path, "what your git configuration names")
 		}
 	}
-	for _, path := range found.Anchors {
-		f.anchor(path)
-	}
-	for _, pin := range found.Pins {
-		access := profiles.Read
-		if pin.Why == workspace.Unlisted {
-			access = profiles.Hide
-		}
-		f.put(placeOf(pin.Node, Place{Access: min(access, f.around(pin.Path)), Pin: true, Protect: true, Why: "protect: " + pin.Why}))
-	}
+	f.pinned(found)
 }
 
 // restricting returns the rules that take something away. What else stands in a

@@ -35,10 +35,10 @@ func (g *Guard) stat(path string, st *unix.Stat_t) error {
 // parent opens the directory that holds a path, without following any link.
 func (g *Guard) parent(path string) (fd int, name string, err error) {
 	rel, in := below(g.standing.Root, path)
-	at := g.fd
+	at, near := g.fd, ""
 	for top, fd := range g.lent {
-		if rest, ok := below(top, path); ok && !in {
-			at, rel, in = fd, rest, true
+		if rest, ok := below(top, path); ok && (!in || near != "" && len(top) > len(near)) {
+			at, near, rel, in = fd, top, rest, true
 		}
 	}
 	if !in {

@@ -9,13 +9,24 @@ import (
 // A Ban says where nothing may come to be: at each name that a [Guard] would
 // set aside as it appears. It asks the same rules.
 type Ban struct {
-	rules  *rules
+	trees  []*rules
 	vacant []string
 }
 
-// Ban returns what the guard of a run would set aside, for whoever can forbid it.
-func (f *Found) Ban(r *Standing) *Ban {
-	return &Ban{rules: f.after.rules, vacant: r.Vacant}
+// Add adds what the guard of a tree would set aside, for whoever can forbid it.
+func (b *Ban) Add(f *Found, r *Standing) {
+	b.trees, b.vacant = append(b.trees, f.after.rules), append(b.vacant, r.Vacant...)
+}
+
+// near returns the rules that hold at a path: those of the nearest root, nil where
+// there is none.
+func (b *Ban) near(path string) (near *rules) {
+	for _, c := range b.trees {
+		if _, in := below(c.root, path); in && (near == nil || len(c.root) > len(near.root)) {
+			near = c
+		}
+	}
+	return near
 }
 
 // Covers reports whether nothing may be made at a path, absolute and through no
@@ -30,33 +41,41 @@ func (b *Ban) Covers(path string, within func(rel string) bool) (pattern string,
 			return "", true
 		}
 	}
-	rel, in := below(b.rules.root, path)
-	if !in || rel == "" || inModules(filepath.Dir(rel)) {
+	c := b.near(path)
+	if c == nil {
+		return "", false
+	}
+	rel, _ := below(c.root, path)
+	if rel == "" || inModules(filepath.Dir(rel)) {
 		return "", false
 	}
 	name := []byte(rel[strings.LastIndexByte(rel, '/')+1:])
-	b.rules.candidates(name, func(r *rule) {
-		if p := &b.rules.protect; !yes && r.class == classProtect && !(*p)[r.arg].Review && b.rules.matches(r, path) {
+	c.candidates(name, func(r *rule) {
+		if p := &c.protect; !yes && r.class == classProtect && !(*p)[r.arg].Review && c.matches(r, path) {
 			pattern, yes = (*p)[r.arg].Pattern, true
 		}
 	})
 	if yes {
 		return pattern, true
 	}
-	i := slices.IndexFunc(b.rules.deep, func(d deepRule) bool {
-		return d.matches(b.rules.root, path) && (strings.ContainsAny(d.rest, "*?[") || within(d.rest))
+	i := slices.IndexFunc(c.deep, func(d deepRule) bool {
+		return d.matches(c.root, path) && (strings.ContainsAny(d.rest, "*?[") || within(d.rest))
 	})
 	if i < 0 {
 		return "", false
 	}
-	return b.rules.deep[i].whole, true
+	return c.deep[i].whole, true
 }
 
 // Apart reports whether a directory must not move from one place to another as
 // a whole: where packages lie, what it holds is nobody's to forbid, and elsewhere
 // it is. As between two file systems, it can be copied name by name.
 func (b *Ban) Apart(from, to string) bool {
-	rel, in := below(b.rules.root, from)
-	rest, stays := below(b.rules.root, to)
-	return in && stays && inModules(rel) && !inModules(rest)
+	at, there := b.near(from), b.near(to)
+	if at == nil || there == nil {
+		return false
+	}
+	rel, _ := below(at.root, from)
+	rest, _ := below(there.root, to)
+	return inModules(rel) && !inModules(rest)
 }

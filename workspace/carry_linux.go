@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 // A Carried is what a run has made in a directory of its own and is to be the
@@ -22,6 +24,10 @@ type Carried struct {
 	Dir     int    // holds it under Name, and is closed by who carries it
 	Name    string
 	Without []string // absolute, below Path: what the policy does not let the command write
+
+	// Protect are the rules of the look through it, as those of [Query]; nil for
+	// none but of what absolute ones of the first guard's name.
+	Protect []profiles.ProtectRule
 }
 
 // What is carried over: a directory takes its content along, and is read into

@@ -73,7 +73,7 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 	r := repo{worktree: dir, gitDir: t.end.Path, common: common}
 	if _, in := below(s.root, r.gitDir); in {
 		s.addGitDir(r.gitDir)
-	} else if dir == s.root {
+	} else if dir == s.root && !s.q.Aside {
 		if err := s.outside(r, path); err != nil {
 			return err
 		}

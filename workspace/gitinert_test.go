@@ -41,7 +41,7 @@ func TestStrip(t *testing.T) {
 		"[alias]\n\tx = \"!a\\\n b\"\n# c\n":                               "[alias]\n# c\n",
 		"\uFEFF[core]\r\n\teditor = x\r\n\tbare = true\r\n":                "\uFEFF[core]\r\n\tbare = true\r\n",
 		"[core]\n\tfsmonitor":                                              "[core]\n",
-		"[core]\n\tfsmonitor = false\n\tfsmonitor = 0\n":                  "[core]\n\tfsmonitor = false\n",
+		"[core]\n\tfsmonitor = false\n\tfsmonitor = 0\n":                   "[core]\n\tfsmonitor = false\n",
 	} {
 		got, dropped, ok := strip([]byte(text), drop)
 		require.True(t, ok, text)

@@ -15,6 +15,7 @@ func launchDirs() int { return maxDirs / 4 }
 // A crowdError is a tree that a launch does not look through.
 type crowdError struct {
 	root string
+	part string // the flag that takes a part of it
 	most string // the directory in which most of it lies; absolute
 	dirs int    // that it has, as far as they were seen
 }
@@ -24,7 +25,7 @@ func (e *crowdError) Error() string {
 	if e.most != e.root {
 		where = fmt.Sprintf("%d of them or more in %s", e.dirs, shorten(e.most))
 	}
-	return fmt.Sprintf("scan workspace %s: so many or so deep directories, %s: %s", e.root, where, ErrTooMuch)
+	return fmt.Sprintf("scan %s: so many or so deep directories, %s: %s", e.root, where, ErrTooMuch)
 }
 
 // Unwrap returns the sentinel.
@@ -33,9 +34,17 @@ func (e *crowdError) Unwrap() error { return ErrTooMuch }
 // Hint says what to do.
 func (e *crowdError) Hint() string {
 	if e.most == e.root {
-		return "--workspace DIR takes a part of it"
+		return e.part + " takes a part of it"
 	}
-	return "remove it, or move it out of the workspace; --workspace DIR takes a part"
+	return "remove it, or move it away; " + e.part + " takes a part"
+}
+
+// part returns the flag that names less than the tree.
+func (c *rules) part() string {
+	if c.aside {
+		return "--write DIR"
+	}
+	return "--workspace DIR"
 }
 
 // crowd says of a walk that was too much where most of it lies.
@@ -44,7 +53,7 @@ func (w *walker) crowd(err error, tree *dir) error {
 		return err
 	}
 	most, dirs := tree.heaviest()
-	return &crowdError{root: w.root, most: filepath.Join(w.root, most.rel), dirs: dirs}
+	return &crowdError{root: w.root, part: w.part(), most: filepath.Join(w.root, most.rel), dirs: dirs}
 }
 
 // heaviest goes down from a directory as long as one of those in it weighs more

@@ -21,13 +21,14 @@ import (
 // queue can overflow.
 type Guard struct {
 	standing *Standing
+	peers    Guards // all of the run, this one among them
 	rules    *rules
 	tree     *dir
 	stash    *Stash
 	told     func(Finding)
 
 	lent   map[string]int
-	fd     int // the workspace
+	fd     int // the root
 	dev    uint64
 	stood  map[string]bool // protected names
 	repos  map[string]bool
@@ -57,6 +58,10 @@ type Guard struct {
 
 	lends   []int
 	carried []string
+
+	// Last is set for a tree of which the last look is enough: nothing of the host is
+	// expected to execute what stands there meanwhile.
+	Last bool
 
 	// Freeze stops all processes of the run, or lets them go on; nil if nobody
 	// can.
@@ -234,6 +239,7 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 	if f != nil {
 		forget(g.tree, f.Start, g.dev)
 	}
+	g.peers = Guards{g}
 	return g, nil
 }
 
@@ -271,7 +277,7 @@ func (g *Guard) follow() {
 		case <-pause.C:
 		}
 		if first {
-			g.during.begin()
+			g.during.begin(g.peers.watching())
 			defer g.during.end()
 			g.locks = g.watchLocks()
 			defer g.locks.end()
@@ -328,22 +334,21 @@ func (g *Guard) wait() bool {
 // the host or another run is at work there.
 const maxRounds = 8
 
-// Finish ends the watch and looks a last time, at everything. Call it when no
-// process of the run lives. When it returns without an error, nothing that is
-// new and protected stands in the workspace, and no repository that came into
-// being runs anything. It returns all that the user should hear of.
-func (g *Guard) Finish() ([]Finding, error) {
+// Finish is [Guards.Finish] of the only guard of a run.
+func (g *Guard) Finish() ([]Finding, error) { return g.peers.Finish() }
+
+// halt ends the watch.
+func (g *Guard) halt() {
 	if g.stop != nil {
 		close(g.stop)
 		<-g.ended
 		g.stop = nil
 	}
 	g.during = during{last: true, since: g.begun(), shut: g.shut, covered: g.during.covered, nodes: g.during.nodes}
-	var errs []error
-	in, out := g.within(g.Made)
-	var err error
-	g.carried, err = g.carry(in, nil)
-	errs = append(errs, err, g.lend(out))
+}
+
+// search sets aside what is new and protected until nothing is left of it.
+func (g *Guard) search() error {
 	work, lightened := maxWork, 0
 	for round := 0; ; round++ {
 		moved, err := g.look()
@@ -358,20 +363,8 @@ func (g *Guard) Finish() ([]Finding, error) {
 		if moved > 0 && err == nil && round < maxRounds {
 			continue
 		}
-		errs = append(errs, err)
-		break
+		return err
 	}
-	errs = append(errs, g.inerter().all())
-	errs = append(errs, g.review())
-	g.grown()
-	late, err := g.carry(out, errors.Join(errs...))
-	g.carried = append(g.carried, late...)
-	errs = append(errs, err)
-	for _, k := range g.Copied {
-		errs = append(errs, g.settleKeys(k))
-	}
-	g.refusals = g.refused()
-	return g.stash.settle(), errors.Join(errs...)
 }
 
 // Carried returns which of [Guard.Made] is on the host now.

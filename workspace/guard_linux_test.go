@@ -454,7 +454,7 @@ func TestConfigWatch(t *testing.T) {
 	w.sh("git init -q sub; touch .git/x")
 	for range 5 {
 		s := w.begin()
-		w.guard.Configs = s.WatchConfigs()
+		w.guard.Configs = WatchConfigs(s)
 		for _, path := range [...]string{w.path("sub/.git/config.lock"), w.path("sub/.git/config.lock")} { // and again
 			require.NoError(t, os.WriteFile(path, nil, 0o600))
 			require.NoError(t, os.Chmod(path, 0o644))
@@ -469,24 +469,24 @@ func TestConfigWatch(t *testing.T) {
 		require.Equal(t, want, w.guard.Refused())
 	}
 	s := w.begin()
-	w.guard.Configs = s.WatchConfigs()
+	w.guard.Configs = WatchConfigs(s)
 	require.NoError(t, os.WriteFile(w.path(".git/config.lock"), nil, 0o600))
 	require.NoError(t, os.Remove(w.path(".git/config.lock")))
 	w.end()
 	require.Empty(t, w.guard.Refused(), "nobody gave it a mode")
 
 	s = w.begin()
-	w.guard.Configs = s.WatchConfigs()
+	w.guard.Configs = WatchConfigs(s)
 	require.NoError(t, os.Chmod(w.path(".git/x"), 0o644))
 	w.end()
 	require.Empty(t, w.guard.Refused(), "no name came or went")
 
 	s = w.begin()
-	w.guard.Configs = s.WatchConfigs()
+	w.guard.Configs = WatchConfigs(s)
 	w.sh("git config a.b c")
 	w.end()
 	require.Empty(t, w.guard.Refused(), "it was changed: nothing pins it here")
-	require.Nil(t, (&Standing{}).WatchConfigs())
+	require.Nil(t, WatchConfigs(&Standing{}))
 	(*ConfigWatch)(nil).End()
 	require.False(t, (*ConfigWatch)(nil).Tried("/x"))
 }

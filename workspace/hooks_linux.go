@@ -38,7 +38,7 @@ func (i *inerter) workingTrees(found []suspect) {
 		settings, _ := i.scan.config(path + "/config")
 		for _, c := range settings {
 			if c.section == "core" && c.sub == "" && c.key == "worktree" {
-				if t, err := i.scan.follow(path, c.value); err == nil && i.inside(t) {
+				if t, whose, err := i.follow(path, c.value); err == nil && whose != nil {
 					i.workingTree(t.end.Path)
 				}
 			}
@@ -57,7 +57,7 @@ func workTreeOf(path string) string {
 
 func (i *inerter) workingTree(tree string) {
 	for _, value := range i.guard.standing.Hooks {
-		t, err := i.scan.follow(tree, value)
+		t, whose, err := i.follow(tree, value)
 		switch {
 		case err != nil:
 			first, _, _ := strings.Cut(filepath.Clean(value), "/")
@@ -65,8 +65,8 @@ func (i *inerter) workingTree(tree string) {
 		case !t.found || t.end.Kind != Dir || i.stood[t.end.Path]:
 		case len(t.links) > 0:
 			i.aside(t.links[0].Path, "git finds hooks through it in a working tree that is new")
-		case i.inside(t):
-			i.hooks(t.end.Path, func(name string) bool { return i.same(t.end.Path, name) })
+		case whose != nil:
+			whose.hooks(t.end.Path, func(name string) bool { return i.same(t.end.Path, name) })
 		}
 	}
 }

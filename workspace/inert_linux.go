@@ -20,19 +20,27 @@ type inerter struct {
 	done  map[string]bool
 	stood map[string]bool // directories of hooks of the working trees that stood: see [inerter.worktree]
 	errs  []error
+
+	others map[*Guard]*inerter // one for each of the run's, as far as something led there
 }
 
 // inerter returns one that looks through the workspace by itself.
 func (g *Guard) inerter() *inerter {
 	s := newScan(Query{Root: g.standing.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
-	return &inerter{guard: g, scan: s, done: map[string]bool{}, stood: map[string]bool{}}
+	i := &inerter{guard: g, scan: s, done: map[string]bool{}, stood: map[string]bool{}}
+	i.others = map[*Guard]*inerter{g: i}
+	return i
 }
 
 // all makes every git directory of the tree inert that did not stand at the
 // start, and what .git files and links and commondir files lead to.
 func (i *inerter) all() error {
 	g := i.guard
-	defer i.scan.close()
+	defer func() {
+		for _, k := range i.others {
+			k.scan.close()
+		}
+	}()
 	var found []suspect
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isRepo && !g.repos[s.rel] {
@@ -45,14 +53,14 @@ func (i *inerter) all() error {
 			i.dir(path)
 			continue
 		}
-		t, err := i.scan.follow(filepath.Dir(path), ".git")
+		t, whose, err := i.follow(filepath.Dir(path), ".git")
 		far := errors.Is(err, ErrTooMuch)
-		if err == nil && t.found && t.end.Kind == File {
+		if err == nil && whose != nil && t.found && t.end.Kind == File {
 			var b []byte
-			if b, err = i.scan.readFile(t.end.Path, maxGitFile); err == nil {
+			if b, err = whose.scan.readFile(t.end.Path, maxGitFile); err == nil {
 				var target string
 				if target, err = parseGitFile(b); err == nil {
-					t, err = i.scan.follow(filepath.Dir(path), target)
+					t, whose, err = i.follow(filepath.Dir(path), target)
 					far = errors.Is(err, ErrTooMuch)
 				}
 			}
@@ -61,18 +69,25 @@ func (i *inerter) all() error {
 		case far: // git would go all the way
 			i.aside(path, "it leads to a repository by more steps than can be followed")
 		case err != nil: // git refuses it as well
-		case !i.inside(t):
+		case whose == nil:
 			i.aside(path, "it leads to a repository outside the workspace")
 		case t.found && t.end.Kind == Dir:
-			i.dir(t.end.Path)
+			whose.dir(t.end.Path)
 		}
 	}
 	i.workingTrees(found)
 	i.reviewed()
-	return errors.Join(i.errs...)
+	var errs []error
+	for _, g := range g.peers {
+		if k := i.others[g]; k != nil {
+			errs = append(errs, k.errs...)
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// dir makes a git directory inert, and the one that it shares with others.
+// dir makes a git directory of its own tree inert, and the one that it shares
+// with others.
 func (i *inerter) dir(path string) {
 	g := i.guard
 	rel, in := below(g.standing.Root, path)
@@ -81,12 +96,12 @@ func (i *inerter) dir(path string) {
 	}
 	i.done[rel] = true
 	if b, err := i.scan.readFile(path+"/commondir", maxGitFile); err == nil {
-		t, err := i.scan.follow(path, parsePathFile(b))
+		t, whose, err := i.follow(path, parsePathFile(b))
 		switch {
-		case err != nil || !i.inside(t):
+		case err != nil || whose == nil:
 			i.aside(path+"/commondir", "it leads to a repository outside the workspace")
 		case t.found:
-			i.dir(t.end.Path)
+			whose.dir(t.end.Path)
 		}
 	}
 	if filepath.Base(path) != ".git" && !insideGit(rel) && i.users(path) {
@@ -101,13 +116,6 @@ func (i *inerter) dir(path string) {
 	}
 }
 
-// inside reports whether a trail ends in the workspace. What begins in /proc
-// leads elsewhere for each process that follows it.
-func (i *inerter) inside(t trail) bool {
-	_, in := below(i.guard.standing.Root, t.end.Path)
-	return in && !t.proc
-}
-
 // users reports whether a directory has a configuration or hooks that the run
 // has not touched.
 func (i *inerter) users(path string) bool {
@@ -119,15 +127,14 @@ func (i *inerter) users(path string) bool {
 	return false
 }
 
-// leaves reports whether a setting makes a place outside the workspace the
+// leaves reports whether a setting makes a place that nobody looks after the
 // repository's working tree.
 func (i *inerter) leaves(gitDir string, s *setting) bool {
 	if s.section != "core" || s.key != "worktree" {
 		return false
 	}
 	t, err := i.scan.follow(gitDir, s.value)
-	_, in := below(i.guard.standing.Root, t.end.Path)
-	return err != nil || !in
+	return err != nil || i.at(t.end.Path) == nil
 }
 
 // config takes the settings that drop names out of a configuration: the file is

@@ -78,7 +78,6 @@ func (l *lockWatch) end() {
 func (g *Guard) Refused() []string { return g.refusals }
 
 func (g *Guard) refused() (paths []string) {
-	g.Configs.End()
 	for _, k := range g.standing.pinnedConfigs() {
 		var st unix.Stat_t
 		seen := g.Configs.Tried(k.Path) || g.locks != nil && g.locks.seen[k.Path]

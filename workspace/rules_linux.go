@@ -44,6 +44,7 @@ func (r *rule) may(name []byte) bool {
 // rules is a query made ready for looking at names.
 type rules struct {
 	root    string
+	aside   bool // see [Query.Aside]
 	files   []profiles.FileRule
 	protect []profiles.ProtectRule
 	deep    []deepRule
@@ -60,7 +61,7 @@ type rules struct {
 
 // compile sorts the rules of a query by what the names they match look like.
 func compile(q Query) (*rules, error) {
-	c := &rules{root: q.Root, files: q.Files, protect: slices.Clone(q.Protect)}
+	c := &rules{root: q.Root, aside: q.Aside, files: q.Files, protect: slices.Clone(q.Protect)}
 	for i := range q.Files {
 		r := &q.Files[i]
 		if r.Glob != "" {

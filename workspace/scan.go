@@ -34,10 +34,15 @@ type Query struct {
 	// [Found.Review]. Of two rules with one pattern the later counts.
 	Protect []profiles.ProtectRule
 
+	// Aside is set for a directory beside the workspace that the command may write as
+	// well: where a .git file in its root leads is shown by no one for it.
+	Aside bool
+
 	// IndexDir is a directory outside the workspace, owned by the user and
 	// writable by nobody else, that keeps what the last scan saw, so that the
 	// next one reads only directories that changed. "" scans all. It is made
 	// if it does not exist; what in it is damaged or not the user's is ignored.
+	// What is Aside may hold it, as the caller keeps the command away from it.
 	IndexDir string
 
 	// Within is how long a scan may take that keeps what it saw: after it, the

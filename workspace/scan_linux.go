@@ -39,7 +39,7 @@ func scanOnce(q Query) (*Found, error) {
 	if q.Root == "/" {
 		return nil, errors.New("scan workspace /: the root of the file system is no workspace")
 	}
-	if _, inside := below(q.Root, filepath.Clean(q.IndexDir)); q.IndexDir != "" && inside {
+	if _, inside := below(q.Root, filepath.Clean(q.IndexDir)); q.IndexDir != "" && inside && !q.Aside {
 		return nil, fmt.Errorf("scan workspace %s: its index may not lie inside, in %s", q.Root, q.IndexDir)
 	}
 	rules, err := compile(q)

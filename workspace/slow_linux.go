@@ -49,13 +49,14 @@ var stall func(rel string)
 // A slowError is a scan that was not through in time.
 type slowError struct {
 	root   string
+	part   string // the flag that takes a part of it
 	within time.Duration
 	read   int    // directories
 	last   string // one of the last that were to be read, relative
 }
 
 func (e *slowError) Error() string {
-	return fmt.Sprintf("scan workspace %s: %s were not enough; it has read %d directories and come to %s: %s", e.root, e.within, e.read, shorten(e.last), ErrTooMuch)
+	return fmt.Sprintf("scan %s: %s were not enough; it has read %d directories and come to %s: %s", e.root, e.within, e.read, shorten(e.last), ErrTooMuch)
 }
 
 // Unwrap returns the sentinel.
@@ -63,7 +64,7 @@ func (e *slowError) Unwrap() error { return ErrTooMuch }
 
 // Hint says what to do.
 func (e *slowError) Hint() string {
-	return "run it again: it goes on from there; pccrun --dry-run -- true reads all of it once, as long as that takes, and later runs wait as long if they must; --workspace DIR takes a part"
+	return "run it again: it goes on from there; pccrun --dry-run -- true reads all of it once, as long as that takes, and later runs wait as long if they must; " + e.part + " takes a part"
 }
 
 // slow says of a scan that was not through in time how far it came.
@@ -72,7 +73,7 @@ func (w *walker) slow(q Query) error {
 	if n := len(w.todo); n > 0 {
 		last = w.todo[n-1].rel
 	}
-	return &slowError{root: w.root, within: q.Within, read: w.done, last: last}
+	return &slowError{root: w.root, part: w.part(), within: q.Within, read: w.done, last: last}
 }
 
 // Processors are what a walk in memory needs, and a disk needs requests: it

@@ -147,6 +147,22 @@ func ParseStanding(text string) (*Standing, string, error) {
 	}
 }
 
+// ParseStandings reads the records of one run, one behind the other, and what stands
+// behind the last.
+func ParseStandings(text string) (list []*Standing, rest string, err error) {
+	for {
+		r, rest, err := ParseStanding(text)
+		if err != nil {
+			return nil, "", err
+		}
+		list = append(list, r)
+		if rest == "" || rest[0] != standingMagic[0] {
+			return list, rest, nil
+		}
+		text = rest
+	}
+}
+
 // Unfinished reports whether an error says that a record was cut short.
 func Unfinished(err error) bool { return errors.Is(err, errUnfinished) }
 

@@ -52,14 +52,17 @@ const ownerThread = 0
 // comes as soon as the thread has a processor.
 const flushTime = 2 * time.Second
 
-// WatchConfigs begins to listen; nil if there is nothing to listen for, or nobody
-// can.
-func (r *Standing) WatchConfigs() *ConfigWatch {
-	configs := r.pinnedConfigs()
+// WatchConfigs begins to listen for what the records of one run name; nil if there
+// is nothing to listen for, or nobody can.
+func WatchConfigs(records ...*Standing) *ConfigWatch {
+	var configs []Known
+	for _, r := range records {
+		configs = append(configs, r.pinnedConfigs()...)
+	}
 	if len(configs) == 0 {
 		return nil
 	}
-	w := &ConfigWatch{since: r.Start.Add(-racy).UnixNano(), signals: make(chan os.Signal, maxTried+1)}
+	w := &ConfigWatch{since: records[0].Start.Add(-racy).UnixNano(), signals: make(chan os.Signal, maxTried+1)}
 	signal.Notify(w.signals, lastTried)
 	for _, k := range configs[:min(len(configs), maxTried)] {
 		if dir, err := listen(k.Path, firstTried+unix.Signal(len(w.configs))); err == nil {

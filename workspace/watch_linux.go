@@ -40,11 +40,12 @@ type during struct {
 	written map[string]bool // directories, by path, whose files are watched for what is written to them
 }
 
-// begin makes the looks that follow watch what they read.
-func (u *during) begin() {
+// begin makes the looks that follow watch what they read, with a part of the
+// descriptors that there are for all guards of the run.
+func (u *during) begin(guards int) {
 	limit := unix.Rlimit{}
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
-	u.budget = min(maxWatched, int(min(limit.Cur, 1<<20)/2))
+	u.budget = min(maxWatched, int(min(limit.Cur, 1<<20)/2)) / guards
 	u.signals = make(chan os.Signal, 1)
 	u.fds = map[int]bool{}
 	signal.Notify(u.signals, unix.SIGIO)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,15 +23,38 @@ import (
 
 // A guarded run has what is set aside of what it leaves.
 type guarded struct {
-	standing *workspace.Standing
+	standing []*workspace.Standing // of the workspace, and what else the command may write
 	debt     *sessions.Debt
 	configs  *workspace.ConfigWatch
-	guard    *workspace.Guard
+	guard    workspace.Guards
+	freezing freezing
 	frozen   atomic.Bool // the guard has stopped the run, nobody else
 	failed   bool        // the last look was not finished
 }
 
-// owe writes down what stands in the workspace, before the command can change
+// freezing counts the guards that want the run to be stopped: it goes on when none
+// does.
+type freezing struct {
+	mu sync.Mutex
+	n  int
+}
+
+// turn calls stop or let go on, as the first or last of them.
+func (f *freezing) turn(stop bool, signal func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !stop {
+		f.n--
+	}
+	if f.n == 0 {
+		signal()
+	}
+	if stop {
+		f.n++
+	}
+}
+
+// owe writes down what stands in the workspace and beside it, before the command can change
 // it: if this launcher is killed, the next pccrun looks in its place.
 func (l *launch) owe() error {
 	if !l.run.Guards() {
@@ -42,8 +66,12 @@ func (l *launch) owe() error {
 		return &debtError{err}
 	}
 	l.guarded.configs.End() // of a launch that has begun anew
-	l.guarded.configs = l.guarded.standing.WatchConfigs()
-	if l.guarded.debt, err = sessions.In(l.dirs.State).Owe(l.session.ID(), l.guarded.standing.Append(nil)); err != nil {
+	l.guarded.configs = workspace.WatchConfigs(l.guarded.standing...)
+	var record []byte
+	for _, standing := range l.guarded.standing {
+		record = standing.Append(record)
+	}
+	if l.guarded.debt, err = sessions.In(l.dirs.State).Owe(l.session.ID(), record); err != nil {
 		if slices.Contains(l.policy.AllowMissing, profiles.FSProtect) {
 			l.guarded.standing = nil
 			return nil
@@ -57,23 +85,31 @@ func (l *launch) owe() error {
 // and will set aside. Nothing is read for it but where a name is younger than the
 // earliest of all runs.
 func (l *launch) meet() error {
-	standing, home := l.guarded.standing, sessions.In(l.dirs.State)
-	if len(standing.Names) == 0 {
+	named := slices.DeleteFunc(slices.Clone(l.guarded.standing), func(s *workspace.Standing) bool { return len(s.Names) == 0 })
+	if len(named) == 0 {
 		return nil
 	}
+	home := sessions.In(l.dirs.State)
 	since := home.Earliest()
-	if since.IsZero() || !standing.Young(since) {
+	if since.IsZero() || !slices.ContainsFunc(named, func(s *workspace.Standing) bool { return s.Young(since) }) {
 		return nil
 	}
 	return home.Owed(func(_, text string) error {
-		other, _, err := workspace.ParseStanding(text)
+		others, _, err := workspace.ParseStandings(text)
 		if workspace.Unfinished(err) {
 			return nil // its command has not started
 		}
 		if err != nil {
 			return err
 		}
-		return standing.Without(other)
+		for _, standing := range named {
+			for _, other := range others {
+				if err := standing.Without(other); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	})
 }
 
@@ -113,20 +149,27 @@ func (l *launch) guard(s *native.Started) error {
 	if err != nil {
 		return err
 	}
-	g.guard.Configs = g.configs
-	g.guard.Freeze = func(stop bool) {
-		sig := unix.SIGCONT
-		if stop {
-			g.frozen.Store(true)
-			sig = unix.SIGSTOP
-		}
-		s.Signal(sig, inside.ToAll)
-		if !stop {
-			time.AfterFunc(100*time.Millisecond, func() { g.frozen.Store(false) }) // what pid 1 says of it is on its way
+	for _, one := range g.guard {
+		one.Configs = g.configs
+		one.Freeze = func(stop bool) {
+			g.freezing.turn(stop, func() { g.freeze(s, stop) })
 		}
 	}
 	g.guard.Watch()
 	return nil
+}
+
+// freeze stops all processes of the run, or lets them go on.
+func (g *guarded) freeze(s *native.Started, stop bool) {
+	sig := unix.SIGCONT
+	if stop {
+		g.frozen.Store(true)
+		sig = unix.SIGSTOP
+	}
+	s.Signal(sig, inside.ToAll)
+	if !stop {
+		time.AfterFunc(100*time.Millisecond, func() { g.frozen.Store(false) }) // what pid 1 says of it is on its way
+	}
 }
 
 // changed turns what the guard did into events.
@@ -254,18 +297,23 @@ func settle(home sessions.Home) {
 }
 
 func payDebt(home sessions.Home, id, text string) error {
-	record, rest, err := workspace.ParseStanding(text)
+	records, rest, err := workspace.ParseStandings(text)
 	if workspace.Unfinished(err) {
 		return nil // its command never started
 	}
 	if err != nil {
 		return err
 	}
-	if record.Session != id {
+	if slices.ContainsFunc(records, func(r *workspace.Standing) bool { return r.Session != id }) {
 		return errors.New("the record is another run's")
 	}
-	if _, err := os.Lstat(record.Root); errors.Is(err, os.ErrNotExist) {
-		return nil // the workspace is gone, and what it held
+	record := records[0]
+	records = slices.DeleteFunc(records, func(r *workspace.Standing) bool {
+		_, err := os.Lstat(r.Root)
+		return errors.Is(err, os.ErrNotExist) // it is gone, and what it held
+	})
+	if len(records) == 0 {
+		return nil
 	}
 	if pid, err := strconv.Atoi(strings.TrimSuffix(rest, "\n")); err == nil {
 		if err := sessions.AwaitEnd(pid, record.Start, 5*time.Second); err != nil {
@@ -273,12 +321,16 @@ func payDebt(home sessions.Home, id, text string) error {
 		}
 	}
 	stash := &workspace.Stash{Open: func() (*os.Root, error) { return home.Inherit(id) }}
-	guard, err := workspace.NewGuard(record, nil, nil, stash, func(workspace.Finding) {})
-	if err != nil {
-		return err
+	var guards workspace.Guards
+	defer func() { guards.Close() }()
+	for _, r := range records {
+		guard, err := workspace.NewGuard(r, nil, nil, stash, func(workspace.Finding) {})
+		if err != nil {
+			return err
+		}
+		guards = append(guards, guard)
 	}
-	defer guard.Close()
-	found, err := guard.Finish()
+	found, err := workspace.Together(guards...).Finish()
 	if err != nil {
 		return err
 	}

@@ -121,5 +121,5 @@ func (l *launch) sorts(list []*workspace.Copied) {
 	for _, k := range list {
 		k.Recall = func(change func([]byte) ([]byte, error)) error { return l.remember(k.Path, change) }
 	}
-	l.guarded.guard.Copied = list
+	l.guarded.guard[0].Copied = list
 }

@@ -17,7 +17,7 @@ func (l *launch) made(s *native.Started) {
 		say(err.Error())
 	}
 	if g := l.guarded.guard; g != nil {
-		g.Made = list
+		g[0].Made = list
 		l.sorts(copied)
 		return
 	}

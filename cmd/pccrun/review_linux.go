@@ -197,9 +197,9 @@ func (r *review) accept(paths []string) int {
 
 // live returns what says which run goes on that looks after a path, "" for none.
 func (r *review) live() (func(path string) string, error) {
-	runs := map[string]*workspace.Standing{}
+	runs := map[string][]*workspace.Standing{}
 	err := r.home.Owed(func(id, text string) error {
-		s, _, err := workspace.ParseStanding(text)
+		s, _, err := workspace.ParseStandings(text)
 		if err == nil {
 			runs[id] = s
 		} else if !workspace.Unfinished(err) {
@@ -209,7 +209,7 @@ func (r *review) live() (func(path string) string, error) {
 	})
 	return func(path string) string {
 		for id, s := range runs {
-			if s.Overlaps(path) {
+			if slices.ContainsFunc(s, func(one *workspace.Standing) bool { return one.Overlaps(path) }) {
 				return id
 			}
 		}

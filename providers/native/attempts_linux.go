@@ -154,7 +154,7 @@ func (r *Run) ours(path string) bool {
 // forbidden says which pattern forbids a name.
 func (r *Run) forbidden(path, pattern string) Attempt {
 	a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect: git or a link would lead there"}
-	if p, ok := r.Policy.Protected(path); ok && !p.Review {
+	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
 		return r.attempt(path)
 	} else if pattern != "" {
 		a.Rule, a.Hint = "protect "+pattern, "--review "+pattern
@@ -164,10 +164,10 @@ func (r *Run) forbidden(path, pattern string) Attempt {
 
 // attempt says what refuses a path, and what would not: as `pccrun why` does.
 func (r *Run) attempt(path string) Attempt {
-	if p, ok := r.Policy.Protected(path); ok && !p.Review {
+	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
 		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + " (" + p.Origin.String() + ")", Hint: "--review " + p.Pattern}
 	}
-	for _, p := range r.query.Protect[min(len(r.Policy.Protect), len(r.query.Protect)):] { // what links of protected names lead to
+	for _, p := range r.trees[0].Query.Protect[min(len(r.Policy.Protect), len(r.trees[0].Query.Protect)):] { // what links of protected names lead to
 		if p.Matches(r.Policy.Workspace, path) {
 			a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + ", where a protected name leads (" + p.Origin.String() + ")"}
 			if rest, in := strings.CutPrefix(p.Pattern, r.Policy.Workspace+"/"); in {

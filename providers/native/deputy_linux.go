@@ -9,6 +9,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
+	"github.com/pccrun/pccrun/workspace"
 )
 
 // The launcher does some calls in place of the command, on descriptors, where
@@ -56,7 +57,7 @@ func (r *Run) opens() bool {
 	if r.Plan.Alone() == "" && r.Plan.ReadInWritable() == "" || !r.Plan.Identity.Root && supervisor.Powerless() != nil {
 		return false
 	}
-	return r.hidesLater() || r.Plan.HidesFiles() || len(r.found.Pins) > 0 || r.Plan.ReadInWritable() != ""
+	return r.hidesLater() || r.Plan.HidesFiles() || len(r.pins()) > 0 || r.Plan.ReadInWritable() != ""
 }
 
 // hidesLater reports whether a rule hides what does not exist yet.
@@ -69,7 +70,10 @@ func (s *Started) deputy(seen func(*supervisor.Call)) *supervisor.Deputy {
 	d.Apart = func(string, string) bool { return false }
 	d.Forbids = func(string, func(string) bool) bool { return false }
 	if r.Policy.ProtectStrict {
-		ban := r.found.Ban(r.Standing(""))
+		ban := &workspace.Ban{}
+		for i, standing := range r.Standing("") {
+			ban.Add(r.trees[i].Found, standing)
+		}
 		d.Apart = ban.Apart
 		d.Forbids = func(path string, within func(string) bool) bool {
 			if !r.Plan.Writes(path) {

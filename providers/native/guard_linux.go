@@ -32,20 +32,24 @@ func (r *Run) Tells() bool {
 	return r.Guards() || r.Policy.Attempts || len(n.Allow)+len(n.Local) > 0 || r.ask != nil || r.learn != nil
 }
 
-// Standing returns what stood in the workspace, for the look at the end.
-func (r *Run) Standing(session string) *workspace.Standing {
-	standing := r.found.Standing(session, r.query)
-	// Where the command cannot write, nothing appears that is its own.
-	standing.Vacant = slices.DeleteFunc(slices.Clone(standing.Vacant), func(path string) bool {
-		return !r.Plan.Writes(path)
-	})
+// Standing returns what stood in the workspace, and in each other tree that the
+// command may write, for the look at the end.
+func (r *Run) Standing(session string) []*workspace.Standing {
+	list := make([]*workspace.Standing, len(r.trees))
+	for i, t := range r.trees {
+		list[i] = t.Found.Standing(session, t.Query)
+		// Where the command cannot write, nothing appears that is its own.
+		list[i].Vacant = slices.DeleteFunc(slices.Clone(list[i].Vacant), func(path string) bool {
+			return !r.Plan.Writes(path)
+		})
+	}
 	for _, path := range r.vacant {
 		if p, ok := r.Policy.Protected(path); ok && p.Review && r.Plan.Writes(path) {
-			standing.Passing = append(standing.Passing, path)
+			list[0].Passing = append(list[0].Passing, path)
 		}
 	}
-	standing.Review(r.reviewed(standing.Passing))
-	return standing
+	list[0].Review(r.reviewed(list[0].Passing))
+	return list
 }
 
 // reviewed returns what is for review outside of the workspace, and may change:
@@ -70,13 +74,21 @@ func (r *Run) reviewed(passing []string) (paths []string) {
 	return paths
 }
 
-// Guard returns the guard over the workspace of a run that has started.
-func (r *Run) Guard(standing *workspace.Standing, stash *workspace.Stash, told func(workspace.Finding)) (*workspace.Guard, error) {
-	g, err := workspace.NewGuard(standing, r.found, r.Plan.Own, stash, told)
-	if err == nil {
-		g.Private = append(slices.Clip(g.Private), r.passing()...)
+// Guard returns the guards over the trees of a run that has started, given what
+// [Run.Standing] returned.
+func (r *Run) Guard(standing []*workspace.Standing, stash *workspace.Stash, told func(workspace.Finding)) (workspace.Guards, error) {
+	list := make(workspace.Guards, 0, len(standing))
+	for i, s := range standing {
+		g, err := workspace.NewGuard(s, r.trees[i].Found, r.Plan.Own, stash, told)
+		if err != nil {
+			list.Close()
+			return nil, err
+		}
+		g.Last = r.trees[i].State
+		list = append(list, g)
 	}
-	return g, err
+	list[0].Private = append(slices.Clip(list[0].Private), r.passing()...)
+	return workspace.Together(list...), nil
 }
 
 // passing returns the paths below protected names that are private.
@@ -115,6 +127,7 @@ func (s *Started) Made() (list []workspace.Carried, copied []*workspace.Copied, 
 				c.Without = append(c.Without, f.Path)
 			}
 		}
+		c.Protect = s.run.Policy.Beside(s.run.Policy.Keeps(m.Path, s.run.Policy.Decide(m.Path).Rule))
 		list = append(list, c)
 	}
 	return list, copied, err
@@ -126,13 +139,21 @@ const protectMechanism = "pinned read-only mounts, a watch that sets new names a
 // strictMechanism says how it is kept where names are forbidden.
 const strictMechanism = "pinned read-only mounts, names made by the launcher and withheld by Landlock, a last look"
 
+// pins returns what is pinned in all trees that the command may write.
+func (r *Run) pins() (pins []workspace.Pin) {
+	for i := range r.trees {
+		pins = append(pins, r.trees[i].Found.Pins...)
+	}
+	return pins
+}
+
 // protectGap says what fs.protect leaves open on this run, "" for nothing.
 func (r *Run) protectGap() string {
 	switch {
 	case r.Policy.Nested:
 		return "what the host replaces stays open in a mount namespace that the command has made"
 	case r.Plan.Watch != nil && r.Plan.Watch.Opens && r.Plan.Alone() == "":
-	case slices.ContainsFunc(r.found.Pins, func(p workspace.Pin) bool { return p.Kind != workspace.Dir }):
+	case slices.ContainsFunc(r.pins(), func(p workspace.Pin) bool { return p.Kind != workspace.Dir }):
 		return "a protected file that the host replaces during the run can be changed by a command that waits for it; it is named at exit"
 	}
 	return ""

@@ -108,8 +108,8 @@ type Run struct {
 	ask       func(ctx context.Context, host string, port uint16) netproxy.Permission
 	published []published
 	found     *workspace.Found
-	query     workspace.Query // what was asked for it
-	vacant    []string        // see [namespaces.Vacant]
+	trees     []namespaces.Tree // the workspace, and what else the command may write
+	vacant    []string          // see [namespaces.Vacant]
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -139,8 +139,8 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Warnings, r.found, r.query = append(r.Warnings, survey.Notes...), survey.Workspace, survey.Query
-	r.vacant = survey.Vacant
+	r.Warnings, r.found, r.vacant = append(r.Warnings, survey.Notes...), survey.Workspace, survey.Vacant
+	r.trees = append([]namespaces.Tree{{Query: survey.Query, Found: survey.Workspace}}, survey.Trees...)
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,189 @@
+package namespaces
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// A Tree is a directory beside the workspace that the command may write on the
+// host, and what stands there. What a tool of the host executes it finds there as
+// well as in the workspace.
+type Tree struct {
+	Query workspace.Query
+	Found *workspace.Found
+
+	// State is set for what an agent, or a cache, keeps for itself: of names there
+	// nothing is known, but a repository of git is one, and git is run in it.
+	State bool
+}
+
+// trees lists the directories beside the workspace that the rules let the command
+// write, the outermost of each sort: a nearer one of the same sort is part of it.
+// A launch that has none looks nothing up for it.
+func (f *finder) trees() (list []Tree) {
+	p := f.policy
+	if p.Beside(true) == nil {
+		return nil
+	}
+	add := func(path string, state bool) {
+		_, end, err := f.hops(path)
+		if err != nil || end.Node != Directory || end.Path == "/" || below(end.Path, p.Workspace) || f.shown(end.Path) != profiles.Write {
+			return // a root that may be written the plan refuses
+		}
+		for _, kernel := range [...]string{"/proc", "/sys", "/dev"} {
+			if below(end.Path, kernel) {
+				return
+			}
+		}
+		list = append(list, Tree{Query: workspace.Query{Root: end.Path}, State: state})
+	}
+	for _, table := range [...][]profiles.FileRule{p.Files, p.Tighten} {
+		for i := range table {
+			r := &table[i]
+			if r.Access != profiles.Write || r.Glob != "" || below(r.Path, p.Workspace) {
+				continue
+			}
+			if d := f.decider.Decide(r.Path); d.Access == profiles.Write {
+				add(r.Path, p.Keeps(r.Path, d.Rule))
+			}
+		}
+	}
+	if slices.ContainsFunc(list, func(t Tree) bool { return !t.State }) {
+		for _, cache := range p.Caches() {
+			if f.decider.Decide(cache).Access == profiles.Write {
+				add(cache, true)
+			}
+		}
+	}
+	// What is around comes first; of one that is named twice the one with more rules.
+	slices.SortFunc(list, func(a, b Tree) int {
+		if n := cmp.Compare(a.Query.Root, b.Query.Root); n != 0 || a.State == b.State {
+			return n
+		}
+		if b.State {
+			return -1
+		}
+		return 1
+	})
+	outer := list[:0]
+	for _, t := range list {
+		if around := nearest(outer, t.Query.Root); around == nil || around.State != t.State && around.Query.Root != t.Query.Root {
+			outer = append(outer, t)
+		}
+	}
+	return outer
+}
+
+// nearest returns the tree that a path is in, nil for none.
+func nearest(list []Tree, path string) (near *Tree) {
+	for i := range list {
+		if t := &list[i]; below(path, t.Query.Root) && (near == nil || len(t.Query.Root) > len(near.Query.Root)) {
+			near = t
+		}
+	}
+	return near
+}
+
+// query completes what is asked of a tree, given those that lie in it: somebody else
+// looks through these.
+func (f *finder) query(t *Tree, within []string, o *Options) {
+	q := &t.Query
+	q.Aside, q.IndexDir, q.Within = true, o.IndexDir, o.Within
+	q.Protect = f.policy.Beside(t.State)
+	if !t.State {
+		q.Home = f.policy.Home
+	}
+	closed := slices.Clone(within)
+	if o.Own != "" && below(o.Own, q.Root) {
+		closed = append(closed, o.Own)
+	}
+	for _, p := range f.places {
+		if p.Node != Directory || p.Path == q.Root || !below(p.Path, q.Root) || slices.ContainsFunc(within, func(w string) bool { return below(p.Path, w) }) {
+			continue
+		}
+		if p.Protect && p.Access <= profiles.Read {
+			closed = append(closed, p.Path) // it is pinned as a whole
+			continue
+		}
+		q.Files = append(q.Files, profiles.FileRule{Path: p.Path, Access: p.Access})
+	}
+	for _, path := range closed {
+		q.Files = append(q.Files, profiles.FileRule{Path: path, Access: profiles.Private})
+	}
+}
+
+// aside looks through the trees beside the workspace, and pins what stands there.
+func (f *finder) aside(list []Tree, o *Options) error {
+	roots := []string{f.policy.Workspace}
+	for _, t := range list {
+		roots = append(roots, t.Query.Root)
+	}
+	for i := range list {
+		t := &list[i]
+		root := t.Query.Root
+		var within []string
+		for _, r := range roots {
+			if r != root && below(r, root) {
+				within = append(within, r)
+			}
+		}
+		f.query(t, within, o)
+		var err error
+		if t.Found, err = workspace.Scan(t.Query); err != nil {
+			return fmt.Errorf("%s may be written: %w", root, err)
+		}
+		for _, note := range t.Found.Notes { // of the user's own configuration another may have said the same
+			if !slices.Contains(f.notes, note) {
+				f.notes = append(f.notes, note)
+			}
+		}
+		for _, path := range within {
+			// Renamed away it would make room for one that nobody looks through.
+			f.roots = append(f.roots, path)
+			f.anchor(path)
+			for dir := filepath.Dir(path); dir != root && f.shown(filepath.Dir(dir)) == profiles.Write; dir = filepath.Dir(dir) {
+				f.anchor(dir)
+			}
+		}
+		t.Found.Pins = slices.DeleteFunc(t.Found.Pins, func(p workspace.Pin) bool { return slices.Contains(within, p.Path) })
+		f.pinned(t.Found)
+	}
+	return nil
+}
+
+// pinned adds what must stay as it is, and what holds it.
+func (f *finder) pinned(found *workspace.Found) {
+	for _, path := range found.Anchors {
+		f.anchor(path)
+	}
+	for _, pin := range found.Pins {
+		access := profiles.Read
+		if pin.Why == workspace.Unlisted {
+			access = profiles.Hide
+		}
+		f.put(placeOf(pin.Node, Place{Access: min(access, f.around(pin.Path)), Pin: true, Protect: true, Why: "protect: " + pin.Why}))
+	}
+}
+
+// foldsIn looks at one name in each tree, as [finder.folds] does.
+func foldsIn(list []Tree) Folding {
+	for _, t := range list {
+		path := t.Query.Root
+		if pins := t.Found.Pins; len(pins) > 0 {
+			path = pins[0].Path
+		} else if t.State {
+			// by its own name: an agent's directory of sessions can be a long list
+		} else if names := entriesOf(path); len(names) > 0 {
+			path += "/" + names[0].Name()
+		}
+		if dir := foldedAt(path); dir.Dir != "" {
+			return dir
+		}
+	}
+	return Folding{}
+}

@@ -1,0 +1,76 @@
+package profiles
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// What a tool of the host executes it finds in any directory, not in the workspace
+// only: another repository that a rule lets the command write has hooks as well.
+
+// cacheDirs are where tools of the host keep what they have fetched, below the home.
+// As in node_modules the names there are the packages', and what unpacks them fails
+// without one.
+var cacheDirs = [...]string{".cache", ".npm", ".cargo/registry", ".cargo/git", "go/pkg", ".gradle/caches", ".m2/repository", ".local/share/pnpm", ".rustup/toolchains"}
+
+// sharedDirs are everybody's: what is new in there need not be the command's, and
+// nobody works in them.
+var sharedDirs = []string{"/tmp", "/var/tmp", "/run"}
+
+// Caches returns the directories below the home in which tools keep what they have
+// fetched.
+func (p *Policy) Caches() []string {
+	list := make([]string, len(cacheDirs))
+	for i, dir := range cacheDirs {
+		list[i] = filepath.Join(p.Home, dir)
+	}
+	return list
+}
+
+// keptProtect are the rules for what [Policy.Keeps]: who keeps a repository there
+// writes its configuration, of which what executes something is taken back.
+var keptProtect = []ProtectRule{
+	{Pattern: ".git/hooks", Origin: Origin{Source: "default"}},
+	{Pattern: ".git/commondir", Origin: Origin{Source: "default"}},
+	{Pattern: ".git/info/attributes", Origin: Origin{Source: "default"}},
+	{Pattern: ".git/config", Review: true, Origin: Origin{Source: "default"}},
+	{Pattern: ".git/config.worktree", Review: true, Origin: Origin{Source: "default"}},
+}
+
+// Keeps reports whether a rule lets the command write what an agent or a cache keeps
+// for itself, or what everybody shares. Of names in there nothing is known; but a repository of git is one,
+// and its owner runs git in it.
+func (p *Policy) Keeps(path string, rule FileRule) bool {
+	return rule.Origin.Source == "default" || strings.HasPrefix(rule.Origin.Source, "built-in ") || slices.Contains(sharedDirs, path) ||
+		slices.ContainsFunc(p.Caches(), func(cache string) bool { return within(cache, path) })
+}
+
+// Beside returns the protect rules for a directory beside the workspace that the
+// command may write, for one that is kept ([Policy.Keeps]) or another; nil where
+// nothing is protected. An absolute rule is none of them: it says itself where it
+// holds.
+func (p *Policy) Beside(kept bool) []ProtectRule {
+	switch {
+	case slices.Contains(p.Without, LayerProtect) || len(p.Protect) == 0:
+		return nil
+	case kept:
+		return keptProtect
+	}
+	return slices.DeleteFunc(slices.Clone(p.Protect), func(r ProtectRule) bool { return strings.HasPrefix(r.Pattern, "/") })
+}
+
+// ProtectedAnywhere is [Policy.Protected] for a path that may lie beside the
+// workspace, in a directory that a rule lets the command write.
+func (p *Policy) ProtectedAnywhere(path string) (ProtectRule, bool) {
+	r, ok := p.Protected(path)
+	if ok || within(p.Workspace, path) {
+		return r, ok
+	}
+	d := p.Decide(path)
+	if d.Access != Write {
+		return r, false
+	}
+	beside := Policy{Workspace: d.Rule.Path, Protect: p.Beside(p.Keeps(path, d.Rule) || p.Keeps(d.Rule.Path, d.Rule))}
+	return beside.Protected(path)
+}

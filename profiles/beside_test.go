@@ -1,0 +1,52 @@
+package profiles
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Beside the workspace the rules hold in what the user gives, and of what an agent
+// or a cache keeps those of git.
+func TestBeside(t *testing.T) {
+	user := Origin{Source: "flag"}
+	p := &Policy{
+		Workspace: "/home/u/ws", Home: "/home/u",
+		Files: []FileRule{
+			{Path: "/", Access: Read, Origin: Origin{Source: "default"}},
+			{Path: "/home/u/ws", Access: Write, Origin: Origin{Source: "default"}},
+			{Path: "/home/u/other", Access: Write, Origin: user},
+			{Path: "/home/u/.agent", Access: Write, Origin: Origin{Source: "built-in agent"}},
+			{Path: "/home/u/.cache/x", Access: Write, Origin: user},
+			{Path: "/home/u/read", Access: Read, Origin: user},
+		},
+		Protect: []ProtectRule{{Pattern: ".git/hooks"}, {Pattern: ".git/config"}, {Pattern: ".envrc"}, {Pattern: "a/b"}, {Pattern: "/home/u/.agent/settings"}, {Pattern: "Makefile", Review: true}},
+	}
+	for path, want := range map[string]string{
+		"/home/u/ws/.envrc":                  ".envrc",
+		"/home/u/other/x/.envrc":             ".envrc",
+		"/home/u/other/a/b":                  "a/b",
+		"/home/u/other/x/a/b":                "",
+		"/home/u/other/.git/hooks/x":         ".git/hooks",
+		"/home/u/other/Makefile":             "review Makefile",
+		"/home/u/.agent/.envrc":              "",
+		"/home/u/.agent/settings":            "/home/u/.agent/settings",
+		"/home/u/.agent/h/.git/hooks/x":      ".git/hooks",
+		"/home/u/.agent/h/.git/config":       "review .git/config",
+		"/home/u/.cache/x/.envrc":            "",
+		"/home/u/.cache/x/c/.git/commondir":  ".git/commondir",
+		"/home/u/read/.envrc":                "",
+		"/home/u/read/x/.git/hooks/post-any": "",
+	} {
+		r, ok := p.ProtectedAnywhere(path)
+		got := r.Pattern
+		if ok && r.Review {
+			got = "review " + got
+		}
+		require.Equal(t, want != "", ok, path)
+		require.Equal(t, want, got, path)
+	}
+	p.Without = []Layer{LayerProtect}
+	require.Nil(t, p.Beside(true))
+	require.Nil(t, p.Beside(false))
+}

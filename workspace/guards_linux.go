@@ -1,0 +1,167 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Guards look after all trees of the host's that a run may change, each after one:
+// the first after the workspace. A place in two of them is that one's whose root
+// is nearer: the other does not look there.
+type Guards []*Guard
+
+// Together makes guards those of one run.
+func Together(list ...*Guard) Guards {
+	for _, g := range list {
+		g.peers = list
+	}
+	return list
+}
+
+// Finish ends the watch and looks a last time, at everything. Call it when no
+// process of the run lives. When it returns without an error, nothing that is
+// new and protected stands in the trees, and no repository that came into
+// being runs anything. It returns all that the user should hear of.
+func (gs Guards) Finish() ([]Finding, error) {
+	first := gs[0]
+	var errs []error
+	made := first.Made
+	for _, g := range gs {
+		g.halt()
+		var in []Carried
+		in, made = g.within(made)
+		carried, err := g.carry(in, nil)
+		first.carried = append(first.carried, carried...)
+		errs = append(errs, err)
+	}
+	errs = append(errs, first.lend(made))
+	all, err := gs.over(made)
+	errs = append(errs, err)
+	for _, g := range all {
+		errs = append(errs, g.search())
+	}
+	for _, g := range all { // which may set aside in each other's
+		errs = append(errs, g.inerter().all())
+	}
+	for _, g := range all {
+		errs = append(errs, g.review())
+		g.grown()
+	}
+	late, err := first.carry(made, errors.Join(errs...))
+	first.carried = append(first.carried, late...)
+	errs = append(errs, err)
+	for _, k := range first.Copied {
+		errs = append(errs, first.settleKeys(k))
+	}
+	first.Configs.End()
+	for _, g := range gs {
+		g.refusals = g.refused()
+		g.peers = gs
+	}
+	return first.stash.settle(), errors.Join(errs...)
+}
+
+// over adds guards over the directories that are to be carried over: nothing of
+// them stood, and they are looked at where the command has made them.
+func (gs Guards) over(made []Carried) (Guards, error) {
+	first, all := gs[0], slices.Clone(gs)
+	for _, c := range made {
+		if _, dir := first.lent[c.Path]; !dir || c.Protect == nil {
+			continue
+		}
+		r := &Standing{Session: first.standing.Session, Root: c.Path, Start: first.standing.Start, Protect: c.Protect}
+		g, err := NewGuard(r, nil, first.lent, first.stash, first.told)
+		if err != nil {
+			return all, fmt.Errorf("look through %s: %w", c.Path, err)
+		}
+		g.halt()
+		all = append(all, g)
+	}
+	return Together(all...), nil
+}
+
+// Watch begins to look, in the trees whose guards are to.
+func (gs Guards) Watch() {
+	for _, g := range gs {
+		if !g.Last {
+			g.Watch()
+		}
+	}
+}
+
+// watching returns how many there are whose trees are watched.
+func (gs Guards) watching() (n int) {
+	for _, g := range gs {
+		if !g.Last {
+			n++
+		}
+	}
+	return n
+}
+
+// Carried is [Guard.Carried] of all.
+func (gs Guards) Carried() []string { return gs[0].carried }
+
+// Refused is [Guard.Refused] of all.
+func (gs Guards) Refused() (paths []string) {
+	for _, g := range gs {
+		paths = append(paths, g.refusals...)
+	}
+	return paths
+}
+
+// Close gives back what the guards have opened.
+func (gs Guards) Close() {
+	for _, g := range gs {
+		g.Close()
+	}
+}
+
+// near returns the guard that looks after a path, nil if none does.
+func (gs Guards) near(path string) (near *Guard) {
+	for _, g := range gs {
+		if _, in := below(g.standing.Root, path); in && (near == nil || len(g.standing.Root) > len(near.standing.Root)) {
+			near = g
+		}
+	}
+	return near
+}
+
+// at returns the one that makes inert what lies at a path, nil if nobody looks
+// after it.
+func (i *inerter) at(path string) *inerter {
+	g := i.guard.peers.near(path)
+	if g == nil {
+		return nil
+	}
+	k := i.others[g]
+	if k == nil {
+		k = g.inerter()
+		k.others = i.others
+		i.others[g] = k
+	}
+	return k
+}
+
+// follow follows a path, and says whose tree it ends in; nil for nobody's. As root
+// that has been given up, what lies above another tree may be closed: in it the
+// path goes on by that tree's own descriptor.
+func (i *inerter) follow(base, path string) (t trail, whose *inerter, err error) {
+	t, err = i.scan.follow(base, path)
+	proc := t.proc
+	from := i
+	for range i.guard.peers {
+		if whose = i.at(t.end.Path); err != nil || t.found || whose == nil || whose == from {
+			break
+		}
+		rel, _ := below(whose.scan.root, t.end.Path)
+		t, err = whose.scan.follow(whose.scan.root, rel)
+		from, proc = whose, proc || t.proc
+	}
+	if proc { // what begins in /proc leads elsewhere for each process that follows it
+		whose = nil
+	}
+	t.proc = proc
+	return t, whose, err
+}

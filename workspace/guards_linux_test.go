@@ -1,0 +1,125 @@
+package workspace
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// beside begins guards over the workspace and over other trees, of which those in
+// it and in each other are closed to the ones around.
+func (w *watchman) beside(roots ...string) (guards Guards, records []*Standing) {
+	time.Sleep(2 * racy)
+	stash := w.stash()
+	all := append([]string{w.root}, roots...)
+	for i, root := range all {
+		q := w.query
+		if i > 0 {
+			q = Query{Root: root, Protect: w.query.Protect, Aside: true}
+			for _, other := range all {
+				if rest, in := below(root, other); in && rest != "" {
+					q.Files = append(q.Files, profiles.FileRule{Path: other, Access: profiles.Private})
+				}
+			}
+		}
+		found := scanOf(w.t, q)
+		s := found.Standing("20261121T120000Z-0a0b0c0d", q)
+		g, err := NewGuard(s, found, nil, stash, func(f Finding) { w.told <- f })
+		require.NoError(w.t, err)
+		guards, records = append(guards, g), append(records, s)
+	}
+	return Together(guards...), records
+}
+
+// A repository in one tree may lead to one in another: what is new there is made
+// inert by the guard that looks after it, and what stood stays.
+func TestGuardsLeadToEachOther(t *testing.T) {
+	w := newWatchman(t)
+	other := filepath.Dir(w.root) + "/other"
+	w.sh("git init -q ../other; git -C ../other config core.fsmonitor mine; git -C ../other -c user.name=u -c user.email=u commit -q --allow-empty -m x; git -c user.name=u -c user.email=u commit -q --allow-empty -m x; echo x > ../other/.git/hooks/post-merge")
+	guards, _ := w.beside(other)
+	w.sh(`git worktree add -q ../other/tree; git -C ../other worktree add -q ../ws/tree
+		mkdir a b; echo "gitdir: $PWD/../other/odd" > a/.git
+		mkdir -p ../other/odd/refs ../other/odd/hooks; echo ref: refs/heads/main > ../other/odd/HEAD; ln -s ../.git/objects ../other/odd/objects
+		printf '[core]\n\tfsmonitor = evil\n' > ../other/odd/config
+		echo "gitdir: /nowhere" > b/.git; echo x > ../other/.envrc`)
+	found, err := guards.Finish()
+	require.NoError(t, err)
+	guards.Close()
+	require.ElementsMatch(t, []string{"stashed " + other + "/.envrc", "inert " + other + "/odd/config", "inert b/.git"}, w.names(found))
+	w.sh("git -C ../other/tree status; git -C tree status; test -e ../other/.git/hooks/post-merge; git -C ../other config core.fsmonitor")
+}
+
+// The workspace in a tree is looked after by its own guard, and by no other.
+func TestGuardsWithin(t *testing.T) {
+	w := newWatchman(t)
+	top := filepath.Dir(w.root)
+	w.sh("mkdir ../d; git config core.fsmonitor mine")
+	guards, records := w.beside(top, top+"/d")
+	require.Equal(t, guards[0], guards.near(w.root+"/x"))
+	require.Equal(t, guards[1], guards.near(top+"/x"))
+	require.Nil(t, guards.near("/nowhere"))
+	for _, r := range records[1:] {
+		require.Empty(t, r.Repos)
+		require.Empty(t, r.Known)
+	}
+	w.sh(`echo x > .envrc; echo x > ../.envrc; echo x > ../d/.envrc; mkdir ../e; echo "gitdir: ../ws/.git" > ../e/.git`)
+	found, err := guards.Finish()
+	require.NoError(t, err)
+	guards.Close()
+	require.ElementsMatch(t, []string{"stashed .envrc", "stashed " + top + "/.envrc", "stashed " + top + "/d/.envrc"}, w.names(found))
+	w.sh("git config core.fsmonitor; test -e ../e/.git")
+}
+
+// Records of one run stand one behind the other, and one that is cut short says so,
+// wherever that is but at the end of one.
+func TestParseStandings(t *testing.T) {
+	w := newWatchman(t)
+	other := filepath.Dir(w.root) + "/other"
+	require.NoError(t, os.Mkdir(other, 0o700))
+	guards, records := w.beside(other)
+	guards.Close()
+	text := string(records[1].Append(records[0].Append(nil)))
+	list, rest, err := ParseStandings(text + "123\n")
+	require.NoError(t, err)
+	require.Equal(t, "123\n", rest)
+	require.Len(t, list, 2)
+	require.Equal(t, other, list[1].Root)
+	require.Equal(t, text, string(list[1].Append(list[0].Append(nil))))
+	one := len(records[0].Append(nil))
+	for n := range text {
+		_, _, err := ParseStandings(text[:n])
+		if n == one {
+			require.NoError(t, err)
+			continue
+		}
+		require.True(t, Unfinished(err), "%d: %v", n, err)
+	}
+}
+
+// What an agent first keeps is looked through where it was made, before it is
+// brought to the host.
+func TestGuardsOverWhatIsMade(t *testing.T) {
+	w := newWatchman(t)
+	guards, _ := w.beside()
+	home, private := filepath.Dir(w.root)+"/home", filepath.Dir(w.root)+"/private"
+	require.NoError(t, os.Mkdir(home, 0o700))
+	w.sh("mkdir -p ../private/state; git init -q --bare ../private/state/a; git --git-dir ../private/state/a config core.fsmonitor evil; echo x > ../private/state/.envrc")
+	fd, err := openRoot(private)
+	require.NoError(t, err)
+	guards[0].Made = []Carried{{Path: home + "/state", Dir: fd, Name: "state", Protect: []profiles.ProtectRule{{Pattern: ".git/config", Review: true}}}}
+	found, err := guards.Finish()
+	require.NoError(t, err)
+	guards.Close()
+	require.Equal(t, []string{"inert " + home + "/state/a/config"}, w.names(found))
+	require.Equal(t, []string{home + "/state"}, guards.Carried())
+	b, err := os.ReadFile(home + "/state/a/config")
+	require.NoError(t, err)
+	require.NotContains(t, string(b), "fsmonitor")
+	require.FileExists(t, home+"/state/.envrc")
+}
