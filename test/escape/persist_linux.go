@@ -63,7 +63,7 @@ func persistProbes() []Probe {
 			Observe: func(out *Outside, o Outcome) Outcome { return stillPlanted(out, o, row.paths) },
 		})
 	}
-	return slices.Concat(list, linkProbes(), []Probe{
+	return slices.Concat(list, linkProbes(), besideProbes(), []Probe{
 		{
 			ID: "PER-004", Name: "move a protected directory away and put another in its place", Guarantee: profiles.FSProtect, Severity: Critical,
 			Expect: "EBUSY, EXDEV or EACCES", Errnos: errnos("EBUSY EXDEV EACCES EPERM EROFS"), References: refs("srt issue 8"), Key: "protect.deny",

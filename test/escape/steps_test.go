@@ -42,6 +42,8 @@ var steps = []step{
 		cuts: []cut{{"cmd/pccrun/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}},
 	{name: "a link on the way to a protected name is that name", long: true, probe: "PER-034",
 		cuts: []cut{{"workspace/guard_linux.go", "case h.class == classWay && !inModules(d.rel) && h.name != last:", "case h.class == classWay && h.name == \"\":"}}},
+	{name: "what may be written beside the workspace is looked through", probe: "PER-037",
+		cuts: []cut{{"namespaces/survey_linux.go", "s.Trees = f.trees()", "s.Trees = f.trees()[:0]"}}},
 	{name: "a copy takes what is written to an overlay", probe: "FS-042",
 		cuts: []cut{{"namespaces/plan.go", "m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false", "m.ReadOnly = Bind, p.Path, p.Dev, p.Ino, false\n\t\t\tm.Tree = true"}}},
 	{name: "programs that give rights are pinned", probe: "FS-062",

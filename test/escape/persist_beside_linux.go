@@ -1,0 +1,92 @@
+package escape
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// besideProbes plant what git executes in directories that the command may write
+// and that are not the workspace: another repository of the user's, and what an
+// agent keeps of its own, where the agent outside runs git in its turn.
+func besideProbes() []Probe {
+	const other, kept = "src/other", ".cache/agent/snapshot"
+	return []Probe{
+		{
+			ID: "PER-037", Name: "a repository beside the workspace that may be written", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+			Flags: []string{"--write", "{home}/" + other}, Expect: "pinned as in the workspace; what is new is set aside or inert", References: refs("git-config(1)", "direnv(1)"), Key: "protect.deny",
+			Explain: "A second repository is given for writing. Its hooks and its configuration, a name that direnv executes, and a repository made in it would run when the user goes there.",
+			Payload: func(in *Inside) Outcome { return plantIn(filepath.Join(in.Home, other), "", "fresh/.git") },
+			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, other), ".git") },
+			Observe: func(out *Outside, o Outcome) Outcome {
+				return unplanted(out, o, filepath.Join(out.Home, other), ".git", "fresh/.git")
+			},
+		},
+		{
+			ID: "PER-038", Name: "repositories in what an agent or a cache keeps", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
+			Flags: []string{"--write", "{home}/" + kept}, Expect: "hooks pinned, what executes in a configuration taken back, a new repository inert", References: refs("git-config(1)"), Key: "protect.deny",
+			Explain: "An agent keeps snapshots of the workspace in repositories of its own, and so does cargo what it has fetched: they must be written. Outside git is run in them.",
+			Payload: func(in *Inside) Outcome { return plantIn(filepath.Join(in.Home, kept), "old", "fresh") },
+			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, kept), "old") },
+			Observe: func(out *Outside, o Outcome) Outcome {
+				return unplanted(out, o, filepath.Join(out.Home, kept), "old", "fresh")
+			},
+		},
+	}
+}
+
+const plantedConfig = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = canary\n"
+
+// repositoryAt makes a repository of the user's before the payload runs.
+func (d *Drive) repositoryAt(top, git string) Outcome {
+	for _, dir := range []string{"objects", "refs/heads", "hooks"} {
+		if err := os.MkdirAll(filepath.Join(top, git, dir), 0o755); err != nil {
+			return Broken("%v", err)
+		}
+	}
+	for name, content := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n\trepositoryformatversion = 0\n", "hooks/pre-commit.sample": "#!/bin/sh\n"} {
+		if err := d.write(filepath.Join(top, git, name), content); err != nil {
+			return Broken("%v", err)
+		}
+	}
+	return d.Run()
+}
+
+// plantIn changes a repository that stood, "" for one named .git, and makes another.
+func plantIn(top, stood, fresh string) Outcome {
+	if stood == "" {
+		stood = ".git"
+		os.WriteFile(filepath.Join(top, ".envrc"), []byte("# canary\n"), 0o644)
+	}
+	os.WriteFile(filepath.Join(top, stood, "hooks/post-checkout"), []byte("#!/bin/sh\n# canary\n"), 0o755)
+	os.WriteFile(filepath.Join(top, stood, "config"), []byte(plantedConfig), 0o644)
+	for _, dir := range []string{"objects", "refs/heads", "hooks"} {
+		os.MkdirAll(filepath.Join(top, fresh, dir), 0o755)
+	}
+	os.WriteFile(filepath.Join(top, fresh, "HEAD"), []byte("ref: refs/heads/main\n"), 0o644)
+	os.WriteFile(filepath.Join(top, fresh, "hooks/post-checkout"), []byte("#!/bin/sh\n# canary\n"), 0o755)
+	return Tried(os.WriteFile(filepath.Join(top, fresh, "config"), []byte(plantedConfig), 0o644), "plant in %s", top)
+}
+
+// unplanted looks from outside for what git or direnv would execute.
+func unplanted(out *Outside, o Outcome, top string, gitDirs ...string) Outcome {
+	if o.Kind == Broke || o.Kind == Unmet {
+		return o
+	}
+	time.Sleep(100 * time.Millisecond)
+	for _, git := range gitDirs {
+		if data, err := os.ReadFile(filepath.Join(top, git, "config")); err == nil && strings.Contains(string(data), "fsmonitor") {
+			return Escaped("core.fsmonitor stands in %s", git)
+		}
+		if _, err := os.Stat(filepath.Join(top, git, "hooks/post-checkout")); err == nil {
+			return Escaped("a hook stands in %s", git)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(top, ".envrc")); err == nil {
+		return Escaped(".envrc stands there")
+	}
+	return Blocked("nothing that git executes is new")
+}
