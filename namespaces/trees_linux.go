@@ -93,7 +93,7 @@ func nearest(list []Tree, path string) (near *Tree) {
 // looks through these.
 func (f *finder) query(t *Tree, within []string, o *Options) {
 	q := &t.Query
-	q.Aside, q.IndexDir, q.Within = true, o.IndexDir, o.Within
+	q.Aside, q.Kept, q.IndexDir, q.Within = true, t.State, o.IndexDir, o.Within
 	q.Protect = f.policy.Beside(t.State)
 	if !t.State {
 		q.Home = f.policy.Home

@@ -123,3 +123,16 @@ func TestGuardsOverWhatIsMade(t *testing.T) {
 	require.NotContains(t, string(b), "fsmonitor")
 	require.FileExists(t, home+"/state/.envrc")
 }
+
+// Where programs keep repositories, the 256 directories over which git spreads its
+// objects are not read, and everything else is.
+func TestKept(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("git init -q --bare a; mkdir a/objects/0f a/objects/pack/0f a/objects/0g a/0f objects objects/0f")
+	dirs := scanOf(t, w.query).Stats.Dirs
+	w.query.Kept = true
+	require.Equal(t, dirs-1, scanOf(t, w.query).Stats.Dirs)
+	w.begin()
+	w.sh("for d in a/objects/0g a/objects/pack/0f a/0f objects/0f; do git init -q $d/x; git -C $d/x config core.fsmonitor evil; done")
+	require.Equal(t, []string{"inert a/0f/x/.git/config", "inert a/objects/0g/x/.git/config", "inert a/objects/pack/0f/x/.git/config", "inert objects/0f/x/.git/config"}, w.end())
+}

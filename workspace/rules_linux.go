@@ -45,6 +45,7 @@ func (r *rule) may(name []byte) bool {
 type rules struct {
 	root    string
 	aside   bool // see [Query.Aside]
+	kept    bool // see [Query.Kept]
 	files   []profiles.FileRule
 	protect []profiles.ProtectRule
 	deep    []deepRule
@@ -61,7 +62,7 @@ type rules struct {
 
 // compile sorts the rules of a query by what the names they match look like.
 func compile(q Query) (*rules, error) {
-	c := &rules{root: q.Root, aside: q.Aside, files: q.Files, protect: slices.Clone(q.Protect)}
+	c := &rules{root: q.Root, aside: q.Aside, kept: q.Kept, files: q.Files, protect: slices.Clone(q.Protect)}
 	for i := range q.Files {
 		r := &q.Files[i]
 		if r.Glob != "" {
@@ -261,7 +262,7 @@ func gitPattern(pattern string) (string, bool) {
 // included: an index with another sum is of no use.
 func (c *rules) sum() uint64 {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d\x00%s\x00", indexVersion, c.root)
+	fmt.Fprintf(h, "%d\x00%s\x00%t", indexVersion, c.root, c.kept)
 	for _, r := range c.files {
 		fmt.Fprintf(h, "%q %q %d\n", r.Path, r.Glob, r.Access)
 	}

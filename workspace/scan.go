@@ -38,6 +38,11 @@ type Query struct {
 	// well: where a .git file in its root leads is shown by no one for it.
 	Aside bool
 
+	// Kept is set for one that programs fill by themselves, in which no name but those
+	// of git counts: what a store of git's objects holds is not searched there, in
+	// whatever repository.
+	Kept bool
+
 	// IndexDir is a directory outside the workspace, owned by the user and
 	// writable by nobody else, that keeps what the last scan saw, so that the
 	// next one reads only directories that changed. "" scans all. It is made

@@ -426,6 +426,9 @@ func (w *walker) enter(d *dir, rel string, ino uint64, hits []hit) {
 
 // settle draws the conclusions from the whole list of d.
 func (w *walker) settle(d *dir, l *listing) {
+	if w.kept && d.name() == "objects" && d.holds("pack") && d.holds("info") {
+		d.kids = slices.DeleteFunc(d.kids, func(k *dir) bool { return isFan(k.name()) })
+	}
 	d.git = l.head && (l.objects && l.refs || l.commondir)
 	named := d.name() == ".git"
 	if !d.git && !named {
@@ -451,6 +454,16 @@ func (w *walker) settle(d *dir, l *listing) {
 		kept = append(kept, k)
 	}
 	d.kids = kept
+}
+
+// holds reports whether a directory of that name lies in d.
+func (d *dir) holds(name string) bool {
+	return slices.ContainsFunc(d.kids, func(k *dir) bool { return k.name() == name })
+}
+
+// isFan reports whether a name is one of the 256 over which git spreads its objects.
+func isFan(name string) bool {
+	return len(name) == 2 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
 // insideGit reports whether a path is, or lies below, a directory named .git.
