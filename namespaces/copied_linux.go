@@ -75,8 +75,12 @@ func (p *Plan) donateBeside(donate func(m *Mount) (int, error)) error {
 				continue
 			}
 			var st unix.Stat_t
-			if err := unix.Lstat(dir, &st); err != nil {
+			if err := unix.Lstat(dir, &st); err == unix.ENOENT && k.Host == nil {
+				continue // it is told at the end, if anything was made
+			} else if err != nil {
 				return fmt.Errorf("lstat %s: %w", dir, err)
+			} else if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+				continue // the other is where it leads
 			}
 			fd, err := donate(&Mount{Kind: Bind, Source: dir, Dev: device(st.Dev), Ino: st.Ino})
 			if errors.Is(err, ErrIdmap) && k.Host == nil {

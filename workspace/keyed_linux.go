@@ -27,15 +27,20 @@ type Copied struct {
 }
 
 // ReadKeyed reads the file at a path, nil if nothing stands there. Real is where it
-// lies. A link to nothing is an error: what is made at its end would not be looked at.
+// lies, or would. A link to nothing is an error: what is made at its end would not be
+// looked at.
 func ReadKeyed(path string) (real string, b []byte, err error) {
 	real, err = filepath.EvalSymlinks(path)
 	if err != nil {
 		var st unix.Stat_t
-		if unix.Lstat(path, &st) == unix.ENOENT {
+		if unix.Lstat(path, &st) != unix.ENOENT {
+			return "", nil, err
+		}
+		dir, name := filepath.Split(path)
+		if dir, err = filepath.EvalSymlinks(dir); err != nil {
 			return path, nil, nil
 		}
-		return "", nil, err
+		return filepath.Join(dir, name), nil, nil
 	}
 	dir, name, err := parentOf(real)
 	if err != nil {
@@ -122,9 +127,15 @@ func (k *Copied) change(changes []keyChange, stash *Stash) (left []keyChange, er
 			return k.At(path)
 		}
 		fd, _, err := parentOf(path)
+		if err == unix.ENOENT && k.Host == nil { // its directory was not there either
+			fd, err = makePath(filepath.Dir(path))
+		}
 		return fd, err
 	}
 	beside, err := at(k.Path)
+	if err != nil && filepath.Base(k.Path) == filepath.Base(k.Real) { // a link leads to the directory
+		beside, err = at(k.Real)
+	}
 	if err != nil {
 		return nil, err
 	}
