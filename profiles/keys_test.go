@@ -66,6 +66,47 @@ func TestClaudeKeys(t *testing.T) {
 	}
 }
 
+// Of what Gemini CLI keeps in ~/.gemini the host's own executes, trusts or obeys most:
+// none of that reaches the host, and answers stay in the sandbox. The names are of
+// Gemini CLI 0.61.
+func TestGeminiKeys(t *testing.T) {
+	w := newWorld(t)
+	p := w.policy(func(r *Request) { r.Command = []string{"gemini"} })
+	k, ok := p.Copied(w.home + "/.gemini/settings.json")
+	require.True(t, ok)
+	for _, names := range [][]string{
+		{"mcpServers", "x", "command"}, {"mcp", "serverCommand"}, {"hooks", "BeforeTool"}, {"hooksConfig", "enabled"}, {"tools", "discoveryCommand"}, {"tools", "callCommand"},
+		{"tools", "allowed"}, {"tools", "sandbox"}, {"tools", "shell", "pager"}, {"security", "folderTrust", "enabled"}, {"security", "disableYoloMode"}, {"security", "auth", "useExternal"},
+		{"general", "defaultApprovalMode"}, {"general", "preferredEditor"}, {"general", "checkpointing"}, {"context", "fileName"}, {"context", "includeDirectories"},
+		{"telemetry", "outfile"}, {"advanced", "dnsResolutionOrder"}, {"experimental", "enableAgents"}, {"admin"}, {"policyPaths"}, {"security"}, {"ui", "customThemes"},
+	} {
+		_, known := k.Fate(names)
+		require.False(t, known, names)
+	}
+	for name, want := range map[string]Fate{
+		"oauth_creds.json": Keep, "google_accounts.json": Keep, "state.json": Keep, "projects.json": Keep,
+		"trustedFolders.json": Inside, "trusted_hooks.json": Inside, "policy_integrity.json": Inside, "mcp-server-enablement.json": Inside, "acknowledgments/agents.json": Inside,
+	} {
+		k, ok := p.Copied(w.home + "/.gemini/" + name)
+		require.True(t, ok, name)
+		fate, known := k.Fate([]string{"/some/path.x", "y"})
+		require.True(t, known, name)
+		require.Equal(t, want, fate, name)
+	}
+	require.Equal(t, Private, p.Decide(w.home+"/.gemini/new").Access, "what is not named is not the host's")
+	require.Equal(t, Private, p.Decide(w.home+"/.gemini/history/x").Access, "git executes what repositories say")
+	for _, name := range []string{"GEMINI.md", "commands/x.toml", "extensions/x", "skills/x", "agents/x.md", "policies/x.toml"} {
+		require.Equal(t, Read, p.Decide(w.home+"/.gemini/"+name).Access, name)
+	}
+
+	// Where the directory itself is shown, the file is the host's, and protected whole.
+	p = w.policy(func(r *Request) { r.Command, r.Files = []string{"gemini"}, []FileFlag{{"~/.gemini", Write}} })
+	_, ok = p.Copied(w.home + "/.gemini/settings.json")
+	require.False(t, ok)
+	_, ok = p.Protected(w.home + "/.gemini/settings.json")
+	require.True(t, ok)
+}
+
 // Sources are laid on each other by pattern; a rule elsewhere that is stricter stays so.
 func TestKeysMerge(t *testing.T) {
 	w := newWorld(t)
