@@ -204,9 +204,8 @@ func edit(e editing, change func(now []byte) ([]byte, error)) error {
 			return err
 		}
 		var st unix.Stat_t
-		if statBeneath(e.beside, e.lock, &st) == nil && time.Since(time.Unix(0, st.Mtim.Nano())) > lockStale {
-			_ = unix.Unlinkat(e.beside, e.lock, unix.AT_REMOVEDIR)
-			continue
+		if statBeneath(e.beside, e.lock, &st) == nil && time.Since(time.Unix(0, st.Mtim.Nano())) > lockStale && unix.Unlinkat(e.beside, e.lock, unix.AT_REMOVEDIR) == nil {
+			continue // what is no empty directory is nobody's lock that we know of, and stays
 		}
 		if time.Since(began) > lockWait {
 			return errLocked

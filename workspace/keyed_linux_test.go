@@ -146,6 +146,14 @@ func TestKeysLocked(t *testing.T) {
 	// And it can be accepted.
 	require.NoError(t, found[0].Restore(s.root))
 	require.JSONEq(t, `{"keep1": 3}`, s.host())
+
+	// One that is old, and that nobody can remove, is not waited for without end.
+	require.NoError(t, os.WriteFile(s.path+".lock", nil, 0o600))
+	require.NoError(t, os.Chtimes(s.path+".lock", old, old))
+	found = s.end(s.begin(), `{"keep1": 4}`)
+	require.Equal(t, "keep1", found[len(found)-1].Why)
+	require.FileExists(t, s.path+".lock")
+	require.JSONEq(t, `{"keep1": 3}`, s.host())
 }
 
 // What a hostile run makes of its copy takes no longer than it must.
