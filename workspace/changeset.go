@@ -133,6 +133,10 @@ func (s *ChangeSet) below(i int) []Change {
 	return s.Changes[i+1 : end]
 }
 
+// maxMoved bounds the files that are recognised when they were moved: each is read
+// as a whole, and a sparse one may be as large as it likes.
+const maxMoved = 1 << 30
+
 // pair turns a deleted and an added file of the same content into one that was
 // moved. sum returns a digest of a deleted (before) or an added file; files of a
 // size that only one side has are not read.
@@ -140,7 +144,7 @@ func (s *ChangeSet) pair(sum func(path string, before bool) (uint64, error)) err
 	gone, come := map[int64][]int{}, map[int64][]int{}
 	for i := range s.Changes {
 		switch c := &s.Changes[i]; {
-		case c.Op() == Deleted && c.Before.Kind == File && c.Before.Size > 0:
+		case c.Op() == Deleted && c.Before.Kind == File && c.Before.Size > 0 && c.Before.Size <= maxMoved:
 			gone[c.Before.Size] = append(gone[c.Before.Size], i)
 		case c.Op() == Added && c.After.Kind == File && c.After.Size > 0:
 			come[c.After.Size] = append(come[c.After.Size], i)

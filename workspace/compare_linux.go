@@ -26,6 +26,19 @@ func entryOf(info fs.FileInfo) *Entry {
 	return e
 }
 
+// dataFrom returns where data goes on in a file, from an offset on (lseek(2)). A file
+// system that knows no holes says that all is data.
+func dataFrom(f *os.File, at int64) int64 {
+	data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+	switch err {
+	case nil:
+		return data
+	case unix.ENXIO:
+		return noData
+	}
+	return at
+}
+
 // whiteout reports whether a special file is the mark of a name that is gone:
 // a character device 0/0 (Documentation/filesystems/overlayfs.rst). The other
 // form, an attribute on an empty file, counts for the kernel in lower layers

@@ -28,6 +28,8 @@ func entryOf(info fs.FileInfo) *Entry {
 	return e
 }
 
+func dataFrom(_ *os.File, at int64) int64 { return at }
+
 // There are overlays on Linux only.
 func (l *layer) whiteout(string) bool        { return false }
 func opaque(*os.File) bool                   { return false }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -342,7 +341,7 @@ func large(e *workspace.Entry) bool { return e != nil && e.Kind == workspace.Fil
 
 // same reports whether both contents of a path are the same.
 func (d *differ) same(layer int, path string) (bool, error) {
-	var sides [2]*bufio.Reader
+	var sides [2]*os.File
 	for i, after := range [...]bool{false, true} {
 		f, err := d.upper.Open(layer, path, after)
 		if !after && errors.Is(err, fs.ErrPermission) {
@@ -352,23 +351,9 @@ func (d *differ) same(layer int, path string) (bool, error) {
 			return false, err
 		}
 		defer f.Close()
-		sides[i] = bufio.NewReaderSize(f, 64<<10)
+		sides[i] = f
 	}
-	for {
-		a, errA := sides[0].Peek(64 << 10)
-		b, errB := sides[1].Peek(64 << 10)
-		if !bytes.Equal(a, b) {
-			return false, nil
-		}
-		if errA == io.EOF && errB == io.EOF {
-			return true, nil
-		}
-		if err := errors.Join(errA, errB); err != nil {
-			return false, err
-		}
-		_, _ = sides[0].Discard(len(a))
-		_, _ = sides[1].Discard(len(b))
-	}
+	return workspace.Equal(sides[0], sides[1])
 }
 
 // binary tells as git does: by a NUL near the beginning.
