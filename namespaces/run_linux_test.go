@@ -286,6 +286,42 @@ func connectRole(args []string) error {
 	return err
 }
 
+// queueRole makes a POSIX message queue, mq_open(3), with flags, and sends to it if
+// they let it.
+func queueRole(args []string) error {
+	flags, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	name, err := unix.BytePtrFromString("pccrun-test")
+	if err != nil {
+		return err
+	}
+	fd, _, errno := unix.Syscall6(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(name)), uintptr(flags|unix.O_CREAT), 0o600, 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	if flags&unix.O_ACCMODE == unix.O_RDONLY {
+		return nil
+	}
+	if _, _, errno := unix.Syscall6(unix.SYS_MQ_TIMEDSEND, fd, uintptr(unsafe.Pointer(name)), 1, 0, 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// A message queue is a file of an internal file system, which no Landlock rule grants:
+// nobody inside can write to one (docs/seccomp.md).
+func TestMessageQueues(t *testing.T) {
+	read, write := strconv.Itoa(unix.O_RDONLY), strconv.Itoa(unix.O_RDWR)
+	require.Zero(t, newBench(t, nil).in("queue", read).run().Status)
+	require.Zero(t, newBench(t, nil).in("queue", write).without(profiles.LayerLandlock).run().Status)
+	if landlockABI() >= landlockRefer {
+		out := newBench(t, nil).in("queue", write).run()
+		require.NotZero(t, out.Status)
+	}
+}
+
 // The launcher serves ports inside; the plan may wait for it.
 func TestListeners(t *testing.T) {
 	b := newBench(t, nil).in("connect", "3129")
