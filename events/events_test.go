@@ -173,6 +173,7 @@ type buffer struct {
 	closed bool
 	err    error
 	gate   chan struct{} // if not nil, each write waits for it
+	writes int
 }
 
 func (b *buffer) Write(p []byte) (int, error) {
@@ -182,7 +183,14 @@ func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.data.Write(p)
+	b.writes++
 	return len(p), b.err
+}
+
+func (b *buffer) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.writes
 }
 
 func (b *buffer) Close() error { b.closed = true; return nil }
@@ -228,6 +236,28 @@ func TestLog(t *testing.T) {
 	total, distinct := l.Denied()
 	require.Equal(t, int64(3), total)
 	require.Equal(t, []DenialCount{{Denial{What: "a"}, 2}, {Denial{Guarantee: "net.allowlist", What: "connect evil.example:443"}, 1}}, distinct)
+}
+
+// TestLogPace emits faster than a sink is written to: what comes after a pause is
+// written at once, what follows soon with what else came, and what is prompt each by
+// itself. A log that is closed waits for nothing.
+func TestLogPace(t *testing.T) {
+	var all, denials buffer
+	l := NewLog("s", all.sink("all"), Denials(&denials))
+	l.Start()
+	const n = 200
+	began := time.Now()
+	for i := range n {
+		l.Emit(Denial{What: "x"})
+		for denials.count() <= i {
+			time.Sleep(10 * time.Microsecond)
+		}
+	}
+	require.LessOrEqual(t, all.count(), 1+int(time.Since(began)/pace))
+	require.Equal(t, n, denials.count())
+	l.Emit(Exit{})
+	require.NoError(t, l.Close(time.Minute))
+	require.Len(t, all.records(t), n+1)
 }
 
 func TestDenialOfDecision(t *testing.T) {

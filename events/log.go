@@ -22,6 +22,7 @@ type Sink struct {
 	// Wanted, if set, is asked by a [Log.Close] that comes before anything was
 	// written and has something to write: on false nothing is opened at all.
 	Wanted func() bool
+	Prompt bool   // each line is written at once, however fast they come
 	Only   []Type // empty: all
 	Max    int64  // bytes in all, but for the last words of a session; 0: no bound
 }
@@ -32,15 +33,22 @@ type Sink struct {
 // same form as in every other place, no more than 1 MiB.
 func Denials(w io.WriteCloser) Sink {
 	return Sink{
-		Name: "denials",
-		Open: func() (io.WriteCloser, error) { return w, nil },
-		Only: []Type{TypeDenial},
-		Max:  1 << 20,
+		Name:   "denials",
+		Open:   func() (io.WriteCloser, error) { return w, nil },
+		Prompt: true, // who was refused looks there next
+		Only:   []Type{TypeDenial},
+		Max:    1 << 20,
 	}
 }
 
 // maxPending bounds the bytes that wait for a slow reader.
 const maxPending = 1 << 20
+
+// pace is the least time between two writes to a sink: the events of a thousand
+// connections in a second are a few hundred writes and not thousands, each of which
+// would take the file system's locks, and a processor from who relays them. After a
+// pause an event is written at once.
+const pace = 5 * time.Millisecond
 
 // A Log numbers the events of one session and hands them to its sinks. Its
 // methods may be called at the same time.
@@ -54,6 +62,7 @@ type Log struct {
 	queues  []*queue
 	running bool
 	closed  bool
+	closing chan struct{} // closed with it
 	denials tally
 	repeats repeats
 }
@@ -75,7 +84,7 @@ type queue struct {
 // NewLog returns the log of a session. It starts no goroutine and opens
 // nothing: until [Log.Start], events only queue.
 func NewLog(session string, sinks ...Sink) *Log {
-	l := &Log{session: session, now: time.Now}
+	l := &Log{session: session, now: time.Now, closing: make(chan struct{})}
 	for _, s := range sinks {
 		l.queues = append(l.queues, &queue{Sink: s, wake: make(chan struct{}, 1), done: make(chan struct{})})
 	}
@@ -192,8 +201,8 @@ func (q *queue) poke() {
 	}
 }
 
-// drain writes what is queued, all that there is at a time, until the log
-// is closed and nothing is left.
+// drain writes what is queued, all that there is at a time and not more often than
+// pace has it, until the log is closed and nothing is left.
 func (l *Log) drain(q *queue) {
 	defer close(q.done)
 	w, err := q.Open()
@@ -202,18 +211,25 @@ func (l *Log) drain(q *queue) {
 		return
 	}
 	var batch []byte
+	var last time.Time // of a write
 	for {
 		l.mu.Lock()
-		batch, q.pending = q.pending, batch[:0]
-		closed := l.closed
+		waits, closed := len(q.pending) > 0, l.closed
 		l.mu.Unlock()
-		if len(batch) == 0 {
-			if closed {
-				break
-			}
+		if !waits && closed {
+			break
+		}
+		if !waits {
 			<-q.wake
 			continue
 		}
+		if late := time.Until(last.Add(pace)); late > 0 && !q.Prompt {
+			l.pause(late)
+		}
+		l.mu.Lock()
+		batch, q.pending = q.pending, batch[:0]
+		l.mu.Unlock()
+		last = time.Now()
 		if _, err := w.Write(batch); err != nil {
 			l.fail(q, err)
 			_ = w.Close()
@@ -222,6 +238,16 @@ func (l *Log) drain(q *queue) {
 	}
 	if err := w.Close(); err != nil {
 		l.fail(q, err)
+	}
+}
+
+// pause returns after d, or when the log is closed.
+func (l *Log) pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.closing:
 	}
 }
 
@@ -243,6 +269,7 @@ func (l *Log) Close(patience time.Duration) error {
 		return nil
 	}
 	l.closed = true
+	close(l.closing)
 	if !l.running {
 		l.queues = slices.DeleteFunc(l.queues, func(q *queue) bool { return q.Wanted != nil && (len(q.pending) == 0 || !q.Wanted()) })
 	}
