@@ -1,7 +1,6 @@
 package egress
 
 import (
-	"bufio"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
@@ -186,56 +185,17 @@ func TestCodexLogin(t *testing.T) {
 	var keys, codes seen
 	theWorld.site(t, agents4+":443", openai(&keys, &codes))
 	b := newBench(t)
-	if os.Getuid() == 0 { // what it makes there is for the review, where nothing stood: root has given up what it takes to write in its home
-		require.NoError(t, os.Mkdir(filepath.Join(b.home, ".codex"), 0o700))
-	}
-	login := func(flags ...string) (page *url.URL, wait func(os.Signal) string) {
-		cmd := b.command(b.agentCommand(flags, program, "login")...)
-		r, w, err := os.Pipe()
-		require.NoError(t, err)
-		cmd.Stdout, cmd.Stderr = w, w
-		start(t, cmd)
-		w.Close()
-		stop := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
-		out := bufio.NewScanner(r)
-		var all strings.Builder
-		for page == nil && out.Scan() {
-			all.WriteString(out.Text() + "\n")
-			if text := strings.TrimSpace(out.Text()); strings.HasPrefix(text, "https://auth.openai.com/oauth/authorize?") {
-				page, err = url.Parse(text)
-				require.NoError(t, err)
-			}
-		}
-		require.NotNil(t, page, "the URL is shown: %s", &all)
-		return page, func(sig os.Signal) string {
-			cmd.Process.Signal(sig)
-			for out.Scan() {
-				all.WriteString(out.Text() + "\n")
-			}
-			cmd.Wait()
-			stop.Stop()
-			return all.String()
-		}
-	}
-	// browser is where the provider sends the user back to.
-	browser := func(page *url.URL) error {
-		back, err := url.Parse(page.Query().Get("redirect_uri"))
-		require.NoError(t, err)
-		back.RawQuery = url.Values{"code": {"code-of-the-test"}, "state": {page.Query().Get("state")}}.Encode()
-		c := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-		resp, err := c.Get(back.String())
-		if err == nil {
-			resp.Body.Close()
-		}
-		return err
+	b.standing(".codex")
+	login := func(flags ...string) (*url.URL, func(os.Signal) string) {
+		return b.signIn(b.command(b.agentCommand(flags, program, "login")...), "https://auth.openai.com/oauth/authorize?")
 	}
 	page, wait := login()
-	require.Error(t, browser(page), "not published: nobody is there")
+	require.Error(t, come(page), "not published: nobody is there")
 	wait(os.Interrupt)
 	require.Empty(t, codes.take())
 
 	page, wait = login("--publish", "1455")
-	require.NoError(t, browser(page))
+	require.NoError(t, come(page))
 	require.Contains(t, wait(syscall.Signal(0)), "Successfully logged in")
 	require.Equal(t, []string{"auth.openai.com code-of-the-test"}, codes.take())
 	require.FileExists(t, filepath.Join(b.home, ".codex", "auth.json"))
@@ -249,9 +209,7 @@ func TestCodexLogin(t *testing.T) {
 
 // TestGemini has the real Gemini CLI work with a key that it does not have.
 func TestGemini(t *testing.T) {
-	if modules == "" {
-		t.Skip("needs node's packages: PCCRUN_TEST_CLIENTS names them, or npm brings them")
-	}
+	program := geminiProgram(t)
 	var keys seen
 	answer := `{"candidates":[{"content":{"role":"model","parts":[{"text":"The job is done."}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2}}`
 	theWorld.site(t, agents4+":443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -270,7 +228,6 @@ func TestGemini(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".key"), []byte(key+"\n"), 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(b.home, ".gemini"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".gemini", "settings.json"), []byte(`{"general":{"maxAttempts":1,"retryFetchErrors":false}}`), 0o600))
-	program := filepath.Join(modules, ".bin", "gemini")
 	flags := []string{"--inject", "GEMINI_API_KEY=generativelanguage.googleapis.com", "--inject-file", "GEMINI_API_KEY=~/.key", "--env", "GEMINI_CLI_TRUST_WORKSPACE=true"}
 	args := []string{"-m", "gemini-2.5-flash", "-p", "go on"}
 	out, _ := b.run(b.agentCommand(flags, program, args...)...)

@@ -74,6 +74,9 @@ var hosts = map[string][]string{
 	"auth.openai.com.":                   {agents4},
 	"chatgpt.com.":                       {agents4},
 	"generativelanguage.googleapis.com.": {agents4},
+	"cloudcode-pa.googleapis.com.":       {agents4},
+	"oauth2.googleapis.com.":             {agents4},
+	"www.googleapis.com.":                {agents4},
 }
 
 // A world is the internet of the test.
