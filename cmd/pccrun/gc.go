@@ -12,7 +12,8 @@ const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]
 
 Clears away what nobody needs: sessions whose launcher crashed, with the
 sandbox that it left, cgroups whose launcher is gone, and of the sessions that
-ended and were kept all but the last 100 and those of the last 7 days.
+ended and were kept all but the last 100 and those of the last 7 days. What
+agents answered in workspaces that are gone (protect.keys) is forgotten.
 
   --all      every session that has ended
   --dry-run  say what would go

@@ -18,8 +18,12 @@ func removeGroups(dirs []string) error {
 }
 
 // removeLeftovers removes the control groups of launchers that were killed
-// before any record named them.
+// before any record named them, and what is remembered for workspaces that are gone.
 func removeLeftovers() error {
 	_, err := cgroups.RemoveLeftovers()
-	return err
+	dirs, none := ownDirs()
+	if none != nil {
+		return errors.Join(err, none)
+	}
+	return errors.Join(err, forgetInside(dirs))
 }

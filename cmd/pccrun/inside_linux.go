@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -25,10 +26,13 @@ const insideDir = "inside"
 // maxInside bounds such a file.
 const maxInside = 1 << 20
 
+// insideMagic begins one; then come the path and the workspace, quoted as in Go.
+const insideMagic = "pccrun inside 1\n"
+
 // insideName returns the name of what is remembered of a file, and how it begins:
 // two files of one name would be each other's.
 func (l *launch) insideName(path string) (name, head string) {
-	head = "pccrun inside 1\n" + strconv.QuoteToASCII(path) + " " + strconv.QuoteToASCII(l.policy.Workspace) + "\n"
+	head = insideMagic + strconv.QuoteToASCII(path) + " " + strconv.QuoteToASCII(l.policy.Workspace) + "\n"
 	h := fnv.New64a()
 	h.Write([]byte(head))
 	return insideDir + "/" + strconv.FormatUint(h.Sum64(), 16), head
@@ -53,10 +57,58 @@ func (l *launch) recall(path string) []byte {
 // another's or damaged.
 func remembered(b []byte, head string) []byte {
 	text, ok := strings.CutPrefix(string(b), head)
-	if !ok {
+	if !ok || text == "" {
 		return nil
 	}
 	return []byte(text)
+}
+
+// forgetInside removes what is remembered for workspaces that are gone: no run will
+// ask for it. What is no such file stays.
+func forgetInside(dirs state.Dirs) error {
+	root, err := state.OpenExisting(dirs.State, "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	list, err := fs.ReadDir(root.FS(), insideDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var errs []error
+	for _, e := range list {
+		name := insideDir + "/" + e.Name()
+		b, err := state.ReadFile(root, name, maxInside)
+		if err != nil {
+			continue
+		}
+		if _, err := os.Lstat(workspaceOf(string(b))); errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, root.Remove(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// workspaceOf returns the workspace of such a file, "/" of what is none.
+func workspaceOf(text string) string {
+	text, ok := strings.CutPrefix(text, insideMagic)
+	path, err := strconv.QuotedPrefix(text)
+	if !ok || err != nil {
+		return "/"
+	}
+	text, ok = strings.CutPrefix(text[len(path):], " ")
+	quoted, err := strconv.QuotedPrefix(text)
+	if !ok || err != nil || !strings.HasPrefix(text[len(quoted):], "\n") {
+		return "/"
+	}
+	dir, err := strconv.Unquote(quoted)
+	if err != nil || !filepath.IsAbs(dir) {
+		return "/"
+	}
+	return dir
 }
 
 // openInside opens, while this process may, what the run will write there.
@@ -69,13 +121,19 @@ func (l *launch) openInside() error {
 		if err != nil {
 			return err
 		}
-		name, _ := l.insideName(k.Path)
+		name, head := l.insideName(k.Path)
 		if err = root.Mkdir(insideDir, 0o700); errors.Is(err, fs.ErrExist) {
 			err = nil
 		}
 		var f *os.File
 		if err == nil {
 			f, err = root.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
+		}
+		if err == nil { // whose it is it says from the start, for who clears away
+			var info fs.FileInfo
+			if info, err = f.Stat(); err == nil && info.Size() == 0 {
+				_, err = f.WriteString(head)
+			}
 		}
 		root.Close()
 		if err != nil {

@@ -26,13 +26,18 @@ const failed = 1
 
 // sessionHome finds the sessions of the user.
 func sessionHome() (sessions.Home, error) {
+	dirs, err := ownDirs()
+	return sessions.In(dirs.State), err
+}
+
+// ownDirs finds the caller's own directories for a verb that has no policy.
+func ownDirs() (state.Dirs, error) {
 	host := profiles.ThisHost()
 	home := host.Getenv("HOME")
 	if home == "" {
 		home = host.Home
 	}
-	dirs, err := state.Find(host.Getenv, home)
-	return sessions.In(dirs.State), err
+	return state.Find(host.Getenv, home)
 }
 
 // findSession finds the one session that the words name.
