@@ -116,7 +116,11 @@ func TestGuardTellsOfWhatHasGrown(t *testing.T) {
 			require.ErrorAs(t, refusal, &hint)
 			if c.most == "/" {
 				require.ErrorContains(t, refusal, w.root+": so many or so deep directories, all over it")
-				require.NotContains(t, hint.Hint(), "remove")
+				require.Equal(t, "--workspace DIR takes a part of it", hint.Hint())
+				w.query.Aside = true
+				_, refusal = Scan(w.query)
+				require.ErrorAs(t, refusal, &hint)
+				require.Equal(t, "--write DIR takes a part of it", hint.Hint())
 				return
 			}
 			require.ErrorContains(t, refusal, " in "+strconv.Quote(w.root+c.most)+": ")
