@@ -48,12 +48,12 @@ func scanOnce(q Query) (*Found, error) {
 	}
 	fd, err := openRoot(q.Root)
 	if err != nil {
-		return nil, fmt.Errorf("open workspace %s: %w", q.Root, err)
+		return nil, fmt.Errorf("open %s: %w", q.Root, err)
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, fmt.Errorf("stat workspace %s: %w", q.Root, err)
+		return nil, fmt.Errorf("stat %s: %w", q.Root, err)
 	}
 	if !keepsCtime(fd) {
 		q.IndexDir = ""
