@@ -153,7 +153,12 @@ func (r *ProtectRule) Matches(workspace, path string) bool {
 	if git || strings.IndexByte(pattern, '/') < 0 {
 		pattern = "**/" + pattern
 	}
+	last := r.Pattern[strings.LastIndexByte(r.Pattern, '/')+1:]
+	plain := !isGlob(last) // most are, and a path may have hundreds of names
 	for ; rest != ""; rest = rest[:max(0, strings.LastIndexByte(rest, '/'))] {
+		if plain && !strings.HasSuffix(rest, last) {
+			continue
+		}
 		if globMatch(pattern, rest) || rest == r.Pattern {
 			return true
 		}
