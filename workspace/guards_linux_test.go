@@ -136,3 +136,30 @@ func TestKept(t *testing.T) {
 	w.sh("for d in a/objects/0g a/objects/pack/0f a/0f objects/0f; do git init -q $d/x; git -C $d/x config core.fsmonitor evil; done")
 	require.Equal(t, []string{"inert a/0f/x/.git/config", "inert a/objects/0g/x/.git/config", "inert a/objects/pack/0f/x/.git/config", "inert objects/0f/x/.git/config"}, w.end())
 }
+
+// Trees are watched side by side, but for those of which the last look is enough.
+func TestGuardsWatch(t *testing.T) {
+	w := newWatchman(t)
+	top := filepath.Dir(w.root)
+	w.sh("mkdir ../a ../b")
+	guards, _ := w.beside(top+"/a", top+"/b")
+	guards[2].Last = true
+	require.Equal(t, 2, guards.watching())
+	guards.Watch()
+	time.Sleep(20 * time.Millisecond)
+	w.sh("for d in . ../a ../b; do for i in $(seq 40); do mkdir $d/$i; echo x > $d/$i/.envrc; done; done")
+	for range 80 {
+		select {
+		case f := <-w.told:
+			require.NotContains(t, f.Path, top+"/b/")
+		case <-time.After(20 * time.Second):
+			t.Fatal("nothing is set aside")
+		}
+	}
+	require.FileExists(t, top+"/b/40/.envrc")
+	found, err := guards.Finish()
+	require.NoError(t, err)
+	guards.Close()
+	require.Len(t, found, 120)
+	require.NoFileExists(t, top+"/b/40/.envrc")
+}
