@@ -117,10 +117,19 @@ func (r Rule) matchesRequest(scheme, method, path string) bool {
 	if !r.deny && r.Inspects() && r.scheme != scheme {
 		return false
 	}
-	if len(r.methods) > 0 && !slices.Contains(r.methods, method) {
+	same := func(m string) bool { return m == method || r.deny && strings.EqualFold(m, method) } // some servers fold it
+	if len(r.methods) > 0 && !slices.ContainsFunc(r.methods, same) {
 		return false
 	}
-	return r.path == "" || glob(r.path, path) || r.deny && glob(widest(r.path), widest(path))
+	return r.path == "" || glob(r.path, path) || r.deny && (glob(widest(r.path), widest(path)) || glob(widest(r.path), widest(again(path))))
+}
+
+// again resolves escapes once more, as servers do that stand behind one another.
+func again(path string) string {
+	if twice, ok := unescape(path); ok {
+		return twice
+	}
+	return path
 }
 
 // widest spells a path as the least particular server would read it: without

@@ -157,6 +157,18 @@ func TestConnect(t *testing.T) {
 	}
 }
 
+// A method that a rule denies is denied in whatever case; one that it allows is not
+// allowed in another.
+func TestRequestMethods(t *testing.T) {
+	s := set(t, "https://api.example/**", "deny DELETE,POST https://api.example/x/**")
+	only := set(t, "GET https://api.example/**")
+	for method, want := range map[string][2]Action{"GET": {Allow, Allow}, "get": {Allow, Deny}, "DELETE": {Deny, Deny}, "delete": {Deny, Deny}, "Post": {Deny, Deny}} {
+		r := Request{"https", "api.example", method, "/x/y"}
+		require.Equal(t, want[0], s.DecideRequest("api.example", 443, r).Action, method)
+		require.Equal(t, want[1], only.DecideRequest("api.example", 443, r).Action, method)
+	}
+}
+
 func TestRequest(t *testing.T) {
 	s := set(t, tableRules...)
 	for _, c := range []struct{ host, method, path, want string }{
@@ -172,6 +184,9 @@ func TestRequest(t *testing.T) {
 		{"api.github.com", "GET", "/repos/acme/Secrets/k", "deny:rule"},
 		{"api.github.com", "GET", "/repos/acme/secrets;v=1/k", "deny:rule"},
 		{"api.github.com", "GET", "/repos/acme/secrets%2fk", "deny:rule"},
+		{"api.github.com", "GET", "/repos/acme/%2573ecrets/k", "deny:rule"},
+		{"api.github.com", "GET", "/repos/acme/secrets%252fk", "deny:rule"},
+		{"api.github.com", "GET", "/repos/acme/100%2525", "allow"},
 		{"api.github.com", "GET", "/REPOS/acme/x", "deny:default"},
 		{"api.github.com", "GET", "/repos%2facme/x", "deny:default"},
 		{"api.github.com", "GET", "/repos/acme/../other/x", "deny:400-path"},
