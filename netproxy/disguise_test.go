@@ -92,12 +92,16 @@ func TestRefusedUnseen(t *testing.T) {
 	}))
 	_, a := f.resolve("ok.example.", dnsmessage.TypeA)
 	f.capture(a + ":80")
-	for range 20 {
+	for i := range 20 {
+		blanks := ""
+		if i == 0 {
+			blanks = " \t\v\f" // some servers take a line for its words
+		}
 		c := f.raw("")
-		io.WriteString(c, "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+		io.WriteString(c, blanks+"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
 		b, _ := io.ReadAll(c)
 		require.NotContains(t, string(b), "hello")
-		require.Empty(t, <-got)
+		require.Equal(t, blanks, <-got)
 	}
 }
 

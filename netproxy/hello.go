@@ -51,7 +51,7 @@ func (c *client) checkFirst(l *link, ev Event, up io.Writer) error {
 			return noEnd(err)
 		}
 		switch {
-		case first[0] == '\r', first[0] == '\n': // which servers skip before a request
+		case strings.IndexByte("\r\n \t\v\f", first[0]) >= 0: // which servers skip before a request
 			if _, err := up.Write(first); err != nil {
 				return err
 			}
