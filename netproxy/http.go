@@ -254,15 +254,16 @@ func (c *client) tunnel(l *link, ev Event) {
 		c.handOver(ev)
 		return
 	}
+	var t tunnel
 	down := make(chan int64, 1)
-	go func() { down <- pass(c.conn, l.Conn) }()
+	go func() { down <- t.pass(c.conn, l.Conn) }()
 	up, err := c.forwardFirst(l, ev)
 	c.release()
 	if err != nil {
 		reset(c.conn)
 		reset(l.Conn)
 	} else {
-		up += pass(l.Conn, c.conn)
+		up += t.pass(l.Conn, c.conn)
 	}
 	c.closed(ev, up, <-down)
 }

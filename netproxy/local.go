@@ -17,9 +17,10 @@ func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port uint16, ln net.
 	}
 	return func() {
 		defer l.Close()
+		var t tunnel
 		down := make(chan int64, 1)
-		go func() { down <- pass(c, l.Conn) }()
-		up := pass(l.Conn, c)
+		go func() { down <- t.pass(c, l.Conn) }()
+		up := t.pass(l.Conn, c)
 		p.closed(ev, up, <-down)
 	}
 }
@@ -40,9 +41,10 @@ func (p *Proxy) ServePublished(ctx context.Context, ln net.Listener, port uint16
 		p.cfg.Event(ev)
 		return func() {
 			defer inside.Close()
+			var t tunnel
 			down := make(chan int64, 1)
-			go func() { down <- pass(c, inside) }()
-			up := pass(inside, c)
+			go func() { down <- t.pass(c, inside) }()
+			up := t.pass(inside, c)
 			p.closed(ev, up, <-down)
 		}
 	})

@@ -1,11 +1,22 @@
 package netproxy
 
-import "net"
+import (
+	"net"
+	"sync/atomic"
+)
+
+// A tunnel carries bytes both ways between two connections, which its owner closes
+// when both ways are over.
+type tunnel struct{ over atomic.Bool }
 
 // pass carries bytes from src to dst until src ends, and returns how many. An
-// end is passed on as one, a failure ends both.
-func pass(dst, src net.Conn) (n int64) {
+// end is passed on as one, a failure ends both. The end of the second way is passed
+// on by closing the connections: a call less of each tunnel.
+func (t *tunnel) pass(dst, src net.Conn) (n int64) {
 	n, err := copyIdle(dst, src)
+	if err == nil && t.over.Swap(true) {
+		return n
+	}
 	if err == nil {
 		if half, ok := dst.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 			return n
