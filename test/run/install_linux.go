@@ -45,6 +45,7 @@ var needed = []need{
 	{file: "/usr/lib/python3/dist-packages/aiohttp", debian: "python3-aiohttp"},
 	{file: "/usr/sbin/useradd", debian: "passwd"},
 	{program: "qemu-system-x86_64", debian: "qemu-system-x86"},
+	{program: "qemu-aarch64", debian: "qemu-user"},
 	{file: "/usr/share/seabios/bios-256k.bin", debian: "seabios"},
 	{file: "/usr/sbin/mke2fs", debian: "e2fsprogs"},
 	{file: "/usr/sbin/depmod", debian: "kmod"},

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -176,17 +177,18 @@ func identify(as string) ([]identity, func() error, error) {
 // returns the systems that it found something for. Some packages exist for
 // Linux only, which the pattern of all passes over and a name does not.
 func vet(ctx context.Context, packages []string) []string {
-	systems := []string{"linux"}
+	systems := []string{"linux/" + runtime.GOARCH}
 	if slices.Equal(packages, everything) {
-		systems = append(systems, "darwin", "windows")
+		systems = append(systems, "linux/arm64", "darwin/arm64", "windows/amd64")
 	}
 	var failed []string
-	for _, goos := range systems {
+	for _, system := range systems {
+		goos, goarch, _ := strings.Cut(system, "/")
 		cmd := exec.CommandContext(ctx, "go", append([]string{"vet"}, packages...)...)
-		cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+		cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Printf("%s", out)
-			failed = append(failed, "vet for "+goos)
+			failed = append(failed, "vet for "+system)
 		}
 	}
 	fmt.Println("vet:", strings.Join(systems, ", "))

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,80 +29,97 @@ const (
 
 // A machine is what all set-ups of a run share.
 type machine struct {
-	cache   cache
-	jobs    int
-	making  sync.Mutex // of what machines share
-	dir     string     // where what this source makes is put together
-	pccrun  string     // the one to try, "" to build it
-	program string     // this program, built for the machine
-	payload string     // the image with what the user runs
-	root    string     // of the sources
-	calm    bool       // without the escape suite
-	tests   string     // whole, brief or none
-	resume  bool       // what a machine said before counts, if it was as it should be
-	report  bool       // nothing else counts
-	nice    int        // of the emulators, at least
+	cache  cache
+	jobs   int
+	making sync.Mutex       // of what machines share
+	dir    string           // where what this source makes is put together
+	pccrun string           // the one to try, "" to build it
+	built  map[string]built // by processor
+	root   string           // of the sources
+	calm   bool             // without the escape suite
+	tests  string           // whole, brief or none
+	resume bool             // what a machine said before counts, if it was as it should be
+	report bool             // nothing else counts
+	nice   int              // of the emulators, at least
+}
+
+// What is made of this source for the machines with one processor.
+type built struct {
+	program string // this program
+	payload string // the image with what the user runs
 }
 
 // build makes the payload: pccrun, tests, and the sources that tests read.
-func (m *machine) build(ctx context.Context, tests []testedPackage) error {
-	stage := filepath.Join(m.dir, "payload")
+func (m *machine) build(ctx context.Context, arch string, tests []testedPackage) (b built, err error) {
+	stage := filepath.Join(m.dir, "payload-"+arch)
 	if err := os.RemoveAll(stage); err != nil {
-		return err
+		return b, err
 	}
 	for _, dir := range []string{"tests", "src"} {
 		if err := os.MkdirAll(filepath.Join(stage, dir), 0o755); err != nil {
-			return err
+			return b, err
 		}
 	}
-	if m.pccrun == "" {
-		if err := m.cache.run(ctx, m.root, "make", "-s", "build"); err != nil {
-			return err
-		}
+	goTool := func(args ...string) error {
+		return m.cache.run(ctx, m.root, "env", append([]string{"CGO_ENABLED=0", "GOARCH=" + arch, "go"}, args...)...)
+	}
+	program := filepath.Join(stage, "pccrun")
+	switch {
+	case arch != amd64: // the one that is shipped is put together in the sources, for one processor
+		err = goTool("build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./cmd/pccrun")
+	case m.pccrun == "":
+		err = m.cache.run(ctx, m.root, "make", "-s", "build")
 		m.pccrun = filepath.Join(m.root, "bin", "pccrun")
+		fallthrough
+	default:
+		err = errors.Join(err, m.cache.run(ctx, m.root, "cp", m.pccrun, program))
 	}
-	if err := m.cache.run(ctx, m.root, "cp", m.pccrun, filepath.Join(stage, "pccrun")); err != nil {
-		return err
+	if err != nil {
+		return b, err
 	}
-	if err := os.Setenv("CGO_ENABLED", "0"); err != nil {
-		return err
-	}
-	m.program = filepath.Join(stage, "vm")
-	if err := m.cache.run(ctx, m.root, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", m.program, "./test/vm"); err != nil {
-		return err
+	b.program = filepath.Join(stage, "vm")
+	if err := goTool("build", "-trimpath", "-ldflags", "-s -w", "-o", b.program, "./test/vm"); err != nil {
+		return b, err
 	}
 	if len(tests) > 0 { // by one command: it links as many at a time as there are processors
 		args := []string{"test", "-c", "-ldflags", "-s -w", "-o", filepath.Join(stage, "tests")}
 		for _, t := range tests {
 			args = append(args, "./"+t.pkg)
 		}
-		if err := m.cache.run(ctx, m.root, "go", args...); err != nil {
-			return err
+		if err := goTool(args...); err != nil {
+			return b, err
 		}
 	}
-	m.payload = filepath.Join(m.dir, "payload.img")
+	b.payload = stage + ".img"
 	if len(tests) == 0 {
-		return m.cache.image(ctx, m.payload, stage, "100M")
+		return b, m.cache.image(ctx, b.payload, stage, "100M")
 	}
 	// What tests read lies where it does here.
 	if err := m.cache.run(ctx, m.root, "sh", "-ec", `git ls-files -z | cpio -0pdm --quiet "$1"`, "sh", filepath.Join(stage, "src")); err != nil {
-		return err
+		return b, err
 	}
-	return m.cache.image(ctx, m.payload, stage, "400M")
+	return b, m.cache.image(ctx, b.payload, stage, "400M")
 }
 
 // prepare makes what a machine needs, where it is not there yet.
 func (m *machine) prepare(ctx context.Context, s *setup) (root string, files kernelFiles, err error) {
 	m.making.Lock()
 	defer m.making.Unlock()
-	if m.payload == "" {
+	if arch := s.arch(); m.built[arch].payload == "" {
 		list := tested
 		if m.tests == "none" {
 			list = nil
+		} else if s.small() && arch != amd64 { // which all of its set-ups are
+			list = slices.DeleteFunc(slices.Clone(tested), func(t testedPackage) bool { return !t.alone })
 		}
-		if err := m.build(ctx, list); err != nil {
+		b, err := m.build(ctx, arch, list)
+		if err != nil {
 			return "", files, err
 		}
+		if m.built == nil {
+			m.built = map[string]built{}
+		}
+		m.built[arch] = b
 	}
 	return m.images(ctx, s)
 }
@@ -134,7 +152,7 @@ func (m *machine) boot(ctx context.Context, s *setup, root string, files kernelF
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	initrd, err := m.initrd(files.early)
+	initrd, err := initrd(m.built[s.arch()].program, files.early)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +166,7 @@ func (m *machine) boot(ctx context.Context, s *setup, root string, files kernelF
 	}
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(bounded, "qemu-system-x86_64", m.qemu(s, root, files, dir)...)
+	cmd := exec.CommandContext(bounded, emulators[s.arch()].system, m.qemu(s, root, files, dir)...)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	err = cmd.Start()
@@ -178,17 +196,29 @@ func (m *machine) boot(ctx context.Context, s *setup, root string, files kernelF
 	return &r, nil
 }
 
-// processor is all that the emulator can, but for what makes it slow: a fifth
-// level of page tables, and string instructions that the kernel takes for fast,
-// of which it does one byte at a time. A launch takes half as long without.
-const processor = "max,la57=off,erms=off,fsrm=off,smap=off,smep=off"
+// An emulator is how a processor is emulated.
+type emulator struct {
+	system  string   // of whole machines
+	user    string   // of programs
+	args    []string // the machine, and all that the emulator can but for what makes it slow
+	console string
+}
+
+// emulators are those of the processors. On amd64 a fifth level of page tables, and
+// string instructions that the kernel takes for fast, of which it does one byte at
+// a time, make a launch take twice as long; on arm64 it is how pointers are signed.
+var emulators = map[string]emulator{
+	amd64: {"qemu-system-x86_64", "qemu-x86_64", []string{"-cpu", "max,la57=off,erms=off,fsrm=off,smap=off,smep=off"}, "ttyS0"},
+	arm64: {"qemu-system-aarch64", "qemu-aarch64", []string{"-M", "virt", "-cpu", "max,pauth-impdef=on"}, "ttyAMA0"},
+}
 
 // qemu returns the emulator's arguments. /dev/kvm is left alone: a nested or
 // paravirtual one may offer what no Debian kernel boots on.
 func (m *machine) qemu(s *setup, root string, k kernelFiles, dir string) []string {
 	// What works around the faults of real processors, and zeroes each page once
 	// more, costs an emulated one a good part of its time.
-	line := "console=ttyS0 quiet panic=-1 net.ifnames=0 mitigations=off init_on_alloc=0 vm.setup=" + s.name
+	e := emulators[s.arch()]
+	line := "console=" + e.console + " quiet panic=-1 net.ifnames=0 mitigations=off init_on_alloc=0 vm.setup=" + s.name
 	if m.calm {
 		line += " vm.calm"
 	}
@@ -207,12 +237,11 @@ func (m *machine) qemu(s *setup, root string, k kernelFiles, dir string) []strin
 	if s.words != "" {
 		line += " " + s.words
 	}
-	args := []string{
-		"-accel", "tcg", "-cpu", processor, "-m", memory, "-smp", "1", "-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
-		"-kernel", k.image, "-initrd", filepath.Join(dir, "initrd"), "-append", line, "-device", "virtio-rng-pci", "-serial", "file:" + filepath.Join(dir, "console"),
-	}
+	args := append(slices.Clone(e.args),
+		"-accel", "tcg", "-m", memory, "-smp", "1", "-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
+		"-kernel", k.image, "-initrd", filepath.Join(dir, "initrd"), "-append", line, "-device", "virtio-rng-pci", "-serial", "file:"+filepath.Join(dir, "console"))
 	for _, disk := range []string{
-		root + ",snapshot=on,cache=unsafe", k.modules + ",readonly=on", m.payload + ",readonly=on", filepath.Join(dir, "result") + ",cache=unsafe",
+		root + ",snapshot=on,cache=unsafe", k.modules + ",readonly=on", m.built[s.arch()].payload + ",readonly=on", filepath.Join(dir, "result") + ",cache=unsafe",
 	} {
 		args = append(args, "-drive", "if=virtio,format=raw,file="+disk)
 	}
@@ -220,12 +249,12 @@ func (m *machine) qemu(s *setup, root string, k kernelFiles, dir string) []strin
 }
 
 // initrd packs this program and the modules that the disks need.
-func (m *machine) initrd(early string) ([]byte, error) {
+func initrd(init, early string) ([]byte, error) {
 	var a cpioArchive
 	for _, dir := range []string{"dev", "modules", "new", "proc", "sys"} {
 		a.add(dir, cpioDir|0o755, nil)
 	}
-	program, err := os.ReadFile(m.program)
+	program, err := os.ReadFile(init)
 	if err != nil {
 		return nil, err
 	}

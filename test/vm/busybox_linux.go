@@ -7,21 +7,29 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 )
 
 // busybox is the userland that is made in seconds: one program of Debian's
-// with all its names, and the user.
-const busybox = "busybox"
+// with all its names, and the user; busyboxARM is that for another processor.
+const (
+	busybox    = "busybox"
+	busyboxARM = busybox + "-" + arm64
+)
 
 // busybox returns the image of its root file system.
-func (c cache) busybox(ctx context.Context) (string, error) {
-	image, root, packed := c.path(busybox+".img"), c.path("rootfs-"+busybox), c.path(busybox)
+func (c cache) busybox(ctx context.Context, release string) (string, error) {
+	arch := amd64
+	if release == busyboxARM {
+		arch = arm64
+	}
+	image, root, packed := c.path(release+".img"), c.path("rootfs-"+release), c.path(release)
 	if present(image) {
 		return image, nil
 	}
-	apt, err := c.apt(ctx)
+	apt, err := c.apt(ctx, arch)
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +59,11 @@ func (c cache) busybox(ctx context.Context) (string, error) {
 	if err := os.Rename(programs[0], program); err != nil {
 		return "", err
 	}
-	names, err := exec.CommandContext(ctx, program, "--list").Output()
+	list := exec.CommandContext(ctx, program, "--list")
+	if arch != runtime.GOARCH {
+		list = exec.CommandContext(ctx, emulators[arch].user, program, "--list")
+	}
+	names, err := list.Output()
 	if err != nil {
 		return "", fmt.Errorf("ask busybox for its names: %w", err)
 	}

@@ -87,8 +87,8 @@ var packages = []string{
 
 // userland returns the image of a release's root file system.
 func (c cache) userland(ctx context.Context, release string) (string, error) {
-	if release == busybox {
-		return c.busybox(ctx)
+	if release == busybox || release == busyboxARM {
+		return c.busybox(ctx, release)
 	}
 	image := c.path(release + ".img")
 	if present(image) {
@@ -132,13 +132,13 @@ type kernelFiles struct{ name, image, modules, early string }
 // kernel returns the files of the newest package that the archive has for k.
 // It looks once: what it found stays until the directory is removed.
 func (c cache) kernel(ctx context.Context, k kernel) (kernelFiles, error) {
-	dir := c.path("kernel-" + k.name)
+	dir := c.path("kernel-" + strings.ReplaceAll(k.name, " ", "-"))
 	files := kernelFiles{image: filepath.Join(dir, "vmlinuz"), modules: filepath.Join(dir, "modules.img"), early: filepath.Join(dir, "early")}
 	if name, err := os.ReadFile(filepath.Join(dir, "name")); err == nil {
 		files.name = strings.TrimSpace(string(name))
 		return files, nil
 	}
-	apt, err := c.apt(ctx)
+	apt, err := c.apt(ctx, k.arch)
 	if err != nil {
 		return files, err
 	}
@@ -170,11 +170,15 @@ func (c cache) kernel(ctx context.Context, k kernel) (kernelFiles, error) {
 	return files, os.WriteFile(filepath.Join(dir, "name"), []byte(files.name+"\n"), 0o644)
 }
 
-// apt returns the options of an apt that knows more releases than the host's,
-// and leaves the host's alone.
-func (c cache) apt(ctx context.Context) ([]string, error) {
+// apt returns the options of an apt that knows more releases than the host's, or
+// those of another processor, and leaves the host's alone.
+func (c cache) apt(ctx context.Context, arch string) ([]string, error) {
 	root := c.path("apt")
-	options := []string{"-o", "Dir=" + root, "-o", "Dir::Etc::parts=/etc/apt/apt.conf.d", "-o", "Dir::Etc::main=/etc/apt/apt.conf", "-o", "Dir::State::status=" + root + "/status", "-o", "APT::Sandbox::User=root", "-q"}
+	if arch != amd64 {
+		root += "-" + arch
+	}
+	options := []string{"-o", "Dir=" + root, "-o", "Dir::Etc::parts=/etc/apt/apt.conf.d", "-o", "Dir::Etc::main=/etc/apt/apt.conf", "-o", "Dir::State::status=" + root + "/status", "-o", "APT::Sandbox::User=root", "-q",
+		"-o", "APT::Architecture=" + arch, "-o", "APT::Architectures=" + arch}
 	if present(filepath.Join(root, "done")) {
 		return options, nil
 	}

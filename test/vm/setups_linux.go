@@ -38,20 +38,36 @@ const (
 func (s start) systemd() bool { return s == session || s == userUnit || s == systemUnit || s == hybrid }
 
 // A kernel is a package of the archive: the newest whose name matches.
-type kernel struct{ name, pattern string }
+type kernel struct{ name, arch, pattern string }
 
 // kernels are unmodified ones of Debian: old stable releases by their number,
 // and whatever is the newest.
 var kernels = []kernel{
-	{"5.10", `^linux-image-5\.10\.0-[0-9]+-cloud-amd64$`},
-	{"6.1", `^linux-image-6\.1\.0-[0-9]+-cloud-amd64$`},
-	{"6.12", `^linux-image-6\.12\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64$`},
-	{"newest", `^linux-image-[0-9]+\.[0-9]+\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64$`},
+	{"5.10", amd64, `^linux-image-5\.10\.0-[0-9]+-cloud-amd64$`},
+	{"6.1", amd64, `^linux-image-6\.1\.0-[0-9]+-cloud-amd64$`},
+	{"6.12", amd64, `^linux-image-6\.12\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64$`},
+	{"newest", amd64, `^linux-image-[0-9]+\.[0-9]+\.[0-9]+\+deb13(\.[0-9]+)?-cloud-amd64$`},
+	{"6.1 on arm64", arm64, `^linux-image-6\.1\.0-[0-9]+-cloud-arm64$`},
 }
 
-// userlands are the releases of Debian that a set-up can have, and one that is
+// Processors, as Go and Debian name them.
+const (
+	amd64 = "amd64"
+	arm64 = "arm64"
+)
+
+// userlands are the releases of Debian that a set-up can have, and those that are
 // made in seconds.
-var userlands = []string{"bookworm", "trixie", busybox}
+var userlands = []string{"bookworm", "trixie", busybox, busyboxARM}
+
+// small reports whether the userland has no program but busybox.
+func (s *setup) small() bool { return s.userland == busybox || s.userland == busyboxARM }
+
+// arch is the processor of its kernel.
+func (s *setup) arch() string {
+	i := slices.IndexFunc(kernels, func(k kernel) bool { return k.name == s.kernel })
+	return kernels[i].arch
+}
 
 // setups is the matrix. Those of `-short` come first.
 var setups = []setup{
@@ -63,6 +79,7 @@ var setups = []setup{
 	{name: "linux-5.10", says: "Linux 5.10", kernel: "5.10", userland: "bookworm", start: bare, refused: "older than Linux 5.12", mended: "no-systemd"},
 
 	{name: "busybox", says: "no systemd, no program but busybox", kernel: "6.1", userland: busybox, start: bare, fixable: true},
+	{name: "arm64", says: "the same on arm64", kernel: "6.1 on arm64", userland: busyboxARM, start: bare, fixable: true},
 	{name: "user-unit", says: "a unit of the user's service manager", kernel: "6.1", userland: "bookworm", start: userUnit},
 	{name: "session-few", says: "login session, systemd delegates memory and pids alone", kernel: "6.1", userland: "bookworm", start: session, tweaks: []string{"delegate-few"}, fixable: true},
 	{name: "system-unit", says: "a system service with User=, no session", kernel: "6.1", userland: "bookworm", start: systemUnit, fixable: true},

@@ -102,7 +102,7 @@ func work(what string, note func(string)) *outcome {
 func (t *testedPackage) pattern(s *setup, words map[string]bool) string {
 	differs := s.differs()
 	switch brief := words["vm.brief"]; {
-	case words["vm.no-tests"], s.root(), brief && !differs, s.userland == busybox && !t.alone:
+	case words["vm.no-tests"], s.root(), brief && !differs, s.small() && !t.alone:
 		return ""
 	case slices.Contains(s.whole, t.pkg) && !brief:
 		return "."
