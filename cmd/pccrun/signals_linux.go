@@ -16,6 +16,10 @@ import (
 // twice is how soon a second Ctrl-C must follow to mean: end it now.
 const twice = 5 * time.Second
 
+// impatience is how long somebody who wants us to end waits before he hears why we
+// have not.
+const impatience = 300 * time.Millisecond
+
 // forward passes signals on until the returned function is called, which says
 // whether a second Ctrl-C ended the run.
 //
@@ -24,9 +28,13 @@ const twice = 5 * time.Second
 // second INT within five seconds ends everything. Where the command has no
 // terminal of its own, TSTP stops it and us, and CONT continues both. PIPE ends
 // nobody: whoever reads what we say may go before we have looked after the run.
+//
+// When the command is gone, the first that would end us is held until that is done:
+// who presses Ctrl-C until a program ends presses it once too often, and what the
+// command made would be lost. A second ends us.
 func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() bool) {
 	var mu sync.Mutex
-	var killed, over bool
+	var killed, over, held bool
 	var last time.Time
 	pass := func(sig unix.Signal) {
 		mu.Lock()
@@ -34,8 +42,14 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 		if sig == unix.SIGPIPE {
 			return
 		}
+		if over && !held {
+			held = true
+			time.AfterFunc(impatience, func() {
+				say("the command has ended, and what it left is looked after; a second signal ends that, and what is not kept by then is lost")
+			})
+			return
+		}
 		if over {
-			// Nobody is left to be told: it is meant for this process.
 			signal.Reset(sig)
 			unix.Kill(os.Getpid(), sig)
 			return
