@@ -103,45 +103,59 @@ func TestWorkloadsByAgent(t *testing.T) {
 		w := named(t, name)
 		t.Run(name, func(t *testing.T) {
 			w.need(t)
-			dir := t.TempDir()
-			p := agent.Project{Home: filepath.Join(dir, "home"), Workspace: filepath.Join(dir, "home", "src", "work"), Secret: "canary-of-the-test"}
-			require.NoError(t, os.MkdirAll(p.Workspace, 0o700))
-			require.NoError(t, w.Write(p.Workspace))
-			require.NoError(t, p.Install(claudeCode))
-			s := newSurroundings(t, w)
-			script := filepath.Join(p.Workspace, "solution.sh")
-			steps := []agent.Step{
-				{Name: "write", Say: "I know how.", Calls: []agent.Call{agent.Write(script, w.Solution)}},
-				{Name: "do", Calls: []agent.Call{agent.Bash("bash -eu solution.sh")}},
+			// Who wants a thread while its own 200 processes stand may die of it.
+			for tries := 5; !byAgent(t, w, program, claudeCode); tries-- {
+				require.Positive(t, tries, "the agent died at each try")
 			}
-			if w.Last != "" {
-				steps = append(steps, agent.Step{Name: "last", Calls: []agent.Call{agent.Bash(w.Last)}})
-			}
-			endpoint, err := agent.Start(append(steps, agent.Step{Say: "The work is done."}))
-			require.NoError(t, err)
-			defer endpoint.Close()
-			args := append(endpoint.Flags(), s.flags()...)
-			args = append(args, "--memory", "1g", "--pids", "150", "--timeout", "4m", "--",
-				"claude", "-p", w.Task, "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
-			cmd := p.Command(program, args...)
-			cmd.Env = append(cmd.Env, s.environ("host.pccrun.internal")...)
-			var stdout, stderr bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &stdout, &stderr
-			err = cmd.Run()
-			if w.Last == "" {
-				require.NoErrorf(t, err, "%s\n%s", stderr.String(), stdout.String())
-				require.Contains(t, stdout.String(), "The work is done.")
-			} else {
-				// A control group kills what wants too much, and the agent lives on.
-				require.Contains(t, stderr.String(), "out of memory", "%s", stdout.String())
-			}
-			done := endpoint.Results("do")
-			require.Len(t, done, 1)
-			require.False(t, done[0].IsError, "%s\n%s", done[0].Text, stderr.String())
-			require.NoError(t, w.Check(p.Workspace, strings.TrimSpace(done[0].Text)+"\n"))
-			s.untouched(t)
 		})
 	}
+}
+
+// byAgent has the real client do the work, and reports whether it lived to the end
+// of it: only attacks may end it before.
+func byAgent(t *testing.T, w Workload, program, claudeCode string) bool {
+	dir := t.TempDir()
+	p := agent.Project{Home: filepath.Join(dir, "home"), Workspace: filepath.Join(dir, "home", "src", "work"), Secret: "canary-of-the-test"}
+	require.NoError(t, os.MkdirAll(p.Workspace, 0o700))
+	require.NoError(t, w.Write(p.Workspace))
+	require.NoError(t, p.Install(claudeCode))
+	s := newSurroundings(t, w)
+	script := filepath.Join(p.Workspace, "solution.sh")
+	steps := []agent.Step{
+		{Name: "write", Say: "I know how.", Calls: []agent.Call{agent.Write(script, w.Solution)}},
+		{Name: "do", Calls: []agent.Call{agent.Bash("bash -eu solution.sh")}},
+	}
+	if w.Last != "" {
+		steps = append(steps, agent.Step{Name: "last", Calls: []agent.Call{agent.Bash(w.Last)}})
+	}
+	endpoint, err := agent.Start(append(steps, agent.Step{Say: "The work is done."}))
+	require.NoError(t, err)
+	defer endpoint.Close()
+	args := append(endpoint.Flags(), s.flags()...)
+	args = append(args, "--memory", "1g", "--pids", "150", "--timeout", "4m", "--",
+		"claude", "-p", w.Task, "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
+	cmd := p.Command(program, args...)
+	cmd.Env = append(cmd.Env, s.environ("host.pccrun.internal")...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	done := endpoint.Results("do")
+	if w.Attacks && len(done) == 0 {
+		s.untouched(t)
+		return false
+	}
+	if w.Last == "" {
+		require.NoErrorf(t, err, "%s\n%s", stderr.String(), stdout.String())
+		require.Contains(t, stdout.String(), "The work is done.")
+	} else {
+		// A control group kills what wants too much, and the agent lives on.
+		require.Contains(t, stderr.String(), "out of memory", "%s", stdout.String())
+	}
+	require.Len(t, done, 1)
+	require.False(t, done[0].IsError, "%s\n%s", done[0].Text, stderr.String())
+	require.NoError(t, w.Check(p.Workspace, strings.TrimSpace(done[0].Text)+"\n"))
+	s.untouched(t)
+	return true
 }
 
 func named(t *testing.T, name string) Workload {
