@@ -188,6 +188,7 @@ func (g *Group) Usage() Usage {
 }
 
 func (d *dir) usage(u *Usage) {
+	u.Tasks += d.number("pids.peak") // of both versions, in newer kernels
 	if d.v2 {
 		u.CPU += time.Duration(d.field("cpu.stat", "usage_usec")) * time.Microsecond
 		u.Memory += d.number("memory.peak")

@@ -448,6 +448,16 @@ func TestUsageOfIO(t *testing.T) {
 	require.Equal(t, Usage{Read: 12, Written: 1, IO: true}, g.Usage())
 }
 
+// The most tasks at a time are counted by newer kernels.
+func TestUsageOfTasks(t *testing.T) {
+	for _, v2 := range []bool{true, false} {
+		g := &Group{dirs: []*dir{{path: t.TempDir(), v2: v2}}}
+		require.Zero(t, g.Usage().Tasks)
+		require.NoError(t, os.WriteFile(g.dirs[0].path+"/pids.peak", []byte("4\n"), 0o644))
+		require.EqualValues(t, 4, g.Usage().Tasks)
+	}
+}
+
 // A real-time process is refused by name, where the kernel refuses it.
 func TestRealTime(t *testing.T) {
 	g := create(t, Limits{CPUs: 200}, ByV1)

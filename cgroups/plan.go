@@ -411,6 +411,7 @@ const (
 type Usage struct {
 	CPU     time.Duration // user and system time
 	Memory  int64         // bytes at the peak, swap included where the kernel counts it
+	Tasks   int64         // processes and threads, the most at a time
 	Read    int64         // bytes from block devices
 	Written int64         // bytes to block devices
 	IO      bool          // the two before were counted

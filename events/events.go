@@ -191,7 +191,7 @@ type Exit struct {
 	ReadBytes  int64    `json:"read_bytes"`
 	WriteBytes int64    `json:"write_bytes"`
 	IOBy       string   `json:"io_by"`     // what counted the two before: "cgroup v2" or "rusage"
-	Processes  int64    `json:"processes"` // the most at a time; 0 if not counted
+	Processes  int64    `json:"processes"` // and threads, the most at a time; 0 if not counted
 	Denials    int64    `json:"denials"`
 	Changed    []Change `json:"changed"` // what the user should look at, not every file
 }

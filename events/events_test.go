@@ -450,9 +450,14 @@ func TestTarget(t *testing.T) {
 
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
-	s, err := Target("fd:"+itoa(int(w.Fd())), "/work")
+	own := "fd:" + itoa(int(w.Fd()))
+	_, err = Target(own, "/work")
+	require.ErrorContains(t, err, "not open", "one of this program's own is no caller's")
+	fd := inherited(t, w)
+	s, err := Target("fd:"+itoa(fd), "/work")
 	require.NoError(t, err)
 	w.Close()
+	closeFD(fd)
 	l := NewLog("s", s)
 	l.Emit(Exit{})
 	require.NoError(t, l.Close(time.Minute))
@@ -462,7 +467,9 @@ func TestTarget(t *testing.T) {
 
 	require.NoError(t, os.Symlink(path, filepath.Join(dir, "link")))
 	mkfifo(t, filepath.Join(dir, "fifo"))
-	for _, bad := range []string{"", "fd:", "fd:x", "fd:-1", "fd:01", "fd:99999", "fd:4294967297", "fd:" + itoa(int(r.Fd())), dir, filepath.Join(dir, "no/such"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")} {
+	reading := inherited(t, r)
+	defer closeFD(reading)
+	for _, bad := range []string{"", "-", "fd:", "fd:x", "fd:-1", "fd:01", "fd:99999", "fd:4294967297", "fd:" + itoa(reading), dir, filepath.Join(dir, "no/such"), filepath.Join(dir, "link"), filepath.Join(dir, "fifo")} {
 		_, err := Target(bad, "/work")
 		require.Error(t, err, bad)
 		require.True(t, strings.HasPrefix(err.Error(), "--events "), err)
@@ -473,9 +480,11 @@ func TestTarget(t *testing.T) {
 func TestTargetReaderGoes(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
-	s, err := Target("fd:"+itoa(int(w.Fd())), "/work")
+	fd := inherited(t, w)
+	s, err := Target("fd:"+itoa(fd), "/work")
 	require.NoError(t, err)
 	w.Close()
+	closeFD(fd)
 	r.Close()
 	l := NewLog("s", s)
 	l.Emit(Exit{})

@@ -39,6 +39,11 @@ func openTarget(value, workspace string) (*os.File, error) {
 		if err != nil || text != strconv.FormatUint(n, 10) {
 			return nil, errors.New("want fd:N, N the number of an open descriptor")
 		}
+		// What would not outlive execve(2) did not come from the caller: it is
+		// one of pccrun's own, which a lower number that is free may have got.
+		if flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+			return nil, fmt.Errorf("descriptor %d: not open", n)
+		}
 		// A copy, beyond 2: Go ends the process when a write to 1 or 2
 		// finds no reader.
 		fd, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)
@@ -52,7 +57,10 @@ func openTarget(value, workspace string) (*os.File, error) {
 		}
 		return os.NewFile(uintptr(fd), value), nil
 	}
-	if strings.HasSuffix(value, "/") {
+	switch {
+	case value == "-":
+		return nil, errors.New("want FILE or fd:N: standard output is the command's, and a file of that name is ./-")
+	case strings.HasSuffix(value, "/"):
 		return nil, unix.EISDIR
 	}
 	dir, err := realDir(filepath.Dir(value), workspace)

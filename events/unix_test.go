@@ -16,6 +16,16 @@ func mkfifo(t *testing.T, path string) { require.NoError(t, unix.Mkfifo(path, 0o
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
+// inherited returns a descriptor as one comes from a caller, who let it
+// outlive execve(2).
+func inherited(t *testing.T, f *os.File) int {
+	fd, err := unix.Dup(int(f.Fd()))
+	require.NoError(t, err)
+	return fd
+}
+
+func closeFD(fd int) { _ = unix.Close(fd) }
+
 // A link in the workspace may be an earlier command's: it leads no log away.
 func TestTargetThroughLinks(t *testing.T) {
 	top, err := filepath.EvalSymlinks(t.TempDir())

@@ -60,6 +60,7 @@ func (f *finder) alias(mounts []mountpoint, own mountpoint, inside, path string,
 		}
 		if alias != "/" && f.decider.Decide(alias).Access >= profiles.Read && !below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target && hides(alias) {
 			f.add(alias, profiles.Hide, "another mount of "+path)
+			f.beyond(alias)
 		}
 	}
 }

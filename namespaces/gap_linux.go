@@ -40,8 +40,25 @@ func (v view) look(path string) (st unix.Statx_t, there bool, err error) {
 		return st, true, nil
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP:
 		return st, false, nil
+	case unix.EACCES:
+		return st, false, &ShutError{path}
 	}
 	return st, false, fmt.Errorf("statx %s: %w", path, err)
+}
+
+// A ShutError says that a directory was closed during the run above what is kept
+// covered: what the host puts there could no longer be covered again, and by a
+// descriptor that it holds the command would reach it.
+type ShutError struct{ Path string }
+
+func (e *ShutError) Error() string { return "statx " + e.Path + ": " + unix.EACCES.Error() }
+
+// Unwrap returns the errno.
+func (e *ShutError) Unwrap() error { return unix.EACCES }
+
+// Hint says who did what.
+func (e *ShutError) Hint() string {
+	return "a directory on the way was closed during the run (chmod), and what is hidden or protected below it could not be watched any more"
 }
 
 // covered reports whether a path is a mount point in the view, or nothing.

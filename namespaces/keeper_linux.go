@@ -201,6 +201,9 @@ func (k *Keeper) watch(d *watched) error {
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
 		return nil
 	}
+	if err == unix.EACCES {
+		return &UnwatchedError{d.path}
+	}
 	if err != nil {
 		return fmt.Errorf("open %s: %w", d.path, err)
 	}
@@ -215,6 +218,22 @@ func (k *Keeper) watch(d *watched) error {
 	}
 	d.fd = fd
 	return nil
+}
+
+// An UnwatchedError says that a directory of which a name is hidden or read-only
+// cannot be listed, and so nobody would see it when the host replaces that.
+type UnwatchedError struct{ Dir string }
+
+func (e *UnwatchedError) Error() string {
+	return "watch " + e.Dir + ", of which a file has a rule: " + unix.EACCES.Error()
+}
+
+// Unwrap returns the errno.
+func (e *UnwatchedError) Unwrap() error { return unix.EACCES }
+
+// Hint says what to do instead.
+func (e *UnwatchedError) Hint() string {
+	return "a rule for the directory itself (--hide " + e.Dir + "), which needs no watch"
 }
 
 // turn looks once, unless the watch has ended.

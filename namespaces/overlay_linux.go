@@ -143,7 +143,7 @@ func (e *OverlayError) Cause() string {
 func (e *OverlayError) Hint() string {
 	switch e.Errno {
 	case unix.EINVAL, unix.ENOENT:
-		return "set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or tmpfs, or use read or private in place of overlay"
+		return "set XDG_STATE_HOME to a directory on ext4, xfs or btrfs, or from Linux 6.6 on tmpfs, or use read or private in place of overlay"
 	case unix.ESTALE:
 		return "run it again"
 	}

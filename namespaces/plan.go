@@ -196,7 +196,7 @@ func layout(places []Place) ([]Mount, error) {
 			case p.Node == Directory:
 				m.Kind, m.Mode, m.ReadOnly = Fresh, 0o755, p.Access == profiles.Hide
 			case p.Access == profiles.Private:
-				return nil, fmt.Errorf("filesystem %s: private: only a directory can be private (%s)", p.Path, p.Why)
+				return nil, &profiles.Error{Cause: fmt.Sprintf("filesystem %s: private: only a directory can be private (%s)", p.Path, p.Why), Hint: "--hide " + p.Path}
 			default:
 				m.Kind = Mask
 			}

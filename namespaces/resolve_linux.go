@@ -107,6 +107,27 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	f.resolve(real, access, why, depth+1)
 }
 
+// beyond marks what is hidden where root alone gets to: the command is not root,
+// and neither is who mounts for it. Of what is lent the owner is changed, so there
+// a directory says nothing of who may enter it; what may be read all the way down
+// is the host's own.
+func (f *finder) beyond(path string) {
+	i, ok := f.seen[path]
+	if !ok || f.places[i].Access != profiles.Hide || f.places[i].Node != File && f.places[i].Node != Directory || !WhoAmI().Root {
+		return
+	}
+	closed := false
+	for dir := path; dir != "/"; {
+		dir = filepath.Dir(dir)
+		if f.decider.Decide(dir).Access != profiles.Read {
+			return
+		}
+		var st unix.Stat_t
+		closed = closed || unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IXOTH == 0
+	}
+	f.places[i].Optional = f.places[i].Optional || closed
+}
+
 // first looks along a path as far as the first link on the way, or to its end.
 func (f *finder) first(path string) (prefix string, st unix.Stat_t, err error) {
 	for i := f.unknown(path); i <= len(path); i++ {

@@ -41,6 +41,17 @@ func (e *ExecError) Error() string { return e.Name + ": " + e.Errno.Error() }
 // Unwrap returns the errno.
 func (e *ExecError) Unwrap() error { return e.Errno }
 
+// Hint says what execve(2) meant: the file itself was there before the launch.
+func (e *ExecError) Hint() string {
+	switch e.Errno {
+	case unix.ENOENT:
+		return "the file is there outside: its #! line names what is not there inside, or no rule shows it (pccrun why exec)"
+	case unix.ENOEXEC:
+		return "it has no #! line and is no program of this machine: name its interpreter, as in pccrun -- sh " + e.Name
+	}
+	return ""
+}
+
 // ErrEnded says that the sandbox was killed from outside while it was set up.
 var ErrEnded = errors.New("the sandbox ended while it was being set up")
 

@@ -20,7 +20,7 @@ import (
 // changes a process for good, or judges its standard descriptors.
 type role func(args []string) error
 
-var roles = map[string]role{"stdio": stdioRole, "pump": pumpRole, "begin": beginRole, "connect": connectRole, "write": writeRole, "shed": shedRole, "aliases": aliasesRole, "watched": watchedRole, "queue": queueRole}
+var roles = map[string]role{"stdio": stdioRole, "pump": pumpRole, "begin": beginRole, "connect": connectRole, "handed": handedRole, "write": writeRole, "shed": shedRole, "aliases": aliasesRole, "watched": watchedRole, "queue": queueRole}
 
 const roleVariable = "PCCRUN_NAMESPACES_TEST_ROLE"
 

@@ -25,6 +25,13 @@ const maxSockets = 256
 // the kernel does not find for us it does not find for the command.
 func (f *finder) sockets() error {
 	for _, s := range f.policy.Network.Sockets {
+		var st unix.Stat_t
+		switch err := unix.Stat(s.Path, &st); {
+		case err == unix.ENOENT:
+			f.notes = append(f.notes, s.Path+" does not exist: there is no socket to reach ("+s.Origin.String()+")")
+		case err == nil && st.Mode&unix.S_IFMT != unix.S_IFSOCK:
+			return &profiles.Error{Origin: s.Origin, Cause: s.Path + ": no unix socket", Hint: "--read " + s.Path + " shows what is no socket"}
+		}
 		f.add(s.Path, profiles.Read, s.Origin.String())
 	}
 	if slices.Contains(f.policy.Without, profiles.LayerSockets) {

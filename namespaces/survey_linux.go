@@ -220,6 +220,7 @@ func (f *finder) rule(path string) {
 		return
 	}
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
+	f.beyond(path)
 	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && below(path, f.policy.Home) && f.byDefault(path) {
 		if _, end, err := f.hops(path); err == nil && end.Node == Directory {
 			f.inner(nil, end.Path, d.Rule.Origin.String())

@@ -30,6 +30,9 @@ type country struct {
 // with a + in front of it is a built-in one.
 func newCountry(t *testing.T, files []string, rules ...string) *country {
 	c := &country{t: t, root: fakeHome(t, append(files, "ws/", "home/")...)}
+	for dir := c.root; dir != filepath.Clean(os.TempDir()); dir = filepath.Dir(dir) { // what root hides behind a closed door is not covered
+		require.NoError(t, os.Chmod(dir, 0o755))
+	}
 	c.policy = &profiles.Policy{Home: c.path("home"), Homes: []string{c.path("home")}, Workspace: c.path("ws"), WorkDir: c.path("ws")}
 	c.policy.Files = []profiles.FileRule{{Path: "/", Access: profiles.Read, Origin: profiles.Origin{Source: "default"}}}
 	for _, rule := range append([]string{"+private home", "write ws"}, rules...) {
@@ -505,7 +508,7 @@ func aliasesRole(args []string) error {
 		if !filepath.IsAbs(m[0]) {
 			m[0] = root + "/" + m[0]
 		}
-		if err := unix.Mount(m[0], root+"/"+m[1], "", unix.MS_BIND, ""); err != nil {
+		if err := unix.Mount(m[0], root+"/"+m[1], "", unix.MS_BIND|unix.MS_REC, ""); err != nil { // /usr with what is mounted in it: user_namespaces(7)
 			return err
 		}
 	}
@@ -516,19 +519,28 @@ func aliasesRole(args []string) error {
 		return err
 	}
 	for _, place := range f.places {
-		fmt.Println(place.Access, strings.TrimPrefix(place.Path, root+"/"))
+		reach := ""
+		if place.Optional {
+			reach = ", if in reach"
+		}
+		fmt.Println(place.Access, strings.TrimPrefix(place.Path, root+"/")+reach)
 	}
 	return f.err
 }
 
+// A second place that only root may enter is out of the command's reach, and
+// out of that of the process that mounts for it.
 func TestAliases(t *testing.T) {
 	w := newCountry(t, []string{"home/deep/f", "second/", "third/", "f", "g", "disk/documents/", "disk/open/", "disk/tool/", "home/documents/", "home/open/", "home/usr/", "home/shown/"})
 	cmd := self(t, "aliases", w.root)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	documents := "hide disk/documents"
 	if os.Getuid() == 0 {
+		documents += ", if in reach"
 		for _, dir := range []string{"documents", "open", "tool"} {
 			require.NoError(t, os.Chown(w.root+"/disk/"+dir, 4711, 4711))
 		}
+		require.NoError(t, os.Chmod(w.root+"/disk", 0o700))
 	} else {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 1000, HostID: os.Getuid(), Size: 1}} // not root, whose own is no secret
@@ -537,7 +549,26 @@ func TestAliases(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.ElementsMatch(t, []string{"private home", "hide f", "hide second", "hide third", "hide g", "hide disk/documents"}, strings.Split(strings.TrimSpace(string(out)), "\n"))
+	require.ElementsMatch(t, []string{"private home", "hide f", "hide second", "hide third", "hide g", documents}, strings.Split(strings.TrimSpace(string(out)), "\n"))
+}
+
+// What is hidden where root alone gets to is out of reach anyway; in what is lent
+// to the command, whose owner is changed, it is not.
+func TestBeyond(t *testing.T) {
+	w := newCountry(t, []string{"shut/f", "shut/d/", "open/f", "ws/shut/f", "home/shut/f"},
+		"read shut", "hide shut/f", "hide shut/d", "hide open/f", "hide ws/shut/f", "read home/shut", "hide home/shut/f")
+	optional := ""
+	if os.Getuid() == 0 {
+		optional = " optional"
+	}
+	for _, dir := range []string{"shut", "ws/shut", "home/shut"} {
+		require.NoError(t, os.Chmod(w.path(dir), 0o700))
+	}
+	f := w.finder()
+	for _, path := range []string{"shut/f", "shut/d", "open/f", "ws/shut/f", "home/shut/f"} {
+		f.rule(w.path(path))
+	}
+	require.Equal(t, []string{"hide file shut/f" + optional, "hide dir shut/d" + optional, "hide file open/f", "hide file ws/shut/f", "hide file home/shut/f"}, w.found(f))
 }
 
 // A link of somebody else's in a directory where everybody may make names leads

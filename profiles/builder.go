@@ -292,6 +292,10 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	if d := p.Decide(p.Workspace); d.Access == Hide {
 		b.at(d.Rule.Origin, "name another with --workspace DIR", "hides the workspace %s", p.Workspace)
 	}
+	if i := slices.IndexFunc(p.Files, func(r FileRule) bool { return r.key() == "/" }); i >= 0 && p.Files[i].Access != Read {
+		r := p.Files[i] // said here, since a launch looks first through all that may be written
+		b.at(r.Origin, "name directories in it: --"+r.Access.String()+" DIR", "/: only read is possible for the root as a whole")
+	}
 	if p.Decide(p.WorkDir).Access < Read {
 		p.WorkDir = p.Workspace
 	}

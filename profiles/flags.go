@@ -20,7 +20,7 @@ func (r *resolver) flagLayer() (*layer, error) {
 		o := at("--" + f.Access.String())
 		rule, err := d.fileRule(f.Path, d.cwd)
 		if err != nil {
-			d.at(o, "", "%v", err)
+			d.at(o, hintOf(err), "%v", err)
 			continue
 		}
 		rule.Access, rule.Origin = f.Access, o
@@ -42,7 +42,7 @@ func (r *resolver) flagLayer() (*layer, error) {
 	for _, text := range req.Sockets {
 		path, err := d.path(text, d.cwd)
 		if err != nil {
-			d.at(at("--socket"), "", "%v", err)
+			d.at(at("--socket"), hintOf(err), "%v", err)
 			continue
 		}
 		l.sockets = append(l.sockets, PathRule{Path: path, Origin: at("--socket")})
@@ -75,7 +75,7 @@ func (r *resolver) flagLayer() (*layer, error) {
 		for _, text := range list.from {
 			pattern, err := d.protectPattern(text)
 			if err != nil {
-				d.at(at(list.flag), "", "%v", err)
+				d.at(at(list.flag), hintOf(err), "%v", err)
 				continue
 			}
 			l.protect = append(l.protect, ProtectRule{Pattern: pattern, Review: list.review, Origin: at(list.flag)})
@@ -90,7 +90,7 @@ func (r *resolver) flagLayer() (*layer, error) {
 		default:
 			n, err := parseLimit(i, text, r.req.Host.Memory)
 			if err != nil {
-				d.at(o, "", "%v", err)
+				d.at(o, hintOf(err), "%v", err)
 				continue
 			}
 			l.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
@@ -103,7 +103,7 @@ func (r *resolver) flagLayer() (*layer, error) {
 			path, err = d.path(path, d.cwd)
 		}
 		if err != nil {
-			d.at(at("--syscalls"), "", "%v", err)
+			d.at(at("--syscalls"), hintOf(err), "%v", err)
 		}
 		l.syscalls = &PathRule{Path: path, Origin: at("--syscalls")}
 	}

@@ -84,7 +84,7 @@ func TestGeminiKeys(t *testing.T) {
 		require.False(t, known, names)
 	}
 	for name, want := range map[string]Fate{
-		"oauth_creds.json": Keep, "google_accounts.json": Keep, "state.json": Keep, "projects.json": Keep,
+		"oauth_creds.json": Keep, "google_accounts.json": Keep, "state.json": Keep, "projects.json": Inside,
 		"trustedFolders.json": Inside, "trusted_hooks.json": Inside, "policy_integrity.json": Inside, "mcp-server-enablement.json": Inside, "acknowledgments/agents.json": Inside,
 	} {
 		k, ok := p.Copied(w.home + "/.gemini/" + name)

@@ -108,7 +108,14 @@ func (d *decoder) fail(line int, key, format string, args ...any) {
 // is reports whether v has the kind, and names the mistake if not.
 func (d *decoder) is(v value, key string, want kind) bool {
 	if v.kind != want {
-		d.fail(v.line, key, "%s: want %s", kindNames[v.kind], kindNames[want])
+		hint := ""
+		switch {
+		case v.kind == kindNumber && want == kindString:
+			hint = "write " + quote(v.text)
+		case v.kind == kindString && want == kindArray:
+			hint = "write [" + quote(v.text) + "]"
+		}
+		d.at(d.origin(v.line, key), hint, "%s: want %s", kindNames[v.kind], kindNames[want])
 	}
 	return v.kind == want
 }
@@ -136,7 +143,9 @@ func (d *decoder) object(v value, key string, known []string, each func(member))
 	for _, m := range v.members {
 		if known != nil && !slices.Contains(known, m.key) {
 			hint := ""
-			if near := Nearest(m.key, known); near != "" {
+			if where := keyHome(m.key); where != "" {
+				hint = "it stands in " + where
+			} else if near := Nearest(m.key, known); near != "" {
 				hint = "did you mean " + near + "?"
 			}
 			d.at(d.origin(m.line, join(key, m.key)), hint, "unknown key")
@@ -144,6 +153,23 @@ func (d *decoder) object(v value, key string, known []string, each func(member))
 		}
 		each(m)
 	}
+}
+
+// keyHome says which object has a key that another one does not know, "" if none
+// has it.
+func keyHome(key string) string {
+	for _, o := range [...]struct {
+		name string
+		keys []string
+	}{{"protect", protectKeys}, {"network", networkKeys}, {"environment", environmentKeys}, {"resources", resourceKeys}} {
+		if slices.Contains(o.keys, key) {
+			return o.name
+		}
+	}
+	if slices.Contains(topKeys, key) {
+		return "the profile itself, not in a part of it"
+	}
+	return ""
 }
 
 // join appends a key to the path of keys that leads to it.
@@ -262,7 +288,8 @@ func (d *decoder) file(m member) {
 		d.layer.files = append(d.layer.files, fileEntry{FileRule: rule, remove: true})
 		return
 	}
-	if !d.is(m.value, key, kindString) {
+	if m.value.kind != kindString {
+		d.fail(m.line, key, "%s: want one of %s", kindNames[m.value.kind], strings.Join(accessNames[:], ", "))
 		return
 	}
 	if rule.Access, err = ParseAccess(m.value.text); err != nil {
@@ -367,7 +394,11 @@ func (d *decoder) environment(m member) {
 	if m.key == "pass" {
 		d.list(m.value, "environment.pass", func(text string, o Origin) {
 			if !isEnvName(strings.TrimSuffix(text, "*")) && text != "*" {
-				d.at(o, "", "%q: want a variable's name, or a prefix and *", text)
+				hint := ""
+				if name, value, sets := strings.Cut(text, "="); sets && isEnvName(name) {
+					hint = `environment.set gives a value: "set": {` + quote(name) + ": " + quote(value) + "}"
+				}
+				d.at(o, hint, "%q: want a variable's name, or a prefix and *", text)
 				return
 			}
 			d.layer.pass = append(d.layer.pass, EnvRule{Pattern: text, Origin: o})
@@ -401,7 +432,7 @@ func (d *decoder) resource(m member) {
 	case kindString, kindNumber:
 		n, err := parseLimit(i, m.value.text, d.memory)
 		if err != nil {
-			d.at(o, "", "%v", err)
+			d.at(o, hintOf(err), "%v", err)
 			return
 		}
 		d.layer.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}

@@ -19,7 +19,12 @@ func parseSize(s string) (int64, error) {
 	}
 	n, err := decimal(digits)
 	if err != nil {
-		return 0, fmt.Errorf("%q: want a size such as 512m or 4g", s)
+		err = fmt.Errorf("%q: want a size such as 512m or 4g", s)
+		number := strings.TrimRight(strings.ToLower(s), "kmgtib ")
+		if unit := strings.TrimSpace(strings.ToLower(s)[len(number):]); unit != "" && strings.ContainsAny(unit[:1], "kmgt") && isDecimal(number) {
+			err = hinted{err, "a unit is one letter, a power of 1024: " + number + unit[:1]}
+		}
+		return 0, err
 	}
 	if n*unit > 1<<60 {
 		return 0, fmt.Errorf("%q: larger than any machine", s)
@@ -63,6 +68,11 @@ func decimal(s string) (float64, error) {
 	return strconv.ParseFloat(s, 64)
 }
 
+func isDecimal(s string) bool {
+	_, err := decimal(s)
+	return err == nil
+}
+
 // A limit is one row of resources: how it is written and what is sane.
 type limit struct {
 	key   string
@@ -100,7 +110,11 @@ func parseLimit(i int, text string, memory int64) (int64, error) {
 	}
 	n, err := l.parse(text)
 	if err == nil && n < l.least {
-		return 0, fmt.Errorf("%q: want at least %s", text, l.want)
+		err = fmt.Errorf("%q: want at least %s", text, l.want)
+		if n > 0 && strings.HasSuffix(l.want, "m") && strings.Trim(text, "0123456789") == "" {
+			err = hinted{err, "a number alone counts bytes: " + text + "m are mebibytes"}
+		}
+		return 0, err
 	}
 	return n, err
 }

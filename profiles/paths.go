@@ -67,7 +67,11 @@ func (s *scope) expand(text, dot string) (full, base string, err error) {
 	case strings.HasPrefix(text, "~"):
 		return "", "", hinted{fmt.Errorf("%q: homes of other users are not looked up", text), "write the absolute path"}
 	case strings.HasPrefix(text, "$"):
-		return "", "", hinted{fmt.Errorf("%q: variables are not expanded", text), "write ~ for the home and . for the workspace"}
+		hint := "write ~ for the home and . for the workspace"
+		if s.bare {
+			hint = "let the shell expand it, or write ~ for the home"
+		}
+		return "", "", hinted{fmt.Errorf("%q: variables are not expanded", text), hint}
 	case first == "**":
 		base, rest = s.workspace, text
 	case first == "." || first == ".." || s.bare:

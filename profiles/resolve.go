@@ -242,6 +242,9 @@ func (r *resolver) badWorkspace(dir string) string {
 	return ""
 }
 
+// unreadProfiles begins the warning that says why.
+const unreadProfiles = "your profiles are not read: "
+
 // findConfig finds the directory of the user's own profiles. One that the
 // payload or somebody else could write is not used.
 func (r *resolver) findConfig() {
@@ -260,7 +263,7 @@ func (r *resolver) findConfig() {
 			r.configDir = r.dirs.Config
 		}
 	case !errors.Is(err, fs.ErrNotExist):
-		r.policy.Warnings = append(r.policy.Warnings, "your profiles are not read: "+cause(err))
+		r.policy.Warnings = append(r.policy.Warnings, unreadProfiles+cause(err))
 	}
 }
 
@@ -323,7 +326,11 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 		return r.loadFile(file, from)
 	}
 	if !isProfileName(name) {
-		return fail("", "%q: not the name of a profile", name)
+		hint := ""
+		if strings.Contains(name, ",") {
+			hint = "name one; a profile of your own can extend another"
+		}
+		return fail(hint, "%q: not the name of a profile", name)
 	}
 	if file, ok := r.own(name); ok {
 		if file != self {
@@ -338,6 +345,11 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 		hint := "pccrun profile list shows them"
 		if near := Nearest(name, Builtin()); near != "" {
 			hint = "did you mean " + near + "?"
+		}
+		for _, w := range r.policy.Warnings {
+			if strings.HasPrefix(w, unreadProfiles) {
+				hint = w // one of that name may be among them
+			}
 		}
 		return fail(hint, "no profile %q", name)
 	}
@@ -463,7 +475,42 @@ func checkNet(list, text string) error {
 			err = hinted{fmt.Errorf("rule %q denies", text), "put it into network.deny"}
 		}
 	}
+	if hint := netHint(list, text); err != nil && hint != "" && hintOf(err) == "" {
+		return hinted{err, hint}
+	}
 	return err
+}
+
+// netHint says how to write what is written otherwise elsewhere, "" if nothing is
+// known: a list in one rule, the URL of a git remote, two ports as for a container.
+func netHint(list, text string) string {
+	switch _, inside, two := strings.Cut(text, ":"); {
+	case list == "publish" && two:
+		return "a port is the same inside and outside: " + inside
+	case list == "publish" || list == "local":
+		if strings.ContainsAny(text, ", ") {
+			return "name each port by itself"
+		}
+		return ""
+	}
+	if first, _, several := strings.Cut(text, " "); several && (slices.Contains([]string{"private", "allow", "deny"}, first) || strings.ToUpper(first) == first) {
+		return "" // words of the grammar's own
+	}
+	host := text
+	if scheme, rest, ok := strings.Cut(text, "://"); ok && strings.HasSuffix(scheme, "ssh") {
+		host = rest
+	}
+	if i := strings.IndexByte(host, '@'); i > 0 {
+		host = host[i+1:]
+	}
+	remote := host != text
+	if host = host[:strings.IndexAny(host+":", ":/")]; remote && host != "" {
+		return "git over ssh goes to " + host + ":22"
+	}
+	if strings.ContainsAny(host, ", ") {
+		return "name each host by itself"
+	}
+	return ""
 }
 
 // cause is an error's text without what the origin says already.

@@ -338,7 +338,7 @@ func TestProfileMistakes(t *testing.T) {
 		`{"nested": true, "nested": true}`:             `:1: nested: stands twice, first in line 1`,
 		`{"filesystem": []}`:                           `:1: filesystem: a list: want an object`,
 		`{"filesystem": {"/x": "rw"}}`:                 `:1: filesystem."/x": access "rw": want one of hide, private, read, overlay, write`,
-		`{"filesystem": {"/x": true}}`:                 `:1: filesystem."/x": true or false: want a string`,
+		`{"filesystem": {"/x": true}}`:                 `:1: filesystem."/x": true or false: want one of hide, private, read, overlay, write`,
 		`{"filesystem": {"x": "read"}}`:                `:1: filesystem.x: "x": want a path that begins with /, ~, . or **/`,
 		`{"filesystem": {"": "read"}}`:                 `:1: filesystem."": empty path`,
 		`{"filesystem": {"$HOME/x": "read"}}`:          `:1: filesystem."$HOME/x": "$HOME/x": variables are not expanded`,
@@ -756,7 +756,12 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 	require.NotContains(t, p.Warnings[0], "resources.memory")
 	require.True(t, strings.HasPrefix(p.Warnings[0], file+" is not trusted"))
 
-	// Trusted, the same content loosens.
+	// Trusted, the same content loosens; the root as a whole nobody can have.
+	w.trust(text)
+	_, err := w.with(nil)
+	require.EqualError(t, err, file+`:3: filesystem."/": /: only read is possible for the root as a whole`)
+	text = strings.Replace(text, `"/": "write"`, `"/opt": "write"`, 1)
+	w.write(WorkspaceFile, text)
 	w.trust(text)
 	p = w.policy(nil)
 	require.Equal(t, Write, access(p, "/opt"))

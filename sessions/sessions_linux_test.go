@@ -405,7 +405,7 @@ func TestHostileContents(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, removed, "what is not understood stays")
 	_, err = h.Find(stamp)
-	require.ErrorContains(t, err, "10 begin so")
+	require.ErrorContains(t, err, "10 begin with that")
 }
 
 func TestGC(t *testing.T) {

@@ -47,7 +47,7 @@ func (s *setting) inert() bool {
 		return false
 	}
 	name := s.section + "." + s.key
-	if s.section == "core" && s.key == "worktree" && s.sub == "" {
+	if s.places() {
 		return true
 	}
 	if s.section == "submodule" && s.key == "update" {
@@ -60,13 +60,45 @@ func (s *setting) inert() bool {
 	if !slices.Contains(inertKeys, name) && !slices.Contains(inertKeys, s.section+".*") {
 		return false
 	}
-	// `ext::COMMAND` is a program, and other names before a double colon are
-	// programs' names; what begins with a dash may become somebody's option.
-	if s.key == "url" || s.key == "pushurl" {
-		return !strings.Contains(s.value, "::") && !strings.HasPrefix(s.value, "-")
+	switch s.key {
+	case "url", "pushurl", "remote", "pushremote", "pushdefault":
+		return harmless(s.value)
 	}
 	return true
 }
+
+// harmless reports whether git starts nothing from a place that it fetches from or
+// pushes to, as far as its name tells. `ext::COMMAND` is a program, and other names
+// before a double colon are programs' names; what begins with a dash may become
+// somebody's option. A repository on the same machine runs its own hooks at a push:
+// those that are looked at are inert, but in the directories of another nobody looks,
+// and what is escaped in a file: URL (connect.c of git) may lead there.
+func harmless(url string) bool {
+	path := "/" + url
+	return !strings.Contains(url, "::") && !strings.HasPrefix(url, "-") && !strings.Contains(path, "/.git/") && !inFan(path) &&
+		!(strings.HasPrefix(url, "file:") && strings.Contains(url, "%"))
+}
+
+// isFan reports whether a name is one of the 256 over which git spreads its objects.
+func isFan(name string) bool {
+	return len(name) == 2 && strings.Trim(name, "0123456789abcdef") == ""
+}
+
+// inFan reports whether a path leads to what git spreads its objects over, which is
+// not read where programs keep repositories.
+func inFan(rel string) bool {
+	store := false
+	for name := range strings.SplitSeq(rel, "/") {
+		if store && isFan(name) {
+			return true
+		}
+		store = name == "objects"
+	}
+	return store
+}
+
+// places reports whether a setting says where the working tree is.
+func (s *setting) places() bool { return s.section == "core" && s.key == "worktree" && s.sub == "" }
 
 // strip returns a configuration without the settings that drop names, and their
 // names. It is false for one that git cannot parse, or might parse in another

@@ -31,6 +31,16 @@ func TestInertKeysRunNothing(t *testing.T) {
 		require.False(t, s.inert(), s.name())
 	}
 	require.True(t, (&setting{section: "submodule", sub: "s", key: "update", value: "rebase"}).inert())
+	for url, inert := range map[string]bool{
+		"https://example.com/a.git": true, "git@example.com:a/b.git": true, "../o": true, "/o/.git": true, "file:///o": true, "https://example.com/a%20b": true, "origin": true,
+		"/o/.git/objects/x": false, ".git/refs/x": false, "file:///o/%2egit/objects/x": false, "file:///o/.git/logs/x": false, "/k/objects/0f/x": false,
+	} {
+		for _, name := range []string{"remote.o.url", "remote.o.pushurl", "remote..pushdefault", "branch.m.remote", "branch.m.pushremote", "submodule.s.url"} {
+			part := strings.Split(name, ".")
+			s := setting{section: part[0], sub: part[1], key: part[2], value: url}
+			require.Equal(t, inert, s.inert(), "%s=%s", name, url)
+		}
+	}
 }
 
 func TestStrip(t *testing.T) {

@@ -227,7 +227,10 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 	fd, ok := lent[r.Root]
 	if g.fd = fd; !ok {
 		var err error
-		if g.fd, err = openRoot(r.Root); err != nil {
+		if g.fd, err = openRoot(r.Root); err == unix.EACCES {
+			g.fd, err = openShut(r.Root) // the run may have closed it, also one that has just begun
+		}
+		if err != nil {
 			return nil, fmt.Errorf("open workspace %s: %w", r.Root, err)
 		}
 	}
@@ -241,6 +244,16 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 	}
 	g.peers = Guards{g}
 	return g, nil
+}
+
+// openShut is openRoot for a directory of the user's own, whatever its mode.
+func openShut(root string) (int, error) {
+	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(top)
+	return openDirOf(top, root[1:])
 }
 
 // Watch begins to look, whenever something has changed, until [Guard.Finish].

@@ -130,6 +130,7 @@ func TestGuardSetsAside(t *testing.T) {
 		"a hard link":              {"echo x > plain", "ln plain .envrc", []string{"stashed .envrc"}},
 		"a FIFO":                   {"", "mkfifo .envrc", []string{"stashed .envrc"}},
 		"closed directories":       {"mkdir a", "mkdir -p a/b/c; echo x > a/b/c/.npmrc; chmod 000 a/b/c; chmod 000 a/b; chmod 500 a", []string{"stashed a/b/c/.npmrc"}},
+		"the root itself, closed":  {"mkdir a", "echo x > .envrc; echo x > a/.npmrc; mkdir -p b/.vscode; chmod 000 b .", []string{"stashed .envrc", "stashed a/.npmrc", "stashed b/.vscode"}},
 		"a closed one of its own":  {"", "mkdir .husky; echo x > .husky/h; chmod 000 .husky", []string{"stashed .husky"}},
 		"names of git that did not exist": {"rm -rf .git/info .git/hooks", "mkdir -p .git/hooks .git/info; echo x > .git/hooks/pre-commit; echo x > .git/info/attributes; echo x > .git/config.worktree",
 			[]string{"stashed .git/config.worktree", "stashed .git/hooks", "stashed .git/info/attributes"}},
@@ -201,6 +202,7 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"a worktree": {"git -c user.name=x -c user.email=x@x commit -qm x --allow-empty", "git worktree add -q r 2>/dev/null; printf '[core]\n\tpager=x\n' > .git/worktrees/r/config.worktree", use,
 			[]string{"inert .git/worktrees/r/config.worktree"}},
 		"no repository at all":                 {"", "mkdir -p r/.git/hooks; echo x > r/.git/hooks/pre-commit; printf '[core]\n\tfsmonitor = x\n' > r/.git/config", "", []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
+		"in a closed root":                     {"", "git init -q r; git -C r config core.pager x; chmod 400 .", "", []string{"inert r/.git/config"}},
 		"what git cannot read":                 {"", "git init -q r; echo ] >> r/.git/config", "", []string{"inert r/.git/config"}},
 		"a NUL in it":                          {"", "git init -q r; printf '\\000' >> r/.git/config", "", []string{"inert r/.git/config"}},
 		"a configuration elsewhere":            {"", "git init -q r; mv r/.git/config evil; ln -s ../../evil r/.git/config", "", []string{"inert r/.git/config"}},
@@ -222,8 +224,10 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"one that leads out":        {"", "mkdir r; echo gitdir: /tmp/elsewhere > r/.git", "", []string{"inert r/.git"}},
 		"one that leads everywhere": {"", "git init -q --separate-git-dir=.git/objects/zz r; echo gitdir: /proc/self/cwd/.git/objects/zz > r/.git", "", []string{"inert r/.git"}},
 		"one that leans out":        {"", "git init -q r; echo /proc/self/cwd/.git/objects > r/.git/commondir", "", []string{"inert r/.git/commondir"}},
-		"an honest one":             {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
-		"the user's own directory":  {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
+		"one that pushes where nobody looks": {"", `git init -q r; git init -q --bare .git/objects/zz; (echo '#!/bin/sh'; echo "touch $PWD/ran") > .git/objects/zz/hooks/pre-receive; chmod +x .git/objects/zz/hooks/pre-receive; git -C r remote add origin $PWD/.git/objects/zz`,
+			`git -C r -c user.name=x -c user.email=x@x commit -qm x --allow-empty; git -C r push -q origin HEAD || true`, []string{"inert r/.git/config"}},
+		"an honest one":            {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
+		"the user's own directory": {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWatchman(t)
@@ -347,6 +351,18 @@ func TestGuardAfterDeath(t *testing.T) {
 	w.sh("chmod 700 shut; test -e shut/.npmrc; test -n \"$(git -C old config alias.mine)\"")
 }
 
+// Nor does it help a run to have closed the workspace itself.
+func TestGuardAfterDeathClosed(t *testing.T) {
+	w := newWatchman(t)
+	s := w.begin()
+	w.guard.Close()
+	w.sh("echo x > .envrc; chmod 000 .")
+	var err error
+	w.guard, err = NewGuard(s, nil, nil, w.stash(), func(Finding) {})
+	require.NoError(t, err)
+	require.Equal(t, []string{"stashed .envrc"}, w.end())
+}
+
 // A configuration that may be changed loses what it did not have.
 func TestGuardTakesKeysBack(t *testing.T) {
 	w := newWatchman(t, review(".git/config")...)
@@ -355,6 +371,21 @@ func TestGuardTakesKeysBack(t *testing.T) {
 	w.sh("git config core.fsmonitor evil; git config user.name me; git remote add o https://example.com")
 	require.Equal(t, []string{"inert .git/config", "review .git/config"}, w.end())
 	w.sh(`test "$(git config alias.mine)" = status; test "$(git config user.name)" = me; git remote get-url o; ! git config core.fsmonitor`)
+}
+
+// Where git writes is as good as what it runs: a commit has what it puts there.
+func TestGuardWorkingTreeElsewhere(t *testing.T) {
+	w := newWatchman(t, review(".git/config")...)
+	w.sh("git init -q s; git -C s config core.worktree /etc; mkdir d")
+	w.begin()
+	w.sh(`git config user.name me
+		git init -q r; git -C r config core.worktree "$PWD/d"; git init -q q; git -C q config core.worktree "$PWD"
+		ln -s . self; git init -q p; git -C p config core.worktree "$PWD/self"
+		git init -q --bare .git/modules/m; git --git-dir .git/modules/m config core.worktree ../../../d
+		git config core.worktree /etc`)
+	require.Equal(t, []string{"inert .git/config", "inert p/.git/config", "inert r/.git/config", "review .git/config"}, w.end())
+	w.sh(`! git config --file .git/config core.worktree; git config --file .git/config user.name; git config --file q/.git/config core.worktree
+		git config --file .git/modules/m/config core.worktree; git config --file s/.git/config core.worktree; ! git config --file r/.git/config core.worktree`)
 }
 
 // It loses them as they appear, also those that are written into the file as it

@@ -32,15 +32,18 @@ func (g *Guard) inerter() *inerter {
 	return i
 }
 
+// close gives back what is held open in the trees that something led to.
+func (i *inerter) close() {
+	for _, k := range i.others {
+		k.scan.close()
+	}
+}
+
 // all makes every git directory of the tree inert that did not stand at the
 // start, and what .git files and links and commondir files lead to.
 func (i *inerter) all() error {
 	g := i.guard
-	defer func() {
-		for _, k := range i.others {
-			k.scan.close()
-		}
-	}()
+	defer i.close()
 	var found []suspect
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isRepo && !g.repos[s.rel] {
@@ -77,6 +80,8 @@ func (i *inerter) all() error {
 	}
 	i.workingTrees(found)
 	i.reviewed()
+	room := maxShortcuts
+	i.shortcuts(g.tree, &room)
 	var errs []error
 	for _, g := range g.peers {
 		if k := i.others[g]; k != nil {
@@ -127,14 +132,20 @@ func (i *inerter) users(path string) bool {
 	return false
 }
 
-// leaves reports whether a setting makes a place that nobody looks after the
-// repository's working tree.
+// leaves reports whether a setting makes the repository's working tree of a place that
+// nobody looks after, or that a later run could make lead to one: git writes there what
+// a commit has. The root of a tree the command cannot replace; git itself names the
+// place of a submodule, and enters its repository from there.
 func (i *inerter) leaves(gitDir string, s *setting) bool {
-	if s.section != "core" || s.key != "worktree" {
+	if !s.places() {
 		return false
 	}
-	t, err := i.scan.follow(gitDir, s.value)
-	return err != nil || i.at(t.end.Path) == nil
+	t, whose, err := i.follow(gitDir, s.value)
+	if err != nil || whose == nil {
+		return true
+	}
+	rel, _ := below(i.scan.root, gitDir)
+	return !insideModules(rel) && (t.end.Path != whose.scan.root || len(t.links) > 0)
 }
 
 // config takes the settings that drop names out of a configuration: the file is
@@ -273,19 +284,19 @@ func (i *inerter) aside(path, why string) (Finding, bool) {
 	return c, true
 }
 
-// reviewed takes back what executes in a configuration that may be changed, as
-// far as it did not stand there at the start.
+// reviewed takes back what executes in a configuration that may be changed, or makes
+// git write elsewhere, as far as it did not stand there at the start.
 func (i *inerter) reviewed() {
 	g := i.guard
 	for path, had := range g.standing.Keys {
 		i.config(path, func(s *setting) bool {
-			return !s.inert() && !slices.Contains(had, s.name()+"="+s.value)
+			return (!s.inert() || i.leaves(filepath.Dir(path), s)) && !slices.Contains(had, s.name()+"="+s.value)
 		})
 	}
 }
 
 // keys returns the settings of the reviewed configurations that execute
-// something.
+// something, or say where git writes.
 func (f *Found) keys(s *scan) map[string][]string {
 	var all map[string][]string
 	for _, r := range f.Review {
@@ -298,7 +309,7 @@ func (f *Found) keys(s *scan) map[string][]string {
 		all[r.Path] = []string{}
 		list, _ := s.config(r.Path)
 		for i := range list {
-			if !list[i].inert() {
+			if !list[i].inert() || list[i].places() {
 				all[r.Path] = append(all[r.Path], list[i].name()+"="+list[i].value)
 			}
 		}

@@ -51,7 +51,7 @@ func (g *Guard) look() (moved int, err error) {
 	if len(g.standing.Keys) > 0 {
 		i := g.inerter()
 		i.reviewed()
-		i.scan.close()
+		i.close()
 		errs = append(errs, i.errs...)
 	}
 	forget(g.tree, began, g.dev)

@@ -132,6 +132,35 @@ func TestScanClosedDirectories(t *testing.T) {
 	require.Equal(t, []string{"secrets/public/.envrc"}, pinPaths(t, root, f))
 }
 
+// Root's command is to the tree what its owner is: a directory that another has
+// closed is closed to it, and to the look at the end.
+func TestScanForeign(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := tempDir(t)
+	require.NoError(t, os.Chown(root, 4711, 4711))
+	for name, c := range map[string]struct {
+		uid, gid int
+		mode     os.FileMode
+		want     string
+	}{
+		"closed":              {4712, 4712, 0o700, "closed"},
+		"root's":              {0, 0, 0o750, "root's"},
+		"can be searched":     {4712, 4712, 0o711, "can be searched"},
+		"its owner's":         {4711, 4711, 0o700, "its owner's/.envrc"},
+		"its group's":         {4712, 4711, 0o750, "its group's/.envrc"},
+		"closed to its group": {4712, 4711, 0o705, "closed to its group"},
+		"open":                {4712, 4712, 0o755, "open/.envrc"},
+	} {
+		write(t, root+"/"+name+"/.envrc", "x")
+		require.NoError(t, os.Chown(root+"/"+name, c.uid, c.gid))
+		require.NoError(t, os.Chmod(root+"/"+name, c.mode))
+		require.Contains(t, pinPaths(t, root, scanOf(t, Query{Root: root, Protect: protect(".envrc")})), c.want, name)
+		require.NoError(t, os.RemoveAll(root+"/"+name))
+	}
+}
+
 func TestScanLinks(t *testing.T) {
 	top := tempDir(t)
 	root := top + "/ws"

@@ -95,7 +95,13 @@ func OpenUpper(session *os.Root, open func(i int) (*os.Root, error)) (_ *Upper, 
 	}
 	u.Record = *r
 	for i, l := range r.Layers {
-		after, err := dir.OpenRoot(path.Join(strconv.Itoa(i), treeName))
+		tree := path.Join(strconv.Itoa(i), treeName)
+		after, err := dir.OpenRoot(tree)
+		if errors.Is(err, fs.ErrPermission) { // the command may have closed it, as any directory in it
+			if err = dir.Chmod(tree, 0o700); err == nil {
+				after, err = dir.OpenRoot(tree)
+			}
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -50,6 +50,7 @@ type dir struct {
 	kids  []*dir
 	hits  []hit
 
+	links bool // some of its names were links when it was read
 	watch int  // a descriptor that tells of changes, 0 for none
 	same  bool // the index is right about it
 	fresh bool // read in this scan
@@ -101,6 +102,21 @@ type walker struct {
 	entries int
 	full    bool // err is that the tree has too many directories, or too deep ones
 	err     error
+}
+
+// foreign reports whether a directory is closed to the command of a root that
+// gives itself up: that one is to the tree what its owner is, and a stranger to
+// all others who have something in it.
+func (w *walker) foreign(st *unix.Stat_t) bool {
+	var root unix.Stat_t
+	if st.Mode&0o55 == 0o55 || unix.Fstat(w.fd, &root) != nil || st.Uid == root.Uid {
+		return false
+	}
+	mode := st.Mode
+	if st.Gid == root.Gid {
+		mode >>= 3
+	}
+	return mode&0o5 != 0o5
 }
 
 // pile is how many directories must wait before a second worker is worth its start.
@@ -229,7 +245,7 @@ type reader struct {
 // directory is gone, or is none any more, is no error: somebody else is at
 // work, and the mount planner compares inodes.
 func (w *walker) read(d *dir, r *reader) (entries int, err error) {
-	d.kids, d.hits, d.git, d.fresh = nil, nil, false, true
+	d.kids, d.hits, d.git, d.links, d.fresh = nil, nil, false, false, true
 	d.gone, d.shut = false, w.during.leaves(d.rel)
 	if d.shut {
 		return 0, nil
@@ -272,6 +288,10 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 			d.shut = true
 			return 0, nil
 		}
+	}
+	if os.Getuid() == 0 && w.foreign(&st) {
+		d.shut = true
+		return 0, nil
 	}
 	if w.during.searches(d.rel) && insideStore(d.rel) && st.Nlink == 2 && latest(st.Ctim.Nano()) < w.during.since {
 		return 0, nil // it has no directories, and has not changed: there are hundreds of those
@@ -326,6 +346,7 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 	if dtype == unix.DT_UNKNOWN {
 		dtype = direntType(fd, string(name))
 	}
+	d.links = d.links || dtype == unix.DT_LNK
 	isDir := dtype == unix.DT_DIR
 	look := dtype == unix.DT_FIFO || w.starts[name[0]] || w.ends[name[len(name)-1]] || len(w.all) > 0 || d.state != plain
 	if !look && w.want != nil {
@@ -459,11 +480,6 @@ func (w *walker) settle(d *dir, l *listing) {
 // holds reports whether a directory of that name lies in d.
 func (d *dir) holds(name string) bool {
 	return slices.ContainsFunc(d.kids, func(k *dir) bool { return k.name() == name })
-}
-
-// isFan reports whether a name is one of the 256 over which git spreads its objects.
-func isFan(name string) bool {
-	return len(name) == 2 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
 // insideGit reports whether a path is, or lies below, a directory named .git.

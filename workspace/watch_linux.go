@@ -175,6 +175,9 @@ func (u *during) sweep(tree *dir) {
 // unlock makes a directory of the user's own readable, writable and searchable
 // for him.
 func unlock(root int, rel string) error {
+	if rel == "" { // even "." is looked up in what cannot be searched
+		return chmodPath(root, 0o700)
+	}
 	fd, err := openBeneath(root, rel, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err

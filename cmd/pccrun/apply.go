@@ -12,15 +12,15 @@ import (
 const applyUsage = `usage: pccrun apply [flags] [PATH…]
 
 Makes the host's files what they are in a run's overlays, all or, if anything
-fails, none. A run that was killed half-way through is finished first.
+fails, none. An apply that was killed half-way through is finished first.
 
   --force         also where the host has changed since the run saw it
   --json          say what was done as JSON
   --session ID    of this session
 ` + changesHelp + `
-What a host tool would execute (pccrun help, docs/protect.md) is applied only if
-it is named; else it stays in the overlay, and the exit status is 1. So is a
-conflict, and then nothing is applied.
+What a host tool would execute (docs/protect.md) is applied only if it is named;
+else it stays in the overlay, and the exit status is 1. It is 1 for a conflict
+too, and then nothing is applied.
 `
 
 func applyVerb(args []string) int {
@@ -50,7 +50,9 @@ func applyVerb(args []string) int {
 	if err := c.begin(); err != nil {
 		return failLocked(err)
 	}
+	done := slow("bringing the changes to the host")
 	out, err := c.upper.Apply(sel)
+	done()
 	var conflict *workspace.ConflictError
 	if errors.As(err, &conflict) {
 		for _, change := range conflict.Changes {
@@ -97,7 +99,7 @@ func applyVerb(args []string) int {
 
 func failLocked(err error) int {
 	if errors.Is(err, state.ErrLocked) {
-		fail("another pccrun is at it: " + err.Error())
+		fail("another pccrun works on it: " + err.Error())
 		return failed
 	}
 	return failChanges(err)

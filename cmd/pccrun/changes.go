@@ -18,10 +18,12 @@ import (
 // keptUpper is why a session is kept whose overlays changed something.
 const keptUpper = "upper"
 
-const changesHelp = `
+const lastRunHelp = `
 Without --session it is about the last run in the current workspace that
-changed something in an overlay. PATH is a file or a directory with all in it.
+changed something in an overlay.
 `
+
+const changesHelp = lastRunHelp + "PATH is a file or a directory with all in it.\n"
 
 // changes is the upper side of one session, open.
 type changes struct {
@@ -60,14 +62,17 @@ func openChanges(name string) (*changes, error) {
 	return c, err
 }
 
-var errNoChanges = errors.New("it changed nothing in an overlay")
+var (
+	errNoChanges = errors.New("it changed nothing in an overlay")
+	errNoneHere  = errors.New("no run here left changes in an overlay")
+)
 
 func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
 	e, ok, err := home.Newest(func(e sessions.Entry) bool {
 		return slices.Contains(e.Kept, keptUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/"))
 	})
 	if err == nil && !ok {
-		err = fmt.Errorf("%s: no run here left changes in an overlay", cwd)
+		err = fmt.Errorf("%s: %w", cwd, errNoneHere)
 	}
 	return e, err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -46,10 +47,52 @@ func values(d flagDef) (words []string, path bool) {
 	return nil, strings.HasPrefix(d.arg, "PATH") || strings.HasPrefix(d.arg, "FILE") || d.arg == "DIR"
 }
 
-func flagNames() []string {
+func flagNames(defs []flagDef) []string {
 	var names []string
-	for _, d := range runFlags() {
+	for _, d := range defs {
 		names = append(names, d.name)
+	}
+	return names
+}
+
+// escapeFlags are the flags of escape, whose help is not linked into a launcher.
+const escapeFlags = "--list --explain --profile --provider --allow-missing --without --wrap --wrap-ready --only --id --severity --long --layers " +
+	"--json --junit --sarif --tap --markdown --html --report --all --fail-on --baseline --parallel"
+
+// verbFlags returns the flags of a verb.
+func verbFlags(v verb) []string {
+	switch v.name {
+	case "run":
+		return flagNames(runFlags())
+	case "escape":
+		return strings.Fields(escapeFlags)
+	}
+	return helpFlags(v.help())
+}
+
+// helpFlags returns the flags that a help describes: in its first lines, and at
+// the beginning of a line of its list. Where it says FLAGS those are meant that
+// say what the policy is.
+func helpFlags(help string) []string {
+	var names []string
+	add := func(words []string) {
+		for _, w := range words {
+			w = strings.TrimSuffix(w, ",")
+			if strings.HasPrefix(w, "-") && w != "--" && strings.Trim(w, "abcdefghijklmnopqrstuvwxyz-") == "" && !slices.Contains(names, w) {
+				names = append(names, w)
+			}
+		}
+	}
+	head, list, _ := strings.Cut(help, "\n\n")
+	add(strings.FieldsFunc(head, func(r rune) bool { return strings.ContainsRune(" []|\n", r) }))
+	for line := range strings.Lines(list) {
+		if line, ok := strings.CutPrefix(line, "  -"); ok {
+			flags, _, _ := strings.Cut("-"+line, "  ")
+			add(strings.Fields(flags))
+		}
+	}
+	if strings.Contains(head, "FLAGS") {
+		add(flagNames(policyFlags()))
 	}
 	return names
 }
@@ -74,6 +117,10 @@ func bashCompletion() string {
 			fmt.Fprintf(&cases, "    %s) COMPREPLY=($(compgen -W %q -- \"$cur\")); return;;\n", d.name, strings.Join(words, " "))
 		}
 	}
+	var flags strings.Builder
+	for _, v := range verbs() {
+		fmt.Fprintf(&flags, "      %s) COMPREPLY=($(compgen -W %q -- \"$cur\"));;\n", v.name, strings.Join(verbFlags(v), " "))
+	}
 	return fmt.Sprintf(`# bash completion for pccrun
 _pccrun() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
@@ -87,7 +134,9 @@ _pccrun() {
   case $prev in
 %s  esac
   if [[ $cur == -* ]]; then
-    COMPREPLY=($(compgen -W %q -- "$cur"))
+    case ${COMP_WORDS[1]} in
+%s      *) COMPREPLY=($(compgen -W %q -- "$cur"));;
+    esac
   elif ((COMP_CWORD == 1)); then
     COMPREPLY=($(compgen -W %q -- "$cur"))
   else
@@ -96,11 +145,12 @@ _pccrun() {
       why) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "read write exec connect env" -- "$cur")); else COMPREPLY=($(compgen -f -- "$cur")); fi;;
       help) COMPREPLY=($(compgen -W %q -- "$cur"));;
       completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur"));;
+      diff|apply|review) COMPREPLY=($(compgen -f -- "$cur"));;
     esac
   fi
 }
 complete -F _pccrun pccrun
-`, cases.String(), strings.Join(flagNames(), " ")+" --", strings.Join(verbNames(), " "), strings.Join(verbNames(), " "))
+`, cases.String(), flags.String(), strings.Join(flagNames(runFlags()), " ")+" --", strings.Join(verbNames(), " "), strings.Join(verbNames(), " "))
 }
 
 func zshCompletion() string {
@@ -124,6 +174,12 @@ func zshCompletion() string {
 	for _, v := range verbs() {
 		fmt.Fprintf(&list, "    '%s:%s'\n", v.name, strings.ReplaceAll(v.line, "'", "'\\''"))
 	}
+	var others strings.Builder
+	for _, v := range verbs() {
+		if names := verbFlags(v); len(names) > 0 && v.name != "run" {
+			fmt.Fprintf(&others, "      %s) compadd -- %s; return;;\n", v.name, strings.Join(names, " "))
+		}
+	}
 	return fmt.Sprintf(`#compdef pccrun
 # zsh completion for pccrun
 _pccrun() {
@@ -143,17 +199,22 @@ _pccrun() {
     _describe verb verbs
     return
   fi
+  if [[ $words[CURRENT] == -* ]]; then
+    case $words[2] in
+%s    esac
+  fi
   case $words[2] in
     profile) _values verb list show check schema;;
     why) if ((CURRENT == 3)); then _values question read write exec connect env; else _files; fi;;
     help) _describe verb verbs;;
     completion) _values shell bash zsh fish;;
+    diff|apply|review) _files;;
     *) _arguments -s -S \
 %s    '*:argument:';;
   esac
 }
 _pccrun "$@"
-`, list.String(), flags.String())
+`, list.String(), others.String(), flags.String())
 }
 
 func fishCompletion() string {
@@ -164,6 +225,14 @@ func fishCompletion() string {
 	}
 	for _, v := range verbs() {
 		fmt.Fprintf(&b, "complete -c pccrun -n __fish_use_subcommand -a %s -d %s\n", v.name, quoted(v.line))
+	}
+	others := slices.DeleteFunc(verbNames(), func(name string) bool { return name == "run" })
+	for _, v := range verbs() {
+		for _, name := range verbFlags(v) {
+			if word, long := strings.CutPrefix(name, "--"); long && v.name != "run" {
+				fmt.Fprintf(&b, "complete -c pccrun -n '__fish_seen_subcommand_from %s' -l %s\n", v.name, word)
+			}
+		}
 	}
 	for _, d := range runFlags() {
 		words, path := values(d)
@@ -180,8 +249,9 @@ func fishCompletion() string {
 				spell += " -a " + quoted(strings.Join(words, " "))
 			}
 		}
-		fmt.Fprintf(&b, "complete -c pccrun %s -d %s\n", spell, quoted(d.line))
+		fmt.Fprintf(&b, "complete -c pccrun -n 'not __fish_seen_subcommand_from %s' %s -d %s\n", strings.Join(others, " "), spell, quoted(d.line))
 	}
+	b.WriteString("complete -c pccrun -n '__fish_seen_subcommand_from diff apply review' -F\n")
 	for _, v := range [...][2]string{{"profile", "list show check schema"}, {"why", "read write exec connect env"}, {"completion", "bash zsh fish"}} {
 		fmt.Fprintf(&b, "complete -c pccrun -n '__fish_seen_subcommand_from %s' -a '%s'\n", v[0], v[1])
 	}

@@ -68,7 +68,9 @@ func diffVerb(args []string) int {
 		return failChanges(err)
 	}
 	defer c.upper.Close()
+	done := slow("comparing what was changed with the host")
 	sets, err := c.upper.Changes()
+	done()
 	if err != nil {
 		return failChanges(err)
 	}
@@ -88,6 +90,9 @@ func diffVerb(args []string) int {
 				}
 			}
 		}
+	}
+	if len(words) > 0 && d.files == 0 {
+		say("nothing was changed there")
 	}
 	switch format {
 	case "json":

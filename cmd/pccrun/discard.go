@@ -8,7 +8,7 @@ Drops what a run changed in its overlays. An apply that was killed half-way
 through is taken back, so that the host's files are as they were before it.
 
   --session ID    of this session
-` + changesHelp
+` + lastRunHelp
 
 func discardVerb(args []string) int {
 	session := ""
@@ -39,6 +39,7 @@ func discardVerb(args []string) int {
 	if err := c.begin(); err != nil {
 		return failLocked(err)
 	}
+	defer slow("removing what was changed")()
 	if err := c.upper.TakeBack(); err != nil {
 		return failChanges(err)
 	}

@@ -46,7 +46,9 @@ func doctorVerb(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	done := slow("trying what this machine can keep")
 	report, err := examine(ctx)
+	done()
 	if err != nil {
 		return fail("doctor: " + err.Error())
 	}

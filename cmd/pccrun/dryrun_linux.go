@@ -10,6 +10,7 @@ import (
 
 // planJSON is `--dry-run --json`.
 type planJSON struct {
+	V          int             `json:"v"`
 	Schema     int             `json:"schema"`
 	Provider   string          `json:"provider"`
 	Profile    string          `json:"profile"`
@@ -57,7 +58,7 @@ type guaranteeJSON struct {
 func printPlan(r *native.Run, asJSON bool) int {
 	p := r.Plan
 	out := planJSON{
-		Schema: 1, Provider: "native", Profile: r.Policy.Profile, Strict: r.Policy.Strict, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
+		V: schemaVersion, Schema: 1, Provider: "native", Profile: r.Policy.Profile, Strict: r.Policy.Strict, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
 		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock, OOMScore: p.OOMScore, Made: p.Made,
 	}
 	for _, e := range p.Command.Env {

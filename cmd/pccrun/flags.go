@@ -96,7 +96,7 @@ func policyFlags() []flagDef {
 		{"--env", takesValue, "NAME[=VALUE]", "pass the host's variable, or set it", appends(func(r *profiles.Request) *[]string { return &r.Env })},
 		{"--inject", takesValue, "NAME=HOST", "a placeholder inside; the value goes out to HOST only", appends(func(r *profiles.Request) *[]string { return &r.Inject })},
 		{"--inject-file", takesValue, "NAME=PATH", "take its value from a file that is not shown inside", appends(func(r *profiles.Request) *[]string { return &r.InjectFiles })},
-		{"--inject-command", takesValue, "NAME=ARGV", "take its value from what a program prints, outside", appends(func(r *profiles.Request) *[]string { return &r.InjectRun })},
+		{"--inject-command", takesValue, "NAME=PROGRAM", "take its value from what a program prints, outside", appends(func(r *profiles.Request) *[]string { return &r.InjectRun })},
 	}
 	what := [...]string{"memory and swap of all processes together, e.g. 4g or 50%", "processors, e.g. 2 or 0.5", "processes and threads", "open files of a process", "size of the largest file", "private and overlay file systems together", "wall time, e.g. 10m; then TERM, KILL and exit 124"}
 	arg := [...]string{"SIZE", "N", "N", "N", "SIZE", "SIZE", "DURATION"}
@@ -190,18 +190,31 @@ var elsewhere = [...]struct{ flag, others string }{
 	{"--allow", " --network --net --allow-net --share-net --allow-host --allowed-domains --domain "},
 	{"--read", " --ro --ro-bind --readonly --read-only --allow-read "},
 	{"--write", " --rw --bind --mount --volume --allow-write --read-write --add-dir "},
-	{"--hide", " --deny-read --mask --tmpfs --blacklist "},
+	{"--hide", " --deny-read --mask --blacklist "},
+	{"--private", " --tmpfs --private-home "},
+	{"--overlay", " --overlay-src --tmp-overlay --cow "},
 	{"--env", " --setenv --allow-env -e "},
 	{"--workspace", " --cwd --chdir --dir --workdir --project -C -w "},
 	{"--profile", " --config --policy --preset --agent -p "},
-	{"--memory", " --mem --memory-max -m "},
-	{"--timeout", " --time --time-limit -t "},
+	{"--memory", " --mem --memory-max --rlimit-as --rlimit_as -m "},
+	{"--pids", " --pids-limit --max-pids --nproc --rlimit-nproc --rlimit_nproc "},
+	{"--files", " --nofile --rlimit-nofile --rlimit_nofile "},
+	{"--filesize", " --rlimit-fsize --rlimit_fsize "},
+	{"--timeout", " --time --time-limit --time_limit -t "},
+	{"--syscalls", " --seccomp --seccomp-profile --seccomp_policy "},
 	{"-v", " --verbose --debug "},
 	{"-q", " --quiet --silent "},
 }
 
+// always are flags of other programs that ask for what each run has here.
+const always = " --unshare-all --unshare-net --unshare-pid --unshare-ipc --unshare-uts --unshare-user --unshare-cgroup --disable-userns --die-with-parent --new-session " +
+	"--cap-drop --caps.drop --no-new-privs --nonewprivs --noroot --proc --dev --private-tmp --private-dev --no-network "
+
 // suggestFlag returns the hint for a flag that does not exist.
 func suggestFlag(defs []flagDef, name string) string {
+	if strings.Contains(always, " "+name+" ") {
+		return "leave it out: every run is so"
+	}
 	names := make([]string, 0, len(defs))
 	for _, d := range defs {
 		for _, e := range elsewhere {
@@ -238,6 +251,8 @@ func runRequest(args []string) (*profiles.Request, int) {
 	switch {
 	case err != nil:
 		return nil, failUsage(err)
+	case !dashes && slices.Contains(rest, "--") && len(rest) < len(args):
+		return nil, fail("unexpected argument "+quote(rest[0]), "a flag takes one value: repeat it for each, and quote a pattern that the shell should leave alone")
 	case !dashes && len(rest) > 0:
 		return nil, fail("unexpected argument "+quote(rest[0]), "-- stands before the command: pccrun -- "+rest[0]+" …")
 	case len(rest) == 0:

@@ -49,6 +49,7 @@ func gcVerb(args []string) int {
 		return failSession(err)
 	}
 	o.Crashed = func(e sessions.Entry) error { return clearCrashed(home, e) }
+	defer slow("clearing away")()
 	removed, err := home.GC(o)
 	if !o.DryRun {
 		err = errors.Join(err, removeLeftovers())

@@ -159,6 +159,15 @@ func (l *launch) guard(s *native.Started) error {
 	return nil
 }
 
+// unguarded leaves the record of a run that began, and that nobody could look after:
+// the next pccrun does, as if this one had been killed.
+func (l *launch) unguarded() {
+	if g := &l.guarded; g.guard == nil && g.debt != nil {
+		g.debt, g.failed = nil, true
+		say("what the command had done by then is looked after by the next pccrun")
+	}
+}
+
 // freeze stops all processes of the run, or lets them go on.
 func (g *guarded) freeze(s *native.Started, stop bool) {
 	sig := unix.SIGCONT
@@ -307,6 +316,7 @@ func payDebt(home sessions.Home, id, text string) error {
 	if slices.ContainsFunc(records, func(r *workspace.Standing) bool { return r.Session != id }) {
 		return errors.New("the record is another run's")
 	}
+	defer slow("looking after session " + id + ", which was killed")()
 	record := records[0]
 	records = slices.DeleteFunc(records, func(r *workspace.Standing) bool {
 		_, err := os.Lstat(r.Root)

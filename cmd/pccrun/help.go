@@ -72,24 +72,33 @@ func helpVerb(args []string) int {
 	return 0
 }
 
-// flagTable sets the flags of run in two columns.
+// flagTable sets the flags of run in two columns; one that is too wide for its
+// column has a line to itself.
 func flagTable() string {
+	const width = 26
 	var b strings.Builder
 	for _, d := range runFlags() {
-		fmt.Fprintf(&b, "  %-26s%s\n", strings.TrimSpace(d.name+" "+d.arg), d.line)
+		flag := strings.TrimSpace(d.name + " " + d.arg)
+		if len(flag) >= width {
+			fmt.Fprintf(&b, "  %s\n", flag)
+			flag = ""
+		}
+		fmt.Fprintf(&b, "  %-*s%s\n", width, flag, d.line)
 	}
 	return b.String()
 }
 
 // version is set by the linker in a release.
-var version = ""
+var version = unreleased
+
+const unreleased = "(devel)"
 
 func versionVerb(args []string) int {
 	if len(args) > 0 {
 		return fail("version: takes no argument")
 	}
 	v := version
-	if info, ok := debug.ReadBuildInfo(); ok && v == "" {
+	if info, ok := debug.ReadBuildInfo(); ok && v == unreleased && info.Main.Version != "" {
 		v = info.Main.Version
 	}
 	printf("pccrun %s %s/%s %s\n", v, runtime.GOOS, runtime.GOARCH, runtime.Version())

@@ -20,6 +20,7 @@ Ends sessions: sends the signal (default TERM) to the launcher, which passes
 it on, ends everything inside and cleans up, and waits until it has. What a
 launcher left that crashed is killed.
 
+  --signal NAME    what to send, default TERM; -s is the same
   --wait DURATION  wait no longer than this, default 10s
   --force          then send KILL
   --all            every session that runs, or that crashed and left a sandbox
@@ -76,7 +77,9 @@ func killVerb(args []string) int {
 	}
 	code, results := 0, []object{}
 	for _, e := range targets {
+		done := slow("waiting for session " + e.ID + " to end")
 		err := home.Kill(e, signal, wait)
+		done()
 		if force && errors.Is(err, sessions.ErrAlive) {
 			err = home.Kill(e, unix.SIGKILL, wait)
 		}

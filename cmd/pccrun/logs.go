@@ -19,12 +19,12 @@ const logsUsage = `usage: pccrun logs [SESSION] [--follow] [--tail N] [--output]
 
 Shows what happened in a session: its events, one a line.
 
-  --follow     go on until the session ends
-  --tail N     begin with the last N lines
-  --output     what the command printed, if the session kept it; on a terminal
-               without the sequences that a run does not let through either
-  --save FILE  write it to FILE, which must not exist yet
-  --json       print the events as JSON lines: docs/events.md
+  --follow, -f    go on until the session ends
+  --tail N, -n N  begin with the last N lines
+  --output        what the command printed, if the session kept it; on a terminal
+                  without the sequences that a run does not let through either
+  --save FILE     write it to FILE, which must not exist yet
+  --json          print the events as JSON lines: docs/events.md
 ` + sessionHelp
 
 // logsOptions is what logs was asked for.
@@ -258,6 +258,13 @@ func describe(r events.Record) string {
 		line += fmt.Sprintf(" limit=%d kills=%d", e.Limit, e.Kills)
 	case events.Timeout:
 		line += fmt.Sprintf(" after %d ms", e.AfterMS)
+	case events.Changed:
+		line += " " + changedText(e)
+	case events.Tried:
+		add("", e.Deed)
+		add("", e.Path)
+		add("by ", e.Program)
+		line += fmt.Sprintf(" (%d times)", e.Times)
 	case events.Dropped:
 		line += fmt.Sprintf(" %d events", e.Count)
 	case events.Exit:

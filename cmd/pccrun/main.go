@@ -64,18 +64,21 @@ func Main(args []string) int {
 		return code
 	}
 	switch {
-	case len(args) == 0:
+	case len(args) == 0, args[0] == "":
 		return fail("no command", "pccrun -- COMMAND runs one; pccrun help says more")
 	case args[0] == "--help" || args[0] == "-h":
 		return helpVerb(nil)
 	case args[0] == "--version":
 		return versionVerb(nil)
 	case strings.HasPrefix(args[0], "-"):
+		if asksHelp(args) {
+			return helpVerb([]string{"run"})
+		}
 		return runCommand(args)
 	}
 	table := verbs()
 	if i := slices.IndexFunc(table, func(v verb) bool { return v.name == args[0] }); i >= 0 {
-		if len(args) > 1 && (args[1] == "--help" || args[1] == "-h") {
+		if asksHelp(args[1:]) {
 			return helpVerb(args[:1])
 		}
 		if i > 0 && i < len(table)-3 { // a run does so itself, and help needs no state
@@ -92,4 +95,11 @@ func Main(args []string) int {
 		hint = "did you mean pccrun " + near + "? " + hint
 	}
 	return fail("unknown verb "+quote(args[0]), hint)
+}
+
+// asksHelp reports whether --help stands first, or last where no command
+// follows: who has typed half of a line and forgotten a flag puts it there.
+func asksHelp(args []string) bool {
+	is := func(arg string) bool { return arg == "--help" || arg == "-h" }
+	return len(args) > 0 && (is(args[0]) || is(args[len(args)-1]) && !slices.Contains(args, "--"))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
 )
 
 // This is what a run says of itself: why it was refused, what it is exiting with,
@@ -54,6 +55,8 @@ func failRun(err error) int {
 		code = execStatus(absent.Err)
 	case errors.As(err, &exec):
 		code = execStatus(exec.Errno)
+	case hint == "" && errors.Is(err, state.ErrUnsafe):
+		hint = unsafeHint
 	case hint == "":
 		// What a kernel that is no good for a launch says may be anything.
 		if err = namespaces.Unfit(err); !errors.As(err, &h) {
@@ -67,7 +70,7 @@ func failRun(err error) int {
 
 // refused tells the events why the command was not run, and returns the status.
 func (l *launch) refused(code int, err error) int {
-	e := events.Refused{Cause: err.Error()}
+	e := events.Refused{Cause: err.Error(), Hint: profiles.Hint(err)}
 	var h hinter
 	if errors.As(err, &h) {
 		e.Hint = h.Hint()
@@ -78,7 +81,11 @@ func (l *launch) refused(code int, err error) int {
 	}
 	if l.log != nil {
 		l.log.Emit(e)
+		l.told = err.Error()
 		return l.ended(code, nil)
+	}
+	if l.session != nil {
+		_ = l.session.End(code) // it had begun: on a busy machine it is there by now
 	}
 	if l.req.Events == "" || l.req.DryRun {
 		return code
@@ -115,8 +122,7 @@ func (l *launch) status(end *native.End, killed bool) int {
 	}
 	switch {
 	case end.OOM && !end.Outlived():
-		say(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", mebibytes(end.Limit)))
-		fail("--memory SIZE sets the limit")
+		fail(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", mebibytes(end.Limit)), "--memory SIZE sets the limit")
 		return 128 + int(unix.SIGKILL)
 	case end.Full:
 		fail("disk full: the overlays and private directories took more than --disk allows, and the sandbox was ended", "--disk SIZE sets the limit; what was changed is kept")
@@ -228,6 +234,7 @@ func (l *launch) ended(code int, end *native.End) int {
 		exit.SystemMS = time.Duration(end.Usage.Stime.Nano()).Milliseconds()
 		exit.MaxMemory = max(end.Peak, int64(end.Usage.Maxrss)<<10)
 		exit.ReadBytes, exit.WriteBytes, exit.IOBy = end.Read, end.Written, end.IOBy
+		exit.Processes = end.Tasks
 		if end.Status.Signaled() {
 			exit.Signal = unix.SignalName(end.Status.Signal())
 		}
@@ -253,7 +260,7 @@ func (l *launch) ended(code int, end *native.End) int {
 	err = errors.Join(err, l.log.Close(time.Second), l.session.End(code))
 	l.run.Tidy()
 	if err != nil && !l.req.Quiet {
-		told := "" // what kept the session from being written is found by each who ends it
+		told := l.told // what kept the session from being written is found by each who ends it
 		for line := range strings.Lines(err.Error()) {
 			if line = strings.TrimSuffix(line, "\n"); line != told {
 				say(line)
@@ -281,7 +288,7 @@ func sayDenied(distinct []events.DenialCount) {
 	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return strings.HasPrefix(d.What, "keep ") }) // told as set aside
 	for i, d := range distinct {
 		if i == most {
-			say(fmt.Sprintf("denied: %d more, see pccrun logs", len(distinct)-most))
+			say(fmt.Sprintf("denied: %d more, see pccrun denials", len(distinct)-most))
 			break
 		}
 		text := "denied: " + d.What

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -39,6 +40,19 @@ func failWith(err error) int {
 		fail(mistake.Error(), profiles.Hint(mistake))
 	}
 	return refused
+}
+
+// patience is how long a verb may be silent before a person wonders.
+const patience = 2 * time.Second
+
+// slow says once, at a terminal, what takes so long; nothing if the function
+// that it returns is called before.
+func slow(text string) (done func()) {
+	if !isTerminal(os.Stderr) {
+		return func() {}
+	}
+	t := time.AfterFunc(patience, func() { say(text + " …") })
+	return func() { t.Stop() }
 }
 
 func quote(s string) string { return strconv.Quote(s) }

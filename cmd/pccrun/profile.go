@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -9,7 +11,7 @@ import (
 )
 
 const profileUsage = `usage: pccrun profile list [--json]
-       pccrun profile show [--json] [FLAGS] [-- COMMAND]
+       pccrun profile show [NAME|FILE] [--json] [FLAGS] [-- COMMAND]
        pccrun profile check [--json] [FILE…]
        pccrun profile schema
 
@@ -20,7 +22,7 @@ check   read profiles and name every mistake; without FILE, the workspace's own
         .pccrun.jsonc
 schema  the JSON Schema of profiles, for editors
 
-example: pccrun profile show --profile strict
+example: pccrun profile show strict
          pccrun profile show --json --allow github.com -- claude
 `
 
@@ -91,6 +93,9 @@ func profileList(args []string) int {
 	}
 	for _, l := range list {
 		text := l.Description
+		if text == "" {
+			text = l.Source
+		}
 		if l.Err != nil {
 			text = "does not load: " + profiles.Mistakes(l.Err)[0].Error()
 		}
@@ -108,7 +113,14 @@ func profileCheck(args []string) int {
 		return fail("profile check: takes files, no command")
 	}
 	if len(words) == 0 {
-		words = []string{profiles.WorkspaceFile}
+		workspace, content, err := profiles.ReadWorkspaceFile(*req)
+		switch {
+		case workspace == "":
+			return failWith(err)
+		case errors.Is(err, fs.ErrNotExist) && content == nil:
+			return fail("profile check: "+workspace+" has no "+profiles.WorkspaceFile, "pccrun profile check FILE checks another")
+		}
+		words = []string{workspace + "/" + profiles.WorkspaceFile}
 	}
 	code := 0
 	var rows []object
@@ -128,7 +140,9 @@ func profileCheck(args []string) int {
 		} else if err == nil {
 			printf("%s: ok\n", printable(file))
 		} else {
-			failWith(err)
+			for _, m := range profiles.Mistakes(err) { // nobody has written the flag that names the file
+				fail(strings.TrimPrefix(m.Error(), "flag --profile: "), profiles.Hint(m))
+			}
 		}
 		if err != nil {
 			code = refused
@@ -150,8 +164,11 @@ func profileShow(args []string) int {
 	if err != nil {
 		return failUsage(err)
 	}
+	if len(words) == 1 && req.Profile == "" {
+		req.Profile, words = words[0], nil
+	}
 	if len(words) > 0 {
-		return fail("unexpected argument "+quote(words[0]), "--profile "+words[0]+" picks a profile; -- stands before a command")
+		return fail("unexpected argument "+quote(words[len(words)-1]), "one profile is shown; -- stands before a command")
 	}
 	p, err := profiles.Resolve(*req)
 	if err != nil {

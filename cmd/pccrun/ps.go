@@ -13,9 +13,9 @@ const psUsage = `usage: pccrun ps [--all] [--json]
 
 Lists the sessions that run, and those whose launcher crashed.
 
-  --all     those too that have ended and left something, and those of other
-            versions of pccrun
-  --json    print them as JSON
+  --all, -a  those too that have ended and left something, and those of other
+             versions of pccrun
+  --json     print them as JSON
 
 The command is what was given to pccrun; secrets of --env are blanked.
 `

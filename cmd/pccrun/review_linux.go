@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -110,7 +111,7 @@ func openReview(words []string) (*review, error) {
 		}
 		dir.Close()
 	}
-	return nil, fmt.Errorf("%w that left something to review", sessions.ErrNoSession)
+	return nil, errors.New("no session left anything to review")
 }
 
 // keptChanges is why a session's directory is kept that has findings.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,6 +102,7 @@ type launch struct {
 	attempts attempts
 	learning learning
 	tries    int
+	told     string                   // why the run was refused
 	inside   map[string]*os.File      // what runs remember of files with keys, by path
 	upper    bool                     // the session holds what overlays change
 	noted    func() (overlaid, error) // [launch.noteUpper], once
@@ -129,7 +131,7 @@ func (l *launch) plan() int {
 		for _, dir := range policy.Own {
 			root, err := state.Open(dir, policy.Workspace)
 			if err != nil {
-				return fail(err.Error())
+				return fail(err.Error(), "XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME say where pccrun's own directories are")
 			}
 			root.Close()
 		}
@@ -139,6 +141,12 @@ func (l *launch) plan() int {
 	}
 	if l.req.Ask {
 		l.asker = &asker{profile: policy.Profile, config: l.dirs.Config, work: policy.Workspace, root: os.Getuid() == 0, ready: make(chan struct{})}
+	}
+	switch { // a launch is not slow, or gives up, but where others have to be asked
+	case l.req.DryRun:
+		defer slow("looking through " + policy.Workspace)()
+	case slices.ContainsFunc(policy.Network.Allow, func(r profiles.NetRule) bool { return strings.HasPrefix(r.Text, "@") }):
+		defer slow("asking package managers for their hosts")()
 	}
 	if err := l.survey(nil); err != nil {
 		return l.refused(failRun(err), err)
@@ -319,6 +327,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	if err != nil {
 		started.Kill()
 		started.Wait(func(unix.Signal) {})
+		l.unguarded()
 		return l.ended(fail(err.Error()), nil)
 	}
 	time.AfterFunc(restAfter, rest)

@@ -69,12 +69,21 @@ func failSession(err error) int {
 	return failed
 }
 
+// unsafeHint mends a state directory that is refused, and is said of no other.
+const unsafeHint = "XDG_STATE_HOME=DIR names another directory, which nobody else can write"
+
 func sessionHint(err error) string {
 	switch {
+	case errors.Is(err, state.ErrUnsafe):
+		return unsafeHint
+	case errors.Is(err, errNoneHere), errors.Is(err, errNoChanges):
+		return "pccrun --overlay . -- COMMAND keeps what it changes apart; pccrun ps --all lists the sessions there are"
+	case errors.Is(err, sessions.ErrNone):
+		return "a run is kept if it was refused something, left something to look at, or had --log"
 	case errors.Is(err, sessions.ErrNoSession):
 		return "pccrun ps --all lists them"
 	case errors.Is(err, sessions.ErrAlive):
-		return "pccrun kill --force ends it for certain"
+		return "pccrun kill SESSION ends it, with --force for certain"
 	}
 	return ""
 }

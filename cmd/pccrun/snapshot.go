@@ -24,7 +24,7 @@ begins with it, as often as wanted; the host's files are as they are then.
   --remove NAME   remove one
   --json          print as JSON
   --session ID    of this session
-` + changesHelp + `
+` + lastRunHelp + `
 NAME is of letters, digits, '.', '-' and '_'; without it, the time.
 `
 
@@ -85,7 +85,7 @@ func checkSnapshotName(name string) error {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
 	}
 	if name == "" || len(name) > 100 || name[0] == '.' || name[0] == '-' || strings.ContainsFunc(name, odd) {
-		return &usageError{"snapshot " + quote(name) + ": want letters, digits, '.', '-' and '_'", "pccrun snapshot --list lists them"}
+		return &usageError{"snapshot " + quote(name) + ": want letters, digits, '.', '-' and '_'", "a snapshot has a name and no path: pccrun snapshot tried-a"}
 	}
 	return nil
 }
@@ -130,7 +130,9 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 	if err == nil {
 		var to *os.Root
 		if to, err = root.OpenRoot(temp); err == nil {
+			done := slow("copying what was changed")
 			err = errors.Join(c.upper.Copy(to), to.Close())
+			done()
 		}
 	}
 	if _, e := root.Lstat(name); err == nil && e == nil {

@@ -48,8 +48,10 @@ func trustVerb(args []string) int {
 	})
 	switch {
 	case err != nil:
-	case list && (revoke || len(words) > 0 || req.Workspace != ""), !revoke && len(words) > 0, len(words) > 1, req.Workspace != "" && len(words) > 0:
-		err = &usageError{"trust: these do not go together", "pccrun help trust says what does"}
+	case len(words) > 0 && (!revoke || list || len(words) > 1 || req.Workspace != ""):
+		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), "--workspace DIR names another workspace"}
+	case list && (revoke || req.Workspace != ""):
+		err = &usageError{"flag --list goes with --json alone", ""}
 	}
 	if err != nil {
 		return failSession(err)

@@ -19,9 +19,12 @@ const whyUsage = `usage: pccrun why read|write|exec PATH       [FLAGS] [-- COMMA
 
 Says whether a run with these flags could do it, and which rule of which file
 decides: the functions that answer are those that enforce. FLAGS are those of
-pccrun run that say what the policy is, and --json. COMMAND picks a profile by
-its name, and is not run. With --session ID it is asked what that session did
-about it, and then what its workspace and profile make of it.
+pccrun run that say what the policy is. COMMAND picks a profile by its name, and
+is not run.
+
+  --session ID  say first what that session did about it, and then what its
+                workspace and profile make of it
+  --json        print it as JSON
 
 The exit status is 0 for yes, 1 for no, 125 for a mistake.
 
@@ -68,6 +71,9 @@ func whyVerb(args []string) int {
 		say(w)
 	}
 	a := answer{question: words[0], subject: words[1]}
+	if a.subject == "" {
+		return fail("why "+a.question+": empty", "pccrun help why says what can be asked about")
+	}
 	if before != nil {
 		if err := before.look(&a, &req.Host); err != nil {
 			return failSession(err)
@@ -79,6 +85,9 @@ func whyVerb(args []string) int {
 	case "connect":
 		err = a.connect(p, &req.Host)
 	case "env":
+		if strings.Contains(a.subject, "=") {
+			return fail("why env "+quote(a.subject)+": want the name of a variable", "pccrun why env "+a.subject[:strings.IndexByte(a.subject, '=')])
+		}
 		a.env(p)
 	default:
 		if strings.Trim(a.question, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || a.question == "" {

@@ -76,6 +76,9 @@ func startChild(t *testing.T, p *Plan) (*child, []int) {
 	require.NoError(t, unix.SetsockoptTimeval(c.control, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}))
 	b, oob := make([]byte, 1), make([]byte, 256)
 	_, n, _, _, err := unix.Recvmsg(c.control, b, oob, unix.MSG_CMSG_CLOEXEC)
+	for err == unix.EINTR { // with a timeout it is not begun again, signal(7)
+		_, n, _, _, err = unix.Recvmsg(c.control, b, oob, unix.MSG_CMSG_CLOEXEC)
+	}
 	require.NoError(t, err)
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ const (
 // own and never leaves the host; what names the variable and its hosts.
 func Placeholder(key []byte, what, secret string) (string, error) {
 	if len(secret) < MinLength || len(secret) > MaxLength {
-		return "", errors.New("shorter than 12 bytes, or longer than 8 KiB")
+		return "", errors.New("is shorter than 12 bytes, or longer than 8 KiB")
 	}
 	for i := range len(secret) {
 		if secret[i] <= ' ' || secret[i] >= 0x7f {

@@ -58,7 +58,18 @@ func (x *examiner) examineNative(ctx context.Context) Provider {
 			p.Launch = l.took
 		}
 	}
+	runs := p.Runs
+	if runs {
+		p.Refused, p.Hint, p.Runs = x.here(ctx)
+	}
 	p.Guarantees = x.answers(ctx, &p, nil)
+	if name, is := missing(p.Refused); is && runs {
+		for i := range p.Guarantees {
+			if a := &p.Guarantees[i]; string(a.Guarantee) == name {
+				*a = profiles.Answer{Guarantee: a.Guarantee, State: profiles.Missing, Cause: p.Refused, Hint: p.Hint}
+			}
+		}
+	}
 	for _, a := range x.answers(ctx, &p, fine) {
 		switch a.Guarantee {
 		case profiles.ResMemory, profiles.ResCPU, profiles.ResPids:
@@ -67,7 +78,7 @@ func (x *examiner) examineNative(ctx context.Context) Provider {
 	}
 	p.Trials = append(p.Trials, whole("default", x.launch(ctx, nil, "true")), whole("limits", x.launch(ctx, limits, "true")), whole("strict", x.launch(ctx, []string{"--profile", "strict"}, "true")))
 	for _, l := range looks {
-		p.Trials = append(p.Trials, x.layer(ctx, l, p.Runs))
+		p.Trials = append(p.Trials, x.layer(ctx, l, runs))
 	}
 	return p
 }
@@ -147,15 +158,31 @@ func (x *examiner) inside(ctx context.Context, flags []string) (map[profiles.Lay
 
 // launch runs a command under the default profile, or that of flags.
 func (x *examiner) launch(ctx context.Context, flags []string, command ...string) launch {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	args := []string{"run", "--workspace", x.scene.Workspace}
 	if !slices.Contains(flags, "--profile") {
 		args = append(args, "--profile", "default")
 	}
-	cmd := exec.CommandContext(ctx, x.launcher, slices.Concat(args, flags, []string{"--"}, command)...)
+	return x.start(ctx, x.scene.Workspace, slices.Concat(args, flags, []string{"--"}, command)...)
+}
+
+// here plans a launch where the user is, which may lie on a file system unlike
+// that of the trials, and returns which guarantee is missing there and what
+// helps. That the place is no workspace at all is no matter of the machine's.
+func (x *examiner) here(ctx context.Context) (refused, hint string, ok bool) {
+	refused, hint, ok = refusal(x.start(ctx, "", "run", "-q", "--profile", "default", "--dry-run", "--", "true"))
+	if _, is := missing(refused); !is {
+		return "", "", true
+	}
+	return refused, hint, ok
+}
+
+// start runs the launcher in a directory, "" for this process's own.
+func (x *examiner) start(ctx context.Context, dir string, args ...string) launch {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, x.launcher, args...)
 	cmd.Env = append(slices.Clone(x.environ), canary+"=1")
-	cmd.Dir = x.scene.Workspace
+	cmd.Dir = dir
 	for range canaryFD - 3 {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
 	}

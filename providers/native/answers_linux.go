@@ -62,7 +62,12 @@ func (e MissingErrors) Hint() string {
 	for i, one := range e {
 		names[i] = string(one.Answer.Guarantee)
 	}
-	return "--allow-missing " + strings.Join(names, ",") + " runs although they are missing or weak"
+	leave := "--allow-missing " + strings.Join(names, ",") + " runs although they are missing or weak"
+	advice, _, _ := strings.Cut(e[0].Answer.Hint, "; --allow-missing ")
+	if advice == "" || slices.ContainsFunc(e, func(one *MissingError) bool { return !strings.HasPrefix(one.Answer.Hint, advice) }) {
+		return leave
+	}
+	return advice + "; " + leave // one thing mends all
 }
 
 // layerOf names the layer that a guarantee cannot do without.
@@ -108,7 +113,7 @@ func (r *Run) answers() []profiles.Answer {
 			}
 			a = kept(by)
 			switch alone := r.Plan.Alone(); {
-			case r.Plan.Folding.Dir != "" && !r.Plan.Folding.Covered && (r.Plan.HidesFiles() || hidesPatterns(p)):
+			case r.Plan.Folding.Dir != "" && (hidesPatterns(p) || !r.Plan.Folding.Covered && r.Plan.HidesFiles()):
 				a = missing(folded(r.Plan.Folding, ".ENV is read where .env is hidden", g))
 			case p.Strict && len(r.Plan.Readable) == 0:
 				a = weak(by, "Landlock, the second layer of strict, is not there: the kernel has none, or nested leaves it off", "a kernel with Landlock (Linux 5.19)")
@@ -261,7 +266,8 @@ func (r *Run) overlayMissing(err error) error {
 
 // hidesPatterns reports whether names are hidden that may come into being.
 func hidesPatterns(p *profiles.Policy) bool {
-	return slices.ContainsFunc(p.Files, func(r profiles.FileRule) bool { return r.Glob != "" && r.Access == profiles.Hide })
+	pattern := func(r profiles.FileRule) bool { return r.Glob != "" && r.Access == profiles.Hide }
+	return slices.ContainsFunc(p.Files, pattern) || slices.ContainsFunc(p.Tighten, pattern)
 }
 
 // limitAnswer translates what package cgroups says of a limit.

@@ -63,9 +63,11 @@ func (r *Run) inspects(host *Host) error {
 	for _, inject := range r.Policy.Network.Inject {
 		secret, err := r.secret(inject, host)
 		if err != nil {
-			hint := "want a value of at least 12 bytes in " + inject.Source()
-			if h := (*shownError)(nil); errors.As(err, &h) {
-				hint = "--hide " + h.path
+			hint := ""
+			if shown := (*shownError)(nil); errors.As(err, &shown) {
+				hint = "--hide " + shown.path
+			} else if errors.As(err, new(valueError)) {
+				hint = "want a value of at least 12 bytes in " + inject.Source()
 			}
 			return &profiles.Error{Origin: inject.Origin, Cause: fmt.Sprintf("inject %s: %v", inject.Env, err), Hint: hint}
 		}
@@ -120,7 +122,7 @@ func (r *Run) secret(inject profiles.Injection, host *Host) (wire.Secret, error)
 	}
 	placeholder, err := secrets.Placeholder(key, inject.Env+" "+strings.Join(inject.Hosts, " "), value)
 	if err != nil {
-		return wire.Secret{}, fmt.Errorf("its value %w", err)
+		return wire.Secret{}, valueError{fmt.Errorf("its value %w", err)}
 	}
 	return wire.Secret{Placeholder: placeholder, Value: value}, nil
 }

@@ -114,8 +114,9 @@ type Run struct {
 
 // ErrNotFound says that no file of the command's name is there to be executed.
 type ErrNotFound struct {
-	Name string
-	Err  error
+	Name   string
+	Err    error
+	Passed string // a file of that name in PATH, passed over since a run could have put it there
 }
 
 func (e *ErrNotFound) Error() string {
@@ -127,6 +128,21 @@ func (e *ErrNotFound) Error() string {
 
 // Unwrap returns the cause.
 func (e *ErrNotFound) Unwrap() error { return e.Err }
+
+// Hint says what mends it, "" if nothing is known.
+func (e *ErrNotFound) Hint() string {
+	variable, _, sets := strings.Cut(e.Name, "=")
+	switch {
+	case !errors.Is(e.Err, os.ErrNotExist):
+	case e.Passed != "":
+		return e.Passed + " lies where a run may write, and is not looked for: name it by its path"
+	case sets && !strings.Contains(variable, "/"):
+		return "no shell reads this: --env " + variable + "=VALUE, before --, sets a variable"
+	case strings.ContainsAny(e.Name, " \t;|&<>"):
+		return "no shell reads this: give each word for itself, or take pccrun -- sh -c '…'"
+	}
+	return ""
+}
 
 // New plans a run of a command under a policy.
 func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
@@ -217,11 +233,22 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 	}
 	if len(c.Paths) == 0 {
 		if refused == nil {
-			refused = &ErrNotFound{Name: argv[0], Err: os.ErrNotExist}
+			refused = &ErrNotFound{Name: argv[0], Err: os.ErrNotExist, Passed: passedOver(search, name)}
 		}
 		return c, refused
 	}
 	return c, nil
+}
+
+// passedOver returns what stands under a name in a search path where nothing of
+// it was taken.
+func passedOver(search, name string) string {
+	for _, dir := range filepath.SplitList(search) {
+		if path := filepath.Join(dir, name); filepath.IsAbs(dir) && executable(name, path) == nil {
+			return path
+		}
+	}
+	return ""
 }
 
 // executable tells whether execve(2) has a chance with a path.
@@ -532,6 +559,7 @@ type End struct {
 	Forks   int64  // processes that the limit refused, where a control group counts them
 	Limit   int64  // of memory, in bytes
 	Peak    int64  // of memory, in bytes; 0 if nobody looked
+	Tasks   int64  // processes and threads, the most at a time; 0 if nobody counted
 	Read    int64  // bytes from storage
 	Written int64  // bytes to storage
 	IOBy    string // what counted them: "cgroup v2", else "rusage"
@@ -592,7 +620,7 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 		end.Kills, end.Forks = happened.OOMKills, happened.PidsDenied
 		end.OOM = end.OOM || end.Kills > 0
 		used := s.group.Usage()
-		end.Peak = used.Memory
+		end.Peak, end.Tasks = used.Memory, used.Tasks
 		if used.IO {
 			end.Read, end.Written, end.IOBy = used.Read, used.Written, cgroups.ByV2
 		}

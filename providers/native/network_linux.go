@@ -2,12 +2,15 @@ package native
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
@@ -151,7 +154,11 @@ func (r *Run) publish() error {
 		for i, address := range [...]string{"127.0.0.1", "::1"} {
 			l, err := net.Listen("tcp", net.JoinHostPort(address, p.Text))
 			if err != nil && i == 0 {
-				return &profiles.Error{Origin: p.Origin, Cause: "publish: " + err.Error(), Hint: "publish a port that is free on this machine"}
+				hint := "publish a port that is free on this machine"
+				if errors.Is(err, unix.EACCES) {
+					hint = "publish a port from 1024 on: those below are root's, which pccrun is not by then (net.ipv4.ip_unprivileged_port_start)"
+				}
+				return &profiles.Error{Origin: p.Origin, Cause: "publish: " + err.Error(), Hint: hint}
 			}
 			if err == nil {
 				r.published = append(r.published, published{l, uint16(port)})

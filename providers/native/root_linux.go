@@ -57,5 +57,5 @@ func (e *IdmapError) Unwrap() error { return e.err }
 
 // Hint says what works instead.
 func (e *IdmapError) Hint() string {
-	return "run pccrun as the user who owns the workspace, or keep the workspace on ext4, xfs, btrfs or tmpfs (a volume, in a container)"
+	return "run pccrun as the user who owns the workspace, or keep the workspace on ext4, xfs or btrfs, or from Linux 6.3 on tmpfs (a volume, in a container)"
 }

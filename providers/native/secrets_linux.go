@@ -28,6 +28,9 @@ type Secrets struct {
 	known map[string]string // by variable
 }
 
+// A valueError says that there is no value, or none that can be injected.
+type valueError struct{ error }
+
 // A shownError says that a file with a secret would be seen inside.
 type shownError struct{ path string }
 
@@ -39,7 +42,7 @@ func (s *Secrets) value(in *profiles.Injection, p *profiles.Policy, host *Host) 
 	if in.File == "" && len(in.Command) == 0 {
 		value := host.Getenv(in.Env)
 		if value == "" {
-			return "", errors.New("the variable is not set")
+			return "", valueError{errors.New("the variable is not set")}
 		}
 		return value, nil
 	}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -124,7 +125,7 @@ func (b *bench) squid(ctx context.Context, to string) (route, func(), error) {
 	free.Close()
 	config := filepath.Join(b.dir, "squid.conf")
 	text := "http_port " + proxy + "\nhttp_access allow all\ncache deny all\ncache_mem 8 MB\naccess_log none\ncache_log /dev/null\n" +
-		"cache_store_log none\npid_filename none\npinger_enable off\nnetdb_filename none\ncoredump_dir " + b.dir + "\nshutdown_lifetime 0 seconds\n"
+		"cache_store_log none\nmemory_cache_shared off\npid_filename none\npinger_enable off\nnetdb_filename none\ncoredump_dir " + b.dir + "\nshutdown_lifetime 0 seconds\n"
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return r, nil, err
 	}
@@ -132,9 +133,11 @@ func (b *bench) squid(ctx context.Context, to string) (route, func(), error) {
 	if err := cmd.Start(); err != nil {
 		return r, nil, err
 	}
-	end := func() {
-		_ = cmd.Process.Kill()
+	end := func() { // not by SIGKILL: what it has in /dev/shm would stay, and keep the next from starting
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		late := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
 		_ = cmd.Wait()
+		late.Stop()
 	}
 	r.env = []string{"HTTPS_PROXY=http://" + proxy}
 	for range 200 {

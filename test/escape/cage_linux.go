@@ -33,6 +33,12 @@ func cage(ctx context.Context, j *job) (Outcome, error) {
 		return Outcome{}, err
 	}
 	defer os.Remove(dir)
+	if os.Geteuid() == 0 && !tmpfsMapsOwners() {
+		if err := os.MkdirAll(filepath.Join(homeOnDisk(dir), "home"), 0o700); err != nil {
+			return Outcome{}, err
+		}
+		defer removeAll(homeOnDisk(dir))
+	}
 	input, err := json.Marshal(j)
 	if err != nil {
 		return Outcome{}, err
@@ -62,6 +68,24 @@ func cage(ctx context.Context, j *job) (Outcome, error) {
 	}
 	return o, nil
 }
+
+// tmpfsMapsOwners reports whether a tmpfs can show its files as somebody
+// else's, which a launcher that gives root up asks of a workspace: since Linux
+// 6.3 (mount_setattr(2)).
+func tmpfsMapsOwners() bool {
+	var u unix.Utsname
+	var major, minor int
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
+	return n == 2 && (major > 6 || major == 6 && minor >= 3)
+}
+
+// homeOnDisk is where the homes of a cage are whose tmpfs cannot map owners: in
+// a directory that nobody else may enter, beside the cage, on the disk that has
+// the workspaces of all other trials.
+func homeOnDisk(dir string) string { return dir + "-disk" }
 
 // runCage is the first process of a cage.
 func runCage(dir string) int {
@@ -164,6 +188,12 @@ func makeRoot(dir string) error {
 	}
 	// homes on a mount of their own, so that launchers can cover them
 	for _, path := range []string{"home", "srv", "opt", "run", "root"} {
+		if disk := filepath.Join(homeOnDisk(dir), path); path == "home" && isDirectory(disk) {
+			if err := errors.Join(os.Chmod(disk, 0o755), unix.Mount(disk, filepath.Join(dir, path), "", unix.MS_BIND, "")); err != nil {
+				return fmt.Errorf("/%s: %w", path, err)
+			}
+			continue
+		}
 		if err := unix.Mount("cage", filepath.Join(dir, path), "tmpfs", 0, "mode=755,size=512m"); err != nil {
 			return fmt.Errorf("/%s: %w", path, err)
 		}

@@ -134,6 +134,16 @@ func Main(args []string) int {
 	return code
 }
 
+// doubleDashes writes what the package flag says of a flag as pccrun writes it.
+func doubleDashes(text string) string {
+	for _, r := range [...][2]string{{"flag provided but not defined: -", "unknown flag --"}, {"flag needs an argument: -", "value missing: --"}, {" for flag -", " for --"}, {" for -", " for --"}} {
+		if before, after, ok := strings.Cut(text, r[0]); ok {
+			return before + r[1] + strings.TrimPrefix(after, "-")
+		}
+	}
+	return text
+}
+
 func complain(err error) int {
 	fmt.Fprintf(os.Stderr, "pccrun: escape: %v\n", err)
 	return 2
@@ -168,8 +178,10 @@ func parse(args []string) (*options, error) {
 	for i := range formats {
 		f.BoolVar(&o.formats[i], formats[i].flag, false, "")
 	}
-	if err := f.Parse(args); err != nil {
+	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil, err
+	} else if err != nil {
+		return nil, errors.New(doubleDashes(err.Error()))
 	}
 	o.launchers = f.Args()
 	switch {

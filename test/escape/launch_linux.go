@@ -186,13 +186,7 @@ func launchProbes() []Probe {
 				}
 				return Any(in.Read("/proc/self/fd/0/secret"), Tried(err, "open secret below standard input"))
 			},
-			Drive: func(d *Drive) Outcome {
-				o := d.from(d.Canary)
-				if o.Kind == Broke && !d.job.Control {
-					return Blocked("refused: %s", o.Detail)
-				}
-				return o
-			},
+			Drive: func(d *Drive) Outcome { return d.orRefused(d.from(d.Canary)) },
 		},
 		{
 			ID: "LCH-019", Name: "write the launcher's configuration and state", Guarantee: profiles.LaunchIntegrity, Severity: Critical,

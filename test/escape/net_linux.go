@@ -18,7 +18,7 @@ import (
 
 func netProbes() []Probe {
 	refused := errnos("ECONNREFUSED ENETUNREACH EHOSTUNREACH EPERM EACCES EADDRNOTAVAIL")
-	return append([]Probe{
+	return slices.Concat([]Probe{
 		{
 			ID: "NET-001", Name: "the host's loopback by TCP", Guarantee: profiles.NetAllowlist, Severity: Critical,
 			Expect: "ECONNREFUSED or ENETUNREACH", Errnos: refused, References: refs("CVE-2020-15257"), Key: "network.local",
@@ -267,7 +267,7 @@ func netProbes() []Probe {
 			ID: "NET-052", Name: "privileged ports", Guarantee: profiles.PrivNone, Severity: Low, Setting: Caged, Needs: []Need{NeedDesktop},
 			Expect: "as the profile says", Key: "network.publish", Explain: "Not an escape: ports below 1024 inside are the sandbox's own.",
 		},
-	}, proxyProbes()...)
+	}, handedProbes(), proxyProbes())
 }
 
 // allowTest is the list under which probes attack a proxy.

@@ -152,6 +152,19 @@ func (d *Drive) from(path string) Outcome {
 	return d.Run()
 }
 
+// orRefused takes what came of a run with such a standard input: a launcher may
+// refuse that, but must then start with another, or it has proved nothing.
+func (d *Drive) orRefused(o Outcome) Outcome {
+	if o.Kind != Broke || d.job.Control {
+		return o
+	}
+	d.stdin = nil
+	if again := d.Run(); again.Kind == Broke {
+		return again
+	}
+	return Blocked("refused: %s", o.Detail)
+}
+
 func (d *Drive) judge(run *Run) Outcome {
 	o, ran := readReport(run.Output, d.Nonce)
 	if !ran && refused(run, d.probe.Guarantee) {

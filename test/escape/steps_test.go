@@ -87,6 +87,11 @@ var steps = []step{
 		cuts: []cut{{"namespaces/stdio_linux.go", "case unix.S_IFREG, unix.S_IFIFO:", "case unix.S_IFIFO:"}}},
 	{name: "no directory is standard input", long: true, probe: "LCH-086",
 		cuts: []cut{{"namespaces/stdio_linux.go", "\t\t\treturn nil, fmt.Errorf(\"%s: a directory would be open to the command with all that is below it\", stdNames[fd])\n", ""}}},
+	{name: "no socket of the host's network is standard input", long: true, probe: "NET-061",
+		cuts: []cut{
+			{"namespaces/stdio_linux.go", "fd == 0 && local(fd) && !same(", "fd == 0 && !same("},
+			{"namespaces/handed_linux.go", "if domain != unix.AF_UNIX {", "if domain < 0 {"},
+		}},
 	{name: "the host's later mounts stay outside", long: true, probe: "FS-066", flags: []string{"--without", "landlock"},
 		cuts: []cut{{"namespaces/shell_linux.go", "inside.Int(unix.MS_REC|unix.MS_PRIVATE), inside.Int(0))", "inside.Int(unix.MS_REC|unix.MS_SLAVE), inside.Int(0))"}}},
 	{name: "pid 1 has no memory of the launcher's arguments", long: true, probe: "LCH-005",

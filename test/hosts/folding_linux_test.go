@@ -184,13 +184,15 @@ as "$PCCRUN" -q --allow-missing fs.hide -- sh -c "$try" || echo refused $?
 echo control
 as "$PCCRUN" -q --allow-missing fs.hide --allow-missing fs.protect -- sh -c "$try"
 tail -n 1 .git/config; ls -d .vscode
+as "$PCCRUN" doctor >"$D/home/doctor" && echo fine; grep -c "takes names for each other" "$D/home/doctor"
+cd "$D/home" && as "$PCCRUN" doctor >/dev/null && echo elsewhere fine
 umount -l "$D/mnt"
 `
 	d := place(t)
 	out, errs, _ := bash(t, script, "D="+d, "HOME="+d+"/home", "FUSE="+strconv.Itoa(f.fd))
 	close(over)
 	<-served
-	require.Equal(t, "refused 125\nrefused 125\ncontrol\ncanary\nran\n# changed\n.vscode\n", out, errs)
+	require.Equal(t, "refused 125\nrefused 125\ncontrol\ncanary\nran\n# changed\n.vscode\n1\nelsewhere fine\n", out, errs)
 	require.Contains(t, errs, "guarantee fs.hide: missing: "+d+"/mnt/ws takes names for each other")
 	require.Contains(t, errs, "guarantee fs.protect: missing: ")
 }

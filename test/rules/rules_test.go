@@ -281,6 +281,58 @@ func TestWhatIsNotCovered(t *testing.T) {
 	}
 }
 
+// Whoever has just cloned the project finds in the README what make can do.
+func TestReadmeNamesEachTarget(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(top(t), "Makefile"))
+	require.NoError(t, err)
+	readme, err := os.ReadFile(filepath.Join(top(t), "README.md"))
+	require.NoError(t, err)
+	phony := regexp.MustCompile(`(?m)^\.PHONY: (.*)$`).FindSubmatch(makefile)
+	require.NotNil(t, phony)
+	for target := range strings.FieldsSeq(string(phony[1])) {
+		assert.Contains(t, string(readme), "| `make "+target+"` |")
+	}
+}
+
+// What a page says to be complete in is held to what there is: the README to the
+// pages, the architecture to the packages, the dependencies to go.mod.
+func TestPagesAreComplete(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(top(t), name))
+		require.NoError(t, err)
+		return string(text)
+	}
+	readme := read("README.md")
+	pages, err := filepath.Glob(filepath.Join(top(t), "docs/*.md"))
+	require.NoError(t, err)
+	require.NotEmpty(t, pages)
+	for _, page := range pages {
+		name := "docs/" + filepath.Base(page)
+		assert.Contains(t, readme, "]("+name+")", "README.md does not lead to %s", name)
+	}
+
+	architecture := read("docs/architecture.md")
+	dirs := map[string]bool{}
+	eachFile(t, ".go", func(_ *testing.T, name string, _ []byte) { dirs[path.Dir(name)] = true })
+	for dir := range dirs {
+		if helps := strings.HasPrefix(dir, "test/internal/") || strings.Contains(dir, "testdata") || strings.Contains(dir, "/internal/gensuffixes"); !helps {
+			assert.Contains(t, architecture, "`"+dir+"`", "docs/architecture.md does not name a package")
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\| (`+"`[a-z/`, ]+`"+`) \|`).FindAllStringSubmatch(architecture, -1) {
+		for name := range strings.SplitSeq(m[1], ", ") {
+			assert.DirExists(t, filepath.Join(top(t), strings.Trim(name, "`")), "docs/architecture.md")
+		}
+	}
+
+	dependencies := read("docs/dependencies.md")
+	modules := regexp.MustCompile(`(?m)^\t(\S+) v\S+`).FindAllStringSubmatch(read("go.mod"), -1)
+	require.NotEmpty(t, modules)
+	for _, m := range modules {
+		assert.Contains(t, dependencies, "| "+m[1]+" |", "docs/dependencies.md")
+	}
+}
+
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	eachFile(t, ".md", func(t *testing.T, name string, data []byte) {

@@ -32,6 +32,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
@@ -149,7 +151,7 @@ func host(ctx context.Context) (err error) {
 	if err := errors.Join(os.MkdirAll(kept, 0o755), os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}
-	log, err := os.Create(filepath.Join(dir, "log"))
+	log, err := openLog(filepath.Join(dir, "log"))
 	if err != nil {
 		return err
 	}
@@ -168,6 +170,27 @@ func host(ctx context.Context) (err error) {
 		return nil
 	}
 	return m.matrix(ctx, chosen, o.write)
+}
+
+// openLog begins the log of a run, of which a checkout has one at a time: two
+// would make the same images (flock(2)).
+func openLog(path string) (*os.File, error) {
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(log.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == unix.EWOULDBLOCK {
+		err = errors.New("another run makes its machines in this checkout")
+	}
+	if err == nil {
+		err = log.Truncate(0)
+	}
+	if err != nil {
+		log.Close()
+		return nil, err
+	}
+	return log, nil
 }
 
 // matrix tries set-ups, and prints what came of each as it ends.

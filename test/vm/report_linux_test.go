@@ -284,3 +284,14 @@ func TestResultCrossesTheDisk(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &r))
 	require.Equal(t, int64(1), r.Before.TookMS["launch"])
 }
+
+// What ended in an error is tried again, and its second verdict counts; where
+// there is none, the first.
+func TestErred(t *testing.T) {
+	const a, b, c, again = `{"id":"A-1","verdict":"blocked"}` + "\n", `{"id":"A-2","verdict":"error"}` + "\n", `{"id":"A-3","verdict":"escaped"}` + "\n", `{"id":"A-2","verdict":"blocked"}` + "\n"
+	require.Equal(t, []string{"A-2"}, erred(a+b+c))
+	require.Equal(t, a+c, without(a+b+c, again))
+	require.Empty(t, erred(without(a+b+c, again)+again))
+	require.Equal(t, a+b+c, without(a+b+c, ""))
+	require.Equal(t, a+b+c, without(a+b+c, "no report\n"))
+}

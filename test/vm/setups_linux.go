@@ -37,6 +37,12 @@ const (
 // systemd reports whether that is pid 1.
 func (s start) systemd() bool { return s == session || s == userUnit || s == systemUnit || s == hybrid }
 
+// grouped reports whether what differs is who gives control groups, and whether
+// there are any.
+func (s start) grouped() bool {
+	return s == userUnit || s == systemUnit || s == hybrid || s == bareV1 || s == bareNone
+}
+
 // A kernel is a package of the archive: the newest whose name matches.
 type kernel struct{ name, arch, pattern string }
 
@@ -98,6 +104,7 @@ var setups = []setup{
 	{name: "proc-sys-ro", says: "/proc/sys read-only, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-sys-ro"}, refused: "/proc/sys is covered", mended: "no-systemd"},
 	{name: "tmp-noexec", says: "/tmp noexec", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"tmp-noexec"}},
 	{name: "no-shm", says: "no /dev/shm", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"no-shm"}},
+	{name: "casefold", says: "a home in which capitals do not count (ext4, chattr +F)", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"casefold"}, refused: "that differ in capitals only", mended: "no-systemd"},
 	{name: "podman", says: "a container of Podman's, as it comes", kernel: "6.1", userland: "bookworm", start: container, options: asUser, refused: "the container's AppArmor profile", fixable: true},
 	{name: "podman-root", says: "the same, as its root", kernel: "6.1", userland: "bookworm", start: container, refused: "root has no power", fixable: true},
 	{name: "docker", says: "a container with Docker's filter", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers), refused: "a seccomp filter around", fixable: true},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +30,7 @@ var tweaks = map[string]func() error{
 		return errors.Join(unix.Unmount("/sys/kernel/security", 0), mount("cgroup2", "/sys/fs/cgroup/unified", noAll, ""))
 	},
 	"docker-filter": dockersFilter,
+	"casefold":      foldHome,
 	"sys-ro":        func() error { return unix.Mount("", "/sys", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, "") },
 	// As systemd before 249 does it, whoever asks.
 	"delegate-few": func() error {
@@ -43,6 +45,22 @@ var tweaks = map[string]func() error{
 	// kernel.apparmor_restrict_unprivileged_userns.
 	"apparmor-deny": func() error { return apparmor("capability,\n deny userns,") },
 	"apparmor-caps": func() error { return apparmor("userns,\n deny capability,") },
+}
+
+// foldHome gives the user a home on an ext4 of its own, in whose directories
+// capitals do not count: what is made below one that is marked so is as well.
+func foldHome() error {
+	const image, at = "/var/vm-casefold.img", "/run/vm-casefold"
+	for _, argv := range [][]string{
+		{"mke2fs", "-q", "-t", "ext4", "-O", "casefold", "-E", "encoding=utf8", image, "1G"},
+		{"modprobe", "loop"}, {"mkdir", at}, {"mount", "-o", "loop", image, at}, {"mkdir", at + "/home"}, {"chattr", "+F", at + "/home"},
+		{"chown", fmt.Sprint(userID), at + "/home"}, {"mount", "--bind", at + "/home", home},
+	} {
+		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, out)
+		}
+	}
+	return nil
 }
 
 func set(name, value string) error {

@@ -40,6 +40,10 @@ var probes = []string{
 // a mount, a FIFO, a socket, a process, a network and a namespace are behind.
 var few = []string{"FS-001", "FS-002", "FS-038", "NET-001", "IPC-001", "NS-012", "NS-004", "FS-022"}
 
+// bounds are those of limits, which set-ups try beside few where control groups
+// are what they differ in.
+var bounds = []string{"RES-001", "RES-002", "RES-015", "RES-004", "RES-010"}
+
 // work is what the user does: launch, ask the doctor, run tests, try to escape.
 // what is "launch" for the first, "examine" for the first two, "all" for what the
 // set-up says. note hears of each program.
@@ -86,15 +90,63 @@ func work(what string, note func(string)) *outcome {
 	if words["vm.calm"] {
 		return o
 	}
-	// Some wait for a clock, and leave the one processor to others.
-	args := []string{payload + "/pccrun", "escape", "--json", "--parallel", "2"}
-	if s.differs() {
-		args = append(args, "--id", strings.Join(probes, ","))
-	} else {
-		args = append(args, "--id", strings.Join(few, ","))
+	ids := few
+	switch {
+	case s.differs() && s.start.grouped():
+		ids = slices.Concat(few, bounds)
+	case s.differs():
+		ids = probes
 	}
-	o.Escape, o.EscapeSaid, o.EscapeCode = o.run("escape", escapeTime, workspace, args...)
+	o.escape("escape", ids, "2")
+	if again := erred(o.Escape); len(again) > 0 {
+		// An error proves nothing: beside another probe an emulated processor may
+		// be too slow for a launch, which looks for two seconds and no longer.
+		first := o.Escape
+		o.escape("escape again", again, "1")
+		o.Escape = without(first, o.Escape) + o.Escape
+	}
 	return o
+}
+
+// escape tries probes, some at a time: some wait for a clock, and leave the one
+// processor to others.
+func (o *outcome) escape(name string, ids []string, atOnce string) {
+	o.Escape, o.EscapeSaid, o.EscapeCode = o.run(name, escapeTime, filepath.Join(home, "ws"), payload+"/pccrun", "escape", "--json", "--parallel", atOnce, "--id", strings.Join(ids, ","))
+}
+
+// erred lists the probes of a report that ended in an error.
+func erred(report string) (ids []string) {
+	for line := range strings.Lines(report) {
+		var r struct{ ID, Verdict string }
+		if json.Unmarshal([]byte(line), &r) == nil && r.Verdict == "error" {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// without returns a report without the probes that another one has.
+func without(report, other string) string {
+	later := map[string]bool{}
+	for line := range strings.Lines(other) {
+		if id := probeID(line); id != "" {
+			later[id] = true
+		}
+	}
+	var b strings.Builder
+	for line := range strings.Lines(report) {
+		if !later[probeID(line)] {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// probeID is which probe a line of a report is about.
+func probeID(line string) string {
+	var r struct{ ID string }
+	_ = json.Unmarshal([]byte(line), &r) // what is no line of a report is about none, and stays
+	return r.ID
 }
 
 // pattern returns which of a package's tests run in a set-up, "" for none. words

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHelpFlags holds what is completed against the helps.
+func TestHelpFlags(t *testing.T) {
+	want := map[string][]string{
+		"diff": {"--stat", "--name-status", "--json", "--session"}, "apply": {"--force", "--json", "--session"}, "discard": {"--session"},
+		"snapshot": {"--list", "--remove", "--json", "--session"}, "review": {"--json", "--quiet", "--accept"}, "ps": {"--all", "--json", "-a"},
+		"logs": {"--follow", "--tail", "--output", "--save", "--json", "-f", "-n"}, "kill": {"--signal", "--wait", "--force", "--json", "--all"},
+		"gc": {"--all", "--dry-run", "--json"}, "trust": {"--workspace", "--json", "--list", "--revoke"}, "doctor": {"--fix", "--yes", "--json", "--all"},
+		"net": {"--each", "--denied", "--json"}, "help": nil, "version": nil, "completion": nil,
+	}
+	for _, v := range verbs() {
+		if flags, ok := want[v.name]; ok {
+			require.Equal(t, flags, verbFlags(v), v.name)
+		}
+	}
+	for name, own := range map[string][]string{"why": {"--session", "--json"}, "learn": {"--save", "--json", "-q"}, "spec": {"--bundle", "--terminal", "--dry-run", "--json"}} {
+		i := slices.IndexFunc(verbs(), func(v verb) bool { return v.name == name })
+		require.Subset(t, verbFlags(verbs()[i]), append(own, flagNames(policyFlags())...), name)
+	}
+}
