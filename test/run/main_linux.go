@@ -74,6 +74,10 @@ func main() {
 	}
 }
 
+// tries is how often a package is run at most, until each of its tests has
+// passed.
+const tries = 3
+
 // errFailed is the end of a run whose reasons have been printed already.
 var errFailed = errors.New("some tests failed")
 
@@ -105,14 +109,13 @@ func test(ctx context.Context, o options) (err error) {
 	for _, who := range identities {
 		for _, p := range stage.packages {
 			r, err := stage.run(ctx, who, p, o)
-			if err == nil && len(r.failures) > 0 && ctx.Err() == nil {
-				// Tests of terminals, limits and proxies meet the clock. A package
-				// that passes when it is run once more is told as flaky, by name,
-				// at the end: it is somebody's next work, and no reason to stop.
+			// Tests of terminals, limits and proxies meet the clock. A test that
+			// passes when its package is run again is told as flaky, by name,
+			// at the end: it is somebody's next work, and no reason to stop.
+			for try := 1; try < tries && err == nil && len(r.failures) > 0 && ctx.Err() == nil; try++ {
 				var again report
-				if again, err = stage.run(ctx, who, p, o); len(again.failures) == 0 {
-					again.flaky = r.failures
-					r = again
+				if again, err = stage.run(ctx, who, p, o); err == nil {
+					r = r.settle(again)
 				}
 			}
 			if err != nil {

@@ -32,7 +32,8 @@ type report struct {
 	passed   int
 	skipped  int
 	failures []string
-	flaky    []string // failed once, and not when they were run again
+	flaky    []string // failed once, and not in another run
+	broken   bool     // the run ended before its tests did: what did not fail need not have passed
 	skips    []skip
 
 	shown strings.Builder // output of failures
@@ -74,6 +75,29 @@ func (r *report) add(more report) {
 	r.failures = append(r.failures, more.failures...)
 	r.flaky = append(r.flaky, more.flaky...)
 	r.skips = append(r.skips, more.skips...)
+}
+
+// settle returns what two runs of the same tests say together: the later's
+// counts, and as failed only what failed in both.
+func (r report) settle(again report) report {
+	first := r
+	for _, name := range first.failures {
+		if again.broken || !slices.Contains(again.failures, name) {
+			again.flaky = append(again.flaky, name)
+		}
+	}
+	again.flaky = append(again.flaky, first.flaky...)
+	if first.broken || again.broken {
+		return again
+	}
+	failed := func(name string) bool { return slices.Contains(first.failures, name) }
+	for _, name := range again.failures {
+		if !failed(name) {
+			again.flaky = append(again.flaky, name)
+		}
+	}
+	again.failures = slices.DeleteFunc(again.failures, func(name string) bool { return !failed(name) })
+	return again
 }
 
 // judge turns skips that nobody allowed, and packages that are covered too

@@ -22,6 +22,28 @@ func TestReportCounts(t *testing.T) {
 	require.Equal(t, "a\nb\nc\n", r.output(true))
 }
 
+// A test has failed that failed in each run that could have passed it.
+func TestReportSettles(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		first, again  report
+		failed, flaky []string
+	}{
+		{"it passed", report{failures: []string{"a"}}, report{}, nil, []string{"a"}},
+		{"it failed in both", report{failures: []string{"a", "b"}}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
+		{"each failed once", report{failures: []string{"a"}}, report{failures: []string{"b"}}, nil, []string{"a", "b"}},
+		{"the first run did not get to it", report{failures: []string{"a"}, broken: true}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
+		{"the later run did not get to it", report{failures: []string{"a"}}, report{failures: []string{"b"}, broken: true}, []string{"b"}, []string{"a"}},
+		{"known as flaky", report{failures: []string{"b"}, flaky: []string{"a"}}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := test.first.settle(test.again)
+			require.ElementsMatch(t, test.failed, got.failures)
+			require.ElementsMatch(t, test.flaky, got.flaky)
+		})
+	}
+}
+
 func TestCoverageSums(t *testing.T) {
 	profile := `mode: set
 m/a/x.go:1.1,2.2 3 1

@@ -214,6 +214,8 @@ func (s *stage) run(ctx context.Context, who identity, p testPackage, o options)
 	if err != nil {
 		return report{}, err
 	}
+	// 1 is the end of tests that failed; a panic's is 2, a signal's -1.
+	r.broken = runErr != nil && (len(r.failures) == 0 || cmd.ProcessState.ExitCode() != 1)
 	if runErr != nil && len(r.failures) == 0 {
 		r.fail(fmt.Sprintf("%s (%s): %v", p.path, who.name, runErr), r.rest)
 	}
