@@ -140,7 +140,8 @@ func byAgent(t *testing.T, w Workload, program, claudeCode string) bool {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()
 	done := endpoint.Results("do")
-	if w.Attacks && len(done) == 0 {
+	overdone := strings.Contains(stderr.String(), "out of memory")
+	if w.Attacks && (len(done) == 0 || len(endpoint.Results("last")) == 0 && !overdone) {
 		s.untouched(t)
 		return false
 	}
@@ -149,7 +150,7 @@ func byAgent(t *testing.T, w Workload, program, claudeCode string) bool {
 		require.Contains(t, stdout.String(), "The work is done.")
 	} else {
 		// A control group kills what wants too much, and the agent lives on.
-		require.Contains(t, stderr.String(), "out of memory", "%s", stdout.String())
+		require.Truef(t, overdone, "%s\n%s", stderr.String(), stdout.String())
 	}
 	require.Len(t, done, 1)
 	require.False(t, done[0].IsError, "%s\n%s", done[0].Text, stderr.String())
