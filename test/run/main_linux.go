@@ -74,8 +74,7 @@ func main() {
 	}
 }
 
-// tries is how often a package is run at most, until each of its tests has
-// passed.
+// tries is how often a test is run at most, until it has passed.
 const tries = 3
 
 // errFailed is the end of a run whose reasons have been printed already.
@@ -109,12 +108,12 @@ func test(ctx context.Context, o options) (err error) {
 	for _, who := range identities {
 		for _, p := range stage.packages {
 			r, err := stage.run(ctx, who, p, o)
-			// Tests of terminals, limits and proxies meet the clock. A test that
-			// passes when its package is run again is told as flaky, by name,
-			// at the end: it is somebody's next work, and no reason to stop.
+			// Tests of terminals, limits and proxies meet the clock. One that
+			// passes when it is run again is told as flaky, by name, at the end: it
+			// is somebody's next work, and no reason to stop.
 			for try := 1; try < tries && err == nil && len(r.failures) > 0 && ctx.Err() == nil; try++ {
 				var again report
-				if again, err = stage.run(ctx, who, p, o); err == nil {
+				if again, err = stage.run(ctx, who, p, r.again(o)); err == nil {
 					r = r.settle(again)
 				}
 			}

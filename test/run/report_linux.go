@@ -77,27 +77,44 @@ func (r *report) add(more report) {
 	r.skips = append(r.skips, more.skips...)
 }
 
-// settle returns what two runs of the same tests say together: the later's
-// counts, and as failed only what failed in both.
+// again returns the options that run once more what failed, or the whole package
+// where that did not come to its end.
+func (r report) again(o options) options {
+	if r.broken {
+		return o
+	}
+	var tests []string
+	for _, name := range r.failures {
+		_, test, _ := strings.Cut(name, " ")
+		test, _, _ = strings.Cut(test, " ")
+		test, _, _ = strings.Cut(test, "/")
+		if !slices.Contains(tests, test) {
+			tests = append(tests, test)
+		}
+	}
+	o.pattern = "^(" + strings.Join(tests, "|") + ")$"
+	return o
+}
+
+// settle returns what a run and another of what failed in it say together: as
+// failed only what failed in both.
 func (r report) settle(again report) report {
-	first := r
-	for _, name := range first.failures {
-		if again.broken || !slices.Contains(again.failures, name) {
-			again.flaky = append(again.flaky, name)
-		}
-	}
-	again.flaky = append(again.flaky, first.flaky...)
-	if first.broken || again.broken {
+	switch {
+	case r.broken:
+		again.flaky = append(again.flaky, slices.DeleteFunc(r.failures, func(name string) bool { return slices.Contains(again.failures, name) })...)
 		return again
+	case again.broken:
+		return r
 	}
-	failed := func(name string) bool { return slices.Contains(first.failures, name) }
-	for _, name := range again.failures {
-		if !failed(name) {
-			again.flaky = append(again.flaky, name)
+	passed := func(name string) bool { return !slices.Contains(again.failures, name) }
+	for _, name := range r.failures {
+		if passed(name) {
+			r.flaky = append(r.flaky, name)
+			r.passed++
 		}
 	}
-	again.failures = slices.DeleteFunc(again.failures, func(name string) bool { return !failed(name) })
-	return again
+	r.failures = slices.DeleteFunc(slices.Clone(r.failures), passed)
+	return r
 }
 
 // judge turns skips that nobody allowed, and packages that are covered too

@@ -22,6 +22,13 @@ func TestReportCounts(t *testing.T) {
 	require.Equal(t, "a\nb\nc\n", r.output(true))
 }
 
+func TestReportRunsAgain(t *testing.T) {
+	r := report{failures: []string{"p TestA/x (user)", "p TestA (user)", "p TestB (user)"}}
+	require.Equal(t, "^(TestA|TestB)$", r.again(options{}).pattern)
+	r.broken = true
+	require.Empty(t, r.again(options{}).pattern, "the whole package")
+}
+
 // A test has failed that failed in each run that could have passed it.
 func TestReportSettles(t *testing.T) {
 	for _, test := range []struct {
@@ -30,10 +37,9 @@ func TestReportSettles(t *testing.T) {
 		failed, flaky []string
 	}{
 		{"it passed", report{failures: []string{"a"}}, report{}, nil, []string{"a"}},
-		{"it failed in both", report{failures: []string{"a", "b"}}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
-		{"each failed once", report{failures: []string{"a"}}, report{failures: []string{"b"}}, nil, []string{"a", "b"}},
+		{"one of two passed", report{failures: []string{"a", "b"}}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
 		{"the first run did not get to it", report{failures: []string{"a"}, broken: true}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
-		{"the later run did not get to it", report{failures: []string{"a"}}, report{failures: []string{"b"}, broken: true}, []string{"b"}, []string{"a"}},
+		{"the later run did not get to it", report{failures: []string{"a"}}, report{failures: []string{"b"}, broken: true}, []string{"a"}, nil},
 		{"known as flaky", report{failures: []string{"b"}, flaky: []string{"a"}}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
