@@ -105,7 +105,7 @@ func TestDefault(t *testing.T) {
 		require.Equal(t, want, access(p, path), path)
 	}
 	for path, review := range map[string]bool{ // what a host tool would execute, or read as an order
-		".git/hooks/x": false, "sub/.git/config": false, ".hg/hgrc": false, "sub/.hg/hgrc-not-shared": false, "sub/.hg/sharedpath": false, ".jj/repo/config.toml": false,
+		".git/hooks/x": false, "sub/.git/config": false, ".hg/hgrc": false, "sub/.hg/hgrc-not-shared": false, "sub/.hg/sharedpath": false, "sub/.git/sl/config": false, ".git/worktrees/w/sl/config-git-repo": false, "x/.sl/config-git-user": false, ".jj/repo/config.toml": false,
 		".devcontainer.json": false, "sub/.pdbrc": false, ".Rprofile": false, "opencode.json": false, ".opencode/plugin/x.js": false, ".pnpmfile.mjs": false, ".nvim.lua": false,
 		"CLAUDE.local.md": true, ".github/copilot-instructions.md": true, ".travis.yml": true,
 	} {
