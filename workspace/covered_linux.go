@@ -1,8 +1,6 @@
 package workspace
 
 import (
-	"strings"
-
 	"github.com/pccrun/pccrun/profiles"
 	"golang.org/x/sys/unix"
 )
@@ -24,15 +22,4 @@ func (f *Found) covered() (list []Node) {
 		}
 	}
 	return list
-}
-
-// insideStore reports whether a path lies in the objects, references or logs of
-// something.
-func insideStore(rel string) bool {
-	for _, name := range [...]string{"/objects/", "/refs/", "/logs/"} {
-		if strings.Contains(rel+"/", name) {
-			return true
-		}
-	}
-	return false
 }

@@ -115,6 +115,11 @@ func (f *Found) Standing(session string, q Query) *Standing {
 	r.Covered = f.covered()
 	for _, c := range f.Common {
 		r.GitDirs = append(r.GitDirs, c.GitDir)
+		for _, dir := range c.Write {
+			if dir != c.GitDir {
+				r.Stores = append(r.Stores, dir)
+			}
+		}
 	}
 	for _, p := range q.Protect {
 		if p.Review || !strings.HasPrefix(p.Pattern, "/") || strings.ContainsAny(p.Pattern, "*?[") {

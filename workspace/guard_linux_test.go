@@ -193,8 +193,8 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"made by init":         {"", "git init -q r; " + evil, use, []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
 		"a clone":              {"git init -q o; git -C o -c user.name=x -c user.email=x@x commit -qm x --allow-empty", "git clone -q o r; " + evil, use, []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
 		"a separate directory": {"", "git init -q --separate-git-dir=meta r; " + strings.ReplaceAll(evil, "r/.git", "meta"), use, []string{"inert meta/config", "inert meta/hooks/pre-commit"}},
-		"hidden where nobody looks": {"", "git init -q --separate-git-dir=.git/objects/zz r; " + strings.ReplaceAll(evil, "r/.git", ".git/objects/zz"), use,
-			[]string{"inert .git/objects/zz/config", "inert .git/objects/zz/hooks/pre-commit"}},
+		"hidden where nobody looks": {"", "git init -q --separate-git-dir=.git/objects/zz r; " + strings.ReplaceAll(evil, "r/.git", ".git/objects/zz"),
+			"test -e .git/objects/zz || exit 0; " + use, []string{"inert .git/objects/zz"}},
 		"behind a link": {"", "git init -q r; " + evil + "mv r/.git m; ln -s ../m r/.git", use, []string{"inert m/config", "inert m/hooks/pre-commit"}},
 		"a bare one":    {"", "git init -q --bare r; printf '#!/bin/sh\n' > r/hooks/update; git -C r config core.pager x", "git -C r log --all", []string{"inert r/config", "inert r/hooks/update"}},
 		"one that leans on another": {"", "git init -q r; " + evil + "mkdir c; mv r/.git/config r/.git/hooks r/.git/objects r/.git/refs c/; echo ../../c > r/.git/commondir", use,
@@ -222,10 +222,10 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"in a submodule that stood": {"git init -q --bare .git/modules/x", "git init -q --bare .git/modules/x/refs/heads/m; git -C .git/modules/x/refs/heads/m config core.pager x", "",
 			[]string{"inert .git/modules/x/refs/heads/m/config"}},
 		"one that leads out":        {"", "mkdir r; echo gitdir: /tmp/elsewhere > r/.git", "", []string{"inert r/.git"}},
-		"one that leads everywhere": {"", "git init -q --separate-git-dir=.git/objects/zz r; echo gitdir: /proc/self/cwd/.git/objects/zz > r/.git", "", []string{"inert r/.git"}},
+		"one that leads everywhere": {"", "git init -q --separate-git-dir=.git/objects/zz r; echo gitdir: /proc/self/cwd/.git/objects/zz > r/.git", "", []string{"inert .git/objects/zz", "inert r/.git"}},
 		"one that leans out":        {"", "git init -q r; echo /proc/self/cwd/.git/objects > r/.git/commondir", "", []string{"inert r/.git/commondir"}},
 		"one that pushes where nobody looks": {"", `git init -q r; git init -q --bare .git/objects/zz; (echo '#!/bin/sh'; echo "touch $PWD/ran") > .git/objects/zz/hooks/pre-receive; chmod +x .git/objects/zz/hooks/pre-receive; git -C r remote add origin $PWD/.git/objects/zz`,
-			`git -C r -c user.name=x -c user.email=x@x commit -qm x --allow-empty; git -C r push -q origin HEAD || true`, []string{"inert r/.git/config"}},
+			`git -C r -c user.name=x -c user.email=x@x commit -qm x --allow-empty; git -C r push -q origin HEAD || true`, []string{"inert .git/objects/zz", "inert r/.git/config"}},
 		"an honest one":            {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
 		"the user's own directory": {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
 	} {
@@ -238,7 +238,7 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 			w.sh(c.plant)
 			if c.want == nil && strings.Contains(c.plant, "/../") {
 				w.end() // of some hundred
-				require.True(t, w.inert("r/.git") || w.inert(".git/objects/zz/config"))
+				require.True(t, w.inert("r/.git") || w.inert(".git/objects/zz"))
 			} else {
 				require.Equal(t, c.want, w.end())
 			}
@@ -381,11 +381,14 @@ func TestGuardWorkingTreeElsewhere(t *testing.T) {
 	w.sh(`git config user.name me
 		git init -q r; git -C r config core.worktree "$PWD/d"; git init -q q; git -C q config core.worktree "$PWD"
 		ln -s . self; git init -q p; git -C p config core.worktree "$PWD/self"
-		git init -q --bare .git/modules/m; git --git-dir .git/modules/m config core.worktree ../../../d
+		git init -q --bare .git/modules/m; git --git-dir .git/modules/m config core.worktree ../../../d; echo gitdir: ../.git/modules/m > d/.git
 		git config core.worktree /etc`)
+	top := `top() { git -C $1 rev-parse --show-toplevel; }; `
+	w.sh(top + `test "$(top r) $(top p)" = "$PWD/d $PWD"; test "$(git config core.worktree)" = /etc`) // the control
 	require.Equal(t, []string{"inert .git/config", "inert p/.git/config", "inert r/.git/config", "review .git/config"}, w.end())
 	w.sh(`! git config --file .git/config core.worktree; git config --file .git/config user.name; git config --file q/.git/config core.worktree
 		git config --file .git/modules/m/config core.worktree; git config --file s/.git/config core.worktree; ! git config --file r/.git/config core.worktree`)
+	w.sh(top + `test "$(top r) $(top p) $(top q)" = "$PWD/r $PWD/p $PWD"`)
 }
 
 // It loses them as they appear, also those that are written into the file as it

@@ -25,7 +25,7 @@ func TestGuardHooksOfNewWorkingTrees(t *testing.T) {
 		"where no repository stood":         {"[core]\nhooksPath = .githooks\n", "rm -rf .git", "git init -q r; hook r/.githooks", "r", []string{"inert r/.githooks/pre-commit"}},
 		"behind a link":                     {"[core]\nhooksPath = .githooks\n", "", "git init -q r; hook other; ln -s ../other r/.githooks", "r", []string{"inert r/.githooks"}},
 		"behind a link on the way":          {"[core]\nhooksPath = tools/hooks\n", "", "git init -q r; hook t/hooks; ln -s ../t r/tools", "r", []string{"inert r/tools"}},
-		"a working tree elsewhere": {"[core]\nhooksPath = .githooks\n", "", "git init -q --bare .git/modules/m; git --git-dir .git/modules/m config core.bare false; git --git-dir .git/modules/m config core.worktree ../../../w; mkdir w r; echo gitdir: ../.git/modules/m > r/.git; hook w/.githooks", "r",
+		"a working tree elsewhere": {"[core]\nhooksPath = .githooks\n", "", "git init -q --bare .git/modules/m; git --git-dir .git/modules/m config core.bare false; git --git-dir .git/modules/m config core.worktree ../../../w; mkdir w r; echo gitdir: ../.git/modules/m | tee w/.git > r/.git; hook w/.githooks", "r",
 			[]string{"inert w/.githooks/pre-commit"}},
 		"a new worktree of a repository that stood": {"", own + commit, "git worktree add -q r; hook r/.githooks", "r", []string{"inert r/.githooks/pre-commit"}},
 		"a hook that stood is copied": {"", own + "mkdir .githooks; echo exit 0 > .githooks/commit-msg; git add .githooks; " + commit, "git worktree add -q r; hook r/.githooks", "r",

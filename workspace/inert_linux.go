@@ -44,6 +44,8 @@ func (i *inerter) close() {
 func (i *inerter) all() error {
 	g := i.guard
 	defer i.close()
+	room := maxShortcuts
+	i.stores(&room)
 	var found []suspect
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isRepo && !g.repos[s.rel] {
@@ -80,8 +82,8 @@ func (i *inerter) all() error {
 	}
 	i.workingTrees(found)
 	i.reviewed()
-	room := maxShortcuts
 	i.shortcuts(g.tree, &room)
+	i.worktrees()
 	var errs []error
 	for _, g := range g.peers {
 		if k := i.others[g]; k != nil {
@@ -134,18 +136,73 @@ func (i *inerter) users(path string) bool {
 
 // leaves reports whether a setting makes the repository's working tree of a place that
 // nobody looks after, or that a later run could make lead to one: git writes there what
-// a commit has. The root of a tree the command cannot replace; git itself names the
-// place of a submodule, and enters its repository from there.
+// a commit has. The root of its own tree the command cannot replace, nor the workspace,
+// which agents' repositories have for theirs; and what leads back to the repository by
+// its .git file is the working tree that git itself has made of it.
 func (i *inerter) leaves(gitDir string, s *setting) bool {
 	if !s.places() {
 		return false
 	}
 	t, whose, err := i.follow(gitDir, s.value)
-	if err != nil || whose == nil {
+	if err != nil || whose == nil || len(t.links) > 0 {
 		return true
 	}
-	rel, _ := below(i.scan.root, gitDir)
-	return !insideModules(rel) && (t.end.Path != whose.scan.root || len(t.links) > 0)
+	if t.end.Path == whose.scan.root {
+		return whose != i && whose.guard != i.guard.peers[0] || !whose.scan.rules.named()
+	}
+	return !whose.leadsBack(t.end.Path, gitDir)
+}
+
+// leadsBack reports whether the .git file of a working tree names the repository, and
+// the tree is none itself, or part of one's own directory.
+func (i *inerter) leadsBack(tree, gitDir string) bool {
+	if rel, _ := below(i.scan.root, tree); insideGit(rel) {
+		return false
+	}
+	if _, _, head := i.scan.node(tree + "/HEAD"); head {
+		return false
+	}
+	b, err := i.scan.readFile(tree+"/.git", maxGitFile)
+	if err != nil {
+		return false
+	}
+	target, err := parseGitFile(b)
+	if err != nil {
+		return false
+	}
+	t, _, err := i.follow(tree, target)
+	return err == nil && t.found && t.end.Path == gitDir
+}
+
+// worktrees sets aside the links that the run has put where a configuration has the
+// working tree, one that stood among them: git would write through it.
+func (i *inerter) worktrees() {
+	i.guard.rules.suspects(i.guard.tree, func(s suspect) {
+		if s.kind != isRepo || s.hit.name != "" {
+			return
+		}
+		path := i.scan.abs(s.rel)
+		b, err := i.scan.readFile(path+"/config", maxConfig)
+		if err != nil {
+			return // git does not read it either
+		}
+		all, _ := parseConfig(b)
+		for k := range all {
+			if !all[k].places() {
+				continue
+			}
+			t, _, err := i.follow(path, all[k].value)
+			for _, n := range t.links {
+				var st unix.Stat_t
+				if i.scan.stat(n.Path, &st) == nil && i.guard.touched(&st) {
+					i.aside(n.Path, "git would write through it: a repository has its working tree there")
+				}
+			}
+			if err != nil {
+				i.fail(path+"/config", err)
+			}
+		}
+	})
 }
 
 // config takes the settings that drop names out of a configuration: the file is

@@ -15,7 +15,6 @@ import (
 
 // Why a link is set aside.
 const (
-	intoGit   = "it leads into a repository's own directory"
 	intoState = "it leads to what programs keep for themselves, where names do not count"
 	tooFar    = "it leads on by more steps than can be followed"
 )
@@ -27,20 +26,27 @@ const maxShortcuts = 4 << 20
 
 // shortcuts sets aside such links in what is below a directory, as far as the run has
 // made them. One that stood is the user's.
-func (i *inerter) shortcuts(d *dir, room *int) {
-	if d.gone || d.shut || d.state == hidden || insideGit(d.rel) {
+func (i *inerter) shortcuts(d *dir, room *int) { i.shortcutsOf(d, false, room) }
+
+// shortcutsOf does it for a directory that is a repository's own, or is none.
+func (i *inerter) shortcutsOf(d *dir, own bool, room *int) {
+	if d.gone || d.shut || d.state == hidden {
 		return
 	}
+	named := insideGit(d.rel) || metaOf(d.rel) != ""
 	if d.links && (d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
-		i.shortcutsIn(d, room)
+		i.shortcutsIn(d, own || named || d.git, room)
+	}
+	if d.name() == ".jj" {
+		i.elsewhere(d)
 	}
 	for _, k := range d.kids {
-		i.shortcuts(k, room)
+		i.shortcutsOf(k, own || named || d.git && slices.Contains(gitKeeps[:], k.name()), room)
 	}
 }
 
 // shortcutsIn looks at the links of one directory.
-func (i *inerter) shortcutsIn(d *dir, room *int) {
+func (i *inerter) shortcutsIn(d *dir, own bool, room *int) {
 	fd, err := openDirOf(i.guard.fd, d.rel)
 	if err != nil {
 		i.fail(i.scan.abs(d.rel), err)
@@ -55,36 +61,48 @@ func (i *inerter) shortcutsIn(d *dir, room *int) {
 	slices.Sort(names)
 	for _, name := range names {
 		var st unix.Stat_t
-		if name == ".git" || statBeneath(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !i.guard.touched(&st) {
+		if name == ".git" && !own || statBeneath(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !i.guard.touched(&st) {
 			continue
 		}
-		path := i.scan.abs(join(d.rel, name))
-		to, why := i.shortcut(path, join(d.rel, name), room)
-		leans := d.git && to == name && slices.Contains(leanNames[:], name)
-		if why != "" && !leans {
+		path, why := i.scan.abs(join(d.rel, name)), ""
+		if own {
+			why = i.through(path, room)
+		} else {
+			why = i.shortcut(path, join(d.rel, name), room)
+		}
+		if why != "" {
 			i.aside(path, why)
 		}
 	}
 }
 
-// leanNames are what a repository of git can have of another's by a link, as
-// git-new-workdir of git makes them: nobody opens anything in there by its name.
-var leanNames = [...]string{"objects", "refs", "logs", "info", "packed-refs", "remotes", "rr-cache", "svn"}
+// elsewhere sets aside the file by which a working copy of Jujutsu leads to a repository
+// of another name than that of those whose configuration is protected.
+func (i *inerter) elsewhere(d *dir) {
+	path := i.scan.abs(d.rel) + "/repo"
+	n, st, ok := i.scan.node(path)
+	if !ok || n.Kind != File || !i.guard.touched(&st) {
+		return
+	}
+	b, err := i.scan.readFile(path, maxGitFile)
+	if err == nil {
+		t, whose, e := i.follow(filepath.Dir(path), string(b))
+		if e == nil && whose != nil && strings.HasSuffix(t.end.Path, "/.jj/repo") {
+			return
+		}
+	}
+	i.aside(path, jjElsewhere)
+}
 
-// shortcut says what the end of a link is called, and why it is not to stay, "" if it
-// is.
-func (i *inerter) shortcut(path, rel string, room *int) (to, why string) {
+// shortcut says why a link is not to stay, "" if it is.
+func (i *inerter) shortcut(path, rel string, room *int) string {
 	packages := inModules(rel) // an installer makes them by the thousand
 	if text, err := i.scan.readlink(path); err != nil || packages && !strings.Contains(text, ".git") {
-		return "", ""
+		return ""
 	}
-	t, whose, err := i.follow(filepath.Dir(path), filepath.Base(path))
-	for _, k := range i.others {
-		*room -= k.scan.steps
-		k.scan.steps = 0
-	}
-	if err != nil || *room < 0 {
-		return "", tooFar
+	t, whose, far := i.leads(path, room)
+	if far {
+		return tooFar
 	}
 	end, named := t.end.Path[1:], true
 	if whose != nil {
@@ -92,12 +110,22 @@ func (i *inerter) shortcut(path, rel string, room *int) (to, why string) {
 		named = whose.scan.rules.named()
 	}
 	switch {
-	case insideGit(end), !named && inFan(end) && (packages || !i.scan.rules.named()):
-		why = intoGit
+	case insideGit(end) && !annexed(end), !named && inFan(end) && (packages || !i.scan.rules.named()):
+		return intoGit
 	case !named && !packages && i.scan.rules.named():
-		why = intoState
+		return intoState
 	}
-	return filepath.Base(end), why
+	return ""
+}
+
+// leads follows a link, as far as there is room for it.
+func (i *inerter) leads(path string, room *int) (t trail, whose *inerter, far bool) {
+	t, whose, err := i.follow(filepath.Dir(path), filepath.Base(path))
+	for _, k := range i.others {
+		*room -= k.scan.steps
+		k.scan.steps = 0
+	}
+	return t, whose, err != nil || *room < 0
 }
 
 // named reports whether names count that are no repository's.

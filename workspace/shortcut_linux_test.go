@@ -16,10 +16,11 @@ func TestGuardShortcuts(t *testing.T) {
 	w.begin()
 	w.sh(`git init -q .git/objects/x/r; git -C .git/objects/x/r config core.fsmonitor "touch $PWD/ran;:"; echo x > .git/objects/x/.envrc
 		ln -s .git/objects/x sub; ln -s ../old/../objects/x d/by; ln -s "$PWD/.git/refs/later" later; ln -s .git meta; ln -s ../.git/logs/x node_modules/x
-		ln -s d fine; ln -s /etc out; ln -s nowhere lost; ln -s ../objects/x .git/refs/y; ln -s / d/root`)
+		ln -s d fine; ln -s /etc out; ln -s nowhere lost; ln -s ../objects/x .git/refs/y; ln -s / d/root
+		mkdir -p .git/annex/objects/a; ln -s .git/annex/objects/a/k annexed; ln -s ../.git/objects/x/.git/annex/y d/not`)
 	w.sh("git -C sub/r status; rm ran; test -e sub/.envrc") // the control
-	require.Equal(t, []string{"inert d/by", "inert later", "inert meta", "inert node_modules/x", "inert sub"}, w.end())
-	for _, name := range []string{"old", "stood", "fine", "out", "lost", "d/root", "node_modules/p"} {
+	require.Equal(t, []string{"inert .git/objects/x", "inert .git/refs/y", "inert d/by", "inert d/not", "inert later", "inert meta", "inert node_modules/x", "inert sub"}, w.end())
+	for _, name := range []string{"old", "stood", "fine", "out", "lost", "d/root", "annexed", "node_modules/p"} {
 		_, err := os.Lstat(w.path(name))
 		require.NoError(t, err, name)
 	}
@@ -32,7 +33,7 @@ func TestGuardShortcutsFar(t *testing.T) {
 	w.begin()
 	w.sh(`mkdir -p a .git/objects/x; l=$(printf 'a/../%.0s' $(seq 600)); ln -s "${l}.git/objects/x" l99
 		for i in $(seq 98 -1 70); do ln -s "${l}l$((i+1))" l$i; done; ln -s a near; test -d l70`)
-	require.Len(t, w.end(), 30)
+	require.Len(t, w.end(), 31) // and the directory
 	_, err := os.Lstat(w.path("near"))
 	require.NoError(t, err)
 
@@ -66,6 +67,6 @@ func TestGuardShortcutsIntoState(t *testing.T) {
 	all, err := guards.Finish()
 	require.NoError(t, err)
 	guards.Close()
-	require.ElementsMatch(t, []string{"inert sub", "inert later", "inert " + state + "/snapshot"}, w.names(all))
+	require.ElementsMatch(t, []string{"inert sub", "inert later", "inert " + state + "/snapshot", "inert " + state + "/objects/0f/r"}, w.names(all))
 	w.sh("test -L out; test -L ../state/q; test -L ../state/ws")
 }

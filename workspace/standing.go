@@ -28,6 +28,7 @@ type Standing struct {
 	Vacant   []string            // absolute: names that no pattern finds, and that did not exist
 	Passing  []string            // absolute: names that did not exist, and are gone at the end whatever they have become
 	GitDirs  []string            // absolute: directories of git outside of the workspace that the command writes in
+	Stores   []string            // absolute: directories of objects, references and logs that it writes in with them
 	Reviewed []string            // absolute: what is for review outside of the workspace
 	Covered  []Node              // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
 	Hooks    []string            // relative to a working tree: where a configuration that stood makes git look for hooks
@@ -86,7 +87,7 @@ func (r *Standing) Append(b []byte) []byte {
 	for _, list := range [...]struct {
 		word  string
 		paths []string
-	}{{"name", r.Names}, {"repo", r.Repos}, {"shut", r.Shut}, {"vacant", r.Vacant}, {"passing", r.Passing}, {"gitdir", r.GitDirs}, {"hooks", r.Hooks}, {"reviewed", r.Reviewed}} {
+	}{{"name", r.Names}, {"repo", r.Repos}, {"shut", r.Shut}, {"vacant", r.Vacant}, {"passing", r.Passing}, {"gitdir", r.GitDirs}, {"store", r.Stores}, {"hooks", r.Hooks}, {"reviewed", r.Reviewed}} {
 		for _, path := range list.paths {
 			line(list.word)
 			text(path)
@@ -171,7 +172,7 @@ var standingShape = [...]struct {
 	word           string
 	numbers, texts int
 }{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"hooks", 0, 1}, {"reviewed", 0, 1}, {"covered", 2, 1},
+	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"reviewed", 0, 1}, {"covered", 2, 1},
 	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
 }
 
@@ -236,6 +237,8 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 		r.Passing = append(r.Passing, s[0])
 	case "gitdir":
 		r.GitDirs = append(r.GitDirs, s[0])
+	case "store":
+		r.Stores = append(r.Stores, s[0])
 	case "hooks":
 		r.Hooks = append(r.Hooks, s[0])
 	case "reviewed":

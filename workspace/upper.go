@@ -360,6 +360,9 @@ func (u *Upper) protect(s *ChangeSet) {
 		if c.Protect == "" && c.After != nil && c.After.Kind == Link {
 			c.Protect = u.way(filepath.Join(s.Root, c.Path))
 		}
+		if c.Protect == "" {
+			c.Protect = through(s.Root, c)
+		}
 		if c.Protect == "" && u.rebases(s, c) {
 			c.Protect = rebaseRuns
 		}
@@ -451,9 +454,11 @@ func (s *ChangeSet) bare(u *Upper, c *Change) string {
 				continue
 			}
 		default:
-			continue
+			if c.After.Kind != Link { // which git writes through
+				continue
+			}
 		}
-		if strings.Contains(filepath.Join(s.Root, dir)+"/", "/.git/") {
+		if strings.Contains(filepath.Join(s.Root, dir)+"/", "/.git/") && !insideStore(dir) {
 			continue
 		}
 		has := func(name string) bool { return u.has(i, path.Join(dir, name)) }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -434,6 +435,41 @@ func TestApplyKeepsWhatHoldsProtected(t *testing.T) {
 	require.Equal(t, []string{"D d", "D d/.envrc (.envrc)", "T e", "D e/.envrc (.envrc)"}, s.diff())
 }
 
+// What git would write through, or find a repository by, is applied only if it is named.
+func TestApplyHoldsGitLinks(t *testing.T) {
+	held := [][2]string{
+		{".git/COMMIT_EDITMSG", "-> ../../rc"}, {".git/logs/HEAD", "-> /rc"}, {".git/modules/s", "-> ../x"}, {"sub", "-> .git/objects/x"}, {".git/remotes/origin", "URL: /x"},
+		{".hg/last-message.txt", "-> ../../rc"}, {".git/objects/x/HEAD", "ref: refs/heads/main"}, {".git/objects/x/config", "x"}, {"r/packed-refs", "-> ../../rc"},
+	}
+	fine := [][2]string{
+		{".git/refs/remotes/origin/HEAD", "-> refs/remotes/origin/main"}, {".git/refs/remotes/origin/main", "x"}, {".hg/wlock", "-> host:1"}, {"out", "-> /etc"}, {"f", "-> .git/annex/objects/k"},
+		{".git/packed-refs", "-> /o/.git/packed-refs"}, {"r/x", "x"},
+	}
+	bare := [][2]string{{".git/objects/x/objects/i", "x"}, {".git/objects/x/refs/i", "x"}}
+	s := newStand(t, map[string]string{".git/HEAD": "ref: refs/heads/main", "r/HEAD": "x", "r/objects/i": "x", "r/refs/i": "x"})
+	s.run(slices.Concat(held, fine, bare)...).settle()
+	out, err := s.apply()
+	require.NoError(t, err)
+	var withheld []string
+	for _, c := range out.Withheld {
+		withheld = append(withheld, c.Path)
+	}
+	for _, c := range held {
+		require.Contains(t, withheld, c[0])
+		_, err := os.Lstat(filepath.Join(s.host, c[0]))
+		require.ErrorIs(t, err, fs.ErrNotExist)
+	}
+	for _, c := range fine {
+		require.NotContains(t, withheld, c[0])
+		_, err := os.Lstat(filepath.Join(s.host, c[0]))
+		require.NoError(t, err)
+	}
+	_, err = s.apply("--force", ".git/COMMIT_EDITMSG")
+	require.NoError(t, err)
+	_, err = os.Lstat(filepath.Join(s.host, ".git/COMMIT_EDITMSG"))
+	require.NoError(t, err, "control: what is named is applied")
+}
+
 func TestApplyThroughLinks(t *testing.T) {
 	outside := tempDir(t)
 	s := newStand(t, map[string]string{"d/f": "old", "d/e/g": "g"}).run([2]string{"d/f", "new"}, [2]string{"d/n", "n"}, [2]string{"d/e", "gone"}).settle()
@@ -481,6 +517,17 @@ func TestClosed(t *testing.T) {
 	require.Equal(t, fs.FileMode(0o100), info.Mode().Perm())
 	require.NoError(t, RemoveUpper(s.root()))
 	require.NoDirExists(t, filepath.Join(s.session, UpperName))
+}
+
+// Nor does it hide anything to have closed the root itself.
+func TestClosedRoot(t *testing.T) {
+	s := newStand(t, nil).run([2]string{"f", "x"})
+	require.NoError(t, os.Chmod(s.tree, 0))
+	if os.Getuid() != 0 {
+		_, err := os.OpenRoot(s.tree)
+		require.ErrorIs(t, err, fs.ErrPermission, "control: it cannot be opened as it is")
+	}
+	require.Contains(t, s.diff(), "A f")
 }
 
 func TestLost(t *testing.T) {

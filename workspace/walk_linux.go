@@ -340,6 +340,23 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 // directory itself.
 type listing struct{ head, objects, refs, commondir bool }
 
+// note looks at a name.
+func (l *listing) note(name []byte) {
+	switch string(name) {
+	case "HEAD":
+		l.head = true
+	case "objects":
+		l.objects = true
+	case "refs":
+		l.refs = true
+	case "commondir":
+		l.commondir = true
+	}
+}
+
+// git reports whether the directory looks like one of git's.
+func (l *listing) git() bool { return l.head && (l.objects && l.refs || l.commondir) }
+
 // entry looks at one directory entry. This runs for every file of the
 // workspace: most are done with after two table look-ups.
 func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino uint64) {
@@ -372,16 +389,7 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 // look records what an entry is a hit for.
 func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 	kind := kindOf(dtype)
-	switch string(name) {
-	case "HEAD":
-		l.head = true
-	case "objects":
-		l.objects = true
-	case "refs":
-		l.refs = true
-	case "commondir":
-		l.commondir = true
-	}
+	l.note(name)
 	text := "" // allocated once, and only if there is a hit
 	add := func(class class, arg uint32) {
 		if text == "" {
@@ -447,10 +455,10 @@ func (w *walker) enter(d *dir, rel string, ino uint64, hits []hit) {
 
 // settle draws the conclusions from the whole list of d.
 func (w *walker) settle(d *dir, l *listing) {
-	if w.kept && d.name() == "objects" && d.holds("pack") && d.holds("info") {
+	if w.kept && d.store() {
 		d.kids = slices.DeleteFunc(d.kids, func(k *dir) bool { return isFan(k.name()) })
 	}
-	d.git = l.head && (l.objects && l.refs || l.commondir)
+	d.git = l.git()
 	named := d.name() == ".git"
 	if !d.git && !named {
 		return
@@ -477,19 +485,13 @@ func (w *walker) settle(d *dir, l *listing) {
 	d.kids = kept
 }
 
+// store reports whether a directory looks like one that git keeps objects in.
+func (d *dir) store() bool { return d.name() == "objects" && d.holds("pack") && d.holds("info") }
+
 // holds reports whether a directory of that name lies in d.
 func (d *dir) holds(name string) bool {
 	return slices.ContainsFunc(d.kids, func(k *dir) bool { return k.name() == name })
 }
-
-// insideGit reports whether a path is, or lies below, a directory named .git.
-func insideGit(rel string) bool {
-	return strings.HasPrefix(rel+"/", ".git/") || strings.Contains(rel+"/", "/.git/")
-}
-
-// insideModules reports whether a path lies where git keeps the repositories of
-// submodules, by whatever names.
-func insideModules(rel string) bool { return strings.Contains("/"+rel+"/", "/.git/modules/") }
 
 func kindOf(dtype byte) Kind {
 	switch dtype {

@@ -1,0 +1,324 @@
+package workspace
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxStore bounds the names that are looked at in the directories that git keeps
+// objects, references and logs in, each as often as it is deep.
+const maxStore = 8 * maxWeight
+
+// gitKeeps are the directories in which git keeps what is its own, also where its
+// directory has another name than .git.
+var gitKeeps = [...]string{"objects", "refs", "logs", "info", "worktrees", "modules", "remotes", "branches", "rr-cache", "rebase-merge", "rebase-apply", "sequencer"}
+
+// leans reports whether a link in a repository's own directory is one of [leansOn].
+func (i *inerter) leans(path string, t *trail) bool {
+	text, err := i.scan.readlink(path)
+	return err == nil && leansOn(path, text, t.end.Path)
+}
+
+// through says why a link that the run has left in a repository's own directory is not
+// to stay, "" if it is.
+func (i *inerter) through(path string, room *int) string {
+	t, whose, far := i.leads(path, room)
+	if far {
+		return tooFar
+	}
+	rel, in := below(i.scan.root, path)
+	own := ""
+	if in && !insideGit(rel) {
+		own = metaOf(rel)
+	}
+	if own == "" {
+		if i.leans(path, &t) {
+			return ""
+		}
+		return throughGit
+	}
+	end, in := below(i.scan.abs(own), t.end.Path)
+	if whose != i || !in || end == "" {
+		return throughVCS
+	}
+	for k := range i.scan.protect {
+		if r := &i.scan.protect[k]; !r.Review && r.Matches(i.scan.root, t.end.Path) {
+			return throughVCS
+		}
+	}
+	return ""
+}
+
+// stores looks through what the tree does not hold of the repositories in it, and of
+// those outside that the command writes in: nothing is known by its name in there, but
+// git writes through links, and a repository that lies there is one to whoever names it.
+func (i *inerter) stores(room *int) {
+	g := i.guard
+	work := maxStore
+	if g.rules.kept {
+		i.fans(g.tree, room, &work)
+	}
+	g.rules.suspects(g.tree, func(s suspect) {
+		if s.kind != isRepo || s.hit.name != "" {
+			return
+		}
+		path := i.scan.abs(s.rel)
+		for _, k := range s.dir.kids {
+			if name := k.name(); (name == "remotes" || name == "branches") && (k.ctime == 0 || latest(k.ctime) >= g.begun()) {
+				i.newIn(i.scan.abs(k.rel), "", oldRemote)
+			}
+		}
+		if !insideGit(s.rel) || insideModules(s.rel) {
+			return // what follows is in the tree
+		}
+		i.objects(path+"/objects", room, &work)
+		i.names(path+"/refs", room, &work)
+		i.names(path+"/logs", room, &work)
+	})
+	for _, dir := range g.standing.GitDirs {
+		i.gitDir(dir, room, &work)
+	}
+	for _, dir := range g.standing.Stores {
+		if filepath.Base(dir) == "objects" {
+			i.objects(dir, room, &work)
+		} else {
+			i.names(dir, room, &work)
+		}
+	}
+}
+
+// fans looks at the directories of objects that are not in the tree of what programs
+// keep, in whatever repository.
+func (i *inerter) fans(d *dir, room, work *int) {
+	if d.gone || d.shut {
+		return
+	}
+	if d.store() && !insideGit(d.rel) {
+		path := i.scan.abs(d.rel)
+		list, fd, err := i.list(path)
+		i.fail(path, err)
+		for _, e := range list {
+			i.fan(fd, path, e, room, work)
+		}
+		if err == nil {
+			unix.Close(fd)
+		}
+	}
+	for _, k := range d.kids {
+		i.fans(k, room, work)
+	}
+}
+
+// fan looks at one, if it may hold what is new, or another directory. It is false for
+// what is none.
+func (i *inerter) fan(dir int, path string, e os.DirEntry, room, work *int) bool {
+	if !e.IsDir() || !isFan(e.Name()) {
+		return false
+	}
+	var st unix.Stat_t
+	if *work--; statBeneath(dir, e.Name(), &st) == nil && (st.Nlink > 2 || i.guard.touched(&st)) {
+		i.own(path+"/"+e.Name(), nil, room, work)
+	}
+	return true
+}
+
+// gitDir looks through a repository's directory that is in no tree.
+func (i *inerter) gitDir(path string, room, work *int) {
+	list, fd, err := i.list(path)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	defer unix.Close(fd)
+	for _, e := range list {
+		at := path + "/" + e.Name()
+		switch {
+		case e.Type()&os.ModeSymlink != 0:
+			i.link(fd, at, room)
+		case !e.IsDir():
+		case e.Name() == "objects":
+			i.objects(at, room, work)
+		case e.Name() == "hooks", e.Name() == "modules": // read-only, or set aside
+		case e.Name() == "sl":
+			i.newIn(at, "config", slConfig)
+			i.names(at, room, work)
+		case e.Name() == "worktrees":
+			trees, fd, err := i.list(at)
+			if err != nil {
+				i.fail(at, err)
+				continue
+			}
+			unix.Close(fd)
+			for _, t := range trees {
+				if t.IsDir() {
+					i.under(at+"/"+t.Name(), true, room, work)
+				}
+			}
+		default:
+			i.names(at, room, work)
+		}
+	}
+}
+
+// newIn sets aside the files of a directory whose names begin so, as far as the run has
+// made or changed them.
+func (i *inerter) newIn(path, prefix, why string) {
+	list, fd, err := i.list(path)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	defer unix.Close(fd)
+	for _, e := range list {
+		if !e.IsDir() && strings.HasPrefix(e.Name(), prefix) && i.changed(fd, e.Name()) {
+			i.aside(path+"/"+e.Name(), why)
+		}
+	}
+}
+
+// objects looks at the directory in which git keeps objects: what else is in there git
+// has not made.
+func (i *inerter) objects(path string, room, work *int) {
+	list, fd, err := i.list(path)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	defer unix.Close(fd)
+	for _, e := range list {
+		at := path + "/" + e.Name()
+		switch {
+		case e.Type()&os.ModeSymlink != 0:
+			i.link(fd, at, room)
+		case !e.IsDir():
+		case i.fan(fd, path, e, room, work):
+		case e.Name() == "pack":
+			i.own(at, []string{"multi-pack-index.d"}, room, work)
+		case e.Name() == "info":
+			i.own(at, []string{"commit-graphs"}, room, work)
+		case i.changed(fd, e.Name()):
+			i.aside(at, notGits)
+		default:
+			i.names(at, room, work)
+		}
+	}
+}
+
+// own looks at a directory in which git keeps files, and the directories that are named.
+func (i *inerter) own(path string, dirs []string, room, work *int) {
+	list, fd, err := i.list(path)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	defer unix.Close(fd)
+	*work -= len(list)
+	for _, e := range list {
+		at := path + "/" + e.Name()
+		switch {
+		case e.Type()&os.ModeSymlink != 0:
+			i.link(fd, at, room)
+		case !e.IsDir():
+		case slices.Contains(dirs, e.Name()):
+			i.own(at, nil, room, work)
+		case i.changed(fd, e.Name()):
+			i.aside(at, notGits)
+		default:
+			i.names(at, room, work)
+		}
+	}
+}
+
+// names looks through a directory whose names others choose: of references and their
+// logs.
+func (i *inerter) names(top string, room, work *int) { i.under(top, false, room, work) }
+
+// under looks through a directory, which is a repository's or one in which none is.
+func (i *inerter) under(top string, git bool, room, work *int) {
+	for todo := []string{top}; len(todo) > 0; {
+		path := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		list, fd, err := i.list(path)
+		if err != nil {
+			i.fail(path, err)
+			continue
+		}
+		var l listing
+		runs := false
+		depth := strings.Count(path[len(top):], "/") + 1
+		if *work -= (len(list) + 1) * depth; *work < 0 {
+			unix.Close(fd)
+			i.errs = append(i.errs, fmt.Errorf("look through %s: %w", shorten(path), ErrTooMuch))
+			return
+		}
+		for _, e := range list {
+			l.note([]byte(e.Name()))
+			runs = runs || slices.Contains(gitNames[:], e.Name())
+			switch {
+			case e.Type()&os.ModeSymlink != 0:
+				i.link(fd, path+"/"+e.Name(), room)
+			case e.IsDir():
+				todo = append(todo, path+"/"+e.Name())
+			}
+		}
+		if l.git() && runs && (path != top || !git) {
+			i.aside(path+"/HEAD", hidesGit)
+		}
+		unix.Close(fd)
+	}
+}
+
+// list lists a directory, and leaves it open.
+func (i *inerter) list(path string) ([]os.DirEntry, int, error) {
+	at, name, err := i.guard.parent(path)
+	if err != nil {
+		return nil, -1, err
+	}
+	defer unix.Close(at)
+	fd, err := openDirOf(at, name)
+	if err == unix.EACCES && unlock(at, name) == unix.EPERM {
+		err = unix.ENOENT // another's, and closed to the command as well
+	}
+	if err != nil {
+		return nil, -1, err
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && st.Mode&0o500 != 0o500 {
+		_ = unix.Fchmod(fd, st.Mode&0o7777|0o700) // what is in it could not be looked at
+	}
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		unix.Close(fd)
+		return nil, -1, err
+	}
+	f := os.NewFile(uintptr(dup), path)
+	defer f.Close()
+	list, err := f.ReadDir(-1)
+	if err != nil {
+		unix.Close(fd)
+		return nil, -1, err
+	}
+	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return list, fd, nil
+}
+
+// changed reports whether the run may have made or changed what stands in a directory.
+func (i *inerter) changed(dir int, name string) bool {
+	var st unix.Stat_t
+	return statBeneath(dir, name, &st) == nil && i.guard.touched(&st)
+}
+
+// link sets a link aside that git would write through.
+func (i *inerter) link(dir int, path string, room *int) {
+	if !i.changed(dir, filepath.Base(path)) {
+		return
+	}
+	if why := i.through(path, room); why != "" {
+		i.aside(path, why)
+	}
+}
