@@ -27,6 +27,7 @@ type Guard struct {
 	stash    *Stash
 	told     func(Finding)
 
+	linked map[string]uint64 // directories with links, by their path: what inode stood there; nil if nobody knows
 	lent   map[string]int
 	fd     int // the root
 	dev    uint64
@@ -196,7 +197,8 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told func(Finding)) (*Guard, error) {
 	g := &Guard{standing: r, stash: stash, told: told, lent: lent, Private: r.Passing, stood: map[string]bool{}, repos: map[string]bool{}, shut: map[string]bool{}}
 	if f != nil {
-		g.rules, g.tree = f.after.rules, f.after.tree
+		g.rules, g.tree, g.linked = f.after.rules, f.after.tree, map[string]uint64{}
+		g.tree.withLinks(g.linked)
 	} else {
 		var err error
 		if g.rules, err = compile(Query{Root: r.Root, Files: r.Files, Protect: r.Protect}); err != nil {

@@ -30,7 +30,7 @@ import (
 // that one is written down as unknown.
 const (
 	indexMagic   = "pccrun workspace index\n"
-	indexVersion = 5
+	indexVersion = 6
 	maxIndex     = 512 << 20
 
 	// racy is how old a change must be when a directory is read, so that the
@@ -209,11 +209,14 @@ func (e *encoder) dir(d *dir) {
 	e.num(d.dev)
 	e.num(d.ino)
 	e.num(uint64(d.ctime))
-	git := uint64(0)
+	flags := uint64(d.state) << 2
 	if d.git {
-		git = 1
+		flags |= 1
 	}
-	e.num(uint64(d.state)<<1 | git)
+	if d.links {
+		flags |= 2
+	}
+	e.num(flags)
 	e.num(uint64(d.why))
 	e.num(uint64(len(d.hits)))
 	for _, h := range d.hits {
@@ -323,7 +326,7 @@ func (d *decoder) dir(parent string, depth int) *dir {
 	}
 	n.dev, n.ino, n.ctime = d.num(), d.num(), int64(d.num())
 	flags := d.num()
-	n.git, n.state = flags&1 != 0, state(flags>>1)
+	n.git, n.links, n.state = flags&1 != 0, flags&2 != 0, state(flags>>2)
 	n.why = uint32(d.num())
 	if !d.rules.explains(n.state, n.why) {
 		d.fail()

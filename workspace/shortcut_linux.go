@@ -34,8 +34,8 @@ func (i *inerter) shortcutsOf(d *dir, own bool, room *int) {
 		return
 	}
 	named := insideGit(d.rel) || metaOf(d.rel) != ""
-	if d.links && (d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
-		i.shortcutsIn(d, own || named || d.git, room)
+	if moved := i.guard.moved(d); d.links && (moved || d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
+		i.shortcutsIn(d, own || named || d.git, moved, room)
 	}
 	if d.name() == ".jj" {
 		i.elsewhere(d)
@@ -45,8 +45,27 @@ func (i *inerter) shortcutsOf(d *dir, own bool, room *int) {
 	}
 }
 
-// shortcutsIn looks at the links of one directory.
-func (i *inerter) shortcutsIn(d *dir, own bool, room *int) {
+// moved reports whether a directory with links did not stand where it is, or had none:
+// a link that it brings with it is as old as before, and leads elsewhere from there. Of
+// a run whose launcher was killed it is not known.
+func (g *Guard) moved(d *dir) bool {
+	ino, ok := g.linked[d.rel]
+	return g.linked != nil && (!ok || ino != d.ino)
+}
+
+// withLinks notes which directories have links.
+func (d *dir) withLinks(list map[string]uint64) {
+	if d.links {
+		list[d.rel] = d.ino
+	}
+	for _, k := range d.kids {
+		k.withLinks(list)
+	}
+}
+
+// shortcutsIn looks at the links of one directory, which is a repository's own or not:
+// at all of them, or those that are new.
+func (i *inerter) shortcutsIn(d *dir, own, all bool, room *int) {
 	fd, err := openDirOf(i.guard.fd, d.rel)
 	if err != nil {
 		i.fail(i.scan.abs(d.rel), err)
@@ -61,7 +80,7 @@ func (i *inerter) shortcutsIn(d *dir, own bool, room *int) {
 	slices.Sort(names)
 	for _, name := range names {
 		var st unix.Stat_t
-		if name == ".git" && !own || statBeneath(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !i.guard.touched(&st) {
+		if name == ".git" && !own || statBeneath(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
 			continue
 		}
 		path, why := i.scan.abs(join(d.rel, name)), ""

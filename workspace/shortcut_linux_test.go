@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -54,6 +55,7 @@ func TestGuardShortcutsIntoState(t *testing.T) {
 	w := newWatchman(t)
 	state := filepath.Dir(w.root) + "/state"
 	require.NoError(t, os.Mkdir(state, 0o700))
+	w.sh("mkdir -p a/b; ln -s ../../state/p a/b/l")
 	guards, _ := w.beside()
 	q := Query{Root: state, Protect: append(protect(".git/hooks"), review(".git/config")...), Aside: true, Kept: true}
 	found := scanOf(t, q)
@@ -62,11 +64,23 @@ func TestGuardShortcutsIntoState(t *testing.T) {
 	guards = Together(guards[0], kept)
 	w.sh(`mkdir -p ../state/p/.vscode ../state/objects/pack ../state/objects/info; ln -s ../state/p sub; ln -s "$PWD/../state/later" later; ln -s /etc out
 		git init -q ../state/objects/0f/r; git -C ../state/objects/0f/r config core.fsmonitor "touch $PWD/ran;:"
-		ln -s objects/0f/r ../state/snapshot; ln -s p ../state/q; ln -s "$PWD" ../state/ws`)
-	w.sh("git -C ../state/snapshot status; rm ran; test -e sub/.vscode") // the control
+		ln -s objects/0f/r ../state/snapshot; ln -s p ../state/q; ln -s "$PWD" ../state/ws; mv a/b moved`)
+	w.sh("git -C ../state/snapshot status; rm ran; test -e sub/.vscode; test -e moved/l/.vscode") // the control
 	all, err := guards.Finish()
 	require.NoError(t, err)
 	guards.Close()
-	require.ElementsMatch(t, []string{"inert sub", "inert later", "inert " + state + "/snapshot", "inert " + state + "/objects/0f/r"}, w.names(all))
+	require.ElementsMatch(t, []string{"inert sub", "inert moved/l", "inert later", "inert " + state + "/snapshot", "inert " + state + "/objects/0f/r"}, w.names(all))
 	w.sh("test -L out; test -L ../state/q; test -L ../state/ws")
+}
+
+// What stood is known from the index as well, where nothing is read again.
+func TestGuardShortcutsStood(t *testing.T) {
+	w := newWatchman(t)
+	w.query.IndexDir = filepath.Dir(w.root) + "/index"
+	w.sh("mkdir d .hg; ln -s ../.git/refs d/old; ln -s / .hg/old; ln -sf ../x .git/lfs")
+	time.Sleep(2 * racy)
+	scanOf(t, w.query)
+	w.begin()
+	w.sh("touch d/f .hg/f .git/f; ln -s ../.git/refs d/new; rm d/f .hg/f .git/f")
+	require.Equal(t, []string{"inert d/new"}, w.end())
 }

@@ -19,6 +19,7 @@ const (
 	throughVCS  = "what is written to it goes where it leads, out of its repository"
 	notGits     = "git keeps no directory there, and nobody looks for a repository in it"
 	hidesGit    = "it makes a repository of a directory that git keeps something else in"
+	tooDeep     = "git keeps nothing that lies so deep"
 	slConfig    = "Sapling executes what its configuration names"
 	jjElsewhere = "Jujutsu reads a configuration where it leads"
 	oldRemote   = "git takes a remote's address from it"
@@ -47,9 +48,9 @@ var leanNames = [...]string{"objects", "refs", "logs", "info", "packed-refs", "r
 
 // leansOn reports whether a link in a repository's own directory, which leads to end, is
 // one that git follows to what another repository has by the same name, or a reference,
-// as git writes them with core.preferSymlinkRefs.
+// as git writes them with core.preferSymlinkRefs. Nothing is kept of what goes to /dev/null.
 func leansOn(path, text, end string) bool {
-	if strings.HasPrefix(text, "refs/") && !strings.Contains(text+"/", "/../") {
+	if strings.HasPrefix(text, "refs/") && !strings.Contains(text+"/", "/../") || text == "/dev/null" {
 		return true
 	}
 	name, dir := filepath.Base(path), filepath.Dir(end)

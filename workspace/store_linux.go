@@ -11,8 +11,12 @@ import (
 )
 
 // maxStore bounds the names that are looked at in the directories that git keeps
-// objects, references and logs in, each as often as it is deep.
-const maxStore = 8 * maxWeight
+// objects, references and logs in, each as often as it is deep, and maxNested how deep
+// names are: git's own are not.
+const (
+	maxStore  = 8 * maxWeight
+	maxNested = 64
+)
 
 // gitKeeps are the directories in which git keeps what is its own, also where its
 // directory has another name than .git.
@@ -77,8 +81,8 @@ func (i *inerter) stores(room *int) {
 			return // what follows is in the tree
 		}
 		i.objects(path+"/objects", room, &work)
-		i.names(path+"/refs", room, &work)
-		i.names(path+"/logs", room, &work)
+		i.under(path+"/refs", inTree, room, &work)
+		i.under(path+"/logs", inTree, room, &work)
 	})
 	for _, dir := range g.standing.GitDirs {
 		i.gitDir(dir, room, &work)
@@ -156,7 +160,7 @@ func (i *inerter) gitDir(path string, room, work *int) {
 			unix.Close(fd)
 			for _, t := range trees {
 				if t.IsDir() {
-					i.under(at+"/"+t.Name(), true, room, work)
+					i.under(at+"/"+t.Name(), gits, room, work)
 				}
 			}
 		default:
@@ -236,13 +240,27 @@ func (i *inerter) own(path string, dirs []string, room, work *int) {
 
 // names looks through a directory whose names others choose: of references and their
 // logs.
-func (i *inerter) names(top string, room, work *int) { i.under(top, false, room, work) }
+func (i *inerter) names(top string, room, work *int) { i.under(top, apart, room, work) }
 
-// under looks through a directory, which is a repository's or one in which none is.
-func (i *inerter) under(top string, git bool, room, work *int) {
+// What a directory is that is looked through.
+type storeKind uint8
+
+const (
+	apart  storeKind = iota // nothing can be moved there from a tree
+	inTree                  // from the tree around it links can, with the directory that they are in: all count
+	gits                    // a repository's own
+)
+
+// under looks through a directory of some kind.
+func (i *inerter) under(top string, kind storeKind, room, work *int) {
 	for todo := []string{top}; len(todo) > 0; {
-		path := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+		path := todo[0] // what git itself writes is not deep, and comes first
+		todo = todo[1:]
+		depth := strings.Count(path[len(top):], "/") + 1
+		if depth > maxNested {
+			i.aside(path, tooDeep)
+			continue
+		}
 		list, fd, err := i.list(path)
 		if err != nil {
 			i.fail(path, err)
@@ -250,7 +268,6 @@ func (i *inerter) under(top string, git bool, room, work *int) {
 		}
 		var l listing
 		runs := false
-		depth := strings.Count(path[len(top):], "/") + 1
 		if *work -= (len(list) + 1) * depth; *work < 0 {
 			unix.Close(fd)
 			i.errs = append(i.errs, fmt.Errorf("look through %s: %w", shorten(path), ErrTooMuch))
@@ -260,13 +277,15 @@ func (i *inerter) under(top string, git bool, room, work *int) {
 			l.note([]byte(e.Name()))
 			runs = runs || slices.Contains(gitNames[:], e.Name())
 			switch {
+			case e.Type()&os.ModeSymlink != 0 && kind == inTree:
+				i.judge(path+"/"+e.Name(), room)
 			case e.Type()&os.ModeSymlink != 0:
 				i.link(fd, path+"/"+e.Name(), room)
 			case e.IsDir():
 				todo = append(todo, path+"/"+e.Name())
 			}
 		}
-		if l.git() && runs && (path != top || !git) {
+		if l.git() && runs && (path != top || kind != gits) {
 			i.aside(path+"/HEAD", hidesGit)
 		}
 		unix.Close(fd)
@@ -313,11 +332,15 @@ func (i *inerter) changed(dir int, name string) bool {
 	return statBeneath(dir, name, &st) == nil && i.guard.touched(&st)
 }
 
-// link sets a link aside that git would write through.
+// link sets a link aside that is new, and that git would write through.
 func (i *inerter) link(dir int, path string, room *int) {
-	if !i.changed(dir, filepath.Base(path)) {
-		return
+	if i.changed(dir, filepath.Base(path)) {
+		i.judge(path, room)
 	}
+}
+
+// judge sets a link aside that git would write through.
+func (i *inerter) judge(path string, room *int) {
 	if why := i.through(path, room); why != "" {
 		i.aside(path, why)
 	}

@@ -38,6 +38,11 @@ func TestGuardGitWritesThroughLinks(t *testing.T) {
 		"in a bare one":                           {"", "git init -q --bare r; ln -s ../../rc r/packed-refs; git push -q ./r HEAD", "git -C r pack-refs --all", []string{"inert r/packed-refs"}},
 		"in a worktree":                           {"git worktree add -q w", "ln -sf ../../../../rc .git/worktrees/w/COMMIT_EDITMSG", "cd w; git commit -qm x --allow-empty", []string{"inert .git/worktrees/w/COMMIT_EDITMSG"}},
 
+		"a link that was moved with its directory": {"mkdir old; ln -s ../../../rc old/HEAD", "rm -rf .git/logs; mv old .git/logs", "git commit -qm x --allow-empty", []string{"inert .git/logs/HEAD"}},
+		"a link of old further down":               {"mkdir -p old/d; ln -s ../../rc old/d/n; cp .git/HEAD old/HEAD; mkdir old/objects old/refs", "mv old r; rm r/HEAD; git init -q --bare r; mv r/d/n r/packed-refs", "git -C r pack-refs --all", []string{"inert r/packed-refs"}},
+		"a message that was moved with its worktree": {"git worktree add -q w; mkdir -p old/x; ln -s ../../../../rc old/x/COMMIT_EDITMSG", "cp -n .git/worktrees/w/[!hC]* old/x/ || true; test -e old/x/commondir; mv old/x .git/worktrees/x; echo gitdir: $PWD/.git/worktrees/x > w/.git2; mkdir y; mv w/.git2 y/.git; echo $PWD/y/.git > .git/worktrees/x/gitdir",
+			"cd y; git commit -qm x --allow-empty", []string{"inert .git/worktrees/x/COMMIT_EDITMSG"}},
+
 		"a submodule's repository that is a link": {submodule, "mkdir .git/modules; git clone -q --bare ../sub .git/objects/zz; git --git-dir=.git/objects/zz config core.bare false; ln -s ../objects/zz .git/modules/s; " + evil(".git/objects/zz"),
 			"git submodule --quiet update --init || true", []string{"inert .git/modules/s", "inert .git/objects/zz"}},
 		"a submodule's repository in a worktree": {submodule + "git worktree add -q w; git config -f w/.gitmodules submodule.s.path s; sed -i 's/submodule \"s\"/submodule \"m\\/objects\\/s\"/' w/.gitmodules",
@@ -67,6 +72,14 @@ func TestGuardGitWritesThroughLinks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What lies too deep to be git's is set aside, and does not keep anybody from the rest.
+func TestGuardDeepNames(t *testing.T) {
+	w := newWatchman(t)
+	w.begin()
+	w.sh("p=.git/logs/refs$(printf '/d%.0s' $(seq 70)); mkdir -p $p; ln -s / $p/l; ln -sf ../../rc .git/logs/HEAD")
+	require.Equal(t, []string{"inert .git/logs/HEAD", "inert .git/logs/refs" + strings.Repeat("/d", 63)}, w.end())
 }
 
 // Links that git itself makes, or its users, stay.
