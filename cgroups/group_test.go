@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/kernel"
 )
 
 // create makes the groups of a plan in which all limits are kept by mechanism,
@@ -415,7 +417,7 @@ func TestNProcInUserNamespace(t *testing.T) {
 		alsoAsNobody(t) // the limit does not hold for root of the machine
 		return
 	}
-	if !kernelAtLeast(5, 14) {
+	if !kernel.AtLeast(5, 14) {
 		t.Skip("needs Linux 5.14")
 	}
 	for _, helper := range []string{"pids", "nested-pids"} {

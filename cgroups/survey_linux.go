@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/kernel"
 	"github.com/pccrun/pccrun/internal/shell"
 )
 
@@ -39,7 +39,7 @@ type machine struct {
 }
 
 func (m machine) survey(need Resource) Host {
-	h := Host{NProc: kernelAtLeast(5, 14)}
+	h := Host{NProc: kernel.AtLeast(5, 14)}
 	if need&CPUs != 0 {
 		h.Processors = processors()
 	}
@@ -311,35 +311,4 @@ func processors() int {
 		return 0
 	}
 	return set.Count()
-}
-
-func kernelAtLeast(major, minor int) bool {
-	var u syscall.Utsname
-	if err := syscall.Uname(&u); err != nil {
-		return false
-	}
-	var release []byte
-	for _, c := range u.Release {
-		if c == 0 {
-			break
-		}
-		release = append(release, byte(c))
-	}
-	return releaseAtLeast(string(release), major, minor)
-}
-
-// releaseAtLeast compares the first two numbers of a release such as
-// "6.1.0-18-amd64".
-func releaseAtLeast(release string, major, minor int) bool {
-	first, rest, _ := strings.Cut(release, ".")
-	end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
-	if end >= 0 {
-		rest = rest[:end]
-	}
-	a, err := strconv.Atoi(first)
-	b, err2 := strconv.Atoi(rest)
-	if err != nil || err2 != nil {
-		return false
-	}
-	return a > major || a == major && b >= minor
 }

@@ -350,12 +350,3 @@ func FuzzOwnGroup(f *testing.F) {
 		}
 	})
 }
-
-func TestReleaseAtLeast(t *testing.T) {
-	require.True(t, releaseAtLeast("6.1.0-18-amd64", 5, 14))
-	require.True(t, releaseAtLeast("5.14", 5, 14))
-	require.True(t, releaseAtLeast("5.14-rc1", 5, 14))
-	require.False(t, releaseAtLeast("5.10.262", 5, 14))
-	require.False(t, releaseAtLeast("rubbish", 5, 14))
-	require.False(t, releaseAtLeast("", 5, 14))
-}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/kernel"
 )
 
 // A Refusal is a step that this host is set up to refuse: which setting does
@@ -124,7 +126,7 @@ func unfit(read func(string) string) *Refusal {
 	switch {
 	case strings.Contains(read("/proc/version"), gVisor):
 		return &Refusal{Cause: "this is gVisor's kernel, which lacks system calls that pccrun needs", Fix: "run pccrun outside of gVisor, around what starts it"}
-	case !releaseAtLeast(read("/proc/sys/kernel/osrelease"), 5, 12):
+	case !kernel.Covers(read("/proc/sys/kernel/osrelease"), 5, 12):
 		return &Refusal{Cause: "this kernel is older than Linux 5.12, which pccrun needs (mount_setattr)", Fix: "boot a newer kernel, or run pccrun in a virtual machine that has one"}
 	}
 	return nil
@@ -226,17 +228,6 @@ func covered(mountinfo, root string) string {
 		}
 	}
 	return ""
-}
-
-// releaseAtLeast compares the first two numbers of a kernel's release.
-func releaseAtLeast(release string, major, minor int) bool {
-	first, rest, _ := strings.Cut(release, ".")
-	if i := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
-		rest = rest[:i]
-	}
-	a, err := strconv.Atoi(first)
-	b, err2 := strconv.Atoi(rest)
-	return err == nil && err2 == nil && (a > major || a == major && b >= minor)
 }
 
 // readText reads a small file of the kernel's.

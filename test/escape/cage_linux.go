@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/kernel"
 )
 
 // A cage is a place where a payload may do its worst: namespaces, home, /etc,
@@ -72,15 +74,7 @@ func cage(ctx context.Context, j *job) (Outcome, error) {
 // tmpfsMapsOwners reports whether a tmpfs can show its files as somebody
 // else's, which a launcher that gives root up asks of a workspace: since Linux
 // 6.3 (mount_setattr(2)).
-func tmpfsMapsOwners() bool {
-	var u unix.Utsname
-	var major, minor int
-	if unix.Uname(&u) != nil {
-		return false
-	}
-	n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
-	return n == 2 && (major > 6 || major == 6 && minor >= 3)
-}
+func tmpfsMapsOwners() bool { return kernel.AtLeast(6, 3) }
 
 // homeOnDisk is where the homes of a cage are whose tmpfs cannot map owners: in
 // a directory that nobody else may enter, beside the cage, on the disk that has
