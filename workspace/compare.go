@@ -23,6 +23,9 @@ type layer struct {
 	// away, and only an opaque directory is the whole of it.
 	partial bool
 	locked  map[string]uint32 // modes that we changed for a while, to look
+	// note writes down a mode before it is changed, for the next look if this one is
+	// killed; nil where nobody needs it.
+	note func(name string, mode uint32) error
 }
 
 // Compare says how the tree at before became the one at after. It reads both
@@ -308,6 +311,34 @@ func (l *layer) names(dir string) (names []string, whole bool, err error) {
 	return sorted(names), !l.partial || opaque(f), nil
 }
 
+// directories returns the names of the directories in one, sorted, and whether there
+// is nothing in it.
+func (l *layer) directories(dir string) (names []string, empty bool, err error) {
+	if strings.Count(dir, "/") > maxDepth {
+		return nil, false, fmt.Errorf("%.100s…: more than %d directories deep: %w", dir, maxDepth, ErrTooMuch)
+	}
+	if l.partial {
+		if err := l.unlock(dir); err != nil {
+			return nil, false, err
+		}
+	}
+	f, err := l.open(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	list, err := f.ReadDir(-1)
+	if err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", f.Name(), err)
+	}
+	for _, e := range list {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return sorted(names), len(list) == 0, nil
+}
+
 // open opens a file or directory for reading. What the command closed to
 // itself, and so to us, is opened until [layer.restore]: it must not hide what
 // it made.
@@ -332,11 +363,24 @@ func (l *layer) unlock(name string) error {
 	if e.Mode&0o500 == 0o500 || e.Kind != File && e.Kind != Dir {
 		return nil
 	}
+	if l.note != nil {
+		if err := l.note(name, e.Mode); err != nil {
+			return err
+		}
+	}
+	l.lock(name, e.Mode)
+	return l.root.Chmod(name, osMode(unlocked(e.Mode)))
+}
+
+// unlocked is the mode that unlock gives what has this one.
+func unlocked(mode uint32) uint32 { return mode&0o777 | 0o500 }
+
+// lock has a path seen with a mode that it does not have for a while.
+func (l *layer) lock(name string, mode uint32) {
 	if l.locked == nil {
 		l.locked = map[string]uint32{}
 	}
-	l.locked[name] = e.Mode
-	return l.root.Chmod(name, fs.FileMode(e.Mode&0o777|0o500))
+	l.locked[name] = mode
 }
 
 // restore gives back the modes that [layer.open] changed.

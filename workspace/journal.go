@@ -15,6 +15,10 @@ import (
 //	cleaning    all are in place; what they replaced has the names of the apply's own
 //
 // Up to the last step nothing is lost: what stood is there under the other name.
+//
+// A directory that is closed to its owner, before or after, is open to him from the
+// beginning to the end: nothing could be put in it, looked at or taken back. It gets its
+// mode last of all, when what is in it has been brought up to date, or taken back.
 type journal struct {
 	Phase phase
 	Steps []step
@@ -28,15 +32,16 @@ const (
 	cleaning   phase = "cleaning"
 )
 
-// A step is one rename of an apply, or one change of a directory's mode.
+// A step is one rename of an apply, or one change of a directory's mode, or one
+// directory that is open meanwhile.
 type step struct {
 	Op    stepOp
 	Layer int
-	Path  string // what is changed
-	Temp  string // beside it: first the new, then the old
-	New   uint64 // put: the inode that is put in place
-	Old   uint64 // the inode that stood there, 0 for none
-	Modes [2]uint32
+	Path  string    // what is changed
+	Temp  string    // beside it: first the new, then the old
+	New   uint64    // put: the inode that is put in place
+	Old   uint64    // the inode that stood there, 0 for none
+	Modes [2]uint32 // before and after
 }
 
 type stepOp string
@@ -45,6 +50,7 @@ const (
 	put    stepOp = "put"    // Temp takes the place of Path
 	remove stepOp = "remove" // Path becomes Temp
 	mode   stepOp = "mode"   // Path, a directory, gets the second mode
+	shut   stepOp = "shut"   // Path, a directory, is open to its owner until the end
 )
 
 const journalHeader = "pccrun apply 1\n"
@@ -82,7 +88,7 @@ func parseJournal(text []byte, layers int) (*journal, error) {
 		err := f.end()
 		switch {
 		case err != nil:
-		case s.Op != put && s.Op != remove && s.Op != mode:
+		case s.Op != put && s.Op != remove && s.Op != mode && s.Op != shut:
 			err = fmt.Errorf("%q: unknown step", s.Op)
 		case s.Layer >= layers:
 			err = fmt.Errorf("layer %d: there are %d", s.Layer, layers)

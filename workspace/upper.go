@@ -22,7 +22,8 @@ const (
 	recordName  = "record" // [Record]
 	journalName = "journal"
 	lockName    = "lock"
-	treeName    = "tree" // in the directory of a layer, beside the kernel's work
+	closedName  = "closed" // what is open for a look and was closed, by layer, mode and path
+	treeName    = "tree"   // in the directory of a layer, beside the kernel's work
 )
 
 const maxRecord = 1 << 30
@@ -96,23 +97,64 @@ func OpenUpper(session *os.Root, open func(i int) (*os.Root, error)) (_ *Upper, 
 	u.Record = *r
 	for i, l := range r.Layers {
 		tree := path.Join(strconv.Itoa(i), treeName)
-		after, err := dir.OpenRoot(tree)
-		if errors.Is(err, fs.ErrPermission) { // the command may have closed it, as any directory in it
-			if err = dir.Chmod(tree, 0o700); err == nil {
-				after, err = dir.OpenRoot(tree)
+		// The command may have closed it, as any directory in it.
+		if info, err := dir.Lstat(tree); err == nil && info.Mode()&0o500 != 0o500 {
+			if err := dir.Chmod(tree, 0o700); err != nil {
+				return nil, err
 			}
 		}
+		after, err := dir.OpenRoot(tree)
 		if err != nil {
 			return nil, err
 		}
-		u.after = append(u.after, &layer{root: after, partial: true})
+		u.after = append(u.after, &layer{root: after, partial: true, note: u.noteClosed(i)})
 		before, err := l.open(open, i)
 		if err != nil {
 			return nil, err
 		}
 		u.before = append(u.before, &layer{root: before})
 	}
-	return u, nil
+	return u, u.readClosed()
+}
+
+// noteClosed returns a function that writes down a mode of a layer's.
+func (u *Upper) noteClosed(i int) func(string, uint32) error {
+	return func(name string, mode uint32) error {
+		f, err := u.dir.OpenFile(closedName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(f, "%d %d %q\n", i, mode, name)
+		return errors.Join(err, f.Close())
+	}
+}
+
+// readClosed takes up what a look that was killed had open. What does not look as it
+// left it has been changed since, by the command.
+func (u *Upper) readClosed() error {
+	text, err := store.ReadFile(u.dir, closedName, maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		line, whole := strings.CutSuffix(line, "\n")
+		f := &factLine{rest: line}
+		i, mode, name := int(f.number(31)), uint32(f.number(12)), f.path()
+		if f.end() != nil || !whole || i >= len(u.after) {
+			continue // it broke off, and nothing was opened
+		}
+		l := u.after[i]
+		if _, known := l.locked[name]; known {
+			continue
+		}
+		if e, err := l.entry(name); err == nil && e.Mode == unlocked(mode) {
+			l.lock(name, mode)
+		}
+	}
+	return nil
 }
 
 func (l Layer) open(open func(int) (*os.Root, error), i int) (*os.Root, error) {
@@ -147,6 +189,11 @@ func (u *Upper) Close() error {
 	var errs []error
 	for _, l := range u.after {
 		errs = append(errs, l.restore(), l.root.Close())
+	}
+	if errors.Join(errs...) == nil {
+		if err := u.dir.Remove(closedName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
 	}
 	for _, l := range u.before {
 		errs = append(errs, l.root.Close())

@@ -113,6 +113,7 @@ func (s *stand) settle() *stand {
 	u := s.open()
 	_, _, err := u.Settle()
 	require.NoError(s.t, err)
+	require.NoError(s.t, u.Close())
 	return s
 }
 
@@ -159,6 +160,12 @@ func (s *stand) apply(paths ...string) (*Outcome, error) {
 // tree is what stands in a directory: each path with its mode and content.
 func treeOf(t testing.TB, root string) map[string]string {
 	all := map[string]string{}
+	var closed []func() error
+	defer func() {
+		for _, again := range slices.Backward(closed) {
+			require.NoError(t, again())
+		}
+	}()
 	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -166,6 +173,12 @@ func treeOf(t testing.TB, root string) map[string]string {
 		info, err := d.Info()
 		if err != nil {
 			return err
+		}
+		if d.IsDir() && info.Mode()&0o500 != 0o500 { // open for this look
+			if err := os.Chmod(path, 0o700); err != nil {
+				return err
+			}
+			closed = append(closed, func() error { return os.Chmod(path, info.Mode()) })
 		}
 		rel, _ := filepath.Rel(root, path)
 		text := ""
