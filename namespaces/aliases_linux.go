@@ -20,7 +20,9 @@ const nobody = 65534
 // other places of what is mounted in a hidden directory, such as a directory of
 // a data disk that is bound into the home. Of these a rule of the user's shows
 // what it names, and what belongs to root, or in a container to nobody, is no
-// secret of somebody's home: /usr may be bound into a chroot there.
+// secret of somebody's home: /usr may be bound into a chroot there. So does a rule
+// of the user's that names another mount, path and all, of what only the defaults
+// hide; what pccrun keeps of its runs is covered there too.
 func (f *finder) aliases() error {
 	text, err := procfs.Read("/proc/self/mountinfo")
 	if err != nil {
@@ -31,9 +33,16 @@ func (f *finder) aliases() error {
 		if p.Access > profiles.Private || p.Node != Directory && p.Node != File {
 			continue
 		}
-		own := mountOf(mounts, p.Path)
-		inside := filepath.Join(own.root, p.Path[len(strings.TrimSuffix(own.target, "/")):])
-		f.alias(mounts, own, inside, p.Path, func(string) bool { return true })
+		f.elsewhere(mounts, p.Path, func(alias string) bool {
+			if !f.named(alias) {
+				return true
+			}
+			if f.byDefault(p.Path) && p.Path != f.own {
+				return false
+			}
+			f.notes = append(f.notes, alias+" is hidden: it is another mount of "+p.Path)
+			return true
+		})
 		for _, m := range mounts {
 			var st unix.Stat_t
 			if p.Node == Directory && m.target != p.Path && below(m.target, p.Path) && f.decider.Decide(m.target).Access < profiles.Read &&
@@ -42,7 +51,22 @@ func (f *finder) aliases() error {
 			}
 		}
 	}
+	if f.own != "" {
+		f.elsewhere(mounts, f.own, func(alias string) bool { return f.shown(alias) >= profiles.Read })
+	}
 	return nil
+}
+
+// named reports whether a rule of the user's names a path, and not what it lies in.
+func (f *finder) named(path string) bool {
+	d := f.decider.Decide(path)
+	return d.Rule.Path == path && !f.byDefault(path)
+}
+
+// elsewhere hides a path wherever another mount shows it.
+func (f *finder) elsewhere(mounts []mountpoint, path string, hides func(alias string) bool) {
+	own := mountOf(mounts, path)
+	f.alias(mounts, own, filepath.Join(own.root, path[len(strings.TrimSuffix(own.target, "/")):]), path, hides)
 }
 
 // alias hides the places, but for that of own, where mounts show a path of a

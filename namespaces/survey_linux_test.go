@@ -498,13 +498,15 @@ func FuzzMountinfo(f *testing.F) {
 func aliasesRole(args []string) error {
 	root := args[0]
 	p := &profiles.Policy{Home: root + "/home", Workspace: root + "/ws", Files: []profiles.FileRule{
-		{Path: "/", Access: profiles.Read, Origin: profiles.Origin{Source: "default"}}, {Path: root + "/home", Access: profiles.Private}, {Path: root + "/home/shown", Access: profiles.Read},
+		{Path: "/", Access: profiles.Read, Origin: profiles.Origin{Source: "default"}}, {Path: root + "/home", Access: profiles.Private, Origin: profiles.Origin{Source: "default"}}, {Path: root + "/home/shown", Access: profiles.Read},
 		{Path: root + "/f", Access: profiles.Hide}, {Path: root + "/disk/open", Access: profiles.Read, Origin: profiles.Origin{Source: "flag --read"}},
+		{Path: root + "/named", Access: profiles.Write, Origin: profiles.Origin{Source: "flag --write"}}, {Path: root + "/f2", Access: profiles.Read, Origin: profiles.Origin{Source: "flag --read"}},
+		{Path: root + "/around", Access: profiles.Read, Origin: profiles.Origin{Source: "flag --read"}},
 	}}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	for _, m := range [][2]string{{"home", "second"}, {"home/deep", "third"}, {"f", "g"}, {"disk/documents", "home/documents"}, {"disk/open", "home/open"}, {"/usr", "home/usr"}, {"disk/tool", "home/shown"}} {
+	for _, m := range [][2]string{{".", "around"}, {"home", "second"}, {"home/deep", "third"}, {"f", "g"}, {"f", "f2"}, {"home/deep", "named"}, {"disk/documents", "home/documents"}, {"disk/open", "home/open"}, {"/usr", "home/usr"}, {"disk/tool", "home/shown"}} {
 		if !filepath.IsAbs(m[0]) {
 			m[0] = root + "/" + m[0]
 		}
@@ -513,6 +515,7 @@ func aliasesRole(args []string) error {
 		}
 	}
 	f := newFinder(p)
+	f.own = root + "/home/deep/state"
 	f.rule(root + "/home")
 	f.rule(root + "/f")
 	if err := f.aliases(); err != nil {
@@ -525,13 +528,18 @@ func aliasesRole(args []string) error {
 		}
 		fmt.Println(place.Access, strings.TrimPrefix(place.Path, root+"/")+reach)
 	}
+	for _, note := range f.notes {
+		fmt.Println(strings.ReplaceAll(note, root+"/", ""))
+	}
 	return f.err
 }
 
+// A rule that names another mount shows it, where only the defaults hide what it is of,
+// and nothing of what pccrun keeps; one that names what lies around it does not.
 // A second place that only root may enter is out of the command's reach, and
 // out of that of the process that mounts for it.
 func TestAliases(t *testing.T) {
-	w := newCountry(t, []string{"home/deep/f", "second/", "third/", "f", "g", "disk/documents/", "disk/open/", "disk/tool/", "home/documents/", "home/open/", "home/usr/", "home/shown/"})
+	w := newCountry(t, []string{"home/deep/f", "home/deep/state/", "second/", "third/", "named/", "around/", "f", "f2", "g", "disk/documents/", "disk/open/", "disk/tool/", "home/documents/", "home/open/", "home/usr/", "home/shown/"})
 	cmd := self(t, "aliases", w.root)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
 	documents := "hide disk/documents"
@@ -549,7 +557,8 @@ func TestAliases(t *testing.T) {
 	}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))
-	require.ElementsMatch(t, []string{"private home", "hide f", "hide second", "hide third", "hide g", documents}, strings.Split(strings.TrimSpace(string(out)), "\n"))
+	require.ElementsMatch(t, []string{"private home", "hide f", "hide second", "hide third", "hide g", documents,
+		"hide f2", "f2 is hidden: it is another mount of f", "hide named/state", "hide around/home", "hide around/f"}, strings.Split(strings.TrimSpace(string(out)), "\n"))
 }
 
 // What is hidden where root alone gets to is out of reach anyway; in what is lent
