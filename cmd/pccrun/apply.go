@@ -55,6 +55,9 @@ func applyVerb(args []string) int {
 	done()
 	var conflict *workspace.ConflictError
 	if errors.As(err, &conflict) {
+		if asJSON {
+			printJSON(c.applied(nil, nil, len(c.upper.Record.Stood), conflict))
+		}
 		for _, change := range conflict.Changes {
 			say("conflict: " + c.shown(filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
 		}
@@ -70,12 +73,12 @@ func applyVerb(args []string) int {
 			return failChanges(err)
 		}
 	}
-	withheld := []string{}
+	var withheld []string
 	for _, change := range out.Withheld {
 		withheld = append(withheld, change.Path)
 	}
 	if asJSON {
-		printJSON(object{{"session", c.entry.ID}, {"applied", append([]string{}, out.Applied...)}, {"withheld", withheld}, {"left", out.Left}})
+		printJSON(c.applied(out.Applied, withheld, out.Left, nil))
 	} else {
 		say(fmt.Sprintf("%d applied, %d left in the overlay", len(out.Applied), out.Left))
 	}
@@ -95,6 +98,17 @@ func applyVerb(args []string) int {
 		return failed
 	}
 	return 0
+}
+
+// applied is what became of an apply, as --json shows it.
+func (c *changes) applied(applied, withheld []string, left int, conflict *workspace.ConflictError) object {
+	conflicts := []object{}
+	if conflict != nil {
+		for _, change := range conflict.Changes {
+			conflicts = append(conflicts, object{{"path", filepath.Join(conflict.Root, change.Path)}, {"conflict", change.Conflict}})
+		}
+	}
+	return object{{"session", c.entry.ID}, {"applied", applied}, {"withheld", withheld}, {"left", left}, {"conflicts", conflicts}}
 }
 
 func failLocked(err error) int {

@@ -27,10 +27,11 @@ const changesHelp = lastRunHelp + "PATH is a file or a directory with all in it.
 
 // changes is the upper side of one session, open.
 type changes struct {
-	home  sessions.Home
-	entry sessions.Entry
-	upper *workspace.Upper
-	cwd   string
+	home   sessions.Home
+	entry  sessions.Entry
+	record *workspace.Record
+	upper  *workspace.Upper
+	cwd    string
 }
 
 // openChanges finds the session: the one named, else the newest of the current
@@ -55,8 +56,10 @@ func openChanges(name string) (*changes, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	if _, err := workspace.ReadRecord(dir); errors.Is(err, fs.ErrNotExist) {
+	if c.record, err = workspace.ReadRecord(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("session %s: %w", c.entry.ID, errNoChanges)
+	} else if err != nil {
+		c.record = new(workspace.Record) // OpenUpper says what is wrong with it
 	}
 	c.upper, err = workspace.OpenUpper(dir, nil)
 	return c, err

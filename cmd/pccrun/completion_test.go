@@ -10,7 +10,7 @@ import (
 // TestHelpFlags holds what is completed against the helps.
 func TestHelpFlags(t *testing.T) {
 	want := map[string][]string{
-		"diff": {"--stat", "--name-status", "--json", "--session"}, "apply": {"--force", "--json", "--session"}, "discard": {"--session"},
+		"diff": {"--stat", "--name-status", "--json", "--session"}, "apply": {"--force", "--json", "--session"}, "discard": {"--json", "--session"},
 		"snapshot": {"--list", "--remove", "--json", "--session"}, "review": {"--json", "--quiet", "--accept"}, "ps": {"--all", "--json", "-a"},
 		"logs": {"--follow", "--tail", "--output", "--save", "--json", "-f", "-n"}, "kill": {"--signal", "--wait", "--force", "--json", "--all"},
 		"gc": {"--all", "--dry-run", "--json"}, "trust": {"--workspace", "--json", "--list", "--revoke"}, "doctor": {"--fix", "--yes", "--json", "--all"},

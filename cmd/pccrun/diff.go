@@ -38,7 +38,7 @@ const maxPatch = 4 << 20
 // differ prints changes.
 type differ struct {
 	*changes
-	out     *os.File
+	out     io.Writer
 	shows   bool // to a terminal: controls are shown, not sent
 	format  string
 	plus    int
@@ -74,7 +74,7 @@ func diffVerb(args []string) int {
 	if err != nil {
 		return failChanges(err)
 	}
-	d := &differ{changes: c, out: os.Stdout, shows: isTerminal(os.Stdout), format: format}
+	d := &differ{changes: c, out: stdout, shows: isTerminal(os.Stdout), format: format}
 	if c.upper.Interrupted() {
 		say("an apply was interrupted: pccrun apply finishes it, pccrun discard takes it back")
 	}
@@ -127,7 +127,7 @@ func selected(paths []string, root string, c *workspace.Change) bool {
 func (d *differ) printf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !d.shows {
-		d.out.WriteString(text)
+		io.WriteString(d.out, text)
 		return
 	}
 	for line := range strings.Lines(text) {
@@ -136,9 +136,9 @@ func (d *differ) printf(format string, args ...any) {
 		for i := range parts {
 			parts[i] = printable(parts[i])
 		}
-		d.out.WriteString(strings.Join(parts, "\t"))
+		io.WriteString(d.out, strings.Join(parts, "\t"))
 		if end {
-			d.out.WriteString("\n")
+			io.WriteString(d.out, "\n")
 		}
 	}
 }
@@ -248,10 +248,10 @@ func marks(c *workspace.Change) string {
 
 // directory prints what git has no words for.
 func (d *differ) directory(name string, c *workspace.Change) {
-	what := fmt.Sprintf("mode %o to %o", modeOf(c.Before), modeOf(c.After))
+	what := fmt.Sprintf("mode %03o to %03o", modeOf(c.Before), modeOf(c.After))
 	switch {
 	case !isDir(c.Before):
-		what = fmt.Sprintf("added, mode %o", modeOf(c.After))
+		what = fmt.Sprintf("added, mode %03o", modeOf(c.After))
 	case !isDir(c.After):
 		what = "deleted"
 	}

@@ -108,10 +108,16 @@ func learnVerb(args []string) int {
 	if err != nil {
 		return fail("learn: " + err.Error())
 	}
-	if seen.exit == nil || seen.refused {
-		if seen.exit == nil {
-			say("learn: the run was cut off, and has told nothing")
+	switch {
+	case seen.exit == nil:
+		fail("learn: the run was cut off, and has told nothing")
+		return code
+	case seen.refused != nil: // it has said so itself
+		causes := strings.Split(seen.refused.Cause, "\n")
+		for _, cause := range causes[1:] {
+			mistake(cause, "")
 		}
+		mistake(causes[0], seen.refused.Hint)
 		return code
 	}
 	dirs, err := state.Find(req.Host.Getenv, policy.Home)

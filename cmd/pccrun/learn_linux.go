@@ -27,7 +27,7 @@ type seen struct {
 	oom     *events.OOM
 	timeout *events.Timeout
 	exit    *events.Exit
-	refused bool
+	refused *events.Refused
 	lost    int64
 }
 
@@ -98,7 +98,7 @@ func readSeen(from io.Reader) (*seen, error) {
 		case events.Timeout:
 			s.timeout = &e
 		case events.Refused:
-			s.refused = true
+			s.refused = &e
 		case events.Dropped:
 			s.lost += e.Count
 		case events.Exit:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 
+	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/profiles/proposals"
 )
@@ -13,7 +14,7 @@ import (
 // seen is what a run has told: nothing can run here.
 type seen struct {
 	exit    *int
-	refused bool
+	refused *events.Refused
 	lost    int64
 }
 

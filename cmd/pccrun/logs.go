@@ -81,18 +81,21 @@ func logsVerb(args []string) int {
 }
 
 // showLogs prints what there is, then what comes.
-func showLogs(home sessions.Home, e sessions.Entry, o logsOptions) (err error) {
-	out := os.Stdout
+func showLogs(home sessions.Home, e sessions.Entry, o logsOptions) (result error) {
+	out, shown := io.Writer(stdout), isTerminal(os.Stdout)
 	if o.save != "" {
 		// Not over something: a log is no reason to lose a file.
-		if out, err = os.OpenFile(o.save, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		f, err := os.OpenFile(o.save, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, out.Close()) }()
+		defer func() { result = errors.Join(result, f.Close()) }()
+		out, shown = f, isTerminal(f)
 	}
 	var next func(print func([]byte)) error
+	var err error
 	if o.output {
-		next, err = outputLines(home, e, isTerminal(out))
+		next, err = outputLines(home, e, shown)
 	} else {
 		next, err = eventLines(home, e, o.json)
 	}
@@ -128,6 +131,9 @@ func showLogs(home sessions.Home, e sessions.Entry, o logsOptions) (err error) {
 		if err := next(print); err != nil {
 			return err
 		}
+	}
+	if o.save == "" {
+		return nil // standard output remembers it
 	}
 	return werr
 }

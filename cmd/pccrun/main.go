@@ -53,7 +53,10 @@ func verbs() []verb {
 	}
 }
 
-func main() { os.Exit(stdout.finish(Main(os.Args[1:]))) }
+func main() {
+	args := os.Args[1:]
+	os.Exit(stdout.finish(args, Main(args)))
+}
 
 // Main is the whole program, less the exit.
 func Main(args []string) int {

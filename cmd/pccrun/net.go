@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,7 +112,7 @@ func netTable(words []string, denied bool) int {
 	slices.SortStableFunc(sums, func(a, b *netSum) int {
 		return cmp.Or(cmp.Compare(b.up+b.down, a.up+a.down), cmp.Compare(b.allowed+b.denied, a.allowed+a.denied), cmp.Compare(a.host, b.host))
 	})
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	w := tabwriter.NewWriter(stdout, 0, 8, 2, ' ', 0)
 	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
 	row("HOST", "ALLOWED", "FAILED", "DENIED", "SENT", "RECEIVED", "ALLOWED BY")
 	for _, s := range sums {

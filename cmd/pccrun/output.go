@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,12 +27,41 @@ func say(text string) { os.Stderr.WriteString("pccrun: " + printable(text) + "\n
 // fail prints an error and its hints, and returns the status to exit with.
 func fail(text string, hints ...string) int {
 	say(text)
+	var given []string
 	for _, hint := range hints {
 		if hint != "" {
 			say("hint: " + hint)
+			given = append(given, hint)
 		}
 	}
+	mistake(text, strings.Join(given, "; "))
 	return refused
+}
+
+// mistakes are what went wrong, for who asked for JSON.
+var mistakes []object
+
+func mistake(text, hint string) {
+	mistakes = append(mistakes, object{{"text", text}, {"hint", hint}})
+}
+
+// wantsObject reports whether a command line asks for one JSON object on standard
+// output: not where each line is one, and not where the output is a command's.
+func wantsObject(args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	if !slices.Contains(args, "--json") {
+		return false
+	}
+	switch args[0] {
+	case "logs", "net", "denials", "escape":
+		return false
+	}
+	if args[0] == "run" || strings.HasPrefix(args[0], "-") {
+		return slices.Contains(args, "--dry-run")
+	}
+	return !slices.Contains(args, supervised)
 }
 
 // failWith prints all mistakes that an error names.
@@ -95,9 +125,13 @@ func printf(format string, args ...any) {
 // is cut short by a full disk has not succeeded.
 var stdout = new(output)
 
-type output struct{ err error }
+type output struct {
+	wrote bool
+	err   error
+}
 
 func (o *output) Write(b []byte) (int, error) {
+	o.wrote = true
 	n, err := os.Stdout.Write(b)
 	if o.err == nil {
 		o.err = err
@@ -105,8 +139,12 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// finish is the status to exit with, once a verb's result is written.
-func (o *output) finish(code int) int {
+// finish is the status to exit with, once a verb's result is written. Who asked for
+// an object gets one: where there is no result, what went wrong.
+func (o *output) finish(args []string, code int) int {
+	if code != 0 && !o.wrote && len(mistakes) > 0 && wantsObject(args) {
+		printJSON(object{{"errors", mistakes}})
+	}
 	if o.err != nil && code != refused {
 		return fail(o.err.Error())
 	}

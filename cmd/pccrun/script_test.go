@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -8,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,6 +57,7 @@ func TestScripts(t *testing.T) {
 			"refused": exits(125, "^$"), // nothing on standard output
 			"fails":   exits(125, ""),
 			"no":      exits(1, ""),
+			"errors":  errorsObject,
 		},
 		Condition: func(name string) (bool, error) {
 			if name == "root" {
@@ -85,6 +88,43 @@ func exits(want int, stdout string) func(*testscript.TestScript, bool, []string)
 		}
 		if stdout != "" && ts.ReadFile("stdout") != "" {
 			ts.Fatalf("%v: unexpected output", args)
+		}
+	}
+}
+
+// errorsObject runs `errors STATUS program [args…]`: the program ends so, and prints
+// one object with what went wrong, which it says on standard error too.
+func errorsObject(ts *testscript.TestScript, neg bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	exits(want, "")(ts, neg, args[1:])
+	var got struct {
+		V      int
+		Errors []struct{ Text, Hint string }
+	}
+	decode := json.NewDecoder(strings.NewReader(ts.ReadFile("stdout")))
+	if err := decode.Decode(&got); err != nil {
+		ts.Fatalf("%v: standard output is no object: %v", args, err)
+	}
+	if _, err := decode.Token(); err != io.EOF || got.V != 1 || len(got.Errors) == 0 {
+		ts.Fatalf("%v: want one object with errors", args)
+	}
+	for _, e := range got.Errors {
+		for _, line := range []string{e.Text, "hint: " + e.Hint} {
+			if line != "hint: " && !strings.Contains(ts.ReadFile("stderr"), "pccrun: "+line+"\n") {
+				ts.Fatalf("%v: %q is not on standard error", args, line)
+			}
+		}
+	}
+}
+
+// Every verb that has --json is tried with a mistake in json.txtar.
+func TestJSONMistakes(t *testing.T) {
+	script, err := os.ReadFile("testdata/json.txtar")
+	require.NoError(t, err)
+	for _, v := range verbs() {
+		if slices.Contains(verbFlags(v), "--json") || strings.Contains(v.help(), "[--json]") {
+			require.Regexp(t, `(?m)^(errors 125|refused|fails|! exec) pccrun `+v.name+` .*--json`, string(script))
 		}
 	}
 }
