@@ -9,8 +9,8 @@ import (
 )
 
 // The scripts complete verbs, flags and the values that are a closed list, and
-// leave the rest, and what stands after --, to the shell. They are made from
-// the tables that the parser uses.
+// leave the rest to the shell: after -- the command's name, then what the shell
+// completes for that command. They are made from the tables that the parser uses.
 
 func completionVerb(args []string) int {
 	if len(args) != 1 {
@@ -127,7 +127,13 @@ _pccrun() {
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     if [[ ${COMP_WORDS[i]} == -- ]]; then
-      if declare -F _command_offset >/dev/null; then _command_offset $((i + 1)); else COMPREPLY=($(compgen -c -- "$cur")); fi
+      if declare -F _command_offset >/dev/null; then
+        _command_offset $((i + 1))
+      elif ((COMP_CWORD == i + 1)); then
+        COMPREPLY=($(compgen -c -f -- "$cur"))
+      else
+        COMPREPLY=($(compgen -f -- "$cur"))
+      fi
       return
     fi
   done
@@ -219,18 +225,39 @@ _pccrun "$@"
 
 func fishCompletion() string {
 	var b strings.Builder
-	b.WriteString("# fish completion for pccrun\ncomplete -c pccrun -f\n")
+	b.WriteString(`# fish completion for pccrun
+function __pccrun_command # whether -- stands before the cursor
+    contains -- -- (commandline -opc)
+end
+function __pccrun_first # whether no verb does, and no command
+    not __pccrun_command; and __fish_use_subcommand
+end
+function __pccrun_verb # whether one of these verbs does
+    not __pccrun_command; and __fish_seen_subcommand_from $argv
+end
+function __pccrun_run # whether none of these does
+    not __pccrun_command; and not __fish_seen_subcommand_from $argv
+end
+function __pccrun_delegate # what fish completes after --
+    set -l words (commandline -opc)
+    set -l at (contains -i -- -- $words)
+    set -e words[1..$at]
+    complete -C "$(string join ' ' -- (string escape -- $words) (commandline -ct))"
+end
+complete -c pccrun -f
+complete -c pccrun -n __pccrun_command -x -a '(__pccrun_delegate)'
+`)
 	quoted := func(s string) string {
 		return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'"
 	}
 	for _, v := range verbs() {
-		fmt.Fprintf(&b, "complete -c pccrun -n __fish_use_subcommand -a %s -d %s\n", v.name, quoted(v.line))
+		fmt.Fprintf(&b, "complete -c pccrun -n __pccrun_first -a %s -d %s\n", v.name, quoted(v.line))
 	}
 	others := slices.DeleteFunc(verbNames(), func(name string) bool { return name == "run" })
 	for _, v := range verbs() {
 		for _, name := range verbFlags(v) {
 			if word, long := strings.CutPrefix(name, "--"); long && v.name != "run" {
-				fmt.Fprintf(&b, "complete -c pccrun -n '__fish_seen_subcommand_from %s' -l %s\n", v.name, word)
+				fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_verb %s' -l %s\n", v.name, word)
 			}
 		}
 	}
@@ -249,11 +276,11 @@ func fishCompletion() string {
 				spell += " -a " + quoted(strings.Join(words, " "))
 			}
 		}
-		fmt.Fprintf(&b, "complete -c pccrun -n 'not __fish_seen_subcommand_from %s' %s -d %s\n", strings.Join(others, " "), spell, quoted(d.line))
+		fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_run %s' %s -d %s\n", strings.Join(others, " "), spell, quoted(d.line))
 	}
-	b.WriteString("complete -c pccrun -n '__fish_seen_subcommand_from diff apply review' -F\n")
-	for _, v := range [...][2]string{{"profile", "list show check schema"}, {"why", "read write exec connect env"}, {"completion", "bash zsh fish"}} {
-		fmt.Fprintf(&b, "complete -c pccrun -n '__fish_seen_subcommand_from %s' -a '%s'\n", v[0], v[1])
+	b.WriteString("complete -c pccrun -n '__pccrun_verb diff apply review' -F\n")
+	for _, v := range [...][2]string{{"profile", "list show check schema"}, {"why", "read write exec connect env"}, {"completion", "bash zsh fish"}, {"help", strings.Join(verbNames(), " ")}} {
+		fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_verb %s' -a '%s'\n", v[0], v[1])
 	}
 	return b.String()
 }
