@@ -54,6 +54,7 @@ func verbs() []verb {
 }
 
 func main() {
+	quietQuit()
 	args := os.Args[1:]
 	os.Exit(stdout.finish(args, Main(args)))
 }

@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -51,6 +52,7 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 		}
 		if over {
 			signal.Reset(sig)
+			quietQuit()
 			unix.Kill(os.Getpid(), sig)
 			return
 		}
@@ -80,6 +82,7 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 	}
 	c := make(chan os.Signal, 16)
 	signal.Notify(c, list...)
+	catchQuit()
 	go func() {
 		for sig := range c {
 			pass(sig.(unix.Signal))
@@ -93,4 +96,44 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 		over = true
 		return killed
 	}
+}
+
+// quit is what the runtime does at QUIT: it prints where each goroutine stands.
+var quit sigaction
+
+// A sigaction is the kernel's, of 64-bit machines: handler, flags, restorer, mask
+// (rt_sigaction(2)).
+type sigaction [4]uint64
+
+// quietQuit lets QUIT, from Ctrl-\ at a terminal, end this process as it ends any
+// other, without a trace of the runtime's: a few system calls, where a handler of
+// ours would start a thread before the launch. What the signal would leave beside
+// that, an image of our memory in the current directory (core(5)), may hold secrets,
+// and a command could read it: there is none. A limit of 1 stops a handler of the
+// host's too; what the command gets does not come from ours.
+func quietQuit() {
+	var core unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_CORE, &core) != nil {
+		return
+	}
+	if none := min(1, core.Max); core.Cur != none && unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: none, Max: core.Max}) != nil {
+		return
+	}
+	var old sigaction
+	if setQuit(&sigaction{}, &old); old[0] != 0 {
+		quit = old
+	}
+}
+
+// catchQuit takes that back. Who wants to be notified of QUIT calls it after he has
+// said so: the runtime thinks that its handler is there, and does not install it
+// again.
+func catchQuit() {
+	if quit[0] != 0 {
+		setQuit(&quit, nil)
+	}
+}
+
+func setQuit(to, old *sigaction) {
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGQUIT), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(to[0]), 0, 0)
 }
