@@ -1,7 +1,7 @@
 package main
 
 const reviewUsage = `usage: pccrun review [SESSION] [--json] [--quiet]
-       pccrun review [SESSION] --accept [PATH…]
+       pccrun review [SESSION] --accept [PATH…] [--json]
 
 Shows what a session left that you should look at before you go on working
 there, with diffs: protected names that appeared and were set aside, what new

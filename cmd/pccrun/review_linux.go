@@ -50,7 +50,7 @@ func reviewVerb(args []string) int {
 	defer r.dir.Close()
 	switch {
 	case accept >= 0:
-		return r.accept(paths)
+		return r.accept(paths, asJSON)
 	case asJSON:
 		r.printJSON(!quiet)
 	default:
@@ -146,12 +146,13 @@ func (r *review) printJSON(diffs bool) {
 }
 
 // accept puts back what was set aside at the paths, or all of it.
-func (r *review) accept(paths []string) int {
+func (r *review) accept(paths []string, asJSON bool) int {
 	if r.State == sessions.Running {
 		return failSession(fmt.Errorf("session %s: %w, and could change what you accept", r.ID, sessions.ErrAlive))
 	}
 	cwd := profiles.ThisHost().Cwd
-	status, done := 0, 0
+	status := 0
+	var done []string
 	wrong := func(err error) {
 		fail(err.Error())
 		status = failed
@@ -182,16 +183,21 @@ func (r *review) accept(paths []string) int {
 			wrong(err)
 			continue
 		}
-		done++
-		say("put back: " + within(r.Workspace, f.Path))
+		done = append(done, within(r.Workspace, f.Path))
+		if !asJSON {
+			say("put back: " + done[len(done)-1])
+		}
 	}
 	for j, ok := range matched {
 		if !ok {
 			wrong(fmt.Errorf("%s: nothing of that path was set aside in session %s", paths[j], r.ID))
 		}
 	}
-	if done == 0 && status == 0 {
+	if len(done) == 0 && status == 0 {
 		say("nothing is set aside")
+	}
+	if asJSON {
+		printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"accepted", append([]string{}, done...)}, {"errors", append([]object{}, mistakes...)}})
 	}
 	return status
 }

@@ -59,7 +59,7 @@ func snapshotVerb(args []string) int {
 	case list:
 		return listSnapshots(dir, asJSON)
 	case remove != "":
-		return removeSnapshot(dir, remove)
+		return removeSnapshot(dir, remove, asJSON)
 	}
 	name := time.Now().UTC().Format("20060102T150405Z")
 	if len(words) > 0 {
@@ -187,7 +187,7 @@ func listSnapshots(dir string, asJSON bool) int {
 	return 0
 }
 
-func removeSnapshot(dir, name string) int {
+func removeSnapshot(dir, name string, asJSON bool) int {
 	root, err := openSnapshot(name)
 	if err != nil {
 		return failSession(err)
@@ -198,6 +198,11 @@ func removeSnapshot(dir, name string) int {
 	}
 	if err != nil {
 		return failChanges(err)
+	}
+	if asJSON {
+		printJSON(object{{"snapshot", name}, {"removed", true}})
+	} else {
+		say("snapshot " + name + " is removed")
 	}
 	return 0
 }
