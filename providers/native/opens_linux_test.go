@@ -338,9 +338,14 @@ func TestOpensRace(t *testing.T) {
 		b := openBench(t, strict, profiles.LayerHide)
 		b.write("work/harmless", "nothing\n")
 		b.bringSelf("racer")
-		o := b.sh("GOCOVERDIR=. " + racerVariable + "=read ./racer")
-		require.NoError(t, o.err)
-		require.Equal(t, map[bool]string{false: "read\n", true: "never\n"}[strict], o.out)
+		for tries := 5; ; tries-- { // whether a race is won is chance; that it never is, is none
+			o := b.sh("GOCOVERDIR=. " + racerVariable + "=read ./racer")
+			require.NoError(t, o.err)
+			if strict || o.out == "read\n" || tries == 1 {
+				require.Equal(t, map[bool]string{false: "read\n", true: "never\n"}[strict], o.out)
+				break
+			}
+		}
 	}
 }
 

@@ -405,9 +405,12 @@ func (b *bench) run(argv ...string) (string, int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// inside runs a script in the sandbox, outside in the world.
-func (b *bench) inside(script string) (string, int)  { return b.run(b.sandboxed(script)...) }
-func (b *bench) outside(script string) (string, int) { return b.run("bash", "-c", script) }
+// inside runs a script in the sandbox, outside in the world, where what it makes in
+// a temporary directory would stay.
+func (b *bench) inside(script string) (string, int) { return b.run(b.sandboxed(script)...) }
+func (b *bench) outside(script string) (string, int) {
+	return b.run("env", "TMPDIR="+b.t.TempDir(), "bash", "-c", script)
+}
 
 // bare takes the proxy's variables from what follows.
 const bare = `unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY no_proxy NO_PROXY NODE_USE_ENV_PROXY; `
