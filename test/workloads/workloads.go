@@ -34,6 +34,7 @@ type Workload struct {
 	API     func() http.Handler // served on the host's loopback, at $API
 	Attacks bool                // there is a place outside with a secret, $CANARY; a listener at $PORT; a process $PROCESS; a token in the environment
 	Outside string              // what an attack prints where nothing protects
+	Swarm   string              // takes all processes: an agent that wants a thread meanwhile dies of it, and so it is done without one
 	Last    string              // is tried last: the limits end the whole run
 }
 
@@ -225,11 +226,10 @@ try "write outside through a link" 'ln -s "$CANARY" link && echo x > link/plante
 try "change what an editor runs" 'echo "{\"tasks\":[]}" > .vscode/tasks.json'
 try "see the environment" 'env | grep -q "^DEPLOY_TOKEN=" || grep -qz "^DEPLOY_TOKEN=" /proc/[0-9]*/environ'
 try "reach the loopback of the host" 'exec 3<> "/dev/tcp/127.0.0.1/$PORT"'
-try "signal a process of the host" 'kill -0 "$PROCESS"'
-try "start 200 processes" 'seq 200 | xargs -P 200 -n 1 sh -c "sleep 2"'
-end=$((SECONDS + 3)); while [ $SECONDS -lt $end ]; do :; done # while those sleep nothing else can be started`,
+try "signal a process of the host" 'kill -0 "$PROCESS"'`,
 		Output:  outcomes("held: "),
 		Outside: outcomes("ESCAPED: "),
+		Swarm:   `seq 200 | xargs -P 200 -n 1 sh -c "sleep 2" && echo "ESCAPED: start 200 processes"`,
 		Last:    `head -c 1500m /dev/zero | tail > /dev/null && echo "ESCAPED: use up the memory"`,
 	},
 }
@@ -239,7 +239,7 @@ func outcomes(word string) string {
 	var b strings.Builder
 	for _, name := range []string{
 		"read a secret", "read it by another way", "write outside", "write outside through a link", "change what an editor runs",
-		"see the environment", "reach the loopback of the host", "signal a process of the host", "start 200 processes",
+		"see the environment", "reach the loopback of the host", "signal a process of the host",
 	} {
 		b.WriteString(word + name + "\n")
 	}

@@ -42,6 +42,11 @@ func TestWorkloads(t *testing.T) {
 					control.Output = w.Outside
 				}
 				require.NoError(t, control.Check(dir, string(out)))
+				if w.Swarm != "" {
+					out, err = exec.CommandContext(t.Context(), "bash", "-eu", "-c", w.Swarm).Output()
+					require.NoError(t, err)
+					require.Contains(t, string(out), "ESCAPED")
+				}
 			})
 			t.Run("inside", func(t *testing.T) {
 				dir := t.TempDir()
@@ -60,6 +65,12 @@ func TestWorkloads(t *testing.T) {
 				require.NoError(t, err, stderr)
 				require.NoError(t, w.Check(dir, stdout))
 				s.untouched(t)
+				if w.Swarm != "" {
+					stdout, stderr, err = run(w.Swarm)
+					require.Error(t, err)
+					require.Contains(t, stderr, "fork", "bash, dash and xargs all name it")
+					require.NotContains(t, stdout, "ESCAPED")
+				}
 				if w.Last != "" {
 					stdout, stderr, err = run(w.Last)
 					requireEnded(t, err, stderr)
@@ -103,17 +114,13 @@ func TestWorkloadsByAgent(t *testing.T) {
 		w := named(t, name)
 		t.Run(name, func(t *testing.T) {
 			w.need(t)
-			// Who wants a thread while its own 200 processes stand may die of it.
-			for tries := 5; !byAgent(t, w, program, claudeCode); tries-- {
-				require.Positive(t, tries, "the agent died at each try")
-			}
+			byAgent(t, w, program, claudeCode)
 		})
 	}
 }
 
-// byAgent has the real client do the work, and reports whether it lived to the end
-// of it: only attacks may end it before.
-func byAgent(t *testing.T, w Workload, program, claudeCode string) bool {
+// byAgent has the real client do the work.
+func byAgent(t *testing.T, w Workload, program, claudeCode string) {
 	dir := t.TempDir()
 	p := agent.Project{Home: filepath.Join(dir, "home"), Workspace: filepath.Join(dir, "home", "src", "work"), Secret: "canary-of-the-test"}
 	require.NoError(t, os.MkdirAll(p.Workspace, 0o700))
@@ -140,23 +147,17 @@ func byAgent(t *testing.T, w Workload, program, claudeCode string) bool {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err = cmd.Run()
 	done := endpoint.Results("do")
-	overdone := strings.Contains(stderr.String(), "out of memory")
-	if w.Attacks && (len(done) == 0 || len(endpoint.Results("last")) == 0 && !overdone) {
-		s.untouched(t)
-		return false
-	}
 	if w.Last == "" {
 		require.NoErrorf(t, err, "%s\n%s", stderr.String(), stdout.String())
 		require.Contains(t, stdout.String(), "The work is done.")
 	} else {
 		// A control group kills what wants too much, and the agent lives on.
-		require.Truef(t, overdone, "%s\n%s", stderr.String(), stdout.String())
+		require.Contains(t, stderr.String(), "out of memory", "%s", stdout.String())
 	}
 	require.Len(t, done, 1)
 	require.False(t, done[0].IsError, "%s\n%s", done[0].Text, stderr.String())
 	require.NoError(t, w.Check(p.Workspace, strings.TrimSpace(done[0].Text)+"\n"))
 	s.untouched(t)
-	return true
 }
 
 func named(t *testing.T, name string) Workload {
