@@ -289,18 +289,24 @@ func (l *layer) entry(name string) (*Entry, error) {
 // costs a look at all above it.
 const maxDepth = 400
 
-// names returns the names in a directory, sorted, and whether they are all
-// that is there.
-func (l *layer) names(dir string) (names []string, whole bool, err error) {
+// enter opens a directory to be listed, if it does not lie too deep; one of an upper
+// layer that the command has closed too.
+func (l *layer) enter(dir string) (*os.File, error) {
 	if strings.Count(dir, "/") > maxDepth {
-		return nil, false, fmt.Errorf("%.100s…: more than %d directories deep: %w", dir, maxDepth, ErrTooMuch)
+		return nil, fmt.Errorf("%.100s…: more than %d directories deep: %w", dir, maxDepth, ErrTooMuch)
 	}
 	if l.partial {
 		if err := l.unlock(dir); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
-	f, err := l.open(dir)
+	return l.open(dir)
+}
+
+// names returns the names in a directory, sorted, and whether they are all
+// that is there.
+func (l *layer) names(dir string) (names []string, whole bool, err error) {
+	f, err := l.enter(dir)
 	if err != nil {
 		return nil, false, err
 	}
@@ -314,15 +320,7 @@ func (l *layer) names(dir string) (names []string, whole bool, err error) {
 // directories returns the names of the directories in one, sorted, and whether there
 // is nothing in it.
 func (l *layer) directories(dir string) (names []string, empty bool, err error) {
-	if strings.Count(dir, "/") > maxDepth {
-		return nil, false, fmt.Errorf("%.100s…: more than %d directories deep: %w", dir, maxDepth, ErrTooMuch)
-	}
-	if l.partial {
-		if err := l.unlock(dir); err != nil {
-			return nil, false, err
-		}
-	}
-	f, err := l.open(dir)
+	f, err := l.enter(dir)
 	if err != nil {
 		return nil, false, err
 	}

@@ -104,14 +104,7 @@ func (i *inerter) fans(d *dir, room, work *int) {
 	}
 	if d.store() && !insideGit(d.rel) {
 		path := i.scan.abs(d.rel)
-		list, fd, err := i.list(path)
-		i.fail(path, err)
-		for _, e := range list {
-			i.fan(fd, path, e, room, work)
-		}
-		if err == nil {
-			unix.Close(fd)
-		}
+		i.each(path, func(fd int, e os.DirEntry) { i.fan(fd, path, e, room, work) })
 	}
 	for _, k := range d.kids {
 		i.fans(k, room, work)
@@ -133,13 +126,7 @@ func (i *inerter) fan(dir int, path string, e os.DirEntry, room, work *int) bool
 
 // gitDir looks through a repository's directory that is in no tree.
 func (i *inerter) gitDir(path string, room, work *int) {
-	list, fd, err := i.list(path)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	defer unix.Close(fd)
-	for _, e := range list {
+	i.each(path, func(fd int, e os.DirEntry) {
 		at := path + "/" + e.Name()
 		switch {
 		case e.Type()&os.ModeSymlink != 0:
@@ -152,49 +139,31 @@ func (i *inerter) gitDir(path string, room, work *int) {
 			i.newIn(at, "config", slConfig)
 			i.names(at, room, work)
 		case e.Name() == "worktrees":
-			trees, fd, err := i.list(at)
-			if err != nil {
-				i.fail(at, err)
-				continue
-			}
-			unix.Close(fd)
-			for _, t := range trees {
+			i.each(at, func(_ int, t os.DirEntry) {
 				if t.IsDir() {
 					i.under(at+"/"+t.Name(), gits, room, work)
 				}
-			}
+			})
 		default:
 			i.names(at, room, work)
 		}
-	}
+	})
 }
 
 // newIn sets aside the files of a directory whose names begin so, as far as the run has
 // made or changed them.
 func (i *inerter) newIn(path, prefix, why string) {
-	list, fd, err := i.list(path)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	defer unix.Close(fd)
-	for _, e := range list {
+	i.each(path, func(fd int, e os.DirEntry) {
 		if !e.IsDir() && strings.HasPrefix(e.Name(), prefix) && i.changed(fd, e.Name()) {
 			i.aside(path+"/"+e.Name(), why)
 		}
-	}
+	})
 }
 
 // objects looks at the directory in which git keeps objects: what else is in there git
 // has not made.
 func (i *inerter) objects(path string, room, work *int) {
-	list, fd, err := i.list(path)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	defer unix.Close(fd)
-	for _, e := range list {
+	i.each(path, func(fd int, e os.DirEntry) {
 		at := path + "/" + e.Name()
 		switch {
 		case e.Type()&os.ModeSymlink != 0:
@@ -210,19 +179,13 @@ func (i *inerter) objects(path string, room, work *int) {
 		default:
 			i.names(at, room, work)
 		}
-	}
+	})
 }
 
 // own looks at a directory in which git keeps files, and the directories that are named.
 func (i *inerter) own(path string, dirs []string, room, work *int) {
-	list, fd, err := i.list(path)
-	if err != nil {
-		i.fail(path, err)
-		return
-	}
-	defer unix.Close(fd)
-	*work -= len(list)
-	for _, e := range list {
+	i.each(path, func(fd int, e os.DirEntry) {
+		*work--
 		at := path + "/" + e.Name()
 		switch {
 		case e.Type()&os.ModeSymlink != 0:
@@ -235,7 +198,7 @@ func (i *inerter) own(path string, dirs []string, room, work *int) {
 		default:
 			i.names(at, room, work)
 		}
-	}
+	})
 }
 
 // names looks through a directory whose names others choose: of references and their
@@ -289,6 +252,19 @@ func (i *inerter) under(top string, kind storeKind, room, work *int) {
 			i.aside(path+"/HEAD", hidesGit)
 		}
 		unix.Close(fd)
+	}
+}
+
+// each calls look for all that is in a directory, and with that itself.
+func (i *inerter) each(path string, look func(fd int, e os.DirEntry)) {
+	list, fd, err := i.list(path)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	defer unix.Close(fd)
+	for _, e := range list {
+		look(fd, e)
 	}
 }
 

@@ -51,9 +51,14 @@ func (r *report) take(v verdicts.Verdict) {
 		r.skipped++
 		r.skips = append(r.skips, skip{v, r.who})
 	case verdicts.Failed:
-		r.fail(fmt.Sprintf("%s %s (%s)", v.Package, v.Test, r.who), v.Output)
+		r.fail(nameOf(v, r.who), v.Output)
 	}
 	r.all.WriteString(v.Output)
+}
+
+// nameOf is what a test is called in a report.
+func nameOf(v verdicts.Verdict, who string) string {
+	return fmt.Sprintf("%s %s (%s)", v.Package, v.Test, who)
 }
 
 func (r *report) fail(name, output string) {
@@ -97,7 +102,7 @@ func (r report) again(o options) options {
 }
 
 // settle returns what a run and another of what failed in it say together: as
-// failed only what failed in both.
+// failed what did not pass in either. A test that skips has not passed.
 func (r report) settle(again report) report {
 	switch {
 	case r.broken:
@@ -106,7 +111,10 @@ func (r report) settle(again report) report {
 	case again.broken:
 		return r
 	}
-	passed := func(name string) bool { return !slices.Contains(again.failures, name) }
+	passed := func(name string) bool {
+		return !slices.Contains(again.failures, name) &&
+			!slices.ContainsFunc(again.skips, func(k skip) bool { return nameOf(k.Verdict, k.who) == name })
+	}
 	for _, name := range r.failures {
 		if passed(name) {
 			r.flaky = append(r.flaky, name)

@@ -40,6 +40,7 @@ func TestReportSettles(t *testing.T) {
 		{"one of two passed", report{failures: []string{"a", "b"}}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
 		{"the first run did not get to it", report{failures: []string{"a"}, broken: true}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
 		{"the later run did not get to it", report{failures: []string{"a"}}, report{failures: []string{"b"}, broken: true}, []string{"a"}, nil},
+		{"it skipped", report{failures: []string{"p TestA (user)"}}, report{skips: []skip{{verdicts.Verdict{Package: "p", Test: "TestA"}, "user"}}}, []string{"p TestA (user)"}, nil},
 		{"known as flaky", report{failures: []string{"b"}, flaky: []string{"a"}}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
