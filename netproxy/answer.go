@@ -17,13 +17,13 @@ import (
 
 // connect decides on and dials host and port, and tells Event what became of
 // it. The error is errDenied where the verdict says no.
-func (p *Proxy) connect(ctx context.Context, ln net.Listener, protocol, host string, port uint16) (*link, Event, error) {
+func (p *Proxy) connect(ctx context.Context, ln net.Listener, protocol, host string, port uint16) (*link, *Event, error) {
 	return p.follow(ctx, ln, protocol, p.decideOrAsk(ctx, host, port))
 }
 
 // follow does what a verdict says, and tells Event.
-func (p *Proxy) follow(ctx context.Context, ln net.Listener, protocol string, v rules.Verdict) (*link, Event, error) {
-	ev := Event{Time: time.Now(), Protocol: protocol, Verdict: v}
+func (p *Proxy) follow(ctx context.Context, ln net.Listener, protocol string, v rules.Verdict) (*link, *Event, error) {
+	ev := &Event{Time: time.Now(), Protocol: protocol, Verdict: v}
 	var l *link
 	err := errDenied
 	switch ev.Verdict.Action {
@@ -45,15 +45,25 @@ func (p *Proxy) follow(ctx context.Context, ln net.Listener, protocol string, v 
 	default:
 		ev.Kind, ev.Upstream = Opened, l.upstream
 	}
-	p.cfg.Event(ev)
+	p.cfg.Event(*ev)
 	return l, ev, err
 }
 
 // closed tells Event that what ev opened is over.
-func (p *Proxy) closed(ev Event, up, down int64) {
+func (p *Proxy) closed(ev *Event, up, down int64) {
 	ev.Kind, ev.Duration = Closed, time.Since(ev.Time)
 	ev.Up, ev.Down = ev.Up+up, ev.Down+down
-	p.cfg.Event(ev)
+	p.cfg.Event(*ev)
+}
+
+// closedSoon is closed for the goroutine of a tunnel, whose stack has stayed
+// small: to tell an event would make it grow.
+func (p *Proxy) closedSoon(ev *Event, up, down int64) {
+	p.group.Add(1) // beside the client's own, which is not given back yet
+	p.work(func() {
+		defer p.group.Done()
+		p.closed(ev, up, down)
+	})
 }
 
 // fields are what an answer of the proxy's own says, in order.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func TestTurnedAway(t *testing.T) {
 		{"10.1.2.3:1", "GET / HTTP/1.1\r\nHost: 10.1.2.3:1\r\n\r\n", "connection refused", ""},
 	} {
 		f.capture(c.to)
-		before := len(f.events)
+		before := len(f.told())
 		begin := time.Now()
 		b, err := io.ReadAll(f.raw(c.say))
 		if c.want == "" {
@@ -158,7 +159,7 @@ func TestHostContradicted(t *testing.T) {
 		})
 	}
 	var contradicted int
-	for _, e := range f.events {
+	for _, e := range f.told() {
 		if e.Kind == Denied {
 			contradicted++
 			require.Equal(t, "ok.example", e.Verdict.Host)
@@ -199,7 +200,7 @@ func TestRefused(t *testing.T) {
 		f.Refused("udp", to("10.1.1.1:5432"))
 	}
 	var told []string
-	for _, e := range f.events {
+	for _, e := range f.told() {
 		require.Equal(t, Denied, e.Kind)
 		told = append(told, strings.Join([]string{e.Verdict.Host, e.Verdict.AllowWith, e.Verdict.Detail}, "|"))
 	}
@@ -225,10 +226,11 @@ func TestServePublished(t *testing.T) {
 	f := build(t, nil)
 	ln := listen(t)
 	to := server(t, echo)
-	var fail error
+	nobody := errors.New("nobody listens")
+	var gone atomic.Bool
 	go f.ServePublished(t.Context(), ln, 3000, func() (net.Conn, error) {
-		if fail != nil {
-			return nil, fail
+		if gone.Load() {
+			return nil, nobody
 		}
 		return net.Dial("tcp", to)
 	})
@@ -242,11 +244,11 @@ func TestServePublished(t *testing.T) {
 	require.Equal(t, "publish", e.Protocol)
 	require.EqualValues(t, 4, e.Up)
 	require.EqualValues(t, 4, e.Down)
-	fail = errors.New("nobody listens")
+	gone.Store(true)
 	if c, err := net.Dial("tcp", f.addr); err == nil {
 		_, err = io.ReadAll(c)
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 	}
-	require.ErrorIs(t, f.waitEvent(Failed).Err, fail)
+	require.ErrorIs(t, f.waitEvent(Failed).Err, nobody)
 	f.Close()
 }

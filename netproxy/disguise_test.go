@@ -360,7 +360,7 @@ func TestLongWords(t *testing.T) {
 	require.Contains(t, e.Verdict.Detail, "TLS asks for")
 	require.Less(t, len(e.Verdict.Detail), 2000)
 	f.ask("CONNECT " + strings.Repeat("a", 60000) + ":443 HTTP/1.1\r\n\r\n")
-	for _, e := range f.events {
+	for _, e := range f.told() {
 		require.Less(t, len(e.Verdict.Host)+len(e.Verdict.Detail)+len(e.Verdict.AllowWith), 5000)
 	}
 }

@@ -101,7 +101,7 @@ func TestLookUp(t *testing.T) {
 	}
 	require.Empty(t, f.dials())
 	denied := map[string]int{}
-	for _, e := range f.events {
+	for _, e := range f.told() {
 		require.Equal(t, Denied, e.Kind)
 		require.Equal(t, "dns", e.Protocol)
 		denied[e.Verdict.Host+" "+e.Verdict.AllowWith]++

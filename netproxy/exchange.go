@@ -32,7 +32,7 @@ type response struct {
 
 // run sends the request, passes the response back, and says whether the client
 // may send another.
-func (x *exchange) run(ev Event) (keep bool) {
+func (x *exchange) run(ev *Event) (keep bool) {
 	if _, err := x.l.Write(x.requestHead().append(nil)); err != nil {
 		x.badGateway(err)
 		x.closed(ev, 0, 0)
@@ -215,7 +215,7 @@ func (x *exchange) passBody(resp response, down *sink) (keep bool) {
 
 // tunnelBack makes a tunnel of an exchange that became a websocket, with what
 // either side has already sent.
-func (x *exchange) tunnelBack(ev Event) {
+func (x *exchange) tunnelBack(ev *Event) {
 	early, _ := x.server.Peek(x.server.Buffered())
 	if _, err := x.conn.Write(early); err != nil {
 		x.closed(ev, 0, 0)

@@ -22,7 +22,7 @@ type Handover struct {
 }
 
 // handOver gives the client to whoever reads its requests.
-func (c *client) handOver(ev Event) {
+func (c *client) handOver(ev *Event) {
 	early, _ := c.br.Peek(c.br.Buffered())
 	h := Handover{Conn: c.conn, Early: append([]byte(nil), early...), Verdict: ev.Verdict}
 	h.Closed = func(up, down int64) { c.closed(ev, up, down) }

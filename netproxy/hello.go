@@ -30,7 +30,7 @@ const unrecognizedName = "\x15\x03\x01\x00\x02\x02\x70"
 // its server for against the name that was decided on: one allowed host must
 // not be the way to another. Any other protocol passes as it is, as does TLS
 // without a name.
-func (c *client) forwardFirst(l *link, ev Event) (n int64, err error) {
+func (c *client) forwardFirst(l *link, ev *Event) (n int64, err error) {
 	up := &counter{w: l}
 	err = c.checkFirst(l, ev, up)
 	if err == nil {
@@ -40,7 +40,7 @@ func (c *client) forwardFirst(l *link, ev Event) (n int64, err error) {
 	return up.n, err
 }
 
-func (c *client) checkFirst(l *link, ev Event, up io.Writer) error {
+func (c *client) checkFirst(l *link, ev *Event, up io.Writer) error {
 	if l.verdict.Local || l.verdict.IsLiteral() {
 		_, err := c.br.Peek(1)
 		return noEnd(err)
@@ -88,7 +88,7 @@ func (c *client) startsTLS(first byte) bool {
 }
 
 // checkHello passes a ClientHello on that asks for the tunnel's host.
-func (c *client) checkHello(l *link, ev Event, up io.Writer) error {
+func (c *client) checkHello(l *link, ev *Event, up io.Writer) error {
 	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 	raw, name, err := readHello(c.br)
 	c.conn.SetReadDeadline(time.Time{})
@@ -116,7 +116,7 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 
 // denyHello ends a tunnel with an alert, before its server has heard anything.
-func (c *client) denyHello(l *link, ev Event, err error) {
+func (c *client) denyHello(l *link, ev *Event, err error) {
 	c.contradicted(l, ev, err)
 	io.WriteString(c.conn, unrecognizedName)
 	c.linger()

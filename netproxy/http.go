@@ -249,7 +249,7 @@ func (c *client) serveConnect(r request) (rest func()) {
 
 // tunnel carries bytes both ways until both ends have closed, beginning with
 // what the client has already sent. The server may be the one to speak first.
-func (c *client) tunnel(l *link, ev Event) {
+func (c *client) tunnel(l *link, ev *Event) {
 	if l.inspected {
 		c.handOver(ev)
 		return
@@ -265,11 +265,11 @@ func (c *client) tunnel(l *link, ev Event) {
 	} else {
 		up += t.pass(l.Conn, c.conn)
 	}
-	c.closed(ev, up, <-down)
+	c.closedSoon(ev, up, <-down)
 }
 
 // reach does what a verdict says, and tells the client where it cannot.
-func (c *client) reach(r request, protocol string, v rules.Verdict) (*link, Event, bool) {
+func (c *client) reach(r request, protocol string, v rules.Verdict) (*link, *Event, bool) {
 	l, ev, err := c.follow(c.ctx, c.ln, protocol, v)
 	if err != nil {
 		c.cannotReach(r, ev.Verdict, err)

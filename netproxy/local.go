@@ -21,7 +21,7 @@ func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port uint16, ln net.
 		down := make(chan int64, 1)
 		go func() { down <- t.pass(c, l.Conn) }()
 		up := t.pass(l.Conn, c)
-		p.closed(ev, up, <-down)
+		p.closedSoon(ev, up, <-down)
 	}
 }
 
@@ -30,22 +30,22 @@ func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port uint16, ln net.
 // published. It ends as Serve does.
 func (p *Proxy) ServePublished(ctx context.Context, ln net.Listener, port uint16, dial func() (net.Conn, error)) error {
 	return p.serve(ctx, ln, func(_ context.Context, c net.Conn) func() {
-		ev := Event{Kind: Opened, Time: time.Now(), Protocol: "publish", Verdict: rules.Verdict{Action: rules.Allow, Host: "localhost", Port: port}}
+		ev := &Event{Kind: Opened, Time: time.Now(), Protocol: "publish", Verdict: rules.Verdict{Action: rules.Allow, Host: "localhost", Port: port}}
 		inside, err := dial()
 		if err != nil {
 			ev.Kind, ev.Err = Failed, err
-			p.cfg.Event(ev)
+			p.cfg.Event(*ev)
 			reset(c)
 			return nil
 		}
-		p.cfg.Event(ev)
+		p.cfg.Event(*ev)
 		return func() {
 			defer inside.Close()
 			var t tunnel
 			down := make(chan int64, 1)
 			go func() { down <- t.pass(c, inside) }()
 			up := t.pass(inside, c)
-			p.closed(ev, up, <-down)
+			p.closedSoon(ev, up, <-down)
 		}
 	})
 }

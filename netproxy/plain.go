@@ -19,7 +19,7 @@ import (
 //
 // A request is whatever a server may take for one, in any method. A line that
 // names no version of HTTP belongs to another protocol and passes.
-func (c *client) readPlain(l *link, ev Event, up io.Writer) error {
+func (c *client) readPlain(l *link, ev *Event, up io.Writer) error {
 	line, tail, http, err := c.passLine(up)
 	if err == nil && !http {
 		_, err = up.Write(tail)
@@ -134,7 +134,7 @@ func isRefused(err error) bool {
 }
 
 // contradicted tells that a client named one host to us and another inside.
-func (c *client) contradicted(l *link, ev Event, err error) {
+func (c *client) contradicted(l *link, ev *Event, err error) {
 	v := l.verdict
 	v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, err.Error()
 	c.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: ev.Protocol, Verdict: v})

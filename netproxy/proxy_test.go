@@ -98,6 +98,13 @@ func build(t *testing.T, cfg *Config, texts ...string) *fixture {
 	return f
 }
 
+// told returns the events so far.
+func (f *fixture) told() []Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.events)
+}
+
 func (f *fixture) serve() {
 	ln := listen(f.t)
 	f.addr = ln.Addr().String()
