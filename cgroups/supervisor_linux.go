@@ -54,7 +54,9 @@ const (
 	firstSample = 20 * time.Millisecond // a short command is never looked at
 	minTick     = 4 * time.Millisecond
 	maxTick     = time.Second
+	farTick     = 250 * time.Millisecond // a limit that is as far away may be seen some milliseconds late
 	maxPause    = 2 * time.Second
+	idleTicks   = 4   // looks at the machine that a sample of a sandbox that does not grow is good for
 	idleShare   = 400 // one part of the time goes into samples of a sandbox that does not grow,
 	blindShare  = 100 // of one whose growth free memory would not show,
 	growthShare = 10  // and of one that grows
@@ -96,13 +98,19 @@ func (s *Supervisor) Run(ctx context.Context) {
 	defer runtime.UnlockOSThread()
 	shortSlice()
 	defer s.tree.close()
+	share := time.Duration(growthShare)
 	for tick := time.Duration(0); ctx.Err() == nil && !s.over.Load(); {
-		sleep(tick)
+		if share == idleShare && tick >= farTick {
+			time.Sleep(tick) // wakes nothing else of Go's runtime: a tenth of the cost
+		} else {
+			sleep(tick)
+		}
+		if !alive(s.PID) {
+			return
+		}
 		m = readMachine()
-		if share := s.share(m); time.Since(s.last.at) >= min(share*s.last.cost, maxPause) {
-			if !alive(s.PID) {
-				return
-			}
+		share = s.share(m)
+		if time.Since(s.last.at) >= s.pause(share, tick) {
 			if used := s.sample(m, share); used > s.Limit {
 				// The first to die would be pid 1, and the others when it gets
 				// to run. Until then they would go on filling memory.
@@ -155,6 +163,15 @@ func (s *Supervisor) share(m memory) time.Duration {
 		return blindShare
 	}
 	return idleShare
+}
+
+// pause returns how old a sample may become.
+func (s *Supervisor) pause(share, tick time.Duration) time.Duration {
+	p := min(share*s.last.cost, maxPause)
+	if share == idleShare {
+		p = max(p, idleTicks*tick)
+	}
+	return p
 }
 
 // tick returns how long it takes at least until the sandbox can be a

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -93,12 +94,12 @@ func (w *batch) nest(kind uint16, body func()) {
 // of a message that must not fail is returned.
 func (w *batch) send(fd int) error {
 	w.end()
-	if err := unix.Sendto(fd, w.b, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := toKernel(fd, w.b); err != nil {
 		return os.NewSyscallError("netlink send", err)
 	}
 	var buf [4 << 10]byte
 	for last := false; !last; {
-		n, from, err := unix.Recvfrom(fd, buf[:], unix.MSG_DONTWAIT)
+		n, from, err := receive(fd, buf[:])
 		if err == unix.EINTR {
 			continue
 		}
@@ -108,7 +109,7 @@ func (w *batch) send(fd int) error {
 		if err != nil {
 			return os.NewSyscallError("netlink answer", err)
 		}
-		if k, ok := from.(*unix.SockaddrNetlink); !ok || k.Pid != 0 {
+		if from != 0 {
 			continue // not the kernel's
 		}
 		for m := range messages(buf[:n]) {
@@ -123,6 +124,34 @@ func (w *batch) send(fd int) error {
 		}
 	}
 	return w.err()
+}
+
+// toKernel is sendto(2), which is over when the kernel has done what the
+// messages say: in well under a millisecond. It and receive are calls that Go's
+// runtime does not hear of. One that could block wakes the runtime's monitor,
+// which looks around for some time: ten times the cost of a sign of life.
+func toKernel(fd int, b []byte) error {
+	to := unix.RawSockaddrNetlink{Family: unix.AF_NETLINK}
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, uintptr(unsafe.Pointer(&to)), unix.SizeofSockaddrNetlink)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// receive is recvfrom(2) that does not wait. It returns the sender's port, which
+// is 0 for the kernel.
+func receive(fd int, b []byte) (n int, from uint32, err error) {
+	var sender unix.RawSockaddrNetlink
+	size := uint32(unix.SizeofSockaddrNetlink)
+	r, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT, uintptr(unsafe.Pointer(&sender)), uintptr(unsafe.Pointer(&size)))
+	if errno != 0 {
+		return 0, 0, errno
+	}
+	if size != unix.SizeofSockaddrNetlink || sender.Family != unix.AF_NETLINK {
+		return 0, ^uint32(0), nil
+	}
+	return int(r), sender.Pid, nil
 }
 
 func (w *batch) err() error {
