@@ -112,7 +112,7 @@ func (p *Proxy) resolve(ctx context.Context, v rules.Verdict, behindProxy bool) 
 	var addrs []netip.Addr
 	var verdicts, refused []rules.Verdict
 	for _, a := range found {
-		d := p.cfg.Rules.DecideAddr(v, a, p.cfg.IsOwn(a.Unmap()))
+		d := p.cfg.Rules.DecideAddr(v, a, p.owns(a.Unmap()))
 		if d.Action != rules.Allow {
 			refused = append(refused, d)
 		} else if len(addrs) < maxAddrs {
@@ -126,6 +126,12 @@ func (p *Proxy) resolve(ctx context.Context, v rules.Verdict, behindProxy bool) 
 }
 
 // dialLocal connects to a port of the host's loopback: IPv4, and else IPv6.
+// owns says whether an address is the host's own, or leads to one that is.
+func (p *Proxy) owns(a netip.Addr) bool {
+	in := rules.Inner(a)
+	return p.cfg.IsOwn(a) || in != a && p.cfg.IsOwn(in)
+}
+
 func (p *Proxy) dialLocal(ctx context.Context, v rules.Verdict, ln net.Listener) (*link, rules.Verdict, error) {
 	if a, ok := ln.Addr().(*net.TCPAddr); ok && a.Port == int(v.Port) && sameNamespace(ln) {
 		v.Action, v.Reason, v.Detail = rules.Deny, rules.BadAddr, "the port is the proxy's own"
@@ -226,10 +232,10 @@ func interleave(addrs []netip.Addr) []int {
 	return order
 }
 
-// isOwn asks the kernel which source address it would use toward a: for a
-// route of type local that is a itself, or a loopback address. No packet is
-// sent.
-func isOwn(a netip.Addr) bool {
+// isSource says whether a is what a socket toward it would have for its source
+// address, or that is a loopback one: so it is for most of the machine's own. No
+// packet is sent.
+func isSource(a netip.Addr) bool {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
 	if err != nil {
 		return false // no route: the dial fails too

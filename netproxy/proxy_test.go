@@ -409,6 +409,29 @@ func TestOwnAddress(t *testing.T) {
 	f := start(t, &Config{IsOwn: func(a netip.Addr) bool { return a == own }}, "a.example:7", "b.example:7")
 	f.host("a.example", 7, server(t, echo))
 	require.Contains(t, f.ask("CONNECT a.example:7 HTTP/1.1\r\n\r\n"), "the host's own address")
+	in := own.As4()
+	for _, a := range []string{"64:ff9b::", "2002::"} { // NAT64 and 6to4: what counts is the address inside
+		b, at := netip.MustParseAddr(a).As16(), 12
+		if a == "2002::" {
+			at = 2
+		}
+		for _, last := range []byte{in[3], in[3] + 1} {
+			copy(b[at:], in[:])
+			b[at+3] = last
+			to := netip.AddrFrom16(b)
+			f.mu.Lock()
+			f.hosts["b.example"] = []netip.Addr{to}
+			f.routes[netip.AddrPortFrom(to, 7).String()] = f.routes[publicAddr+":7"]
+			f.mu.Unlock()
+			line, err := bufio.NewReader(f.raw("CONNECT b.example:7 HTTP/1.1\r\n\r\n")).ReadString('\n')
+			require.NoError(t, err)
+			if last == in[3] {
+				require.Contains(t, line, " 403 ", to)
+			} else {
+				require.Contains(t, line, " 200 ", "the control: the address beside it")
+			}
+		}
+	}
 	require.True(t, isOwn(netip.MustParseAddr("127.0.0.1")))
 	require.True(t, isOwn(netip.MustParseAddr("127.9.9.9")))
 	require.False(t, isOwn(netip.MustParseAddr("240.0.0.1")))

@@ -236,7 +236,7 @@ func (s *Set) candidates(name string, addr netip.Addr, port uint16) iter.Seq[Rul
 // covering yields the rules for addr, and for the address that it leads to.
 func (s *Set) covering(addr netip.Addr, port uint16) iter.Seq[Rule] {
 	return func(yield func(Rule) bool) {
-		in := inner(addr)
+		in := Inner(addr)
 		for _, bits := range s.bits {
 			prefix, _ := addr.Prefix(bits) // too long for IPv4: in no map
 			for _, r := range s.addrs[prefix] {
@@ -403,7 +403,7 @@ func (s *Set) DecideAddr(v Verdict, addr netip.Addr, own bool) Verdict {
 		}
 	}
 	v.Addr = addr
-	in := inner(addr)
+	in := Inner(addr)
 	g := guardOf(in)
 	if own && !g.never {
 		g = guard{class: "the host's own address", block: netip.PrefixFrom(in, in.BitLen())}

@@ -91,8 +91,8 @@ func FuzzDecide(f *testing.F) {
 		if a, ok := netip.AddrFromSlice(ip); ok {
 			d := s.DecideAddr(v, a, false)
 			if d.Action == Allow && !v.Local {
-				g := guardOf(inner(a.Unmap()))
-				require.True(t, g.class == "" || s.lifts(g, inner(a.Unmap()), port))
+				g := guardOf(Inner(a.Unmap()))
+				require.True(t, g.class == "" || s.lifts(g, Inner(a.Unmap()), port))
 			}
 		}
 	})

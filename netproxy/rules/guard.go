@@ -12,7 +12,7 @@ type guard struct {
 	fake    bool         // resolvers of proxies answer every name from it
 }
 
-// guardOf returns the guard on an address that has been through [inner], and
+// guardOf returns the guard on an address that has been through [Inner], and
 // the zero guard for a public one. Sources: IANA's special-purpose registries
 // of both families, RFC 6890, and the clouds' own documentation for metadata.
 func guardOf(a netip.Addr) guard {
@@ -130,9 +130,9 @@ func guardOf6(a netip.Addr) guard {
 	return guard{}
 }
 
-// inner returns the address that a packet to a ends at: the IPv4 address in a
+// Inner returns the address that a packet to a ends at: the IPv4 address in a
 // v4-mapped, NAT64 (RFC 6052) or 6to4 (RFC 3056) one, else a itself.
-func inner(a netip.Addr) netip.Addr {
+func Inner(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if a.Is4() {
 		return a

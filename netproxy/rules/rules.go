@@ -90,7 +90,7 @@ func (r Rule) For(host string, port uint16) (Rule, error) {
 		if a.Is6() {
 			host = "[" + host + "]"
 		}
-		if g := guardOf(inner(a)); !r.deny && g.class != "" && !g.private {
+		if g := guardOf(Inner(a)); !r.deny && g.class != "" && !g.private {
 			return Rule{}, fmt.Errorf("rule %q: its host %s is %s", r.text, host, g.class)
 		}
 	}
@@ -453,7 +453,7 @@ func (r *Rule) parsePrefix(text string) error {
 	if r.deny {
 		return nil
 	}
-	if in := inner(a); in != a && r.prefix.Bits() >= 16 {
+	if in := Inner(a); in != a && r.prefix.Bits() >= 16 {
 		return fmt.Errorf("%s leads to IPv4: write the address that it leads to, %s", r.prefix, in)
 	}
 	if g := guardOf(a); g.never && r.prefix.Bits() >= g.block.Bits() {
