@@ -31,14 +31,16 @@ func guardOf(a netip.Addr) guard {
 func metadata(a netip.Addr) string {
 	switch a {
 	case netip.AddrFrom4([4]byte{169, 254, 169, 254}), // EC2, GCE, Azure, …
-		netip.AddrFrom4([4]byte{169, 254, 170, 2}),                                // ECS tasks
-		netip.AddrFrom4([4]byte{169, 254, 170, 23}),                               // EKS pods
-		netip.AddrFrom4([4]byte{168, 63, 129, 16}),                                // Azure's wire server, a public address
-		netip.AddrFrom4([4]byte{100, 100, 100, 200}),                              // Alibaba
-		netip.AddrFrom4([4]byte{192, 0, 0, 192}),                                  // Oracle
-		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 14: 0x02, 15: 0x54}), // EC2: fd00:ec2::254
-		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 15: 0x23}),           // EKS: fd00:ec2::23
-		netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x20, 3: 0xce, 14: 0x02, 15: 0x54}): // GCE: fd20:ce::254
+		netip.AddrFrom4([4]byte{169, 254, 170, 2}),                                           // ECS tasks
+		netip.AddrFrom4([4]byte{169, 254, 170, 23}),                                          // EKS pods
+		netip.AddrFrom4([4]byte{168, 63, 129, 16}),                                           // Azure's wire server, a public address
+		netip.AddrFrom4([4]byte{100, 100, 100, 200}),                                         // Alibaba
+		netip.AddrFrom4([4]byte{192, 0, 0, 192}),                                             // Oracle
+		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 14: 0x02, 15: 0x54}),            // EC2: fd00:ec2::254
+		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 15: 0x23}),                      // EKS: fd00:ec2::23
+		netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x20, 3: 0xce, 14: 0x02, 15: 0x54}),            // GCE: fd20:ce::254
+		netip.AddrFrom16([16]byte{0: 0xfd, 3: 0xc1, 12: 0xa9, 13: 0xfe, 14: 0xa9, 15: 0xfe}), // Oracle: fd00:c1::a9fe:a9fe
+		netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x42, 15: 0x42}):                               // Scaleway: fd00:42::42
 		return "cloud metadata"
 	}
 	return ""
