@@ -92,7 +92,7 @@ func (c *client) refuse(r request, err error) {
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		no = &refusal{408, "the head did not come in time"}
-	case errors.Is(err, errHeadTooLong):
+	case errors.Is(err, errHeadTooLong), errors.Is(err, errLongHeads):
 		no = &refusal{431, err.Error()}
 	default:
 		no = bad(err.Error())

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // A framing says how a message's body ends (RFC 9112, section 6).
@@ -78,12 +79,10 @@ type sink struct {
 // copyBody moves one body from br to the sink, each piece as soon as it
 // arrives, and ends it there.
 func (s *sink) copyBody(br *bufio.Reader, f framing) error {
-	buf := bodyBuffers.Get().(*[bodyBuffer]byte)
-	defer bodyBuffers.Put(buf)
 	if !f.chunked {
 		left := f.length
 		for f.untilEOF || left > 0 {
-			n, err := s.move(br, buf, left, f.untilEOF)
+			n, err := s.move(br, left, f.untilEOF)
 			if err == io.EOF && f.untilEOF {
 				break
 			}
@@ -107,7 +106,7 @@ func (s *sink) copyBody(br *bufio.Reader, f framing) error {
 			return s.end(head{fields: trailers}.endToEnd())
 		}
 		for left > 0 {
-			n, err := s.move(br, buf, left, false)
+			n, err := s.move(br, left, false)
 			if err != nil {
 				return noEOF(err)
 			}
@@ -123,8 +122,22 @@ func (s *sink) copyBody(br *bufio.Reader, f framing) error {
 	}
 }
 
+// So many bodies wait for more with a buffer in hand, into which they read at once.
+// The others take one when something has come.
+const maxWaiting = 256
+
+var waiting atomic.Int32
+
 // move sends on what one read brings, at most left bytes unless unbounded.
-func (s *sink) move(br *bufio.Reader, buf *[bodyBuffer]byte, left int64, unbounded bool) (int64, error) {
+func (s *sink) move(br *bufio.Reader, left int64, unbounded bool) (int64, error) {
+	defer waiting.Add(-1)
+	if waiting.Add(1) > maxWaiting {
+		if _, err := br.Peek(1); err != nil {
+			return 0, err
+		}
+	}
+	buf := bodyBuffers.Get().(*[bodyBuffer]byte)
+	defer bodyBuffers.Put(buf)
 	space := buf[chunkRoom : bodyBuffer-2]
 	if !unbounded && left < int64(len(space)) {
 		space = space[:left]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 )
 
 // A message's head is no longer than this, and neither are its trailers.
@@ -12,6 +13,30 @@ const (
 	maxHead   = 64 << 10
 	maxFields = 500
 )
+
+// A head is usually short. Of those that are longer than shortHead so many are held
+// at once, by whoever: each client could else make the host hold 64 KiB.
+const (
+	shortHead    = 8 << 10
+	maxLongHeads = 256
+)
+
+var (
+	longHeads    atomic.Int32
+	errLongHeads = errors.New("too many heads over 8 KiB at once")
+)
+
+// takeLong says whether there is room for one more long head; then giveLong has to
+// be called.
+func takeLong() bool {
+	if longHeads.Add(1) <= maxLongHeads {
+		return true
+	}
+	longHeads.Add(-1)
+	return false
+}
+
+func giveLong() { longHeads.Add(-1) }
 
 // A head is the first line and the fields of an HTTP/1 message, read strictly
 // (RFC 9112): lines end in CRLF, none is folded, and no control character
@@ -61,9 +86,17 @@ func readTrailers(br *bufio.Reader) ([]field, error) {
 func readLines(br *bufio.Reader, mayBeEmpty bool) (string, error) {
 	var text []byte
 	start := 0 // of the line that is being read
+	long := false
 	for {
 		part, err := br.ReadSlice('\n')
 		text = append(text, part...)
+		if !long && len(text) > shortHead {
+			if !takeLong() {
+				return "", errLongHeads
+			}
+			long = true
+			defer giveLong()
+		}
 		switch {
 		case len(text) > maxHead:
 			return "", errHeadTooLong
@@ -179,6 +212,15 @@ func isHop(name string) bool {
 		return true
 	}
 	return false
+}
+
+// size returns about how many bytes the head holds.
+func (h head) size() int {
+	n := len(h.line)
+	for _, f := range h.fields {
+		n += len(f.name) + len(f.value)
+	}
+	return n
 }
 
 // append writes the head as it goes over the wire.

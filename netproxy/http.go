@@ -308,6 +308,14 @@ func (c *client) serveForward(r request) bool {
 		return false
 	}
 	defer l.Close()
+	if r.size() > shortHead { // it is held as long as the exchange lasts
+		if !takeLong() {
+			c.refuse(r, errLongHeads)
+			c.closed(ev, 0, 0)
+			return false
+		}
+		defer giveLong()
+	}
 	x := &exchange{client: c, r: r, l: l, server: readers.Get().(*bufio.Reader), websocket: websocket}
 	x.up.bare = c.cfg.Rules.SpeaksOfRequests(v)
 	x.server.Reset(l)

@@ -172,6 +172,34 @@ func TestHostileChunks(t *testing.T) {
 	}
 }
 
+// TestLongHeads: a client can send a head of 64 KiB, and a thousand clients cannot
+// have as many held for them. The control is a short one.
+func TestLongHeads(t *testing.T) {
+	f := start(t, nil, "ok.example", "ok.example:443")
+	f.host("ok.example", 80, hello(t, false).Listener.Addr().String())
+	f.host("ok.example", 443, server(t, echo))
+	f.routes[publicAddr+":443"] = server(t, echo)
+	const short = "GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\nConnection: close\r\n"
+	long := short + strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 20)
+	longHello := recorded(t, "ok.example")
+	longHello = longHello[:5+4+2+32] // of a message that is longer than it is
+	copy(longHello[3:], []byte{0x3f, 0x00})
+	copy(longHello[6:], []byte{0, 0x7f, 0})
+	longHello = append(longHello, make([]byte, 0x3f00-4-34)...)
+	for taken, want := range map[int32]string{0: " 200 ", maxLongHeads: " 431 "} {
+		longHeads.Add(taken)
+		require.Contains(t, f.ask(long+"\r\n"), want)
+		require.Contains(t, f.ask(short+"\r\n"), " 200 ")
+		c := f.raw("CONNECT ok.example:443 HTTP/1.1\r\n\r\n" + string(longHello))
+		c.SetDeadline(time.Now().Add(time.Second))
+		b, err := io.ReadAll(c)
+		require.Equal(t, taken > 0, strings.HasSuffix(string(b), unrecognizedName), "%q %v", b, err)
+		c.Close()
+		longHeads.Add(-taken)
+	}
+	require.Eventually(t, func() bool { return longHeads.Load() == 0 }, 5*time.Second, 10*time.Millisecond, "each is given back")
+}
+
 // TestOneRequest holds that nothing after a request's body reaches its server.
 func TestOneRequest(t *testing.T) {
 	f := start(t, nil, "ok.example")

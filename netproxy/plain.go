@@ -68,6 +68,7 @@ func (c *client) passHead(r *request, line string, tail []byte, up io.Writer) (e
 // no request it passes what it has looked at in part.
 func (c *client) passLine(up io.Writer) (line string, tail []byte, http bool, err error) {
 	var b []byte
+	long := false
 	for method := true; ; {
 		if _, err := c.br.Peek(1); err != nil {
 			return "", nil, false, noEnd(err)
@@ -85,7 +86,14 @@ func (c *client) passLine(up io.Writer) (line string, tail []byte, http bool, er
 				return "", nil, false, nil
 			}
 		}
-		if b = append(b, got...); len(b) > maxHead && method {
+		if b = append(b, got...); !long && len(b) > shortHead {
+			if !takeLong() {
+				return "", nil, false, errLongHeads
+			}
+			long = true
+			defer giveLong()
+		}
+		if len(b) > maxHead && method {
 			return "", nil, false, nil
 		} else if len(b) > maxHead {
 			return "", nil, false, errHeadTooLong

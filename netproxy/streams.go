@@ -86,7 +86,15 @@ func readFrame(br *bufio.Reader) (f frame, err error) {
 func passRequest(v rules.Verdict, f frame, br *bufio.Reader, up io.Writer) error {
 	stream := f.stream
 	var raw, fields []byte
+	long := false
 	for {
+		if !long && len(raw)+f.length > shortHead {
+			if !takeLong() {
+				return errLongHeads
+			}
+			long = true
+			defer giveLong()
+		}
 		payload := make([]byte, min(f.length, maxHead+1))
 		if len(raw)+f.length > maxHead {
 			return errHeadTooLong
