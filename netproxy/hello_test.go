@@ -20,9 +20,9 @@ func recorded(t testing.TB, name string) []byte {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	go tls.Client(theirs, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
-	raw, _, err := readHello(bufio.NewReader(ours))
+	h, err := readHello(bufio.NewReader(ours))
 	require.NoError(t, err)
-	return raw
+	return h.raw
 }
 
 func TestServerName(t *testing.T) {
@@ -128,6 +128,7 @@ func TestHostileHello(t *testing.T) {
 		"length of list":   change(name-5, 0xff),
 		"NUL in the name":  change(name+3, 0),
 		"other name":       change(name, 'f'),
+		"more behind it":   string(hello[:3]) + string([]byte{byte((len(hello) - 4) >> 8), byte(len(hello) - 4)}) + string(hello[5:]) + "x",
 		"cut short":        string(hello[:100]),
 		"header cut short": string(hello[:3]),
 	} {
@@ -138,18 +139,100 @@ func TestHostileHello(t *testing.T) {
 	}
 }
 
+// TestSecondHello: a server may ask for another hello (HelloRetryRequest), and the
+// client for another name in it. The server of this test takes whatever it gets,
+// which is the control.
+func TestSecondHello(t *testing.T) {
+	f := start(t, nil, "example.com")
+	got := make(chan string, 1)
+	f.host("example.com", 443, server(t, func(c net.Conn) {
+		b, _ := io.ReadAll(c)
+		got <- string(b)
+	}))
+	const compatibility, early, alert = "\x14\x03\x03\x00\x01\x01", "\x17\x03\x03\x00\x05early", "\x15\x03\x03\x00\x02\x01\x00"
+	ours, evil := string(recorded(t, "example.com")), string(recorded(t, "evil.example"))
+	var pieces string // one byte of the message in each record
+	for _, b := range []byte(evil[5:]) {
+		pieces += string([]byte{22, 3, 3, 0, 1, b})
+	}
+	// An offer of early data, which the extensions' length and those around it count.
+	offering := []byte(ours + "\x00\x2a\x00\x00")
+	var message cursor = offering[9 : len(offering)-4]
+	message.take(2 + 32)
+	message.vector(1)
+	message.vector(2)
+	message.vector(1)
+	at := len(offering) - 4 - len(message)
+	for _, i := range []int{3, 7, at} {
+		n := int(offering[i])<<8 + int(offering[i+1]) + 4
+		offering[i], offering[i+1] = byte(n>>8), byte(n)
+	}
+	for name, c := range map[string]struct {
+		text string
+		ok   bool
+	}{
+		"the same name":        {ours + ours, true},
+		"no name":              {ours + compatibility + string(recorded(t, "")), true},
+		"another name":         {ours + evil, false},
+		"behind compatibility": {ours + compatibility + evil, false},
+		"behind an alert":      {ours + alert + evil, false},
+		"in pieces":            {ours + pieces, false},
+		"behind nothing":       {ours + "\x16\x03\x03\x00\x00" + evil, false},
+		"the third":            {ours + ours + evil, false},
+		"behind early data":    {string(offering) + compatibility + early + early + evil, false},
+		"no early data":        {ours + early + evil, true}, // the handshake is over, and this is no hello
+		"TLS 1.2":              {ours + "\x16\x03\x03\x00\x08\x10\x00\x00\x04abcd" + compatibility + "\x16\x03\x03\x00\x28" + strings.Repeat("\x01", 40), true},
+		"TLS 1.2, resumed":     {ours + compatibility + "\x16\x03\x03\x00\x28" + strings.Repeat("\x01", 40), true},
+		"cut short":            {ours + compatibility + "\x16\x03", true},
+		"cut shorter":          {ours + "\x17", true},
+	} {
+		conn := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n" + c.text)
+		conn.(*net.TCPConn).CloseWrite()
+		b, _ := io.ReadAll(conn)
+		require.Equal(t, !c.ok, strings.HasSuffix(string(b), unrecognizedName), name)
+		seen := <-got
+		if c.ok {
+			require.Equal(t, c.text, seen, name)
+		} else {
+			require.True(t, strings.HasPrefix(c.text, seen) && !strings.Contains(seen, "evil.example"), name)
+			require.NotContains(t, seen, evil[11:40], name)
+		}
+	}
+}
+
+// FuzzSecondHello: whatever a client sends behind its first hello goes up as it came,
+// and a second one does not go unread.
+func FuzzSecondHello(f *testing.F) {
+	evil := recorded(f, "evil.example")
+	f.Add(evil, 0)
+	f.Add(append([]byte("\x14\x03\x03\x00\x01\x01"), evil...), maxEarlyData)
+	f.Fuzz(func(t *testing.T, b []byte, early int) {
+		c := &client{br: bufio.NewReader(bytes.NewReader(b))}
+		var up bytes.Buffer
+		again, err := c.passToHello(&up, early)
+		if err != nil {
+			return
+		}
+		require.True(t, bytes.HasPrefix(b, up.Bytes()))
+		rest := b[up.Len():]
+		if bytes.HasPrefix(rest, evil) {
+			require.True(t, again)
+		}
+	})
+}
+
 func FuzzHello(f *testing.F) {
 	f.Add(recorded(f, "example.com"))
 	f.Add(recorded(f, ""))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		raw, name, err := readHello(bufio.NewReader(bytes.NewReader(b)))
+		h, err := readHello(bufio.NewReader(bytes.NewReader(b)))
 		if err != nil {
-			require.Empty(t, name)
+			require.Empty(t, h.name)
 			return
 		}
-		require.True(t, bytes.HasPrefix(b, raw), "what was read is passed on")
-		if name != "" {
-			require.True(t, bytes.Contains(bytes.Join(split(raw), nil), []byte(name)))
+		require.True(t, bytes.HasPrefix(b, h.raw), "what was read is passed on")
+		if h.name != "" {
+			require.True(t, bytes.Contains(bytes.Join(split(h.raw), nil), []byte(h.name)))
 		}
 	})
 }
