@@ -251,7 +251,7 @@ func (p *passage) inject(r *http.Request, out []secrets.Pair) {
 				if text, err := base64.StdEncoding.DecodeString(coded); err == nil {
 					if secret := secrets.Replace(string(text), out); secret != string(text) {
 						encoded := base64.StdEncoding.EncodeToString([]byte(secret))
-						p.back = append([]secrets.Pair{{Old: encoded, New: coded}}, p.back...)
+						p.back = append([]secrets.Pair{secrets.Escaped(encoded, coded)}, p.back...)
 						with = scheme + " " + encoded
 					}
 				}
@@ -320,7 +320,7 @@ func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http
 // holds it goes: names have no case, and are spelled anew on the way.
 func (p *passage) cleanFields(h http.Header) {
 	for name, values := range h {
-		if slices.ContainsFunc(p.back, func(b secrets.Pair) bool { return strings.Contains(strings.ToLower(name), strings.ToLower(b.Old)) }) {
+		if secrets.InName(name, p.back) {
 			delete(h, name)
 			continue
 		}

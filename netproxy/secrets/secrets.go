@@ -10,14 +10,12 @@
 package secrets
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -91,31 +89,28 @@ func prefixOf(secret string) int {
 }
 
 // A Pair is a text, and what takes its place.
-type Pair struct{ Old, New string }
+type Pair struct {
+	Old, New string
 
-// Spellings returns the pairs for a text and for the forms in which servers
-// send such a text back: as it is; escaped for a URL, for JSON or for HTML; in
-// base64 of both alphabets and in hexadecimal. No form becomes longer or
-// shorter.
+	escaped bool // in whatever spelling the text stands
+}
+
+// Escaped returns a pair whose text is found however URLs, JSON, scripts or HTML
+// spell it. Both have one length.
+func Escaped(old, new string) Pair { return Pair{Old: old, New: new, escaped: true} }
+
+// Spellings returns the pairs for a text and for the forms in which servers send
+// such a text back: as it is, in base64 of both alphabets and in hexadecimal, each
+// as it is [Escaped]. No form becomes longer or shorter.
 func Spellings(old, new string) []Pair {
 	var pairs []Pair
 	add := func(f func(string) string) {
-		p := Pair{f(old), f(new)}
-		if len(p.Old) != len(p.New) {
-			p.New = strings.Repeat("*", len(p.Old))
-		}
+		p := Escaped(f(old), f(new))
 		if !slices.ContainsFunc(pairs, func(q Pair) bool { return q.Old == p.Old }) {
 			pairs = append(pairs, p)
 		}
 	}
 	add(func(s string) string { return s })
-	for _, escape := range [...]func(string) string{url.QueryEscape, url.PathEscape} {
-		add(escape)
-		add(func(s string) string { return lowerEscapes(escape(s)) })
-	}
-	for _, escaped := range escapes {
-		add(strings.NewReplacer(escaped...).Replace)
-	}
 	// What stands before it turns the bits of base64: three ways.
 	for _, encoding := range [...]*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 		for skip := range 3 {
@@ -130,39 +125,26 @@ func Spellings(old, new string) []Pair {
 	return pairs
 }
 
-// escapes are what writers of JSON and HTML put in the place of characters that
-// the format itself would let stand, or would not: with and without an escaped
-// slash, since both are common.
-var escapes = [...][]string{
-	{`\`, `\\`, `"`, `\"`},
-	{`\`, `\\`, `"`, `\"`, `/`, `\/`},
-	{`\`, `\\`, `"`, `\"`, `<`, `\u003c`, `>`, `\u003e`, `&`, `\u0026`},
-	{`\`, `\\`, `"`, `\"`, `<`, `\u003C`, `>`, `\u003E`, `&`, `\u0026`, `'`, `\u0027`, `/`, `\/`},
-	{`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`, `"`, `&quot;`},
-	{`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`, `"`, `&quot;`, `'`, `&#39;`},
-	{`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`, `"`, `&#34;`, `'`, `&#39;`},
-	{`&`, `&amp;`, `<`, `&lt;`, `>`, `&gt;`, `"`, `&quot;`, `'`, `&#x27;`},
-}
-
-// lowerEscapes spells the digits of %XX in lower case.
-func lowerEscapes(s string) string {
-	b := []byte(s)
-	for i := 0; i+2 < len(b); i++ {
-		if b[i] == '%' {
-			copy(b[i+1:i+3], bytes.ToLower(b[i+1:i+3]))
-		}
-	}
-	return string(b)
-}
-
 // Replace puts what takes the place of each text into s.
 func Replace(s string, pairs []Pair) string {
 	for _, p := range pairs {
-		if strings.Contains(s, p.Old) {
+		if !p.escaped {
 			s = strings.ReplaceAll(s, p.Old, p.New)
+		} else if strings.Contains(s, p.lead()) {
+			s = string(p.replace([]byte(s)))
 		}
 	}
 	return s
+}
+
+// InName says whether the name of a field holds one of the texts. Names have no
+// case, and are spelled anew on the way.
+func InName(name string, pairs []Pair) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(pairs, func(p Pair) bool {
+		p.Old = strings.ToLower(p.Old)
+		return string(p.replace([]byte(name))) != name
+	})
 }
 
 // NewReader returns a reader of r with what takes the place of each text put
@@ -203,23 +185,12 @@ func (r *reader) fill() {
 	n, err := r.r.Read(r.buf[start:])
 	r.buf, r.err = r.buf[:start+n], err
 	for _, p := range r.pairs {
-		for at := 0; ; {
-			i := bytes.Index(r.buf[at:], []byte(p.Old))
-			if i < 0 {
-				break
-			}
-			r.buf = append(r.buf[:at+i], append([]byte(p.New), r.buf[at+i+len(p.Old):]...)...)
-			at += i + len(p.New)
-		}
+		r.buf = p.replace(r.buf)
 	}
 	held := 0
 	if err == nil {
 		for _, p := range r.pairs {
-			for k := min(len(p.Old)-1, len(r.buf)); k > held; k-- {
-				if strings.HasPrefix(p.Old, string(r.buf[len(r.buf)-k:])) {
-					held = k
-				}
-			}
+			held = max(held, p.open(r.buf))
 		}
 	}
 	r.ready = len(r.buf) - held

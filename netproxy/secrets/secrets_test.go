@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"html/template"
 	"io"
 	"net/url"
 	"strings"
@@ -141,7 +142,7 @@ func TestSpellings(t *testing.T) {
 // TestReaderPassesOn holds that a stream is not kept waiting.
 func TestReaderPassesOn(t *testing.T) {
 	in, out := io.Pipe()
-	r := NewReader(in, []Pair{{"secret-secret", "xxxxxx-xxxxxx"}})
+	r := NewReader(in, []Pair{{Old: "secret-secret", New: "xxxxxx-xxxxxx"}})
 	buf := make([]byte, 100)
 	for _, c := range []struct{ in, out string }{{"data: 1\n\n", "data: 1\n\n"}, {"a sec", "a "}, {"ond\n", "second\n"}, {"secret-secret\n", "xxxxxx-xxxxxx\n"}} {
 		go out.Write([]byte(c.in))
@@ -162,6 +163,130 @@ func TestReaderPassesOn(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestEscaped has the spellings of libraries that escape more than others, and of
+// texts that were escaped twice. What another secret would be spelled like stays,
+// which is the control.
+func TestEscaped(t *testing.T) {
+	const secret, other = `Ab12-cd/ef+gh=ij_kl~mn`, `Ab12-cd/ef+gh=ij_kl~mX`
+	mustache := strings.NewReplacer(`/`, `&#x2F;`, `=`, `&#x3D;`, "`", `&#x60;`)
+	gson := strings.NewReplacer(`=`, `\u003d`, `<`, `\u003c`)
+	django := strings.NewReplacer(`-`, `\u002D`, `=`, `\u003D`, "`", `\u0060`)
+	for name, spell := range map[string]func(string) string{
+		"as it is":        func(s string) string { return s },
+		"Go, HTML":        func(s string) string { return execute(t, `<p>{{.}}`, s) },
+		"Go, attribute":   func(s string) string { return execute(t, `<p title={{.}}>`, s) },
+		"Go, script":      func(s string) string { return execute(t, `<script>var x = {{.}}</script>`, s) },
+		"Go, URL":         func(s string) string { return execute(t, `<a href="/?k={{.}}">`, s) },
+		"mustache":        mustache.Replace,
+		"Gson":            gson.Replace,
+		"Django":          django.Replace,
+		"OWASP, script":   strings.NewReplacer(`-`, `\-`, `/`, `\/`).Replace,
+		"OWASP, hex":      strings.NewReplacer(`-`, `\x2d`, `=`, `\x3D`).Replace,
+		"names":           strings.NewReplacer(`/`, `&sol;`, `+`, `&plus;`, `=`, `&equals;`, `_`, `&lowbar;`).Replace,
+		"zeros":           strings.NewReplacer(`/`, `&#00047;`, `+`, `&#x0002b;`).Replace,
+		"HTML twice":      func(s string) string { return html.EscapeString(strings.ReplaceAll(s, `+`, `&#43;`)) },
+		"URL twice":       func(s string) string { return url.QueryEscape(url.QueryEscape(s)) },
+		"URL, all":        strings.NewReplacer(`-`, `%2D`, `_`, `%5f`, `~`, `%7E`, `/`, `%2F`).Replace,
+		"a URL in HTML":   func(s string) string { return html.EscapeString(url.PathEscape(s)) },
+		"JSON in JSON":    func(s string) string { return quote(t, quote(t, gson.Replace(s))) },
+		"JSON in HTML":    func(s string) string { return html.EscapeString(quote(t, gson.Replace(s))) },
+		"base64 in a URL": func(s string) string { return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(s + s))) },
+		"base64 in PHP": func(s string) string {
+			return strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte(s)), "/", `\/`)
+		},
+	} {
+		pairs := Spellings(secret, placeholder(t, secret))
+		form, control := "x"+spell(secret)+"y", "x"+spell(other)+"y"
+		for _, r := range []func(string) io.Reader{func(s string) io.Reader { return strings.NewReader(s) }, func(s string) io.Reader { return iotest.OneByteReader(strings.NewReader(s)) }} {
+			out := read(t, r(form), pairs)
+			require.Len(t, out, len(form), name)
+			require.NotContains(t, out, "mn", name)
+			if strings.HasPrefix(name, "base64") {
+				require.NotEqual(t, form, out)
+				continue
+			}
+			require.NotContains(t, out, "Ab12", name)
+			require.Equal(t, control, read(t, r(control), pairs), name)
+		}
+	}
+	pairs := Spellings(secret, placeholder(t, secret))
+	require.True(t, InName("X-"+strings.ToUpper(strings.ReplaceAll(secret, "/", "%2f")), pairs))
+	require.False(t, InName("X-Ab12", pairs))
+}
+
+func execute(t *testing.T, text, s string) string {
+	var b strings.Builder
+	require.NoError(t, template.Must(template.New("").Parse(text)).Execute(&b, s))
+	return b.String()
+}
+
+func quote(t *testing.T, s string) string {
+	b, err := json.Marshal(s)
+	require.NoError(t, err)
+	return string(b)
+}
+
+// TestEscapedPassesOn: what cannot be the beginning of a spelling does not wait,
+// and what can waits no longer than it has to.
+func TestEscapedPassesOn(t *testing.T) {
+	in, out := io.Pipe()
+	r := NewReader(in, Spellings("ab12-cd/ef+gh", "AB34-CD/EF+GH"))
+	buf := make([]byte, 100)
+	for _, c := range []struct{ in, out string }{
+		{"50%", "50%"}, {`\`, `\`}, {"a & b &", "a & b &"}, {"x ab12", "x "}, {"\n", "ab12\n"}, {"x ab12%2", "x "}, {"E", "ab12%2E"},
+		{"x ab12&#4", "x "}, {"5;cd/ef+gh", "AB34-CD/EF+GH****"},
+	} {
+		go out.Write([]byte(c.in))
+		n, err := r.Read(buf)
+		require.NoError(t, err)
+		require.Equal(t, c.out, string(buf[:n]))
+	}
+	go func() {
+		out.Write([]byte("ab12%2"))
+		out.Close()
+	}()
+	n, err := io.ReadFull(r, buf)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Equal(t, "ab12%2", string(buf[:n]), "at the end it comes")
+}
+
+// FuzzEscaped spells a secret in ways that the input chooses: it does not come
+// back, and nothing becomes longer.
+func FuzzEscaped(f *testing.F) {
+	f.Add("ab12-cd/ef+gh", []byte{1, 2, 3, 4, 5, 6}, 3)
+	f.Add(`%25\\&amp;`, []byte{0, 1, 0, 2, 3}, 1)
+	f.Fuzz(func(t *testing.T, secret string, ways []byte, size int) {
+		if len(secret) < 3 || len(secret) > 100 || size < 1 || len(ways) == 0 || strings.Trim(secret, "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~") != "" {
+			return
+		}
+		form := "<"
+		for i := range len(secret) {
+			c := secret[i]
+			way := ways[i%len(ways)]
+			switch {
+			case isPlain(c):
+				form += string([]byte{c})
+			case way%6 == 1:
+				form += fmt.Sprintf("%%%s%02x", strings.Repeat("25", int(way)/6%(nested+1)), c)
+			case way%6 == 2:
+				form += strings.Repeat(`\`, 1+int(way)/6%backslashes) + fmt.Sprintf("u%04X", c)
+			case way%6 == 3:
+				form += fmt.Sprintf("&%s#%d;", strings.Repeat("amp;", int(way)/6%(nested+1)), c)
+			case way%6 == 4:
+				form += fmt.Sprintf("&#x%04x;", c)
+			case way%6 == 5 && c != '\\':
+				form += `\` + string([]byte{c})
+			default:
+				form += string([]byte{c})
+			}
+		}
+		form += ">"
+		out := read(t, &chunks{form, size}, []Pair{Escaped(secret, strings.Repeat("\x00", len(secret)))})
+		require.Equal(t, len(form), len(out))
+		require.Contains(t, out, strings.Repeat("\x00", len(secret)))
+	})
+}
+
 func FuzzReader(f *testing.F) {
 	f.Add("abcabcabd", "abcabd", 3)
 	f.Add("aaaaaaaaab", "aaab", 1)
@@ -169,7 +294,7 @@ func FuzzReader(f *testing.F) {
 		if len(secret) < 2 || size < 1 {
 			return
 		}
-		pairs := []Pair{{secret, strings.Repeat("\x00", len(secret))}}
+		pairs := []Pair{{Old: secret, New: strings.Repeat("\x00", len(secret))}}
 		if strings.Contains(secret, "\x00") {
 			return
 		}

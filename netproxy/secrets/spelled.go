@@ -1,0 +1,228 @@
+package secrets
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Who writes a text into a URL, into JSON, a script or HTML escapes characters of
+// it, each library others, and some do it twice. So the spellings are not listed: a
+// letter or digit stands for itself, and any other character may be
+//
+//	%2B  %252B                 of a URL, by whoever has it once more
+//	\+  \u002b  \x2b  \\u002b  of JSON and scripts, within strings of such
+//	&plus;  &#43;  &#x2B;  &amp;#43;
+//
+// in every match anew.
+const (
+	nested      = 3 // how many times more it may have been escaped
+	backslashes = 1<<(nested+1) - 1
+	maxNumber   = 8  // digits of a character reference, most of them zeros
+	maxSpelled  = 32 // bytes of one character, at most
+
+	escapes = `%\&` // what a spelling begins with that is not the character itself
+)
+
+func isPlain(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// lead returns what every spelling of a pair's text begins with, "" where its
+// first character may be spelled in many ways.
+func (p Pair) lead() string {
+	if !p.escaped {
+		return p.Old
+	}
+	for i := range len(p.Old) {
+		if !isPlain(p.Old[i]) {
+			return p.Old[:i]
+		}
+	}
+	return p.Old
+}
+
+// candidate returns where in b, from a place on, a text may begin; -1 for nowhere.
+func (p Pair) candidate(b []byte, from int) int {
+	i := -1
+	switch lead := p.lead(); {
+	case lead != "":
+		i = bytes.Index(b[from:], []byte(lead))
+	case p.Old != "":
+		i = bytes.IndexAny(b[from:], p.Old[:1]+escapes)
+	}
+	if i < 0 {
+		return -1
+	}
+	return from + i
+}
+
+// match returns where the text that begins at a place ends, 0 if it does not stand
+// there, and whether it may with more behind b.
+func (p Pair) match(b []byte, at int) (end int, more bool) {
+	lead := len(p.lead())
+	if i := at + lead; lead < len(p.Old) && i < len(b) && b[i] != p.Old[lead] && strings.IndexByte(escapes, b[i]) < 0 {
+		return 0, false
+	}
+	ends, next := []int{at + lead}, []int(nil)
+	for i := lead; i < len(p.Old) && len(ends) > 0; i++ {
+		next = next[:0]
+		for _, e := range ends {
+			var open bool
+			if next, open = appendEnds(next, b, e, p.Old[i]); open {
+				more = true
+			}
+		}
+		ends, next = next, ends
+	}
+	for _, e := range ends {
+		end = max(end, e)
+	}
+	return end, more
+}
+
+// replace puts what takes the place of a pair's text into b, which may be changed:
+// as long as what stood there, with stars behind where that was spelled longer.
+func (p Pair) replace(b []byte) []byte {
+	for at := p.candidate(b, 0); at >= 0; {
+		end, _ := p.match(b, at)
+		if end == 0 {
+			at = p.candidate(b, at+1)
+			continue
+		}
+		with := p.New + strings.Repeat("*", max(0, end-at-len(p.New)))
+		if len(with) == end-at {
+			copy(b[at:], with)
+		} else {
+			b = slices.Replace(b, at, end, []byte(with)...)
+		}
+		at = p.candidate(b, at+len(with))
+	}
+	return b
+}
+
+// open returns how many bytes at the end of b may be the beginning of a pair's
+// text.
+func (p Pair) open(b []byte) int {
+	lead := p.lead()
+	if p.escaped && len(lead) < len(p.Old) {
+		from := max(0, len(b)-len(lead)-maxSpelled*(len(p.Old)-len(lead)))
+		for at := p.candidate(b, from); at >= 0; at = p.candidate(b, at+1) {
+			if _, more := p.match(b, at); more {
+				return len(b) - at
+			}
+		}
+	}
+	for k := min(len(lead)-1, len(b)); k > 0; k-- {
+		if lead[:k] == string(b[len(b)-k:]) {
+			return k
+		}
+	}
+	return 0
+}
+
+// appendEnds appends where a character that begins at a place of b ends, in each
+// spelling that stands there. more says that b ends within one.
+func appendEnds(ends []int, b []byte, at int, c byte) (_ []int, more bool) {
+	if at >= len(b) {
+		return ends, true
+	}
+	found := func(end int) {
+		for _, e := range ends {
+			if e == end {
+				return
+			}
+		}
+		ends = append(ends, end)
+	}
+	// is says whether text stands at i, and notes where b ends before it does.
+	is := func(i int, text string) bool {
+		rest := b[min(i, len(b)):]
+		if len(rest) < len(text) {
+			more = more || strings.EqualFold(string(rest), text[:len(rest)])
+			return false
+		}
+		return strings.EqualFold(string(rest[:len(text)]), text)
+	}
+	if b[at] == c {
+		found(at + 1)
+	}
+	if isPlain(c) {
+		return ends, false
+	}
+	hexadecimal := strconv.FormatUint(0x100|uint64(c), 16)[1:]
+	switch i := at + 1; b[at] {
+	case '%':
+		for range nested + 1 {
+			if is(i, hexadecimal) {
+				found(i + 2)
+			}
+			if !is(i, "25") {
+				break
+			}
+			i += 2
+		}
+	case '\\':
+		for range backslashes {
+			for _, form := range [...]string{string([]byte{c}), "u00" + hexadecimal, "x" + hexadecimal} {
+				if is(i, form) {
+					found(i + len(form))
+				}
+			}
+			if !is(i, `\`) {
+				break
+			}
+			i++
+		}
+	case '&':
+		for range nested + 1 {
+			for name := range strings.FieldsSeq(entities[c]) {
+				if is(i, name+";") {
+					found(i + len(name) + 1)
+				}
+			}
+			if is(i, "#") {
+				end, open := numberEnd(b, i+1, c)
+				if more = more || open; end > 0 {
+					found(end)
+				}
+			}
+			if !is(i, "amp;") {
+				break
+			}
+			i += len("amp;")
+		}
+	}
+	return ends, more
+}
+
+// numberEnd returns where the number of a character reference ends that stands for
+// c, 0 where it is no such number, and whether b ends within it.
+func numberEnd(b []byte, at int, c byte) (end int, open bool) {
+	base, digits := 10, at
+	if at < len(b) && b[at]|0x20 == 'x' {
+		base, digits = 16, at+1
+	}
+	for i := digits; i <= digits+maxNumber; i++ {
+		if i >= len(b) {
+			return 0, true
+		}
+		if b[i] != ';' {
+			continue
+		}
+		if n, err := strconv.ParseUint(string(b[digits:i]), base, 32); err == nil && n == uint64(c) {
+			return i + 1, false
+		}
+		return 0, false
+	}
+	return 0, false
+}
+
+// entities are the names of characters in HTML.
+var entities = [256]string{
+	'!': "excl", '"': "quot", '#': "num", '$': "dollar", '%': "percnt", '&': "amp", '\'': "apos", '(': "lpar", ')': "rpar", '*': "ast midast",
+	'+': "plus", ',': "comma", '.': "period", '/': "sol", ':': "colon", ';': "semi", '<': "lt", '=': "equals", '>': "gt", '?': "quest",
+	'@': "commat", '[': "lsqb lbrack", '\\': "bsol", ']': "rsqb rbrack", '^': "hat", '_': "lowbar underbar", '`': "grave", '{': "lcub lbrace",
+	'|': "verbar vert", '}': "rcub rbrace",
+}
