@@ -119,19 +119,20 @@ func (p *Proxy) resolve(ctx context.Context, v rules.Verdict, behindProxy bool) 
 			addrs, verdicts = append(addrs, d.Addr), append(verdicts, d)
 		}
 	}
-	if len(addrs) == 0 {
+	// Which of them the host's own proxy takes is not ours to say.
+	if len(addrs) == 0 || behindProxy && len(refused) > 0 {
 		return nil, refused, errDenied
 	}
 	return addrs, verdicts, nil
 }
 
-// dialLocal connects to a port of the host's loopback: IPv4, and else IPv6.
 // owns says whether an address is the host's own, or leads to one that is.
 func (p *Proxy) owns(a netip.Addr) bool {
 	in := rules.Inner(a)
 	return p.cfg.IsOwn(a) || in != a && p.cfg.IsOwn(in)
 }
 
+// dialLocal connects to a port of the host's loopback: IPv4, and else IPv6.
 func (p *Proxy) dialLocal(ctx context.Context, v rules.Verdict, ln net.Listener) (*link, rules.Verdict, error) {
 	if a, ok := ln.Addr().(*net.TCPAddr); ok && a.Port == int(v.Port) && sameNamespace(ln) {
 		v.Action, v.Reason, v.Detail = rules.Deny, rules.BadAddr, "the port is the proxy's own"

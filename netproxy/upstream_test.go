@@ -48,7 +48,13 @@ func TestUpstream(t *testing.T) {
 	require.Contains(t, f.ask("CONNECT no.example:22 HTTP/1.1\r\n\r\n"), " 403 ")
 	f.hosts["inside.example"] = []netip.Addr{netip.MustParseAddr("169.254.169.254")}
 	require.Contains(t, f.ask("CONNECT inside.example:22 HTTP/1.1\r\n\r\n"), "cloud metadata", "where it resolves here, its address is checked")
+	both := []netip.Addr{netip.MustParseAddr(publicAddr), netip.MustParseAddr("10.9.9.9")}
+	f.hosts["inside.example"], f.hosts["direct.example"] = both, both
+	require.Contains(t, f.ask("CONNECT inside.example:22 HTTP/1.1\r\n\r\n"), "10.9.9.9 is guarded", "which of them the proxy would take nobody knows")
 	require.Len(t, f.dials(), 1)
+	f.routes[publicAddr+":22"] = server(t, echo)
+	line, _ := bufio.NewReader(f.raw("CONNECT direct.example:22 HTTP/1.1\r\n\r\n")).ReadString('\n')
+	require.Contains(t, line, " 200 ", "the control: without a proxy it is the one that was checked")
 
 	f.host("direct.example", 22, server(t, echo))
 	f.routes["10.0.0.1:22"] = server(t, echo)

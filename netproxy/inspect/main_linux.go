@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -132,6 +133,9 @@ func configure(setup *wire.Setup) (*Config, *trust, error) {
 	}
 	upstream, err := netproxy.ParseUpstream(setup.HTTPProxy, setup.HTTPSProxy, setup.NoProxy)
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := upstream.Restrict(func(port string) bool { return slices.Contains(setup.ProxyPorts, port) }); err != nil {
 		return nil, nil, err
 	}
 	trust, err := readTrust(setup.Certificates)

@@ -161,6 +161,7 @@ func TestServeRefuses(t *testing.T) {
 		"allow *":        wire.Setup{Rules: []string{"*"}},
 		"not a host":     wire.Setup{Secrets: []wire.Secret{{Hosts: []string{"a b c"}[:0]}, {Hosts: []string{"a%b"}}}},
 		"HTTPS_PROXY":    wire.Setup{HTTPSProxy: "socks5://x"},
+		"is on this":     wire.Setup{HTTPSProxy: "http://127.0.0.1:9", ProxyPorts: []string{"8"}},
 		"no such file":   wire.Setup{Certificates: []string{"/nonexistent/x.pem"}},
 		"use of closed ": wire.Setup{},
 	} {
@@ -170,10 +171,12 @@ func TestServeRefuses(t *testing.T) {
 		}
 		require.ErrorContains(t, serve(inspector, setup(t, s)), want)
 	}
+	_, _, err := configure(&wire.Setup{HTTPSProxy: "http://127.0.0.1:9", ProxyPorts: []string{"9"}})
+	require.NoError(t, err, "the control: the port is named")
 	launcher, inspector := pair(t)
 	done := make(chan error, 1)
 	go func() { done <- serve(inspector, setup(t, wire.Setup{})) }()
-	_, err := launcher.Read(make([]byte, 10))
+	_, err = launcher.Read(make([]byte, 10))
 	require.NoError(t, err)
 	_, err = launcher.Write([]byte("not from a launcher"))
 	require.NoError(t, err)

@@ -88,7 +88,7 @@ func (r *Run) inspects(host *Host) error {
 			r.trustFile(in, name, getenv(env, name))
 		}
 	}
-	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy = r.proxies[0], r.proxies[1], r.proxies[2]
+	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy, in.setup.ProxyPorts = r.proxies[0], r.proxies[1], r.proxies[2], r.proxyPorts
 	r.inspection = in
 	return nil
 }

@@ -97,6 +97,7 @@ type Run struct {
 
 	room       int64     // for processes: see countForks
 	proxies    [3]string // the host's own, for http, for https, and what needs none
+	proxyPorts []string  // of this machine's loopback that they may have
 	upstream   netproxy.Upstream
 	inspection *inspection // nil: nothing is inspected
 	learn      func(*supervisor.Call)
@@ -299,9 +300,10 @@ func (r *Run) network(host *Host) error {
 	if r.upstream, err = netproxy.ParseUpstream(r.proxies[0], r.proxies[1], r.proxies[2]); err != nil {
 		return err
 	}
-	if err := r.upstream.Restrict(func(port string) bool {
-		return slices.ContainsFunc(n.Local, func(l profiles.NetRule) bool { return strings.TrimPrefix(l.Text, "localhost:") == port })
-	}); err != nil {
+	for _, l := range n.Local {
+		r.proxyPorts = append(r.proxyPorts, strings.TrimPrefix(l.Text, "localhost:"))
+	}
+	if err := r.upstream.Restrict(func(port string) bool { return slices.Contains(r.proxyPorts, port) }); err != nil {
 		return err
 	}
 	for _, addr := range r.upstream.Addresses() {

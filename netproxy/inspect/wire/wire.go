@@ -34,6 +34,7 @@ type Setup struct {
 	HTTPProxy    string   `json:"http_proxy"` // of the host, as in its variables
 	HTTPSProxy   string   `json:"https_proxy"`
 	NoProxy      string   `json:"no_proxy"`
+	ProxyPorts   []string `json:"proxy_ports"`  // of this machine's loopback that such a proxy may have
 	Certificates []string `json:"certificates"` // files of certificates to trust beside the system's
 	UID          int      `json:"uid"`          // whom to become, 0 to stay
 	GID          int      `json:"gid"`
