@@ -185,6 +185,57 @@ func TestTrailersOfRequests(t *testing.T) {
 	}
 }
 
+// TestCrowded: what one sandbox can have requested at once has an end, since nothing
+// else counts what is held for it.
+func TestCrowded(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**")
+	f.host("git.example.com", hello200)
+	f.both(func(t *testing.T, c *http.Client) {
+		f.requests.Store(maxRequests)
+		resp, body := do(t, c, "GET", "https://git.example.com/", nil)
+		require.Equal(t, 503, resp.StatusCode)
+		require.Contains(t, body, "at once")
+		f.requests.Store(2 * maxRequests)
+		_, err := c.Get("https://git.example.com/")
+		require.Error(t, err)
+		f.requests.Store(maxRequests - 1)
+		resp, _ = do(t, c, "GET", "https://git.example.com/", nil)
+		require.Equal(t, 200, resp.StatusCode, "the control")
+		require.EqualValues(t, maxRequests-1, f.requests.Load())
+	})
+}
+
+// TestBounds: a client of HTTP/2 is told what it may have under way, and one that
+// does not keep to it is cut off.
+func TestBounds(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**")
+	c := f.secure("git.example.com", "h2")
+	io.WriteString(c, http2.ClientPreface)
+	fr := http2.NewFramer(c, c)
+	require.NoError(t, fr.WriteSettings())
+	told := map[http2.SettingID]uint32{}
+	for len(told) == 0 {
+		frame, err := fr.ReadFrame()
+		require.NoError(t, err)
+		if s, ok := frame.(*http2.SettingsFrame); ok && !s.IsAck() {
+			require.NoError(t, s.ForeachSetting(func(s http2.Setting) error { told[s.ID] = s.Val; return nil }))
+		}
+	}
+	require.EqualValues(t, maxStreams, told[http2.SettingMaxConcurrentStreams])
+	require.EqualValues(t, frameSize, told[http2.SettingMaxFrameSize])
+	require.LessOrEqual(t, told[http2.SettingInitialWindowSize], uint32(clientBuffer))
+	require.LessOrEqual(t, told[http2.SettingMaxHeaderListSize], uint32(2*maxHead))
+	require.NoError(t, fr.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, frameSize+1)))
+	for {
+		frame, err := fr.ReadFrame()
+		require.NoError(t, err)
+		if end, ok := frame.(*http2.GoAwayFrame); ok {
+			require.Equal(t, http2.ErrCodeFrameSize, end.ErrCode)
+			break
+		}
+	}
+}
+
 // TestManyHosts: the names below a wildcard are without number.
 func TestManyHosts(t *testing.T) {
 	ca, err := newAuthority()

@@ -64,6 +64,15 @@ const (
 	idleTimeout = 2 * time.Minute
 	maxHead     = 64 << 10
 	maxIdle     = 256 // connections to hosts that wait for another request
+
+	// The clients are hostile, and no limit of theirs counts what is held here: in
+	// all as many requests as this, each with no more of its content than that.
+	maxRequests  = 1024
+	maxStreams   = 100       // of them on one connection
+	frameSize    = 16 << 10  // of HTTP/2, which is read as a whole
+	clientBuffer = 512 << 10 // what one client has sent and its hosts have not taken
+	hostBuffer   = 512 << 10 // what a host has sent to one request and the client has not taken
+	maxAnswer    = 256 << 10 // the head of an answer
 )
 
 // An Inspector serves the connections of one session.
@@ -75,6 +84,8 @@ type Inspector struct {
 	plain  *http.Transport // speaks HTTP/1.1 to hosts, whatever they offer
 	conns  chan net.Conn
 	closed chan struct{}
+
+	requests atomic.Int64 // that are being served
 }
 
 // A target is what a connection was made for.
@@ -103,6 +114,10 @@ func New(cfg Config) (*Inspector, error) {
 	i.server = &http.Server{
 		Handler:           http.HandlerFunc(i.serve),
 		ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, MaxReadFrameSize: frameSize,
+			MaxReceiveBufferPerConnection: clientBuffer, MaxReceiveBufferPerStream: clientBuffer / 4,
+		},
 		DisableGeneralOptionsHandler: true, // OPTIONS * is a request as any
 		ErrorLog:                     log.New(io.Discard, "", 0),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {

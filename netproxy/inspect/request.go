@@ -52,6 +52,9 @@ func (i *Inspector) transport(protocols ...string) *http.Transport {
 		MaxIdleConns:        maxIdle,
 		MaxIdleConnsPerHost: 16,
 		Protocols:           new(http.Protocols),
+		HTTP2:               &http.HTTP2Config{MaxReadFrameSize: frameSize, MaxReceiveBufferPerStream: hostBuffer},
+
+		MaxResponseHeaderBytes: maxAnswer,
 	}
 	t.Protocols.SetHTTP1(true)
 	t.Protocols.SetHTTP2(slices.Contains(protocols, "h2"))
@@ -91,6 +94,8 @@ type passage struct {
 	length    string // of a response that was changed without making it longer
 }
 
+var errCrowded = errors.New("more than 1024 requests to inspected hosts at once")
+
 // serve takes one request off the client's connection, pins it to the host
 // that the connection was made for, and has it carried there.
 func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +106,15 @@ func (i *Inspector) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	p.authority = authorityOf(t.verdict, p.scheme)
 	p.request = r.Method + " " + p.scheme + "://" + p.authority + r.URL.EscapedPath()
-	switch {
+	defer i.requests.Add(-1)
+	switch n := i.requests.Add(1); {
+	case n > 2*maxRequests:
+		panic(http.ErrAbortHandler) // an answer would wait until the client takes it
+	case n > maxRequests:
+		t.decided(t.verdict, p.request, errCrowded)
+		w.Header().Set("Connection", "close")
+		send(w, answer(r, http.StatusServiceUnavailable, [][2]string{{"error", "crowded"}, {"detail", errCrowded.Error()}}))
+		return
 	case i.cfg.Alive != nil && !i.cfg.Alive():
 		w.Header().Set("Connection", "close")
 		send(w, answer(r, http.StatusServiceUnavailable, [][2]string{{"error", "stopped"}, {"detail", "pccrun is stopped, and nothing leaves meanwhile"}}))
@@ -317,7 +330,7 @@ func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http
 }
 
 // cleanFields takes what may not come back out of fields. A field whose name
-// holds it goes: names have no case, and are spelled anew on the way.
+// holds it goes.
 func (p *passage) cleanFields(h http.Header) {
 	for name, values := range h {
 		if secrets.InName(name, p.back) {
