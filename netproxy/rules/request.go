@@ -52,6 +52,9 @@ func (s *Set) DecideRequest(host string, port uint16, r Request) Verdict {
 	}
 	if allowed == "" {
 		v = no(ByDefault, "", "no rule allows the request")
+		if !isMethod(r.Method) {
+			return v // no rule can; and what it is would be read by a shell
+		}
 		v.AllowWith = "--allow '" + r.Method + " " + r.Scheme + "://" + target(v.Host, v.Addr, port) + literal(r.Path) + "'"
 		return v
 	}

@@ -239,12 +239,16 @@ func isCIDR(target string) bool {
 
 func (r *Rule) parseMethods(text string) error {
 	for m := range strings.SplitSeq(text, ",") {
-		if m == "" || len(m) > 32 || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
+		if !isMethod(m) {
 			return fmt.Errorf("bad method %q (want upper case, comma between, e.g. GET,HEAD)", m)
 		}
 		r.methods = append(r.methods, m)
 	}
 	return nil
+}
+
+func isMethod(m string) bool {
+	return m != "" && len(m) <= 32 && strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
 }
 
 func (r *Rule) parseGroup(name string) error {
