@@ -84,7 +84,8 @@ func Rewrites(name string) bool {
 	// CGI and its like fold the one into the other.
 	switch strings.ToLower(strings.ReplaceAll(name, "_", "-")) {
 	case "x-http-method-override", "x-http-method", "x-method-override", "x-original-url", "x-original-uri", "x-rewrite-url",
-		"x-original-host", "x-forwarded-host", "x-host", "x-forwarded-prefix", "x-forwarded-uri", "x-forwarded-path":
+		"x-original-host", "x-forwarded-host", "x-host", "x-forwarded-prefix", "x-forwarded-uri", "x-forwarded-path",
+		"forwarded", "x-forwarded-server", "x-http-host-override":
 		return true
 	}
 	return false
