@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
+	"crypto/ecdh"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -181,6 +184,38 @@ func TestServerName(t *testing.T) {
 		require.Equal(t, rules.BadMatch, last.verdict.Reason)
 	}
 	require.Empty(t, f.dials())
+}
+
+// TestEncryptedHello: an encrypted greeting is not for us. The name outside has to be
+// the host's, and then the connection stands: a client that meant it (as Go's does) is
+// told that nobody has its key, and one that only pads with it goes on.
+func TestEncryptedHello(t *testing.T) {
+	f := start(t, "GET https://git.example.com/**")
+	f.host("git.example.com", hello200)
+	for outer, stands := range map[string]bool{"git.example.com": true, "evil.example.com": false} {
+		err := tls.Client(f.connect("git.example.com", 443, ""), &tls.Config{
+			ServerName: "hidden.example.com", RootCAs: f.trust, MinVersion: tls.VersionTLS13, EncryptedClientHelloConfigList: echConfig(t, outer),
+		}).Handshake()
+		var rejected *tls.ECHRejectionError
+		require.Equal(t, stands, errors.As(err, &rejected), "%s: %v", outer, err)
+		if !stands {
+			require.ErrorContains(t, err, "unrecognized name")
+		}
+	}
+	require.Empty(t, f.dials())
+}
+
+// echConfig is a list of one key for encrypted greetings, of a server whose name
+// outside is this (RFC 9849, section 4).
+func echConfig(t *testing.T, outer string) []byte {
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	sized := func(b ...byte) []byte { return append([]byte{byte(len(b) >> 8), byte(len(b))}, b...) }
+	content := append([]byte{7, 0, 0x20}, sized(key.PublicKey().Bytes()...)...) // X25519
+	content = append(content, sized(0, 1, 0, 1)...)                             // HKDF-SHA256, AES-128-GCM
+	content = append(append(content, 0, byte(len(outer))), outer...)
+	content = append(content, 0, 0)
+	return sized(append([]byte{0xfe, 0x0d}, sized(content...)...)...)
 }
 
 // TestUntrustedHost: no secret leaves for a host that is not who it should be.
