@@ -301,6 +301,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	}
 	b.network()
 	b.keyed()
+	b.warnOfSockets()
 	b.own(dirs)
 	b.moved(&req.Host)
 	if p.Decide(p.Home).Access >= Read {
