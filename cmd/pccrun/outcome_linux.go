@@ -178,9 +178,19 @@ func (l *launch) openLog() error {
 	return nil
 }
 
+// What is said of connections that were reset because there were too many.
+const (
+	crowded     = "more connections at once than can be served: those beyond are reset"
+	crowdedHint = "a higher hard limit of open files (ulimit -Hn): half of them can be connections, and no more than 10000"
+)
+
 // decided turns what the proxy did into events.
 func (l *launch) decided(e netproxy.Event) {
 	if e.Kind == netproxy.Full {
+		if l.crowded.Add(1) == 1 {
+			l.log.Emit(events.Warning{Text: crowded, Hint: crowdedHint})
+			l.log.Start()
+		}
 		return
 	}
 	v := e.Verdict
@@ -253,6 +263,10 @@ func (l *launch) ended(code int, end *native.End) int {
 		if !l.req.Quiet {
 			sayDenied(distinct)
 		}
+	}
+	if n := l.crowded.Load(); n > 0 && !l.req.Quiet {
+		say(fmt.Sprintf("%s (%d times)", crowded, n))
+		say("hint: " + crowdedHint)
 	}
 	l.attempts.withheld(end)
 	l.log.Emit(exit)

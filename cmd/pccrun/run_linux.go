@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -102,6 +103,7 @@ type launch struct {
 	attempts attempts
 	learning learning
 	tries    int
+	crowded  atomic.Int64             // connections that were reset for want of room
 	told     string                   // why the run was refused
 	inside   map[string]*os.File      // what runs remember of files with keys, by path
 	upper    bool                     // the session holds what overlays change
