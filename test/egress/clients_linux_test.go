@@ -60,7 +60,7 @@ func TestClients(t *testing.T) {
 		needs  string
 		script string // HOST stands for the host
 		want   string
-		bare   bool   // it knows no proxy anyway
+		bare   bool   // only without the variables
 		module string // of Python's; PYTHON stands for an interpreter that has it
 	}{
 		{name: "curl, http", needs: "curl", script: "curl -sS -m 20 http://HOST/", want: "hello HOST from"},
@@ -76,23 +76,23 @@ func TestClients(t *testing.T) {
 cat > F.java <<'X'
 public class F { public static void main(String[] a) throws Exception { System.out.print(new String(java.net.http.HttpClient.newHttpClient().send(java.net.http.HttpRequest.newBuilder(java.net.URI.create(a[0])).build(), java.net.http.HttpResponse.BodyHandlers.ofByteArray()).body())); } }
 X
-java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -Djavax.net.ssl.trustStorePassword=changeit F.java https://HOST/`, want: "hello HOST from", bare: true},
+java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -Djavax.net.ssl.trustStorePassword=changeit F.java https://HOST/`, want: "hello HOST from"},
 		{name: "node, undici", needs: "node", script: undiciFetch + "https://HOST/", want: "hello HOST from"},
 		{name: "npm", needs: "npm", script: npmInstall, want: "tiny came"},
 		{name: "pip", needs: "python3", module: "pip", script: pipDownload, want: "tiny came"},
 		{name: "python, requests", needs: "python3", module: "requests", script: requestsGet + "https://HOST/", want: "hello HOST from"},
 		{name: "python, aiohttp", needs: "python3", module: "aiohttp", script: aioFetch + "https://HOST/", want: "hello HOST from"},
 		{name: "websocket, aiohttp", needs: "python3", module: "aiohttp", script: aioTalk + "wss://HOST/socket", want: ": two"},
-		{name: "websocket, ws", needs: "node", script: wsTalk + "wss://HOST/socket", want: ": two", bare: true},
+		{name: "websocket, ws", needs: "node", script: wsTalk + "wss://HOST/socket", want: ": two"},
 		{name: "gRPC", needs: "node", script: grpcTalk + "HOST:50051", want: ": two"},
-		{name: "psql, TLS", needs: "psql", script: "psql -w 'host=HOST user=u dbname=d connect_timeout=10 sslmode=verify-full sslrootcert='$CA -c 'select 1' 2>&1", want: "the database of the world, by TLS", bare: true},
-		{name: "redis-cli", needs: "redis-cli", script: "redis-cli -h HOST PING 2>&1", want: "PONG", bare: true},
-		{name: "redis-cli, TLS", needs: "redis-cli", script: "redis-cli -h HOST -p 6380 --tls --cacert $CA PING 2>&1", want: "PONG", bare: true},
-		{name: "psql", needs: "psql", script: "psql -w 'host=HOST user=u dbname=d connect_timeout=10 sslmode=disable' -c 'select 1' 2>&1", want: "the database of the world", bare: true},
-		{name: "ssh", needs: "ssh", script: "ssh -v -o BatchMode=yes -o StrictHostKeyChecking=no -o ConnectTimeout=10 HOST true 2>&1", want: "remote software version world", bare: true},
-		{name: "redis, by hand", needs: "python3", script: tcpTalk + "HOST 6379 PING", want: "+PONG", bare: true},
-		{name: "busybox, a resolver of its own", needs: "busybox", script: "busybox nslookup HOST", want: "198.19.", bare: true},
-		{name: "busybox wget", needs: "busybox", script: "busybox wget -q -O- http://HOST/", want: "hello HOST from", bare: true},
+		{name: "psql, TLS", needs: "psql", script: "psql -w 'host=HOST user=u dbname=d connect_timeout=10 sslmode=verify-full sslrootcert='$CA -c 'select 1' 2>&1", want: "the database of the world, by TLS"},
+		{name: "redis-cli", needs: "redis-cli", script: "redis-cli -h HOST PING 2>&1", want: "PONG"},
+		{name: "redis-cli, TLS", needs: "redis-cli", script: "redis-cli -h HOST -p 6380 --tls --cacert $CA PING 2>&1", want: "PONG"},
+		{name: "psql", needs: "psql", script: "psql -w 'host=HOST user=u dbname=d connect_timeout=10 sslmode=disable' -c 'select 1' 2>&1", want: "the database of the world"},
+		{name: "ssh", needs: "ssh", script: "ssh -v -o BatchMode=yes -o StrictHostKeyChecking=no -o ConnectTimeout=10 HOST true 2>&1", want: "remote software version world"},
+		{name: "redis, by hand", needs: "python3", script: tcpTalk + "HOST 6379 PING", want: "+PONG"},
+		{name: "busybox, a resolver of its own", needs: "busybox", script: "busybox nslookup HOST", want: "198.19."},
+		{name: "busybox wget", needs: "busybox", script: "busybox wget -q -O- http://HOST/", want: "hello HOST from"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := exec.LookPath(c.needs); err != nil {
