@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
 )
@@ -63,7 +64,7 @@ func (e *CopyError) Error() string {
 func (e *CopyError) Unwrap() error { return e.Err }
 
 // Hint says what to do instead.
-func (e *CopyError) Hint() string { return "--read " + e.Rules.Path }
+func (e *CopyError) Hint() string { return "--read " + shell.Quote(e.Rules.Path) }
 
 // donateBeside opens, as root, the directories in which the launcher will put what
 // becomes of the copies: it is somebody else by then. The command does not get them.

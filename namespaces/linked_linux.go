@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -74,7 +75,7 @@ func (f *finder) protected() {
 		}
 		why := "protect: " + r.Origin.String()
 		if !f.guard(r, list, end, why) {
-			f.notes = append(f.notes, fmt.Sprintf("%s leads to %s, which is not shown: --read %s shows it", r.Pattern, end.Path, end.Path))
+			f.notes = append(f.notes, fmt.Sprintf("%s leads to %s, which is not shown: --read %s shows it", r.Pattern, end.Path, shell.Quote(end.Path)))
 			continue
 		}
 		if len(list) > 0 {
@@ -97,7 +98,7 @@ func (e *LedError) Error() string {
 }
 
 // Hint says what to do instead.
-func (e *LedError) Hint() string { return "--review " + e.Rule.Pattern }
+func (e *LedError) Hint() string { return "--review " + shell.Quote(e.Rule.Pattern) }
 
 // guard covers a protected path, links and end, and reports whether what stands
 // at the end is shown, or nothing does.

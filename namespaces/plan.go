@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -196,7 +197,7 @@ func layout(places []Place) ([]Mount, error) {
 			case p.Node == Directory:
 				m.Kind, m.Mode, m.ReadOnly = Fresh, 0o755, p.Access == profiles.Hide
 			case p.Access == profiles.Private:
-				return nil, &profiles.Error{Cause: fmt.Sprintf("filesystem %s: private: only a directory can be private (%s)", p.Path, p.Why), Hint: "--hide " + p.Path}
+				return nil, &profiles.Error{Cause: fmt.Sprintf("filesystem %s: private: only a directory can be private (%s)", p.Path, p.Why), Hint: "--hide " + shell.Quote(p.Path)}
 			default:
 				m.Kind = Mask
 			}
@@ -261,7 +262,7 @@ func (e *FileOverlayError) Error() string {
 }
 
 // Hint says what to do instead.
-func (e *FileOverlayError) Hint() string { return "--overlay " + filepath.Dir(e.Path) }
+func (e *FileOverlayError) Hint() string { return "--overlay " + shell.Quote(filepath.Dir(e.Path)) }
 
 // What every sandbox has, whatever the policy says.
 var (

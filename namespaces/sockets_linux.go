@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/procfs"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -30,7 +31,7 @@ func (f *finder) sockets() error {
 		case err == unix.ENOENT:
 			f.notes = append(f.notes, s.Path+" does not exist: there is no socket to reach ("+s.Origin.String()+")")
 		case err == nil && st.Mode&unix.S_IFMT != unix.S_IFSOCK:
-			return &profiles.Error{Origin: s.Origin, Cause: s.Path + ": no unix socket", Hint: "--read " + s.Path + " shows what is no socket"}
+			return &profiles.Error{Origin: s.Origin, Cause: s.Path + ": no unix socket", Hint: "--read " + shell.Quote(s.Path) + " shows what is no socket"}
 		}
 		f.add(s.Path, profiles.Read, s.Origin.String())
 	}

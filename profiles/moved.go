@@ -5,6 +5,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/pccrun/pccrun/internal/shell"
 )
 
 // moves are the variables that take an agent's state elsewhere. A project may have
@@ -32,7 +34,7 @@ func (b *builder) moved(h *Host) {
 		}
 		switch {
 		case d.Action == EnvScrubbed:
-			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not followed, the agent's state is %s: --env %s --write %s follows it", m.variable, from, m.variable, quote(to)))
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not followed, the agent's state is %s: --env %s --write %s follows it", m.variable, from, m.variable, shell.Quote(to)))
 		case strings.HasPrefix(to, "/") && path.Clean(to) != "/":
 			b.protectMoved(from, path.Clean(to))
 		}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -65,7 +66,7 @@ func (r *Run) inspects(host *Host) error {
 		if err != nil {
 			hint := ""
 			if shown := (*shownError)(nil); errors.As(err, &shown) {
-				hint = "--hide " + shown.path
+				hint = "--hide " + shell.Quote(shown.path)
 			} else if errors.As(err, new(valueError)) {
 				hint = "want a value of at least 12 bytes in " + inject.Source()
 			}
