@@ -125,28 +125,43 @@ func Resolve(req Request) (*Policy, error) {
 	return r.policy, nil
 }
 
-// findHome decides what ~ is: $HOME where it is the user's own directory, as
-// for every program, else the home of the user database.
+// findHome decides what ~ is.
 func (r *resolver) findHome() error {
-	h := &r.req.Host
-	home := h.Getenv("HOME")
+	home, warning, err := r.req.Host.HomeDir()
+	if err != nil {
+		return err
+	}
+	if warning != "" {
+		r.policy.Warnings = append(r.policy.Warnings, warning)
+	}
+	r.home, r.policy.Home = home, home
+	r.policy.Homes = homesOf(r.req.Host.Home, home)
+	return nil
+}
+
+// HomeDir returns what ~ is, where its links lead: $HOME if it is the user's own
+// directory, as for every program, else the home of the user database, and what
+// the user is to hear of that. What looks for sessions asks here too: a run and
+// `pccrun review` after it go by the same home.
+func (h *Host) HomeDir() (home, warning string, err error) {
+	wrong := func(cause string) error {
+		return &Error{Origin: Origin{Source: "environment", Key: "HOME"}, Cause: cause, Hint: "set HOME to a directory of your own"}
+	}
+	home = h.Getenv("HOME")
 	if home != "" && home != h.Home && !(strings.HasPrefix(home, "/") && path.Clean(home) != "/" && ownDir(home, h.UID)) {
 		if h.Home == "" {
-			return &Error{Origin: Origin{Source: "environment", Key: "HOME"}, Cause: quote(home) + ": not a directory of your own"}
+			return "", "", wrong(quote(home) + ": not a directory of your own")
 		}
-		r.policy.Warnings = append(r.policy.Warnings, fmt.Sprintf("HOME=%s is not a directory of your own: ~ is %s", quote(home), h.Home))
+		warning = fmt.Sprintf("HOME=%s is not a directory of your own: ~ is %s", quote(home), h.Home)
 		home = ""
 	}
 	if home == "" {
 		home = h.Home
 	}
 	if home == "" || !strings.HasPrefix(home, "/") || path.Clean(home) == "/" {
-		return &Error{Origin: Origin{Source: "environment", Key: "HOME"}, Cause: "no home directory is known", Hint: "set HOME to a directory of your own"}
+		return "", "", wrong("no home directory is known")
 	}
-	r.home = real(home)
-	r.policy.Home = r.home
-	r.policy.Homes = homesOf(h.Home, r.home)
-	return nil
+	return real(home), warning, nil
 }
 
 // real returns where a path leads, or the path itself if that is nowhere.

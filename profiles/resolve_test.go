@@ -1100,6 +1100,30 @@ func TestAccessWords(t *testing.T) {
 	require.Contains(t, State(9).String(), "BUG")
 }
 
+// A home that is not there, or another's, is nobody's: the home of the user
+// database is, for runs and for what looks for their sessions.
+func TestHomeDir(t *testing.T) {
+	w := newWorld(t)
+	h := w.request().Host
+	h.Home = w.home
+	for value, warned := range map[string]bool{w.home: false, "": false, w.dir: false, w.home + "/gone": true, "/": true, "relative": true, w.write("file", ""): true} {
+		h.Environ = []string{"HOME=" + value}
+		home, warning, err := h.HomeDir()
+		require.NoError(t, err, value)
+		require.Equal(t, warned, warning != "", value)
+		want := w.home
+		if value == w.dir {
+			want = w.dir
+		}
+		require.Equal(t, want, home, value)
+	}
+	h.Home = ""
+	h.Environ = []string{"HOME=/gone"}
+	_, _, err := h.HomeDir()
+	require.ErrorContains(t, err, "HOME: \"/gone\": not a directory of your own")
+	require.NotEmpty(t, Hint(err))
+}
+
 func TestThisHost(t *testing.T) {
 	h := ThisHost()
 	require.Equal(t, os.Getuid(), h.UID)

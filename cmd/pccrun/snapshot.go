@@ -70,12 +70,7 @@ func snapshotVerb(args []string) int {
 
 // snapshots is the directory that holds them.
 func snapshots() (string, error) {
-	host := profiles.ThisHost()
-	home := host.Getenv("HOME")
-	if home == "" {
-		home = host.Home
-	}
-	dirs, err := state.Find(host.Getenv, home)
+	dirs, err := ownDirs()
 	return filepath.Join(dirs.State, "snapshots"), err
 }
 

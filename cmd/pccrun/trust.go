@@ -10,7 +10,6 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/state"
 )
 
 const trustUsage = `usage: pccrun trust [--workspace DIR] [--json]
@@ -56,7 +55,7 @@ func trustVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	trust, err := trustList(&req.Host)
+	trust, err := trustList()
 	if err != nil {
 		return failSession(err)
 	}
@@ -73,12 +72,8 @@ func trustVerb(args []string) int {
 }
 
 // trustList finds the list of what the user trusts.
-func trustList(host *profiles.Host) (profiles.Trust, error) {
-	home := host.Getenv("HOME")
-	if home == "" {
-		home = host.Home
-	}
-	dirs, err := state.Find(host.Getenv, home)
+func trustList() (profiles.Trust, error) {
+	dirs, err := ownDirs()
 	return profiles.TrustIn(dirs.State), err
 }
 

@@ -75,7 +75,7 @@ func whyVerb(args []string) int {
 		return fail("why "+a.question+": empty", "pccrun help why says what can be asked about")
 	}
 	if before != nil {
-		if err := before.look(&a, &req.Host); err != nil {
+		if err := before.look(&a, p, &req.Host); err != nil {
 			return failSession(err)
 		}
 	}
@@ -86,7 +86,7 @@ func whyVerb(args []string) int {
 		err = a.connect(p, &req.Host)
 	case "env":
 		if strings.Contains(a.subject, "=") {
-			return fail("why env "+quote(a.subject)+": want the name of a variable", "pccrun why env "+a.subject[:strings.IndexByte(a.subject, '=')])
+			return fail("why env "+quote(a.subject)+": want the name of a variable", "pccrun why env "+shell.Quote(a.subject[:strings.IndexByte(a.subject, '=')]))
 		}
 		a.env(p)
 	default:
@@ -160,7 +160,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			return nil
 		}
 	}
-	flag := map[string]string{"read": "--read", "write": "--write", "exec": "--read"}[a.question] + " " + path
+	flag := map[string]string{"read": "--read", "write": "--write", "exec": "--read"}[a.question] + " " + shell.Quote(path)
 	switch d.Access {
 	case profiles.Hide:
 		a.what, a.hint = "it is hidden", flag+" shows it"
@@ -196,7 +196,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			if strings.HasPrefix(r.Pattern, ".git/") {
 				a.what = "it is protected in each repository that stands at the start; what one runs that is made inside is set aside at the end"
 			}
-			a.hint = "--review " + r.Pattern + " lets it change, and lists it"
+			a.hint = "--review " + shell.Quote(r.Pattern) + " lets it change, and lists it"
 		}
 	}
 	return nil
@@ -283,7 +283,7 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 			return err
 		}
 		a.subject, a.what = path, "sockets of the host cannot be reached, unless named"
-		a.rule, a.hint = profiles.Origin{Source: "default", Key: "no rule names it"}, "--socket "+path+" names it"
+		a.rule, a.hint = profiles.Origin{Source: "default", Key: "no rule names it"}, "--socket "+shell.Quote(path)+" names it"
 		for _, s := range p.Network.Sockets {
 			if s.Path == path {
 				a.yes, a.rule, a.ruleText, a.what, a.hint = true, s.Origin, "socket "+path, "the host's own", ""
@@ -453,6 +453,6 @@ func (a *answer) env(p *profiles.Policy) {
 	case profiles.EnvInjected:
 		a.yes, a.what = true, "a placeholder; the value, from "+d.Value+", goes out with requests to its hosts only"
 	default:
-		a.what, a.hint = "it is not passed", "--env "+a.subject+" passes it"
+		a.what, a.hint = "it is not passed", "--env "+shell.Quote(a.subject)+" passes it"
 	}
 }

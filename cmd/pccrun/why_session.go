@@ -1,7 +1,6 @@
 package main
 
 import (
-	"path/filepath"
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
@@ -34,17 +33,14 @@ func findPast(name string, req *profiles.Request) (*past, error) {
 
 // look collects what the session's events say of an answer's subject: of a path
 // also what lies above and below it.
-func (s *past) look(a *answer, host *profiles.Host) error {
+func (s *past) look(a *answer, p *profiles.Policy, host *profiles.Host) error {
 	subject := a.subject
-	if a.question != "connect" && a.question != "env" {
-		if rest, ok := strings.CutPrefix(subject, "~/"); ok {
-			subject = filepath.Join(host.Getenv("HOME"), rest)
+	if a.question == "read" || a.question == "write" || a.question == "exec" {
+		path, err := expand(subject, p, host)
+		if err != nil {
+			return err
 		}
-		for _, base := range []string{s.entry.Workspace, host.Cwd} {
-			if !filepath.IsAbs(subject) && !strings.HasPrefix(subject, "~") {
-				subject = filepath.Join(base, a.subject)
-			}
-		}
+		subject = path
 	}
 	return eachEvent(s.home, s.entry, func(r events.Record) {
 		at := r.Time.UTC().Format("15:04:05.000 ")
