@@ -23,7 +23,7 @@ Without --session it is about the last run in the current workspace that
 changed something in an overlay.
 `
 
-const changesHelp = lastRunHelp + "PATH is a file or a directory with all in it.\n"
+const changesHelp = lastRunHelp + "PATH is a file or a directory with all in it; -- stands before one that begins\nwith a dash.\n"
 
 // changes is the upper side of one session, open.
 type changes struct {
@@ -74,7 +74,11 @@ func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
 	e, ok, err := home.Newest(func(e sessions.Entry) bool {
 		return slices.Contains(e.Kept, keptUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/"))
 	})
-	if err == nil && !ok {
+	switch {
+	case err != nil || ok:
+	case cwd == "":
+		err = errors.New("the current directory is gone: --session ID names a run")
+	default:
 		err = fmt.Errorf("%s: %w", cwd, errNoneHere)
 	}
 	return e, err

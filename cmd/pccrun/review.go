@@ -12,6 +12,7 @@ repositories would have run, and files for review that changed.
   --json    print it as JSON
 
 Nothing is put back over what stands there by now, and nothing through a link.
+-- stands before a PATH that begins with a dash.
 
 SESSION is an id as pccrun ps shows it, the start of one, or the start of the
 eight digits at its end; without it, the newest that left something in the

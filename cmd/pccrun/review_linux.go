@@ -167,7 +167,7 @@ func (r *review) accept(paths []string, asJSON bool) int {
 		f := r.found[i]
 		wanted := len(paths) == 0
 		for j, p := range paths {
-			if f.Path == p || f.Path == filepath.Join(r.Workspace, p) || f.Path == filepath.Join(cwd, p) {
+			if f.Path == filepath.Clean(p) || f.Path == filepath.Join(r.Workspace, p) || f.Path == filepath.Join(cwd, p) { // a shell ends a directory's name with a slash
 				wanted, matched[j] = true, true
 			}
 		}

@@ -33,9 +33,9 @@ func sessionHome() (sessions.Home, error) {
 // ownDirs finds the caller's own directories for a verb that has no policy.
 func ownDirs() (state.Dirs, error) {
 	host := profiles.ThisHost()
-	home := host.Getenv("HOME")
-	if home == "" {
-		home = host.Home
+	home, _, err := host.HomeDir()
+	if err != nil {
+		return state.Dirs{}, err
 	}
 	return state.Find(host.Getenv, home)
 }
@@ -88,13 +88,17 @@ func sessionHint(err error) string {
 	return ""
 }
 
-// options reads flags, which may stand before and after words. The function
-// is called for each, with one that takes the flag's value; it returns false
-// for a flag that it does not know.
+// options reads flags, which may stand before and after words, but not after --:
+// a run can leave a file of any name, and a shell puts it in the place of a *. The
+// function is called for each, with one that takes the flag's value; it returns
+// false for a flag that it does not know.
 func options(args []string, flag func(name string, value func() string) bool) (words []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
 		args = args[1:]
+		if arg == "--" {
+			return append(words, args...), nil
+		}
 		if !strings.HasPrefix(arg, "-") || arg == "-" {
 			words = append(words, arg)
 			continue
