@@ -39,6 +39,8 @@ func values(d flagDef) (words []string, path bool) {
 		return profiles.GuaranteeNames(), false
 	case "--without":
 		return profiles.LayerNames(), false
+	case "--provider":
+		return []string{"native", "auto"}, false
 	case "--report":
 		return []string{"attempts", "none"}, false
 	case "--syscalls":
@@ -109,19 +111,25 @@ func bashCompletion() string {
 	var cases strings.Builder
 	for _, d := range runFlags() {
 		words, path := values(d)
-		switch {
-		case d.kind == alone:
-		case path:
-			fmt.Fprintf(&cases, "    %s) COMPREPLY=($(compgen -f -W %q -- \"$cur\")); return;;\n", d.name, strings.Join(words, " "))
-		default:
-			fmt.Fprintf(&cases, "    %s) COMPREPLY=($(compgen -W %q -- \"$cur\")); return;;\n", d.name, strings.Join(words, " "))
+		if d.kind == alone {
+			continue
 		}
+		fmt.Fprintf(&cases, "    %s) COMPREPLY=($(compgen -W %q -- \"$cur\"));", d.name, strings.Join(words, " "))
+		if path {
+			cases.WriteString(" _pccrun_files;")
+		}
+		cases.WriteString(" return;;\n")
 	}
 	var flags strings.Builder
 	for _, v := range verbs() {
 		fmt.Fprintf(&flags, "      %s) COMPREPLY=($(compgen -W %q -- \"$cur\"));;\n", v.name, strings.Join(verbFlags(v), " "))
 	}
 	return fmt.Sprintf(`# bash completion for pccrun
+_pccrun_files() { # adds the files that cur is the beginning of
+  local IFS=$'\n'
+  compopt -o filenames 2>/dev/null
+  COMPREPLY+=($(compgen -f -- "$cur"))
+}
 _pccrun() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} i
   COMPREPLY=()
@@ -129,14 +137,19 @@ _pccrun() {
     if [[ ${COMP_WORDS[i]} == -- ]]; then
       if declare -F _command_offset >/dev/null; then
         _command_offset $((i + 1))
-      elif ((COMP_CWORD == i + 1)); then
-        COMPREPLY=($(compgen -c -f -- "$cur"))
-      else
-        COMPREPLY=($(compgen -f -- "$cur"))
+        return
       fi
+      ((COMP_CWORD == i + 1)) && COMPREPLY=($(compgen -c -- "$cur"))
+      _pccrun_files
       return
     fi
   done
+  # bash breaks --flag=VALUE into three words
+  if [[ $cur == '=' ]]; then
+    cur=
+  elif [[ $prev == '=' ]]; then
+    prev=${COMP_WORDS[COMP_CWORD-2]}
+  fi
   case $prev in
 %s  esac
   if [[ $cur == -* ]]; then
@@ -147,16 +160,16 @@ _pccrun() {
     COMPREPLY=($(compgen -W %q -- "$cur"))
   else
     case ${COMP_WORDS[1]} in
-      profile) COMPREPLY=($(compgen -W "list show check schema" -f -- "$cur"));;
-      why) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "read write exec connect env" -- "$cur")); else COMPREPLY=($(compgen -f -- "$cur")); fi;;
+      profile) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "list show check schema" -- "$cur")); else COMPREPLY=($(compgen -W %q -- "$cur")); _pccrun_files; fi;;
+      why) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "read write exec connect env" -- "$cur")); else _pccrun_files; fi;;
       help) COMPREPLY=($(compgen -W %q -- "$cur"));;
       completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur"));;
-      diff|apply|review) COMPREPLY=($(compgen -f -- "$cur"));;
+      diff|apply|review) _pccrun_files;;
     esac
   fi
 }
 complete -F _pccrun pccrun
-`, cases.String(), flags.String(), strings.Join(flagNames(runFlags()), " ")+" --", strings.Join(verbNames(), " "), strings.Join(verbNames(), " "))
+`, cases.String(), flags.String(), strings.Join(flagNames(runFlags()), " ")+" --", strings.Join(verbNames(), " "), strings.Join(profiles.Builtin(), " "), strings.Join(verbNames(), " "))
 }
 
 func zshCompletion() string {
@@ -167,6 +180,8 @@ func zshCompletion() string {
 		if d.kind == takesValue {
 			action = ":" + strings.ReplaceAll(d.arg, ":", `\:`) + ":"
 			switch {
+			case len(words) > 0 && path:
+				action += " _pccrun_or_file " + strings.Join(words, " ") // with a space before it, it is called as it stands
 			case len(words) > 0:
 				action += "(" + strings.Join(words, " ") + ")"
 			case path:
@@ -188,6 +203,7 @@ func zshCompletion() string {
 	}
 	return fmt.Sprintf(`#compdef pccrun
 # zsh completion for pccrun
+_pccrun_or_file() { _alternative "word:word:($*)" 'file:file:_files' }
 _pccrun() {
   local -a verbs
   verbs=(
@@ -219,7 +235,14 @@ _pccrun() {
 %s    '*:argument:';;
   esac
 }
-_pccrun "$@"
+if [[ $funcstack[1] == _pccrun ]]; then
+  _pccrun "$@" # zsh has loaded this file from $fpath, to complete
+elif (($+functions[compdef])); then
+  compdef _pccrun pccrun # it was sourced
+else
+  print -u2 'pccrun: completion: zsh completes nothing before compinit'
+  print -u2 'pccrun: hint: autoload -U compinit && compinit, and then this once more'
+fi
 `, list.String(), others.String(), flags.String())
 }
 
