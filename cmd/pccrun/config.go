@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -49,7 +50,7 @@ func configVerb(args []string) int {
 	}
 	for _, row := range [...][2]string{
 		{"profile", p.Profile + ", picked by " + p.PickedBy}, {"workspace", p.Workspace}, {"starts in", p.WorkDir}, {"home", p.Home},
-		{"profiles", dirs.Config + "/profiles"}, {"sessions", dirs.State}, {"caches", dirs.Cache}, {"variables", strings.Join(set, ", ")},
+		{"profiles", dirs.Config + "/profiles"}, {"sessions", dirs.State}, {"caches", dirs.Cache}, {"variables", cmp.Or(strings.Join(set, ", "), "none")},
 	} {
 		printf("%-10s %s\n", row[0], printable(row[1]))
 	}

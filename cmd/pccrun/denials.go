@@ -31,7 +31,7 @@ func denialsVerb(args []string) int {
 func denialText(d events.Denial) string {
 	text := " " + printable(d.Guarantee) + ": " + printable(d.What)
 	if d.Rule != "" {
-		text += " by " + printable(d.Rule)
+		text += ": " + printable(d.Rule)
 	}
 	if d.Hint != "" {
 		text += " hint: " + printable(d.Hint)

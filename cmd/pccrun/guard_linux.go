@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
@@ -185,7 +186,7 @@ func (g *guarded) freeze(s *native.Started, stop bool) {
 func (l *launch) changed(c workspace.Finding) {
 	l.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Protected() {
-		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + c.Why})
+		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + shell.Quote(c.Why)})
 	}
 	l.log.Start()
 }
@@ -253,7 +254,11 @@ func sayFindings(found []workspace.Finding, root, session string) {
 	if programs > 0 {
 		say(fmt.Sprintf("%d new programs where tools of the host look for some", programs))
 	}
-	say("pccrun review " + session + " shows them, and puts back what you accept")
+	what := " shows them"
+	if slices.ContainsFunc(found, func(c workspace.Finding) bool { return c.Stash != "" && c.Kind != workspace.Review }) {
+		what += ", and puts back what you accept"
+	}
+	say("pccrun review " + session + what)
 }
 
 // describeFinding says what a change is, in one line.

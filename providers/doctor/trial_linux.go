@@ -296,8 +296,11 @@ func stateOf(word string) profiles.State {
 // lay makes what the trials look at. close takes it away.
 func (x *examiner) lay() error {
 	dir, err := os.MkdirTemp("", "pccrun-doctor-")
+	if err != nil { // a TMPDIR that is gone says nothing of the machine
+		dir, err = os.MkdirTemp("/tmp", "pccrun-doctor-")
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("make a place for trials: %w", err)
 	}
 	x.dir, x.seen = dir, map[string]map[profiles.Layer]string{}
 	x.scene = scene{Workspace: dir + "/ws", Shown: dir + "/shown", Hidden: dir + "/hidden"}
