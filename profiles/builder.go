@@ -281,7 +281,7 @@ func (b *builder) tighten(l *layer) {
 	}
 	b.removeLists(cleared)
 	if ignored != nil {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not trusted and can only tighten: ignored %s", l.source, strings.Join(ignored, ", ")))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s is not trusted and can only tighten: ignored %s", l.source, strings.Join(slices.Compact(ignored), ", ")))
 	}
 }
 
