@@ -47,6 +47,9 @@ func dial() {
 	}
 }
 
+// integrationPage is read by tests that run elsewhere.
+var integrationPage, _ = filepath.Abs("../../docs/integration.md")
+
 // TestScripts runs testdata/*.txtar: each is a path through the command line.
 // The scripts have a home and a repository of their own, and the current
 // directory is the repository.
@@ -58,6 +61,7 @@ func TestScripts(t *testing.T) {
 			"fails":   exits(125, ""),
 			"no":      exits(1, ""),
 			"errors":  errorsObject,
+			"fields":  documented,
 		},
 		Condition: func(name string) (bool, error) {
 			if name == "root" {
@@ -116,6 +120,52 @@ func errorsObject(ts *testscript.TestScript, neg bool, args []string) {
 			}
 		}
 	}
+}
+
+// documented runs `fields TITLE`: each field of the object that the program before
+// has printed stands in docs/integration.md, where the verb or heading TITLE is.
+func documented(ts *testscript.TestScript, neg bool, args []string) {
+	page, err := os.ReadFile(integrationPage)
+	ts.Check(err)
+	words := map[string]bool{"v": true, "errors": true, "text": true, "hint": true, "source": true, "line": true, "key": true} // of every object, what went wrong, an origin
+	found, inside := false, false
+	for _, text := range strings.Split(string(page), "\n\n") {
+		if strings.HasPrefix(text, "**") || strings.HasPrefix(text, "#") {
+			inside = strings.Contains(text, "**`"+args[0]+" ") || strings.Contains(text, "# "+args[0]+"\n") || strings.HasSuffix(text, "# "+args[0])
+			found = found || inside
+		}
+		if !inside {
+			continue
+		}
+		for _, code := range regexp.MustCompile("`[^`]+`").FindAllString(text, -1) {
+			for _, word := range regexp.MustCompile(`[a-z_]+`).FindAllString(code, -1) {
+				words[word] = true
+			}
+		}
+	}
+	var object any
+	if err := json.Unmarshal([]byte(ts.ReadFile("stdout")), &object); err != nil || !found {
+		ts.Fatalf("fields %s: in the page %v; %v", args[0], found, err)
+	}
+	var look func(any)
+	look = func(value any) {
+		switch value := value.(type) {
+		case []any:
+			for _, v := range value {
+				look(v)
+			}
+		case map[string]any:
+			for name, v := range value {
+				if !words[name] {
+					ts.Fatalf("docs/integration.md: %s: no word of the field %q", args[0], name)
+				}
+				if _, ofUser := v.(map[string]any); name != "keys" || !ofUser {
+					look(v)
+				}
+			}
+		}
+	}
+	look(object)
 }
 
 // Every verb that has --json is tried with a mistake in json.txtar.

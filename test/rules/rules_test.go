@@ -333,6 +333,27 @@ func TestPagesAreComplete(t *testing.T) {
 	}
 }
 
+// What pccrun reads of its environment stands in one table. Package managers'
+// variables, which clients reads, stand there as one row.
+func TestEachVariableThatIsReadIsNamed(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(top(t), "docs/integration.md"))
+	require.NoError(t, err)
+	_, table, ok := strings.Cut(string(page), "\n### From its environment\n")
+	require.True(t, ok)
+	reads := regexp.MustCompile(`(?i)(?:getenv|lookupenv)\((?:env, )?"([A-Za-z_]+)"\)`)
+	found := 0
+	eachFile(t, ".go", func(t *testing.T, name string, data []byte) {
+		if strings.HasSuffix(name, "_test.go") || within(name, "test") || within(name, "clients") {
+			return
+		}
+		for _, m := range reads.FindAllSubmatch(data, -1) {
+			assert.Contains(t, table, "`"+string(m[1])+"`", name)
+			found++
+		}
+	})
+	require.Greater(t, found, 10)
+}
+
 func TestEveryLinkLeadsSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	eachFile(t, ".md", func(t *testing.T, name string, data []byte) {
