@@ -211,7 +211,7 @@ func (l *launch) look() []events.Change {
 		hint := "--review .git/config"
 		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + path, Rule: "protect .git/config", Hint: hint})
 		if !l.req.Quiet {
-			say("not changed: " + within(l.policy.Workspace, path) + ", which is pinned; " + hint + " lets the command")
+			say("not changed: " + within(l.policy.Workspace, path) + ", which is pinned; " + hint + " lets it change")
 		}
 	}
 	if len(found) == 0 {

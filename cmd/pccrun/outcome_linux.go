@@ -299,7 +299,9 @@ func (l *launch) survivors(end *native.End) {
 // sayDenied sums the refusals up, each with what would allow it.
 func sayDenied(distinct []events.DenialCount) {
 	const most = 10
-	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool { return strings.HasPrefix(d.What, "keep ") }) // told as set aside
+	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool {
+		return strings.HasPrefix(d.What, "keep ") || strings.HasPrefix(d.What, "change ") // told as set aside, or as not changed
+	})
 	for i, d := range distinct {
 		if i == most {
 			say(fmt.Sprintf("denied: %d more, see pccrun denials", len(distinct)-most))
