@@ -265,6 +265,9 @@ func (f *finder) workspace(found *workspace.Found) {
 		}
 	}
 	for _, m := range found.Matches {
+		if d := f.decider.Decide(m.Path); d.Rule.Path == m.Path && d.Rule.Glob == "" && m.Target == "" {
+			continue // the user has named it, which beats a pattern
+		}
 		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
 		if m.Target != "" {
 			f.leads(m)
