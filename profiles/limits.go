@@ -106,7 +106,11 @@ func parseLimit(i int, text string, memory int64) (int64, error) {
 		if err != nil || n <= 0 || n > 100 {
 			return 0, fmt.Errorf("%q: want a share such as 75%%", text)
 		}
-		return int64(float64(memory) * n / 100), nil
+		bytes := int64(float64(memory) * n / 100)
+		if memory > 0 && bytes < l.least { // 0 would be no limit
+			return 0, fmt.Errorf("%q: %d bytes on this machine: want at least %s", text, bytes, l.want)
+		}
+		return bytes, nil
 	}
 	n, err := l.parse(text)
 	if err == nil && n < l.least {
