@@ -74,11 +74,6 @@ func whyVerb(args []string) int {
 	if a.subject == "" {
 		return fail("why "+a.question+": empty", "pccrun help why says what can be asked about")
 	}
-	if before != nil {
-		if err := before.look(&a, p, &req.Host); err != nil {
-			return failSession(err)
-		}
-	}
 	switch a.question {
 	case "read", "write", "exec":
 		err = a.path(p, &req.Host)
@@ -97,6 +92,11 @@ func whyVerb(args []string) int {
 	}
 	if err != nil {
 		return failUsage(err)
+	}
+	if before != nil {
+		if err := before.look(&a, words[1]); err != nil {
+			return failSession(err)
+		}
 	}
 	if req.JSON {
 		o := object{

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
@@ -31,40 +34,80 @@ func findPast(name string, req *profiles.Request) (*past, error) {
 	return &past{home: home, entry: e}, nil
 }
 
-// look collects what the session's events say of an answer's subject: of a path
-// also what lies above and below it.
-func (s *past) look(a *answer, p *profiles.Policy, host *profiles.Host) error {
-	subject := a.subject
-	if a.question == "read" || a.question == "write" || a.question == "exec" {
-		path, err := expand(subject, p, host)
-		if err != nil {
-			return err
+// look collects what the session's events say of an answer's subject, asked for
+// as asked: of a path also what lies above and below it, and of a host without a
+// port every port.
+func (s *past) look(a *answer, asked string) error {
+	var about func(what string) bool
+	var paths []string
+	switch a.question {
+	case "read", "write", "exec":
+		paths = s.paths(a, asked)
+		deeds := []string{"write ", "change "}
+		if a.question != "write" {
+			deeds = []string{"read "}
 		}
-		subject = path
+		about = func(what string) bool {
+			return slices.ContainsFunc(deeds, func(deed string) bool {
+				path, ok := strings.CutPrefix(what, deed)
+				return ok && near(path, paths)
+			})
+		}
+	case "connect":
+		host, port, err := splitTarget(asked)
+		if err != nil { // a socket: no denial names one
+			return nil
+		}
+		anyPort := asked == host || asked == "["+host+"]"
+		host = strings.ToLower(host)
+		about = func(what string) bool {
+			what = strings.ToLower(what) // as the command spelled it
+			digits, ok := strings.CutPrefix(what, "connect "+host+":")
+			return what == "resolve "+host || ok && (anyPort || digits == strconv.Itoa(int(port)))
+		}
+	case "env":
+		return nil
+	default:
+		url := asked
+		if end := strings.IndexAny(url, "?#"); end >= 0 { // events tell no query
+			url = url[:end]
+		}
+		about = func(what string) bool { return what == "request "+a.question+" "+url }
 	}
 	return eachEvent(s.home, s.entry, func(r events.Record) {
 		at := r.Time.UTC().Format("15:04:05.000 ")
 		switch e := r.Event.(type) {
 		case events.Changed:
-			if e.Path == subject || strings.HasPrefix(e.Path, subject+"/") || strings.HasPrefix(subject, e.Path+"/") {
+			if near(e.Path, paths) {
 				s.lines = append(s.lines, at+changedText(e)+": pccrun review "+s.entry.ID+" shows it")
 			}
 		case events.Denial:
-			if (a.question == "read" || a.question == "write") && about(e.What, a.question, subject) {
-				s.lines = append(s.lines, at+"denied:"+denialText(e))
-			}
-			if a.question == "connect" && (e.What == "connect "+subject || e.What == "resolve "+subject || strings.HasPrefix(e.What, "connect "+subject+":")) {
+			if about(e.What) {
 				s.lines = append(s.lines, at+"denied:"+denialText(e))
 			}
 		}
 	})
 }
 
-// about reports whether a denial is of that question, and of that path or one
-// above or below it.
-func about(what, question, subject string) bool {
-	path, ok := strings.CutPrefix(what, question+" ")
-	return ok && (path == subject || strings.HasPrefix(path, subject+"/") || strings.HasPrefix(subject, path+"/"))
+// paths are the spellings under which events may have the path that was asked
+// for: as it stands, where it leads, and, since what a run says at its end is
+// relative to its workspace, there too.
+func (s *past) paths(a *answer, asked string) []string {
+	list := []string{a.subject}
+	if a.leadsTo != "" {
+		list = append(list, a.leadsTo)
+	}
+	if !filepath.IsAbs(asked) && !strings.HasPrefix(asked, "~") {
+		list = append(list, filepath.Join(s.entry.Workspace, asked))
+	}
+	return list
+}
+
+// near reports whether a path is one of a list, or lies above or below one.
+func near(path string, list []string) bool {
+	return slices.ContainsFunc(list, func(p string) bool {
+		return path == p || strings.HasPrefix(path, p+"/") || strings.HasPrefix(p, path+"/")
+	})
 }
 
 // changedText says what became of a path.
