@@ -52,11 +52,8 @@ func access(a profiles.Access) func(*profiles.Request, string) error {
 func once(field func(*profiles.Request) *string) func(*profiles.Request, string) error {
 	return func(r *profiles.Request, v string) error {
 		at := field(r)
-		switch {
-		case *at != "" && *at != v:
+		if *at != "" && *at != v {
 			return flagError("given twice, as " + quote(*at) + " and " + quote(v))
-		case v == "":
-			return flagError("empty value")
 		}
 		*at = v
 		return nil
@@ -174,6 +171,9 @@ func parseFlags(defs []flagDef, req *profiles.Request, args []string) (rest []st
 				return nil, false, &usageError{"flag " + name + ": value missing", "write " + name + " " + d.arg}
 			}
 			value, args = args[0], args[1:]
+		}
+		if defs[i].kind == takesValue && value == "" {
+			return nil, false, &usageError{"flag " + name + ": empty value", ""}
 		}
 		if strings.IndexByte(value, 0) >= 0 {
 			return nil, false, &usageError{"flag " + name + ": NUL in the value", ""}

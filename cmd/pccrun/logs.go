@@ -46,9 +46,7 @@ func logsVerb(args []string) int {
 		case "--json":
 			o.json = true
 		case "--save":
-			if o.save = value(); o.save == "" {
-				bad = &usageError{"flag --save: empty value", ""}
-			}
+			o.save = value()
 		case "--tail", "-n":
 			text := value()
 			n, err := strconv.ParseUint(text, 10, 31)

@@ -66,6 +66,8 @@ func queryRequest(defs []flagDef, args []string) (req *profiles.Request, words [
 			return req, words, nil
 		case len(rest) == 0:
 			return req, words, nil
+		case rest[0] == "":
+			return nil, nil, &usageError{"empty argument", ""}
 		}
 		words, args = append(words, rest[0]), rest[1:]
 	}

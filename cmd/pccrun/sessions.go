@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,7 +98,8 @@ func options(args []string, flag func(name string, value func() string) bool) (w
 		arg := args[0]
 		args = args[1:]
 		if arg == "--" {
-			return append(words, args...), nil
+			words, args = append(words, args...), nil
+			continue
 		}
 		if !strings.HasPrefix(arg, "-") || arg == "-" {
 			words = append(words, arg)
@@ -120,9 +122,14 @@ func options(args []string, flag func(name string, value func() string) bool) (w
 			return nil, &usageError{"unknown flag " + quote(name), "--help lists the flags"}
 		case missing:
 			return nil, &usageError{"flag " + name + ": value missing", ""}
+		case taken && value == "":
+			return nil, &usageError{"flag " + name + ": empty value", ""}
 		case joined && !taken:
 			return nil, &usageError{"flag " + name + ": takes no value", ""}
 		}
+	}
+	if slices.Contains(words, "") { // of a variable that is not set: it would mean the newest, or all
+		return nil, &usageError{"empty argument", ""}
 	}
 	return words, nil
 }
