@@ -134,6 +134,8 @@ func TestLearnThenRun(t *testing.T) {
 		{"memory", `"resources": {"memory": "64m"}`, `(head -c 90000000 /dev/zero; sleep 1) | tail | wc -c`, `"memory": "128m"`, "", "90000000\n"},
 		{"processes", `"resources": {"pids": 8}`, `for i in 1 2 3 4 5 6 7 8 9; do sleep 0.3 & done; wait; echo all`, `"pids": 16`, "", "all\n"},
 		{"time", `"resources": {"timeout": "1s"}`, `sleep 1.2; echo up`, `"timeout": "2s"`, "", "up\n"},
+		{"open files", `"resources": {"files": 40}`, `python3 -c 'import os; [os.open("/dev/null", 0) for _ in range(50)]; print("all")'`, `"files": 80`, "", "all\n"},
+		{"disk", `"resources": {"disk": "2m"}`, `head -c 3000000 /dev/zero > /tmp/big && wc -c < /tmp/big`, `"disk": "4m"`, "", "3000000\n"},
 		{"file size", `"resources": {"filesize": "1m"}`, `head -c 2000000 /dev/zero > big && wc -c < big`, `"filesize": "2m"`, "", "2000000\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,9 +1,11 @@
 package native
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -177,13 +179,41 @@ func socketOf(c *supervisor.Call) (n supervisor.Name, ok bool) {
 	return n, err == nil && text == path
 }
 
+// watchPrivate looks whether the private directories become full: the kernel refuses
+// what has no room, and tells nobody but the command.
+func (s *Started) watchPrivate(ctx context.Context) {
+	fd, err := unix.FcntlInt(uintptr(s.Private), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	s.brim = make(chan bool, 1)
+	go func() {
+		defer unix.Close(fd)
+		full := false
+		look := func() {
+			var private unix.Statfs_t
+			full = full || unix.Fstatfs(fd, &private) == nil && (private.Bfree == 0 || private.Ffree == 0)
+		}
+		for {
+			select {
+			case <-ctx.Done():
+				look()
+				s.brim <- full
+				return
+			case <-time.After(10 * time.Millisecond):
+				look()
+			}
+		}
+	}()
+}
+
 // Spent returns the limits that a run came up against, as keys of resources;
 // memory and time are told otherwise.
 func (e *End) Spent(policy *profiles.Policy) (keys []string) {
 	if e.Forks > 0 && policy.Resources.Pids.Value > 0 {
 		keys = append(keys, "pids")
 	}
-	if e.Full {
+	if e.Full || e.Brim {
 		keys = append(keys, "disk")
 	}
 	if e.Status.Signaled() && e.Status.Signal() == unix.SIGXFSZ || e.Status.Exited() && e.Status.ExitStatus() == 128+int(unix.SIGXFSZ) {

@@ -117,7 +117,7 @@ type Run struct {
 type ErrNotFound struct {
 	Name   string
 	Err    error
-	Passed string // a file of that name in PATH, passed over since a run could have put it there
+	Passed string // a file of that name in PATH, passed over: a run could have put it there, or it is the home itself that PATH has
 }
 
 func (e *ErrNotFound) Error() string {
@@ -136,7 +136,7 @@ func (e *ErrNotFound) Hint() string {
 	switch {
 	case !errors.Is(e.Err, os.ErrNotExist):
 	case e.Passed != "":
-		return e.Passed + " lies where a run may write, and is not looked for: name it by its path"
+		return e.Passed + " lies where a run may write, or in the home itself, and is not looked for: name it by its path"
 	case sets && !strings.Contains(variable, "/"):
 		return "no shell reads this: --env " + variable + "=VALUE, before --, sets a variable"
 	case strings.ContainsAny(e.Name, " \t;|&<>"):
@@ -214,7 +214,7 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 		search = "/bin:/usr/bin" // execvp(3)
 	}
 	for _, dir := range filepath.SplitList(search) {
-		if !strings.HasPrefix(dir, "/") {
+		if !strings.HasPrefix(dir, "/") || filepath.Clean(dir) == r.Policy.Home {
 			continue
 		}
 		path := filepath.Join(dir, name)
@@ -450,6 +450,7 @@ type Started struct {
 	seen   *supervisor.Supervisor // nil: nobody asks
 	oom    chan int64
 	full   chan int64
+	brim   chan bool  // says, when the run is over, whether its private directories were full; nil if nobody looked
 	broken chan error // why the run had to be ended
 
 	serve    func()        // sets the network's service going, once; nil if there is none
@@ -500,6 +501,9 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	}
 	if limit := r.Policy.Resources.Disk.Value; limit > 0 && r.Overlaid != nil {
 		go s.watchDisk(ctx, limit)
+	}
+	if r.Policy.Resources.Disk.Value > 0 && r.Tried != nil {
+		s.watchPrivate(ctx)
 	}
 	if r.Rules != nil {
 		s.serveSoon(ctx, decided)
@@ -558,6 +562,7 @@ type End struct {
 	OOM     bool   // memory ran out
 	Kills   int64  // processes that the kernel killed for that; 0 where the whole sandbox was ended
 	Full    bool   // more of the disk was used than is allowed
+	Brim    bool   // the private directories were full: looked at where a run learns
 	Forks   int64  // processes that the limit refused, where a control group counts them
 	Limit   int64  // of memory, in bytes
 	Peak    int64  // of memory, in bytes; 0 if nobody looked
@@ -612,6 +617,9 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	case <-s.full:
 		end.Full = true
 	default:
+	}
+	if s.brim != nil {
+		end.Brim = <-s.brim
 	}
 	if result != nil {
 		end.Result, end.IOBy = *result, "rusage"
