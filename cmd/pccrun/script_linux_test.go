@@ -7,7 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func init() { programs["remap"] = remap }
+func init() { programs["remap"], programs["notify"] = remap, notify }
+
+// notify is a program that wants an inotify instance.
+func notify() {
+	if _, err := unix.InotifyInit1(0); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
 
 // remap is a program that writes an x into a file through a shared mapping of it.
 func remap() {
