@@ -29,6 +29,8 @@ var needed = []need{
 	{file: "/usr/include/seccomp.h", debian: "libseccomp-dev"},
 	{program: "pkg-config", debian: "pkg-config"},
 	{program: "gdb", debian: "gdb"},
+	{program: "vim", debian: "vim"},
+	{program: "runc", debian: "runc"},
 	{program: "make", debian: "make"},
 	{program: "ps", debian: "procps"},
 	{program: "hg", debian: "mercurial"},
