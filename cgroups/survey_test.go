@@ -350,3 +350,14 @@ func FuzzOwnGroup(f *testing.F) {
 		}
 	})
 }
+
+func FuzzBusPath(f *testing.F) {
+	f.Add("unix:path=/a/../b,guid=12;unix:path=/c")
+	f.Fuzz(func(t *testing.T, address string) {
+		if p := busPath(address); p != "" {
+			require.True(t, filepath.IsAbs(p) && filepath.Clean(p) == p, p)
+			require.NotContains(t, p, "%")
+			require.Contains(t, address, "unix:")
+		}
+	})
+}

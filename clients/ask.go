@@ -106,6 +106,15 @@ func askNpm(q *question) (told, error) {
 		return told{}, err
 	}
 	t := told{watch: []string{q.getenv("HOME") + "/.npmrc"}}
+	t.readNpm(out)
+	if real, err := filepath.EvalSymlinks(q.program); err == nil { // the npmrc that a distribution ships beside it
+		t.watch = append(t.watch, filepath.Join(filepath.Dir(filepath.Dir(real)), "npmrc"))
+	}
+	return t, nil
+}
+
+// readNpm reads the output of `npm config list -l`.
+func (t *told) readNpm(out string) {
 	for line := range strings.Lines(out) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
 		text, err := strconv.Unquote(value)
@@ -119,10 +128,6 @@ func askNpm(q *question) (told, error) {
 			t.watch = append(t.watch, text)
 		}
 	}
-	if real, err := filepath.EvalSymlinks(q.program); err == nil { // the npmrc that a distribution ships beside it
-		t.watch = append(t.watch, filepath.Join(filepath.Dir(filepath.Dir(real)), "npmrc"))
-	}
-	return t, nil
 }
 
 // askGo reads the list of proxies, and the checksum database beside them.
@@ -131,6 +136,11 @@ func askGo(q *question) (told, error) {
 	if err != nil {
 		return told{}, err
 	}
+	return readGo(out)
+}
+
+// readGo reads the output of `go env GOPROXY GOSUMDB GOENV GOROOT`.
+func readGo(out string) (told, error) {
 	lines := strings.Split(out, "\n")
 	if len(lines) < 4 {
 		return told{}, errors.New("go env said too little")
@@ -173,18 +183,34 @@ func askPip(q *question) (told, error) {
 			t.watch = append(t.watch, dir+"/version", dir+"/pip.conf")
 		}
 	}
-	_, after, _ := strings.Cut(strings.Join(strings.Fields(help), " "), "--index-url <url>")
-	if _, after, ok := strings.Cut(after, "(default "); ok {
-		index, _, _ := strings.Cut(after, ")")
-		t.urls = append(t.urls, index)
-	}
-	if len(t.urls) == 0 {
+	if !t.readPipHelp(help) {
 		return told{}, errors.New("its help does not say its index")
 	}
 	configured, _, err := q.run(askTimeout, nil, "config", "list")
 	if err != nil {
 		return told{}, err
 	}
+	t.readPipConfig(configured)
+	report, _, err := q.run(networkTimeout, nil, "install", "--dry-run", "--no-deps", "--ignore-installed", "--no-input", "--retries", "0", "--quiet", "--report", "-", "pip")
+	if err != nil || !t.readPipReport(report) {
+		t.missing = "the index could not be asked where its files are: another host of theirs has to be named with --allow"
+	}
+	return t, nil
+}
+
+// readPipHelp reads the output of `pip install --help`.
+func (t *told) readPipHelp(help string) bool {
+	_, after, _ := strings.Cut(strings.Join(strings.Fields(help), " "), "--index-url <url>")
+	_, after, ok := strings.Cut(after, "(default ")
+	if ok {
+		index, _, _ := strings.Cut(after, ")")
+		t.urls = append(t.urls, index)
+	}
+	return ok
+}
+
+// readPipConfig reads the output of `pip config list`.
+func (t *told) readPipConfig(configured string) {
 	for line := range strings.Lines(configured) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		name = name[strings.LastIndexByte(name, '.')+1:]
@@ -197,14 +223,16 @@ func askPip(q *question) (told, error) {
 			}
 		}
 	}
-	report, _, err := q.run(networkTimeout, nil, "install", "--dry-run", "--no-deps", "--ignore-installed", "--no-input", "--retries", "0", "--quiet", "--report", "-", "pip")
+}
+
+// readPipReport reads from the output of `pip install --report -` where a file is.
+func (t *told) readPipReport(report string) bool {
 	_, file, ok := strings.Cut(report, `"url": "`)
-	if file, _, _ = strings.Cut(file, `"`); err != nil || !ok {
-		t.missing = "the index could not be asked where its files are: another host of theirs has to be named with --allow"
-		return t, nil
+	if ok {
+		file, _, _ = strings.Cut(file, `"`)
+		t.urls = append(t.urls, file)
 	}
-	t.urls = append(t.urls, file)
-	return t, nil
+	return ok
 }
 
 // askCargo reads what crates-io is replaced by and other registries; where it
@@ -221,7 +249,25 @@ func askCargo(q *question) (told, error) {
 		home = q.getenv("HOME") + "/.cargo"
 	}
 	t := told{watch: []string{home + "/config.toml", home + "/config", q.getenv("HOME") + "/.rustup/settings.toml", "/.cargo/config.toml", "/.cargo/config"}}
-	replaced := false
+	if !t.readCargo(out) {
+		const nowhere = "http://127.0.0.1:1"
+		_, all, _ := q.run(askTimeout, []string{"CARGO_HTTP_PROXY=" + nowhere, "CARGO_NET_RETRY=0"}, "info", "cargo")
+		if !t.readCargoFailure(all) {
+			return told{}, errors.New("it does not say its default registry")
+		}
+	}
+	if !t.addCrates(home) {
+		q.run(networkTimeout, []string{"CARGO_NET_RETRY=0"}, "info", "cargo")
+		if !t.addCrates(home) {
+			t.missing = "the index could not be asked where the crates are: another host of theirs has to be named with --allow"
+		}
+	}
+	return t, nil
+}
+
+// readCargo reads the output of `cargo config get`, and says whether crates-io is
+// replaced.
+func (t *told) readCargo(out string) (replaced bool) {
 	for line := range strings.Lines(out) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " = ")
 		text, err := strconv.Unquote(value)
@@ -235,23 +281,28 @@ func askCargo(q *question) (told, error) {
 			t.urls = append(t.urls, text)
 		}
 	}
-	if !replaced {
-		const nowhere = "http://127.0.0.1:1"
-		_, all, _ := q.run(askTimeout, []string{"CARGO_HTTP_PROXY=" + nowhere, "CARGO_NET_RETRY=0"}, "info", "cargo")
-		_, after, ok := strings.Cut(all, "failed to download from `")
-		index, _, closed := strings.Cut(after, "`")
-		if !ok || !closed {
-			return told{}, errors.New("it does not say its default registry")
-		}
+	return replaced
+}
+
+// readCargoFailure reads from what cargo says which index it could not reach.
+func (t *told) readCargoFailure(said string) bool {
+	_, after, ok := strings.Cut(said, "failed to download from `")
+	index, _, closed := strings.Cut(after, "`")
+	if ok = ok && closed; ok {
 		t.urls = append(t.urls, index)
 	}
-	if !t.addCrates(home) {
-		q.run(networkTimeout, []string{"CARGO_NET_RETRY=0"}, "info", "cargo")
-		if !t.addCrates(home) {
-			t.missing = "the index could not be asked where the crates are: another host of theirs has to be named with --allow"
-		}
+	return ok
+}
+
+// readCrates reads where an index's config.json says that the crates are.
+func (t *told) readCrates(text string) bool {
+	_, after, _ := strings.Cut(text, `"dl"`)
+	_, after, _ = strings.Cut(after, `"`)
+	dl, _, ok := strings.Cut(after, `"`)
+	if ok {
+		t.urls = append(t.urls, dl)
 	}
-	return t, nil
+	return ok
 }
 
 // addCrates adds where each index that cargo has used keeps its crates, and
@@ -267,13 +318,7 @@ func (t *told) addCrates(home string) bool {
 		files, _ := filepath.Glob(home + "/registry/index/" + h.Name + "-*/config.json")
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				continue
-			}
-			_, after, _ := strings.Cut(string(text), `"dl"`)
-			_, after, _ = strings.Cut(after, `"`)
-			if dl, _, ok := strings.Cut(after, `"`); ok {
-				t.urls = append(t.urls, dl)
+			if err == nil && t.readCrates(string(text)) {
 				t.watch = append(t.watch, file)
 				found++
 				break
@@ -290,12 +335,17 @@ func askApt(q *question) (told, error) {
 		return told{}, errors.New(lastLine(all))
 	}
 	t := told{watch: []string{"/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/apt/sources.list", "/etc/apt/sources.list.d"}}
+	t.readApt(out)
+	return t, nil
+}
+
+// readApt reads the output of `apt-get --print-uris update`.
+func (t *told) readApt(out string) {
 	for line := range strings.Lines(out) {
 		if u, _, ok := strings.Cut(strings.TrimPrefix(line, "'"), "' "); ok {
 			t.urls = append(t.urls, u)
 		}
 	}
-	return t, nil
 }
 
 func lastLine(text string) string {

@@ -286,6 +286,39 @@ func (q *question) runFor(t *testing.T) (string, error) {
 	return out, err
 }
 
+// What a client prints is partly what its files say.
+func FuzzTold(f *testing.F) {
+	for _, s := range []string{
+		"registry = \"https://a.example/\"\n@s:registry = \"https://b.example/\"\n; registry = \"x\"\nuserconfig = \"/h/.npmrc\"\n",
+		"https://a.example|direct,b.example\nsum.example+key https://c.example\n/h/env\n/usr/lib/go\n",
+		"-i, --index-url <url> Base URL (default https://a.example/simple).\nglobal.index-url='https://b.example https://c.example'\n\"url\": \"https://d.example/x.whl\"",
+		"source.crates-io.replace-with = \"m\"\nsource.m.registry = \"sparse+https://a.example/\"\nfailed to download from `https://b.example/`\n{\"dl\": \"https://c.example\"}",
+		"'https://a.example/dists/x/InRelease' a_dists 0 \n",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var all told
+		all.readNpm(text)
+		all.readPipHelp(text)
+		all.readPipConfig(text)
+		all.readPipReport(text)
+		all.readCargo(text)
+		all.readCargoFailure(text)
+		all.readCrates(text)
+		all.readApt(text)
+		if of, err := readGo(text); err == nil {
+			require.NotEmpty(t, of.urls)
+			all.urls = append(all.urls, of.urls...)
+		}
+		for _, u := range all.urls {
+			if h, err := hostOf(u); err == nil && h.Name != "" {
+				require.NotZero(t, h.Port)
+			}
+		}
+	})
+}
+
 func FuzzHostOf(f *testing.F) {
 	for _, s := range []string{"https://a.example/x", "sparse+https://a.example:8443/", "http://[fd00::1]:80", "file:///x", "https://u:p@a.example", "https://%41"} {
 		f.Add(s)

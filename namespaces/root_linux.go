@@ -181,10 +181,15 @@ func (id Identity) Shed() error {
 // in place of whoever has its number.
 func (id Identity) passwd(path, line string) string {
 	text, _ := os.ReadFile(path)
+	return id.inPlace(string(text), line)
+}
+
+// inPlace is passwd on the text of such a file.
+func (id Identity) inPlace(text, line string) string {
 	var b strings.Builder
 	b.WriteString(line + "\n")
 	number := strconv.Itoa(id.UID)
-	for l := range strings.Lines(string(text)) {
+	for l := range strings.Lines(text) {
 		if f := strings.SplitN(l, ":", 4); len(f) < 4 || f[2] != number {
 			b.WriteString(l)
 		}

@@ -38,6 +38,19 @@ func TestPasswd(t *testing.T) {
 	require.Equal(t, "me:x:1000:\n", id.passwd("/nonexistent", "me:x:1000:"))
 }
 
+func FuzzPasswd(f *testing.F) {
+	f.Add("root:x:0:0:root:/root:/bin/sh\nu:x:1000:1000::/:/bin/sh\nu:x:1000")
+	f.Fuzz(func(t *testing.T, text string) {
+		first, rest, ok := strings.Cut(Identity{UID: 1000}.inPlace(text, "me:x:1000:"), "\n")
+		require.True(t, ok)
+		require.Equal(t, "me:x:1000:", first)
+		for line := range strings.Lines(rest) {
+			fields := strings.Split(line, ":")
+			require.False(t, len(fields) > 3 && fields[2] == "1000", line)
+		}
+	})
+}
+
 // shedRole lends files as root, gives root up, and runs a command.
 func shedRole(args []string) error {
 	dir := args[0]

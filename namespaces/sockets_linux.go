@@ -43,12 +43,8 @@ func (f *finder) sockets() error {
 		return err
 	}
 	var paths []string
-	for line := range strings.Lines(string(list)) {
-		i := strings.IndexByte(line, '/')
-		if i < 1 || line[i-1] != ' ' {
-			continue // unnamed, abstract, or the heading
-		}
-		path, ok := f.socket(strings.TrimSuffix(line[i:], "\n"))
+	for _, name := range namesOfSockets(string(list)) {
+		path, ok := f.socket(name)
 		if ok && f.decider.Decide(path).Access >= profiles.Read && !below(path, "/run") && !below(path, "/dev") &&
 			!slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == path }) {
 			paths = append(paths, path)
@@ -61,6 +57,18 @@ func (f *finder) sockets() error {
 		}
 	}
 	return nil
+}
+
+// namesOfSockets returns the paths in the text of /proc/net/unix.
+func namesOfSockets(text string) (names []string) {
+	for line := range strings.Lines(text) {
+		i := strings.IndexByte(line, '/')
+		if i < 1 || line[i-1] != ' ' {
+			continue // unnamed, abstract, or the heading
+		}
+		names = append(names, strings.TrimSuffix(line[i:], "\n"))
+	}
+	return names
 }
 
 // socket returns where a socket's path leads, and whether it leads to one. The

@@ -610,3 +610,14 @@ func TestResolvePlanted(t *testing.T) {
 		require.ErrorContains(t, f.err, c.err, name)
 	}
 }
+
+func FuzzNamesOfSockets(f *testing.F) {
+	f.Add("Num       RefCount Protocol Flags    Type St Inode Path\n0000000000000000: 00000002 00000000 00010000 0001 01 21190 /run/a b\n0: 2 0 0 1 1 1 @/x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, name := range namesOfSockets(text) {
+			require.True(t, filepath.IsAbs(name), name)
+			require.NotContains(t, name, "\n")
+			require.Contains(t, text, " "+name)
+		}
+	})
+}

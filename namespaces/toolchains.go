@@ -267,23 +267,29 @@ func (f *toolFinder) interpreter(path string, hops int) {
 	defer file.Close()
 	line := make([]byte, 256)
 	n, _ := file.Read(line)
-	text, ok := bytes.CutPrefix(line[:n], []byte("#!"))
-	if !ok {
-		return
-	}
-	text, _, _ = bytes.Cut(text, []byte("\n"))
-	fields := strings.Fields(string(text))
-	if len(fields) == 0 || !filepath.IsAbs(fields[0]) {
-		return
-	}
-	interpreter := filepath.Clean(fields[0])
-	if system(interpreter) || below(interpreter, f.q.Workspace) || f.ignored(filepath.Dir(interpreter)) {
+	interpreter := shebang(line[:n])
+	if interpreter == "" || system(interpreter) || below(interpreter, f.q.Workspace) || f.ignored(filepath.Dir(interpreter)) {
 		return
 	}
 	if f.program(interpreter, hops+1) {
 		f.add(interpreter, "runs "+path)
 		f.prefix(filepath.Dir(interpreter), "runs "+path)
 	}
+}
+
+// shebang returns the interpreter that a script begins with, "" if it has none
+// or does not say where it is.
+func shebang(head []byte) string {
+	text, ok := bytes.CutPrefix(head, []byte("#!"))
+	if !ok {
+		return ""
+	}
+	text, _, _ = bytes.Cut(text, []byte("\n"))
+	fields := strings.Fields(string(text))
+	if len(fields) == 0 || !filepath.IsAbs(fields[0]) {
+		return ""
+	}
+	return filepath.Clean(fields[0])
 }
 
 // A root is a directory that a version manager or installer has to itself.

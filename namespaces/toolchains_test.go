@@ -242,3 +242,15 @@ func TestToolchainsHere(t *testing.T) {
 		}
 	}
 }
+
+func FuzzShebang(f *testing.F) {
+	for _, s := range []string{"#!/usr/bin/env node\n", "#! /a/../b -x", "#!sh", "#!", "\x7fELF"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, head []byte) {
+		if path := shebang(head); path != "" {
+			require.True(t, filepath.IsAbs(path) && filepath.Clean(path) == path, path)
+			require.True(t, strings.HasPrefix(string(head), "#!"))
+		}
+	})
+}

@@ -64,12 +64,16 @@ func (e Entry) Usage() (Usage, error) {
 	return sum, nil
 }
 
-// readStat reads a line of proc_pid_stat(5), and counts from behind the name.
 func readStat(pid int) (parent int, u Usage, ok bool) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, u, false
 	}
+	return parseStat(data)
+}
+
+// parseStat reads a line of proc_pid_stat(5), and counts from behind the name.
+func parseStat(data []byte) (parent int, u Usage, ok bool) {
 	f := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(f) < 22 {
 		return 0, u, false
@@ -88,6 +92,10 @@ func readStat(pid int) (parent int, u Usage, ok bool) {
 // sandbox does, reads and writes nothing.
 func readIO(pid int) (read, written int64) {
 	data, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/io")
+	return parseIO(data)
+}
+
+func parseIO(data []byte) (read, written int64) {
 	for line := range bytes.Lines(data) {
 		key, value, _ := bytes.Cut(bytes.TrimSpace(line), []byte(": "))
 		n, _ := strconv.ParseInt(string(value), 10, 64)

@@ -253,3 +253,34 @@ func TestAwaitEnd(t *testing.T) {
 	require.NoError(t, AwaitEnd(c.Process.Pid, began, time.Minute))
 	require.True(t, strings.Contains(NewID(began), "Z-"))
 }
+
+// Whatever lies among the debts, only what a launcher wrote whole is one.
+func FuzzSettle(f *testing.F) {
+	const id = "20260101T000000Z-00000000"
+	f.Add([]byte(id + ".1\na\n"))
+	f.Add([]byte(id))
+	f.Add([]byte("../x.1\na"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := In(t.TempDir() + "/state")
+		require.NoError(t, os.MkdirAll(h.owed(), 0o700))
+		require.NoError(t, os.WriteFile(h.owed()+"/"+slotName+"0", data, 0o600))
+		require.NoError(t, os.WriteFile(h.owed()+"/"+id+".1", data, 0o600))
+		for _, debt := range settled(t, h, nil) {
+			name, text, _ := strings.Cut(debt, " ")
+			require.True(t, validID(name), debt)
+			require.True(t, name == id || strings.HasPrefix(string(data), name))
+			require.True(t, strings.HasSuffix(string(data), text))
+		}
+		require.Empty(t, settled(t, h, nil), "each is settled once")
+	})
+}
+
+func FuzzProcess(f *testing.F) {
+	f.Add([]byte("7 (a) b) S 1 7 7 0 -1 4194560 1 0 0 0 5 6 0 0 20 0 3 0 99 4096 100 1"))
+	f.Add([]byte("read_bytes: 7\nwrite_bytes: x"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		parseStart(data)
+		parseStat(data)
+		parseIO(data)
+	})
+}

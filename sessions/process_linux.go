@@ -35,7 +35,11 @@ func startOf(pid int) (uint64, bool) {
 	if err != nil {
 		return 0, false
 	}
-	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	return parseStart(data)
+}
+
+func parseStart(stat []byte) (uint64, bool) {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 || fields[0][0] == 'Z' || fields[0][0] == 'X' {
 		return 0, false
 	}

@@ -144,3 +144,18 @@ func TestAskLong(t *testing.T) {
 		require.NoError(t, err, "of what stands below as much as there is room for")
 	}
 }
+
+func FuzzKeyOf(f *testing.F) {
+	for _, s := range []string{"y", "Y", "\x1b[121u", "\x1b[121;2u", "\x1b[121;5u", "\x1b[u", "yy", "\x03"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		key := keyOf(b)
+		if key >= 'A' && key <= 'Z' {
+			t.Fatalf("%q: %q", b, key)
+		}
+		if key != 0 && len(b) != 1 && (!strings.HasPrefix(string(b), "\x1b[") || !strings.HasSuffix(string(b), "u")) {
+			t.Fatalf("%q is taken for %q", b, key)
+		}
+	})
+}

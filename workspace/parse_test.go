@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -303,6 +304,28 @@ func FuzzReadIndex(f *testing.F) {
 					t.Fatalf("%q %q", path, id)
 				}
 			}
+		}
+	})
+}
+
+// A list that git would execute something of is never taken for harmless.
+func FuzzRebases(f *testing.F) {
+	for _, s := range []string{"pick 1 x\n", " \texec sh\n", "x\tsh", "#x sh", "p 1\r\nexec\r\n", "exe c", "\u00a0x sh", "merge -C 1 x # y"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		runs := rebases("rebase-merge/git-rebase-todo", []byte(text))
+		for line := range strings.SplitSeq(text, "\n") {
+			line = strings.TrimLeft(line, " \t") // parse_insn_line of git's sequencer.c
+			for _, command := range []string{"exec", "x"} {
+				rest, ok := strings.CutPrefix(line, command)
+				if ok && (rest == "" || strings.ContainsAny(rest[:1], " \t\r")) && !runs {
+					t.Fatalf("%q", text)
+				}
+			}
+		}
+		if !rebases("rebase-merge/strategy", []byte(text)) && !slices.Contains(strategies, strings.TrimSpace(text)) {
+			t.Fatalf("%q", text)
 		}
 	})
 }
