@@ -75,7 +75,6 @@ func (h Home) Owe(id string, text []byte) (*Debt, error) {
 		return nil, err
 	}
 	if _, err = d.file.Write(text); err != nil {
-		err = fmt.Errorf("write %s: %w", d.file.Name(), err)
 		return nil, errors.Join(err, d.Paid())
 	}
 	return d, nil
@@ -93,7 +92,7 @@ func takeSlot(root *os.Root, id string) (*Debt, error) {
 			if _, err = f.WriteString(title(id) + "\n"); err == nil {
 				return &Debt{file: f}, nil
 			}
-			err = errors.Join(fmt.Errorf("write %s: %w", f.Name(), err), f.Truncate(0))
+			err = errors.Join(err, f.Truncate(0))
 		}
 		f.Close()
 		if err != nil {

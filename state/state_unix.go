@@ -145,6 +145,10 @@ func WriteFile(root *os.Root, name string, data []byte, d Durability) error {
 	}
 	if err != nil {
 		_ = root.Remove(temp)
+		var of *fs.PathError
+		if errors.As(err, &of) { // of the name that it would have been given up for
+			err = of.Err
+		}
 		return fmt.Errorf("write %s: %w", filepath.Join(root.Name(), name), err)
 	}
 	if d == Durable {
