@@ -296,7 +296,14 @@ func writesV2(r Resource, n int64) []Write {
 		quota, period := bandwidth(n)
 		return []Write{{File: "cpu.max", Value: fmt.Sprintf("%d %d", quota, period)}}
 	}
-	return []Write{{File: "pids.max", Value: strconv.FormatInt(n, 10)}}
+	return []Write{{File: "pids.max", Value: tasks(n)}}
+}
+
+// tasks writes a limit of processes. The kernel refuses one above what it can have
+// at all (PIDS_MAX, kernel/cgroup/pids.c), and the machine itself keeps it then.
+func tasks(n int64) string {
+	const all = 1 << 22
+	return strconv.FormatInt(min(n, all), 10)
 }
 
 // writesV1 are the files of Documentation/admin-guide/cgroup-v1. The limit
@@ -317,7 +324,7 @@ func writesV1(v V1, n int64) []Write {
 			{File: "cpu.cfs_quota_us", Value: strconv.FormatInt(quota, 10)},
 		}
 	}
-	return []Write{{File: "pids.max", Value: strconv.FormatInt(n, 10)}}
+	return []Write{{File: "pids.max", Value: tasks(n)}}
 }
 
 // bandwidth turns thousandths of a processor into microseconds in a period.

@@ -183,3 +183,10 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "kept weak missing", Kept.String()+" "+Weak.String()+" "+Missing.String())
 	require.Equal(t, "BUG: unknown state", State(9).String())
 }
+
+// What no kernel can have is written as the most that it takes, so that such a
+// limit is no error.
+func TestMoreProcessesThanThereCanBe(t *testing.T) {
+	require.Equal(t, "4194304", tasks(1<<31-1))
+	require.Equal(t, "4096", tasks(4096))
+}
