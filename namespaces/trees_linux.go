@@ -20,6 +20,9 @@ type Tree struct {
 	// State is set for what an agent, or a cache, keeps for itself: of names there
 	// nothing is known, but a repository of git is one, and git is run in it.
 	State bool
+
+	// Own is set beside it for what is an agent's, and no cache.
+	Own bool
 }
 
 // trees lists the directories beside the workspace that the rules let the command
@@ -30,7 +33,7 @@ func (f *finder) trees() (list []Tree) {
 	if p.Beside(true) == nil {
 		return nil
 	}
-	add := func(path string, state bool) {
+	add := func(t Tree, path string) {
 		_, end, err := f.hops(path)
 		if err != nil || end.Node != Directory || end.Path == "/" || below(end.Path, p.Workspace) || f.shown(end.Path) != profiles.Write {
 			return // a root that may be written the plan refuses
@@ -40,7 +43,8 @@ func (f *finder) trees() (list []Tree) {
 				return
 			}
 		}
-		list = append(list, Tree{Query: workspace.Query{Root: end.Path}, State: state})
+		t.Query.Root = end.Path
+		list = append(list, t)
 	}
 	for _, table := range [...][]profiles.FileRule{p.Files, p.Tighten} {
 		for i := range table {
@@ -49,14 +53,14 @@ func (f *finder) trees() (list []Tree) {
 				continue
 			}
 			if d := f.decider.Decide(r.Path); d.Access == profiles.Write {
-				add(r.Path, p.Keeps(r.Path, d.Rule))
+				add(Tree{State: p.Keeps(r.Path, d.Rule), Own: p.Recalls(r.Path, d.Rule)}, r.Path)
 			}
 		}
 	}
 	if slices.ContainsFunc(list, func(t Tree) bool { return !t.State }) {
 		for _, cache := range p.Caches() {
 			if f.decider.Decide(cache).Access == profiles.Write {
-				add(cache, true)
+				add(Tree{State: true}, cache)
 			}
 		}
 	}
@@ -72,7 +76,7 @@ func (f *finder) trees() (list []Tree) {
 	})
 	outer := list[:0]
 	for _, t := range list {
-		if around := nearest(outer, t.Query.Root); around == nil || around.State != t.State && around.Query.Root != t.Query.Root {
+		if around := nearest(outer, t.Query.Root); around == nil || (around.State != t.State || around.Own != t.Own) && around.Query.Root != t.Query.Root {
 			outer = append(outer, t)
 		}
 	}
@@ -93,7 +97,7 @@ func nearest(list []Tree, path string) (near *Tree) {
 // looks through these.
 func (f *finder) query(t *Tree, within []string, o *Options) {
 	q := &t.Query
-	q.Aside, q.Kept, q.IndexDir, q.Within = true, t.State, o.IndexDir, o.Within
+	q.Aside, q.Kept, q.Inward, q.IndexDir, q.Within = true, t.State, t.Own, o.IndexDir, o.Within
 	q.Protect = f.policy.Beside(t.State)
 	if !t.State {
 		q.Home = f.policy.Home

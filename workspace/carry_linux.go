@@ -28,6 +28,9 @@ type Carried struct {
 	// Protect are the rules of the look through it, as those of [Query]; nil for
 	// none but of what absolute ones of the first guard's name.
 	Protect []profiles.ProtectRule
+
+	// Inward is that of [Query].
+	Inward bool
 }
 
 // What is carried over: a directory takes its content along, and is read into

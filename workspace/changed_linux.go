@@ -103,6 +103,11 @@ func (g *Guard) remember() {
 // programDirs are where tools of the host find programs.
 var programDirs = [...]string{"node_modules/.bin", ".venv/bin", "venv/bin"}
 
+// holdsPrograms reports whether a directory is one of those.
+func holdsPrograms(rel string) bool {
+	return slices.ContainsFunc(programDirs[:], func(p string) bool { return rel == p || strings.HasSuffix(rel, "/"+p) })
+}
+
 // fresh tells of files for review that are new, and of new programs.
 func (g *Guard) fresh(d *dir) {
 	if d.gone || d.state == hidden || d.state == protected {
@@ -118,7 +123,7 @@ func (g *Guard) fresh(d *dir) {
 			g.added(path, g.rules.protect[d.why].Pattern)
 		}
 	}
-	if slices.ContainsFunc(programDirs[:], func(p string) bool { return d.rel == p || strings.HasSuffix(d.rel, "/"+p) }) {
+	if holdsPrograms(d.rel) {
 		g.programs(d)
 	}
 	for _, k := range d.kids {
@@ -135,7 +140,8 @@ func (g *Guard) added(path, why string) {
 
 // programs tells of the programs in a directory that changed during the run.
 func (g *Guard) programs(d *dir) {
-	if d.ctime != 0 && latest(d.ctime) < g.standing.Start.Add(-racy).UnixNano() {
+	all := g.standing.another(d)
+	if !all && d.ctime != 0 && latest(d.ctime) < g.standing.Start.Add(-racy).UnixNano() {
 		return
 	}
 	fd, err := openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -148,7 +154,7 @@ func (g *Guard) programs(d *dir) {
 	slices.Sort(names)
 	for _, name := range names {
 		var st unix.Stat_t
-		if statBeneath(fd, name, &st) == nil && g.touched(&st) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0) {
+		if statBeneath(fd, name, &st) == nil && (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0) {
 			g.told(g.stash.note(Finding{Kind: Program, Path: g.standing.Root + "/" + join(d.rel, name), Why: filepath.Base(d.rel), What: "new or changed"}, nil, false))
 		}
 	}

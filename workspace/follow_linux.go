@@ -107,7 +107,8 @@ type trail struct {
 	links []Node
 	end   Node
 	found bool
-	proc  bool // it came through /proc, where links mean something else to each process
+	dirs  []string // directories outside the workspace that it came through
+	proc  bool     // it came through /proc, where links mean something else to each process
 }
 
 // follow resolves a path as the kernel does, `..` after a link included, from
@@ -171,6 +172,9 @@ func (s *scan) follow(base, path string) (trail, error) {
 		}
 		at = n.Path
 		t.end, known = n, true
+		if _, ok := below(s.root, at); !ok && n.Kind == Dir {
+			t.dirs = append(t.dirs, at)
+		}
 	}
 	if !known {
 		t.end, _, t.found = s.node(at)

@@ -12,17 +12,15 @@ import (
 )
 
 const (
-	// maxConfigs bounds the files of configuration that are read, maxConfig
-	// the bytes of one, and maxConfigBytes those of all.
+	// maxConfigs bounds the files of configuration that are read, and
+	// maxConfigBytes the bytes of all.
 	maxConfigs     = 4096
-	maxConfig      = 1 << 20
 	maxConfigBytes = 16 << 20
 	// maxInclude is how deep git follows includes (MAX_INCLUDE_DEPTH in config.c).
 	maxInclude = 10
 	// maxBlobs bounds the bytes that are compared with what git's indexes
-	// record, and maxGitIndex those of an index: what lies beyond is not tracked.
-	maxBlobs    = 64 << 20
-	maxGitIndex = 256 << 20
+	// record: what lies beyond is not tracked.
+	maxBlobs = 64 << 20
 )
 
 // A repo is a .git entry and where it leads. All paths are absolute and

@@ -3,6 +3,7 @@ package workspace
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ type Guard struct {
 	told     func(Finding)
 
 	linked map[string]uint64 // directories with links, by their path: what inode stood there; nil if nobody knows
+	late   bool              // it looks in the place of a launcher that was killed, or at what was made where nothing stood
 	lent   map[string]int
 	fd     int // the root
 	dev    uint64
@@ -80,7 +82,7 @@ type leavings struct {
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Protect: q.Protect, Keys: f.after.keys, Hooks: f.after.hooks}
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Keys: f.after.keys, Hooks: f.after.hooks}
 	for _, file := range q.Files {
 		_, in := below(q.Root, file.Path)
 		_, around := below(file.Path, q.Root)
@@ -114,6 +116,11 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 	})
 	r.Covered = f.covered()
+	r.Linked = map[string]uint64{}
+	f.after.tree.withLinks(r.Linked)
+	maps.DeleteFunc(r.Linked, func(rel string, _ uint64) bool { return !r.lists(rel) })
+	r.Inodes = map[string]uint64{}
+	f.after.tree.noteInodes(r.Inodes)
 	for _, c := range f.Common {
 		r.GitDirs = append(r.GitDirs, c.GitDir)
 		for _, dir := range c.Write {
@@ -204,7 +211,7 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 		if g.rules, err = compile(Query{Root: r.Root, Files: r.Files, Protect: r.Protect}); err != nil {
 			return nil, err
 		}
-		g.tree = &dir{}
+		g.tree, g.linked, g.late = &dir{}, r.Linked, true
 	}
 	for _, list := range [...]struct {
 		set   map[string]bool

@@ -70,7 +70,7 @@ func (gs Guards) over(made []Carried) (Guards, error) {
 		if _, dir := first.lent[c.Path]; !dir || c.Protect == nil {
 			continue
 		}
-		r := &Standing{Session: first.standing.Session, Root: c.Path, Start: first.standing.Start, Protect: c.Protect}
+		r := &Standing{Session: first.standing.Session, Root: c.Path, Start: first.standing.Start, Inward: c.Inward, Protect: c.Protect}
 		g, err := NewGuard(r, nil, first.lent, first.stash, first.told)
 		if err != nil {
 			return all, fmt.Errorf("look through %s: %w", c.Path, err)
@@ -156,7 +156,9 @@ func (i *inerter) follow(base, path string) (t trail, whose *inerter, err error)
 			break
 		}
 		rel, _ := below(whose.scan.root, t.end.Path)
+		dirs := t.dirs
 		t, err = whose.scan.follow(whose.scan.root, rel)
+		t.dirs = append(dirs, t.dirs...)
 		from, proc = whose, proc || t.proc
 	}
 	if proc { // what begins in /proc leads elsewhere for each process that follows it

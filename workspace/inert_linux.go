@@ -21,6 +21,8 @@ type inerter struct {
 	stood map[string]bool // directories of hooks of the working trees that stood: see [inerter.worktree]
 	errs  []error
 
+	sealed []string // what is protected by its whole path; nil until somebody asks
+
 	others map[*Guard]*inerter // one for each of the run's, as far as something led there
 }
 

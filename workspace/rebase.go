@@ -6,17 +6,18 @@ import (
 )
 
 // A rebase that was begun and not ended is a list of commands that `git rebase
-// --continue` goes on with, and some of them execute something.
+// --continue` goes on with, and some of them execute something. So does `git
+// cherry-pick --continue`, or revert, with a strategy that is none of git's own.
 
-// rebaseState are the files of such a rebase that name programs, in the
-// directory of git.
-var rebaseState = [...]string{"rebase-merge/git-rebase-todo", "rebase-merge/strategy"}
+// rebaseState are the files of such a rebase or series of picks that name programs, in
+// the directory of git.
+var rebaseState = [...]string{"rebase-merge/git-rebase-todo", "rebase-merge/strategy", "sequencer/opts"}
 
 // maxOriginal bounds a file that is looked into, or kept to be shown.
 const maxOriginal = 256 << 10
 
 // rebaseRuns is what is said of one that does.
-const rebaseRuns = "git rebase --continue executes what it names"
+const rebaseRuns = "git executes what it names when it goes on (--continue)"
 
 // pickCommands are the commands of a todo list that run no program of the
 // list's choice: git help rebase, 2.51, and todo_command_info in sequencer.c.
@@ -29,8 +30,14 @@ var strategies = strings.Fields("ort recursive resolve octopus ours subtree")
 // rebases reports whether a file of a rebase may execute something. What is not
 // known to be harmless may.
 func rebases(name string, b []byte) bool {
-	if strings.HasSuffix(name, "strategy") {
+	switch {
+	case strings.HasSuffix(name, "/strategy"):
 		return !slices.Contains(strategies, strings.TrimSpace(string(b)))
+	case strings.HasSuffix(name, "/opts"):
+		all, err := parseConfig(b)
+		return err != nil || slices.ContainsFunc(all, func(s setting) bool {
+			return s.name() == "options.strategy" && !slices.Contains(strategies, s.value)
+		})
 	}
 	for line := range strings.SplitSeq(string(b), "\n") {
 		words := strings.Fields(line)

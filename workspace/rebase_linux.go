@@ -1,15 +1,19 @@
 package workspace
 
-import "golang.org/x/sys/unix"
+import (
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
 
 // rebases tells of rebases that the run has begun or changed, and that execute
 // something when the user goes on with them.
 func (g *Guard) rebases() {
-	check := func(gitDir string) {
+	check := func(gitDir string, all bool) {
 		for _, name := range rebaseState {
 			path := gitDir + "/" + name
-			var st unix.Stat_t
-			if err := g.stat(path, &st); err != nil || !g.touched(&st) {
+			var st, dir unix.Stat_t // the file may be older than the directory's name
+			if err := g.stat(path, &st); err != nil || !all && !g.touched(&st) && (g.stat(filepath.Dir(path), &dir) != nil || !g.touched(&dir)) {
 				continue
 			}
 			if b, err := g.content(path); err != nil && !gone(err) || err == nil && rebases(name, b) {
@@ -18,11 +22,11 @@ func (g *Guard) rebases() {
 		}
 	}
 	for _, dir := range g.standing.GitDirs {
-		check(dir)
+		check(dir, false)
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isRepo && s.hit.name == "" {
-			check(g.standing.Root + "/" + s.rel)
+			check(g.standing.Root+"/"+s.rel, !g.repos[s.rel] || g.standing.another(s.dir))
 		}
 	})
 }

@@ -46,11 +46,43 @@ func (i *inerter) shortcutsOf(d *dir, own bool, room *int) {
 }
 
 // moved reports whether a directory with links did not stand where it is, or had none:
-// a link that it brings with it is as old as before, and leads elsewhere from there. Of
-// a run whose launcher was killed it is not known.
+// a link that it brings with it is as old as before, and leads elsewhere from there.
 func (g *Guard) moved(d *dir) bool {
 	ino, ok := g.linked[d.rel]
+	if !ok && g.late && !g.standing.lists(d.rel) {
+		return false // nobody knows
+	}
 	return g.linked != nil && (!ok || ino != d.ino)
+}
+
+// lists reports whether a record names a directory that has links. An installer makes
+// thousands of them, which are written down only where all links count.
+func (r *Standing) lists(rel string) bool { return r.Inward || !inModules(rel) || insideGit(rel) }
+
+// tells reports whether it matters that a directory is the one that stood: with one that
+// is moved there all comes that is in it, as old as it was.
+func (d *dir) tells() bool {
+	switch d.name() {
+	case ".git", "remotes", "branches", ".jj":
+		return true
+	}
+	return d.git || holdsPrograms(d.rel)
+}
+
+// noteInodes notes such directories.
+func (d *dir) noteInodes(list map[string]uint64) {
+	if d.tells() {
+		list[d.rel] = d.ino
+	}
+	for _, k := range d.kids {
+		k.noteInodes(list)
+	}
+}
+
+// another reports whether such a directory is not the one that stood.
+func (r *Standing) another(d *dir) bool {
+	ino, ok := r.Inodes[d.rel]
+	return r.Inodes != nil && (!ok || ino != d.ino)
 }
 
 // withLinks notes which directories have links.
@@ -100,7 +132,7 @@ func (i *inerter) shortcutsIn(d *dir, own, all bool, room *int) {
 func (i *inerter) elsewhere(d *dir) {
 	path := i.scan.abs(d.rel) + "/repo"
 	n, st, ok := i.scan.node(path)
-	if !ok || n.Kind != File || !i.guard.touched(&st) {
+	if !ok || n.Kind != File || !i.guard.touched(&st) && !i.guard.standing.another(d) {
 		return
 	}
 	b, err := i.scan.readFile(path, maxGitFile)
@@ -115,8 +147,8 @@ func (i *inerter) elsewhere(d *dir) {
 
 // shortcut says why a link is not to stay, "" if it is.
 func (i *inerter) shortcut(path, rel string, room *int) string {
-	packages := inModules(rel) // an installer makes them by the thousand
-	if text, err := i.scan.readlink(path); err != nil || packages && !strings.Contains(text, ".git") {
+	packages, inward := inModules(rel), i.guard.standing.Inward // an installer makes them by the thousand
+	if text, err := i.scan.readlink(path); err != nil || packages && !inward && !strings.Contains(text, ".git") {
 		return ""
 	}
 	t, whose, far := i.leads(path, room)
@@ -133,6 +165,8 @@ func (i *inerter) shortcut(path, rel string, room *int) string {
 		return intoGit
 	case !named && !packages && i.scan.rules.named():
 		return intoState
+	case inward && !i.stays(rel, &t, whose):
+		return outOfState
 	}
 	return ""
 }

@@ -19,6 +19,7 @@ type Standing struct {
 	Session string    // of the run
 	Root    string    // the workspace
 	Start   time.Time // what has a ctime before it was not changed by the run
+	Inward  bool      // see [Query.Inward]
 	Files   []profiles.FileRule
 	Protect []profiles.ProtectRule
 
@@ -33,6 +34,8 @@ type Standing struct {
 	Covered  []Node              // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
 	Hooks    []string            // relative to a working tree: where a configuration that stood makes git look for hooks
 	Known    []Known             // files whose change is told of
+	Linked   map[string]uint64   // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
+	Inodes   map[string]uint64   // relative: those of directories of which [dir.tells] is true; nil if nobody knows
 	Keys     map[string][]string // of reviewed configurations of git: the settings that execute something, as name=value
 }
 
@@ -72,6 +75,10 @@ func (r *Standing) Append(b []byte) []byte {
 	text(r.Session)
 	line("root", uint64(r.Start.UnixNano()))
 	text(r.Root)
+	if r.Inward {
+		line("inward")
+		text()
+	}
 	for i := range r.Files {
 		line("file", uint64(r.Files[i].Access))
 		text(r.Files[i].Path, r.Files[i].Glob)
@@ -92,6 +99,22 @@ func (r *Standing) Append(b []byte) []byte {
 			line(list.word)
 			text(path)
 		}
+	}
+	if r.Linked != nil {
+		line("links")
+		text()
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.Linked)) {
+		line("linked", r.Linked[path])
+		text(path)
+	}
+	if r.Inodes != nil {
+		line("inodes")
+		text()
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.Inodes)) {
+		line("inode", r.Inodes[path])
+		text(path)
 	}
 	for _, n := range r.Covered {
 		line("covered", n.Dev, n.Ino)
@@ -172,7 +195,7 @@ var standingShape = [...]struct {
 	word           string
 	numbers, texts int
 }{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"reviewed", 0, 1}, {"covered", 2, 1},
+	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"reviewed", 0, 1}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1},
 	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
 }
 
@@ -243,6 +266,22 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 		r.Hooks = append(r.Hooks, s[0])
 	case "reviewed":
 		r.Reviewed = append(r.Reviewed, s[0])
+	case "inward":
+		r.Inward = true
+	case "links":
+		r.Linked = map[string]uint64{}
+	case "linked":
+		if r.Linked == nil {
+			return errNoStanding
+		}
+		r.Linked[s[0]] = n[0]
+	case "inodes":
+		r.Inodes = map[string]uint64{}
+	case "inode":
+		if r.Inodes == nil {
+			return errNoStanding
+		}
+		r.Inodes[s[0]] = n[0]
 	case "covered":
 		r.Covered = append(r.Covered, Node{Path: s[0], Kind: Dir, Dev: n[0], Ino: n[1]})
 	case "pin", "review":

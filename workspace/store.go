@@ -46,13 +46,16 @@ func metaOf(rel string) string {
 // git-new-workdir of git and repo make them: nobody opens anything in there by its name.
 var leanNames = [...]string{"objects", "refs", "logs", "info", "packed-refs", "remotes", "rr-cache", "svn"}
 
+// refers reports whether a link in a repository's own directory is a reference, as git
+// writes them with core.preferSymlinkRefs. Nothing is kept of what goes to /dev/null.
+func refers(text string) bool {
+	return strings.HasPrefix(text, "refs/") && !strings.Contains(text+"/", "/../") || text == "/dev/null"
+}
+
 // leansOn reports whether a link in a repository's own directory, which leads to end, is
-// one that git follows to what another repository has by the same name, or a reference,
-// as git writes them with core.preferSymlinkRefs. Nothing is kept of what goes to /dev/null.
-func leansOn(path, text, end string) bool {
-	if strings.HasPrefix(text, "refs/") && !strings.Contains(text+"/", "/../") || text == "/dev/null" {
-		return true
-	}
+// one that git follows to what another repository has by the same name. It writes there
+// too, so that the other must be one that the command could write in itself.
+func leansOn(path, end string) bool {
 	name, dir := filepath.Base(path), filepath.Dir(end)
 	return slices.Contains(leanNames[:], name) && filepath.Base(end) == name && (insideGit(dir[1:]) || strings.HasSuffix(dir, ".git"))
 }
@@ -77,10 +80,10 @@ func through(root string, c *Change) string {
 	end = filepath.Clean(end)
 	switch own := metaOf(c.Path); {
 	case insideGit(dir):
-		if !leansOn(c.Path, c.After.Target, end) {
-			return throughGit
+		if _, in := below(root, end); refers(c.After.Target) || in && leansOn(c.Path, end) {
+			return ""
 		}
-		return ""
+		return throughGit
 	case own != "":
 		if rest, in := below(filepath.Join(root, own), end); !in || rest == "" {
 			return throughVCS

@@ -22,10 +22,19 @@ const (
 // directory has another name than .git.
 var gitKeeps = [...]string{"objects", "refs", "logs", "info", "worktrees", "modules", "remotes", "branches", "rr-cache", "rebase-merge", "rebase-apply", "sequencer"}
 
-// leans reports whether a link in a repository's own directory is one of [leansOn].
-func (i *inerter) leans(path string, t *trail) bool {
+// leans reports whether a link in a repository's own directory is a reference, or one of
+// [leansOn] to a repository that somebody looks after.
+func (i *inerter) leans(path string, t *trail, whose *inerter) bool {
 	text, err := i.scan.readlink(path)
-	return err == nil && leansOn(path, text, t.end.Path)
+	if err != nil || refers(text) {
+		return err == nil
+	}
+	s := i.guard.standing
+	lent := slices.ContainsFunc(slices.Concat(s.GitDirs, s.Stores), func(dir string) bool {
+		_, in := below(dir, t.end.Path)
+		return in || filepath.Dir(dir) == filepath.Dir(t.end.Path)
+	})
+	return (whose != nil || lent) && leansOn(path, t.end.Path)
 }
 
 // through says why a link that the run has left in a repository's own directory is not
@@ -41,7 +50,7 @@ func (i *inerter) through(path string, room *int) string {
 		own = metaOf(rel)
 	}
 	if own == "" {
-		if i.leans(path, &t) {
+		if i.leans(path, &t, whose) {
 			return ""
 		}
 		return throughGit
@@ -72,9 +81,12 @@ func (i *inerter) stores(room *int) {
 			return
 		}
 		path := i.scan.abs(s.rel)
+		i.indexes(path, !g.repos[s.rel] || g.standing.another(s.dir))
 		for _, k := range s.dir.kids {
-			if name := k.name(); (name == "remotes" || name == "branches") && (k.ctime == 0 || latest(k.ctime) >= g.begun()) {
-				i.newIn(i.scan.abs(k.rel), "", oldRemote)
+			if name := k.name(); name == "remotes" || name == "branches" {
+				if all := g.standing.another(k); all || k.ctime == 0 || latest(k.ctime) >= g.begun() {
+					i.newIn(i.scan.abs(k.rel), "", all, oldRemote)
+				}
 			}
 		}
 		if !insideGit(s.rel) || insideModules(s.rel) {
@@ -85,6 +97,7 @@ func (i *inerter) stores(room *int) {
 		i.under(path+"/logs", inTree, room, &work)
 	})
 	for _, dir := range g.standing.GitDirs {
+		i.indexes(dir, false)
 		i.gitDir(dir, room, &work)
 	}
 	for _, dir := range g.standing.Stores {
@@ -136,7 +149,7 @@ func (i *inerter) gitDir(path string, room, work *int) {
 			i.objects(at, room, work)
 		case e.Name() == "hooks", e.Name() == "modules": // read-only, or set aside
 		case e.Name() == "sl":
-			i.newIn(at, "config", slConfig)
+			i.newIn(at, "config", false, slConfig)
 			i.names(at, room, work)
 		case e.Name() == "worktrees":
 			i.each(at, func(_ int, t os.DirEntry) {
@@ -150,11 +163,11 @@ func (i *inerter) gitDir(path string, room, work *int) {
 	})
 }
 
-// newIn sets aside the files of a directory whose names begin so, as far as the run has
-// made or changed them.
-func (i *inerter) newIn(path, prefix, why string) {
+// newIn sets aside the files of a directory whose names begin so: all, or as far as the
+// run has made or changed them.
+func (i *inerter) newIn(path, prefix string, all bool, why string) {
 	i.each(path, func(fd int, e os.DirEntry) {
-		if !e.IsDir() && strings.HasPrefix(e.Name(), prefix) && i.changed(fd, e.Name()) {
+		if !e.IsDir() && strings.HasPrefix(e.Name(), prefix) && (all || i.changed(fd, e.Name())) {
 			i.aside(path+"/"+e.Name(), why)
 		}
 	})

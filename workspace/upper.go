@@ -413,6 +413,9 @@ func (u *Upper) protect(s *ChangeSet) {
 		if c.Protect == "" && u.rebases(s, c) {
 			c.Protect = rebaseRuns
 		}
+		if c.Protect == "" && u.unsound(s, c) {
+			c.Protect = unsoundIndex
+		}
 	}
 	for i := range s.Changes {
 		if c := &s.Changes[i]; c.Protect == "" {
@@ -435,6 +438,47 @@ func (u *Upper) rebases(s *ChangeSet, c *Change) bool {
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxOriginal))
 	return err != nil || len(b) == maxOriginal || rebases(rebaseState[i], b)
+}
+
+// unsound reports whether a change is of an index that lists what is no path of a
+// working tree. One by SHA-256 is understood only where the host's own configuration
+// says so.
+func (u *Upper) unsound(s *ChangeSet, c *Change) bool {
+	dir, name := path.Split(c.Path)
+	if !isIndex(name) || c.After == nil || c.After.Kind != File {
+		return false
+	}
+	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	if !insideGit(filepath.Join(s.Root, dir)) && !u.has(layer, path.Join(dir, "HEAD")) {
+		return false
+	}
+	f := formatSHA1
+	common := dir
+	if i := strings.LastIndex(dir, "/worktrees/"); i >= 0 && u.has(layer, path.Join(dir, "commondir")) {
+		common = dir[:i]
+	}
+	if b, err := read(u.before[layer], path.Join(common, "config"), maxConfig); err == nil {
+		known := false
+		if f, known = hashOf(b); !known {
+			return true
+		}
+	}
+	b, err := read(u.after[layer], c.Path, maxGitIndex)
+	return err != nil || !soundIndex(b, f)
+}
+
+// read reads a file of a layer that is not too large.
+func read(l *layer, name string, most int64) ([]byte, error) {
+	f, err := l.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = ErrTooMuch
+	}
+	return b, err
 }
 
 // protected says which rule of the run's policy protects a path of the host.

@@ -394,6 +394,22 @@ func TestApplyRebase(t *testing.T) {
 	require.Equal(t, []string{"A " + todo + " (" + rebaseRuns + ")", "A o/" + todo}, s.diff())
 }
 
+// An index that lists what is no path of a working tree is held back, and so is a series
+// of picks with a strategy that git does not have.
+func TestApplyForgedIndex(t *testing.T) {
+	whole, forged := string(forge(2, nil)), string(forge(2, nil, listed{path: "../rc", mode: 0o100755}))
+	s := newStand(t, map[string]string{".git/HEAD": "ref", ".git/index": whole, "bare/HEAD": "ref", "docs/x": "x"})
+	s.run([2]string{".git/index", forged}, [2]string{".git/worktrees/w/index", whole}, [2]string{"bare/index", forged}, [2]string{"docs/index", forged}, [2]string{".git/sequencer/opts", "[options]\nstrategy = x/../evil\n"}).settle()
+	var held []string
+	for _, line := range s.diff() {
+		if strings.HasSuffix(line, " ("+unsoundIndex+")") || strings.HasSuffix(line, " ("+rebaseRuns+")") {
+			path, _, _ := strings.Cut(line[2:], " (")
+			held = append(held, path)
+		}
+	}
+	require.Equal(t, []string{".git/index", ".git/sequencer/opts", "bare/index"}, held)
+}
+
 func TestApplyProtected(t *testing.T) {
 	s := newStand(t, map[string]string{"f": "x", "bare/config": "[core]"}, append(protect(".vscode", ".envrc"), review("Makefile")...)...)
 	s.run([2]string{"f", "y"}, [2]string{".vscode/tasks.json", "{}"}, [2]string{".vscode/more", "x"}, [2]string{"sub/.envrc", "x"}, [2]string{"Makefile", "all:"},
@@ -453,10 +469,11 @@ func TestApplyHoldsGitLinks(t *testing.T) {
 	held := [][2]string{
 		{".git/COMMIT_EDITMSG", "-> ../../rc"}, {".git/logs/HEAD", "-> /rc"}, {".git/modules/s", "-> ../x"}, {"sub", "-> .git/objects/x"}, {".git/remotes/origin", "URL: /x"},
 		{".hg/last-message.txt", "-> ../../rc"}, {".git/objects/x/HEAD", "ref: refs/heads/main"}, {".git/objects/x/config", "x"}, {"r/packed-refs", "-> ../../rc"},
+		{".git/refs/x", "-> /o/.git/refs/x"}, {".git/info", "-> ../../o/.git/info"},
 	}
 	fine := [][2]string{
 		{".git/refs/remotes/origin/HEAD", "-> refs/remotes/origin/main"}, {".git/refs/remotes/origin/main", "x"}, {".hg/wlock", "-> host:1"}, {"out", "-> /etc"}, {"f", "-> .git/annex/objects/k"},
-		{".git/packed-refs", "-> /o/.git/packed-refs"}, {"r/x", "x"},
+		{".git/packed-refs", "-> ../o/.git/packed-refs"}, {"r/x", "x"},
 	}
 	bare := [][2]string{{".git/objects/x/objects/i", "x"}, {".git/objects/x/refs/i", "x"}}
 	s := newStand(t, map[string]string{".git/HEAD": "ref: refs/heads/main", "r/HEAD": "x", "r/objects/i": "x", "r/refs/i": "x"})

@@ -127,7 +127,8 @@ func (s *Started) Made() (list []workspace.Carried, copied []*workspace.Copied, 
 				c.Without = append(c.Without, f.Path)
 			}
 		}
-		c.Protect = s.run.Policy.Beside(s.run.Policy.Keeps(m.Path, s.run.Policy.Decide(m.Path).Rule))
+		rule := s.run.Policy.Decide(m.Path).Rule
+		c.Protect, c.Inward = s.run.Policy.Beside(s.run.Policy.Keeps(m.Path, rule)), s.run.Policy.Recalls(m.Path, rule)
 		list = append(list, c)
 	}
 	return list, copied, err

@@ -1,0 +1,218 @@
+package workspace
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A listed is an entry of an index that somebody forges.
+type listed struct {
+	path   string
+	mode   uint32
+	oid    []byte // zeros if it is nil
+	length int    // what the flags say, 0 for the truth
+	flags  uint16 // that are added
+}
+
+// forge makes an index, with extensions behind it.
+func forge(version uint32, extensions []byte, entries ...listed) []byte {
+	b := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32([]byte("DIRC"), version), uint32(len(entries)))
+	last := ""
+	for _, e := range entries {
+		from := len(b)
+		b = append(b, make([]byte, 24)...)
+		b = binary.BigEndian.AppendUint32(b, e.mode)
+		b = append(b, make([]byte, 12)...)
+		b = append(b, append(bytes.Clone(e.oid), make([]byte, 20)...)[:20]...)
+		size := e.length
+		if size == 0 {
+			size = min(len(e.path), 0xfff)
+		}
+		if b = binary.BigEndian.AppendUint16(b, uint16(size)|e.flags); e.flags&0x4000 != 0 {
+			b = append(b, 0, 0)
+		}
+		if version == 4 {
+			b = append(b, byte(len(last)))
+			last = e.path
+		}
+		b = append(append(b, e.path...), 0)
+		for version < 4 && (len(b)-from)%8 != 0 {
+			b = append(b, 0)
+		}
+	}
+	b = append(b, extensions...)
+	sum := sha1.Sum(b)
+	return append(b, sum[:]...)
+}
+
+func extension(name string, data ...byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte(name), uint32(len(data))), data...)
+}
+
+func numbers(list ...uint32) (b []byte) {
+	for _, n := range list {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	return b
+}
+
+func TestSoundIndex(t *testing.T) {
+	f := listed{path: "d/f", mode: 0o100644}
+	at := func(n int) uint32 { return uint32(12 + n*72) } // of an entry with such a name
+	for name, c := range map[string]struct {
+		index []byte
+		want  bool
+	}{
+		"nothing":        {forge(2, nil), true},
+		"a file":         {forge(2, nil, f), true},
+		"of version 4":   {forge(4, nil, f, listed{path: "e", mode: 0o100644}), true},
+		"flags":          {forge(3, nil, listed{path: "x", mode: 0o100644, flags: 0x4000}), true},
+		"names that are": {forge(2, nil, listed{path: ".gitignore", mode: 0o100644}, listed{path: "..d/.git2/.../a b", mode: 0o100644}), true},
+		"a long name":    {forge(2, nil, listed{path: strings.Repeat("x/", 3000) + "x", mode: 0o100644}), true},
+		"a directory":    {forge(2, nil, listed{path: "d/", mode: 0o040000}), true},
+		"split":          {forge(2, extension("link"), listed{mode: 0o100644}, f), true},
+		"blocks":         {forge(2, extension("IEOT", numbers(1, at(0), 1, at(1), 1)...), f, f), true},
+		"the end":        {forge(2, extension("EOIE", append(numbers(at(1)), make([]byte, 20)...)...), f), true},
+
+		"git's own":           {forge(2, nil, f, listed{path: ".git/hooks/post-checkout", mode: 0o100755}), false},
+		"spelled otherwise":   {forge(2, nil, listed{path: "a/.GIT/x", mode: 0o100755}), false},
+		"above":               {forge(2, nil, listed{path: "../x", mode: 0o100755}), false},
+		"from the root":       {forge(2, nil, listed{path: "/etc/x", mode: 0o100755}), false},
+		"above, of version 4": {forge(4, nil, f, listed{path: "../x", mode: 0o100755}), false},
+		"two slashes":         {forge(2, nil, listed{path: "a//x", mode: 0o100755}), false},
+		"a file as directory": {forge(2, nil, listed{path: "d/", mode: 0o100644}), false},
+		"no name":             {forge(2, nil, listed{mode: 0o100644}, f), false},
+		"another length":      {forge(2, nil, listed{path: "abc", mode: 0o100644, length: 2}), false},
+		"flags too early":     {forge(2, nil, listed{path: "x", mode: 0o100644, flags: 0x4000}), false},
+		"another version":     {forge(5, nil), false},
+		"blocks elsewhere":    {forge(2, extension("IEOT", numbers(1, at(0), 1, at(0), 1)...), f, f), false},
+		"blocks of less":      {forge(2, extension("IEOT", numbers(1, at(0), 1)...), f, f), false},
+		"the end elsewhere":   {forge(2, extension("EOIE", append(numbers(at(0)), make([]byte, 20)...)...), f), false},
+		"an end in an end":    {forge(2, extension("XXXX", extension("EOIE", append(numbers(at(0)), make([]byte, 20)...)...)...), f), false},
+		"too long extensions": {forge(2, numbers(0x41414141, 1000), f), false},
+		"empty":               {nil, false},
+	} {
+		require.Equal(t, c.want, soundIndex(c.index, formatSHA1), name)
+	}
+	whole := forge(4, nil, f, listed{path: "x/y/z", mode: 0o100644})
+	for n := range whole {
+		require.False(t, soundIndex(whole[:n], formatSHA1), n)
+	}
+}
+
+// What git itself writes is sound, in each form that it has.
+func TestSoundIndexOfGit(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("mkdir -p a/b c; for i in $(seq 300); do echo $i > a/b/$i; done; touch c/x; ln -s c l; echo '*.x' > .gitignore; git add .; git -c user.name=x -c user.email=x@x commit -qm x")
+	for _, script := range []string{
+		"git update-index --index-version 2", "git update-index --index-version 3; git update-index --skip-worktree c/x; echo > c/new; git add -N c/new", "git update-index --index-version 4",
+		"git -c index.threads=4 -c index.recordEndOfIndexEntries=true -c index.recordOffsetTable=true update-index --force-write-index",
+		"git update-index --index-version 2; git -c index.threads=4 -c index.recordEndOfIndexEntries=true -c index.recordOffsetTable=true update-index --force-write-index",
+		"git update-index --split-index; echo x > a/y; echo x > a/b/8; git add a; git rm -q --cached a/b/7", "git update-index --no-split-index; git update-index --untracked-cache; git status -s",
+		"git reset -q --hard; git sparse-checkout set --cone --sparse-index c",
+		"rm -rf .git; git init -q --object-format=sha256; git add .; git update-index --index-version 4",
+	} {
+		w.begin()
+		w.sh(script + "; git status -s > /dev/null; test -s .git/index; touch .git/index .git/shared* || true")
+		require.NotContains(t, strings.Join(w.end(), " "), "index", script)
+	}
+}
+
+// `git restore .` writes what the index lists, wherever that is: rc is a file of the
+// user's own beside the workspace.
+func TestGuardForgedIndex(t *testing.T) {
+	const restore = "git restore . 2> /dev/null || true; "
+	for name, c := range map[string]struct {
+		before, dir string // where the index is
+		version     uint32
+		path        string
+		use         string
+		want        []string
+	}{
+		"above":               {"", ".git", 2, "../rc", restore, []string{"inert .git/index"}},
+		"a hook":              {"", ".git", 4, ".git/hooks/post-checkout", restore + "git checkout -q . || true; ", []string{"inert .git/index"}},
+		"in a new one":        {"", "r/.git", 2, "../../rc", "cd r; " + restore, []string{"inert r/.git/index"}},
+		"in a worktree":       {"git worktree add -q w", ".git/worktrees/w", 2, "../../rc", "cd w; " + restore, []string{"inert .git/worktrees/w/index"}},
+		"that cannot be read": {"", ".git", 2, "../rc", "chmod 600 .git/index 2> /dev/null || true; " + restore, []string{"inert .git/index"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, guarded := range []bool{false, true} {
+				w := newWatchman(t)
+				w.sh(asUser + c.before)
+				w.begin()
+				w.sh(asUser + "test -e r || git init -q r; rm -f r/.git/hooks/*; echo 'touch '$PWD'/../rc' > evil; chmod +x evil; git -C $(dirname " + c.dir + ") hash-object -w $PWD/evil > ../oid 2> /dev/null || git hash-object -w evil > ../oid")
+				oid, err := os.ReadFile(filepath.Dir(w.root) + "/oid")
+				require.NoError(t, err)
+				id, err := hex.DecodeString(strings.TrimSpace(string(oid)))
+				require.NoError(t, err)
+				index := forge(c.version, nil, listed{path: c.path, mode: 0o100755, oid: id})
+				require.NoError(t, os.WriteFile(w.path(c.dir+"/index"), index, 0o600))
+				if name == "that cannot be read" {
+					w.sh("chmod 0 .git/index")
+				}
+				if guarded {
+					require.Equal(t, c.want, w.end())
+				} else {
+					w.guard.Close()
+				}
+				w.sh(asUser + c.use)
+				_, err = os.Lstat(filepath.Dir(w.root) + "/rc")
+				require.Equal(t, guarded, os.IsNotExist(err), "control: without a guard git writes it")
+			}
+		})
+	}
+}
+
+// Of a worktree whose repository lies elsewhere the index does too.
+func TestGuardForgedIndexOutside(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + "git worktree add -q -b side ../side")
+	w.root = filepath.Dir(w.root) + "/side"
+	w.query.Root = w.root
+	for i := range w.query.Files {
+		w.query.Files[i].Path = w.root
+	}
+	w.begin()
+	require.NoError(t, os.WriteFile(w.path("../ws/.git/worktrees/side/index"), forge(2, nil, listed{path: "../rc", mode: 0o100644}), 0o600))
+	require.Equal(t, []string{"inert " + filepath.Dir(w.root) + "/ws/.git/worktrees/side/index"}, w.end())
+}
+
+// A series of picks goes on with the strategy that it began with, which git starts by
+// its name, whatever that leads to.
+func TestGuardPicksWithAStrategy(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + `echo a > f; git add f; git commit -qm a; git checkout -qb o; echo b > f; git commit -qam b; echo c > f; git commit -qam c; git checkout -q -; echo z > f; git commit -qam z`)
+	w.begin()
+	w.sh(asUser + `git cherry-pick o~1 o 2> /dev/null || true; mkdir git-merge-x; printf '#!/bin/sh\ntouch ran; exit 1' > evil; chmod +x evil; printf '[options]\n\tstrategy = x/../evil\n' > .git/sequencer/opts
+		git init -q n; mkdir n/.git/sequencer; printf '[options]\n\tstrategy = ort\n\tedit = true\n' > n/.git/sequencer/opts`)
+	require.Equal(t, []string{"review .git/sequencer/opts"}, w.end())
+	w.sh(asUser + `echo m > f; git add f; GIT_EDITOR=true git cherry-pick --continue || true; test -e ran`) // the control: this is why it is told
+}
+
+// What an earlier run has left under another name is as old as it was when its directory
+// gets the one that counts.
+func TestGuardMovedDirectories(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		w := newWatchman(t)
+		w.sh("mkdir -p x remotes r v/bin jj/.jj jj/x .venv/bin .git/branches; echo 'exec evil' > x/git-rebase-todo; echo URL: /x > remotes/origin; echo /x > .git/branches/mine; cp /bin/true v/bin/python; cp /bin/true .venv/bin/mine; echo ../evil > jj/x/repo")
+		require.NoError(t, os.WriteFile(w.path("r/index"), forge(2, nil, listed{path: "../rc", mode: 0o100755}), 0o600))
+		text := w.begin().Append(nil)
+		w.sh("mv x .git/rebase-merge; mv remotes .git/remotes; git init -q --bare r; mkdir sub; mv v sub/.venv; touch .git/branches/f .venv/bin/f; rm .git/branches/f .venv/bin/f; rmdir jj/.jj; mv jj/x jj/.jj")
+		if killed {
+			w.guard.Close()
+			s, _, err := ParseStanding(string(text))
+			require.NoError(t, err)
+			w.guard, err = NewGuard(s, nil, nil, w.stash(), func(Finding) {})
+			require.NoError(t, err)
+		}
+		require.Equal(t, []string{"inert .git/remotes/origin", "inert jj/.jj/repo", "inert r/index", "program sub/.venv/bin/python", "review .git/rebase-merge/git-rebase-todo"}, w.end())
+	}
+}
