@@ -107,6 +107,9 @@ func TestDefault(t *testing.T) {
 	for path, review := range map[string]bool{ // what a host tool would execute, or read as an order
 		".git/hooks/x": false, "sub/.git/config": false, ".hg/hgrc": false, "sub/.hg/hgrc-not-shared": false, "sub/.hg/sharedpath": false, "sub/.git/sl/config": false, ".git/worktrees/w/sl/config-git-repo": false, "x/.sl/config-git-user": false, ".jj/repo/config.toml": false,
 		".devcontainer.json": false, "sub/.pdbrc": false, ".Rprofile": false, "opencode.json": false, ".opencode/plugin/x.js": false, ".pnpmfile.mjs": false, ".nvim.lua": false,
+		"sub/.git/lazygit.yml": false, ".git/modules/m/lazygit.yml": false, ".lazygit.yml": false, "sub/.direnv/flake-profile-1.rc": false, ".vimrc": false, ".helix/languages.toml": false, ".vim/coc-settings.json": false,
+		"sub/mise.toml": false, "mise.ci.local.toml": false, ".config/mise/config.toml": false, ".envrc.local": false, ".iex.exs": false, ".tool-versions": true, "rust-toolchain.toml": true, ".RData": true,
+		"GNUmakefile": true, "lefthook-local.yml": true, ".config/lefthook.json": true, ".lefthook-local/pre-commit/x": true,
 		"CLAUDE.local.md": true, ".github/copilot-instructions.md": true, ".travis.yml": true,
 	} {
 		rule, ok := p.Protected(w.dir + "/" + path)
