@@ -142,6 +142,11 @@ func (s *scan) outside(r repo, pointer string) error {
 			}
 		}
 	}
+	if b, err := s.readFile(filepath.Join(r.common, "config"), maxConfig); err == nil {
+		c.format, c.sure = hashOf(b)
+	} else {
+		c.sure = gone(err)
+	}
 	s.found.Common = append(s.found.Common, c)
 	s.ownGit = r.gitDir
 	s.addGitDir(r.gitDir)

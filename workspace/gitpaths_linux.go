@@ -38,8 +38,9 @@ func (i *inerter) hash(gitDir string) (f format, known bool) {
 	if gone(err) {
 		return formatSHA1, true
 	}
-	if err != nil {
-		return 0, false
+	if err != nil { // as root that is given up, what it was is all that is known: the command has read it at most
+		f, known = i.guard.standing.Formats[gitDir]
+		return f, known
 	}
 	return hashOf(b)
 }

@@ -73,16 +73,17 @@ type Guard struct {
 
 // leavings is what a scan leaves for a [Guard].
 type leavings struct {
-	rules *rules
-	tree  *dir
-	keys  map[string][]string // see [Standing.Keys]
-	hooks []string            // see [Standing.Hooks]
+	rules  *rules
+	tree   *dir
+	recent map[string]string   // see [Standing.Recent]
+	keys   map[string][]string // see [Standing.Keys]
+	hooks  []string            // see [Standing.Hooks]
 }
 
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Keys: f.after.keys, Hooks: f.after.hooks}
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks}
 	for _, file := range q.Files {
 		_, in := below(q.Root, file.Path)
 		_, around := below(file.Path, q.Root)
@@ -121,14 +122,19 @@ func (f *Found) Standing(session string, q Query) *Standing {
 	maps.DeleteFunc(r.Linked, func(rel string, _ uint64) bool { return !r.lists(rel) })
 	r.Inodes = map[string]uint64{}
 	f.after.tree.noteInodes(r.Inodes)
+	formats := map[string]format{}
 	for _, c := range f.Common {
 		r.GitDirs = append(r.GitDirs, c.GitDir)
+		if c.sure {
+			formats[c.GitDir] = c.format
+		}
 		for _, dir := range c.Write {
 			if dir != c.GitDir {
 				r.Stores = append(r.Stores, dir)
 			}
 		}
 	}
+	r.Formats = formats
 	for _, p := range q.Protect {
 		if p.Review || !strings.HasPrefix(p.Pattern, "/") || strings.ContainsAny(p.Pattern, "*?[") {
 			continue

@@ -1,6 +1,8 @@
 package workspace
 
 import (
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -19,6 +21,18 @@ func (r *Standing) Young(since time.Time) bool {
 		var st unix.Stat_t
 		err := statBeneath(unix.AT_FDCWD, filepath.Join(r.Root, name), &st)
 		return err != nil || latest(st.Ctim.Nano()) >= since.Add(-racy).UnixNano()
+	})
+}
+
+// Forget takes out of the record the links that may be another run's: all if one goes
+// on, else those that are gone again, which the other has set aside at its end.
+func (r *Standing) Forget(another bool) {
+	maps.DeleteFunc(r.Recent, func(rel, text string) bool {
+		if another {
+			return true
+		}
+		now, err := os.Readlink(filepath.Join(r.Root, rel))
+		return err != nil || now != text
 	})
 }
 

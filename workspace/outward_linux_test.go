@@ -139,3 +139,47 @@ func TestGuardMovedAfterDeath(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"inert .git/lfs/HEAD"}, w.end())
 }
+
+// A link that came a moment before the run is the user's, though its ctime does not
+// tell: not one of its name that leads elsewhere, nor what another run may have made.
+func TestGuardOutwardRecent(t *testing.T) {
+	for name, c := range map[string]struct {
+		between, during string
+		another         bool
+		want            []string
+	}{
+		"it stays":                 {},
+		"the control":              {during: "ln -s ../../other ../state/b", want: []string{"b"}},
+		"made anew":                {during: "rm ../state/a; ln -s ../../other ../state/a"},
+		"it leads elsewhere":       {during: "ln -sf ../rc ../state/a", want: []string{"a"}},
+		"in a directory that came": {during: "mkdir ../state/n; mv ../state/a ../state/n", want: []string{"n/a"}},
+		"another run's":            {another: true, want: []string{"a"}},
+		"set aside by another":     {between: "rm ../state/a", during: "ln -s ../../other ../state/a", want: []string{"a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			state := filepath.Dir(w.root) + "/state"
+			w.sh("mkdir ../state")
+			time.Sleep(2 * racy)
+			w.sh("ln -s ../../other ../state/a")
+			q := Query{Root: state, Protect: protect(".git/hooks"), Aside: true, Kept: true, Inward: true}
+			record := scanOf(t, q).Standing("20261121T120000Z-0a0b0c0d", q)
+			w.sh(c.between)
+			record.Forget(c.another)
+			w.sh(c.during)
+			record, _, err := ParseStanding(string(record.Append(nil)))
+			require.NoError(t, err)
+			g, err := NewGuard(record, nil, nil, w.stash(), func(Finding) {})
+			require.NoError(t, err)
+			guards := Together(g)
+			all, err := guards.Finish()
+			require.NoError(t, err)
+			guards.Close()
+			var want []string
+			for _, n := range c.want {
+				want = append(want, "inert "+state+"/"+n)
+			}
+			require.ElementsMatch(t, want, w.names(all))
+		})
+	}
+}

@@ -144,6 +144,9 @@ type Common struct {
 	Path   string   // the repository's directory, shown read-only
 	GitDir string   // the worktree's own part of it; equal to Path for a submodule
 	Write  []string // what a commit writes: existing directories in Path
+
+	format format // of its objects' names
+	sure   bool   // its configuration leaves no doubt of that
 }
 
 // Stats says what a scan cost.

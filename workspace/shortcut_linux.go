@@ -95,6 +95,59 @@ func (d *dir) withLinks(list map[string]uint64) {
 	}
 }
 
+// maxRecent bounds the links that are written down by name; of more, all count as new.
+const maxRecent = 4096
+
+// recent notes the links that came so shortly before the run that their ctimes do not
+// tell them from what the command makes: who sets up an agent's home by a script starts
+// the agent at once.
+func (s *scan) recent() map[string]string {
+	list := map[string]string{}
+	s.recentIn(s.tree, s.found.Start.Add(-racy).UnixNano(), list)
+	return list
+}
+
+func (s *scan) recentIn(d *dir, since int64, list map[string]string) {
+	for _, k := range d.kids {
+		s.recentIn(k, since, list)
+	}
+	if d.gone || d.shut || d.state == hidden || !d.links || d.ctime != 0 && latest(d.ctime) < since {
+		return
+	}
+	fd, err := openBeneath(s.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return // then they count as new
+	}
+	defer unix.Close(fd)
+	names, err := entries(fd)
+	if err != nil {
+		return
+	}
+	for _, name := range names {
+		var st unix.Stat_t
+		if len(list) == maxRecent {
+			return
+		}
+		if statBeneath(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || latest(st.Ctim.Nano()) < since {
+			continue
+		}
+		rel := join(d.rel, name)
+		if text, err := s.readlink(s.abs(rel)); err == nil {
+			list[rel] = text
+		}
+	}
+}
+
+// preceded reports whether a link is one of those.
+func (i *inerter) preceded(rel string) bool {
+	was, ok := i.guard.standing.Recent[rel]
+	if !ok {
+		return false
+	}
+	text, err := i.scan.readlink(i.scan.abs(rel))
+	return err == nil && text == was
+}
+
 // shortcutsIn looks at the links of one directory, which is a repository's own or not:
 // at all of them, or those that are new.
 func (i *inerter) shortcutsIn(d *dir, own, all bool, room *int) {
@@ -113,6 +166,9 @@ func (i *inerter) shortcutsIn(d *dir, own, all bool, room *int) {
 	for _, name := range names {
 		var st unix.Stat_t
 		if name == ".git" && !own || statBeneath(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
+			continue
+		}
+		if !all && i.preceded(join(d.rel, name)) {
 			continue
 		}
 		path, why := i.scan.abs(join(d.rel, name)), ""

@@ -29,6 +29,7 @@ type Standing struct {
 	Vacant   []string            // absolute: names that no pattern finds, and that did not exist
 	Passing  []string            // absolute: names that did not exist, and are gone at the end whatever they have become
 	GitDirs  []string            // absolute: directories of git outside of the workspace that the command writes in
+	Formats  map[string]format   // of those, as far as their configuration leaves no doubt: as root that is given up, nobody can read it at the end
 	Stores   []string            // absolute: directories of objects, references and logs that it writes in with them
 	Reviewed []string            // absolute: what is for review outside of the workspace
 	Covered  []Node              // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
@@ -36,6 +37,7 @@ type Standing struct {
 	Known    []Known             // files whose change is told of
 	Linked   map[string]uint64   // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
 	Inodes   map[string]uint64   // relative: those of directories of which [dir.tells] is true; nil if nobody knows
+	Recent   map[string]string   // relative: where links lead that came just before the start, and by their ctimes could be the command's
 	Keys     map[string][]string // of reviewed configurations of git: the settings that execute something, as name=value
 }
 
@@ -100,6 +102,10 @@ func (r *Standing) Append(b []byte) []byte {
 			text(path)
 		}
 	}
+	for _, path := range slices.Sorted(maps.Keys(r.Formats)) {
+		line("format", uint64(r.Formats[path]))
+		text(path)
+	}
 	if r.Linked != nil {
 		line("links")
 		text()
@@ -115,6 +121,10 @@ func (r *Standing) Append(b []byte) []byte {
 	for _, path := range slices.Sorted(maps.Keys(r.Inodes)) {
 		line("inode", r.Inodes[path])
 		text(path)
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.Recent)) {
+		line("recent")
+		text(path, r.Recent[path])
 	}
 	for _, n := range r.Covered {
 		line("covered", n.Dev, n.Ino)
@@ -195,7 +205,7 @@ var standingShape = [...]struct {
 	word           string
 	numbers, texts int
 }{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"reviewed", 0, 1}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1},
+	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"reviewed", 0, 1}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2},
 	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
 }
 
@@ -262,6 +272,14 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 		r.GitDirs = append(r.GitDirs, s[0])
 	case "store":
 		r.Stores = append(r.Stores, s[0])
+	case "format":
+		if n[0] > uint64(formatSHA256) {
+			return errNoStanding
+		}
+		if r.Formats == nil {
+			r.Formats = map[string]format{}
+		}
+		r.Formats[s[0]] = format(n[0])
 	case "hooks":
 		r.Hooks = append(r.Hooks, s[0])
 	case "reviewed":
@@ -282,6 +300,11 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 			return errNoStanding
 		}
 		r.Inodes[s[0]] = n[0]
+	case "recent":
+		if r.Recent == nil {
+			r.Recent = map[string]string{}
+		}
+		r.Recent[s[0]] = s[1]
 	case "covered":
 		r.Covered = append(r.Covered, Node{Path: s[0], Kind: Dir, Dev: n[0], Ino: n[1]})
 	case "pin", "review":

@@ -82,17 +82,20 @@ func (l *launch) owe() error {
 	return nil
 }
 
-// meet takes out of what stood the names that runs in the same place have made
+// meet takes out of what stood the names and links that runs in the same place have made
 // and will set aside. Nothing is read for it but where a name is younger than the
 // earliest of all runs.
 func (l *launch) meet() error {
-	named := slices.DeleteFunc(slices.Clone(l.guarded.standing), func(s *workspace.Standing) bool { return len(s.Names) == 0 })
-	if len(named) == 0 {
+	doubtful := slices.DeleteFunc(slices.Clone(l.guarded.standing), func(s *workspace.Standing) bool { return len(s.Names)+len(s.Recent) == 0 })
+	if len(doubtful) == 0 {
 		return nil
 	}
 	home := sessions.In(l.dirs.State)
 	since := home.Earliest()
-	if since.IsZero() || !slices.ContainsFunc(named, func(s *workspace.Standing) bool { return s.Young(since) }) {
+	for _, s := range doubtful {
+		s.Forget(!since.IsZero())
+	}
+	if since.IsZero() || !slices.ContainsFunc(doubtful, func(s *workspace.Standing) bool { return s.Young(since) }) {
 		return nil
 	}
 	return home.Owed(func(_, text string) error {
@@ -103,7 +106,7 @@ func (l *launch) meet() error {
 		if err != nil {
 			return err
 		}
-		for _, standing := range named {
+		for _, standing := range doubtful {
 			for _, other := range others {
 				if err := standing.Without(other); err != nil {
 					return err
