@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,8 +28,7 @@ type guarded struct {
 	configs  *workspace.ConfigWatch
 	guard    workspace.Guards
 	freezing freezing
-	frozen   atomic.Bool // the guard has stopped the run, nobody else
-	failed   bool        // the last look was not finished
+	failed   bool // the last look was not finished
 }
 
 // freezing counts the guards that want the run to be stopped: it goes on when none
@@ -156,7 +154,7 @@ func (l *launch) guard(s *native.Started) error {
 	for _, one := range g.guard {
 		one.Configs = g.configs
 		one.Freeze = func(stop bool) {
-			g.freezing.turn(stop, func() { g.freeze(s, stop) })
+			g.freezing.turn(stop, func() { freeze(s, stop) })
 		}
 	}
 	g.guard.Watch()
@@ -173,16 +171,12 @@ func (l *launch) unguarded() {
 }
 
 // freeze stops all processes of the run, or lets them go on.
-func (g *guarded) freeze(s *native.Started, stop bool) {
+func freeze(s *native.Started, stop bool) {
 	sig := unix.SIGCONT
 	if stop {
-		g.frozen.Store(true)
 		sig = unix.SIGSTOP
 	}
 	s.Signal(sig, inside.ToAll)
-	if !stop {
-		time.AfterFunc(100*time.Millisecond, func() { g.frozen.Store(false) }) // what pid 1 says of it is on its way
-	}
 }
 
 // changed turns what the guard did into events.

@@ -390,7 +390,7 @@ func (l *launch) relay(s *native.Started) (*terminal.Relay, error) {
 // wants the keys.
 func (l *launch) stopped(s *native.Started, relay *terminal.Relay, sig unix.Signal) {
 	switch {
-	case relay == nil, l.guarded.frozen.Load():
+	case relay == nil:
 		return
 	case sig == unix.SIGTTIN || sig == unix.SIGTTOU:
 		if relay.Foreground() != nil {

@@ -28,6 +28,7 @@ type copied struct {
 	poll    [2]unix.PollFd
 	now     unix.Timespec
 	until   int64
+	frozen  bool      // the launcher has stopped all
 	action  [4]uint64 // struct kernel_sigaction: handler, flags, restorer, mask
 	siginfo [128]byte
 }
@@ -385,6 +386,9 @@ func reap(s *copied, cause int32) {
 			continue
 		}
 		if s.status&0xff == 0x7f {
+			if s.frozen {
+				continue // what the launcher did itself, it need not be told
+			}
 			s.message = Message{Kind: Stopped, A: s.status >> 8 & 0xff}
 			send(s)
 			continue
@@ -459,6 +463,7 @@ func obey(s *copied, tty uintptr) {
 			to = -s.command
 		case ToAll:
 			to = all(s)
+			s.frozen = s.message.A == int32(unix.SIGSTOP)
 		}
 		signal(s, to, uintptr(s.message.A))
 	case Resume:

@@ -53,7 +53,7 @@ const (
 const (
 	ToCommand int32 = iota // the command's process alone
 	ToGroup                // the command's process group, as a terminal would
-	ToAll                  // every process inside but pid 1
+	ToAll                  // every process inside but pid 1; by SIGSTOP, until the next, no stop is told
 )
 
 // Why the command is gone: B of [Exited].

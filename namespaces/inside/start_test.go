@@ -179,6 +179,14 @@ func TestSignals(t *testing.T) {
 	for to := range ToAll + 1 {
 		c := newCopy(t)
 		c.supervise(Supervision{}, "/bin/sleep", "60")
+		if to == ToAll { // which is the launcher's own doing, and of which it is not told
+			c.tell(Message{Kind: Signal, A: int32(unix.SIGSTOP), B: ToAll})
+			time.Sleep(100 * time.Millisecond)
+			c.tell(Message{Kind: Signal, A: int32(unix.SIGTERM), B: ToAll})
+			c.tell(Message{Kind: Signal, A: int32(unix.SIGCONT), B: ToAll})
+			require.Equal(t, Message{Kind: Exited, A: int32(unix.SIGTERM)}, receive(t, c.launcher))
+			continue
+		}
 		c.tell(Message{Kind: Signal, A: int32(unix.SIGSTOP), B: to})
 		require.Equal(t, Message{Kind: Stopped, A: int32(unix.SIGSTOP)}, receive(t, c.launcher))
 		c.tell(Message{Kind: Signal, A: int32(unix.SIGTERM), B: to}) // waits until the command goes on
