@@ -206,7 +206,7 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 	}
 	if s.dir > 0 {
 		c.Stash = n
-		k := copier{room: maxCopy, entries: maxCopied}
+		k := copier{room: maxCopy, entries: maxCopied, modes: true}
 		err := s.write(c)
 		if err == nil {
 			err = k.copy(cell.fd, held, s.dir, c.Stash)

@@ -561,15 +561,15 @@ func TestGuardOtherFileSystem(t *testing.T) {
 	w.elsewhere()
 	other := w.session
 	w.begin()
-	w.sh("mkdir -p .vscode/a/b; echo x > .vscode/a/b/c; ln -s c .vscode/a/b/l; chmod 500 .vscode/a; echo y > .envrc; chmod 000 .envrc; mkfifo .npmrc")
-	require.Equal(t, []string{"stashed .envrc", "stashed .npmrc", "stashed .vscode"}, w.end())
-	w.sh("test -z \"$(ls -A | grep -vx '.git\\|README')\"")
+	w.sh("mkdir -p .vscode/a/b; echo x > .vscode/a/b/c; ln -s c .vscode/a/b/l; chmod 500 .vscode/a; echo y > .envrc; chmod 000 .envrc; mkfifo .npmrc; chmod 711 .vscode; mkdir sub; echo z > sub/.envrc; chmod 750 sub/.envrc")
+	require.Equal(t, []string{"stashed .envrc", "stashed .npmrc", "stashed .vscode", "stashed sub/.envrc"}, w.end())
+	w.sh("test -z \"$(ls -A . sub | grep -vx '.git\\|README\\|sub\\|\\|.*:')\"")
 	found, err := ReadFindings(other)
 	require.NoError(t, err)
 	for _, f := range found {
 		require.NoError(t, f.Restore(other))
 	}
-	w.sh("test \"$(cat .vscode/a/b/l)\" = x; test -p .npmrc; test -f .envrc; chmod 700 .vscode/a")
+	w.sh("test \"$(cat .vscode/a/b/l)\" = x; test -p .npmrc; test -f .envrc; test \"$(stat -c %a .vscode .vscode/a .envrc sub/.envrc | xargs)\" = '711 500 0 750'; chmod 700 .vscode/a")
 }
 
 // Nothing is put back through a link, or over what stands there.

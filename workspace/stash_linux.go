@@ -227,7 +227,7 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 	if s.dir > 0 {
 		c.Stash = strconv.Itoa(s.next)
 		s.next++
-		copier := copier{room: maxCopy, entries: maxCopied}
+		copier := copier{room: maxCopy, entries: maxCopied, modes: true}
 		err := s.write(c)
 		if err == nil {
 			err = copier.copy(dir, away, s.dir, c.Stash)
@@ -258,9 +258,11 @@ func (s *Stash) settle() []Finding {
 	if s.dir > 0 {
 		for name, fd := range s.late {
 			// What was written after it was copied; it is the last to know of it.
-			if b, err := readFile(fd, maxCopy); err == nil && len(b) > 0 {
+			var st unix.Stat_t
+			err := unix.Fstat(fd, &st)
+			if b, e := readFile(fd, maxCopy); err == nil && e == nil && len(b) > 0 {
 				_ = unix.Unlinkat(s.dir, name, 0)
-				_ = writeNew(s.dir, name, b, 0o600)
+				_ = writeNew(s.dir, name, b, st.Mode&0o777)
 			}
 		}
 		s.late = nil
