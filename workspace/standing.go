@@ -106,21 +106,18 @@ func (r *Standing) Append(b []byte) []byte {
 		line("format", uint64(r.Formats[path]))
 		text(path)
 	}
-	if r.Linked != nil {
-		line("links")
-		text()
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Linked)) {
-		line("linked", r.Linked[path])
-		text(path)
-	}
-	if r.Inodes != nil {
-		line("inodes")
-		text()
-	}
-	for _, path := range slices.Sorted(maps.Keys(r.Inodes)) {
-		line("inode", r.Inodes[path])
-		text(path)
+	for _, list := range [...]struct {
+		known, word string
+		inodes      map[string]uint64
+	}{{"links", "linked", r.Linked}, {"inodes", "inode", r.Inodes}} {
+		if list.inodes != nil { // which an empty one says as well
+			line(list.known)
+			text()
+		}
+		for _, path := range slices.Sorted(maps.Keys(list.inodes)) {
+			line(list.word, list.inodes[path])
+			text(path)
+		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.Recent)) {
 		line("recent")
