@@ -179,7 +179,7 @@ func TestScanWorktreeOutside(t *testing.T) {
 	f := scanOf(t, Query{Root: root})
 	gitDir := main + "/.git"
 	own := gitDir + "/worktrees/side"
-	require.Equal(t, []Common{{Path: gitDir, GitDir: own, Write: []string{own, gitDir + "/objects", gitDir + "/refs", gitDir + "/logs"}}}, f.Common)
+	require.Equal(t, []Common{{Path: gitDir, GitDir: own, Write: []string{own, gitDir + "/objects", gitDir + "/refs", gitDir + "/logs"}, sure: true}}, f.Common)
 	require.Equal(t, []string{own + "/commondir", ".git", "tools/hooks"}, pinPaths(t, root, f))
 	require.Equal(t, []string{"tools"}, relative(t, root, f.Anchors))
 	require.Empty(t, f.Notes)
@@ -287,7 +287,7 @@ func TestScanSubmodules(t *testing.T) {
 	// The submodule alone as a workspace: its git directory lies outside.
 	f = scanOf(t, Query{Root: root + "/deep/lib"})
 	gitDir := root + "/.git/modules/deep/lib"
-	require.Equal(t, []Common{{Path: gitDir, GitDir: gitDir, Write: []string{gitDir}}}, f.Common)
+	require.Equal(t, []Common{{Path: gitDir, GitDir: gitDir, Write: []string{gitDir}, sure: true}}, f.Common)
 	require.Equal(t, []string{gitDir + "/config", gitDir + "/hooks", gitDir + "/info/attributes", ".git"}, pinPaths(t, root+"/deep/lib", f))
 	require.Equal(t, []string{gitDir + "/info"}, f.Anchors)
 }
