@@ -6,9 +6,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// indexes sets aside the index in a repository's directory, if git would write elsewhere
-// for it: whatever is there, or what the run has left.
-func (i *inerter) indexes(gitDir string, all bool) {
+// indexes sets aside the indexes for which git would write elsewhere. How long the names
+// of objects are in one says a configuration: as it is left, so that this comes last.
+func (i *inerter) indexes() {
+	g := i.guard
+	g.rules.suspects(g.tree, func(s suspect) {
+		if s.kind == isRepo && s.hit.name == "" {
+			i.indexesIn(i.scan.abs(s.rel), !g.repos[s.rel] || g.standing.another(s.dir))
+		}
+	})
+	for _, dir := range g.standing.GitDirs {
+		i.indexesIn(dir, false)
+	}
+}
+
+// indexesIn looks at those of one repository: at whatever is there, or what the run has
+// left.
+func (i *inerter) indexesIn(gitDir string, all bool) {
 	i.each(gitDir, func(fd int, e os.DirEntry) {
 		if !isIndex(e.Name()) || !e.Type().IsRegular() || !all && !i.changed(fd, e.Name()) {
 			return
@@ -34,7 +48,12 @@ func (i *inerter) hash(gitDir string) (f format, known bool) {
 		}
 		common = t.end.Path
 	}
-	b, err := i.read(common+"/config", maxConfig)
+	// git-new-workdir has a link there; one that is new has been set aside.
+	t, _, err := i.follow(common, "config")
+	if err != nil {
+		return 0, false
+	}
+	b, err := i.read(t.end.Path, maxConfig)
 	if gone(err) {
 		return formatSHA1, true
 	}

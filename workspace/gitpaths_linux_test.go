@@ -185,6 +185,60 @@ func TestGuardForgedIndexOutside(t *testing.T) {
 	require.Equal(t, []string{"inert " + filepath.Dir(w.root) + "/ws/.git/worktrees/side/index"}, w.end())
 }
 
+// By another hash the same index lists other names: what counts is the configuration that
+// is left, and this one is set aside.
+func TestGuardIndexOfAnotherHash(t *testing.T) {
+	for _, guarded := range []bool{false, true} {
+		w := newWatchman(t)
+		w.begin()
+		w.sh(`git init -q r; echo evil | git -C r hash-object -w --stdin > r/.git/oid; printf '[extensions]\nobjectformat = sha256\n[x]\ny = \1\n' > r/.git/config`)
+		text, err := os.ReadFile(w.path("r/.git/oid"))
+		require.NoError(t, err)
+		oid, err := hex.DecodeString(strings.TrimSpace(string(text)))
+		require.NoError(t, err)
+		// The name of a longer hash holds a shorter one, and what follows that.
+		b := binary.BigEndian.AppendUint32(append([]byte("DIRC"), numbers(3, 1)...), 0)
+		b = append(append(b, make([]byte, 20)...), numbers(0o100755, 0, 0, 0)...)
+		b = append(append(append(b, oid...), 0, 5), "../rc\x00\x00\x00\x00\x00"...)
+		const size = 0x01010101 // of an extension, as the name says that follows for the other
+		b = append(append(append(b, 0x41, 0x41, 0x20, 0), "\x01\x01\x01\x01"+strings.Repeat("a", 0x141-4)...), 0)
+		for (len(b)-12)%8 != 0 {
+			b = append(b, 0)
+		}
+		rest := 84 + 8 + size + 20 - 32 - 8 - len(b)
+		b = append(append(b, extension("BBBB", make([]byte, rest)...)...), make([]byte, 32)...)
+		require.True(t, soundIndex(b, formatSHA256))
+		require.False(t, soundIndex(b, formatSHA1))
+		require.NoError(t, os.WriteFile(w.path("r/.git/index"), b, 0o600))
+		if guarded {
+			require.Equal(t, []string{"inert r/.git/config", "inert r/.git/index"}, w.end())
+		} else {
+			w.guard.Close()
+			w.sh("rm r/.git/config")
+		}
+		w.sh("cd r; git restore . 2> /dev/null || true")
+		_, err = os.Lstat(w.path("rc"))
+		require.Equal(t, guarded, os.IsNotExist(err), "control: git writes it when nothing says another hash")
+	}
+}
+
+// A configuration that is a link says as much: git-new-workdir makes one.
+func TestGuardIndexOfAWorkdir(t *testing.T) {
+	for name, plant := range map[string]string{"honest": "", "forged": "; mv ../forged .git/index"} {
+		w := newWatchman(t)
+		w.sh(asUser + `git init -q --object-format=sha256 m; cd m; echo x > f; git add f; git commit -qm x; mkdir -p ../nw/.git
+			for f in config refs objects info hooks packed-refs; do ln -s $PWD/.git/$f ../nw/.git/$f; done; cp .git/HEAD ../nw/.git; cd ../nw; git reset -q --hard`)
+		w.begin()
+		require.NoError(t, os.WriteFile(w.path("forged"), forge(2, nil, listed{path: "../rc", mode: 0o100644}), 0o600))
+		w.sh("cd nw; echo y > g; git add g" + plant)
+		var want []string
+		if plant != "" {
+			want = []string{"inert nw/.git/index"}
+		}
+		require.Equal(t, want, w.end(), name)
+	}
+}
+
 // A series of picks goes on with the strategy that it began with, which git starts by
 // its name, whatever that leads to.
 func TestGuardPicksWithAStrategy(t *testing.T) {

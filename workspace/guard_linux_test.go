@@ -146,7 +146,7 @@ func TestGuardSetsAside(t *testing.T) {
 			[]string{"program node_modules/.bin/tsc", "review .github/workflows/x.yml", "review Makefile"}},
 		"a rebase that executes": {"git init -q o", "mkdir .git/rebase-merge o/.git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo; printf '# x\n\n  x evil\n' > o/.git/rebase-merge/git-rebase-todo; echo a/../b > o/.git/rebase-merge/strategy",
 			[]string{"review .git/rebase-merge/git-rebase-todo", "review o/.git/rebase-merge/git-rebase-todo", "review o/.git/rebase-merge/strategy"}},
-		"a rebase that does not": {"", "mkdir .git/rebase-merge; printf 'pick 1234 x\n# exec\nf 12 y\nnoop\n' > .git/rebase-merge/git-rebase-todo; echo ort > .git/rebase-merge/strategy", nil},
+		"a rebase that does not": {"", "mkdir .git/rebase-merge; printf 'pick 1234 x\n# exec\n; exec\nf 12 y\nnoop\n' > .git/rebase-merge/git-rebase-todo; echo ort > .git/rebase-merge/strategy", nil},
 		"a rebase that stood":    {"mkdir .git/rebase-merge; echo 'exec mine' > .git/rebase-merge/git-rebase-todo", "echo x > y", nil},
 		"the same content again": {"echo a > Makefile", "echo a > new; mv new Makefile", nil},
 		"one that is removed":    {"echo a > Makefile", "rm Makefile", []string{"review Makefile"}},
@@ -226,8 +226,9 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"one that leans out":        {"", "git init -q r; echo /proc/self/cwd/.git/objects > r/.git/commondir", "", []string{"inert r/.git/commondir"}},
 		"one that pushes where nobody looks": {"", `git init -q r; git init -q --bare .git/objects/zz; (echo '#!/bin/sh'; echo "touch $PWD/ran") > .git/objects/zz/hooks/pre-receive; chmod +x .git/objects/zz/hooks/pre-receive; git -C r remote add origin $PWD/.git/objects/zz`,
 			`git -C r -c user.name=x -c user.email=x@x commit -qm x --allow-empty; git -C r push -q origin HEAD || true`, []string{"inert .git/objects/zz", "inert r/.git/config"}},
-		"an honest one":            {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
-		"the user's own directory": {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
+		"an honest one": {"", "git init -q r; git -C r remote add origin https://example.com/x; git -C r config user.name me", use, nil},
+		"a directory of hooks with nothing in it": {"mkdir -p r/hooks", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD; printf '[core]\\nbare = true\\neditor = x\\n' > config", "", []string{"inert r/config"}},
+		"the user's own directory":                {"mkdir -p r/hooks; echo mine > r/config; echo mine > r/hooks/use.js", "cd r; mkdir objects refs; echo ref: refs/heads/main > HEAD", "", []string{"inert r/HEAD"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWatchman(t)

@@ -86,6 +86,7 @@ func (i *inerter) all() error {
 	i.reviewed()
 	i.shortcuts(g.tree, &room)
 	i.worktrees()
+	i.indexes()
 	var errs []error
 	for _, g := range g.peers {
 		if k := i.others[g]; k != nil {
@@ -126,10 +127,19 @@ func (i *inerter) dir(path string) {
 }
 
 // users reports whether a directory has a configuration or hooks that the run
-// has not touched.
+// has not touched. A directory with nothing in it, which git leaves behind where it
+// changes branches, is none.
 func (i *inerter) users(path string) bool {
 	for _, name := range [...]string{"config", "hooks"} {
-		if _, st, ok := i.scan.node(path + "/" + name); ok && !i.guard.touched(&st) {
+		n, st, ok := i.scan.node(path + "/" + name)
+		if !ok || i.guard.touched(&st) {
+			continue
+		}
+		if list, fd, err := i.list(n.Path); n.Kind == Dir && err == nil {
+			unix.Close(fd)
+			ok = len(list) > 0
+		}
+		if ok {
 			return true
 		}
 	}

@@ -81,7 +81,6 @@ func (i *inerter) stores(room *int) {
 			return
 		}
 		path := i.scan.abs(s.rel)
-		i.indexes(path, !g.repos[s.rel] || g.standing.another(s.dir))
 		for _, k := range s.dir.kids {
 			if name := k.name(); name == "remotes" || name == "branches" {
 				if all := g.standing.another(k); all || k.ctime == 0 || latest(k.ctime) >= g.begun() {
@@ -97,7 +96,6 @@ func (i *inerter) stores(room *int) {
 		i.under(path+"/logs", inTree, room, &work)
 	})
 	for _, dir := range g.standing.GitDirs {
-		i.indexes(dir, false)
 		i.gitDir(dir, room, &work)
 	}
 	for _, dir := range g.standing.Stores {
@@ -187,12 +185,23 @@ func (i *inerter) objects(path string, room, work *int) {
 			i.own(at, []string{"multi-pack-index.d"}, room, work)
 		case e.Name() == "info":
 			i.own(at, []string{"commit-graphs"}, room, work)
+		case e.Name() == "bundles": // of clone --bundle-uri
+			i.own(at, nil, room, work)
+		case isQuarantine(e.Name()): // of whoever pushes at this moment, or another run's
+			i.names(at, room, work)
 		case i.changed(fd, e.Name()):
 			i.aside(at, notGits)
 		default:
 			i.names(at, room, work)
 		}
 	})
+}
+
+// isQuarantine reports whether a directory among objects is one in which git keeps what
+// it is about to take over (tmp_objdir_create of its tmp-objdir.c, by another name before
+// 2.35). It goes by itself; until then it is looked through as references are.
+func isQuarantine(name string) bool {
+	return strings.HasPrefix(name, "tmp_objdir-") || strings.HasPrefix(name, "incoming-")
 }
 
 // own looks at a directory in which git keeps files, and the directories that are named.

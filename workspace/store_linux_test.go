@@ -95,6 +95,16 @@ func TestGuardLeavesGitsLinks(t *testing.T) {
 	require.Empty(t, w.end())
 }
 
+// What somebody pushes at this moment lies among the objects for a moment, and is theirs;
+// a repository is none by that name either.
+func TestGuardLeavesQuarantine(t *testing.T) {
+	w := newWatchman(t)
+	w.begin()
+	w.sh("cd .git/objects; mkdir -p tmp_objdir-incoming-a/ab tmp_objdir-incoming-a/pack incoming-b/pack; echo x > tmp_objdir-incoming-a/pack/tmp_pack_x; ln -s ../../../../rc tmp_objdir-incoming-a/pack/l; git init -q --bare tmp_objdir-incoming-a/cd/r; mkdir -p other/ab bundles/d; echo x > bundles/b")
+	require.Equal(t, []string{"inert .git/objects/bundles/d", "inert .git/objects/other", "inert .git/objects/tmp_objdir-incoming-a/cd/r/HEAD", "inert .git/objects/tmp_objdir-incoming-a/pack/l"}, w.end())
+	w.sh("test -e .git/objects/tmp_objdir-incoming-a/pack/tmp_pack_x; test -d .git/objects/incoming-b/pack; test -e .git/objects/bundles/b")
+}
+
 // Other version control writes through links as well.
 func TestGuardOthersLinks(t *testing.T) {
 	w := newWatchman(t, protect("**/.hg/hgrc")...)
