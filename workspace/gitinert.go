@@ -35,6 +35,13 @@ var inertKeys = strings.Fields(`
 	index.version index.threads index.skiphash feature.manyfiles feature.experimental pack.* gc.auto gc.autodetach gc.autopacklimit
 	gc.pruneexpire gc.reflogexpire maintenance.auto maintenance.strategy tag.sort blame.coloring i18n.commitencoding i18n.logoutputencoding
 	lfs.repositoryformatversion lfs.locksverify lfs.access
+	index.sparse submodule.alternatelocation submodule.alternateerrorstrategy submodule.propagatebranches log.excludedecoration
+	core.packedgitlimit core.packedgitwindowsize core.deltabasecachelimit core.configwritelocktimeoutms http.postbuffer http.lowspeedlimit http.lowspeedtime
+	receive.denynonfastforwards receive.denydeletes receive.denycurrentbranch receive.denydeletecurrent receive.autogc receive.unpacklimit fetch.unpacklimit fetch.showforcedupdates
+	uploadpack.allowfilter uploadpack.allowanysha1inwant uploadpack.allowtipsha1inwant uploadpack.allowreachablesha1inwant
+	gc.reflogexpireunreachable gc.worktreepruneexpire gc.writecommitgraph gc.cruftpacks commitgraph.changedpaths commitgraph.generationversion
+	blame.ignorerevsfile checkout.defaultremote checkout.guess worktree.guessremote worktree.userelativepaths
+	push.recursesubmodules notes.rewriteref notes.displayref rebase.rebasemerges commit.verbose commit.status commit.cleanup diff.submodule am.keepcr am.threeway gui.gcwarning
 `)
 
 // inert reports whether git, and whoever else reads the setting, runs nothing
@@ -42,6 +49,10 @@ var inertKeys = strings.Fields(`
 func (s *setting) inert() bool {
 	if s.name() == "core.fsmonitor" && s.value == "false" {
 		return true // git before 2.36 takes it for a program of that name, which does nothing
+	}
+	switch s.name() {
+	case "commit.gpgsign", "tag.gpgsign", "push.gpgsign":
+		return s.value == "false" // as tests and agents have it in what they make: nothing signs
 	}
 	if s.use() != useNone {
 		return false

@@ -26,11 +26,13 @@ func TestInertKeysRunNothing(t *testing.T) {
 	for _, s := range []setting{
 		{section: "alias", key: "co", value: "checkout"}, {section: "remote", sub: "o", key: "url", value: "ext::sh -c x"}, {section: "remote", sub: "o", key: "url", value: "-x"},
 		{section: "submodule", sub: "s", key: "update", value: "!x"}, {section: "protocol", sub: "ext", key: "allow", value: "always"}, {section: "lfs", sub: "x", key: "path", value: "x"},
+		{section: "commit", key: "gpgsign", value: "true"}, {section: "commit", key: "gpgsign"}, {section: "tag", sub: "x", key: "gpgsign", value: "false"},
 		{section: "core", key: "hookspath", value: "x"}, {section: "url", sub: "ext::sh", key: "insteadof", value: "x"}, {section: "of", key: "tomorrow"}, {section: "remote", sub: "o", key: "vcs", value: "x"},
 	} {
 		require.False(t, s.inert(), s.name())
 	}
 	require.True(t, (&setting{section: "submodule", sub: "s", key: "update", value: "rebase"}).inert())
+	require.True(t, (&setting{section: "commit", key: "gpgsign", value: "false"}).inert())
 	for url, inert := range map[string]bool{
 		"https://example.com/a.git": true, "git@example.com:a/b.git": true, "../o": true, "/o/.git": true, "file:///o": true, "https://example.com/a%20b": true, "origin": true,
 		"/o/.git/objects/x": false, ".git/refs/x": false, "file:///o/%2egit/objects/x": false, "file:///o/.git/logs/x": false, "/k/objects/0f/x": false,
