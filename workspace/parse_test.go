@@ -310,7 +310,7 @@ func FuzzReadIndex(f *testing.F) {
 
 // A list that git would execute something of is never taken for harmless.
 func FuzzRebases(f *testing.F) {
-	for _, s := range []string{"pick 1 x\n", " \texec sh\n", "x\tsh", "#x sh", "p 1\r\nexec\r\n", "exe c", "\u00a0x sh", "merge -C 1 x # y"} {
+	for _, s := range []string{"pick 1 x\n", " \texec sh\n", "x\tsh", "#x sh", "p 1\r\nexec\r\n", "exe c", "\u00a0x sh", "merge -C 1 x # y", "; exec sh", ";\n%exec\n"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -41,7 +41,8 @@ func rebases(name string, b []byte) bool {
 	}
 	for line := range strings.SplitSeq(string(b), "\n") {
 		words := strings.Fields(line)
-		if len(words) > 0 && words[0][0] != '#' && !slices.Contains(pickCommands, words[0]) {
+		// Every command begins with a letter; what does not is a comment (core.commentChar), or git stops at it.
+		if len(words) > 0 && isAlpha(words[0][0]) && !slices.Contains(pickCommands, words[0]) {
 			return true
 		}
 	}
