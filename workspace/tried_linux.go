@@ -65,12 +65,33 @@ func WatchConfigs(records ...*Standing) *ConfigWatch {
 	w := &ConfigWatch{since: records[0].Start.Add(-racy).UnixNano(), signals: make(chan os.Signal, maxTried+1)}
 	signal.Notify(w.signals, lastTried)
 	for _, k := range configs[:min(len(configs), maxTried)] {
+		if changesModes(k.Path) {
+			continue // its lock is looked for, as that of those which are too many
+		}
 		if dir, err := listen(k.Path, firstTried+unix.Signal(len(w.configs))); err == nil {
 			signal.Notify(w.signals, firstTried+unix.Signal(len(w.configs)))
 			w.configs = append(w.configs, triedConfig{path: k.Path, dir: dir})
 		}
 	}
 	return w
+}
+
+// changesModes reports whether git gives other files beside a configuration modes as
+// well, at each commit, since that says so: what is shared, and an index that is split.
+func changesModes(path string) bool {
+	at, name, err := parentOf(path)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(at)
+	b, err := readOwn(at, name, maxConfig)
+	if err != nil {
+		return false
+	}
+	all, _ := parseConfig(b)
+	return slices.ContainsFunc(all, func(s setting) bool {
+		return s.name() == "core.sharedrepository" || s.name() == "core.splitindex"
+	})
 }
 
 // listen has a signal sent when the attributes of something beside a file change.
