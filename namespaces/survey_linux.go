@@ -289,6 +289,14 @@ func (f *finder) workspace(found *workspace.Found) {
 			}
 		}
 	}
+	for _, path := range found.Worktrees {
+		const why = "the .git file of a worktree of this repository"
+		if links, _, err := f.hops(path); err != nil || len(links) > 0 {
+			f.lend(path, why)
+		} else if f.byDefault(path) && f.decider.Decide(path).Access < profiles.Read && (f.own == "" || !below(path, f.own)) {
+			f.add(path, profiles.Read, why)
+		}
+	}
 	for _, path := range found.Beside {
 		if f.git() {
 			f.lend(path, "what your git configuration names")

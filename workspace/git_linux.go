@@ -16,6 +16,8 @@ const (
 	// maxConfigBytes the bytes of all.
 	maxConfigs     = 4096
 	maxConfigBytes = 16 << 20
+	// maxWorktrees bounds the working trees elsewhere whose .git files are shown.
+	maxWorktrees = 256
 	// maxInclude is how deep git follows includes (MAX_INCLUDE_DEPTH in config.c).
 	maxInclude = 10
 	// maxBlobs bounds the bytes that are compared with what git's indexes
@@ -194,6 +196,9 @@ func (s *scan) repositories() error {
 		if err := s.pinGitDir(dir); err != nil {
 			return err
 		}
+		if err := s.treeElsewhere(dir); err != nil {
+			return err
+		}
 		bases := worktrees[dir]
 		if len(bases) == 0 {
 			bases = []string{dir} // bare, or what a worktree has for itself
@@ -216,6 +221,44 @@ func (s *scan) repositories() error {
 			return err
 		}
 	}
+	return nil
+}
+
+// treeElsewhere notes the .git file of the working tree that a directory of a repository
+// here stands for, if that lies outside. What the workspace says may be forged: the file
+// is one of the user's, and says nothing but what was known.
+func (s *scan) treeElsewhere(gitDir string) error {
+	if filepath.Base(filepath.Dir(gitDir)) != "worktrees" || !inside(s.root, gitDir) || s.q.Aside || len(s.found.Worktrees) == maxWorktrees {
+		return nil
+	}
+	b, err := s.readFile(gitDir+"/gitdir", maxGitFile)
+	if err != nil {
+		return nil // git knows of no working tree either
+	}
+	path := parsePathFile(b)
+	t, err := s.follow(gitDir, path)
+	if err != nil || !t.found || t.proc || t.end.Kind != File || filepath.Base(t.end.Path) != ".git" || inside(s.root, t.end.Path) {
+		return err
+	}
+	_, st, _ := s.node(t.end.Path)
+	if _, root, _ := s.node(s.root); int(st.Uid) != os.Geteuid() && st.Uid != root.Uid {
+		return nil
+	}
+	if b, err = s.readFile(t.end.Path, maxGitFile); err != nil {
+		return nil
+	}
+	target, err := parseGitFile(b)
+	if err != nil {
+		return nil
+	}
+	back, err := s.follow(filepath.Dir(t.end.Path), target)
+	if err != nil || !back.found || back.end.Path != gitDir {
+		return err
+	}
+	if filepath.Clean(path) != path || !filepath.IsAbs(path) {
+		path = t.end.Path
+	}
+	s.found.Worktrees = append(s.found.Worktrees, path)
 	return nil
 }
 

@@ -507,3 +507,18 @@ func TestScanTrackedInWorktree(t *testing.T) {
 	require.Equal(t, []string{".env.test"}, matchPaths(t, root, f))
 	require.Contains(t, f.Notes[0], "split index")
 }
+
+// Git takes a working tree for gone whose .git file it does not see: of those elsewhere
+// the files are found that lead back, by no forged path.
+func TestWorktreesElsewhere(t *testing.T) {
+	w := newWatchman(t)
+	top := filepath.Dir(w.root)
+	w.sh(asUser + `for d in ../a ../b ../c in; do git worktree add -q $d; done; rm -r ../b; echo 'gitdir: x' > ../c/.git; mkdir ../links; ln -s ../a ../links/a
+		for n in d e f; do cp -r .git/worktrees/a .git/worktrees/$n; done; echo $PWD/../links/a/.git > .git/worktrees/d/gitdir; echo /etc/passwd > .git/worktrees/e/gitdir; echo $PWD/.git/worktrees/f > .git/worktrees/f/gitdir
+		mkdir -p ../g x; echo gitdir: $PWD/x > ../g/.git; cp -r .git/worktrees/a/* x/; echo $PWD/../g/.git > x/gitdir`)
+	require.Equal(t, []string{top + "/a/.git"}, scanOf(t, w.query).Worktrees)
+	w.sh("echo gitdir: $PWD/.git/worktrees/d > ../a/.git")
+	require.Equal(t, []string{top + "/a/.git"}, scanOf(t, w.query).Worktrees)
+	w.sh("echo $(dirname $PWD)/links/a/.git > .git/worktrees/d/gitdir")
+	require.Equal(t, []string{top + "/links/a/.git"}, scanOf(t, w.query).Worktrees, "as git looks for it")
+}

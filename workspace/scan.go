@@ -186,6 +186,11 @@ type Found struct {
 	// absolute, and they need not exist.
 	Beside []string
 
+	// Worktrees are the .git files of working trees outside whose repository lies in
+	// the workspace, as it spells their paths, and which lead back to it: git takes one
+	// that it does not see for gone, and removes what the repository has of it.
+	Worktrees []string
+
 	Common []Common
 	Notes  []string // what a user should hear: a .git file that points to what does not point back, …
 	Stats  Stats
