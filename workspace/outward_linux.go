@@ -39,8 +39,7 @@ func (i *inerter) stays(rel string, t *trail, whose *inerter) bool {
 }
 
 // strays reports whether a trail comes through directories that neither hold what is
-// kept nor lie in it: who may write there can make it lead elsewhere. Where the user
-// cannot, nor can the command: a home may be a link from /home to another disk.
+// kept nor lie in it: who may write there can make it lead elsewhere.
 func (i *inerter) strays(t *trail) bool {
 	for _, n := range t.links {
 		if g := i.guard.peers.near(n.Path); g == nil || !g.standing.Inward {
@@ -53,7 +52,7 @@ func (i *inerter) strays(t *trail) bool {
 			_, above := below(dir, g.standing.Root)
 			known = known || above && g.standing.Inward
 		}
-		if g := i.guard.peers.near(dir); !known && (g == nil || !g.standing.Inward) && (g != nil || !i.guard.ours() || !beyond(dir)) {
+		if g := i.guard.peers.near(dir); !known && (g == nil || !g.standing.Inward) {
 			return true
 		}
 	}
