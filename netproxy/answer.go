@@ -17,12 +17,12 @@ import (
 
 // connect decides on and dials host and port, and tells Event what became of
 // it. The error is errDenied where the verdict says no.
-func (p *Proxy) connect(ctx context.Context, ln net.Listener, protocol, host string, port uint16) (*link, *Event, error) {
-	return p.follow(ctx, ln, protocol, p.decideOrAsk(ctx, host, port))
+func (p *Proxy) connect(ctx context.Context, c net.Conn, ln net.Listener, protocol, host string, port uint16) (*link, *Event, error) {
+	return p.follow(ctx, c, ln, protocol, p.decideOrAsk(ctx, host, port))
 }
 
-// follow does what a verdict says, and tells Event.
-func (p *Proxy) follow(ctx context.Context, ln net.Listener, protocol string, v rules.Verdict) (*link, *Event, error) {
+// follow does what a verdict says for the client c, and tells Event.
+func (p *Proxy) follow(ctx context.Context, c net.Conn, ln net.Listener, protocol string, v rules.Verdict) (*link, *Event, error) {
 	ev := &Event{Time: time.Now(), Protocol: protocol, Verdict: v}
 	var l *link
 	err := errDenied
@@ -44,6 +44,9 @@ func (p *Proxy) follow(ctx context.Context, ln net.Listener, protocol string, v 
 		ev.Kind, ev.Err = Failed, err
 	default:
 		ev.Kind, ev.Upstream = Opened, l.upstream
+		if !l.inspected {
+			p.leads(ctx, c, l.Conn)
+		}
 	}
 	p.cfg.Event(*ev)
 	return l, ev, err

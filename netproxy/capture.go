@@ -33,7 +33,7 @@ func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, ln net.Listene
 		p.serveQuestionsOverTCP(conn)
 		return nil
 	}
-	l, ev, err := p.connect(ctx, ln, "transparent", to.Addr().Unmap().String(), to.Port())
+	l, ev, err := p.connect(ctx, conn, ln, "transparent", to.Addr().Unmap().String(), to.Port())
 	c := newClient(p, ctx, conn, ln)
 	if err != nil {
 		c.turnAway(ev.Verdict, err)

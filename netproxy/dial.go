@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -88,6 +89,9 @@ func (p *Proxy) dialUpstream(ctx context.Context, up *upstreamProxy, v rules.Ver
 func (p *Proxy) resolve(ctx context.Context, v rules.Verdict, behindProxy bool) ([]netip.Addr, []rules.Verdict, error) {
 	found := []netip.Addr{v.Addr}
 	if !v.Addr.IsValid() {
+		if !v.IsNamed() && !p.wild.take(v.Host) {
+			return nil, []rules.Verdict{v.TooMany(tooManyNames)}, errDenied
+		}
 		if behindProxy {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, 2*time.Second)
@@ -155,6 +159,19 @@ func (p *Proxy) dialLocal(ctx context.Context, v rules.Verdict, ln net.Listener)
 	return nil, v, first
 }
 
+// maxSpare is how many attempts there are at once beside the first of each client:
+// each takes a descriptor more than a client is counted with. Whoever comes to a
+// slow host then tries one address after another.
+const maxSpare = 48
+
+func (p *Proxy) takeSpare() bool {
+	if p.racing.Add(1) <= maxSpare {
+		return true
+	}
+	p.racing.Add(-1)
+	return false
+}
+
 // race connects to the first of addrs that answers, and says which.
 func (p *Proxy) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.Conn, int, error) {
 	order := interleave(addrs)
@@ -170,8 +187,11 @@ func (p *Proxy) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.
 		err  error
 	}
 	results := make(chan result)
-	start := func(i int) {
+	start := func(i int, spare bool) {
 		go func() {
+			if spare {
+				defer p.racing.Add(-1)
+			}
 			c, err := p.cfg.Dial(ctx, "tcp", netip.AddrPortFrom(addrs[i], port).String())
 			select {
 			case results <- result{c, i, err}:
@@ -182,7 +202,7 @@ func (p *Proxy) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.
 			}
 		}()
 	}
-	start(order[0])
+	start(order[0], false)
 	running, rest := 1, order[1:]
 	timer := time.NewTimer(p.attemptDelay)
 	defer timer.Stop()
@@ -204,8 +224,10 @@ func (p *Proxy) race(ctx context.Context, addrs []netip.Addr, port uint16) (net.
 			return nil, 0, ctx.Err()
 		}
 		if len(rest) > 0 {
-			start(rest[0])
-			running, rest = running+1, rest[1:]
+			if spare := running > 0; !spare || p.takeSpare() {
+				start(rest[0], spare)
+				running, rest = running+1, rest[1:]
+			}
 			timer.Reset(p.attemptDelay)
 		}
 	}
@@ -239,11 +261,23 @@ func interleave(addrs []netip.Addr) []int {
 func isSource(a netip.Addr) bool {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 9)))
 	if err != nil {
-		return false // no route: the dial fails too
+		return !isNoRoute(err)
 	}
 	defer c.Close()
 	src := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 	return src == a || src.IsLoopback()
+}
+
+// isNoRoute says whether an error is that there is no way to an address, so that a
+// dial fails too. Of any other, such as that there is no descriptor left, nobody
+// knows what it will be for the dial a moment later.
+func isNoRoute(err error) bool {
+	for _, e := range [...]error{syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.EACCES, syscall.EINVAL, syscall.EAFNOSUPPORT, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 func hostPort(v rules.Verdict) string {

@@ -32,6 +32,14 @@ var disguises = map[string]string{
 	"in the target, query": "GET http://evil.example?http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n",
 	"another version":      "GET / HTTP/1.2\r\nHost: evil.example\r\n\r\n",
 	"a bare CR":            "GET / HTTP/1.1\rHost: evil.example\r\n\r\n",
+	"CONNECT":              "CONNECT evil.example:80 HTTP/1.1\r\nHost: ok.example\r\n\r\n",
+	"CONNECT, no Host":     "connect evil.example:80 HTTP/1.1\r\n\r\n",
+	"HTTP/0.9":             "GET http://evil.example/\r\n",
+	"HTTP/0.9, blanks":     "GET  http://evil.example/ \t\r\n",
+	"RTSP":                 "GET / RTSP/1.0\r\nHost: evil.example\r\n\r\n",
+	"RTSP, in the target":  "OPTIONS rtsp://evil.example/ RTSP/1.0\r\nCSeq: 1\r\n\r\n",
+	"Icecast":              "SOURCE / ICE/1.0\r\nHost: evil.example\r\n\r\n",
+	"Python's blanks":      "GET\x1c/\xa0HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 	"a long method":        strings.Repeat("A", 5000) + " / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 	"a long target":        "GET /" + strings.Repeat("a", maxHead) + " HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 }
@@ -95,7 +103,7 @@ func TestRefusedUnseen(t *testing.T) {
 	for i := range 20 {
 		blanks := ""
 		if i == 0 {
-			blanks = " \t\v\f" // some servers take a line for its words
+			blanks = " \t\v\f\x1c\x85\xa0" // some servers take a line for its words
 		}
 		c := f.raw("")
 		io.WriteString(c, blanks+"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
@@ -105,13 +113,37 @@ func TestRefusedUnseen(t *testing.T) {
 	}
 }
 
+// TestLineWithoutEnd has a server that takes the end of a connection for that of a
+// line, as Python's does: of a line for another host it does not hear the end.
+func TestLineWithoutEnd(t *testing.T) {
+	f := build(t, &Config{Names: NewNames(fake4, fake6)}, "ok.example:80")
+	f.host("ok.example", 80, server(t, func(c net.Conn) {
+		if b, err := io.ReadAll(c); err == nil {
+			io.WriteString(c, "hello "+string(b))
+		}
+	}))
+	_, a := f.resolve("ok.example.", dnsmessage.TypeA)
+	f.capture(a + ":80")
+	for line, passes := range map[string]bool{
+		"GET http://evil.example/": false, "GET http://evil.example/ HTTP/1.0": false, "CONNECT evil.example:80": false, "GET / HTTP/1.0": false,
+		"GET http://ok.example/": true, "PING": true, "GET key": true,
+	} {
+		c := f.raw(line)
+		require.NoError(t, c.(*net.TCPConn).CloseWrite())
+		b, _ := io.ReadAll(c)
+		require.Equal(t, passes, string(b) == "hello "+line, "%s: %q", line, b)
+		require.Equal(t, passes, strings.Contains(string(b), "hello"), line)
+	}
+}
+
 // TestOtherProtocols has clients that send the beginning of a line and wait.
 func TestOtherProtocols(t *testing.T) {
 	f := build(t, &Config{Names: NewNames(fake4, fake6)}, "ok.example:25")
 	f.host("ok.example", 25, server(t, echo))
 	_, a := f.resolve("ok.example.", dnsmessage.TypeA)
 	f.capture(a + ":25")
-	for _, text := range []string{"x", "PING", "EHLO h", "GET", "GET /key\r\n", "\r\n", "\n\nEHLO x", "0032git-upload-pack /r\x00host=ok\x00", "\x15\x00", "user h*\r\nmore", "\x16", "*1\r\n$4\r\nPING\r\n"} {
+	for _, text := range []string{"x", "PING", "EHLO h", "GET", "GET /key\r\n", "\r\n", "\n\nEHLO x", "0032git-upload-pack /r\x00host=ok\x00", "\x15\x00", "user h*\r\nmore", "\x16", "*1\r\n$4\r\nPING\r\n",
+		"get http://other.example/key\r\n", "SET http://other.example/key 1\r\n", "GET http://ok.example:25/\r\n", "\x1f\x8b\x08", "OPTIONS rtsp://ok.example/ RTSP/1.0\r\nCSeq: 1\r\n\r\n"} {
 		if text == "\x16" {
 			continue // the beginning of a hello, which is waited for
 		}

@@ -54,7 +54,7 @@ func (c *client) checkFirst(l *link, ev *Event, up io.Writer) error {
 			return noEnd(err)
 		}
 		switch {
-		case strings.IndexByte("\r\n \t\v\f", first[0]) >= 0: // which servers skip before a request
+		case first[0] == '\r' || first[0] == '\n' || isBlank(first[0]): // which servers skip before a request
 			if _, err := up.Write(first); err != nil {
 				return err
 			}

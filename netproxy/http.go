@@ -270,7 +270,7 @@ func (c *client) tunnel(l *link, ev *Event) {
 
 // reach does what a verdict says, and tells the client where it cannot.
 func (c *client) reach(r request, protocol string, v rules.Verdict) (*link, *Event, bool) {
-	l, ev, err := c.follow(c.ctx, c.ln, protocol, v)
+	l, ev, err := c.follow(c.ctx, c.conn, c.ln, protocol, v)
 	if err != nil {
 		c.cannotReach(r, ev.Verdict, err)
 	}

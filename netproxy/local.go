@@ -10,7 +10,7 @@ import (
 
 // serveLocal carries one connection to the host's port of the same number.
 func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port uint16, ln net.Listener) (rest func()) {
-	l, ev, err := p.connect(ctx, ln, "local", "localhost", port)
+	l, ev, err := p.connect(ctx, c, ln, "local", "localhost", port)
 	if err != nil {
 		reset(c)
 		return nil
@@ -29,7 +29,7 @@ func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port uint16, ln net.
 // carries each to where dial leads: a port of the sandbox that the user has
 // published. It ends as Serve does.
 func (p *Proxy) ServePublished(ctx context.Context, ln net.Listener, port uint16, dial func() (net.Conn, error)) error {
-	return p.serve(ctx, ln, func(_ context.Context, c net.Conn) func() {
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() {
 		ev := &Event{Kind: Opened, Time: time.Now(), Protocol: "publish", Verdict: rules.Verdict{Action: rules.Allow, Host: "localhost", Port: port}}
 		inside, err := dial()
 		if err != nil {
@@ -39,6 +39,7 @@ func (p *Proxy) ServePublished(ctx context.Context, ln net.Listener, port uint16
 			return nil
 		}
 		p.cfg.Event(*ev)
+		p.leads(ctx, c, inside)
 		return func() {
 			defer inside.Close()
 			var t tunnel

@@ -62,10 +62,7 @@ func isLocalRoute(b []byte) bool {
 		length, kind := body[1], body[7]
 		return length > 0 && (kind == unix.RTN_LOCAL || kind == unix.RTN_ANYCAST)
 	case kind == unix.NLMSG_ERROR && len(body) >= 4:
-		switch unix.Errno(-int32(binary.NativeEndian.Uint32(body))) {
-		case unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.EAFNOSUPPORT, unix.EADDRNOTAVAIL:
-			return false
-		}
+		return !isNoRoute(unix.Errno(-int32(binary.NativeEndian.Uint32(body))))
 	}
 	return true
 }

@@ -54,6 +54,14 @@ func TestOwnSecondAddress(t *testing.T) {
 	require.True(t, isOwn(netip.MustParseAddr("::1")))
 	require.False(t, isOwn(netip.MustParseAddr("53.1.1.1")), "there is no way there")
 	require.False(t, isOwn(netip.MustParseAddr("2606:4700::1")))
+
+	// Without a descriptor nobody can say, and there may be one for the dial.
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}))
+	own := []bool{isOwn(first), isOwn(second), isOwn(netip.MustParseAddr("53.1.1.1"))}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	require.Equal(t, []bool{true, true, true}, own)
 }
 
 // FuzzLocalRoute: what is no answer makes an address the host's own, and so

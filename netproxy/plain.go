@@ -18,16 +18,19 @@ import (
 // judge.
 //
 // A request is whatever a server may take for one, in any method. A line that
-// names no version of HTTP belongs to another protocol and passes.
+// names no version of HTTP, or of what is made like it, belongs to another protocol
+// and passes, unless it is a request of the oldest kind that names another host.
 func (c *client) readPlain(l *link, ev *Event, up io.Writer) error {
 	line, tail, http, err := c.passLine(up)
+	r := request{host: l.verdict.Host, port: l.verdict.Port}
 	if err == nil && !http {
-		_, err = up.Write(tail)
-		return err
+		if err = r.checkSimple(line); err == nil {
+			_, err = up.Write(tail)
+			return err
+		}
 	}
 	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 	defer c.conn.SetReadDeadline(time.Time{})
-	r := request{host: l.verdict.Host, port: l.verdict.Port}
 	refuse := func() { c.refuse(r, err) }
 	switch {
 	case err != nil:
@@ -70,7 +73,9 @@ func (c *client) passLine(up io.Writer) (line string, tail []byte, http bool, er
 	var b []byte
 	long := false
 	for method := true; ; {
-		if _, err := c.br.Peek(1); err != nil {
+		if _, err := c.br.Peek(1); err == io.EOF && len(b) > 0 { // which some servers take for the line's
+			return string(b), nil, !method && isLikeHTTP(string(b)), nil
+		} else if err != nil {
 			return "", nil, false, noEnd(err)
 		}
 		got, _ := c.br.Peek(c.br.Buffered())
@@ -80,9 +85,9 @@ func (c *client) passLine(up io.Writer) (line string, tail []byte, http bool, er
 		}
 		for i, char := range got {
 			switch {
-			case method && len(b)+i > 0 && (char == ' ' || char == '\t'):
+			case method && len(b)+i > 0 && isBlank(char):
 				method = false
-			case method && !isToken(string(char)), char < ' ' && char != '\t' && char != '\r':
+			case method && !isToken(string(char)), char < ' ' && char != '\r' && !isBlank(char):
 				return "", nil, false, nil
 			}
 		}
@@ -101,13 +106,43 @@ func (c *client) passLine(up io.Writer) (line string, tail []byte, http bool, er
 		if end >= 0 {
 			tail = bytes.Clone(got)
 			_, _ = c.br.Discard(len(got))
-			return string(b), tail, !method && strings.Contains(strings.ToUpper(string(b)), "HTTP/"), nil
+			return string(b), tail, !method && isLikeHTTP(string(b)), nil
 		}
 		if _, err := up.Write(got); err != nil {
 			return "", nil, false, err
 		}
 		_, _ = c.br.Discard(len(got))
 	}
+}
+
+// blanks are what servers skip before a request, or take for the space between its
+// words: Python's take what it calls white space in ISO 8859-1.
+const blanks = " \t\v\f\x1c\x1d\x1e\x1f\x85\xa0"
+
+func isBlank(c byte) bool { return strings.IndexByte(blanks, c) >= 0 }
+
+// words splits a line as the least particular server does.
+func words(line string) []string {
+	b := []byte(line)
+	for i, c := range b {
+		if isBlank(c) || c == '\r' {
+			b[i] = ' '
+		}
+	}
+	return strings.Fields(string(b))
+}
+
+// isLikeHTTP says whether a line ends in a version of HTTP, or of a protocol that
+// servers of HTTP take for it: node's answers requests of RTSP, for AirPlay, and of
+// Icecast.
+func isLikeHTTP(line string) bool {
+	line = strings.ToUpper(line)
+	if strings.Contains(line, "HTTP/") {
+		return true
+	}
+	all := words(line)
+	last := all[len(all)-1]
+	return strings.HasPrefix(last, "RTSP/") || strings.HasPrefix(last, "ICE/")
 }
 
 // checkPlain holds what a request to a server says of its host against the one
@@ -118,20 +153,43 @@ func (r *request) checkPlain() error {
 		return bad("malformed request line")
 	}
 	switch r.method = words[0]; words[2] {
-	case "HTTP/1.0":
-		r.old = true
 	case "HTTP/1.1":
+	case "HTTP/1.0", "RTSP/1.0", "RTSP/2.0", "ICE/1.0":
+		r.old = true // which need name no host
 	default:
 		return &refusal{505, "want HTTP/1.1"}
 	}
-	if _, rest, ok := strings.Cut(words[1], "://"); ok && !strings.HasPrefix(words[1], "/") {
-		// It counts for more than the Host field, RFC 9112, section 3.2.2.
-		authority := request{head: head{fields: []field{{"Host", rest[:strings.IndexAny(rest+"/", "/?#")]}}}, host: r.host, port: r.port}
-		if err := authority.checkHost(0); err != nil {
-			return err
-		}
+	if err := r.checkTarget(words[1]); err != nil {
+		return err
 	}
 	return r.checkHost(0)
+}
+
+// checkTarget holds the host that a target names, if it does, against the tunnel's: it
+// counts for more than the Host field, RFC 9112, section 3.2.2, and of CONNECT, which
+// servers take that are proxies too, it is all that counts.
+func (r *request) checkTarget(target string) error {
+	_, rest, absolute := strings.Cut(target, "://")
+	switch {
+	case strings.EqualFold(r.method, "CONNECT"):
+		rest = target
+	case !absolute || strings.HasPrefix(target, "/"):
+		return nil
+	}
+	authority := request{head: head{fields: []field{{"Host", rest[:strings.IndexAny(rest+"/", "/?#")]}}}, host: r.host, port: r.port}
+	return authority.checkHost(0)
+}
+
+// checkSimple does so for a line of a method and a target alone, which servers as
+// common as nginx and Apache's take for a request of HTTP/0.9. Commands of caches,
+// whose keys may be URLs, are in lower case.
+func (r *request) checkSimple(line string) error {
+	words := words(line)
+	if len(words) != 2 || words[0] != strings.ToUpper(words[0]) {
+		return nil
+	}
+	r.method = words[0]
+	return r.checkTarget(words[1])
 }
 
 // isRefused says whether an error is that of what a client sent, and not that

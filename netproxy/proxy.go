@@ -132,6 +132,7 @@ type Proxy struct {
 
 	idle    chan func() // taken by workers that have nothing to do
 	workers atomic.Int32
+	racing  atomic.Int32 // attempts beside a client's first
 
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
@@ -143,9 +144,10 @@ type Proxy struct {
 
 	recent  recent // refusals that were told
 	answers answers
+	wild    wild
 
 	mu    sync.Mutex
-	live  map[io.Closer]struct{} // listeners and connections, for Close
+	live  map[io.Closer]io.Closer // listeners and connections, with where those lead, for Close
 	group sync.WaitGroup
 }
 
@@ -180,7 +182,7 @@ func New(cfg Config) *Proxy {
 		headTimeout:  headTimeout,
 		idleTimeout:  idleTimeout,
 		attemptDelay: attemptDelay,
-		live:         make(map[io.Closer]struct{}),
+		live:         make(map[io.Closer]io.Closer),
 	}
 }
 
@@ -275,7 +277,7 @@ type handler func(context.Context, net.Conn) (rest func())
 
 // serveOne runs handle, and gives the slot back when it is done for good.
 func (p *Proxy) serveOne(ctx context.Context, c net.Conn, handle handler) {
-	stop := context.AfterFunc(ctx, func() { c.Close() })
+	stop := context.AfterFunc(ctx, func() { p.cut(c) })
 	end := func() {
 		stop()
 		p.forget(c)
@@ -300,9 +302,32 @@ func (p *Proxy) track(c io.Closer) bool {
 		c.Close()
 		return false
 	}
-	p.live[c] = struct{}{}
+	p.live[c] = nil
 	p.group.Add(1)
 	return true
+}
+
+// leads notes where a client's connection leads: to close the one wakes nobody who
+// waits for the other, for a server that has nothing to say or does not read.
+func (p *Proxy) leads(ctx context.Context, c, to net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.live[c]; ok && ctx.Err() == nil {
+		p.live[c] = to
+		return
+	}
+	to.Close()
+}
+
+// cut closes a client's connection, and the one that it leads to.
+func (p *Proxy) cut(c net.Conn) {
+	p.mu.Lock()
+	to := p.live[c]
+	p.mu.Unlock()
+	c.Close()
+	if to != nil {
+		to.Close()
+	}
 }
 
 // forget closes c, once.
@@ -321,8 +346,11 @@ func (p *Proxy) forget(c io.Closer) {
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.cancel() // and with it each dial
-	for c := range p.live {
+	for c, to := range p.live {
 		c.Close()
+		if to != nil {
+			to.Close()
+		}
 	}
 	p.mu.Unlock()
 	p.group.Wait()

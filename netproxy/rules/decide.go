@@ -41,6 +41,7 @@ const (
 	BadAddr   Reason = "resolved-address" // the name is allowed, what it resolved to is not
 	BadPath   Reason = "400-path"         // a path that servers read in different ways
 	BadMatch  Reason = "421-host-mismatch"
+	TooMany   Reason = "too-many-names" // which only rules with wildcards allow
 )
 
 // A Verdict is the answer about one connection. The zero value denies.
@@ -56,10 +57,21 @@ type Verdict struct {
 	AllowWith string     // the flag that would allow it, "" if none would
 
 	private bool // the rule reaches private addresses
+	named   bool // a rule names the host itself
 }
 
 // IsLiteral says whether the client asked for an address, not a name.
 func (v Verdict) IsLiteral() bool { return v.Addr.IsValid() && v.Host == v.Addr.String() }
+
+// IsNamed says whether a rule that allows names the host itself, and not only what
+// lies below another name.
+func (v Verdict) IsNamed() bool { return v.named }
+
+// TooMany is the refusal of a name that only a wildcard allows, because there were
+// too many of them.
+func (v Verdict) TooMany(detail string) Verdict {
+	return Verdict{Host: v.Host, Port: v.Port, Reason: TooMany, Detail: detail, AllowWith: "--allow " + target(v.Host, v.Addr, v.Port)}
+}
 
 // A Set is an immutable set of rules. A nil Set denies everything.
 type Set struct {
@@ -331,6 +343,7 @@ func (s *Set) conclude(v Verdict, matching iter.Seq[Rule]) Verdict {
 				v.Action, v.Rule = Allow, r.text
 			}
 			v.private = v.private || r.private
+			v.named = v.named || !r.deny && r.name == v.Host
 		}
 	}
 	if v.Action == Inspect && !s.allowsSome(matching) {

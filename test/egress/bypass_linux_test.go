@@ -1,9 +1,14 @@
 package egress
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -94,6 +99,132 @@ func TestBypass(t *testing.T) {
 			out, _ = b.outside(control)
 			require.Contains(t, out, "reached", "the control: outside it works")
 		})
+	}
+}
+
+// What some servers of HTTP take for a request, and others for no HTTP at all.
+const (
+	nodeServer   = `const s = require("http").createServer((q, r) => r.end("served " + q.headers.host + "\n")).listen(0, "127.0.0.1", () => console.log(s.address().port))`
+	pythonServer = `import http.server, urllib.parse
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        host = urllib.parse.urlsplit(self.path).hostname or self.headers.get("Host")
+        if self.command == "CONNECT": host = self.path.rsplit(":")[0]
+        self.send_response(200); self.end_headers(); self.wfile.write(b"served %s\n" % host.encode())
+    do_CONNECT = do_GET
+s = http.server.HTTPServer(("127.0.0.1", 0), H); print(s.server_port, flush=True); s.serve_forever()`
+)
+
+// TestLikeHTTP has servers that answer for another host what is no clean HTTP. Outside
+// they do, which is the control.
+func TestLikeHTTP(t *testing.T) {
+	tried := 0
+	for _, c := range []struct {
+		server   []string
+		requests []string
+	}{
+		{[]string{"node", "-e", nodeServer}, []string{`GET / RTSP/1.0\r\nHost: evil.example\r\n\r\n`, `SOURCE / ICE/1.0\r\nHost: evil.example\r\n\r\n`}},
+		{[]string{"python3", "-c", pythonServer}, []string{`CONNECT evil.example:81 HTTP/1.0\r\nHost: chatgpt.com\r\n\r\n`, `GET http://evil.example/\r\n\r\n`, `GET\x1c/\xa0HTTP/1.0\r\nHost: evil.example\r\n\r\n`, `\x85GET / HTTP/1.0\r\nHost: evil.example\r\n\r\n`}},
+	} {
+		if _, err := exec.LookPath(c.server[0]); err != nil {
+			continue
+		}
+		tried++
+		cmd := exec.Command(c.server[0], c.server[1:]...)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		start(t, cmd)
+		t.Cleanup(func() {
+			cmd.Process.Kill()
+			cmd.Wait()
+		})
+		port, err := bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		theWorld.mu.Lock()
+		theWorld.serve[agents4+":81"] = func(c net.Conn) {
+			defer c.Close()
+			s, err := net.Dial("tcp", "127.0.0.1:"+strings.TrimSpace(port))
+			if err != nil {
+				return
+			}
+			defer s.Close()
+			go func() {
+				if _, err := io.Copy(s, c); err != nil {
+					s.Close()
+				}
+				s.(*net.TCPConn).CloseWrite()
+			}()
+			io.Copy(c, s)
+		}
+		theWorld.mu.Unlock()
+		for _, request := range c.requests {
+			script := bashTalk + `printf '` + request + `' | talk chatgpt.com 81`
+			b := newBench(t, "--allow", "chatgpt.com:81")
+			text, _ := b.inside(bare + script)
+			require.NotContains(t, text, "served", request)
+			require.Contains(t, text, "denied: connect chatgpt.com:81", request)
+			text, _ = b.inside(bare + strings.ReplaceAll(script, "evil.example", "chatgpt.com"))
+			if strings.Contains(request, `\x1c`) {
+				require.NotContains(t, text, "served", "what is spelled so is refused for any host: %s", request)
+			} else {
+				require.Contains(t, text, "served", request)
+			}
+			text, _ = b.outside(script)
+			require.Contains(t, text, "served evil.example", "the control: %s", request)
+		}
+	}
+	require.NotZero(t, tried)
+}
+
+// TestNamesUnderWildcard spells data out in names that a wildcard allows, and connects
+// to each.
+func TestNamesUnderWildcard(t *testing.T) {
+	b := newBench(t, "--allow", "*.good.example", "--allow", "api.good.example")
+	const script = bare + `curl -sS -m 5 http://www.good.example/; python3 - <<'X'
+import socket
+answers = {}
+for i in range(400):
+    s = socket.create_connection(("127.0.0.1", 3128), 10)
+    s.sendall(b"CONNECT n%d.good.example:443 HTTP/1.1\r\n\r\n" % i)
+    code = s.recv(12)[9:].decode(); s.close()
+    answers[code] = answers.get(code, 0) + 1
+print(sorted(answers.items()))
+X
+curl -sS -m 5 http://www.good.example/; curl -sS -m 5 http://api.good.example/`
+	var out string
+	asked, _ := theWorld.since(func() { out, _ = b.inside(script) })
+	require.Contains(t, out, "[('403', 145), ('502', 255)]")
+	require.Equal(t, 2, strings.Count(out, "hello www.good.example from"), "a name that was resolved before is resolved again")
+	require.Contains(t, out, "hello api.good.example from", "and so is one that a rule names")
+	require.Contains(t, out, "denied: connect n255.good.example:443, allowed by --allow n255.good.example")
+	require.Len(t, asked, 257)
+	asked, _ = theWorld.since(func() {
+		b.outside(`python3 -c 'import socket
+for i in range(400):
+    try: socket.getaddrinfo("n%d.good.example" % i, 443)
+    except OSError: pass'`)
+	})
+	require.Len(t, asked, 400, "the control: outside each is asked for")
+}
+
+// TestSilentHost: a host that says nothing, and takes the end of what it is sent for
+// none, keeps no run from its end.
+func TestSilentHost(t *testing.T) {
+	over := make(chan struct{})
+	t.Cleanup(func() { close(over) })
+	theWorld.mu.Lock()
+	theWorld.serve[agents4+":82"] = func(c net.Conn) {
+		defer c.Close()
+		<-over
+	}
+	theWorld.mu.Unlock()
+	b := newBench(t, "--allow", "chatgpt.com:82")
+	for _, sent := range []string{"echo x", "head -c 30000000 /dev/zero"} {
+		begin := time.Now()
+		out, code := b.inside(bare + sent + ` | timeout 2 bash -c 'exec 3<>/dev/tcp/chatgpt.com/82; cat >&3'; echo done`)
+		require.Contains(t, out, "done")
+		require.Zero(t, code)
+		require.Less(t, time.Since(begin), time.Minute)
 	}
 }
 
