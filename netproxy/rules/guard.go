@@ -40,7 +40,8 @@ func metadata(a netip.Addr) string {
 		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0x0e, 3: 0xc2, 15: 0x23}),                      // EKS: fd00:ec2::23
 		netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x20, 3: 0xce, 14: 0x02, 15: 0x54}),            // GCE: fd20:ce::254
 		netip.AddrFrom16([16]byte{0: 0xfd, 3: 0xc1, 12: 0xa9, 13: 0xfe, 14: 0xa9, 15: 0xfe}), // Oracle: fd00:c1::a9fe:a9fe
-		netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x42, 15: 0x42}):                               // Scaleway: fd00:42::42
+		netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x42, 15: 0x42}),                               // Scaleway: fd00:42::42
+		netip.AddrFrom16([16]byte{0: 0xfd, 2: 0xa9, 3: 0xfe, 4: 0xa9, 5: 0xfe, 15: 1}):       // Akamai, once Linode: fd00:a9fe:a9fe::1
 		return "cloud metadata"
 	}
 	return ""

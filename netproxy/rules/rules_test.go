@@ -669,6 +669,8 @@ func TestLift(t *testing.T) {
 		{[]string{"private a.com"}, "fd00:c1::a9fe:a9fe", false, Deny},
 		{[]string{"private a.com"}, "fd00:c1::a9fe:a9ff", false, Allow},
 		{[]string{"private a.com"}, "100.100.100.200", false, Deny},
+		{[]string{"private a.com"}, "fd00:a9fe:a9fe::1", false, Deny},
+		{[]string{"private a.com"}, "fd00:a9fe:a9fe::2", false, Allow},
 		{[]string{"private a.com"}, "198.18.0.1", false, Deny},
 		{[]string{"private .a.com", "a.com"}, "10.0.0.1", false, Allow},
 		{[]string{"a.com", "10.0.0.0/8"}, "10.0.0.1", false, Allow},
