@@ -200,7 +200,11 @@ func (l *launch) decided(e netproxy.Event) {
 	}
 	defer l.log.Start()
 	if e.Kind == netproxy.Closed {
-		l.log.Emit(events.NetClosed{Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Up: e.Up, Down: e.Down, DurationMS: e.Duration.Milliseconds()})
+		closed := events.NetClosed{Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Up: e.Up, Down: e.Down, DurationMS: e.Duration.Milliseconds()}
+		if e.Err != nil { // nobody was there to read its requests
+			closed.Error = e.Err.Error()
+		}
+		l.log.Emit(closed)
 		return
 	}
 	d := events.NetDecision{

@@ -247,7 +247,8 @@ func receive(control *net.UnixConn, i *Inspector, open *sync.WaitGroup, launcher
 	}
 }
 
-func cut(text string) string { return text[:min(len(text), 4<<10)] }
+// cut leaves room in a message, where each byte may take six.
+func cut(text string) string { return text[:min(len(text), 2<<10)] }
 
 // rights returns the descriptors that came with a message.
 func rights(oob []byte) (fds []int) {

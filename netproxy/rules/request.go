@@ -91,10 +91,14 @@ func Rewrites(name string) bool {
 	return false
 }
 
+// maxLiteral is how long a path may be that a rule is proposed for. A longer one
+// would leave no room for the rest of what is told.
+const maxLiteral = 1 << 10
+
 // literal spells a path as a rule for it, "" if none can be said to a shell.
 func literal(path string) string {
 	path, _, _ = strings.Cut(path, "?")
-	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:+,=%") != "" {
+	if len(path) > maxLiteral || strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/@:+,=%") != "" {
 		return ""
 	}
 	return path

@@ -207,6 +207,16 @@ for i in range(400):
 	require.Len(t, asked, 400, "the control: outside each is asked for")
 }
 
+// TestLongPath: a request is told of, however long its path is.
+func TestLongPath(t *testing.T) {
+	b := newBench(t, "--allow", "GET https://good.example/ok")
+	for _, length := range []string{"100", "62000"} {
+		out, _ := b.inside(`curl -sS -m 10 -o /dev/null -w '%{http_code}\n' https://good.example/$(printf '%*s' ` + length + ` | tr ' ' a)`)
+		require.Contains(t, out, "403")
+		require.Contains(t, out, "denied: request GET https://good.example/aaaa", length)
+	}
+}
+
 // TestSilentHost: a host that says nothing, and takes the end of what it is sent for
 // none, keeps no run from its end.
 func TestSilentHost(t *testing.T) {
