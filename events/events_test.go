@@ -440,6 +440,7 @@ func TestTarget(t *testing.T) {
 	for range 2 { // appended to
 		s, err := Target(path, "/work")
 		require.NoError(t, err)
+		require.EqualValues(t, maxFile, s.Max, "which the command could fill")
 		l := NewLog("s", s)
 		l.Emit(Exit{})
 		require.NoError(t, l.Close(time.Minute))
@@ -456,6 +457,7 @@ func TestTarget(t *testing.T) {
 	fd := inherited(t, w)
 	s, err := Target("fd:"+itoa(fd), "/work")
 	require.NoError(t, err)
+	require.Zero(t, s.Max, "its reader knows what it keeps")
 	w.Close()
 	closeFD(fd)
 	l := NewLog("s", s)

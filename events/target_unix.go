@@ -27,11 +27,19 @@ func Target(value, workspace string) (Sink, error) {
 	if err != nil {
 		return Sink{}, fmt.Errorf("--events %s: %w", Clean(value), err)
 	}
-	return Sink{
+	s := Sink{
 		Name: "--events " + Clean(value),
 		Open: func() (io.WriteCloser, error) { return f, nil },
-	}, nil
+	}
+	if info, err := f.Stat(); err != nil || info.Mode().IsRegular() && !strings.HasPrefix(value, "fd:") {
+		s.Max = maxFile // a reader at the other end knows what it keeps
+	}
+	return s, nil
 }
+
+// maxFile is how much of one run goes into a file. The payload makes as many
+// connections as it likes, each of them two events, and could fill the disk.
+const maxFile = 256 << 20
 
 func openTarget(value, workspace string) (*os.File, error) {
 	if text, ok := strings.CutPrefix(value, "fd:"); ok {
