@@ -244,6 +244,11 @@ func (i *Inspector) onRequest(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Req
 	for _, name := range partial {
 		r.Header.Del(name)
 	}
+	// Nor other characters than those that a secret is looked for in.
+	r.Header.Del("Accept-Charset")
+	for k, value := range r.Header["Accept"] {
+		r.Header["Accept"][k] = withoutCharset(value)
+	}
 	p.inject(r, out)
 	return r, nil
 }
@@ -251,6 +256,23 @@ func (i *Inspector) onRequest(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Req
 // partial are the fields that ask for a part of an answer: HTTP's own, its
 // forerunner, which some servers still take, and Azure's.
 var partial = [...]string{"Range", "If-Range", "Request-Range", "X-Range", "X-Ms-Range"}
+
+// withoutCharset returns an Accept field without what it says of characters: some
+// servers answer in EBCDIC to whoever wants that.
+func withoutCharset(accept string) string {
+	if !strings.Contains(strings.ToLower(accept), "charset") {
+		return accept
+	}
+	types := strings.Split(accept, ",")
+	for i, t := range types {
+		parameters := strings.Split(t, ";")
+		types[i] = strings.Join(slices.DeleteFunc(parameters, func(p string) bool {
+			name, _, _ := strings.Cut(p, "=")
+			return strings.EqualFold(strings.Trim(name, " \t"), "charset")
+		}), ";")
+	}
+	return strings.Join(types, ",")
+}
 
 // inject puts secrets where their placeholders stand: in fields, in what Basic
 // credentials encode, in the query. What of it the server may send back is

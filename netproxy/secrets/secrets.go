@@ -101,7 +101,8 @@ func Escaped(old, new string) Pair { return Pair{Old: old, New: new, escaped: tr
 
 // Spellings returns the pairs for a text and for the forms in which servers send
 // such a text back: as it is, in base64 of both alphabets and in hexadecimal, each
-// as it is [Escaped]. No form becomes longer or shorter.
+// as it is [Escaped], and in two and four bytes a character. No form becomes longer
+// or shorter.
 func Spellings(old, new string) []Pair {
 	var pairs []Pair
 	add := func(f func(string) string) {
@@ -122,8 +123,15 @@ func Spellings(old, new string) []Pair {
 	}
 	add(func(s string) string { return hex.EncodeToString([]byte(s)) })
 	add(func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) })
+	// UTF-16 and UTF-32, whichever byte of a character comes first.
+	for _, between := range [...]string{"\x00", "\x00\x00\x00"} {
+		pairs = append(pairs, Pair{Old: spaced(old, between), New: spaced(new, between)})
+	}
 	return pairs
 }
+
+// spaced returns s with a text between its characters.
+func spaced(s, between string) string { return strings.Join(strings.Split(s, ""), between) }
 
 // Replace puts what takes the place of each text into s.
 func Replace(s string, pairs []Pair) string {

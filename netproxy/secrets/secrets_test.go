@@ -136,7 +136,24 @@ func TestSpellings(t *testing.T) {
 			require.NotContains(t, string(text), secret[4:len(secret)-4])
 		}
 	}
-	require.Len(t, Spellings("0123456789abcdef", "fedcba9876543210"), 5, "a plain one has few: itself, three in base64, one in hexadecimal")
+	require.Len(t, Spellings("0123456789abcdef", "fedcba9876543210"), 7, "a plain one has few: itself, three in base64, one in hexadecimal, two of wide characters")
+}
+
+// TestWide has a secret in two and in four bytes a character, in either order.
+func TestWide(t *testing.T) {
+	const secret = "sk-secret-0123456789abcdefXYZ+/x"
+	pairs := Spellings(secret, placeholder(t, secret))
+	for _, form := range []string{"\x00%s", "%s\x00", "\x00\x00\x00%s", "%s\x00\x00\x00"} {
+		wide := ""
+		for _, c := range "<" + secret + ">" {
+			wide += fmt.Sprintf(form, string(c))
+		}
+		for _, r := range []io.Reader{strings.NewReader(wide), iotest.OneByteReader(strings.NewReader(wide))} {
+			out := read(t, r, pairs)
+			require.Len(t, out, len(wide))
+			require.NotContains(t, strings.ReplaceAll(out, "\x00", ""), secret[16:])
+		}
+	}
 }
 
 // TestReaderPassesOn holds that a stream is not kept waiting.
@@ -190,6 +207,11 @@ func TestEscaped(t *testing.T) {
 		"a URL in HTML":   func(s string) string { return html.EscapeString(url.PathEscape(s)) },
 		"JSON in JSON":    func(s string) string { return quote(t, quote(t, gson.Replace(s))) },
 		"JSON in HTML":    func(s string) string { return html.EscapeString(quote(t, gson.Replace(s))) },
+		"HTML in JSON":    func(s string) string { return quote(t, mustache.Replace(s)) },
+		"HTML in a URL":   func(s string) string { return url.QueryEscape(mustache.Replace(s)) },
+		"JSON in a URL":   func(s string) string { return url.QueryEscape(gson.Replace(s)) },
+		"PHP in a URL":    func(s string) string { return url.QueryEscape(strings.ReplaceAll(s, "/", `\/`)) },
+		"all three":       func(s string) string { return url.QueryEscape(quote(t, quote(t, mustache.Replace(s)))) },
 		"base64 in a URL": func(s string) string { return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(s + s))) },
 		"base64 in PHP": func(s string) string {
 			return strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte(s)), "/", `\/`)

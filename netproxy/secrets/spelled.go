@@ -15,12 +15,14 @@ import (
 //	\+  \u002b  \x2b  \\u002b  of JSON and scripts, within strings of such
 //	&plus;  &#43;  &#x2B;  &amp;#43;
 //
-// in every match anew.
+// in every match anew. What an escape is made of may have been escaped in another
+// way, as HTML in JSON has it, \u0026#43;, or JSON in a URL, %5Cu002b.
 const (
-	nested      = 3 // how many times more it may have been escaped
+	nested      = 3 // how many times more it may have been escaped in the same way
+	mixed       = 3 // and how many times in another
 	backslashes = 1<<(nested+1) - 1
 	maxNumber   = 8  // digits of a character reference, most of them zeros
-	maxSpelled  = 32 // bytes of one character, at most
+	maxSpelled  = 64 // bytes of one character, at most
 
 	escapes = `%\&` // what a spelling begins with that is not the character itself
 )
@@ -47,6 +49,7 @@ func (p Pair) lead() string {
 func (p Pair) candidate(b []byte, from int) int {
 	i := -1
 	switch lead := p.lead(); {
+	case len(lead) > 1 && lead[1] == 0 && bytes.IndexByte(b[from:], 0) < 0: // wide: nearly no text is
 	case lead != "":
 		i = bytes.Index(b[from:], []byte(lead))
 	case p.Old != "":
@@ -70,7 +73,7 @@ func (p Pair) match(b []byte, at int) (end int, more bool) {
 		next = next[:0]
 		for _, e := range ends {
 			var open bool
-			if next, open = appendEnds(next, b, e, p.Old[i]); open {
+			if next, open = appendEnds(next, b, e, p.Old[i], mixed); open {
 				more = true
 			}
 		}
@@ -123,8 +126,9 @@ func (p Pair) open(b []byte) int {
 }
 
 // appendEnds appends where a character that begins at a place of b ends, in each
-// spelling that stands there. more says that b ends within one.
-func appendEnds(ends []int, b []byte, at int, c byte) (_ []int, more bool) {
+// spelling that stands there: as it is escaped in one way, and in others mixes times
+// more. more says that b ends within one.
+func appendEnds(ends []int, b []byte, at int, c byte, mixes int) (_ []int, more bool) {
 	if at >= len(b) {
 		return ends, true
 	}
@@ -134,7 +138,9 @@ func appendEnds(ends []int, b []byte, at int, c byte) (_ []int, more bool) {
 				return
 			}
 		}
-		ends = append(ends, end)
+		if end-at <= maxSpelled {
+			ends = append(ends, end)
+		}
 	}
 	// is says whether text stands at i, and notes where b ends before it does.
 	is := func(i int, text string) bool {
@@ -193,8 +199,78 @@ func appendEnds(ends []int, b []byte, at int, c byte) (_ []int, more bool) {
 			}
 			i += len("amp;")
 		}
+	default:
+		return ends, more
+	}
+	if mixes == 0 {
+		return ends, more
+	}
+	// The same, with each sign of the escape spelled in its turn.
+	sign := func(i int, c byte) []int {
+		all, open := appendEnds(nil, b, i, c, mixes-1)
+		more = more || open
+		return all
+	}
+	for _, i := range sign(at, '%') {
+		if i > at+1 && is(i, hexadecimal) {
+			found(i + 2)
+		}
+	}
+	for _, i := range sign(at, '\\') {
+		if b[i-1] == '\\' {
+			continue // as it is, or a run of them
+		}
+		for _, form := range [...]string{"u00" + hexadecimal, "x" + hexadecimal} {
+			if is(i, form) {
+				found(i + len(form))
+			}
+		}
+		for _, end := range sign(i, c) {
+			found(end)
+		}
+	}
+	for _, i := range sign(at, '&') {
+		if i == at+1 {
+			continue
+		}
+		for name := range strings.FieldsSeq(entities[c]) {
+			if is(i, name) {
+				for _, end := range sign(i+len(name), ';') {
+					found(end)
+				}
+			}
+		}
+		for _, digits := range sign(i, '#') {
+			at, open := number(b, digits, c)
+			if more = more || open; at > 0 {
+				for _, end := range sign(at, ';') {
+					found(end)
+				}
+			}
+		}
 	}
 	return ends, more
+}
+
+// number returns where the digits of a character reference end that stands for c, 0
+// where they do not, and whether b ends within them.
+func number(b []byte, at int, c byte) (end int, open bool) {
+	base, digits := 10, at
+	if at < len(b) && b[at]|0x20 == 'x' {
+		base, digits = 16, at+1
+	}
+	for end = digits; end < len(b) && isPlain(b[end]); end++ {
+		if end-digits == maxNumber {
+			return 0, false
+		}
+	}
+	if end == len(b) {
+		return 0, true
+	}
+	if n, err := strconv.ParseUint(string(b[digits:end]), base, 32); err != nil || n != uint64(c) {
+		return 0, false
+	}
+	return end, false
 }
 
 // numberEnd returns where the number of a character reference ends that stands for

@@ -1,8 +1,10 @@
 package egress
 
 import (
+	"encoding/json"
 	"html/template"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,16 +26,32 @@ func TestSecretEscaped(t *testing.T) {
 			t.Error(err)
 		}
 		_, _ = w.Write([]byte(gson.Replace(sent)))
+		fragment := &strings.Builder{}
+		if err := page.Execute(fragment, sent); err != nil {
+			t.Error(err)
+		}
+		_ = json.NewEncoder(w).Encode(template.HTMLEscapeString(fragment.String())) // as APIs hand out HTML
+		_, _ = w.Write([]byte(url.QueryEscape(gson.Replace(sent))))
+		if strings.Contains(strings.ToLower(r.Header.Get("Accept")), "charset") || r.Header.Get("Accept-Charset") != "" {
+			_, _ = w.Write([]byte("as asked: EBCDIC"))
+		}
+		for _, c := range sent { // and to whoever did not ask
+			_, _ = w.Write([]byte{byte(c), 0})
+		}
 	}))
 	b := newBench(t, "--allow", "chatgpt.com", "--inject", "KEY=chatgpt.com", "--inject-file", "KEY=~/.key")
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".key"), []byte(key+"\n"), 0o600))
-	const script = `curl -isS -m 10 -H "X-Key: $KEY" https://chatgpt.com/ 2>&1`
+	const script = `curl -isS -m 10 -H "X-Key: $KEY" -H 'Accept: text/plain;q=1; Charset="utf-16", */*' -H 'Accept-Charset: cp037' https://chatgpt.com/ 2>&1`
 	out, _ := b.inside(script)
 	require.Contains(t, out, "<script>")
 	require.NotContains(t, out, "special")
 	require.NotContains(t, out, "zebra")
+	require.NotContains(t, strings.ReplaceAll(out, "\x00", ""), "zebra")
+	require.NotContains(t, out, "as asked")
 	out, _ = b.outside("KEY='" + key + "'; " + script)
 	require.Contains(t, out, "special", "the control")
+	require.Contains(t, out, "as asked")
+	require.Contains(t, out, "z\x00e\x00b\x00r\x00a")
 }
 
 // TestTooMany: there is an end to what one sandbox can have open at once, far from
