@@ -19,7 +19,7 @@ import (
 // way, as HTML in JSON has it, \u0026#43;, or JSON in a URL, %5Cu002b.
 const (
 	nested      = 3 // how many times more it may have been escaped in the same way
-	mixed       = 3 // and how many times in another
+	mixed       = 2 // and how many times in another
 	backslashes = 1<<(nested+1) - 1
 	maxNumber   = 8  // digits of a character reference, most of them zeros
 	maxSpelled  = 64 // bytes of one character, at most
@@ -202,7 +202,7 @@ func appendEnds(ends []int, b []byte, at int, c byte, mixes int) (_ []int, more 
 	default:
 		return ends, more
 	}
-	if mixes == 0 {
+	if mixes == 0 || !spellsSign(b[at:]) {
 		return ends, more
 	}
 	// The same, with each sign of the escape spelled in its turn.
@@ -250,6 +250,28 @@ func appendEnds(ends []int, b []byte, at int, c byte, mixes int) (_ []int, more 
 		}
 	}
 	return ends, more
+}
+
+// spellsSign says whether b may begin with a sign of an escape that is itself escaped.
+// Most texts that are full of signs do not, and are not worth a closer look.
+func spellsSign(b []byte) bool {
+	var forms []string
+	switch b[0] {
+	case '%':
+		forms = []string{"%25", "%26", "%5c", "%23", "%3b"}
+	case '&':
+		forms = []string{"&amp", "&#", "&perc", "&bsol", "&num", "&semi"}
+	default:
+		start := b[:min(len(b), backslashes+1)]
+		b = b[len(start)-len(bytes.TrimLeft(start, `\`)):]
+		forms = []string{"u002", "u003b", "u005c", "x2", "x3b", "x5c"}
+	}
+	for _, form := range forms {
+		if n := min(len(b), len(form)); strings.EqualFold(string(b[:n]), form[:n]) {
+			return true
+		}
+	}
+	return false
 }
 
 // number returns where the digits of a character reference end that stands for c, 0
