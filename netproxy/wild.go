@@ -7,8 +7,9 @@ import (
 
 // A name below a wildcard is resolved when a connection to it is tried, and tells
 // whoever answers for the domain's names whatever it spells. So there are no more than
-// this many that were not resolved before, in a minute: a megabyte takes hours so,
-// where it took seconds.
+// this many that were not resolved before, in a minute: a megabyte takes half an hour
+// so, where it took seconds. Which of those that are known a program asks for again
+// tells less.
 const (
 	maxWild      = 256
 	maxKnown     = 4096 // that are remembered
