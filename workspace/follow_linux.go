@@ -108,6 +108,7 @@ type trail struct {
 	end   Node
 	found bool
 	dirs  []string // directories outside the workspace that it came through
+	hops  []string // and links there
 	proc  bool     // it came through /proc, where links mean something else to each process
 }
 
@@ -159,6 +160,8 @@ func (s *scan) follow(base, path string) (trail, error) {
 			}
 			if _, ok := below(s.root, n.Path); ok {
 				t.links = append(t.links, n)
+			} else {
+				t.hops = append(t.hops, n.Path)
 			}
 			if strings.HasPrefix(target, "/") {
 				at = "/"

@@ -156,9 +156,12 @@ func (i *inerter) follow(base, path string) (t trail, whose *inerter, err error)
 			break
 		}
 		rel, _ := below(whose.scan.root, t.end.Path)
-		dirs := t.dirs
+		dirs, hops := t.dirs, t.hops
+		for _, n := range t.links {
+			hops = append(hops, n.Path)
+		}
 		t, err = whose.scan.follow(whose.scan.root, rel)
-		t.dirs = append(dirs, t.dirs...)
+		t.dirs, t.hops = append(dirs, t.dirs...), append(hops, t.hops...)
 		from, proc = whose, proc || t.proc
 	}
 	if proc { // what begins in /proc leads elsewhere for each process that follows it

@@ -22,6 +22,7 @@ const outOfState = "what is written to it goes where it leads, out of what the a
 
 // arg0 is where codex makes links to its own program, each time that it starts, in a
 // directory for each session. It writes to none of them, but takes a lock beside them.
+// No other link may lead there: what these lead to is not the state's.
 const arg0 = "tmp/arg0"
 
 // stays reports whether a link in what an agent keeps, which leads where the trail
@@ -35,15 +36,22 @@ func (i *inerter) stays(rel string, t *trail, whose *inerter) bool {
 	case whose == nil:
 		return i.closed(t)
 	}
-	return whose.guard.standing.Inward && !i.strays(t) && !i.protects(t.end.Path)
+	end, _ := below(whose.guard.standing.Root, t.end.Path)
+	return whose.guard.standing.Inward && !inside(arg0, end) && !i.strays(t) && !i.protects(t.end.Path)
 }
 
 // strays reports whether a trail comes through directories that neither hold what is
-// kept nor lie in it: who may write there can make it lead elsewhere.
+// kept nor lie in it, or a link in such a one that the run may write: who does can make
+// it lead elsewhere.
 func (i *inerter) strays(t *trail) bool {
 	for _, n := range t.links {
 		if g := i.guard.peers.near(n.Path); g == nil || !g.standing.Inward {
 			return true
+		}
+	}
+	for _, path := range t.hops {
+		if g := i.guard.peers.near(path); g != nil && !g.standing.Inward {
+			return true // of a workspace that holds what is kept, as one of dotfiles does
 		}
 	}
 	for _, dir := range t.dirs {

@@ -183,3 +183,58 @@ func TestGuardOutwardRecent(t *testing.T) {
 		})
 	}
 }
+
+// What leads to a link of codex's, which may be made anew and lead anywhere, goes, and so
+// does what leads by a link in a directory around what is kept that may be written.
+func TestGuardOutwardByLinks(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, later string // what two runs do
+		link         string // by which the agent writes
+		want         []string
+	}{
+		"codex's":             {"mkdir -p tmp/arg0/s; ln -s tmp/arg0/s/x log", "ln -s ../../../../rc tmp/arg0/s/x", "log", []string{"log"}},
+		"codex's, by another": {"mkdir -p tmp/arg0/s; ln -s tmp/arg0 d; ln -s d/s/x log", "ln -s ../../../../rc tmp/arg0/s/x", "log", []string{"d"}},
+		"from around":         {"ln -s state/h ../hop; ln -s ../hop log", "ln -sfn rc ../hop", "log", []string{"log"}},
+		"to itself":           {"ln -s $PWD/h log", "true", "log", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, inward := range []bool{false, true} {
+				w := newWatchman(t)
+				top := filepath.Dir(w.root)
+				w.sh("mkdir ../state")
+				var told []string
+				for _, script := range []string{c.first, c.later} {
+					time.Sleep(2 * racy)
+					var guards Guards
+					stash := w.stash()
+					for _, q := range []Query{
+						{Root: top, Protect: protect(".git/hooks"), Aside: true, Files: []profiles.FileRule{{Path: top + "/state", Access: profiles.Private}, {Path: w.root, Access: profiles.Private}}},
+						{Root: top + "/state", Protect: protect(".git/hooks"), Aside: true, Kept: true, Inward: inward},
+					} {
+						found := scanOf(t, q)
+						g, err := NewGuard(found.Standing("20261121T120000Z-0a0b0c0d", q), found, nil, stash, func(Finding) {})
+						require.NoError(t, err)
+						guards = append(guards, g)
+					}
+					guards = Together(guards...)
+					w.sh("cd ../state; " + script)
+					all, err := guards.Finish()
+					require.NoError(t, err)
+					guards.Close()
+					for _, f := range all {
+						rel, _ := below(top+"/state", f.Path)
+						told = append(told, rel)
+					}
+				}
+				w.sh("echo x >> ../state/" + c.link + " || true")
+				_, err := os.Lstat(top + "/rc")
+				require.Equal(t, inward || c.want == nil, os.IsNotExist(err), "control: what the agent writes goes out")
+				if inward {
+					require.ElementsMatch(t, c.want, told)
+				} else {
+					require.Empty(t, told)
+				}
+			}
+		})
+	}
+}
