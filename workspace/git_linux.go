@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
@@ -269,7 +270,11 @@ var gitNames = [...]string{"hooks", "config", "config.worktree", "commondir", "i
 func (s *scan) pinGitDir(dir string) error {
 	_, _, linked := s.node(filepath.Join(dir, "commondir"))
 	writable := s.writable(dir)
-	for _, name := range gitNames {
+	names := gitNames[:]
+	if !inside(s.root, dir) && writable {
+		names = append(slices.Clone(names), s.gitOwn()...)
+	}
+	for i, name := range names {
 		path := filepath.Join(dir, name)
 		r := s.gitRule(".git/" + name)
 		t, err := s.follow(dir, name)
@@ -277,7 +282,7 @@ func (s *scan) pinGitDir(dir string) error {
 			return err
 		}
 		if !t.found && len(t.links) == 0 {
-			if writable && (!linked || name == "config.worktree") {
+			if writable && (!linked || name == "config.worktree" || i >= len(gitNames)) {
 				s.absent[path] = true
 			}
 			continue
@@ -301,6 +306,19 @@ func (s *scan) pinGitDir(dir string) error {
 		}
 	}
 	return nil
+}
+
+// gitOwn returns what else the rules protect in a repository's own directory, and other
+// programs than git keep there. The walk finds it in the tree, and nowhere else.
+func (s *scan) gitOwn() (names []string) {
+	for i := range s.protect {
+		p := &s.protect[i]
+		name, own := strings.CutPrefix(filepath.Clean(p.Pattern), ".git/")
+		if _, git := gitPattern(p.Pattern); own && !git && !p.Review && !s.overridden(i) && !strings.ContainsAny(name, "*?[") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // writable reports whether the payload may write in a git directory.

@@ -26,6 +26,29 @@ const (
 // part of one that is split.
 func isIndex(name string) bool { return name == "index" || strings.HasPrefix(name, "sharedindex.") }
 
+// mergeRR is the list of the files whose conflicts git remembers (git-rerere(1)). Where
+// that is on, which a directory rr-cache makes it, each commit goes through the list: it
+// copies a file into the repository when no conflict is left in it, and writes one that a
+// known resolution fits, wherever the path leads. Git looks at none of them.
+const mergeRR = "MERGE_RR"
+
+// unsoundRR says why such a list is set aside.
+const unsoundRR = "git would copy or write what it lists, which is no file of the working tree; git does without it"
+
+// listedRR returns the paths in such a list; false for what git itself does not write.
+func listedRR(b []byte) (paths []string, ok bool) {
+	for len(b) > 0 {
+		entry, rest, whole := bytes.Cut(b, []byte{0})
+		_, path, tab := strings.Cut(string(entry), "\t")
+		if !whole || !tab || !soundPath(path, 0) {
+			return nil, false
+		}
+		paths = append(paths, path)
+		b = rest
+	}
+	return paths, true
+}
+
 // soundIndex reports whether an index lists nothing but paths that git itself would
 // put there.
 func soundIndex(b []byte, f format) bool {

@@ -2,6 +2,8 @@ package workspace
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,9 +23,16 @@ func (i *inerter) indexes() {
 }
 
 // indexesIn looks at those of one repository: at whatever is there, or what the run has
-// left.
+// left; and at its list of conflicts, also one that stood: a file that it lists may have
+// become a link.
 func (i *inerter) indexesIn(gitDir string, all bool) {
 	i.each(gitDir, func(fd int, e os.DirEntry) {
+		if e.Name() == mergeRR && !e.IsDir() {
+			if b, err := readOwn(fd, mergeRR, maxConfig); !gone(err) && (err != nil || !i.soundRR(gitDir, b)) {
+				i.aside(gitDir+"/"+mergeRR, unsoundRR)
+			}
+			return
+		}
 		if !isIndex(e.Name()) || !e.Type().IsRegular() || !all && !i.changed(fd, e.Name()) {
 			return
 		}
@@ -35,6 +44,45 @@ func (i *inerter) indexesIn(gitDir string, all bool) {
 			i.aside(gitDir+"/"+e.Name(), unsoundIndex)
 		}
 	})
+}
+
+// soundRR reports whether a list of conflicts names files of the repository's working
+// tree, with no link on the way.
+func (i *inerter) soundRR(gitDir string, b []byte) bool {
+	paths, ok := listedRR(b)
+	if !ok || len(paths) == 0 {
+		return ok
+	}
+	tree, ok := i.treeOf(gitDir)
+	if !ok {
+		return false
+	}
+	for _, path := range paths {
+		var st unix.Stat_t
+		switch err := i.guard.stat(tree+"/"+path, &st); {
+		case err == unix.ENOENT, err == unix.ENOTDIR:
+		case err != nil, st.Mode&unix.S_IFMT == unix.S_IFLNK:
+			return false
+		}
+	}
+	return true
+}
+
+// treeOf returns the working tree of a repository's directory, as far as it is one that
+// the run may write in and git says so without doubt.
+func (i *inerter) treeOf(gitDir string) (string, bool) {
+	if slices.Contains(i.guard.standing.GitDirs, gitDir) {
+		return i.guard.standing.Root, true
+	}
+	if filepath.Base(gitDir) == ".git" {
+		return filepath.Dir(gitDir), true
+	}
+	b, err := i.read(gitDir+"/gitdir", maxGitFile) // of a linked worktree
+	if err != nil {
+		return "", false
+	}
+	t, whose, err := i.follow(gitDir, parsePathFile(b))
+	return filepath.Dir(t.end.Path), err == nil && whose != nil && t.found
 }
 
 // hash returns by what the objects of a repository are named, and whether its

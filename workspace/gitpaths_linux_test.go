@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -268,5 +269,70 @@ func TestGuardMovedDirectories(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, []string{"inert .git/remotes/origin", "inert jj/.jj/repo", "inert r/index", "program sub/.venv/bin/python", "review .git/rebase-merge/git-rebase-todo"}, w.end())
+	}
+}
+
+// Patches go on with the options that they began with, one of which has git write an
+// index wherever it says.
+func TestGuardPatchesWithOptions(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + `echo a > f; git add f; git commit -qm a; git checkout -qb o; echo b > f; git commit -qam b; echo c > g; git add g; git commit -qm c; git format-patch -q -o ../patches HEAD~2; git checkout -q -; echo z > f; git commit -qam z`)
+	w.begin()
+	w.sh(asUser + `git am -C3 --whitespace=fix ../patches/* 2> /dev/null || true; test -s .git/rebase-apply/apply-opt; git clone -q . n; cp -r .git/rebase-apply n/.git; printf " '--build-fake-ancestor=%s/../rc'" "$PWD" > .git/rebase-apply/apply-opt`)
+	require.Equal(t, []string{"review .git/rebase-apply/apply-opt"}, w.end())
+	w.sh(asUser + `echo b > f; git add f; git am --continue || true; test -s ../rc`) // the control: this is why it is told
+}
+
+// What other programs start from a repository's own directory is protected in one that
+// lies elsewhere as well.
+func TestGuardNamesInARepositoryElsewhere(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + "git worktree add -q -b side ../side; mkdir .git/worktrees/side/arc; echo {} > .git/worktrees/side/arc/config")
+	w.root = filepath.Dir(w.root) + "/side"
+	w.query.Root = w.root
+	for i := range w.query.Files {
+		w.query.Files[i].Path = w.root
+	}
+	const rules = ".git/lazygit.yml .git/glab-cli .git/arc"
+	w.query.Protect = append(slices.Clip(w.query.Protect), protect(strings.Fields(rules)...)...)
+	found := scanOf(t, w.query)
+	gitDir := filepath.Dir(w.root) + "/ws/.git/worktrees/side"
+	require.True(t, slices.ContainsFunc(found.Pins, func(p Pin) bool { return p.Path == gitDir+"/arc" }), "%v", found.Pins)
+	w.begin()
+	w.sh("cd ../ws/.git/worktrees/side; mkdir glab-cli; echo 'browser: ./evil' > glab-cli/config.yml; echo x > lazygit.yml; echo x > other")
+	require.ElementsMatch(t, []string{"stashed " + gitDir + "/glab-cli", "stashed " + gitDir + "/lazygit.yml"}, w.end())
+}
+
+// A commit goes through the list of the files whose conflicts git remembers: it copies
+// one without a conflict into the repository, where the next run reads it.
+func TestGuardConflictsElsewhere(t *testing.T) {
+	const id = "1111111111111111111111111111111111111111"
+	for name, c := range map[string]struct {
+		before, run, dir string
+		use              string
+		want             []string
+	}{
+		"a secret":         {"", `printf "$id\t../secret\0" > .git/MERGE_RR`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"by a link":        {"", `ln -s ../secret l; printf "$id\tl\0" > .git/MERGE_RR`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"a link that came": {`printf "$id\tl\0" > .git/MERGE_RR`, `ln -s ../secret l`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"in a worktree":    {"git worktree add -q w", `printf "$id\t../../secret\0" > .git/worktrees/w/MERGE_RR; cd w`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
+		"of its own":       {"git worktree add -q w", `printf "$id\tf\0" | tee .git/worktrees/w/MERGE_RR > .git/MERGE_RR`, ".git", "true", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, guarded := range []bool{false, true} {
+				w := newWatchman(t)
+				w.sh(asUser + "id=" + id + "; mkdir -p .git/rr-cache/$id; echo mine > ../secret; echo x > f; " + c.before)
+				w.begin()
+				w.sh("id=" + id + "; " + c.run)
+				if guarded {
+					require.Equal(t, c.want, w.end())
+				} else {
+					w.guard.Close()
+				}
+				w.sh(asUser + "id=" + id + "; cd $(dirname " + c.dir + "/x); test -e HEAD && cd ..; git commit -q --allow-empty -m x || true; if " + c.use + "; then touch $(git rev-parse --git-common-dir)/went; fi")
+				_, err := os.Lstat(w.path(".git/went"))
+				require.Equal(t, guarded && c.want != nil, os.IsNotExist(err), "control: without a guard git does it")
+			}
+		})
 	}
 }

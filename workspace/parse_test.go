@@ -308,6 +308,16 @@ func FuzzReadIndex(f *testing.F) {
 	})
 }
 
+// What `git apply` is told by a series of patches that goes on.
+func TestApplyOptions(t *testing.T) {
+	for text, runs := range map[string]bool{
+		"": false, "\n": false, " '-C3' '-p1' '--whitespace=fix' '--directory=a/b' '--reject'\n": false, "'--include=*.x' '--ignore-whitespace'": false,
+		" '--build-fake-ancestor=/x'": true, " '--bu' '/x'": true, " '-p' '1'": true, "--reject": true, "'--directory' 'x'": true, `'-p1'\''--bu=x'`: true, "'-px'": true, "'-C3'x'": true,
+	} {
+		require.Equal(t, runs, rebases("rebase-apply/apply-opt", []byte(text)), text)
+	}
+}
+
 // A list that git would execute something of is never taken for harmless.
 func FuzzRebases(f *testing.F) {
 	for _, s := range []string{"pick 1 x\n", " \texec sh\n", "x\tsh", "#x sh", "p 1\r\nexec\r\n", "exe c", "\u00a0x sh", "merge -C 1 x # y", "; exec sh", ";\n%exec\n"} {

@@ -7,17 +7,19 @@ import (
 
 // A rebase that was begun and not ended is a list of commands that `git rebase
 // --continue` goes on with, and some of them execute something. So does `git
-// cherry-pick --continue`, or revert, with a strategy that is none of git's own.
+// cherry-pick --continue`, or revert, with a strategy that is none of git's own. `git am
+// --continue`, and a rebase by patches, give `git apply` the options that they began
+// with, one of which writes a file wherever it says (--build-fake-ancestor).
 
-// rebaseState are the files of such a rebase or series of picks that name programs, in
-// the directory of git.
-var rebaseState = [...]string{"rebase-merge/git-rebase-todo", "rebase-merge/strategy", "sequencer/opts"}
+// rebaseState are the files of such a rebase, series of picks or patches that name
+// programs or files, in the directory of git.
+var rebaseState = [...]string{"rebase-merge/git-rebase-todo", "rebase-merge/strategy", "sequencer/opts", "rebase-apply/apply-opt"}
 
 // maxOriginal bounds a file that is looked into, or kept to be shown.
 const maxOriginal = 256 << 10
 
 // rebaseRuns is what is said of one that does.
-const rebaseRuns = "git executes what it names when it goes on (--continue)"
+const rebaseRuns = "git executes what it names when it goes on (--continue), or writes there"
 
 // pickCommands are the commands of a todo list that run no program of the
 // list's choice: git help rebase, 2.51, and todo_command_info in sequencer.c.
@@ -33,6 +35,8 @@ func rebases(name string, b []byte) bool {
 	switch {
 	case strings.HasSuffix(name, "/strategy"):
 		return !slices.Contains(strategies, strings.TrimSpace(string(b)))
+	case strings.HasSuffix(name, "/apply-opt"):
+		return slices.ContainsFunc(strings.Fields(string(b)), func(word string) bool { return !applyOption(word) })
 	case strings.HasSuffix(name, "/opts"):
 		all, err := parseConfig(b)
 		return err != nil || slices.ContainsFunc(all, func(s setting) bool {
@@ -47,4 +51,21 @@ func rebases(name string, b []byte) bool {
 		}
 	}
 	return false
+}
+
+// applyOption reports whether a word, quoted as git quotes it, is an option of `git
+// apply` that neither writes elsewhere nor takes the next word with it.
+func applyOption(word string) bool {
+	option, open := strings.CutPrefix(word, "'")
+	option, closed := strings.CutSuffix(option, "'")
+	if !open || !closed || strings.ContainsAny(option, `'\`) {
+		return false
+	}
+	switch name, _, value := strings.Cut(option, "="); name {
+	case "--whitespace", "--directory", "--include", "--exclude":
+		return value
+	case "--ignore-space-change", "--ignore-whitespace", "--reject":
+		return true
+	}
+	return len(option) > 2 && (option[:2] == "-C" || option[:2] == "-p") && strings.Trim(option[2:], "0123456789") == ""
 }

@@ -416,6 +416,9 @@ func (u *Upper) protect(s *ChangeSet) {
 		if c.Protect == "" && u.unsound(s, c) {
 			c.Protect = unsoundIndex
 		}
+		if c.Protect == "" && u.remembers(s, c) {
+			c.Protect = unsoundRR
+		}
 	}
 	for i := range s.Changes {
 		if c := &s.Changes[i]; c.Protect == "" {
@@ -465,6 +468,16 @@ func (u *Upper) unsound(s *ChangeSet, c *Change) bool {
 	}
 	b, err := read(u.after[layer], c.Path, maxGitIndex)
 	return err != nil || !soundIndex(b, f)
+}
+
+// remembers reports whether a change is of a list of conflicts with something in it.
+func (u *Upper) remembers(s *ChangeSet, c *Change) bool {
+	if path.Base(c.Path) != mergeRR || c.After == nil {
+		return false
+	}
+	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	b, err := read(u.after[layer], c.Path, maxConfig)
+	return err != nil || len(b) > 0
 }
 
 // read reads a file of a layer that is not too large.

@@ -399,7 +399,8 @@ func TestApplyRebase(t *testing.T) {
 func TestApplyForgedIndex(t *testing.T) {
 	whole, forged := string(forge(2, nil)), string(forge(2, nil, listed{path: "../rc", mode: 0o100755}))
 	s := newStand(t, map[string]string{".git/HEAD": "ref", ".git/index": whole, "bare/HEAD": "ref", "docs/x": "x"})
-	s.run([2]string{".git/index", forged}, [2]string{".git/worktrees/w/index", whole}, [2]string{"bare/index", forged}, [2]string{"docs/index", forged}, [2]string{".git/sequencer/opts", "[options]\nstrategy = x/../evil\n"}).settle()
+	s.run([2]string{".git/index", forged}, [2]string{".git/worktrees/w/index", whole}, [2]string{"bare/index", forged}, [2]string{"docs/index", forged}, [2]string{".git/sequencer/opts", "[options]\nstrategy = x/../evil\n"},
+		[2]string{".git/rebase-apply/apply-opt", " '--build-fake-ancestor=/x'"}, [2]string{"bare/rebase-apply/apply-opt", " '-C3'"}).settle()
 	var held []string
 	for _, line := range s.diff() {
 		if strings.HasSuffix(line, " ("+unsoundIndex+")") || strings.HasSuffix(line, " ("+rebaseRuns+")") {
@@ -407,7 +408,7 @@ func TestApplyForgedIndex(t *testing.T) {
 			held = append(held, path)
 		}
 	}
-	require.Equal(t, []string{".git/index", ".git/sequencer/opts", "bare/index"}, held)
+	require.Equal(t, []string{".git/index", ".git/rebase-apply/apply-opt", ".git/sequencer/opts", "bare/index"}, held)
 }
 
 func TestApplyProtected(t *testing.T) {
