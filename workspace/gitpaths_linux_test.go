@@ -336,3 +336,38 @@ func TestGuardConflictsElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// Mercurial rolls a transaction back that was not ended, into whatever file its list
+// names.
+func TestGuardMercurialRecover(t *testing.T) {
+	for name, c := range map[string]struct{ list, use string }{
+		"recover":             {"journal.backupfiles", "hg recover"},
+		"rollback":            {"undo.backupfiles", "hg rollback --config ui.rollback=true"},
+		"what Mercurial does": {"", "hg rollback --config ui.rollback=true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, guarded := range []bool{false, true} {
+				w := newWatchman(t)
+				const hg = "export HGUSER=x HGPLAIN=1; "
+				w.sh(hg + "hg init r; cd r; echo a > a; hg ci -qAm a; echo rc > ../../rc")
+				w.begin()
+				w.sh(hg + "cd r; echo b > a; hg ci -qm b; echo evil > .hg/evil")
+				var want []string
+				if c.list != "" {
+					w.sh("cd r; touch .hg/store/" + c.list[:strings.IndexByte(c.list, '.')])
+					require.NoError(t, os.WriteFile(w.path("r/.hg/store/"+c.list), []byte("2\nplain\x00../../../rc\x00evil\x000\n"), 0o644))
+					want = []string{"inert r/.hg/store/" + c.list}
+				}
+				if guarded {
+					require.Equal(t, want, w.end())
+				} else {
+					w.guard.Close()
+				}
+				w.sh(hg + "cd r; " + c.use + " 2> /dev/null || true")
+				b, err := os.ReadFile(filepath.Dir(w.root) + "/rc")
+				require.NoError(t, err)
+				require.Equal(t, guarded || want == nil, string(b) == "rc\n", "control: without a guard hg writes it")
+			}
+		})
+	}
+}

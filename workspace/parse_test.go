@@ -308,6 +308,19 @@ func FuzzReadIndex(f *testing.F) {
 	})
 }
 
+// What Mercurial writes is sound, and what leads out is not.
+func TestSoundHg(t *testing.T) {
+	for text, sound := range map[string]bool{
+		"": true, "2\n": true, "2\nplain\x00bookmarks\x00journal.backup.bookmarks\x000\n": true, "2\nstore\x00\x00journal.backup.fncache\x000\n": true, "1\n../x": false,
+		"2\nplain\x00../../x\x00b\x000\n": false, "2\nplain\x00/x\x00b\x000\n": false, "2\nplain\x00x\x00../b\x000\n": false, "2\nplain\x00hgrc\x00b\x000\n": false, "2\nplain\x00a/../hgrc\x00b\x000\n": false,
+		"2\nplain\x00x\n": false,
+	} {
+		require.Equal(t, sound, soundHg("journal.backupfiles", []byte(text)), "%q", text)
+	}
+	require.True(t, soundHg("undo", []byte("data/a.i\x00120\n00changelog.i\x000\n")))
+	require.False(t, soundHg("journal", []byte("../../../rc\x000\n")))
+}
+
 // What `git apply` is told by a series of patches that goes on.
 func TestApplyOptions(t *testing.T) {
 	for text, runs := range map[string]bool{

@@ -40,6 +40,9 @@ func (i *inerter) shortcutsOf(d *dir, own bool, room *int) {
 	if d.name() == ".jj" {
 		i.elsewhere(d)
 	}
+	if isHgStore(d.rel) {
+		i.journals(d)
+	}
 	for _, k := range d.kids {
 		i.shortcutsOf(k, own || named || d.git && slices.Contains(gitKeeps[:], k.name()), room)
 	}
@@ -199,6 +202,21 @@ func (i *inerter) elsewhere(d *dir) {
 		}
 	}
 	i.aside(path, jjElsewhere)
+}
+
+// journals sets aside the lists by which Mercurial would write elsewhere, also ones that
+// stood: it makes none like them.
+func (i *inerter) journals(d *dir) {
+	for _, name := range hgLists {
+		at := i.scan.abs(d.rel) + "/" + name
+		n, _, ok := i.scan.node(at)
+		if !ok || n.Kind != File {
+			continue // links are looked at by themselves
+		}
+		if b, err := i.read(at, maxGitIndex); !gone(err) && (err != nil || !soundHg(name, b)) {
+			i.aside(at, unsoundHg)
+		}
+	}
 }
 
 // shortcut says why a link is not to stay, "" if it is.

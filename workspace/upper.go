@@ -419,6 +419,9 @@ func (u *Upper) protect(s *ChangeSet) {
 		if c.Protect == "" && u.remembers(s, c) {
 			c.Protect = unsoundRR
 		}
+		if c.Protect == "" && u.journals(s, c) {
+			c.Protect = unsoundHg
+		}
 	}
 	for i := range s.Changes {
 		if c := &s.Changes[i]; c.Protect == "" {
@@ -478,6 +481,17 @@ func (u *Upper) remembers(s *ChangeSet, c *Change) bool {
 	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
 	b, err := read(u.after[layer], c.Path, maxConfig)
 	return err != nil || len(b) > 0
+}
+
+// journals reports whether a change is of a list by which Mercurial would write elsewhere.
+func (u *Upper) journals(s *ChangeSet, c *Change) bool {
+	dir, name := path.Split(c.Path)
+	if c.After == nil || !slices.Contains(hgLists[:], name) || !isHgStore(strings.TrimPrefix(filepath.Join(s.Root, dir), "/")) {
+		return false
+	}
+	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	b, err := read(u.after[layer], c.Path, maxGitIndex)
+	return err != nil || !soundHg(name, b)
 }
 
 // read reads a file of a layer that is not too large.
