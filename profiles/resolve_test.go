@@ -110,6 +110,10 @@ func TestDefault(t *testing.T) {
 		"sub/.git/lazygit.yml": false, ".git/modules/m/lazygit.yml": false, ".lazygit.yml": false, "sub/.direnv/flake-profile-1.rc": false, ".vimrc": false, ".helix/languages.toml": false, ".vim/coc-settings.json": false,
 		"sub/mise.toml": false, "mise.ci.local.toml": false, ".config/mise/config.toml": false, ".envrc.local": false, ".iex.exs": false, ".tool-versions": true, "rust-toolchain.toml": true, ".RData": true,
 		"GNUmakefile": true, "lefthook-local.yml": true, ".config/lefthook.json": true, ".lefthook-local/pre-commit/x": true,
+		"sub/.git/glab-cli/config.yml": false, ".git/modules/m/arc/config": false, ".bzr/branch/branch.conf": false, "x/.bzr/branches/b/branch.conf": false, ".repo/repo/main.py": false, ".reviewboardrc": false,
+		"x.code-workspace": false, "sub/.dir-locals.el": false, ".yarn/releases/yarn.cjs": false, "sub/.yarn/plugins/x.cjs": false, "renv/activate.R": false, ".jedi/project.json": false, "hie.yaml": false, ".huskyrc.json": false,
+		".github/hooks/x.json": false, "sub/.github/extensions/x/extension.mjs": false, ".clinerules/hooks/PreToolUse": false, ".amp/settings.json": false, "bunfig.toml": false, ".aider.model.settings.yml": false,
+		".env": true, "sub/.svn/wc.db": true, "flake.nix": true, ".mvn/jvm.config": true, "sub/gradle/wrapper/gradle-wrapper.jar": true, "compose.override.yaml": true, ".clinerules/x.md": true, ".lintstagedrc.js": true, "eslint.config.mjs": true,
 		"CLAUDE.local.md": true, ".github/copilot-instructions.md": true, ".travis.yml": true,
 	} {
 		rule, ok := p.Protected(w.dir + "/" + path)

@@ -35,8 +35,48 @@ func besideProbes() []Probe {
 				return unplanted(out, o, filepath.Join(out.Home, kept), "old", "fresh")
 			},
 		},
+		{
+			ID: "PER-039", Name: "a link out of what an agent keeps", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+			Flags: []string{"--profile", "codex"}, Expect: "set aside when the run is over", References: refs("symlink(7)", "CWE-59"), Key: "protect.deny",
+			Explain: "In place of the history that an agent appends to, in words that it was told inside, stands a link to a start-up file of the home, or one to a link that a later run would make so.",
+			Payload: func(in *Inside) Outcome {
+				state := filepath.Join(in.Home, outwardState)
+				os.MkdirAll(filepath.Join(state, "tmp/arg0/s"), 0o700)
+				return Any(Tried(os.Symlink("../"+outwardRC, filepath.Join(state, outwardLog)), "link out of %s", outwardState),
+					Tried(os.Symlink("tmp/arg0/s/x", filepath.Join(state, outwardHop)), "link to where links may lead out"),
+					Tried(os.Symlink("../../../../"+outwardRC, filepath.Join(state, "tmp/arg0/s/x")), "make one there"))
+			},
+			Drive: func(d *Drive) Outcome {
+				if err := os.MkdirAll(filepath.Join(d.Home, outwardState), 0o700); err != nil {
+					return Broken("%v", err)
+				}
+				return d.Run()
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if o.Kind == Broke || o.Kind == Unmet {
+					return o
+				}
+				time.Sleep(100 * time.Millisecond)
+				// The agent outside: each file is opened as programs open a log.
+				for _, name := range []string{outwardLog, outwardHop} {
+					f, err := os.OpenFile(filepath.Join(out.Home, outwardState, name), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+					if err != nil {
+						return Broken("%v", err)
+					}
+					f.WriteString("# canary\n")
+					f.Close()
+					if _, err := os.Lstat(filepath.Join(out.Home, outwardRC)); err == nil {
+						return Escaped("what is appended to %s is in ~/%s", name, outwardRC)
+					}
+				}
+				return Blocked("what the agent appends stays in %s", outwardState)
+			},
+		},
 	}
 }
+
+// What the agent of PER-039 keeps, and what stands for a start-up file.
+const outwardState, outwardLog, outwardHop, outwardRC = ".codex", "history.jsonl", "log", ".canaryrc"
 
 const plantedConfig = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = canary\n"
 
