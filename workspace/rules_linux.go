@@ -53,10 +53,11 @@ type rules struct {
 	open    []string // paths below the root that rules without a glob show
 	fixed   []int    // rules without a glob that show something below the root read-only
 
-	first  [256][]rule // rules by the byte that a name must begin with
-	last   [256][]rule // those without one, by the byte that it must end with
-	all    []rule      // those without either
-	starts [256]bool   // a name that begins so needs a look, whatever it is
+	first  [256][]rule    // rules by the byte that a name must begin with
+	last   [256][]rule    // those without one, by the byte that it must end with
+	all    []rule         // those without either
+	starts [256]bool      // a name that begins so needs a look, whatever it is
+	pairs  [256][4]uint64 // and one whose first two bytes are these: most names share one with some rule, few both
 	ends   [256]bool
 }
 
@@ -103,8 +104,8 @@ func compile(q Query) (*rules, error) {
 	}
 	// HEAD, objects, refs and commondir tell a git directory; the scan
 	// itself looks at names that begin so.
-	for _, b := range []byte(".Horc") {
-		c.starts[b] = true
+	for _, name := range []string{".git", "HEAD", "objects", "refs", "commondir"} {
+		c.begins(name)
 	}
 	return c, nil
 }
@@ -131,7 +132,7 @@ func (c *rules) add(class class, arg int, pattern string) {
 	switch {
 	case r.prefix != "":
 		c.first[r.prefix[0]] = append(c.first[r.prefix[0]], r)
-		c.starts[r.prefix[0]] = true
+		c.begins(r.prefix)
 	case r.suffix != "":
 		b := r.suffix[len(r.suffix)-1]
 		c.last[b] = append(c.last[b], r)
@@ -139,6 +140,20 @@ func (c *rules) add(class class, arg int, pattern string) {
 	default:
 		c.all = append(c.all, r)
 	}
+}
+
+// begins has all names looked at that begin so.
+func (c *rules) begins(prefix string) {
+	if len(prefix) == 1 {
+		c.starts[prefix[0]] = true
+		return
+	}
+	c.pairs[prefix[0]][prefix[1]>>6] |= 1 << (prefix[1] & 63)
+}
+
+// begun reports whether a name begins as one that has to be looked at.
+func (c *rules) begun(name []byte) bool {
+	return c.starts[name[0]] || len(name) > 1 && c.pairs[name[0]][name[1]>>6]>>(name[1]&63)&1 != 0
 }
 
 // candidates calls yield with each rule that the name alone does not rule out.
