@@ -17,7 +17,7 @@ var intent = map[string]string{
 	// Docker allows these to all; we do not.
 	"refused": `adjtimex clock_adjtime clock_adjtime64 fanotify_mark modify_ldt socketcall`,
 	// Docker allows some of these and refuses the others. Programs fall back.
-	"unknown": `openat2 clone3 add_key keyctl request_key uretprobe uprobe`,
+	"unknown": `openat2 clone3 add_key keyctl request_key memfd_secret uretprobe uprobe`,
 	// We allow these; Docker leaves them out: what only old i386 programs call.
 	"allowed": `nice oldfstat oldlstat oldolduname oldstat olduname readdir sgetmask sigaction signal sigpending sigsuspend ssetmask`,
 	// Decided by their arguments.

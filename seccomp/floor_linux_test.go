@@ -57,7 +57,7 @@ func TestFloorRefusesNothingMore(t *testing.T) {
 func TestFloorRefuses(t *testing.T) {
 	const never = `bpf io_uring_setup io_uring_enter io_uring_register userfaultfd perf_event_open kexec_load init_module finit_module delete_module
 		open_by_handle_at fanotify_init quotactl quotactl_fd swapon swapoff reboot syslog acct settimeofday iopl ioperm modify_ldt pidfd_getfd process_madvise
-		add_key keyctl request_key openat2 fchmodat2 cachestat mseal`
+		add_key keyctl request_key memfd_secret openat2 fchmodat2 cachestat mseal`
 	const building = `mount umount2 pivot_root chroot setns fsopen fsmount fsconfig fspick open_tree move_mount mount_setattr sethostname clone3`
 	for kind := range below {
 		for _, goarch := range []string{"amd64", "arm64"} {

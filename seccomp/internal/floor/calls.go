@@ -47,11 +47,13 @@ var never = []call{
 }
 
 // unknown are refused as if the kernel did not have them: keyrings, which know
-// no namespace, and a call that has a file's mode behind a pointer.
+// no namespace, a call that has a file's mode behind a pointer, and one for memory
+// that cannot be taken back and that no file of /proc counts.
 var unknown = []call{
 	{"add_key", [3]int32{248, 286, 217}},
 	{"keyctl", [3]int32{250, 288, 219}},
 	{"request_key", [3]int32{249, 287, 218}},
+	{"memfd_secret", [3]int32{447, 447, 447}},
 	{"openat2", [3]int32{437, 437, 437}},
 }
 

@@ -25,7 +25,7 @@ var harmless = []string{
 	"timerfd_settime", "timerfd_settime64", "vmsplice", "write", "writev",
 
 	// memory
-	"brk", "get_thread_area", "madvise", "membarrier", "memfd_create", "memfd_secret", "mincore", "mlock", "mlock2",
+	"brk", "get_thread_area", "madvise", "membarrier", "memfd_create", "mincore", "mlock", "mlock2",
 	"mlockall", "mmap", "mmap2", "mprotect", "mremap", "msync", "munlock", "munlockall", "munmap", "pkey_alloc",
 	"pkey_free", "pkey_mprotect", "remap_file_pages", "set_thread_area",
 
@@ -76,7 +76,8 @@ var sandboxing = []string{
 // kernel surface, or the whole machine's state. What is not in any list gets
 // DefaultErrno, which is as final but reads as "not on this kernel": clone3
 // and openat2, whose arguments stand behind a pointer, keyrings (programs go
-// on without), NUMA policy of a later kernel, and every newer call.
+// on without), memory that is in no count (memfd_secret), NUMA policy of a later
+// kernel, and every newer call.
 var dangerous = []string{
 	"_sysctl", "acct", "adjtimex", "afs_syscall", "bdflush", "bpf", "break", "clock_adjtime", "clock_adjtime64",
 	"clock_settime", "clock_settime64", "create_module", "delete_module", "fanotify_init", "fanotify_mark",
