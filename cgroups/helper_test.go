@@ -9,11 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -26,6 +29,12 @@ const nobody = 65534
 // by line, on stdout, and stays until stdin ends. One that a test has started
 // waits for a first line on stdin.
 const helperVariable = "CGROUPS_TEST_HELPER"
+
+func init() {
+	if os.Getenv(helperVariable) == "leaderless" {
+		runtime.LockOSThread() // in an init it is the first
+	}
+}
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(helperVariable); name != "" {
@@ -64,6 +73,35 @@ func helper(name string, args []string) {
 		} else {
 			must(unix.Close(fd))
 		}
+	case "memfd-thread": // BYTES: in an open file of one thread alone
+		done := make(chan bool)
+		go func() {
+			runtime.LockOSThread()
+			must(unix.Unshare(unix.CLONE_FILES))
+			fd, err := unix.MemfdCreate("hog", 0)
+			must(err)
+			must(unix.Ftruncate(fd, int64(number(0))))
+			b := mapping(number(0), unix.MAP_SHARED, fd)
+			fill(b)
+			must(unix.Munmap(b))
+			close(done)
+			select {}
+		}()
+		<-done
+	case "leaderless": // BYTES: the first thread has ended by then
+		debug.SetGCPercent(-1) // it would wait for that one
+		go func() {
+			for first := "/proc/self/statm"; ; time.Sleep(time.Millisecond) {
+				if b, err := os.ReadFile(first); err == nil && b[0] == '0' {
+					break
+				}
+			}
+			fill(mapping(number(0), unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, -1))
+			fmt.Println("done")
+			io.Copy(io.Discard, os.Stdin)
+			os.Exit(0)
+		}()
+		syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
 	case "tmpfs": // DIRECTORY BYTES: mounts one there, says so, waits for a line, fills it
 		must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		must(unix.Mount("tmpfs", args[0], "tmpfs", 0, ""))
@@ -114,6 +152,19 @@ func helper(name string, args []string) {
 		for range number(0) {
 			forkSleeper()
 		}
+	case "vforks", "forks-write": // BYTES: memory that another process uses as well, which has not called exec yet, or of which it has a copy
+		b := mapping(number(0), unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, -1)
+		fill(b)
+		if name == "forks-write" {
+			r, w, err := os.Pipe()
+			must(err)
+			forkWriter(b, w.Fd())
+			_, err = r.Read(make([]byte, 1))
+			must(err)
+			break
+		}
+		debug.SetGCPercent(-1) // which would wait for a thread that does not come back
+		go vforkSleeper()
 	case "pids": // N: tries that many threads, says how many it got
 		n := 0
 		for range number(0) {
@@ -197,6 +248,34 @@ func forkSleeper() syscall.Errno {
 		syscall.RawSyscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 	}
 	return errno
+}
+
+// forkWriter makes a child that writes to all of b, and so has a copy of it, and then
+// says so.
+//
+//go:norace
+func forkWriter(b []byte, done uintptr) {
+	pid, _, errno := syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+	for errno == 0 && pid == 0 {
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 2
+		}
+		syscall.RawSyscall(syscall.SYS_WRITE, done, uintptr(unsafe.Pointer(&b[0])), 1)
+		syscall.RawSyscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+	}
+}
+
+// vforkSleeper makes a child on its own memory and stack, that does nothing. It
+// does not return. Both calls are one, so that the child leaves on the stack
+// what it has found there.
+//
+//go:norace
+func vforkSleeper() {
+	nr, flags := uintptr(syscall.SYS_CLONE), uintptr(syscall.CLONE_VM|syscall.CLONE_VFORK)|uintptr(syscall.SIGCHLD)
+	for {
+		syscall.RawSyscall6(nr, flags, 0, 0, 0, 0, 0)
+		nr, flags = syscall.SYS_PPOLL, 0
+	}
 }
 
 // A command is a helper that has been started.

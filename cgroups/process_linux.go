@@ -30,12 +30,14 @@ type processes struct {
 
 type process struct {
 	pid   int
+	task  int   // the thread by whose files it is looked at: see [process.others]
 	statm int   // descriptor, or -1
 	bytes int64 // of anonymous memory, at most
 	pages int64 // of address space
 
 	stack   uint64 // where it starts, which only exec changes
-	stackAt int64  // pages when that was read
+	parent  int    // who started it, as far as that one lives
+	stackAt int64  // pages when both were read
 }
 
 const (
@@ -116,10 +118,11 @@ func (p *processes) relist(root int) {
 			continue
 		}
 		k, ok := old[pid]
-		if !ok {
+		if !ok || !k.measure(false) { // or its number has passed to this one
 			k = newProcess(pid)
+		} else {
+			delete(old, pid)
 		}
-		delete(old, pid)
 		p.known = append(p.known, k)
 	}
 	for _, k := range old {
@@ -170,31 +173,86 @@ func newProcess(pid int) *process {
 	if err != nil {
 		fd = -1
 	}
-	return &process{pid: pid, statm: fd}
+	return &process{pid: pid, task: pid, statm: fd}
 }
+
+// maxTurns bounds how often a look turns to another thread: one that ends is soon
+// followed by one that does not.
+const maxTurns = 16
 
 // measure reads the anonymous memory that a process maps, shared with a fork or
 // not, and its swap; it returns false if the process is gone. /proc/PID/statm
 // says enough, at a sixth of the cost of status, as long as the machine does not
 // swap. Both are readable for everyone.
 func (p *process) measure(swapping bool) bool {
+	all, anonymous, ok := p.look()
+	for turn := 0; all == 0 && p.others(); turn++ {
+		if turn == maxTurns {
+			return true // what it held before goes on to count
+		}
+		all, anonymous, ok = p.look()
+	}
+	if !ok {
+		return false
+	}
+	p.pages, p.bytes = all, anonymous*pageSize
+	if swapping {
+		b, _ := readFile(procFile(p.task, "status"))
+		p.bytes = kilobytes(b, "RssAnon:") + kilobytes(b, "VmSwap:")
+	}
+	return true
+}
+
+// look reads statm, which is all zeros where the thread has ended.
+func (p *process) look() (all, anonymous int64, ok bool) {
 	var buf [128]byte
 	statm := buf[:]
 	n, err := retry(func() (int, error) { return unix.Pread(p.statm, statm, 0) })
 	if p.statm < 0 {
-		statm, err = readFile(procFile(p.pid, "statm")) // no descriptor was left
+		statm, err = readFile(procFile(p.task, "statm")) // no descriptor was left
 		n = len(statm)
 	}
 	if err != nil || n == 0 {
-		return false
+		return 0, 0, false
 	}
-	all, anonymous := parseStatm(statm[:n])
-	p.pages, p.bytes = all, anonymous*pageSize
-	if swapping {
-		b, _ := readFile(procFile(p.pid, "status"))
-		p.bytes = kilobytes(b, "RssAnon:") + kilobytes(b, "VmSwap:")
+	all, anonymous = parseStatm(statm[:n])
+	return all, anonymous, true
+}
+
+// others reports whether a process has more than one thread, and turns to one that
+// lives. The first can end before the others do (pthread_exit(3)), and then
+// /proc/PID says nothing any more of the memory and the files that they have:
+// /proc/TID does.
+func (p *process) others() bool {
+	tids := threads(p.pid)
+	for _, tid := range tids {
+		q := newProcess(tid)
+		all, _, _ := q.look()
+		if all > 0 {
+			unix.Close(p.statm)
+			p.task, p.statm = tid, q.statm
+			break
+		}
+		unix.Close(q.statm)
 	}
-	return true
+	return len(tids) > 0
+}
+
+// threads returns the threads of a process, the first among them; nil where there is
+// but that one.
+func threads(pid int) (tids []int) {
+	dir := procFile(pid, "task")
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil || st.Nlink == 3 { // a directory has two links and one more for each below it
+		return nil
+	}
+	tasks, _ := os.ReadDir(dir)
+	for _, task := range tasks {
+		if tid, err := strconv.Atoi(task.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
 }
 
 // list returns root and all its descendants. All processes of a pid namespace
@@ -230,19 +288,14 @@ func (p *processes) pass(root int) []int {
 
 // appendChildren appends the children of all threads of a process.
 func appendChildren(pids []int, pid int) ([]int, bool) {
-	dir := "/proc/" + strconv.Itoa(pid) + "/task"
-	var st unix.Stat_t
-	if unix.Stat(dir, &st) != nil {
-		return pids, false
+	tids := threads(pid)
+	if tids == nil {
+		tids = []int{pid}
 	}
-	if st.Nlink == 3 { // a directory has two links and one more for each below it
-		return appendPids(pids, dir+"/"+strconv.Itoa(pid)+"/children")
-	}
-	tasks, _ := os.ReadDir(dir)
 	ok := false
-	for _, task := range tasks {
+	for _, tid := range tids {
 		var read bool
-		pids, read = appendPids(pids, dir+"/"+task.Name()+"/children")
+		pids, read = appendPids(pids, procFile(pid, "task/"+strconv.Itoa(tid)+"/children"))
 		ok = ok || read
 	}
 	return pids, ok
@@ -276,31 +329,50 @@ func parents() map[int]int {
 }
 
 // splitForks separates processes that can share anonymous pages from those that
-// cannot: only a fork shares them, and it has its parent's stack.
+// cannot: only a fork shares them, and it has its parent's stack. It leaves out
+// those that have no memory of their own, but their parent's, as a process has
+// between vfork(2) and exec: what starts programs out of half of its limit would
+// be counted twice, whenever it does so.
 func splitForks(all []*process) (alone, forks []*process) {
 	same := make(map[uint64]int, len(all))
+	known := make(map[int]*process, len(all))
 	for _, p := range all {
 		if p.stackAt != p.pages {
-			p.stack, p.stackAt = stack(p.pid), p.pages // it may have called exec
+			p.stack, p.parent = stackAndParent(p.task) // it may have called exec
+			p.stackAt = p.pages
 		}
 		same[p.stack]++
+		known[p.pid] = p
 	}
 	for _, p := range all {
-		if same[p.stack] > 1 {
-			forks = append(forks, p)
-		} else {
+		switch parent := known[p.parent]; {
+		case same[p.stack] == 1:
 			alone = append(alone, p)
+		case parent == nil || !share(kcmpMemory, p.task, parent.task):
+			forks = append(forks, p)
 		}
 	}
 	return alone, forks
 }
 
-// stack returns where the stack of a process starts: field 28 of
-// /proc/PID/stat. Without leave to know it reads as 0, which puts all such
-// processes together: the safe side, and the slow one.
-func stack(pid int) uint64 {
+// stackAndParent returns where the stack of a process starts, and its parent:
+// fields 28 and 4 of /proc/PID/stat. Without leave to know the stack reads as 0,
+// which puts all such processes together: the safe side, and the slow one.
+func stackAndParent(pid int) (stack uint64, parent int) {
 	stat, _ := readFile(procFile(pid, "stat"))
-	return statField(stat, 28)
+	return statField(stat, 28), int(statField(stat, 4))
+}
+
+// What two threads can share, of linux/kcmp.h.
+const (
+	kcmpMemory = 1 // KCMP_VM
+	kcmpFiles  = 2 // KCMP_FILES
+)
+
+// share reports whether two threads are known to have one such thing, kcmp(2).
+func share(what, a, b int) bool {
+	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), uintptr(what), 0, 0, 0)
+	return errno == 0 && r == 0
 }
 
 // statField returns a field of /proc/PID/stat (proc_pid_stat(5)) after the
@@ -325,7 +397,7 @@ func proportional(forks []*process, limit int64, next func()) int64 {
 			break
 		}
 		next()
-		sum += proportionalSize(p.pid, p.bytes)
+		sum += proportionalSize(p.task, p.bytes)
 	}
 	return sum
 }
@@ -405,24 +477,33 @@ func number(b []byte, key string) int64 {
 
 // openMemfds returns the memfds that processes hold open, bytes by inode, and
 // whether a process other than pid 1 hides what it holds, as one that is not
-// dumpable does (prctl(2)). The name of a link is asked for first and the inode
+// dumpable does (prctl(2)). A thread can have descriptors of its own (unshare(2),
+// CLONE_FILES). The name of a link is asked for first and the inode
 // without asking its filesystem, since a process can hold a file that answers
 // never.
 func openMemfds(all []*process, device uint64, pid1 int) (found map[uint64]int64, hidden bool) {
 	found = map[uint64]int64{}
 	for _, p := range all {
-		dir, err := os.Open(procFile(p.pid, "fd"))
-		if err != nil {
-			hidden = hidden || p.pid != pid1 && errors.Is(err, fs.ErrPermission)
-			continue
-		}
-		names, _ := dir.Readdirnames(-1)
-		for _, name := range names {
-			if inode, bytes, ok := memfd(int(dir.Fd()), name, device); ok {
-				found[inode] = bytes
+		tasks := []int{p.task}
+		for _, tid := range threads(p.pid) {
+			if tid != p.task && !share(kcmpFiles, tid, p.task) {
+				tasks = append(tasks, tid)
 			}
 		}
-		dir.Close()
+		for _, task := range tasks {
+			dir, err := os.Open(procFile(task, "fd"))
+			if err != nil {
+				hidden = hidden || p.pid != pid1 && errors.Is(err, fs.ErrPermission)
+				continue
+			}
+			names, _ := dir.Readdirnames(-1)
+			for _, name := range names {
+				if inode, bytes, ok := memfd(int(dir.Fd()), name, device); ok {
+					found[inode] = bytes
+				}
+			}
+			dir.Close()
+		}
 	}
 	return found, hidden
 }
@@ -457,11 +538,11 @@ type mapped struct {
 func mappedShared(all []*process, which mapped, next func()) int64 {
 	var sum int64
 	for _, p := range all {
-		if residentShared(p.pid) == 0 {
+		if residentShared(p.task) == 0 {
 			continue
 		}
 		next()
-		smaps, _ := readFile(procFile(p.pid, "smaps"))
+		smaps, _ := readFile(procFile(p.task, "smaps"))
 		for inode, n := range which.in(smaps) {
 			if _, counted := which.open[inode]; !counted {
 				sum += n

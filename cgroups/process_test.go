@@ -70,6 +70,26 @@ func TestRefresh(t *testing.T) {
 	require.Empty(t, p.known)
 }
 
+// A number can pass from a process that was known to another before anybody looks.
+func TestRelistOfANumberThatPassed(t *testing.T) {
+	gone, stays := start(t, 0, "sleep"), start(t, 0, "sleep")
+	for _, c := range []*command{gone, stays} {
+		c.proceed()
+		require.Equal(t, "done", c.line())
+	}
+	before := newProcess(gone.Process.Pid)
+	require.NoError(t, gone.Process.Kill())
+	_ = gone.Wait()
+	require.False(t, before.measure(false), "it is the file of the one that is gone")
+	before.pid = stays.Process.Pid
+	p := processes{known: []*process{before}}
+	defer p.close()
+	p.relist(os.Getpid())
+	require.True(t, p.has(stays.Process.Pid))
+	require.Positive(t, p.measure(false))
+	require.True(t, p.has(stays.Process.Pid))
+}
+
 func TestMeasure(t *testing.T) {
 	b := mapping(50*mib, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, -1)
 	fill(b)
@@ -93,7 +113,9 @@ func TestMeasure(t *testing.T) {
 	require.False(t, newProcess(1<<30).measure(false))
 	require.EqualValues(t, 7, proportionalSize(1<<30, 7), "the bound, where there is no telling")
 	require.Zero(t, residentShared(1<<30))
-	require.Zero(t, stack(1<<30))
+	stack, parent := stackAndParent(1 << 30)
+	require.Zero(t, stack)
+	require.Zero(t, parent)
 }
 
 const smapsText = `7f0000000000-7f0000100000 rw-s 00000000 00:01 77                         /dev/zero (deleted)

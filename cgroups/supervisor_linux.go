@@ -113,9 +113,13 @@ func (s *Supervisor) Run(ctx context.Context) {
 		if time.Since(s.last.at) >= s.pause(share, tick) {
 			if used := s.sample(m, share); used > s.Limit {
 				// The first to die would be pid 1, and the others when it gets
-				// to run. Until then they would go on filling memory.
+				// to run. Until then they would go on filling memory. Whoever waits
+				// for pid 1 may ask for the reason before Over is called.
+				first := s.over.CompareAndSwap(false, true)
 				s.tree.kill()
-				s.end(used)
+				if first {
+					s.Over(used)
+				}
 			}
 		}
 		tick = s.tick(m)
@@ -145,6 +149,9 @@ func shortSlice() {
 		_ = unix.SchedSetAttr(0, attr, 0)
 	}
 }
+
+// Exceeded reports whether the sandbox was over the limit, and so is ended.
+func (s *Supervisor) Exceeded() bool { return s.over.Load() }
 
 // Peak returns the most that a sample has seen, in bytes: a little too much
 // where processes share memory, since that is counted exactly only near the
@@ -267,7 +274,7 @@ func (s *Supervisor) precise(m memory, files, bound int64) int64 {
 	defer late.Stop()
 	next := func() { late.Reset(stuck) }
 	used += proportional(forks, s.Limit-used-shm, next)
-	shm += mappedShared(s.tree.known, mapped{device: device, open: open, segments: s.Segments == 0}, next)
+	shm += mappedShared(append(alone, forks...), mapped{device: device, open: open, segments: s.Segments == 0}, next)
 	s.shm = shared{at: time.Now(), cost: threadTime() - start, bytes: shm, machine: m.shared, files: files}
 	return used + shm
 }
@@ -348,7 +355,7 @@ func (s *shared) estimate(all []*process, pid1 int, m memory, files, segments in
 		bytes = max(bytes, s.blame(m, files))
 	}
 	for _, p := range all {
-		bytes += residentShared(p.pid)
+		bytes += residentShared(p.task)
 	}
 	*s = shared{at: time.Now(), cost: threadTime() - start, bytes: bytes, machine: m.shared, files: files}
 }

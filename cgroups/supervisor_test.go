@@ -87,6 +87,8 @@ func TestSupervisor(t *testing.T) {
 		{"memfd", 256 * mib, []string{"memfd", number(1024 * mib)}, []string{"memfd", number(80 * mib)}},
 		{"memfd-mapped", 256 * mib, []string{"memfd-mapped", number(1024 * mib)}, []string{"memfd-mapped", number(80 * mib)}},
 		{"memfd-hidden", 256 * mib, []string{"double-fork", "memfd-hidden", number(1024 * mib)}, []string{"memfd", number(80 * mib)}},
+		{"memfd-thread", 256 * mib, []string{"double-fork", "memfd-thread", number(1024 * mib)}, []string{"memfd-thread", number(80 * mib)}},
+		{"leaderless", 256 * mib, []string{"double-fork", "leaderless", number(1024 * mib)}, []string{"double-fork", "leaderless", number(80 * mib)}},
 		{"double-fork", 256 * mib, []string{"double-fork", "anonymous", number(1024 * mib)}, []string{"double-fork", "anonymous", number(80 * mib)}},
 		{"twenty", 256 * mib, []string{"many", "20", "anonymous", number(40 * mib)}, []string{"many", "20", "anonymous", number(4 * mib)}},
 		{"two hundred", 768 * mib, []string{"many", "200", "anonymous", number(20 * mib)}, []string{"many", "200", "anonymous", number(1 * mib)}},
@@ -105,6 +107,7 @@ func TestSupervisor(t *testing.T) {
 			control := start(t, sandbox, test.control[0], test.control[1:]...)
 			used, s := supervise(t, control, test.limit, nil, 60*mib)
 			require.Zero(t, used, "killed for less than the limit")
+			require.False(t, s.Exceeded())
 			t.Logf("control: peak %d MiB", s.Peak()/mib)
 			require.Greater(t, s.Peak(), int64(60*mib))
 		})
@@ -118,6 +121,7 @@ func hold(t *testing.T, limit int64, args []string) bool {
 	peak := ruler(t, hog.Process.Pid)
 	used, s := supervise(t, hog, limit, nil, limit)
 	require.Greater(t, used, limit, "not killed")
+	require.True(t, s.Exceeded())
 	require.Equal(t, used, s.Peak())
 	t.Logf("limit %d MiB, killed at %d MiB", limit/mib, used/mib)
 	if peak != nil {
@@ -200,6 +204,23 @@ func TestSupervisorCountsSharedPagesOnce(t *testing.T) {
 	require.Zero(t, used)
 	require.Greater(t, s.Peak(), int64(50*mib))
 	require.Less(t, s.Peak(), int64(128*mib))
+}
+
+// A process that starts a program has a second one on its memory until that calls
+// exec; one that forks and goes on has not.
+func TestSupervisorCountsBorrowedMemoryOnce(t *testing.T) {
+	needSandbox(t)
+	alsoAsNobody(t)
+	c := start(t, sandbox, "vforks", strconv.Itoa(160*mib))
+	used, s := supervise(t, c, 256*mib, nil, 150*mib)
+	require.Zero(t, used)
+	require.Len(t, (&processes{}).list(c.Process.Pid), 2)
+	require.Greater(t, s.Peak(), int64(150*mib))
+	require.Less(t, s.Peak(), int64(256*mib))
+
+	c = start(t, sandbox, "forks-write", strconv.Itoa(160*mib))
+	_, s = supervise(t, c, 256*mib, nil, 256*mib)
+	require.True(t, s.Exceeded(), "control: a copy counts")
 }
 
 func TestSupervisorAtRest(t *testing.T) {

@@ -25,7 +25,7 @@ func (t *tables) look(all []*process, m memory, rest, limit int64) {
 	start := threadTime()
 	var bytes int64
 	for _, p := range all {
-		status, _ := readFile(procFile(p.pid, "status"))
+		status, _ := readFile(procFile(p.task, "status"))
 		bytes += kilobytes(status, "VmPTE:")
 	}
 	*t = tables{at: time.Now(), cost: threadTime() - start, bytes: bytes, free: m.free, rest: rest}

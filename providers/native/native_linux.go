@@ -448,7 +448,6 @@ type Started struct {
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	seen   *supervisor.Supervisor // nil: nobody asks
-	oom    chan int64
 	full   chan int64
 	brim   chan bool  // says, when the run is over, whether its private directories were full; nil if nobody looked
 	broken chan error // why the run had to be ended
@@ -461,7 +460,7 @@ type Started struct {
 // Start finishes a sandbox that was begun and sets everything around it going.
 // decided hears of each decision of the proxy, from many goroutines.
 func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(netproxy.Event)) (*Started, error) {
-	s := &Started{Sandbox: box, run: r, group: r.group, oom: make(chan int64, 1), full: make(chan int64, 1), broken: make(chan error, 1)}
+	s := &Started{Sandbox: box, run: r, group: r.group, full: make(chan int64, 1), broken: make(chan error, 1)}
 	if err := r.publish(); err != nil {
 		box.Close()
 		return nil, s.close(err)
@@ -493,10 +492,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	}
 	s.keep()
 	if limit := r.Limits.Supervise; limit > 0 {
-		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(used int64) {
-			s.oom <- used
-			box.Kill()
-		}}
+		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(int64) { box.Kill() }}
 		go s.watch.Run(ctx)
 	}
 	if limit := r.Policy.Resources.Disk.Value; limit > 0 && r.Overlaid != nil {
@@ -606,12 +602,7 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	}
 	end := &End{Limit: s.run.Policy.Resources.Memory.Value}
 	if s.watch != nil {
-		end.Peak = s.watch.Peak()
-	}
-	select {
-	case <-s.oom:
-		end.OOM = true
-	default:
+		end.Peak, end.OOM = s.watch.Peak(), s.watch.Exceeded()
 	}
 	select {
 	case <-s.full:
