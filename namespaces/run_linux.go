@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -83,6 +85,8 @@ type Sandbox struct {
 	root        int            // the root of its tree
 	control     int
 	ear         *os.File // control, for who waits
+	telling     sync.Mutex
+	untold      []inside.Message // for want of room
 	plan        *Plan
 	program     *inside.Program
 	shell       *compiler
@@ -502,15 +506,49 @@ func (s *Sandbox) Resume(foreground bool) {
 
 // tell says something to pid 1. Nothing is said once the sandbox has ended: its
 // descriptor may be somebody else's then.
+//
+// It does not wait, since pid 1 may itself wait to be heard. What there is no
+// room for, as while somebody has stopped pid 1, follows in its order, so that a run
+// that was stopped goes on. Of what is said again only the last is kept: there are
+// not many different messages.
 func (s *Sandbox) tell(m inside.Message) {
 	conn, err := s.ear.SyscallConn()
 	if err != nil {
 		return
 	}
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	if len(s.untold) == 0 {
+		var err error
+		_ = conn.Write(func(fd uintptr) bool {
+			err = say(fd, m)
+			return true
+		})
+		if err != unix.EAGAIN {
+			return
+		}
+		go s.catchUp(conn)
+	}
+	s.untold = append(slices.DeleteFunc(s.untold, func(u inside.Message) bool { return u == m }), m)
+}
+
+// catchUp tells what there was no room for.
+func (s *Sandbox) catchUp(conn syscall.RawConn) {
 	_ = conn.Write(func(fd uintptr) bool {
-		_ = unix.Sendto(int(fd), bytesOf(&m), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
+		s.telling.Lock()
+		defer s.telling.Unlock()
+		for len(s.untold) > 0 {
+			if say(fd, s.untold[0]) == unix.EAGAIN {
+				return false
+			}
+			s.untold = s.untold[1:]
+		}
 		return true
 	})
+}
+
+func say(fd uintptr, m inside.Message) error {
+	return unix.Sendto(int(fd), bytesOf(&m), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, nil)
 }
 
 // reap waits for pid 1, and so for everything: the kernel lets go of it when

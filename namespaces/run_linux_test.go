@@ -186,6 +186,32 @@ func TestSignals(t *testing.T) {
 	alone(t)
 }
 
+// What pid 1 has no room for reaches it later, in its order: a run that was stopped
+// goes on, whatever was said last of all that there was room for.
+func TestSignalsAreNotLost(t *testing.T) {
+	for odd := range 2 {
+		r, err := newBench(t, nil).sh("sleep 0.2").begin()
+		require.NoError(t, err)
+		require.NoError(t, unix.Kill(r.Pid, unix.SIGSTOP))
+		for range odd {
+			r.Signal(unix.SIGWINCH, inside.ToGroup)
+		}
+		for range 1000 {
+			r.Signal(unix.SIGSTOP, inside.ToAll)
+			r.Signal(unix.SIGCONT, inside.ToAll)
+		}
+		r.telling.Lock()
+		require.LessOrEqual(t, len(r.untold), 2, "what is said again is kept once")
+		require.NotEmpty(t, r.untold, "there was room for all")
+		r.telling.Unlock()
+		require.NoError(t, unix.Kill(r.Pid, unix.SIGCONT))
+		late := time.AfterFunc(20*time.Second, r.Kill)
+		require.Zero(t, r.end().Status)
+		late.Stop()
+		alone(t)
+	}
+}
+
 // A step that fails ends the launch, with its name; nothing is left of it.
 func TestStepFails(t *testing.T) {
 	b := newBench(t, []string{"shown/f.txt"}, "read shown").sh("echo > ran")

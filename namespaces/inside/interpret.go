@@ -29,6 +29,7 @@ type copied struct {
 	now     unix.Timespec
 	until   int64
 	frozen  bool      // the launcher has stopped all
+	held    bool      // it has been told that the command was stopped, and will say when that goes on
 	action  [4]uint64 // struct kernel_sigaction: handler, flags, restorer, mask
 	siginfo [128]byte
 }
@@ -264,6 +265,9 @@ func supervise(s *copied) {
 	cause := ByItself
 	if s.deadline > 0 {
 		s.until = clock(s) + s.deadline
+		if s.until < 0 { // past the end of the clock
+			s.until = 1<<63 - 1
+		}
 	}
 	for {
 		s.poll[0] = unix.PollFd{Fd: int32(s.control), Events: unix.POLLIN}
@@ -386,9 +390,10 @@ func reap(s *copied, cause int32) {
 			continue
 		}
 		if s.status&0xff == 0x7f {
-			if s.frozen {
-				continue // what the launcher did itself, it need not be told
+			if s.held || s.frozen && s.status>>8&0xff == int32(unix.SIGSTOP) {
+				continue // what the launcher knows, or did itself, it need not be told
 			}
+			s.held = s.terminal != 0
 			s.message = Message{Kind: Stopped, A: s.status >> 8 & 0xff}
 			send(s)
 			continue
@@ -466,7 +471,11 @@ func obey(s *copied, tty uintptr) {
 			s.frozen = s.message.A == int32(unix.SIGSTOP)
 		}
 		signal(s, to, uintptr(s.message.A))
+		if s.held && s.message.B == ToAll && s.message.A == int32(unix.SIGCONT) {
+			signal(s, -s.command, uintptr(unix.SIGSTOP)) // that all go on is no answer to Ctrl-Z
+		}
 	case Resume:
+		s.held = false
 		if tty != 0 {
 			// The shell that stopped us may continue us in its background,
 			// and then the command is in that of its own terminal: pid 1's

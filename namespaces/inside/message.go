@@ -15,7 +15,7 @@ import "unsafe"
 //	    <-- NotExecuted  B: errno                 no path of the command could be started
 //	    --> Signal  A: number  B: to whom         forward a signal
 //	    --> Resume  A: in the foreground          after a stop
-//	    <-- Stopped  A: signal                    Ctrl-Z inside
+//	    <-- Stopped  A: signal                    Ctrl-Z inside; with a terminal the next is told after Resume
 //	    <-- Done                                  a keeper has carried out what it was told
 //	    <-- Left                                  the command is gone and others are not: pid 1 waits for an answer, not for long
 //	    --> Seen                                  the answer
@@ -53,7 +53,7 @@ const (
 const (
 	ToCommand int32 = iota // the command's process alone
 	ToGroup                // the command's process group, as a terminal would
-	ToAll                  // every process inside but pid 1; by SIGSTOP, until the next, no stop is told
+	ToAll                  // every process inside but pid 1; by SIGSTOP, until the next, no SIGSTOP is told
 )
 
 // Why the command is gone: B of [Exited].

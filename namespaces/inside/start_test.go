@@ -269,6 +269,13 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	require.Zero(t, mask("SigBlk"))
 }
 
+// A deadline that the clock does not reach is none.
+func TestDeadlineFarAway(t *testing.T) {
+	c := newCopy(t)
+	c.supervise(Supervision{Deadline: 1<<63 - 1}, "/bin/sh", "-c", "exit 3")
+	require.Equal(t, Message{Kind: Exited, A: 3 << 8, B: ByItself}, receive(t, c.launcher))
+}
+
 func TestDeadline(t *testing.T) {
 	for name, script := range map[string]string{
 		"obeys":   "trap 'exit 3' TERM; echo ready; while :; do sleep 0.02; done",
