@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// flood makes forty protected names at once, again and again, until a file says that
+// it is enough, and counts how often it was made to go on.
+const flood = `n=0 i=0
+trap 'n=$((n+1))' CONT
+for k in 1 2 3 4; do mkdir -p $k/0 $k/1 $k/2 $k/3 $k/4 $k/5 $k/6 $k/7 $k/8 $k/9; done
+echo begun.
+while [ ! -e enough ]; do
+	for d in */*/; do : > $d.envrc; done
+	i=$((i+1))
+	[ $((i % 20)) -ne 0 ] || echo "went on $n times."
+done
+echo "over, status 0"
+`
+
+// For so many names a guard stops the run until all of them are set aside. A shell
+// outside is told nothing of it, and Ctrl-Z stops the run while that goes on, and
+// fg lets it go on, on a machine that has more to do than it can.
+func TestFloodAtTerminal(t *testing.T) {
+	p := newPupil(t)
+	script := fmt.Sprintf("flood-%d.sh", os.Getpid())
+	p.write("project/"+script, flood, 0o644)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
+	require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
+	for range 4 {
+		busy := exec.Command("sh", "-c", "while :; do :; done")
+		busy.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		require.NoError(t, busy.Start())
+		t.Cleanup(func() { busy.Process.Kill(); busy.Wait() })
+	}
+	s := newSeat(t, p)
+	s.typed("PATH=$HOME/bin:$PATH\nunset ENV\npccrun -- sh " + script + "\n")
+	s.awaits(`begun\.`)
+	s.shows(func(shown string) bool { return wentOn(shown) >= 10 }, "the guard has stopped it ten times")
+	require.NotRegexp(t, `(?i)stopped`, s.all(), "told of by the shell")
+	lost := 0
+	for range 5 {
+		s.forget()
+		for pressed := 1; ; pressed++ { // what is typed while all are stopped does not outlast that
+			require.Less(t, pressed, 10, "Ctrl-Z does not stop it: %q", s.all())
+			s.typed("\x1a")
+			if s.within(2*time.Second, func(shown string) bool { return regexp.MustCompile(`(?i)stopped`).MatchString(shown) }) {
+				break
+			}
+			lost++
+		}
+		for range 20 {
+			for pid, state := range statesOf(script) {
+				require.Equal(t, "T", state, "process %d runs while the run is stopped", pid)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		s.forget()
+		s.typed("fg\n")
+		s.awaits(`went on \d+ times\.`)
+	}
+	t.Logf("Ctrl-Z that was lost: %d", lost)
+	s.forget()
+	require.NoError(t, os.WriteFile(p.dir+"/enough", nil, 0o644))
+	s.awaits(`over, status 0`)
+	s.awaits(`set aside: `)
+	s.typed("echo end of $?.\n")
+	s.awaits(`end of 0\.`)
+	require.NotRegexp(t, `(?i)stopped`, s.all())
+	require.Empty(t, statesOf(script))
+}
+
+// wentOn returns how often the flood went on, as it last said.
+func wentOn(shown string) int {
+	said := regexp.MustCompile(`went on (\d+) times\.`).FindAllStringSubmatch(shown, -1)
+	if len(said) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(said[len(said)-1][1])
+	return n
+}
+
+// statesOf returns the states of the shells that run a script, by process.
+func statesOf(script string) map[int]string {
+	states := map[int]string{}
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		if err != nil || string(line) != "sh\x00"+script+"\x00" {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Dir(file) + "/stat")
+		if f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); err == nil && len(f) > 0 {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			states[pid] = string(f[0])
+		}
+	}
+	return states
+}
+
+// A seat is a terminal with a shell that controls jobs.
+type seat struct {
+	t      *testing.T
+	master *os.File
+	mu     sync.Mutex
+	shown  strings.Builder
+}
+
+func newSeat(t *testing.T, p *pupil) *seat {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	s := &seat{t: t, master: os.NewFile(uintptr(fd), "master")}
+	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer slave.Close()
+	shell := exec.Command("/bin/sh", "-i")
+	shell.Dir, shell.Env = p.dir, append(p.env, "PS1=at the prompt: ", "ENV=")
+	shell.Stdin, shell.Stdout, shell.Stderr = slave, slave, slave
+	shell.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, shell.Start())
+	t.Cleanup(func() {
+		shell.Process.Kill()
+		s.master.Close() // and so its jobs hang up
+		shell.Wait()
+	})
+	go func() {
+		b := make([]byte, 64<<10)
+		for {
+			n, err := s.master.Read(b)
+			s.mu.Lock()
+			s.shown.Write(b[:n])
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return s
+}
+
+func (s *seat) typed(keys string) {
+	s.t.Helper()
+	_, err := s.master.WriteString(keys)
+	require.NoError(s.t, err)
+}
+
+// all is what has been shown since it was last forgotten.
+func (s *seat) all() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shown.String()
+}
+
+func (s *seat) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shown.Reset()
+}
+
+func (s *seat) within(d time.Duration, enough func(shown string) bool) bool {
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if enough(s.all()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *seat) shows(enough func(shown string) bool, what string) {
+	s.t.Helper()
+	if !s.within(time.Minute, enough) {
+		require.FailNow(s.t, "not shown", "%s: %q", what, s.all())
+	}
+}
+
+func (s *seat) awaits(pattern string) {
+	s.t.Helper()
+	s.shows(regexp.MustCompile(pattern).MatchString, pattern)
+}
