@@ -318,6 +318,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		}
 	}
 	drain := l.stdio.Run()
+	caught := catch()
 	relay, err := l.relay(started)
 	if err == nil && relay != nil && l.asker != nil {
 		l.asker.relay = relay
@@ -333,7 +334,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.ended(fail(err.Error()), nil)
 	}
 	time.AfterFunc(restAfter, rest)
-	stop := l.forward(started, relay)
+	stop := l.forward(caught, started, relay)
 	l.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: started.Pid}
 		i.Cgroups = started.Cgroups()

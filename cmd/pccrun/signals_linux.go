@@ -21,7 +21,16 @@ const twice = 5 * time.Second
 // have not.
 const impatience = 300 * time.Millisecond
 
-// forward passes signals on until the returned function is called, which says
+// catch begins to catch what [launch.forward] passes on. It comes before the terminal is
+// changed: who is ended by a signal leaves that as it is.
+func catch() chan os.Signal {
+	c := make(chan os.Signal, 16)
+	signal.Notify(c, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE)
+	catchQuit()
+	return c
+}
+
+// forward passes the signals that were caught on until the returned function is called, which says
 // whether a second Ctrl-C ended the run.
 //
 // INT, QUIT and HUP go to the command's process group, as a terminal would
@@ -33,7 +42,7 @@ const impatience = 300 * time.Millisecond
 // When the command is gone, the first that would end us is held until that is done:
 // who presses Ctrl-C until a program ends presses it once too often, and what the
 // command made would be lost. A second ends us.
-func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() bool) {
+func (l *launch) forward(c chan os.Signal, s *native.Started, relay *terminal.Relay) (stop func() bool) {
 	var mu sync.Mutex
 	var killed, over, held bool
 	var last time.Time
@@ -76,13 +85,9 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 			s.Signal(sig, inside.ToCommand)
 		}
 	}
-	list := []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE}
 	if relay == nil {
-		list = append(list, unix.SIGTSTP)
+		signal.Notify(c, unix.SIGTSTP)
 	}
-	c := make(chan os.Signal, 16)
-	signal.Notify(c, list...)
-	catchQuit()
 	go func() {
 		for sig := range c {
 			pass(sig.(unix.Signal))
