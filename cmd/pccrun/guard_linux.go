@@ -50,8 +50,23 @@ func (f *freezing) turn(stop bool, signal func()) {
 	}
 	if stop {
 		f.n++
+		return
+	}
+	for _, later := range again {
+		time.AfterFunc(later, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.n == 0 {
+				signal()
+			}
+		})
 	}
 }
+
+// again is when a run that went on is told so once more. A program that hears that its
+// child was stopped may stop itself for it, as script(1) does: it hears that when it goes
+// on, on a busy machine late, and nobody else would wake it.
+var again = [...]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second, 5 * time.Second}
 
 // owe writes down what stands in the workspace and beside it, before the command can change
 // it: if this launcher is killed, the next pccrun looks in its place.
