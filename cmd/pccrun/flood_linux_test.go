@@ -86,6 +86,33 @@ func TestFloodAtTerminal(t *testing.T) {
 	require.Empty(t, statesOf(script))
 }
 
+// A shell inside that controls jobs does not take a job that a guard stops for one that
+// Ctrl-Z has stopped: it is stopped before its job is.
+func TestFloodUnderShell(t *testing.T) {
+	p := newPupil(t)
+	p.write("project/burst.sh", "for k in 1 2 3 4; do mkdir -p $k/0 $k/1 $k/2 $k/3 $k/4 $k/5 $k/6 $k/7 $k/8 $k/9; done\n"+
+		"i=0\nwhile [ $i -lt 60 ]; do\nfor d in */*/; do : > $d.envrc; done\ni=$((i+1))\ndone\n", 0o644)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
+	require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
+	s := newSeat(t, p)
+	s.typed("$HOME/bin/pccrun -- sh -i\n")
+	s.typed("echo within $$.\n")
+	s.awaits(`within \d+\.`)
+	for range 20 {
+		s.forget()
+		s.typed("sh burst.sh; echo status $?.\n")
+		s.awaits(`status \d+\.`)
+		require.Contains(t, s.all(), "status 0.", s.all())
+	}
+	s.forget()
+	s.typed("exit\n")
+	s.awaits(`set aside: `)
+	s.typed("echo end of $?.\n")
+	s.awaits(`end of \d+\.`)
+}
+
 // wentOn returns how often the flood went on, as it last said.
 func wentOn(shown string) int {
 	said := regexp.MustCompile(`went on (\d+) times\.`).FindAllStringSubmatch(shown, -1)

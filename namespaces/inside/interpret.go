@@ -451,6 +451,28 @@ func left(s *copied) {
 	}
 }
 
+// stopWait bounds how often pid 1 looks whether the command has stopped, each
+// tenth of a millisecond.
+const stopWait = 100
+
+// stopCommand stops the command before all others. At a terminal it may be a shell
+// that controls jobs, and one that still runs when its job stops takes that for
+// Ctrl-Z.
+//
+//go:nosplit
+//go:norace
+func stopCommand(s *copied) {
+	signal(s, s.command, uintptr(unix.SIGSTOP))
+	for i := 0; i < stopWait; i++ {
+		_, err := sys(unix.SYS_WAITID, unix.P_PID, s.command, uintptr(unsafe.Pointer(&s.siginfo)), unix.WSTOPPED|unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, 0, 0)
+		if err != 0 || s.siginfo[0] != 0 { // si_signo
+			return
+		}
+		s.now = unix.Timespec{Nsec: 1e5}
+		sys(unix.SYS_PPOLL, 0, 0, uintptr(unsafe.Pointer(&s.now)), 0, 0, 0)
+	}
+}
+
 // obey carries out one message of the launcher.
 //
 //go:nosplit
@@ -469,6 +491,9 @@ func obey(s *copied, tty uintptr) {
 		case ToAll:
 			to = all(s)
 			s.frozen = s.message.A == int32(unix.SIGSTOP)
+			if s.frozen && tty != 0 {
+				stopCommand(s)
+			}
 		}
 		signal(s, to, uintptr(s.message.A))
 		if s.held && s.message.B == ToAll && s.message.A == int32(unix.SIGCONT) {
