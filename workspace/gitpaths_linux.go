@@ -74,15 +74,31 @@ func (i *inerter) treeOf(gitDir string) (string, bool) {
 	if slices.Contains(i.guard.standing.GitDirs, gitDir) {
 		return i.guard.standing.Root, true
 	}
-	if filepath.Base(gitDir) == ".git" {
-		return filepath.Dir(gitDir), true
+	if b, err := i.read(gitDir+"/gitdir", maxGitFile); err == nil && filepath.Base(gitDir) != ".git" { // of a linked worktree
+		t, whose, err := i.follow(gitDir, parsePathFile(b))
+		return filepath.Dir(t.end.Path), err == nil && whose != nil && t.found
 	}
-	b, err := i.read(gitDir+"/gitdir", maxGitFile) // of a linked worktree
-	if err != nil {
-		return "", false
+	said := ""
+	for _, name := range [...]string{"config", "config.worktree"} { // of a submodule, the first says it
+		b, err := i.read(gitDir+"/"+name, maxConfig)
+		if gone(err) {
+			continue
+		}
+		all, e := parseConfig(b)
+		if err != nil || e != nil {
+			return "", false
+		}
+		for k := range all {
+			if all[k].places() {
+				said = all[k].value
+			}
+		}
 	}
-	t, whose, err := i.follow(gitDir, parsePathFile(b))
-	return filepath.Dir(t.end.Path), err == nil && whose != nil && t.found
+	if said == "" {
+		return filepath.Dir(gitDir), filepath.Base(gitDir) == ".git"
+	}
+	t, whose, err := i.follow(gitDir, said)
+	return t.end.Path, err == nil && whose != nil && t.found
 }
 
 // hash returns by what the objects of a repository are named, and whether its

@@ -316,6 +316,8 @@ func TestGuardConflictsElsewhere(t *testing.T) {
 		"by a link":        {"", `ln -s ../secret l; printf "$id\tl\0" > .git/MERGE_RR`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
 		"a link that came": {`printf "$id\tl\0" > .git/MERGE_RR`, `ln -s ../secret l`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
 		"in a worktree":    {"git worktree add -q w", `printf "$id\t../../secret\0" > .git/worktrees/w/MERGE_RR; cd w`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
+		"in another tree":  {`mkdir t; git config core.worktree ../t; printf "$id\tl\0" > .git/MERGE_RR`, `ln -s ../../secret t/l`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"of a submodule":   {"mkdir .git/modules; git init -q --separate-git-dir=.git/modules/s s; git -C s config core.worktree ../../../s; echo x > s/f", `printf "$id\tf\0" > .git/modules/s/MERGE_RR`, ".git", "true", nil},
 		"of its own":       {"git worktree add -q w", `printf "$id\tf\0" | tee .git/worktrees/w/MERGE_RR > .git/MERGE_RR`, ".git", "true", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
