@@ -258,8 +258,8 @@ func (s *Stash) settle() []Finding {
 	if s.dir > 0 {
 		for name, fd := range s.late {
 			// What was written after it was copied; it is the last to know of it.
-			var st unix.Stat_t
-			err := unix.Fstat(fd, &st)
+			var st unix.Stat_t // of the copy: to read the other, its mode may have been changed
+			err := statBeneath(s.dir, name, &st)
 			if b, e := readFile(fd, maxCopy); err == nil && e == nil && len(b) > 0 {
 				_ = unix.Unlinkat(s.dir, name, 0)
 				_ = writeNew(s.dir, name, b, st.Mode&0o777)
