@@ -52,6 +52,27 @@ func (b *builder) file(f fileEntry) {
 	}
 }
 
+// override adds rules for protection, each in the place of any before it that has the
+// same pattern.
+func override(have, more []ProtectRule) []ProtectRule {
+	last := make(map[string]int, len(more))
+	for i := range more {
+		last[more[i].Pattern] = i
+	}
+	if len(more) > 0 {
+		have = slices.DeleteFunc(have, func(r ProtectRule) bool {
+			_, again := last[r.Pattern]
+			return again
+		})
+	}
+	for i := range more {
+		if last[more[i].Pattern] == i {
+			have = append(have, more[i])
+		}
+	}
+	return have
+}
+
 func (b *builder) apply(l *layer) {
 	p := b.policy
 	b.removeLists(l.clear)
@@ -59,10 +80,7 @@ func (b *builder) apply(l *layer) {
 		b.file(f)
 	}
 	p.Tighten = append(p.Tighten, l.tighten...) // of imports only
-	for _, r := range l.protect {
-		p.Protect = slices.DeleteFunc(p.Protect, func(old ProtectRule) bool { return old.Pattern == r.Pattern })
-		p.Protect = append(p.Protect, r)
-	}
+	p.Protect = override(p.Protect, l.protect)
 	for _, k := range l.keyed {
 		p.Keyed = k.onto(p.Keyed)
 	}

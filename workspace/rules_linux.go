@@ -48,6 +48,7 @@ type rules struct {
 	kept    bool // see [Query.Kept]
 	files   []profiles.FileRule
 	protect []profiles.ProtectRule
+	final   map[string]int // the last rule with a pattern, by its number
 	deep    []deepRule
 	closed  []int    // rules without a glob that hide or replace a directory below the root
 	open    []string // paths below the root that rules without a glob show
@@ -88,6 +89,10 @@ func compile(q Query) (*rules, error) {
 			}
 		}
 	}
+	c.final = make(map[string]int, len(q.Protect))
+	for i := range q.Protect {
+		c.final[q.Protect[i].Pattern] = i
+	}
 	for i := range q.Protect {
 		r := &q.Protect[i]
 		if r.Pattern == "" || strings.IndexByte(r.Pattern, 0) >= 0 {
@@ -111,14 +116,7 @@ func compile(q Query) (*rules, error) {
 }
 
 // overridden reports whether a later rule has the same pattern.
-func (c *rules) overridden(i int) bool {
-	for _, r := range c.protect[i+1:] {
-		if r.Pattern == c.protect[i].Pattern {
-			return true
-		}
-	}
-	return false
-}
+func (c *rules) overridden(i int) bool { return c.final[c.protect[i].Pattern] != i }
 
 // add files a rule under what the last name of its pattern begins or ends with.
 func (c *rules) add(class class, arg int, pattern string) {
