@@ -469,6 +469,63 @@ func TestGuardMeetsAnother(t *testing.T) {
 	require.False(t, one.Overlaps(w.root+"x"))
 }
 
+// A repository that another run is making at this moment is that run's: its configuration
+// may come. One that stood before both keeps what protects it.
+func TestGuardMeetsAClone(t *testing.T) {
+	for _, met := range []bool{false, true} {
+		w := newWatchman(t)
+		w.sh("mkdir -p old/.git l/.git; git init -q full; ln -s ../c/.git/hooks full/.git/hooks-of-c; mkdir x; ln -s ../c/.git/commondir x/.envrc")
+		one := w.begin()
+		w.guard.Close()
+		w.sh("mkdir c c/.git made; git init -q made/r; mkdir l/.git/modules; mkdir l/n; mkdir l/n/.git")
+		s := w.begin()
+		require.True(t, s.Doubtful())
+		require.True(t, s.Young(time.Now().Add(time.Hour)))
+		if met {
+			require.NoError(t, s.Without(one))
+		}
+		require.Equal(t, !met, slices.Contains(s.Repos, "c/.git"), "%v", s.Repos)
+		require.Equal(t, !met, slices.Contains(s.Repos, "l/n/.git"), "%v", s.Repos)
+		for _, stood := range []string{".git", "old/.git", "full/.git", "made/r/.git"} {
+			require.Contains(t, s.Repos, stood)
+		}
+		require.Contains(t, s.Vacant, w.path("c/.git/commondir"), "a link that stood leads there")
+		require.Contains(t, s.Vacant, w.path("old/.git/config"))
+		w.guard.Close()
+		var err error
+		w.guard, err = NewGuard(s, scanOf(t, w.query), nil, w.stash(), func(f Finding) { w.told <- f })
+		require.NoError(t, err)
+		w.sh("git init -q c; git -C c config core.fsmonitor ./evil; cp full/.git/config old/.git; echo > made/r/.git/config.worktree")
+		_, err = w.guard.look()
+		require.NoError(t, err)
+		_, err = os.Lstat(w.path("c/.git/config"))
+		require.Equal(t, met, err == nil, "control: otherwise it is set aside")
+		found := w.end()
+		require.Contains(t, found, "stashed old/.git/config")
+		require.Contains(t, found, "stashed made/r/.git/config.worktree")
+		if met {
+			require.Contains(t, found, "inert c/.git/config")
+		}
+	}
+}
+
+// One that is older than the other run is nobody's but the user's, whatever that run's
+// record says.
+func TestGuardMeetsWhatStood(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("mkdir -p old/.git")
+	one := w.begin()
+	w.guard.Close()
+	s := w.begin()
+	w.guard.Close()
+	one.Repos, one.Vacant = nil, nil
+	require.NoError(t, s.Without(one))
+	require.Contains(t, s.Repos, "old/.git")
+	one.Start = one.Start.Add(-time.Hour)
+	require.NoError(t, s.Without(one))
+	require.NotContains(t, s.Repos, "old/.git", "control: its birth is what tells")
+}
+
 // That somebody wanted to change a pinned configuration is seen by its lock.
 func TestGuardSeesRefusedConfigurations(t *testing.T) {
 	w := newWatchman(t)

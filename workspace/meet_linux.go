@@ -14,14 +14,30 @@ import (
 // has set it aside. A run that begins in this moment finds it, and it must not
 // count as one that stood: it could be made again when the other is over.
 
+// Doubtful reports whether something of the record may be another run's.
+func (r *Standing) Doubtful() bool { return len(r.Names)+len(r.Recent)+len(r.unfinished()) > 0 }
+
 // Young reports whether a protected name of the record may have come since a
-// moment.
+// moment, or a repository is just being made.
 func (r *Standing) Young(since time.Time) bool {
-	return slices.ContainsFunc(r.Names, func(name string) bool {
+	return len(r.unfinished()) > 0 || slices.ContainsFunc(r.Names, func(name string) bool {
 		var st unix.Stat_t
 		err := statBeneath(unix.AT_FDCWD, filepath.Join(r.Root, name), &st)
 		return err != nil || latest(st.Ctim.Nano()) >= since.Add(-racy).UnixNano()
 	})
+}
+
+// unfinished returns the repositories without a configuration, which is among the first
+// that git writes. One of another name than .git is none before it has one.
+func (r *Standing) unfinished() (list []string) {
+	for _, path := range r.Vacant {
+		dir, name := filepath.Split(path)
+		rel, in := below(r.Root, filepath.Clean(dir))
+		if in && name == "config" && insideGit(rel) && slices.Contains(r.Repos, rel) {
+			list = append(list, rel)
+		}
+	}
+	return list
 }
 
 // Forget takes out of the record the links that may be another run's: all if one goes
@@ -37,7 +53,10 @@ func (r *Standing) Forget(another bool) {
 }
 
 // Without takes out of the record the names that another run, which goes on,
-// would set aside.
+// would set aside, and the repositories that it is making at this moment: as names that
+// did not stand, their configuration and hooks would be set aside as git writes them.
+// Both runs make such a one inert at their ends. One that stood when the other began
+// stays in the record, by its path and by its birth.
 func (r *Standing) Without(other *Standing) error {
 	c, err := compile(Query{Root: other.Root, Files: other.Files, Protect: other.Protect})
 	if err != nil {
@@ -48,7 +67,31 @@ func (r *Standing) Without(other *Standing) error {
 		rel, in := below(other.Root, path)
 		return in && !slices.Contains(other.Names, rel) && c.denies(path)
 	})
+	for _, repo := range r.unfinished() {
+		path := filepath.Join(r.Root, repo)
+		rel, in := below(other.Root, path)
+		if !in || slices.Contains(other.Repos, rel) || !bornSince(path, other.Start) {
+			continue
+		}
+		r.Repos = slices.DeleteFunc(slices.Clone(r.Repos), func(s string) bool { return s == repo })
+		r.Vacant = slices.DeleteFunc(slices.Clone(r.Vacant), func(s string) bool {
+			// What the other run knows as well is where a link leads that stood.
+			name, in := below(path, s)
+			return in && slices.Contains(gitNames[:], name) && !slices.Contains(other.Vacant, s)
+		})
+	}
 	return nil
+}
+
+// bornSince reports whether what stands at a path came into being after a run's start,
+// which no program can pretend. Where a file system keeps no such times, nothing did.
+func bornSince(path string, start time.Time) bool {
+	at, name, err := parentOf(path)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(at)
+	return bornAt(at, name, start.Add(-racy).UnixNano())
 }
 
 // Overlaps reports whether what stands at a path concerns the run.

@@ -96,10 +96,11 @@ func (l *launch) owe() error {
 }
 
 // meet takes out of what stood the names and links that runs in the same place have made
-// and will set aside. Nothing is read for it but where a name is younger than the
-// earliest of all runs.
+// and will set aside, and the repositories that they are making. Nothing is read for it
+// but where a name is younger than the earliest of all runs, or a repository is not
+// finished.
 func (l *launch) meet() error {
-	doubtful := slices.DeleteFunc(slices.Clone(l.guarded.standing), func(s *workspace.Standing) bool { return len(s.Names)+len(s.Recent) == 0 })
+	doubtful := slices.DeleteFunc(slices.Clone(l.guarded.standing), func(s *workspace.Standing) bool { return !s.Doubtful() })
 	if len(doubtful) == 0 {
 		return nil
 	}
