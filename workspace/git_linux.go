@@ -102,6 +102,25 @@ func (s *scan) commonDir(gitDir string) (string, error) {
 	return t.end.Path, nil
 }
 
+// plainGits returns, relative to the root, the directories of git that the walk has not
+// known for such.
+func (s *scan) plainGits() (list []string) {
+	for _, dir := range s.gitDirs {
+		if rel, in := below(s.root, dir); in && !s.walked[dir] {
+			list = append(list, rel)
+		}
+	}
+	return list
+}
+
+// sharable reports whether git takes a directory for what worktrees share: it asks for
+// no HEAD there, so that the walk may not know it.
+func (s *scan) sharable(path string) bool {
+	_, _, objects := s.node(path + "/objects")
+	_, _, refs := s.node(path + "/refs")
+	return objects && refs
+}
+
 func (s *scan) addGitDir(path string) {
 	if !s.isGitDir[path] {
 		s.isGitDir[path] = true
@@ -193,7 +212,15 @@ func (s *scan) repositories() error {
 		}
 		all = append(all, r.worktree)
 	}
-	for _, dir := range s.gitDirs {
+	for i := 0; i < len(s.gitDirs); i++ { // those grow
+		dir := s.gitDirs[i]
+		common, err := s.commonDir(dir)
+		if err != nil {
+			return err
+		}
+		if _, in := below(s.root, common); in && s.sharable(common) {
+			s.addGitDir(common)
+		}
 		if err := s.pinGitDir(dir); err != nil {
 			return err
 		}

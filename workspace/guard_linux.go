@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,6 +79,7 @@ type leavings struct {
 	recent map[string]string   // see [Standing.Recent]
 	keys   map[string][]string // see [Standing.Keys]
 	hooks  []string            // see [Standing.Hooks]
+	gits   []string            // directories of git, also those that do not look like one: relative
 }
 
 // Standing returns what a look at the end of a run in this workspace needs to
@@ -116,6 +118,11 @@ func (f *Found) Standing(session string, q Query) *Standing {
 			r.Names = append(r.Names, s.rel)
 		}
 	})
+	for _, rel := range f.after.gits {
+		if !slices.Contains(r.Repos, rel) {
+			r.Repos = append(r.Repos, rel)
+		}
+	}
 	r.Covered = f.covered()
 	r.Linked = map[string]uint64{}
 	f.after.tree.withLinks(r.Linked)

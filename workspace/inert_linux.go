@@ -17,7 +17,7 @@ import (
 type inerter struct {
 	guard *Guard
 	scan  *scan
-	done  map[string]bool
+	done  map[string]bool // whether they were made inert, or are the user's own
 	stood map[string]bool // directories of hooks of the working trees that stood: see [inerter.worktree]
 	errs  []error
 
@@ -48,9 +48,14 @@ func (i *inerter) all() error {
 	defer i.close()
 	room := maxShortcuts
 	i.stores(&room)
-	var found []suspect
+	var found, stood []suspect
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isRepo && !g.repos[s.rel] {
+		if s.kind != isRepo {
+			return
+		}
+		if g.repos[s.rel] {
+			stood = append(stood, s)
+		} else {
 			found = append(found, s)
 		}
 	})
@@ -60,18 +65,7 @@ func (i *inerter) all() error {
 			i.dir(path)
 			continue
 		}
-		t, whose, err := i.follow(filepath.Dir(path), ".git")
-		far := errors.Is(err, ErrTooMuch)
-		if err == nil && whose != nil && t.found && t.end.Kind == File {
-			var b []byte
-			if b, err = whose.scan.readFile(t.end.Path, maxGitFile); err == nil {
-				var target string
-				if target, err = parseGitFile(b); err == nil {
-					t, whose, err = i.follow(filepath.Dir(path), target)
-					far = errors.Is(err, ErrTooMuch)
-				}
-			}
-		}
+		t, whose, far, err := i.repository(path)
 		switch {
 		case far: // git would go all the way
 			i.aside(path, "it leads to a repository by more steps than can be followed")
@@ -82,6 +76,7 @@ func (i *inerter) all() error {
 			whose.dir(t.end.Path)
 		}
 	}
+	i.ways(stood)
 	i.workingTrees(found)
 	i.reviewed()
 	i.shortcuts(g.tree, &room)
@@ -96,34 +91,107 @@ func (i *inerter) all() error {
 	return errors.Join(errs...)
 }
 
-// dir makes a git directory of its own tree inert, and the one that it shares
-// with others.
-func (i *inerter) dir(path string) {
-	g := i.guard
-	rel, in := below(g.standing.Root, path)
-	if !in || i.done[rel] || g.repos[rel] {
-		return
+// repository returns where something named .git leads; far is set where that is by more
+// steps than are followed.
+func (i *inerter) repository(path string) (t trail, whose *inerter, far bool, err error) {
+	t, whose, err = i.follow(filepath.Dir(path), ".git")
+	if err != nil || whose == nil || !t.found || t.end.Kind != File {
+		return t, whose, errors.Is(err, ErrTooMuch), err
 	}
-	i.done[rel] = true
-	if b, err := i.scan.readFile(path+"/commondir", maxGitFile); err == nil {
-		t, whose, err := i.follow(path, parsePathFile(b))
+	b, err := whose.scan.readFile(t.end.Path, maxGitFile)
+	if err != nil {
+		return t, whose, false, err
+	}
+	target, err := parseGitFile(b)
+	if err != nil {
+		return t, whose, false, err
+	}
+	t, whose, err = i.follow(filepath.Dir(path), target)
+	return t, whose, errors.Is(err, ErrTooMuch), err
+}
+
+// ways makes inert to what the .git files, links and commondir files lead that stood: at
+// the end of one there may have been nothing, and what the run has made there need not
+// look like a repository. What worktrees share is one to git without a HEAD.
+func (i *inerter) ways(stood []suspect) {
+	for _, s := range stood {
+		for _, k := range i.others { // the launch has followed all of them
+			k.scan.steps = 0
+		}
+		path := i.scan.abs(s.rel)
+		if s.hit.name == "" {
+			i.shared(path)
+			continue
+		}
+		t, whose, far, err := i.repository(path)
 		switch {
-		case err != nil || whose == nil:
-			i.aside(path+"/commondir", "it leads to a repository outside the workspace")
-		case t.found:
+		case far:
+			i.fail(path, err)
+		case err != nil:
+		case whose == nil:
+			i.turned(&t)
+		case t.found && t.end.Kind == Dir:
 			whose.dir(t.end.Path)
 		}
 	}
+}
+
+// turned sets aside the links that are new on a way out of the workspace.
+func (i *inerter) turned(t *trail) {
+	for _, n := range t.links {
+		var st unix.Stat_t
+		if i.scan.stat(n.Path, &st) == nil && i.guard.touched(&st) {
+			i.aside(n.Path, "by it a .git leads to a repository outside the workspace")
+		}
+	}
+}
+
+// shared makes inert what a git directory shares with others.
+func (i *inerter) shared(path string) {
+	b, err := i.scan.readFile(path+"/commondir", maxGitFile)
+	if err != nil {
+		return
+	}
+	g := i.guard
+	rel, _ := below(g.standing.Root, path)
+	t, whose, err := i.follow(path, parsePathFile(b))
+	switch {
+	case g.repos[rel] && err != nil:
+		i.fail(path+"/commondir", err)
+	case g.repos[rel] && whose == nil:
+		i.turned(&t)
+	case err != nil || whose == nil:
+		i.aside(path+"/commondir", "it leads to a repository outside the workspace")
+	case t.found && !whose.dir(t.end.Path):
+		i.aside(path+"/commondir", "it makes a repository of "+t.end.Path)
+	}
+}
+
+// dir makes a git directory of its own tree inert, and the one that it shares
+// with others. It is false for a directory of the user's own, which stays as it is.
+func (i *inerter) dir(path string) (made bool) {
+	g := i.guard
+	rel, in := below(g.standing.Root, path)
+	if !in || g.repos[rel] {
+		return true
+	}
+	if made, done := i.done[rel]; done {
+		return made
+	}
+	i.done[rel] = true
+	i.shared(path)
 	if filepath.Base(path) != ".git" && !insideGit(rel) && i.users(path) {
 		// A directory of the user's own that was made to look like a
 		// repository: its files are none.
+		i.done[rel] = false
 		i.aside(path+"/HEAD", "it makes a repository of "+path)
-		return
+		return false
 	}
 	i.hooks(path+"/hooks", func(string) bool { return false })
 	for _, name := range [...]string{"config", "config.worktree"} {
 		i.config(path+"/"+name, func(s *setting) bool { return !s.inert() || i.leaves(path, s) })
 	}
+	return true
 }
 
 // users reports whether a directory has a configuration or hooks that the run

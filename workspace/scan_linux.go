@@ -634,7 +634,7 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.absent))
-	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks))}
+	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits()}
 	for i, r := range s.protect {
 		if !r.Review && !s.met[r.Pattern] && !strings.ContainsAny(r.Pattern, "*?[") && !strings.HasPrefix(r.Pattern, "/") {
 			if _, git := gitPattern(r.Pattern); !git && !s.overridden(i) {

@@ -174,8 +174,11 @@ func (i *inerter) newIn(path, prefix string, all bool, why string) {
 // objects looks at the directory in which git keeps objects: what else is in there git
 // has not made.
 func (i *inerter) objects(path string, room, work *int) {
+	var l listing
+	defer i.hides(path, &l)
 	i.each(path, func(fd int, e os.DirEntry) {
 		at := path + "/" + e.Name()
+		l.note([]byte(e.Name()))
 		switch {
 		case e.Type()&os.ModeSymlink != 0:
 			i.link(fd, at, room)
@@ -204,11 +207,21 @@ func isQuarantine(name string) bool {
 	return strings.HasPrefix(name, "tmp_objdir-") || strings.HasPrefix(name, "incoming-")
 }
 
+// hides sets aside the HEAD of a directory of git's that is made one for a worktree as well.
+func (i *inerter) hides(path string, l *listing) {
+	if l.git() {
+		i.aside(path+"/HEAD", hidesGit)
+	}
+}
+
 // own looks at a directory in which git keeps files, and the directories that are named.
 func (i *inerter) own(path string, dirs []string, room, work *int) {
+	var l listing
+	defer i.hides(path, &l)
 	i.each(path, func(fd int, e os.DirEntry) {
 		*work--
 		at := path + "/" + e.Name()
+		l.note([]byte(e.Name()))
 		switch {
 		case e.Type()&os.ModeSymlink != 0:
 			i.link(fd, at, room)

@@ -568,7 +568,8 @@ func (s *ChangeSet) bare(u *Upper, c *Change) string {
 		case "objects", "refs":
 			// What goes on in a repository is no news; what makes one is: the
 			// rest of it may have come with an earlier run.
-			if before("HEAD") && (before("objects") && before("refs") || before("commondir")) {
+			store := before("objects") && before("refs")
+			if before("HEAD") && (store || before("commondir")) || store && !u.has(i, path.Join(dir, "HEAD")) {
 				continue
 			}
 		default:
@@ -580,7 +581,8 @@ func (s *ChangeSet) bare(u *Upper, c *Change) string {
 			continue
 		}
 		has := func(name string) bool { return u.has(i, path.Join(dir, name)) }
-		if has("HEAD") && (has("objects") && has("refs") || has("commondir")) {
+		store := has("objects") && has("refs")
+		if has("HEAD") && (store || has("commondir")) || store && (has("config") || has("hooks")) { // worktrees share one without a HEAD
 			return "a repository: git executes what its configuration names"
 		}
 	}

@@ -381,9 +381,11 @@ func TestApplyProtectedElsewhere(t *testing.T) {
 // A repository is not made in two halves, each of which is none.
 func TestApplyHalfARepository(t *testing.T) {
 	const why = " (a repository: git executes what its configuration names)"
-	s := newStand(t, map[string]string{"r/HEAD": "ref", "r/config": "[core]", "whole/HEAD": "ref", "whole/objects/x": "x", "whole/refs/y": "y"})
-	s.run([2]string{"r/objects", "dir"}, [2]string{"r/refs", "dir"}, [2]string{"whole/objects/z", "z"}).settle()
-	require.Equal(t, []string{"A r/objects" + why, "A r/refs" + why, "A whole/objects/z"}, s.diff())
+	s := newStand(t, map[string]string{"r/HEAD": "ref", "r/config": "[core]", "whole/HEAD": "ref", "whole/objects/x": "x", "whole/refs/y": "y",
+		"shared/objects/x": "x", "shared/refs/y": "y", "half/config": "x", "other/objects/x": "x"})
+	s.run([2]string{"r/objects", "dir"}, [2]string{"r/refs", "dir"}, [2]string{"whole/objects/z", "z"}, [2]string{"shared/config", "[core]"}, [2]string{"shared/objects/z", "z"},
+		[2]string{"half/objects", "dir"}, [2]string{"half/refs", "dir"}, [2]string{"other/config", "x"}).settle()
+	require.Equal(t, []string{"A half/objects" + why, "A half/refs" + why, "A other/config", "A r/objects" + why, "A r/refs" + why, "A shared/config" + why, "A shared/objects/z", "A whole/objects/z"}, s.diff())
 }
 
 // Of a rebase that is under way, what executes something has to be named.
