@@ -57,15 +57,43 @@ func (i *inerter) soundRR(gitDir string, b []byte) bool {
 	if !ok {
 		return false
 	}
-	for _, path := range paths {
-		var st unix.Stat_t
-		switch err := i.guard.stat(tree+"/"+path, &st); {
-		case err == unix.ENOENT, err == unix.ENOTDIR:
-		case err != nil, st.Mode&unix.S_IFMT == unix.S_IFLNK:
-			return false
+	// What the repository says of its tree the command may have written, and others may
+	// lead to it as well: git takes the one that it is called in.
+	for _, tree := range append(i.treesOf(gitDir), tree) {
+		for _, path := range paths {
+			var st unix.Stat_t
+			switch err := i.guard.stat(tree+"/"+path, &st); {
+			case err == unix.ENOENT, err == unix.ENOTDIR:
+			case err != nil, st.Mode&unix.S_IFMT == unix.S_IFLNK:
+				return false
+			}
 		}
 	}
 	return true
+}
+
+// treesOf returns the directories whose .git file or link leads to a repository's.
+func (i *inerter) treesOf(gitDir string) (list []string) {
+	for _, g := range i.guard.peers {
+		k := i.at(g.standing.Root)
+		if k.trees == nil {
+			k.trees = map[string][]string{}
+			k.scan.steps = 0
+			g.rules.suspects(g.tree, func(s suspect) {
+				if s.kind != isRepo || s.hit.name == "" {
+					return
+				}
+				path := k.scan.abs(s.rel)
+				t, _, far, err := k.repository(path)
+				if far {
+					k.fail(path, err)
+				}
+				k.trees[t.end.Path] = append(k.trees[t.end.Path], filepath.Dir(path))
+			})
+		}
+		list = append(list, k.trees[gitDir]...)
+	}
+	return list
 }
 
 // treeOf returns the working tree of a repository's directory, as far as it is one that

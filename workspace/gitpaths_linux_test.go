@@ -318,6 +318,9 @@ func TestGuardConflictsElsewhere(t *testing.T) {
 		"in a worktree":    {"git worktree add -q w", `printf "$id\t../../secret\0" > .git/worktrees/w/MERGE_RR; cd w`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
 		"in another tree":  {`mkdir t; git config core.worktree ../t; printf "$id\tl\0" > .git/MERGE_RR`, `ln -s ../../secret t/l`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
 		"of a submodule":   {"mkdir .git/modules; git init -q --separate-git-dir=.git/modules/s s; git -C s config core.worktree ../../../s; echo x > s/f", `printf "$id\tf\0" > .git/modules/s/MERGE_RR`, ".git", "true", nil},
+		"of a forged tree": {"git worktree add -q w", `ln -s ../../secret w/l; mkdir t; echo x > t/.git; echo $PWD/t/.git > .git/worktrees/w/gitdir; printf "$id\tl\0" > .git/worktrees/w/MERGE_RR`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
+		"of a second tree": {"", `mkdir y; echo "gitdir: ../.git" > y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"by a linked .git": {"", `mkdir y; ln -s ../.git y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
 		"of its own":       {"git worktree add -q w", `printf "$id\tf\0" | tee .git/worktrees/w/MERGE_RR > .git/MERGE_RR`, ".git", "true", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

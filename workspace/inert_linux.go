@@ -23,6 +23,8 @@ type inerter struct {
 
 	sealed []string // what is protected by its whole path; nil until somebody asks
 
+	trees map[string][]string // by repository: see [inerter.treesOf]; nil until somebody asks
+
 	others map[*Guard]*inerter // one for each of the run's, as far as something led there
 }
 
