@@ -44,6 +44,7 @@ func (g *Guard) review() error {
 	g.fresh(g.tree)
 	g.reviewed()
 	g.rebases()
+	g.histories()
 	return nil
 }
 
