@@ -140,6 +140,9 @@ func (i *inerter) hash(gitDir string) (f format, known bool) {
 		}
 		common = t.end.Path
 	}
+	if k := i.at(common); k != nil && k.whole[common+"/config"] {
+		return 0, false // accepted later, it would count for what is here now
+	}
 	// git-new-workdir has a link there; one that is new has been set aside.
 	t, _, err := i.follow(common, "config")
 	if err != nil {

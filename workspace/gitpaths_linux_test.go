@@ -223,6 +223,20 @@ func TestGuardIndexOfAnotherHash(t *testing.T) {
 	}
 }
 
+// What is set aside as it was may be accepted: it says another hash then.
+func TestGuardIndexOfAConfigurationToCome(t *testing.T) {
+	for plant, want := range map[string]string{
+		"git init -q r": "", `git init -q r; git -C r config alias.x '!true'`: "inert r/.git/config",
+		`git init -q r; printf '[extensions]\nobjectformat = sha256\n[x]\ny = \1\n' > r/.git/config`: "inert r/.git/config inert r/.git/index",
+	} {
+		w := newWatchman(t)
+		w.begin()
+		w.sh(plant)
+		require.NoError(t, os.WriteFile(w.path("r/.git/index"), forge(2, nil, listed{path: "f", mode: 0o100644}), 0o600))
+		require.Equal(t, want, strings.Join(w.end(), " "))
+	}
+}
+
 // A configuration that is a link says as much: git-new-workdir makes one.
 func TestGuardIndexOfAWorkdir(t *testing.T) {
 	for name, plant := range map[string]string{"honest": "", "forged": "; mv ../forged .git/index"} {

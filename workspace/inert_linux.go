@@ -23,6 +23,7 @@ type inerter struct {
 
 	sealed []string // what is protected by its whole path; nil until somebody asks
 
+	whole map[string]bool     // configurations that were set aside as they were: what they say may be accepted later
 	trees map[string][]string // by repository: see [inerter.treesOf]; nil until somebody asks
 
 	others map[*Guard]*inerter // one for each of the run's, as far as something led there
@@ -31,7 +32,7 @@ type inerter struct {
 // inerter returns one that looks through the workspace by itself.
 func (g *Guard) inerter() *inerter {
 	s := newScan(Query{Root: g.standing.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
-	i := &inerter{guard: g, scan: s, done: map[string]bool{}, stood: map[string]bool{}}
+	i := &inerter{guard: g, scan: s, done: map[string]bool{}, stood: map[string]bool{}, whole: map[string]bool{}}
 	i.others = map[*Guard]*inerter{g: i}
 	return i
 }
@@ -295,7 +296,7 @@ func (i *inerter) config(path string, drop func(*setting) bool) {
 		return
 	}
 	if n.Kind != File {
-		i.aside(path, "a configuration that is no file")
+		i.asideWhole(path, "a configuration that is no file")
 		return
 	}
 	dir, name, err := i.guard.parent(path)
@@ -315,7 +316,7 @@ func (i *inerter) config(path string, drop func(*setting) bool) {
 			left, dropped, ok = strip(b, drop)
 		}
 		if !ok {
-			i.aside(path, "a configuration that git cannot read")
+			i.asideWhole(path, "a configuration that git cannot read")
 			return
 		}
 		if len(dropped) == 0 {
@@ -328,7 +329,13 @@ func (i *inerter) config(path string, drop func(*setting) bool) {
 		}
 	}
 	// Somebody writes it as fast as we read it.
-	i.aside(path, "a configuration that changes all the time")
+	i.asideWhole(path, "a configuration that changes all the time")
+}
+
+// asideWhole sets aside a configuration, of which nobody knows what it says.
+func (i *inerter) asideWhole(path, why string) {
+	i.whole[path] = true
+	i.aside(path, why)
 }
 
 // exchanges is how often a configuration is read again that has changed by the

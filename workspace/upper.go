@@ -469,6 +469,12 @@ func (u *Upper) unsound(s *ChangeSet, c *Change) bool {
 			return true
 		}
 	}
+	// The run's own configuration is held back, and may be applied afterwards.
+	if b, err := read(u.after[layer], path.Join(common, "config"), maxConfig); err == nil {
+		if own, known := hashOf(b); !known || own != f {
+			return true
+		}
+	}
 	b, err := read(u.after[layer], c.Path, maxGitIndex)
 	return err != nil || !soundIndex(b, f)
 }

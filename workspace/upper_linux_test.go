@@ -400,8 +400,8 @@ func TestApplyRebase(t *testing.T) {
 // of picks with a strategy that git does not have.
 func TestApplyForgedIndex(t *testing.T) {
 	whole, forged := string(forge(2, nil)), string(forge(2, nil, listed{path: "../rc", mode: 0o100755}))
-	s := newStand(t, map[string]string{".git/HEAD": "ref", ".git/index": whole, "bare/HEAD": "ref", "docs/x": "x"})
-	s.run([2]string{".git/index", forged}, [2]string{".git/worktrees/w/index", whole}, [2]string{"bare/index", forged}, [2]string{"docs/index", forged}, [2]string{".git/sequencer/opts", "[options]\nstrategy = x/../evil\n"},
+	s := newStand(t, map[string]string{".git/HEAD": "ref", ".git/index": whole, "bare/HEAD": "ref", "docs/x": "x", "n/HEAD": "ref", "o/HEAD": "ref"})
+	s.run([2]string{".git/index", forged}, [2]string{".git/worktrees/w/index", whole}, [2]string{"bare/index", forged}, [2]string{"docs/index", forged}, [2]string{"n/index", whole}, [2]string{"n/config", "[core]"}, [2]string{"o/index", whole}, [2]string{"o/config", "[extensions]\nobjectFormat = sha256"}, [2]string{".git/sequencer/opts", "[options]\nstrategy = x/../evil\n"},
 		[2]string{".git/rebase-apply/apply-opt", " '--build-fake-ancestor=/x'"}, [2]string{"bare/rebase-apply/apply-opt", " '-C3'"},
 		[2]string{".git/MERGE_RR", "1\tf\x00"}, [2]string{"bare/MERGE_RR", ""}, [2]string{".hg/store/undo.backupfiles", "2\nplain\x00../../rc\x00x\x000\n"}, [2]string{"n/.hg/store/undo.backupfiles", "2\nplain\x00bookmarks\x00x\x000\n"}).settle()
 	var held []string
@@ -411,7 +411,7 @@ func TestApplyForgedIndex(t *testing.T) {
 			held = append(held, path)
 		}
 	}
-	require.Equal(t, []string{".git/MERGE_RR", ".git/index", ".git/rebase-apply/apply-opt", ".git/sequencer/opts", ".hg/store/undo.backupfiles", "bare/index"}, held)
+	require.Equal(t, []string{".git/MERGE_RR", ".git/index", ".git/rebase-apply/apply-opt", ".git/sequencer/opts", ".hg/store/undo.backupfiles", "bare/index", "o/index"}, held)
 }
 
 func TestApplyProtected(t *testing.T) {
