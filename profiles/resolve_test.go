@@ -113,7 +113,7 @@ func TestDefault(t *testing.T) {
 		"sub/.git/glab-cli/config.yml": false, ".git/modules/m/arc/config": false, ".bzr/branch/branch.conf": false, "x/.bzr/branches/b/branch.conf": false, ".repo/repo/main.py": false, ".reviewboardrc": false,
 		"x.code-workspace": false, "sub/.dir-locals.el": false, ".yarn/releases/yarn.cjs": false, "sub/.yarn/plugins/x.cjs": false, "renv/activate.R": false, ".jedi/project.json": false, "hie.yaml": false, ".huskyrc.json": false,
 		".github/hooks/x.json": false, "sub/.github/extensions/x/extension.mjs": false, ".clinerules/hooks/PreToolUse": false, ".amp/settings.json": false, "bunfig.toml": false, ".aider.model.settings.yml": false,
-		".env": true, "sub/.svn/wc.db": true, "flake.nix": true, ".mvn/jvm.config": true, "sub/gradle/wrapper/gradle-wrapper.jar": true, "compose.override.yaml": true, ".clinerules/x.md": true, ".lintstagedrc.js": true, "eslint.config.mjs": true,
+		".env": true, "sub/.svn/wc.db": true, ".svn/wc.db-journal": true, "sub/CVS/Root": true, "CVS/Update.prog": false, "_MTN/monotonerc": false, "flake.nix": true, ".mvn/jvm.config": true, "sub/gradle/wrapper/gradle-wrapper.jar": true, "compose.override.yaml": true, ".clinerules/x.md": true, ".lintstagedrc.js": true, "eslint.config.mjs": true,
 		"CLAUDE.local.md": true, ".github/copilot-instructions.md": true, ".travis.yml": true,
 	} {
 		rule, ok := p.Protected(w.dir + "/" + path)

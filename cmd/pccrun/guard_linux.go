@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -295,8 +296,22 @@ func describeFinding(c workspace.Finding, root string) string {
 	case workspace.Grown:
 		return "grown: " + path + " (" + c.What + "; " + c.Why + ": remove it, or move it away)"
 	}
-	return c.What + ": " + path + " (review " + c.Why + ")"
+	why := c.Why
+	if what := reviewReasons[filepath.Base(c.Path)]; what != "" && strings.HasPrefix(why, "**/") {
+		why += ": " + what
+	}
+	return c.What + ": " + path + " (review " + why + ")"
 }
+
+// reviewReasons say what files do that nobody can look through.
+var reviewReasons = map[string]string{
+	"wc.db":         svnReason,
+	"wc.db-journal": svnReason,
+	"wc.db-wal":     svnReason,
+	"Root":          "CVS runs what the repository that it names tells it to, on this machine with :local: or :fork:",
+}
+
+const svnReason = "svn writes, moves and removes files where it says, outside too; a fresh checkout is what helps"
 
 // within returns a path as one in the workspace, if it is.
 func within(root, path string) string {
