@@ -109,6 +109,12 @@ func holdsPrograms(rel string) bool {
 	return slices.ContainsFunc(programDirs[:], func(p string) bool { return rel == p || strings.HasSuffix(rel, "/"+p) })
 }
 
+// subversion reports whether a directory looks like a repository of Subversion's, whose
+// hooks a commit from a working copy runs that names it by a file: address.
+func (d *dir) subversion() bool {
+	return d.holds("hooks") && d.holds("db") && d.holds("conf") && d.holds("locks")
+}
+
 // fresh tells of files for review that are new, and of new programs.
 func (g *Guard) fresh(d *dir) {
 	if d.gone || d.state == hidden || d.state == protected {
@@ -128,6 +134,9 @@ func (g *Guard) fresh(d *dir) {
 		g.programs(d)
 	}
 	for _, k := range d.kids {
+		if k.name() == "hooks" && d.subversion() {
+			g.programs(k)
+		}
 		g.fresh(k)
 	}
 }

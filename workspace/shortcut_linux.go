@@ -78,6 +78,9 @@ func (d *dir) noteInodes(list map[string]uint64) {
 		list[d.rel] = d.ino
 	}
 	for _, k := range d.kids {
+		if k.name() == "hooks" && d.subversion() {
+			list[k.rel] = k.ino
+		}
 		k.noteInodes(list)
 	}
 }
