@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/signal"
+	"runtime"
 	"sync"
 	"time"
 	"unsafe"
@@ -79,7 +80,7 @@ func (l *launch) forward(c chan os.Signal, s *native.Started, relay *terminal.Re
 		case unix.SIGTSTP:
 			// The command leads an orphaned group, which ignores TSTP.
 			s.Signal(unix.SIGSTOP, inside.ToGroup)
-			unix.Kill(os.Getpid(), unix.SIGSTOP)
+			stopSelf()
 			s.Signal(unix.SIGCONT, inside.ToGroup)
 		default:
 			s.Signal(sig, inside.ToCommand)
@@ -101,6 +102,15 @@ func (l *launch) forward(c chan os.Signal, s *native.Started, relay *terminal.Re
 		over = true
 		return killed
 	}
+}
+
+// stopSelf stops this process, and returns when it goes on. The signal is for this very
+// thread, which so meets it before it does anything else; any other thread may be the
+// one to meet what is for the process, and this one went on meanwhile.
+func stopSelf() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
 }
 
 // quit is what the runtime does at QUIT: it prints where each goroutine stands.

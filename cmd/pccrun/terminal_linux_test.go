@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -47,4 +50,75 @@ func TestSignalLeavesTheTerminal(t *testing.T) {
 		slave.Close()
 		unix.Close(fd)
 	}
+}
+
+// Who closes the terminal of a run that Ctrl-Z has stopped ends it, as outside: the
+// launcher waited for the command, and that to be continued, for ever. One that does
+// not end at SIGHUP reads the end of its terminal.
+func TestTerminalGoesWhileStopped(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, ignores := range []bool{false, true} {
+		p := newPupil(t)
+		require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
+		require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
+		p.write("project/wait.sh", "trap 'echo hung up > told' HUP\necho ready.\nread x\nread x\necho over > over\n", 0o644)
+		if !ignores {
+			p.write("project/wait.sh", "echo ready.\nread x\nread x\n", 0o644)
+		}
+		s := newSeat(t, p)
+		s.typed("$HOME/bin/pccrun -- sh ./wait.sh " + filepath.Base(p.home) + "\n")
+		s.awaits(`ready\.`)
+		s.typed("\x1a")
+		s.awaits(`(?i)stopped`)
+		running := func() []string { return having("./wait.sh\x00" + filepath.Base(p.home)) }
+		time.Sleep(300 * time.Millisecond)
+		require.Len(t, running(), 2, "control: as long as the terminal stands it waits to go on")
+		s.master.Close()
+		require.Eventually(t, func() bool { return len(running()) == 0 }, 20*time.Second, 10*time.Millisecond, "ignores HUP: %v", ignores)
+		if ignores {
+			require.FileExists(t, p.dir+"/told")
+			require.FileExists(t, p.dir+"/over")
+		}
+	}
+}
+
+// Where the command has no terminal of its own, TSTP stops it and pccrun, and CONT lets
+// both go on: the launcher let it go on at once, before it had stopped itself, in two of
+// three.
+func TestStopWithoutTerminal(t *testing.T) {
+	p := newPupil(t)
+	p.write("project/count.sh", "while :; do echo >> count; sleep 0.01; done\n", 0o644)
+	counts := func(d time.Duration) bool {
+		before, _ := os.Stat(p.dir + "/count")
+		time.Sleep(d)
+		after, _ := os.Stat(p.dir + "/count")
+		return after != nil && (before == nil || after.Size() > before.Size())
+	}
+	for round := range 20 {
+		cmd := p.command("-q", "--", "sh", "./count.sh")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		require.NoError(t, cmd.Start())
+		goesOn := func() {
+			require.Eventually(t, func() bool { return counts(50 * time.Millisecond) }, 20*time.Second, time.Millisecond, "round %d", round)
+		}
+		goesOn()
+		require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
+		require.Eventually(t, func() bool { return !counts(200 * time.Millisecond) }, 3*time.Second, time.Millisecond, "round %d: it runs while pccrun is stopped", round)
+		require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
+		goesOn()
+		require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
+		require.NoError(t, ignoreExit(cmd.Wait()))
+	}
+}
+
+// having returns the processes whose command line ends with these words.
+func having(words string) (pids []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		if line, err := os.ReadFile(file); err == nil && strings.HasSuffix(string(bytes.TrimSuffix(line, []byte{0})), words) {
+			pids = append(pids, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return pids
 }
