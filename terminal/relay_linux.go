@@ -142,23 +142,24 @@ func (r *Relay) Active() bool {
 
 // Foreground is to be called when the command wants the terminal. From the
 // background of the host's terminal it stops the launcher's process group,
-// as reading would, and returns when it is continued.
+// as reading would, and returns when it is continued. An error says that the
+// terminal has gone away: see [Relay.HungUp].
 func (r *Relay) Foreground() error {
 	r.mu.Lock()
 	r.wanted = true
 	r.mu.Unlock()
 	if !foreground(r.o.Terminal) {
 		r.settle()
-		return stopGroup(unix.SIGTTIN, r.grab)
+		return stopGroup(unix.SIGTTIN, r.takeUp)
 	}
-	return r.grab()
+	return r.takeUp()
 }
 
 // Suspend does what Ctrl-Z does outside, once the command has stopped: gives
 // the terminal back, stops the launcher's process group, and returns when it
 // is continued, in the foreground or not ([Relay.Active]). The caller then
 // continues the command. SIGTSTP must have its default action meanwhile: a
-// caller that catches it calls [signal.Reset] first.
+// caller that catches it calls [signal.Reset] first. An error is as of Foreground.
 func (r *Relay) Suspend() error {
 	active := r.Active()
 	r.settle()
@@ -166,7 +167,17 @@ func (r *Relay) Suspend() error {
 	r.mu.Lock()
 	r.wanted = active
 	r.mu.Unlock()
-	return stopGroup(unix.SIGTSTP, r.grab)
+	return stopGroup(unix.SIGTSTP, r.takeUp)
+}
+
+// takeUp is grab where nobody else would notice that the terminal has gone away: what
+// wants it then, and is not ended by SIGHUP, reads its end.
+func (r *Relay) takeUp() error {
+	err := r.grab()
+	if err != nil {
+		r.hangUp()
+	}
+	return err
 }
 
 // settle waits, not for long, until what the command has printed before it
@@ -372,8 +383,7 @@ func (r *Relay) watch() {
 	defer r.onPanic()
 	for sig := range r.signals {
 		if sig == unix.SIGCONT {
-			if err := r.grab(); err != nil {
-				r.hangUp()
+			if r.takeUp() != nil {
 				continue
 			}
 		}

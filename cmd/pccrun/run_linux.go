@@ -13,6 +13,7 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
@@ -388,17 +389,19 @@ func (l *launch) relay(s *native.Started) (*terminal.Relay, error) {
 }
 
 // stopped is called when the command was stopped, by Ctrl-Z or because it
-// wants the keys.
+// wants the keys. If the terminal is gone when we go on, nobody is left to continue
+// the command: it gets what the kernel gives to a stopped group whose terminal goes,
+// setpgid(2), HUP and CONT.
 func (l *launch) stopped(s *native.Started, relay *terminal.Relay, sig unix.Signal) {
-	switch {
-	case relay == nil:
+	if relay == nil {
 		return
-	case sig == unix.SIGTTIN || sig == unix.SIGTTOU:
-		if relay.Foreground() != nil {
-			return
-		}
-	case relay.Suspend() != nil:
-		return
+	}
+	halt := relay.Suspend
+	if sig == unix.SIGTTIN || sig == unix.SIGTTOU {
+		halt = relay.Foreground
+	}
+	if halt() != nil {
+		s.Signal(unix.SIGHUP, inside.ToGroup)
 	}
 	s.Resume(relay.Active())
 }
