@@ -73,6 +73,43 @@ func helper(name string, args []string) {
 		} else {
 			must(unix.Close(fd))
 		}
+	case "shared-back": // BYTES: given back, piece by piece
+		b := mapping(number(0), unix.MAP_SHARED|unix.MAP_ANONYMOUS, -1)
+		for len(b) > 0 {
+			piece := b[:min(len(b), mib)]
+			fill(piece)
+			must(unix.Madvise(piece, unix.MADV_DONTNEED))
+			b = b[len(piece):]
+		}
+	case "memfd-sent": // BYTES: in files of 8 MiB that are under way in a socket
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		must(err)
+		chunk := make([]byte, 8*mib)
+		fill(chunk)
+		for range number(0) / len(chunk) {
+			fd, err := unix.MemfdCreate("hog", 0)
+			must(err)
+			_, err = unix.Write(fd, chunk)
+			must(err)
+			must(unix.Sendmsg(pair[0], []byte{1}, unix.UnixRights(fd), nil, 0))
+			must(unix.Close(fd))
+		}
+	case "memfd-program": // BYTES: behind a program
+		fd, err := unix.MemfdCreate("hog", unix.MFD_CLOEXEC)
+		must(err)
+		program, err := os.ReadFile("/proc/self/exe")
+		must(err)
+		_, err = unix.Write(fd, program)
+		must(err)
+		chunk := make([]byte, mib)
+		fill(chunk)
+		for range number(0) / len(chunk) {
+			_, err := unix.Write(fd, chunk)
+			must(err)
+		}
+		must(os.Setenv(helperVariable, "sleep"))
+		must(os.Unsetenv("WAIT"))
+		must(unix.Exec(fmt.Sprintf("/proc/self/fd/%d", fd), []string{"sleep"}, os.Environ()))
 	case "memfd-thread": // BYTES: in an open file of one thread alone
 		done := make(chan bool)
 		go func() {

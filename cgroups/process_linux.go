@@ -476,13 +476,21 @@ func number(b []byte, key string) int64 {
 }
 
 // openMemfds returns the memfds that processes hold open, bytes by inode, and
-// whether a process other than pid 1 hides what it holds, as one that is not
-// dumpable does (prctl(2)). A thread can have descriptors of its own (unshare(2),
-// CLONE_FILES). The name of a link is asked for first and the inode
+// whether a process other than pid 1 hides what it holds: as one that is not
+// dumpable does (prctl(2)), or in a socket, where what was sent waits to be
+// received (SCM_RIGHTS, unix(7)). A thread can have descriptors of its own (unshare(2),
+// CLONE_FILES), and a program can be a memfd. The name of a link is asked for first and the inode
 // without asking its filesystem, since a process can hold a file that answers
 // never.
 func openMemfds(all []*process, device uint64, pid1 int) (found map[uint64]int64, hidden bool) {
 	found = map[uint64]int64{}
+	count := func(dir int, name string) (link [prefixLength]byte) {
+		link, inode, bytes := memfd(dir, name, device)
+		if inode != 0 {
+			found[inode] = bytes
+		}
+		return link
+	}
 	for _, p := range all {
 		tasks := []int{p.task}
 		for _, tid := range threads(p.pid) {
@@ -490,6 +498,7 @@ func openMemfds(all []*process, device uint64, pid1 int) (found map[uint64]int64
 				tasks = append(tasks, tid)
 			}
 		}
+		count(unix.AT_FDCWD, procFile(p.task, "exe"))
 		for _, task := range tasks {
 			dir, err := os.Open(procFile(task, "fd"))
 			if err != nil {
@@ -498,8 +507,8 @@ func openMemfds(all []*process, device uint64, pid1 int) (found map[uint64]int64
 			}
 			names, _ := dir.Readdirnames(-1)
 			for _, name := range names {
-				if inode, bytes, ok := memfd(int(dir.Fd()), name, device); ok {
-					found[inode] = bytes
+				if link := count(int(dir.Fd()), name); string(link[:]) == socketPrefix && !hidden {
+					hidden = inFlight(task, name)
 				}
 			}
 			dir.Close()
@@ -508,21 +517,33 @@ func openMemfds(all []*process, device uint64, pid1 int) (found map[uint64]int64
 	return found, hidden
 }
 
-const memfdPrefix = "/memfd:"
+// inFlight reports whether descriptors wait in a socket to be received: proc_pid_fdinfo(5),
+// Linux 5.11.
+func inFlight(task int, fd string) bool {
+	info, _ := readFile(procFile(task, "fdinfo/"+fd))
+	return number(info, "scm_fds:") > 0
+}
 
-// memfd looks at a link in /proc/PID/fd.
-func memfd(dir int, name string, device uint64) (inode uint64, bytes int64, ok bool) {
-	var target [len(memfdPrefix)]byte
-	n, err := unix.Readlinkat(dir, name, target[:])
-	if err != nil || string(target[:n]) != memfdPrefix {
-		return 0, 0, false
+// What links of /proc/PID/fd begin with.
+const (
+	prefixLength = 7
+	memfdPrefix  = "/memfd:"
+	socketPrefix = "socket:"
+)
+
+// memfd looks at a link in /proc/PID/fd, or at one like it. The inode is 0 for
+// all but a memfd.
+func memfd(dir int, name string, device uint64) (link [prefixLength]byte, inode uint64, bytes int64) {
+	n, err := unix.Readlinkat(dir, name, link[:])
+	if err != nil || string(link[:n]) != memfdPrefix {
+		return link, 0, 0
 	}
 	var st unix.Statx_t
 	err = unix.Statx(dir, name, unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_BLOCKS, &st)
 	if err != nil || unix.Mkdev(st.Dev_major, st.Dev_minor) != device {
-		return 0, 0, false
+		return link, 0, 0
 	}
-	return st.Ino, int64(st.Blocks) * 512, true
+	return link, st.Ino, int64(st.Blocks) * 512
 }
 
 // mapped says which mappings count.
@@ -530,27 +551,36 @@ type mapped struct {
 	device   uint64           // the kernel's own tmpfs
 	open     map[uint64]int64 // its inodes that are counted already
 	segments bool             // System V segments too, which nobody else counts
+	suspect  bool             // what has been given back matters
 }
 
-// mappedShared returns the bytes that processes map of the kernel's own tmpfs.
-// The kernel gives each process its share of a page, so that all together give
-// the whole. next is called before each.
-func mappedShared(all []*process, which mapped, next func()) int64 {
-	var sum int64
+// mappedShared returns the bytes that processes map of the kernel's own tmpfs, and how
+// much more there may be: pages that were given back (madvise(2)) stay in their file,
+// and of one that nobody has open nobody sees how much that is. The kernel gives each
+// process its share of a page, so that all together give the whole. next is
+// called before each.
+func mappedShared(all []*process, which mapped, next func()) (seen, more int64) {
 	for _, p := range all {
+		file := "smaps"
 		if residentShared(p.task) == 0 {
-			continue
+			if file = "maps"; !which.suspect {
+				continue
+			}
 		}
 		next()
-		smaps, _ := readFile(procFile(p.task, "smaps"))
-		for inode, n := range which.in(smaps) {
+		text, _ := readFile(procFile(p.task, file))
+		for inode, m := range which.in(text) {
 			if _, counted := which.open[inode]; !counted {
-				sum += n
+				seen += m.bytes
+				more = min(more+max(m.size-m.bytes, 0), unbounded)
 			}
 		}
 	}
-	return sum
+	return seen, more
 }
+
+// unbounded is more than a machine has, and far from an overflow.
+const unbounded = int64(1) << 56
 
 // residentShared returns what a process maps of shared memory and tmpfs, swap
 // of any kind included. Unlike its mappings, nothing can delay a look at that.
@@ -559,15 +589,21 @@ func residentShared(pid int) int64 {
 	return kilobytes(status, "RssShmem:") + kilobytes(status, "VmSwap:")
 }
 
-// in reads the text of /proc/PID/smaps (proc_pid_smaps(5)): the bytes by inode
-// of what is mapped. The inode of a segment is its id, which may be a memfd's
+// extent is what a process maps of one file.
+type extent struct {
+	bytes int64 // its share of what it has touched
+	size  int64 // of that, touched or not
+}
+
+// in reads the text of /proc/PID/smaps (proc_pid_smaps(5)) or maps: what is
+// mapped, by inode. The inode of a segment is its id, which may be a memfd's
 // number too; its name is the kernel's.
-func (w mapped) in(smaps []byte) map[uint64]int64 {
-	found := map[uint64]int64{}
+func (w mapped) in(text []byte) map[uint64]extent {
+	found := map[uint64]extent{}
 	want := fmt.Sprintf("%02x:%02x", unix.Major(w.device), unix.Minor(w.device))
 	var inode uint64
-	for line := range bytes.Lines(smaps) {
-		// A mapping starts with "from-to perms offset device inode", its
+	for line := range bytes.Lines(text) {
+		// A mapping starts with "from-to perms offset device inode name", its
 		// fields with a capital letter.
 		if c := line[0]; c < 'A' || c > 'Z' {
 			inode = 0
@@ -576,11 +612,29 @@ func (w mapped) in(smaps []byte) map[uint64]int64 {
 			if len(fields) >= 5 && fields[3] == want && (w.segments || !segment) {
 				inode, _ = strconv.ParseUint(fields[4], 10, 64)
 			}
+			if inode != 0 && !segment {
+				m := found[inode]
+				m.size = min(m.size+span(fields[0]), unbounded)
+				found[inode] = m
+			}
 			continue
 		}
 		if inode != 0 {
-			found[inode] += kilobytes(line, "Pss:") + kilobytes(line, "Swap:")
+			m := found[inode]
+			m.bytes += kilobytes(line, "Pss:") + kilobytes(line, "Swap:")
+			found[inode] = m
 		}
 	}
 	return found
+}
+
+// span returns how large a mapping is, "from-to".
+func span(addresses string) int64 {
+	from, to, _ := strings.Cut(addresses, "-")
+	low, err1 := strconv.ParseUint(from, 16, 63)
+	high, err2 := strconv.ParseUint(to, 16, 63)
+	if err1 != nil || err2 != nil || high < low {
+		return 0
+	}
+	return int64(min(high-low, uint64(unbounded)))
 }

@@ -135,7 +135,12 @@ Pss:                8888 kB
 `
 
 func TestParse(t *testing.T) {
-	require.Equal(t, map[uint64]int64{77: (256 + 64 + 4) << 10}, mapped{device: unix.Mkdev(0, 1)}.in([]byte(smapsText)))
+	require.Equal(t, map[uint64]extent{77: {(256 + 64 + 4) << 10, 2 * mib}}, mapped{device: unix.Mkdev(0, 1)}.in([]byte(smapsText)))
+	require.EqualValues(t, 16, span("10-20"))
+	require.Equal(t, unbounded, span("0-7fffffffffffffff"))
+	for _, other := range []string{"", "-", "10", "20-10", "x-20", "10-x"} {
+		require.Zero(t, span(other), other)
+	}
 	require.Empty(t, mapped{device: unix.Mkdev(0, 9)}.in([]byte(smapsText)))
 
 	segment := strings.ReplaceAll(smapsText, "/dev/zero", "/SYSV00000000")
@@ -185,7 +190,9 @@ func FuzzProcFiles(f *testing.F) {
 	f.Add([]byte("7 (a) b) ) S 3 7 7 1 1\n"))
 	f.Add([]byte("RssAnon:\t 5 kB\noom_kill 3\nrbytes=9"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_ = mapped{device: unix.Mkdev(0, 1)}.in(b)
+		for _, m := range (mapped{device: unix.Mkdev(0, 1)}).in(b) {
+			require.GreaterOrEqual(t, m.size, int64(0))
+		}
 		require.GreaterOrEqual(t, tableSum(b, 1, weight{"rss", 1}), int64(0))
 		_, anonymous := parseStatm(b)
 		require.GreaterOrEqual(t, anonymous, int64(0))

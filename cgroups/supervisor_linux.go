@@ -24,11 +24,12 @@ import (
 //   - page tables;
 //   - other shared memory as far as a process maps it;
 //   - what the whole machine gains in shared memory, while a process of the
-//     sandbox hides its descriptors.
+//     sandbox hides its descriptors, or some of them are under way in a socket, and, as
+//     far as there is room for it, while one maps shared memory that it has given back.
 //
-// What does not: page cache, other kernel memory, huge pages from a pool, and shared
-// memory that is neither mapped nor open in any process (a memfd under way in a
-// socket).
+// What does not: page cache, other kernel memory, huge pages from a pool, what a
+// pipe or a socket holds of pages that were given back, and the rest of a shared
+// mapping of which a part was unmapped.
 type Supervisor struct {
 	Limit       int64            // bytes
 	PID         int              // pid 1 of the sandbox, as this process sees it
@@ -43,6 +44,7 @@ type Supervisor struct {
 	last  reading
 	grew  time.Time // when a sample last saw growth
 	shm   shared
+	truth shared // as precise saw it last
 	exact exact
 
 	tables tables
@@ -86,6 +88,7 @@ type reading struct {
 func (s *Supervisor) Run(ctx context.Context) {
 	m := readMachine()
 	s.shm = shared{at: time.Now(), machine: m.shared, files: tmpfsBytes(s.Filesystems)}
+	s.truth = s.shm
 	select {
 	case <-ctx.Done():
 		return
@@ -208,7 +211,9 @@ func (s *Supervisor) sample(m memory, share time.Duration) int64 {
 	if time.Since(s.shm.at) > max(shmAge, idleShare*s.shm.cost) {
 		s.shm.estimate(s.tree.known, s.PID, m, files, sysv)
 	}
-	used := private + files + max(s.shm.bound(m, files), sysv)
+	// An estimate does not see pages of a shared mapping that were given back, so it
+	// says nothing against what the machine has gained since there was a precise look.
+	used := private + files + max(s.shm.bound(m, files), s.truth.blame(m, files), sysv)
 	seen := private + files + max(s.shm.bytes, sysv)
 	s.tables.look(s.tree.known, m, used, s.Limit)
 	s.kernel = objects + s.tables.bytes
@@ -262,8 +267,9 @@ func (s *Supervisor) precise(m memory, files, bound int64) int64 {
 	device := shmDevice()
 	open, hidden := openMemfds(s.tree.known, device, s.PID)
 	shm := sum(open) + segments(s.Segments)
+	blame := max(s.shm.blame(m, files), s.truth.blame(m, files))
 	if hidden {
-		shm = max(shm, s.shm.blame(m, files))
+		shm = max(shm, blame)
 	}
 	if used+shm > s.Limit {
 		return used + shm
@@ -274,8 +280,10 @@ func (s *Supervisor) precise(m memory, files, bound int64) int64 {
 	defer late.Stop()
 	next := func() { late.Reset(stuck) }
 	used += proportional(forks, s.Limit-used-shm, next)
-	shm += mappedShared(append(alone, forks...), mapped{device: device, open: open, segments: s.Segments == 0}, next)
+	seen, more := mappedShared(append(alone, forks...), mapped{device: device, open: open, segments: s.Segments == 0, suspect: used+blame > s.Limit}, next)
+	shm = max(shm+seen, min(shm+seen+more, blame))
 	s.shm = shared{at: time.Now(), cost: threadTime() - start, bytes: shm, machine: m.shared, files: files}
+	s.truth = s.shm
 	return used + shm
 }
 
