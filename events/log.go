@@ -45,10 +45,10 @@ func Denials(w io.WriteCloser) Sink {
 const maxPending = 1 << 20
 
 // pace is the least time between two writes to a sink: the events of a thousand
-// connections in a second are a few hundred writes and not thousands, each of which
+// connections in a second are some fifty writes and not thousands, each of which
 // would take the file system's locks, and a processor from who relays them. After a
 // pause an event is written at once.
-const pace = 5 * time.Millisecond
+const pace = 20 * time.Millisecond
 
 // A Log numbers the events of one session and hands them to its sinks. Its
 // methods may be called at the same time.
@@ -118,21 +118,19 @@ func (l *Log) Emit(e Event) {
 	if l.closed {
 		return
 	}
-	switch e := e.(type) {
+	switch d := e.(type) {
 	case NetDecision:
-		l.decided(e)
-		return
+		if !d.Allowed {
+			l.refused(d)
+			return
+		}
 	case Exit:
 		l.repeats.rest(func(d NetDecision) { l.emit(d) })
 	}
 	l.emit(e)
 }
 
-func (l *Log) decided(d NetDecision) {
-	if d.Allowed {
-		l.emit(d)
-		return
-	}
+func (l *Log) refused(d NetDecision) {
 	told, now := l.repeats.next(d)
 	if !now || told.Times > 1 {
 		l.denials.add(d.Denial()) // which was told often enough

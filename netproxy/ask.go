@@ -47,7 +47,10 @@ func (p *Proxy) mayAsk(v rules.Verdict) bool {
 // decideOrAsk decides on host and port as decide does, and asks where nothing
 // is said of them.
 func (p *Proxy) decideOrAsk(ctx context.Context, host string, port uint16) rules.Verdict {
-	v := p.decide(host, port)
+	return p.orAsk(ctx, p.decide(host, port))
+}
+
+func (p *Proxy) orAsk(ctx context.Context, v rules.Verdict) rules.Verdict {
 	if p.mayAsk(v) && p.permitted(p.ask(ctx, v)) {
 		v.Action, v.Rule, v.Detail, v.AllowWith = rules.Allow, "--ask", "", ""
 	}

@@ -33,7 +33,8 @@ func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, ln net.Listene
 		p.serveQuestionsOverTCP(conn)
 		return nil
 	}
-	l, ev, err := p.connect(ctx, conn, ln, "transparent", to.Addr().Unmap().String(), to.Port())
+	v := p.decideAddr(to.Addr().Unmap(), to.Port())
+	l, ev, err := p.follow(ctx, conn, ln, "transparent", p.orAsk(ctx, v))
 	c := newClient(p, ctx, conn, ln)
 	if err != nil {
 		c.turnAway(ev.Verdict, err)
@@ -49,7 +50,7 @@ func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, ln net.Listene
 // mayReach says whether the rules allow a connection to an address, or to the
 // name that has it.
 func (p *Proxy) mayReach(to netip.AddrPort) bool {
-	return p.decide(to.Addr().Unmap().String(), to.Port()).Action != rules.Deny
+	return p.decideAddr(to.Addr().Unmap(), to.Port()).Action != rules.Deny
 }
 
 // decide asks the rules about host, which a client that resolves names itself
@@ -62,14 +63,30 @@ func (p *Proxy) decide(host string, port uint16) rules.Verdict {
 	if err != nil {
 		return p.cfg.Rules.Decide(host, port)
 	}
+	if v, ok := p.decideFake(a, port); ok {
+		return v
+	}
+	return p.cfg.Rules.Decide(host, port)
+}
+
+// decideAddr does so for an address.
+func (p *Proxy) decideAddr(a netip.Addr, port uint16) rules.Verdict {
+	if v, ok := p.decideFake(a, port); ok {
+		return v
+	}
+	return p.cfg.Rules.Decide(a.String(), port)
+}
+
+// decideFake does so for a fake address; for another one it is not ok.
+func (p *Proxy) decideFake(a netip.Addr, port uint16) (v rules.Verdict, ok bool) {
 	name, fake := p.cfg.Names.At(a)
 	switch {
 	case !fake:
-		return p.cfg.Rules.Decide(host, port)
+		return v, false
 	case name == "":
-		return rules.Verdict{Host: host, Port: port, Addr: a, Reason: rules.ByDefault, Detail: "no name has this address"}
+		return rules.Verdict{Host: a.String(), Port: port, Addr: a, Reason: rules.ByDefault, Detail: "no name has this address"}, true
 	}
-	return p.cfg.Rules.Decide(name, port)
+	return p.cfg.Rules.Decide(name, port), true
 }
 
 // turnAway ends a connection that the kernel has already accepted, and says why
@@ -110,7 +127,7 @@ func (p *Proxy) Refused(protocol string, to netip.AddrPort) {
 	if a.IsMulticast() || a.IsUnspecified() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
 		return // a program that looks around in a network that is not there
 	}
-	v := p.decide(a.String(), to.Port())
+	v := p.decideAddr(a, to.Port())
 	_, fake := p.cfg.Names.At(a)
 	switch {
 	case protocol != "tcp" && fake:

@@ -40,11 +40,11 @@ func (l *link) Close() error {
 // dial connects to what v allows, and to nothing else. The verdict that it
 // returns tells what was decided about the address, in any case.
 func (p *Proxy) dial(ctx context.Context, v rules.Verdict, protocol string, ln net.Listener) (*link, rules.Verdict, error) {
+	if v.Local {
+		return p.dialLocal(until{ctx, time.Now().Add(dialTimeout)}, v, ln)
+	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if v.Local {
-		return p.dialLocal(ctx, v, ln)
-	}
 	up := p.cfg.Upstream.proxyFor(v, protocol)
 	addrs, verdicts, err := p.resolve(ctx, v, up != nil)
 	if err != nil {
@@ -59,6 +59,20 @@ func (p *Proxy) dial(ctx context.Context, v rules.Verdict, protocol string, ln n
 		return nil, v, err
 	}
 	return &link{Conn: c, verdict: verdicts[i]}, verdicts[i], nil
+}
+
+// until is a context that tells of a deadline which nothing enforces but a dialler that
+// looks at it, as Go's does: it takes no timer.
+type until struct {
+	context.Context
+	deadline time.Time
+}
+
+func (u until) Deadline() (time.Time, bool) {
+	if d, ok := u.Context.Deadline(); ok && d.Before(u.deadline) {
+		return d, true
+	}
+	return u.deadline, true
 }
 
 // dialUpstream connects by way of the host's own proxy.

@@ -28,7 +28,7 @@ const (
 // remembers; no other name exists, unless [Config].Learn is set. Nothing is ever asked of anybody: what an
 // allowed name means is found out when a connection to it is made.
 func (p *Proxy) ServeQuestions(ctx context.Context, conn net.PacketConn) {
-	if !p.track(conn) {
+	if !p.track(conn, nil) {
 		return
 	}
 	defer p.forget(conn)

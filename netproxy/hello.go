@@ -14,6 +14,7 @@ var errHello = errors.New("malformed TLS ClientHello")
 // TLS record and handshake types, RFC 8446.
 const (
 	recordFirst     = 20 // change_cipher_spec
+	recordAlert     = 21
 	recordHandshake = 22
 	recordLast      = 23 // application_data
 	clientHello     = 1
@@ -49,24 +50,68 @@ func (c *client) checkFirst(l *link, ev *Event, up io.Writer) error {
 		return noEnd(err)
 	}
 	for {
-		first, err := c.br.Peek(1)
-		if err != nil {
+		if _, err := c.br.Peek(1); err != nil {
 			return noEnd(err)
 		}
+		got, _ := c.br.Peek(c.br.Buffered())
+		blank := 0 // which servers skip before a request
+		for blank < len(got) && (got[blank] == '\r' || got[blank] == '\n' || isBlank(got[blank])) {
+			blank++
+		}
 		switch {
-		case first[0] == '\r' || first[0] == '\n' || isBlank(first[0]): // which servers skip before a request
-			if _, err := up.Write(first); err != nil {
+		case blank > 0:
+			if _, err := up.Write(got[:blank]); err != nil {
 				return err
 			}
-			_, _ = c.br.Discard(1)
-		case c.startsTLS(first[0]):
+			_, _ = c.br.Discard(blank)
+		case got[0] >= recordFirst && got[0] <= recordLast:
+			is, err := c.startsTLS(up)
+			if err == errHello {
+				c.denyHello(l, ev, err)
+			}
+			if err != nil || !is {
+				return err
+			}
 			return c.checkHello(l, ev, up)
-		case isToken(string(first)):
+		case isToken(string(got[:1])):
 			return c.readPlain(l, ev, up)
+		case got[0] == sslRequest[0]:
+			if asked, err := c.passWish(up); err != nil || !asked {
+				return err
+			}
 		default:
 			return nil
 		}
 	}
+}
+
+// sslRequest is a client of PostgreSQL's question whether the server speaks TLS, and,
+// with gssRequest for its last byte, GSSAPI. After a yes a ClientHello comes next.
+const (
+	sslRequest = "\x00\x00\x00\x08\x04\xd2\x16\x2f"
+	gssRequest = '\x30'
+)
+
+// passWish passes on what a client sends as long as it is such a question, and says
+// whether it was one.
+func (c *client) passWish(up io.Writer) (asked bool, err error) {
+	for n := 0; n < len(sslRequest); {
+		if _, err := c.br.Peek(1); err != nil {
+			return false, noEnd(err)
+		}
+		got, _ := c.br.Peek(min(c.br.Buffered(), len(sslRequest)-n))
+		for i, char := range got {
+			if char != sslRequest[n+i] && (n+i < len(sslRequest)-1 || char != gssRequest) {
+				return false, nil
+			}
+		}
+		if _, err := up.Write(got); err != nil {
+			return false, err
+		}
+		n += len(got)
+		_, _ = c.br.Discard(len(got))
+	}
+	return true, nil
 }
 
 // noEnd takes the end of a connection for none: whoever reads next passes it
@@ -78,16 +123,57 @@ func noEnd(err error) error {
 	return err
 }
 
-// startsTLS says whether a server may take what comes first for a record of
-// TLS: a hello, or an alert or its like, which some skip before one.
-func (c *client) startsTLS(first byte) bool {
-	if first < recordFirst || first > recordLast || first == recordHandshake {
-		return first == recordHandshake
-	}
+// maxMajor is more than any server takes for the first half of a record's version,
+// which is to be ignored (RFC 8446, section 5.1): most want a 3, Go's less than 16.
+const maxMajor = 16
+
+// startsTLS says whether what comes first is TLS: a hello, or an alert or its like,
+// which some servers skip before one. A record of another version than any that there
+// is, which some take, is refused. Messages of MySQL and MongoDB may begin alike, with
+// their length; of what may be another protocol's few bytes only the one that tells is
+// held back.
+func (c *client) startsTLS(up io.Writer) (bool, error) {
 	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
-	defer c.conn.SetReadDeadline(time.Time{})
 	b, err := c.br.Peek(2)
-	return err == nil && b[1] == 3
+	if err == nil && b[0] == recordHandshake && b[1] != 3 && b[1] < maxMajor {
+		b, err = c.br.Peek(6)
+	}
+	c.conn.SetReadDeadline(time.Time{})
+	switch {
+	case err == io.EOF:
+		return false, nil
+	case err != nil:
+		return false, errHello
+	case b[1] == 3:
+		return true, nil
+	case b[1] >= maxMajor:
+		return false, nil
+	case b[0] == recordHandshake:
+		if b[3] == 0 && b[4] == 0 || b[5] == clientHello {
+			return false, errHello
+		}
+		return false, nil
+	}
+	var header [6]byte
+	for n := 0; n < len(header); {
+		if _, err := c.br.Peek(1); err != nil {
+			return false, noEnd(err)
+		}
+		b, _ := c.br.Peek(min(c.br.Buffered(), len(header)-n))
+		n += copy(header[n:], b)
+		if n == len(header) {
+			b = b[:len(b)-1]
+		}
+		if _, err := up.Write(b); err != nil {
+			return false, err
+		}
+		_, _ = c.br.Discard(len(b))
+	}
+	length := int(header[3])<<8 | int(header[4])
+	if length <= 1 || header[0] == recordAlert && length == 2 && header[5] <= 2 { // its level
+		return false, errHello
+	}
+	return false, nil
 }
 
 // checkHello passes a ClientHello on that asks for the tunnel's host, and another
@@ -110,7 +196,7 @@ func (c *client) checkHello(l *link, ev *Event, up io.Writer) error {
 		if h.early {
 			early = maxEarlyData
 		}
-		if again, err = c.passToHello(up, early); err != nil {
+		if again, err = c.passToHello(up, early, h.version); err != nil {
 			return err
 		}
 	}
@@ -121,7 +207,7 @@ func (c *client) checkHello(l *link, ev *Event, up io.Writer) error {
 // server asks for with a HelloRetryRequest (RFC 8446, section 4.1.4), and says whether
 // that is next. It is the client's to ask for another name there, and some servers
 // take it. In every other handshake what comes next is of another type, or encrypted.
-func (c *client) passToHello(up io.Writer, early int) (again bool, err error) {
+func (c *client) passToHello(up io.Writer, early int, version [2]byte) (again bool, err error) {
 	for {
 		first, err := c.br.Peek(1)
 		if err != nil {
@@ -138,7 +224,7 @@ func (c *client) passToHello(up io.Writer, early int) (again bool, err error) {
 		switch {
 		case header[0] == recordHandshake && length > 0: // some servers skip an empty one
 			b, err := c.br.Peek(5 + min(length, 6))
-			return err == nil && isHello(b[5:]), noEnd(err)
+			return err == nil && isHello(b[5:], version), noEnd(err)
 		case header[0] == recordLast:
 			if early -= length; early < 0 {
 				return false, nil
@@ -151,9 +237,10 @@ func (c *client) passToHello(up io.Writer, early int) (again bool, err error) {
 }
 
 // isHello tells the beginning of a ClientHello from that of another message, and from
-// one of TLS 1.2 that is encrypted, which is longer than a hello's pieces may be.
-func isHello(b []byte) bool {
-	return len(b) > 0 && b[0] == clientHello && (len(b) < 6 || b[4] == 3 && b[5] <= 4)
+// one of TLS 1.2 that is encrypted, which is longer than a hello's pieces may be. The
+// second has the version of the first, whatever that was.
+func isHello(b []byte, version [2]byte) bool {
+	return len(b) > 0 && b[0] == clientHello && (len(b) < 6 || b[4] == 3 && b[5] <= 4 || b[4] == version[0] && b[5] == version[1])
 }
 
 // A counter counts what is written through it.
@@ -177,9 +264,10 @@ func (c *client) denyHello(l *link, ev *Event, err error) {
 
 // A greeting is a ClientHello in its records.
 type greeting struct {
-	raw   []byte
-	name  string // of the server, if any
-	early bool   // data may follow at once
+	raw     []byte
+	version [2]byte
+	name    string // of the server, if any
+	early   bool   // data may follow at once
 }
 
 // readHello reads a ClientHello. Nothing else may stand in its last record.
@@ -215,6 +303,9 @@ func readHello(br *bufio.Reader) (h greeting, err error) {
 		if message[0] != clientHello || size > maxHello || len(message) > size {
 			return h, errHello
 		}
+	}
+	if len(message) >= 6 {
+		h.version = [2]byte(message[4:6])
 	}
 	h.name, h.early, err = message.extensions()
 	return h, err

@@ -209,7 +209,7 @@ func FuzzSecondHello(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, early int) {
 		c := &client{br: bufio.NewReader(bytes.NewReader(b))}
 		var up bytes.Buffer
-		again, err := c.passToHello(&up, early)
+		again, err := c.passToHello(&up, early, [2]byte{3, 3})
 		if err != nil {
 			return
 		}

@@ -134,15 +134,29 @@ func words(line string) []string {
 
 // isLikeHTTP says whether a line ends in a version of HTTP, or of a protocol that
 // servers of HTTP take for it: node's answers requests of RTSP, for AirPlay, and of
-// Icecast.
+// Icecast. Some, such as uWSGI's, do not look at the version at all: of a common method,
+// a path or URL, any third word will do. In lower case they are commands of caches.
 func isLikeHTTP(line string) bool {
-	line = strings.ToUpper(line)
-	if strings.Contains(line, "HTTP/") {
+	upper := strings.ToUpper(line)
+	if strings.Contains(upper, "HTTP/") {
 		return true
 	}
 	all := words(line)
-	last := all[len(all)-1]
-	return strings.HasPrefix(last, "RTSP/") || strings.HasPrefix(last, "ICE/")
+	last := strings.ToUpper(all[len(all)-1])
+	if strings.HasPrefix(last, "RTSP/") || strings.HasPrefix(last, "ICE/") {
+		return true
+	}
+	return len(all) > 2 && isCommon(all[0]) && (strings.HasPrefix(all[1], "/") || strings.Contains(all[1], "://"))
+}
+
+// isCommon says whether a word is a method that servers know, in whatever case but the
+// lower one.
+func isCommon(word string) bool {
+	switch strings.ToUpper(word) {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY", "PROPFIND", "REPORT", "SEARCH":
+		return word != strings.ToLower(word)
+	}
+	return false
 }
 
 // checkPlain holds what a request to a server says of its host against the one

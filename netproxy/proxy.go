@@ -147,8 +147,14 @@ type Proxy struct {
 	wild    wild
 
 	mu    sync.Mutex
-	live  map[io.Closer]io.Closer // listeners and connections, with where those lead, for Close
+	live  map[io.Closer]served // listeners and connections, for Close
 	group sync.WaitGroup
+}
+
+// served is what is known of a listener or connection.
+type served struct {
+	ctx context.Context // ends a client, too; nil for none
+	to  net.Conn        // where a client's connection leads
 }
 
 // New makes a proxy that serves nobody yet and costs nothing.
@@ -182,7 +188,7 @@ func New(cfg Config) *Proxy {
 		headTimeout:  headTimeout,
 		idleTimeout:  idleTimeout,
 		attemptDelay: attemptDelay,
-		live:         make(map[io.Closer]io.Closer),
+		live:         make(map[io.Closer]served),
 	}
 }
 
@@ -203,13 +209,16 @@ func (p *Proxy) ServeLocal(ctx context.Context, ln net.Listener, port uint16) er
 // serve runs handle for each client of ln, in a goroutine and a slot of its
 // own.
 func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle handler) error {
-	if !p.track(ln) {
+	if !p.track(ln, nil) {
 		return nil
 	}
 	defer p.forget(ln)
 	ctx, cancel := context.WithCancel(ctx)
 	context.AfterFunc(p.ctx, cancel)
-	defer context.AfterFunc(ctx, func() { p.forget(ln) })()
+	context.AfterFunc(ctx, func() {
+		p.forget(ln)
+		p.cutAll(ctx)
+	})
 	for {
 		c, err := ln.Accept()
 		switch {
@@ -232,7 +241,7 @@ func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle handler) erro
 			p.cfg.Event(Event{Kind: Full, Time: time.Now()})
 			continue
 		}
-		if !p.track(c) {
+		if !p.track(c, ctx) {
 			<-p.slots
 			return nil
 		}
@@ -277,32 +286,32 @@ type handler func(context.Context, net.Conn) (rest func())
 
 // serveOne runs handle, and gives the slot back when it is done for good.
 func (p *Proxy) serveOne(ctx context.Context, c net.Conn, handle handler) {
-	stop := context.AfterFunc(ctx, func() { p.cut(c) })
-	end := func() {
-		stop()
-		p.forget(c)
-		<-p.slots
-	}
 	rest := handle(ctx, c)
 	if rest == nil {
-		end()
+		p.end(c)
 		return
 	}
 	go func() {
 		rest()
-		end()
+		p.end(c)
 	}()
 }
 
-// track notes what Close has to close, and closes it at once if that is over.
-func (p *Proxy) track(c io.Closer) bool {
+func (p *Proxy) end(c net.Conn) {
+	p.forget(c)
+	<-p.slots
+}
+
+// track notes what Close has to close, and the end of ctx, if there is one; it closes
+// it at once if that is over.
+func (p *Proxy) track(c io.Closer, ctx context.Context) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ctx.Err() != nil {
+	if p.ctx.Err() != nil || ctx != nil && ctx.Err() != nil {
 		c.Close()
 		return false
 	}
-	p.live[c] = nil
+	p.live[c] = served{ctx: ctx}
 	p.group.Add(1)
 	return true
 }
@@ -312,21 +321,30 @@ func (p *Proxy) track(c io.Closer) bool {
 func (p *Proxy) leads(ctx context.Context, c, to net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.live[c]; ok && ctx.Err() == nil {
-		p.live[c] = to
+	if s, ok := p.live[c]; ok && ctx.Err() == nil {
+		s.to = to
+		p.live[c] = s
 		return
 	}
 	to.Close()
 }
 
-// cut closes a client's connection, and the one that it leads to.
-func (p *Proxy) cut(c net.Conn) {
+// cutAll closes the clients' connections that end with ctx, and those that they lead
+// to.
+func (p *Proxy) cutAll(ctx context.Context) {
 	p.mu.Lock()
-	to := p.live[c]
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	for c, s := range p.live {
+		if s.ctx == ctx {
+			s.cut(c)
+		}
+	}
+}
+
+func (s served) cut(c io.Closer) {
 	c.Close()
-	if to != nil {
-		to.Close()
+	if s.to != nil {
+		s.to.Close()
 	}
 }
 
@@ -346,11 +364,8 @@ func (p *Proxy) forget(c io.Closer) {
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.cancel() // and with it each dial
-	for c, to := range p.live {
-		c.Close()
-		if to != nil {
-			to.Close()
-		}
+	for c, s := range p.live {
+		s.cut(c)
 	}
 	p.mu.Unlock()
 	p.group.Wait()

@@ -15,6 +15,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -93,6 +94,7 @@ type Pair struct {
 	Old, New string
 
 	escaped bool // in whatever spelling the text stands
+	broken  bool // and with its lines broken
 }
 
 // Escaped returns a pair whose text is found however URLs, JSON, scripts or HTML
@@ -100,19 +102,22 @@ type Pair struct {
 func Escaped(old, new string) Pair { return Pair{Old: old, New: new, escaped: true} }
 
 // Spellings returns the pairs for a text and for the forms in which servers send
-// such a text back: as it is, in base64 of both alphabets and in hexadecimal, each
-// as it is [Escaped], and in two and four bytes a character. No form becomes longer
-// or shorter.
+// such a text back: as it is, in base64 of both alphabets, in lines or not, and in
+// hexadecimal, each as it is [Escaped]; in two and four bytes a character; and with
+// every character escaped, or written as a number. No form becomes longer or shorter.
 func Spellings(old, new string) []Pair {
 	var pairs []Pair
+	lines := false
 	add := func(f func(string) string) {
 		p := Escaped(f(old), f(new))
+		p.broken = lines
 		if !slices.ContainsFunc(pairs, func(q Pair) bool { return q.Old == p.Old }) {
 			pairs = append(pairs, p)
 		}
 	}
 	add(func(s string) string { return s })
 	// What stands before it turns the bits of base64: three ways.
+	lines = true
 	for _, encoding := range [...]*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 		for skip := range 3 {
 			add(func(s string) string {
@@ -121,13 +126,49 @@ func Spellings(old, new string) []Pair {
 			})
 		}
 	}
+	lines = false
 	add(func(s string) string { return hex.EncodeToString([]byte(s)) })
 	add(func(s string) string { return strings.ToUpper(hex.EncodeToString([]byte(s))) })
 	// UTF-16 and UTF-32, whichever byte of a character comes first.
 	for _, between := range [...]string{"\x00", "\x00\x00\x00"} {
 		pairs = append(pairs, Pair{Old: spaced(old, between), New: spaced(new, between)})
 	}
+	for _, form := range numbered {
+		pairs = append(pairs, Pair{Old: written(old, old, form), New: written(new, old, form)})
+	}
 	return pairs
+}
+
+// numbered are the forms in which every character is its number: of URLs, JSON, scripts
+// and HTML that escape letters too, of dumps, and of lists of bytes.
+var numbered = [...]struct{ before, verb, between string }{
+	{"%", "%02x", "%"}, {"%", "%02X", "%"},
+	{`\u00`, "%02x", `\u00`}, {`\u00`, "%02X", `\u00`},
+	{`\x`, "%02x", `\x`}, {`\x`, "%02X", `\x`},
+	{"&#", "%d", ";&#"}, {"&#x", "%x", ";&#x"}, {"&#x", "%X", ";&#x"},
+	{"", "%02x", " "}, {"", "%02X", " "}, {"", "%02x", ":"}, {"", "%02X", ":"},
+	{"0x", "%02x", ", 0x"}, {"", "%d", ","}, {"", "%d", ", "}, {"", "%d", " "},
+}
+
+// written returns s in such a form, with as many digits as those of another text have
+// there. A number that has others is that of a star, or of an x.
+func written(s, like string, form struct{ before, verb, between string }) string {
+	b := []byte(form.before)
+	for i := range len(s) {
+		if i > 0 {
+			b = append(b, form.between...)
+		}
+		number, room := fmt.Sprintf(form.verb, s[i]), len(fmt.Sprintf(form.verb, like[i]))
+		switch {
+		case len(number) == room:
+		case room == 2:
+			number = "42"
+		default:
+			number = "120"
+		}
+		b = append(b, number...)
+	}
+	return string(b)
 }
 
 // spaced returns s with a text between its characters.
@@ -141,6 +182,12 @@ func Replace(s string, pairs []Pair) string {
 		} else if strings.Contains(s, p.lead()) {
 			s = string(p.replace([]byte(s)))
 		}
+	}
+	var j joined
+	if b := []byte(s); slices.ContainsFunc(pairs, func(p Pair) bool { return p.broken }) {
+		j.join(b)
+		j.replace(b, pairs)
+		s = string(b)
 	}
 	return s
 }
@@ -165,6 +212,7 @@ func NewReader(r io.Reader, pairs []Pair) io.Reader {
 type reader struct {
 	r     io.Reader
 	pairs []Pair
+	lines joined // buf without its line breaks
 	buf   []byte // read and not passed on yet
 	ready int    // how much of buf is final
 	err   error
@@ -195,11 +243,14 @@ func (r *reader) fill() {
 	for _, p := range r.pairs {
 		r.buf = p.replace(r.buf)
 	}
+	r.lines.join(r.buf)
+	r.lines.replace(r.buf, r.pairs)
 	held := 0
 	if err == nil {
 		for _, p := range r.pairs {
 			held = max(held, p.open(r.buf))
 		}
+		held = max(held, r.lines.open(len(r.buf), r.pairs))
 	}
 	r.ready = len(r.buf) - held
 }

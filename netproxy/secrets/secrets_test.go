@@ -10,6 +10,7 @@ import (
 	"html/template"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -136,7 +137,7 @@ func TestSpellings(t *testing.T) {
 			require.NotContains(t, string(text), secret[4:len(secret)-4])
 		}
 	}
-	require.Len(t, Spellings("0123456789abcdef", "fedcba9876543210"), 7, "a plain one has few: itself, three in base64, one in hexadecimal, two of wide characters")
+	require.Len(t, Spellings("0123456789abcdef", "fedcba9876543210"), 7+len(numbered), "a plain one has few: itself, three in base64, one in hexadecimal, two of wide characters")
 }
 
 // TestWide has a secret in two and in four bytes a character, in either order.
@@ -255,7 +256,7 @@ func TestEscapedPassesOn(t *testing.T) {
 	r := NewReader(in, Spellings("ab12-cd/ef+gh", "AB34-CD/EF+GH"))
 	buf := make([]byte, 100)
 	for _, c := range []struct{ in, out string }{
-		{"50%", "50%"}, {`\`, `\`}, {"a & b &", "a & b &"}, {"x ab12", "x "}, {"\n", "ab12\n"}, {"x ab12%2", "x "}, {"E", "ab12%2E"},
+		{"50% ", "50% "}, {`C:\`, "C:"}, {" a & b & ", `\ a & b & `}, {"x ab12", "x "}, {"\n", "ab12\n"}, {"x ab12%2", "x "}, {"E", "ab12%2E"},
 		{"x ab12&#4", "x "}, {"5;cd/ef+gh", "AB34-CD/EF+GH****"},
 	} {
 		go out.Write([]byte(c.in))
@@ -338,4 +339,74 @@ func (c *chunks) Read(b []byte) (int, error) {
 	n := copy(b, c.text[:min(c.size, len(c.text))])
 	c.text = c.text[n:]
 	return n, nil
+}
+
+// TestLines has a secret in base64 that is broken into lines, as encoders write it and
+// as those lines are escaped and indented, and with each character written as a number.
+func TestLines(t *testing.T) {
+	const secret = "sk-secret-0123456789+abcdefghij/ABCDEFGHIJ-klmnopq~rstuvwxyz"
+	stand := placeholder(t, secret)
+	pairs := Spellings(secret, stand)
+	codes := func(verb, between string) string {
+		var list []string
+		for i := range len(secret) {
+			list = append(list, fmt.Sprintf(verb, secret[i]))
+		}
+		return strings.Join(list, between)
+	}
+	forms := map[string]string{
+		"URL": codes("%%%02X", ""), "JSON": codes(`\u%04x`, ""), "script": codes(`\x%02X`, ""), "HTML": codes("&#%d;", ""), "HTML, hexadecimal": codes("&#x%X;", ""),
+		"dump": codes("%02x", " "), "fingerprint": codes("%02X", ":"), "C": codes("0x%02x", ", "), "node's Buffer": codes("%d", ","), "Python's list": codes("%d", ", "),
+	}
+	seen := func(form, text string) bool { return strings.Contains(text, form[len(form)/3:len(form)/3*2]) }
+	for before := range 3 {
+		text := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("p", before) + secret + strings.Repeat("q", 100)))
+		for _, width := range []int{4, 19, 40, 64, 76} {
+			for _, end := range []string{"\n", "\r\n", "\n    ", `\n`, `\r\n`, `\\n`, `\u000a`, "%0A", "%0d%0a", "%250A", "&#10;", "&#xD;&#xA;", "=\r\n"} {
+				var lines []string
+				for rest := text; rest != ""; rest = rest[min(width, len(rest)):] {
+					lines = append(lines, rest[:min(width, len(rest))])
+				}
+				forms[fmt.Sprintf("base64 behind %d, %d wide, %q", before, width, end)] = strings.Join(lines, end)
+			}
+		}
+	}
+	for name, form := range forms {
+		for way, r := range map[string]io.Reader{"whole": strings.NewReader("<" + form + ">"), "byte by byte": iotest.OneByteReader(strings.NewReader("<" + form + ">"))} {
+			out := read(t, r, pairs)
+			require.Len(t, out, len(form)+2, name)
+			if !strings.HasPrefix(name, "base64") {
+				require.False(t, seen(form, out), "%s, %s: %s", name, way, out)
+				continue
+			}
+			// What is left of it, with the breaks gone, is not the secret.
+			_, after, _ := strings.Cut(name, `, "`)
+			end, err := strconv.Unquote(`"` + after)
+			require.NoError(t, err)
+			b, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(strings.Trim(out, "<>"), end, ""))
+			require.NoError(t, err, name)
+			require.NotContains(t, string(b), secret[4:len(secret)-4], "%s, %s", name, way)
+			require.Contains(t, string(b), strings.Repeat("q", 90), "what is not the secret's stays")
+		}
+		// The control: without its pairs it comes back.
+		require.Contains(t, read(t, strings.NewReader(form), nil), form)
+	}
+	// And in a field, where a line's end can only be escaped.
+	folded := base64.StdEncoding.EncodeToString([]byte(secret))
+	folded = folded[:40] + `\n` + folded[40:]
+	require.NotEqual(t, folded, Replace(folded, pairs))
+}
+
+// TestLinesPassOn: a stream with line breaks is not kept waiting for more than may be
+// the beginning of the text.
+func TestLinesPassOn(t *testing.T) {
+	in, out := io.Pipe()
+	r := NewReader(in, Spellings("0123456789abcdef", "fedcba9876543210"))
+	buf := make([]byte, 100)
+	for _, c := range []struct{ in, out string }{{"data: 1\r\n\r\n", "data: 1\r\n\r\n"}, {"x MDEy\r", "x "}, {"\n x\n", "MDEy\r\n x\n"}, {"= %0A", "= %0A"}} {
+		go out.Write([]byte(c.in))
+		n, err := r.Read(buf)
+		require.NoError(t, err)
+		require.Equal(t, c.out, string(buf[:n]))
+	}
 }

@@ -45,11 +45,23 @@ func (p Pair) lead() string {
 	return p.Old
 }
 
+// maxNeedle is how much of a text is looked for at once: [bytes.Index] is several times
+// slower with more than the processor compares in one go.
+const maxNeedle = 16
+
 // candidate returns where in b, from a place on, a text may begin; -1 for nowhere.
 func (p Pair) candidate(b []byte, from int) int {
 	i := -1
 	switch lead := p.lead(); {
 	case len(lead) > 1 && lead[1] == 0 && bytes.IndexByte(b[from:], 0) < 0: // wide: nearly no text is
+	case len(lead) > maxNeedle:
+		for {
+			i = bytes.Index(b[from:], []byte(lead[:maxNeedle]))
+			if i < 0 || len(b)-from-i >= len(lead) && string(b[from+i:from+i+len(lead)]) == lead {
+				break
+			}
+			from += i + 1
+		}
 	case lead != "":
 		i = bytes.Index(b[from:], []byte(lead))
 	case p.Old != "":
@@ -117,8 +129,12 @@ func (p Pair) open(b []byte) int {
 			}
 		}
 	}
+	if len(b) == 0 {
+		return 0
+	}
+	last := b[len(b)-1]
 	for k := min(len(lead)-1, len(b)); k > 0; k-- {
-		if lead[:k] == string(b[len(b)-k:]) {
+		if lead[k-1] == last && lead[:k] == string(b[len(b)-k:]) {
 			return k
 		}
 	}
