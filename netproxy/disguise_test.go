@@ -143,7 +143,10 @@ func TestOtherProtocols(t *testing.T) {
 	_, a := f.resolve("ok.example.", dnsmessage.TypeA)
 	f.capture(a + ":25")
 	for _, text := range []string{"x", "PING", "EHLO h", "GET", "GET /key\r\n", "\r\n", "\n\nEHLO x", "0032git-upload-pack /r\x00host=ok\x00", "\x15\x00", "user h*\r\nmore", "\x16", "*1\r\n$4\r\nPING\r\n",
-		"get http://other.example/key\r\n", "SET http://other.example/key 1\r\n", "GET http://ok.example:25/\r\n", "\x1f\x8b\x08", "OPTIONS rtsp://ok.example/ RTSP/1.0\r\nCSeq: 1\r\n\r\n"} {
+		"get http://other.example/key\r\n", "SET http://other.example/key 1\r\n", "GET http://ok.example:25/\r\n", "\x1f\x8b\x08", "OPTIONS rtsp://ok.example/ RTSP/1.0\r\nCSeq: 1\r\n\r\n",
+		"\x16\x01\x00\x01\x85\xa2\x3f\x00 MySQL, 278 bytes", "\x14\x00\x00\x01\x85", "\x16\x01\x00\x00\x07\x00\x00\x00 MongoDB", "\x15\x13\x00\x00",
+		"\x00\x00\x00\x08\x04\xd2", "\x00\x00\x00\x08\x04\xd2\x16\x30\x00\x00\x00\x08\x04\xd2\x16\x2f", "\x00\x00\x00\x29\x00\x03\x00\x00user\x00",
+		"SET /key 1\r\n", "get /key /other\r\n", "SSH-2.0-OpenSSH_9.9 /etc x\r\n"} {
 		if text == "\x16" {
 			continue // the beginning of a hello, which is waited for
 		}
@@ -173,18 +176,116 @@ func TestRecordBeforeHello(t *testing.T) {
 	f.host("example.com", 443, srv.Listener.Addr().String())
 	hello := string(recorded(t, "evil.example"))
 
-	c, err := net.Dial("tcp", srv.Listener.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
-	io.WriteString(c, warning+hello)
-	require.Equal(t, "evil.example", <-asked)
+	// Its version is to be ignored, too, and is.
+	const odd = "\x15\x01\x00\x00\x02\x01\x5a"
+	another := hello[:1] + "\x0f\x00" + hello[3:]
+	for _, text := range []string{warning + hello, odd + hello, another} {
+		c, err := net.Dial("tcp", srv.Listener.Addr().String())
+		require.NoError(t, err)
+		defer c.Close()
+		io.WriteString(c, text)
+		require.Equal(t, "evil.example", <-asked)
+	}
 
-	for _, first := range []string{warning, "\x14\x03\x03\x00\x01\x01", "\x17\x03\x03\x00\x01\x01"} {
-		c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n" + first + hello)
+	for _, text := range []string{warning + hello, odd + hello, another, "\x14\x03\x03\x00\x01\x01" + hello, "\x14\x01\x03\x00\x01\x01" + hello, "\x17\x03\x03\x00\x01\x01" + hello} {
+		for _, piece := range []int{len(text), 1} {
+			c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n")
+			for rest := text; rest != ""; rest = rest[min(piece, len(rest)):] {
+				if _, err := io.WriteString(c, rest[:min(piece, len(rest))]); err != nil {
+					break
+				}
+			}
+			b, _ := io.ReadAll(c)
+			require.NotContains(t, string(b), "\x16\x03", "%q: the server's hello", text[:7])
+		}
+		c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n" + text)
 		b, _ := io.ReadAll(c)
 		require.Contains(t, string(b), unrecognizedName)
 	}
 	require.Empty(t, asked)
+	// Who sends the first byte and waits is not let through with the rest.
+	c := f.raw("CONNECT example.com:443 HTTP/1.1\r\n\r\n" + odd[:1])
+	time.Sleep(f.Proxy.headTimeout + time.Second/2)
+	io.WriteString(c, odd[1:]+hello)
+	io.ReadAll(c)
+	require.Empty(t, asked)
+}
+
+// TestWishForTLS has a client of PostgreSQL, which asks for TLS first. The control is
+// the server without a proxy.
+func TestWishForTLS(t *testing.T) {
+	f := start(t, nil, "example.com:5432")
+	asked := make(chan string, 4)
+	certificates, _ := tlsServer(t, http.NotFoundHandler())
+	srv := server(t, func(c net.Conn) {
+		b := make([]byte, len(sslRequest))
+		for b[7] != sslRequest[7] {
+			if _, err := io.ReadFull(c, b); err != nil {
+				return
+			}
+			io.WriteString(c, map[bool]string{true: "S", false: "N"}[b[7] == sslRequest[7]])
+		}
+		tls.Server(c, &tls.Config{Certificates: certificates.TLS.Certificates, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			asked <- h.ServerName
+			return nil, nil
+		}}).Handshake()
+	})
+	f.host("example.com", 5432, srv)
+	greet := func(c net.Conn, name string) error {
+		for _, wish := range []string{sslRequest[:7] + string(gssRequest), sslRequest} {
+			io.WriteString(c, wish[:3])
+			io.WriteString(c, wish[3:])
+			if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+				return err
+			}
+		}
+		return tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}).Handshake()
+	}
+	c, err := net.Dial("tcp", srv)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, greet(c, "evil.example"))
+	require.Equal(t, "evil.example", <-asked)
+
+	tunnel := func() net.Conn {
+		c := f.raw("CONNECT example.com:5432 HTTP/1.1\r\n\r\n")
+		_, err := io.ReadFull(c, make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n")))
+		require.NoError(t, err)
+		return c
+	}
+	require.NoError(t, greet(tunnel(), "example.com"))
+	require.Equal(t, "example.com", <-asked)
+	require.ErrorContains(t, greet(tunnel(), "evil.example"), "unrecognized name")
+	require.Empty(t, asked)
+}
+
+// TestNoVersion has a server that does not look at the version, as uWSGI's does not.
+// The control is that server without a proxy.
+func TestNoVersion(t *testing.T) {
+	f := build(t, &Config{Names: NewNames(fake4, fake6)}, "ok.example:80")
+	lax := server(t, func(c net.Conn) {
+		br := bufio.NewReader(c)
+		line, _ := br.ReadString('\n')
+		host, _ := br.ReadString('\n')
+		if words := strings.Split(line, " "); len(words) == 3 && strings.HasPrefix(host, "Host: ") {
+			io.WriteString(c, "hello "+host[6:])
+		}
+	})
+	f.host("ok.example", 80, lax)
+	_, a := f.resolve("ok.example.", dnsmessage.TypeA)
+	f.capture(a + ":80")
+	for _, line := range []string{"GET / FOO\r\n", "POST /x /\r\n", "Get http://ok.example/ 1.1\r\n"} {
+		c, err := net.Dial("tcp", lax)
+		require.NoError(t, err)
+		io.WriteString(c, line+"Host: evil.example\r\n\r\n")
+		b, _ := io.ReadAll(c)
+		c.Close()
+		require.Contains(t, string(b), "hello evil.example")
+
+		c = f.raw(line + "Host: evil.example\r\n\r\n")
+		b, _ = io.ReadAll(c)
+		require.Contains(t, string(b), "HTTP/1.1 505 ", line)
+	}
 }
 
 // TestStreamsWithoutTLS has HTTP/2 with prior knowledge in a tunnel: a real

@@ -155,6 +155,7 @@ func TestSecondHello(t *testing.T) {
 	for _, b := range []byte(evil[5:]) {
 		pieces += string([]byte{22, 3, 3, 0, 1, b})
 	}
+	old := func(hello string) string { return hello[:9] + "\x07\x07" + hello[11:] } // which servers of TLS 1.3 do not look at
 	// An offer of early data, which the extensions' length and those around it count.
 	offering := []byte(ours + "\x00\x2a\x00\x00")
 	var message cursor = offering[9 : len(offering)-4]
@@ -179,6 +180,7 @@ func TestSecondHello(t *testing.T) {
 		"in pieces":            {ours + pieces, false},
 		"behind nothing":       {ours + "\x16\x03\x03\x00\x00" + evil, false},
 		"the third":            {ours + ours + evil, false},
+		"of no version":        {old(ours) + old(evil), false},
 		"behind early data":    {string(offering) + compatibility + early + early + evil, false},
 		"no early data":        {ours + early + evil, true}, // the handshake is over, and this is no hello
 		"TLS 1.2":              {ours + "\x16\x03\x03\x00\x08\x10\x00\x00\x04abcd" + compatibility + "\x16\x03\x03\x00\x28" + strings.Repeat("\x01", 40), true},
