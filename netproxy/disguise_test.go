@@ -146,6 +146,8 @@ func TestOtherProtocols(t *testing.T) {
 		"get http://other.example/key\r\n", "SET http://other.example/key 1\r\n", "GET http://ok.example:25/\r\n", "\x1f\x8b\x08", "OPTIONS rtsp://ok.example/ RTSP/1.0\r\nCSeq: 1\r\n\r\n",
 		"\x16\x01\x00\x01\x85\xa2\x3f\x00 MySQL, 278 bytes", "\x14\x00\x00\x01\x85", "\x16\x01\x00\x00\x07\x00\x00\x00 MongoDB", "\x15\x13\x00\x00",
 		"\x00\x00\x00\x08\x04\xd2", "\x00\x00\x00\x08\x04\xd2\x16\x30\x00\x00\x00\x08\x04\xd2\x16\x2f", "\x00\x00\x00\x29\x00\x03\x00\x00user\x00",
+		"CONNECT {\"verbose\":false,\"tls_required\":false,\"url\":\"nats://other.example:4222\"}\r\nPING\r\n", "CONNECT\naccept-version:1.2\nhost:other.example\n\n\x00",
+		"\x16\x00\xff\x05\x0aok.example\x63\xdd\x01 Minecraft", "OPTIONS sip:x@other.example SIP/2.0\r\n",
 		"SET /key 1\r\n", "get /key /other\r\n", "SSH-2.0-OpenSSH_9.9 /etc x\r\n"} {
 		if text == "\x16" {
 			continue // the beginning of a hello, which is waited for

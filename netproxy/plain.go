@@ -199,7 +199,7 @@ func (r *request) checkTarget(target string) error {
 // whose keys may be URLs, are in lower case.
 func (r *request) checkSimple(line string) error {
 	words := words(line)
-	if len(words) != 2 || words[0] != strings.ToUpper(words[0]) {
+	if len(words) != 2 || words[0] != strings.ToUpper(words[0]) || words[1][0] == '{' { // as NATS' CONNECT has it
 		return nil
 	}
 	r.method = words[0]
