@@ -40,6 +40,9 @@ var disguises = map[string]string{
 	"RTSP, in the target":  "OPTIONS rtsp://evil.example/ RTSP/1.0\r\nCSeq: 1\r\n\r\n",
 	"Icecast":              "SOURCE / ICE/1.0\r\nHost: evil.example\r\n\r\n",
 	"Python's blanks":      "GET\x1c/\xa0HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+	"behind a control":     "\x01GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+	"behind controls":      "\x00\x16\x03\x01 GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+	"behind one of TLS":    "\x15GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 	"a long method":        strings.Repeat("A", 5000) + " / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 	"a long target":        "GET /" + strings.Repeat("a", maxHead) + " HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 }
@@ -148,6 +151,7 @@ func TestOtherProtocols(t *testing.T) {
 		"\x00\x00\x00\x08\x04\xd2", "\x00\x00\x00\x08\x04\xd2\x16\x30\x00\x00\x00\x08\x04\xd2\x16\x2f", "\x00\x00\x00\x29\x00\x03\x00\x00user\x00",
 		"CONNECT {\"verbose\":false,\"tls_required\":false,\"url\":\"nats://other.example:4222\"}\r\nPING\r\n", "CONNECT\naccept-version:1.2\nhost:other.example\n\n\x00",
 		"\x16\x00\xff\x05\x0aok.example\x63\xdd\x01 Minecraft", "OPTIONS sip:x@other.example SIP/2.0\r\n",
+		"\x10\x0e\x00\x04MQTT\x04\x02\x00\x3c\x00\x02ab", "\x00\x00\x00\x10{\"a\": 1}\nGET / HTTP/1.1\r\n", "\x00\x09GET a b\r\n\r\n", "\x01\x01\x00\x01\x00\x08\x00\x00\x09\x0bHTTP_HOSTother.example",
 		"SET /key 1\r\n", "get /key /other\r\n", "SSH-2.0-OpenSSH_9.9 /etc x\r\n"} {
 		if text == "\x16" {
 			continue // the beginning of a hello, which is waited for

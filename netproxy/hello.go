@@ -49,38 +49,45 @@ func (c *client) checkFirst(l *link, ev *Event, up io.Writer) error {
 		_, err := c.br.Peek(1)
 		return noEnd(err)
 	}
-	for {
+	for skipped := false; ; {
 		if _, err := c.br.Peek(1); err != nil {
 			return noEnd(err)
 		}
 		got, _ := c.br.Peek(c.br.Buffered())
-		blank := 0 // which servers skip before a request
-		for blank < len(got) && (got[blank] == '\r' || got[blank] == '\n' || isBlank(got[blank])) {
-			blank++
+		n := 0 // bytes that servers skip before a request
+		for n < len(got) && (got[n] == '\r' || got[n] == '\n' || isBlank(got[n]) || skipped && got[n] < ' ') {
+			n++
 		}
 		switch {
-		case blank > 0:
-			if _, err := up.Write(got[:blank]); err != nil {
+		case n > 0:
+			if _, err := up.Write(got[:n]); err != nil {
 				return err
 			}
-			_, _ = c.br.Discard(blank)
+			_, _ = c.br.Discard(n)
+		case isToken(string(got[:1])):
+			return c.readPlain(l, ev, up)
+		case skipped || got[0] >= ' ':
+			return nil
 		case got[0] >= recordFirst && got[0] <= recordLast:
 			is, err := c.startsTLS(up)
 			if err == errHello {
 				c.denyHello(l, ev, err)
 			}
-			if err != nil || !is {
+			if err != nil {
 				return err
 			}
-			return c.checkHello(l, ev, up)
-		case isToken(string(got[:1])):
-			return c.readPlain(l, ev, up)
+			if is {
+				return c.checkHello(l, ev, up)
+			}
+			skipped = true
 		case got[0] == sslRequest[0]:
-			if asked, err := c.passWish(up); err != nil || !asked {
+			asked, err := c.passWish(up)
+			if err != nil {
 				return err
 			}
-		default:
-			return nil
+			skipped = !asked
+		default: // some servers, as old ones of Jetty, skip any control character
+			skipped = true
 		}
 	}
 }
