@@ -466,11 +466,15 @@ func (s *scan) named(path string, bases []string, depth int) error {
 				return s.programs(t.end.Path, rule)
 			})
 		case useCommand:
-			for _, word := range words(c.value) {
+			for k, word := range words(strings.TrimPrefix(c.value, "!")) {
+				program := k == 0 && strings.Contains(word, "/")
 				err = s.each(bases, s.expand(word), func(base, value string) error {
 					t, err := s.follow(base, value)
-					if err != nil || !t.found || t.end.Kind != File {
+					if err != nil || t.found && t.end.Kind != File || !t.found && !program {
 						return err
+					}
+					if !filepath.IsAbs(value) {
+						s.commands[value] = true
 					}
 					return s.leadsTo(base, value, rule)
 				})

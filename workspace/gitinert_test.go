@@ -93,7 +93,7 @@ func FuzzStrip(f *testing.F) {
 }
 
 func FuzzParseStanding(f *testing.F) {
-	s := Standing{Session: "s", Root: "/w", Names: []string{"a\nb"}, Formats: map[string]format{"/r/.git": formatSHA256}, Recent: map[string]string{"a b": "../c\n"}, Keys: map[string][]string{"/w/.git/config": {"a.b=c"}}, Known: []Known{{Node: Node{Path: "/w/x", Kind: File, Dev: 1, Ino: 2}, Ctime: 3, Pin: true, Why: "y"}}}
+	s := Standing{Session: "s", Root: "/w", Names: []string{"a\nb"}, Commands: []string{"./x y"}, Formats: map[string]format{"/r/.git": formatSHA256}, Recent: map[string]string{"a b": "../c\n"}, Keys: map[string][]string{"/w/.git/config": {"a.b=c"}}, Known: []Known{{Node: Node{Path: "/w/x", Kind: File, Dev: 1, Ino: 2}, Ctime: 3, Pin: true, Why: "y"}}}
 	f.Add(string(s.Append(nil)))
 	f.Add("pccrun rec")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -80,12 +80,14 @@ type leavings struct {
 	keys   map[string][]string // see [Standing.Keys]
 	hooks  []string            // see [Standing.Hooks]
 	gits   []string            // directories of git, also those that do not look like one: relative
+
+	commands []string // see [Standing.Commands]
 }
 
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks}
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands}
 	for _, file := range q.Files {
 		_, in := below(q.Root, file.Path)
 		_, around := below(file.Path, q.Root)

@@ -18,7 +18,15 @@ import (
 // repositories that are new.
 func (i *inerter) workingTrees(found []suspect) {
 	g := i.guard
-	if len(g.standing.Hooks) == 0 || len(found) == 0 {
+	if len(found) == 0 {
+		return
+	}
+	for _, s := range found {
+		if path := i.scan.abs(s.rel); len(g.standing.Commands) > 0 && s.hit.name != "" && i.stoods(path) {
+			i.commands(filepath.Dir(path))
+		}
+	}
+	if len(g.standing.Hooks) == 0 {
 		return
 	}
 	for rel := range g.repos {
@@ -54,6 +62,68 @@ func workTreeOf(path string) string {
 	}
 	return path
 }
+
+// stoods reports whether what is named .git leads to a repository that stood, or shares
+// one: its configuration counts there.
+func (i *inerter) stoods(path string) bool {
+	t, whose, _, err := i.repository(path)
+	if err != nil || whose == nil || !t.found {
+		return false
+	}
+	gitDir := t.end.Path
+	if b, err := whose.scan.readFile(gitDir+"/commondir", maxGitFile); err == nil {
+		if t, whose, err = whose.follow(gitDir, parsePathFile(b)); err != nil || whose == nil {
+			return false
+		}
+		gitDir = t.end.Path
+	}
+	rel, _ := below(whose.scan.root, gitDir)
+	return whose.guard.repos[rel]
+}
+
+// commands sets aside the programs of a new working tree that a configuration which stood
+// names relative to it, but for those that are as they stood.
+func (i *inerter) commands(tree string) {
+	const why = "git runs it: a configuration that stood names it, relative to the working tree"
+	for _, value := range i.guard.standing.Commands {
+		t, whose, err := i.follow(tree, value)
+		switch {
+		case err != nil:
+			first, _, _ := strings.Cut(filepath.Clean(value), "/")
+			i.aside(filepath.Join(tree, first), "git runs what is there, by more steps than can be followed")
+		case !t.found || t.end.Kind != File || i.sameProgram(value, &t, whose):
+		case len(t.links) > 0:
+			i.aside(t.links[0].Path, why)
+		case whose != nil:
+			whose.aside(t.end.Path, why)
+		}
+	}
+}
+
+// sameProgram reports whether a program is what stands by that path in a working tree
+// that stood, where it could not be changed.
+func (i *inerter) sameProgram(value string, at *trail, whose *inerter) bool {
+	if whose == nil {
+		return len(at.links) == 0 // outside, by a path that the configuration says
+	}
+	now, err := whose.scan.readFile(at.end.Path, maxProgram)
+	if err != nil {
+		return false
+	}
+	for rel := range i.guard.repos {
+		t, _, err := i.follow(workTreeOf(i.scan.abs(rel)), value)
+		if err != nil || !t.found || t.end.Kind != File {
+			continue
+		}
+		if had, err := i.read(t.end.Path, maxProgram); err == nil && bytes.Equal(had, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxProgram bounds a program that is compared.
+const maxProgram = 16 << 20
 
 func (i *inerter) workingTree(tree string) {
 	for _, value := range i.guard.standing.Hooks {

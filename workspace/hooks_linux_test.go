@@ -9,12 +9,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// What a worktree has of programs as they stood stays.
+func TestGuardProgramsAsTheyStood(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + `mkdir tools; echo exit 0 > tools/fsm; chmod +x tools/fsm; ln -s fsm tools/two; git add tools; git commit -qm x; git config core.fsmonitor './tools/fsm x/y'; git config core.pager ./tools/two`)
+	w.begin()
+	w.sh(asUser + "git worktree add -q r; git clone -q . c; mkdir x; echo x > x/y")
+	require.Empty(t, w.end())
+}
+
 // Hooks at a path relative to the working tree, as a configuration that stood
 // names it, are run in no working tree that came into being: git itself says so.
 func TestGuardHooksOfNewWorkingTrees(t *testing.T) {
 	hook := `hook() { mkdir -p $1; printf '#!/bin/sh\ntouch "'$PWD'/ran"\n' > $1/pre-commit; chmod +x $1/pre-commit; }; `
 	own := "git config core.hooksPath .githooks; "
 	commit := "git -c user.name=x -c user.email=x@x commit -qm x --allow-empty; "
+	program := `program() { mkdir -p $1; printf '#!/bin/sh\ntouch "'$PWD'/ran"\n' > $1/fsm; chmod +x $1/fsm; }; `
+	monitor := "git config core.fsmonitor ./tools/fsm; "
 	for name, c := range map[string]struct {
 		user                 string // the user's own configuration
 		before, plant, where string
@@ -32,6 +43,10 @@ func TestGuardHooksOfNewWorkingTrees(t *testing.T) {
 			[]string{"inert r/.githooks/pre-commit"}},
 		"a copy that is another": {"", own + "mkdir .githooks; echo exit 0 > .githooks/pre-commit; chmod +x .githooks/pre-commit; git add .githooks; " + commit, "git worktree add -q r; hook r/.githooks", "r",
 			[]string{"inert r/.githooks/pre-commit"}},
+		"a program in a new worktree":  {"", monitor + "mkdir tools; printf '#!/bin/sh\n' > tools/fsm; chmod +x tools/fsm; git add tools; " + commit, "git worktree add -q r; program r/tools", "r", []string{"inert r/tools/fsm"}},
+		"a program behind a link":      {"", monitor + commit, "git worktree add -q r; program t; ln -s ../t r/tools", "r", []string{"inert r/tools"}},
+		"in a second tree":             {"", monitor + commit, "mkdir r; ln -s ../.git r/.git; program r/tools", "r", []string{"inert r/tools/fsm"}},
+		"a program that was not there": {"", monitor + commit, "program tools", ".", []string{"stashed tools/fsm"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWatchman(t)
@@ -41,7 +56,7 @@ func TestGuardHooksOfNewWorkingTrees(t *testing.T) {
 			w.query.Home = home
 			w.sh(c.before)
 			w.begin()
-			w.sh(hook + c.plant)
+			w.sh(hook + program + c.plant)
 			use := func() {
 				cmd := exec.Command("sh", "-ec", commit)
 				cmd.Dir = w.path(c.where)

@@ -215,6 +215,7 @@ type scan struct {
 	configs     int             // files of configuration that were read
 	configBytes int
 	hooks       map[string]bool // relative paths of hooks that configurations name
+	commands    map[string]bool // and of programs
 	mine        bool            // the configuration that is read is the user's own
 	torn        map[string]bool // configurations that git cannot parse
 	beside      map[string]bool // see [Found.Beside]
@@ -250,7 +251,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree, until: w.until,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, fifos: map[string]Node{},
-		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{}, hooks: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
+		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{}, hooks: map[string]bool{}, commands: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -634,7 +635,7 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.absent))
-	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits()}
+	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits(), slices.Sorted(maps.Keys(s.commands))}
 	for i, r := range s.protect {
 		if !r.Review && !s.met[r.Pattern] && !strings.ContainsAny(r.Pattern, "*?[") && !strings.HasPrefix(r.Pattern, "/") {
 			if _, git := gitPattern(r.Pattern); !git && !s.overridden(i) {
