@@ -222,9 +222,19 @@ func stopGroup(sig unix.Signal, then func() error) error {
 }
 
 // Wait returns when all output is written: every process that had the
-// pseudo-terminal open has closed it or is dead. See [Options.Output] for
-// errors of writing.
-func (r *Relay) Wait() { <-r.screened }
+// pseudo-terminal open has closed it or is dead; or when a patience that is not
+// 0 ends, since a terminal may take nothing. See [Options.Output] for errors of
+// writing.
+func (r *Relay) Wait(patience time.Duration) {
+	var late <-chan time.Time
+	if patience > 0 {
+		late = time.After(patience)
+	}
+	select {
+	case <-r.screened:
+	case <-late:
+	}
+}
 
 // HungUp is closed when the host's terminal has gone away. The command has
 // then got SIGHUP, as it would outside.

@@ -101,7 +101,7 @@ func launcher(argv []string) int {
 		}
 	}
 	err = cmd.Wait()
-	r.Wait()
+	r.Wait(0)
 	if err != nil {
 		return cmd.ProcessState.ExitCode()
 	}
@@ -320,7 +320,7 @@ func TestRelayCarries(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "shown and \x1b[1mfiltered", h.expect("\n"))
 	slave.Close()
-	r.Wait()
+	r.Wait(0)
 	r.Close()
 	require.Equal(t, "shown and \x1b[1mfiltered\n", log.String())
 	h.expect("\x1b[m") // the rendition that was left on
@@ -367,7 +367,7 @@ func TestRelayBulk(t *testing.T) {
 		slave.Close()
 	}()
 	require.Equal(t, strings.Repeat(line, lines), h.expect("end of it"))
-	r.Wait()
+	r.Wait(0)
 }
 
 func TestRelayHostGoes(t *testing.T) {
@@ -382,7 +382,7 @@ func TestRelayHostGoes(t *testing.T) {
 		_, err := slave.WriteString("x")
 		return errors.Is(err, unix.EIO)
 	}, 10*time.Second, time.Millisecond)
-	r.Wait()
+	r.Wait(0)
 	r.Close()
 }
 
@@ -419,6 +419,7 @@ func TestRelayStuckTerminal(t *testing.T) {
 	go slave.WriteString(strings.Repeat("x", 1<<20))
 	time.Sleep(50 * time.Millisecond)
 	start := time.Now()
+	r.Wait(10 * time.Millisecond)
 	r.Close()
 	require.Less(t, time.Since(start), 5*time.Second)
 	after, err := getModes(int(s.Fd()))

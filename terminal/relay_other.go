@@ -5,6 +5,7 @@ package terminal
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // Relay is for Linux.
@@ -13,7 +14,7 @@ type Relay struct{}
 func Start(Options) (*Relay, error)    { return nil, errors.ErrUnsupported }
 func (*Relay) Foreground() error       { return errors.ErrUnsupported }
 func (*Relay) Suspend() error          { return errors.ErrUnsupported }
-func (*Relay) Wait()                   {}
+func (*Relay) Wait(time.Duration)      {}
 func (*Relay) HungUp() <-chan struct{} { return nil }
 func (*Relay) Close()                  {}
 func (*Relay) Active() bool            { return false }

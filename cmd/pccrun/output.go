@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -22,7 +23,32 @@ const refused = 125
 
 // say prints one line. Control characters, which a path or a file of the
 // workspace may bring in, are shown as escapes: they would act on the terminal.
-func say(text string) { os.Stderr.WriteString("pccrun: " + printable(text) + "\n") }
+func say(text string) {
+	line := "pccrun: " + printable(text) + "\n"
+	if !hasty.Load() {
+		os.Stderr.WriteString(line)
+		return
+	}
+	if deaf.Load() {
+		return
+	}
+	said := make(chan struct{})
+	go func() {
+		os.Stderr.WriteString(line)
+		close(said)
+	}()
+	select {
+	case <-said:
+	case <-time.After(hearing):
+		deaf.Store(true)
+	}
+}
+
+// hasty is set when somebody wants the end, as by --timeout, and so does not wait for who
+// reads what is said; deaf, when that one has taken nothing for as long as hearing.
+var hasty, deaf atomic.Bool
+
+const hearing = time.Second
 
 // fail prints an error and its hints, and returns the status to exit with.
 func fail(text string, hints ...string) int {

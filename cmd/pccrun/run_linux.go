@@ -343,14 +343,15 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	killed := false
 	started.Gone = func(r *namespaces.Result) {
 		killed = stop()
-		if relay != nil {
-			relay.Wait()
-			relay.Close()
-		}
 		// Whoever wanted the end does not wait for a reader that takes nothing.
 		patience := time.Duration(0)
 		if killed || r.TimedOut || r.Status.Signaled() {
 			patience = time.Second
+			hasty.Store(true)
+		}
+		if relay != nil {
+			relay.Wait(patience)
+			relay.Close()
 		}
 		if err := drain(patience); err != nil {
 			say(err.Error())

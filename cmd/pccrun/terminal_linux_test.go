@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,11 +69,12 @@ func TestTerminalGoesWhileStopped(t *testing.T) {
 			p.write("project/wait.sh", "echo ready.\nread x\nread x\n", 0o644)
 		}
 		s := newSeat(t, p)
-		s.typed("$HOME/bin/pccrun -- sh ./wait.sh " + filepath.Base(p.home) + "\n")
+		mark := fmt.Sprintf("%d-%s", os.Getpid(), filepath.Base(p.home))
+		s.typed("$HOME/bin/pccrun -- sh ./wait.sh " + mark + "\n")
 		s.awaits(`ready\.`)
 		s.typed("\x1a")
 		s.awaits(`(?i)stopped`)
-		running := func() []string { return having("./wait.sh\x00" + filepath.Base(p.home)) }
+		running := func() []string { return having("./wait.sh\x00" + mark) }
 		time.Sleep(300 * time.Millisecond)
 		require.Len(t, running(), 2, "control: as long as the terminal stands it waits to go on")
 		s.master.Close()
@@ -79,6 +82,47 @@ func TestTerminalGoesWhileStopped(t *testing.T) {
 		if ignores {
 			require.FileExists(t, p.dir+"/told")
 			require.FileExists(t, p.dir+"/over")
+		}
+	}
+}
+
+// A reader that takes nothing, a terminal or a pipe, does not keep a run that --timeout has
+// ended from its end.
+func TestTimeoutWithoutReader(t *testing.T) {
+	p := newPupil(t)
+	run := func(slave, out *os.File, args ...string) *exec.Cmd {
+		cmd := p.command(args...)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, out, out
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: slave != nil}
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { cmd.Process.Kill() })
+		return cmd
+	}
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer slave.Close()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	defer w.Close()
+	for _, cmd := range []*exec.Cmd{
+		run(slave, slave, "--timeout", "1s", "--", "yes"),
+		run(nil, w, "--timeout", "1s", "--", "yes"),
+	} {
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		select {
+		case err := <-ended:
+			require.NoError(t, ignoreExit(err))
+			require.Equal(t, timedOut, cmd.ProcessState.ExitCode())
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "it has not ended")
 		}
 	}
 }
@@ -103,6 +147,7 @@ func TestStopWithoutTerminal(t *testing.T) {
 			require.Eventually(t, func() bool { return counts(50 * time.Millisecond) }, 20*time.Second, time.Millisecond, "round %d", round)
 		}
 		goesOn()
+		require.Eventually(t, func() bool { return catches(t, cmd.Process.Pid, unix.SIGTSTP) }, 20*time.Second, time.Millisecond)
 		require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
 		require.Eventually(t, func() bool { return !counts(200 * time.Millisecond) }, 3*time.Second, time.Millisecond, "round %d: it runs while pccrun is stopped", round)
 		require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
@@ -110,6 +155,16 @@ func TestStopWithoutTerminal(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
 		require.NoError(t, ignoreExit(cmd.Wait()))
 	}
+}
+
+// catches reports whether a process has a handler for a signal.
+func catches(t *testing.T, pid int, sig unix.Signal) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(status), "SigCgt:\t")
+	set, err := strconv.ParseUint(rest[:16], 16, 64)
+	require.NoError(t, err)
+	return set>>(sig-1)&1 != 0
 }
 
 // having returns the processes whose command line ends with these words.
