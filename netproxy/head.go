@@ -65,7 +65,7 @@ func readHead(br *bufio.Reader) (head, error) {
 		return head{}, err
 	}
 	line, rest, _ := strings.Cut(text, "\r\n")
-	if line == "" || strings.Trim(line, " ") != line {
+	if line == "" || line[0] == ' ' { // a blank ends a status line without a phrase
 		return head{}, errFirstLine
 	}
 	fields, err := parseFields(rest)

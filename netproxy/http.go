@@ -101,7 +101,7 @@ func parseRequest(h head) (request, error) {
 	case version == "HTTP/1.0":
 		r.old = true
 	case version == "HTTP/1.1":
-	case strings.HasPrefix(version, "HTTP/"):
+	case strings.HasPrefix(version, "HTTP/") && !strings.Contains(version, " "):
 		return r, &refusal{505, "want HTTP/1.1"}
 	default:
 		return r, bad("malformed request line")

@@ -509,6 +509,36 @@ func TestHostileResponses(t *testing.T) {
 	require.NotContains(t, old, "103")
 }
 
+// TestLawfulResponses has what servers send that is rare and all the same right: it
+// arrives, and what follows on the connection is not taken for it.
+func TestLawfulResponses(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	var answer string
+	f.host("ok.example", 80, server(t, func(c net.Conn) {
+		http.ReadRequest(bufio.NewReader(c))
+		io.WriteString(c, answer)
+	}))
+	for name, c := range map[string]struct{ method, answer, want string }{
+		"no phrase, as Tomcat": {"GET", "HTTP/1.1 200 \r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 200 \r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"},
+		"no blank":             {"GET", "HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nok", "\r\n\r\nok"},
+		"a phrase in Latin 1":  {"GET", "HTTP/1.1 404 Non trouv\xe9  ici \r\nContent-Length: 2\r\n\r\nok", "404 Non trouv\xe9"},
+		"a field in UTF-8":     {"GET", "HTTP/1.1 200 OK\r\nX-Name: f\u00fcr\tyou\r\nX-Empty:\r\nContent-Length: 2\r\n\r\nok", "X-Name: f\u00fcr\tyou\r\nX-Empty: \r\n"},
+		"many cookies":         {"GET", "HTTP/1.1 200 OK\r\n" + strings.Repeat("Set-Cookie: a="+strings.Repeat("x", 300)+"\r\n", 60) + "Content-Length: 2\r\n\r\nok", "\r\n\r\nok"},
+		"HEAD with a length":   {"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "Content-Length: 1000000\r\n"},
+		"HEAD in chunks":       {"HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "Transfer-Encoding: chunked\r\n"},
+		"304 with a length":    {"GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\nETag: x\r\n\r\n", "304 Not Modified"},
+		"204 with a length":    {"DELETE", "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n", "204 No Content"},
+		"a part":               {"GET", "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nok", "206 Partial Content"},
+		"WebDAV":               {"PROPFIND", "HTTP/1.1 207 Multi-Status\r\nContent-Length: 2\r\n\r\nok", "207 Multi-Status"},
+		"zeros, Chunked":       {"GET", "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n0002\r\nok\r\n000\r\nX-Sum: 1\r\n\r\n", "2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n"},
+		"no length":            {"GET", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\nok", "\r\n\r\nok"},
+	} {
+		answer = c.answer
+		resp := f.ask(c.method + " http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\nConnection: close\r\n\r\n")
+		require.Contains(t, resp, c.want, name)
+	}
+}
+
 // FuzzRequestHead holds our reading of a request against net/http's: what we
 // take, it takes too, and sees the same in it.
 func FuzzRequestHead(f *testing.F) {
