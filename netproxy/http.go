@@ -110,7 +110,7 @@ func parseRequest(h head) (request, error) {
 		return r, bad("malformed method")
 	}
 	for i := range len(target) {
-		if target[i] <= ' ' || target[i] >= 0x7f {
+		if target[i] <= ' ' || target[i] == 0x7f { // others that are not ASCII curl sends as they are typed
 			return r, bad("malformed request target")
 		}
 	}
@@ -193,6 +193,9 @@ func (r *request) checkHost(port uint16) error {
 // of 0 means that there has to be one. Whether the host is one is
 // [rules.Set.Decide]'s to say.
 func splitAuthority(text string, port uint16) (string, uint16, bool) {
+	if strings.ContainsFunc(text, func(c rune) bool { return c >= 0x7f }) {
+		return "", 0, false
+	}
 	host, rest := text, ""
 	if after, ok := strings.CutPrefix(text, "["); ok {
 		if host, rest, ok = strings.Cut(after, "]"); !ok || !strings.Contains(host, ":") {

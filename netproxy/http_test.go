@@ -51,6 +51,8 @@ func TestHostileHeads(t *testing.T) {
 		{"https", "GET https://ok.example/ HTTP/1.1\r\n" + host + "\r\n", "400"},
 		{"file", "GET file:///etc/passwd HTTP/1.1\r\nHost: \r\n\r\n", "400"},
 		{"ftp", "GET ftp://ok.example/ HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"not ASCII in the host", "GET http://ok\u3002example/ HTTP/1.1\r\n" + host + "\r\n", "400"},
+		{"not UTF-8 in the host", "GET http://ok.example\xff/ HTTP/1.1\r\nHost: ok.example\xff\r\n\r\n", "400"},
 		{"fragment", "GET http://ok.example/#x HTTP/1.1\r\n" + host + "\r\n", "400"},
 		{"userinfo", "GET http://ok.example@127.0.0.1/ HTTP/1.1\r\nHost: ok.example@127.0.0.1\r\n\r\n", "403"},
 		{"userinfo and Host", "GET http://ok.example@127.0.0.1/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", "421"},
@@ -116,6 +118,7 @@ func TestHostileHeads(t *testing.T) {
 		"GET http://ok.example/" + long[:60000] + " HTTP/1.1\r\n" + host + "Connection: close\r\n\r\n",
 		"POST http://ok.example/ HTTP/1.1\r\n" + host + "Content-Length: 0\r\nProxy-Connection: close\r\n\r\n",
 		"OPTIONS http://ok.example HTTP/1.1\r\n" + host + "Connection: close\r\n\r\n",
+		"GET http://ok.example/f\u00fcr?q=\xff HTTP/1.1\r\n" + host + "Connection: close\r\n\r\n",
 	} {
 		require.True(t, strings.HasPrefix(f.ask(text), "HTTP/1.1 200 OK\r\n"), "%.200s", text)
 	}
