@@ -20,24 +20,18 @@ import (
 // outOfState says why a link is set aside.
 const outOfState = "what is written to it goes where it leads, out of what the agent keeps"
 
-// arg0 is where codex makes links to its own program, each time that it starts, in a
-// directory for each session. It writes to none of them, but takes a lock beside them.
-// No other link may lead there: what these lead to is not the state's.
-const arg0 = "tmp/arg0"
-
 // stays reports whether a link in what an agent keeps, which leads where the trail
 // ends, is one that nothing is written through but what is kept so.
-func (i *inerter) stays(rel string, t *trail, whose *inerter) bool {
+func (i *inerter) stays(t *trail, whose *inerter) bool {
 	switch {
 	case t.proc: // it leads elsewhere for each process
 		return false
-	case i.startsItself(rel, t), t.end.Path == "/dev/null" && t.found:
+	case t.end.Path == "/dev/null" && t.found:
 		return true
 	case whose == nil:
 		return i.closed(t)
 	}
-	end, _ := below(whose.guard.standing.Root, t.end.Path)
-	return whose.guard.standing.Inward && !inside(arg0, end) && !i.strays(t) && !i.protects(t.end.Path)
+	return whose.guard.standing.Inward && !i.strays(t) && !i.protects(t.end.Path)
 }
 
 // strays reports whether a trail comes through directories that neither hold what is
@@ -88,16 +82,6 @@ func (i *inerter) protects(path string) bool {
 		}
 	}
 	return slices.ContainsFunc(i.sealed, func(p string) bool { return inside(p, path) || inside(path, p) })
-}
-
-// startsItself reports whether a link is one of those that codex makes.
-func (i *inerter) startsItself(rel string, t *trail) bool {
-	dir, name := filepath.Split(rel)
-	if filepath.Dir(filepath.Clean(dir)) != arg0 || name == ".lock" {
-		return false
-	}
-	_, st, found := i.scan.node(t.end.Path) // as root that was given up, what is in root's home is not found
-	return !found || st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0
 }
 
 // closed reports whether a trail ends at a file that its user can neither write nor

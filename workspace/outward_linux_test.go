@@ -53,13 +53,13 @@ func TestGuardOutward(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			w := newWatchman(t)
 			state := filepath.Dir(w.root) + "/state"
-			w.sh(`mkdir -p ../state/projects/p ../state/far/deep ../state/far/near ../state/tmp/arg0/s ../other/d ../bin; cp /bin/true ../bin/codex; ln -s ../rc ../state/old
+			w.sh(`mkdir -p ../state/projects/p ../state/far/deep ../state/far/near ../other/d ../bin; cp /bin/true ../bin/codex; ln -s ../rc ../state/old
 				ln -s ../../projects/f ../state/far/deep/l; ln -s ../../projects/f ../state/far/near/l; ln -s state ../alias; ln -s ../projects ../state/far/up; mkdir d`)
 			guards, records := w.own(mode != "off")
 			w.sh(`cd ../state; ln -s "$PWD/../rc" log; ln -s ../../rc projects/rel; ln -s projects/../../rc dots; ln -s old hop; ln -s hop hops; ln -s ../gone/f lost; ln -s .. dir; ln -s / root
 				ln -s ../ws/x into; ln -s ../ws/d/../../state/by by; ln -s ../other/d/../../state/by by2; ln -s settings.json set; ln -s . all; ln -s commands/x command; ln -s /proc/self/cwd/x proc
-				mv far/deep moved; ln -s ../bin/codex arg; ln -s ../../../../rc tmp/arg0/s/.lock; ln -s ../../../rc tmp/arg0/x
-				ln -s projects/f in; ln -s "$PWD/in" in2; ln -s missing later; ln -s ../state/projects/f back; ln -s ../alias/projects/f alias; ln -s /dev/null null; ln -s ../../../../bin/codex tmp/arg0/s/apply_patch; mv far/near far/next
+				mv far/deep moved; ln -s ../bin/codex arg
+				ln -s projects/f in; ln -s "$PWD/in" in2; ln -s missing later; ln -s ../state/projects/f back; ln -s ../alias/projects/f alias; ln -s /dev/null null; mv far/near far/next
 				mkdir venv; ln -s /usr/bin/env venv/env`)
 			w.sh("for f in log dots hop hops; do rm -f ../rc; echo x >> ../state/$f; test -e ../rc; done; rm ../rc; echo x >> ../state/moved/l 2> /dev/null || mkdir ../projects; echo x >> ../state/moved/l; test -e ../projects/f; rm -r ../projects") // the control
 			if mode == "killed" {
@@ -68,7 +68,7 @@ func TestGuardOutward(t *testing.T) {
 			all, err := guards.Finish()
 			require.NoError(t, err)
 			guards.Close()
-			out := []string{"all", "arg", "by", "by2", "command", "dir", "dots", "hop", "into", "log", "lost", "moved/l", "proc", "projects/rel", "root", "set", "tmp/arg0/s/.lock", "tmp/arg0/x"}
+			out := []string{"all", "arg", "by", "by2", "command", "dir", "dots", "hop", "into", "log", "lost", "moved/l", "proc", "projects/rel", "root", "set"}
 			if os.Getuid() == 0 {
 				out = append(out, "venv/env") // which root can write to
 			}
@@ -80,7 +80,7 @@ func TestGuardOutward(t *testing.T) {
 				want = append(want, "inert "+state+"/"+name)
 			}
 			require.ElementsMatch(t, want, w.names(all))
-			for _, name := range []string{"old", "in", "in2", "later", "back", "alias", "null", "tmp/arg0/s/apply_patch", "far/next/l", "far/up", "hops"} {
+			for _, name := range []string{"old", "in", "in2", "later", "back", "alias", "null", "far/next/l", "far/up", "hops"} {
 				_, err := os.Lstat(state + "/" + name)
 				require.NoError(t, err, name)
 			}
@@ -92,7 +92,7 @@ func TestGuardOutward(t *testing.T) {
 				for _, f := range all {
 					require.NoError(t, f.Restore(w.session))
 				}
-				w.sh("test -L ../state/log; test -L ../state/tmp/arg0/x")
+				w.sh("test -L ../state/log")
 			}
 		})
 	}
@@ -184,18 +184,15 @@ func TestGuardOutwardRecent(t *testing.T) {
 	}
 }
 
-// What leads to a link of codex's, which may be made anew and lead anywhere, goes, and so
-// does what leads by a link in a directory around what is kept that may be written.
+// What leads by a link in a directory around what is kept that may be written goes.
 func TestGuardOutwardByLinks(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, later string // what two runs do
 		link         string // by which the agent writes
 		want         []string
 	}{
-		"codex's":             {"mkdir -p tmp/arg0/s; ln -s tmp/arg0/s/x log", "ln -s ../../../../rc tmp/arg0/s/x", "log", []string{"log"}},
-		"codex's, by another": {"mkdir -p tmp/arg0/s; ln -s tmp/arg0 d; ln -s d/s/x log", "ln -s ../../../../rc tmp/arg0/s/x", "log", []string{"d"}},
-		"from around":         {"ln -s state/h ../hop; ln -s ../hop log", "ln -sfn rc ../hop", "log", []string{"log"}},
-		"to itself":           {"ln -s $PWD/h log", "true", "log", nil},
+		"from around": {"ln -s state/h ../hop; ln -s ../hop log", "ln -sfn rc ../hop", "log", []string{"log"}},
+		"to itself":   {"ln -s $PWD/h log", "true", "log", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, inward := range []bool{false, true} {

@@ -242,7 +242,7 @@ func (i *inerter) shortcut(path, rel string, room *int) string {
 		return intoGit
 	case !named && !packages && i.scan.rules.named():
 		return intoState
-	case inward && !i.stays(rel, &t, whose):
+	case inward && !i.stays(&t, whose):
 		return outOfState
 	}
 	return ""

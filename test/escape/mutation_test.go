@@ -41,6 +41,7 @@ var mutations = []mutation{
 	{[]profiles.Layer{profiles.LayerProtect}, "PER-037"},
 	{[]profiles.Layer{profiles.LayerProtect}, "PER-038"},
 	{[]profiles.Layer{profiles.LayerProtect}, "PER-039"},
+	{[]profiles.Layer{profiles.LayerProtect}, "PER-040"},
 	{[]profiles.Layer{profiles.LayerProcMasks}, "INF-004"},
 	{[]profiles.Layer{profiles.LayerDumpable}, "NS-012"},
 	{[]profiles.Layer{profiles.LayerNoNewPrivs}, "NS-008"},

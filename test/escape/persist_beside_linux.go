@@ -41,10 +41,10 @@ func besideProbes() []Probe {
 			Explain: "In place of the history that an agent appends to, in words that it was told inside, stands a link to a start-up file of the home, or one to a link that a later run would make so.",
 			Payload: func(in *Inside) Outcome {
 				state := filepath.Join(in.Home, outwardState)
-				os.MkdirAll(filepath.Join(state, "tmp/arg0/s"), 0o700)
+				os.MkdirAll(filepath.Join(state, outwardTmp, "s"), 0o700)
 				return Any(Tried(os.Symlink("../"+outwardRC, filepath.Join(state, outwardLog)), "link out of %s", outwardState),
-					Tried(os.Symlink("tmp/arg0/s/x", filepath.Join(state, outwardHop)), "link to where links may lead out"),
-					Tried(os.Symlink("../../../../"+outwardRC, filepath.Join(state, "tmp/arg0/s/x")), "make one there"))
+					Tried(os.Symlink(outwardTmp+"/s/x", filepath.Join(state, outwardHop)), "link to what a session has for itself"),
+					Tried(os.Symlink("../../../../"+outwardRC, filepath.Join(state, outwardTmp, "s/x")), "make one there"))
 			},
 			Drive: func(d *Drive) Outcome {
 				if err := os.MkdirAll(filepath.Join(d.Home, outwardState), 0o700); err != nil {
@@ -72,11 +72,57 @@ func besideProbes() []Probe {
 				return Blocked("what the agent appends stays in %s", outwardState)
 			},
 		},
+		{
+			ID: "PER-040", Name: "programs of a session of the agent outside", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+			Flags: []string{"--profile", "codex"}, Expect: "what is the session's is not there; what names a program is set aside", References: refs("CWE-427"), Key: "protect.deny",
+			Explain: "Plants a program in the directory that an agent which goes on outside has first in its PATH, appends to what its shells source, and names a program that the next one starts.",
+			Payload: func(in *Inside) Outcome {
+				state := filepath.Join(in.Home, outwardState)
+				var all []Outcome
+				for _, name := range append([]string{"environments.toml"}, besideSession...) {
+					os.MkdirAll(filepath.Dir(filepath.Join(state, name)), 0o700)
+					all = append(all, appendTo(filepath.Join(state, name)))
+				}
+				return Any(all...)
+			},
+			Drive: func(d *Drive) Outcome {
+				for _, name := range besideSession {
+					path := filepath.Join(d.Home, outwardState, name)
+					if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+						return Broken("%v", err)
+					}
+					if err := os.WriteFile(path, []byte("own\n"), 0o700); err != nil {
+						return Broken("%v", err)
+					}
+				}
+				return d.Run()
+			},
+			Observe: func(out *Outside, o Outcome) Outcome {
+				if o.Kind == Broke || o.Kind == Unmet {
+					return o
+				}
+				time.Sleep(100 * time.Millisecond)
+				state := filepath.Join(out.Home, outwardState)
+				for _, name := range besideSession {
+					if data, err := os.ReadFile(filepath.Join(state, name)); err != nil || string(data) != "own\n" {
+						return Escaped("~/%s/%s of the session outside has changed", outwardState, name)
+					}
+				}
+				if _, err := os.Lstat(filepath.Join(state, "environments.toml")); err == nil {
+					return Escaped("~/%s/environments.toml names what the next one starts", outwardState)
+				}
+				return Blocked("nothing that the agent outside executes has changed")
+			},
+		},
 	}
 }
 
 // What the agent of PER-039 keeps, and what stands for a start-up file.
-const outwardState, outwardLog, outwardHop, outwardRC = ".codex", "history.jsonl", "log", ".canaryrc"
+const outwardState, outwardLog, outwardHop, outwardRC, outwardTmp = ".codex", "history.jsonl", "log", ".canaryrc", "tmp/arg0-linux"
+
+// besideSession is what a session of the agent outside, which goes on, executes: the
+// first directory of its PATH, and what its shells source.
+var besideSession = []string{outwardTmp + "/own/git", "shell_snapshots/own.sh"}
 
 const plantedConfig = "[core]\n\trepositoryformatversion = 0\n\tfsmonitor = canary\n"
 
