@@ -104,8 +104,12 @@ func (g *Guard) remember() {
 // programDirs are where tools of the host find programs.
 var programDirs = [...]string{"node_modules/.bin", ".venv/bin", "venv/bin"}
 
-// holdsPrograms reports whether a directory is one of those.
+// holdsPrograms reports whether a directory is one of those, or of an environment that
+// direnv has in the PATH of each shell that comes by (.direnv/python-3.13/bin).
 func holdsPrograms(rel string) bool {
+	if dir, name := filepath.Split(rel); name == "bin" && filepath.Base(filepath.Dir(filepath.Clean(dir))) == ".direnv" {
+		return true
+	}
 	return slices.ContainsFunc(programDirs[:], func(p string) bool { return rel == p || strings.HasSuffix(rel, "/"+p) })
 }
 
