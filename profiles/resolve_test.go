@@ -112,6 +112,10 @@ func TestDefault(t *testing.T) {
 		"GNUmakefile": true, "lefthook-local.yml": true, ".config/lefthook.json": true, ".lefthook-local/pre-commit/x": true,
 		"sub/.git/glab-cli/config.yml": false, ".git/modules/m/arc/config": false, ".bzr/branch/branch.conf": false, "x/.bzr/branches/b/branch.conf": false, ".repo/repo/main.py": false, ".reviewboardrc": false,
 		"x.code-workspace": false, "sub/.dir-locals.el": false, ".yarn/releases/yarn.cjs": false, "sub/.yarn/plugins/x.cjs": false, "renv/activate.R": false, ".jedi/project.json": false, "hie.yaml": false, ".huskyrc.json": false,
+		"mise/config.local.toml": false, ".config/mise/config.ci.toml": false, ".miserc.local.toml": false, ".config/miserc.toml": false, "sub/.psysh.php": false, ".ropeproject/config.py": false, ".ctags.d/x.ctags": false, ".ctags": false, "gtags.conf": false, "rust-analyzer.toml": false, "sub/build.rs": true,
+		"sub/tui.json": false, "tui.jsonc": false, ".crushrc": false, "crushrc": false, ".crush/crush.json": false, ".pdm-plugins/lib/x.pth": false, "sub/.poetry/plugins/x.py": false, ".corepack.env": false,
+		".crush/skills/x/SKILL.md": true, ".czrc": true, "package.yaml": true, "pyproject.toml": true, "setup.cfg": true, "pylintrc.toml": true, ".mypy.ini": true, ".flake8": true, "tox.ini": true, ".lintr": true, ".oxlintrc.jsonc": true, "oxlint.config.ts": true,
+		".markdownlint-cli2.cjs": true, ".config/cspell.config.cjs": true, ".cspell.json": true, ".ncurc.js": true, ".latexmkrc": true, ".rubocop.yml": true, "svelte.config.js": true, "tailwind.config.ts": true, ".luarc.jsonc": true,
 		".github/hooks/x.json": false, "sub/.github/extensions/x/extension.mjs": false, ".clinerules/hooks/PreToolUse": false, ".amp/settings.json": false, "bunfig.toml": false, ".aider.model.settings.yml": false,
 		".env": true, "sub/.svn/wc.db": true, ".svn/wc.db-journal": true, "sub/CVS/Root": true, "CVS/Update.prog": false, "_MTN/monotonerc": false, "flake.nix": true, ".mvn/jvm.config": true, "sub/gradle/wrapper/gradle-wrapper.jar": true, "compose.override.yaml": true, ".clinerules/x.md": true, ".lintstagedrc.js": true, "eslint.config.mjs": true,
 		"CLAUDE.local.md": true, ".github/copilot-instructions.md": true, ".travis.yml": true,
@@ -122,6 +126,8 @@ func TestDefault(t *testing.T) {
 	}
 	_, ok := p.Protected(w.dir + "/.hg/store/data/x")
 	require.False(t, ok, "a repository is written to")
+	_, ok = p.Protected(w.dir + "/.crush/crush.db")
+	require.False(t, ok, "crush keeps its sessions in the workspace")
 	require.Empty(t, p.Network.Allow)
 	require.Empty(t, p.Warnings)
 	set, err := p.Network.Rules(nil)
