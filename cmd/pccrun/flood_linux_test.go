@@ -113,6 +113,51 @@ func TestFloodUnderShell(t *testing.T) {
 	s.awaits(`end of \d+\.`)
 }
 
+// A job that Ctrl-Z has stopped inside stays so when a guard lets all go on, and so does one
+// that is stopped soon after: it was continued in its shell's background, up to four times.
+func TestFloodSparesStopped(t *testing.T) {
+	p := newPupil(t)
+	p.write("project/burst.sh", "for k in 1 2 3 4; do mkdir -p $k/0 $k/1 $k/2 $k/3 $k/4 $k/5 $k/6 $k/7 $k/8 $k/9; done\n"+
+		"i=0 n=0\ntrap 'n=$((n+1))' CONT\nwhile [ $n -eq 0 -a $i -lt 600 ]; do\nfor d in */*/; do : > $d.envrc; done\ni=$((i+1))\ndone\necho \"burst went on $n times.\"\n", 0o644)
+	p.write("project/count.sh", "echo counts.\nwhile :; do echo >> $1; sleep 0.02; done\n", 0o644)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
+	require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
+	s := newSeat(t, p)
+	s.typed("$HOME/bin/pccrun -- sh -i\n")
+	s.typed("echo within $$.\n")
+	s.awaits(`within \d+\.`)
+	size := func(name string) int64 {
+		st, err := os.Stat(p.dir + "/" + name)
+		require.NoError(t, err)
+		return st.Size()
+	}
+	stopped := func(name string) int64 {
+		s.forget()
+		s.typed("sh count.sh " + name + "\n")
+		s.awaits(`counts\.`)
+		require.Eventually(t, func() bool { _, err := os.Stat(p.dir + "/" + name); return err == nil }, 20*time.Second, time.Millisecond)
+		s.typed("\x1a")
+		s.awaits(`(?i)stopped`)
+		return size(name)
+	}
+	before := stopped("before")
+	s.forget()
+	s.typed("sh burst.sh\n")
+	s.awaits(`burst went on [1-9]\d* times\.`)
+	after := stopped("after")
+	time.Sleep(again[len(again)-1] + time.Second)
+	// Told to stop again, it may get a turn in between.
+	require.Less(t, size("before"), before+20, "it was stopped before the flood, and goes on")
+	require.Less(t, size("after"), after+20, "it was stopped after the flood, and goes on")
+	s.forget()
+	s.typed("kill -CONT %1; echo continued.\n")
+	s.awaits(`continued\.`)
+	now := size("before")
+	require.Eventually(t, func() bool { return size("before") > now }, 20*time.Second, 10*time.Millisecond, "control")
+}
+
 // wentOn returns how often the flood went on, as it last said.
 func wentOn(shown string) int {
 	said := regexp.MustCompile(`went on (\d+) times\.`).FindAllStringSubmatch(shown, -1)

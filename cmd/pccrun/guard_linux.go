@@ -15,6 +15,7 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
@@ -33,34 +34,77 @@ type guarded struct {
 }
 
 // freezing counts the guards that want the run to be stopped: it goes on when none
-// does.
+// does. A job that a shell inside has put into its terminal's background, as by Ctrl-Z,
+// stays stopped.
 type freezing struct {
-	mu sync.Mutex
-	n  int
+	mu     sync.Mutex
+	n      int
+	run    *native.Started
+	proc   *os.File     // its /proc; nil if nobody can be spared
+	before map[int]bool // which jobs were stopped before, by their numbers inside
 }
 
-// turn calls stop or let go on, as the first or last of them.
-func (f *freezing) turn(stop bool, signal func()) {
+// turn stops the run or lets it go on, as the first or last of the guards.
+func (f *freezing) turn(stop bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !stop {
-		f.n--
-	}
-	if f.n == 0 {
-		signal()
-	}
 	if stop {
-		f.n++
+		if f.n++; f.n == 1 {
+			f.before = map[int]bool{}
+			for _, p := range namespaces.StoppedIn(f.proc) {
+				if p.Aside {
+					f.before[p.Pid] = true
+				}
+			}
+			f.run.Signal(unix.SIGSTOP, inside.ToAll)
+		}
 		return
 	}
+	if f.n--; f.n > 0 {
+		return
+	}
+	f.goOn(f.before)
 	for _, later := range again {
-		time.AfterFunc(later, func() {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if f.n == 0 {
-				signal()
-			}
-		})
+		time.AfterFunc(later, f.remind)
+	}
+}
+
+func (f *freezing) goOn(without map[int]bool) {
+	for pid := range without {
+		f.run.Spare(pid)
+	}
+	f.run.Signal(unix.SIGCONT, inside.ToAll)
+}
+
+// remind lets go on who has stopped itself since, but no job that was stopped before, or
+// has been since.
+func (f *freezing) remind() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n > 0 || f.run == nil {
+		return
+	}
+	spared, wanted := map[int]bool{}, f.proc == nil
+	for _, p := range namespaces.StoppedIn(f.proc) {
+		if p.Aside || f.before[p.Pid] {
+			spared[p.Pid] = true
+		} else {
+			wanted = true
+		}
+	}
+	if f.before = spared; wanted {
+		f.goOn(spared)
+	}
+}
+
+// end lets go of what it looked through.
+func (f *freezing) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.run = nil
+	if f.proc != nil {
+		f.proc.Close()
+		f.proc = nil
 	}
 }
 
@@ -168,11 +212,10 @@ func (l *launch) guard(s *native.Started) error {
 	if err != nil {
 		return err
 	}
+	g.freezing.run, g.freezing.proc = s, s.Proc()
 	for _, one := range g.guard {
 		one.Configs = g.configs
-		one.Freeze = func(stop bool) {
-			g.freezing.turn(stop, func() { freeze(s, stop) })
-		}
+		one.Freeze = g.freezing.turn
 	}
 	g.guard.Watch()
 	return nil
@@ -185,15 +228,6 @@ func (l *launch) unguarded() {
 		g.debt, g.failed = nil, true
 		say("what the command had done by then is looked after by the next pccrun")
 	}
-}
-
-// freeze stops all processes of the run, or lets them go on.
-func freeze(s *native.Started, stop bool) {
-	sig := unix.SIGCONT
-	if stop {
-		sig = unix.SIGSTOP
-	}
-	s.Signal(sig, inside.ToAll)
 }
 
 // changed turns what the guard did into events.
@@ -214,6 +248,7 @@ func (l *launch) look() []events.Change {
 	}
 	found, err := guard.Finish()
 	guard.Close()
+	g.freezing.end()
 	l.carried(guard.Carried())
 	if err != nil {
 		// The record stays: the next pccrun tries again.

@@ -28,8 +28,10 @@ type copied struct {
 	poll    [2]unix.PollFd
 	now     unix.Timespec
 	until   int64
-	frozen  bool      // the launcher has stopped all
-	held    bool      // it has been told that the command was stopped, and will say when that goes on
+	frozen  bool // the launcher has stopped all
+	held    bool // it has been told that the command was stopped, and will say when that goes on
+	spared  [maxSpared]int32
+	spares  int       // as many of them
 	action  [4]uint64 // struct kernel_sigaction: handler, flags, restorer, mask
 	siginfo [128]byte
 }
@@ -451,6 +453,9 @@ func left(s *copied) {
 	}
 }
 
+// maxSpared bounds how many stay stopped when all go on. It is a power of two.
+const maxSpared = 64
+
 // stopWait bounds how often pid 1 looks whether the command has stopped, each
 // tenth of a millisecond.
 const stopWait = 100
@@ -496,8 +501,22 @@ func obey(s *copied, tty uintptr) {
 			}
 		}
 		signal(s, to, uintptr(s.message.A))
-		if s.held && s.message.B == ToAll && s.message.A == int32(unix.SIGCONT) {
-			signal(s, -s.command, uintptr(unix.SIGSTOP)) // that all go on is no answer to Ctrl-Z
+		if s.message.B == ToAll && s.message.A == int32(unix.SIGCONT) {
+			if s.held {
+				signal(s, -s.command, uintptr(unix.SIGSTOP)) // that all go on is no answer to Ctrl-Z
+			}
+			for ; s.spares > 0; s.spares-- {
+				pid := uintptr(s.spared[(s.spares-1)&(maxSpared-1)])
+				// Who goes on in the command's own group Resume and held decide.
+				if group, err := sys(unix.SYS_GETPGID, pid, 0, 0, 0, 0, 0); err == 0 && group != s.command {
+					sys(unix.SYS_KILL, pid, uintptr(unix.SIGSTOP), 0, 0, 0, 0)
+				}
+			}
+		}
+	case Spare:
+		if s.message.A > 1 && s.spares < maxSpared {
+			s.spared[s.spares&(maxSpared-1)] = s.message.A
+			s.spares++
 		}
 	case Resume:
 		s.held = false

@@ -14,6 +14,7 @@ import "unsafe"
 //	    <-- Descriptors, Watched                  the listener of the filter that asks, if it could be had; then the word
 //	    <-- NotExecuted  B: errno                 no path of the command could be started
 //	    --> Signal  A: number  B: to whom         forward a signal
+//	    --> Spare  A: pid inside                  the next SIGCONT for all is not for that one: it was stopped before
 //	    --> Resume  A: in the foreground          after a stop
 //	    <-- Stopped  A: signal                    Ctrl-Z inside; with a terminal the next is told after Resume
 //	    <-- Done                                  a keeper has carried out what it was told
@@ -47,6 +48,7 @@ const (
 	Left
 	Seen
 	Watched
+	Spare
 )
 
 // To whom a signal goes: B of [Signal].
