@@ -89,7 +89,7 @@ func TestSupervisor(t *testing.T) {
 		{"memfd-hidden", 256 * mib, []string{"double-fork", "memfd-hidden", number(1024 * mib)}, []string{"memfd", number(80 * mib)}},
 		{"memfd-thread", 256 * mib, []string{"double-fork", "memfd-thread", number(1024 * mib)}, []string{"memfd-thread", number(80 * mib)}},
 		{"shared-back", 256 * mib, []string{"double-fork", "shared-back", number(1024 * mib)}, []string{"shared", number(80 * mib)}},
-		{"memfd-sent", 256 * mib, []string{"double-fork", "memfd-sent", number(1024 * mib)}, []string{"memfd-sent", number(80 * mib)}},
+		{"memfd-sent", 256 * mib, []string{"double-fork", "memfd-sent", number(1024 * mib)}, []string{"memfd", number(80 * mib)}}, // what is under way shows late
 		{"memfd-program", 256 * mib, []string{"memfd-program", number(1024 * mib)}, []string{"memfd-program", number(80 * mib)}},
 		{"leaderless", 256 * mib, []string{"double-fork", "leaderless", number(1024 * mib)}, []string{"double-fork", "leaderless", number(80 * mib)}},
 		{"double-fork", 256 * mib, []string{"double-fork", "anonymous", number(1024 * mib)}, []string{"double-fork", "anonymous", number(80 * mib)}},
