@@ -143,6 +143,7 @@ func TestStopWithoutTerminal(t *testing.T) {
 		cmd := p.command("-q", "--", "sh", "./count.sh")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { cmd.Process.Kill() })
 		goesOn := func() {
 			require.Eventually(t, func() bool { return counts(50 * time.Millisecond) }, 20*time.Second, time.Millisecond, "round %d", round)
 		}
