@@ -171,7 +171,8 @@ func randomWork(r *rand.Rand, n int) string {
 		case 11:
 			fmt.Fprintf(&b, "ln -s %s %s\n", q, p)
 		case 12:
-			fmt.Fprintf(&b, "cp -a %s %s\n", p, q)
+			// Of a directory that is copied into itself, cp copies what it comes to first.
+			fmt.Fprintf(&b, "case %s/ in %s/*) ;; *) cp -a %s %s ;; esac\n", q, p, p, q)
 		case 13:
 			fmt.Fprintf(&b, "rm -rf %s; mkdir %s; head -c 5000 /dev/zero > %s/z\n", p, p, p)
 		}
