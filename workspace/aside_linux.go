@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // stands reports whether something has come to be at a path where nothing was:
@@ -29,15 +31,15 @@ func (g *Guard) stat(path string, st *unix.Stat_t) error {
 		return err
 	}
 	defer unix.Close(dir)
-	return statBeneath(dir, name, st)
+	return beneath.Stat(dir, name, st)
 }
 
 // parent opens the directory that holds a path, without following any link.
 func (g *Guard) parent(path string) (fd int, name string, err error) {
-	rel, in := below(g.standing.Root, path)
+	rel, in := beneath.Path(g.standing.Root, path)
 	at, near := g.fd, ""
 	for top, fd := range g.lent {
-		if rest, ok := below(top, path); ok && (!in || near != "" && len(top) > len(near)) {
+		if rest, ok := beneath.Path(top, path); ok && (!in || near != "" && len(top) > len(near)) {
 			at, near, rel, in = fd, top, rest, true
 		}
 	}
@@ -52,7 +54,7 @@ func (g *Guard) parent(path string) (fd int, name string, err error) {
 	if i := strings.LastIndexByte(rel, '/'); i >= 0 {
 		dir, name = rel[:i], rel[i+1:]
 	}
-	fd, err = openBeneath(at, dir, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err = beneath.Open(at, dir, unix.O_PATH|unix.O_DIRECTORY)
 	return fd, name, err
 }
 

@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // A Ban says where nothing may come to be: at each name that a [Guard] would
@@ -22,7 +24,7 @@ func (b *Ban) Add(f *Found, r *Standing) {
 // there is none.
 func (b *Ban) near(path string) (near *rules) {
 	for _, c := range b.trees {
-		if _, in := below(c.root, path); in && (near == nil || len(c.root) > len(near.root)) {
+		if _, in := beneath.Path(c.root, path); in && (near == nil || len(c.root) > len(near.root)) {
 			near = c
 		}
 	}
@@ -34,10 +36,10 @@ func (b *Ban) near(path string) (near *rules) {
 // at a relative path: its content would come to be as well.
 func (b *Ban) Covers(path string, within func(rel string) bool) (pattern string, yes bool) {
 	for _, v := range b.vacant {
-		if _, in := below(v, path); in {
+		if _, in := beneath.Path(v, path); in {
 			return "", true
 		}
-		if rest, around := below(path, v); around && within(rest) {
+		if rest, around := beneath.Path(path, v); around && within(rest) {
 			return "", true
 		}
 	}
@@ -45,7 +47,7 @@ func (b *Ban) Covers(path string, within func(rel string) bool) (pattern string,
 	if c == nil {
 		return "", false
 	}
-	rel, _ := below(c.root, path)
+	rel, _ := beneath.Path(c.root, path)
 	if rel == "" || inModules(filepath.Dir(rel)) {
 		return "", false
 	}
@@ -58,13 +60,13 @@ func (b *Ban) Covers(path string, within func(rel string) bool) (pattern string,
 	if yes {
 		return pattern, true
 	}
-	i := slices.IndexFunc(c.deep, func(d deepRule) bool {
-		return d.matches(c.root, path) && (strings.ContainsAny(d.rest, "*?[") || within(d.rest))
+	i := slices.IndexFunc(c.deep, func(d Way) bool {
+		return d.Matches(c.root, path) && (strings.ContainsAny(d.rest, "*?[") || within(d.rest))
 	})
 	if i < 0 {
 		return "", false
 	}
-	return c.deep[i].whole, true
+	return c.deep[i].Whole, true
 }
 
 // Apart reports whether a directory must not move from one place to another as
@@ -75,7 +77,7 @@ func (b *Ban) Apart(from, to string) bool {
 	if at == nil || there == nil {
 		return false
 	}
-	rel, _ := below(at.root, from)
-	rest, _ := below(there.root, to)
+	rel, _ := beneath.Path(at.root, from)
+	rest, _ := beneath.Path(there.root, to)
 	return inModules(rel) && !inModules(rest)
 }

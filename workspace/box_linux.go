@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // box moves a directory into the stash that nobody has looked into. Where the
@@ -15,7 +17,7 @@ func (s *Stash) box(dir int, name string, c Finding) (_ Finding, left string, er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var st unix.Stat_t
-	if err := statBeneath(dir, name, &st); err != nil {
+	if err := beneath.Stat(dir, name, &st); err != nil {
 		return c, "", err
 	}
 	c.Mode = st.Mode
@@ -48,7 +50,7 @@ func (s *Stash) leftName() string {
 
 // closeDir takes all rights to a directory away.
 func closeDir(dir int, name string) error {
-	fd, err := openBeneath(dir, name, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := beneath.Open(dir, name, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,7 @@ func (s *Stash) crate(dir int, c Finding) (_ *crate, err error) {
 	if err := unix.Mkdirat(dir, k.left, 0o700); err != nil {
 		return nil, err
 	}
-	if k.fd, err = openBeneath(dir, k.left, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+	if k.fd, err = beneath.Open(dir, k.left, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
 		return nil, err
 	}
 	if s.open() == nil {

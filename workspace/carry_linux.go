@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // A Carried is what a run has made in a directory of its own and is to be the
@@ -42,7 +43,7 @@ const maxCarried = 256 << 20
 // belongs elsewhere has nobody to look at it but us, and waits until it was.
 func (g *Guard) within(made []Carried) (in, out []Carried) {
 	for _, c := range made {
-		if _, ok := below(g.standing.Root, c.Path); ok {
+		if _, ok := beneath.Path(g.standing.Root, c.Path); ok {
 			in = append(in, c)
 		} else {
 			out = append(out, c)
@@ -75,7 +76,7 @@ func (g *Guard) lend(made []Carried) error {
 		}
 		g.lent[c.Path], g.lends = fd, append(g.lends, fd)
 		for _, p := range standing.Protect {
-			if rest, in := below(c.Path, p.Pattern); in && rest != "" && !p.Review {
+			if rest, in := beneath.Path(c.Path, p.Pattern); in && rest != "" && !p.Review {
 				if err := c.unlockWay(rest); err != nil {
 					return fmt.Errorf("look for %s: %w", p.Pattern, err)
 				}
@@ -118,14 +119,14 @@ func (c *Carried) unlockWay(rest string) error {
 // less removes what is not to be carried.
 func (c *Carried) less() error {
 	for _, path := range c.Without {
-		rest, in := below(c.Path, path)
+		rest, in := beneath.Path(c.Path, path)
 		if !in || rest == "" {
 			continue
 		}
 		if err := c.unlockWay(rest); err != nil {
 			return fmt.Errorf("look for %s, which is private: %w", path, err)
 		}
-		dir, err := openBeneath(c.Dir, filepath.Join(c.Name, filepath.Dir(rest)), unix.O_PATH|unix.O_DIRECTORY)
+		dir, err := beneath.Open(c.Dir, filepath.Join(c.Name, filepath.Dir(rest)), unix.O_PATH|unix.O_DIRECTORY)
 		if err == nil {
 			err = removeTree(dir, filepath.Base(rest))
 			unix.Close(dir)
@@ -172,7 +173,7 @@ var errSort = errors.New("neither a directory nor a regular file")
 // nothing are not worth a name: done says whether there is one now.
 func (c *Carried) Carry(session func() (*os.Root, error)) (done bool, err error) {
 	var st unix.Stat_t
-	if err := statBeneath(c.Dir, c.Name, &st); err != nil {
+	if err := beneath.Stat(c.Dir, c.Name, &st); err != nil {
 		return false, err
 	}
 	if err := c.less(); err != nil {
@@ -244,12 +245,12 @@ func holds(dir int, name string) (bool, error) {
 		return false, err
 	}
 	defer unix.Close(fd)
-	list, err := entries(fd)
+	list, err := beneath.Entries(fd)
 	if err != nil {
 		return false, err
 	}
 	for _, e := range list {
-		if direntType(fd, e) != unix.DT_DIR {
+		if beneath.DirentType(fd, e) != unix.DT_DIR {
 			return true, nil
 		}
 		if some, err := holds(fd, e); some || err != nil {
@@ -270,10 +271,10 @@ func makePath(path string) (int, error) {
 		if name == "" {
 			continue
 		}
-		next, err := openBeneath(at, name, unix.O_PATH|unix.O_DIRECTORY)
+		next, err := beneath.Open(at, name, unix.O_PATH|unix.O_DIRECTORY)
 		if err == unix.ENOENT {
 			if err = unix.Mkdirat(at, name, 0o700); err == nil || err == unix.EEXIST {
-				next, err = openBeneath(at, name, unix.O_PATH|unix.O_DIRECTORY)
+				next, err = beneath.Open(at, name, unix.O_PATH|unix.O_DIRECTORY)
 			}
 		}
 		unix.Close(at)
@@ -290,9 +291,9 @@ func makePath(path string) (int, error) {
 func (g *Guard) passing(dir int, name, path string, room int) bool {
 	leads, lies := false, false
 	for _, p := range g.Private {
-		if _, in := below(p, path); in {
+		if _, in := beneath.Path(p, path); in {
 			lies = true
-		} else if _, in := below(path, p); in {
+		} else if _, in := beneath.Path(path, p); in {
 			leads = true
 		}
 	}
@@ -304,7 +305,7 @@ func (g *Guard) passing(dir int, name, path string, room int) bool {
 		return false
 	}
 	defer unix.Close(fd)
-	list, err := entries(fd)
+	list, err := beneath.Entries(fd)
 	if err != nil || len(list) > room {
 		return false
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // TestCarryThrough brings what was made to its place by a session's directory, on
@@ -18,7 +20,7 @@ func TestCarryThrough(t *testing.T) {
 	for name, session := range map[string]string{"the same file system": t.TempDir(), "another": other} {
 		t.Run(name, func(t *testing.T) {
 			home, private := t.TempDir(), t.TempDir()
-			write(t, private+"/made-inside/dir/file", "token")
+			fixture.Write(t, private+"/made-inside/dir/file", "token")
 			dir, err := unix.Open(private, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 			require.NoError(t, err)
 			defer unix.Close(dir)

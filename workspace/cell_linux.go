@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // What is put back is often made where somebody else may write: root accepts in
@@ -32,18 +34,18 @@ const held = "held"
 func openCell(dir int, entry string) (*cell, error) {
 	c := &cell{dir: dir, name: inert + "accept-" + entry}
 	var err error
-	c.fd, err = makeDir(dir, c.name)
+	c.fd, err = beneath.MakeDir(dir, c.name)
 	left := errors.Is(err, unix.EEXIST)
 	if left {
-		c.fd, err = openBeneath(dir, c.name, unix.O_RDONLY|unix.O_DIRECTORY)
+		c.fd, err = beneath.Open(dir, c.name, unix.O_RDONLY|unix.O_DIRECTORY)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", c.name, err)
 	}
-	err = closed(c.fd)
+	err = beneath.Closed(c.fd)
 	if err == nil && left {
 		if err = removeTree(c.fd, held); err == nil || err == unix.ENOENT {
-			err = empty(c.fd)
+			err = beneath.Empty(c.fd)
 		}
 	}
 	if err != nil {
@@ -80,7 +82,7 @@ func (c *cell) release(name string) error {
 }
 
 func (c *cell) releaseDir(name string) error {
-	fd, err := openBeneath(c.fd, held, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := beneath.Open(c.fd, held, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return unix.EACCES
 	}
@@ -117,76 +119,6 @@ func (c *cell) close() error {
 	return nil
 }
 
-// errNotMade is for a name under which something else stands than what was just
-// made there.
-var errNotMade = errors.New("somebody else has put something there")
-
-// makeDir makes a directory that nobody else may enter, and opens it.
-func makeDir(dir int, name string) (fd int, err error) {
-	if err := unix.Mkdirat(dir, name, 0o700); err != nil {
-		return -1, os.NewSyscallError("mkdirat", err)
-	}
-	fd, err = unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, os.NewSyscallError("openat", err)
-	}
-	if err = empty(fd); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("%s: %w", name, err)
-	}
-	return fd, nil
-}
-
-// closed refuses, as root, a directory that others may enter. Anybody else has
-// nothing to fear in a directory that he may write, and file systems that keep
-// no modes to reckon with.
-func closed(fd int) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return os.NewSyscallError("fstat", err)
-	}
-	if st.Uid != 0 || st.Mode&0o777 != 0o700 {
-		return errNotMade
-	}
-	return nil
-}
-
-// empty refuses a directory that has entries.
-func empty(fd int) error {
-	list, err := entries(fd)
-	if err == nil && len(list) > 0 {
-		err = errNotMade
-	}
-	return err
-}
-
-// chownMade gives the link or FIFO that was just made at a name to an owner; -1
-// leaves one as it is. What has other names is not what was made, nor is what
-// belongs to somebody else. A file is not either: one of ours that stands in a
-// directory of somebody else's can be moved to that name.
-func chownMade(dir int, name string, uid, gid int) error {
-	if uid < 0 && gid < 0 {
-		return nil
-	}
-	fd, err := openBeneath(dir, name, unix.O_PATH)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", name, err)
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return os.NewSyscallError("fstat", err)
-	}
-	kind := st.Mode & unix.S_IFMT
-	if st.Nlink != 1 || int(st.Uid) != os.Geteuid() || kind != unix.S_IFLNK && kind != unix.S_IFIFO {
-		return fmt.Errorf("%s: %w", name, errNotMade)
-	}
-	return os.NewSyscallError("fchownat", unix.Fchownat(fd, "", uid, gid, unix.AT_EMPTY_PATH))
-}
-
 // asideHeld is [Stash.aside] for root, who looks after a killed run in a directory
 // that somebody else may write: what is copied and then removed is held in a cell
 // from its one rename on. By its name, another could be removed that nobody has
@@ -212,7 +144,7 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 			err = k.copy(cell.fd, held, s.dir, c.Stash)
 		}
 		if err == nil {
-			if fd, e := openBeneath(cell.fd, held, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
+			if fd, e := beneath.Open(cell.fd, held, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
 				s.late[c.Stash] = fd
 			} else if e == nil {
 				unix.Close(fd)

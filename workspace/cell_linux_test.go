@@ -6,71 +6,15 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
-
-// someone owns the directory in which root puts something back.
-const someone = 4711
-
-// Between the making of a name and its use another file can come to stand there:
-// what is given away is what was made, or nothing.
-func TestChownMade(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	for name, put := range map[string]func(at string) error{
-		"a file with other names": func(at string) error { return os.Link(filepath.Join(filepath.Dir(at), "victim"), at) },
-		"somebody's link":         func(at string) error { return os.Lchown(at, someone+1, someone+1) },
-		"a file of root's":        func(at string) error { _ = os.Remove(at); return os.WriteFile(at, nil, 0o600) },
-		"a directory":             func(at string) error { _ = os.Remove(at); return os.Mkdir(at, 0o700) },
-		"nothing":                 func(at string) error { return nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := tempDir(t)
-			fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-			require.NoError(t, err)
-			defer unix.Close(fd)
-			victim, at := filepath.Join(d, "victim"), filepath.Join(d, "at")
-			require.NoError(t, os.WriteFile(victim, nil, 0o600))
-			if name != "a file with other names" {
-				require.NoError(t, os.Symlink("victim", at))
-			}
-			require.NoError(t, put(at))
-			before := ownerAt(t, at)
-			err = chownMade(fd, "at", someone, someone)
-			if name == "nothing" { // the control
-				require.NoError(t, err)
-				require.Equal(t, someone, ownerAt(t, at))
-				require.Zero(t, ownerAt(t, victim), "the link was meant, not what it leads to")
-				return
-			}
-			require.ErrorIs(t, err, errNotMade)
-			require.Equal(t, before, ownerAt(t, at))
-			require.NoError(t, unix.Fchownat(fd, "at", someone, someone, unix.AT_SYMLINK_NOFOLLOW), "by name it would be given away")
-			require.Equal(t, someone, ownerAt(t, at))
-		})
-	}
-}
-
-func TestMakeDirIsEmpty(t *testing.T) {
-	d := tempDir(t)
-	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	made, err := makeDir(fd, "new")
-	require.NoError(t, err)
-	require.NoError(t, empty(made))
-	require.NoError(t, os.WriteFile(filepath.Join(d, "new", "x"), nil, 0o600))
-	require.ErrorIs(t, empty(made), errNotMade)
-	unix.Close(made)
-	_, err = makeDir(fd, "new")
-	require.ErrorIs(t, err, unix.EEXIST)
-}
 
 // The owner of a directory in which root accepts swaps every name of it that he
 // sees for a file of root's. That he gets none of them, and no file of root's is
@@ -88,9 +32,9 @@ func TestRestoreRaced(t *testing.T) {
 	found, err := ReadFindings(w.session)
 	require.NoError(t, err)
 	require.Len(t, found, 3)
-	require.NoError(t, os.Lchown(w.root, someone, someone))
+	require.NoError(t, os.Lchown(w.root, fixture.Someone, fixture.Someone))
 
-	victims := tempDir(t)
+	victims := fixture.Dir(t)
 	file, dir := filepath.Join(victims, "file"), filepath.Join(w.root, "root's")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -112,17 +56,17 @@ func TestRestoreRaced(t *testing.T) {
 		}
 	})
 	require.Positive(t, swaps, "else this proves nothing")
-	require.Zero(t, ownerAt(t, file))
-	require.Zero(t, ownerAt(t, dir))
+	require.Zero(t, fixture.Owner(t, file))
+	require.Zero(t, fixture.Owner(t, dir))
 	require.FileExists(t, filepath.Join(dir, "kept"), "that was moved into the way")
 
 	// The control: by name the file is given away sooner or later.
 	race(func() {
-		for end := time.Now().Add(20 * time.Second); ownerAt(t, file) == 0; {
+		for end := time.Now().Add(20 * time.Second); fixture.Owner(t, file) == 0; {
 			require.True(t, time.Now().Before(end), "by name nothing was given away")
 			at := filepath.Join(w.root, inert+"by-name")
 			if os.Symlink("x", at) == nil {
-				_ = os.Lchown(at, someone, someone)
+				_ = os.Lchown(at, fixture.Someone, fixture.Someone)
 			}
 			_ = os.Remove(at)
 		}
@@ -190,18 +134,12 @@ func swap(root, file, dir string, over *atomic.Bool) (swaps int64) {
 	return swaps
 }
 
-func ownerAt(t *testing.T, path string) int {
-	info, err := os.Lstat(path)
-	require.NoError(t, err)
-	return int(info.Sys().(*syscall.Stat_t).Uid)
-}
-
 // A configuration that is put back in the place of what was left of it loses
 // nothing, whatever stands there by now.
 func TestExchangeInTheWay(t *testing.T) {
 	for name, now := range map[string]string{"as it was left": "left", "changed since": "mine"} {
 		t.Run(name, func(t *testing.T) {
-			d, s := tempDir(t), tempDir(t)
+			d, s := fixture.Dir(t), fixture.Dir(t)
 			fds := [2]int{}
 			for i, path := range [...]string{d, s} {
 				fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -238,7 +176,7 @@ func TestExchangeInTheWay(t *testing.T) {
 
 // What a killed attempt left is used again, and nothing else that has the name.
 func TestCellLeft(t *testing.T) {
-	d := tempDir(t)
+	d := fixture.Dir(t)
 	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(fd)
@@ -248,7 +186,7 @@ func TestCellLeft(t *testing.T) {
 	unix.Close(first.fd)
 	again, err := openCell(fd, "7")
 	require.NoError(t, err)
-	require.NoError(t, empty(again.fd))
+	require.NoError(t, beneath.Empty(again.fd))
 	require.NoError(t, os.WriteFile(filepath.Join(d, first.name, "other"), nil, 0o600))
 	unix.Close(again.fd)
 	_, err = openCell(fd, "7")

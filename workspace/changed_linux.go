@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // review tells of files that may change and did, of programs that a tool of the
@@ -72,11 +75,11 @@ func (g *Guard) content(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(dir)
-	fd, err := openBeneath(dir, name, unix.O_RDONLY)
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	return readFile(fd, maxOriginal)
+	return beneath.ReadFile(fd, vcs.MaxOriginal)
 }
 
 // maxOriginals bounds what is kept of files for review as they were.
@@ -89,7 +92,7 @@ func (g *Guard) remember() {
 	room := maxOriginals
 	for i := range g.standing.Known {
 		k := &g.standing.Known[i]
-		if k.Kind != File || room < maxOriginal {
+		if k.Kind != File || room < vcs.MaxOriginal {
 			continue
 		}
 		var st unix.Stat_t
@@ -158,7 +161,7 @@ func (g *Guard) programs(d *dir) {
 	if !all && d.ctime != 0 && latest(d.ctime) < g.standing.Start.Add(-racy).UnixNano() {
 		return
 	}
-	fd, err := openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return
 	}
@@ -168,7 +171,7 @@ func (g *Guard) programs(d *dir) {
 	slices.Sort(names)
 	for _, name := range names {
 		var st unix.Stat_t
-		if statBeneath(fd, name, &st) == nil && (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0) {
+		if beneath.Stat(fd, name, &st) == nil && (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0) {
 			g.told(g.stash.note(Finding{Kind: Program, Path: g.standing.Root + "/" + join(d.rel, name), Why: filepath.Base(d.rel), What: "new or changed"}, nil, false))
 		}
 	}

@@ -1,8 +1,10 @@
 package workspace
 
 import (
-	"github.com/pccrun/pccrun/profiles"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // covered lists the directories whose content the command does not see: those
@@ -17,7 +19,7 @@ func (f *Found) covered() (list []Node) {
 	for _, i := range c.closed {
 		var st unix.Stat_t
 		path := c.files[i].Path
-		if statBeneath(unix.AT_FDCWD, path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if beneath.Stat(unix.AT_FDCWD, path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			list = append(list, Node{path, Dir, st.Dev, st.Ino})
 		}
 	}

@@ -15,12 +15,9 @@
 //   - work that the content of the workspace controls is bounded: it finishes,
 //     or it is refused with [ErrTooMuch] and the path that was too much.
 //
-// It also says what a run changed. A [ChangeSet] is how one tree became another;
-// an [Upper] is what a session keeps of its overlays. [Upper.Apply] promises that
-// the host's files become all of what was selected or stay as they were, also
-// when it is killed anywhere ([Upper.Finish], [Upper.TakeBack]); that what the
-// host changed is found, never overwritten; that no link is followed and nothing
-// outside is written; and that what a host tool would execute has to be named.
+// A [Guard] looks, during a run and after it, for what must not stay: what a host
+// tool would execute is set aside, and told. What a run changed is the matter of
+// package changes.
 //
 // [Scan] does not promise anything of names that do not exist yet, of hard links
 // whose other name lies outside the workspace, or of scripts that a protected

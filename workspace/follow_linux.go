@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 const (
@@ -22,24 +24,24 @@ const (
 // In the workspace, no link on the way is followed: one may have been put
 // there in between.
 func (s *scan) stat(path string, st *unix.Stat_t) error {
-	rel, ok := below(s.root, path)
+	rel, ok := beneath.Path(s.root, path)
 	if !ok {
-		return statBeneath(unix.AT_FDCWD, path, st)
+		return beneath.Stat(unix.AT_FDCWD, path, st)
 	}
 	i := strings.LastIndexByte(rel, '/')
 	if i < 0 {
-		return statBeneath(s.fd, rel, st)
+		return beneath.Stat(s.fd, rel, st)
 	}
 	// Questions about one directory come together: it is kept open for the next.
 	if s.at == nil || s.at.rel != rel[:i] {
-		fd, err := openBeneath(s.fd, rel[:i], unix.O_PATH|unix.O_DIRECTORY)
+		fd, err := beneath.Open(s.fd, rel[:i], unix.O_PATH|unix.O_DIRECTORY)
 		if err != nil {
 			return err
 		}
 		s.close()
 		s.at = &openDir{rel[:i], fd}
 	}
-	return statBeneath(s.at.fd, rel[i+1:], st)
+	return beneath.Stat(s.at.fd, rel[i+1:], st)
 }
 
 // An openDir is a directory of the workspace that is held open.
@@ -60,12 +62,12 @@ func (s *scan) close() {
 func (s *scan) node(path string) (Node, unix.Stat_t, bool) {
 	var st unix.Stat_t
 	if err := s.stat(path, &st); err != nil {
-		if _, in := below(s.root, path); in {
+		if _, in := beneath.Path(s.root, path); in {
 			s.unseen[path] = err
 		}
 		return Node{Path: path}, st, false
 	}
-	return Node{Path: path, Kind: kindOfMode(st.Mode), Dev: st.Dev, Ino: st.Ino}, st, true
+	return Node{Path: path, Kind: KindOf(st.Mode), Dev: st.Dev, Ino: st.Ino}, st, true
 }
 
 // errUnsteady is for a workspace that changes while it is looked through.
@@ -121,7 +123,7 @@ func (s *scan) follow(base, path string) (trail, error) {
 	if strings.HasPrefix(path, "/") {
 		at = "/"
 		// The root has no links in it: begin there and save the steps.
-		if rest, ok := below(s.root, path); ok {
+		if rest, ok := beneath.Path(s.root, path); ok {
 			at, path = s.root, rest
 		}
 	}
@@ -158,7 +160,7 @@ func (s *scan) follow(base, path string) (trail, error) {
 				t.end, t.found = Node{Path: filepath.Join(n.Path, path)}, false
 				return t, nil
 			}
-			if _, ok := below(s.root, n.Path); ok {
+			if _, ok := beneath.Path(s.root, n.Path); ok {
 				t.links = append(t.links, n)
 			} else {
 				t.hops = append(t.hops, n.Path)
@@ -175,7 +177,7 @@ func (s *scan) follow(base, path string) (trail, error) {
 		}
 		at = n.Path
 		t.end, known = n, true
-		if _, ok := below(s.root, at); !ok && n.Kind == Dir {
+		if _, ok := beneath.Path(s.root, at); !ok && n.Kind == Dir {
 			t.dirs = append(t.dirs, at)
 		}
 	}
@@ -187,12 +189,12 @@ func (s *scan) follow(base, path string) (trail, error) {
 
 func (s *scan) readlink(path string) (string, error) {
 	buf := make([]byte, unix.PathMax)
-	rel, ok := below(s.root, path)
+	rel, ok := beneath.Path(s.root, path)
 	if !ok {
 		n, err := unix.Readlink(path, buf)
 		return string(buf[:max(n, 0)]), err
 	}
-	fd, err := openBeneath(s.fd, rel, unix.O_PATH)
+	fd, err := beneath.Open(s.fd, rel, unix.O_PATH)
 	if err != nil {
 		return "", err
 	}
@@ -205,15 +207,15 @@ func (s *scan) readlink(path string) (string, error) {
 func (s *scan) readFile(path string, limit int64) ([]byte, error) {
 	var fd int
 	var err error
-	if rel, ok := below(s.root, path); ok {
-		fd, err = openBeneath(s.fd, rel, unix.O_RDONLY)
+	if rel, ok := beneath.Path(s.root, path); ok {
+		fd, err = beneath.Open(s.fd, rel, unix.O_RDONLY)
 	} else {
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return readFile(fd, limit)
+	return beneath.ReadFile(fd, limit)
 }
 
 // shorten makes a path that the workspace chose fit into a message.

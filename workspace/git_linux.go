@@ -8,8 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pccrun/pccrun/profiles"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 const (
@@ -49,12 +52,12 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		}
 	}
 	if t.found && t.end.Kind == File {
-		b, err := s.readFile(t.end.Path, maxGitFile)
+		b, err := s.readFile(t.end.Path, vcs.MaxGitFile)
 		if errors.Is(err, ErrTooMuch) {
 			s.note("%s: %v: git refuses it too", path, err)
 			return nil
 		}
-		target, perr := parseGitFile(b)
+		target, perr := vcs.ParseGitFile(b)
 		if err != nil || perr != nil {
 			return nil // git refuses it; it cannot be changed
 		}
@@ -72,7 +75,7 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		return err
 	}
 	r := repo{worktree: dir, gitDir: t.end.Path, common: common}
-	if _, in := below(s.root, r.gitDir); in {
+	if _, in := beneath.Path(s.root, r.gitDir); in {
 		s.addGitDir(r.gitDir)
 	} else if dir == s.root && !s.q.Aside {
 		if err := s.outside(r, path); err != nil {
@@ -88,11 +91,11 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 // commonDir returns the directory that a git directory shares with other
 // worktrees: itself, unless a file says another.
 func (s *scan) commonDir(gitDir string) (string, error) {
-	b, err := s.readFile(filepath.Join(gitDir, "commondir"), maxGitFile)
+	b, err := s.readFile(filepath.Join(gitDir, "commondir"), vcs.MaxGitFile)
 	if err != nil {
 		return gitDir, nil
 	}
-	t, err := s.follow(gitDir, parsePathFile(b))
+	t, err := s.follow(gitDir, vcs.ParsePathFile(b))
 	if err != nil {
 		return "", err
 	}
@@ -106,7 +109,7 @@ func (s *scan) commonDir(gitDir string) (string, error) {
 // known for such.
 func (s *scan) plainGits() (list []string) {
 	for _, dir := range s.gitDirs {
-		if rel, in := below(s.root, dir); in && !s.walked[dir] {
+		if rel, in := beneath.Path(s.root, dir); in && !s.walked[dir] {
 			list = append(list, rel)
 		}
 	}
@@ -137,7 +140,7 @@ func (s *scan) outside(r repo, pointer string) error {
 		return nil
 	}
 	for _, dir := range []string{r.gitDir, r.common} {
-		if _, above := below(dir, s.root); above {
+		if _, above := beneath.Path(dir, s.root); above {
 			return refuse("contains the workspace")
 		}
 	}
@@ -155,7 +158,7 @@ func (s *scan) outside(r repo, pointer string) error {
 	}
 	c := Common{Path: r.common, GitDir: r.gitDir, Write: []string{r.gitDir}}
 	if r.common != r.gitDir {
-		if _, ok := below(r.common, r.gitDir); !ok {
+		if _, ok := beneath.Path(r.common, r.gitDir); !ok {
 			return refuse("is not part of the repository that it names")
 		}
 		for _, name := range []string{"objects", "refs", "logs"} {
@@ -164,8 +167,8 @@ func (s *scan) outside(r repo, pointer string) error {
 			}
 		}
 	}
-	if b, err := s.readFile(filepath.Join(r.common, "config"), maxConfig); err == nil {
-		c.format, c.sure = hashOf(b)
+	if b, err := s.readFile(filepath.Join(r.common, "config"), vcs.MaxConfig); err == nil {
+		c.format, c.sure = vcs.HashOf(b)
 	} else {
 		c.sure = gone(err)
 	}
@@ -186,14 +189,14 @@ func (s *scan) outside(r repo, pointer string) error {
 // pointsBack reports whether the git directory of a linked worktree or of a
 // submodule names the workspace as its own: by the file gitdir, or core.worktree.
 func (s *scan) pointsBack(r repo, pointer string) (bool, error) {
-	if b, err := s.readFile(filepath.Join(r.gitDir, "gitdir"), maxGitFile); err == nil && r.common != r.gitDir {
-		t, err := s.follow(r.gitDir, parsePathFile(b))
+	if b, err := s.readFile(filepath.Join(r.gitDir, "gitdir"), vcs.MaxGitFile); err == nil && r.common != r.gitDir {
+		t, err := s.follow(r.gitDir, vcs.ParsePathFile(b))
 		return t.found && t.end.Path == pointer, err
 	}
 	all, err := s.config(filepath.Join(r.gitDir, "config"))
 	for _, c := range all {
-		if c.section == "core" && c.sub == "" && c.key == "worktree" {
-			t, err := s.follow(r.gitDir, c.value)
+		if c.Section == "core" && c.Sub == "" && c.Key == "worktree" {
+			t, err := s.follow(r.gitDir, c.Value)
 			return t.found && t.end.Path == s.root, err
 		}
 	}
@@ -218,7 +221,7 @@ func (s *scan) repositories() error {
 		if err != nil {
 			return err
 		}
-		if _, in := below(s.root, common); in && s.sharable(common) {
+		if _, in := beneath.Path(s.root, common); in && s.sharable(common) {
 			s.addGitDir(common)
 		}
 		if err := s.pinGitDir(dir); err != nil {
@@ -259,11 +262,11 @@ func (s *scan) treeElsewhere(gitDir string) error {
 	if filepath.Base(filepath.Dir(gitDir)) != "worktrees" || !inside(s.root, gitDir) || s.q.Aside || len(s.found.Worktrees) == maxWorktrees {
 		return nil
 	}
-	b, err := s.readFile(gitDir+"/gitdir", maxGitFile)
+	b, err := s.readFile(gitDir+"/gitdir", vcs.MaxGitFile)
 	if err != nil {
 		return nil // git knows of no working tree either
 	}
-	path := parsePathFile(b)
+	path := vcs.ParsePathFile(b)
 	t, err := s.follow(gitDir, path)
 	if err != nil || !t.found || t.proc || t.end.Kind != File || filepath.Base(t.end.Path) != ".git" || inside(s.root, t.end.Path) {
 		return err
@@ -272,10 +275,10 @@ func (s *scan) treeElsewhere(gitDir string) error {
 	if _, root, _ := s.node(s.root); int(st.Uid) != os.Geteuid() && st.Uid != root.Uid {
 		return nil
 	}
-	if b, err = s.readFile(t.end.Path, maxGitFile); err != nil {
+	if b, err = s.readFile(t.end.Path, vcs.MaxGitFile); err != nil {
 		return nil
 	}
-	target, err := parseGitFile(b)
+	target, err := vcs.ParseGitFile(b)
 	if err != nil {
 		return nil
 	}
@@ -350,7 +353,7 @@ func (s *scan) gitOwn() (names []string) {
 
 // writable reports whether the payload may write in a git directory.
 func (s *scan) writable(dir string) bool {
-	if _, in := below(s.root, dir); in {
+	if _, in := beneath.Path(s.root, dir); in {
 		return true
 	}
 	return dir == s.ownGit
@@ -359,11 +362,11 @@ func (s *scan) writable(dir string) bool {
 // programs pins what the links in a directory of hooks lead to, and notes
 // files with other names. The walk does that for the directories that it knows.
 func (s *scan) programs(path string, r profiles.ProtectRule) error {
-	rel, in := below(s.root, path)
+	rel, in := beneath.Path(s.root, path)
 	if !in {
 		return nil
 	}
-	fd, err := openBeneath(s.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := beneath.Open(s.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil // none, or a link whose end is looked at by itself
 	}
@@ -392,11 +395,11 @@ func (s *scan) programs(path string, r profiles.ProtectRule) error {
 
 // config returns the settings of one file, which follow has to find first. A
 // file that git cannot parse is no obstacle: git stops at it too.
-func (s *scan) config(path string) ([]setting, error) {
+func (s *scan) config(path string) ([]vcs.Setting, error) {
 	if s.configs++; s.configs > maxConfigs {
 		return nil, fmt.Errorf("read %s: file %d of git's configuration: %w", path, maxConfigs, ErrTooMuch)
 	}
-	b, err := s.readFile(path, maxConfig)
+	b, err := s.readFile(path, vcs.MaxConfig)
 	if errors.Is(err, ErrTooMuch) {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
@@ -406,7 +409,7 @@ func (s *scan) config(path string) ([]setting, error) {
 	if s.configBytes += len(b); s.configBytes > maxConfigBytes {
 		return nil, fmt.Errorf("read %s: byte %d of git's configuration: %w", path, maxConfigBytes, ErrTooMuch)
 	}
-	all, err := parseConfig(b)
+	all, err := vcs.ParseConfig(b)
 	if err != nil {
 		s.torn[path] = true
 		s.note("%s: %v: git stops at it too", path, err)
@@ -433,29 +436,29 @@ func (s *scan) named(path string, bases []string, depth int) error {
 	}
 	for i := range all {
 		c := &all[i]
-		if c.reads() {
-			s.names(c.value)
+		if c.Reads() {
+			s.names(c.Value)
 		}
-		rule := profiles.ProtectRule{Pattern: c.name() + " in " + path}
+		rule := profiles.ProtectRule{Pattern: c.Name() + " in " + path}
 		var err error
-		switch c.use() {
-		case useInclude:
+		switch c.Use() {
+		case vcs.UseInclude:
 			if depth == maxInclude {
 				return nil // git gives up here
 			}
-			file := s.expand(c.value)
+			file := s.expand(c.Value)
 			if !filepath.IsAbs(file) {
 				file = filepath.Dir(path) + "/" + file
 			}
 			if err = s.leadsTo("/", file, rule); err == nil {
 				err = s.named(file, bases, depth+1)
 			}
-		case useHooks, useDir:
-			s.names(c.value)
-			if value := s.expand(c.value); c.use() == useHooks && !filepath.IsAbs(value) && value != "" {
+		case vcs.UseHooks, vcs.UseDir:
+			s.names(c.Value)
+			if value := s.expand(c.Value); c.Use() == vcs.UseHooks && !filepath.IsAbs(value) && value != "" {
 				s.hooks[value] = true
 			}
-			err = s.each(bases, s.expand(c.value), func(base, value string) error {
+			err = s.each(bases, s.expand(c.Value), func(base, value string) error {
 				if err := s.leadsTo(base, value, rule); err != nil {
 					return err
 				}
@@ -465,8 +468,8 @@ func (s *scan) named(path string, bases []string, depth int) error {
 				}
 				return s.programs(t.end.Path, rule)
 			})
-		case useCommand:
-			for k, word := range words(strings.TrimPrefix(c.value, "!")) {
+		case vcs.UseCommand:
+			for k, word := range vcs.Words(strings.TrimPrefix(c.Value, "!")) {
 				program := k == 0 && strings.Contains(word, "/")
 				err = s.each(bases, s.expand(word), func(base, value string) error {
 					t, err := s.follow(base, value)

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // git runs the real git with no configuration but the repository's.
@@ -31,29 +34,10 @@ func newRepo(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	git(t, dir, append([]string{"init", "-q", "-b", "main"}, args...)...)
-	write(t, filepath.Join(dir, "README"), "hello\n")
+	fixture.Write(t, filepath.Join(dir, "README"), "hello\n")
 	git(t, dir, "add", ".")
 	git(t, dir, "commit", "-qm", "first")
 	return dir
-}
-
-// tempDir is a temporary directory without links in its name.
-func tempDir(t testing.TB) string {
-	dir, err := filepath.EvalSymlinks(t.TempDir())
-	require.NoError(t, err)
-	return dir
-}
-
-func write(t testing.TB, path, content string) {
-	t.Helper()
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
-}
-
-func link(t testing.TB, target, path string) {
-	t.Helper()
-	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	require.NoError(t, os.Symlink(target, path))
 }
 
 func scanOf(t testing.TB, q Query) *Found {
@@ -61,22 +45,6 @@ func scanOf(t testing.TB, q Query) *Found {
 	f, err := Scan(q)
 	require.NoError(t, err)
 	return f
-}
-
-func protect(names ...string) []profiles.ProtectRule {
-	var all []profiles.ProtectRule
-	for _, name := range names {
-		all = append(all, profiles.ProtectRule{Pattern: name})
-	}
-	return all
-}
-
-func review(names ...string) []profiles.ProtectRule {
-	all := protect(names...)
-	for i := range all {
-		all[i].Review = true
-	}
-	return all
 }
 
 func hide(root string, globs ...string) []profiles.FileRule {
@@ -92,7 +60,7 @@ func relative(t testing.TB, root string, paths []string) []string {
 	t.Helper()
 	out := []string{}
 	for _, p := range paths {
-		if rest, ok := below(root, p); ok {
+		if rest, ok := beneath.Path(root, p); ok {
 			p = rest
 		}
 		out = append(out, p)
@@ -119,8 +87,8 @@ func matchPaths(t testing.TB, root string, f *Found) []string {
 }
 
 func TestScanRepository(t *testing.T) {
-	root := newRepo(t, tempDir(t))
-	write(t, root+"/.git/info/attributes", "*.x filter=y\n")
+	root := newRepo(t, fixture.Dir(t))
+	fixture.Write(t, root+"/.git/info/attributes", "*.x filter=y\n")
 	f := scanOf(t, Query{Root: root})
 	require.Equal(t, []string{".git/config", ".git/hooks", ".git/info/attributes"}, pinPaths(t, root, f))
 	require.Equal(t, []string{".git", ".git/info"}, relative(t, root, f.Anchors))
@@ -137,8 +105,8 @@ func TestScanRepository(t *testing.T) {
 }
 
 func TestScanNoRepository(t *testing.T) {
-	root := tempDir(t)
-	write(t, root+"/a/b", "")
+	root := fixture.Dir(t)
+	fixture.Write(t, root+"/a/b", "")
 	f := scanOf(t, Query{Root: root})
 	require.Empty(t, f.Pins)
 	require.Empty(t, f.Anchors)
@@ -146,8 +114,8 @@ func TestScanNoRepository(t *testing.T) {
 }
 
 func TestScanReviewMovesGit(t *testing.T) {
-	root := newRepo(t, tempDir(t))
-	f := scanOf(t, Query{Root: root, Protect: review(".git/config")})
+	root := newRepo(t, fixture.Dir(t))
+	f := scanOf(t, Query{Root: root, Protect: fixture.Review(".git/config")})
 	require.Equal(t, []string{".git/hooks"}, pinPaths(t, root, f))
 	require.Len(t, f.Review, 1)
 	require.Equal(t, root+"/.git/config", f.Review[0].Path)
@@ -155,11 +123,11 @@ func TestScanReviewMovesGit(t *testing.T) {
 }
 
 func TestScanWorktreeInside(t *testing.T) {
-	root := newRepo(t, tempDir(t))
+	root := newRepo(t, fixture.Dir(t))
 	git(t, root, "config", "extensions.worktreeConfig", "true")
 	git(t, root, "worktree", "add", "-q", "-b", "side", "trees/side")
 	git(t, root+"/trees/side", "config", "--worktree", "core.hooksPath", "my hooks")
-	write(t, root+"/trees/side/my hooks/pre-commit", "#!/bin/sh\n")
+	fixture.Write(t, root+"/trees/side/my hooks/pre-commit", "#!/bin/sh\n")
 	f := scanOf(t, Query{Root: root})
 	require.Equal(t, []string{
 		".git/config", ".git/hooks", ".git/worktrees/side/commondir", ".git/worktrees/side/config.worktree",
@@ -169,13 +137,13 @@ func TestScanWorktreeInside(t *testing.T) {
 }
 
 func TestScanWorktreeOutside(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	main := newRepo(t, top+"/main")
 	root := top + "/side"
 	git(t, main, "worktree", "add", "-q", "-b", "side", root)
 	git(t, main, "worktree", "add", "-q", "-b", "other", top+"/other")
 	git(t, main, "config", "core.hooksPath", "tools/hooks")
-	write(t, root+"/tools/hooks/pre-commit", "#!/bin/sh\n")
+	fixture.Write(t, root+"/tools/hooks/pre-commit", "#!/bin/sh\n")
 	f := scanOf(t, Query{Root: root})
 	gitDir := main + "/.git"
 	own := gitDir + "/worktrees/side"
@@ -195,13 +163,13 @@ func TestScanWorktreeOutside(t *testing.T) {
 
 	// What the list says a commit writes is all that it writes.
 	before := snapshot(t, gitDir)
-	write(t, root+"/new", "x")
+	fixture.Write(t, root+"/new", "x")
 	git(t, root, "add", ".")
 	git(t, root, "-c", "core.hooksPath=", "commit", "-qm", "second")
 	for path := range changes(before, snapshot(t, gitDir)) {
 		in := false
 		for _, w := range f.Common[0].Write {
-			_, ok := below(w, path)
+			_, ok := beneath.Path(w, path)
 			in = in || ok
 		}
 		require.True(t, in, "a commit wrote %s", path)
@@ -232,7 +200,7 @@ func changes(before, after map[string]string) map[string]bool {
 func TestScanWorktreeForged(t *testing.T) {
 	for name, forge := range map[string]func(t *testing.T, top, root string) string{
 		"a directory of secrets": func(t *testing.T, top, root string) string {
-			write(t, top+"/secret/id", "key")
+			fixture.Write(t, top+"/secret/id", "key")
 			return top + "/secret"
 		},
 		"a repository that does not point back": func(t *testing.T, top, root string) string {
@@ -245,21 +213,21 @@ func TestScanWorktreeForged(t *testing.T) {
 		},
 		"a commondir that leads elsewhere": func(t *testing.T, top, root string) string {
 			other := newRepo(t, top+"/other")
-			write(t, top+"/fake/commondir", other+"/.git\n")
-			write(t, top+"/fake/gitdir", root+"/.git\n")
-			write(t, top+"/fake/HEAD", "ref: refs/heads/main\n")
+			fixture.Write(t, top+"/fake/commondir", other+"/.git\n")
+			fixture.Write(t, top+"/fake/gitdir", root+"/.git\n")
+			fixture.Write(t, top+"/fake/HEAD", "ref: refs/heads/main\n")
 			return top + "/fake"
 		},
 		"above the workspace": func(t *testing.T, top, root string) string {
-			write(t, top+"/HEAD", "ref: refs/heads/main\n")
+			fixture.Write(t, top+"/HEAD", "ref: refs/heads/main\n")
 			return ".."
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			top := tempDir(t)
+			top := fixture.Dir(t)
 			root := top + "/ws"
 			require.NoError(t, os.Mkdir(root, 0o755))
-			write(t, root+"/.git", "gitdir: "+forge(t, top, root)+"\n")
+			fixture.Write(t, root+"/.git", "gitdir: "+forge(t, top, root)+"\n")
 			f := scanOf(t, Query{Root: root})
 			require.Empty(t, f.Common)
 			require.Len(t, f.Notes, 1)
@@ -270,12 +238,12 @@ func TestScanWorktreeForged(t *testing.T) {
 }
 
 func TestScanSubmodules(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	lib := newRepo(t, top+"/lib")
 	root := newRepo(t, top+"/ws")
 	git(t, root, "submodule", "--quiet", "add", lib, "deep/lib")
 	git(t, root, "commit", "-qm", "sub")
-	write(t, root+"/.git/modules/deep/lib/info/attributes", "")
+	fixture.Write(t, root+"/.git/modules/deep/lib/info/attributes", "")
 	f := scanOf(t, Query{Root: root})
 	require.Equal(t, []string{
 		".git/config", ".git/hooks", ".git/modules/deep/lib/config", ".git/modules/deep/lib/hooks",
@@ -293,7 +261,7 @@ func TestScanSubmodules(t *testing.T) {
 }
 
 func TestScanBareAndNested(t *testing.T) {
-	root := tempDir(t)
+	root := fixture.Dir(t)
 	git(t, root, "init", "-q", "--bare", "store/x.git")
 	git(t, root, "init", "-q", "--bare", "odd") // a bare repository needs no name
 	newRepo(t, root+"/sub/project")
@@ -318,18 +286,18 @@ func TestScanBareAndNested(t *testing.T) {
 }
 
 func TestScanSeparateGitDir(t *testing.T) {
-	root := tempDir(t)
+	root := fixture.Dir(t)
 	newRepo(t, root+"/w", "--separate-git-dir", root+"/meta")
 	f := scanOf(t, Query{Root: root})
 	require.Equal(t, []string{"meta/config", "meta/hooks", "w/.git"}, pinPaths(t, root, f))
 }
 
 func TestScanGitLinked(t *testing.T) {
-	root := tempDir(t)
+	root := fixture.Dir(t)
 	newRepo(t, root+"/w")
 	require.NoError(t, os.Rename(root+"/w/.git", root+"/meta"))
-	link(t, "../links/meta", root+"/w/.git")
-	link(t, "../meta", root+"/links/meta")
+	fixture.Link(t, "../links/meta", root+"/w/.git")
+	fixture.Link(t, "../meta", root+"/links/meta")
 	require.Equal(t, "first", git(t, root+"/w", "log", "--format=%s")) // git follows it too
 	f := scanOf(t, Query{Root: root})
 	require.Equal(t, []string{"links/meta", "meta/config", "meta/hooks", "w/.git"}, pinPaths(t, root, f))
@@ -364,15 +332,15 @@ func TestScanConfigured(t *testing.T) {
 		"absent hooks":     {set: [][]string{{"core.hooksPath", "later"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := newRepo(t, tempDir(t))
+			root := newRepo(t, fixture.Dir(t))
 			for _, kv := range c.set {
 				git(t, root, "config", kv[0], strings.ReplaceAll(kv[1], "@", root))
 			}
 			for _, file := range c.files {
-				write(t, root+"/"+file, "")
+				fixture.Write(t, root+"/"+file, "")
 			}
 			for path, target := range c.links {
-				link(t, target, root+"/"+path)
+				fixture.Link(t, target, root+"/"+path)
 			}
 			var extra []string
 			f := scanOf(t, Query{Root: root, Home: "/nonexistent"})
@@ -390,27 +358,27 @@ func TestScanConfigured(t *testing.T) {
 }
 
 func TestScanIncludesNest(t *testing.T) {
-	root := newRepo(t, tempDir(t))
+	root := newRepo(t, fixture.Dir(t))
 	git(t, root, "config", "include.path", "../a.inc")
-	write(t, root+"/a.inc", "[include]\n path = b/c.inc\n")
-	write(t, root+"/b/c.inc", "\uFEFF[core]\r\n\thooksPath = hooks ; here\r\n[include]\npath = ../a.inc\n") // and round again
-	write(t, root+"/hooks/pre-commit", "")
+	fixture.Write(t, root+"/a.inc", "[include]\n path = b/c.inc\n")
+	fixture.Write(t, root+"/b/c.inc", "\uFEFF[core]\r\n\thooksPath = hooks ; here\r\n[include]\npath = ../a.inc\n") // and round again
+	fixture.Write(t, root+"/hooks/pre-commit", "")
 	f := scanOf(t, Query{Root: root})
 	require.Equal(t, []string{".git/config", ".git/hooks", "a.inc", "b/c.inc", "hooks"}, pinPaths(t, root, f))
 }
 
 func TestScanUserConfig(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	root := newRepo(t, top+"/home/ws")
-	write(t, root+"/dotfiles/gitconfig", "[core]\nhooksPath = ~/ws/shared\n")
-	link(t, "ws/dotfiles/gitconfig", top+"/home/.gitconfig")
-	write(t, root+"/shared/pre-push", "")
+	fixture.Write(t, root+"/dotfiles/gitconfig", "[core]\nhooksPath = ~/ws/shared\n")
+	fixture.Link(t, "ws/dotfiles/gitconfig", top+"/home/.gitconfig")
+	fixture.Write(t, root+"/shared/pre-push", "")
 	f := scanOf(t, Query{Root: root, Home: top + "/home"})
 	require.Equal(t, []string{".git/config", ".git/hooks", "shared"}, pinPaths(t, root, f))
 }
 
 func TestScanWholeWorkspaceRefused(t *testing.T) {
-	root := newRepo(t, tempDir(t))
+	root := newRepo(t, fixture.Dir(t))
 	git(t, root, "config", "core.hooksPath", ".")
 	_, err := Scan(Query{Root: root})
 	require.ErrorContains(t, err, "core.hookspath in "+root+"/.git/config")
@@ -425,20 +393,20 @@ func TestScanTracked(t *testing.T) {
 	} {
 		for _, version := range []string{"2", "4"} {
 			t.Run(name+" version "+version, func(t *testing.T) {
-				top := tempDir(t)
+				top := fixture.Dir(t)
 				root := newRepo(t, top+"/ws", args...)
 				for i := range 60 {
-					write(t, root+"/src/"+strings.Repeat("x", i%40+1)+"/f"+string(rune('a'+i%26)), "x")
+					fixture.Write(t, root+"/src/"+strings.Repeat("x", i%40+1)+"/f"+string(rune('a'+i%26)), "x")
 				}
-				write(t, root+"/.env.test", "PUBLIC=1\n")
-				write(t, root+"/conf/.env.ci", "CI=1\n")
-				write(t, root+"/conf/.env.changed", "A=1\n")
+				fixture.Write(t, root+"/.env.test", "PUBLIC=1\n")
+				fixture.Write(t, root+"/conf/.env.ci", "CI=1\n")
+				fixture.Write(t, root+"/conf/.env.changed", "A=1\n")
 				git(t, root, "add", "-f", ".")
 				git(t, root, "update-index", "--index-version", version)
 				git(t, root, "commit", "-qm", "all")
-				write(t, root+"/conf/.env.changed", "SECRET=1\n")
-				write(t, root+"/.env", "SECRET=1\n")
-				write(t, root+"/.env.example", "A=\n")
+				fixture.Write(t, root+"/conf/.env.changed", "SECRET=1\n")
+				fixture.Write(t, root+"/.env", "SECRET=1\n")
+				fixture.Write(t, root+"/.env.example", "A=\n")
 				q := Query{Root: root, Files: hide(root, "**/.env*"), IndexDir: top + "/index"}
 				for range 2 { // the second from the index
 					f := scanOf(t, q)
@@ -452,7 +420,7 @@ func TestScanTracked(t *testing.T) {
 				f := scanOf(t, Query{Root: root, Files: hide(root, "**/.env.test")})
 				require.Equal(t, []string{".env.test"}, matchPaths(t, root, f))
 				// It stays hidden once it says something else.
-				write(t, root+"/.env.test", "SECRET=1\n")
+				fixture.Write(t, root+"/.env.test", "SECRET=1\n")
 				require.Equal(t, []string{".env", ".env.test", "conf/.env.changed"}, matchPaths(t, root, scanOf(t, q)))
 				// It is shown again once the index has that.
 				git(t, root, "add", "-f", ".env.test")
@@ -464,9 +432,9 @@ func TestScanTracked(t *testing.T) {
 
 // What git's index said is remembered for as long as it is the same file.
 func TestScanTrackedRemembered(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	root := newRepo(t, top+"/ws")
-	write(t, root+"/.env.test", "PUBLIC=1\n")
+	fixture.Write(t, root+"/.env.test", "PUBLIC=1\n")
 	git(t, root, "add", "-f", ".")
 	time.Sleep(2 * racy)
 	q := Query{Root: root, Files: hide(root, "**/.env*"), IndexDir: top + "/index"}
@@ -481,19 +449,19 @@ func TestScanTrackedRemembered(t *testing.T) {
 	x.save(q, rules.sum())
 	require.Empty(t, scanOf(t, q).Spared)
 	// Another file to look up, or another index, and git's index is read again.
-	write(t, root+"/.env.more", "x")
+	fixture.Write(t, root+"/.env.more", "x")
 	require.Len(t, scanOf(t, q).Spared, 1)
 	git(t, root, "add", "-f", ".env.more")
 	require.Len(t, scanOf(t, q).Spared, 2)
 	// The content is compared each time.
-	write(t, root+"/.env.more", "y")
+	fixture.Write(t, root+"/.env.more", "y")
 	require.Len(t, scanOf(t, q).Spared, 1)
 }
 
 func TestScanTrackedInWorktree(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	main := newRepo(t, top+"/main")
-	write(t, main+"/.env.test", "PUBLIC=1\n")
+	fixture.Write(t, main+"/.env.test", "PUBLIC=1\n")
 	git(t, main, "add", "-f", ".")
 	git(t, main, "commit", "-qm", "env")
 	root := top + "/side"

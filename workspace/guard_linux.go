@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A Guard sets aside what appears in a workspace during a run and is
@@ -89,15 +92,15 @@ type leavings struct {
 func (f *Found) Standing(session string, q Query) *Standing {
 	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands}
 	for _, file := range q.Files {
-		_, in := below(q.Root, file.Path)
-		_, around := below(file.Path, q.Root)
+		_, in := beneath.Path(q.Root, file.Path)
+		_, around := beneath.Path(file.Path, q.Root)
 		if in || around && file.Glob != "" {
 			r.Files = append(r.Files, file)
 		}
 	}
 	know := func(n Node, pin bool, why string) {
 		var st unix.Stat_t
-		if n.Kind == Dir || statBeneath(unix.AT_FDCWD, n.Path, &st) != nil {
+		if n.Kind == Dir || beneath.Stat(unix.AT_FDCWD, n.Path, &st) != nil {
 			return
 		}
 		r.Known = append(r.Known, Known{Node: Node{n.Path, n.Kind, st.Dev, st.Ino}, Ctime: st.Ctim.Nano(), Pin: pin, Why: why})
@@ -131,7 +134,7 @@ func (f *Found) Standing(session string, q Query) *Standing {
 	maps.DeleteFunc(r.Linked, func(rel string, _ uint64) bool { return !r.lists(rel) })
 	r.Inodes = map[string]uint64{}
 	f.after.tree.noteInodes(r.Inodes)
-	formats := map[string]format{}
+	formats := map[string]vcs.Format{}
 	for _, c := range f.Common {
 		r.GitDirs = append(r.GitDirs, c.GitDir)
 		if c.sure {
@@ -148,7 +151,7 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		if p.Review || !strings.HasPrefix(p.Pattern, "/") || strings.ContainsAny(p.Pattern, "*?[") {
 			continue
 		}
-		if _, in := below(q.Root, p.Pattern); in {
+		if _, in := beneath.Path(q.Root, p.Pattern); in {
 			continue
 		}
 		var st unix.Stat_t
@@ -203,7 +206,7 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.protect[h.arg].Pattern, hit: h})
 		case h.class == classWay && !inModules(d.rel) && h.name != last: // where it leads there may be anything, now or later
 			last = h.name
-			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.deep[h.arg].whole, hit: h})
+			yield(suspect{kind: isName, dir: d, rel: join(d.rel, h.name), why: c.deep[h.arg].Whole, hit: h})
 		}
 	}
 	for _, k := range d.kids {
@@ -238,18 +241,18 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 	}
 	g.during.covered, g.during.nodes = map[string]bool{}, map[[2]uint64]bool{}
 	for _, n := range r.Covered {
-		rel, _ := below(r.Root, n.Path)
+		rel, _ := beneath.Path(r.Root, n.Path)
 		g.during.covered[rel], g.during.nodes[[2]uint64{n.Dev, n.Ino}] = true, true
 	}
 	g.during.written = map[string]bool{}
 	for path := range r.Keys {
-		if rel, in := below(r.Root, filepath.Dir(path)); in {
+		if rel, in := beneath.Path(r.Root, filepath.Dir(path)); in {
 			g.during.written[rel] = true
 		}
 	}
 	g.during.locked = map[string]bool{}
 	for _, k := range r.pinnedConfigs() {
-		if rel, in := below(r.Root, filepath.Dir(k.Path)); in {
+		if rel, in := beneath.Path(r.Root, filepath.Dir(k.Path)); in {
 			g.during.locked[rel] = true
 		}
 	}

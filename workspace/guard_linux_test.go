@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // A watchman is a workspace with a guard over it, and a stash beside it.
@@ -27,10 +28,10 @@ type watchman struct {
 }
 
 // deny is what most of these tests protect.
-var deny = append(protect(".envrc", ".vscode", ".husky", ".npmrc", ".pccrun.jsonc", "**/.cargo/config"), review("Makefile", ".github/workflows")...)
+var deny = append(fixture.Protect(".envrc", ".vscode", ".husky", ".npmrc", ".pccrun.jsonc", "**/.cargo/config"), fixture.Review("Makefile", ".github/workflows")...)
 
 func newWatchman(t testing.TB, rules ...profiles.ProtectRule) *watchman {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	w := &watchman{t: t, root: top + "/ws", told: make(chan Finding, 1000)}
 	require.NoError(t, os.MkdirAll(top+"/session", 0o700))
 	var err error
@@ -366,7 +367,7 @@ func TestGuardAfterDeathClosed(t *testing.T) {
 
 // A configuration that may be changed loses what it did not have.
 func TestGuardTakesKeysBack(t *testing.T) {
-	w := newWatchman(t, review(".git/config")...)
+	w := newWatchman(t, fixture.Review(".git/config")...)
 	w.sh("git config alias.mine status")
 	w.begin()
 	w.sh("git config core.fsmonitor evil; git config user.name me; git remote add o https://example.com")
@@ -376,7 +377,7 @@ func TestGuardTakesKeysBack(t *testing.T) {
 
 // Where git writes is as good as what it runs: a commit has what it puts there.
 func TestGuardWorkingTreeElsewhere(t *testing.T) {
-	w := newWatchman(t, review(".git/config")...)
+	w := newWatchman(t, fixture.Review(".git/config")...)
 	w.sh("git init -q s; git -C s config core.worktree /etc; mkdir d")
 	w.begin()
 	w.sh(`git config user.name me
@@ -395,7 +396,7 @@ func TestGuardWorkingTreeElsewhere(t *testing.T) {
 // It loses them as they appear, also those that are written into the file as it
 // is, and at no moment is there no file.
 func TestGuardTakesKeysBackAtOnce(t *testing.T) {
-	w := newWatchman(t, review(".git/config")...)
+	w := newWatchman(t, fixture.Review(".git/config")...)
 	w.begin()
 	w.guard.Watch()
 	time.Sleep(20 * time.Millisecond)
@@ -429,7 +430,7 @@ func TestGuardTakesKeysBackAtOnce(t *testing.T) {
 
 // Killed in the middle of it, the launcher leaves both, and the next one keeps them.
 func TestGuardKilledAtAConfiguration(t *testing.T) {
-	w := newWatchman(t, review(".git/config")...)
+	w := newWatchman(t, fixture.Review(".git/config")...)
 	w.begin()
 	w.sh("cp .git/config .git/" + leftName("config") + "; git config --file .git/" + leftName("config") + " core.pager evil")
 	require.Equal(t, []string{"inert .git/config"}, w.end())
@@ -461,7 +462,7 @@ func TestGuardMeetsAnother(t *testing.T) {
 	require.Empty(t, inner.Names)
 
 	lax := *one
-	lax.Protect = review(".envrc")
+	lax.Protect = fixture.Review(".envrc")
 	s = two()
 	require.NoError(t, s.Without(&lax))
 	require.Len(t, s.Names, 3, "the other run may make it")
@@ -639,7 +640,7 @@ func TestRestore(t *testing.T) {
 	w.end()
 	found, err := ReadFindings(w.session)
 	require.NoError(t, err)
-	outside := tempDir(t)
+	outside := fixture.Dir(t)
 	w.sh("echo host > .envrc; rmdir a b; ln -s " + outside + " a")
 	for _, f := range found {
 		err := f.Restore(w.session)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // Guards look after all trees of the host's that a run may change, each after one:
@@ -121,7 +123,7 @@ func (gs Guards) Close() {
 // near returns the guard that looks after a path, nil if none does.
 func (gs Guards) near(path string) (near *Guard) {
 	for _, g := range gs {
-		if _, in := below(g.standing.Root, path); in && (near == nil || len(g.standing.Root) > len(near.standing.Root)) {
+		if _, in := beneath.Path(g.standing.Root, path); in && (near == nil || len(g.standing.Root) > len(near.standing.Root)) {
 			near = g
 		}
 	}
@@ -155,7 +157,7 @@ func (i *inerter) follow(base, path string) (t trail, whose *inerter, err error)
 		if whose = i.at(t.end.Path); err != nil || t.found || whose == nil || whose == from {
 			break
 		}
-		rel, _ := below(whose.scan.root, t.end.Path)
+		rel, _ := beneath.Path(whose.scan.root, t.end.Path)
 		dirs, hops := t.dirs, t.hops
 		for _, n := range t.links {
 			hops = append(hops, n.Path)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // beside begins guards over the workspace and over other trees, of which those in
@@ -22,7 +23,7 @@ func (w *watchman) beside(roots ...string) (guards Guards, records []*Standing) 
 		if i > 0 {
 			q = Query{Root: root, Protect: w.query.Protect, Aside: true}
 			for _, other := range all {
-				if rest, in := below(root, other); in && rest != "" {
+				if rest, in := beneath.Path(root, other); in && rest != "" {
 					q.Files = append(q.Files, profiles.FileRule{Path: other, Access: profiles.Private})
 				}
 			}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // A command can make more directories, or deeper ones, than a look gets through.
@@ -121,7 +123,7 @@ func (l *lightener) fits(d *dir, most int) bool {
 // born reports whether a directory came into being during the run. No program
 // can set the time of birth; where a file system keeps none, nothing did.
 func (g *Guard) born(rel string) bool {
-	fd, err := openBeneath(g.fd, rel, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := beneath.Open(g.fd, rel, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return false
 	}
@@ -170,7 +172,7 @@ func (g *Guard) closed(prefix, left string) {
 // crate sets all new directories in one aside, together.
 func (l *lightener) crate(d *dir) error {
 	g := l.guard
-	from, err := openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	from, err := beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", shorten(d.rel), err)
 	}
@@ -182,7 +184,7 @@ func (l *lightener) crate(d *dir) error {
 	}
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := getdents(from, buf)
+		n, err := beneath.Getdents(from, buf)
 		if err != nil {
 			return errors.Join(fmt.Errorf("read directory %s: %w", shorten(d.rel), err), crate.close())
 		}

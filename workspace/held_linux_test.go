@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // Root looks after a killed run in a directory whose owner swaps every name of ours
@@ -17,8 +19,8 @@ func TestAsideRaced(t *testing.T) {
 		t.Skip("needs root")
 	}
 	const rounds = 300
-	root, victims := tempDir(t), tempDir(t)
-	require.NoError(t, os.Lchown(root, someone, someone))
+	root, victims := fixture.Dir(t), fixture.Dir(t)
+	require.NoError(t, os.Lchown(root, fixture.Someone, fixture.Someone))
 	file, dir := filepath.Join(victims, "file"), filepath.Join(root, "root's")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -38,7 +40,7 @@ func TestAsideRaced(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, ".vscode", "d"), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(root, ".vscode", "d", "f"), make([]byte, 1<<16), 0o600))
 	}
-	session, err := os.OpenRoot(tempDir(t))
+	session, err := os.OpenRoot(fixture.Dir(t))
 	require.NoError(t, err)
 	stash := &Stash{Open: func() (*os.Root, error) { return session, nil }}
 	require.NoError(t, stash.open())
@@ -75,12 +77,12 @@ func TestAsideHeld(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	root := tempDir(t)
-	require.NoError(t, os.Lchown(root, someone, someone))
+	root := fixture.Dir(t)
+	require.NoError(t, os.Lchown(root, fixture.Someone, fixture.Someone))
 	at, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(at)
-	session, err := os.OpenRoot(tempDir(t))
+	session, err := os.OpenRoot(fixture.Dir(t))
 	require.NoError(t, err)
 	stash := &Stash{Open: func() (*os.Root, error) { return session, nil }}
 	require.NoError(t, stash.open())
@@ -104,21 +106,4 @@ func TestAsideHeld(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	stash.settle()
-}
-
-// Who may write beside a directory that root makes could put one of his own there.
-func TestCreateIsClosed(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	d := tempDir(t)
-	fd, err := unix.Open(d, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	made, err := create(fd, "new", Dir) // the control
-	require.NoError(t, err)
-	require.NoError(t, closed(int(made.Fd())))
-	require.NoError(t, made.Chown(someone, someone))
-	require.ErrorIs(t, closed(int(made.Fd())), errNotMade)
-	made.Close()
 }

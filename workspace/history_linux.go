@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // What git shows of a repository's history is what replacements, grafts and the ends of a
@@ -63,7 +65,7 @@ func (g *Guard) replaces(path string) bool {
 	}
 	defer unix.Close(dir)
 	var st unix.Stat_t
-	if statBeneath(dir, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+	if beneath.Stat(dir, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return false
 	}
 	fd, err := openDirOf(dir, name)
@@ -71,13 +73,13 @@ func (g *Guard) replaces(path string) bool {
 		return g.touched(&st)
 	}
 	defer unix.Close(fd)
-	names, err := entries(fd)
+	names, err := beneath.Entries(fd)
 	if err != nil || len(names) == 0 {
 		return err != nil
 	}
 	for _, name := range names[:min(len(names), maxReplaced)] {
 		var one unix.Stat_t
-		if statBeneath(fd, name, &one) == nil && g.touched(&one) {
+		if beneath.Stat(fd, name, &one) == nil && g.touched(&one) {
 			return true
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A configuration that stood, the user's own or that of a repository, can name a
@@ -45,8 +48,8 @@ func (i *inerter) workingTrees(found []suspect) {
 		// Errors are of a configuration that has been set aside by now.
 		settings, _ := i.scan.config(path + "/config")
 		for _, c := range settings {
-			if c.section == "core" && c.sub == "" && c.key == "worktree" {
-				if t, whose, err := i.follow(path, c.value); err == nil && whose != nil {
+			if c.Section == "core" && c.Sub == "" && c.Key == "worktree" {
+				if t, whose, err := i.follow(path, c.Value); err == nil && whose != nil {
 					i.workingTree(t.end.Path)
 				}
 			}
@@ -71,13 +74,13 @@ func (i *inerter) stoods(path string) bool {
 		return false
 	}
 	gitDir := t.end.Path
-	if b, err := whose.scan.readFile(gitDir+"/commondir", maxGitFile); err == nil {
-		if t, whose, err = whose.follow(gitDir, parsePathFile(b)); err != nil || whose == nil {
+	if b, err := whose.scan.readFile(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
+		if t, whose, err = whose.follow(gitDir, vcs.ParsePathFile(b)); err != nil || whose == nil {
 			return false
 		}
 		gitDir = t.end.Path
 	}
-	rel, _ := below(whose.scan.root, gitDir)
+	rel, _ := beneath.Path(whose.scan.root, gitDir)
 	return whose.guard.repos[rel]
 }
 
@@ -144,7 +147,7 @@ func (i *inerter) workingTree(tree string) {
 // same reports whether a hook is what stands by its name where hooks stood: a
 // worktree of the same repository has a copy of each.
 func (i *inerter) same(dir, name string) bool {
-	now, err := i.scan.readFile(dir+"/"+name, maxConfig)
+	now, err := i.scan.readFile(dir+"/"+name, vcs.MaxConfig)
 	if err != nil {
 		return false
 	}
@@ -152,7 +155,7 @@ func (i *inerter) same(dir, name string) bool {
 		if n, _, ok := i.scan.node(stood + "/" + name); !ok || n.Kind != File {
 			continue
 		}
-		if had, err := i.scan.readFile(stood+"/"+name, maxConfig); err == nil && bytes.Equal(had, now) {
+		if had, err := i.scan.readFile(stood+"/"+name, vcs.MaxConfig); err == nil && bytes.Equal(had, now) {
 			return true
 		}
 	}
@@ -170,14 +173,14 @@ func (i *inerter) hooks(path string, spare func(name string) bool) {
 		i.aside(path, "git runs what it leads to")
 		return
 	}
-	rel, _ := below(i.guard.standing.Root, path)
+	rel, _ := beneath.Path(i.guard.standing.Root, path)
 	fd, err := openDirOf(i.guard.fd, rel)
 	if err != nil {
 		i.fail(path, err)
 		return
 	}
 	defer unix.Close(fd)
-	names, err := entries(fd)
+	names, err := beneath.Entries(fd)
 	if err != nil {
 		i.fail(path, err)
 		return

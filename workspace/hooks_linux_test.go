@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // What a worktree has of programs as they stood stays.
@@ -51,8 +53,8 @@ func TestGuardHooksOfNewWorkingTrees(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWatchman(t)
 			home := filepath.Dir(w.root) + "/home"
-			write(t, home+"/.gitconfig", c.user)
-			write(t, home+"/more", "[core]\nhooksPath = .githooks\n")
+			fixture.Write(t, home+"/.gitconfig", c.user)
+			fixture.Write(t, home+"/more", "[core]\nhooksPath = .githooks\n")
 			w.query.Home = home
 			w.sh(c.before)
 			w.begin()

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // The index is one file a workspace and rule set, outside the workspace:
@@ -96,7 +98,7 @@ func loadIndex(q Query, c *rules, sum uint64) *index {
 		unix.Close(fd)
 		return nil
 	}
-	b, err := readFile(fd, maxIndex)
+	b, err := beneath.ReadFile(fd, maxIndex)
 	if err != nil || len(b) < 8 {
 		return nil
 	}
@@ -381,7 +383,7 @@ func (x *index) verify(fd int, dev uint64, until time.Time) {
 				return
 			}
 			d := &some[i]
-			d.same = d.ctime != 0 && statBeneath(fd, d.rel, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR &&
+			d.same = d.ctime != 0 && beneath.Stat(fd, d.rel, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR &&
 				st.Dev == dev && st.Dev == d.dev && st.Ino == d.ino && st.Ctim.Nano() == d.ctime
 		}
 	}

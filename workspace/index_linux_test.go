@@ -9,17 +9,19 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // settled makes a tree that the index believes at once.
 func settled(t *testing.T) (q Query, file string) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	root := top + "/ws"
 	for _, path := range []string{"a/b/.envrc", "a/c/x", ".vscode/tasks.json", "d/.env"} {
-		write(t, root+"/"+path, "x")
+		fixture.Write(t, root+"/"+path, "x")
 	}
 	time.Sleep(2 * racy)
-	q = Query{Root: root, IndexDir: top + "/state/index", Protect: protect(".envrc", ".vscode"), Files: hide(root, "**/.env")}
+	q = Query{Root: root, IndexDir: top + "/state/index", Protect: fixture.Protect(".envrc", ".vscode"), Files: hide(root, "**/.env")}
 	require.Equal(t, 6, scanOf(t, q).Stats.Read)
 	files, err := filepath.Glob(q.IndexDir + "/*")
 	require.NoError(t, err)
@@ -35,7 +37,7 @@ func TestIndexReadsWhatChanged(t *testing.T) {
 	require.Equal(t, []string{"d/.env"}, matchPaths(t, q.Root, f))
 
 	began := time.Now()
-	write(t, q.Root+"/a/c/.envrc", "x")
+	fixture.Write(t, q.Root+"/a/c/.envrc", "x")
 	f = scanOf(t, q)
 	require.Equal(t, 1, f.Stats.Read)
 	require.Equal(t, []string{".vscode", "a/b/.envrc", "a/c/.envrc"}, pinPaths(t, q.Root, f))
@@ -63,7 +65,7 @@ func TestIndexRacy(t *testing.T) {
 	for range 200 {
 		path := q.Root + "/a/c/.envrc"
 		scanOf(t, q)
-		write(t, path, "")
+		fixture.Write(t, path, "")
 		require.Len(t, scanOf(t, q).Pins, 3)
 		require.NoError(t, os.Remove(path))
 		require.Len(t, scanOf(t, q).Pins, 2)
@@ -73,7 +75,9 @@ func TestIndexRacy(t *testing.T) {
 // Other rules, another root and a damaged file are no index.
 func TestIndexNotBelieved(t *testing.T) {
 	for name, spoil := range map[string]func(t *testing.T, q *Query, file string){
-		"other rules":  func(t *testing.T, q *Query, file string) { q.Protect = append(q.Protect, protect("nothing")...) },
+		"other rules": func(t *testing.T, q *Query, file string) {
+			q.Protect = append(q.Protect, fixture.Protect("nothing")...)
+		},
 		"other access": func(t *testing.T, q *Query, file string) { q.Files[0].Access++ },
 		"truncated":    func(t *testing.T, q *Query, file string) { require.NoError(t, os.Truncate(file, 100)) },
 		"empty":        func(t *testing.T, q *Query, file string) { require.NoError(t, os.Truncate(file, 0)) },
@@ -138,7 +142,7 @@ func TestIndexUnwritable(t *testing.T) {
 	q, file := settled(t)
 	require.NoError(t, os.Remove(file))
 	// Another launch is writing.
-	write(t, file+".new", "")
+	fixture.Write(t, file+".new", "")
 	scanOf(t, q)
 	require.NoFileExists(t, file)
 	require.FileExists(t, file+".new")
@@ -150,13 +154,13 @@ func TestIndexUnwritable(t *testing.T) {
 	scanOf(t, q)
 	require.FileExists(t, file)
 	// The place is a file.
-	write(t, filepath.Dir(q.IndexDir)+"/file", "")
+	fixture.Write(t, filepath.Dir(q.IndexDir)+"/file", "")
 	q.IndexDir = filepath.Dir(q.IndexDir) + "/file/index"
 	scanOf(t, q)
 }
 
 func FuzzIndex(f *testing.F) {
-	c, err := compile(Query{Root: "/w", Protect: protect(".envrc", ".vscode"), Files: hide("/w", "**/.env")})
+	c, err := compile(Query{Root: "/w", Protect: fixture.Protect(".envrc", ".vscode"), Files: hide("/w", "**/.env")})
 	require.NoError(f, err)
 	x := &index{
 		linked: []uint64{3},

@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // An inerter makes the repositories that came into being during a run inert:
@@ -101,11 +104,11 @@ func (i *inerter) repository(path string) (t trail, whose *inerter, far bool, er
 	if err != nil || whose == nil || !t.found || t.end.Kind != File {
 		return t, whose, errors.Is(err, ErrTooMuch), err
 	}
-	b, err := whose.scan.readFile(t.end.Path, maxGitFile)
+	b, err := whose.scan.readFile(t.end.Path, vcs.MaxGitFile)
 	if err != nil {
 		return t, whose, false, err
 	}
-	target, err := parseGitFile(b)
+	target, err := vcs.ParseGitFile(b)
 	if err != nil {
 		return t, whose, false, err
 	}
@@ -151,13 +154,13 @@ func (i *inerter) turned(t *trail) {
 
 // shared makes inert what a git directory shares with others.
 func (i *inerter) shared(path string) {
-	b, err := i.scan.readFile(path+"/commondir", maxGitFile)
+	b, err := i.scan.readFile(path+"/commondir", vcs.MaxGitFile)
 	if err != nil {
 		return
 	}
 	g := i.guard
-	rel, _ := below(g.standing.Root, path)
-	t, whose, err := i.follow(path, parsePathFile(b))
+	rel, _ := beneath.Path(g.standing.Root, path)
+	t, whose, err := i.follow(path, vcs.ParsePathFile(b))
 	switch {
 	case g.repos[rel] && err != nil:
 		i.fail(path+"/commondir", err)
@@ -174,7 +177,7 @@ func (i *inerter) shared(path string) {
 // with others. It is false for a directory of the user's own, which stays as it is.
 func (i *inerter) dir(path string) (made bool) {
 	g := i.guard
-	rel, in := below(g.standing.Root, path)
+	rel, in := beneath.Path(g.standing.Root, path)
 	if !in || g.repos[rel] {
 		return true
 	}
@@ -183,7 +186,7 @@ func (i *inerter) dir(path string) (made bool) {
 	}
 	i.done[rel] = true
 	i.shared(path)
-	if filepath.Base(path) != ".git" && !insideGit(rel) && i.users(path) {
+	if filepath.Base(path) != ".git" && !vcs.InsideGit(rel) && i.users(path) {
 		// A directory of the user's own that was made to look like a
 		// repository: its files are none.
 		i.done[rel] = false
@@ -192,7 +195,7 @@ func (i *inerter) dir(path string) (made bool) {
 	}
 	i.hooks(path+"/hooks", func(string) bool { return false })
 	for _, name := range [...]string{"config", "config.worktree"} {
-		i.config(path+"/"+name, func(s *setting) bool { return !s.inert() || i.leaves(path, s) })
+		i.config(path+"/"+name, func(s *vcs.Setting) bool { return !s.Inert() || i.leaves(path, s) })
 	}
 	return true
 }
@@ -222,11 +225,11 @@ func (i *inerter) users(path string) bool {
 // a commit has. The root of its own tree the command cannot replace, nor the workspace,
 // which agents' repositories have for theirs; and what leads back to the repository by
 // its .git file is the working tree that git itself has made of it.
-func (i *inerter) leaves(gitDir string, s *setting) bool {
-	if !s.places() {
+func (i *inerter) leaves(gitDir string, s *vcs.Setting) bool {
+	if !s.Places() {
 		return false
 	}
-	t, whose, err := i.follow(gitDir, s.value)
+	t, whose, err := i.follow(gitDir, s.Value)
 	if err != nil || whose == nil || len(t.links) > 0 {
 		return true
 	}
@@ -239,17 +242,17 @@ func (i *inerter) leaves(gitDir string, s *setting) bool {
 // leadsBack reports whether the .git file of a working tree names the repository, and
 // the tree is none itself, or part of one's own directory.
 func (i *inerter) leadsBack(tree, gitDir string) bool {
-	if rel, _ := below(i.scan.root, tree); insideGit(rel) {
+	if rel, _ := beneath.Path(i.scan.root, tree); vcs.InsideGit(rel) {
 		return false
 	}
 	if _, _, head := i.scan.node(tree + "/HEAD"); head {
 		return false
 	}
-	b, err := i.scan.readFile(tree+"/.git", maxGitFile)
+	b, err := i.scan.readFile(tree+"/.git", vcs.MaxGitFile)
 	if err != nil {
 		return false
 	}
-	target, err := parseGitFile(b)
+	target, err := vcs.ParseGitFile(b)
 	if err != nil {
 		return false
 	}
@@ -265,16 +268,16 @@ func (i *inerter) worktrees() {
 			return
 		}
 		path := i.scan.abs(s.rel)
-		b, err := i.scan.readFile(path+"/config", maxConfig)
+		b, err := i.scan.readFile(path+"/config", vcs.MaxConfig)
 		if err != nil {
 			return // git does not read it either
 		}
-		all, _ := parseConfig(b)
+		all, _ := vcs.ParseConfig(b)
 		for k := range all {
-			if !all[k].places() {
+			if !all[k].Places() {
 				continue
 			}
-			t, _, err := i.follow(path, all[k].value)
+			t, _, err := i.follow(path, all[k].Value)
 			for _, n := range t.links {
 				var st unix.Stat_t
 				if i.scan.stat(n.Path, &st) == nil && i.guard.touched(&st) {
@@ -290,7 +293,7 @@ func (i *inerter) worktrees() {
 
 // config takes the settings that drop names out of a configuration: the file is
 // set aside as it was, and what is left of it takes its place.
-func (i *inerter) config(path string, drop func(*setting) bool) {
+func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 	n, st, ok := i.scan.node(path)
 	if !ok {
 		return
@@ -307,13 +310,13 @@ func (i *inerter) config(path string, drop func(*setting) bool) {
 	defer unix.Close(dir)
 	i.leftBehind(dir, name, path)
 	for range exchanges {
-		b, err := readOwn(dir, name, maxConfig)
+		b, err := readOwn(dir, name, vcs.MaxConfig)
 		if gone(err) {
 			return
 		}
 		left, dropped, ok := []byte(nil), []string(nil), false
 		if err == nil {
-			left, dropped, ok = strip(b, drop)
+			left, dropped, ok = vcs.Strip(b, drop)
 		}
 		if !ok {
 			i.asideWhole(path, "a configuration that git cannot read")
@@ -364,7 +367,7 @@ func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *u
 		}
 		return true
 	}
-	if now, err := readOwn(dir, temp, maxConfig); err != nil || !bytes.Equal(now, b) {
+	if now, err := readOwn(dir, temp, vcs.MaxConfig); err != nil || !bytes.Equal(now, b) {
 		if unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE) == nil {
 			_ = unix.Unlinkat(dir, temp, 0) // a file, whatever somebody puts there: nothing else is removed
 		}
@@ -435,8 +438,8 @@ func (i *inerter) aside(path, why string) (Finding, bool) {
 func (i *inerter) reviewed() {
 	g := i.guard
 	for path, had := range g.standing.Keys {
-		i.config(path, func(s *setting) bool {
-			return (!s.inert() || i.leaves(filepath.Dir(path), s)) && !slices.Contains(had, s.name()+"="+s.value)
+		i.config(path, func(s *vcs.Setting) bool {
+			return (!s.Inert() || i.leaves(filepath.Dir(path), s)) && !slices.Contains(had, s.Name()+"="+s.Value)
 		})
 	}
 }
@@ -455,8 +458,8 @@ func (f *Found) keys(s *scan) map[string][]string {
 		all[r.Path] = []string{}
 		list, _ := s.config(r.Path)
 		for i := range list {
-			if !list[i].inert() || list[i].places() {
-				all[r.Path] = append(all[r.Path], list[i].name()+"="+list[i].value)
+			if !list[i].Inert() || list[i].Places() {
+				all[r.Path] = append(all[r.Path], list[i].Name()+"="+list[i].Value)
 			}
 		}
 	}

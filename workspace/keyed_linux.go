@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // A Copied is a [Keyed] whose copy the launcher can reach, when the run is dead.
@@ -47,24 +49,24 @@ func ReadKeyed(path string) (real string, b []byte, err error) {
 		return "", nil, err
 	}
 	defer unix.Close(dir)
-	fd, err := openBeneath(dir, name, unix.O_RDONLY)
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
 	if err != nil {
 		return "", nil, err
 	}
-	b, err = readFile(fd, MaxKeyed)
+	b, err = beneath.ReadFile(fd, MaxKeyed)
 	return real, b, err
 }
 
 // settleKeys sorts what the command has made of a copy. Nothing of the run lives
 // any more.
 func (g *Guard) settleKeys(k *Copied) error {
-	fd, err := openBeneath(k.Dir, k.Name, unix.O_RDONLY)
+	fd, err := beneath.Open(k.Dir, k.Name, unix.O_RDONLY)
 	if gone(err) {
 		return nil // whoever removes his copy has changed nothing
 	}
 	var now []byte
 	if err == nil {
-		now, err = readFile(fd, MaxKeyed)
+		now, err = beneath.ReadFile(fd, MaxKeyed)
 	}
 	var changes keyChanges
 	if err == nil && string(now) == string(k.Given) {
@@ -204,7 +206,7 @@ func edit(e editing, change func(now []byte) ([]byte, error)) error {
 			return err
 		}
 		var st unix.Stat_t
-		if statBeneath(e.beside, e.lock, &st) == nil && time.Since(time.Unix(0, st.Mtim.Nano())) > lockStale && unix.Unlinkat(e.beside, e.lock, unix.AT_REMOVEDIR) == nil {
+		if beneath.Stat(e.beside, e.lock, &st) == nil && time.Since(time.Unix(0, st.Mtim.Nano())) > lockStale && unix.Unlinkat(e.beside, e.lock, unix.AT_REMOVEDIR) == nil {
 			continue // what is no empty directory is nobody's lock that we know of, and stays
 		}
 		if time.Since(began) > lockWait {
@@ -214,7 +216,7 @@ func edit(e editing, change func(now []byte) ([]byte, error)) error {
 	defer unix.Unlinkat(e.beside, e.lock, unix.AT_REMOVEDIR)
 	var st unix.Stat_t
 	var now []byte
-	fd, err := openBeneath(e.dir, e.name, unix.O_RDONLY)
+	fd, err := beneath.Open(e.dir, e.name, unix.O_RDONLY)
 	switch {
 	case gone(err):
 		st.Mode = 0o600
@@ -225,7 +227,7 @@ func edit(e editing, change func(now []byte) ([]byte, error)) error {
 			unix.Close(fd)
 			return err
 		}
-		if now, err = readFile(fd, MaxKeyed); err != nil {
+		if now, err = beneath.ReadFile(fd, MaxKeyed); err != nil {
 			return err
 		}
 		if now == nil {

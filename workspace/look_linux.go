@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // look reads what has changed since the last look and sets aside what is new
@@ -93,11 +95,11 @@ func (g *Guard) verify(d *dir) {
 	var err error
 	switch {
 	case g.during.fds == nil:
-		err = statBeneath(g.fd, d.rel, &st)
+		err = beneath.Stat(g.fd, d.rel, &st)
 	case d.watch == 0 && !d.shut:
 		// Armed first, and then compared: what changes from here on is told.
 		var fd int
-		if fd, err = openBeneath(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+		if fd, err = beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
 			kept := g.during.watch(d, fd)
 			err = unix.Fstat(fd, &st)
 			if !kept {

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A name that another run makes in the same place stands until that run's guard
@@ -22,7 +25,7 @@ func (r *Standing) Doubtful() bool { return len(r.Names)+len(r.Recent)+len(r.unf
 func (r *Standing) Young(since time.Time) bool {
 	return len(r.unfinished()) > 0 || slices.ContainsFunc(r.Names, func(name string) bool {
 		var st unix.Stat_t
-		err := statBeneath(unix.AT_FDCWD, filepath.Join(r.Root, name), &st)
+		err := beneath.Stat(unix.AT_FDCWD, filepath.Join(r.Root, name), &st)
 		return err != nil || latest(st.Ctim.Nano()) >= since.Add(-racy).UnixNano()
 	})
 }
@@ -32,8 +35,8 @@ func (r *Standing) Young(since time.Time) bool {
 func (r *Standing) unfinished() (list []string) {
 	for _, path := range r.Vacant {
 		dir, name := filepath.Split(path)
-		rel, in := below(r.Root, filepath.Clean(dir))
-		if in && name == "config" && insideGit(rel) && slices.Contains(r.Repos, rel) {
+		rel, in := beneath.Path(r.Root, filepath.Clean(dir))
+		if in && name == "config" && vcs.InsideGit(rel) && slices.Contains(r.Repos, rel) {
 			list = append(list, rel)
 		}
 	}
@@ -64,19 +67,19 @@ func (r *Standing) Without(other *Standing) error {
 	}
 	r.Names = slices.DeleteFunc(r.Names, func(name string) bool {
 		path := filepath.Join(r.Root, name)
-		rel, in := below(other.Root, path)
+		rel, in := beneath.Path(other.Root, path)
 		return in && !slices.Contains(other.Names, rel) && c.denies(path)
 	})
 	for _, repo := range r.unfinished() {
 		path := filepath.Join(r.Root, repo)
-		rel, in := below(other.Root, path)
+		rel, in := beneath.Path(other.Root, path)
 		if !in || slices.Contains(other.Repos, rel) || !bornSince(path, other.Start) {
 			continue
 		}
 		r.Repos = slices.DeleteFunc(slices.Clone(r.Repos), func(s string) bool { return s == repo })
 		r.Vacant = slices.DeleteFunc(slices.Clone(r.Vacant), func(s string) bool {
 			// What the other run knows as well is where a link leads that stood.
-			name, in := below(path, s)
+			name, in := beneath.Path(path, s)
 			return in && slices.Contains(gitNames[:], name) && !slices.Contains(other.Vacant, s)
 		})
 	}
@@ -96,7 +99,7 @@ func bornSince(path string, start time.Time) bool {
 
 // Overlaps reports whether what stands at a path concerns the run.
 func (r *Standing) Overlaps(path string) bool {
-	_, in := below(r.Root, path)
+	_, in := beneath.Path(r.Root, path)
 	return in || slices.Contains(r.Vacant, path)
 }
 

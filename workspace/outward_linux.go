@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // What an agent keeps, its own program outside goes on writing: it appends to logs and
@@ -51,7 +53,7 @@ func (i *inerter) strays(t *trail) bool {
 	for _, dir := range t.dirs {
 		known := false
 		for _, g := range i.guard.peers {
-			_, above := below(dir, g.standing.Root)
+			_, above := beneath.Path(dir, g.standing.Root)
 			known = known || above && g.standing.Inward
 		}
 		if g := i.guard.peers.near(dir); !known && (g == nil || !g.standing.Inward) {

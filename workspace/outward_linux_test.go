@@ -10,14 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // own begins guards over the workspace and over what an agent keeps, which is beside it.
 func (w *watchman) own(inward bool) (guards Guards, records []*Standing) {
 	time.Sleep(2 * racy)
 	state := filepath.Dir(w.root) + "/state"
-	w.query.Protect = append(slices.Clip(w.query.Protect), protect(state+"/settings.json", state+"/commands")...)
-	q := Query{Root: state, Protect: append(protect(".git/hooks"), review(".git/config")...), Aside: true, Kept: true, Inward: inward}
+	w.query.Protect = append(slices.Clip(w.query.Protect), fixture.Protect(state+"/settings.json", state+"/commands")...)
+	q := Query{Root: state, Protect: append(fixture.Protect(".git/hooks"), fixture.Review(".git/config")...), Aside: true, Kept: true, Inward: inward}
 	stash := w.stash()
 	for _, q := range []Query{w.query, q} {
 		found := scanOf(w.t, q)
@@ -162,7 +164,7 @@ func TestGuardOutwardRecent(t *testing.T) {
 			w.sh("mkdir ../state")
 			time.Sleep(2 * racy)
 			w.sh("ln -s ../../other ../state/a")
-			q := Query{Root: state, Protect: protect(".git/hooks"), Aside: true, Kept: true, Inward: true}
+			q := Query{Root: state, Protect: fixture.Protect(".git/hooks"), Aside: true, Kept: true, Inward: true}
 			record := scanOf(t, q).Standing("20261121T120000Z-0a0b0c0d", q)
 			w.sh(c.between)
 			record.Forget(c.another)
@@ -205,8 +207,8 @@ func TestGuardOutwardByLinks(t *testing.T) {
 					var guards Guards
 					stash := w.stash()
 					for _, q := range []Query{
-						{Root: top, Protect: protect(".git/hooks"), Aside: true, Files: []profiles.FileRule{{Path: top + "/state", Access: profiles.Private}, {Path: w.root, Access: profiles.Private}}},
-						{Root: top + "/state", Protect: protect(".git/hooks"), Aside: true, Kept: true, Inward: inward},
+						{Root: top, Protect: fixture.Protect(".git/hooks"), Aside: true, Files: []profiles.FileRule{{Path: top + "/state", Access: profiles.Private}, {Path: w.root, Access: profiles.Private}}},
+						{Root: top + "/state", Protect: fixture.Protect(".git/hooks"), Aside: true, Kept: true, Inward: inward},
 					} {
 						found := scanOf(t, q)
 						g, err := NewGuard(found.Standing("20261121T120000Z-0a0b0c0d", q), found, nil, stash, func(Finding) {})
@@ -219,7 +221,7 @@ func TestGuardOutwardByLinks(t *testing.T) {
 					require.NoError(t, err)
 					guards.Close()
 					for _, f := range all {
-						rel, _ := below(top+"/state", f.Path)
+						rel, _ := beneath.Path(top+"/state", f.Path)
 						told = append(told, rel)
 					}
 				}

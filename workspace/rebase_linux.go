@@ -4,20 +4,22 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // rebases tells of rebases that the run has begun or changed, and that execute
 // something when the user goes on with them.
 func (g *Guard) rebases() {
 	check := func(gitDir string, all bool) {
-		for _, name := range rebaseState {
+		for _, name := range vcs.RebaseState {
 			path := gitDir + "/" + name
 			var st, dir unix.Stat_t // the file may be older than the directory's name
 			if err := g.stat(path, &st); err != nil || !all && !g.touched(&st) && (g.stat(filepath.Dir(path), &dir) != nil || !g.touched(&dir)) {
 				continue
 			}
-			if b, err := g.content(path); err != nil && !gone(err) || err == nil && rebases(name, b) {
-				g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: rebaseRuns, What: "new"}, nil, false))
+			if b, err := g.content(path); err != nil && !gone(err) || err == nil && vcs.RebaseExecutes(name, b) {
+				g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: vcs.WhyRebase, What: "new"}, nil, false))
 			}
 		}
 	}

@@ -13,9 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A reference says the same as a scan, slowly and in few words: every path is
@@ -35,9 +39,9 @@ func refer(t *testing.T, q Query) reference {
 	}
 	// store reports whether a directory is where git keeps objects and refs.
 	store := func(dir string) bool {
-		rel, _ := below(q.Root, filepath.Dir(dir))
+		rel, _ := beneath.Path(q.Root, filepath.Dir(dir))
 		name := filepath.Base(dir)
-		return (name == "objects" || name == "refs" || name == "logs") && insideGit(rel) && isGit(filepath.Dir(dir))
+		return (name == "objects" || name == "refs" || name == "logs") && vcs.InsideGit(rel) && isGit(filepath.Dir(dir))
 	}
 	var paths []string
 	require.NoError(t, filepath.WalkDir(q.Root, func(path string, d fs.DirEntry, err error) error {
@@ -231,13 +235,13 @@ func TestScanReference(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 2))
-			top := tempDir(t)
+			top := fixture.Dir(t)
 			root := top + "/ws"
 			require.NoError(t, os.Mkdir(root, 0o755))
 			q := Query{
 				Root:    root,
 				Files:   hide(root, "**/.env*", "**/*.pem", "**/vault"),
-				Protect: append(protect(".envrc", ".vscode", "*.iml", "sub/config"), review("AGENTS.md", "src")...),
+				Protect: append(fixture.Protect(".envrc", ".vscode", "*.iml", "sub/config"), fixture.Review("AGENTS.md", "src")...),
 			}
 			indexed := q
 			indexed.IndexDir = top + "/index"

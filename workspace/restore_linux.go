@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // maxJournal bounds the journal.
@@ -84,7 +87,7 @@ func (c Finding) Left(session *os.Root) []byte {
 		return nil
 	}
 	defer dir.Close()
-	b, _ := readOwn(int(dir.Fd()), c.Stash+leftOver, maxConfig)
+	b, _ := readOwn(int(dir.Fd()), c.Stash+leftOver, vcs.MaxConfig)
 	return b
 }
 
@@ -93,7 +96,7 @@ const maxShown = 100
 
 func show(dir int, name, path string, room *int, yield func(string, []byte, string)) error {
 	var st unix.Stat_t
-	if err := statBeneath(dir, name, &st); err != nil {
+	if err := beneath.Stat(dir, name, &st); err != nil {
 		return err
 	}
 	if *room--; *room < 0 {
@@ -110,7 +113,7 @@ func show(dir int, name, path string, room *int, yield func(string, []byte, stri
 			return err
 		}
 		defer unix.Close(fd)
-		list, err := entries(fd)
+		list, err := beneath.Entries(fd)
 		for _, e := range list {
 			if err := show(fd, e, path+"/"+e, room, yield); err != nil {
 				return err
@@ -123,7 +126,7 @@ func show(dir int, name, path string, room *int, yield func(string, []byte, stri
 				return err
 			}
 		}
-		b, err := readOwn(dir, name, maxOriginal)
+		b, err := readOwn(dir, name, vcs.MaxOriginal)
 		if err != nil {
 			yield(path, nil, fmt.Sprintf("%d bytes, not shown", st.Size))
 			return nil
@@ -144,18 +147,18 @@ func show(dir int, name, path string, room *int, yield func(string, []byte, stri
 
 // readOwn reads a file of the user's own, whatever its mode.
 func readOwn(dir int, name string, limit int64) ([]byte, error) {
-	fd, err := openBeneath(dir, name, unix.O_RDONLY)
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
 	if err == unix.EACCES {
-		if path, e := openBeneath(dir, name, unix.O_PATH); e == nil {
+		if path, e := beneath.Open(dir, name, unix.O_PATH); e == nil {
 			_ = chmodPath(path, 0o400)
 			unix.Close(path)
 		}
-		fd, err = openBeneath(dir, name, unix.O_RDONLY)
+		fd, err = beneath.Open(dir, name, unix.O_RDONLY)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return readFile(fd, limit)
+	return beneath.ReadFile(fd, limit)
 }
 
 // detach gives a file that has other names a body of its own.
@@ -178,11 +181,11 @@ func ReadNow(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(dir)
-	fd, err := openBeneath(dir, name, unix.O_RDONLY)
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	return readFile(fd, maxOriginal)
+	return beneath.ReadFile(fd, vcs.MaxOriginal)
 }
 
 // parentOf opens the directory that an absolute path lies in, following no link.
@@ -193,7 +196,7 @@ func parentOf(path string) (fd int, name string, err error) {
 	}
 	defer unix.Close(root)
 	dir, name := filepath.Split(path)
-	fd, err = openBeneath(root, strings.Trim(dir, "/"), unix.O_PATH|unix.O_DIRECTORY)
+	fd, err = beneath.Open(root, strings.Trim(dir, "/"), unix.O_PATH|unix.O_DIRECTORY)
 	return fd, name, err
 }
 
@@ -227,7 +230,7 @@ func (c Finding) restore(session *os.Root) error {
 	if c.Kind == Keys {
 		return c.restoreKeys(stash, dir, name)
 	}
-	left, err := readOwn(stash, c.Stash+leftOver, maxConfig)
+	left, err := readOwn(stash, c.Stash+leftOver, vcs.MaxConfig)
 	if err == nil {
 		return c.exchange(stash, dir, name, left)
 	}
@@ -280,7 +283,7 @@ func (c Finding) exchange(stash, dir int, name string, left []byte) (err error) 
 		return err
 	}
 	// Nobody else reaches it where it is now.
-	if now, e := readOwn(cell.fd, held, maxConfig); e != nil || !bytes.Equal(now, left) {
+	if now, e := readOwn(cell.fd, held, vcs.MaxConfig); e != nil || !bytes.Equal(now, left) {
 		if err := cell.exchange(name); err != nil {
 			cell.keep = true
 			return fmt.Errorf("%w; it is %s/%s now: %w", ErrInTheWay, cell.name, held, err)

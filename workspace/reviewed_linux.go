@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // Outside of the workspace no scan goes: what is for review there is looked
@@ -29,7 +31,7 @@ func (r *Standing) Review(paths []string) {
 		known := 0
 		look(top, path[1:], path, func(at string, st *unix.Stat_t) {
 			if known++; known <= maxReviewed {
-				r.Known = append(r.Known, Known{Node: Node{at, kindOfMode(st.Mode), st.Dev, st.Ino}, Ctime: st.Ctim.Nano(), Why: path})
+				r.Known = append(r.Known, Known{Node: Node{at, KindOf(st.Mode), st.Dev, st.Ino}, Ctime: st.Ctim.Nano(), Why: path})
 			}
 		})
 	}
@@ -68,7 +70,7 @@ func (g *Guard) reviewed() {
 
 // inside reports whether a path lies in the workspace.
 func (g *Guard) inside(path string) bool {
-	_, in := below(g.standing.Root, path)
+	_, in := beneath.Path(g.standing.Root, path)
 	return in
 }
 
@@ -90,7 +92,7 @@ type looker struct {
 // at looks at a name in a directory.
 func (l *looker) at(dir int, name, path string, deep int) {
 	var st unix.Stat_t
-	fd, err := openBeneath(dir, name, unix.O_PATH)
+	fd, err := beneath.Open(dir, name, unix.O_PATH)
 	if gone(err) {
 		return
 	}
@@ -106,7 +108,7 @@ func (l *looker) at(dir int, name, path string, deep int) {
 		l.yield(path, &st)
 		return
 	}
-	if fd, err = openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+	if fd, err = beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
 		l.unseen = path
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // A class says what a hit is for. Its values stand in the index.
@@ -49,7 +50,7 @@ type rules struct {
 	files   []profiles.FileRule
 	protect []profiles.ProtectRule
 	final   map[string]int // the last rule with a pattern, by its number
-	deep    []deepRule
+	deep    []Way
 	closed  []int    // rules without a glob that hide or replace a directory below the root
 	open    []string // paths below the root that rules without a glob show
 	fixed   []int    // rules without a glob that show something below the root read-only
@@ -71,14 +72,14 @@ func compile(q Query) (*rules, error) {
 			if strings.IndexByte(r.Glob, 0) >= 0 {
 				return nil, fmt.Errorf("scan workspace: %s: pattern with NUL", r.Origin)
 			}
-			if _, ok := below(r.Path, q.Root); ok {
+			if _, ok := beneath.Path(r.Path, q.Root); ok {
 				c.add(classGlob, i, r.Glob)
-			} else if _, ok := below(q.Root, r.Path); ok {
+			} else if _, ok := beneath.Path(q.Root, r.Path); ok {
 				c.add(classGlob, i, r.Glob)
 			}
 			continue
 		}
-		if rest, ok := below(q.Root, r.Path); ok && rest != "" {
+		if rest, ok := beneath.Path(q.Root, r.Path); ok && rest != "" {
 			if r.Access == profiles.Hide || r.Access == profiles.Private {
 				c.closed = append(c.closed, i)
 			} else {
@@ -102,7 +103,7 @@ func compile(q Query) (*rules, error) {
 			continue
 		}
 		c.add(classProtect, i, r.Pattern)
-		for _, d := range ways(q.Root, r) {
+		for _, d := range Ways(q.Root, r) {
 			c.deep = append(c.deep, d)
 			c.add(classWay, len(c.deep)-1, d.rule.Pattern)
 		}
@@ -171,7 +172,7 @@ func (c *rules) matches(r *rule, path string) bool {
 	case classGlob:
 		return c.files[r.arg].Matches(path)
 	case classWay:
-		return c.deep[r.arg].matches(c.root, path)
+		return c.deep[r.arg].Matches(c.root, path)
 	}
 	return c.protect[r.arg].Matches(c.root, path)
 }
@@ -246,7 +247,7 @@ func (c *rules) fixes(path string, s state, why uint32) (state, uint32) {
 // shows reports whether a rule shows something below the directory.
 func (c *rules) shows(path string) bool {
 	return slices.ContainsFunc(c.open, func(p string) bool {
-		_, ok := below(path, p)
+		_, ok := beneath.Path(path, p)
 		return ok
 	})
 }

@@ -1,15 +1,16 @@
 package workspace
 
 import (
-	"errors"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // ErrTooMuch is returned when the content of a workspace asks for more work
 // than a launch may take. The error that wraps it names the path.
-var ErrTooMuch = errors.New("more than a launch may take")
+var ErrTooMuch = beneath.ErrTooMuch
 
 // A Query says where to look, and for what.
 type Query struct {
@@ -145,8 +146,8 @@ type Common struct {
 	GitDir string   // the worktree's own part of it; equal to Path for a submodule
 	Write  []string // what a commit writes: existing directories in Path
 
-	format format // of its objects' names
-	sure   bool   // its configuration leaves no doubt of that
+	format vcs.Format // of its objects' names
+	sure   bool       // its configuration leaves no doubt of that
 }
 
 // Stats says what a scan cost.

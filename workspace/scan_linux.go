@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/profiles"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // maxMounts bounds what a launch has to pin: each costs it 9 µs.
@@ -39,7 +41,7 @@ func scanOnce(q Query) (*Found, error) {
 	if q.Root == "/" {
 		return nil, errors.New("scan workspace /: the root of the file system is no workspace")
 	}
-	if _, inside := below(q.Root, filepath.Clean(q.IndexDir)); q.IndexDir != "" && inside && !q.Aside {
+	if _, inside := beneath.Path(q.Root, filepath.Clean(q.IndexDir)); q.IndexDir != "" && inside && !q.Aside {
 		return nil, fmt.Errorf("scan workspace %s: its index may not lie inside, in %s", q.Root, q.IndexDir)
 	}
 	rules, err := compile(q)
@@ -159,7 +161,7 @@ func openRoot(root string) (int, error) {
 		return top, err
 	}
 	defer unix.Close(top)
-	return openStepwise(top, root[1:], unix.O_RDONLY|unix.O_DIRECTORY)
+	return beneath.OpenStepwise(top, root[1:], unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
 // inodes returns the files whose other names matter: those that had some when
@@ -354,7 +356,7 @@ func (s *scan) hit(d *dir, h hit) error {
 			return nil
 		}
 		r := way.rule
-		r.Pattern = way.whole
+		r.Pattern = way.Whole
 		return s.leadsTo(s.abs(d.rel), h.name+"/"+way.rest, r)
 	}
 	return nil
@@ -500,10 +502,10 @@ func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
 		return err
 	}
 	s.pinLinks(t, r)
-	if _, above := below(t.end.Path, s.root); above && t.found {
+	if _, above := beneath.Path(t.end.Path, s.root); above && t.found {
 		return fmt.Errorf("protect %s: %s leads to %s: %w", r.Pattern, shorten(filepath.Join(base, path)), t.end.Path, errWhole)
 	}
-	if _, in := below(s.root, t.end.Path); !in {
+	if _, in := beneath.Path(s.root, t.end.Path); !in {
 		return nil
 	}
 	if !t.found {
@@ -556,7 +558,7 @@ func (s *scan) match(path string, h hit) error {
 			m.Target = t.end.Path
 			// A file is hidden where it is. What a link shows of a directory
 			// has names of its own for a pattern to match.
-			if rest, ok := below(s.root, t.end.Path); ok && rest != "" && t.end.Kind == File {
+			if rest, ok := beneath.Path(s.root, t.end.Path); ok && rest != "" && t.end.Kind == File {
 				m.Node, m.Target, m.Why = t.end, "", "where "+path+" leads"
 				_, st, _ = s.node(m.Path)
 				if first, seen := s.matches[m.Path]; seen && first.Rule.Access <= r.Access {
@@ -611,7 +613,7 @@ func (s *scan) finish() (*Found, error) {
 		top := s.root
 		for _, c := range f.Common {
 			for _, w := range c.Write {
-				if _, ok := below(w, p.Path); ok {
+				if _, ok := beneath.Path(w, p.Path); ok {
 					top = w
 				}
 			}

@@ -12,21 +12,24 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 func TestScanNames(t *testing.T) {
-	root := tempDir(t)
+	root := fixture.Dir(t)
 	for _, path := range []string{
 		".envrc", "a/.envrc", "a/b/.vscode/tasks.json", ".github/workflows/ci.yml", "sub/.github/workflows/ci.yml",
 		"x.iml", "a/deep.iml", "AGENTS.md", "a/AGENTS.md", "node_modules/p/.vscode/settings.json", "node_modules/p/AGENTS.md", "docs/HEAD", "plain",
 	} {
-		write(t, root+"/"+path, "x")
+		fixture.Write(t, root+"/"+path, "x")
 	}
 	origin := profiles.Origin{Source: "p.jsonc", Line: 3}
-	rules := append(protect(".envrc", ".vscode", "*.iml", ".idea"), review("AGENTS.md", ".github/workflows")...)
+	rules := append(fixture.Protect(".envrc", ".vscode", "*.iml", ".idea"), fixture.Review("AGENTS.md", ".github/workflows")...)
 	rules[0].Origin = origin
 	f := scanOf(t, Query{Root: root, Protect: rules})
 	require.Equal(t, []string{".envrc", "a/.envrc", "a/b/.vscode", "a/deep.iml", "x.iml"}, pinPaths(t, root, f))
@@ -48,23 +51,23 @@ func TestScanNames(t *testing.T) {
 }
 
 func TestScanLaterRuleWins(t *testing.T) {
-	root := tempDir(t)
-	write(t, root+"/.npmrc", "")
-	f := scanOf(t, Query{Root: root, Protect: append(protect(".npmrc"), review(".npmrc")...)})
+	root := fixture.Dir(t)
+	fixture.Write(t, root+"/.npmrc", "")
+	f := scanOf(t, Query{Root: root, Protect: append(fixture.Protect(".npmrc"), fixture.Review(".npmrc")...)})
 	require.Empty(t, f.Pins)
 	require.Len(t, f.Review, 1)
-	f = scanOf(t, Query{Root: root, Protect: append(review(".npmrc"), protect(".npm*")...)})
+	f = scanOf(t, Query{Root: root, Protect: append(fixture.Review(".npmrc"), fixture.Protect(".npm*")...)})
 	require.Len(t, f.Pins, 1) // another pattern: the stricter
 }
 
 func TestScanGlobs(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	root := top + "/home/ws"
 	for _, path := range []string{
 		".env", ".env.local", ".env.example", "a/.env", "a/key.pem", "a/b/c.pem.txt", "secrets/one", "secrets/deep/two",
 		"conf/x.json", "conf/sub/y.json", "[id].js", "i.js", "UPPER.PEM",
 	} {
-		write(t, root+"/"+path, "x")
+		fixture.Write(t, root+"/"+path, "x")
 	}
 	for name, c := range map[string]struct {
 		rules []profiles.FileRule
@@ -100,7 +103,7 @@ func TestScanGlobs(t *testing.T) {
 			for _, path := range c.want {
 				covered := false
 				for _, g := range got {
-					_, ok := below(g, path)
+					_, ok := beneath.Path(g, path)
 					covered = covered || ok
 				}
 				require.True(t, covered, "%s not in %q", path, got)
@@ -116,18 +119,18 @@ func TestScanGlobs(t *testing.T) {
 }
 
 func TestScanClosedDirectories(t *testing.T) {
-	root := tempDir(t)
-	write(t, root+"/secrets/.env", "x")
-	write(t, root+"/secrets/public/.env", "x")
-	write(t, root+"/secrets/public/.envrc", "x")
-	write(t, root+"/private/.envrc", "x")
+	root := fixture.Dir(t)
+	fixture.Write(t, root+"/secrets/.env", "x")
+	fixture.Write(t, root+"/secrets/public/.env", "x")
+	fixture.Write(t, root+"/secrets/public/.envrc", "x")
+	fixture.Write(t, root+"/private/.envrc", "x")
 	rules := append(hide(root, "**/.env"), profiles.FileRule{Path: root + "/secrets", Access: profiles.Hide}, profiles.FileRule{Path: root + "/private", Access: profiles.Private})
-	f := scanOf(t, Query{Root: root, Files: rules, Protect: protect(".envrc")})
+	f := scanOf(t, Query{Root: root, Files: rules, Protect: fixture.Protect(".envrc")})
 	require.Empty(t, f.Matches)
 	require.Empty(t, f.Pins)
 	// Searched again as soon as a rule shows something in there.
 	rules = append(rules, profiles.FileRule{Path: root + "/secrets/public", Access: profiles.Write})
-	f = scanOf(t, Query{Root: root, Files: rules, Protect: protect(".envrc")})
+	f = scanOf(t, Query{Root: root, Files: rules, Protect: fixture.Protect(".envrc")})
 	require.Contains(t, matchPaths(t, root, f), "secrets/public/.env")
 	require.Equal(t, []string{"secrets/public/.envrc"}, pinPaths(t, root, f))
 }
@@ -138,7 +141,7 @@ func TestScanForeign(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	root := tempDir(t)
+	root := fixture.Dir(t)
 	require.NoError(t, os.Chown(root, 4711, 4711))
 	for name, c := range map[string]struct {
 		uid, gid int
@@ -153,35 +156,35 @@ func TestScanForeign(t *testing.T) {
 		"closed to its group": {4712, 4711, 0o705, "closed to its group"},
 		"open":                {4712, 4712, 0o755, "open/.envrc"},
 	} {
-		write(t, root+"/"+name+"/.envrc", "x")
+		fixture.Write(t, root+"/"+name+"/.envrc", "x")
 		require.NoError(t, os.Chown(root+"/"+name, c.uid, c.gid))
 		require.NoError(t, os.Chmod(root+"/"+name, c.mode))
-		require.Contains(t, pinPaths(t, root, scanOf(t, Query{Root: root, Protect: protect(".envrc")})), c.want, name)
+		require.Contains(t, pinPaths(t, root, scanOf(t, Query{Root: root, Protect: fixture.Protect(".envrc")})), c.want, name)
 		require.NoError(t, os.RemoveAll(root+"/"+name))
 	}
 }
 
 func TestScanLinks(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	root := top + "/ws"
-	write(t, top+"/outside/file", "x")
-	write(t, top+"/outside/.env", "x")
-	write(t, root+"/tools/direnv/rc", "x")
-	write(t, root+"/skills/one/SKILL.md", "x")
-	write(t, root+"/.claude/settings.json", "{}")
-	write(t, root+"/conf/dev", "x")
-	link(t, "hop", root+"/.envrc")
-	link(t, "tools/../tools/direnv/rc", root+"/hop")
-	link(t, "../skills", root+"/.claude/skills")
-	link(t, top+"/outside", root+"/.vscode")
-	link(t, "nowhere", root+"/.npmrc")
-	link(t, top+"/outside", root+"/out") // never walked
-	link(t, "conf/dev", root+"/.env")
-	link(t, top+"/outside/file", root+"/.env.out")
-	link(t, "conf", root+"/.env.d")
-	link(t, "loop", root+"/loop")
-	link(t, "loop", root+"/.idea")
-	f := scanOf(t, Query{Root: root, Protect: protect(".envrc", ".claude", ".vscode", ".npmrc", ".idea"), Files: hide(root, "**/.env", "**/.env.*")})
+	fixture.Write(t, top+"/outside/file", "x")
+	fixture.Write(t, top+"/outside/.env", "x")
+	fixture.Write(t, root+"/tools/direnv/rc", "x")
+	fixture.Write(t, root+"/skills/one/SKILL.md", "x")
+	fixture.Write(t, root+"/.claude/settings.json", "{}")
+	fixture.Write(t, root+"/conf/dev", "x")
+	fixture.Link(t, "hop", root+"/.envrc")
+	fixture.Link(t, "tools/../tools/direnv/rc", root+"/hop")
+	fixture.Link(t, "../skills", root+"/.claude/skills")
+	fixture.Link(t, top+"/outside", root+"/.vscode")
+	fixture.Link(t, "nowhere", root+"/.npmrc")
+	fixture.Link(t, top+"/outside", root+"/out") // never walked
+	fixture.Link(t, "conf/dev", root+"/.env")
+	fixture.Link(t, top+"/outside/file", root+"/.env.out")
+	fixture.Link(t, "conf", root+"/.env.d")
+	fixture.Link(t, "loop", root+"/loop")
+	fixture.Link(t, "loop", root+"/.idea")
+	f := scanOf(t, Query{Root: root, Protect: fixture.Protect(".envrc", ".claude", ".vscode", ".npmrc", ".idea"), Files: hide(root, "**/.env", "**/.env.*")})
 	require.Equal(t, []string{".claude", ".envrc", ".idea", ".npmrc", ".vscode", "hop", "loop", "skills", "tools/direnv/rc"}, pinPaths(t, root, f))
 	require.Equal(t, []string{"tools", "tools/direnv"}, relative(t, root, f.Anchors))
 	require.Contains(t, f.Absent, root+"/nowhere")
@@ -192,28 +195,28 @@ func TestScanLinks(t *testing.T) {
 }
 
 func TestScanLinkToTheWhole(t *testing.T) {
-	root := tempDir(t)
-	link(t, ".", root+"/.vscode")
-	_, err := Scan(Query{Root: root, Protect: protect(".vscode")})
+	root := fixture.Dir(t)
+	fixture.Link(t, ".", root+"/.vscode")
+	_, err := Scan(Query{Root: root, Protect: fixture.Protect(".vscode")})
 	require.ErrorContains(t, err, "protect .vscode")
 	require.NoError(t, os.Remove(root+"/.vscode"))
-	link(t, "..", root+"/.vscode/back") // inside a protected directory it is no reason to refuse
-	f := scanOf(t, Query{Root: root, Protect: protect(".vscode")})
+	fixture.Link(t, "..", root+"/.vscode/back") // inside a protected directory it is no reason to refuse
+	f := scanOf(t, Query{Root: root, Protect: fixture.Protect(".vscode")})
 	require.Equal(t, []string{".vscode"}, pinPaths(t, root, f))
 	require.Len(t, f.Notes, 1)
 }
 
 func TestScanAliases(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	root := top + "/ws"
 	newRepo(t, root)
-	write(t, root+"/.envrc", "x")
-	write(t, root+"/.vscode/tasks.json", "{}")
-	write(t, root+"/.env", "SECRET")
-	write(t, root+"/vault/key", "SECRET")
-	write(t, root+"/.git/hooks/pre-push", "")
+	fixture.Write(t, root+"/.envrc", "x")
+	fixture.Write(t, root+"/.vscode/tasks.json", "{}")
+	fixture.Write(t, root+"/.env", "SECRET")
+	fixture.Write(t, root+"/vault/key", "SECRET")
+	fixture.Write(t, root+"/.git/hooks/pre-push", "")
 	q := Query{
-		Root: root, Protect: protect(".envrc", ".vscode"), IndexDir: top + "/index",
+		Root: root, Protect: fixture.Protect(".envrc", ".vscode"), IndexDir: top + "/index",
 		Files: append(hide(root, "**/.env"), profiles.FileRule{Path: root + "/vault", Access: profiles.Hide}),
 	}
 	base := pinPaths(t, root, scanOf(t, q))
@@ -252,10 +255,10 @@ func TestScanAliases(t *testing.T) {
 	// A name that goes away goes away here too, and one that another file gets.
 	require.NoError(t, os.Remove(root+"/b/e"))
 	require.NoError(t, os.Rename(root+"/a/x", root+"/moved"))
-	write(t, root+"/a/x", "harmless")
+	fixture.Write(t, root+"/a/x", "harmless")
 	check([]string{"moved", "a/y", "b/c", "b/z"}, []string{".env", "b/k"})
 	// A file becomes protected by a name in a protected directory.
-	write(t, root+"/late", "x")
+	fixture.Write(t, root+"/late", "x")
 	hard("late", ".vscode/launch.json")
 	check([]string{"moved", "a/y", "b/c", "b/z", "late"}, []string{".env", "b/k"})
 	// Names within what is protected anyway are no news, nor are those outside.
@@ -268,18 +271,18 @@ func TestScanUnreadable(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("needs an unprivileged user: root reads every directory")
 	}
-	root := tempDir(t)
-	write(t, root+"/shut/.envrc", "x")
+	root := fixture.Dir(t)
+	fixture.Write(t, root+"/shut/.envrc", "x")
 	require.NoError(t, os.Chmod(root+"/shut", 0o311))
 	t.Cleanup(func() { _ = os.Chmod(root+"/shut", 0o755) })
-	f := scanOf(t, Query{Root: root, Protect: protect(".envrc")})
+	f := scanOf(t, Query{Root: root, Protect: fixture.Protect(".envrc")})
 	require.Equal(t, []string{"shut"}, pinPaths(t, root, f))
 }
 
 func TestScanBadQuery(t *testing.T) {
-	root := tempDir(t)
-	write(t, root+"/file", "")
-	link(t, ".", root+"/link")
+	root := fixture.Dir(t)
+	fixture.Write(t, root+"/file", "")
+	fixture.Link(t, ".", root+"/link")
 	for want, q := range map[string]Query{
 		"want an absolute, clean path":               {Root: "relative"},
 		"scan workspace \"/tmp/\": want an absolute": {Root: "/tmp/"},
@@ -289,8 +292,8 @@ func TestScanBadQuery(t *testing.T) {
 		root + "/link: ":                                    {Root: root + "/link"},
 		root + "/link/x: too many levels":                   {Root: root + "/link/x"},
 		"its index may not lie inside":                      {Root: root, IndexDir: root + "/index"},
-		"pattern \"\": want a name or a path":               {Root: root, Protect: protect("")},
-		"pattern \"a\\x00\": want a name or a path":         {Root: root, Protect: protect("a\x00")},
+		"pattern \"\": want a name or a path":               {Root: root, Protect: fixture.Protect("")},
+		"pattern \"a\\x00\": want a name or a path":         {Root: root, Protect: fixture.Protect("a\x00")},
 		"pattern with NUL":                                  {Root: root, Files: hide(root, "a\x00*")},
 		"scan workspace \"/tmp/a\\x00b\": want an absolute": {Root: "/tmp/a\x00b"},
 	} {
@@ -301,14 +304,14 @@ func TestScanBadQuery(t *testing.T) {
 }
 
 func TestScanOddNames(t *testing.T) {
-	root := tempDir(t)
+	root := fixture.Dir(t)
 	for _, name := range []string{"new\nline", "-rf", "\xff\xfe", strings.Repeat("n", 255), " ", "…"} {
-		write(t, root+"/"+name+"/.envrc", "x")
-		write(t, root+"/"+name+"/"+name, "x")
+		fixture.Write(t, root+"/"+name+"/.envrc", "x")
+		fixture.Write(t, root+"/"+name+"/"+name, "x")
 	}
 	require.NoError(t, unix.Mkfifo(root+"/.git", 0o644))
 	require.NoError(t, unix.Mkfifo(root+"/.npmrc", 0o644))
-	f := scanOf(t, Query{Root: root, Protect: protect(".envrc", ".npmrc")})
+	f := scanOf(t, Query{Root: root, Protect: fixture.Protect(".envrc", ".npmrc")})
 	require.Len(t, f.Pins, 8)
 	for _, p := range f.Pins {
 		require.Equal(t, filepath.Dir(p.Path) == root, p.Kind == Other, p.Path)
@@ -317,7 +320,7 @@ func TestScanOddNames(t *testing.T) {
 
 // A path that is longer than the kernel takes at once is walked all the same.
 func TestScanDeep(t *testing.T) {
-	root := tempDir(t)
+	root := fixture.Dir(t)
 	name := strings.Repeat("d", 200)
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	require.NoError(t, err)
@@ -332,9 +335,9 @@ func TestScanDeep(t *testing.T) {
 	require.NoError(t, err)
 	unix.Close(file)
 	unix.Close(fd)
-	idx := tempDir(t)
+	idx := fixture.Dir(t)
 	for range 2 {
-		f := scanOf(t, Query{Root: root, Protect: protect(".envrc"), IndexDir: idx})
+		f := scanOf(t, Query{Root: root, Protect: fixture.Protect(".envrc"), IndexDir: idx})
 		require.Len(t, f.Pins, 1)
 		require.Equal(t, File, f.Pins[0].Kind)
 		require.Len(t, f.Anchors, 40)
@@ -355,43 +358,43 @@ func TestScanHostile(t *testing.T) {
 		"16 links of 800 a/../": func(t *testing.T, root string) bool {
 			require.NoError(t, os.Mkdir(root+"/a", 0o755))
 			for i := range 16 {
-				link(t, strings.Repeat("a/../", 800)+fmt.Sprintf("l%d", i+1), fmt.Sprintf("%s/l%d", root, i))
+				fixture.Link(t, strings.Repeat("a/../", 800)+fmt.Sprintf("l%d", i+1), fmt.Sprintf("%s/l%d", root, i))
 			}
-			write(t, root+"/l16", "x")
-			link(t, "l0", root+"/.envrc")
+			fixture.Write(t, root+"/l16", "x")
+			fixture.Link(t, "l0", root+"/.envrc")
 			return false
 		},
 		"the same from 100 places": func(t *testing.T, root string) bool {
 			require.NoError(t, os.Mkdir(root+"/a", 0o755))
 			for i := range 16 {
-				link(t, strings.Repeat("a/../", 800)+fmt.Sprintf("l%d", i+1), fmt.Sprintf("%s/l%d", root, i))
+				fixture.Link(t, strings.Repeat("a/../", 800)+fmt.Sprintf("l%d", i+1), fmt.Sprintf("%s/l%d", root, i))
 			}
 			for i := range 100 {
-				link(t, "../l0", fmt.Sprintf("%s/d%d/.envrc", root, i))
+				fixture.Link(t, "../l0", fmt.Sprintf("%s/d%d/.envrc", root, i))
 			}
 			return true
 		},
 		"a pointer of 1 MB": func(t *testing.T, root string) bool {
-			write(t, root+"/.git", "gitdir: "+strings.Repeat("a/../", 200_000)+"x")
+			fixture.Write(t, root+"/.git", "gitdir: "+strings.Repeat("a/../", 200_000)+"x")
 			return false
 		},
 		"a pointer of 2 MB": func(t *testing.T, root string) bool {
-			write(t, root+"/.git", "gitdir: "+strings.Repeat("x", 2<<20))
+			fixture.Write(t, root+"/.git", "gitdir: "+strings.Repeat("x", 2<<20))
 			return false
 		},
 		"a pointer of 1 MB that exists": func(t *testing.T, root string) bool {
 			require.NoError(t, os.Mkdir(root+"/a", 0o755))
-			write(t, root+"/.git", "gitdir: "+strings.Repeat("a/../", 209_000)+"x")
+			fixture.Write(t, root+"/.git", "gitdir: "+strings.Repeat("a/../", 209_000)+"x")
 			return true
 		},
 		"a configuration of 2 MB": func(t *testing.T, root string) bool {
-			write(t, root+"/.git/config", strings.Repeat("#", 2<<20))
+			fixture.Write(t, root+"/.git/config", strings.Repeat("#", 2<<20))
 			return true
 		},
 		"includes without end": func(t *testing.T, root string) bool {
-			write(t, root+"/.git/config", "[include]\npath = i0\npath = i1\n")
+			fixture.Write(t, root+"/.git/config", "[include]\npath = i0\npath = i1\n")
 			for i := range 40 {
-				write(t, fmt.Sprintf("%s/.git/i%d", root, i), fmt.Sprintf("[include]\npath=i%d\npath=i%d\npath=i%d\npath=i%d\n", i*2%40, i*2%40+1, i*3%40, i*7%40))
+				fixture.Write(t, fmt.Sprintf("%s/.git/i%d", root, i), fmt.Sprintf("[include]\npath=i%d\npath=i%d\npath=i%d\npath=i%d\n", i*2%40, i*2%40+1, i*3%40, i*7%40))
 			}
 			return true
 		},
@@ -412,18 +415,18 @@ func TestScanHostile(t *testing.T) {
 			for i := range 400 {
 				d := fmt.Sprintf("%s/.git/modules/s%d", root, i)
 				for _, name := range []string{"HEAD", "config", "hooks/x", "objects/x", "refs/x"} {
-					write(t, d+"/"+name, "[core]\nhooksPath = ../../hooks\n")
+					fixture.Write(t, d+"/"+name, "[core]\nhooksPath = ../../hooks\n")
 				}
-				write(t, fmt.Sprintf("%s/s%d/.git", root, i), fmt.Sprintf("gitdir: ../.git/modules/s%d\n", i))
+				fixture.Write(t, fmt.Sprintf("%s/s%d/.git", root, i), fmt.Sprintf("gitdir: ../.git/modules/s%d\n", i))
 			}
 			return false
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := tempDir(t)
+			root := fixture.Dir(t)
 			tooMuch := make(t, root)
 			start := cpuTime(t)
-			_, err := Scan(Query{Root: root, Protect: protect(".envrc")})
+			_, err := Scan(Query{Root: root, Protect: fixture.Protect(".envrc")})
 			require.Less(t, cpuTime(t)-start, 2*time.Second) // on a machine that others keep busy, too
 			if !tooMuch {
 				require.NoError(t, err)
@@ -439,12 +442,12 @@ func TestScanHostile(t *testing.T) {
 // While another process moves directories and puts links in their place, a
 // scan neither fails nor says anything of what lies outside.
 func TestScanRace(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	root := top + "/ws"
-	write(t, top+"/outside/deep/.envrc", "x")
-	write(t, top+"/outside/.git/config", "[core]\nhooksPath = /\n")
+	fixture.Write(t, top+"/outside/deep/.envrc", "x")
+	fixture.Write(t, top+"/outside/.git/config", "[core]\nhooksPath = /\n")
 	for i := range 50 {
-		write(t, fmt.Sprintf("%s/d%d/deep/.envrc", root, i), "x")
+		fixture.Write(t, fmt.Sprintf("%s/d%d/deep/.envrc", root, i), "x")
 	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	halt := sync.OnceFunc(func() { close(stop); <-done })
@@ -464,7 +467,7 @@ func TestScanRace(t *testing.T) {
 			_ = os.Rename(top+"/aside", d)
 		}
 	}()
-	q := Query{Root: root, Protect: protect(".envrc"), IndexDir: top + "/index"}
+	q := Query{Root: root, Protect: fixture.Protect(".envrc"), IndexDir: top + "/index"}
 	var outside unix.Stat_t
 	require.NoError(t, unix.Stat(top+"/outside/deep/.envrc", &outside))
 	for range 300 {
@@ -484,11 +487,11 @@ func TestScanRace(t *testing.T) {
 // TestScanBlinded has another run close a directory, or move it away, while it
 // is looked through: what it holds is covered, or there is no answer.
 func TestScanBlinded(t *testing.T) {
-	top := tempDir(t)
+	top := fixture.Dir(t)
 	root := top + "/ws"
-	write(t, root+"/d/.envrc", "x")
+	fixture.Write(t, root+"/d/.envrc", "x")
 	for i := range 300 {
-		write(t, fmt.Sprintf("%s/m%d/.envrc", root, i), "x")
+		fixture.Write(t, fmt.Sprintf("%s/m%d/.envrc", root, i), "x")
 	}
 	var flip func()
 	if os.Getuid() == 0 { // no mode closes a directory to root
@@ -518,7 +521,7 @@ func TestScanBlinded(t *testing.T) {
 		}
 	}()
 	defer func() { close(stop); <-done }()
-	q := Query{Root: root, Protect: protect(".envrc")}
+	q := Query{Root: root, Protect: fixture.Protect(".envrc")}
 	unsteady := 0
 	for range 200 {
 		_, err := scanOnce(q)

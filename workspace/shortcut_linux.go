@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // What a link leads to is looked at where it lies. But what a repository keeps in its
@@ -33,14 +36,14 @@ func (i *inerter) shortcutsOf(d *dir, own bool, room *int) {
 	if d.gone || d.shut || d.state == hidden {
 		return
 	}
-	named := insideGit(d.rel) || metaOf(d.rel) != ""
+	named := vcs.InsideGit(d.rel) || vcs.MetaOf(d.rel) != ""
 	if moved := i.guard.moved(d); d.links && (moved || d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
 		i.shortcutsIn(d, own || named || d.git, moved, room)
 	}
 	if d.name() == ".jj" {
 		i.elsewhere(d)
 	}
-	if isHgStore(d.rel) {
+	if vcs.IsHgStore(d.rel) {
 		i.journals(d)
 	}
 	for _, k := range d.kids {
@@ -60,7 +63,7 @@ func (g *Guard) moved(d *dir) bool {
 
 // lists reports whether a record names a directory that has links. An installer makes
 // thousands of them, which are written down only where all links count.
-func (r *Standing) lists(rel string) bool { return r.Inward || !inModules(rel) || insideGit(rel) }
+func (r *Standing) lists(rel string) bool { return r.Inward || !inModules(rel) || vcs.InsideGit(rel) }
 
 // tells reports whether it matters that a directory is the one that stood: with one that
 // is moved there all comes that is in it, as old as it was.
@@ -120,12 +123,12 @@ func (s *scan) recentIn(d *dir, since int64, list map[string]string) {
 	if d.gone || d.shut || d.state == hidden || !d.links || d.ctime != 0 && latest(d.ctime) < since {
 		return
 	}
-	fd, err := openBeneath(s.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := beneath.Open(s.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return // then they count as new
 	}
 	defer unix.Close(fd)
-	names, err := entries(fd)
+	names, err := beneath.Entries(fd)
 	if err != nil {
 		return
 	}
@@ -134,7 +137,7 @@ func (s *scan) recentIn(d *dir, since int64, list map[string]string) {
 		if len(list) == maxRecent {
 			return
 		}
-		if statBeneath(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || latest(st.Ctim.Nano()) < since {
+		if beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || latest(st.Ctim.Nano()) < since {
 			continue
 		}
 		rel := join(d.rel, name)
@@ -163,7 +166,7 @@ func (i *inerter) shortcutsIn(d *dir, own, all bool, room *int) {
 		return
 	}
 	defer unix.Close(fd)
-	names, err := entries(fd)
+	names, err := beneath.Entries(fd)
 	if err != nil {
 		i.fail(i.scan.abs(d.rel), err)
 		return
@@ -171,7 +174,7 @@ func (i *inerter) shortcutsIn(d *dir, own, all bool, room *int) {
 	slices.Sort(names)
 	for _, name := range names {
 		var st unix.Stat_t
-		if name == ".git" && !own || statBeneath(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
+		if name == ".git" && !own || beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
 			continue
 		}
 		if !all && i.preceded(join(d.rel, name)) {
@@ -197,27 +200,27 @@ func (i *inerter) elsewhere(d *dir) {
 	if !ok || n.Kind != File || !i.guard.touched(&st) && !i.guard.standing.another(d) {
 		return
 	}
-	b, err := i.scan.readFile(path, maxGitFile)
+	b, err := i.scan.readFile(path, vcs.MaxGitFile)
 	if err == nil {
 		t, whose, e := i.follow(filepath.Dir(path), string(b))
 		if e == nil && whose != nil && strings.HasSuffix(t.end.Path, "/.jj/repo") {
 			return
 		}
 	}
-	i.aside(path, jjElsewhere)
+	i.aside(path, vcs.JujutsuElsewhere)
 }
 
 // journals sets aside the lists by which Mercurial would write elsewhere, also ones that
 // stood: it makes none like them.
 func (i *inerter) journals(d *dir) {
-	for _, name := range hgLists {
+	for _, name := range vcs.HgLists {
 		at := i.scan.abs(d.rel) + "/" + name
 		n, _, ok := i.scan.node(at)
 		if !ok || n.Kind != File {
 			continue // links are looked at by themselves
 		}
-		if b, err := i.read(at, maxGitIndex); !gone(err) && (err != nil || !soundHg(name, b)) {
-			i.aside(at, unsoundHg)
+		if b, err := i.read(at, vcs.MaxGitIndex); !gone(err) && (err != nil || !vcs.SoundHg(name, b)) {
+			i.aside(at, vcs.WhyHg)
 		}
 	}
 }
@@ -234,12 +237,12 @@ func (i *inerter) shortcut(path, rel string, room *int) string {
 	}
 	end, named := t.end.Path[1:], true
 	if whose != nil {
-		end, _ = below(whose.scan.root, t.end.Path)
+		end, _ = beneath.Path(whose.scan.root, t.end.Path)
 		named = whose.scan.rules.named()
 	}
 	switch {
-	case insideGit(end) && !annexed(end), !named && inFan(end) && (packages || !i.scan.rules.named()):
-		return intoGit
+	case vcs.InsideGit(end) && !vcs.Annexed(end), !named && vcs.InFan(end) && (packages || !i.scan.rules.named()):
+		return vcs.IntoGit
 	case !named && !packages && i.scan.rules.named():
 		return intoState
 	case inward && !i.stays(&t, whose):

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // What lies where nothing is searched gets a name by a link from elsewhere: such a
@@ -57,7 +59,7 @@ func TestGuardShortcutsIntoState(t *testing.T) {
 	require.NoError(t, os.Mkdir(state, 0o700))
 	w.sh("mkdir -p a/b; ln -s ../../state/p a/b/l")
 	guards, _ := w.beside()
-	q := Query{Root: state, Protect: append(protect(".git/hooks"), review(".git/config")...), Aside: true, Kept: true}
+	q := Query{Root: state, Protect: append(fixture.Protect(".git/hooks"), fixture.Review(".git/config")...), Aside: true, Kept: true}
 	found := scanOf(t, q)
 	kept, err := NewGuard(found.Standing("20261121T120000Z-0a0b0c0d", q), found, nil, guards[0].stash, func(f Finding) { w.told <- f })
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // slowDisk makes each directory take some time, and counts how many were read.
@@ -24,8 +25,8 @@ func slowDisk(t *testing.T, each time.Duration) (read *atomic.Int64) {
 
 // slowTree is a workspace of 900 directories with a protected name here and there.
 func slowTree(t *testing.T) Query {
-	top := tempDir(t)
-	q := Query{Root: top + "/ws", IndexDir: top + "/index", Protect: protect(".envrc")}
+	top := fixture.Dir(t)
+	q := Query{Root: top + "/ws", IndexDir: top + "/index", Protect: fixture.Protect(".envrc")}
 	for i := range 30 {
 		for j := range 30 {
 			require.NoError(t, os.MkdirAll(fmt.Sprintf("%s/%d/%d", q.Root, i, j), 0o755))
@@ -87,10 +88,10 @@ func TestScanSlowOtherNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := slowTree(t)
-			q.Protect = append(q.Protect, protect(".husky")...)
+			q.Protect = append(q.Protect, fixture.Protect(".husky")...)
 			q.Files = []profiles.FileRule{{Path: q.Root + "/secrets", Access: profiles.Hide}}
-			write(t, q.Root+"/5/.husky/h", "")
-			write(t, q.Root+"/secrets/deep/key", "")
+			fixture.Write(t, q.Root+"/5/.husky/h", "")
+			fixture.Write(t, q.Root+"/secrets/deep/key", "")
 			for i := range 30 { // before and after it in any order of reading
 				require.NoError(t, os.Link(q.Root+"/5/.husky/h", fmt.Sprintf("%s/%d/3/h", q.Root, i)))
 				require.NoError(t, os.Link(q.Root+"/secrets/deep/key", fmt.Sprintf("%s/%d/4/key", q.Root, i)))
@@ -215,7 +216,7 @@ func TestScanSlowPatience(t *testing.T) {
 func TestScanSlowOtherNamesGoOn(t *testing.T) {
 	q := slowTree(t)
 	q.Files = []profiles.FileRule{{Path: q.Root + "/secrets", Access: profiles.Hide}}
-	write(t, q.Root+"/secrets/key", "")
+	fixture.Write(t, q.Root+"/secrets/key", "")
 	require.NoError(t, os.Link(q.Root+"/secrets/key", q.Root+"/9/9/key"))
 	time.Sleep(2 * racy)
 	read := slowDisk(t, time.Millisecond)

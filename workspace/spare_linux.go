@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pccrun/pccrun/profiles"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // spare leaves alone what a hiding glob matches by accident: a tracked file
@@ -23,7 +26,7 @@ func (s *scan) spare() error {
 	for _, r := range s.repos {
 		worktrees[r.worktree] = r
 	}
-	formats := map[string]format{}
+	formats := map[string]vcs.Format{}
 	for path, m := range s.matches {
 		base := m.Rule.Glob[strings.LastIndexByte(m.Rule.Glob, '/')+1:]
 		if m.Kind != File || m.Rule.Access != profiles.Hide || !strings.ContainsAny(base, "*?[") {
@@ -33,7 +36,7 @@ func (s *scan) spare() error {
 		if !ok {
 			continue
 		}
-		rel, _ := below(r.worktree, path)
+		rel, _ := beneath.Path(r.worktree, path)
 		if wanted[r.gitDir] == nil {
 			wanted[r.gitDir] = map[string]bool{}
 			formats[r.gitDir] = s.format(r)
@@ -54,7 +57,7 @@ func (s *scan) spare() error {
 		}
 		b, err := s.readFile(c.path, left)
 		left -= int64(len(b))
-		if err != nil || formats[c.gitDir].blobID(b) != id {
+		if err != nil || formats[c.gitDir].BlobID(b) != id {
 			continue
 		}
 		m := s.matches[c.path]
@@ -69,7 +72,7 @@ func (s *scan) spare() error {
 func (s *scan) owner(path string, worktrees map[string]repo) (repo, bool) {
 	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
 		if r, ok := worktrees[dir]; ok {
-			_, in := below(s.root, r.gitDir)
+			_, in := beneath.Path(s.root, r.gitDir)
 			return r, in || r.gitDir == s.ownGit
 		}
 		if dir == s.root || dir == "/" {
@@ -79,22 +82,22 @@ func (s *scan) owner(path string, worktrees map[string]repo) (repo, bool) {
 }
 
 // format returns the hash that a repository uses.
-func (s *scan) format(r repo) format {
+func (s *scan) format(r repo) vcs.Format {
 	all, _ := s.config(filepath.Join(r.common, "config"))
 	for _, c := range all {
-		if c.section == "extensions" && c.key == "objectformat" && c.value == "sha256" {
-			return formatSHA256
+		if c.Section == "extensions" && c.Key == "objectformat" && c.Value == "sha256" {
+			return vcs.FormatSHA256
 		}
 	}
-	return formatSHA1
+	return vcs.FormatSHA1
 }
 
 // tracked returns what a git index says of some files: from the last scan, if
 // the index is the same file. One that cannot be read tracks nothing.
-func (s *scan) tracked(gitDir string, f format, want map[string]bool) map[string]string {
+func (s *scan) tracked(gitDir string, f vcs.Format, want map[string]bool) map[string]string {
 	path := filepath.Join(gitDir, "index")
 	var st unix.Stat_t
-	if s.stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxGitIndex {
+	if s.stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > vcs.MaxGitIndex {
 		return nil
 	}
 	id := identityOf(&st)
@@ -129,11 +132,11 @@ func covers(ids map[string]string, want map[string]bool) bool {
 }
 
 // readGitIndex reads the index at path, if it still is the file that was asked for.
-func (s *scan) readGitIndex(path string, id identity, f format, want map[string]bool) (map[string]string, error) {
+func (s *scan) readGitIndex(path string, id identity, f vcs.Format, want map[string]bool) (map[string]string, error) {
 	var fd int
 	var err error
-	if rel, in := below(s.root, path); in {
-		fd, err = openBeneath(s.fd, rel, unix.O_RDONLY)
+	if rel, in := beneath.Path(s.root, path); in {
+		fd, err = beneath.Open(s.fd, rel, unix.O_RDONLY)
 	} else {
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	}
@@ -148,5 +151,5 @@ func (s *scan) readGitIndex(path string, id identity, f format, want map[string]
 	if identityOf(&st) != id {
 		return nil, fmt.Errorf("changed while it was looked at")
 	}
-	return readIndex(fdReader(fd), f, want)
+	return vcs.ReadIndex(beneath.Reader(fd), f, want)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A Standing is what stood in a workspace when a run began, as far as the look
@@ -23,23 +24,23 @@ type Standing struct {
 	Files   []profiles.FileRule
 	Protect []profiles.ProtectRule
 
-	Names    []string            // relative to Root: protected names that stood
-	Repos    []string            // and directories of git
-	Shut     []string            // and directories that could not be listed: they are hidden inside
-	Vacant   []string            // absolute: names that no pattern finds, and that did not exist
-	Passing  []string            // absolute: names that did not exist, and are gone at the end whatever they have become
-	GitDirs  []string            // absolute: directories of git outside of the workspace that the command writes in
-	Formats  map[string]format   // of those, as far as their configuration leaves no doubt: as root that is given up, nobody can read it at the end
-	Stores   []string            // absolute: directories of objects, references and logs that it writes in with them
-	Reviewed []string            // absolute: what is for review outside of the workspace
-	Covered  []Node              // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
-	Hooks    []string            // relative to a working tree: where a configuration that stood makes git look for hooks
-	Commands []string            // relative to a working tree: programs that a configuration that stood names
-	Known    []Known             // files whose change is told of
-	Linked   map[string]uint64   // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
-	Inodes   map[string]uint64   // relative: those of directories of which [dir.tells] is true; nil if nobody knows
-	Recent   map[string]string   // relative: where links lead that came just before the start, and by their ctimes could be the command's
-	Keys     map[string][]string // of reviewed configurations of git: the settings that execute something, as name=value
+	Names    []string              // relative to Root: protected names that stood
+	Repos    []string              // and directories of git
+	Shut     []string              // and directories that could not be listed: they are hidden inside
+	Vacant   []string              // absolute: names that no pattern finds, and that did not exist
+	Passing  []string              // absolute: names that did not exist, and are gone at the end whatever they have become
+	GitDirs  []string              // absolute: directories of git outside of the workspace that the command writes in
+	Formats  map[string]vcs.Format // of those, as far as their configuration leaves no doubt: as root that is given up, nobody can read it at the end
+	Stores   []string              // absolute: directories of objects, references and logs that it writes in with them
+	Reviewed []string              // absolute: what is for review outside of the workspace
+	Covered  []Node                // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
+	Hooks    []string              // relative to a working tree: where a configuration that stood makes git look for hooks
+	Commands []string              // relative to a working tree: programs that a configuration that stood names
+	Known    []Known               // files whose change is told of
+	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
+	Inodes   map[string]uint64     // relative: those of directories of which [dir.tells] is true; nil if nobody knows
+	Recent   map[string]string     // relative: where links lead that came just before the start, and by their ctimes could be the command's
+	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
 }
 
 // A Known is a file that stood: one for review, or one that is pinned and
@@ -271,13 +272,13 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 	case "store":
 		r.Stores = append(r.Stores, s[0])
 	case "format":
-		if n[0] > uint64(formatSHA256) {
+		if n[0] > uint64(vcs.FormatSHA256) {
 			return errNoStanding
 		}
 		if r.Formats == nil {
-			r.Formats = map[string]format{}
+			r.Formats = map[string]vcs.Format{}
 		}
-		r.Formats[s[0]] = format(n[0])
+		r.Formats[s[0]] = vcs.Format(n[0])
 	case "hooks":
 		r.Hooks = append(r.Hooks, s[0])
 	case "command":

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // The names within a session's directory.
@@ -141,10 +143,10 @@ func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var st unix.Stat_t
-	if err := statBeneath(dir, name, &st); err != nil {
+	if err := beneath.Stat(dir, name, &st); err != nil {
 		return c, err
 	}
-	c.Mode, c.What = st.Mode, kindOfMode(st.Mode).String()
+	c.Mode, c.What = st.Mode, KindOf(st.Mode).String()
 	err := s.open()
 	if err == nil {
 		if s.names[c.Path]++; s.names[c.Path] > maxSame {
@@ -233,7 +235,7 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 			err = copier.copy(dir, away, s.dir, c.Stash)
 		}
 		if err == nil {
-			if fd, e := openBeneath(dir, away, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
+			if fd, e := beneath.Open(dir, away, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
 				s.late[c.Stash] = fd
 			} else if e == nil {
 				unix.Close(fd)
@@ -259,8 +261,8 @@ func (s *Stash) settle() []Finding {
 		for name, fd := range s.late {
 			// What was written after it was copied; it is the last to know of it.
 			var st unix.Stat_t // of the copy: to read the other, its mode may have been changed
-			err := statBeneath(s.dir, name, &st)
-			if b, e := readFile(fd, maxCopy); err == nil && e == nil && len(b) > 0 {
+			err := beneath.Stat(s.dir, name, &st)
+			if b, e := beneath.ReadFile(fd, maxCopy); err == nil && e == nil && len(b) > 0 {
 				_ = unix.Unlinkat(s.dir, name, 0)
 				_ = writeNew(s.dir, name, b, st.Mode&0o777)
 			}
@@ -283,7 +285,7 @@ func move(from int, name string, to int, as string) error {
 		return err
 	}
 	_ = chmodPath(from, 0o700)
-	if fd, e := openBeneath(from, name, unix.O_PATH); e == nil {
+	if fd, e := beneath.Open(from, name, unix.O_PATH); e == nil {
 		_ = chmodPath(fd, 0o700)
 		unix.Close(fd)
 	}
@@ -303,20 +305,6 @@ func rename(from int, name string, to int, as string) error {
 	}
 }
 
-// entries lists a directory, opened for reading.
-func entries(fd int) ([]string, error) {
-	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(dup), "directory")
-	defer f.Close()
-	if _, err := f.Seek(0, 0); err != nil {
-		return nil, err
-	}
-	return f.Readdirnames(-1)
-}
-
 // removeTree removes an entry with all below it, following nothing.
 func removeTree(dir int, name string) error {
 	err := unix.Unlinkat(dir, name, 0)
@@ -332,7 +320,7 @@ func removeTree(dir int, name string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	list, err := entries(fd)
+	list, err := beneath.Entries(fd)
 	if err != nil {
 		return err
 	}
@@ -346,9 +334,9 @@ func removeTree(dir int, name string) error {
 
 // openDirOf opens a directory of the user's own, whatever its mode.
 func openDirOf(dir int, name string) (int, error) {
-	fd, err := openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.EACCES && unlock(dir, name) == nil {
-		fd, err = openBeneath(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+		fd, err = beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	}
 	return fd, err
 }
@@ -370,7 +358,7 @@ type copier struct {
 
 func (k *copier) copy(from int, name string, to int, as string) error {
 	var st unix.Stat_t
-	if err := statBeneath(from, name, &st); err != nil {
+	if err := beneath.Stat(from, name, &st); err != nil {
 		return err
 	}
 	if k.entries--; k.entries < 0 {
@@ -401,7 +389,7 @@ func (k *copier) copy(from int, name string, to int, as string) error {
 	if k.owner == nil {
 		return nil
 	}
-	return chownMade(to, as, int(k.owner.Uid), int(k.owner.Gid))
+	return beneath.ChownMade(to, as, int(k.owner.Uid), int(k.owner.Gid))
 }
 
 // chown gives what a descriptor names to the owner of the copies.
@@ -418,12 +406,12 @@ func (k *copier) dir(from int, name string, to int, as string, st *unix.Stat_t) 
 		return err
 	}
 	defer unix.Close(src)
-	dst, err := makeDir(to, as)
+	dst, err := beneath.MakeDir(to, as)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(dst)
-	list, err := entries(src)
+	list, err := beneath.Entries(src)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // maxStore bounds the names that are looked at in the directories that git keeps
@@ -23,18 +26,18 @@ const (
 var gitKeeps = [...]string{"objects", "refs", "logs", "info", "worktrees", "modules", "remotes", "branches", "rr-cache", "rebase-merge", "rebase-apply", "sequencer"}
 
 // leans reports whether a link in a repository's own directory is a reference, or one of
-// [leansOn] to a repository that somebody looks after.
+// [vcs.LeansOn] to a repository that somebody looks after.
 func (i *inerter) leans(path string, t *trail, whose *inerter) bool {
 	text, err := i.scan.readlink(path)
-	if err != nil || refers(text) {
+	if err != nil || vcs.Refers(text) {
 		return err == nil
 	}
 	s := i.guard.standing
 	lent := slices.ContainsFunc(slices.Concat(s.GitDirs, s.Stores), func(dir string) bool {
-		_, in := below(dir, t.end.Path)
+		_, in := beneath.Path(dir, t.end.Path)
 		return in || filepath.Dir(dir) == filepath.Dir(t.end.Path)
 	})
-	return (whose != nil || lent) && leansOn(path, t.end.Path)
+	return (whose != nil || lent) && vcs.LeansOn(path, t.end.Path)
 }
 
 // through says why a link that the run has left in a repository's own directory is not
@@ -44,24 +47,24 @@ func (i *inerter) through(path string, room *int) string {
 	if far {
 		return tooFar
 	}
-	rel, in := below(i.scan.root, path)
+	rel, in := beneath.Path(i.scan.root, path)
 	own := ""
-	if in && !insideGit(rel) {
-		own = metaOf(rel)
+	if in && !vcs.InsideGit(rel) {
+		own = vcs.MetaOf(rel)
 	}
 	if own == "" {
 		if i.leans(path, &t, whose) {
 			return ""
 		}
-		return throughGit
+		return vcs.ThroughGit
 	}
-	end, in := below(i.scan.abs(own), t.end.Path)
+	end, in := beneath.Path(i.scan.abs(own), t.end.Path)
 	if whose != i || !in || end == "" {
-		return throughVCS
+		return vcs.ThroughVCS
 	}
 	for k := range i.scan.protect {
 		if r := &i.scan.protect[k]; !r.Review && r.Matches(i.scan.root, t.end.Path) {
-			return throughVCS
+			return vcs.ThroughVCS
 		}
 	}
 	return ""
@@ -84,11 +87,11 @@ func (i *inerter) stores(room *int) {
 		for _, k := range s.dir.kids {
 			if name := k.name(); name == "remotes" || name == "branches" {
 				if all := g.standing.another(k); all || k.ctime == 0 || latest(k.ctime) >= g.begun() {
-					i.newIn(i.scan.abs(k.rel), "", all, oldRemote)
+					i.newIn(i.scan.abs(k.rel), "", all, vcs.OldRemote)
 				}
 			}
 		}
-		if !insideGit(s.rel) || insideModules(s.rel) {
+		if !vcs.InsideGit(s.rel) || vcs.InsideModules(s.rel) {
 			return // what follows is in the tree
 		}
 		i.objects(path+"/objects", room, &work)
@@ -113,7 +116,7 @@ func (i *inerter) fans(d *dir, room, work *int) {
 	if d.gone || d.shut {
 		return
 	}
-	if d.store() && !insideGit(d.rel) {
+	if d.store() && !vcs.InsideGit(d.rel) {
 		path := i.scan.abs(d.rel)
 		i.each(path, func(fd int, e os.DirEntry) { i.fan(fd, path, e, room, work) })
 	}
@@ -125,11 +128,11 @@ func (i *inerter) fans(d *dir, room, work *int) {
 // fan looks at one, if it may hold what is new, or another directory. It is false for
 // what is none.
 func (i *inerter) fan(dir int, path string, e os.DirEntry, room, work *int) bool {
-	if !e.IsDir() || !isFan(e.Name()) {
+	if !e.IsDir() || !vcs.IsFan(e.Name()) {
 		return false
 	}
 	var st unix.Stat_t
-	if *work--; statBeneath(dir, e.Name(), &st) == nil && (st.Nlink > 2 || i.guard.touched(&st)) {
+	if *work--; beneath.Stat(dir, e.Name(), &st) == nil && (st.Nlink > 2 || i.guard.touched(&st)) {
 		i.own(path+"/"+e.Name(), nil, room, work)
 	}
 	return true
@@ -147,7 +150,7 @@ func (i *inerter) gitDir(path string, room, work *int) {
 			i.objects(at, room, work)
 		case e.Name() == "hooks", e.Name() == "modules": // read-only, or set aside
 		case e.Name() == "sl":
-			i.newIn(at, "config", false, slConfig)
+			i.newIn(at, "config", false, vcs.SaplingConfig)
 			i.names(at, room, work)
 		case e.Name() == "worktrees":
 			i.each(at, func(_ int, t os.DirEntry) {
@@ -193,7 +196,7 @@ func (i *inerter) objects(path string, room, work *int) {
 		case isQuarantine(e.Name()): // of whoever pushes at this moment, or another run's
 			i.names(at, room, work)
 		case i.changed(fd, e.Name()):
-			i.aside(at, notGits)
+			i.aside(at, vcs.NotGits)
 		default:
 			i.names(at, room, work)
 		}
@@ -210,7 +213,7 @@ func isQuarantine(name string) bool {
 // hides sets aside the HEAD of a directory of git's that is made one for a worktree as well.
 func (i *inerter) hides(path string, l *listing) {
 	if l.git() {
-		i.aside(path+"/HEAD", hidesGit)
+		i.aside(path+"/HEAD", vcs.HidesGit)
 	}
 }
 
@@ -229,7 +232,7 @@ func (i *inerter) own(path string, dirs []string, room, work *int) {
 		case slices.Contains(dirs, e.Name()):
 			i.own(at, nil, room, work)
 		case i.changed(fd, e.Name()):
-			i.aside(at, notGits)
+			i.aside(at, vcs.NotGits)
 		default:
 			i.names(at, room, work)
 		}
@@ -256,7 +259,7 @@ func (i *inerter) under(top string, kind storeKind, room, work *int) {
 		todo = todo[1:]
 		depth := strings.Count(path[len(top):], "/") + 1
 		if depth > maxNested {
-			i.aside(path, tooDeep)
+			i.aside(path, vcs.TooDeep)
 			continue
 		}
 		list, fd, err := i.list(path)
@@ -284,7 +287,7 @@ func (i *inerter) under(top string, kind storeKind, room, work *int) {
 			}
 		}
 		if l.git() && runs && (path != top || kind != gits) {
-			i.aside(path+"/HEAD", hidesGit)
+			i.aside(path+"/HEAD", vcs.HidesGit)
 		}
 		unix.Close(fd)
 	}
@@ -340,7 +343,7 @@ func (i *inerter) list(path string) ([]os.DirEntry, int, error) {
 // changed reports whether the run may have made or changed what stands in a directory.
 func (i *inerter) changed(dir int, name string) bool {
 	var st unix.Stat_t
-	return statBeneath(dir, name, &st) == nil && i.guard.touched(&st)
+	return beneath.Stat(dir, name, &st) == nil && i.guard.touched(&st)
 }
 
 // link sets a link aside that is new, and that git would write through.

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
 
 // asUser is git as the user of the host runs it.
@@ -107,7 +109,7 @@ func TestGuardLeavesQuarantine(t *testing.T) {
 
 // Other version control writes through links as well.
 func TestGuardOthersLinks(t *testing.T) {
-	w := newWatchman(t, protect("**/.hg/hgrc")...)
+	w := newWatchman(t, fixture.Protect("**/.hg/hgrc")...)
 	w.sh("mkdir -p .hg sub/.jj/repo")
 	w.begin()
 	w.sh("ln -s ../../rc .hg/last-message.txt; ln -s hgrc .hg/branch; ln -s x sub/.jj/repo/y; ln -s / sub/.jj/repo/z; echo x > .hg/last-message.txt; test -e ../rc")

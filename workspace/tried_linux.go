@@ -8,6 +8,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Nobody can look for config.lock often enough to be sure that it was there. But
@@ -84,13 +87,13 @@ func changesModes(path string) bool {
 		return false
 	}
 	defer unix.Close(at)
-	b, err := readOwn(at, name, maxConfig)
+	b, err := readOwn(at, name, vcs.MaxConfig)
 	if err != nil {
 		return false
 	}
-	all, _ := parseConfig(b)
-	return slices.ContainsFunc(all, func(s setting) bool {
-		return s.name() == "core.sharedrepository" || s.name() == "core.splitindex"
+	all, _ := vcs.ParseConfig(b)
+	return slices.ContainsFunc(all, func(s vcs.Setting) bool {
+		return s.Name() == "core.sharedrepository" || s.Name() == "core.splitindex"
 	})
 }
 
@@ -101,7 +104,7 @@ func listen(path string, sig unix.Signal) (dir int, err error) {
 		return -1, err
 	}
 	defer unix.Close(at)
-	dir, err = openBeneath(at, "", unix.O_RDONLY|unix.O_DIRECTORY)
+	dir, err = beneath.Open(at, "", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return -1, err
 	}

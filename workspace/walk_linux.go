@@ -11,8 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pccrun/pccrun/profiles"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A hit is a directory entry that something has to be done about.
@@ -256,9 +259,9 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 	if over(w.until) {
 		return 0, errSlow
 	}
-	fd, err := openBeneath(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	fd, err := beneath.Open(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.EACCES && w.during.opens(d.rel) && unlock(w.fd, d.rel) == nil {
-		fd, err = openBeneath(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+		fd, err = beneath.Open(w.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	}
 	switch err {
 	case nil:
@@ -293,7 +296,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 		d.shut = true
 		return 0, nil
 	}
-	if w.during.searches(d.rel) && insideStore(d.rel) && st.Nlink == 2 && latest(st.Ctim.Nano()) < w.during.since {
+	if w.during.searches(d.rel) && vcs.InsideStore(d.rel) && st.Nlink == 2 && latest(st.Ctim.Nano()) < w.during.since {
 		return 0, nil // it has no directories, and has not changed: there are hundreds of those
 	}
 	kept = w.during.watch(d, fd)
@@ -302,7 +305,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 
 	var l listing
 	for {
-		n, err := getdents(fd, r.buf[:])
+		n, err := beneath.Getdents(fd, r.buf[:])
 		if err == unix.ENOENT { // removed while it was read
 			break
 		}
@@ -361,7 +364,7 @@ func (l *listing) git() bool { return l.head && (l.objects && l.refs || l.common
 // workspace: most are done with after two table look-ups.
 func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 	if dtype == unix.DT_UNKNOWN {
-		dtype = direntType(fd, string(name))
+		dtype = beneath.DirentType(fd, string(name))
 	}
 	d.links = d.links || dtype == unix.DT_LNK
 	isDir := dtype == unix.DT_DIR
@@ -388,7 +391,7 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 
 // look records what an entry is a hit for.
 func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
-	kind := kindOf(dtype)
+	kind := kindOfType(dtype)
 	l.note(name)
 	text := "" // allocated once, and only if there is a hit
 	add := func(class class, arg uint32) {
@@ -456,7 +459,7 @@ func (w *walker) enter(d *dir, rel string, ino uint64, hits []hit) {
 // settle draws the conclusions from the whole list of d.
 func (w *walker) settle(d *dir, l *listing) {
 	if w.kept && d.store() {
-		d.kids = slices.DeleteFunc(d.kids, func(k *dir) bool { return isFan(k.name()) })
+		d.kids = slices.DeleteFunc(d.kids, func(k *dir) bool { return vcs.IsFan(k.name()) })
 	}
 	d.git = l.git()
 	named := d.name() == ".git"
@@ -476,7 +479,7 @@ func (w *walker) settle(d *dir, l *listing) {
 			// searched like any other.
 			// Below modules, though, git opens what a name in .gitmodules says:
 			// the last look goes on.
-			if d.git && insideGit(d.rel) && !w.during.searches(d.rel) {
+			if d.git && vcs.InsideGit(d.rel) && !w.during.searches(d.rel) {
 				continue
 			}
 		}
@@ -493,7 +496,7 @@ func (d *dir) holds(name string) bool {
 	return slices.ContainsFunc(d.kids, func(k *dir) bool { return k.name() == name })
 }
 
-func kindOf(dtype byte) Kind {
+func kindOfType(dtype byte) Kind {
 	switch dtype {
 	case unix.DT_REG:
 		return File
@@ -504,3 +507,5 @@ func kindOf(dtype byte) Kind {
 	}
 	return Other
 }
+
+func KindOf(mode uint32) Kind { return kindOfType(byte(mode & unix.S_IFMT >> 12)) }

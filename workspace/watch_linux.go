@@ -7,6 +7,9 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Directories are watched by F_NOTIFY (fcntl(2)), not by inotify: of its
@@ -76,7 +79,7 @@ func (u *during) covers(rel string, dev, ino uint64) bool {
 
 // searches reports whether a look searches what a repository keeps there, which
 // no tool opens by name: below modules git does.
-func (u *during) searches(rel string) bool { return u != nil && u.last && insideModules(rel) }
+func (u *during) searches(rel string) bool { return u != nil && u.last && vcs.InsideModules(rel) }
 
 // bound is what the tree may weigh: the last look is worth more work than a
 // launch.
@@ -178,7 +181,7 @@ func unlock(root int, rel string) error {
 	if rel == "" { // even "." is looked up in what cannot be searched
 		return chmodPath(root, 0o700)
 	}
-	fd, err := openBeneath(root, rel, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := beneath.Open(root, rel, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return err
 	}

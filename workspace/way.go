@@ -5,26 +5,27 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
-// A deepRule is a pattern of several names, cut in two: what is made at the
+// A Way is a pattern of several names, cut in two: what is made at the
 // first half must not hold the second.
-type deepRule struct {
+type Way struct {
 	last  string // name of the first half; "" if it is a pattern
 	rule  profiles.ProtectRule
 	top   bool // it names something in the root itself
 	rest  string
-	whole string
+	Whole string
 }
 
-// ways cuts a pattern in two at each of its directories below the root.
-func ways(root string, p *profiles.ProtectRule) (list []deepRule) {
+// Ways cuts a pattern in two at each of its directories below the root.
+func Ways(root string, p *profiles.ProtectRule) (list []Way) {
 	if p.Review {
 		return nil
 	}
 	pattern, prefix := filepath.Clean(p.Pattern), ""
 	if strings.HasPrefix(pattern, "/") {
-		rel, in := below(root, pattern)
+		rel, in := beneath.Path(root, pattern)
 		if !in {
 			return nil
 		}
@@ -32,7 +33,7 @@ func ways(root string, p *profiles.ProtectRule) (list []deepRule) {
 	}
 	names := strings.Split(pattern, "/")
 	for k := 1; k < len(names); k++ {
-		d := deepRule{last: names[k-1], rule: *p, top: k == 1, rest: strings.Join(names[k:], "/"), whole: p.Pattern}
+		d := Way{last: names[k-1], rule: *p, top: k == 1, rest: strings.Join(names[k:], "/"), Whole: p.Pattern}
 		if d.last == "**" {
 			continue
 		}
@@ -45,23 +46,8 @@ func ways(root string, p *profiles.ProtectRule) (list []deepRule) {
 	return list
 }
 
-// matches reports whether a path is what the first half names.
-func (d *deepRule) matches(root, path string) bool {
-	rel, _ := below(root, path)
+// Matches reports whether a path is what the first half names.
+func (d *Way) Matches(root, path string) bool {
+	rel, _ := beneath.Path(root, path)
 	return (d.last == "" || d.last == rel[strings.LastIndexByte(rel, '/')+1:]) && (!d.top || !strings.Contains(rel, "/")) && d.rule.Matches(root, path)
-}
-
-// below returns path relative to dir, "" if it is dir, and whether it is dir
-// or lies below it. Both are absolute and clean.
-func below(dir, path string) (rest string, ok bool) {
-	if dir == "/" {
-		return strings.TrimPrefix(path, "/"), true
-	}
-	if !strings.HasPrefix(path, dir) {
-		return "", false
-	}
-	if len(path) == len(dir) {
-		return "", true
-	}
-	return path[len(dir)+1:], path[len(dir)] == '/'
 }

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 const applyUsage = `usage: pccrun apply [flags] [PATH…]
@@ -24,7 +24,7 @@ too, and then nothing is applied.
 `
 
 func applyVerb(args []string) int {
-	session, asJSON, sel := "", false, workspace.Selection{}
+	session, asJSON, sel := "", false, changes.Selection{}
 	words, err := options(args, func(name string, value func() string) bool {
 		switch name {
 		case "--force":
@@ -53,7 +53,7 @@ func applyVerb(args []string) int {
 	done := slow("bringing the changes to the host")
 	out, err := c.upper.Apply(sel)
 	done()
-	var conflict *workspace.ConflictError
+	var conflict *changes.ConflictError
 	if errors.As(err, &conflict) {
 		if asJSON {
 			printJSON(c.applied(nil, nil, len(c.upper.Record.Stood), conflict))
@@ -101,7 +101,7 @@ func applyVerb(args []string) int {
 }
 
 // applied is what became of an apply, as --json shows it.
-func (c *changes) applied(applied, withheld []string, left int, conflict *workspace.ConflictError) object {
+func (c *kept) applied(applied, withheld []string, left int, conflict *changes.ConflictError) object {
 	conflicts := []object{}
 	if conflict != nil {
 		for _, change := range conflict.Changes {

@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 const diffUsage = `usage: pccrun diff [flags] [PATH…]
@@ -37,7 +38,7 @@ const maxPatch = 4 << 20
 
 // differ prints changes.
 type differ struct {
-	*changes
+	*kept
 	out     io.Writer
 	shows   bool // to a terminal: controls are shown, not sent
 	format  string
@@ -74,7 +75,7 @@ func diffVerb(args []string) int {
 	if err != nil {
 		return failChanges(err)
 	}
-	d := &differ{changes: c, out: stdout, shows: isTerminal(os.Stdout), format: format}
+	d := &differ{kept: c, out: stdout, shows: isTerminal(os.Stdout), format: format}
 	if c.upper.Interrupted() {
 		say("an apply was interrupted: pccrun apply finishes it, pccrun discard takes it back")
 	}
@@ -109,7 +110,7 @@ func diffVerb(args []string) int {
 }
 
 // selected reports whether one of the paths names a change, or holds it.
-func selected(paths []string, root string, c *workspace.Change) bool {
+func selected(paths []string, root string, c *changes.Change) bool {
 	if len(paths) == 0 {
 		return true
 	}
@@ -143,7 +144,7 @@ func (d *differ) printf(format string, args ...any) {
 	}
 }
 
-func (d *differ) print(layer int, set *workspace.ChangeSet, i int) error {
+func (d *differ) print(layer int, set *changes.Set, i int) error {
 	c := &set.Changes[i]
 	name, from := d.shown(filepath.Join(set.Root, c.Path)), ""
 	if c.From != "" {
@@ -202,7 +203,7 @@ func (d *differ) print(layer int, set *workspace.ChangeSet, i int) error {
 }
 
 // text prints the patch of one file.
-func (d *differ) text(name, from string, c *workspace.Change, old, now []byte) {
+func (d *differ) text(name, from string, c *changes.Change, old, now []byte) {
 	before := cmp.Or(from, name)
 	d.header(name, from, c)
 	body, _, _ := patch(old, now)
@@ -228,11 +229,11 @@ func tabbed(name string) string {
 	return name
 }
 
-func isDir(e *workspace.Entry) bool  { return e != nil && e.Kind == workspace.Dir }
-func isFile(e *workspace.Entry) bool { return e != nil && e.Kind != workspace.Dir }
+func isDir(e *changes.Entry) bool  { return e != nil && e.Kind == workspace.Dir }
+func isFile(e *changes.Entry) bool { return e != nil && e.Kind != workspace.Dir }
 
 // marks are what a reader must know of a change beside its text.
-func marks(c *workspace.Change) string {
+func marks(c *changes.Change) string {
 	text := ""
 	if c.Conflict != "" {
 		text += " conflict: " + c.Conflict
@@ -247,7 +248,7 @@ func marks(c *workspace.Change) string {
 }
 
 // directory prints what git has no words for.
-func (d *differ) directory(name string, c *workspace.Change) {
+func (d *differ) directory(name string, c *changes.Change) {
 	what := fmt.Sprintf("mode %03o to %03o", modeOf(c.Before), modeOf(c.After))
 	switch {
 	case !isDir(c.Before):
@@ -258,7 +259,7 @@ func (d *differ) directory(name string, c *workspace.Change) {
 	d.printf("# directory %s: %s\n", gitName(name), what)
 }
 
-func modeOf(e *workspace.Entry) uint32 {
+func modeOf(e *changes.Entry) uint32 {
 	if e == nil {
 		return 0
 	}
@@ -266,7 +267,7 @@ func modeOf(e *workspace.Entry) uint32 {
 }
 
 // gitMode is a mode as a patch has it.
-func gitMode(e *workspace.Entry) string {
+func gitMode(e *changes.Entry) string {
 	if e.Kind == workspace.Link {
 		return "120000"
 	}
@@ -274,7 +275,7 @@ func gitMode(e *workspace.Entry) string {
 }
 
 // header prints what a patch of git says before the text.
-func (d *differ) header(name, from string, c *workspace.Change) {
+func (d *differ) header(name, from string, c *changes.Change) {
 	before := name
 	if from != "" {
 		before = from
@@ -293,7 +294,7 @@ func (d *differ) header(name, from string, c *workspace.Change) {
 	}
 }
 
-func side(prefix, name string, e *workspace.Entry) string {
+func side(prefix, name string, e *changes.Entry) string {
 	if !isFile(e) {
 		return "/dev/null"
 	}
@@ -302,7 +303,7 @@ func side(prefix, name string, e *workspace.Entry) string {
 
 // texts returns both contents of a change; one that is too large counts as
 // binary.
-func (d *differ) texts(layer int, c *workspace.Change) (old, now []byte, err error) {
+func (d *differ) texts(layer int, c *changes.Change) (old, now []byte, err error) {
 	if c.From != "" {
 		return nil, nil, nil // the same
 	}
@@ -316,7 +317,7 @@ func (d *differ) texts(layer int, c *workspace.Change) (old, now []byte, err err
 		}
 		return []byte{0}, []byte{0, 0}, err
 	}
-	read := func(e *workspace.Entry, after bool) ([]byte, error) {
+	read := func(e *changes.Entry, after bool) ([]byte, error) {
 		switch {
 		case e == nil || e.Kind == workspace.Dir:
 			return nil, nil
@@ -342,7 +343,7 @@ func (d *differ) texts(layer int, c *workspace.Change) (old, now []byte, err err
 }
 
 // large reports whether a file is too large to be shown.
-func large(e *workspace.Entry) bool { return e != nil && e.Kind == workspace.File && e.Size > maxPatch }
+func large(e *changes.Entry) bool { return e != nil && e.Kind == workspace.File && e.Size > maxPatch }
 
 // same reports whether both contents of a path are the same.
 func (d *differ) same(layer int, path string) (bool, error) {
@@ -358,7 +359,7 @@ func (d *differ) same(layer int, path string) (bool, error) {
 		defer f.Close()
 		sides[i] = f
 	}
-	return workspace.Equal(sides[0], sides[1])
+	return changes.Equal(sides[0], sides[1])
 }
 
 // binary tells as git does: by a NUL near the beginning.
@@ -412,8 +413,8 @@ func gitName(s string) string {
 }
 
 // changeObject is a change as --json shows it.
-func changeObject(root string, c *workspace.Change) object {
-	entry := func(e *workspace.Entry) any {
+func changeObject(root string, c *changes.Change) object {
+	entry := func(e *changes.Entry) any {
 		if e == nil {
 			return nil
 		}

@@ -62,7 +62,7 @@ func discardVerb(args []string) int {
 
 // count is how many changes are kept, -1 if nobody can say: those of a run that was
 // killed are told by comparing, which needs the workspace.
-func (c *changes) count() int {
+func (c *kept) count() int {
 	if c.record.Ended {
 		return len(c.record.Stood)
 	}
@@ -81,7 +81,7 @@ func (c *changes) count() int {
 }
 
 // discarded says what has gone.
-func (c *changes) discarded(n int, asJSON bool) int {
+func (c *kept) discarded(n int, asJSON bool) int {
 	switch {
 	case asJSON && n < 0:
 		printJSON(object{{"session", c.entry.ID}, {"discarded", nil}})

@@ -12,7 +12,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 const snapshotUsage = `usage: pccrun snapshot [flags] [NAME]
@@ -161,8 +161,8 @@ func listSnapshots(dir string, asJSON bool) int {
 		o := object{{"snapshot", e.Name()}}
 		root, err := openSnapshot(e.Name())
 		if err == nil {
-			var r *workspace.Record
-			if r, err = workspace.ReadRecord(root); err == nil {
+			var r *changes.Record
+			if r, err = changes.ReadRecord(root); err == nil {
 				o = append(o, field{"workspace", r.Workspace}, field{"changes", len(r.Stood)})
 				if !asJSON {
 					printf("%s\t%d\t%s\n", e.Name(), len(r.Stood), printable(r.Workspace))
@@ -187,7 +187,7 @@ func removeSnapshot(dir, name string, asJSON bool) int {
 	if err != nil {
 		return failSession(err)
 	}
-	err = errors.Join(workspace.RemoveUpper(root), root.Close())
+	err = errors.Join(changes.RemoveUpper(root), root.Close())
 	if err == nil {
 		err = os.Remove(filepath.Join(dir, name))
 	}
@@ -209,7 +209,7 @@ func fromSnapshot(req *profiles.Request) error {
 		return err
 	}
 	defer root.Close()
-	r, err := workspace.ReadRecord(root)
+	r, err := changes.ReadRecord(root)
 	if err != nil {
 		return fmt.Errorf("snapshot %s: %w", req.From, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/pccrun/pccrun/namespaces"
-	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 // What a run does about its overlays: the session's directory holds what they
@@ -25,9 +25,9 @@ func (l *launch) makeUpper() error {
 	if err != nil {
 		return err
 	}
-	record := &workspace.Record{Workspace: l.policy.Workspace, Protect: l.policy.Protect, Started: workspace.Clock()}
+	record := &changes.Record{Workspace: l.policy.Workspace, Protect: l.policy.Protect, Started: changes.Clock()}
 	for _, m := range overlays {
-		record.Layers = append(record.Layers, workspace.Layer{Path: m.Source, Dev: m.Device(), Ino: m.Ino})
+		record.Layers = append(record.Layers, changes.Layer{Path: m.Source, Dev: m.Device(), Ino: m.Ino})
 	}
 	var snapshot *os.Root
 	if l.req.From != "" {
@@ -36,16 +36,16 @@ func (l *launch) makeUpper() error {
 		}
 		defer snapshot.Close()
 	}
-	if err := workspace.CreateUpper(session, record, snapshot); err != nil {
+	if err := changes.CreateUpper(session, record, snapshot); err != nil {
 		return err
 	}
-	dir, err := filepath.EvalSymlinks(filepath.Join(session.Name(), workspace.UpperName))
+	dir, err := filepath.EvalSymlinks(filepath.Join(session.Name(), changes.UpperName))
 	if err != nil {
 		return err
 	}
 	l.run.Plan.SetUpper(dir)
 	l.upper, l.noted = true, sync.OnceValues(l.noteUpper)
-	l.run.Overlaid = func() int64 { return workspace.Usage(session) }
+	l.run.Overlaid = func() int64 { return changes.Usage(session) }
 	return nil
 }
 
@@ -58,7 +58,7 @@ func (l *launch) handUpper(id namespaces.Identity) error {
 	if err != nil {
 		return err
 	}
-	return workspace.HandUpper(session, id.HostUID, id.HostGID)
+	return changes.HandUpper(session, id.HostUID, id.HostGID)
 }
 
 // An overlaid is what a run left of its overlays.
@@ -71,7 +71,7 @@ func (l *launch) noteUpper() (o overlaid, err error) {
 	if err != nil {
 		return o, err
 	}
-	upper, err := workspace.OpenUpper(session, l.openLower)
+	upper, err := changes.OpenUpper(session, l.openLower)
 	if err != nil {
 		return o, err
 	}
@@ -81,7 +81,7 @@ func (l *launch) noteUpper() (o overlaid, err error) {
 	}
 	if o.changed == 0 {
 		l.session.Drop(keptUpper)
-		return o, workspace.RemoveUpper(session)
+		return o, changes.RemoveUpper(session)
 	}
 	return o, nil
 }

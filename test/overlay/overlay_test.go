@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/test/internal/host"
-	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 // A desk is a home with a workspace.
@@ -260,7 +260,7 @@ func compare(t *testing.T, old, now string) []string {
 	b, err := os.OpenRoot(now)
 	require.NoError(t, err)
 	defer b.Close()
-	set, err := workspace.Compare(a, b)
+	set, err := changes.Compare(a, b)
 	require.NoError(t, err)
 	var list []string
 	for _, c := range set.Changes {

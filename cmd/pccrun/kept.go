@@ -1,0 +1,153 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/workspace/changes"
+)
+
+// What the verbs about a run's overlays share.
+
+// keptUpper is why a session is kept whose overlays changed something.
+const keptUpper = "upper"
+
+const lastRunHelp = `
+Without --session it is about the last run in the current workspace that
+changed something in an overlay.
+`
+
+const changesHelp = lastRunHelp + "PATH is a file or a directory with all in it; -- stands before one that begins\nwith a dash.\n"
+
+// kept is the upper side of one session, open.
+type kept struct {
+	home   sessions.Home
+	entry  sessions.Entry
+	record *changes.Record
+	upper  *changes.Upper
+	cwd    string
+}
+
+// openChanges finds the session: the one named, else the newest of the current
+// workspace that keeps something. With an error it is not nil if the session was
+// found, and only the host's directory is not there to compare with.
+func openChanges(name string) (*kept, error) {
+	home, err := sessionHome()
+	if err != nil {
+		return nil, err
+	}
+	host := profiles.ThisHost()
+	c := &kept{home: home, cwd: host.Cwd}
+	if name != "" {
+		if c.entry, err = home.Find(name); err != nil {
+			return nil, err
+		}
+	} else if c.entry, err = lastKept(home, host.Cwd); err != nil {
+		return nil, err
+	}
+	dir, err := home.Open(c.entry.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if c.record, err = changes.ReadRecord(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("session %s: %w", c.entry.ID, errNoChanges)
+	} else if err != nil {
+		c.record = new(changes.Record) // OpenUpper says what is wrong with it
+	}
+	c.upper, err = changes.OpenUpper(dir, nil)
+	return c, err
+}
+
+var (
+	errNoChanges = errors.New("it changed nothing in an overlay")
+	errNoneHere  = errors.New("no run here left changes in an overlay")
+)
+
+func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
+	e, ok, err := home.Newest(func(e sessions.Entry) bool {
+		return slices.Contains(e.Kept, keptUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/"))
+	})
+	switch {
+	case err != nil || ok:
+	case cwd == "":
+		err = errors.New("the current directory is gone: --session ID names a run")
+	default:
+		err = fmt.Errorf("%s: %w", cwd, errNoneHere)
+	}
+	return e, err
+}
+
+// begin locks the changes against another apply; a run that still goes on is an
+// error.
+func (c *kept) begin() error {
+	if c.entry.State == sessions.Running {
+		return fmt.Errorf("session %s: %w", c.entry.ID, sessions.ErrAlive)
+	}
+	if c.entry.State == sessions.Crashed {
+		if err := clearCrashed(c.home, c.entry); err != nil { // nothing of it writes any more
+			return err
+		}
+	}
+	return c.upper.Begin()
+}
+
+// unapplied reports whether no apply is half done.
+func (c *kept) unapplied() bool {
+	dir, err := c.home.Open(c.entry.ID)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return !changes.Interrupted(dir)
+}
+
+// paths makes arguments absolute.
+func (c *kept) paths(words []string) []string {
+	var list []string
+	for _, w := range words {
+		if !filepath.IsAbs(w) {
+			w = filepath.Join(c.cwd, w)
+		}
+		list = append(list, filepath.Clean(w))
+	}
+	return list
+}
+
+// shown is how a path of the host is printed: relative to the workspace, if it
+// lies there.
+func (c *kept) shown(path string) string {
+	if rel, ok := strings.CutPrefix(path, c.entry.Workspace+"/"); ok {
+		return rel
+	}
+	return path
+}
+
+// drop removes what is kept.
+func (c *kept) drop() error {
+	dir, err := c.home.Open(c.entry.ID)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := changes.RemoveUpper(dir); err != nil {
+		return err
+	}
+	return c.home.Release(c.entry.ID, keptUpper)
+}
+
+// failChanges prints why a verb about changes did not do what it was asked for.
+func failChanges(err error) int {
+	var h interface{ Hint() string }
+	if errors.As(err, &h) {
+		fail(err.Error(), h.Hint())
+		return failed
+	}
+	return failSession(err)
+}

@@ -1,0 +1,207 @@
+package changes
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// A Selection says which changes to apply.
+type Selection struct {
+	Paths []string // absolute and clean; what lies below counts too. None: all
+	Force bool     // also where the host has changed since
+}
+
+// takes reports whether a change is selected. What is protected must be named
+// by what protects it, or deeper: "." is not enough.
+func (s *Selection) takes(u *Upper, root string, c *Change) (selected, withheld bool) {
+	full := filepath.Join(root, c.Path)
+	if len(s.Paths) == 0 {
+		return c.Protect == "", c.Protect != ""
+	}
+	for _, p := range s.Paths {
+		if !contains(p, full) && p != "/" {
+			continue
+		}
+		selected = true
+		if c.Protect == "" {
+			return true, false
+		}
+		if rule, _ := u.protected(p); rule != "" || p == full {
+			return true, false
+		}
+	}
+	return false, selected
+}
+
+// An Outcome is what an apply did.
+type Outcome struct {
+	Applied  []string // paths on the host
+	Withheld []Change // selected, but protected and not named
+	Left     int      // changes that are still only in the overlay
+}
+
+// A ConflictError says that the host's files are not those that the run saw.
+// Nothing was applied.
+type ConflictError struct {
+	Root    string
+	Changes []Change
+}
+
+func (e *ConflictError) Error() string {
+	c := e.Changes[0]
+	text := fmt.Sprintf("%s: %s", filepath.Join(e.Root, c.Path), c.Conflict)
+	if n := len(e.Changes) - 1; n > 0 {
+		text += fmt.Sprintf(", and %d more like that", n)
+	}
+	return text
+}
+
+// Hint says what to do about it.
+func (e *ConflictError) Hint() string {
+	return "pccrun diff shows both; apply other paths, or --force takes the overlay's"
+}
+
+// A plan is what an apply is about to do to one layer.
+type applyPlan struct {
+	layer int
+	set   *Set
+	take  []bool // by index of the change
+	steps []step
+	trees []string // by step: what [step.Temp] is copied from, "" if nothing
+}
+
+// plan selects changes, and makes steps of them. A new directory is one step
+// with all that is selected in it, and so is one that goes as a whole. Opened are
+// the directories of the host that are open meanwhile; it notes their new modes.
+func (u *Upper) plan(layer int, set *Set, sel *Selection, token string, opened []step, first int) (*applyPlan, []Change, error) {
+	p := &applyPlan{layer: layer, set: set, take: make([]bool, len(set.Changes))}
+	var withheld []Change
+	var conflicts []Change
+	for i := range set.Changes {
+		c := &set.Changes[i]
+		taken, held := sel.takes(u, set.Root, c)
+		p.take[i] = taken
+		if held {
+			withheld = append(withheld, *c)
+		}
+	}
+	p.parents()
+	for i := range set.Changes {
+		// A directory that would take something withheld with it stays.
+		if c := &set.Changes[i]; p.take[i] && c.Before != nil && c.Before.Kind == workspace.Dir && (c.After == nil || c.After.Kind != workspace.Dir) && !p.whole(i) {
+			p.take[i] = false
+			withheld = append(withheld, *c)
+		}
+	}
+	for i := range set.Changes {
+		if c := &set.Changes[i]; p.take[i] && c.Conflict != "" && !sel.Force {
+			conflicts = append(conflicts, *c)
+		}
+	}
+	if len(conflicts) > 0 {
+		return nil, nil, &ConflictError{Root: set.Root, Changes: conflicts}
+	}
+	done := "" // the directory that the last step took as a whole
+	for i := range set.Changes {
+		c := &set.Changes[i]
+		if !p.take[i] || done != "" && contains(done, c.Path) {
+			continue
+		}
+		dir := path.Dir(c.Path)
+		s := step{Layer: layer, Path: c.Path, Temp: path.Join(dir, tempPrefix+token+"-"+strconv.Itoa(first+len(p.steps)))}
+		if c.Before != nil {
+			s.Old = c.Before.Stamp.Ino
+		}
+		tree := ""
+		switch {
+		case c.After == nil:
+			s.Op = remove
+			if c.Before.Kind == workspace.Dir {
+				done = c.Path
+			}
+		case c.Op() == Modified && c.After.Kind == workspace.Dir:
+			s.Op, s.Modes = mode, [2]uint32{c.Before.Mode, c.After.Mode}
+			j := slices.IndexFunc(opened, func(o step) bool { return o.Layer == layer && o.Path == c.Path })
+			if j >= 0 {
+				opened[j].Modes[1] = c.After.Mode
+			}
+			if j >= 0 || c.After.Mode&owners != owners {
+				s.Modes = [2]uint32{c.Before.Mode | owners, c.After.Mode | owners}
+			}
+			if j < 0 && c.After.Mode&owners != owners {
+				p.add(step{Op: shut, Layer: layer, Path: c.Path, Temp: s.Temp, Old: s.Old, Modes: [2]uint32{c.Before.Mode, c.After.Mode}}, "")
+			}
+		default:
+			s.Op, tree = put, c.Path
+			if c.After.Kind == workspace.Dir || c.Before != nil && c.Before.Kind == workspace.Dir {
+				done = c.Path
+			}
+			p.shut(i, s.Temp)
+		}
+		p.add(s, tree)
+	}
+	return p, withheld, nil
+}
+
+// owners are the rights without which a directory is closed to its owner.
+const owners = 0o700
+
+func (p *applyPlan) add(s step, tree string) {
+	p.steps, p.trees = append(p.steps, s), append(p.trees, tree)
+}
+
+// shut notes the new directories, from change i on, that nobody could look into when
+// they have their modes.
+func (p *applyPlan) shut(i int, temp string) {
+	if p.set.Changes[i].After.Kind != workspace.Dir {
+		return
+	}
+	for j := range 1 + len(p.set.below(i)) {
+		if c := &p.set.Changes[i+j]; p.take[i+j] && c.shuts() {
+			p.add(step{Op: shut, Layer: p.layer, Path: c.Path, Temp: temp, Modes: [2]uint32{owners, c.After.Mode}}, "")
+		}
+	}
+}
+
+// shuts reports whether a new directory is closed to who compares it.
+func (c *Change) shuts() bool {
+	return c.After != nil && c.After.Kind == workspace.Dir && c.After.Mode&0o500 != 0o500
+}
+
+// parents takes the new directories that hold something that is taken.
+func (p *applyPlan) parents() {
+	for i := len(p.take) - 1; i >= 0; i-- {
+		if !p.take[i] {
+			continue
+		}
+		for dir := path.Dir(p.set.Changes[i].Path); ; dir = path.Dir(dir) {
+			j, ok := slices.BinarySearchFunc(p.set.Changes, dir, func(c Change, dir string) int { return comparePaths(c.Path, dir) })
+			if ok && p.set.Changes[j].After != nil && p.set.Changes[j].Before == nil {
+				p.take[j] = true
+			}
+			if dir == "." {
+				break
+			}
+		}
+	}
+}
+
+// whole reports whether all that was in a directory which is gone is taken.
+func (p *applyPlan) whole(i int) bool {
+	for j := range p.set.below(i) {
+		if c := &p.set.Changes[i+1+j]; c.Before != nil && !p.take[i+1+j] {
+			return false
+		}
+	}
+	return true
+}
+
+// index returns the index of the change of a path.
+func (p *applyPlan) index(name string) (int, bool) {
+	return slices.BinarySearchFunc(p.set.Changes, name, func(c Change, name string) int { return comparePaths(c.Path, name) })
+}

@@ -1,0 +1,604 @@
+package changes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	store "github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// passed is called wherever an apply has done something that lasts. Tests end
+// the process there.
+var passed = func() {}
+
+// Begin takes the lock under which an Upper is changed. The error is
+// [store.ErrLocked] if another has it.
+func (u *Upper) Begin() (err error) {
+	u.lock, err = store.TryLock(u.dir, lockName)
+	return err
+}
+
+// Interrupted reports whether an apply was killed before it was through.
+func (u *Upper) Interrupted() bool {
+	_, err := u.dir.Lstat(journalName)
+	return err == nil
+}
+
+// Apply makes the host's files what the overlay's are, as far as selected: all
+// of it or, if anything fails, nothing. What an apply before it left half done
+// is finished first. [Upper.Begin] must have been called.
+func (u *Upper) Apply(sel Selection) (*Outcome, error) {
+	if err := u.Finish(); err != nil {
+		return nil, err
+	}
+	if !u.Record.Ended { // the run was killed
+		if _, _, err := u.Settle(); err != nil {
+			return nil, err
+		}
+	}
+	a := &applying{upper: u}
+	out, err := a.plan(&sel)
+	if err == nil && len(a.journal.Steps) > a.opened {
+		err = a.run()
+	} else if a.opened > 0 { // nothing is to be done, or nothing can be
+		a.journal.Steps = a.journal.Steps[:a.opened]
+		if e := a.forget(func([]step) error { return nil }, stands); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	out.Left = len(u.Record.Stood)
+	return out, nil
+}
+
+// plan says what is to be done, having opened what it has to look into.
+func (a *applying) plan(sel *Selection) (*Outcome, error) {
+	u := a.upper
+	token := strconv.FormatUint(rand.Uint64(), 36)
+	for i := range u.Record.Layers {
+		if err := a.uncover(i, ".", token); err != nil {
+			return nil, err
+		}
+	}
+	opened := a.journal.Steps[:a.opened]
+	sets, err := u.changes()
+	if err != nil {
+		return nil, err
+	}
+	out := &Outcome{}
+	for i, set := range sets {
+		p, withheld, err := u.plan(i, set, sel, token, opened, len(a.journal.Steps))
+		if err != nil {
+			return nil, err
+		}
+		out.Withheld = append(out.Withheld, withheld...)
+		for j := range set.Changes {
+			if p.take[j] {
+				out.Applied = append(out.Applied, filepath.Join(set.Root, set.Changes[j].Path))
+			}
+		}
+		a.plans = append(a.plans, p)
+		a.journal.Steps = append(a.journal.Steps, p.steps...)
+	}
+	if len(a.journal.Steps) > a.opened {
+		u.accept(sets, a.plans)
+	}
+	return out, nil
+}
+
+// uncover opens the directories of the host in which something may have to be done,
+// if they are closed to us and it was the command that left them so: that it
+// worked there all the same is what it was asked to show. What the host has closed
+// since stays closed, and is an error of the step.
+func (a *applying) uncover(layer int, dir, token string) error {
+	before, after := a.upper.before[layer], a.upper.after[layer]
+	dirs, empty, err := after.directories(dir)
+	if err != nil || empty {
+		return err
+	}
+	host, err := before.entry(dir)
+	if isAbsent(err) || errors.Is(err, fs.ErrPermission) || err == nil && host.Kind != workspace.Dir {
+		return nil // all of it is new, or not ours to open
+	}
+	if err != nil {
+		return err
+	}
+	now, err := after.entry(dir)
+	if err != nil {
+		return err
+	}
+	if host.Mode&owners != owners && int(host.Stamp.UID) == os.Geteuid() && a.left(layer, dir, host, now) {
+		s := step{Op: shut, Layer: layer, Path: dir, Temp: tempPrefix + token, Old: host.Stamp.Ino, Modes: [2]uint32{host.Mode, host.Mode}}
+		a.journal.Steps = append(a.journal.Steps, s)
+		a.opened++
+		if err := a.write(staging); err != nil {
+			return err
+		}
+		if err := a.open(&s); err != nil {
+			return fmt.Errorf("open %s: %w", a.full(&s), err)
+		}
+	}
+	for _, name := range dirs {
+		if err := a.uncover(layer, path.Join(dir, name), token); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// left reports whether it was the command that left a directory of the host as closed
+// as it is, or found it so and changed that.
+func (a *applying) left(layer int, dir string, host, now *Entry) bool {
+	if host.Mode == now.Mode {
+		return true
+	}
+	return slices.ContainsFunc(a.upper.Record.Stood, func(s Stood) bool {
+		return s.Layer == layer && s.Path == dir && s.Entry != nil && s.Entry.Mode == host.Mode
+	})
+}
+
+// open opens a directory that is closed to its owner. Until it is shut, what looks at
+// it is told the mode that it had.
+func (a *applying) open(s *step) error {
+	if s.Old != 0 {
+		a.upper.before[s.Layer].lock(s.Path, s.Modes[stands])
+	}
+	return a.chmod(s, func(now uint32) uint32 { return now | owners })
+}
+
+// reopen opens, after an apply that was killed, all that it had open.
+func (a *applying) reopen() error {
+	for i := range a.journal.Steps {
+		if s := &a.journal.Steps[i]; s.Op == shut {
+			if err := a.open(s); err != nil {
+				return fmt.Errorf("open %s: %w", a.full(s), err)
+			}
+		}
+	}
+	return nil
+}
+
+// Which of [step.Modes] a directory gets at the end.
+const (
+	stands  = 0 // nothing was done, or it was taken back
+	applied = 1
+)
+
+// look lets who compares see the modes that directories will have.
+func (a *applying) look(which int) {
+	for i := range a.journal.Steps {
+		if s := &a.journal.Steps[i]; s.Op == shut && (s.Old != 0 || which == applied) {
+			a.upper.before[s.Layer].lock(s.Path, s.Modes[which])
+		}
+	}
+}
+
+// shut closes what was open, what lies deepest first.
+func (a *applying) shut(which int) error {
+	for i := len(a.journal.Steps) - 1; i >= 0; i-- {
+		s := &a.journal.Steps[i]
+		if s.Op != shut {
+			continue
+		}
+		if err := a.chmod(s, func(now uint32) uint32 { return now&^owners | s.Modes[which]&owners }); err != nil {
+			return fmt.Errorf("close %s: %w", a.full(s), err)
+		}
+		delete(a.upper.before[s.Layer].locked, s.Path)
+		passed()
+	}
+	return nil
+}
+
+// chmod changes the mode of the directory of a step, if it is there: a new one is
+// not before its time, and after it was taken back, and what has come in the place of one
+// that stood is none of ours.
+func (a *applying) chmod(s *step, to func(now uint32) uint32) error {
+	dir, err := a.upper.parent(s.Layer, s.Path)
+	if isAbsent(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	err = unix.Fstatat(int(dir.Fd()), base(s.Path), &st, unix.AT_SYMLINK_NOFOLLOW)
+	if isAbsent(err) || err == nil && (st.Mode&unix.S_IFMT != unix.S_IFDIR || s.Old != 0 && st.Ino != s.Old) {
+		return nil
+	}
+	if err != nil {
+		return os.NewSyscallError("fstatat", err)
+	}
+	if now := st.Mode & 0o7777; to(now) != now {
+		return chmod(int(dir.Fd()), base(s.Path), to(now))
+	}
+	return nil
+}
+
+// accept takes the host's files as they are now for what the run saw: they have
+// been compared, or the user wants to have it so.
+func (u *Upper) accept(sets []*Set, plans []*applyPlan) {
+	for i := range u.Record.Stood {
+		s := &u.Record.Stood[i]
+		if j, ok := plans[s.Layer].index(s.Path); ok && plans[s.Layer].take[j] {
+			s.Entry, s.Touched = sets[s.Layer].Changes[j].Before, false
+		}
+	}
+}
+
+// Finish brings an apply that was killed to its end: it takes back what was
+// not decided yet, and completes what was.
+func (u *Upper) Finish() error { return u.recover(func(a *applying) error { return a.commit() }) }
+
+// TakeBack takes an apply that was killed back, unless it had come to its end.
+func (u *Upper) TakeBack() error {
+	return u.recover(func(a *applying) error { return a.takeBack(nil) })
+}
+
+func (u *Upper) recover(decided func(*applying) error) error {
+	text, err := store.ReadFile(u.dir, journalName, maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	j, err := parseJournal(text, len(u.Record.Layers))
+	if err != nil {
+		return err
+	}
+	a := &applying{upper: u, journal: *j}
+	if err := a.reopen(); err != nil {
+		return err
+	}
+	switch j.Phase {
+	case staging:
+		return a.forget(a.upper.renew, stands)
+	case committing:
+		return decided(a)
+	}
+	return a.forget(a.upper.prune, applied)
+}
+
+// applying is an apply under way.
+type applying struct {
+	upper   *Upper
+	plans   []*applyPlan // by layer
+	journal journal
+	opened  int // how many of its steps opened what was closed beforehand
+	owner   owner
+	before  map[string]*Entry // what the record says, by [key]
+}
+
+// owner is who a new file belongs to on the host.
+type owner struct{ uid, gid int }
+
+func (a *applying) write(p phase) error {
+	a.journal.Phase = p
+	err := store.WriteFile(a.upper.dir, journalName, a.journal.append(nil), store.Durable)
+	passed()
+	return err
+}
+
+func (a *applying) run() error {
+	if err := writeRecord(a.upper.dir, ".", &a.upper.Record); err != nil {
+		return err
+	}
+	if err := a.write(staging); err != nil {
+		return errors.Join(err, a.forget(a.upper.renew, stands))
+	}
+	if err := a.reopen(); err != nil { // so that what is compared later is told their modes
+		return errors.Join(err, a.forget(a.upper.renew, stands))
+	}
+	n := a.opened
+	for _, p := range a.plans {
+		for i := range p.steps {
+			if s := &a.journal.Steps[n]; s.Op == put {
+				if err := a.stage(p, s, p.trees[i]); err != nil {
+					return errors.Join(fmt.Errorf("apply %s: %w", a.full(s), err), a.forget(a.upper.renew, stands))
+				}
+				passed()
+			}
+			n++
+		}
+	}
+	a.sync() // what will be put in place is on the disk before its name is
+	if err := a.write(committing); err != nil {
+		return errors.Join(err, a.takeBack(nil))
+	}
+	return a.commit()
+}
+
+func (a *applying) full(s *step) string {
+	return filepath.Join(a.upper.Record.Layers[s.Layer].Path, s.Path)
+}
+
+func (a *applying) sync() {
+	for _, l := range a.upper.before {
+		if f, err := l.root.Open("."); err == nil {
+			_ = unix.Syncfs(int(f.Fd()))
+			f.Close()
+		}
+	}
+}
+
+// commit puts everything in its place. A step that has been done is passed
+// over; where the host turns out to have changed, all is taken back.
+func (a *applying) commit() error {
+	for i := range a.journal.Steps {
+		s := &a.journal.Steps[i]
+		if err := a.do(s); err != nil {
+			return a.takeBack(fmt.Errorf("apply %s: %w", a.full(s), err))
+		}
+		passed()
+	}
+	a.sync()
+	if err := a.write(cleaning); err != nil {
+		return a.takeBack(err)
+	}
+	return a.forget(a.upper.prune, applied)
+}
+
+// takeBack undoes what commit did, the last first, because of an error or
+// because it was asked for.
+func (a *applying) takeBack(because error) error {
+	errs := []error{because}
+	for i := len(a.journal.Steps) - 1; i >= 0; i-- {
+		s := &a.journal.Steps[i]
+		if err := a.undo(s); err != nil {
+			errs = append(errs, fmt.Errorf("take %s back: %w", a.full(s), err))
+		}
+		passed()
+	}
+	errs = append(errs, a.forget(a.upper.renew, stands))
+	return errors.Join(errs...)
+}
+
+// renew notes the new times of what was moved away and back, and of the
+// directories around it, where nothing else about them has changed.
+func (u *Upper) renew(steps []step) error {
+	moved := map[string]bool{}
+	for _, s := range steps {
+		moved[key(s.Layer, s.Path)], moved[key(s.Layer, path.Dir(s.Path))] = true, true
+	}
+	for i := range u.Record.Stood {
+		s := &u.Record.Stood[i]
+		if s.Entry == nil || !moved[key(s.Layer, s.Path)] {
+			continue
+		}
+		now, err := u.before[s.Layer].entry(s.Path)
+		if err != nil || now.Kind != s.Entry.Kind || now.Mode != s.Entry.Mode || now.Size != s.Entry.Size || now.Stamp.Ino != s.Entry.Stamp.Ino {
+			continue
+		}
+		if now.Kind == workspace.Dir || now.Stamp.Mtime == s.Entry.Stamp.Mtime {
+			s.Entry.Stamp = now.Stamp
+		}
+	}
+	return writeRecord(u.dir, ".", &u.Record)
+}
+
+// forget removes what has a name of the apply's own, lets the record be brought
+// up to date, closes what was open, and removes the journal.
+func (a *applying) forget(note func([]step) error, which int) error {
+	for i := range a.journal.Steps {
+		s := &a.journal.Steps[i]
+		if s.Op == mode || s.Op == shut {
+			continue
+		}
+		if err := store.RemoveAll(a.upper.before[s.Layer].root, s.Temp); err != nil {
+			return fmt.Errorf("remove %s: %w", s.Temp, err)
+		}
+		passed()
+	}
+	a.look(which)
+	if err := note(a.journal.Steps); err != nil {
+		return err
+	}
+	passed()
+	if err := a.shut(which); err != nil {
+		return err
+	}
+	if err := a.upper.dir.Remove(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	passed()
+	return nil
+}
+
+// prune takes out of the record what is no difference any more.
+func (u *Upper) prune(steps []step) error {
+	applied := map[string]bool{}
+	for _, s := range steps {
+		applied[key(s.Layer, path.Dir(s.Path))] = true
+	}
+	left := map[string]*Entry{}
+	for i, l := range u.Record.Layers {
+		s := &Set{Root: l.Path}
+		d := differ{before: u.before[i], after: u.after[i], set: s}
+		if err := d.root(); err != nil {
+			return err
+		}
+		for _, c := range s.Changes {
+			left[key(i, c.Path)] = c.Before
+		}
+	}
+	kept := u.Record.Stood[:0]
+	for _, s := range u.Record.Stood {
+		before, ok := left[key(s.Layer, s.Path)]
+		if !ok {
+			continue
+		}
+		if applied[key(s.Layer, s.Path)] {
+			s.Entry = before // what was done in a directory has changed the directory
+		}
+		kept = append(kept, s)
+	}
+	u.Record.Stood = kept
+	return writeRecord(u.dir, ".", &u.Record)
+}
+
+// parent opens the directory that holds a path, through no link and on no other
+// file system: whatever the host has put there since, nothing is written
+// outside of the layer.
+func (u *Upper) parent(layer int, name string) (*os.File, error) {
+	root, err := u.before[layer].root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	dir := path.Dir(name)
+	if dir == "." {
+		return root, nil
+	}
+	defer root.Close()
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	}
+	fd, err := unix.Openat2(int(root.Fd()), dir, &how)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(u.Record.Layers[layer].Path, dir), Err: err}
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// do carries a step out, if it has not been.
+func (a *applying) do(s *step) error {
+	if s.Op == shut {
+		return nil
+	}
+	dir, err := a.upper.parent(s.Layer, s.Path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	fd, name, temp := int(dir.Fd()), base(s.Path), base(s.Temp)
+	switch s.Op {
+	case mode:
+		return chmod(fd, name, s.Modes[1])
+	case put:
+		if inode(fd, name) == s.New {
+			break // done before
+		}
+		if inode(fd, temp) != s.New {
+			return errChanged // somebody else can write there too
+		}
+		flags := uint(unix.RENAME_EXCHANGE)
+		if s.Old == 0 {
+			flags = unix.RENAME_NOREPLACE
+		}
+		if err := unix.Renameat2(fd, temp, fd, name, flags); err != nil {
+			return os.NewSyscallError("renameat2", err)
+		}
+	case remove:
+		if inode(fd, temp) != 0 {
+			break
+		}
+		if err := unix.Renameat2(fd, name, fd, temp, unix.RENAME_NOREPLACE); err != nil {
+			return os.NewSyscallError("renameat2", err)
+		}
+	}
+	if s.Old != 0 && !a.stood(s) {
+		return errChanged
+	}
+	return nil
+}
+
+var errChanged = errors.New("the host changed it at this moment")
+
+// undo takes a step back, if it was done.
+func (a *applying) undo(s *step) error {
+	if s.Op == shut {
+		return nil
+	}
+	dir, err := a.upper.parent(s.Layer, s.Path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	fd, name, temp := int(dir.Fd()), base(s.Path), base(s.Temp)
+	switch {
+	case s.Op == mode:
+		return chmod(fd, name, s.Modes[0])
+	case s.Op == remove && inode(fd, temp) != 0:
+		err = unix.Renameat2(fd, temp, fd, name, unix.RENAME_NOREPLACE)
+		if err == unix.EEXIST {
+			// The host has put something else there. What stood before is
+			// somebody's work: it is left, under a name that is not ours.
+			err = unix.Renameat2(fd, temp, fd, name+".pccrun-before", unix.RENAME_NOREPLACE)
+		}
+	case s.Op == put && s.New != 0 && inode(fd, name) == s.New && s.Old != 0:
+		err = unix.Renameat2(fd, temp, fd, name, unix.RENAME_EXCHANGE)
+	case s.Op == put && s.New != 0 && inode(fd, name) == s.New:
+		err = unix.Renameat2(fd, name, fd, temp, unix.RENAME_NOREPLACE)
+	}
+	return os.NewSyscallError("renameat2", err)
+}
+
+// inode returns the inode of a name, a link's own; 0 for none.
+func inode(dir int, name string) uint64 {
+	var st unix.Stat_t
+	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// chmod changes the mode of a directory, and of nothing else.
+func chmod(dir int, name string, mode uint32) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
+	defer unix.Close(fd)
+	return os.NewSyscallError("chmod", unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode))
+}
+
+// stood reports whether what a step moved out of its place is what the record
+// says, down to the last file of a directory: between the look and the rename
+// somebody may have written.
+func (a *applying) stood(s *step) bool {
+	if a.before == nil {
+		a.before = map[string]*Entry{}
+		for _, r := range a.upper.Record.Stood {
+			a.before[key(r.Layer, r.Path)] = r.Entry
+		}
+	}
+	l := a.upper.before[s.Layer]
+	var check func(temp, name string) bool
+	check = func(temp, name string) bool {
+		want := a.before[key(s.Layer, name)]
+		now, err := l.entry(temp)
+		if mode, ok := l.locked[name]; ok && err == nil {
+			now.Mode = mode
+		}
+		if err != nil || want == nil || now.Kind != want.Kind || now.Stamp.Ino != want.Stamp.Ino || now.Stamp.Mtime != want.Stamp.Mtime || now.Size != want.Size || now.Mode != want.Mode {
+			return false
+		}
+		if now.Kind != workspace.Dir {
+			return true
+		}
+		names, _, err := l.names(temp)
+		if err != nil {
+			return false
+		}
+		for _, n := range names {
+			if !check(path.Join(temp, n), path.Join(name, n)) {
+				return false
+			}
+		}
+		return true
+	}
+	return check(s.Temp, s.Path)
+}

@@ -1,0 +1,413 @@
+package changes
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
+)
+
+// TestApplyChild is the process that is killed: it applies what a session
+// keeps, and dies after as many steps as it is told.
+func TestApplyChild(t *testing.T) {
+	session, steps := os.Getenv("PCCRUN_TEST_SESSION"), os.Getenv("PCCRUN_TEST_STEPS")
+	if session == "" {
+		return // it is a test only when it is started by another
+	}
+	left, err := strconv.Atoi(steps)
+	require.NoError(t, err)
+	root, err := os.OpenRoot(session)
+	require.NoError(t, err)
+	u, err := OpenUpper(root, nil)
+	require.NoError(t, err)
+	require.NoError(t, u.Begin())
+	passed = func() {
+		if left--; left < 0 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			time.Sleep(time.Minute)
+		}
+	}
+	switch os.Getenv("PCCRUN_TEST_VERB") {
+	case "apply":
+		_, err = u.Apply(Selection{})
+	case "discard":
+		err = u.TakeBack()
+	}
+	require.NoError(t, err)
+}
+
+// killed runs a verb in a process that dies after some steps, and reports
+// whether it did.
+func (s *stand) killed(verb string, steps int) bool {
+	binary, err := os.Executable()
+	require.NoError(s.t, err)
+	cmd := exec.Command(binary, "-test.run=^TestApplyChild$")
+	cmd.Env = append(os.Environ(), "PCCRUN_TEST_SESSION="+s.session, "PCCRUN_TEST_STEPS="+strconv.Itoa(steps), "PCCRUN_TEST_VERB="+verb)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return false
+	}
+	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(s.t, ok && status.Signaled(), "%v: %s", err, out)
+	return true
+}
+
+var crashWork = [][2]string{{"f", "new"}, {"gone", "gone"}, {"d", "gone"}, {"dir", "a file"}, {"closed", "0700 dir"}, {"new/x/y", "y"}, {"file/now", "dir"}, {"link", "-> same"}}
+
+// closedStand is one with closed directories: one that the command closed, having
+// worked in it, two that it made so, and two that it found so and worked in all the same,
+// of which it left one open.
+func closedStand(t *testing.T, more ...[2]string) *stand {
+	files := map[string]string{"shut/old": "old", "shut/gone": "gone", "shut/deep/old": "old", "kept/old": "old", "kept/in/old": "old", "opened/old": "old"}
+	maps.Copy(files, before)
+	s := newStand(t, files)
+	for _, name := range []string{"kept/in", "kept", "opened"} {
+		require.NoError(t, os.Chmod(filepath.Join(s.host, name), 0o100))
+	}
+	return s.run(append(more,
+		[2]string{"shut/old", "new"}, [2]string{"shut/gone", "gone"}, [2]string{"shut/new/f", "f"}, [2]string{"shut/deep/old", "new"}, [2]string{"shut/deep", "0001 dir"}, [2]string{"shut", "0001 dir"},
+		[2]string{"made/in/f", "f"}, [2]string{"made/in", "0001 dir"}, [2]string{"made", "0200 dir"},
+		[2]string{"kept/new", "new"}, [2]string{"kept/in/new", "new"}, [2]string{"kept/in", "0100 dir"}, [2]string{"kept", "0100 dir"},
+		[2]string{"opened/new", "new"}, [2]string{"opened", "0755 dir"})...).settle()
+}
+
+// What the command closed is applied with what is in it, and so is what it worked in
+// though the host had closed it; both are closed again.
+func TestApplyClosed(t *testing.T) {
+	s := closedStand(t)
+	old := treeOf(t, s.host)
+	out, err := s.apply()
+	require.NoError(t, err)
+	require.Zero(t, out.Left)
+	now := treeOf(t, s.host)
+	for name, want := range map[string]string{
+		"shut": "d--------x ", "shut/old": "-rw-r--r-- new", "shut/new/f": "-rw-r--r-- f", "shut/deep": "d--------x ", "shut/deep/old": "-rw-r--r-- new",
+		"made": "d-w------- ", "made/in": "d--------x ", "made/in/f": "-rw-r--r-- f",
+		"kept": "d--x------ ", "kept/new": "-rw-r--r-- new", "kept/in": "d--x------ ", "kept/in/new": "-rw-r--r-- new", "kept/old": old["kept/old"],
+		"opened": "drwxr-xr-x ", "opened/new": "-rw-r--r-- new", "opened/old": old["opened/old"],
+	} {
+		require.Equal(t, want, now[name], name)
+	}
+	require.NotContains(t, now, "shut/gone")
+	require.Empty(t, s.diff())
+	require.False(t, s.open().Interrupted())
+	require.NoFileExists(t, filepath.Join(s.session, UpperName, closedName))
+}
+
+// A part of it leaves the rest as it was, and open for another time.
+func TestApplyClosedPaths(t *testing.T) {
+	s := closedStand(t)
+	old := treeOf(t, s.host)
+	_, err := s.apply("kept/in", "shut/deep/old")
+	require.NoError(t, err)
+	now := treeOf(t, s.host)
+	require.Equal(t, "-rw-r--r-- new", now["kept/in/new"])
+	require.Equal(t, "-rw-r--r-- new", now["shut/deep/old"])
+	for _, name := range []string{"kept", "kept/in", "shut", "shut/deep", "shut/old", "opened"} {
+		require.Equal(t, old[name], now[name], name)
+	}
+	require.NotContains(t, now, "kept/new")
+	_, err = s.apply()
+	require.NoError(t, err)
+	require.Equal(t, "-rw-r--r-- new", treeOf(t, s.host)["kept/new"])
+	require.Empty(t, s.diff())
+}
+
+// Where nothing is applied, what was opened to be looked into is closed.
+func TestApplyClosedConflict(t *testing.T) {
+	s := closedStand(t, [2]string{"f", "new"})
+	require.NoError(t, os.WriteFile(filepath.Join(s.host, "f"), []byte("host"), 0o644))
+	old := treeOf(t, s.host)
+	_, err := s.apply()
+	var conflict *ConflictError
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, old, treeOf(t, s.host))
+	require.False(t, s.open().Interrupted())
+	// What is there behind the closed door is found.
+	path := filepath.Join(s.host, "kept")
+	require.NoError(t, os.Chmod(path, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(path, "new"), []byte("host"), 0o644))
+	require.NoError(t, os.Chmod(path, 0o100))
+	_, err = s.apply("kept")
+	require.ErrorAs(t, err, &conflict)
+	require.Equal(t, "kept/new", conflict.Changes[0].Path)
+}
+
+// A look at what is closed leaves it closed, also one that is killed: the next
+// closes it.
+func TestLookKilled(t *testing.T) {
+	s := closedStand(t)
+	was := treeOf(t, s.tree)
+	want := s.diff()
+	require.Contains(t, want, "A made/in/f")
+	require.Equal(t, was, treeOf(t, s.tree))
+	u, err := OpenUpper(s.root(), nil)
+	require.NoError(t, err)
+	_, err = u.Changes()
+	require.NoError(t, err)
+	require.NotEqual(t, was, treeOf(t, s.tree), "it is open, and nobody closes it")
+	require.Equal(t, want, s.diff())
+	require.Equal(t, was, treeOf(t, s.tree))
+}
+
+// Wherever an apply is killed, a second one completes it and a discard takes it
+// back, each whole; nothing of it is left beside the files. So it is when what
+// comes after it is killed too.
+func TestApplyKilled(t *testing.T) {
+	make := func() (*stand, map[string]string) {
+		s := closedStand(t, crashWork...)
+		return s, treeOf(t, s.host)
+	}
+	done, _ := make()
+	_, err := done.apply()
+	require.NoError(t, err)
+	applied := treeOf(t, done.host)
+	both := 0
+	for steps, more := 0, true; more; steps++ {
+		for _, verb := range [...]string{"apply", "discard"} {
+			s, old := make()
+			more = s.killed("apply", steps)
+			if !more {
+				break
+			}
+			if steps%3 == 1 {
+				s.killed(verb, steps/3)
+				both++
+			}
+			u, err := OpenUpper(s.root(), nil)
+			require.NoError(t, err)
+			require.NoError(t, u.Begin(), "a lock dies with its process")
+			want := applied
+			if verb == "apply" {
+				_, err = u.Apply(Selection{})
+			} else {
+				cleaning := phaseOf(t, s.session) == cleaning
+				decided := phaseOf(t, s.session) == "" && maps.Equal(treeOf(t, s.host), applied)
+				if want = old; cleaning || decided {
+					want = applied // it had come to its end
+				}
+				err = u.TakeBack()
+			}
+			require.NoError(t, err, "%s after %d steps", verb, steps)
+			require.False(t, u.Interrupted())
+			require.NoError(t, u.Close())
+			require.Equal(t, want, treeOf(t, s.host), "%s after %d steps", verb, steps)
+			// And what was taken back can be applied after all.
+			_, err = s.apply()
+			require.NoError(t, err, "%s after %d steps", verb, steps)
+			require.Equal(t, applied, treeOf(t, s.host))
+		}
+		require.Less(t, steps, 200)
+	}
+	require.Greater(t, both, 5)
+}
+
+func phaseOf(t *testing.T, session string) phase {
+	text, err := os.ReadFile(filepath.Join(session, UpperName, journalName))
+	if os.IsNotExist(err) {
+		return ""
+	}
+	require.NoError(t, err)
+	j, err := parseJournal(text, 1)
+	require.NoError(t, err)
+	return j.Phase
+}
+
+// Where a step fails, all is as it was.
+func TestApplyFails(t *testing.T) {
+	for _, name := range []string{"f", "gone", "d/a", "new"} {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, before).run(crashWork...).settle()
+			old := treeOf(t, s.host)
+			n := 0
+			passed = func() { // between the look and the rename
+				if n++; n == 3 {
+					path := filepath.Join(s.host, name)
+					require.NoError(t, os.WriteFile(path, []byte("the host was here"), 0o644))
+				}
+			}
+			defer func() { passed = func() {} }()
+			_, err := s.apply()
+			require.Error(t, err)
+			now := treeOf(t, s.host)
+			require.Contains(t, now[name], "the host was here")
+			delete(now, name)
+			delete(old, name)
+			require.Equal(t, old, now)
+			require.False(t, s.open().Interrupted())
+		})
+	}
+}
+
+func TestApplyCannotWrite(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("needs a user who is not root")
+	}
+	s := newStand(t, before).run(crashWork...).settle()
+	require.NoError(t, os.Chmod(filepath.Join(s.host, "closed"), 0o755))
+	require.NoError(t, os.Chmod(s.host, 0o555))
+	defer os.Chmod(s.host, 0o755)
+	old := treeOf(t, s.host)
+	_, err := s.apply()
+	require.ErrorIs(t, err, os.ErrPermission)
+	require.Equal(t, old, treeOf(t, s.host))
+	require.False(t, s.open().Interrupted())
+
+	// Nor is a directory opened that the host has closed since.
+	s = newStand(t, map[string]string{"d/old": "old"}).run([2]string{"d/new", "new"}).settle()
+	require.NoError(t, os.Chmod(filepath.Join(s.host, "d"), 0o500))
+	old = treeOf(t, s.host)
+	_, err = s.apply()
+	require.ErrorIs(t, err, os.ErrPermission)
+	require.Equal(t, old, treeOf(t, s.host))
+	require.NoError(t, os.Chmod(filepath.Join(s.host, "d"), 0o700))
+	_, err = s.apply()
+	require.NoError(t, err, "the control")
+}
+
+func TestApplyTogether(t *testing.T) {
+	s := newStand(t, before).run(crashWork...).settle()
+	u := s.open()
+	require.NoError(t, u.Begin())
+	require.Error(t, s.open().Begin(), "one at a time")
+}
+
+// An owner is kept, or nothing is applied.
+func TestApplyOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	s := newStand(t, map[string]string{"f": "old", "d/g": "g"})
+	require.NoError(t, os.Chown(filepath.Join(s.host, "f"), 1234, 2345))
+	require.NoError(t, os.Chown(filepath.Join(s.host, "d"), 77, 78))
+	s.run([2]string{"f", "new"}, [2]string{"d/n/m", "m"}).settle()
+	_, err := s.apply("--force") // the owners are set after the run began
+	require.NoError(t, err)
+	for name, want := range map[string]string{"f": "1234 2345", "d/n": "77 78", "d/n/m": "77 78"} {
+		info, err := os.Lstat(filepath.Join(s.host, name))
+		require.NoError(t, err)
+		st := info.Sys().(*syscall.Stat_t)
+		require.Equal(t, want, fmt.Sprint(st.Uid, " ", st.Gid), name)
+	}
+}
+
+// What the command has written is no program with its owner's rights, though a file
+// of that name was one.
+func TestApplySetID(t *testing.T) {
+	s := newStand(t, map[string]string{"tool": "0755 old"})
+	require.NoError(t, os.Chmod(filepath.Join(s.host, "tool"), 0o755|os.ModeSetuid|os.ModeSetgid))
+	s.run([2]string{"tool", "0755 the command's"}).settle()
+	_, err := s.apply("--force") // the bits are set after the run began
+	require.NoError(t, err)
+	info, err := os.Lstat(filepath.Join(s.host, "tool"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o755), info.Mode())
+	text, err := os.ReadFile(filepath.Join(s.host, "tool"))
+	require.NoError(t, err)
+	require.Equal(t, "the command's", string(text), "else this proves nothing")
+	require.Empty(t, s.diff(), "and it is no difference any more")
+}
+
+func TestAttributes(t *testing.T) {
+	for name, want := range map[string]string{
+		"user.x": "user.x", "user.overlay.opaque": "", "user.overlay.overlay.opaque": "user.overlay.opaque", "security.capability": "",
+		"trusted.x": "", "system.posix_acl_access": "system.posix_acl_access",
+	} {
+		require.Equal(t, want, attribute(name), name)
+	}
+}
+
+func TestJournal(t *testing.T) {
+	j := &journal{Phase: committing, Steps: []step{
+		{Op: put, Layer: 1, Path: "a\nb", Temp: ".pccrun-apply-x-0", New: 7, Old: 8},
+		{Op: mode, Path: ".", Temp: ".pccrun-apply-x-1", Modes: [2]uint32{0o755, 0o700}},
+		{Op: remove, Path: "d/e", Temp: "d/.pccrun-apply-x-2", Old: 9},
+	}}
+	got, err := parseJournal(j.append(nil), 2)
+	require.NoError(t, err)
+	require.Equal(t, j, got)
+	_, err = parseJournal(j.append(nil), 1)
+	require.Error(t, err)
+	for _, bad := range []string{
+		"", "pccrun apply 2\nstaging\nend\n", journalHeader + "staging\n", journalHeader + "sleeping\nend\n",
+		journalHeader + "staging\nput 0 1 1 0 0 \"../x\" \".pccrun-apply-x\"\nend\n", journalHeader + "staging\nput 0 1 1 0 0 \"x\" \"y\"\nend\n",
+		journalHeader + "staging\nlink 0 1 1 0 0 \"x\" \".pccrun-apply-x\"\nend\n", journalHeader + "staging\nput 0 1 01 0 0 \"x\" \".pccrun-apply-x\"\nend\n",
+		journalHeader + "staging\nput 0 1 1 0 9999 \"x\" \".pccrun-apply-x\"\nend\n", journalHeader + "staging\nput 0 1 1 0 0 \"x\" \".pccrun-apply-x\" y\nend\n",
+	} {
+		_, err := parseJournal([]byte(bad), 1)
+		require.Error(t, err, bad)
+	}
+}
+
+func FuzzJournal(f *testing.F) {
+	f.Add((&journal{Phase: staging, Steps: []step{{Op: put, Path: "a", Temp: ".pccrun-apply-1", New: 1}}}).append(nil))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		j, err := parseJournal(text, 2)
+		if err != nil {
+			return
+		}
+		for _, s := range j.Steps {
+			require.True(t, localPath(s.Path) && localPath(s.Temp))
+		}
+		again, err := parseJournal(j.append(nil), 2)
+		require.NoError(t, err)
+		require.Equal(t, j, again)
+	})
+}
+
+func TestRecord(t *testing.T) {
+	r := &Record{
+		Workspace: "/w", Started: -5, Layers: []Layer{{"/w", 1, 2}, {"/h/\xff\n", 3, 4}}, Protect: append(fixture.Protect(".envrc"), fixture.Review("x y")...), Ended: true,
+		Stood: []Stood{{Layer: 1, Path: "a\nb"}, {Path: ".", Entry: &Entry{Kind: workspace.Dir, Mode: 0o1777, Stamp: Stamp{9, -1, 2, 3, 4}}, Touched: true}, {Path: "f", Entry: &Entry{Size: 10}, Index: 1<<64 - 1}},
+	}
+	got, err := parseRecord(r.append(nil))
+	require.NoError(t, err)
+	for i := range got.Protect {
+		got.Protect[i].Origin = r.Protect[i].Origin
+	}
+	require.Equal(t, r, got)
+	good := recordHeader + "workspace \"/w\"\nstarted 1\nlayer 1 2 \"/w\"\n"
+	_, err = parseRecord([]byte(good))
+	require.NoError(t, err)
+	for _, bad := range []string{
+		"", recordHeader, "pccrun overlay 2\n" + good, good + "stood 0 none 0 \"a\"", good + "ended\nended\n", good + "stood 1 none 0 \"a\"\n", good + "stood 0 none 0 \"/a\"\n",
+		good + "stood 0 none 0 \"a/../b\"\n", good + "stood 0 9 0 0 0 0 0 0 0 0 \"a\"\n", good + "layer 1 2 \"w\"\n", good + "workspace \"w\"\n", good + "what\n", good + "deny x\n",
+		good + "started 1 2\n", good + "started 1x\n", good + "stood x none 0 \"a\"\n",
+	} {
+		_, err := parseRecord([]byte(bad))
+		require.Error(t, err, bad)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add((&Record{Workspace: "/w", Layers: []Layer{{"/w", 1, 2}}, Stood: []Stood{{Path: "a"}}, Protect: fixture.Protect("x")}).append(nil))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := parseRecord(text)
+		if err != nil {
+			return
+		}
+		again, err := parseRecord(r.append(nil))
+		require.NoError(t, err)
+		require.Equal(t, r, again)
+	})
+}
+
+func TestComparePaths(t *testing.T) {
+	list := strings.Fields(". a a/b a/b/c a-b a.b b")
+	mixed := slices.Clone(list)
+	slices.Reverse(mixed)
+	slices.SortFunc(mixed, comparePaths)
+	require.Equal(t, list, mixed)
+}

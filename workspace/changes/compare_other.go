@@ -1,0 +1,40 @@
+//go:build !linux
+
+package changes
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/pccrun/pccrun/workspace"
+)
+
+const nonblock = 0
+
+func isNotDir(error) bool { return false }
+
+// entryOf returns an entry, but for the target of a link.
+func entryOf(info fs.FileInfo) *Entry {
+	e := &Entry{Mode: uint32(info.Mode().Perm()), Stamp: Stamp{Mtime: info.ModTime().UnixNano()}}
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		e.Kind, e.Size = workspace.File, info.Size()
+	case mode.IsDir():
+		e.Kind = workspace.Dir
+	case mode&fs.ModeSymlink != 0:
+		e.Kind = workspace.Link
+	default:
+		e.Kind = workspace.Other
+	}
+	return e
+}
+
+func dataFrom(_ *os.File, at int64) int64 { return at }
+
+// There are overlays on Linux only.
+func (l *layer) whiteout(string) bool        { return false }
+func opaque(*os.File) bool                   { return false }
+func (l *layer) copied(string) bool          { return false }
+func (l Layer) is(fs.FileInfo) bool          { return false }
+func takesAttributes(*os.Root, string) error { return errors.ErrUnsupported }

@@ -1,0 +1,108 @@
+package changes
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// A journal is what an apply has promised itself, so that another can finish it
+// or take it back, wherever it was killed:
+//
+//	staging     the new files are being made, each beside its place, under a name of the apply's own
+//	committing  all are there; one after the other is put in its place by a
+//	            rename that exchanges the two, or makes way for nothing
+//	cleaning    all are in place; what they replaced has the names of the apply's own
+//
+// Up to the last step nothing is lost: what stood is there under the other name.
+//
+// A directory that is closed to its owner, before or after, is open to him from the
+// beginning to the end: nothing could be put in it, looked at or taken back. It gets its
+// mode last of all, when what is in it has been brought up to date, or taken back.
+type journal struct {
+	Phase phase
+	Steps []step
+}
+
+type phase string
+
+const (
+	staging    phase = "staging"
+	committing phase = "committing"
+	cleaning   phase = "cleaning"
+)
+
+// A step is one rename of an apply, or one change of a directory's mode, or one
+// directory that is open meanwhile.
+type step struct {
+	Op    stepOp
+	Layer int
+	Path  string    // what is changed
+	Temp  string    // beside it: first the new, then the old
+	New   uint64    // put: the inode that is put in place
+	Old   uint64    // the inode that stood there, 0 for none
+	Modes [2]uint32 // before and after
+}
+
+type stepOp string
+
+const (
+	put    stepOp = "put"    // Temp takes the place of Path
+	remove stepOp = "remove" // Path becomes Temp
+	mode   stepOp = "mode"   // Path, a directory, gets the second mode
+	shut   stepOp = "shut"   // Path, a directory, is open to its owner until the end
+)
+
+const journalHeader = "pccrun apply 1\n"
+
+func (j *journal) append(b []byte) []byte {
+	b = append(b, journalHeader...)
+	b = fmt.Appendf(b, "%s\n", j.Phase)
+	for _, s := range j.Steps {
+		b = fmt.Appendf(b, "%s %d %d %d %d %d %q %q\n", s.Op, s.Layer, s.New, s.Old, s.Modes[0], s.Modes[1], s.Path, s.Temp)
+	}
+	return append(b, "end\n"...)
+}
+
+// parseJournal reads what append wrote, and nothing else.
+func parseJournal(text []byte, layers int) (*journal, error) {
+	body, ok := bytes.CutPrefix(text, []byte(journalHeader))
+	if !ok {
+		return nil, fmt.Errorf("journal of an apply: not of a version that this program knows")
+	}
+	rest, ok := strings.CutSuffix(string(body), "end\n")
+	if !ok {
+		return nil, fmt.Errorf("journal of an apply: it breaks off")
+	}
+	first, rest, _ := strings.Cut(rest, "\n")
+	j := &journal{Phase: phase(first)}
+	if j.Phase != staging && j.Phase != committing && j.Phase != cleaning {
+		return nil, fmt.Errorf("journal of an apply: phase %q is unknown", first)
+	}
+	for line := range strings.Lines(rest) {
+		f := &factLine{rest: strings.TrimSuffix(line, "\n")}
+		s := step{
+			Op: stepOp(f.word()), Layer: int(f.number(31)), New: f.number(64), Old: f.number(64),
+			Modes: [2]uint32{uint32(f.number(12)), uint32(f.number(12))}, Path: f.path(), Temp: f.path(),
+		}
+		err := f.end()
+		switch {
+		case err != nil:
+		case s.Op != put && s.Op != remove && s.Op != mode && s.Op != shut:
+			err = fmt.Errorf("%q: unknown step", s.Op)
+		case s.Layer >= layers:
+			err = fmt.Errorf("layer %d: there are %d", s.Layer, layers)
+		case !strings.HasPrefix(base(s.Temp), tempPrefix):
+			err = fmt.Errorf("%q: not a name of an apply's own", s.Temp)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("journal of an apply: %w", err)
+		}
+		j.Steps = append(j.Steps, s)
+	}
+	return j, nil
+}
+
+// tempPrefix begins the names that an apply uses beside the files that it
+// changes.
+const tempPrefix = ".pccrun-apply-"

@@ -1,0 +1,87 @@
+package changes
+
+import (
+	"os"
+	"path"
+	"strconv"
+
+	store "github.com/pccrun/pccrun/state"
+)
+
+// CreateUpper makes the directories for the overlays of a run that is about to
+// begin, in the session's directory. They begin empty, or, if snapshot is not
+// nil, as that is.
+func CreateUpper(session *os.Root, r *Record, snapshot *os.Root) error {
+	upper, err := newRoot(session, UpperName)
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	for i, l := range r.Layers {
+		if err := createLayer(upper, strconv.Itoa(i), l); err != nil {
+			return err
+		}
+	}
+	if snapshot != nil {
+		if err := beginWith(session, snapshot, r); err != nil {
+			return err
+		}
+	}
+	return writeRecord(upper, ".", r)
+}
+
+// createLayer makes the directories for one overlay.
+func createLayer(upper *os.Root, name string, l Layer) error {
+	info, err := os.Stat(l.Path)
+	if err != nil {
+		return err
+	}
+	dir, err := newRoot(upper, name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for _, name := range [...]string{treeName, "work"} {
+		if err := dir.Mkdir(name, 0o700); err != nil {
+			return err
+		}
+	}
+	// The root of an overlay has the mode of its upper directory.
+	if err := dir.Chmod(treeName, info.Mode()); err != nil {
+		return err
+	}
+	if err := takesAttributes(dir, treeName); err != nil {
+		return &UpperError{Dir: dir.Name(), Err: err}
+	}
+	return nil
+}
+
+// newRoot makes a directory and opens it.
+func newRoot(root *os.Root, name string) (*os.Root, error) {
+	if err := root.Mkdir(name, 0o700); err != nil {
+		return nil, err
+	}
+	return root.OpenRoot(name)
+}
+
+// RemoveUpper removes what a session keeps of its overlays. The kernel's own
+// directories, ovl_workdir_create and ovl_create_volatile_dirty of its
+// fs/overlayfs/super.c, are closed even to their owner; opened beforehand, all goes
+// in one walk, where [store.RemoveAll] needs a second.
+func RemoveUpper(session *os.Root) error {
+	for i := range maxLayers {
+		err := error(nil)
+		for _, name := range [...]string{"work", "work/incompat", "work/incompat/volatile"} {
+			if e := session.Chmod(path.Join(UpperName, strconv.Itoa(i), "work", name), 0o700); err == nil {
+				err = e
+			}
+		}
+		if err != nil {
+			break // there is no such layer, or RemoveAll says what is wrong
+		}
+	}
+	return store.RemoveAll(session, UpperName)
+}
+
+// maxLayers bounds for how many overlays that is done.
+const maxLayers = 16

@@ -1,0 +1,161 @@
+package changes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// Copy copies what a run left of its overlays into another directory, as a
+// snapshot that later runs begin with ([CreateUpper]). [Upper.Begin] must have
+// been called.
+func (u *Upper) Copy(to *os.Root) error {
+	if u.Interrupted() {
+		return errors.New("an apply of it was interrupted: finish it first, or discard")
+	}
+	if !u.Record.Ended {
+		if _, _, err := u.Settle(); err != nil {
+			return err
+		}
+	}
+	if err := to.Mkdir(UpperName, 0o700); err != nil {
+		return err
+	}
+	for i := range u.Record.Layers {
+		dir := path.Join(UpperName, strconv.Itoa(i))
+		if err := to.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
+		if err := copyLayer(u.after[i], to, dir); err != nil {
+			return err
+		}
+	}
+	return writeRecord(to, UpperName, &u.Record)
+}
+
+// beginWith fills the layers of a new run with those of a snapshot.
+func beginWith(session, snapshot *os.Root, r *Record) error {
+	old, err := ReadRecord(snapshot)
+	if err != nil {
+		return err
+	}
+	for i, l := range old.Layers {
+		at := slices.IndexFunc(r.Layers, func(have Layer) bool { return have == l })
+		if at < 0 {
+			return fmt.Errorf("the snapshot has changes of %s, which is no overlay of this run, or not the directory that it was", l.Path)
+		}
+		tree, err := snapshot.OpenRoot(path.Join(UpperName, strconv.Itoa(i), treeName))
+		if err != nil {
+			return err
+		}
+		from := &layer{root: tree, partial: true}
+		dir := path.Join(UpperName, strconv.Itoa(at))
+		err = session.Remove(path.Join(dir, treeName))
+		if err == nil {
+			err = copyLayer(from, session, dir)
+		}
+		if err := errors.Join(err, from.restore(), tree.Close()); err != nil {
+			return err
+		}
+		for _, s := range old.Stood {
+			if s.Layer == i {
+				s.Layer = at
+				r.Stood = append(r.Stood, s)
+			}
+		}
+	}
+	return nil
+}
+
+// copyLayer copies an upper layer as it is, whiteouts and the kernel's marks
+// included, to the name of the tree in a directory.
+func copyLayer(from *layer, to *os.Root, dir string) error {
+	parent, err := to.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return from.copy(".", int(parent.Fd()), treeName)
+}
+
+func (l *layer) copy(rel string, dir int, name string) error {
+	e, err := l.entry(rel)
+	if err != nil {
+		return err
+	}
+	times := []unix.Timespec{{Nsec: unix.UTIME_NOW}, unix.NsecToTimespec(e.Stamp.Mtime)}
+	switch {
+	case e.Kind == workspace.Other && l.whiteout(rel):
+		return os.NewSyscallError("mknodat", unix.Mknodat(dir, name, unix.S_IFCHR, 0))
+	case e.Kind == workspace.Other:
+		return nil
+	case e.Kind == workspace.Link:
+		if err := unix.Symlinkat(e.Target, dir, name); err != nil {
+			return os.NewSyscallError("symlinkat", err)
+		}
+		return os.NewSyscallError("utimensat", unix.UtimesNanoAt(dir, name, times, unix.AT_SYMLINK_NOFOLLOW))
+	}
+	from, err := l.open(rel)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := create(dir, name, e.Kind)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if e.Kind == workspace.Dir {
+		names, _, err := l.names(rel)
+		if err != nil {
+			return err
+		}
+		for _, n := range names {
+			if err := l.copy(path.Join(rel, n), int(to.Fd()), n); err != nil {
+				return err
+			}
+		}
+	} else if err := copyFile(to, from); err != nil {
+		return err
+	}
+	if err := copyAttributes(int(to.Fd()), int(from.Fd()), marked); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(int(to.Fd()), e.Mode); err != nil {
+		return os.NewSyscallError("fchmod", err)
+	}
+	return os.NewSyscallError("utimensat", utimes(int(to.Fd()), times))
+}
+
+// marked keeps the names of attributes, those of overlayfs too.
+func marked(name string) string {
+	if strings.HasPrefix(name, "user.") || strings.HasPrefix(name, "system.posix_acl_") {
+		return name
+	}
+	return ""
+}
+
+// Usage is how many bytes the overlays of a session take on its disk, as far as
+// they can be counted: what the command closes to itself is closed to us while
+// it runs.
+func Usage(session *os.Root) (bytes int64) {
+	_ = fs.WalkDir(session.FS(), UpperName, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if info, err := d.Info(); err == nil {
+			bytes += blocks(info)
+		}
+		return nil
+	})
+	return bytes
+}

@@ -1,0 +1,617 @@
+package changes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	store "github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// The names in a session's directory.
+const (
+	UpperName   = "upper"  // holds all of the following
+	recordName  = "record" // [Record]
+	journalName = "journal"
+	lockName    = "lock"
+	closedName  = "closed" // what is open for a look and was closed, by layer, mode and path
+	treeName    = "tree"   // in the directory of a layer, beside the kernel's work
+)
+
+const maxRecord = 1 << 30
+
+// An Upper is what a run left of its overlays: for each a tree of what changed,
+// and a [Record]. It lies in the session's directory, which the command cannot
+// reach; what is in the trees the command chose, names and links and all.
+type Upper struct {
+	Record Record
+	dir    *os.Root
+	before []*layer
+	after  []*layer
+	lock   *store.Lock // while it is changed: [Upper.Begin]
+}
+
+// ReadRecord reads the record of a session or of a snapshot.
+func ReadRecord(dir *os.Root) (*Record, error) {
+	text, err := store.ReadFile(dir, path.Join(UpperName, recordName), maxRecord)
+	if err != nil {
+		return nil, err
+	}
+	return parseRecord(text)
+}
+
+// An UpperError says that a session's directory cannot hold what an overlay
+// changes.
+type UpperError struct {
+	Dir string
+	Err error
+}
+
+func (e *UpperError) Error() string {
+	return fmt.Sprintf("overlay: %s: the file system keeps no user attributes: %v", e.Dir, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *UpperError) Unwrap() error { return e.Err }
+
+// Hint says what mends it.
+func (e *UpperError) Hint() string {
+	return "set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or a newer tmpfs"
+}
+
+func writeRecord(root *os.Root, dir string, r *Record) error {
+	return store.WriteFile(root, path.Join(dir, recordName), r.append(nil), store.Fast)
+}
+
+// OpenUpper opens what a run left of its overlays; the error is
+// [fs.ErrNotExist] if it had none. With open, the directories of the host are
+// opened by that, given the number of the layer; else by their paths, and each
+// must be the one that the run saw.
+func OpenUpper(session *os.Root, open func(i int) (*os.Root, error)) (_ *Upper, err error) {
+	dir, err := session.OpenRoot(UpperName)
+	if err != nil {
+		return nil, err
+	}
+	u := &Upper{dir: dir}
+	defer func() {
+		if err != nil {
+			u.Close()
+		}
+	}()
+	text, err := store.ReadFile(dir, recordName, maxRecord)
+	if err != nil {
+		return nil, err
+	}
+	r, err := parseRecord(text)
+	if err != nil {
+		return nil, err
+	}
+	u.Record = *r
+	for i, l := range r.Layers {
+		tree := path.Join(strconv.Itoa(i), treeName)
+		// The command may have closed it, as any directory in it.
+		if info, err := dir.Lstat(tree); err == nil && info.Mode()&0o500 != 0o500 {
+			if err := dir.Chmod(tree, 0o700); err != nil {
+				return nil, err
+			}
+		}
+		after, err := dir.OpenRoot(tree)
+		if err != nil {
+			return nil, err
+		}
+		u.after = append(u.after, &layer{root: after, partial: true, note: u.noteClosed(i)})
+		before, err := l.open(open, i)
+		if err != nil {
+			return nil, err
+		}
+		u.before = append(u.before, &layer{root: before})
+	}
+	return u, u.readClosed()
+}
+
+// noteClosed returns a function that writes down a mode of a layer's.
+func (u *Upper) noteClosed(i int) func(string, uint32) error {
+	return func(name string, mode uint32) error {
+		f, err := u.dir.OpenFile(closedName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(f, "%d %d %q\n", i, mode, name)
+		return errors.Join(err, f.Close())
+	}
+}
+
+// readClosed takes up what a look that was killed had open. What does not look as it
+// left it has been changed since, by the command.
+func (u *Upper) readClosed() error {
+	text, err := store.ReadFile(u.dir, closedName, maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(text)) {
+		line, whole := strings.CutSuffix(line, "\n")
+		f := &factLine{rest: line}
+		i, mode, name := int(f.number(31)), uint32(f.number(12)), f.path()
+		if f.end() != nil || !whole || i >= len(u.after) {
+			continue // it broke off, and nothing was opened
+		}
+		l := u.after[i]
+		if _, known := l.locked[name]; known {
+			continue
+		}
+		if e, err := l.entry(name); err == nil && e.Mode == unlocked(mode) {
+			l.lock(name, mode)
+		}
+	}
+	return nil
+}
+
+func (l Layer) open(open func(int) (*os.Root, error), i int) (*os.Root, error) {
+	if open != nil {
+		return open(i)
+	}
+	if real, err := filepath.EvalSymlinks(l.Path); err != nil || real != l.Path {
+		return nil, fmt.Errorf("%s: %w", l.Path, errReplaced)
+	}
+	root, err := os.OpenRoot(l.Path)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := root.Stat("."); err != nil || !l.is(info) {
+		root.Close()
+		return nil, fmt.Errorf("%s: %w", l.Path, errReplaced)
+	}
+	return root, nil
+}
+
+var errReplaced = errors.New("it is not the directory that the run saw")
+
+// Interrupted reports whether an apply of what a session keeps was killed before
+// it was through.
+func Interrupted(session *os.Root) bool {
+	_, err := session.Lstat(path.Join(UpperName, journalName))
+	return err == nil
+}
+
+// Close closes what is open.
+func (u *Upper) Close() error {
+	var errs []error
+	for _, l := range u.after {
+		errs = append(errs, l.restore(), l.root.Close())
+	}
+	if errors.Join(errs...) == nil {
+		if err := u.dir.Remove(closedName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	for _, l := range u.before {
+		errs = append(errs, l.root.Close())
+	}
+	if u.lock != nil {
+		errs = append(errs, u.lock.Release())
+	}
+	return errors.Join(append(errs, u.dir.Close())...)
+}
+
+// Changes says what the run changed and the host does not have yet, a change
+// set for each layer. Its cost is that of what changed.
+func (u *Upper) Changes() ([]*Set, error) {
+	sets, err := u.changes()
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range sets {
+		d := differ{before: u.before[i], after: u.after[i]}
+		if err := s.pair(d.sum); err != nil {
+			return nil, err
+		}
+	}
+	return sets, nil
+}
+
+// Open opens a changed file as it is now in the overlay, or as it is on the
+// host.
+func (u *Upper) Open(layer int, name string, after bool) (*os.File, error) {
+	if after {
+		return u.after[layer].open(name)
+	}
+	return u.before[layer].open(name)
+}
+
+// changes leaves moved files as one that went and one that came.
+func (u *Upper) changes() ([]*Set, error) {
+	stood := map[string]*Stood{}
+	for i := range u.Record.Stood {
+		s := &u.Record.Stood[i]
+		stood[key(s.Layer, s.Path)] = s
+	}
+	var sets []*Set
+	for i, l := range u.Record.Layers {
+		s := &Set{Root: l.Path}
+		d := differ{before: u.before[i], after: u.after[i], set: s}
+		if err := d.root(); err != nil {
+			return nil, err
+		}
+		var kept []Change
+		var orphans map[string]bool
+		if !u.Record.Ended {
+			orphans = u.orphans(s, i)
+		}
+		for _, c := range s.Changes {
+			was := stood[key(i, c.Path)]
+			if u.Record.Ended && was == nil {
+				continue // the host has moved on where the run left all as it was
+			}
+			c.Conflict = u.conflict(&c, was, orphans[c.Path])
+			kept = append(kept, c)
+		}
+		s.Changes = kept
+		u.protect(s)
+		sets = append(sets, s)
+	}
+	return sets, nil
+}
+
+func key(layer int, path string) string { return strconv.Itoa(layer) + " " + path }
+
+// conflict says how what stands on the host now is not what the run saw.
+func (u *Upper) conflict(c *Change, was *Stood, orphan bool) string {
+	now := c.Before
+	if was == nil || !u.Record.Ended {
+		return u.touched(c, was, orphan)
+	}
+	then := was.Entry
+	switch {
+	case was.Touched && now == nil:
+		return "removed on the host during the run"
+	case was.Touched:
+		return "changed on the host during the run"
+	case then == nil && now == nil:
+		return ""
+	case then == nil:
+		return "made on the host since the run"
+	case now == nil:
+		return "removed on the host since the run"
+	case bothDirs(then, now) && c.After != nil && c.After.Kind == workspace.Dir:
+		if then.Mode == now.Mode {
+			return "" // names that come and go in it are changes of their own
+		}
+	case then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp.same(now.Stamp):
+		return ""
+	case was.Index != 0 && now.Kind == workspace.File && u.index(was.Layer, c.Path) == was.Index:
+		return "" // git has looked at its files, and noted their times
+	}
+	return "changed on the host since the run"
+}
+
+// index returns the digest of the host's file, if it is an index of git.
+func (u *Upper) index(layer int, name string) uint64 {
+	if base(name) != "index" {
+		return 0
+	}
+	f, err := u.before[layer].open(name)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return vcs.IndexDigest(f)
+}
+
+func bothDirs(a, b *Entry) bool { return a.Kind == workspace.Dir && b.Kind == workspace.Dir }
+
+// touched says whether the host changed a file since the run began, which its
+// ctime tells; carried is what stood when the snapshot was made that the run
+// began with. It errs on one side: what the host changed before the command
+// did counts too.
+func (u *Upper) touched(c *Change, carried *Stood, orphan bool) string {
+	now := c.Before
+	const cause = "changed on the host during the run"
+	switch {
+	case carried != nil && (carried.Touched || !carried.same(now, c.After)):
+		return "changed on the host since the snapshot"
+	case carried != nil:
+		return ""
+	case now == nil:
+		if orphan {
+			return "removed on the host during the run"
+		}
+	case now.Kind == workspace.Dir && c.After != nil && c.After.Kind == workspace.Dir:
+	case now.Stamp.Ctime >= u.Record.Started:
+		return cause
+	}
+	return ""
+}
+
+// orphans returns the files that are copies of one that is not there any more,
+// and not because the command moved it. The kernel's mark does not say what a
+// file was copied from: as many as the command took away elsewhere may be
+// those, and beyond that number those that look like one of them.
+func (u *Upper) orphans(s *Set, i int) map[string]bool {
+	type look struct{ size, mtime int64 }
+	var copies []*Change
+	gone, looks := 0, map[look]bool{}
+	for j := range s.Changes {
+		c := &s.Changes[j]
+		old, now := c.Before, c.After
+		copied := now != nil && now.Kind == workspace.File && u.after[i].copied(c.Path)
+		if old != nil && old.Kind == workspace.File && !copied {
+			gone++
+			looks[look{old.Size, old.Stamp.Mtime}] = true
+		}
+		if old == nil && copied {
+			copies = append(copies, c)
+		}
+	}
+	list := map[string]bool{}
+	for _, c := range copies {
+		if len(copies) > gone && !looks[look{c.After.Size, c.After.Stamp.Mtime}] {
+			list[c.Path] = true
+		}
+	}
+	return list
+}
+
+// same reports whether what stood still stands.
+func (s *Stood) same(now, after *Entry) bool {
+	then := s.Entry
+	if then == nil || now == nil {
+		return then == nil && now == nil
+	}
+	if bothDirs(then, now) && after != nil && after.Kind == workspace.Dir {
+		return then.Mode == now.Mode
+	}
+	return then.Kind == now.Kind && then.Mode == now.Mode && then.Size == now.Size && then.Stamp.same(now.Stamp)
+}
+
+// Settle notes, at the end of a run, what stands on the host under each change,
+// and returns how many there are, beside what cannot be kept. The record then
+// tells what the host changes later.
+func (u *Upper) Settle() (n, lost int, err error) {
+	sets, err := u.changes()
+	if err != nil {
+		return 0, 0, err
+	}
+	r := &u.Record
+	r.Stood, r.Ended = nil, true
+	for i, s := range sets {
+		lost += len(s.Lost)
+		for _, c := range s.Changes {
+			r.Stood = append(r.Stood, Stood{Layer: i, Path: c.Path, Entry: c.Before, Touched: c.Conflict != "", Index: u.index(i, c.Path)})
+		}
+	}
+	if len(r.Stood) == 0 {
+		return 0, lost, nil
+	}
+	return len(r.Stood), lost, writeRecord(u.dir, ".", r)
+}
+
+// protect marks what a host tool would execute.
+func (u *Upper) protect(s *Set) {
+	for i := range s.Changes {
+		c := &s.Changes[i]
+		c.Protect, c.Review = u.protected(filepath.Join(s.Root, c.Path))
+		if c.Protect == "" && base(c.Path) == ".git" && c.After != nil && c.After.Kind != workspace.Dir {
+			c.Protect = ".git: it leads to another repository"
+		}
+		if c.Protect == "" && c.After != nil && c.After.Kind == workspace.Link {
+			c.Protect = u.way(filepath.Join(s.Root, c.Path))
+		}
+		if c.Protect == "" {
+			c.Protect = through(s.Root, c)
+		}
+		if c.Protect == "" && u.rebases(s, c) {
+			c.Protect = vcs.WhyRebase
+		}
+		if c.Protect == "" && u.unsound(s, c) {
+			c.Protect = vcs.WhyIndex
+		}
+		if c.Protect == "" && u.remembers(s, c) {
+			c.Protect = vcs.WhyRR
+		}
+		if c.Protect == "" && u.journals(s, c) {
+			c.Protect = vcs.WhyHg
+		}
+	}
+	for i := range s.Changes {
+		if c := &s.Changes[i]; c.Protect == "" {
+			c.Protect = s.bare(u, c)
+		}
+	}
+}
+
+// rebases reports whether a change is of a rebase that executes something.
+func (u *Upper) rebases(s *Set, c *Change) bool {
+	i := slices.IndexFunc(vcs.RebaseState[:], func(name string) bool { return strings.HasSuffix(c.Path, "/"+name) })
+	if i < 0 || c.After == nil {
+		return false
+	}
+	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	f, err := u.after[layer].open(c.Path)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, vcs.MaxOriginal))
+	return err != nil || len(b) == vcs.MaxOriginal || vcs.RebaseExecutes(vcs.RebaseState[i], b)
+}
+
+// unsound reports whether a change is of an index that lists what is no path of a
+// working tree. One by SHA-256 is understood only where the host's own configuration
+// says so.
+func (u *Upper) unsound(s *Set, c *Change) bool {
+	dir, name := path.Split(c.Path)
+	if !vcs.IsIndex(name) || c.After == nil || c.After.Kind != workspace.File {
+		return false
+	}
+	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	if !vcs.InsideGit(filepath.Join(s.Root, dir)) && !u.has(layer, path.Join(dir, "HEAD")) {
+		return false
+	}
+	f := vcs.FormatSHA1
+	common := dir
+	if i := strings.LastIndex(dir, "/worktrees/"); i >= 0 && u.has(layer, path.Join(dir, "commondir")) {
+		common = dir[:i]
+	}
+	if b, err := read(u.before[layer], path.Join(common, "config"), vcs.MaxConfig); err == nil {
+		known := false
+		if f, known = vcs.HashOf(b); !known {
+			return true
+		}
+	}
+	// The run's own configuration is held back, and may be applied afterwards.
+	if b, err := read(u.after[layer], path.Join(common, "config"), vcs.MaxConfig); err == nil {
+		if own, known := vcs.HashOf(b); !known || own != f {
+			return true
+		}
+	}
+	b, err := read(u.after[layer], c.Path, vcs.MaxGitIndex)
+	return err != nil || !vcs.SoundIndex(b, f)
+}
+
+// remembers reports whether a change is of a list of conflicts with something in it.
+func (u *Upper) remembers(s *Set, c *Change) bool {
+	if path.Base(c.Path) != vcs.MergeRR || c.After == nil {
+		return false
+	}
+	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	b, err := read(u.after[layer], c.Path, vcs.MaxConfig)
+	return err != nil || len(b) > 0
+}
+
+// journals reports whether a change is of a list by which Mercurial would write elsewhere.
+func (u *Upper) journals(s *Set, c *Change) bool {
+	dir, name := path.Split(c.Path)
+	if c.After == nil || !slices.Contains(vcs.HgLists[:], name) || !vcs.IsHgStore(strings.TrimPrefix(filepath.Join(s.Root, dir), "/")) {
+		return false
+	}
+	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	b, err := read(u.after[layer], c.Path, vcs.MaxGitIndex)
+	return err != nil || !vcs.SoundHg(name, b)
+}
+
+// read reads a file of a layer that is not too large.
+func read(l *layer, name string, most int64) ([]byte, error) {
+	f, err := l.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = workspace.ErrTooMuch
+	}
+	return b, err
+}
+
+// protected says which rule of the run's policy protects a path of the host.
+func (u *Upper) protected(path string) (deny string, review bool) {
+	for i := range u.Record.Protect {
+		r := &u.Record.Protect[i]
+		switch {
+		case !u.matches(r, path):
+		case r.Review:
+			review = true
+		default:
+			return r.Pattern, false
+		}
+	}
+	return "", review
+}
+
+// matches reports whether a rule holds for a path: in the workspace, and in an
+// overlay of any other directory as if that were one.
+func (u *Upper) matches(r *profiles.ProtectRule, path string) bool {
+	return r.Matches(u.Record.Workspace, path) ||
+		slices.ContainsFunc(u.Record.Layers, func(l Layer) bool { return r.Matches(l.Path, path) })
+}
+
+// way says to what a link at a path leads the way: where it leads there may be
+// anything, now or later.
+func (u *Upper) way(path string) string {
+	roots := []string{u.Record.Workspace}
+	for _, l := range u.Record.Layers {
+		roots = append(roots, l.Path)
+	}
+	for i := range u.Record.Protect {
+		for _, root := range roots {
+			for _, d := range workspace.Ways(root, &u.Record.Protect[i]) {
+				if d.Matches(root, path) {
+					return d.Whole
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// bare says whether a change is part of a repository without a .git around it:
+// a directory that has HEAD, and objects and refs or a commondir. There git
+// reads configuration and hooks. What lies in a .git has rules of its own.
+func (s *Set) bare(u *Upper, c *Change) string {
+	if c.After == nil {
+		return ""
+	}
+	i := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
+	for dir, name := path.Split(c.Path); name != "" && name != "."; dir, name = path.Split(dir) {
+		dir = strings.TrimSuffix(dir, "/")
+		before := func(name string) bool {
+			_, err := u.before[i].root.Lstat(path.Join(dir, name))
+			return err == nil
+		}
+		switch strings.ToLower(name) {
+		case "head", "config", "config.worktree", "commondir", "hooks":
+		case "objects", "refs":
+			// What goes on in a repository is no news; what makes one is: the
+			// rest of it may have come with an earlier run.
+			store := before("objects") && before("refs")
+			if before("HEAD") && (store || before("commondir")) || store && !u.has(i, path.Join(dir, "HEAD")) {
+				continue
+			}
+		default:
+			if c.After.Kind != workspace.Link { // which git writes through
+				continue
+			}
+		}
+		if strings.Contains(filepath.Join(s.Root, dir)+"/", "/.git/") && !vcs.InsideStore(dir) {
+			continue
+		}
+		has := func(name string) bool { return u.has(i, path.Join(dir, name)) }
+		store := has("objects") && has("refs")
+		if has("HEAD") && (store || has("commondir")) || store && (has("config") || has("hooks")) { // worktrees share one without a HEAD
+			return "a repository: git executes what its configuration names"
+		}
+	}
+	return ""
+}
+
+// has reports whether a path is there in what the command saw.
+func (u *Upper) has(i int, name string) bool {
+	if _, err := u.after[i].root.Lstat(name); err == nil {
+		return !u.after[i].whiteout(name)
+	}
+	_, err := u.before[i].root.Lstat(name)
+	return err == nil
+}
+
+// HandUpper gives what a session keeps of its overlays to another user.
+func HandUpper(session *os.Root, uid, gid int) error {
+	return fs.WalkDir(session.FS(), UpperName, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return session.Lchown(path, uid, gid)
+	})
+}

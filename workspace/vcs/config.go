@@ -1,0 +1,392 @@
+package vcs
+
+import (
+	"errors"
+	"strings"
+)
+
+// A Setting is one key of a git configuration, spelled as git compares it:
+// section and key in lower case, the subsection as it stands.
+type Setting struct {
+	Section, Sub, Key string
+	Value             string // "" for a key without "=", which is true
+	from, to          int    // where key and value stand in the file, with the end of the line
+}
+
+var errConfigSyntax = errors.New("not a git configuration")
+
+// ParseConfig reads a git configuration as git_parse_source in git's config.c
+// does. What stood before a mistake is returned with the error: git acts on it
+// too before it gives up.
+func ParseConfig(b []byte) ([]Setting, error) {
+	p := configParser{s: string(b)}
+	if strings.HasPrefix(p.s, "\uFEFF") {
+		p.i = len("\uFEFF")
+	}
+	var all []Setting
+	var cur Setting
+	named := false
+	for {
+		c := p.next()
+		switch {
+		case c == '\n':
+			if p.eof {
+				return all, nil
+			}
+		case isSpace(c):
+		case c == '#' || c == ';':
+			p.skipLine()
+		case c == '[':
+			section, sub, ok := p.header()
+			if !ok {
+				return all, errConfigSyntax
+			}
+			cur, named = Setting{Section: section, Sub: sub}, true
+		case isAlpha(c):
+			cur.from = p.i - 1
+			key, value, ok := p.pair(c)
+			// A key before the first section has no name that git would know.
+			if !ok || !named {
+				return all, errConfigSyntax
+			}
+			cur.Key, cur.Value, cur.to = key, value, p.i
+			all = append(all, cur)
+		default:
+			return all, errConfigSyntax
+		}
+	}
+}
+
+type configParser struct {
+	s   string
+	i   int
+	eof bool
+}
+
+// next returns the next character; the end of the file is a newline, and so
+// is CR LF.
+func (p *configParser) next() byte {
+	if p.i >= len(p.s) {
+		p.eof = true
+		return '\n'
+	}
+	c := p.s[p.i]
+	p.i++
+	if c == '\r' && p.i < len(p.s) && p.s[p.i] == '\n' {
+		p.i++
+		return '\n'
+	}
+	return c
+}
+
+func (p *configParser) skipLine() {
+	for p.next() != '\n' {
+	}
+}
+
+// header reads `section]`, `section.sub]` or `section "sub"]`.
+func (p *configParser) header() (section, sub string, ok bool) {
+	var name strings.Builder
+	for {
+		c := p.next()
+		switch {
+		case p.eof:
+			return "", "", false
+		case c == ']':
+			section, sub, _ = strings.Cut(name.String(), ".")
+			return section, sub, true
+		case isSpace(c):
+			for ; isSpace(c); c = p.next() {
+				if c == '\n' {
+					return "", "", false
+				}
+			}
+			if c != '"' {
+				return "", "", false
+			}
+			sub, ok := p.quoted()
+			if !ok || p.next() != ']' {
+				return "", "", false
+			}
+			// `[a.b "c"]` is section a, subsection b.c: git splits the whole
+			// name at its first and its last dot.
+			section, more, both := strings.Cut(name.String(), ".")
+			if both {
+				sub = more + "." + sub
+			}
+			return section, sub, true
+		case isKeyChar(c) || c == '.':
+			name.WriteByte(lower(c))
+		default:
+			return "", "", false
+		}
+	}
+}
+
+// quoted reads a subsection up to its closing quote.
+func (p *configParser) quoted() (string, bool) {
+	var sub strings.Builder
+	for {
+		c := p.next()
+		switch c {
+		case '\n':
+			return "", false
+		case '"':
+			return sub.String(), true
+		case '\\':
+			if c = p.next(); c == '\n' {
+				return "", false
+			}
+		}
+		sub.WriteByte(c)
+	}
+}
+
+// pair reads a key that begins with c, and its value.
+func (p *configParser) pair(c byte) (key, value string, ok bool) {
+	var name strings.Builder
+	for ; !p.eof && isKeyChar(c); c = p.next() {
+		name.WriteByte(lower(c))
+	}
+	for c == ' ' || c == '\t' {
+		c = p.next()
+	}
+	switch c {
+	case '\n':
+		return name.String(), "", true
+	case '=':
+		value, ok = p.value()
+		return name.String(), value, ok
+	}
+	return "", "", false
+}
+
+// value reads up to the end of the line: quotes, escapes, continued lines and
+// comments. Blanks at both ends go; those in between stay as they are, as in
+// git since 2.45. What follows a NUL is lost on git, which keeps C strings.
+func (p *configParser) value() (string, bool) {
+	var v strings.Builder
+	var blanks string // seen, and kept if something follows
+	quote := false
+	for {
+		c := p.next()
+		switch {
+		case c == '\n':
+			s, _, _ := strings.Cut(v.String(), "\x00")
+			return s, !quote
+		case !quote && isSpace(c):
+			if v.Len() > 0 {
+				blanks += string(c)
+			}
+			continue
+		case !quote && (c == '#' || c == ';'):
+			p.skipLine()
+			s, _, _ := strings.Cut(v.String(), "\x00")
+			return s, true
+		}
+		v.WriteString(blanks)
+		blanks = ""
+		switch c {
+		case '"':
+			quote = !quote
+		case '\\':
+			switch c = p.next(); c {
+			case '\n':
+			case 't':
+				v.WriteByte('\t')
+			case 'b':
+				v.WriteByte('\b')
+			case 'n':
+				v.WriteByte('\n')
+			case '\\', '"':
+				v.WriteByte(c)
+			default:
+				return "", false
+			}
+		default:
+			v.WriteByte(c)
+		}
+	}
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
+
+func isAlpha(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+
+func isKeyChar(c byte) bool { return isAlpha(c) || '0' <= c && c <= '9' || c == '-' }
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+// A Use says what git does with the value of a setting.
+type Use uint8
+
+const (
+	UseNone    Use = iota
+	UseCommand     // runs it, by a shell or as a program
+	UseInclude     // reads it as configuration
+	UseHooks       // runs what is in this directory
+	UseDir         // copies or reads what is in this directory
+)
+
+// Use returns what git does with a setting's value: git help config, 2.51.
+func (s *Setting) Use() Use {
+	switch s.Section {
+	case "include", "includeif":
+		if s.Key == "path" {
+			return UseInclude
+		}
+	case "core":
+		switch s.Key {
+		case "hookspath":
+			return UseHooks
+		case "fsmonitor", "sshcommand", "gitproxy", "askpass", "editor", "pager", "alternaterefscommand":
+			return UseCommand
+		}
+	case "init":
+		if s.Key == "templatedir" {
+			return UseDir
+		}
+	case "alias":
+		if strings.HasPrefix(s.Value, "!") {
+			return UseCommand
+		}
+	case "submodule":
+		if s.Key == "update" && strings.HasPrefix(s.Value, "!") {
+			return UseCommand
+		}
+	case "credential":
+		if s.Key == "helper" {
+			return UseCommand
+		}
+	case "gpg":
+		if s.Key == "program" || s.Key == "defaultkeycommand" {
+			return UseCommand
+		}
+	case "filter":
+		if s.Key == "clean" || s.Key == "smudge" || s.Key == "process" {
+			return UseCommand
+		}
+	case "diff":
+		if s.Key == "external" || s.Key == "command" || s.Key == "textconv" {
+			return UseCommand
+		}
+	case "merge":
+		if s.Key == "driver" {
+			return UseCommand
+		}
+	case "difftool", "mergetool", "guitool", "browser", "man":
+		if s.Key == "cmd" || s.Key == "path" {
+			return UseCommand
+		}
+	case "pager", "hook":
+		return UseCommand
+	case "remote":
+		if s.Key == "uploadpack" || s.Key == "receivepack" {
+			return UseCommand
+		}
+	case "uploadpack":
+		if s.Key == "packobjectshook" {
+			return UseCommand
+		}
+	case "sequence":
+		if s.Key == "editor" {
+			return UseCommand
+		}
+	case "interactive":
+		if s.Key == "difffilter" {
+			return UseCommand
+		}
+	case "trailer":
+		if s.Key == "command" || s.Key == "cmd" {
+			return UseCommand
+		}
+	case "tar":
+		if s.Key == "command" {
+			return UseCommand
+		}
+	case "gc":
+		if s.Key == "recentobjectshook" {
+			return UseCommand
+		}
+	case "sendemail":
+		switch s.Key {
+		case "sendmailcmd", "tocmd", "cccmd", "headercmd", "smtpserver":
+			return UseCommand
+		}
+	case "imap":
+		if s.Key == "tunnel" {
+			return UseCommand
+		}
+	case "web", "instaweb", "help":
+		if s.Key == "browser" || s.Key == "httpd" {
+			return UseCommand
+		}
+	}
+	return UseNone
+}
+
+// Words splits a command as a shell would, so that each word can be looked at
+// as a path. Expansions stay as they are written: a path that only a shell
+// finds out is not found.
+func Words(command string) []string {
+	var all []string
+	var word strings.Builder
+	begun := false
+	var quote byte
+	end := func() {
+		if begun {
+			all = append(all, word.String())
+			word.Reset()
+			begun = false
+		}
+	}
+	for i := 0; i < len(command); i++ {
+		c := command[i]
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == '\'':
+			word.WriteByte(c)
+		case c == '\\' && i+1 < len(command):
+			i++
+			word.WriteByte(command[i])
+			begun = true
+		case quote != 0:
+			word.WriteByte(c)
+		case c == '\'' || c == '"':
+			quote, begun = c, true
+		case strings.IndexByte(" \t\r\n;&|<>()!", c) >= 0:
+			end()
+		default:
+			word.WriteByte(c)
+			begun = true
+		}
+	}
+	end()
+	return all
+}
+
+// Name returns the setting's full name.
+func (s *Setting) Name() string {
+	if s.Sub == "" {
+		return s.Section + "." + s.Key
+	}
+	return s.Section + "." + s.Sub + "." + s.Key
+}
+
+// Reads reports whether git reads the file that a setting names, as text: git help
+// config, 2.51.
+func (s *Setting) Reads() bool {
+	switch s.Section {
+	case "core":
+		return s.Key == "excludesfile" || s.Key == "attributesfile"
+	case "commit":
+		return s.Key == "template"
+	}
+	return false
+}

@@ -1,0 +1,139 @@
+package vcs
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// inertKeys are the keys of git's configuration that make it run nothing,
+// whatever their value: `section.key`, `section.*` for all keys of a section,
+// each with or without a subsection. What is not among them counts as something
+// that executes: git gets new keys with each version, and other programs keep
+// keys of their own there.
+var inertKeys = strings.Fields(`
+	core.repositoryformatversion core.filemode core.bare core.logallrefupdates core.ignorecase core.precomposeunicode
+	core.symlinks core.autocrlf core.eol core.safecrlf core.sparsecheckout core.sparsecheckoutcone core.untrackedcache
+	core.preloadindex core.fscache core.longpaths core.quotepath core.abbrev core.whitespace core.trustctime core.checkstat
+	core.compression core.loosecompression core.bigfilethreshold core.commentchar core.commentstring core.sharedrepository
+	core.protecthfs core.protectntfs core.multipackindex core.commitgraph core.splitindex core.fsync core.fsyncmethod
+	extensions.*
+	remote.url remote.pushurl remote.fetch remote.push remote.tagopt remote.prune remote.prunetags remote.mirror
+	remote.promisor remote.partialclonefilter remote.skipdefaultupdate remote.skipfetchall remote.pushdefault remote.gh-resolved
+	branch.remote branch.merge branch.rebase branch.description branch.pushremote branch.sort branch.autosetupmerge
+	branch.autosetuprebase branch.vscode-merge-base branch.gh-merge-base branch.github-pr-owner-number
+	submodule.url submodule.active submodule.branch submodule.ignore submodule.fetchrecursesubmodules submodule.recurse submodule.fetchjobs
+	user.name user.email user.useconfigonly author.name author.email committer.name committer.email
+	init.defaultbranch init.defaultobjectformat init.defaultrefformat
+	pull.rebase pull.ff push.default push.autosetupremote push.followtags push.usebitmaps fetch.prune fetch.prunetags fetch.parallel
+	fetch.writecommitgraph fetch.fsckobjects transfer.fsckobjects receive.fsckobjects
+	merge.conflictstyle merge.ff merge.log merge.stat merge.renames merge.renamelimit merge.directoryrenames
+	rebase.autosquash rebase.autostash rebase.updaterefs rebase.stat rerere.enabled rerere.autoupdate
+	diff.algorithm diff.renames diff.renamelimit diff.colormoved diff.context diff.mnemonicprefix diff.noprefix diff.indentheuristic
+	color.* column.* advice.* status.* stash.*
+	log.abbrevcommit log.date log.decorate log.follow
+	index.version index.threads index.skiphash feature.manyfiles feature.experimental pack.* gc.auto gc.autodetach gc.autopacklimit
+	gc.pruneexpire gc.reflogexpire maintenance.auto maintenance.strategy tag.sort blame.coloring i18n.commitencoding i18n.logoutputencoding
+	lfs.repositoryformatversion lfs.locksverify lfs.access
+	index.sparse submodule.alternatelocation submodule.alternateerrorstrategy submodule.propagatebranches log.excludedecoration
+	core.packedgitlimit core.packedgitwindowsize core.deltabasecachelimit core.configwritelocktimeoutms http.postbuffer http.lowspeedlimit http.lowspeedtime
+	receive.denynonfastforwards receive.denydeletes receive.denycurrentbranch receive.denydeletecurrent receive.autogc receive.unpacklimit fetch.unpacklimit fetch.showforcedupdates
+	uploadpack.allowfilter uploadpack.allowanysha1inwant uploadpack.allowtipsha1inwant uploadpack.allowreachablesha1inwant
+	gc.reflogexpireunreachable gc.worktreepruneexpire gc.writecommitgraph gc.cruftpacks commitgraph.changedpaths commitgraph.generationversion
+	blame.ignorerevsfile checkout.defaultremote checkout.guess worktree.guessremote worktree.userelativepaths
+	push.recursesubmodules notes.rewriteref notes.displayref rebase.rebasemerges commit.verbose commit.status commit.cleanup diff.submodule am.keepcr am.threeway gui.gcwarning
+`)
+
+// Inert reports whether git, and whoever else reads the setting, runs nothing
+// for it. The place that core.worktree names is the caller's to judge.
+func (s *Setting) Inert() bool {
+	if s.Name() == "core.fsmonitor" && s.Value == "false" {
+		return true // git before 2.36 takes it for a program of that name, which does nothing
+	}
+	switch s.Name() {
+	case "commit.gpgsign", "tag.gpgsign", "push.gpgsign":
+		return s.Value == "false" // as tests and agents have it in what they make: nothing signs
+	}
+	if s.Use() != UseNone {
+		return false
+	}
+	name := s.Section + "." + s.Key
+	if s.Places() {
+		return true
+	}
+	if s.Section == "submodule" && s.Key == "update" {
+		switch s.Value {
+		case "checkout", "rebase", "merge", "none":
+			return true
+		}
+		return false
+	}
+	if !slices.Contains(inertKeys, name) && !slices.Contains(inertKeys, s.Section+".*") {
+		return false
+	}
+	switch s.Key {
+	case "url", "pushurl", "remote", "pushremote", "pushdefault":
+		return harmless(s.Value)
+	}
+	return true
+}
+
+// harmless reports whether git starts nothing from a place that it fetches from or
+// pushes to, as far as its name tells. `ext::COMMAND` is a program, and other names
+// before a double colon are programs' names; what begins with a dash may become
+// somebody's option. A repository on the same machine runs its own hooks at a push:
+// those that are looked at are inert, but in the directories of another nobody looks,
+// and what is escaped in a file: URL (connect.c of git) may lead there.
+func harmless(url string) bool {
+	path := "/" + url
+	return !strings.Contains(url, "::") && !strings.HasPrefix(url, "-") && !strings.Contains(path, "/.git/") && !InFan(path) &&
+		!(strings.HasPrefix(url, "file:") && strings.Contains(url, "%"))
+}
+
+// Places reports whether a setting says where the working tree is.
+func (s *Setting) Places() bool { return s.Section == "core" && s.Key == "worktree" && s.Sub == "" }
+
+// Strip returns a configuration without the settings that drop names, and their
+// names. It is false for one that git cannot parse, or might parse in another
+// way: that one cannot be mended.
+func Strip(b []byte, drop func(*Setting) bool) (left []byte, dropped []string, ok bool) {
+	for i, c := range b {
+		if c < ' ' && c != '\t' && c != '\n' && (c != '\r' || i+1 == len(b) || b[i+1] != '\n') || c == 0x7f {
+			return nil, nil, false
+		}
+	}
+	all, err := ParseConfig(b)
+	if err != nil {
+		return nil, nil, false
+	}
+	at := 0
+	var kept []Setting
+	for i := range all {
+		s := &all[i]
+		if !drop(s) {
+			kept = append(kept, *s)
+			continue
+		}
+		dropped = append(dropped, s.Name())
+		from := s.from
+		for from > at && (b[from-1] == ' ' || b[from-1] == '\t') {
+			from--
+		}
+		if from > 0 && b[from-1] != '\n' {
+			from = s.from // it stands behind something else
+		}
+		left = append(left, b[at:from]...)
+		at = s.to
+	}
+	left = append(left, b[at:]...)
+	// What comes out must say what was meant to be left, and nothing else.
+	again, err := ParseConfig(left)
+	same := func(x, y Setting) bool {
+		x.from, x.to, y.from, y.to = 0, 0, 0, 0
+		return x == y
+	}
+	if err != nil || !slices.EqualFunc(again, kept, same) {
+		return nil, nil, false
+	}
+	return bytes.Clone(left), dropped, true
+}

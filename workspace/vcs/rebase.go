@@ -1,0 +1,71 @@
+package vcs
+
+import (
+	"slices"
+	"strings"
+)
+
+// A rebase that was begun and not ended is a list of commands that `git rebase
+// --continue` goes on with, and some of them execute something. So does `git
+// cherry-pick --continue`, or revert, with a strategy that is none of git's own. `git am
+// --continue`, and a rebase by patches, give `git apply` the options that they began
+// with, one of which writes a file wherever it says (--build-fake-ancestor).
+
+// RebaseState are the files of such a rebase, series of picks or patches that name
+// programs or files, in the directory of git.
+var RebaseState = [...]string{"rebase-merge/git-rebase-todo", "rebase-merge/strategy", "sequencer/opts", "rebase-apply/apply-opt"}
+
+// MaxOriginal bounds a file that is looked into, or kept to be shown.
+const MaxOriginal = 256 << 10
+
+// WhyRebase is what is said of one that does.
+const WhyRebase = "git executes what it names when it goes on (--continue), or writes there"
+
+// pickCommands are the commands of a todo list that run no program of the
+// list's choice: git help rebase, 2.51, and todo_command_info in sequencer.c.
+var pickCommands = strings.Fields("pick p revert edit e reword r fixup f squash s label l reset t merge m update-ref u break b drop d noop")
+
+// strategies are the ways of merging that git has itself. Another is a program
+// named git-merge-NAME, or an alias.
+var strategies = strings.Fields("ort recursive resolve octopus ours subtree")
+
+// RebaseExecutes reports whether a file of a rebase may execute something. What is not
+// known to be harmless may.
+func RebaseExecutes(name string, b []byte) bool {
+	switch {
+	case strings.HasSuffix(name, "/strategy"):
+		return !slices.Contains(strategies, strings.TrimSpace(string(b)))
+	case strings.HasSuffix(name, "/apply-opt"):
+		return slices.ContainsFunc(strings.Fields(string(b)), func(word string) bool { return !applyOption(word) })
+	case strings.HasSuffix(name, "/opts"):
+		all, err := ParseConfig(b)
+		return err != nil || slices.ContainsFunc(all, func(s Setting) bool {
+			return s.Name() == "options.strategy" && !slices.Contains(strategies, s.Value)
+		})
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		words := strings.Fields(line)
+		// Every command begins with a letter; what does not is a comment (core.commentChar), or git stops at it.
+		if len(words) > 0 && isAlpha(words[0][0]) && !slices.Contains(pickCommands, words[0]) {
+			return true
+		}
+	}
+	return false
+}
+
+// applyOption reports whether a word, quoted as git quotes it, is an option of `git
+// apply` that neither writes elsewhere nor takes the next word with it.
+func applyOption(word string) bool {
+	option, open := strings.CutPrefix(word, "'")
+	option, closed := strings.CutSuffix(option, "'")
+	if !open || !closed || strings.ContainsAny(option, `'\`) {
+		return false
+	}
+	switch name, _, value := strings.Cut(option, "="); name {
+	case "--whitespace", "--directory", "--include", "--exclude":
+		return value
+	case "--ignore-space-change", "--ignore-whitespace", "--reject":
+		return true
+	}
+	return len(option) > 2 && (option[:2] == "-C" || option[:2] == "-p") && strings.Trim(option[2:], "0123456789") == ""
+}
