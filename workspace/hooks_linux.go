@@ -25,7 +25,7 @@ func (i *inerter) workingTrees(found []suspect) {
 		return
 	}
 	for _, s := range found {
-		if path := i.scan.abs(s.rel); len(g.standing.Commands) > 0 && s.hit.name != "" && i.stoods(path) {
+		if path := i.scan.abs(s.rel); len(g.standing.Commands) > 0 && s.hit.name != "" && i.leadsToStood(path) {
 			i.commands(filepath.Dir(path))
 		}
 	}
@@ -66,9 +66,9 @@ func workTreeOf(path string) string {
 	return path
 }
 
-// stoods reports whether what is named .git leads to a repository that stood, or shares
+// leadsToStood reports whether what is named .git leads to a repository that stood, or shares
 // one: its configuration counts there.
-func (i *inerter) stoods(path string) bool {
+func (i *inerter) leadsToStood(path string) bool {
 	t, whose, _, err := i.repository(path)
 	if err != nil || whose == nil || !t.found {
 		return false

@@ -39,10 +39,6 @@ func TestFloodAtTerminal(t *testing.T) {
 	p := newPupil(t)
 	script := fmt.Sprintf("flood-%d.sh", os.Getpid())
 	p.write("project/"+script, flood, 0o644)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
-	require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
 	for range 4 {
 		busy := exec.Command("sh", "-c", "while :; do :; done")
 		busy.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -92,10 +88,6 @@ func TestFloodUnderShell(t *testing.T) {
 	p := newPupil(t)
 	p.write("project/burst.sh", "for k in 1 2 3 4; do mkdir -p $k/0 $k/1 $k/2 $k/3 $k/4 $k/5 $k/6 $k/7 $k/8 $k/9; done\n"+
 		"i=0\nwhile [ $i -lt 60 ]; do\nfor d in */*/; do : > $d.envrc; done\ni=$((i+1))\ndone\n", 0o644)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
-	require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
 	s := newSeat(t, p)
 	s.typed("$HOME/bin/pccrun -- sh -i\n")
 	s.typed("echo within $$.\n")
@@ -120,10 +112,6 @@ func TestFloodSparesStopped(t *testing.T) {
 	p.write("project/burst.sh", "for k in 1 2 3 4; do mkdir -p $k/0 $k/1 $k/2 $k/3 $k/4 $k/5 $k/6 $k/7 $k/8 $k/9; done\n"+
 		"i=0 n=0\ntrap 'n=$((n+1))' CONT\nwhile [ $n -eq 0 -a $i -lt 600 ]; do\nfor d in */*/; do : > $d.envrc; done\ni=$((i+1))\ndone\necho \"burst went on $n times.\"\n", 0o644)
 	p.write("project/count.sh", "echo counts.\nwhile :; do echo >> $1; sleep 0.02; done\n", 0o644)
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
-	require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
 	s := newSeat(t, p)
 	s.typed("$HOME/bin/pccrun -- sh -i\n")
 	s.typed("echo within $$.\n")
@@ -186,7 +174,7 @@ func statesOf(script string) map[int]string {
 	return states
 }
 
-// A seat is a terminal with a shell that controls jobs.
+// A seat is a terminal with a shell that controls jobs; pccrun is in the bin of its home.
 type seat struct {
 	t      *testing.T
 	master *os.File
@@ -195,6 +183,10 @@ type seat struct {
 }
 
 func newSeat(t *testing.T, p *pupil) *seat {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
+	require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	require.NoError(t, err)
 	s := &seat{t: t, master: os.NewFile(uintptr(fd), "master")}

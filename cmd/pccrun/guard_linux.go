@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -332,18 +331,19 @@ func describeFinding(c workspace.Finding, root string) string {
 		return "grown: " + path + " (" + c.What + "; " + c.Why + ": remove it, or move it away)"
 	}
 	why := c.Why
-	if what := reviewReasons[filepath.Base(c.Path)]; what != "" && strings.HasPrefix(why, "**/") {
+	if what := reviewReasons[why]; what != "" {
 		why += ": " + what
 	}
 	return c.What + ": " + path + " (review " + why + ")"
 }
 
-// reviewReasons say what files do that nobody can look through.
+// reviewReasons say what files do that nobody can look through, by the pattern of the
+// default profile.
 var reviewReasons = map[string]string{
-	"wc.db":         svnReason,
-	"wc.db-journal": svnReason,
-	"wc.db-wal":     svnReason,
-	"Root":          "CVS runs what the repository that it names tells it to, on this machine with :local: or :fork:",
+	"**/.svn/wc.db":         svnReason,
+	"**/.svn/wc.db-journal": svnReason,
+	"**/.svn/wc.db-wal":     svnReason,
+	"**/CVS/Root":           "CVS runs what the repository that it names tells it to, on this machine with :local: or :fork:",
 }
 
 const svnReason = "svn writes, moves and removes files where it says, outside too; a fresh checkout is what helps"

@@ -58,12 +58,8 @@ func TestSignalLeavesTheTerminal(t *testing.T) {
 // launcher waited for the command, and that to be continued, for ever. One that does
 // not end at SIGHUP reads the end of its terminal.
 func TestTerminalGoesWhileStopped(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
 	for _, ignores := range []bool{false, true} {
 		p := newPupil(t)
-		require.NoError(t, os.Mkdir(p.home+"/bin", 0o755))
-		require.NoError(t, os.Symlink(self, p.home+"/bin/pccrun"))
 		p.write("project/wait.sh", "trap 'echo hung up > told' HUP\necho ready.\nread x\nread x\necho over > over\n", 0o644)
 		if !ignores {
 			p.write("project/wait.sh", "echo ready.\nread x\nread x\n", 0o644)
