@@ -65,6 +65,7 @@ func override(have, more []ProtectRule) []ProtectRule {
 			return again
 		})
 	}
+	have = slices.Grow(have, len(more))
 	for i := range more {
 		if last[more[i].Pattern] == i {
 			have = append(have, more[i])

@@ -134,7 +134,7 @@ func checkGlob(pattern string) string {
 	if len(pattern) > maxGlob {
 		return "pattern longer than 512 bytes"
 	}
-	for i := 0; i <= len(pattern); {
+	for i := 0; i <= len(pattern) && isGlob(pattern); {
 		name, next := nextName(pattern, i)
 		i = next
 		if strings.Contains(name, "**") && name != "**" {

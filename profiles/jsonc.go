@@ -12,6 +12,7 @@ import (
 const (
 	maxFile  = 1 << 20 // bytes of a file
 	maxDepth = 32      // of nested objects and arrays
+	maxRoom  = 256     // elements for which room is made before they were read
 )
 
 type kind uint8
@@ -221,6 +222,10 @@ func duplicate(members []member) (again, first *member) {
 func (p *parser) array(depth int) ([]value, error) {
 	p.pos++ // [
 	var items []value
+	if end := strings.IndexByte(p.text[p.pos:], ']'); end > 0 {
+		// Room for all at once: each launch reads some hundreds of names.
+		items = make([]value, 0, min(strings.Count(p.text[p.pos:p.pos+end], ",")+1, maxRoom))
+	}
 	for {
 		if err := p.space(); err != nil {
 			return nil, err

@@ -232,6 +232,7 @@ func (d *decoder) top(m member) {
 				}
 				return
 			}
+			d.layer.protect = slices.Grow(d.layer.protect, len(m.value.items))
 			d.list(m.value, key, func(text string, o Origin) {
 				pattern, err := d.protectPattern(text)
 				if err != nil {

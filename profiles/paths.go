@@ -61,7 +61,7 @@ func (s *scope) expand(text, dot string) (full, base string, err error) {
 	first, rest, _ := strings.Cut(text, "/")
 	switch {
 	case strings.HasPrefix(text, "/"):
-		base, rest = "/", text
+		base = "/"
 	case first == "~":
 		base = s.home
 	case strings.HasPrefix(text, "~"):
@@ -79,7 +79,11 @@ func (s *scope) expand(text, dot string) (full, base string, err error) {
 	default:
 		return "", "", hinted{fmt.Errorf("%q: want a path that begins with /, ~, . or **/", text), "./" + text + " is the path in the workspace"}
 	}
-	full = path.Clean(base + "/" + rest)
+	if strings.HasPrefix(text, "/") {
+		full = path.Clean(text) // which is itself, where there is nothing to clean
+	} else {
+		full = path.Clean(base + "/" + rest)
+	}
 	if len(full) > maxPath {
 		return "", "", fmt.Errorf("path of %d bytes: want at most %d", len(full), maxPath)
 	}

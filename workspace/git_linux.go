@@ -180,7 +180,7 @@ func (s *scan) outside(r repo, pointer string) error {
 	// none comes.
 	modules := filepath.Join(r.gitDir, "modules")
 	if _, _, ok := s.node(modules); !ok {
-		s.absent[modules] = true
+		s.vacant[modules] = true
 		return nil
 	}
 	return s.pin(modules, profiles.ProtectRule{Pattern: ".git/modules outside of the workspace"})
@@ -313,7 +313,7 @@ func (s *scan) pinGitDir(dir string) error {
 		}
 		if !t.found && len(t.links) == 0 {
 			if writable && (!linked || name == "config.worktree" || i >= len(gitNames)) {
-				s.absent[path] = true
+				s.vacant[path] = true
 			}
 			continue
 		}

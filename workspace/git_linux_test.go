@@ -92,7 +92,7 @@ func TestScanRepository(t *testing.T) {
 	f := scanOf(t, Query{Root: root})
 	require.Equal(t, []string{".git/config", ".git/hooks", ".git/info/attributes"}, pinPaths(t, root, f))
 	require.Equal(t, []string{".git", ".git/info"}, relative(t, root, f.Anchors))
-	require.Equal(t, []string{".git/commondir", ".git/config.worktree"}, relative(t, root, f.Absent))
+	require.Equal(t, []string{".git/commondir", ".git/config.worktree"}, relative(t, root, f.Vacant))
 	require.Empty(t, f.Common)
 	require.Empty(t, f.Notes)
 	for _, p := range f.Pins {
@@ -351,7 +351,7 @@ func TestScanConfigured(t *testing.T) {
 			}
 			require.Equal(t, c.want, extra)
 			if name == "absent hooks" {
-				require.Contains(t, f.Absent, root+"/later")
+				require.Contains(t, f.Vacant, root+"/later")
 			}
 		})
 	}

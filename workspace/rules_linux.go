@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"path/filepath"
@@ -31,7 +32,11 @@ type rule struct {
 	arg            uint32
 	prefix, suffix string // every name that the rule matches begins and ends so
 	whole          bool   // prefix is the whole name
+	next           uint32 // in its chain: one more than the index of the next rule, 0 at the end
 }
+
+// A chain is a list within [rules.tests], by one more than their indexes; 0 is none.
+type chain struct{ head, tail uint32 }
 
 // may reports whether the rule can match a path that ends in name.
 func (r *rule) may(name []byte) bool {
@@ -55,9 +60,10 @@ type rules struct {
 	open    []string // paths below the root that rules without a glob show
 	fixed   []int    // rules without a glob that show something below the root read-only
 
-	first  [256][]rule    // rules by the byte that a name must begin with
-	last   [256][]rule    // those without one, by the byte that it must end with
-	all    []rule         // those without either
+	tests  []rule         // what is asked of names, in the order of the query
+	first  [256]chain     // those that have a byte that a name must begin with, by it
+	last   [256]chain     // those without one, by the byte that it must end with
+	rest   chain          // those without either
 	starts [256]bool      // a name that begins so needs a look, whatever it is
 	pairs  [256][4]uint64 // and one whose first two bytes are these: most names share one with some rule, few both
 	ends   [256]bool
@@ -66,6 +72,7 @@ type rules struct {
 // compile sorts the rules of a query by what the names they match look like.
 func compile(q Query) (*rules, error) {
 	c := &rules{root: q.Root, aside: q.Aside, kept: q.Kept, files: q.Files, protect: slices.Clone(q.Protect)}
+	c.tests = make([]rule, 0, len(q.Files)+len(q.Protect)*3/2) // some have ways too
 	for i := range q.Files {
 		r := &q.Files[i]
 		if r.Glob != "" {
@@ -128,17 +135,24 @@ func (c *rules) add(class class, arg int, pattern string) {
 		r.prefix = base[:i]
 		r.suffix = base[strings.LastIndexAny(base, "*?]")+1:]
 	}
+	in := &c.rest
 	switch {
 	case r.prefix != "":
-		c.first[r.prefix[0]] = append(c.first[r.prefix[0]], r)
+		in = &c.first[r.prefix[0]]
 		c.begins(r.prefix)
 	case r.suffix != "":
 		b := r.suffix[len(r.suffix)-1]
-		c.last[b] = append(c.last[b], r)
+		in = &c.last[b]
 		c.ends[b] = true
-	default:
-		c.all = append(c.all, r)
 	}
+	c.tests = append(c.tests, r)
+	n := uint32(len(c.tests))
+	if in.head == 0 {
+		in.head = n
+	} else {
+		c.tests[in.tail-1].next = n
+	}
+	in.tail = n
 }
 
 // begins has all names looked at that begin so.
@@ -157,11 +171,13 @@ func (c *rules) begun(name []byte) bool {
 
 // candidates calls yield with each rule that the name alone does not rule out.
 func (c *rules) candidates(name []byte, yield func(*rule)) {
-	for _, list := range [...][]rule{c.first[name[0]], c.last[name[len(name)-1]], c.all} {
-		for i := range list {
-			if list[i].may(name) {
-				yield(&list[i])
+	for _, in := range [...]chain{c.first[name[0]], c.last[name[len(name)-1]], c.rest} {
+		for n := in.head; n != 0; {
+			r := &c.tests[n-1]
+			if r.may(name) {
+				yield(r)
 			}
+			n = r.next
 		}
 	}
 }
@@ -265,6 +281,9 @@ func (c *rules) gitRule(pattern string) profiles.ProtectRule {
 
 // gitPattern returns which of the package's own patterns a pattern is.
 func gitPattern(pattern string) (string, bool) {
+	if !strings.Contains(pattern, ".git") { // most: each launch asks of all
+		return "", false
+	}
 	switch p := filepath.Clean(pattern); p {
 	case ".git/hooks", ".git/config", ".git/config.worktree", ".git/commondir", ".git/info/attributes":
 		return p, true
@@ -275,13 +294,27 @@ func gitPattern(pattern string) (string, bool) {
 // sum is a hash of all that decides what a scan finds, the format of the index
 // included: an index with another sum is of no use.
 func (c *rules) sum() uint64 {
+	b := make([]byte, 0, 32<<10) // as long as it gets with the rules that everybody has
+	add := func(text string, more ...byte) {
+		b = append(append(binary.AppendUvarint(b, uint64(len(text))), text...), more...)
+	}
+	add(c.root, indexVersion, flag(c.kept))
+	for i := range c.files {
+		r := &c.files[i]
+		add(r.Path)
+		add(r.Glob, byte(r.Access))
+	}
+	for i := range c.protect {
+		add(c.protect[i].Pattern, flag(c.protect[i].Review))
+	}
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d\x00%s\x00%t", indexVersion, c.root, c.kept)
-	for _, r := range c.files {
-		fmt.Fprintf(h, "%q %q %d\n", r.Path, r.Glob, r.Access)
-	}
-	for _, r := range c.protect {
-		fmt.Fprintf(h, "%q %t\n", r.Pattern, r.Review)
-	}
+	_, _ = h.Write(b)
 	return h.Sum64()
+}
+
+func flag(is bool) byte {
+	if is {
+		return 1
+	}
+	return 0
 }

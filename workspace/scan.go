@@ -173,13 +173,9 @@ type Found struct {
 	// renamed away to make room for another. They come before what lies below.
 	Anchors []string
 
-	// Absent are names that are protected and do not exist: in the root by
-	// pattern, and in each repository.
-	Absent []string
-
-	// Vacant are the names among Absent that no pattern finds: in the git
-	// directories, inside the workspace or not, and at the end of links that
-	// lead nowhere.
+	// Vacant are names that are protected and do not exist, and that no pattern
+	// finds: in the git directories, inside the workspace or not, and at the end of
+	// links that lead nowhere.
 	Vacant []string
 
 	// Beside are the files and directories outside the workspace that the user's own

@@ -205,9 +205,8 @@ type scan struct {
 	matches map[string]Match
 	review  map[string]Reviewed
 	fifos   map[string]Node
-	absent  map[string]bool
+	vacant  map[string]bool
 	unseen  map[string]error // what could not be looked at, and why
-	met     map[string]bool  // protect patterns that something matches
 
 	repos       []repo
 	gitDirs     []string
@@ -253,7 +252,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree, until: w.until,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, fifos: map[string]Node{},
-		absent: map[string]bool{}, unseen: map[string]error{}, met: map[string]bool{}, hooks: map[string]bool{}, commands: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
+		vacant: map[string]bool{}, unseen: map[string]error{}, hooks: map[string]bool{}, commands: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -332,7 +331,6 @@ func (s *scan) hit(d *dir, h hit) error {
 		return s.gitEntry(s.abs(d.rel), path, h.kind)
 	case classProtect:
 		r := s.protect[h.arg]
-		s.met[r.Pattern] = true
 		if inModules(d.rel) {
 			if r.Review {
 				return nil
@@ -509,7 +507,7 @@ func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
 		return nil
 	}
 	if !t.found {
-		s.absent[t.end.Path] = true
+		s.vacant[t.end.Path] = true
 		return nil
 	}
 	if t.end.Kind == Dir && len(t.links) > 0 {
@@ -636,16 +634,8 @@ func (s *scan) finish() (*Found, error) {
 			f.Review = append(f.Review, r)
 		}
 	}
-	f.Vacant = slices.Sorted(maps.Keys(s.absent))
+	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
 	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits(), slices.Sorted(maps.Keys(s.commands))}
-	for i, r := range s.protect {
-		if !r.Review && !s.met[r.Pattern] && !strings.ContainsAny(r.Pattern, "*?[") && !strings.HasPrefix(r.Pattern, "/") {
-			if _, git := gitPattern(r.Pattern); !git && !s.overridden(i) {
-				s.absent[filepath.Join(s.root, r.Pattern)] = true
-			}
-		}
-	}
-	f.Absent = slices.Sorted(maps.Keys(s.absent))
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
 	return f, nil

@@ -36,7 +36,6 @@ func TestScanNames(t *testing.T) {
 	require.Equal(t, origin, f.Pins[0].Origin)
 	require.Equal(t, ".envrc", f.Pins[0].Why)
 	require.Equal(t, []string{"a", "a/b"}, relative(t, root, f.Anchors))
-	require.Equal(t, []string{".idea"}, relative(t, root, f.Absent))
 	var reviewed []string
 	for _, r := range f.Review {
 		reviewed = append(reviewed, r.Path)
@@ -187,7 +186,7 @@ func TestScanLinks(t *testing.T) {
 	f := scanOf(t, Query{Root: root, Protect: fixture.Protect(".envrc", ".claude", ".vscode", ".npmrc", ".idea"), Files: hide(root, "**/.env", "**/.env.*")})
 	require.Equal(t, []string{".claude", ".envrc", ".idea", ".npmrc", ".vscode", "hop", "loop", "skills", "tools/direnv/rc"}, pinPaths(t, root, f))
 	require.Equal(t, []string{"tools", "tools/direnv"}, relative(t, root, f.Anchors))
-	require.Contains(t, f.Absent, root+"/nowhere")
+	require.Contains(t, f.Vacant, root+"/nowhere")
 	require.Equal(t, []string{".env.d", ".env.out", "conf/dev"}, matchPaths(t, root, f))
 	require.Equal(t, top+"/outside/file", f.Matches[1].Target)
 	require.Equal(t, "where "+root+"/.env leads", f.Matches[2].Why)

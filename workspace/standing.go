@@ -59,6 +59,17 @@ const (
 	standingEnd   = "end\n"
 )
 
+// appendQuoted is [strconv.AppendQuoteToASCII], which goes through a word letter by
+// letter, for those that have nothing to escape: a launch writes some five hundred.
+func appendQuoted(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			return strconv.AppendQuoteToASCII(b, s)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}
+
 // Append appends the record's text: lines of words, of which those that
 // anybody else chose are quoted as in Go.
 func (r *Standing) Append(b []byte) []byte {
@@ -71,7 +82,7 @@ func (r *Standing) Append(b []byte) []byte {
 	}
 	text := func(list ...string) {
 		for _, s := range list {
-			b = strconv.AppendQuoteToASCII(append(b, ' '), s)
+			b = appendQuoted(append(b, ' '), s)
 		}
 		b = append(b, '\n')
 	}

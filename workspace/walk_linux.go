@@ -368,7 +368,7 @@ func (w *walker) entry(fd int, d *dir, l *listing, name []byte, dtype byte, ino 
 	}
 	d.links = d.links || dtype == unix.DT_LNK
 	isDir := dtype == unix.DT_DIR
-	look := dtype == unix.DT_FIFO || w.begun(name) || w.ends[name[len(name)-1]] || len(w.all) > 0 || d.state != plain
+	look := dtype == unix.DT_FIFO || w.begun(name) || w.ends[name[len(name)-1]] || w.rest.head != 0 || d.state != plain
 	if !look && w.want != nil {
 		_, look = w.want[ino]
 	}

@@ -20,7 +20,7 @@ type Way struct {
 
 // Ways cuts a pattern in two at each of its directories below the root.
 func Ways(root string, p *profiles.ProtectRule) (list []Way) {
-	if p.Review {
+	if p.Review || !strings.Contains(p.Pattern, "/") {
 		return nil
 	}
 	pattern, prefix := filepath.Clean(p.Pattern), ""
@@ -31,19 +31,23 @@ func Ways(root string, p *profiles.ProtectRule) (list []Way) {
 		}
 		pattern, prefix = rel, strings.TrimSuffix(root, "/")+"/"
 	}
-	names := strings.Split(pattern, "/")
-	for k := 1; k < len(names); k++ {
-		d := Way{last: names[k-1], rule: *p, top: k == 1, rest: strings.Join(names[k:], "/"), Whole: p.Pattern}
+	for from := 0; ; {
+		n := strings.IndexByte(pattern[from:], '/')
+		if n < 0 {
+			return list
+		}
+		end := from + n
+		d := Way{last: pattern[from:end], rule: *p, top: from == 0, rest: pattern[end+1:], Whole: p.Pattern}
+		from = end + 1
 		if d.last == "**" {
 			continue
 		}
-		d.rule.Pattern = prefix + strings.Join(names[:k], "/")
+		d.rule.Pattern = prefix + pattern[:end]
 		if strings.ContainsAny(d.last, "*?[") {
 			d.last = ""
 		}
 		list = append(list, d)
 	}
-	return list
 }
 
 // Matches reports whether a path is what the first half names.
