@@ -11,7 +11,7 @@ import (
 // each with or without a subsection. What is not among them counts as something
 // that executes: git gets new keys with each version, and other programs keep
 // keys of their own there.
-var inertKeys = strings.Fields(`
+const inertKeys = `
 	core.repositoryformatversion core.filemode core.bare core.logallrefupdates core.ignorecase core.precomposeunicode
 	core.symlinks core.autocrlf core.eol core.safecrlf core.sparsecheckout core.sparsecheckoutcone core.untrackedcache
 	core.preloadindex core.fscache core.longpaths core.quotepath core.abbrev core.whitespace core.trustctime core.checkstat
@@ -42,7 +42,7 @@ var inertKeys = strings.Fields(`
 	gc.reflogexpireunreachable gc.worktreepruneexpire gc.writecommitgraph gc.cruftpacks commitgraph.changedpaths commitgraph.generationversion
 	blame.ignorerevsfile checkout.defaultremote checkout.guess worktree.guessremote worktree.userelativepaths
 	push.recursesubmodules notes.rewriteref notes.displayref rebase.rebasemerges commit.verbose commit.status commit.cleanup diff.submodule am.keepcr am.threeway gui.gcwarning
-`)
+`
 
 // Inert reports whether git, and whoever else reads the setting, runs nothing
 // for it. The place that core.worktree names is the caller's to judge.
@@ -68,7 +68,7 @@ func (s *Setting) Inert() bool {
 		}
 		return false
 	}
-	if !slices.Contains(inertKeys, name) && !slices.Contains(inertKeys, s.Section+".*") {
+	if !isOneOf(name, inertKeys) && !isOneOf(s.Section+".*", inertKeys) {
 		return false
 	}
 	switch s.Key {

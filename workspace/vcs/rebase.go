@@ -23,30 +23,41 @@ const WhyRebase = "git executes what it names when it goes on (--continue), or w
 
 // pickCommands are the commands of a todo list that run no program of the
 // list's choice: git help rebase, 2.51, and todo_command_info in sequencer.c.
-var pickCommands = strings.Fields("pick p revert edit e reword r fixup f squash s label l reset t merge m update-ref u break b drop d noop")
+const pickCommands = "pick p revert edit e reword r fixup f squash s label l reset t merge m update-ref u break b drop d noop"
 
 // strategies are the ways of merging that git has itself. Another is a program
 // named git-merge-NAME, or an alias.
-var strategies = strings.Fields("ort recursive resolve octopus ours subtree")
+const strategies = "ort recursive resolve octopus ours subtree"
+
+// isOneOf says whether a word is in a list, which is a text: each launch would pay for
+// one that has to be made.
+func isOneOf(word, list string) bool {
+	for w := range strings.FieldsSeq(list) {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
 
 // RebaseExecutes reports whether a file of a rebase may execute something. What is not
 // known to be harmless may.
 func RebaseExecutes(name string, b []byte) bool {
 	switch {
 	case strings.HasSuffix(name, "/strategy"):
-		return !slices.Contains(strategies, strings.TrimSpace(string(b)))
+		return !isOneOf(strings.TrimSpace(string(b)), strategies)
 	case strings.HasSuffix(name, "/apply-opt"):
 		return slices.ContainsFunc(strings.Fields(string(b)), func(word string) bool { return !applyOption(word) })
 	case strings.HasSuffix(name, "/opts"):
 		all, err := ParseConfig(b)
 		return err != nil || slices.ContainsFunc(all, func(s Setting) bool {
-			return s.Name() == "options.strategy" && !slices.Contains(strategies, s.Value)
+			return s.Name() == "options.strategy" && !isOneOf(s.Value, strategies)
 		})
 	}
 	for line := range strings.SplitSeq(string(b), "\n") {
 		words := strings.Fields(line)
 		// Every command begins with a letter; what does not is a comment (core.commentChar), or git stops at it.
-		if len(words) > 0 && isAlpha(words[0][0]) && !slices.Contains(pickCommands, words[0]) {
+		if len(words) > 0 && isAlpha(words[0][0]) && !isOneOf(words[0], pickCommands) {
 			return true
 		}
 	}
