@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -23,12 +22,7 @@ const nobody = 65534
 // secret of somebody's home: /usr may be bound into a chroot there. So does a rule
 // of the user's that names another mount, path and all, of what only the defaults
 // hide; what pccrun keeps of its runs is covered there too.
-func (f *finder) aliases() error {
-	text, err := procfs.Read("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	mounts := parseMountinfo(string(text))
+func (f *finder) aliases(mounts []mountpoint) {
 	for _, p := range f.places[:len(f.places):len(f.places)] {
 		if p.Access > profiles.Private || p.Node != Directory && p.Node != File {
 			continue
@@ -54,7 +48,6 @@ func (f *finder) aliases() error {
 	if f.own != "" {
 		f.elsewhere(mounts, f.own, func(alias string) bool { return f.shown(alias) >= profiles.Read })
 	}
-	return nil
 }
 
 // named reports whether a rule of the user's names a path, and not what it lies in.

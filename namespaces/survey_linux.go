@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -90,9 +91,13 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if err := keepsSecrets(policy); err != nil {
 		return nil, err
 	}
-	// Looking through PATH takes as long as all the rest: side by side.
+	// Looking through PATH takes as long as all the rest, and the kernel is slow to
+	// print its mounts while the copy makes some: side by side.
 	tools := make(chan Tools, 1)
+	var table []byte
+	var unread error
 	go func() {
+		table, unread = procfs.Read("/proc/self/mountinfo")
 		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv, Changeable: func(dir string) bool {
 			return policy.Decide(dir).Access >= profiles.Overlay
 		}})
@@ -144,9 +149,10 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if err := f.sockets(); err != nil {
 		return nil, err
 	}
-	if err := f.aliases(); err != nil {
-		return nil, err
+	if unread != nil {
+		return nil, unread
 	}
+	f.aliases(parseMountinfo(string(table)))
 	if s.Identity.Root {
 		if err := f.setIDs(); err != nil {
 			return nil, err

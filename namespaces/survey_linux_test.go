@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
 )
@@ -518,9 +519,11 @@ func aliasesRole(args []string) error {
 	f.own = root + "/home/deep/state"
 	f.rule(root + "/home")
 	f.rule(root + "/f")
-	if err := f.aliases(); err != nil {
+	table, err := procfs.Read("/proc/self/mountinfo")
+	if err != nil {
 		return err
 	}
+	f.aliases(parseMountinfo(string(table)))
 	for _, place := range f.places {
 		reach := ""
 		if place.Optional {
