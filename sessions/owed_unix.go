@@ -164,8 +164,15 @@ func (h Home) Settle(pay func(id, text string) error) error {
 	}
 	names, err := dir.Readdirnames(-1)
 	dir.Close()
-	if len(names) == 0 || err != nil {
+	if err != nil {
 		return err
+	}
+	crowd := len(names) > many
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return strings.HasPrefix(name, slotName) && isEmpty(filepath.Join(h.owed(), name))
+	})
+	if len(names) == 0 {
+		return nil // as most launches find it, which do not pay for a closer look
 	}
 	root, err := state.OpenExisting(h.owed(), "")
 	if err != nil {
@@ -176,19 +183,23 @@ func (h Home) Settle(pay func(id, text string) error) error {
 	var errs []error
 	for _, name := range names {
 		if strings.HasPrefix(name, slotName) {
-			if info, err := root.Lstat(name); err == nil && info.Size() > 0 {
-				errs = append(errs, settle(root, name, "", pay))
-			}
+			errs = append(errs, settle(root, name, "", pay))
 			continue
 		}
 		id, pid, _ := strings.Cut(name, ".")
 		n, err := strconv.Atoi(pid)
-		if !validID(id) || err != nil || len(names) > many && syscall.Kill(n, 0) == nil {
+		if !validID(id) || err != nil || crowd && syscall.Kill(n, 0) == nil {
 			continue
 		}
 		errs = append(errs, settle(root, name, id, pay))
 	}
 	return errors.Join(errs...)
+}
+
+// isEmpty reports whether a file owes nothing, or is gone.
+func isEmpty(file string) bool {
+	info, err := os.Lstat(file)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0
 }
 
 // A record is a debt as it is found: in which file, whose, and how much of the
