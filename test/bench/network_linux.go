@@ -66,7 +66,7 @@ func (b *bench) network(ctx context.Context) ([]figure, error) {
 	}
 	figures = append(figures, more...)
 	late, err := b.latency(ctx, port)
-	return append(figures, late), err
+	return append(figures, late...), err
 }
 
 // workServer serves the clients of netWork on a port of the loopback, until stop.

@@ -124,33 +124,42 @@ const (
 )
 
 // latency measures how much later the answers to a thousand requests a second
-// come, at the 99th percentile.
-func (b *bench) latency(ctx context.Context, port string) (figure, error) {
-	f := figure{name: "latency at 1,000 requests a second, p99, added", unit: "ms", goal: 1}
+// come, at the 99th percentile, and how much of that a bare relay adds as well.
+func (b *bench) latency(ctx context.Context, port string) ([]figure, error) {
+	const name = "latency at 1,000 requests a second, p99, added"
 	n := int(forLong.Seconds() * perSecond)
 	if b.rounds < 100 {
 		n = perSecond / 10
 	}
-	var late [2][]time.Duration
+	ways := [...]struct {
+		host string
+		argv []string
+	}{
+		{"127.0.0.1", []string{b.worker, "work", "net"}},
+		{"host.pccrun.internal", append(b.pccrun("--local", port), b.worker, "work", "net")},
+		{relayed, []string{b.worker, "work", "relay", port}},
+	}
+	var late [len(ways)][]time.Duration
 	for range 3 {
-		for i, prefix := range [2][]string{nil, b.pccrun("--local", port)} {
-			host := [2]string{"127.0.0.1", "host.pccrun.internal"}[i]
-			argv := append(prefix, b.worker, "work", "net", net.JoinHostPort(host, port), "echo", strconv.Itoa(n))
+		for i, way := range ways {
+			argv := append(way.argv, net.JoinHostPort(way.host, port), "echo", strconv.Itoa(n))
 			out, err := b.command(ctx, b.empty, argv...).Output()
 			if err != nil {
-				return f, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
+				return nil, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 			}
 			p99, _, _ := strings.Cut(string(out), "\n") // then the worker's own time
 			ns, err := strconv.ParseInt(p99, 10, 64)
 			if err != nil {
-				return f, err
+				return nil, err
 			}
 			late[i] = append(late[i], time.Duration(ns))
 		}
 	}
-	f.value = float64(median(late[1])-median(late[0])) / 1e6
-	f.detail = fmt.Sprintf("%s over %s", ms(median(late[1])), ms(median(late[0])))
-	return f, nil
+	direct, own, bare := median(late[0]), median(late[1]), median(late[2])
+	return []figure{
+		{name: name, value: float64(own-direct) / 1e6, unit: "ms", goal: 1, detail: ms(own) + " over " + ms(direct)},
+		{name: name + " to a bare relay's", value: float64(own-bare) / 1e6, unit: "ms", goal: 1, detail: ms(own) + " over " + ms(bare)},
+	}, nil
 }
 
 // echo sends n requests, each at its time, whether or not the one before was
