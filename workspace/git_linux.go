@@ -68,6 +68,7 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		s.pinLinks(t, rule)
 	}
 	if !t.found || t.end.Kind != Dir {
+		s.stray(path)
 		return nil
 	}
 	common, err := s.commonDir(t.end.Path)
@@ -223,6 +224,11 @@ func (s *scan) repositories() error {
 		}
 		if _, in := beneath.Path(s.root, common); in && s.sharable(common) {
 			s.addGitDir(common)
+		} else if _, _, said := s.node(dir + "/commondir"); said && in {
+			s.stray(dir)
+			for _, tree := range worktrees[dir] {
+				s.stray(tree + "/.git")
+			}
 		}
 		if err := s.pinGitDir(dir); err != nil {
 			return err
@@ -245,9 +251,9 @@ func (s *scan) repositories() error {
 		return nil
 	}
 	for _, path := range []string{"/etc/gitconfig", filepath.Join(s.q.Home, ".config/git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
-		s.mine = true
+		s.mine, s.everywhere = true, true
 		err := s.named(path, all, 0)
-		s.mine = false
+		s.mine, s.everywhere = false, false
 		if err != nil {
 			return err
 		}
@@ -466,18 +472,26 @@ func (s *scan) named(path string, bases []string, depth int) error {
 				if err != nil || !t.found {
 					return err
 				}
+				s.place(t.end.Path)
 				return s.programs(t.end.Path, rule)
 			})
 		case vcs.UseCommand:
-			for k, word := range vcs.Words(strings.TrimPrefix(c.Value, "!")) {
-				program := k == 0 && strings.Contains(word, "/")
+			words := vcs.Words(strings.TrimPrefix(c.Value, "!"))
+			for k, word := range words {
+				program := k == 0 && strings.Contains(word, "/") || k > 0 && vcs.Interprets(words[k-1]) && !strings.HasPrefix(word, "-")
 				err = s.each(bases, s.expand(word), func(base, value string) error {
 					t, err := s.follow(base, value)
 					if err != nil || t.found && t.end.Kind != File || !t.found && !program {
 						return err
 					}
-					if !filepath.IsAbs(value) {
+					if relative := !filepath.IsAbs(value); relative && (program || strings.Contains(value, "/")) {
 						s.commands[value] = true
+						if s.everywhere && program {
+							s.own[value] = true
+						}
+					}
+					if t.found {
+						s.place(t.end.Path)
 					}
 					return s.leadsTo(base, value, rule)
 				})
@@ -491,6 +505,21 @@ func (s *scan) named(path string, bases []string, depth int) error {
 		}
 	}
 	return nil
+}
+
+// stray notes what leads to no repository: where the run makes one of it, or leads it to
+// one that stood, a working tree is new.
+func (s *scan) stray(path string) {
+	if rel, in := beneath.Path(s.root, path); in {
+		s.astray[rel] = true
+	}
+}
+
+// place notes what a configuration has git execute, and is pinned for it.
+func (s *scan) place(path string) {
+	if inside(s.root, path) {
+		s.placed[path] = true
+	}
 }
 
 // each calls look with a path and each base that it can start at.

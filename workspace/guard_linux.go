@@ -85,12 +85,15 @@ type leavings struct {
 	gits   []string            // directories of git, also those that do not look like one: relative
 
 	commands []string // see [Standing.Commands]
+	own      []string // see [Standing.Own]
+	placed   []string // see [Standing.Placed]
+	astray   []string // see [Standing.Astray]
 }
 
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands}
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray}
 	for _, file := range q.Files {
 		_, in := beneath.Path(q.Root, file.Path)
 		_, around := beneath.Path(file.Path, q.Root)

@@ -20,41 +20,45 @@ import (
 // workingTrees sets aside what git would run in the working trees of
 // repositories that are new.
 func (i *inerter) workingTrees(found []suspect) {
-	g := i.guard
-	if len(found) == 0 {
+	standing := i.guard.standing
+	if len(found) == 0 || len(standing.Hooks)+len(standing.Commands) == 0 {
 		return
 	}
-	for _, s := range found {
-		if path := i.scan.abs(s.rel); len(g.standing.Commands) > 0 && s.hit.name != "" && i.leadsToStood(path) {
-			i.commands(filepath.Dir(path))
-		}
-	}
-	if len(g.standing.Hooks) == 0 {
-		return
-	}
-	for rel := range g.repos {
-		for _, value := range g.standing.Hooks {
-			if t, err := i.scan.follow(workTreeOf(i.scan.abs(rel)), value); err == nil && t.found {
-				i.stood[t.end.Path] = true
-			}
-		}
+	for _, path := range standing.Placed {
+		i.stood[path] = true
 	}
 	for _, s := range found {
-		path := i.scan.abs(s.rel)
-		i.workingTree(workTreeOf(path))
-		if s.hit.name != "" {
-			continue
+		programs := standing.Own
+		if len(standing.Commands) > len(programs) && i.leadsToStood(s) {
+			programs = standing.Commands
 		}
+		for _, tree := range i.newTrees(s) {
+			i.workingTree(tree)
+			i.commands(tree, programs)
+		}
+	}
+}
+
+// newTrees returns the working trees of what is new.
+func (i *inerter) newTrees(s suspect) []string {
+	path := i.scan.abs(s.rel)
+	list := []string{workTreeOf(path)}
+	if s.hit.name != "" {
+		return list
+	}
+	for _, name := range [...]string{"/config", "/config.worktree"} {
 		// Errors are of a configuration that has been set aside by now.
-		settings, _ := i.scan.config(path + "/config")
-		for _, c := range settings {
-			if c.Section == "core" && c.Sub == "" && c.Key == "worktree" {
-				if t, whose, err := i.follow(path, c.Value); err == nil && whose != nil {
-					i.workingTree(t.end.Path)
-				}
+		settings, _ := i.scan.config(path + name)
+		for k := range settings {
+			if !settings[k].Places() {
+				continue
+			}
+			if t, whose, err := i.follow(path, settings[k].Value); err == nil && whose != nil {
+				list = append(list, t.end.Path)
 			}
 		}
 	}
+	return list
 }
 
 // workTreeOf returns the working tree of what is named .git, and of a bare
@@ -66,19 +70,23 @@ func workTreeOf(path string) string {
 	return path
 }
 
-// leadsToStood reports whether what is named .git leads to a repository that stood, or shares
-// one: its configuration counts there.
-func (i *inerter) leadsToStood(path string) bool {
-	t, whose, _, err := i.repository(path)
-	if err != nil || whose == nil || !t.found {
-		return false
-	}
-	gitDir := t.end.Path
-	if b, err := whose.scan.readFile(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
-		if t, whose, err = whose.follow(gitDir, vcs.ParsePathFile(b)); err != nil || whose == nil {
+// leadsToStood reports whether a directory of git, or what is named .git and leads to one,
+// is a repository that stood, or shares one: its configuration counts there.
+func (i *inerter) leadsToStood(s suspect) bool {
+	gitDir, whose := i.scan.abs(s.rel), i
+	if s.hit.name != "" {
+		t, k, _, err := i.repository(gitDir)
+		if err != nil || k == nil || !t.found {
 			return false
 		}
-		gitDir = t.end.Path
+		gitDir, whose = t.end.Path, k
+	}
+	if b, err := whose.scan.readFile(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
+		t, k, err := whose.follow(gitDir, vcs.ParsePathFile(b))
+		if err != nil || k == nil {
+			return false
+		}
+		gitDir, whose = t.end.Path, k
 	}
 	rel, _ := beneath.Path(whose.scan.root, gitDir)
 	return whose.guard.repos[rel]
@@ -86,15 +94,15 @@ func (i *inerter) leadsToStood(path string) bool {
 
 // commands sets aside the programs of a new working tree that a configuration which stood
 // names relative to it, but for those that are as they stood.
-func (i *inerter) commands(tree string) {
+func (i *inerter) commands(tree string, programs []string) {
 	const why = "git runs it: a configuration that stood names it, relative to the working tree"
-	for _, value := range i.guard.standing.Commands {
+	for _, value := range programs {
 		t, whose, err := i.follow(tree, value)
 		switch {
 		case err != nil:
 			first, _, _ := strings.Cut(filepath.Clean(value), "/")
 			i.aside(filepath.Join(tree, first), "git runs what is there, by more steps than can be followed")
-		case !t.found || t.end.Kind != File || i.sameProgram(value, &t, whose):
+		case !t.found || t.end.Kind != File || i.sameProgram(&t, whose):
 		case len(t.links) > 0:
 			i.aside(t.links[0].Path, why)
 		case whose != nil:
@@ -103,22 +111,25 @@ func (i *inerter) commands(tree string) {
 	}
 }
 
-// sameProgram reports whether a program is what stands by that path in a working tree
-// that stood, where it could not be changed.
-func (i *inerter) sameProgram(value string, at *trail, whose *inerter) bool {
+// sameProgram reports whether a program is one that stood where it could not be changed.
+// What has its path in another working tree does not count: the command may have written
+// that as well.
+func (i *inerter) sameProgram(at *trail, whose *inerter) bool {
 	if whose == nil {
 		return len(at.links) == 0 // outside, by a path that the configuration says
+	}
+	if i.stood[at.end.Path] {
+		return true
 	}
 	now, err := whose.scan.readFile(at.end.Path, maxProgram)
 	if err != nil {
 		return false
 	}
-	for rel := range i.guard.repos {
-		t, _, err := i.follow(workTreeOf(i.scan.abs(rel)), value)
-		if err != nil || !t.found || t.end.Kind != File {
+	for _, path := range i.guard.standing.Placed {
+		if filepath.Base(path) != filepath.Base(at.end.Path) {
 			continue
 		}
-		if had, err := i.read(t.end.Path, maxProgram); err == nil && bytes.Equal(had, now) {
+		if had, err := i.scan.readFile(path, maxProgram); err == nil && bytes.Equal(had, now) {
 			return true
 		}
 	}

@@ -21,7 +21,7 @@ type inerter struct {
 	guard *Guard
 	scan  *scan
 	done  map[string]bool // whether they were made inert, or are the user's own
-	stood map[string]bool // directories of hooks of the working trees that stood: see [inerter.worktree]
+	stood map[string]bool // what git executes by a configuration that stood, and where it could not be changed: see [Standing.Placed]
 	errs  []error
 
 	sealed []string // what is protected by its whole path; nil until somebody asks
@@ -83,7 +83,7 @@ func (i *inerter) all() error {
 		}
 	}
 	i.ways(stood)
-	i.workingTrees(found)
+	i.workingTrees(slices.Concat(found, i.cameToLead(stood)))
 	i.reviewed()
 	i.shortcuts(g.tree, &room)
 	i.worktrees()
@@ -104,7 +104,7 @@ func (i *inerter) repository(path string) (t trail, whose *inerter, far bool, er
 	if err != nil || whose == nil || !t.found || t.end.Kind != File {
 		return t, whose, errors.Is(err, ErrTooMuch), err
 	}
-	b, err := whose.scan.readFile(t.end.Path, vcs.MaxGitFile)
+	b, err := whose.read(t.end.Path, vcs.MaxGitFile)
 	if err != nil {
 		return t, whose, false, err
 	}
@@ -144,22 +144,68 @@ func (i *inerter) ways(stood []suspect) {
 
 // turned sets aside the links that are new on a way out of the workspace.
 func (i *inerter) turned(t *trail) {
-	for _, n := range t.links {
-		var st unix.Stat_t
-		if i.scan.stat(n.Path, &st) == nil && i.guard.touched(&st) {
-			i.aside(n.Path, "by it a .git leads to a repository outside the workspace")
-		}
+	i.turns(t, "by it a .git leads to a repository outside the workspace")
+}
+
+// turns sets aside the links on a way that were not there when the run began.
+func (i *inerter) turns(t *trail, why string) {
+	for _, path := range t.hops { // in another tree than the way ends in
+		i.turn(path, why)
 	}
+	for _, n := range t.links {
+		i.turn(n.Path, why)
+	}
+}
+
+// turn sets a link aside that was not there: the run has made it, or has moved the
+// directory there that it is in, with which it is as old as it was.
+func (i *inerter) turn(path, why string) {
+	k := i.at(path)
+	if k == nil {
+		return
+	}
+	g := k.guard
+	var st, dir unix.Stat_t
+	rel, _ := beneath.Path(g.standing.Root, filepath.Dir(path))
+	if k.scan.stat(path, &st) != nil || k.scan.stat(k.scan.abs(rel), &dir) != nil {
+		return
+	}
+	if g.touched(&st) || g.moved(rel, dir.Ino) {
+		k.aside(path, why)
+	}
+}
+
+// cameToLead returns what was named .git, or a directory of git's, and led to nothing when
+// the run began, as far as it leads to a repository now: its working tree is new.
+func (i *inerter) cameToLead(stood []suspect) (list []suspect) {
+	for _, s := range stood {
+		if !slices.Contains(i.guard.standing.Astray, s.rel) {
+			continue
+		}
+		if s.hit.name != "" {
+			if t, whose, _, err := i.repository(i.scan.abs(s.rel)); err != nil || whose == nil || !t.found || t.end.Kind != Dir {
+				continue
+			}
+		}
+		list = append(list, s)
+	}
+	return list
 }
 
 // shared makes inert what a git directory shares with others.
 func (i *inerter) shared(path string) {
-	b, err := i.scan.readFile(path+"/commondir", vcs.MaxGitFile)
-	if err != nil {
-		return
-	}
 	g := i.guard
 	rel, _ := beneath.Path(g.standing.Root, path)
+	b, err := i.read(path+"/commondir", vcs.MaxGitFile)
+	switch {
+	case err == unix.ENOENT, err == unix.ENOTDIR:
+		return
+	case err != nil && g.repos[rel]: // it is the user's
+		return
+	case err != nil: // of any length, git reads it up to the first NUL
+		i.aside(path+"/commondir", "nobody can read where it leads")
+		return
+	}
 	t, whose, err := i.follow(path, vcs.ParsePathFile(b))
 	switch {
 	case g.repos[rel] && err != nil:
@@ -278,12 +324,7 @@ func (i *inerter) worktrees() {
 				continue
 			}
 			t, _, err := i.follow(path, all[k].Value)
-			for _, n := range t.links {
-				var st unix.Stat_t
-				if i.scan.stat(n.Path, &st) == nil && i.guard.touched(&st) {
-					i.aside(n.Path, "git would write through it: a repository has its working tree there")
-				}
-			}
+			i.turns(&t, "git would write through it: a repository has its working tree there")
 			if err != nil {
 				i.fail(path+"/config", err)
 			}

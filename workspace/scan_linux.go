@@ -217,6 +217,10 @@ type scan struct {
 	configBytes int
 	hooks       map[string]bool // relative paths of hooks that configurations name
 	commands    map[string]bool // and of programs
+	own         map[string]bool // those of the user's own
+	placed      map[string]bool // what both lead to
+	astray      map[string]bool // see [Standing.Astray]
+	everywhere  bool            // the configuration that is read counts in every repository
 	mine        bool            // the configuration that is read is the user's own
 	torn        map[string]bool // configurations that git cannot parse
 	beside      map[string]bool // see [Found.Beside]
@@ -252,7 +256,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree, until: w.until,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, fifos: map[string]Node{},
-		vacant: map[string]bool{}, unseen: map[string]error{}, hooks: map[string]bool{}, commands: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
+		vacant: map[string]bool{}, unseen: map[string]error{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -635,7 +639,7 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
-	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits(), slices.Sorted(maps.Keys(s.commands))}
+	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits(), slices.Sorted(maps.Keys(s.commands)), slices.Sorted(maps.Keys(s.own)), slices.Sorted(maps.Keys(s.placed)), slices.Sorted(maps.Keys(s.astray))}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
 	return f, nil

@@ -37,7 +37,7 @@ func (i *inerter) shortcutsOf(d *dir, own bool, room *int) {
 		return
 	}
 	named := vcs.InsideGit(d.rel) || vcs.MetaOf(d.rel) != ""
-	if moved := i.guard.moved(d); d.links && (moved || d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
+	if moved := i.guard.moved(d.rel, d.ino); d.links && (moved || d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
 		i.shortcutsIn(d, own || named || d.git, moved, room)
 	}
 	if d.name() == ".jj" {
@@ -53,12 +53,12 @@ func (i *inerter) shortcutsOf(d *dir, own bool, room *int) {
 
 // moved reports whether a directory with links did not stand where it is, or had none:
 // a link that it brings with it is as old as before, and leads elsewhere from there.
-func (g *Guard) moved(d *dir) bool {
-	ino, ok := g.linked[d.rel]
-	if !ok && g.late && !g.standing.lists(d.rel) {
+func (g *Guard) moved(rel string, now uint64) bool {
+	ino, ok := g.linked[rel]
+	if !ok && g.late && !g.standing.lists(rel) {
 		return false // nobody knows
 	}
-	return g.linked != nil && (!ok || ino != d.ino)
+	return g.linked != nil && (!ok || ino != now)
 }
 
 // lists reports whether a record names a directory that has links. An installer makes

@@ -55,13 +55,13 @@ func (i *inerter) soundRR(gitDir string, b []byte) bool {
 	if !ok || len(paths) == 0 {
 		return ok
 	}
-	tree, ok := i.treeOf(gitDir)
+	trees, ok := i.saidOf(gitDir)
 	if !ok {
 		return false
 	}
 	// What the repository says of its tree the command may have written, and others may
 	// lead to it as well: git takes the one that it is called in.
-	for _, tree := range append(i.treesOf(gitDir), tree) {
+	for _, tree := range slices.Concat(i.treesOf(gitDir), trees) {
 		for _, path := range paths {
 			var st unix.Stat_t
 			switch err := i.guard.stat(tree+"/"+path, &st); {
@@ -98,17 +98,25 @@ func (i *inerter) treesOf(gitDir string) (list []string) {
 	return list
 }
 
-// treeOf returns the working tree of a repository's directory, as far as it is one that
-// the run may write in and git says so without doubt.
-func (i *inerter) treeOf(gitDir string) (string, bool) {
-	if slices.Contains(i.guard.standing.GitDirs, gitDir) {
-		return i.guard.standing.Root, true
+// saidOf returns what a repository's directory says where its working tree is, as far as
+// that is one that the run may write in and git says so without doubt: all that one of its
+// files says, since which of them counts depends on others.
+func (i *inerter) saidOf(gitDir string) (trees []string, ok bool) {
+	named := filepath.Base(gitDir) == ".git"
+	switch {
+	case slices.Contains(i.guard.standing.GitDirs, gitDir):
+		return []string{i.guard.standing.Root}, true
+	case named: // git asks no configuration where it has a commondir
+		trees = []string{filepath.Dir(gitDir)}
+	default:
+		if b, err := i.read(gitDir+"/gitdir", vcs.MaxGitFile); err == nil { // of a linked worktree
+			t, whose, err := i.follow(gitDir, vcs.ParsePathFile(b))
+			if err != nil || whose == nil || !t.found {
+				return nil, false
+			}
+			trees = []string{filepath.Dir(t.end.Path)}
+		}
 	}
-	if b, err := i.read(gitDir+"/gitdir", vcs.MaxGitFile); err == nil && filepath.Base(gitDir) != ".git" { // of a linked worktree
-		t, whose, err := i.follow(gitDir, vcs.ParsePathFile(b))
-		return filepath.Dir(t.end.Path), err == nil && whose != nil && t.found
-	}
-	said := ""
 	for _, name := range [...]string{"config", "config.worktree"} { // of a submodule, the first says it
 		b, err := i.read(gitDir+"/"+name, vcs.MaxConfig)
 		if gone(err) {
@@ -116,19 +124,20 @@ func (i *inerter) treeOf(gitDir string) (string, bool) {
 		}
 		all, e := vcs.ParseConfig(b)
 		if err != nil || e != nil {
-			return "", false
+			return nil, false
 		}
 		for k := range all {
-			if all[k].Places() {
-				said = all[k].Value
+			if !all[k].Places() {
+				continue
 			}
+			t, whose, err := i.follow(gitDir, all[k].Value)
+			if err != nil || whose == nil || !t.found {
+				return nil, false
+			}
+			trees = append(trees, t.end.Path)
 		}
 	}
-	if said == "" {
-		return filepath.Dir(gitDir), filepath.Base(gitDir) == ".git"
-	}
-	t, whose, err := i.follow(gitDir, said)
-	return t.end.Path, err == nil && whose != nil && t.found
+	return trees, len(trees) > 0
 }
 
 // hash returns by what the objects of a repository are named, and whether its

@@ -232,16 +232,19 @@ func TestGuardConflictsElsewhere(t *testing.T) {
 		use              string
 		want             []string
 	}{
-		"a secret":         {"", `printf "$id\t../secret\0" > .git/MERGE_RR`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
-		"by a link":        {"", `ln -s ../secret l; printf "$id\tl\0" > .git/MERGE_RR`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
-		"a link that came": {`printf "$id\tl\0" > .git/MERGE_RR`, `ln -s ../secret l`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
-		"in a worktree":    {"git worktree add -q w", `printf "$id\t../../secret\0" > .git/worktrees/w/MERGE_RR; cd w`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
-		"in another tree":  {`mkdir t; git config core.worktree ../t; printf "$id\tl\0" > .git/MERGE_RR`, `ln -s ../../secret t/l`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
-		"of a submodule":   {"mkdir .git/modules; git init -q --separate-git-dir=.git/modules/s s; git -C s config core.worktree ../../../s; echo x > s/f", `printf "$id\tf\0" > .git/modules/s/MERGE_RR`, ".git", "true", nil},
-		"of a forged tree": {"git worktree add -q w", `ln -s ../../secret w/l; mkdir t; echo x > t/.git; echo $PWD/t/.git > .git/worktrees/w/gitdir; printf "$id\tl\0" > .git/worktrees/w/MERGE_RR`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
-		"of a second tree": {"", `mkdir y; echo "gitdir: ../.git" > y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
-		"by a linked .git": {"", `mkdir y; ln -s ../.git y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
-		"of its own":       {"git worktree add -q w", `printf "$id\tf\0" | tee .git/worktrees/w/MERGE_RR > .git/MERGE_RR`, ".git", "true", nil},
+		"a secret":           {"", `printf "$id\t../secret\0" > .git/MERGE_RR`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"by a link":          {"", `ln -s ../secret l; printf "$id\tl\0" > .git/MERGE_RR`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"a link that came":   {`printf "$id\tl\0" > .git/MERGE_RR`, `ln -s ../secret l`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"in a worktree":      {"git worktree add -q w", `printf "$id\t../../secret\0" > .git/worktrees/w/MERGE_RR; cd w`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
+		"in another tree":    {`mkdir t; git config core.worktree ../t; printf "$id\tl\0" > .git/MERGE_RR`, `ln -s ../../secret t/l`, ".git", `grep -q mine .git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"of a submodule":     {"mkdir .git/modules; git init -q --separate-git-dir=.git/modules/s s; git -C s config core.worktree ../../../s; echo x > s/f", `printf "$id\tf\0" > .git/modules/s/MERGE_RR`, ".git", "true", nil},
+		"of a forged tree":   {"git worktree add -q w", `ln -s ../../secret w/l; mkdir t; echo x > t/.git; echo $PWD/t/.git > .git/worktrees/w/gitdir; printf "$id\tl\0" > .git/worktrees/w/MERGE_RR`, "w", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/worktrees/w/MERGE_RR"}},
+		"of a second tree":   {"", `mkdir y; echo "gitdir: ../.git" > y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"by a linked .git":   {"", `mkdir y; ln -s ../.git y/.git; ln -s ../../secret y/l; printf "$id\tl\0" > .git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert .git/MERGE_RR"}},
+		"beside a commondir": {"", `mkdir -p y/.git; cp .git/HEAD y/.git; echo ../../.git > y/.git/commondir; printf '[core]\nworktree = ../..\n' > y/.git/config; ln -s ../../secret y/l; printf "$id\tl\0" > y/.git/MERGE_RR`, "y", `grep -q mine ../.git/rr-cache/$id/postimage`, []string{"inert y/.git/MERGE_RR"}},
+		"said twice":         {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; printf '[core]\nworktree = ../t\n' > m/config.worktree; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR"}},
+		"said by a gitdir":   {"", `git init -q --bare m; mkdir m/rr-cache m/rr-cache/$id t; git -C m config core.bare false; git -C m config core.worktree $PWD; echo "gitdir: ../m" > t/.git; echo $PWD/t/.git > m/gitdir; ln -s ../secret l; printf "$id\tl\0" > m/MERGE_RR`, "t", `grep -q mine ../m/rr-cache/$id/postimage && mkdir ../.git/went`, []string{"inert m/MERGE_RR"}},
+		"of its own":         {"git worktree add -q w", `printf "$id\tf\0" | tee .git/worktrees/w/MERGE_RR > .git/MERGE_RR`, ".git", "true", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, guarded := range []bool{false, true} {

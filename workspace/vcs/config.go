@@ -371,6 +371,17 @@ func Words(command string) []string {
 	return all
 }
 
+// Interprets reports whether a word of a command names a program that executes the file
+// which the next word names.
+func Interprets(word string) bool {
+	name := strings.TrimRight(word[strings.LastIndexByte(word, '/')+1:], "0123456789.")
+	switch name {
+	case "sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "python", "perl", "ruby", "node", "nodejs", "bun", "deno", "php", "lua", "tclsh", "Rscript", "pwsh", "source":
+		return true
+	}
+	return word == "."
+}
+
 // Name returns the setting's full name.
 func (s *Setting) Name() string {
 	if s.Sub == "" {

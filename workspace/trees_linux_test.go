@@ -1,0 +1,80 @@
+package workspace
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
+)
+
+// A working tree that a run makes of a repository which stood, or leads to one, has
+// nothing that its configuration would have git run there: git itself says so, after one
+// run or two.
+func TestGuardWaysToConfigurationsThatStood(t *testing.T) {
+	const (
+		program = `program() { mkdir -p $1; printf '#!/bin/sh\ntouch '$TOP'/ran\n' > $1/fsm; chmod +x $1/fsm; }; `
+		hook    = `hook() { mkdir -p $1; printf '#!/bin/sh\ntouch '$TOP'/ran\n' > $1/pre-commit; chmod +x $1/pre-commit; }; `
+		monitor = "git config core.fsmonitor ./tools/fsm; git commit -qm x --allow-empty; "
+		hooks   = "git config core.hooksPath .githooks; git commit -qm x --allow-empty; "
+		share   = "mkdir -p x; echo 'ref: refs/heads/x' > x/HEAD; "
+		commit  = "git commit -qm x --allow-empty"
+		status  = "git status"
+	)
+	for name, c := range map[string]struct {
+		user, before string
+		runs         []string
+		where, use   string
+		want         string
+	}{
+		"a directory that shares it":            {"", monitor, []string{"mkdir -p r/.git; echo 'ref: refs/heads/x' > r/.git/HEAD; echo ../../.git > r/.git/commondir; program r/tools"}, "r", status, "inert r/tools/fsm"},
+		"of another name":                       {"", "git config alias.x '!./tools/fsm'; git commit -qm x --allow-empty; ", []string{share + "echo ../.git > x/commondir; program x/tools"}, "x", "git x", "inert x/tools/fsm"},
+		"a program that another repository has": {"", "git init -q a; " + monitor, []string{"program a/tools; git worktree add -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
+		"hooks that another repository has":     {"", "git init -q a; " + hooks, []string{"hook a/.githooks; git worktree add -q r; hook r/.githooks"}, "r", commit, "inert r/.githooks/pre-commit"},
+		"hooks beside a worktree's own":         {"", hooks + "git worktree add -q a", []string{"hook .git/worktrees/a/.githooks; git worktree add -q r; hook r/.githooks"}, "r", commit, "inert r/.githooks/pre-commit"},
+		"a link to another repository's":        {"", "git init -q a; " + hooks, []string{"hook a/.githooks; git worktree add -q r; ln -s ../a/.githooks r/.githooks"}, "r", commit, "inert r/.githooks"},
+		"a .git file that led to nothing":       {"", monitor, []string{"mkdir sub; echo gitdir: ../x > sub/.git", share + "echo ../.git > x/commondir; program sub/tools"}, "sub", status, "inert sub/tools/fsm"},
+		"a link that led to nothing":            {"", monitor, []string{"mkdir sub; ln -s ../x sub/.git", share + "echo ../.git > x/commondir; program sub/tools"}, "sub", status, "inert sub/tools/fsm"},
+		"one that stood, to hooks":              {"", hooks + "mkdir sub; echo gitdir: ../x > sub/.git", []string{share + "echo ../.git > x/commondir; hook sub/.githooks"}, "sub", commit, "inert sub/.githooks/pre-commit"},
+		"a commondir that led to nothing":       {"", monitor, []string{"mkdir sub; echo gitdir: ../x > sub/.git; " + share + "echo ../s > x/commondir", "ln -s .git s; program sub/tools"}, "sub", status, "inert s inert sub/tools/fsm"},
+		"one that led to no repository":         {"", monitor, []string{"mkdir sub s; echo gitdir: ../x > sub/.git; " + share + "echo ../s > x/commondir", "rmdir s; ln -s .git s; program sub/tools"}, "sub", status, "inert s inert sub/tools/fsm"},
+		"the user's own program":                {"[core]\nfsmonitor = ./tools/fsm\n", "", []string{"git init -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
+		"the user's own script":                 {"[core]\nfsmonitor = sh tools/fsm\n", "", []string{"git init -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
+		"a script that was not there":           {"", "git config core.fsmonitor 'sh tools/fsm'", []string{"program tools"}, ".", status, "stashed tools/fsm"},
+		"a way out that came with a directory":  {"", "git init -q ../other; git -C ../other config core.fsmonitor ./tools/fsm", []string{"mkdir sub d; echo gitdir: ../x/other/.git > sub/.git; ln -s $TOP/other d/other", "mv d x; program sub/tools"}, "sub", status, "inert x/other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, guarded := range []bool{false, true} {
+				w := newWatchman(t)
+				top := filepath.Dir(w.root)
+				fixture.Write(t, top+"/home/.gitconfig", c.user)
+				w.query.Home = top + "/home"
+				const as = "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@x; "
+				w.sh(as + c.before)
+				var found []string
+				for _, run := range c.runs {
+					w.begin()
+					w.sh(as + "TOP=" + top + "; " + program + hook + run)
+					if guarded {
+						found = append(found, w.end()...)
+					} else {
+						w.guard.Close()
+					}
+				}
+				if guarded {
+					require.Equal(t, c.want, strings.Join(found, " "))
+				}
+				cmd := exec.Command("sh", "-c", as+c.use)
+				cmd.Dir = w.path(c.where)
+				cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+top+"/home/.gitconfig", "GIT_CONFIG_SYSTEM=/dev/null")
+				out, _ := cmd.CombinedOutput()
+				_, err := os.Lstat(top + "/ran")
+				require.Equal(t, guarded, os.IsNotExist(err), "control: without a guard git runs it: %s", out)
+			}
+		})
+	}
+}
