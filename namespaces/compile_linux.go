@@ -206,6 +206,10 @@ func (c *compiler) giveBack(fd inside.Reg, attr uint64) {
 
 // mount puts everything in its place, containing directories first.
 func (c *compiler) mount(p *Plan) {
+	var top map[string]int
+	if c.Identity.Root {
+		top = p.top()
+	}
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
 		if c.skips(m) {
@@ -220,7 +224,7 @@ func (c *compiler) mount(p *Plan) {
 		if c.inPlace(p, i) {
 			c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), c.sources[c.within[i]], c.Str(filepath.Base(m.Target)), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH))
 		} else {
-			c.attachAt(m, tree)
+			c.attachAt(m, tree, m.Optional || top != nil && p.keeps(m, top))
 		}
 		switch c.sources[i] = tree; {
 		case m.ReadOnly:
@@ -234,19 +238,28 @@ func (c *compiler) mount(p *Plan) {
 	}
 }
 
-// attachAt puts a tree at the target of a mount.
-func (c *compiler) attachAt(m *Mount, tree inside.Arg) {
-	find := lookUp
-	if m.Optional {
-		find = lookUpIfThere
+// attachAt puts a tree at the target of a mount, which may be gone by now: who has given root
+// up cannot look anew, and the host may remove what is covered a moment later just as well.
+// The keeper covers what comes there.
+func (c *compiler) attachAt(m *Mount, tree inside.Arg, gone bool) {
+	var target inside.Reg
+	switch {
+	case m.Optional:
+		target = lookUpIfThere(c.Program, m.Target, m.noFollow())
+	case gone && !hasOpenat2():
+		target = walk(c.Program, inside.Int(unix.AT_FDCWD), m.Target, m.noFollow(), []unix.Errno{unix.ENOENT, unix.EBADF})
+	default:
+		target = lookUp(c.Program, m.Target, m.noFollow())
+		if gone { // not what cannot be reached, which the command could open to itself
+			c.Allow(unix.ENOENT)
+		}
 	}
-	target := find(c.Program, m.Target, m.noFollow())
 	c.Call(unix.SYS_MOVE_MOUNT, tree, c.Str(""), inside.Result(target), c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
-	if m.Optional {
+	if gone {
 		c.Allow(unix.EBADF, unix.ENOENT) // removed since it was looked up
 	}
 	c.Call(unix.SYS_CLOSE, inside.Result(target))
-	if m.Optional {
+	if gone {
 		c.Allow(unix.EBADF)
 	}
 }

@@ -120,17 +120,15 @@ func (k *Keeper) list(p *Plan) {
 	top := p.top()
 	seen := map[string]bool{}
 	for i, m := range p.Mounts {
-		item := kept{path: m.Target, readonly: m.ReadOnly}
-		switch {
-		case m.Kind == Mask:
-			item.with = "mask"
-		case m.Kind == Fresh && m.ReadOnly:
-			item.with = entry(i)
-		case m.Kind != Bind || !m.Protect && !m.ReadOnly:
+		if !p.keeps(&m, top) {
 			continue
 		}
-		if p.inOwn(m.Target, top) || m.Optional || p.skips(&m) {
-			continue // the host's file of that name is not what is seen inside
+		item := kept{path: m.Target, readonly: m.ReadOnly}
+		switch m.Kind {
+		case Mask:
+			item.with = "mask"
+		case Fresh:
+			item.with = entry(i)
 		}
 		k.items = append(k.items, item)
 		// Above the root of a tree that is lent another user's or root's
@@ -145,6 +143,16 @@ func (k *Keeper) list(p *Plan) {
 	}
 	slices.SortStableFunc(k.items, func(a, b kept) int { return less(a.path, b.path) })
 	slices.SortStableFunc(k.dirs, func(a, b watched) int { return less(a.path, b.path) })
+}
+
+// keeps reports whether a mount is one that the keeper covers again.
+func (p *Plan) keeps(m *Mount, top map[string]int) bool {
+	switch {
+	case m.Kind == Mask, m.Kind == Fresh && m.ReadOnly, m.Kind == Bind && (m.Protect || m.ReadOnly):
+		// Else the host's file of that name is not what is seen inside.
+		return !p.inOwn(m.Target, top) && !m.Optional && !p.skips(m)
+	}
+	return false
 }
 
 // top returns, by path, the index of the mount that comes last at it.

@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +52,8 @@ func FuzzPasswd(f *testing.F) {
 	})
 }
 
-// shedRole lends files as root, gives root up, and runs a command.
+// shedRole lends files as root, gives root up, and runs a command. What else is named it
+// pins, and the host removes that as soon as it is lent.
 func shedRole(args []string) error {
 	dir := args[0]
 	id := WhoAmI()
@@ -66,8 +68,21 @@ func shedRole(args []string) error {
 		}
 		p.Mounts = append(p.Mounts, Mount{Kind: Bind, Target: dir + "/" + name, Source: dir + "/" + name, Dev: device(st.Dev), Ino: st.Ino, Tree: true, ReadOnly: name == "shown", Donated: -1})
 	}
+	pins := args[2:]
+	for _, path := range pins {
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return err
+		}
+		p.Mounts = append(p.Mounts, Mount{Kind: Bind, Target: path, Source: path, Dev: device(st.Dev), Ino: st.Ino, ReadOnly: true, Protect: true, Donated: -1})
+	}
 	if err := p.Donate(); err != nil {
 		return err
+	}
+	for _, path := range pins {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
 	}
 	if err := id.Shed(); err != nil {
 		return err
@@ -79,8 +94,23 @@ func shedRole(args []string) error {
 	if err := box.Start(p, &Stdio{Fds: [3]int{0, 1, 2}, Host: -1}); err != nil {
 		return err
 	}
+	box.Keep(func(err error) { fmt.Println(err) })
 	_, err = box.Wait(nil)
 	return err
+}
+
+// What is gone by the time that root has been given up, which cannot look anew, keeps no
+// run from its start: what comes there is covered, as when the host removes it later.
+func TestShedGone(t *testing.T) {
+	needsRoot(t)
+	dir := fakeHome(t, "of-root/pin", "of-root/d/pin", "of-root/f", "of-user/f", "shown/f")
+	for d := dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
+		require.NoError(t, os.Chmod(d, 0o755))
+	}
+	const script = `cd of-root; cat pin d/pin 2> /dev/null; for f in pin d/pin; do echo x > $f; n=0; while echo y >> $f && [ $n -lt 200 ]; do sleep 0.02; n=$((n+1)); done 2> /dev/null; [ $n -lt 200 ] && echo $f is covered; done`
+	out, err := self(t, "shed", dir, script, dir+"/of-root/d/pin", dir+"/of-root/pin").CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Equal(t, "pin is covered\nd/pin is covered\n", string(out))
 }
 
 // Root's files, and another user's, are lent to an identity that is neither;

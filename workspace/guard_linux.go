@@ -415,6 +415,28 @@ func (g *Guard) search() error {
 	}
 }
 
+// replaced takes out of the repositories that stood those of which another directory has
+// the place. The command cannot remove one, but what the host removes it can make anew.
+func (g *Guard) replaced() {
+	steady := keepsCtime(g.fd) // else inodes may be numbered anew
+	g.rules.suspects(g.tree, func(s suspect) {
+		if s.kind != isRepo || s.hit.name != "" || !g.repos[s.rel] {
+			return
+		}
+		ino, known := g.standing.Inodes[s.rel]
+		dir, name, err := g.parent(g.standing.Root + "/" + s.rel)
+		if err != nil {
+			return
+		}
+		defer unix.Close(dir)
+		// The clock of births goes in steps, and lags: what was made just before the run never
+		// has a later one.
+		if known && steady && ino != s.dir.ino || bornAt(dir, name, g.standing.Start.UnixNano()) {
+			delete(g.repos, s.rel)
+		}
+	})
+}
+
 // Carried returns which of [Guard.Made] is on the host now.
 func (g *Guard) Carried() []string { return g.carried }
 

@@ -43,6 +43,9 @@ func (gs Guards) Finish() ([]Finding, error) {
 	for _, g := range all {
 		errs = append(errs, g.search())
 	}
+	for _, g := range all {
+		g.replaced()
+	}
 	for _, g := range all { // which may set aside in each other's
 		errs = append(errs, g.inerter().all())
 	}

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -332,6 +333,9 @@ func (i *inerter) list(path string) ([]os.DirEntry, int, error) {
 	f := os.NewFile(uintptr(dup), path)
 	defer f.Close()
 	list, err := f.ReadDir(-1)
+	if errors.Is(err, unix.ENOENT) {
+		err = unix.ENOENT // the host, or another run, has removed it while it was read
+	}
 	if err != nil {
 		unix.Close(fd)
 		return nil, -1, err

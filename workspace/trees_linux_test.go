@@ -78,3 +78,26 @@ func TestGuardWaysToConfigurationsThatStood(t *testing.T) {
 		})
 	}
 }
+
+// A repository that the host removes during a run, and the command makes anew, is new.
+func TestGuardRepositoryMadeAnew(t *testing.T) {
+	for name, c := range map[string]struct{ run, want string }{
+		"made":  {"git init -q c; printf '#!/bin/sh\ntouch '$PWD'/ran\n' > c/.git/hooks/pre-commit; chmod +x c/.git/hooks/pre-commit", "inert c/.git/hooks/pre-commit"},
+		"moved": {"mkdir c; mv old c/.git", "inert c/.git/hooks/pre-commit"},
+	} {
+		for _, guarded := range []bool{false, true} {
+			w := newWatchman(t)
+			w.sh("git init -q c; rm -rf c/.git/hooks/*; cp -r c/.git old; rm old/HEAD; printf '#!/bin/sh\ntouch '$PWD'/ran\n' > old/hooks/pre-commit; chmod +x old/hooks/pre-commit")
+			w.begin()
+			w.sh("rm -rf c; cp .git/HEAD old; " + c.run)
+			if guarded {
+				require.Contains(t, w.end(), c.want, name)
+			} else {
+				w.guard.Close()
+			}
+			w.sh(asUser + "cd c; git commit -qm x --allow-empty")
+			_, err := os.Lstat(w.path("ran"))
+			require.Equal(t, guarded, os.IsNotExist(err), "control: without a guard git runs it: %s", name)
+		}
+	}
+}
