@@ -17,7 +17,8 @@ const inertKeys = `
 	core.preloadindex core.fscache core.longpaths core.quotepath core.abbrev core.whitespace core.trustctime core.checkstat
 	core.compression core.loosecompression core.bigfilethreshold core.commentchar core.commentstring core.sharedrepository
 	core.protecthfs core.protectntfs core.multipackindex core.commitgraph core.splitindex core.fsync core.fsyncmethod
-	extensions.*
+	extensions.noop extensions.preciousobjects extensions.partialclone extensions.objectformat extensions.compatobjectformat
+	extensions.refstorage extensions.worktreeconfig extensions.relativeworktrees extensions.submodulepathconfig
 	remote.url remote.pushurl remote.fetch remote.push remote.tagopt remote.prune remote.prunetags remote.mirror
 	remote.promisor remote.partialclonefilter remote.skipdefaultupdate remote.skipfetchall remote.pushdefault remote.gh-resolved
 	branch.remote branch.merge branch.rebase branch.description branch.pushremote branch.sort branch.autosetupmerge
@@ -71,9 +72,16 @@ func (s *Setting) Inert() bool {
 	if !isOneOf(name, inertKeys) && !isOneOf(s.Section+".*", inertKeys) {
 		return false
 	}
+	// Git starts itself with the names of remotes: one that begins with a dash is an option
+	// of fetch then (--upload-pack=PROGRAM), and one without an address is an address.
+	if strings.HasPrefix(s.Sub, "-") || s.Section == "remote" && !harmless(s.Sub) {
+		return false
+	}
 	switch s.Key {
-	case "url", "pushurl", "remote", "pushremote", "pushdefault":
+	case "url", "pushurl", "remote", "pushremote", "pushdefault", "partialclone":
 		return harmless(s.Value)
+	case "refstorage": // which may say where, too (FORMAT://PATH)
+		return s.Value == "files" || s.Value == "reftable"
 	}
 	return true
 }

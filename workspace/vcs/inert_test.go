@@ -17,7 +17,11 @@ func TestInertKeysRunNothing(t *testing.T) {
 		if key == "*" {
 			key = "anything"
 		}
-		for _, value := range []string{"x", "!x"} {
+		values := []string{"x", "!x"}
+		if key == "refstorage" {
+			values = []string{"files", "reftable"}
+		}
+		for _, value := range values {
 			s := Setting{Section: section, Key: key, Value: value}
 			require.Equal(t, UseNone, s.Use(), name)
 			require.True(t, s.Inert(), name)
@@ -28,6 +32,8 @@ func TestInertKeysRunNothing(t *testing.T) {
 		{Section: "submodule", Sub: "s", Key: "update", Value: "!x"}, {Section: "protocol", Sub: "ext", Key: "allow", Value: "always"}, {Section: "lfs", Sub: "x", Key: "path", Value: "x"},
 		{Section: "commit", Key: "gpgsign", Value: "true"}, {Section: "commit", Key: "gpgsign"}, {Section: "tag", Sub: "x", Key: "gpgsign", Value: "false"},
 		{Section: "core", Key: "hookspath", Value: "x"}, {Section: "url", Sub: "ext::sh", Key: "insteadof", Value: "x"}, {Section: "of", Key: "tomorrow"}, {Section: "remote", Sub: "o", Key: "vcs", Value: "x"},
+		{Section: "remote", Sub: "--upload-pack=x", Key: "promisor", Value: "true"}, {Section: "remote", Sub: "x::y", Key: "promisor", Value: "true"}, {Section: "branch", Sub: "-x", Key: "merge", Value: "y"},
+		{Section: "extensions", Key: "partialclone", Value: "--upload-pack=x"}, {Section: "extensions", Key: "refstorage", Value: "files:///x"}, {Section: "extensions", Key: "tomorrow", Value: "x"},
 	} {
 		require.False(t, s.Inert(), s.Name())
 	}
