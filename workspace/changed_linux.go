@@ -88,6 +88,7 @@ const maxOriginals = 4 << 20
 // remember keeps what the files for review hold, as far as the command has not
 // changed them yet.
 func (g *Guard) remember() {
+	g.knowReplacements()
 	g.originals = map[string][]byte{}
 	room := maxOriginals
 	for i := range g.standing.Known {

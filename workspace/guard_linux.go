@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/internal/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -44,6 +45,8 @@ type Guard struct {
 
 	// Configs hears of attempts at pinned configurations; nil if nobody does.
 	Configs *ConfigWatch
+
+	replacements map[string]map[string]string // of repositories, by their paths, as they stood: see [Guard.histories]
 
 	locks     *lockWatch
 	refusals  []string
@@ -163,6 +166,28 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 	}
 	return r
+}
+
+// Named returns rules for what git would execute by the configurations that stood and that
+// was not there, or is relative to a working tree, of which there may be more by now.
+func (f *Found) Named() (list []profiles.ProtectRule) {
+	literal := func(path string) string {
+		return strings.Map(func(c rune) rune {
+			if strings.ContainsRune("*?[", c) {
+				return '?'
+			}
+			return c
+		}, path)
+	}
+	for _, path := range f.Vacant {
+		list = append(list, profiles.ProtectRule{Pattern: literal(path)})
+	}
+	for _, value := range slices.Concat(f.after.hooks, f.after.commands) {
+		if value = filepath.Clean(value); filepath.IsLocal(value) && value != "." {
+			list = append(list, profiles.ProtectRule{Pattern: "**/" + literal(value)})
+		}
+	}
+	return list
 }
 
 // A suspect is what a look finds in the tree and compares with what stood.

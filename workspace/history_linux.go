@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"maps"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -29,10 +30,16 @@ func (g *Guard) histories() {
 		g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: otherHistory, What: "new or changed"}, nil, false))
 	}
 	check := func(gitDir string) {
-		for _, name := range [...]string{"/shallow", "/info/grafts"} {
-			var st unix.Stat_t
-			if g.stat(gitDir+name, &st) == nil && g.touched(&st) {
-				tell(gitDir + name)
+		var st unix.Stat_t
+		if path := gitDir + "/shallow"; g.stat(path, &st) == nil && g.touched(&st) {
+			tell(path)
+		}
+		if path := gitDir + "/info/grafts"; g.stat(path, &st) == nil && (g.touched(&st) || g.stat(gitDir+"/info", &st) == nil && g.touched(&st)) {
+			tell(path) // with its directory a file comes as old as it was
+		}
+		if had, known := g.replacements[gitDir]; known {
+			if now, whole := g.replacementsOf(gitDir); whole && maps.Equal(had, now) {
+				return
 			}
 		}
 		if g.replaces(gitDir + "/refs/replace") {
@@ -83,7 +90,61 @@ func (g *Guard) replaces(path string) bool {
 			return true
 		}
 	}
-	return g.touched(&st)
+	var above unix.Stat_t // what is moved there with it is as old as it was
+	return g.touched(&st) || path != g.standing.Root && g.stat(filepath.Dir(path), &above) == nil && g.touched(&above)
+}
+
+// knowReplacements notes what replacements the repositories have, as far as the command has
+// not changed them yet: git itself packs and unpacks them.
+func (g *Guard) knowReplacements() {
+	g.replacements = map[string]map[string]string{}
+	for rel := range g.repos {
+		gitDir := g.standing.Root + "/" + rel
+		if all, whole := g.replacementsOf(gitDir); whole && len(all) > 0 && !g.replaces(gitDir+"/refs/replace") && !g.packs(gitDir+"/packed-refs") {
+			g.replacements[gitDir] = all
+		}
+	}
+}
+
+// replacementsOf returns the replacements of a repository, and whether those are all.
+func (g *Guard) replacementsOf(gitDir string) (all map[string]string, whole bool) {
+	all = map[string]string{}
+	dir, name, err := g.parent(gitDir + "/packed-refs")
+	if err != nil {
+		return nil, false
+	}
+	defer unix.Close(dir)
+	b, err := readOwn(dir, name, maxPackedRefs)
+	if err != nil && !gone(err) {
+		return nil, false
+	}
+	for line := range bytes.SplitSeq(b, []byte("\n")) {
+		if id, ref, ok := bytes.Cut(line, []byte(" refs/replace/")); ok {
+			all[string(ref)] = string(id)
+		}
+	}
+	at, name, err := g.parent(gitDir + "/refs/replace")
+	if err != nil {
+		return all, gone(err)
+	}
+	defer unix.Close(at)
+	fd, err := openDirOf(at, name)
+	if err != nil {
+		return all, gone(err)
+	}
+	defer unix.Close(fd)
+	names, err := beneath.Entries(fd)
+	if err != nil || len(names) > maxReplaced {
+		return nil, false
+	}
+	for _, name := range names {
+		id, err := readOwn(fd, name, 256)
+		if err != nil {
+			return nil, false
+		}
+		all[name] = string(bytes.TrimSpace(id)) // what is packed beside it does not count
+	}
+	return all, true
 }
 
 // packs reports whether references that were packed have replacements among them.

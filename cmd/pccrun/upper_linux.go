@@ -25,7 +25,7 @@ func (l *launch) makeUpper() error {
 	if err != nil {
 		return err
 	}
-	record := &changes.Record{Workspace: l.policy.Workspace, Protect: l.policy.Protect, Started: changes.Clock()}
+	record := &changes.Record{Workspace: l.policy.Workspace, Protect: l.run.Held(), Started: changes.Clock()}
 	for _, m := range overlays {
 		record.Layers = append(record.Layers, changes.Layer{Path: m.Source, Dev: m.Device(), Ino: m.Ino})
 	}

@@ -52,6 +52,12 @@ func (r *Run) Standing(session string) []*workspace.Standing {
 	return list
 }
 
+// Held returns what is protected in an overlay: what the policy names, and what git would
+// execute in the workspace by the configurations that stood.
+func (r *Run) Held() []profiles.ProtectRule {
+	return append(slices.Clip(r.Policy.Protect), r.found.Named()...)
+}
+
 // reviewed returns what is for review outside of the workspace, and may change:
 // the paths of the rules, and where they lead. What passes is gone at the end.
 func (r *Run) reviewed(passing []string) (paths []string) {
