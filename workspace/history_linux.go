@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -90,8 +91,10 @@ func (g *Guard) replaces(path string) bool {
 			return true
 		}
 	}
-	var above unix.Stat_t // what is moved there with it is as old as it was
-	return g.touched(&st) || path != g.standing.Root && g.stat(filepath.Dir(path), &above) == nil && g.touched(&above)
+	if dir := filepath.Dir(path); !g.touched(&st) && !slices.Contains(g.standing.Stores, dir) { // which cannot be moved
+		return g.stat(dir, &st) == nil && g.touched(&st) // what came with it is as old as it was
+	}
+	return g.touched(&st)
 }
 
 // knowReplacements notes what replacements the repositories have, as far as the command has

@@ -22,6 +22,9 @@ func TestGuardTellsOfAnotherHistory(t *testing.T) {
 		"one that is changed":     {"git replace HEAD HEAD~1", "f=$(ls .git/refs/replace); git commit-tree -m other HEAD^{tree} > x; cat x > .git/refs/replace/$f", other, []string{"review .git/refs/replace"}},
 		"a graft":                 {"", "git rev-parse HEAD > .git/info/grafts", short, []string{"review .git/info/grafts"}},
 		"an end":                  {"", "git rev-parse HEAD > .git/shallow", short, []string{"review .git/shallow"}},
+		"a graft that is moved":   {"mkdir x; git rev-parse HEAD > x/grafts", "rm -rf .git/info; mv x .git/info", short, []string{"review .git/info/grafts"}},
+		"a replacement moved":     {replace + "; mv .git/refs/replace x", "cp -r .git/refs y; mv x y/replace; rm -rf .git/refs; mv y .git/refs; git pack-refs --all --no-prune", other, []string{"review .git/packed-refs", "review .git/refs/replace"}},
+		"a directory moved":       {replace + "; cp -rp .git/refs x; rm -rf .git/refs/replace", "mv .git/refs y; mv x .git/refs", other, []string{"review .git/refs/replace"}},
 		"a clone that is shallow": {"", "git clone -q --depth=1 file://$PWD c", "true", nil},
 		"a replacement in a new":  {"", "git clone -q . c; cd c; git replace HEAD HEAD~1", "true", nil},
 		"what stood":              {replace, "git commit -q --allow-empty -m more; git gc -q --no-prune || true; rm -f .git/packed-refs.x", "true", []string{"review .git/packed-refs"}},
@@ -35,6 +38,27 @@ func TestGuardTellsOfAnotherHistory(t *testing.T) {
 			w.sh("if ! ( " + c.shows + " ); then echo control: git shows what there is; exit 1; fi")
 			require.Equal(t, strings.Join(c.want, " "), strings.Join(w.end(), " "))
 		})
+	}
+}
+
+// Replacements that git itself packs are the ones that there were.
+func TestGuardReplacementsThatStood(t *testing.T) {
+	const replace = "git replace HEAD $(git commit-tree -m other HEAD^{tree}); "
+	for run, told := range map[string]bool{
+		"git gc -q; git stash -q; git gc -q": false,
+		"git pack-refs --all; git tag x":     false,
+		"git replace -d $(git replace -l)":   false, // it shows what there is, then
+		"git replace HEAD~1 HEAD; git gc -q": true,
+		"git replace -f HEAD HEAD~1":         true,
+	} {
+		for _, packed := range []string{"", "git pack-refs --all; "} {
+			w := newWatchman(t)
+			w.sh(asUser + "echo x > f; git add f; git commit -q -m one; git commit -q --allow-empty -m two; " + replace + packed)
+			w.begin()
+			w.guard.remember()
+			w.sh(asUser + "echo y > f; " + run)
+			require.Equal(t, told, strings.Contains(strings.Join(w.end(), " "), "review .git/"), "%s%s", packed, run)
+		}
 	}
 }
 
