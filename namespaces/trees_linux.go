@@ -93,6 +93,16 @@ func nearest(list []Tree, path string) (near *Tree) {
 	return near
 }
 
+// xdg returns $XDG_CONFIG_HOME, if git takes it for a directory wherever it is started.
+func (o *Options) xdg() string {
+	if o.Getenv != nil {
+		if dir := o.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+			return filepath.Clean(dir)
+		}
+	}
+	return ""
+}
+
 // query completes what is asked of a tree, given those that lie in it: somebody else
 // looks through these.
 func (f *finder) query(t *Tree, within []string, o *Options) {
@@ -100,7 +110,7 @@ func (f *finder) query(t *Tree, within []string, o *Options) {
 	q.Aside, q.Kept, q.Inward, q.IndexDir, q.Within = true, t.State, t.Own, o.IndexDir, o.Within
 	q.Protect = f.policy.Beside(t.State)
 	if !t.State {
-		q.Home = f.policy.Home
+		q.Home, q.XDG = f.policy.Home, o.xdg()
 	}
 	closed := slices.Clone(within)
 	if o.Own != "" && below(o.Own, q.Root) {

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -250,7 +251,7 @@ func (s *scan) repositories() error {
 	if s.q.Home == "" {
 		return nil
 	}
-	for _, path := range []string{"/etc/gitconfig", filepath.Join(s.q.Home, ".config/git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
+	for _, path := range []string{"/etc/gitconfig", filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
 		s.mine, s.everywhere = true, true
 		err := s.named(path, all, 0)
 		s.mine, s.everywhere = false, false

@@ -16,6 +16,7 @@ var ErrTooMuch = beneath.ErrTooMuch
 type Query struct {
 	Root string // the workspace: a directory; absolute, clean, without symbolic links
 	Home string // whose git configuration counts beside that of the repositories; "" for none
+	XDG  string // where its programs keep theirs ($XDG_CONFIG_HOME), if that is not .config in it; absolute
 
 	// Files is the policy's file table; rules that do not concern Root cost
 	// next to nothing. Rules with a glob are what is looked for; those without

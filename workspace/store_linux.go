@@ -24,7 +24,7 @@ const (
 
 // gitKeeps are the directories in which git keeps what is its own, also where its
 // directory has another name than .git.
-var gitKeeps = [...]string{"objects", "refs", "logs", "info", "worktrees", "modules", "remotes", "branches", "rr-cache", "rebase-merge", "rebase-apply", "sequencer"}
+var gitKeeps = [...]string{"objects", "refs", "reftable", "logs", "info", "worktrees", "modules", "remotes", "branches", "rr-cache", "rebase-merge", "rebase-apply", "sequencer"}
 
 // leans reports whether a link in a repository's own directory is a reference, or one of
 // [vcs.LeansOn] to a repository that somebody looks after.

@@ -43,6 +43,7 @@ func TestGuardWaysToConfigurationsThatStood(t *testing.T) {
 		"a commondir that led to nothing":       {"", monitor, []string{"mkdir sub; echo gitdir: ../x > sub/.git; " + share + "echo ../s > x/commondir", "ln -s .git s; program sub/tools"}, "sub", status, "inert s inert sub/tools/fsm"},
 		"one that led to no repository":         {"", monitor, []string{"mkdir sub s; echo gitdir: ../x > sub/.git; " + share + "echo ../s > x/commondir", "rmdir s; ln -s .git s; program sub/tools"}, "sub", status, "inert s inert sub/tools/fsm"},
 		"the user's own program":                {"[core]\nfsmonitor = ./tools/fsm\n", "", []string{"git init -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
+		"in another place":                      {"[core]\nfsmonitor = ./tools/fsm\n", "", []string{"git init -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
 		"the user's own script":                 {"[core]\nfsmonitor = sh tools/fsm\n", "", []string{"git init -q r; program r/tools"}, "r", status, "inert r/tools/fsm"},
 		"a script that was not there":           {"", "git config core.fsmonitor 'sh tools/fsm'", []string{"program tools"}, ".", status, "stashed tools/fsm"},
 		"a way out that came with a directory":  {"", "git init -q ../other; git -C ../other config core.fsmonitor ./tools/fsm", []string{"mkdir sub d; echo gitdir: ../x/other/.git > sub/.git; ln -s $TOP/other d/other", "mv d x; program sub/tools"}, "sub", status, "inert x/other"},
@@ -51,8 +52,11 @@ func TestGuardWaysToConfigurationsThatStood(t *testing.T) {
 			for _, guarded := range []bool{false, true} {
 				w := newWatchman(t)
 				top := filepath.Dir(w.root)
-				fixture.Write(t, top+"/home/.gitconfig", c.user)
-				w.query.Home = top + "/home"
+				global := top + "/home/.gitconfig"
+				if w.query.Home = top + "/home"; name == "in another place" {
+					w.query.XDG, global = top+"/xdg", top+"/xdg/git/config"
+				}
+				fixture.Write(t, global, c.user)
 				const as = "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@x; "
 				w.sh(as + c.before)
 				var found []string
@@ -70,7 +74,7 @@ func TestGuardWaysToConfigurationsThatStood(t *testing.T) {
 				}
 				cmd := exec.Command("sh", "-c", as+c.use)
 				cmd.Dir = w.path(c.where)
-				cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+top+"/home/.gitconfig", "GIT_CONFIG_SYSTEM=/dev/null")
+				cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+global, "GIT_CONFIG_SYSTEM=/dev/null")
 				out, _ := cmd.CombinedOutput()
 				_, err := os.Lstat(top + "/ran")
 				require.Equal(t, guarded, os.IsNotExist(err), "control: without a guard git runs it: %s", out)
