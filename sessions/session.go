@@ -143,6 +143,18 @@ func (s *Session) Keep(why string) {
 	}
 }
 
+// Want says the same at once, on the disk, and returns the directory: should the
+// launcher be killed, or the disk be full at the end, then whoever looks finds what
+// is wanted, and no gc takes the session for one that left nothing.
+func (s *Session) Want(why string) (*os.Root, error) {
+	s.Keep(why)
+	dir, err := s.Dir()
+	if err == nil {
+		err = s.Update(func(*Info) {})
+	}
+	return dir, err
+}
+
 // Path is where the directory is, or will be.
 func (s *Session) Path() string { return filepath.Join(s.home.dir, s.info.ID) }
 

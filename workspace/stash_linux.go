@@ -27,6 +27,7 @@ type Stash struct {
 	mu      sync.Mutex
 	dir     int // the stash, 0 while there is none
 	journal *os.File
+	size    int64 // of the journal
 	found   []Finding
 	next    int
 	names   map[string]int // how often a path was set aside
@@ -88,7 +89,9 @@ func (s *Stash) make() (int, *os.File, error) {
 	err = journal.Truncate(size) // a full disk cut the last line short: the next would become part of it
 	if err == nil && size == 0 {
 		_, err = journal.WriteString(journalMagic)
+		size = int64(len(journalMagic))
 	}
+	s.size = size
 	if err != nil {
 		journal.Close()
 		return 0, nil, err
@@ -109,8 +112,14 @@ func (s *Stash) write(c Finding) error {
 		return errTooMany
 	}
 	s.found = append(s.found, c)
-	_, err := s.journal.Write(c.append(nil))
-	return err
+	line := c.append(nil)
+	n, err := s.journal.Write(line)
+	if err != nil { // the next would become part of what there was room for
+		err = errors.Join(err, s.journal.Truncate(s.size))
+		return err
+	}
+	s.size += int64(n)
+	return nil
 }
 
 // note keeps a finding that moves nothing, with what the file held before if

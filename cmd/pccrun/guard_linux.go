@@ -207,7 +207,7 @@ func (l *launch) guard(s *native.Started) error {
 		return nil
 	}
 	var err error
-	g.guard, err = l.run.Guard(g.standing, &workspace.Stash{Open: l.session.Dir}, l.changed)
+	g.guard, err = l.run.Guard(g.standing, &workspace.Stash{Open: l.stash}, l.changed)
 	if err != nil {
 		return err
 	}
@@ -219,6 +219,10 @@ func (l *launch) guard(s *native.Started) error {
 	g.guard.Watch()
 	return nil
 }
+
+// stash is the session's directory, for what is set aside, and noted as wanted before
+// anything is.
+func (l *launch) stash() (*os.Root, error) { return l.session.Want(keptChanges) }
 
 // unguarded leaves the record of a run that began, and that nobody could look after:
 // the next pccrun does, as if this one had been killed.
@@ -263,6 +267,7 @@ func (l *launch) look() []events.Change {
 		}
 	}
 	if len(found) == 0 {
+		l.session.Drop(keptChanges)
 		return nil
 	}
 	l.session.Keep(keptChanges)
