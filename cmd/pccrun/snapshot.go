@@ -101,6 +101,23 @@ func openSnapshot(name string) (*os.Root, error) {
 	return root, err
 }
 
+// The names in the directory of snapshots that are none.
+const (
+	snapshotLock = ".lock" // held by who makes one
+	newSnapshot  = ".new-" // begins that of one that is not whole
+)
+
+// sweepSnapshots removes what is not whole, and will not be.
+func sweepSnapshots(root *os.Root) error {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), newSnapshot) {
+			err = errors.Join(err, state.RemoveAll(root, e.Name()))
+		}
+	}
+	return err
+}
+
 func takeSnapshot(dir, name, session string, asJSON bool) int {
 	if err := checkSnapshotName(name); err != nil {
 		return failSession(err)
@@ -118,10 +135,18 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 		return failChanges(err)
 	}
 	defer root.Close()
-	// Under a name of its own until it is whole.
-	temp := ".new-" + name
-	_ = root.RemoveAll(temp)
-	err = root.Mkdir(temp, 0o700)
+	lock, err := state.TryLock(root, snapshotLock)
+	if err != nil {
+		return failLocked(err)
+	}
+	defer lock.Release()
+	// Under a name of its own until it is whole. What others of that kind there are
+	// was left by who was killed.
+	temp := newSnapshot + name
+	err = sweepSnapshots(root)
+	if err == nil {
+		err = root.Mkdir(temp, 0o700)
+	}
 	if err == nil {
 		var to *os.Root
 		if to, err = root.OpenRoot(temp); err == nil {
@@ -137,8 +162,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 		err = root.Rename(temp, name)
 	}
 	if err != nil {
-		_ = root.RemoveAll(temp)
-		return failChanges(err)
+		return failChanges(errors.Join(err, state.RemoveAll(root, temp)))
 	}
 	if asJSON {
 		printJSON(object{{"snapshot", name}, {"session", c.entry.ID}})
@@ -187,6 +211,7 @@ func removeSnapshot(dir, name string, asJSON bool) int {
 	if err != nil {
 		return failSession(err)
 	}
+	// The half of one that was killed at it is none: what it holds is out of sight first.
 	err = errors.Join(changes.RemoveUpper(root), root.Close())
 	if err == nil {
 		err = os.Remove(filepath.Join(dir, name))
