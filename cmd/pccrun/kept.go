@@ -70,9 +70,20 @@ var (
 	errNoneHere  = errors.New("no run here left changes in an overlay")
 )
 
+// holds reports whether a session has what its overlays changed. One that was killed
+// before its command ran, or while that was removed, says so and has not.
+func holds(home sessions.Home, e sessions.Entry) bool {
+	dir, err := home.Open(e.ID)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return changes.Stands(dir)
+}
+
 func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
 	e, ok, err := home.Newest(func(e sessions.Entry) bool {
-		return slices.Contains(e.Kept, keptUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/"))
+		return slices.Contains(e.Kept, keptUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/")) && holds(home, e)
 	})
 	switch {
 	case err != nil || ok:

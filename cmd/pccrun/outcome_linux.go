@@ -239,6 +239,11 @@ func (l *launch) ended(code int, end *native.End) int {
 	if l.guarded.failed {
 		code = refused // a promise was not kept: no status of the command's says that
 	}
+	if l.upper && end != nil {
+		if _, err := l.noted(); err != nil {
+			code = refused // the same: settleUpper says why
+		}
+	}
 	l.paid()
 	total, distinct := l.log.Denied()
 	exit := events.Exit{Code: code, Denials: total, Changed: l.left}
@@ -274,8 +279,8 @@ func (l *launch) ended(code int, end *native.End) int {
 	}
 	l.attempts.withheld(end)
 	l.log.Emit(exit)
-	err := errors.Join(l.settleUpper(), l.session.Settle())
-	err = errors.Join(err, l.log.Close(time.Second), l.session.End(code))
+	l.settleUpper()
+	err := errors.Join(l.session.Settle(), l.log.Close(time.Second), l.session.End(code))
 	l.run.Tidy()
 	if err != nil && !l.req.Quiet {
 		told := l.told // what kept the session from being written is found by each who ends it

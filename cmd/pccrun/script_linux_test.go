@@ -1,13 +1,16 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-func init() { programs["remap"], programs["notify"] = remap, notify }
+func init() { programs["remap"], programs["notify"], programs["small"] = remap, notify, small }
 
 // notify is a program that wants an inotify instance.
 func notify() {
@@ -30,4 +33,41 @@ func remap() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// small is a program that runs another, where a directory is a file system of a size:
+// small SIZE DIRECTORY PROGRAM [ARG…].
+func small() {
+	const ready = "PCCRUN_TEST_SMALL"
+	if os.Getenv(ready) == "" {
+		c := &exec.Cmd{Path: "/proc/self/exe", Args: os.Args, Env: append(os.Environ(), ready+"=1"), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+		if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
+			c.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+			c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+			c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
+			c.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+		}
+		err := c.Run()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(c.ProcessState.ExitCode())
+	}
+	os.Unsetenv(ready)
+	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	if err == nil {
+		err = unix.Mount("tmpfs", os.Args[2], "tmpfs", 0, "mode=700,size="+os.Args[1])
+	}
+	program := ""
+	if err == nil {
+		program, err = exec.LookPath(os.Args[3])
+	}
+	if err == nil {
+		_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+		err = unix.Exec(program, os.Args[3:], os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }

@@ -86,27 +86,30 @@ func (l *launch) noteUpper() (o overlaid, err error) {
 	return o, nil
 }
 
-// settleUpper says what the run changed in its overlays.
-func (l *launch) settleUpper() error {
+// settleUpper says what the run changed in its overlays, or why that is not noted.
+func (l *launch) settleUpper() {
 	if !l.upper {
 		l.session.Drop(keptUpper)
-		return nil
+		return
 	}
 	o, err := l.noted()
+	if err != nil {
+		fail(err.Error(), "what was changed stands as it is: pccrun diff shows it; apply and discard work when that is mended")
+		return
+	}
 	if l.req.Quiet {
-		return err
+		return
 	}
 	if o.lost > 0 {
 		say(fmt.Sprintf("%d sockets, FIFOs or devices in the overlay are not kept", o.lost))
 	}
-	if n := o.changed; n > 0 && err == nil {
+	if n := o.changed; n > 0 {
 		files := "files"
 		if n == 1 {
 			files = "file"
 		}
 		say(fmt.Sprintf("%d %s changed in the overlay: pccrun diff, apply or discard", n, files))
 	}
-	return err
 }
 
 // openLower opens the directory under an overlay: as root, who is not root any

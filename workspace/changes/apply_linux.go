@@ -17,10 +17,6 @@ import (
 	"github.com/pccrun/pccrun/workspace"
 )
 
-// passed is called wherever an apply has done something that lasts. Tests end
-// the process there.
-var passed = func() {}
-
 // Begin takes the lock under which an Upper is changed. The error is
 // [store.ErrLocked] if another has it.
 func (u *Upper) Begin() (err error) {
@@ -50,17 +46,23 @@ func (u *Upper) Apply(sel Selection) (*Outcome, error) {
 	out, err := a.plan(&sel)
 	if err == nil && len(a.journal.Steps) > a.opened {
 		err = a.run()
-	} else if a.opened > 0 { // nothing is to be done, or nothing can be
-		a.journal.Steps = a.journal.Steps[:a.opened]
-		if e := a.forget(func([]step) error { return nil }, stands); e != nil {
-			err = errors.Join(err, e)
-		}
+	} else if e := a.close(); e != nil { // nothing is to be done, or nothing can be
+		err = errors.Join(err, e)
 	}
 	if err != nil {
 		return nil, err
 	}
 	out.Left = len(u.Record.Stood)
 	return out, nil
+}
+
+// close closes what was opened beforehand, if nothing is begun.
+func (a *applying) close() error {
+	if a.opened == 0 {
+		return nil
+	}
+	a.journal.Steps = a.journal.Steps[:a.opened]
+	return a.forget(func([]step) error { return nil }, stands)
 }
 
 // plan says what is to be done, having opened what it has to look into.
@@ -287,14 +289,16 @@ type owner struct{ uid, gid int }
 
 func (a *applying) write(p phase) error {
 	a.journal.Phase = p
-	err := store.WriteFile(a.upper.dir, journalName, a.journal.append(nil), store.Durable)
+	err := spared(a.upper.dir, func() error {
+		return store.WriteFile(a.upper.dir, journalName, a.journal.append(nil), store.Durable)
+	})
 	passed()
 	return err
 }
 
 func (a *applying) run() error {
-	if err := writeRecord(a.upper.dir, ".", &a.upper.Record); err != nil {
-		return err
+	if err := writeRecord(a.upper.dir, &a.upper.Record); err != nil {
+		return errors.Join(err, a.close())
 	}
 	if err := a.write(staging); err != nil {
 		return errors.Join(err, a.forget(a.upper.renew, stands))
@@ -355,14 +359,24 @@ func (a *applying) commit() error {
 // because it was asked for.
 func (a *applying) takeBack(because error) error {
 	errs := []error{because}
+	stuck := false
 	for i := len(a.journal.Steps) - 1; i >= 0; i-- {
 		s := &a.journal.Steps[i]
 		if err := a.undo(s); err != nil {
 			errs = append(errs, fmt.Errorf("take %s back: %w", a.full(s), err))
+			stuck = stuck || !isAbsent(err)
 		}
 		passed()
 	}
-	errs = append(errs, a.forget(a.upper.renew, stands))
+	if stuck { // what stood has a name of the apply's own still, and must not go with those
+		return errors.Join(append(errs, a.shut(stands))...)
+	}
+	// From here on nothing is left to be completed. Where that cannot be written
+	// down, it is no matter unless the journal stays.
+	noted := a.write(staging)
+	if err := a.forget(a.upper.renew, stands); err != nil {
+		errs = append(errs, noted, err)
+	}
 	return errors.Join(errs...)
 }
 
@@ -386,7 +400,7 @@ func (u *Upper) renew(steps []step) error {
 			s.Entry.Stamp = now.Stamp
 		}
 	}
-	return writeRecord(u.dir, ".", &u.Record)
+	return writeRecord(u.dir, &u.Record)
 }
 
 // forget removes what has a name of the apply's own, lets the record be brought
@@ -403,11 +417,11 @@ func (a *applying) forget(note func([]step) error, which int) error {
 		passed()
 	}
 	a.look(which)
-	if err := note(a.journal.Steps); err != nil {
-		return err
-	}
+	noted := note(a.journal.Steps)
 	passed()
-	if err := a.shut(which); err != nil {
+	// What is open is closed again also where the disk of the record is full: the
+	// journal stays then, and who takes it up opens what he needs.
+	if err := errors.Join(noted, a.shut(which)); err != nil {
 		return err
 	}
 	if err := a.upper.dir.Remove(journalName); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -446,7 +460,7 @@ func (u *Upper) prune(steps []step) error {
 		kept = append(kept, s)
 	}
 	u.Record.Stood = kept
-	return writeRecord(u.dir, ".", &u.Record)
+	return writeRecord(u.dir, &u.Record)
 }
 
 // parent opens the directory that holds a path, through no link and on no other

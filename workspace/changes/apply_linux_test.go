@@ -44,8 +44,51 @@ func TestApplyChild(t *testing.T) {
 		_, err = u.Apply(Selection{})
 	case "discard":
 		err = u.TakeBack()
+	case "remove":
+		err = RemoveUpper(root)
 	}
 	require.NoError(t, err)
+}
+
+// What is removed is out of sight at once: nobody applies the half of it.
+func TestRemoveKilled(t *testing.T) {
+	s := closedStand(t, crashWork...)
+	require.True(t, Stands(s.root()), "the control")
+	require.True(t, s.killed("remove", 0))
+	require.False(t, Stands(s.root()))
+	require.DirExists(t, filepath.Join(s.session, goneName, "0", treeName), "it was killed before it was through")
+	require.NoError(t, RemoveUpper(s.root()))
+	names, err := os.ReadDir(s.session)
+	require.NoError(t, err)
+	require.Empty(t, names)
+}
+
+// What cannot be taken back, since the host has taken the names, is not removed with
+// what was made for the apply: it was lost.
+func TestTakeBackStuck(t *testing.T) {
+	s := newStand(t, before).run(crashWork...).settle()
+	old := treeOf(t, s.host)
+	taken := []string{"gone", "gone.pccrun-before", "new"}
+	passed = func() {
+		if _, err := os.Lstat(filepath.Join(s.host, "gone")); err == nil {
+			return
+		}
+		for _, name := range taken {
+			require.NoError(t, os.WriteFile(filepath.Join(s.host, name), []byte("the host was here"), 0o644))
+		}
+	}
+	defer func() { passed = func() {} }()
+	_, err := s.apply()
+	require.ErrorContains(t, err, "take "+filepath.Join(s.host, "gone")+" back")
+	passed = func() {}
+	require.True(t, s.open().Interrupted())
+	for _, name := range taken {
+		require.NoError(t, os.Remove(filepath.Join(s.host, name)))
+	}
+	u := s.open()
+	require.NoError(t, u.Begin())
+	require.NoError(t, u.TakeBack())
+	require.Equal(t, old, treeOf(t, s.host))
 }
 
 // killed runs a verb in a process that dies after some steps, and reports

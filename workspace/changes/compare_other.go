@@ -38,3 +38,7 @@ func opaque(*os.File) bool                   { return false }
 func (l *layer) copied(string) bool          { return false }
 func (l Layer) is(fs.FileInfo) bool          { return false }
 func takesAttributes(*os.Root, string) error { return errors.ErrUnsupported }
+
+func full(error) bool { return false }
+
+func reserve(*os.Root) error { return errors.ErrUnsupported }

@@ -1,6 +1,8 @@
 package changes
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path"
 	"strconv"
@@ -27,7 +29,26 @@ func CreateUpper(session *os.Root, r *Record, snapshot *os.Root) error {
 			return err
 		}
 	}
-	return writeRecord(upper, ".", r)
+	if err := reserve(upper); err != nil {
+		return err
+	}
+	return writeRecord(upper, r)
+}
+
+// reserveName is a file that holds room for what has to be written down at the end,
+// and by an apply: the command can fill the disk.
+const (
+	reserveName = "reserve"
+	reserved    = 256 << 10
+)
+
+// spared calls write once more with that room, where the disk is full without.
+func spared(upper *os.Root, write func() error) error {
+	err := write()
+	if err != nil && full(err) && upper.Remove(reserveName) == nil {
+		return write()
+	}
+	return err
 }
 
 // createLayer makes the directories for one overlay.
@@ -64,15 +85,26 @@ func newRoot(root *os.Root, name string) (*os.Root, error) {
 	return root.OpenRoot(name)
 }
 
-// RemoveUpper removes what a session keeps of its overlays. The kernel's own
-// directories, ovl_workdir_create and ovl_create_volatile_dirty of its
-// fs/overlayfs/super.c, are closed even to their owner; opened beforehand, all goes
-// in one walk, where [store.RemoveAll] needs a second.
+// RemoveUpper removes what a session keeps of its overlays, out of sight first: who
+// comes after a removal that was killed finds all or nothing, and applies no half.
+// The kernel's own directories, ovl_workdir_create and ovl_create_volatile_dirty of
+// its fs/overlayfs/super.c, are closed even to their owner; opened beforehand, all
+// goes in one walk, where [store.RemoveAll] needs a second.
 func RemoveUpper(session *os.Root) error {
+	if err := store.RemoveAll(session, goneName); err != nil {
+		return err
+	}
+	if err := session.Rename(UpperName, goneName); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	passed()
 	for i := range maxLayers {
 		err := error(nil)
 		for _, name := range [...]string{"work", "work/incompat", "work/incompat/volatile"} {
-			if e := session.Chmod(path.Join(UpperName, strconv.Itoa(i), "work", name), 0o700); err == nil {
+			if e := session.Chmod(path.Join(goneName, strconv.Itoa(i), "work", name), 0o700); err == nil {
 				err = e
 			}
 		}
@@ -80,8 +112,11 @@ func RemoveUpper(session *os.Root) error {
 			break // there is no such layer, or RemoveAll says what is wrong
 		}
 	}
-	return store.RemoveAll(session, UpperName)
+	return store.RemoveAll(session, goneName)
 }
+
+// goneName is what is removed called meanwhile.
+const goneName = UpperName + ".gone"
 
 // maxLayers bounds for how many overlays that is done.
 const maxLayers = 16

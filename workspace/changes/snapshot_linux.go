@@ -39,7 +39,11 @@ func (u *Upper) Copy(to *os.Root) error {
 			return err
 		}
 	}
-	return writeRecord(to, UpperName, &u.Record)
+	dir, err := to.OpenRoot(UpperName)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeRecord(dir, &u.Record), dir.Close())
 }
 
 // beginWith fills the layers of a new run with those of a snapshot.
@@ -72,6 +76,9 @@ func beginWith(session, snapshot *os.Root, r *Record) error {
 				r.Stood = append(r.Stood, s)
 			}
 		}
+	}
+	if !Stands(snapshot) { // else what had gone by then was missed in silence
+		return errors.New("the snapshot was removed while it was copied")
 	}
 	return nil
 }
@@ -148,8 +155,8 @@ func marked(name string) string {
 // they can be counted: what the command closes to itself is closed to us while
 // it runs.
 func Usage(session *os.Root) (bytes int64) {
-	_ = fs.WalkDir(session.FS(), UpperName, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
+	_ = fs.WalkDir(session.FS(), UpperName, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || name == UpperName+"/"+reserveName {
 			return nil
 		}
 		if info, err := d.Info(); err == nil {

@@ -69,8 +69,8 @@ func (e *UpperError) Hint() string {
 	return "set XDG_STATE_HOME to a directory on ext4, xfs, btrfs or a newer tmpfs"
 }
 
-func writeRecord(root *os.Root, dir string, r *Record) error {
-	return store.WriteFile(root, path.Join(dir, recordName), r.append(nil), store.Fast)
+func writeRecord(upper *os.Root, r *Record) error {
+	return spared(upper, func() error { return store.WriteFile(upper, recordName, r.append(nil), store.Fast) })
 }
 
 // OpenUpper opens what a run left of its overlays; the error is
@@ -121,13 +121,21 @@ func OpenUpper(session *os.Root, open func(i int) (*os.Root, error)) (_ *Upper, 
 
 // noteClosed returns a function that writes down a mode of a layer's.
 func (u *Upper) noteClosed(i int) func(string, uint32) error {
-	return func(name string, mode uint32) error {
+	note := func(name string, mode uint32) error {
 		f, err := u.dir.OpenFile(closedName, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(f, "%d %d %q\n", i, mode, name)
+		stands, err := f.Stat()
+		if err == nil {
+			if _, err = fmt.Fprintf(f, "%d %d %q\n", i, mode, name); err != nil {
+				err = errors.Join(err, f.Truncate(stands.Size())) // the next would become part of what there was room for
+			}
+		}
 		return errors.Join(err, f.Close())
+	}
+	return func(name string, mode uint32) error {
+		return spared(u.dir, func() error { return note(name, mode) })
 	}
 }
 
@@ -178,6 +186,12 @@ func (l Layer) open(open func(int) (*os.Root, error), i int) (*os.Root, error) {
 }
 
 var errReplaced = errors.New("it is not the directory that the run saw")
+
+// Stands reports whether a session keeps something of its overlays.
+func Stands(session *os.Root) bool {
+	_, err := session.Lstat(path.Join(UpperName, recordName))
+	return err == nil
+}
 
 // Interrupted reports whether an apply of what a session keeps was killed before
 // it was through.
@@ -395,7 +409,7 @@ func (u *Upper) Settle() (n, lost int, err error) {
 	if len(r.Stood) == 0 {
 		return 0, lost, nil
 	}
-	return len(r.Stood), lost, writeRecord(u.dir, ".", r)
+	return len(r.Stood), lost, writeRecord(u.dir, r)
 }
 
 // protect marks what a host tool would execute.
