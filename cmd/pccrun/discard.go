@@ -34,6 +34,11 @@ func discardVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
+	if home, err := sessionHome(); err == nil {
+		if err := dropRest(home); err != nil {
+			say(err.Error())
+		}
+	}
 	c, err := openChanges(session)
 	if err != nil && c != nil && c.entry.State != sessions.Running && c.unapplied() {
 		// The workspace is gone. There is nothing to take back.

@@ -50,7 +50,12 @@ func gcVerb(args []string) int {
 	}
 	o.Crashed = func(e sessions.Entry) error { return clearCrashed(home, e) }
 	defer slow("clearing away")()
+	var rest error
+	if !o.DryRun {
+		rest = dropRest(home)
+	}
 	removed, err := home.GC(o)
+	err = errors.Join(rest, err)
 	if !o.DryRun {
 		err = errors.Join(err, removeLeftovers())
 	}

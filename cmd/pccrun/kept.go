@@ -141,8 +141,10 @@ func (c *kept) shown(path string) string {
 }
 
 // drop removes what is kept.
-func (c *kept) drop() error {
-	dir, err := c.home.Open(c.entry.ID)
+func (c *kept) drop() error { return dropUpper(c.home, c.entry.ID) }
+
+func dropUpper(home sessions.Home, id string) error {
+	dir, err := home.Open(id)
 	if err != nil {
 		return err
 	}
@@ -150,7 +152,18 @@ func (c *kept) drop() error {
 	if err := changes.RemoveUpper(dir); err != nil {
 		return err
 	}
-	return c.home.Release(c.entry.ID, keptUpper)
+	return home.Release(id, keptUpper)
+}
+
+// dropRest removes what was dropped by who was killed before it was through.
+func dropRest(home sessions.Home) error {
+	list, err := home.List()
+	for _, e := range list {
+		if slices.Contains(e.Kept, keptUpper) && (e.State == sessions.Ended || e.State == sessions.Crashed) && !holds(home, e) {
+			err = errors.Join(err, dropUpper(home, e.ID))
+		}
+	}
+	return err
 }
 
 // failChanges prints why a verb about changes did not do what it was asked for.
