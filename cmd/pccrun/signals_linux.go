@@ -18,6 +18,14 @@ import (
 // twice is how soon a second Ctrl-C must follow to mean: end it now.
 const twice = 5 * time.Second
 
+// together is how close a TSTP and a CONT are whose order is not known: they can have
+// waited in the runtime, on a busy machine for long, and it hands them on by their numbers.
+const together = 100 * time.Millisecond
+
+// settled is how long after a TSTP we stop ourselves: who continues us at once has done
+// so by then, and the runtime has heard of it. The command is stopped before.
+const settled = 50 * time.Millisecond
+
 // impatience is how long somebody who wants us to end waits before he hears why we
 // have not.
 const impatience = 300 * time.Millisecond
@@ -47,10 +55,26 @@ func (l *launch) forward(c chan os.Signal, s *native.Started, relay *terminal.Re
 	var mu sync.Mutex
 	var killed, over, held bool
 	var last time.Time
+	// A CONT that came after a TSTP, or so close before that nobody knows their order,
+	// takes it back: who has sent both would wait for ever for us to go on.
+	continued := make(chan os.Signal, 1)
+	var lately time.Time
+	resumed := func() bool {
+		select {
+		case <-continued:
+			lately = time.Now()
+		default:
+		}
+		return time.Since(lately) < together || pending(unix.SIGCONT)
+	}
 	pass := func(sig unix.Signal) {
 		mu.Lock()
 		defer mu.Unlock()
 		if sig == unix.SIGPIPE {
+			return
+		}
+		if sig == unix.SIGCONT {
+			resumed()
 			return
 		}
 		if over && !held {
@@ -78,16 +102,23 @@ func (l *launch) forward(c chan os.Signal, s *native.Started, relay *terminal.Re
 		case unix.SIGQUIT, unix.SIGHUP:
 			s.Signal(sig, inside.ToGroup)
 		case unix.SIGTSTP:
+			if resumed() {
+				return
+			}
 			// The command leads an orphaned group, which ignores TSTP.
 			s.Signal(unix.SIGSTOP, inside.ToGroup)
-			stopSelf()
+			time.Sleep(settled)
+			if !resumed() {
+				stopSelf()
+			}
 			s.Signal(unix.SIGCONT, inside.ToGroup)
 		default:
 			s.Signal(sig, inside.ToCommand)
 		}
 	}
 	if relay == nil {
-		signal.Notify(c, unix.SIGTSTP)
+		signal.Notify(c, unix.SIGTSTP, unix.SIGCONT)
+		signal.Notify(continued, unix.SIGCONT)
 	}
 	go func() {
 		for sig := range c {
@@ -111,6 +142,14 @@ func stopSelf() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+}
+
+// pending reports whether a signal has come that no thread has met yet. A stop would
+// take such a CONT away.
+func pending(sig unix.Signal) bool {
+	var set uint64
+	_, _, _ = unix.RawSyscall(unix.SYS_RT_SIGPENDING, uintptr(unsafe.Pointer(&set)), unsafe.Sizeof(set), 0)
+	return set>>(sig-1)&1 != 0
 }
 
 // quit is what the runtime does at QUIT: it prints where each goroutine stands.

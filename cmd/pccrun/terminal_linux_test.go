@@ -154,6 +154,41 @@ func TestStopWithoutTerminal(t *testing.T) {
 	}
 }
 
+// A CONT that follows a TSTP at once lets pccrun go on: it came before pccrun had stopped
+// itself, which then nobody continued, in one of twenty.
+func TestContinuedBeforeStopped(t *testing.T) {
+	p := newPupil(t)
+	cmd := p.command("-q", "--", "sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { cmd.Process.Kill() })
+	require.Eventually(t, func() bool { return catches(t, cmd.Process.Pid, unix.SIGTSTP) }, 20*time.Second, time.Millisecond)
+	stopped := func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+		require.NoError(t, err)
+		return bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T"))
+	}
+	left := 0
+	for round := range 60 {
+		require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
+		for until := time.Now().Add(time.Duration(round) * 20 * time.Microsecond); time.Now().Before(until); {
+		}
+		require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
+		time.Sleep(150 * time.Millisecond)
+		if stopped() {
+			left++
+			require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
+			time.Sleep(150 * time.Millisecond)
+		}
+	}
+	require.Zero(t, left, "left stopped")
+	require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
+	require.Eventually(t, stopped, 20*time.Second, time.Millisecond, "control: one that nothing follows stops it")
+	require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
+	require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
+	require.NoError(t, ignoreExit(cmd.Wait()))
+}
+
 // catches reports whether a process has a handler for a signal.
 func catches(t *testing.T, pid int, sig unix.Signal) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
