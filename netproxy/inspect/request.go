@@ -330,6 +330,10 @@ func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return resp
 	}
+	reader := secrets.NewStream
+	if resp.ContentLength >= 0 {
+		reader = secrets.NewReader
+	}
 	switch encoding := strings.ToLower(strings.Join(resp.Header["Content-Encoding"], ",")); {
 	case encoding == "" || encoding == "identity":
 	case (encoding == "gzip" || encoding == "x-gzip") && ctx.Req.Method != http.MethodHead:
@@ -342,7 +346,7 @@ func (i *Inspector) onResponse(resp *http.Response, ctx *goproxy.ProxyCtx) *http
 		ctx.Error = errors.New("the server answered in an encoding that it was not asked for: " + strconv.Quote(encoding))
 		return p.failed(ctx)
 	}
-	resp.Body = &filtered{Reader: secrets.NewReader(resp.Body, p.back), body: resp.Body, response: resp, passage: p}
+	resp.Body = &filtered{Reader: reader(resp.Body, p.back), body: resp.Body, response: resp, passage: p}
 	if resp.ContentLength >= 0 {
 		// All pairs keep the length. goproxy drops the field where a body was
 		// changed; the client should still see how much will come.
@@ -447,7 +451,7 @@ func send(w http.ResponseWriter, resp *http.Response) {
 
 // filtered is a body without the secrets in it, and its trailers.
 type filtered struct {
-	io.Reader
+	*secrets.Reader
 	body     io.Closer
 	response *http.Response
 	passage  *passage
@@ -461,7 +465,10 @@ func (f *filtered) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (f *filtered) Close() error { return f.body.Close() }
+func (f *filtered) Close() error {
+	f.Reader.Close()
+	return f.body.Close()
+}
 
 // unzipped is the content of a gzip body, whose head is read when it is wanted.
 type unzipped struct {

@@ -16,7 +16,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -95,6 +94,7 @@ type Pair struct {
 
 	escaped bool // in whatever spelling the text stands
 	broken  bool // and with its lines broken
+	sure    int  // the length of [Pair.beginning]; 0 where Old is the secret itself
 }
 
 // Escaped returns a pair whose text is found however URLs, JSON, scripts or HTML
@@ -105,8 +105,16 @@ func Escaped(old, new string) Pair { return Pair{Old: old, New: new, escaped: tr
 // such a text back: as it is, in base64 of both alphabets, in lines or not, and in
 // hexadecimal, each as it is [Escaped]; in two and four bytes a character; and with
 // every character escaped, or written as a number. No form becomes longer or shorter.
-func Spellings(old, new string) []Pair {
-	var pairs []Pair
+func Spellings(old, new string) (pairs []Pair) {
+	public := common(old, new)
+	defer func() {
+		for i := range pairs {
+			p := &pairs[i]
+			known := common(p.Old, p.New)
+			secret := max(1, len(old)-public)
+			p.sure = known + ((len(p.Old)-known)*unguessed(secret)+secret-1)/secret
+		}
+	}()
 	lines := false
 	add := func(f func(string) string) {
 		p := Escaped(f(old), f(new))
@@ -200,57 +208,4 @@ func InName(name string, pairs []Pair) bool {
 		p.Old = strings.ToLower(p.Old)
 		return string(p.replace([]byte(name))) != name
 	})
-}
-
-// NewReader returns a reader of r with what takes the place of each text put
-// in. It passes on what it can as soon as it comes: what it holds back is the
-// end of what it has read, as far as one of the texts could begin there.
-func NewReader(r io.Reader, pairs []Pair) io.Reader {
-	return &reader{r: r, pairs: pairs}
-}
-
-type reader struct {
-	r     io.Reader
-	pairs []Pair
-	lines joined // buf without its line breaks
-	buf   []byte // read and not passed on yet
-	ready int    // how much of buf is final
-	err   error
-}
-
-func (r *reader) Read(b []byte) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
-	for r.ready == 0 {
-		if r.err != nil {
-			return 0, r.err
-		}
-		r.fill()
-	}
-	n := copy(b, r.buf[:r.ready])
-	r.buf = r.buf[:copy(r.buf, r.buf[n:])]
-	r.ready -= n
-	return n, nil
-}
-
-// fill reads once and finds out how much of it is final.
-func (r *reader) fill() {
-	start := len(r.buf)
-	r.buf = append(r.buf, make([]byte, 16<<10)...)
-	n, err := r.r.Read(r.buf[start:])
-	r.buf, r.err = r.buf[:start+n], err
-	for _, p := range r.pairs {
-		r.buf = p.replace(r.buf)
-	}
-	r.lines.join(r.buf)
-	r.lines.replace(r.buf, r.pairs)
-	held := 0
-	if err == nil {
-		for _, p := range r.pairs {
-			held = max(held, p.open(r.buf))
-		}
-		held = max(held, r.lines.open(len(r.buf), r.pairs))
-	}
-	r.ready = len(r.buf) - held
 }

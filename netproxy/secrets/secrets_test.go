@@ -10,10 +10,12 @@ import (
 	"html/template"
 	"io"
 	"net/url"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -157,28 +159,166 @@ func TestWide(t *testing.T) {
 	}
 }
 
-// TestReaderPassesOn holds that a stream is not kept waiting.
-func TestReaderPassesOn(t *testing.T) {
-	in, out := io.Pipe()
-	r := NewReader(in, []Pair{{Old: "secret-secret", New: "xxxxxx-xxxxxx"}})
-	buf := make([]byte, 100)
-	for _, c := range []struct{ in, out string }{{"data: 1\n\n", "data: 1\n\n"}, {"a sec", "a "}, {"ond\n", "second\n"}, {"secret-secret\n", "xxxxxx-xxxxxx\n"}} {
-		go out.Write([]byte(c.in))
-		n, err := r.Read(buf)
-		require.NoError(t, err)
-		require.Equal(t, c.out, string(buf[:n]))
-	}
-	broken := errors.New("broken")
+// A conversation is a stream whose pieces are sent when those before have come.
+type conversation struct {
+	t   *testing.T
+	in  *io.PipeWriter
+	out chan string
+}
+
+func converse(t *testing.T, pairs []Pair) *conversation {
+	r, in := io.Pipe()
+	c := &conversation{t, in, make(chan string, 100)}
+	s := NewStream(r, pairs)
+	t.Cleanup(func() { in.Close(); s.Close() })
 	go func() {
-		out.Write([]byte("sec"))
-		out.CloseWithError(broken)
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := s.Read(buf)
+			if n > 0 {
+				c.out <- string(buf[:n])
+			}
+			if err != nil {
+				c.out <- "(" + err.Error() + ")"
+				return
+			}
+		}
 	}()
-	n, err := io.ReadFull(r, buf)
-	require.Equal(t, 3, n)
-	require.ErrorIs(t, err, broken)
-	n, err = r.Read(nil)
+	return c
+}
+
+// say sends pieces one behind the other, and returns what comes until much more than a
+// pause is over.
+func (c *conversation) say(pieces ...string) (heard string) {
+	for _, piece := range pieces {
+		_, err := io.WriteString(c.in, piece)
+		require.NoError(c.t, err)
+	}
+	return c.hear()
+}
+
+func (c *conversation) hear() (heard string) {
+	for {
+		select {
+		case text := <-c.out:
+			heard += text
+		case <-time.After(20 * pause):
+			return heard
+		}
+	}
+}
+
+// TestStreamPassesOn holds that a stream is not kept waiting, but for what nobody says by
+// chance.
+func TestStreamPassesOn(t *testing.T) {
+	c := converse(t, []Pair{{Old: "secret-secret", New: "xxxxxx-xxxxxx"}})
+	for _, say := range []struct{ in, out string }{
+		{"data: 1\n\n", "data: 1\n\n"}, {"a sec", "a sec"}, {"ond\n", "ond\n"}, {"secret-secret\n", "xxxxxx-xxxxxx\n"},
+		{"a secret", "a "}, {"s and on", "secrets and on"}, {"secre", "secre"}, {"t-secret\n", "x-xxxxxx\n"},
+	} {
+		require.Equal(t, say.out, c.say(say.in))
+	}
+	require.Equal(t, "xxxxxx-xxxxxx\n", c.say("sec", "ret-s", "ecret\n"), "without a pause none of it")
+	require.Empty(t, c.say("secret-s"))
+	c.in.CloseWithError(errors.New("broken"))
+	require.Equal(t, "secret-s(broken)", c.hear())
+	n, err := NewStream(strings.NewReader("x"), nil).Read(nil)
 	require.Zero(t, n)
 	require.NoError(t, err)
+}
+
+// TestStreamCloses: whoever reads a stream no more leaves nobody behind.
+func TestStreamCloses(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 100 {
+		r, in := io.Pipe()
+		s := NewStream(r, Spellings("0123456789abcdef", "fedcba9876543210"))
+		io.WriteString(in, "some more than is wanted")
+		n, err := s.Read(make([]byte, 3))
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+		s.Close()
+		s.Close()
+		in.Close()
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+5 }, time.Second, 10*time.Millisecond)
+}
+
+// TestNoOracle: whoever has the other end say what he likes, and sees what of it comes
+// before the rest, learns nothing of the secret: a guess that is right comes no later
+// than one that is wrong, however many characters of the secret are known and as long as
+// the next ones have to be guessed one by one.
+func TestNoOracle(t *testing.T) {
+	const secret = "sk-ant-api03-aB3dE5gH7jK9mN1pQ3sT5vW7yZ9-bD2fG4hJ6kL8"
+	stand := placeholder(t, secret)
+	pairs := Spellings(secret, stand)
+	public := common(secret, stand)
+	forms := map[string]func(string) string{
+		"as it is": func(s string) string { return s },
+		"URL":      func(s string) string { return strings.ReplaceAll(s, "-", "%2D") },
+		"hex":      func(s string) string { return hex.EncodeToString([]byte(s)) },
+		"base64":   func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s[:len(s)/3*3])) },
+		"lines": func(s string) string {
+			return strings.ReplaceAll(base64.StdEncoding.EncodeToString([]byte(s[:len(s)/3*3])), "C", "C\n")
+		},
+		"wide": func(s string) string { return spaced(s, "\x00") },
+		"dump": func(s string) string { return written(s, s, numbered[0]) },
+	}
+	for name, form := range forms {
+		for _, known := range []int{public, public + guessable - 1} {
+			right := secret[:known+1]
+			wrong := secret[:known] + string([]byte{secret[known] ^ 1})
+			for _, guess := range []string{right, wrong} {
+				if known == public+guessable-1 && guess == right {
+					continue // one guess too many: it is the control below
+				}
+				text := "<" + form(guess)
+				require.Equal(t, text, converse(t, pairs).say(text), "%s, %d known: it came", name, known-public)
+			}
+		}
+	}
+	// The control: more than anybody guesses waits, and then as long for whatever comes.
+	for _, next := range []string{secret[public+guessable+1 : public+guessable+4], "xyz"} {
+		require.Equal(t, "<", converse(t, pairs).say("<"+secret[:public+guessable+1], next), next)
+	}
+	// What a sized body holds back is always as much.
+	for _, text := range []string{strings.Repeat("x", 8000), strings.Repeat("x", 8000-20) + secret[:20], strings.Repeat("s", 8000)} {
+		in, out := io.Pipe()
+		go out.Write([]byte(text))
+		n, err := NewReader(in, pairs).Read(make([]byte, 64<<10))
+		require.NoError(t, err)
+		require.Equal(t, 8000-window(pairs), n)
+	}
+}
+
+// TestStreamInPieces: of a secret that the other end sends in pieces no more passes than
+// its beginning, and what is no secret passes as it is.
+func TestStreamInPieces(t *testing.T) {
+	for _, secret := range []string{"sk-ant-api03-aB3dE5gH7jK9mN1pQ3sT5vW7yZ9-bD2fG4hJ6kL8", "a1B2c3D4e5F6"} {
+		stand := placeholder(t, secret)
+		pairs := Spellings(secret, stand)
+		most := common(secret, stand) + unguessed(len(secret)-common(secret, stand)) - 1
+		for cut := range len(secret) {
+			text := "<" + secret + ">"
+			out, err := io.ReadAll(NewStream(io.MultiReader(strings.NewReader(text[:cut+1]), strings.NewReader(text[cut+1:])), pairs))
+			require.NoError(t, err)
+			require.Equal(t, "<"+stand+">", string(out), "no pause between")
+			if cut%12 == 0 || cut == most { // it takes its time
+				c := converse(t, pairs)
+				paused := c.say(text[:cut+1]) + c.say(text[cut+1:])
+				require.Len(t, paused, len(text))
+				require.LessOrEqual(t, common(secret, paused[1:]), most, "cut at %d: %s", cut, paused)
+				require.Contains(t, paused, stand[most:])
+			}
+		}
+		for _, text := range []string{secret[:len(secret)-1] + "!", strings.Repeat(secret[:len(secret)-1], 50), base64.StdEncoding.EncodeToString([]byte(secret[:len(secret)-6]))} {
+			for _, size := range []int{1, 7, 100} {
+				out, err := io.ReadAll(NewStream(&chunks{text, size}, pairs))
+				require.NoError(t, err)
+				require.Equal(t, Replace(text, pairs), string(out))
+			}
+		}
+	}
 }
 
 // TestEscaped has the spellings of libraries that escape more than others, and of
@@ -249,28 +389,19 @@ func quote(t *testing.T, s string) string {
 	return string(b)
 }
 
-// TestEscapedPassesOn: what cannot be the beginning of a spelling does not wait,
-// and what can waits no longer than it has to.
+// TestEscapedPassesOn: what cannot be a spelling does not wait, and what can waits no
+// longer than it has to.
 func TestEscapedPassesOn(t *testing.T) {
-	in, out := io.Pipe()
-	r := NewReader(in, Spellings("ab12-cd/ef+gh", "AB34-CD/EF+GH"))
-	buf := make([]byte, 100)
-	for _, c := range []struct{ in, out string }{
-		{"50% ", "50% "}, {`C:\`, "C:"}, {" a & b & ", `\ a & b & `}, {"x ab12", "x "}, {"\n", "ab12\n"}, {"x ab12%2", "x "}, {"E", "ab12%2E"},
-		{"x ab12&#4", "x "}, {"5;cd/ef+gh", "AB34-CD/EF+GH****"},
+	c := converse(t, Spellings("ab12-cd/ef+gh", "AB34-CD/EF+GH"))
+	for _, say := range []struct{ in, out string }{
+		{"50% ", "50% "}, {`C:\`, `C:\`}, {" a & b & ", " a & b & "}, {"x ab12", "x ab12"}, {"\n", "\n"}, {"x ab12%2", "x ab12%2"}, {"E", "E"},
+		{"x ab12-cd&#4", "x "}, {"6;ef+gh, and more", "ab12-cd&#46;ef+gh, and more"}, {"x ab12-cd", "x "}, {"/ef&#4|3;gh,", "AB34-CD/EF+GH****,"},
 	} {
-		go out.Write([]byte(c.in))
-		n, err := r.Read(buf)
-		require.NoError(t, err)
-		require.Equal(t, c.out, string(buf[:n]))
+		require.Equal(t, say.out, c.say(strings.Split(say.in, "|")...))
 	}
-	go func() {
-		out.Write([]byte("ab12%2"))
-		out.Close()
-	}()
-	n, err := io.ReadFull(r, buf)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.Equal(t, "ab12%2", string(buf[:n]), "at the end it comes")
+	require.Empty(t, c.say("ab12-cd%2"))
+	c.in.Close()
+	require.Equal(t, "ab12-cd%2(EOF)", c.hear(), "at the end it comes")
 }
 
 // FuzzEscaped spells a secret in ways that the input chooses: it does not come
@@ -397,16 +528,13 @@ func TestLines(t *testing.T) {
 	require.NotEqual(t, folded, Replace(folded, pairs))
 }
 
-// TestLinesPassOn: a stream with line breaks is not kept waiting for more than may be
-// the beginning of the text.
+// TestLinesPassOn: a stream with line breaks is not kept waiting.
 func TestLinesPassOn(t *testing.T) {
-	in, out := io.Pipe()
-	r := NewReader(in, Spellings("0123456789abcdef", "fedcba9876543210"))
-	buf := make([]byte, 100)
-	for _, c := range []struct{ in, out string }{{"data: 1\r\n\r\n", "data: 1\r\n\r\n"}, {"x MDEy\r", "x "}, {"\n x\n", "MDEy\r\n x\n"}, {"= %0A", "= %0A"}} {
-		go out.Write([]byte(c.in))
-		n, err := r.Read(buf)
-		require.NoError(t, err)
-		require.Equal(t, c.out, string(buf[:n]))
+	c := converse(t, Spellings("0123456789abcdef", "fedcba9876543210"))
+	for _, say := range []struct{ in, out string }{
+		{"data: 1\r\n\r\n", "data: 1\r\n\r\n"}, {"x MDEy\r", "x MDEy\r"}, {"\n x\n", "\n x\n"}, {"= %0A", "= %0A"},
+		{"x MDEyMz\nQ1Njc4", "x "}, {"OW\n fin de la", "MDEyMz\nQ1Njc4OW\n fin de la"},
+	} {
+		require.Equal(t, say.out, c.say(say.in))
 	}
 }

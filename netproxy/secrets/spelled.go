@@ -117,28 +117,81 @@ func (p Pair) replace(b []byte) []byte {
 	return b
 }
 
-// open returns how many bytes at the end of b may be the beginning of a pair's
-// text.
-func (p Pair) open(b []byte) int {
-	lead := p.lead()
-	if p.escaped && len(lead) < len(p.Old) {
-		from := max(0, len(b)-len(lead)-maxSpelled*(len(p.Old)-len(lead)))
-		for at := p.candidate(b, from); at >= 0; at = p.candidate(b, at+1) {
-			if _, more := p.match(b, at); more {
-				return len(b) - at
-			}
+// guessable is how many characters of a secret somebody might guess who can try often.
+// Of a short one it is half, so that the rest stays one.
+const guessable = 8
+
+func unguessed(length int) int { return max(1, min(guessable, length/2)) }
+
+// common returns how many bytes two texts have in common at their front: what a
+// placeholder tells of its secret.
+func common(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// beginning returns what a pair's text begins with, so much that whoever does not know
+// it does not hit upon it.
+func (p Pair) beginning() Pair {
+	if p.sure == 0 {
+		public := common(p.Old, p.New)
+		p.sure = public + unguessed(len(p.Old)-public)
+	}
+	p.Old = p.Old[:min(p.sure, len(p.Old))]
+	return p
+}
+
+// room returns how many bytes a pair's text takes at most, its line breaks aside.
+func (p Pair) room() int {
+	lead := len(p.lead())
+	return lead + maxSpelled*(len(p.Old)-lead)
+}
+
+// maxWindow bounds what is kept of a body: a beginning of which every character is
+// spelled as long as can be is let go.
+const maxWindow = 2 << 10
+
+// window returns how many bytes the beginning of each pair's text takes.
+func window(pairs []Pair) (n int) {
+	for _, p := range pairs {
+		room := p.beginning().room()
+		if p.broken {
+			room += 4 * maxBreak
 		}
+		n = max(n, room)
 	}
-	if len(b) == 0 {
-		return 0
-	}
-	last := b[len(b)-1]
-	for k := min(len(lead)-1, len(b)); k > 0; k-- {
-		if lead[k-1] == last && lead[:k] == string(b[len(b)-k:]) {
-			return k
+	return min(n, maxWindow)
+}
+
+// open returns how many bytes at the end of b have to wait for more, from the
+// beginning of a pair's text on. So much of it has come that the text can be, and then
+// they wait whether or not it still can: how long tells nothing of the text.
+func (p Pair) open(b []byte) int {
+	first := p.beginning()
+	for at := first.candidate(b, max(0, len(b)-p.room())); at >= 0; at = first.candidate(b, at+1) {
+		end, _ := first.match(b, at)
+		if end > 0 && (len(b)-end < len(p.Old)-len(first.Old) || p.mayFollow(b, at)) {
+			return len(b) - at
 		}
 	}
 	return 0
+}
+
+// mayFollow says whether a pair's text that begins at a place may stand there with more
+// behind b.
+func (p Pair) mayFollow(b []byte, at int) bool {
+	lead, rest := p.lead(), b[at:]
+	if len(rest) <= len(lead) {
+		return strings.HasPrefix(lead, string(rest))
+	}
+	if string(rest[:len(lead)]) != lead {
+		return false
+	}
+	_, more := p.match(b, at)
+	return more
 }
 
 // appendEnds appends where a character that begins at a place of b ends, in each
