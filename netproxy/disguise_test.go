@@ -145,7 +145,7 @@ func TestOtherProtocols(t *testing.T) {
 	f.host("ok.example", 25, server(t, echo))
 	_, a := f.resolve("ok.example.", dnsmessage.TypeA)
 	f.capture(a + ":25")
-	for _, text := range []string{"x", "PING", "EHLO h", "GET", "GET /key\r\n", "\r\n", "\n\nEHLO x", "0032git-upload-pack /r\x00host=ok\x00", "\x15\x00", "user h*\r\nmore", "\x16", "*1\r\n$4\r\nPING\r\n",
+	for _, text := range []string{"x", "PING", "EHLO h", "GET", "GET /key\r\n", "\r\n", "\n\nEHLO x", "0027git-upload-pack /r\x00host=ok.example\x00", "\x15\x00", "user h*\r\nmore", "\x16", "*1\r\n$4\r\nPING\r\n",
 		"get http://other.example/key\r\n", "SET http://other.example/key 1\r\n", "GET http://ok.example:25/\r\n", "\x1f\x8b\x08", "OPTIONS rtsp://ok.example/ RTSP/1.0\r\nCSeq: 1\r\n\r\n",
 		"\x16\x01\x00\x01\x85\xa2\x3f\x00 MySQL, 278 bytes", "\x14\x00\x00\x01\x85", "\x16\x01\x00\x00\x07\x00\x00\x00 MongoDB", "\x15\x13\x00\x00",
 		"\x00\x00\x00\x08\x04\xd2", "\x00\x00\x00\x08\x04\xd2\x16\x30\x00\x00\x00\x08\x04\xd2\x16\x2f", "\x00\x00\x00\x29\x00\x03\x00\x00user\x00",

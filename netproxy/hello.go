@@ -33,25 +33,24 @@ const unrecognizedName = "\x15\x03\x01\x00\x02\x02\x70"
 // TLS, or a request in HTTP/1 or HTTP/2, it holds the name that the client asks
 // its server for against the name that was decided on: one allowed host must
 // not be the way to another. Any other protocol passes as it is, as does TLS
-// without a name.
-func (c *client) forwardFirst(l *link, ev *Event) (n int64, err error) {
-	up := &counter{w: l}
-	err = c.checkFirst(l, ev, up)
-	if err == nil {
+// without a name; other says that it was one.
+func (c *client) forwardFirst(l *link, ev *Event, o *lookout) (n int64, other bool, err error) {
+	up := &counter{w: l, other: o}
+	if other, err = c.checkFirst(l, ev, up); err == nil && !other {
 		early, _ := c.br.Peek(c.br.Buffered())
 		_, err = up.Write(early)
 	}
-	return up.n, err
+	return up.n, other, err
 }
 
-func (c *client) checkFirst(l *link, ev *Event, up io.Writer) error {
+func (c *client) checkFirst(l *link, ev *Event, up *counter) (other bool, err error) {
 	if l.verdict.Local || l.verdict.IsLiteral() {
 		_, err := c.br.Peek(1)
-		return noEnd(err)
+		return false, noEnd(err)
 	}
 	for skipped := false; ; {
 		if _, err := c.br.Peek(1); err != nil {
-			return noEnd(err)
+			return false, noEnd(err)
 		}
 		got, _ := c.br.Peek(c.br.Buffered())
 		n := 0 // bytes that servers skip before a request
@@ -61,29 +60,33 @@ func (c *client) checkFirst(l *link, ev *Event, up io.Writer) error {
 		switch {
 		case n > 0:
 			if _, err := up.Write(got[:n]); err != nil {
-				return err
+				return false, err
 			}
 			_, _ = c.br.Discard(n)
 		case isToken(string(got[:1])):
-			return c.readPlain(l, ev, up)
+			next, err := c.readPlain(l, ev, up)
+			if err != nil || next != again {
+				return next == another, err
+			}
+			skipped = false
 		case skipped || got[0] >= ' ':
-			return nil
+			return true, c.passOdd(l, ev, up, 0, 0)
 		case got[0] >= recordFirst && got[0] <= recordLast:
 			is, err := c.startsTLS(up)
 			if err == errHello {
 				c.denyHello(l, ev, err)
 			}
 			if err != nil {
-				return err
+				return false, err
 			}
 			if is {
-				return c.checkHello(l, ev, up)
+				return false, c.checkHello(l, ev, up)
 			}
 			skipped = true
 		case got[0] == sslRequest[0]:
 			asked, err := c.passWish(up)
 			if err != nil {
-				return err
+				return false, err
 			}
 			skipped = !asked
 		default: // some servers, as old ones of Jetty, skip any control character
@@ -190,8 +193,8 @@ func (c *client) checkHello(l *link, ev *Event, up io.Writer) error {
 		c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 		h, err := readHello(c.br)
 		c.conn.SetReadDeadline(time.Time{})
-		if err == nil && h.name != "" && !strings.EqualFold(strings.TrimSuffix(h.name, "."), l.verdict.Host) {
-			err = fmt.Errorf("TLS asks for %q in a tunnel to %s", h.name, l.verdict.Host)
+		if err == nil {
+			err = h.check(l.verdict.Host)
 		}
 		if err != nil {
 			c.denyHello(l, ev, err)
@@ -252,13 +255,18 @@ func isHello(b []byte, version [2]byte) bool {
 
 // A counter counts what is written through it.
 type counter struct {
-	w io.Writer
-	n int64
+	w    io.Writer
+	n    int64
+	last []byte // so much of its end as [proxySignature] has bytes
+
+	other io.Writer // the way for another protocol
 }
 
 func (c *counter) Write(b []byte) (int, error) {
 	n, err := c.w.Write(b)
 	c.n += int64(n)
+	c.last = append(c.last, b[max(0, n-len(proxySignature)):n]...)
+	c.last = append(c.last[:0], c.last[max(0, len(c.last)-len(proxySignature)):]...)
 	return n, err
 }
 
@@ -275,6 +283,14 @@ type greeting struct {
 	version [2]byte
 	name    string // of the server, if any
 	early   bool   // data may follow at once
+}
+
+// check holds the name of a greeting, if it has one, against that of a tunnel's host.
+func (h greeting) check(host string) error {
+	if h.name == "" || strings.EqualFold(strings.TrimSuffix(h.name, "."), host) {
+		return nil
+	}
+	return fmt.Errorf("TLS asks for %q in a tunnel to %s", h.name, host)
 }
 
 // readHello reads a ClientHello. Nothing else may stand in its last record.

@@ -259,14 +259,28 @@ func (c *client) tunnel(l *link, ev *Event) {
 	}
 	var t tunnel
 	down := make(chan int64, 1)
-	go func() { down <- t.pass(c.conn, l.Conn) }()
-	up, err := c.forwardFirst(l, ev)
+	from := &heard{Conn: c.conn, spoke: make(chan struct{})}
+	go func() { down <- t.pass(from, l.Conn) }()
+	o := &lookout{w: l, from: from, host: l.verdict.Host, wait: c.headTimeout}
+	up, other, err := c.forwardFirst(l, ev, o)
+	if err == nil && other {
+		early, _ := c.br.Peek(c.br.Buffered())
+		up += int64(len(early))
+		_, err = o.Write(early)
+	}
 	c.release()
-	if err != nil {
+	switch {
+	case err == nil && other:
+		up += t.passBy(o, l.Conn, c.conn)
+	case err == nil:
+		up += t.pass(l.Conn, c.conn)
+	}
+	if o.err != nil {
+		c.denyHello(l, ev, o.err)
+	}
+	if err != nil || o.err != nil {
 		reset(c.conn)
 		reset(l.Conn)
-	} else {
-		up += t.pass(l.Conn, c.conn)
 	}
 	c.closedSoon(ev, up, <-down)
 }

@@ -20,20 +20,38 @@ import (
 // A request is whatever a server may take for one, in any method. A line that
 // names no version of HTTP, or of what is made like it, belongs to another protocol
 // and passes, unless it is a request of the oldest kind that names another host.
-func (c *client) readPlain(l *link, ev *Event, up io.Writer) error {
-	line, tail, http, err := c.passLine(up)
+func (c *client) readPlain(l *link, ev *Event, up *counter) (then, error) {
+	line, tail, kind, err := c.passLine(up)
 	r := request{host: l.verdict.Host, port: l.verdict.Port}
-	if err == nil && !http {
+	refuse := func() { c.refuse(r, err) }
+	next := judged
+	if err == nil && kind == simpleLine {
 		if err = r.checkSimple(line); err == nil {
-			_, err = up.Write(tail)
-			return err
+			if _, err = up.Write(tail); err != nil {
+				return judged, err
+			}
+			switch {
+			case strings.HasPrefix(line, "PROXY "):
+				return again, nil
+			case line == "QUIT" && string(up.last) == proxySignature:
+				err, next = c.passProxyHeader(l.verdict, up), again
+			case strings.Count(line, " ") > 1:
+				return another, c.passFields(l, ev, up)
+			default:
+				return another, nil
+			}
 		}
 	}
 	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 	defer c.conn.SetReadDeadline(time.Time{})
-	refuse := func() { c.refuse(r, err) }
 	switch {
-	case err != nil:
+	case err != nil, next == again:
+	case kind == oddLine:
+		c.conn.SetReadDeadline(time.Time{})
+		return another, c.passOdd(l, ev, up, len(line), strings.Count(line, " "))
+	case kind == packetLine:
+		err, refuse = c.passPacket(l.verdict, line, up), c.turnGit
+		next = another
 	case line == prefaceLine:
 		if _, err = up.Write(tail); err == nil {
 			err, refuse = c.readStreams(l.verdict, up), c.turnStreams
@@ -45,8 +63,27 @@ func (c *client) readPlain(l *link, ev *Event, up io.Writer) error {
 		c.contradicted(l, ev, err)
 		refuse()
 	}
-	return err
+	return next, err
 }
+
+// then is what follows what was read first.
+type then uint8
+
+const (
+	judged  then = iota // HTTP: the rest is the server's to judge
+	again               // as the first: this stood before it
+	another             // protocol
+)
+
+// A lineKind is what the first line is.
+type lineKind uint8
+
+const (
+	httpLine   lineKind = iota
+	simpleLine          // of a method and a target alone, or of another protocol
+	oddLine             // of characters that no method has, read in part
+	packetLine          // git's, read up to what names the host
+)
 
 // passHead passes a request's head on, with what was kept of its first line, if it
 // is for r's host.
@@ -68,15 +105,21 @@ func (c *client) passHead(r *request, line string, tail []byte, up io.Writer) (e
 // and a version of HTTP. A client of another protocol, which may send no whole
 // line, is not kept waiting: what comes is passed on, but for the tail that comes
 // with the line's end, so that no server takes what it has for a line. Where it is
-// no request it passes what it has looked at in part.
-func (c *client) passLine(up io.Writer) (line string, tail []byte, http bool, err error) {
+// no line of text the line is what was passed of it.
+func (c *client) passLine(up io.Writer) (line string, tail []byte, kind lineKind, err error) {
 	var b []byte
 	long := false
+	whole := func(method bool) lineKind {
+		if !method && isLikeHTTP(string(b)) {
+			return httpLine
+		}
+		return simpleLine
+	}
 	for method := true; ; {
 		if _, err := c.br.Peek(1); err == io.EOF && len(b) > 0 { // which some servers take for the line's
-			return string(b), nil, !method && isLikeHTTP(string(b)), nil
+			return string(b), nil, whole(method), nil
 		} else if err != nil {
-			return "", nil, false, noEnd(err)
+			return "", nil, simpleLine, noEnd(err)
 		}
 		got, _ := c.br.Peek(c.br.Buffered())
 		end := bytes.IndexByte(got, '\n')
@@ -85,31 +128,33 @@ func (c *client) passLine(up io.Writer) (line string, tail []byte, http bool, er
 		}
 		for i, char := range got {
 			switch {
+			case char == 0 && isPacket(string(b)+string(got[:i])):
+				return string(b), nil, packetLine, nil
 			case method && len(b)+i > 0 && isBlank(char):
 				method = false
 			case method && !isToken(string(char)), char < ' ' && char != '\r' && !isBlank(char):
-				return "", nil, false, nil
+				return string(b), nil, oddLine, nil
 			}
 		}
 		if b = append(b, got...); !long && len(b) > shortHead {
 			if !takeLong() {
-				return "", nil, false, errLongHeads
+				return "", nil, httpLine, errLongHeads
 			}
 			long = true
 			defer giveLong()
 		}
 		if len(b) > maxHead && method {
-			return "", nil, false, nil
+			return "", nil, oddLine, nil
 		} else if len(b) > maxHead {
-			return "", nil, false, errHeadTooLong
+			return "", nil, httpLine, errHeadTooLong
 		}
 		if end >= 0 {
 			tail = bytes.Clone(got)
 			_, _ = c.br.Discard(len(got))
-			return string(b), tail, !method && isLikeHTTP(string(b)), nil
+			return string(b), tail, whole(method), nil
 		}
 		if _, err := up.Write(got); err != nil {
-			return "", nil, false, err
+			return "", nil, httpLine, err
 		}
 		_, _ = c.br.Discard(len(got))
 	}
@@ -132,17 +177,20 @@ func words(line string) []string {
 	return strings.Fields(string(b))
 }
 
-// isLikeHTTP says whether a line ends in a version of HTTP, or of a protocol that
-// servers of HTTP take for it: node's answers requests of RTSP, for AirPlay, and of
-// Icecast. Some, such as uWSGI's, do not look at the version at all: of a common method,
-// a path or URL, any third word will do. In lower case they are commands of caches.
+// isLikeHTTP says whether a line names a version of HTTP where servers look for one, in
+// its third word or its last, or of a protocol that servers of HTTP take for it: node's
+// answers requests of RTSP, for AirPlay, and of Icecast. Some, such as uWSGI's, do not
+// look at the version at all: of a common method, a path or URL, any third word will do.
+// In lower case they are commands of caches. In another place it is a line of a log.
 func isLikeHTTP(line string) bool {
-	upper := strings.ToUpper(line)
-	if strings.Contains(upper, "HTTP/") {
+	all := words(line)
+	if len(all) == 0 {
+		return false
+	}
+	last := strings.ToUpper(all[len(all)-1])
+	if strings.Contains(last, "HTTP/") || len(all) > 2 && strings.Contains(strings.ToUpper(all[2]), "HTTP/") {
 		return true
 	}
-	all := words(line)
-	last := strings.ToUpper(all[len(all)-1])
 	if strings.HasPrefix(last, "RTSP/") || strings.HasPrefix(last, "ICE/") {
 		return true
 	}

@@ -373,6 +373,9 @@ func (p *Proxy) Close() {
 
 // reset ends a connection so that its client hears of it at once.
 func reset(c net.Conn) {
+	if h, ok := c.(*heard); ok {
+		c = h.Conn
+	}
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetLinger(0)
 	}

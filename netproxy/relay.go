@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"io"
 	"net"
 	"sync/atomic"
 )
@@ -13,7 +14,17 @@ type tunnel struct{ over atomic.Bool }
 // end is passed on as one, a failure ends both. The end of the second way is passed
 // on by closing the connections: a call less of each tunnel.
 func (t *tunnel) pass(dst, src net.Conn) (n int64) {
-	n, err := copyIdle(dst, src)
+	return t.passBy(dst, dst, src)
+}
+
+// passBy does so by way of w, which leads to dst.
+func (t *tunnel) passBy(w io.Writer, dst, src net.Conn) (n int64) {
+	n, err := copyIdle(w, src)
+	if o, ok := w.(*lookout); ok && o.err != nil {
+		return n // src is still to hear of it
+	} else if ok && err == nil {
+		err = o.flush()
+	}
 	if err == nil && t.over.Swap(true) {
 		return n
 	}

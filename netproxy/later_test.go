@@ -1,0 +1,298 @@
+package netproxy
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// A turn is how a protocol comes to TLS: what its server says first, what a client asks,
+// and what the server says to that.
+type turn struct{ greeting, wish, yes string }
+
+var turns = map[string]turn{
+	"SMTP":    {"220 mail ESMTP\r\n", "EHLO x\r\nSTARTTLS\r\n", "250 x\r\n220 go\r\n"},
+	"IMAP":    {"* OK ready\r\n", "a starttls\r\n", "a OK begin\r\n"},
+	"POP3":    {"+OK ready\r\n", "STLS\r\n", "+OK begin\r\n"},
+	"FTP":     {"220-hello\r\n220 ready\r\n", "AUTH TLS\r\n", "234 go\r\n"},
+	"LDAP":    {"", "0\x1d\x02\x01\x01w\x18\x80\x161.3.6.1.4.1.1466.20037", "0\x0c\x02\x01\x01x\x07\n\x01\x00\x04\x00\x04\x00"},
+	"XMPP":    {"", "<?xml version='1.0'?><stream:stream to='example.com'><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>", "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"},
+	"MySQL":   {"\x4a\x00\x00\x00\x0a8.0.36\x00", "\x20\x00\x00\x01\x85\xae\xff\x19\x00\x00\x00\x01\x2d" + strings.Repeat("\x00", 23), ""},
+	"garbage": {"220 mail ESMTP\r\n", "\x00\xff\xff\r\nSTARTTLS\r\n", "500 what\r\n220 go\r\n"},
+}
+
+// TestTurns has real TLS behind the beginning of such protocols. The server takes any
+// name, and is the control without a proxy.
+func TestTurns(t *testing.T) {
+	certificates, _ := tlsServer(t, http.NotFoundHandler())
+	for name, turn := range turns {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, nil, "example.com:25")
+			asked := make(chan string, 9)
+			srv := server(t, func(c net.Conn) {
+				io.WriteString(c, turn.greeting)
+				if _, err := io.ReadFull(c, make([]byte, len(turn.wish))); err != nil {
+					return
+				}
+				io.WriteString(c, turn.yes)
+				secure := tls.Server(c, &tls.Config{Certificates: certificates.TLS.Certificates, CurvePreferences: []tls.CurveID{tls.CurveP384}, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+					asked <- h.ServerName
+					return nil, nil
+				}})
+				echo(secure)
+			})
+			f.host("example.com", 25, srv)
+			tunnel := func() net.Conn {
+				c := f.raw("CONNECT example.com:25 HTTP/1.1\r\n\r\n")
+				_, err := io.ReadFull(c, make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n")))
+				require.NoError(t, err)
+				return c
+			}
+			plain := func() net.Conn {
+				c, err := net.Dial("tcp", srv)
+				require.NoError(t, err)
+				t.Cleanup(func() { c.Close() })
+				return c
+			}
+			talk := func(c net.Conn, name string) error {
+				c.SetDeadline(time.Now().Add(10 * time.Second))
+				if _, err := io.ReadFull(c, make([]byte, len(turn.greeting))); err != nil {
+					return err
+				}
+				io.WriteString(c, turn.wish)
+				if _, err := io.ReadFull(c, make([]byte, len(turn.yes))); err != nil {
+					return err
+				}
+				secure := tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}) // asks twice: the curve is not its first
+				if err := secure.Handshake(); err != nil {
+					return err
+				}
+				text := strings.Repeat("x", 100_000) + "\x16\x03\x01\x00\x05\x01end"
+				go io.WriteString(secure, text)
+				got := make([]byte, len(text))
+				_, err := io.ReadFull(secure, got)
+				require.Equal(t, text, string(got))
+				return err
+			}
+			require.NoError(t, talk(plain(), "evil.example"))
+			require.Equal(t, "evil.example", <-asked)
+			require.NoError(t, talk(tunnel(), "example.com"))
+			require.Equal(t, "example.com", <-asked)
+			require.ErrorContains(t, talk(tunnel(), "evil.example"), "unrecognized name")
+			require.Contains(t, f.waitEvent(Denied).Verdict.Detail, `TLS asks for "evil.example"`)
+
+			// All at once, byte by byte, in pieces of records, and behind what looks like one.
+			evil := string(recorded(t, "evil.example"))
+			var pieces string
+			for _, b := range []byte(evil[5:]) {
+				pieces += string([]byte{22, 3, 1, 0, 1, b})
+			}
+			for _, hello := range []string{evil, pieces, evil[:1] + "\x0f\x00" + evil[3:], "\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + evil} {
+				for _, piece := range []int{1, 1 << 20} {
+					if piece == 1 && hello != evil {
+						continue
+					}
+					c := tunnel()
+					for rest := turn.wish + hello; rest != ""; rest = rest[min(piece, len(rest)):] {
+						if _, err := io.WriteString(c, rest[:min(piece, len(rest))]); err != nil {
+							break
+						}
+					}
+					c.(*net.TCPConn).CloseWrite()
+					io.ReadAll(c)
+				}
+			}
+			require.Empty(t, asked)
+		})
+	}
+}
+
+// TestGreetingsInData: what looks like a greeting within what a client uploads passes
+// where the server's protocol has none, and in every other shape.
+func TestGreetingsInData(t *testing.T) {
+	evil := string(recorded(t, "evil.example"))
+	for name, c := range map[string]struct {
+		said, text string
+		ok         bool
+	}{
+		"a plain protocol":      {"hello\n", "PUT x\n" + evil + evil, true},
+		"Redis":                 {"+OK\r\n", "*3\r\n" + evil, true},
+		"mail":                  {"220 x\r\n", "DATA\r\n" + evil, false},
+		"the same host's":       {"220 x\r\n", "DATA\r\n" + string(recorded(t, "example.com")) + "more", true},
+		"cut short":             {"220 x\r\n", "DATA\r\n" + evil[:100], true},
+		"of another kind":       {"220 x\r\n", "DATA\r\n\x16\x03\x01\x00\x05\x02\x00\x00\x01x", true},
+		"an end":                {"220 x\r\n", "DATA\r\n\x16", true},
+		"a longer end":          {"220 x\r\n", "DATA\r\n\x16\x03\x01\x02\x00\x01\x00", true},
+		"numbers":               {"", "\x01\x02\x16\x00\x00\x00\x05\x01\x16\x02\x16\x03\x02\x01", true},
+		"to a server that says": {"", "x\r\n" + evil, false}, // nothing: it may be going to
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := build(t, nil, "example.com:25")
+			f.headTimeout = 300 * time.Millisecond
+			f.serve()
+			got := make(chan string, 1)
+			f.host("example.com", 25, server(t, func(s net.Conn) {
+				io.WriteString(s, c.said)
+				b, _ := io.ReadAll(s)
+				got <- string(b)
+			}))
+			conn := f.raw("CONNECT example.com:25 HTTP/1.1\r\n\r\n")
+			br := bufio.NewReader(conn)
+			_, err := io.ReadFull(br, make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n")+len(c.said)))
+			require.NoError(t, err)
+			io.WriteString(conn, c.text)
+			conn.(*net.TCPConn).CloseWrite()
+			if seen := <-got; c.ok {
+				require.Equal(t, c.text, seen)
+			} else {
+				require.True(t, strings.HasPrefix(c.text, seen))
+				require.NotContains(t, seen, evil)
+			}
+		})
+	}
+}
+
+// TestNothingWaits: a client whose bytes may be a greeting's, and who then waits for an
+// answer, gets it.
+func TestNothingWaits(t *testing.T) {
+	f := start(t, nil, "example.com:25")
+	f.host("example.com", 25, server(t, echo))
+	for _, text := range []string{"x\x16", "x\x16\x03", "x\x16\x03\x01", "x\x16\x03\x01\x02\x00", "x\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03", "*1\r\n\x16\x00\x00\x00\x05\x01\x02", "\x04\x16\x03\x09\x00\x00\x01", "(x y z\r\nHos", "CAP LS 302\r\nNICK a\r\n", "(a b c\r\nHost-Of: x\r\n"} {
+		c := f.raw("CONNECT example.com:25 HTTP/1.1\r\n\r\n")
+		br := bufio.NewReader(c)
+		_, err := io.ReadFull(br, make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n")))
+		require.NoError(t, err)
+		_, err = io.WriteString(c, text)
+		require.NoError(t, err)
+		got := make([]byte, len(text))
+		c.SetReadDeadline(time.Now().Add(3 * time.Second))
+		_, err = io.ReadFull(br, got)
+		require.NoError(t, err, "%q", text)
+		require.Equal(t, text, string(got))
+		c.Close()
+	}
+}
+
+// TestOtherNames: a PROXY header, a request of uWSGI's and one of git's name a host too,
+// or hide one. The control is a server that takes what comes.
+func TestOtherNames(t *testing.T) {
+	f := build(t, &Config{Names: NewNames(fake4, fake6)}, "ok.example:80")
+	f.host("ok.example", 80, server(t, func(c net.Conn) {
+		b, _ := io.ReadAll(c)
+		fmt.Fprintf(c, "hello %q", b)
+	}))
+	_, a := f.resolve("ok.example.", dnsmessage.TypeA)
+	f.capture(a + ":80")
+	request := func(host string) string { return "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n" }
+	packet := func(text string) string { return fmt.Sprintf("%04x%s", 4+len(text), text) }
+	v2 := proxySignature + "\n"
+	tlv := func(host string) string { return "\x02\x00" + string([]byte{byte(len(host))}) + host }
+	inet := "\x01\x02\x03\x04\x05\x06\x07\x08\x00\x01\x00\x02"
+	named := func(host string) string {
+		return v2 + "\x21\x11\x00" + string([]byte{byte(len(inet + tlv(host)))}) + inet + tlv(host)
+	}
+	for text, passes := range map[string]bool{
+		"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + request("ok.example"):            true,
+		"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + request("evil.example"):          false,
+		"PROXY UNKNOWN\r\n" + request("evil.example"):                           false,
+		"PROXY UNKNOWN\r\nPROXY UNKNOWN\r\n" + request("evil.example"):          false,
+		"PROXY UNKNOWN\r\n" + string(recorded(t, "evil.example")):               false,
+		"PROXY UNKNOWN\r\n" + string(recorded(t, "ok.example")):                 true,
+		"PROXY UNKNOWN\r\n" + v2 + "\x20\x00\x00\x00" + request("evil.example"): false,
+		v2 + "\x20\x00\x00\x00" + request("evil.example"):                       false,
+		v2 + "\x20\x00\x00\x00" + request("ok.example"):                         true,
+		v2 + "\x21\x11\x00\x0c" + inet + string(recorded(t, "evil.example")):    false,
+		v2 + "\x21\x11\x00\x0c" + inet + string(recorded(t, "ok.example")):      true,
+		named("evil.example") + "x":                                             false, named("ok.example") + "x": true,
+		v2 + "\x21\x11\x00\x0e" + inet + "\x02\x00": false,
+		"QUIT\n" + "x": true, "QUIT\r\n": true,
+
+		packet("git-upload-pack /r\x00host=ok.example\x00"):                              true,
+		packet("git-upload-pack /r\x00host=ok.example:80\x00\x00version=2\x00") + "0000": true,
+		packet("git-upload-pack /r\x00host=evil.example\x00"):                            false,
+		packet("git-upload-pack /r\x00HOST=evil.example\x00\x00version=2\x00"):           false,
+		packet("git-receive-pack /r"):                                                    true,
+
+		"(GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n":                             false,
+		"\xffGET / HTTP/1.1\r\nHost: evil.example\r\n\r\n":                          false,
+		"G\x01T / x\r\nA: b\r\nhost:evil.example\r\n\r\n":                           false,
+		"FOO / bar\r\nHost: evil.example\r\n\r\n":                                   false,
+		"GET x y\r\nHost:\r\n evil.example\r\n\r\n":                                 false,
+		"GET x y\r\nHost: ok.example\r\n .evil.example\r\n\r\n":                     false,
+		"GET x y\r\nHost: ok.example\r\nX: y\r\n Host: evil.example\r\n\r\n":        true, // a folded field
+		"GET x y\r\nHost: ok.example\r\nHost: evil.example\r\n\r\n":                 false,
+		"FOO / bar\r\nX: " + strings.Repeat("y", 20000) + "\r\nHost: e.example\r\n": false,
+		"FOO / bar\r\nHost: ok.example\r\n\r\nHost: evil.example":                   true, // a body
+		"EHLO a b\r\nMAIL FROM:<a>\r\nHost: evil.example\r\n":                       true,
+		"CONNECT\nhost:other.example\n\n":                                           true,
+		"CAP LS 302\r\nNICK a\r\n":                                                  true,
+
+		// Lines of logs, as they are shipped.
+		"1.2.3.4 - - [23/Nov/2026:05:44:42 +0000] \"GET / HTTP/1.1\" 200 12\n":                    true,
+		"<34>1 2026-11-23T05:44:42Z h app - - - \"GET / HTTP/1.1\" 200\n":                         true,
+		"{\"message\": \"GET / HTTP/1.1\", \"status\": 200}\n{\"message\": \"GET / HTTP/1.1\"}\n": true,
+	} {
+		for _, piece := range []int{1 << 20, 1} {
+			if piece == 1 && len(text) > 1000 {
+				continue
+			}
+			c := f.raw("")
+			go func() {
+				for rest := text; rest != ""; rest = rest[min(piece, len(rest)):] {
+					if _, err := io.WriteString(c, rest[:min(piece, len(rest))]); err != nil {
+						return
+					}
+				}
+				c.(*net.TCPConn).CloseWrite()
+			}()
+			b, _ := io.ReadAll(c)
+			require.Equal(t, passes, string(b) == fmt.Sprintf("hello %q", text), "%.90q: %q", text, b[:min(len(b), 200)])
+			if strings.Contains(string(b), "hello") && !passes {
+				require.NotContains(t, string(b), "example", text)
+			}
+		}
+	}
+}
+
+// FuzzLookout: whatever a client sends passes as it is, and no greeting that names
+// another host is whole.
+func FuzzLookout(f *testing.F) {
+	evil := recorded(f, "evil.example")
+	f.Add(evil, 3)
+	f.Add(append([]byte("STARTTLS\r\n\x16\x03\x01\x02"), evil...), 7)
+	f.Fuzz(func(t *testing.T, b []byte, size int) {
+		if size < 1 {
+			return
+		}
+		for _, v := range []voice{plain, turning} {
+			from := &heard{spoke: make(chan struct{})}
+			from.voice.Store(int32(v))
+			close(from.spoke)
+			var up bytes.Buffer
+			o := &lookout{w: &up, from: from, host: "example.com"}
+			for rest := b; len(rest) > 0 && o.err == nil; rest = rest[min(size, len(rest)):] {
+				_, _ = o.Write(rest[:min(size, len(rest))])
+			}
+			if o.err == nil {
+				require.NoError(t, o.flush())
+				require.True(t, bytes.Equal(b, up.Bytes()))
+			} else {
+				require.Equal(t, turning, v)
+				require.True(t, bytes.HasPrefix(b, up.Bytes()))
+			}
+			if v == turning {
+				require.NotContains(t, up.String(), string(evil))
+			}
+		}
+	})
+}

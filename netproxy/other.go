@@ -1,0 +1,196 @@
+package netproxy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+// What is not HTTP at first sight may still name a host.
+
+// passOdd passes on a first line that no request has, of which n bytes with so many
+// spaces were passed before. Servers such as uWSGI take three words for a request,
+// whatever they are.
+func (c *client) passOdd(l *link, ev *Event, up *counter, n, spaces int) error {
+	up.w = up.other
+	for n < shortHead {
+		if _, err := c.br.Peek(1); err != nil {
+			return noEnd(err)
+		}
+		got, _ := c.br.Peek(c.br.Buffered())
+		end := bytes.IndexByte(got, '\n')
+		if end >= 0 {
+			got = got[:end]
+		}
+		n, spaces = n+len(got), spaces+bytes.Count(got, []byte(" "))
+		if _, err := up.Write(got); err != nil {
+			return err
+		}
+		_, _ = c.br.Discard(len(got))
+		if end >= 0 {
+			if spaces > 1 {
+				return c.passFields(l, ev, up)
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// passFields passes on what follows the first line, as long as it looks like the fields
+// of a request, and refuses a Host that is not the tunnel's. Lines of other protocols
+// end that, and none of them is kept waiting.
+func (c *client) passFields(l *link, ev *Event, up *counter) error {
+	up.w = up.other
+	if _, err := io.CopyN(up, c.br, 1); err != nil { // the first line's end
+		return noEnd(err)
+	}
+	r := request{host: l.verdict.Host, port: l.verdict.Port}
+	var line []byte
+	for n, wasHost := 0, false; n < maxHead; {
+		if _, err := c.br.Peek(1); err != nil {
+			return noEnd(err)
+		}
+		got, _ := c.br.Peek(c.br.Buffered())
+		end := bytes.IndexByte(got, '\n')
+		if end >= 0 {
+			got = got[:end]
+		}
+		n += len(got)
+		if line = append(line, got...); len(line) > 0 && !mayBeField(line) {
+			return nil
+		}
+		name, value, isField := strings.Cut(string(line), ":")
+		var err error
+		switch isHost := isField && strings.EqualFold(name, "Host"); {
+		case isHost && len(line) > shortHead, wasHost && (line[0] == ' ' || line[0] == '\t'):
+			err = bad("malformed Host field")
+		case end >= 0 && isHost:
+			r.fields = []field{{"Host", strings.Trim(value, " \t\r")}}
+			err, wasHost = r.checkHost(0), true
+		case end >= 0:
+			wasHost = false
+		}
+		if err != nil {
+			c.contradicted(l, ev, err)
+			c.refuse(r, err)
+			return err
+		}
+		if len(line) > shortHead {
+			line = line[:64]
+		}
+		if end >= 0 {
+			if len(line) == 0 {
+				return nil
+			}
+			line, got = line[:0], append(got, '\n')
+		}
+		if _, err := up.Write(got); err != nil {
+			return err
+		}
+		_, _ = c.br.Discard(len(got))
+	}
+	return nil
+}
+
+// mayBeField says whether a line, or what has come of it, may be a field or go on with
+// one.
+func mayBeField(line []byte) bool {
+	if line[0] == ' ' || line[0] == '\t' {
+		return true
+	}
+	name, _, _ := strings.Cut(string(line), ":")
+	return isToken(name)
+}
+
+// proxySignature is what a header of the PROXY protocol, version 2, begins with, its
+// last byte aside, which is a line's end. One of version 1 is a line. Both tell a server
+// whom a connection is from, and what it is for follows behind.
+const proxySignature = "\r\n\r\n\x00\r\nQUIT"
+
+// proxyAuthority is the kind of the field that names the host in such a header.
+const proxyAuthority = 2
+
+// passProxyHeader passes on what follows the signature. A host that it names has to be
+// v's.
+func (c *client) passProxyHeader(v rules.Verdict, up io.Writer) error {
+	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
+	defer c.conn.SetReadDeadline(time.Time{})
+	header := make([]byte, 5)
+	if _, err := io.ReadFull(c.br, header); err != nil {
+		return noEOF(err)
+	}
+	size := int(header[3])<<8 | int(header[4])
+	if size > shortHead {
+		return errHeadTooLong
+	}
+	header = append(header, make([]byte, size)...)
+	if _, err := io.ReadFull(c.br, header[5:]); err != nil {
+		return noEOF(err)
+	}
+	addresses := [16]int{1: 12, 2: 36, 3: 216}[header[2]>>4]
+	for rest := cursor(header[min(5+addresses, len(header)):]); len(rest) > 0; {
+		kind, ok := rest.take(1)
+		value, ok2 := rest.vector(2)
+		switch {
+		case !ok || !ok2:
+			return bad("malformed PROXY header")
+		case kind[0] == proxyAuthority && !strings.EqualFold(strings.TrimSuffix(string(value), "."), v.Host):
+			return &refusal{421, "the PROXY header names another host"}
+		}
+	}
+	_, err := up.Write(header)
+	return err
+}
+
+// isPacket says whether a line is the beginning of git's first packet: its length in
+// hexadecimal, a command and a path.
+func isPacket(line string) bool {
+	_, err := strconv.ParseUint(line[:min(4, len(line))], 16, 16)
+	return err == nil && len(line) > 4 && strings.HasPrefix(line[4:], "git-")
+}
+
+var errPacket = errors.New("malformed packet of git's")
+
+// passPacket passes on the rest of such a packet, of which a part was. A host that it
+// names has to be v's: servers may have another repository at the same path for each.
+func (c *client) passPacket(v rules.Verdict, passed string, up io.Writer) error {
+	seen, err := c.br.Peek(max(1, 8-len(passed)))
+	if err != nil {
+		return noEOF(err)
+	}
+	size, err := strconv.ParseUint((passed + string(seen))[:4], 16, 16)
+	if err != nil || int(size) <= len(passed) || size > shortHead {
+		return errPacket
+	}
+	rest := make([]byte, int(size)-len(passed))
+	if _, err := io.ReadFull(c.br, rest); err != nil {
+		return noEOF(err)
+	}
+	for word := range strings.SplitSeq(passed+string(rest), "\x00") {
+		name, value, ok := strings.Cut(word, "=")
+		if !ok || !strings.EqualFold(name, "host") {
+			continue
+		}
+		r := request{head: head{fields: []field{{"Host", value}}}, host: v.Host, port: v.Port}
+		if err := r.checkHost(0); err != nil {
+			return fmt.Errorf("git asks for %q in a tunnel to %s", value, v.Host)
+		}
+	}
+	_, err = up.Write(rest)
+	return err
+}
+
+// turnGit tells git that its request was refused, in its own words.
+func (c *client) turnGit() {
+	const text = "ERR pccrun: the request names another host than the connection is to"
+	if _, err := fmt.Fprintf(c.conn, "%04x%s", 4+len(text), text); err == nil {
+		c.linger()
+	}
+}
