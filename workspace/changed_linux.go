@@ -24,6 +24,8 @@ func (g *Guard) review() error {
 		err := g.stat(k.Path, &st)
 		f := Finding{Kind: Review, Path: k.Path, Why: k.Why, What: "changed"}
 		switch {
+		case gone(err) && k.Pin && gone(g.stat(filepath.Dir(k.Path), &st)):
+			continue // the host, or another run, has removed all of it: nothing is left to be executed
 		case gone(err):
 			f.What = "removed"
 		case err == unix.EACCES && !k.Pin && !g.inside(k.Path):

@@ -510,6 +510,35 @@ func TestGuardMeetsAClone(t *testing.T) {
 	}
 }
 
+// A worktree that another run checks out at this moment gets its programs, which are judged
+// at the end: what is not as it stood elsewhere is set aside.
+func TestGuardMeetsACheckout(t *testing.T) {
+	for _, met := range []bool{false, true} {
+		w := newWatchman(t)
+		w.sh(asUser + "mkdir tools; echo exit 0 > tools/h; git add tools; git commit -qm x; git config alias.h '!./tools/h'")
+		one := w.begin()
+		w.guard.Close()
+		w.sh("git worktree add -q --no-checkout a; git worktree add -q --no-checkout b")
+		s := w.begin()
+		w.guard.Close()
+		require.True(t, s.Doubtful())
+		require.True(t, s.Young(one.Start))
+		if met {
+			require.NoError(t, s.Without(one))
+		}
+		require.Equal(t, !met, slices.Contains(s.Vacant, w.path("a/tools/h")), "%v", s.Vacant)
+		var err error
+		w.guard, err = NewGuard(s, scanOf(t, w.query), nil, w.stash(), func(f Finding) { w.told <- f })
+		require.NoError(t, err)
+		w.sh("git -C a reset -q --hard; git -C b reset -q --hard; echo evil > b/tools/h")
+		if met {
+			require.Equal(t, []string{"inert b/tools/h"}, w.end())
+		} else {
+			require.Equal(t, []string{"stashed a/tools/h", "stashed b/tools/h"}, w.end(), "control")
+		}
+	}
+}
+
 // One that is older than the other run is nobody's but the user's, whatever that run's
 // record says.
 func TestGuardMeetsWhatStood(t *testing.T) {

@@ -18,11 +18,18 @@ import (
 // count as one that stood: it could be made again when the other is over.
 
 // Doubtful reports whether something of the record may be another run's.
-func (r *Standing) Doubtful() bool { return len(r.Names)+len(r.Recent)+len(r.unfinished()) > 0 }
+func (r *Standing) Doubtful() bool {
+	return len(r.Names)+len(r.Recent)+len(r.unfinished())+len(r.waiting()) > 0
+}
 
 // Young reports whether a protected name of the record may have come since a
-// moment, or a repository is just being made.
+// moment, or a repository or a working tree is just being made.
 func (r *Standing) Young(since time.Time) bool {
+	for tree := range r.waiting() {
+		if bornSince(filepath.Join(r.Root, tree), since) {
+			return true
+		}
+	}
 	return len(r.unfinished()) > 0 || slices.ContainsFunc(r.Names, func(name string) bool {
 		var st unix.Stat_t
 		err := beneath.Stat(unix.AT_FDCWD, filepath.Join(r.Root, name), &st)
@@ -43,6 +50,26 @@ func (r *Standing) unfinished() (list []string) {
 	return list
 }
 
+// waiting returns the working trees in which something that a configuration names does not
+// exist, with these names: a worktree that is checked out at this moment is one.
+func (r *Standing) waiting() map[string][]string {
+	var list map[string][]string
+	for _, path := range r.Vacant {
+		rel, in := beneath.Path(r.Root, path)
+		for tree := filepath.Dir(rel); in && tree != "." && !vcs.InsideGit(rel); tree = filepath.Dir(tree) {
+			if !slices.Contains(r.Repos, tree+"/.git") {
+				continue
+			}
+			if list == nil {
+				list = map[string][]string{}
+			}
+			list[tree] = append(list[tree], path)
+			break
+		}
+	}
+	return list
+}
+
 // Forget takes out of the record the links that may be another run's: all if one goes
 // on, else those that are gone again, which the other has set aside at its end.
 func (r *Standing) Forget(another bool) {
@@ -56,8 +83,9 @@ func (r *Standing) Forget(another bool) {
 }
 
 // Without takes out of the record the names that another run, which goes on,
-// would set aside, and the repositories that it is making at this moment: as names that
-// did not stand, their configuration and hooks would be set aside as git writes them.
+// would set aside, and the repositories and working trees that it is making at this moment:
+// as names that did not stand, their configuration, hooks and programs would be set aside
+// as git writes them.
 // Both runs make such a one inert at their ends. One that stood when the other began
 // stays in the record, by its path and by its birth.
 func (r *Standing) Without(other *Standing) error {
@@ -70,6 +98,17 @@ func (r *Standing) Without(other *Standing) error {
 		rel, in := beneath.Path(other.Root, path)
 		return in && !slices.Contains(other.Names, rel) && c.denies(path)
 	})
+	for tree, names := range r.waiting() {
+		path := filepath.Join(r.Root, tree)
+		rel, in := beneath.Path(other.Root, path)
+		if !in || slices.Contains(other.Repos, rel+"/.git") || !bornSince(path, other.Start) {
+			continue
+		}
+		r.Repos = slices.DeleteFunc(slices.Clone(r.Repos), func(s string) bool { return s == tree+"/.git" })
+		r.Vacant = slices.DeleteFunc(slices.Clone(r.Vacant), func(s string) bool {
+			return slices.Contains(names, s) && !slices.Contains(other.Vacant, s)
+		})
+	}
 	for _, repo := range r.unfinished() {
 		path := filepath.Join(r.Root, repo)
 		rel, in := beneath.Path(other.Root, path)

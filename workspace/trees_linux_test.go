@@ -105,3 +105,13 @@ func TestGuardRepositoryMadeAnew(t *testing.T) {
 		}
 	}
 }
+
+// What the host removes as a whole, as a second run does with its worktrees and clones, is
+// nothing to hear of; a pinned file that it takes out of one is.
+func TestGuardRemovedByTheHost(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + "git init -q c; git worktree add -q a; git init -q d; echo x > .npmrc")
+	w.begin()
+	w.sh("rm -rf c; git worktree remove a; rm d/.git/config .npmrc")
+	require.Equal(t, []string{"review .npmrc", "review d/.git/config"}, w.end())
+}
