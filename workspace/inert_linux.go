@@ -83,6 +83,7 @@ func (i *inerter) all() error {
 		}
 	}
 	i.ways(stood)
+	i.elsewhereTrees(slices.Concat(found, stood))
 	i.workingTrees(slices.Concat(found, i.cameToLead(stood)))
 	i.reviewed()
 	i.shortcuts(g.tree, &room)
@@ -190,6 +191,36 @@ func (i *inerter) cameToLead(stood []suspect) (list []suspect) {
 		list = append(list, s)
 	}
 	return list
+}
+
+// elsewhereTrees sets aside what the run has written of where linked worktrees are, if that
+// is a directory outside which does not lead back: git worktree repair would make it one,
+// by a .git file.
+func (i *inerter) elsewhereTrees(repos []suspect) {
+	for _, s := range repos {
+		path := i.scan.abs(s.rel)
+		if s.hit.name != "" || filepath.Base(filepath.Dir(path)) != "worktrees" {
+			continue
+		}
+		var st unix.Stat_t
+		if i.scan.stat(path+"/gitdir", &st) != nil || i.guard.repos[s.rel] && !i.guard.touched(&st) {
+			continue
+		}
+		b, err := i.read(path+"/gitdir", vcs.MaxGitFile)
+		if gone(err) {
+			continue
+		}
+		t, whose, e := i.follow(path, vcs.ParsePathFile(b))
+		if err == nil && e == nil && whose != nil {
+			continue
+		}
+		if err == nil && e == nil && !t.proc {
+			if at := unix.Lstat(filepath.Dir(t.end.Path), &st); gone(at) || i.leadsBack(filepath.Dir(t.end.Path), path) {
+				continue
+			}
+		}
+		i.aside(path+"/gitdir", "git worktree repair would make a worktree of "+filepath.Dir(t.end.Path))
+	}
 }
 
 // shared makes inert what a git directory shares with others.

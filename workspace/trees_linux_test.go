@@ -115,3 +115,35 @@ func TestGuardRemovedByTheHost(t *testing.T) {
 	w.sh("rm -rf c; git worktree remove a; rm d/.git/config .npmrc")
 	require.Equal(t, []string{"review .npmrc", "review d/.git/config"}, w.end())
 }
+
+// Where a linked worktree is, its repository says: git worktree repair makes one there.
+func TestGuardWorktreesElsewhere(t *testing.T) {
+	const forge = "mkdir -p .git/worktrees/e; cp .git/HEAD .git/worktrees/e; echo ../.. > .git/worktrees/e/commondir; echo $TOP/%s/.git > .git/worktrees/e/gitdir"
+	for name, c := range map[string]struct {
+		before, run string
+		want        []string
+	}{
+		"new":             {"", strings.ReplaceAll(forge, "%s", "outside"), []string{"inert .git/worktrees/e/gitdir"}},
+		"changed":         {"git worktree add -q a", "echo $TOP/outside/.git > .git/worktrees/a/gitdir", []string{"inert .git/worktrees/a/gitdir"}},
+		"of another":      {"git worktree add -q $TOP/theirs", strings.ReplaceAll(forge, "%s", "theirs"), []string{"inert .git/worktrees/e/gitdir"}},
+		"gone by the end": {"", strings.ReplaceAll(forge, "%s", "tmp"), nil},
+		"the user's":      {"git worktree add -q $TOP/theirs", "cp .git/worktrees/theirs/gitdir x; cat x > .git/worktrees/theirs/gitdir; git worktree add -q b", nil},
+	} {
+		for _, guarded := range []bool{false, true} {
+			w := newWatchman(t)
+			top := "TOP=" + filepath.Dir(w.root) + "; "
+			w.sh(asUser + top + "git commit -q --allow-empty -m x; mkdir $TOP/outside; " + c.before)
+			w.begin()
+			w.sh(top + c.run)
+			if guarded {
+				require.Equal(t, c.want, w.end(), name)
+			} else {
+				w.guard.Close()
+			}
+			w.sh("git worktree repair > /dev/null 2>&1 || true")
+			wrote := exec.Command("sh", "-c", "test -e ../outside/.git || grep -s worktrees/e ../theirs/.git")
+			wrote.Dir = w.root
+			require.Equal(t, !guarded && c.want != nil, wrote.Run() == nil, "control: without a guard git writes there: %s", name)
+		}
+	}
+}
