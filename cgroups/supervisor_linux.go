@@ -23,8 +23,8 @@ import (
 //   - System V segments, attached or not; semaphores and what waits in queues;
 //   - page tables;
 //   - other shared memory as far as a process maps it;
-//   - what the whole machine gains in shared memory, while a process of the
-//     sandbox hides its descriptors, or some of them are under way in a socket, and, as
+//   - what the whole machine gains in shared memory, less what its own filesystems
+//     in memory do, while a process of the sandbox hides its descriptors, or some of them are under way in a socket, and, as
 //     far as there is room for it, while one maps shared memory that it has given back.
 //
 // What does not: page cache, other kernel memory, huge pages from a pool, what a
@@ -46,6 +46,8 @@ type Supervisor struct {
 	shm   shared
 	truth shared // as precise saw it last
 	exact exact
+
+	others elsewhere
 
 	tables tables
 	kernel int64 // what the last sample saw of the kernel's own memory
@@ -87,7 +89,7 @@ type reading struct {
 // not all, since the kernel keeps free pages aside for each processor.
 func (s *Supervisor) Run(ctx context.Context) {
 	m := readMachine()
-	s.shm = shared{at: time.Now(), machine: m.shared, files: tmpfsBytes(s.Filesystems)}
+	s.shm = shared{at: time.Now(), machine: m, files: tmpfsBytes(s.Filesystems)}
 	s.truth = s.shm
 	select {
 	case <-ctx.Done():
@@ -101,6 +103,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 	defer runtime.UnlockOSThread()
 	shortSlice()
 	defer s.tree.close()
+	s.others = newElsewhere()
 	share := time.Duration(growthShare)
 	for tick := time.Duration(0); ctx.Err() == nil && !s.over.Load(); {
 		if share == idleShare && tick >= farTick {
@@ -200,6 +203,7 @@ func (s *Supervisor) tick(m memory) time.Duration {
 // decides how late it is.
 func (s *Supervisor) sample(m memory, share time.Duration) int64 {
 	start := threadTime()
+	m.elsewhere = s.others.gained()
 	files := tmpfsBytes(s.Filesystems)
 	var listing time.Duration // has a share of its own
 	if s.tree.refresh(s.PID, share) {
@@ -276,15 +280,34 @@ func (s *Supervisor) precise(m memory, files, bound int64) int64 {
 	}
 	// From here on the kernel walks mappings, which a process can delay by
 	// holding its own lock on them. Then the upper bound has to do.
-	late := time.AfterFunc(stuck, func() { s.end(bound) })
-	defer late.Stop()
-	next := func() { late.Reset(stuck) }
+	next, done := watch(stuck, func() { s.end(bound) })
+	defer done()
 	used += proportional(forks, s.Limit-used-shm, next)
 	seen, more := mappedShared(append(alone, forks...), mapped{device: device, open: open, segments: s.Segments == 0, suspect: used+blame > s.Limit}, next)
 	shm = max(shm+seen, min(shm+seen+more, blame))
-	s.shm = shared{at: time.Now(), cost: threadTime() - start, bytes: shm, machine: m.shared, files: files}
+	s.shm = shared{at: time.Now(), cost: threadTime() - start, bytes: shm, machine: m, files: files}
 	s.truth = s.shm
 	return used + shm
+}
+
+// watch calls late once if next has not been called for so long, of the time that this
+// process could run in: after Ctrl-Z, or a machine that slept, the clock says nothing
+// about who was slow.
+func watch(long time.Duration, late func()) (next, done func()) {
+	const turns = 50
+	var turn atomic.Int32
+	var t *time.Timer
+	t = time.AfterFunc(time.Hour, func() {
+		switch n := turn.Add(1); {
+		case n < 0: // done
+		case n >= turns:
+			late()
+		default:
+			t.Reset(long / turns)
+		}
+	})
+	t.Reset(long / turns)
+	return func() { turn.Store(0) }, func() { turn.Store(-turns); t.Stop() }
 }
 
 // end kills the sandbox, once.
@@ -300,6 +323,18 @@ type memory struct {
 	total    int64
 	shared   int64 // all shmem of the machine: tmpfs, memfds, shared mappings
 	swapping bool
+
+	swapped   int64
+	elsewhere int64 // what of its own filesystems gained since the supervisor began
+}
+
+// gained returns what the machine has gained in shared memory since, filesystems of
+// its own left out. What of those went to swap meanwhile is not shared memory any
+// more and still theirs: without that, a sandbox could write to one, have it swapped
+// out, and hold as much that nobody sees.
+func (m memory) gained(then memory) int64 {
+	others := m.elsewhere - then.elsewhere - max(0, m.swapped-then.swapped)
+	return m.shared - then.shared - max(0, others)
 }
 
 func readMachine() memory {
@@ -313,6 +348,7 @@ func readMachine() memory {
 		total:    int64(info.Totalram) * unit,
 		shared:   int64(info.Sharedram) * unit,
 		swapping: info.Freeswap != info.Totalswap,
+		swapped:  (int64(info.Totalswap) - int64(info.Freeswap)) * unit,
 	}
 }
 
@@ -337,14 +373,15 @@ type shared struct {
 	at      time.Time
 	cost    time.Duration
 	bytes   int64
-	machine int64 // what the machine had then
-	files   int64 // what the filesystems had then
+	machine memory // what the machine had then
+	files   int64  // what the filesystems had then
 }
 
 // blame returns what it is if all that the machine has gained since is the
-// sandbox's: so it is held for a sandbox that hides what it has.
+// sandbox's, but for what can only be in other filesystems: so it is held for a
+// sandbox that hides what it has.
 func (s *shared) blame(m memory, files int64) int64 {
-	return s.bytes + m.shared - s.machine - (files - s.files)
+	return s.bytes + m.gained(s.machine) - (files - s.files)
 }
 
 // bound returns what it is now at most: what it was, and all that the machine
@@ -365,7 +402,7 @@ func (s *shared) estimate(all []*process, pid1 int, m memory, files, segments in
 	for _, p := range all {
 		bytes += residentShared(p.task)
 	}
-	*s = shared{at: time.Now(), cost: threadTime() - start, bytes: bytes, machine: m.shared, files: files}
+	*s = shared{at: time.Now(), cost: threadTime() - start, bytes: bytes, machine: m, files: files}
 }
 
 func sum(byInode map[uint64]int64) int64 {

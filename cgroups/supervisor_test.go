@@ -4,6 +4,7 @@ package cgroups
 
 import (
 	"context"
+	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -224,6 +225,68 @@ func TestSupervisorCountsBorrowedMemoryOnce(t *testing.T) {
 	c = start(t, sandbox, "forks-write", strconv.Itoa(160*mib))
 	_, s = supervise(t, c, 256*mib, nil, 256*mib)
 	require.True(t, s.Exceeded(), "control: a copy counts")
+}
+
+// What filesystems of the machine gain is not held against a sandbox that maps what it
+// does not touch: only what nobody can tell is. And it hides nobody who gives back what he
+// holds.
+func TestSupervisorBlamesNoOthers(t *testing.T) {
+	needSandbox(t)
+	alsoAsNobody(t)
+	const limit = 256 * mib
+	others := func() (undo func()) {
+		f, err := os.CreateTemp("/dev/shm", "cgroups-test-")
+		require.NoError(t, err)
+		require.NoError(t, unix.Fallocate(int(f.Fd()), 0, 0, 300*mib))
+		return func() { f.Close(); os.Remove(f.Name()) }
+	}
+	nobody := func() (undo func()) {
+		fd, err := unix.MemfdCreate("cgroups-test", unix.MFD_CLOEXEC)
+		require.NoError(t, err)
+		require.NoError(t, unix.Fallocate(fd, 0, 0, 300*mib))
+		return func() { unix.Close(fd) }
+	}
+	ended := func(gain func() func(), helper ...string) bool {
+		c := start(t, sandbox, helper[0], helper[1:]...)
+		s := &Supervisor{Limit: limit, PID: c.Process.Pid, Over: func(int64) { _ = c.Process.Kill() }}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		over := make(chan bool)
+		go func() { s.Run(ctx); close(over) }()
+		time.Sleep(10 * firstSample)
+		c.proceed()
+		if helper[0] == "mapped" {
+			require.Equal(t, "done", c.line())
+		}
+		defer gain()()
+		select {
+		case <-over:
+		case <-time.After(3 * time.Second):
+		}
+		return s.Exceeded()
+	}
+	// Others of the machine's can gain as much at the same time.
+	held := false
+	for range 3 {
+		if held = !ended(others, "mapped", strconv.Itoa(400*mib)); held {
+			break
+		}
+	}
+	require.True(t, held, "it was ended for what another filesystem gained")
+	require.True(t, ended(nobody, "mapped", strconv.Itoa(400*mib)), "control: what nobody can tell")
+	require.True(t, ended(others, "double-fork", "shared-back", strconv.Itoa(1024*mib)), "one that holds it")
+}
+
+// A look is not slow because this process was stopped.
+func TestWatchOfWhoWasStopped(t *testing.T) {
+	c := start(t, 0, "watch")
+	c.proceed()
+	require.Equal(t, "begun", c.line())
+	require.NoError(t, c.Process.Signal(unix.SIGSTOP))
+	time.Sleep(1100 * time.Millisecond)
+	require.NoError(t, c.Process.Signal(unix.SIGCONT))
+	require.Equal(t, "watched 0 timed 1", c.line(), "control: the timer")
+	require.Equal(t, "watched 1", c.line())
 }
 
 func TestSupervisorAtRest(t *testing.T) {

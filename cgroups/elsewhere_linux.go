@@ -1,0 +1,58 @@
+package cgroups
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// elsewhere are the filesystems of the machine that lie in memory, and that this
+// process can look at: /run, /dev/shm, /tmp. What they hold is in no mapping, socket
+// or descriptor of the sandbox's own, whoever has written it.
+type elsewhere struct{ mounts []tmpfsMount }
+
+type tmpfsMount struct {
+	path        string
+	id          unix.Fsid
+	first, last int64 // bytes
+}
+
+// maxElsewhere bounds how many are looked at, each with a system call a sample.
+const maxElsewhere = 16
+
+// newElsewhere finds them (proc_pid_mountinfo(5)): each once, however often it is mounted.
+func newElsewhere() (e elsewhere) {
+	table, _ := readFile("/proc/self/mountinfo")
+	seen := map[string]bool{}
+	for line := range strings.Lines(string(table)) {
+		f := strings.Fields(line)
+		_, kind, ok := strings.Cut(line, " - tmpfs ")
+		if !ok || kind == "" || len(f) < 5 || seen[f[2]] || strings.Contains(f[4], `\`) || len(e.mounts) == maxElsewhere {
+			continue
+		}
+		m := tmpfsMount{path: f[4]}
+		var st unix.Statfs_t
+		if unix.Statfs(m.path, &st) != nil || st.Type != unix.TMPFS_MAGIC || st.Blocks == 0 { // one without a size does not count
+			continue
+		}
+		m.id, m.first = st.Fsid, int64(st.Blocks-st.Bfree)*st.Bsize
+		m.last = m.first
+		seen[f[2]] = true
+		e.mounts = append(e.mounts, m)
+	}
+	return e
+}
+
+// gained is how much they have gained since they were found. One that has gone, or that
+// another is mounted over, counts as it was last.
+func (e *elsewhere) gained() (sum int64) {
+	for i := range e.mounts {
+		m := &e.mounts[i]
+		var st unix.Statfs_t
+		if unix.Statfs(m.path, &st) == nil && st.Type == unix.TMPFS_MAGIC && st.Fsid == m.id {
+			m.last = int64(st.Blocks-st.Bfree) * st.Bsize
+		}
+		sum += m.last - m.first
+	}
+	return sum
+}
