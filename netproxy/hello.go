@@ -70,7 +70,7 @@ func (c *client) checkFirst(l *link, ev *Event, up *counter) (other bool, err er
 			}
 			skipped = false
 		case skipped || got[0] >= ' ':
-			return true, c.passOdd(l, ev, up, 0, 0)
+			return true, c.passOdd(l, ev, up, "")
 		case got[0] >= recordFirst && got[0] <= recordLast:
 			is, err := c.startsTLS(up)
 			if err == errHello {
@@ -259,7 +259,7 @@ type counter struct {
 	n    int64
 	last []byte // so much of its end as [proxySignature] has bytes
 
-	other io.Writer // the way for another protocol
+	other *lookout // the way for another protocol
 }
 
 func (c *counter) Write(b []byte) (int, error) {

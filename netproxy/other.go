@@ -14,12 +14,11 @@ import (
 
 // What is not HTTP at first sight may still name a host.
 
-// passOdd passes on a first line that no request has, of which n bytes with so many
-// spaces were passed before. Servers such as uWSGI take three words for a request,
-// whatever they are.
-func (c *client) passOdd(l *link, ev *Event, up *counter, n, spaces int) error {
+// passOdd passes on a first line that no request has, as far as it is not longer than a
+// request's. The line is what was passed of it before.
+func (c *client) passOdd(l *link, ev *Event, up *counter, line string) error {
 	up.w = up.other
-	for n < shortHead {
+	for b := []byte(line); len(b) < shortHead; {
 		if _, err := c.br.Peek(1); err != nil {
 			return noEnd(err)
 		}
@@ -28,24 +27,45 @@ func (c *client) passOdd(l *link, ev *Event, up *counter, n, spaces int) error {
 		if end >= 0 {
 			got = got[:end]
 		}
-		n, spaces = n+len(got), spaces+bytes.Count(got, []byte(" "))
+		if b = append(b, got...); end >= 0 && len(words(string(b))) > 1 {
+			r := request{host: l.verdict.Host, port: l.verdict.Port}
+			if err := r.checkOdd(string(b)); err != nil {
+				c.contradicted(l, ev, err)
+				c.refuse(r, err)
+				return err
+			}
+			if _, err := up.Write(got); err != nil {
+				return err
+			}
+			_, _ = c.br.Discard(len(got))
+			return c.passFields(l, ev, up)
+		}
+		if end >= 0 {
+			return nil
+		}
 		if _, err := up.Write(got); err != nil {
 			return err
 		}
 		_, _ = c.br.Discard(len(got))
-		if end >= 0 {
-			if spaces > 1 {
-				return c.passFields(l, ev, up)
-			}
-			break
-		}
 	}
 	return nil
 }
 
-// passFields passes on what follows the first line, as long as it looks like the fields
-// of a request, and refuses a Host that is not the tunnel's. Lines of other protocols
-// end that, and none of them is kept waiting.
+// checkOdd holds a URL that such a line asks for, as servers do that take any method,
+// against the tunnel's host.
+func (r *request) checkOdd(line string) error {
+	target := strings.ToLower(words(line)[1])
+	if !strings.HasPrefix(target, "http://") && !strings.HasPrefix(target, "https://") {
+		return nil
+	}
+	return r.checkTarget(target)
+}
+
+// passFields passes on what follows a first line of some words, which servers such as
+// uWSGI's take for a request's, whatever they are, and refuses a Host among it that is
+// not the tunnel's. It looks on over what is no field, as such servers do, up to the end
+// of a head. No line is kept waiting, and a server that says something before that
+// speaks another protocol.
 func (c *client) passFields(l *link, ev *Event, up *counter) error {
 	up.w = up.other
 	if _, err := io.CopyN(up, c.br, 1); err != nil { // the first line's end
@@ -53,7 +73,7 @@ func (c *client) passFields(l *link, ev *Event, up *counter) error {
 	}
 	r := request{host: l.verdict.Host, port: l.verdict.Port}
 	var line []byte
-	for n, wasHost := 0, false; n < maxHead; {
+	for n, wasHost := 0, false; n < maxHead && up.other.from.voice.Load() == int32(silent); {
 		if _, err := c.br.Peek(1); err != nil {
 			return noEnd(err)
 		}
@@ -62,14 +82,13 @@ func (c *client) passFields(l *link, ev *Event, up *counter) error {
 		if end >= 0 {
 			got = got[:end]
 		}
-		n += len(got)
-		if line = append(line, got...); len(line) > 0 && !mayBeField(line) {
-			return nil
-		}
+		n += len(got) + 1
+		line = append(line, got...)
 		name, value, isField := strings.Cut(string(line), ":")
+		isHost := isField && strings.EqualFold(strings.TrimFunc(name, func(c rune) bool { return c <= ' ' }), "Host")
 		var err error
-		switch isHost := isField && strings.EqualFold(name, "Host"); {
-		case isHost && len(line) > shortHead, wasHost && (line[0] == ' ' || line[0] == '\t'):
+		switch {
+		case isHost && len(line) > shortHead, wasHost && len(line) > 0 && isBlank(line[0]):
 			err = bad("malformed Host field")
 		case end >= 0 && isHost:
 			r.fields = []field{{"Host", strings.Trim(value, " \t\r")}}
@@ -86,27 +105,17 @@ func (c *client) passFields(l *link, ev *Event, up *counter) error {
 			line = line[:64]
 		}
 		if end >= 0 {
-			if len(line) == 0 {
-				return nil
-			}
-			line, got = line[:0], append(got, '\n')
+			line, got = line[:0], got[:end+1]
 		}
 		if _, err := up.Write(got); err != nil {
 			return err
 		}
 		_, _ = c.br.Discard(len(got))
+		if strings.HasSuffix(string(up.last), "\r\n\r\n") {
+			return nil
+		}
 	}
 	return nil
-}
-
-// mayBeField says whether a line, or what has come of it, may be a field or go on with
-// one.
-func mayBeField(line []byte) bool {
-	if line[0] == ' ' || line[0] == '\t' {
-		return true
-	}
-	name, _, _ := strings.Cut(string(line), ":")
-	return isToken(name)
 }
 
 // proxySignature is what a header of the PROXY protocol, version 2, begins with, its
@@ -172,6 +181,9 @@ func (c *client) passPacket(v rules.Verdict, passed string, up io.Writer) error 
 	rest := make([]byte, int(size)-len(passed))
 	if _, err := io.ReadFull(c.br, rest); err != nil {
 		return noEOF(err)
+	}
+	if bytes.ContainsAny(rest, "\r\n") {
+		return errPacket
 	}
 	for word := range strings.SplitSeq(passed+string(rest), "\x00") {
 		name, value, ok := strings.Cut(word, "=")

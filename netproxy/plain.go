@@ -35,7 +35,7 @@ func (c *client) readPlain(l *link, ev *Event, up *counter) (then, error) {
 				return again, nil
 			case line == "QUIT" && string(up.last) == proxySignature:
 				err, next = c.passProxyHeader(l.verdict, up), again
-			case strings.Count(line, " ") > 1:
+			case len(words(line)) > 1:
 				return another, c.passFields(l, ev, up)
 			default:
 				return another, nil
@@ -48,10 +48,13 @@ func (c *client) readPlain(l *link, ev *Event, up *counter) (then, error) {
 	case err != nil, next == again:
 	case kind == oddLine:
 		c.conn.SetReadDeadline(time.Time{})
-		return another, c.passOdd(l, ev, up, len(line), strings.Count(line, " "))
+		return another, c.passOdd(l, ev, up, line)
 	case kind == packetLine:
-		err, refuse = c.passPacket(l.verdict, line, up), c.turnGit
-		next = another
+		if err = c.passPacket(l.verdict, line, up); err == nil {
+			c.conn.SetReadDeadline(time.Time{})
+			return another, c.passOdd(l, ev, up, line)
+		}
+		refuse = c.turnGit
 	case line == prefaceLine:
 		if _, err = up.Write(tail); err == nil {
 			err, refuse = c.readStreams(l.verdict, up), c.turnStreams
@@ -174,7 +177,7 @@ func words(line string) []string {
 			b[i] = ' '
 		}
 	}
-	return strings.Fields(string(b))
+	return strings.FieldsFunc(string(b), func(c rune) bool { return c == ' ' }) // not at Unicode's
 }
 
 // isLikeHTTP says whether a line names a version of HTTP where servers look for one, in
@@ -244,10 +247,10 @@ func (r *request) checkTarget(target string) error {
 
 // checkSimple does so for a line of a method and a target alone, which servers as
 // common as nginx and Apache's take for a request of HTTP/0.9. Commands of caches,
-// whose keys may be URLs, are in lower case.
+// whose keys may be URLs, are words in lower case.
 func (r *request) checkSimple(line string) error {
 	words := words(line)
-	if len(words) != 2 || words[0] != strings.ToUpper(words[0]) || words[1][0] == '{' { // as NATS' CONNECT has it
+	if len(words) != 2 || strings.Trim(words[0], "abcdefghijklmnopqrstuvwxyz") == "" || words[1][0] == '{' { // as NATS' CONNECT has it
 		return nil
 	}
 	r.method = words[0]
