@@ -3,6 +3,7 @@
 package events
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -31,10 +32,57 @@ func Target(value, workspace string) (Sink, error) {
 		Name: "--events " + Clean(value),
 		Open: func() (io.WriteCloser, error) { return f, nil },
 	}
-	if info, err := f.Stat(); err != nil || info.Mode().IsRegular() && !strings.HasPrefix(value, "fd:") {
+	switch info, err := f.Stat(); {
+	case err == nil && info.Mode()&fs.ModeNamedPipe != 0:
+		s.Open = func() (io.WriteCloser, error) { return wholeLines{f}, nil }
+	case err != nil || info.Mode().IsRegular() && !strings.HasPrefix(value, "fd:"):
 		s.Max = maxFile // a reader at the other end knows what it keeps
+		endLine(f)
 	}
 	return s, nil
+}
+
+// pipeBuf is how much a pipe takes in one piece whoever else writes to it, pipe(7).
+const pipeBuf = 4 << 10
+
+// wholeLines writes to a pipe that other runs may write to as well, so that no line
+// stands within another's, unless it is longer than a pipe takes in one piece.
+type wholeLines struct{ *os.File }
+
+func (w wholeLines) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		part := b[n:]
+		if len(part) > pipeBuf {
+			end := bytes.LastIndexByte(part[:pipeBuf], '\n')
+			if end < 0 {
+				end = bytes.IndexByte(part, '\n')
+			}
+			if end >= 0 {
+				part = part[:end+1]
+			}
+		}
+		var k int
+		k, err = w.File.Write(part)
+		n += k
+	}
+	return n, err
+}
+
+// endLine ends what a run has left in a file that was killed while it wrote, or found
+// the disk full: else the first event of this one would stand in the same line.
+func endLine(f *os.File) {
+	r, err := os.Open(fmt.Sprintf("/dev/fd/%d", f.Fd()))
+	if err != nil {
+		return // it may be written and not read
+	}
+	defer r.Close()
+	last := make([]byte, 1)
+	if end, err := r.Seek(-1, io.SeekEnd); err != nil || end < 0 {
+		return // empty
+	}
+	if _, err := r.Read(last); err == nil && last[0] != '\n' {
+		_, _ = f.Write([]byte("\n"))
+	}
 }
 
 // maxFile is how much of one run goes into a file. The payload makes as many

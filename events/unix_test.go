@@ -3,10 +3,16 @@
 package events
 
 import (
+	"bufio"
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -63,4 +69,77 @@ func TestTargetThroughLinks(t *testing.T) {
 	t.Chdir(top + "/ws")
 	_, err = Target("rel/e.jsonl", top+"/ws")
 	require.ErrorContains(t, err, "it leads through the link")
+}
+
+// TestSharedPipe: runs that share a pipe do not write into each other's lines, however
+// many they have at once. The control writes the same to the pipe as it is.
+func TestSharedPipe(t *testing.T) {
+	for _, whole := range []bool{true, false} {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		var group sync.WaitGroup
+		for run := range 4 {
+			fd := inherited(t, w)
+			s, err := Target("fd:"+itoa(fd), "")
+			require.NoError(t, err)
+			sink, err := s.Open()
+			require.NoError(t, err)
+			if !whole {
+				sink = sink.(wholeLines).File
+			}
+			group.Go(func() {
+				defer closeFD(fd)
+				defer sink.Close()
+				var batch []byte
+				for i := range 500 {
+					batch = Append(batch, uint64(i), time.Now(), strings.Repeat(itoa(run), 40), Denial{Guarantee: "net.allowlist", What: strings.Repeat(itoa(run), 100+i)})
+				}
+				for range 5 {
+					if _, err := sink.Write(batch); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		w.Close()
+		lines, torn := 0, 0
+		for br := bufio.NewReader(r); ; lines++ {
+			line, err := br.ReadBytes('\n')
+			if err == io.EOF {
+				break
+			}
+			rec, err := Parse(bytes.TrimSuffix(line, []byte("\n")))
+			if d, ok := rec.Event.(Denial); err != nil || !ok || d.What == "" || strings.Trim(d.What+rec.Session, d.What[:1]) != "" {
+				torn++
+			}
+		}
+		group.Wait()
+		r.Close()
+		if whole {
+			require.Zero(t, torn)
+			require.Equal(t, 4*500*5, lines)
+		} else {
+			require.NotZero(t, torn, "the control")
+		}
+	}
+}
+
+// TestUnfinishedLine: what a run left that was killed while it wrote does not swallow
+// the next one's first event.
+func TestUnfinishedLine(t *testing.T) {
+	for text, want := range map[string]string{"": "", "{}\n": "{}\n", `{"v":1,"se`: `{"v":1,"se` + "\n"} {
+		path := filepath.Join(t.TempDir(), "e.jsonl")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		s, err := Target(path, "")
+		require.NoError(t, err)
+		l := NewLog("s", s)
+		l.Emit(Exit{})
+		require.NoError(t, l.Close(time.Second))
+		b, err := os.ReadFile(path)
+		require.NoError(t, err)
+		rest, ok := strings.CutPrefix(string(b), want)
+		require.True(t, ok, "%q", b)
+		_, err = Parse([]byte(strings.TrimSuffix(rest, "\n")))
+		require.NoError(t, err)
+	}
 }
