@@ -30,6 +30,7 @@ type Reader struct {
 	taken  chan []byte // the pieces' memory, to be used again
 	stop   func()
 	waited bool // for a pause: what is still held needs more
+	pause  time.Duration
 }
 
 // A piece is what one read of a stream brought.
@@ -56,7 +57,7 @@ func NewReader(r io.Reader, pairs []Pair) *Reader {
 // has to be closed, and r be read from no more by then, or soon.
 func NewStream(r io.Reader, pairs []Pair) *Reader {
 	done := make(chan struct{})
-	s := &Reader{r: r, pairs: pairs, window: window(pairs), taken: make(chan []byte, 1), stop: sync.OnceFunc(func() { close(done) })}
+	s := &Reader{r: r, pairs: pairs, window: window(pairs), pause: pause, taken: make(chan []byte, 1), stop: sync.OnceFunc(func() { close(done) })}
 	s.pieces = make(chan piece)
 	s.taken <- make([]byte, readSize)
 	go s.listen(done)
@@ -144,7 +145,7 @@ func (r *Reader) more() (paused bool) {
 	}
 	var late <-chan time.Time
 	if len(r.buf) > r.passed && !r.waited {
-		t := time.NewTimer(pause)
+		t := time.NewTimer(r.pause)
 		defer t.Stop()
 		late = t.C
 	}

@@ -159,6 +159,9 @@ func TestWide(t *testing.T) {
 	}
 }
 
+// pauseHere is more than a busy machine makes of itself.
+const pauseHere = 20 * time.Millisecond
+
 // A conversation is a stream whose pieces are sent when those before have come.
 type conversation struct {
 	t   *testing.T
@@ -170,6 +173,7 @@ func converse(t *testing.T, pairs []Pair) *conversation {
 	r, in := io.Pipe()
 	c := &conversation{t, in, make(chan string, 100)}
 	s := NewStream(r, pairs)
+	s.pause = pauseHere
 	t.Cleanup(func() { in.Close(); s.Close() })
 	go func() {
 		buf := make([]byte, 64<<10)
@@ -202,7 +206,7 @@ func (c *conversation) hear() (heard string) {
 		select {
 		case text := <-c.out:
 			heard += text
-		case <-time.After(20 * pause):
+		case <-time.After(8 * pauseHere):
 			return heard
 		}
 	}
@@ -300,7 +304,9 @@ func TestStreamInPieces(t *testing.T) {
 		most := common(secret, stand) + unguessed(len(secret)-common(secret, stand)) - 1
 		for cut := range len(secret) {
 			text := "<" + secret + ">"
-			out, err := io.ReadAll(NewStream(io.MultiReader(strings.NewReader(text[:cut+1]), strings.NewReader(text[cut+1:])), pairs))
+			in := NewStream(io.MultiReader(strings.NewReader(text[:cut+1]), strings.NewReader(text[cut+1:])), pairs)
+			in.pause = time.Minute
+			out, err := io.ReadAll(in)
 			require.NoError(t, err)
 			require.Equal(t, "<"+stand+">", string(out), "no pause between")
 			if cut%12 == 0 || cut == most { // it takes its time
@@ -313,7 +319,9 @@ func TestStreamInPieces(t *testing.T) {
 		}
 		for _, text := range []string{secret[:len(secret)-1] + "!", strings.Repeat(secret[:len(secret)-1], 50), base64.StdEncoding.EncodeToString([]byte(secret[:len(secret)-6]))} {
 			for _, size := range []int{1, 7, 100} {
-				out, err := io.ReadAll(NewStream(&chunks{text, size}, pairs))
+				in := NewStream(&chunks{text, size}, pairs)
+				in.pause = time.Minute
+				out, err := io.ReadAll(in)
 				require.NoError(t, err)
 				require.Equal(t, Replace(text, pairs), string(out))
 			}
