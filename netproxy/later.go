@@ -88,19 +88,20 @@ func (o *lookout) Write(b []byte) (int, error) {
 		}
 		return o.w.Write(b)
 	}
-	if len(o.buf) == 0 && bytes.IndexByte(b, recordHandshake) < 0 {
-		return o.w.Write(b)
+	held := len(o.buf) > 0
+	data := b // which is not kept
+	if held {
+		data = append(o.buf, b...)
 	}
-	o.buf = append(o.buf, b...)
 	at := 0 // from where on nothing is judged yet
-	for at < len(o.buf) {
-		i := bytes.IndexByte(o.buf[at:], recordHandshake)
+	for at < len(data) {
+		i := bytes.IndexByte(data[at:], recordHandshake)
 		if i < 0 {
-			at = len(o.buf)
+			at = len(data)
 			break
 		}
 		at += i
-		is, size := greets(o.buf[at:])
+		is, size := greets(data[at:])
 		if !is {
 			at++
 			continue
@@ -108,7 +109,7 @@ func (o *lookout) Write(b []byte) (int, error) {
 		if size == 0 {
 			break // more has to come
 		}
-		h, err := readHello(bufio.NewReader(bytes.NewReader(o.buf[at:])))
+		h, err := readHello(bufio.NewReader(bytes.NewReader(data[at:])))
 		if err == nil {
 			err = h.check(o.host)
 		}
@@ -120,21 +121,22 @@ func (o *lookout) Write(b []byte) (int, error) {
 	}
 	// What has begun goes up as far as it does not tell that it is a greeting.
 	end := at
-	if !isHead(o.buf[at:]) {
-		end = len(o.buf)
+	if !isHead(data[at:]) {
+		end = len(data)
 	}
 	if end > o.passed {
-		if _, err := o.w.Write(o.buf[o.passed:end]); err != nil {
+		if _, err := o.w.Write(data[o.passed:end]); err != nil {
 			return 0, err
 		}
 	}
-	o.passed = max(o.passed, end) - at
-	o.buf = o.buf[:copy(o.buf, o.buf[at:])]
-	if o.passed < 0 {
-		o.passed = 0
-	}
-	if len(o.buf) == 0 {
+	o.passed = max(0, max(o.passed, end)-at)
+	switch {
+	case at == len(data):
 		o.buf = nil // an idle connection holds nothing
+	case held:
+		o.buf = data[:copy(data, data[at:])]
+	default:
+		o.buf = bytes.Clone(data[at:])
 	}
 	return len(b), nil
 }
