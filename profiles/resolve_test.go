@@ -116,6 +116,13 @@ func TestDefault(t *testing.T) {
 		"sub/tui.json": false, "tui.jsonc": false, ".crushrc": false, "crushrc": false, ".crush/crush.json": false, ".pdm-plugins/lib/x.pth": false, "sub/.poetry/plugins/x.py": false, ".corepack.env": false,
 		".crush/skills/x/SKILL.md": true, ".czrc": true, "package.yaml": true, "pyproject.toml": true, "setup.cfg": true, "pylintrc.toml": true, ".mypy.ini": true, ".flake8": true, "tox.ini": true, ".lintr": true, ".oxlintrc.jsonc": true, "oxlint.config.ts": true,
 		".markdownlint-cli2.cjs": true, ".config/cspell.config.cjs": true, ".cspell.json": true, ".ncurc.js": true, ".latexmkrc": true, ".rubocop.yml": true, "svelte.config.js": true, "tailwind.config.ts": true, ".luarc.jsonc": true,
+		".proverc": false, "sub/.perltidyrc": false, ".actrc": false, ".tflint.d/plugins/x": false, "Directory.Build.rsp": false, ".tmuxinator.yaml": false, ".tmuxp.json": false, "PKG_ADD": false, "PKG_DEL": false, "maxima-init.mac": false, "maxima-init.lisp": false,
+		".nvim/local.lua": false, ".exrc.lua": false, ".nvimrc.lua": false, ".nvim-dap.lua": false, ".local.vimrc": false, ".kateproject.local": false, "sub/uv.toml": false,
+		"CODEX.md": true, ".simple-git-hooks.cjs": true, "Rakefile": true, "Gemfile": true, "noxfile.py": true, "dodo.py": true, "gulpfile.mjs": true, ".gulp.cjs": true, "Gruntfile.js": true, "dub.json": true, "mkdocs.yml": true, ".config/air.toml": true, ".air.toml": true,
+		".env.local": true, ".env.test.local": true, ".env.production": true, "sub/.local.env": true, "NuGet.config": true, ".luacheckrc": true, ".mdlrc": true, ".formatter.exs": true, ".sqlfluff": true, ".ansible-lint": true, ".config/ansible-lint.yml": true,
+		".phpcs.xml.dist": true, "phpcs.xml": true, ".tflint.hcl": true, ".remarkrc": true, ".textlintrc.cjs": true, ".yardopts": true, "build/compile_commands.json": true, ".config/stylelintrc.cjs": true, "sub/.config/config.cjs": true,
+		"vite.config.ts": true, "vitest.workspace.ts": true, ".postcssrc": true, "babel.config.json": true, ".babelrc.cjs": true, ".webpack/webpack.config.js": true, "next.config.mjs": true, "jest.config.json": true, ".mocharc.json": true, ".nycrc": true,
+		"nodemon.json": true, "wrangler.toml": true, ".parcelrc": true, ".terserrc.cjs": true, "tsconfig.json": true, ".pnp.cjs": true, ".release-it.cjs": true, ".releaserc": true, "pytest.ini": true, ".coveragerc": true, ".rspec-local": true, ".simplecov": true, ".busted": true, "phpunit.xml.dist": true, ".ruby-version": true,
 		".github/hooks/x.json": false, "sub/.github/extensions/x/extension.mjs": false, ".clinerules/hooks/PreToolUse": false, ".amp/settings.json": false, "bunfig.toml": false, ".aider.model.settings.yml": false,
 		".env": true, "sub/.svn/wc.db": true, ".svn/wc.db-journal": true, "sub/CVS/Root": true, "CVS/Update.prog": false, "_MTN/monotonerc": false, "flake.nix": true, ".mvn/jvm.config": true, "sub/gradle/wrapper/gradle-wrapper.jar": true, "compose.override.yaml": true, ".clinerules/x.md": true, ".lintstagedrc.js": true, "eslint.config.mjs": true,
 		"CLAUDE.local.md": true, ".github/copilot-instructions.md": true, ".travis.yml": true,
@@ -128,6 +135,10 @@ func TestDefault(t *testing.T) {
 	require.False(t, ok, "a repository is written to")
 	_, ok = p.Protected(w.dir + "/.crush/crush.db")
 	require.False(t, ok, "crush keeps its sessions in the workspace")
+	for _, path := range []string{"conftest.py", "tasks.py", "setup.py", ".env.example", "config.ts", "CMakeLists.txt", "nim.cfg"} {
+		_, ok = p.Protected(w.dir + "/" + path)
+		require.False(t, ok, "%s is written as sources are", path)
+	}
 	require.Empty(t, p.Network.Allow)
 	require.Empty(t, p.Warnings)
 	set, err := p.Network.Rules(nil)

@@ -107,12 +107,16 @@ func (g *Guard) remember() {
 	}
 }
 
-// programDirs are where tools of the host find programs.
-var programDirs = [...]string{"node_modules/.bin", ".venv/bin", "venv/bin"}
+// programDirs are where tools of the host find programs: editors' checkers look for
+// environments of Python by each of these names, and for what Composer installs.
+var programDirs = [...]string{"node_modules/.bin", ".venv/bin", "venv/bin", "env/bin", "ve/bin", "virtualenv/bin", "vendor/bin"}
 
 // holdsPrograms reports whether a directory is one of those, or of an environment that
 // direnv has in the PATH of each shell that comes by (.direnv/python-3.13/bin).
 func holdsPrograms(rel string) bool {
+	if !strings.HasSuffix(rel, "bin") {
+		return false
+	}
 	if dir, name := filepath.Split(rel); name == "bin" && filepath.Base(filepath.Dir(filepath.Clean(dir))) == ".direnv" {
 		return true
 	}

@@ -32,7 +32,7 @@ var planted = []struct {
 	{"PER-009", "JetBrains", Medium, []string{".idea/workspace.xml", ".idea/runConfigurations/x.xml"}, false, refs("srt: mandatory deny")},
 	{"PER-011", "husky", Medium, []string{".husky/pre-commit", ".husky/post-merge"}, false, nil},
 	{"PER-012", "development containers", High, []string{".devcontainer/devcontainer.json"}, false, refs("devcontainers: initializeCommand")},
-	{"PER-015", "settings of package managers", Medium, []string{".npmrc", ".corepack.env", ".pdm-plugins/lib/x.pth", ".poetry/plugins/x.py"}, false, nil},
+	{"PER-015", "settings of package managers", Medium, []string{".npmrc", ".corepack.env", ".pdm-plugins/lib/x.pth", ".poetry/plugins/x.py", "uv.toml"}, false, nil},
 	{"PER-016", "other agents", High, []string{".gemini/settings.json", ".claude/settings.json", ".claude/settings.local.json", ".windsurf/x", ".zed/settings.json", ".continue/config.json", ".aider.conf.yml", ".roo/x", ".kiro/x", ".agents/x", "tui.json", "crushrc", ".crush/crush.json"}, false, nil},
 	{"PER-020", "the work tree's own configuration", High, []string{".git/config.worktree", ".git/commondir"}, false, refs("gitrepository-layout(5)")},
 	{"PER-021", "attributes with a filter", High, []string{".git/info/attributes"}, false, refs("CVE-2025-48384")},
