@@ -122,8 +122,27 @@ func (s *scope) fileRule(text, dot string) (FileRule, error) {
 	return rule, nil
 }
 
+// plainName reports whether a text is a single name that stands for itself in
+// every notation.
+func plainName(text string) bool {
+	if text == "" || text == "." || text == ".." || len(text) > maxName {
+		return false
+	}
+	for i := range len(text) {
+		switch c := text[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '-', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
 // protectPattern checks a pattern of the protect list and expands ~.
 func (s *scope) protectPattern(text string) (string, error) {
+	if plainName(text) { // most are, of some hundreds at each launch
+		return text, nil
+	}
 	if strings.HasPrefix(text, "~") || strings.HasPrefix(text, "/") {
 		p, err := s.path(text, s.workspace)
 		if err == nil && isGlob(p) {

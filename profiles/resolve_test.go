@@ -122,7 +122,7 @@ func TestDefault(t *testing.T) {
 		".env.local": true, ".env.test.local": true, ".env.production": true, "sub/.local.env": true, "NuGet.config": true, ".luacheckrc": true, ".mdlrc": true, ".formatter.exs": true, ".sqlfluff": true, ".ansible-lint": true, ".config/ansible-lint.yml": true,
 		".phpcs.xml.dist": true, "phpcs.xml": true, ".tflint.hcl": true, ".remarkrc": true, ".textlintrc.cjs": true, ".yardopts": true, "build/compile_commands.json": true, ".config/stylelintrc.cjs": true, "sub/.config/config.cjs": true,
 		"vite.config.ts": true, "vitest.workspace.ts": true, ".postcssrc": true, "babel.config.json": true, ".babelrc.cjs": true, ".webpack/webpack.config.js": true, "next.config.mjs": true, "jest.config.json": true, ".mocharc.json": true, ".nycrc": true,
-		"nodemon.json": true, "wrangler.toml": true, ".parcelrc": true, ".terserrc.cjs": true, "tsconfig.json": true, ".pnp.cjs": true, ".release-it.cjs": true, ".releaserc": true, "pytest.ini": true, ".coveragerc": true, ".rspec-local": true, ".simplecov": true, ".busted": true, "phpunit.xml.dist": true, ".ruby-version": true,
+		"nodemon.json": true, "wrangler.toml": true, ".parcelrc": true, ".terserrc.cjs": true, ".pnp.cjs": true, ".release-it.cjs": true, ".releaserc": true, "pytest.ini": true, ".coveragerc": true, ".rspec-local": true, ".simplecov": true, ".busted": true, "phpunit.xml.dist": true, ".ruby-version": true,
 		".github/hooks/x.json": false, "sub/.github/extensions/x/extension.mjs": false, ".clinerules/hooks/PreToolUse": false, ".amp/settings.json": false, "bunfig.toml": false, ".aider.model.settings.yml": false,
 		".env": true, "sub/.svn/wc.db": true, ".svn/wc.db-journal": true, "sub/CVS/Root": true, "CVS/Update.prog": false, "_MTN/monotonerc": false, "flake.nix": true, ".mvn/jvm.config": true, "sub/gradle/wrapper/gradle-wrapper.jar": true, "compose.override.yaml": true, ".clinerules/x.md": true, ".lintstagedrc.js": true, "eslint.config.mjs": true,
 		"CLAUDE.local.md": true, ".github/copilot-instructions.md": true, ".travis.yml": true,
@@ -135,7 +135,7 @@ func TestDefault(t *testing.T) {
 	require.False(t, ok, "a repository is written to")
 	_, ok = p.Protected(w.dir + "/.crush/crush.db")
 	require.False(t, ok, "crush keeps its sessions in the workspace")
-	for _, path := range []string{"conftest.py", "tasks.py", "setup.py", ".env.example", "config.ts", "CMakeLists.txt", "nim.cfg"} {
+	for _, path := range []string{"conftest.py", "tasks.py", "setup.py", "tsconfig.json", ".env.example", "config.ts", "CMakeLists.txt", "nim.cfg"} {
 		_, ok = p.Protected(w.dir + "/" + path)
 		require.False(t, ok, "%s is written as sources are", path)
 	}
