@@ -44,7 +44,7 @@ func (c *client) forwardFirst(l *link, ev *Event, o *lookout) (n int64, other bo
 }
 
 func (c *client) checkFirst(l *link, ev *Event, up *counter) (other bool, err error) {
-	if l.verdict.Local || l.verdict.IsLiteral() {
+	if up.other == nil { // there is no name
 		_, err := c.br.Peek(1)
 		return false, noEnd(err)
 	}

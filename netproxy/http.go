@@ -259,30 +259,40 @@ func (c *client) tunnel(l *link, ev *Event) {
 	}
 	var t tunnel
 	down := make(chan int64, 1)
-	from := &heard{Conn: c.conn, spoke: make(chan struct{})}
-	go func() { down <- t.pass(from, l.Conn) }()
-	o := &lookout{w: l, from: from, host: l.verdict.Host, wait: c.headTimeout}
-	up, other, err := c.forwardFirst(l, ev, o)
-	if err == nil && other {
-		early, _ := c.br.Peek(c.br.Buffered())
-		up += int64(len(early))
-		_, err = o.Write(early)
-	}
-	c.release()
-	switch {
-	case err == nil && other:
-		up += t.passBy(o, l.Conn, c.conn)
-	case err == nil:
-		up += t.pass(l.Conn, c.conn)
-	}
-	if o.err != nil {
-		c.denyHello(l, ev, o.err)
-	}
-	if err != nil || o.err != nil {
-		reset(c.conn)
-		reset(l.Conn)
+	up, to := c.beginTunnel(&t, l, ev, down)
+	if to != nil {
+		up += t.pass(to, c.conn)
 	}
 	c.closedSoon(ev, up, <-down)
+}
+
+// beginTunnel begins both ways, the one up with what the client sends first, and returns
+// where the rest of that is to go; nil if it was refused. What it needs for that no
+// tunnel holds for as long as it stands.
+func (c *client) beginTunnel(t *tunnel, l *link, ev *Event, down chan<- int64) (up int64, to net.Conn) {
+	back, o := c.conn, c.lookOut(l, ev)
+	if o != nil {
+		back = o.from
+	}
+	go func() { down <- t.pass(back, l.Conn) }()
+	up, other, err := c.forwardFirst(l, ev, o)
+	to = l.Conn
+	if err == nil && other {
+		to = o
+		var early int
+		early, err = o.take(c.br)
+		up += int64(early)
+	}
+	c.release()
+	if err != nil {
+		if o != nil {
+			o.tell()
+		}
+		reset(c.conn)
+		reset(l.Conn)
+		return up, nil
+	}
+	return up, to
 }
 
 // reach does what a verdict says, and tells the client where it cannot.

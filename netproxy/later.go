@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -62,22 +61,63 @@ func (h *heard) Write(b []byte) (int, error) {
 }
 
 // CloseWrite passes an end on.
-func (h *heard) CloseWrite() error {
-	if half, ok := h.Conn.(interface{ CloseWrite() error }); ok {
+func (h *heard) CloseWrite() error { return closeWrite(h.Conn) }
+
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported
 }
 
-// A lookout passes on what a client says to a server, and looks for the greetings in it.
+// A lookout is a connection to a server that looks for the greetings in what its client
+// says.
 type lookout struct {
-	w      io.Writer
+	net.Conn
 	from   *heard
 	host   string
 	wait   time.Duration // for a server's first word
 	buf    []byte        // what may be the beginning of a greeting
 	passed int           // how much of that has gone up
 	err    error         // of a greeting that was refused
+	deny   func()        // tells the client so
+}
+
+// lookOut returns the lookout for a tunnel; nil for one that is to no name, against which
+// another could be held.
+func (c *client) lookOut(l *link, ev *Event) *lookout {
+	if l.verdict.Local || l.verdict.IsLiteral() {
+		return nil
+	}
+	from := &heard{Conn: c.conn, spoke: make(chan struct{})}
+	o := &lookout{Conn: l.Conn, from: from, host: l.verdict.Host, wait: c.headTimeout}
+	o.deny = func() { c.denyHello(l, ev, o.err) }
+	return o
+}
+
+// take passes on what was read already.
+func (o *lookout) take(br *bufio.Reader) (int, error) {
+	early, _ := br.Peek(br.Buffered())
+	return o.Write(early)
+}
+
+// CloseWrite passes an end on.
+func (o *lookout) CloseWrite() error { return closeWrite(o.Conn) }
+
+// end passes on what is held at the end of what the client says, if that is one.
+func (o *lookout) end(err error) error {
+	if err == nil {
+		return o.flush()
+	}
+	o.tell()
+	return err
+}
+
+// tell tells the client of a greeting that was refused, if one was.
+func (o *lookout) tell() {
+	if o.err != nil {
+		o.deny()
+	}
 }
 
 // Write passes on all but a greeting that is not whole yet.
@@ -86,7 +126,7 @@ func (o *lookout) Write(b []byte) (int, error) {
 		if err := o.flush(); err != nil {
 			return 0, err
 		}
-		return o.w.Write(b)
+		return o.Conn.Write(b)
 	}
 	held := len(o.buf) > 0
 	data := b // which is not kept
@@ -125,7 +165,7 @@ func (o *lookout) Write(b []byte) (int, error) {
 		end = len(data)
 	}
 	if end > o.passed {
-		if _, err := o.w.Write(data[o.passed:end]); err != nil {
+		if _, err := o.Conn.Write(data[o.passed:end]); err != nil {
 			return 0, err
 		}
 	}
@@ -148,7 +188,7 @@ func (o *lookout) flush() error {
 	if len(rest) == 0 {
 		return nil
 	}
-	_, err := o.w.Write(rest)
+	_, err := o.Conn.Write(rest)
 	return err
 }
 

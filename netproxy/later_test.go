@@ -279,7 +279,7 @@ func FuzzLookout(f *testing.F) {
 			from.voice.Store(int32(v))
 			close(from.spoke)
 			var up bytes.Buffer
-			o := &lookout{w: &up, from: from, host: "example.com"}
+			o := &lookout{Conn: writing{Writer: &up}, from: from, host: "example.com"}
 			for rest := b; len(rest) > 0 && o.err == nil; rest = rest[min(size, len(rest)):] {
 				_, _ = o.Write(rest[:min(size, len(rest))])
 			}
@@ -296,3 +296,11 @@ func FuzzLookout(f *testing.F) {
 		}
 	})
 }
+
+// writing is a connection that is only written to.
+type writing struct {
+	net.Conn
+	io.Writer
+}
+
+func (w writing) Write(b []byte) (int, error) { return w.Writer.Write(b) }

@@ -373,8 +373,11 @@ func (p *Proxy) Close() {
 
 // reset ends a connection so that its client hears of it at once.
 func reset(c net.Conn) {
-	if h, ok := c.(*heard); ok {
-		c = h.Conn
+	switch of := c.(type) {
+	case *heard:
+		c = of.Conn
+	case *lookout:
+		c = of.Conn
 	}
 	if t, ok := c.(*net.TCPConn); ok {
 		t.SetLinger(0)

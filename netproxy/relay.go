@@ -1,7 +1,6 @@
 package netproxy
 
 import (
-	"io"
 	"net"
 	"sync/atomic"
 )
@@ -14,16 +13,9 @@ type tunnel struct{ over atomic.Bool }
 // end is passed on as one, a failure ends both. The end of the second way is passed
 // on by closing the connections: a call less of each tunnel.
 func (t *tunnel) pass(dst, src net.Conn) (n int64) {
-	return t.passBy(dst, dst, src)
-}
-
-// passBy does so by way of w, which leads to dst.
-func (t *tunnel) passBy(w io.Writer, dst, src net.Conn) (n int64) {
-	n, err := copyIdle(w, src)
-	if o, ok := w.(*lookout); ok && o.err != nil {
-		return n // src is still to hear of it
-	} else if ok && err == nil {
-		err = o.flush()
+	n, err := copyIdle(dst, src)
+	if o, ok := dst.(*lookout); ok {
+		err = o.end(err)
 	}
 	if err == nil && t.over.Swap(true) {
 		return n
