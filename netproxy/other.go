@@ -14,20 +14,29 @@ import (
 
 // What is not HTTP at first sight may still name a host.
 
+// peekLine waits for something, and returns what has come, unread, up to the end of a
+// line; end says that it stands behind that.
+func (c *client) peekLine() (got []byte, end bool, err error) {
+	if _, err := c.br.Peek(1); err != nil {
+		return nil, false, err
+	}
+	got, _ = c.br.Peek(c.br.Buffered())
+	if i := bytes.IndexByte(got, '\n'); i >= 0 {
+		return got[:i], true, nil
+	}
+	return got, false, nil
+}
+
 // passOdd passes on a first line that no request has, as far as it is not longer than a
 // request's. The line is what was passed of it before.
 func (c *client) passOdd(l *link, ev *Event, up *counter, line string) error {
 	up.w = up.other
 	for b := []byte(line); len(b) < shortHead; {
-		if _, err := c.br.Peek(1); err != nil {
+		got, end, err := c.peekLine()
+		if err != nil {
 			return noEnd(err)
 		}
-		got, _ := c.br.Peek(c.br.Buffered())
-		end := bytes.IndexByte(got, '\n')
-		if end >= 0 {
-			got = got[:end]
-		}
-		if b = append(b, got...); end >= 0 && len(words(string(b))) > 1 {
+		if b = append(b, got...); end && len(words(string(b))) > 1 {
 			r := request{host: l.verdict.Host, port: l.verdict.Port}
 			if err := r.checkOdd(string(b)); err != nil {
 				c.contradicted(l, ev, err)
@@ -40,7 +49,7 @@ func (c *client) passOdd(l *link, ev *Event, up *counter, line string) error {
 			_, _ = c.br.Discard(len(got))
 			return c.passFields(l, ev, up)
 		}
-		if end >= 0 {
+		if end {
 			return nil
 		}
 		if _, err := up.Write(got); err != nil {
@@ -74,26 +83,21 @@ func (c *client) passFields(l *link, ev *Event, up *counter) error {
 	r := request{host: l.verdict.Host, port: l.verdict.Port}
 	var line []byte
 	for n, wasHost := 0, false; n < maxHead && up.other.from.voice.Load() == int32(silent); {
-		if _, err := c.br.Peek(1); err != nil {
+		got, end, err := c.peekLine()
+		if err != nil {
 			return noEnd(err)
-		}
-		got, _ := c.br.Peek(c.br.Buffered())
-		end := bytes.IndexByte(got, '\n')
-		if end >= 0 {
-			got = got[:end]
 		}
 		n += len(got) + 1
 		line = append(line, got...)
 		name, value, isField := strings.Cut(string(line), ":")
 		isHost := isField && strings.EqualFold(strings.TrimFunc(name, func(c rune) bool { return c <= ' ' }), "Host")
-		var err error
 		switch {
 		case isHost && len(line) > shortHead, wasHost && len(line) > 0 && isBlank(line[0]):
 			err = bad("malformed Host field")
-		case end >= 0 && isHost:
+		case end && isHost:
 			r.fields = []field{{"Host", strings.Trim(value, " \t\r")}}
 			err, wasHost = r.checkHost(0), true
-		case end >= 0:
+		case end:
 			wasHost = false
 		}
 		if err != nil {
@@ -104,8 +108,8 @@ func (c *client) passFields(l *link, ev *Event, up *counter) error {
 		if len(line) > shortHead {
 			line = line[:64]
 		}
-		if end >= 0 {
-			line, got = line[:0], got[:end+1]
+		if end {
+			line, got = line[:0], got[:len(got)+1]
 		}
 		if _, err := up.Write(got); err != nil {
 			return err

@@ -119,15 +119,11 @@ func (c *client) passLine(up io.Writer) (line string, tail []byte, kind lineKind
 		return simpleLine
 	}
 	for method := true; ; {
-		if _, err := c.br.Peek(1); err == io.EOF && len(b) > 0 { // which some servers take for the line's
+		got, end, err := c.peekLine()
+		if err == io.EOF && len(b) > 0 { // which some servers take for the line's
 			return string(b), nil, whole(method), nil
 		} else if err != nil {
 			return "", nil, simpleLine, noEnd(err)
-		}
-		got, _ := c.br.Peek(c.br.Buffered())
-		end := bytes.IndexByte(got, '\n')
-		if end >= 0 {
-			got = got[:end]
 		}
 		for i, char := range got {
 			switch {
@@ -151,7 +147,7 @@ func (c *client) passLine(up io.Writer) (line string, tail []byte, kind lineKind
 		} else if len(b) > maxHead {
 			return "", nil, httpLine, errHeadTooLong
 		}
-		if end >= 0 {
+		if end {
 			tail = bytes.Clone(got)
 			_, _ = c.br.Discard(len(got))
 			return string(b), tail, whole(method), nil
