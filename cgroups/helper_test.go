@@ -62,16 +62,18 @@ func helper(name string, args []string) {
 	case "mapped": // BYTES: shared, and not touched
 		mapping(number(0), unix.MAP_SHARED|unix.MAP_ANONYMOUS, -1)
 	case "watch": // says when it begins, and a second later whether a watch and a timer of 400 ms are over
-		watched, timed := make(chan bool, 1), make(chan bool, 1)
+		watched := make(chan bool, 1)
 		_, done := watch(400*time.Millisecond, func() { watched <- true })
-		time.AfterFunc(400*time.Millisecond, func() { timed <- true })
+		timer := time.NewTimer(400 * time.Millisecond)
 		defer done()
 		begun := time.Now()
 		fmt.Println("begun")
 		for time.Since(begun) < time.Second { // stopped meanwhile
 			time.Sleep(time.Millisecond)
 		}
-		fmt.Println("watched", len(watched), "timed", len(timed))
+		on := time.Now()
+		<-timer.C
+		fmt.Println("watched", len(watched), "timed", time.Since(on) < 200*time.Millisecond)
 		time.Sleep(2 * time.Second)
 		fmt.Println("watched", len(watched))
 	case "memfd", "memfd-mapped", "memfd-hidden": // BYTES: the memory is in an open file, or mapped and closed

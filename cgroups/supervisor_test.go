@@ -285,7 +285,7 @@ func TestWatchOfWhoWasStopped(t *testing.T) {
 	require.NoError(t, c.Process.Signal(unix.SIGSTOP))
 	time.Sleep(1100 * time.Millisecond)
 	require.NoError(t, c.Process.Signal(unix.SIGCONT))
-	require.Equal(t, "watched 0 timed 1", c.line(), "control: the timer")
+	require.Equal(t, "watched 0 timed true", c.line(), "control: the timer")
 	require.Equal(t, "watched 1", c.line())
 }
 

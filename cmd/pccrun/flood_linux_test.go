@@ -159,19 +159,27 @@ func wentOn(shown string) int {
 // statesOf returns the states of the shells that run a script, by process.
 func statesOf(script string) map[int]string {
 	states := map[int]string{}
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range files {
-		line, err := os.ReadFile(file)
-		if err != nil || string(line) != "sh\x00"+script+"\x00" {
-			continue
-		}
-		stat, err := os.ReadFile(filepath.Dir(file) + "/stat")
-		if f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); err == nil && len(f) > 0 {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			states[pid] = string(f[0])
+	for pid, f := range statsOfAll() {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && string(line) == "sh\x00"+script+"\x00" {
+			states[pid] = f[0]
 		}
 	}
 	return states
+}
+
+// statsOfAll returns what proc(5) has in stat, from the state on, of each process.
+func statsOfAll() map[int][]string {
+	all := map[int][]string{}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); err == nil && len(f) > 3 {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			all[pid] = f
+		}
+	}
+	return all
 }
 
 // A seat is a terminal with a shell that controls jobs; pccrun is in the bin of its home.
@@ -205,6 +213,15 @@ func newSeat(t *testing.T, p *pupil) *seat {
 		shell.Process.Kill()
 		s.master.Close() // and so its jobs hang up
 		shell.Wait()
+		session := strconv.Itoa(shell.Process.Pid)
+		require.Eventually(t, func() bool { // a run records its end in what is to be removed
+			for _, f := range statsOfAll() {
+				if f[3] == session {
+					return false
+				}
+			}
+			return true
+		}, 20*time.Second, 10*time.Millisecond, "its jobs go on")
 	})
 	go func() {
 		b := make([]byte, 64<<10)
