@@ -48,9 +48,11 @@ func TestLayers(t *testing.T) {
 			rows, err := s.layers(t.Context(), target, results)
 			require.NoError(t, err)
 			require.NotEmpty(t, rows)
-			var b strings.Builder
-			writeLayers(&b, rows, target.strict)
-			t.Log(b.String())
+			defer func() { // after what failed: a long table, of which a log may show the beginning
+				var b strings.Builder
+				writeLayers(&b, rows, target.strict)
+				t.Log(b.String())
+			}()
 			for _, row := range rows {
 				want := 2
 				if row.Guarantee == profiles.FSHide && !target.strict {
