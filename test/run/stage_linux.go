@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long the tests of one package may take.
-const patience = 10 * time.Minute
+const patience = 20 * time.Minute
 
 // A stage is a directory that every user can read: the sources with their
 // modules, the program under test, the agent, and one test binary a package.
