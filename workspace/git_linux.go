@@ -248,9 +248,17 @@ func (s *scan) repositories() error {
 			}
 		}
 	}
+	around, err := s.above()
+	if err != nil {
+		return err
+	}
 	if s.q.Home == "" {
 		return nil
 	}
+	if len(all) == 0 {
+		all = []string{s.root} // what is no repository the command can make one
+	}
+	all = append(all, around...)
 	for _, path := range []string{"/etc/gitconfig", filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
 		s.mine, s.everywhere = true, true
 		err := s.named(path, all, 0)
@@ -260,6 +268,47 @@ func (s *scan) repositories() error {
 		}
 	}
 	return nil
+}
+
+// above pins what the repositories around the workspace name in it: git runs that when the
+// user works in one of them, of which the workspace is but a part. It returns their trees.
+func (s *scan) above() (trees []string, err error) {
+	defer func() { s.around = false }()
+	s.around = true
+	for dir := s.root; dir != "/"; {
+		dir = filepath.Dir(dir)
+		t, err := s.follow(dir, ".git")
+		if err != nil {
+			return nil, err
+		}
+		if t.found && t.end.Kind == File {
+			b, err := s.readFile(t.end.Path, vcs.MaxGitFile)
+			target, perr := vcs.ParseGitFile(b)
+			if err != nil || perr != nil {
+				continue
+			}
+			if t, err = s.follow(dir, target); err != nil {
+				return nil, err
+			}
+		}
+		if !t.found || t.end.Kind != Dir {
+			continue
+		}
+		trees = append(trees, dir)
+		common, err := s.commonDir(t.end.Path)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range []string{common + "/config", t.end.Path + "/config.worktree"} {
+			if err := s.named(path, []string{dir}, 0); err != nil {
+				return nil, err
+			}
+		}
+		if err := s.programs(common+"/hooks", s.gitRule(".git/hooks")); err != nil {
+			return nil, err
+		}
+	}
+	return trees, nil
 }
 
 // treeElsewhere notes the .git file of the working tree that a directory of a repository
@@ -370,10 +419,13 @@ func (s *scan) writable(dir string) bool {
 // files with other names. The walk does that for the directories that it knows.
 func (s *scan) programs(path string, r profiles.ProtectRule) error {
 	rel, in := beneath.Path(s.root, path)
-	if !in {
-		return nil
+	var fd int
+	var err error
+	if in {
+		fd, err = beneath.Open(s.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	} else {
+		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	}
-	fd, err := beneath.Open(s.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil // none, or a link whose end is looked at by itself
 	}
@@ -387,10 +439,10 @@ func (s *scan) programs(path string, r profiles.ProtectRule) error {
 		name := filepath.Join(path, e.Name())
 		switch {
 		case e.Type()&os.ModeSymlink != 0:
-			if err := s.leadsTo(path, e.Name(), r); err != nil {
+			if err := s.leadsTo(path, e.Name(), r); err != nil && (in || !errors.Is(err, errWhole)) {
 				return err
 			}
-		case e.Type().IsRegular():
+		case e.Type().IsRegular() && in:
 			if _, st, ok := s.node(name); ok && st.Nlink > 1 && st.Dev == s.dev {
 				s.linked[st.Ino] = struct{}{}
 				s.pinnedAs[st.Ino] = origin{path: name, rule: r}
@@ -462,7 +514,7 @@ func (s *scan) named(path string, bases []string, depth int) error {
 			}
 		case vcs.UseHooks, vcs.UseDir:
 			s.names(c.Value)
-			if value := s.expand(c.Value); c.Use() == vcs.UseHooks && !filepath.IsAbs(value) && value != "" {
+			if value := s.expand(c.Value); c.Use() == vcs.UseHooks && !filepath.IsAbs(value) && value != "" && !s.around {
 				s.hooks[value] = true
 			}
 			err = s.each(bases, s.expand(c.Value), func(base, value string) error {
@@ -477,15 +529,13 @@ func (s *scan) named(path string, bases []string, depth int) error {
 				return s.programs(t.end.Path, rule)
 			})
 		case vcs.UseCommand:
-			words := vcs.Words(strings.TrimPrefix(c.Value, "!"))
-			for k, word := range words {
-				program := k == 0 && strings.Contains(word, "/") || k > 0 && vcs.Interprets(words[k-1]) && !strings.HasPrefix(word, "-")
+			for word, program := range vcs.Mentioned(strings.TrimPrefix(c.Value, "!")) {
 				err = s.each(bases, s.expand(word), func(base, value string) error {
 					t, err := s.follow(base, value)
 					if err != nil || t.found && t.end.Kind != File || !t.found && !program {
 						return err
 					}
-					if relative := !filepath.IsAbs(value); relative && (program || strings.Contains(value, "/")) {
+					if relative := !filepath.IsAbs(value); relative && !s.around && (program || strings.Contains(value, "/")) {
 						s.commands[value] = true
 						if s.everywhere && program {
 							s.own[value] = true

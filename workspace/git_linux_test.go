@@ -325,6 +325,7 @@ func TestScanConfigured(t *testing.T) {
 		"filter":           {set: [][]string{{"filter.x.clean", "./tools/clean.sh --fast"}}, files: []string{"tools/clean.sh"}, want: []string{"tools/clean.sh"}},
 		"interpreter":      {set: [][]string{{"diff.x.textconv", "python3 'my tools/conv.py'"}}, files: []string{"my tools/conv.py"}, want: []string{"my tools/conv.py"}},
 		"fsmonitor":        {set: [][]string{{"core.fsmonitor", "tools/watch"}}, files: []string{"tools/watch"}, want: []string{"tools/watch"}},
+		"a shell's":        {set: [][]string{{"filter.x.clean", "sh -c 'tools/clean.sh %f'"}}, files: []string{"tools/clean.sh"}, want: []string{"tools/clean.sh"}},
 		"alias":            {set: [][]string{{"alias.x", "!sh tools/x.sh; true"}}, files: []string{"tools/x.sh"}, want: []string{"tools/x.sh"}},
 		"a git alias":      {set: [][]string{{"alias.x", "log tools/x.sh"}}, files: []string{"tools/x.sh"}},
 		"a path elsewhere": {set: [][]string{{"core.sshCommand", "/bin/sh"}}},
@@ -354,6 +355,44 @@ func TestScanConfigured(t *testing.T) {
 				require.Contains(t, f.Vacant, root+"/later")
 			}
 		})
+	}
+}
+
+// What a repository around the workspace executes of it is protected as if it were the
+// workspace itself, and nothing else of that repository is of interest.
+func TestScanRepositoryAround(t *testing.T) {
+	for name, c := range map[string]struct {
+		set    [2]string
+		link   string // among the hooks
+		vacant bool
+	}{
+		"hooks":                {set: [2]string{"core.hooksPath", "sub/x"}},
+		"a program":            {set: [2]string{"core.fsmonitor", "./sub/x"}},
+		"not there":            {set: [2]string{"core.fsmonitor", "./sub/x"}, vacant: true},
+		"a hook's link":        {link: "../../sub/x"},
+		"a link to all":        {link: "../.."},
+		"a program of its own": {set: [2]string{"core.fsmonitor", "./x"}},
+	} {
+		root := newRepo(t, fixture.Dir(t))
+		if c.set[0] != "" {
+			git(t, root, "config", c.set[0], c.set[1])
+		}
+		if c.link != "" {
+			fixture.Link(t, c.link, root+"/.git/hooks/pre-commit")
+		}
+		fixture.Write(t, root+"/sub/y", "")
+		if !c.vacant {
+			fixture.Write(t, root+"/sub/x", "")
+		}
+		var want, vacant []string
+		if name != "a link to all" && name != "a program of its own" {
+			if want = []string{"x"}; c.vacant {
+				want, vacant = nil, []string{root + "/sub/x"}
+			}
+		}
+		f := scanOf(t, Query{Root: root + "/sub", Home: "/nonexistent"})
+		require.ElementsMatch(t, want, pinPaths(t, root+"/sub", f), name)
+		require.ElementsMatch(t, vacant, f.Vacant, name)
 	}
 }
 

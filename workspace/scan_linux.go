@@ -220,6 +220,7 @@ type scan struct {
 	own         map[string]bool // those of the user's own
 	placed      map[string]bool // what both lead to
 	astray      map[string]bool // see [Standing.Astray]
+	around      bool            // the configuration that is read is that of a repository around the workspace, in which no tree has a part
 	everywhere  bool            // the configuration that is read counts in every repository
 	mine        bool            // the configuration that is read is the user's own
 	torn        map[string]bool // configurations that git cannot parse

@@ -2,6 +2,7 @@ package vcs
 
 import (
 	"errors"
+	"iter"
 	"strings"
 )
 
@@ -369,6 +370,30 @@ func Words(command string) []string {
 	}
 	end()
 	return all
+}
+
+// maxNested is how deep commands are looked for in words of commands.
+const maxNested = 4
+
+// Mentioned returns the words of a command, each with whether it is a program that the
+// command starts from a path, or the script of an interpreter. A word in which there are
+// several is a command as well, which a shell is given (sh -c 'tools/clean %f').
+func Mentioned(command string) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) { mentioned(command, maxNested, yield) }
+}
+
+func mentioned(command string, deep int, yield func(string, bool) bool) bool {
+	words := Words(command)
+	for k, word := range words {
+		program := k == 0 && strings.Contains(word, "/") || k > 0 && Interprets(words[k-1]) && !strings.HasPrefix(word, "-")
+		if !yield(word, program) {
+			return false
+		}
+		if deep > 0 && len(Words(word)) > 1 && !mentioned(word, deep-1, yield) {
+			return false
+		}
+	}
+	return true
 }
 
 // Interprets reports whether a word of a command names a program that executes the file

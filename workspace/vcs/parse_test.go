@@ -179,6 +179,25 @@ func TestWords(t *testing.T) {
 	}
 }
 
+func TestMentioned(t *testing.T) {
+	for in, want := range map[string]string{
+		"tools/x %f":                  "tools/x* %f",
+		"sh tools/x.sh":               "sh tools/x.sh*",
+		"sh -c 'tools/x %f'":          "sh -c tools/x %f tools/x* %f",
+		`sh -c "sh -c 'tools/x y'" z`: "sh -c sh -c 'tools/x y' sh -c tools/x y tools/x* y z",
+		"python3 -m x":                "python3 -m x",
+	} {
+		var got []string
+		for word, program := range Mentioned(in) {
+			if program {
+				word += "*"
+			}
+			got = append(got, word)
+		}
+		require.Equal(t, want, strings.Join(got, " "), in)
+	}
+}
+
 // gitIndex makes an index of the version with the names, as git would write it.
 func gitIndex(version uint32, f Format, names ...string) []byte {
 	var b bytes.Buffer
