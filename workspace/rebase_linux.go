@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,11 +16,11 @@ func (g *Guard) rebases() {
 		for _, name := range vcs.RebaseState {
 			path := gitDir + "/" + name
 			var st, dir unix.Stat_t // the file may be older than the directory's name
-			if err := g.stat(path, &st); err != nil || !all && !g.touched(&st) && (g.stat(filepath.Dir(path), &dir) != nil || !g.touched(&dir)) {
+			if err := g.stat(path, &st); err != nil || !all && !g.touched(&st) && (!strings.Contains(name, "/") || g.stat(filepath.Dir(path), &dir) != nil || !g.touched(&dir)) {
 				continue
 			}
 			if b, err := g.content(path); err != nil && !gone(err) || err == nil && vcs.RebaseExecutes(name, b) {
-				g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: vcs.WhyRebase, What: "new"}, nil, false))
+				g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: vcs.WhyState(name), What: "new"}, nil, false))
 			}
 		}
 	}

@@ -172,6 +172,22 @@ func TestGuardPicksWithAStrategy(t *testing.T) {
 	w.sh(asUser + `echo m > f; git add f; GIT_EDITOR=true git cherry-pick --continue || true; test -e ran`) // the control: this is why it is told
 }
 
+// What a merge has put aside the next commit puts back, and it is the run that says what
+// that is.
+func TestGuardAutostash(t *testing.T) {
+	const plant = `git commit -q --allow-empty -m x; echo evil > g; git add g; s=$(git stash create); git reset -q --hard; echo $s > .git/MERGE_AUTOSTASH`
+	for before, want := range map[string][]string{"": {"review .git/MERGE_AUTOSTASH"}, plant: nil} {
+		w := newWatchman(t)
+		w.sh(asUser + before)
+		w.begin()
+		if before == "" {
+			w.sh(asUser + plant)
+		}
+		require.Equal(t, want, w.end())
+		w.sh(asUser + "git commit -q --allow-empty -m y 2> /dev/null; test -e g") // git puts it there
+	}
+}
+
 // What an earlier run has left under another name is as old as it was when its directory
 // gets the one that counts.
 func TestGuardMovedDirectories(t *testing.T) {

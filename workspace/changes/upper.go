@@ -427,7 +427,7 @@ func (u *Upper) protect(s *Set) {
 			c.Protect = through(s.Root, c)
 		}
 		if c.Protect == "" && u.rebases(s, c) {
-			c.Protect = vcs.WhyRebase
+			c.Protect = vcs.WhyState(c.Path)
 		}
 		if c.Protect == "" && u.unsound(s, c) {
 			c.Protect = vcs.WhyIndex

@@ -9,17 +9,30 @@ import (
 // --continue` goes on with, and some of them execute something. So does `git
 // cherry-pick --continue`, or revert, with a strategy that is none of git's own. `git am
 // --continue`, and a rebase by patches, give `git apply` the options that they began
-// with, one of which writes a file wherever it says (--build-fake-ancestor).
+// with, one of which writes a file wherever it says (--build-fake-ancestor). And where a
+// merge has put changes aside, the next `git commit` puts back what a file names as such,
+// be there a merge or none.
 
 // RebaseState are the files of such a rebase, series of picks or patches that name
 // programs or files, in the directory of git.
-var RebaseState = [...]string{"rebase-merge/git-rebase-todo", "rebase-merge/strategy", "sequencer/opts", "rebase-apply/apply-opt"}
+var RebaseState = [...]string{"rebase-merge/git-rebase-todo", "rebase-merge/strategy", "sequencer/opts", "rebase-apply/apply-opt", "MERGE_AUTOSTASH"}
 
 // MaxOriginal bounds a file that is looked into, or kept to be shown.
 const MaxOriginal = 256 << 10
 
 // WhyRebase is what is said of one that does.
 const WhyRebase = "git executes what it names when it goes on (--continue), or writes there"
+
+// WhyAutostash is what is said of what the next commit puts into the working tree.
+const WhyAutostash = "git commit, and merge --abort, put what it names into the working tree, as git stash apply does"
+
+// WhyState is what is said of one of these files.
+func WhyState(name string) string {
+	if strings.HasSuffix(name, "MERGE_AUTOSTASH") {
+		return WhyAutostash
+	}
+	return WhyRebase
+}
 
 // pickCommands are the commands of a todo list that run no program of the
 // list's choice: git help rebase, 2.51, and todo_command_info in sequencer.c.
@@ -44,6 +57,8 @@ func isOneOf(word, list string) bool {
 // known to be harmless may.
 func RebaseExecutes(name string, b []byte) bool {
 	switch {
+	case strings.HasSuffix(name, "MERGE_AUTOSTASH"):
+		return true
 	case strings.HasSuffix(name, "/strategy"):
 		return !isOneOf(strings.TrimSpace(string(b)), strategies)
 	case strings.HasSuffix(name, "/apply-opt"):
