@@ -19,6 +19,9 @@ import (
 // otherHistory says why.
 const otherHistory = "git shows another history or other content for it; GIT_NO_REPLACE_OBJECTS=1 and a fresh clone tell"
 
+// otherObjects says why of what git takes objects from.
+const otherObjects = "git takes objects from where it says as the repository's own, and tells servers of them, those of another project too"
+
 // maxPackedRefs bounds the references that are looked into, maxReplaced the replacements.
 const (
 	maxPackedRefs = 64 << 20
@@ -27,10 +30,18 @@ const (
 
 // histories tells of them in the repositories that stood.
 func (g *Guard) histories() {
-	tell := func(path string) {
-		g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: otherHistory, What: "new or changed"}, nil, false))
+	note := func(path, why string) {
+		g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: why, What: "new or changed"}, nil, false))
+	}
+	tell := func(path string) { note(path, otherHistory) }
+	objects := func(dir string) {
+		var st unix.Stat_t
+		if path := dir + "/info/alternates"; g.stat(path, &st) == nil && g.touched(&st) {
+			note(path, otherObjects)
+		}
 	}
 	check := func(gitDir string) {
+		objects(gitDir + "/objects")
 		var st unix.Stat_t
 		if path := gitDir + "/shallow"; g.stat(path, &st) == nil && g.touched(&st) {
 			tell(path)
@@ -56,6 +67,9 @@ func (g *Guard) histories() {
 	for _, dir := range g.standing.Stores {
 		if path := dir + "/replace"; filepath.Base(dir) == "refs" && g.replaces(path) {
 			tell(path)
+		}
+		if filepath.Base(dir) == "objects" {
+			objects(dir)
 		}
 	}
 	g.rules.suspects(g.tree, func(s suspect) {

@@ -28,6 +28,8 @@ func TestGuardTellsOfAnotherHistory(t *testing.T) {
 		"a clone that is shallow": {"", "git clone -q --depth=1 file://$PWD c", "true", nil},
 		"a replacement in a new":  {"", "git clone -q . c; cd c; git replace HEAD HEAD~1", "true", nil},
 		"what stood":              {replace, "git commit -q --allow-empty -m more; git gc -q --no-prune || true; rm -f .git/packed-refs.x", "true", []string{"review .git/packed-refs"}},
+		"objects of another":      {"git init -q --bare o", "echo $PWD/o/objects > .git/objects/info/alternates; git -C o commit-tree -m other $(git -C o mktree < /dev/null) > x; git reset -q --soft $(cat x)", other, []string{"review .git/objects/info/alternates"}},
+		"of another in a new":     {"", "git clone -q --shared . c", "true", nil},
 		"work":                    {"git tag x", "git commit -q --allow-empty -m more; git tag -d x > /dev/null; git pack-refs --all; git replace -l; mkdir -p .git/refs/replace", "true", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,12 +54,21 @@ func TestGuardReplacementsThatStood(t *testing.T) {
 		"git replace -f HEAD HEAD~1":         true,
 	} {
 		for _, packed := range []string{"", "git pack-refs --all; "} {
-			w := newWatchman(t)
-			w.sh(asUser + "echo x > f; git add f; git commit -q -m one; git commit -q --allow-empty -m two; " + replace + packed)
-			w.begin()
-			w.guard.remember()
-			w.sh(asUser + "echo y > f; " + run)
-			require.Equal(t, told, strings.Contains(strings.Join(w.end(), " "), "review .git/"), "%s%s", packed, run)
+			for _, known := range []bool{true, false} {
+				w := newWatchman(t)
+				w.sh(asUser + "echo x > f; git add f; git commit -q -m one; git commit -q --allow-empty -m two; " + replace + packed)
+				w.begin()
+				if known {
+					w.guard.remember()
+				}
+				w.sh(asUser + "echo y > f; " + run)
+				tells := strings.Contains(strings.Join(w.end(), " "), "review .git/")
+				if !known && strings.Contains(run, "git gc") {
+					require.True(t, tells, "control: what was not known is told: %s%s", packed, run)
+				} else if known {
+					require.Equal(t, told, tells, "%s%s", packed, run)
+				}
+			}
 		}
 	}
 }
