@@ -112,8 +112,17 @@ func TestGuardRemovedByTheHost(t *testing.T) {
 	w := newWatchman(t)
 	w.sh(asUser + "git init -q c; git worktree add -q a; git init -q d; echo x > .npmrc")
 	w.begin()
-	w.sh("rm -rf c; git worktree remove a; rm d/.git/config .npmrc")
+	const removal = "rm -rf c; git worktree remove a; rm d/.git/config .npmrc"
+	w.sh(removal)
 	require.Equal(t, []string{"review .npmrc", "review d/.git/config"}, w.end())
+
+	// The control: of names that nobody protects none is told.
+	w = newWatchman(t)
+	w.query.Protect = fixture.Review(".git/config", ".git/hooks")
+	w.sh(asUser + "git init -q c; git worktree add -q a; git init -q d; echo x > .npmrc")
+	w.begin()
+	w.sh(removal)
+	require.NotContains(t, w.end(), "review .npmrc")
 }
 
 // Where a linked worktree is, its repository says: git worktree repair makes one there.
