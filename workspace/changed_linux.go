@@ -50,6 +50,7 @@ func (g *Guard) review() error {
 	g.reviewed()
 	g.rebases()
 	g.histories()
+	g.commits()
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 )
 
@@ -31,13 +30,7 @@ func (f Format) size() int {
 
 // BlobID returns the name that git gives a file's content.
 func (f Format) BlobID(content []byte) string {
-	var h hash.Hash = sha1.New()
-	if f == FormatSHA256 {
-		h = sha256.New()
-	}
-	fmt.Fprintf(h, "blob %d\x00", len(content))
-	h.Write(content)
-	return string(h.Sum(nil))
+	return f.ID(Object{Kind: Blob, Body: content})
 }
 
 // ReadIndex looks up regular files in a git index, version 2 to 4
@@ -77,6 +70,14 @@ func IndexDigest(r io.Reader) uint64 {
 		return 0
 	}
 	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
+}
+
+// EachStaged calls entry for each path that an index lists, with the mode and the name of
+// its content; conflicts are listed up to three times.
+func EachStaged(b []byte, f Format, entry func(path string, mode uint32, id string)) error {
+	return eachEntry(bytes.NewReader(b), f, func(name []byte, mode uint32, _ uint16, oid []byte) {
+		entry(string(name), mode, string(oid))
+	})
 }
 
 // eachEntry calls entry for each entry of an index; the slices are valid until

@@ -1,0 +1,92 @@
+package workspace
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What the run has committed, stashed and staged of protected names is told of, since git
+// writes it, outside, when it is asked: which is the control.
+func TestGuardTellsOfCommits(t *testing.T) {
+	const (
+		blob   = "b=$(echo hostile | git hash-object -w --stdin); "
+		stage  = "git update-index --add --cacheinfo 100755,$b,"
+		envrc  = blob + stage + ".envrc; "
+		unsaid = "git read-tree HEAD; "
+		commit = "git commit -q -m planted; "
+		wrote  = "test -e .envrc -o -L .envrc"
+		pack   = "git repack -q -a -d; git pack-refs --all; "
+		tree   = "git commit-tree -p HEAD -m planted $(git write-tree)"
+	)
+	for name, c := range map[string]struct {
+		before, run string
+		then        string // outside
+		wrote       string // what is there then
+		want        []string
+	}{
+		"in the branch":               {"", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
+		"in another branch":           {"", envrc + "git branch x $(" + tree + "); " + unsaid, "git switch -q x", wrote, []string{"review .envrc"}},
+		"packed":                      {"", envrc + "git branch x $(" + tree + "); " + unsaid + pack, "git switch -q x", wrote, []string{"review .envrc"}},
+		"as a delta":                  {"for i in $(seq 300); do echo $i > f$i; done; git add .; git commit -q -m many", envrc + "git branch x $(" + tree + "); " + unsaid + "git repack -q -a -d -f --depth=50 --window=50; ", "git switch -q x", wrote, []string{"review .envrc"}},
+		"staged":                      {"", envrc, "git restore .", wrote, []string{"review .envrc"}},
+		"staged, of old content":      {"echo hostile > f; git add f; git commit -q -m f", "b=$(git rev-parse HEAD:f); " + stage + ".envrc", "git restore .", wrote, []string{"review .envrc"}},
+		"in a stash":                  {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p HEAD -m x $(git write-tree)); " + unsaid, "git stash pop -q", wrote, []string{"review .envrc"}},
+		"in a stash below another":    {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p HEAD -m x $(git write-tree)); " + unsaid + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p HEAD -m y HEAD^{tree})", "git stash pop -q stash@{1}", wrote, []string{"review .envrc"}},
+		"taken back by the next":      {"", envrc + commit + "git rm -q --cached .envrc; git commit -q -m back", "git checkout -q HEAD~1", wrote, []string{"review .envrc"}},
+		"in a tag":                    {"", envrc + "git tag -a -m x x $(" + tree + "); " + unsaid, "git checkout -q x", wrote, []string{"review .envrc"}},
+		"by a name that git fetches":  {"", envrc + tree + " > .git/FETCH_HEAD; " + unsaid, "git merge -q FETCH_HEAD", wrote, []string{"review .envrc"}},
+		"in a rebase":                 {"", envrc + "h=$(" + tree + "); " + unsaid + "mkdir .git/rebase-merge; echo $h > .git/rebase-merge/orig-head; echo refs/heads/x > .git/rebase-merge/head-name; git rev-parse HEAD > .git/rebase-merge/onto; : > .git/rebase-merge/git-rebase-todo; : > .git/rebase-merge/interactive", "git rebase --abort", wrote, []string{"review .envrc"}},
+		"a directory":                 {"", blob + stage + ".husky/pre-commit; " + commit, "git restore .", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
+		"a directory of an old tree":  {"mkdir d; echo x > d/pre-commit; git add d; git commit -q -m d", "{ git ls-tree HEAD; printf '040000 tree %s\\t.husky\\n' $(git rev-parse HEAD:d); } | git mktree > t; git branch x $(git commit-tree -p HEAD -m x $(cat t)); rm t", "git switch -q x", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
+		"a link on the way":           {"", "b=$(printf elsewhere | git hash-object -w --stdin); git update-index --add --cacheinfo 120000,$b,.husky; " + commit, "git restore .", "test -L .husky", []string{"review .husky"}},
+		"in a worktree of it":         {"git worktree add -q w", "cd w; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
+		"in a store that is borrowed": {"mkdir s; cp -r .git/objects s/", "mkdir -p .git/objects/info; echo $PWD/s/objects > .git/objects/info/alternates; " + envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; cp -rn .git/objects/?? s/objects/; for d in .git/objects/??; do rm -rf $d; done", "git switch -q x", wrote, []string{"review .envrc"}},
+		"where names are of SHA-256":  {"rm -rf .git; git init -q --object-format=sha256; git commit -q --allow-empty -m one", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
+		"in one that is new":          {"", "git init -q n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},
+		"in a clone that shares":      {"", "git clone -q -s . n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},
+		"an object that is forged": {"mkdir d; echo x > d/f; git add d; git commit -q -m d; git rm -q -r d; git commit -q -m gone",
+			"t=$(git rev-parse HEAD~1:d); f=.git/objects/$(echo $t | cut -c1-2)/$(echo $t | cut -c3-); " + blob + "o=$(printf '100755 blob %s\\t.envrc\\n' $b | git mktree); chmod u+w $f; cat .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-) > $f", "git checkout -q HEAD~1", "test -e d/.envrc", []string{"review .git/objects"}},
+		"cannot be read": {"", envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; echo junk > j; f=.git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-); chmod u+w $f; cat j > $f; rm j", "true", "true", []string{"review .git"}},
+		"many":           {"", blob + "for i in $(seq 30); do " + stage + "$i/.envrc; done; " + commit, "git restore .", "test -e 30/.envrc", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			w.sh(asUser + "echo one > one; git add one; git commit -q -m one; " + c.before)
+			w.begin()
+			w.sh(asUser + "set -e; " + c.run)
+			got := w.end()
+			w.sh(asUser + "( " + c.then + " ) > /dev/null; if ! " + c.wrote + "; then echo control: git writes it; exit 1; fi")
+			if name == "many" {
+				require.Len(t, got, maxNamed+1)
+				return
+			}
+			slices.Sort(got)
+			require.Equal(t, strings.Join(c.want, " "), strings.Join(got, " "))
+		})
+	}
+}
+
+// What stood, and ordinary work beside it, is nothing to hear of.
+func TestGuardTellsOfNoOtherCommits(t *testing.T) {
+	for name, c := range map[string]struct{ before, run string }{
+		"work":                   {"", "for i in 1 2 3; do echo $i > one; git commit -q -am $i; done; git branch x HEAD~1; git stash -q; git tag y"},
+		"beside a name":          {"echo ours > .envrc; git add .envrc; git commit -q -m envrc", "echo two > one; git commit -q -am two"},
+		"the first of all":       {"rm -rf .git; git init -q; echo ours > .envrc", "git add .; git commit -q -m all"},
+		"a branch that had it":   {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -", "git branch y x; git tag z x; echo two > one; git commit -q -am two"},
+		"collected":              {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -; git commit -q --allow-empty -m more", "git commit -q --allow-empty -m two; git repack -q -d"},
+		"for review":             {"", "echo '{}' > package.json; git add package.json; git commit -q -m package; rm package.json"},
+		"a merge of what it had": {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -; echo two > two; git add two; git commit -q -m two", "git update-ref refs/heads/m $(git commit-tree -p HEAD -p x -m m $(git merge-tree --write-tree HEAD x))"},
+		"a removal":              {"echo ours > .envrc; git add .envrc; git commit -q -m envrc", "git rm -q --cached .envrc; git commit -q -m less"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			w.sh(asUser + "echo one > one; git add one; git commit -q -m one; " + c.before)
+			w.begin()
+			w.sh(asUser + "set -e; " + c.run)
+			require.Empty(t, w.end())
+		})
+	}
+}

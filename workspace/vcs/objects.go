@@ -1,0 +1,410 @@
+package vcs
+
+import (
+	"bufio"
+	"bytes"
+	"compress/zlib"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// An ObjectKind says what git keeps under a name.
+type ObjectKind uint8
+
+// The kinds, by their numbers in packs (gitformat-pack(5)).
+const (
+	Commit ObjectKind = 1 + iota
+	Tree
+	Blob
+	Tag
+	_
+	offsetDelta
+	nameDelta
+)
+
+var kindNames = [...]string{Commit: "commit", Tree: "tree", Blob: "blob", Tag: "tag"}
+
+// An Object is what git keeps under a name.
+type Object struct {
+	Kind ObjectKind
+	Body []byte
+}
+
+var (
+	errObjectSyntax = errors.New("not an object of git that is understood")
+	// ErrLarge is for an object that is larger than was asked for.
+	ErrLarge = errors.New("object is too large to be looked at")
+)
+
+// ID returns the name that git gives the object, which it does not compare with the name
+// by which it reads one.
+func (f Format) ID(o Object) string {
+	var h hash.Hash = sha1.New()
+	if f == FormatSHA256 {
+		h = sha256.New()
+	}
+	fmt.Fprintf(h, "%s %d\x00", kindNames[o.Kind], len(o.Body))
+	h.Write(o.Body)
+	return string(h.Sum(nil))
+}
+
+// ParseID returns the name that a text says in hexadecimal digits, and of which format
+// that is: the length tells.
+func ParseID(text string) (id string, f Format, ok bool) {
+	switch len(text) {
+	case 2 * sha1.Size:
+	case 2 * sha256.Size:
+		f = FormatSHA256
+	default:
+		return "", 0, false
+	}
+	b, err := hex.DecodeString(text)
+	return string(b), f, err == nil
+}
+
+// Loose reads an object that has a file of its own, of at most limit bytes.
+func Loose(r io.Reader, limit int64) (o Object, err error) {
+	z, err := zlib.NewReader(r)
+	if err != nil {
+		return o, errObjectSyntax
+	}
+	b := bufio.NewReaderSize(z, 4096)
+	head, err := b.Peek(32) // one that is shorter has its end in it
+	at := bytes.IndexByte(head, 0)
+	if at < 0 {
+		return o, errObjectSyntax
+	}
+	kind, digits, _ := strings.Cut(string(head[:at]), " ")
+	for k := Commit; k <= Tag; k++ {
+		if kindNames[k] == kind {
+			o.Kind = k
+		}
+	}
+	size, err := strconv.ParseUint(digits, 10, 63)
+	if o.Kind == 0 || err != nil {
+		return o, errObjectSyntax
+	}
+	if int64(size) > limit {
+		return o, ErrLarge
+	}
+	_, _ = b.Discard(at + 1)
+	o.Body, err = exactly(b, int64(size))
+	return o, err
+}
+
+// exactly reads all that a reader has, and that must be so many bytes: memory is taken as
+// they come, whatever is claimed.
+func exactly(r io.Reader, size int64) ([]byte, error) {
+	var b bytes.Buffer
+	n, err := io.Copy(&b, io.LimitReader(r, size+1))
+	if err != nil || n != size {
+		return nil, errObjectSyntax
+	}
+	return b.Bytes(), nil
+}
+
+// A TreeEntry is a line of a tree: a name in a directory.
+type TreeEntry struct {
+	Mode uint32 // as st_mode; 0160000 for a repository of its own
+	Name string
+	ID   string
+}
+
+// ParseTree returns what a tree lists.
+func ParseTree(body []byte, f Format) ([]TreeEntry, error) {
+	var list []TreeEntry
+	for len(body) > 0 {
+		head, rest, ok := bytes.Cut(body, []byte{0})
+		mode, name, named := strings.Cut(string(head), " ")
+		n, err := strconv.ParseUint(mode, 8, 32)
+		if !ok || !named || name == "" || err != nil || len(rest) < f.size() {
+			return list, errObjectSyntax
+		}
+		list = append(list, TreeEntry{Mode: uint32(n), Name: name, ID: string(rest[:f.size()])})
+		body = rest[f.size():]
+	}
+	return list, nil
+}
+
+// ParseCommit returns the tree and the parents of a commit.
+func ParseCommit(body []byte) (tree string, parents []string, err error) {
+	for n := 0; ; n++ {
+		line, rest, ok := bytes.Cut(body, []byte("\n"))
+		key, value, _ := strings.Cut(string(line), " ")
+		if n > 0 && key != "parent" {
+			return tree, parents, nil
+		}
+		id, _, valid := ParseID(value)
+		switch {
+		case !ok || !valid || n == 0 && key != "tree":
+			return "", nil, errObjectSyntax
+		case n == 0:
+			tree = id
+		default:
+			parents = append(parents, id)
+		}
+		body = rest
+	}
+}
+
+// ParseTag returns what a tag is of.
+func ParseTag(body []byte) (id string, err error) {
+	line, _, _ := bytes.Cut(body, []byte("\n"))
+	value, ok := strings.CutPrefix(string(line), "object ")
+	id, _, valid := ParseID(value)
+	if !ok || !valid {
+		return "", errObjectSyntax
+	}
+	return id, nil
+}
+
+// A Pack is a file of many objects, with its index of version 2, the only one that git
+// has written since 1.6 (gitformat-pack(5)).
+type Pack struct {
+	index, pack io.ReaderAt
+	size        int64 // of pack
+	format      Format
+	fan         [256]uint32 // how many names begin with at most this byte
+}
+
+// OpenPack reads the head of an index. Both are read later as well.
+func OpenPack(index, pack io.ReaderAt, size int64, f Format) (*Pack, error) {
+	p := &Pack{index: index, pack: pack, size: size, format: f}
+	var head [8 + 4*256]byte
+	if _, err := index.ReadAt(head[:], 0); err != nil {
+		return nil, err
+	}
+	if string(head[:8]) != "\xfftOc\x00\x00\x00\x02" {
+		return nil, fmt.Errorf("index of a pack: %w", errObjectSyntax)
+	}
+	for i := range p.fan {
+		p.fan[i] = binary.BigEndian.Uint32(head[8+4*i:])
+		if i > 0 && p.fan[i] < p.fan[i-1] {
+			return nil, fmt.Errorf("index of a pack: %w", errObjectSyntax)
+		}
+	}
+	return p, nil
+}
+
+// Find returns where the pack has an object, -1 if it has none of the name.
+func (p *Pack) Find(id string) (at int64, err error) {
+	low, high := int64(0), int64(p.fan[id[0]])
+	if id[0] > 0 {
+		low = int64(p.fan[id[0]-1])
+	}
+	all, size := int64(p.fan[255]), int64(p.format.size())
+	const names = 8 + 4*256
+	b := make([]byte, size)
+	for low < high {
+		mid := low + (high-low)/2
+		if _, err := p.index.ReadAt(b, names+mid*size); err != nil {
+			return -1, err
+		}
+		switch c := strings.Compare(string(b), id); {
+		case c < 0:
+			low = mid + 1
+		case c > 0:
+			high = mid
+		default: // names, sums of 4 bytes, offsets of 4, and those of 8 that these lead to
+			if _, err := p.index.ReadAt(b[:4], names+all*(size+4)+mid*4); err != nil {
+				return -1, err
+			}
+			n := binary.BigEndian.Uint32(b)
+			if n>>31 == 0 {
+				return int64(n), nil
+			}
+			if _, err := p.index.ReadAt(b[:8], names+all*(size+8)+int64(n&0x7fffffff)*8); err != nil {
+				return -1, err
+			}
+			return int64(binary.BigEndian.Uint64(b) & (1<<63 - 1)), nil
+		}
+	}
+	return -1, nil
+}
+
+// maxDeltas is the longest chain of deltas that git makes (pack-objects.h), and maxSteps
+// how many times the limit of an object what they make of each other may be.
+const (
+	maxDeltas = 4095
+	maxSteps  = 16
+)
+
+// Read returns the object that the pack has at an offset, of at most limit bytes; base is
+// asked for one that a delta names and that may be in another pack.
+func (p *Pack) Read(at, limit int64, base func(id string) (Object, error)) (o Object, err error) {
+	var deltas [][]byte // the outermost first
+	var held int64
+	for o.Body == nil {
+		kind, size, body, err := p.head(at)
+		if err != nil {
+			return o, err
+		}
+		if held += size; held > limit {
+			return o, ErrLarge
+		}
+		var back int64
+		var name string
+		switch kind {
+		case Commit, Tree, Blob, Tag:
+			o.Kind = kind
+		case offsetDelta:
+			if back, err = offsetOf(body); err != nil || back <= 0 || back >= at {
+				return o, errObjectSyntax
+			}
+		case nameDelta:
+			id := make([]byte, p.format.size())
+			if _, err := io.ReadFull(body, id); err != nil {
+				return o, errObjectSyntax
+			}
+			name = string(id)
+		default:
+			return o, errObjectSyntax
+		}
+		z, err := zlib.NewReader(body)
+		if err != nil {
+			return o, errObjectSyntax
+		}
+		b, err := exactly(z, size)
+		if err != nil {
+			return o, err
+		}
+		if o.Kind != 0 {
+			o.Body = append([]byte{}, b...)
+			break
+		}
+		if deltas = append(deltas, b); len(deltas) > maxDeltas {
+			return o, ErrLarge
+		}
+		if name != "" {
+			if o, err = base(name); err != nil {
+				return o, err
+			}
+			break
+		}
+		at -= back
+	}
+	made := int64(0)
+	for i := len(deltas) - 1; i >= 0; i-- {
+		if o.Body, err = undelta(o.Body, deltas[i], limit); err != nil {
+			return o, err
+		}
+		if made += int64(len(o.Body)); made > maxSteps*limit {
+			return o, ErrLarge
+		}
+	}
+	return o, nil
+}
+
+// head reads what stands before an object's compressed bytes.
+func (p *Pack) head(at int64) (kind ObjectKind, size int64, body *bufio.Reader, err error) {
+	if at < 12 || at >= p.size {
+		return 0, 0, nil, errObjectSyntax
+	}
+	body = bufio.NewReaderSize(io.NewSectionReader(p.pack, at, p.size-at), 4096)
+	c, err := body.ReadByte()
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	kind, size = ObjectKind(c>>4&7), int64(c&15)
+	for shift := 4; c&0x80 != 0; shift += 7 {
+		if c, err = body.ReadByte(); err != nil || shift > 50 {
+			return 0, 0, nil, errObjectSyntax
+		}
+		size |= int64(c&0x7f) << shift
+	}
+	return kind, size, body, nil
+}
+
+// offsetOf reads how far before an object the one lies of which it is a delta.
+func offsetOf(r io.ByteReader) (n int64, err error) {
+	for i := 0; ; i++ {
+		c, err := r.ReadByte()
+		if err != nil || i > 7 {
+			return 0, errObjectSyntax
+		}
+		n = n<<7 | int64(c&0x7f)
+		if c < 0x80 {
+			return n, nil
+		}
+		n++
+	}
+}
+
+// undelta returns what a delta makes of an object.
+func undelta(base, delta []byte, limit int64) ([]byte, error) {
+	had, delta, ok := deltaSize(delta)
+	size, delta, also := deltaSize(delta)
+	if !ok || !also || had != int64(len(base)) {
+		return nil, errObjectSyntax
+	}
+	if size > limit {
+		return nil, ErrLarge
+	}
+	var out []byte
+	for len(delta) > 0 {
+		op := delta[0]
+		delta = delta[1:]
+		var part []byte
+		switch {
+		case op&0x80 != 0: // a part of the base
+			var at, n int
+			for i := range 7 {
+				if op>>i&1 == 0 {
+					continue
+				}
+				if len(delta) == 0 {
+					return nil, errObjectSyntax
+				}
+				if i < 4 {
+					at |= int(delta[0]) << (8 * i)
+				} else {
+					n |= int(delta[0]) << (8 * (i - 4))
+				}
+				delta = delta[1:]
+			}
+			if n == 0 {
+				n = 0x10000
+			}
+			if at > len(base) || n > len(base)-at {
+				return nil, errObjectSyntax
+			}
+			part = base[at : at+n]
+		case op == 0 || int(op) > len(delta):
+			return nil, errObjectSyntax
+		default:
+			part, delta = delta[:op], delta[op:]
+		}
+		if int64(len(out)+len(part)) > size {
+			return nil, errObjectSyntax
+		}
+		out = append(out, part...)
+	}
+	if int64(len(out)) != size {
+		return nil, errObjectSyntax
+	}
+	return out, nil
+}
+
+// deltaSize reads a size as deltas have it, the lowest bits first.
+func deltaSize(b []byte) (n int64, rest []byte, ok bool) {
+	for shift := 0; shift <= 56; shift += 7 {
+		if len(b) == 0 {
+			return 0, nil, false
+		}
+		c := b[0]
+		b = b[1:]
+		n |= int64(c&0x7f) << shift
+		if c < 0x80 {
+			return n, b, true
+		}
+	}
+	return 0, nil, false
+}
