@@ -32,6 +32,7 @@ const (
 const (
 	maxTips  = 50_000 // references and their like of one repository
 	maxNamed = 20     // paths of one repository that are told one by one
+	maxFound = 20_000
 )
 
 // commits tells of protected names in what the run has committed, stashed and staged.
@@ -56,8 +57,8 @@ type commits struct {
 	tree   string // where its paths begin
 	stood  bool
 	tips   []tip
+	all    []tip // tips, and of a linked worktree those of its repository
 	found  []committed
-	had    map[string]bool // paths in found
 }
 
 // A tip is what git knows by a name.
@@ -67,26 +68,35 @@ type tip struct{ id, name string }
 type committed struct {
 	path, rule string
 	mode       uint32
-	id         string
+	id         string // of its content
+	commit     string // "" for the index
 	where      string
 }
 
 // committed looks at one repository, which stood or did not.
 func (g *Guard) committed(gitDir, tree string, stood bool, left *allowance) {
-	c := &commits{guard: g, gitDir: gitDir, tree: tree, stood: stood, had: map[string]bool{}}
+	c := &commits{guard: g, gitDir: gitDir, tree: tree, stood: stood}
 	tell := func(path, what, why string) {
 		g.told(g.stash.note(Finding{Kind: Review, Path: path, What: what, Why: why}, nil, false))
 	}
 	common := gitDir
 	if b, err := g.small(gitDir + "/commondir"); err == nil {
 		common = from(gitDir, vcs.ParsePathFile(b))
+		if b, err := g.small(gitDir + "/gitdir"); err == nil {
+			c.tree = filepath.Dir(from(gitDir, vcs.ParsePathFile(b)))
+		}
 	}
-	err := c.readTips(common)
-	if err == nil && len(c.tips) > 0 {
-		_, f, _ := vcs.ParseID(hex.EncodeToString([]byte(c.tips[0].id)))
+	err := c.readTips(gitDir)
+	if c.all = c.tips; err == nil && common != gitDir { // whose own are looked at where it is
+		err = c.readTips(common)
+		c.tips, c.all = c.all, c.tips
+	}
+	if err == nil && len(c.all) > 0 {
+		_, f, _ := vcs.ParseID(hex.EncodeToString([]byte(c.all[0].id)))
 		if c.store, err = g.store(common+"/objects", f, left); err == nil {
 			defer c.store.close()
 			err = errors.Join(c.history(), c.staged())
+			c.drop()
 			if !c.store.sound(left) {
 				err = cmp.Or(err, error(ErrTooMuch))
 			}
@@ -117,7 +127,7 @@ func (g *Guard) committed(gitDir, tree string, stood bool, left *allowance) {
 		if f.where == "the index" {
 			why = inIndex
 		}
-		tell(tree+"/"+f.path, "in "+f.where, f.rule+": "+why)
+		tell(c.tree+"/"+f.path, "in "+f.where, f.rule+": "+why)
 	}
 	if n := len(c.found) - maxNamed; n > 0 {
 		tell(gitDir, fmt.Sprintf("%d more protected names in its commits", n), inCommits)
@@ -136,7 +146,7 @@ func (g *Guard) small(path string) ([]byte, error) {
 
 // readTips reads what git knows objects of the repository by: references, the heads of
 // things under way, and older stashes.
-func (c *commits) readTips(common string) error {
+func (c *commits) readTips(dir string) error {
 	add := func(text, name string) error {
 		id, _, ok := vcs.ParseID(text)
 		if !ok || len(c.tips) > 0 && len(c.tips[0].id) != len(id) {
@@ -157,52 +167,48 @@ func (c *commits) readTips(common string) error {
 		}
 		return nil
 	}
-	for _, dir := range slices.Compact([]string{c.gitDir, common}) {
-		files, err := c.guard.filesIn(dir, 0)
-		if err != nil {
+	files, err := c.guard.filesIn(dir, 0)
+	if err != nil {
+		return err
+	}
+	for _, name := range files { // HEAD, ORIG_HEAD, MERGE_HEAD, FETCH_HEAD, …
+		if strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") != "" {
+			continue
+		}
+		if b, err := c.guard.small(dir + "/" + name); err == nil {
+			if err := lines(b, 0, name); err != nil {
+				return err
+			}
+		}
+	}
+	for _, below := range [...]string{"refs", "rebase-merge", "rebase-apply", "sequencer"} {
+		files, err := c.guard.filesIn(dir+"/"+below, maxTips)
+		if err != nil && !gone(err) {
 			return err
 		}
-		for _, name := range files { // HEAD, ORIG_HEAD, MERGE_HEAD, FETCH_HEAD, …
-			if strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") != "" {
-				continue
-			}
-			if b, err := c.guard.small(dir + "/" + name); err == nil {
-				if err := lines(b, 0, name); err != nil {
+		for _, name := range files {
+			if b, err := c.guard.small(dir + "/" + below + "/" + name); err == nil {
+				if err := lines(b[:min(len(b), 256)], 0, below+"/"+name); err != nil {
 					return err
 				}
 			}
 		}
-		for _, below := range [...]string{"refs", "rebase-merge", "rebase-apply", "sequencer"} {
-			files, err := c.guard.filesIn(dir+"/"+below, maxTips)
-			if err != nil && !gone(err) {
-				return err
-			}
-			for _, name := range files {
-				if b, err := c.guard.small(dir + "/" + below + "/" + name); err == nil {
-					if err := lines(b[:min(len(b), 256)], 0, below+"/"+name); err != nil {
-						return err
-					}
-				}
-			}
-		}
-		if b, err := c.guard.small(dir + "/logs/refs/stash"); err == nil {
-			if err := lines(b, 1, "refs/stash"); err != nil {
-				return err
-			}
+	}
+	if b, err := c.guard.small(dir + "/logs/refs/stash"); err == nil {
+		if err := lines(b, 1, "refs/stash"); err != nil {
+			return err
 		}
 	}
-	path := common + "/packed-refs"
-	var st unix.Stat_t
-	if c.guard.stat(path, &st) != nil || c.stood && !c.guard.touched(&st) {
-		return nil // those of one that stood were there before
-	}
-	dir, name, err := c.guard.parent(path)
+	at, name, err := c.guard.parent(dir + "/packed-refs")
 	if err != nil {
 		return err
 	}
-	defer unix.Close(dir)
-	b, err := readOwn(dir, name, maxPackedRefs)
+	defer unix.Close(at)
+	b, err := readOwn(at, name, maxPackedRefs)
 	if err != nil {
+		if gone(err) {
+			err = nil
+		}
 		return err
 	}
 	for line := range bytes.Lines(b) {
@@ -251,6 +257,71 @@ func (g *Guard) filesIn(path string, limit int) (list []string, err error) {
 	return list, read(dir, name, "")
 }
 
+// knowTips notes what the references of the repositories lead to, as far as the command has
+// not changed them yet: git packs them, and what they lead to, anew.
+func (g *Guard) knowTips() {
+	g.tips = map[string]map[string]bool{}
+	know := func(gitDir string) {
+		c := &commits{guard: g, gitDir: gitDir}
+		if c.readTips(gitDir) != nil {
+			return
+		}
+		ids := map[string]bool{}
+		for _, t := range c.tips {
+			path, st := gitDir+"/"+t.name, unix.Stat_t{}
+			if g.stat(path, &st) != nil {
+				path = gitDir + "/packed-refs"
+			}
+			if g.stat(path, &st) == nil && !g.touched(&st) {
+				ids[t.id] = true
+			}
+		}
+		g.tips[gitDir] = ids
+	}
+	for rel := range g.repos {
+		know(g.standing.Root + "/" + rel)
+	}
+	for _, dir := range g.standing.GitDirs {
+		know(dir)
+	}
+}
+
+// drop leaves out what commits have that the references of the start led to: where objects
+// were packed anew, all are as young.
+func (c *commits) drop() {
+	had := map[string]bool{}
+	older := map[string]bool{}
+	var queue []string
+	for id := range c.guard.tips[c.gitDir] {
+		queue = append(queue, id)
+	}
+	if slices.ContainsFunc(c.found, func(f committed) bool { return f.commit != "" }) {
+		for n := 0; n < len(queue) && c.store.left.spend(64) == nil; n++ {
+			if id := queue[n]; !older[id] {
+				older[id] = true
+				o, err := c.store.get(id)
+				if err != nil {
+					continue
+				}
+				switch o.Kind {
+				case vcs.Tag:
+					if id, err := vcs.ParseTag(o.Body); err == nil {
+						queue = append(queue, id)
+					}
+				case vcs.Commit:
+					_, parents, _ := vcs.ParseCommit(o.Body)
+					queue = append(queue, parents...)
+				}
+			}
+		}
+	}
+	c.found = slices.DeleteFunc(c.found, func(f committed) bool {
+		drop := older[f.commit] || had[f.path]
+		had[f.path] = had[f.path] || !drop
+		return drop
+	})
+}
+
 // history looks at what the run's commits have changed of protected names, beside all of
 // their parents; of a new repository at what its references have.
 func (c *commits) history() error {
@@ -279,7 +350,7 @@ func (c *commits) history() error {
 				queue = append(queue, tip{id, t.name})
 			}
 		case vcs.Tree:
-			err = c.changed(t.id, nil, "", where, "", 0)
+			err = c.changed(t.id, nil, committed{where: where, commit: t.id}, 0)
 		case vcs.Commit:
 			tree, parents, e := vcs.ParseCommit(o.Body)
 			if e != nil {
@@ -297,7 +368,7 @@ func (c *commits) history() error {
 					}
 				}
 			}
-			err = c.changed(tree, before, "", where, "", 0)
+			err = c.changed(tree, before, committed{where: where, commit: t.id}, 0)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
@@ -306,9 +377,9 @@ func (c *commits) history() error {
 	return nil
 }
 
-// changed notes the protected names of a tree that are not as in one of others. All below
-// a directory that a rule names is noted by that.
-func (c *commits) changed(tree string, before []string, rel, where, rule string, depth int) error {
+// changed notes the protected names of a tree, which has the path of in, that are not as in
+// one of others. All below a directory that a rule names is noted by that.
+func (c *commits) changed(tree string, before []string, in committed, depth int) error {
 	if slices.Contains(before, tree) {
 		return nil
 	}
@@ -342,17 +413,20 @@ func (c *commits) changed(tree string, before []string, rel, where, rule string,
 		if same {
 			continue
 		}
-		path, named := join(rel, e.Name), rule
-		if named == "" {
-			named = c.guard.rules.protects(c.tree+"/"+path, e.Mode)
+		f := in
+		f.path, f.mode, f.id = join(in.path, e.Name), e.Mode, e.ID
+		if f.rule == "" {
+			f.rule = c.guard.rules.protects(c.tree+"/"+f.path, e.Mode)
 		}
 		switch {
 		case e.Mode&unix.S_IFMT == unix.S_IFDIR:
-			if err := c.changed(e.ID, below, path, where, named, depth+1); err != nil {
+			if err := c.changed(e.ID, below, f, depth+1); err != nil {
 				return err
 			}
-		case named != "":
-			c.add(committed{path: path, rule: named, mode: e.Mode, id: e.ID, where: where})
+		case f.rule != "":
+			if err := c.add(f); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -367,11 +441,14 @@ func (c *commits) entries(tree string) ([]vcs.TreeEntry, error) {
 }
 
 // add notes what git would write, unless that stands where it would.
-func (c *commits) add(f committed) {
-	if !c.had[f.path] && !c.stands(f) {
-		c.had[f.path] = true
+func (c *commits) add(f committed) error {
+	if len(c.found) == maxFound {
+		return ErrTooMuch
+	}
+	if !c.stands(f) {
 		c.found = append(c.found, f)
 	}
+	return nil
 }
 
 // stands reports whether the working tree has just that.
@@ -427,13 +504,16 @@ func (c *commits) staged() error {
 			if e, ok := c.at(head, strings.TrimSuffix(f.path, "/")); ok {
 				before = append(before, e.ID)
 			}
-			if err := c.changed(f.id, before, strings.TrimSuffix(f.path, "/"), f.where, f.rule, 0); err != nil {
+			f.path = strings.TrimSuffix(f.path, "/")
+			if err := c.changed(f.id, before, f, 0); err != nil {
 				return err
 			}
 			continue
 		}
 		if e, ok := c.at(head, f.path); !ok || e.ID != f.id {
-			c.add(f)
+			if err := c.add(f); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -461,11 +541,11 @@ func (c *commits) head() string {
 	text := strings.TrimSpace(string(b))
 	id, _, detached := vcs.ParseID(text)
 	if ref, is := strings.CutPrefix(text, "ref:"); is && !detached {
-		at := slices.IndexFunc(c.tips, func(t tip) bool { return t.name == strings.TrimSpace(ref) })
+		at := slices.IndexFunc(c.all, func(t tip) bool { return t.name == strings.TrimSpace(ref) })
 		if at < 0 {
 			return ""
 		}
-		id = c.tips[at].id
+		id = c.all[at].id
 	}
 	if id == "" {
 		return ""

@@ -33,16 +33,18 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"as a delta":                  {"for i in $(seq 300); do echo $i > f$i; done; git add .; git commit -q -m many", envrc + "git branch x $(" + tree + "); " + unsaid + "git repack -q -a -d -f --depth=50 --window=50; ", "git switch -q x", wrote, []string{"review .envrc"}},
 		"staged":                      {"", envrc, "git restore .", wrote, []string{"review .envrc"}},
 		"staged, of old content":      {"echo hostile > f; git add f; git commit -q -m f", "b=$(git rev-parse HEAD:f); " + stage + ".envrc", "git restore .", wrote, []string{"review .envrc"}},
-		"in a stash":                  {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p HEAD -m x $(git write-tree)); " + unsaid, "git stash pop -q", wrote, []string{"review .envrc"}},
-		"in a stash below another":    {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p HEAD -m x $(git write-tree)); " + unsaid + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p HEAD -m y HEAD^{tree})", "git stash pop -q stash@{1}", wrote, []string{"review .envrc"}},
+		"in a stash":                  {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid, "git stash pop -q", wrote, []string{"review .envrc"}},
+		"in a stash below another":    {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m y HEAD^{tree})", "git stash pop -q stash@{1}", wrote, []string{"review .envrc"}},
 		"taken back by the next":      {"", envrc + commit + "git rm -q --cached .envrc; git commit -q -m back", "git checkout -q HEAD~1", wrote, []string{"review .envrc"}},
 		"in a tag":                    {"", envrc + "git tag -a -m x x $(" + tree + "); " + unsaid, "git checkout -q x", wrote, []string{"review .envrc"}},
-		"by a name that git fetches":  {"", envrc + tree + " > .git/FETCH_HEAD; " + unsaid, "git merge -q FETCH_HEAD", wrote, []string{"review .envrc"}},
+		"by a name that git fetches":  {"", envrc + "printf \"%s\\t\\tbranch 'x' of there\\n\" $(" + tree + ") > .git/FETCH_HEAD; " + unsaid, "git merge -q FETCH_HEAD", wrote, []string{"review .envrc"}},
 		"in a rebase":                 {"", envrc + "h=$(" + tree + "); " + unsaid + "mkdir .git/rebase-merge; echo $h > .git/rebase-merge/orig-head; echo refs/heads/x > .git/rebase-merge/head-name; git rev-parse HEAD > .git/rebase-merge/onto; : > .git/rebase-merge/git-rebase-todo; : > .git/rebase-merge/interactive", "git rebase --abort", wrote, []string{"review .envrc"}},
 		"a directory":                 {"", blob + stage + ".husky/pre-commit; " + commit, "git restore .", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
 		"a directory of an old tree":  {"mkdir d; echo x > d/pre-commit; git add d; git commit -q -m d", "{ git ls-tree HEAD; printf '040000 tree %s\\t.husky\\n' $(git rev-parse HEAD:d); } | git mktree > t; git branch x $(git commit-tree -p HEAD -m x $(cat t)); rm t", "git switch -q x", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
 		"a link on the way":           {"", "b=$(printf elsewhere | git hash-object -w --stdin); git update-index --add --cacheinfo 120000,$b,.husky; " + commit, "git restore .", "test -L .husky", []string{"review .husky"}},
-		"in a worktree of it":         {"git worktree add -q w", "cd w; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
+		"in a worktree of it":         {"git worktree add -q w", "cd w; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review .envrc"}},
+		"alone in a worktree of it":   {"git worktree add -q w", "cd w; git checkout -q --detach; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
+		"staged in a worktree of it":  {"git worktree add -q w", "cd w; " + envrc, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
 		"in a store that is borrowed": {"mkdir s; cp -r .git/objects s/", "mkdir -p .git/objects/info; echo $PWD/s/objects > .git/objects/info/alternates; " + envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; cp -rn .git/objects/?? s/objects/; for d in .git/objects/??; do rm -rf $d; done", "git switch -q x", wrote, []string{"review .envrc"}},
 		"where names are of SHA-256":  {"rm -rf .git; git init -q --object-format=sha256; git commit -q --allow-empty -m one", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
 		"in one that is new":          {"", "git init -q n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},
@@ -56,6 +58,7 @@ func TestGuardTellsOfCommits(t *testing.T) {
 			w := newWatchman(t)
 			w.sh(asUser + "echo one > one; git add one; git commit -q -m one; " + c.before)
 			w.begin()
+			w.guard.remember()
 			w.sh(asUser + "set -e; " + c.run)
 			got := w.end()
 			w.sh(asUser + "( " + c.then + " ) > /dev/null; if ! " + c.wrote + "; then echo control: git writes it; exit 1; fi")
@@ -77,6 +80,7 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 		"the first of all":       {"rm -rf .git; git init -q; echo ours > .envrc", "git add .; git commit -q -m all"},
 		"a branch that had it":   {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -", "git branch y x; git tag z x; echo two > one; git commit -q -am two"},
 		"collected":              {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -; git commit -q --allow-empty -m more", "git commit -q --allow-empty -m two; git repack -q -d"},
+		"collected whole":        {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; echo more > .envrc; git commit -q -am more; git switch -q -; git commit -q --allow-empty -m more", "git commit -q --allow-empty -m two; git gc -q --prune=now; git commit -q --allow-empty -m three; git branch y x~1"},
 		"for review":             {"", "echo '{}' > package.json; git add package.json; git commit -q -m package; rm package.json"},
 		"a merge of what it had": {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -; echo two > two; git add two; git commit -q -m two", "git update-ref refs/heads/m $(git commit-tree -p HEAD -p x -m m $(git merge-tree --write-tree HEAD x))"},
 		"a removal":              {"echo ours > .envrc; git add .envrc; git commit -q -m envrc", "git rm -q --cached .envrc; git commit -q -m less"},
@@ -85,6 +89,7 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 			w := newWatchman(t)
 			w.sh(asUser + "echo one > one; git add one; git commit -q -m one; " + c.before)
 			w.begin()
+			w.guard.remember()
 			w.sh(asUser + "set -e; " + c.run)
 			require.Empty(t, w.end())
 		})

@@ -46,6 +46,7 @@ type Guard struct {
 	// Configs hears of attempts at pinned configurations; nil if nobody does.
 	Configs *ConfigWatch
 
+	tips         map[string]map[string]bool   // what their references led to, as far as that is known: see [commits.drop]
 	replacements map[string]map[string]string // of repositories, by their paths, as they stood: see [Guard.histories]
 
 	locks     *lockWatch
