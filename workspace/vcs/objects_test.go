@@ -1,0 +1,180 @@
+package vcs
+
+import (
+	"bytes"
+	"compress/zlib"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func deflated(text string) []byte {
+	var b bytes.Buffer
+	z := zlib.NewWriter(&b)
+	_, _ = z.Write([]byte(text))
+	_ = z.Close()
+	return b.Bytes()
+}
+
+func TestLoose(t *testing.T) {
+	o, err := Loose(bytes.NewReader(deflated("blob 5\x00hello")), 5)
+	require.NoError(t, err)
+	require.Equal(t, Object{Kind: Blob, Body: []byte("hello")}, o)
+	_, err = Loose(bytes.NewReader(deflated("blob 5\x00hello")), 4)
+	require.ErrorIs(t, err, ErrLarge)
+	for _, text := range []string{"", "blob 5\x00hell", "blob 5\x00hello!", "blob\x00", "blub 1\x00x", "blob -1\x00", "blob 99999999999999999999\x00", "blob 5 hello, and more than is looked at"} {
+		_, err := Loose(bytes.NewReader(deflated(text)), 1<<20)
+		require.ErrorIs(t, err, errObjectSyntax, "%q", text)
+	}
+	_, err = Loose(strings.NewReader("not deflated"), 5)
+	require.ErrorIs(t, err, errObjectSyntax)
+}
+
+func TestParseCommit(t *testing.T) {
+	a, b := strings.Repeat("a", 40), strings.Repeat("b", 40)
+	bin := func(s string) string { x, _ := hex.DecodeString(s); return string(x) }
+	tree, parents, err := ParseCommit([]byte("tree " + a + "\nparent " + b + "\nparent " + a + "\nauthor x\n\nparent " + b + "\n"))
+	require.NoError(t, err)
+	require.Equal(t, bin(a), tree)
+	require.Equal(t, []string{bin(b), bin(a)}, parents)
+	for _, text := range []string{"", "tree " + a, "tree x\n", "parent " + a + "\n", "tree " + a + "\nparent x\n"} {
+		_, _, err := ParseCommit([]byte(text))
+		require.ErrorIs(t, err, errObjectSyntax, "%q", text)
+	}
+	id, err := ParseTag([]byte("object " + a + "\ntype commit\n"))
+	require.NoError(t, err)
+	require.Equal(t, bin(a), id)
+	_, err = ParseTag([]byte("tree " + a + "\n"))
+	require.ErrorIs(t, err, errObjectSyntax)
+	for _, body := range []string{"100644 x", "100644 x\x00short", "100644\x00" + strings.Repeat("x", 20), "9 x\x00" + strings.Repeat("x", 20), "100644 \x00" + strings.Repeat("x", 20)} {
+		_, err := ParseTree([]byte(body), FormatSHA1)
+		require.ErrorIs(t, err, errObjectSyntax, "%q", body)
+	}
+}
+
+func TestUndelta(t *testing.T) {
+	base := []byte("hello, world")
+	out, err := undelta(base, []byte("\x0c\x08\x90\x05\x03abc"), 8)
+	require.NoError(t, err)
+	require.Equal(t, "helloabc", string(out))
+	_, err = undelta(base, []byte("\x0c\x08\x90\x05\x03abc"), 7)
+	require.ErrorIs(t, err, ErrLarge)
+	for _, delta := range []string{"", "\x0c", "\x0b\x05\x90\x05", "\x0c\x05\x90", "\x0c\x05\x00", "\x0c\x05\x90\x0d", "\x0c\x05\x91\x0c\x05", "\x0c\x05\x03ab", "\x0c\x04\x90\x05", "\x0c\x06\x90\x05", "\x0c\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80"} {
+		_, err := undelta(base, []byte(delta), 1<<20)
+		require.Error(t, err, "%q", delta)
+	}
+}
+
+// What git has in a pack is read as git reads it, from both kinds of deltas.
+func TestPackAsGit(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	for _, c := range []struct {
+		hash, base string
+		f          Format
+	}{{"sha1", "true", FormatSHA1}, {"sha1", "false", FormatSHA1}, {"sha256", "true", FormatSHA256}} {
+		dir := t.TempDir()
+		git := func(args ...string) []byte {
+			cmd := exec.Command("git", append([]string{"-c", "user.name=x", "-c", "user.email=x", "-c", "repack.useDeltaBaseOffset=" + c.base, "-C", dir}, args...)...)
+			cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null")
+			out, err := cmd.Output()
+			require.NoError(t, err, "%v", args)
+			return out
+		}
+		git("init", "-q", "--object-format="+c.hash)
+		var text strings.Builder
+		for i := range 60 {
+			fmt.Fprintln(&text, strings.Repeat("line ", i), i)
+			require.NoError(t, os.WriteFile(fmt.Sprintf("%s/f%d", dir, i%7), []byte(text.String()), 0o600))
+			git("add", ".")
+			git("commit", "-q", "-m", "x")
+		}
+		git("tag", "-a", "-m", "x", "x")
+		git("repack", "-q", "-a", "-d", "-f", "--depth=50", "--window=50")
+		packs, err := filepath.Glob(dir + "/.git/objects/pack/*.pack")
+		require.NoError(t, err)
+		require.Len(t, packs, 1)
+		require.Regexp(t, `chain length = 9`, string(git("verify-pack", "-v", packs[0])), "control: there are deltas")
+		p := openPack(t, packs[0], c.f)
+		n := 0
+		for line := range strings.Lines(string(git("cat-file", "--batch-all-objects", "--batch-check"))) {
+			words := strings.Fields(line)
+			id, f, ok := ParseID(words[0])
+			require.True(t, ok && f == c.f)
+			var read func(id string) (Object, error)
+			read = func(id string) (Object, error) {
+				at, err := p.Find(id)
+				if err != nil || at < 0 {
+					return Object{}, errors.New("not there")
+				}
+				return p.Read(at, 1<<20, read)
+			}
+			o, err := read(id)
+			require.NoError(t, err, line)
+			require.Equal(t, words[1], kindNames[o.Kind])
+			require.Equal(t, id, c.f.ID(o))
+			n++
+		}
+		require.Greater(t, n, 150)
+		at, err := p.Find(strings.Repeat("\x00", c.f.size()))
+		require.NoError(t, err)
+		require.EqualValues(t, -1, at)
+	}
+}
+
+func openPack(t *testing.T, path string, f Format) *Pack {
+	pack, err := os.Open(path)
+	require.NoError(t, err)
+	index, err := os.Open(strings.TrimSuffix(path, ".pack") + ".idx")
+	require.NoError(t, err)
+	t.Cleanup(func() { pack.Close(); index.Close() })
+	st, err := pack.Stat()
+	require.NoError(t, err)
+	p, err := OpenPack(index, pack, st.Size(), f)
+	require.NoError(t, err)
+	return p
+}
+
+func FuzzObject(f *testing.F) {
+	f.Add([]byte("100644 x\x00aaaaaaaaaaaaaaaaaaaa"))
+	f.Add([]byte("tree " + strings.Repeat("a", 40) + "\nparent " + strings.Repeat("b", 40) + "\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, _, _ = ParseCommit(b)
+		_, _ = ParseTag(b)
+		_, _ = Loose(bytes.NewReader(b), 1<<16)
+		list, err := ParseTree(b, FormatSHA1)
+		var again []byte
+		for _, e := range list {
+			again = append(append(fmt.Appendf(again, "%o %s", e.Mode, e.Name), 0), e.ID...)
+		}
+		if err == nil && len(again) > len(b) { // modes may have zeros before them
+			t.Fatalf("%q: %v", b, list)
+		}
+	})
+}
+
+func FuzzPack(f *testing.F) {
+	f.Add([]byte("\x95\x01x"), []byte("\x0c\x08\x90\x05\x03abc"), int64(12))
+	f.Fuzz(func(t *testing.T, b, delta []byte, at int64) {
+		const limit = 1 << 16
+		if out, err := undelta(b, delta, limit); err == nil && len(out) > limit {
+			t.Fatalf("%d bytes", len(out))
+		}
+		if p, err := OpenPack(bytes.NewReader(b), bytes.NewReader(delta), int64(len(delta)), FormatSHA1); err == nil {
+			_, _ = p.Find(strings.Repeat("a", 20))
+		}
+		p := &Pack{pack: bytes.NewReader(append(b, delta...)), size: int64(len(b) + len(delta))}
+		o, err := p.Read(at, limit, func(string) (Object, error) { return Object{Kind: Blob, Body: []byte("hello, world")}, nil })
+		if err == nil && (len(o.Body) > limit || o.Kind == 0) {
+			t.Fatalf("%d bytes of kind %d", len(o.Body), o.Kind)
+		}
+	})
+}
