@@ -577,10 +577,13 @@ func (c *commits) at(tree, path string) (found vcs.TreeEntry, ok bool) {
 	return found, true
 }
 
-// protects returns the pattern that sets a path aside where it comes into being; of a
-// link also one by which the way to such a path would lead.
+// protects returns the pattern that sets a path aside where it comes into being, "" for
+// none; of a link also one by which the way to such a path would lead.
 func (c *rules) protects(path string, mode uint32) (pattern string) {
-	name := filepath.Base(path)
+	dir, name := filepath.Split(path)
+	if rel, _ := beneath.Path(c.root, filepath.Clean(dir)); inModules(rel) {
+		return ""
+	}
 	if !c.begun([]byte(name)) && !c.ends[name[len(name)-1]] && c.rest.head == 0 {
 		return ""
 	}

@@ -81,6 +81,7 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 		"a branch that had it":   {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -", "git branch y x; git tag z x; echo two > one; git commit -q -am two"},
 		"collected":              {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -; git commit -q --allow-empty -m more", "git commit -q --allow-empty -m two; git repack -q -d"},
 		"collected whole":        {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; echo more > .envrc; git commit -q -am more; git switch -q -; git commit -q --allow-empty -m more", "git commit -q --allow-empty -m two; git gc -q --prune=now; git commit -q --allow-empty -m three; git branch y x~1"},
+		"of a package":           {"", "git update-index --add --cacheinfo 100644,$(echo x | git hash-object -w --stdin),node_modules/x/.envrc; git commit -q -m packages"},
 		"for review":             {"", "echo '{}' > package.json; git add package.json; git commit -q -m package; rm package.json"},
 		"a merge of what it had": {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -; echo two > two; git add two; git commit -q -m two", "git update-ref refs/heads/m $(git commit-tree -p HEAD -p x -m m $(git merge-tree --write-tree HEAD x))"},
 		"a removal":              {"echo ours > .envrc; git add .envrc; git commit -q -m envrc", "git rm -q --cached .envrc; git commit -q -m less"},

@@ -256,6 +256,8 @@ func (r *review) diff(f workspace.Finding) string {
 			return notShown(err)
 		}
 		one(path, nil, now)
+	case f.Kind == workspace.Review && strings.HasPrefix(f.What, "in "):
+		return "git show shows it\n"
 	case f.Stash == "":
 		return "what it held before was not kept\n"
 	case f.Kind == workspace.Review:
