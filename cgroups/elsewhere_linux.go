@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,9 @@ type tmpfsMount struct {
 // maxElsewhere bounds how many are looked at, each with a system call a sample.
 const maxElsewhere = 16
 
-// newElsewhere finds them (proc_pid_mountinfo(5)): each once, however often it is mounted.
+// newElsewhere finds them (proc_pid_mountinfo(5)): each once, however often it is mounted,
+// and at a path where it is the one that is seen. One below another counted twice what
+// the upper one gains, and a sandbox could hold as much behind it.
 func newElsewhere() (e elsewhere) {
 	table, _ := readFile("/proc/self/mountinfo")
 	seen := map[string]bool{}
@@ -31,6 +34,10 @@ func newElsewhere() (e elsewhere) {
 			continue
 		}
 		m := tmpfsMount{path: f[4]}
+		var top unix.Stat_t
+		if unix.Stat(m.path, &top) != nil || deviceText(uint64(top.Dev)) != f[2] { // something is mounted over it
+			continue
+		}
 		var st unix.Statfs_t
 		if unix.Statfs(m.path, &st) != nil || st.Type != unix.TMPFS_MAGIC || st.Blocks == 0 { // one without a size does not count
 			continue
@@ -41,6 +48,11 @@ func newElsewhere() (e elsewhere) {
 		e.mounts = append(e.mounts, m)
 	}
 	return e
+}
+
+// deviceText is a device as mountinfo has it.
+func deviceText(dev uint64) string {
+	return strconv.FormatUint(uint64(unix.Major(dev)), 10) + ":" + strconv.FormatUint(uint64(unix.Minor(dev)), 10)
 }
 
 // gained is how much they have gained since they were found. One that has gone, or that
