@@ -319,7 +319,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		}
 	}
 	drain := l.stdio.Run()
-	caught := catch()
+	caught, forced := catch()
 	relay, err := l.relay(started)
 	if err == nil && relay != nil && l.asker != nil {
 		l.asker.relay = relay
@@ -335,7 +335,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.ended(fail(err.Error()), nil)
 	}
 	time.AfterFunc(restAfter, rest)
-	stop := l.forward(caught, started, relay)
+	stop := l.forward(caught, forced, started, relay)
 	l.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: started.Pid}
 		i.Cgroups = started.Cgroups()

@@ -32,18 +32,23 @@ const impatience = 300 * time.Millisecond
 
 // catch begins to catch what [launch.forward] passes on. It comes before the terminal is
 // changed: who is ended by a signal leaves that as it is.
-func catch() chan os.Signal {
-	c := make(chan os.Signal, 16)
+//
+// Forced says that a second INT within five seconds ends the run. Whoever was started so that
+// he ignores INT, as a shell that controls no jobs starts what it puts in its background, goes on at
+// any number of them.
+func catch() (c chan os.Signal, forced bool) {
+	forced = !signal.Ignored(unix.SIGINT)
+	c = make(chan os.Signal, 16)
 	signal.Notify(c, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE)
 	catchQuit()
-	return c
+	return c, forced
 }
 
 // forward passes the signals that were caught on until the returned function is called, which says
 // whether a second Ctrl-C ended the run.
 //
 // INT, QUIT and HUP go to the command's process group, as a terminal would
-// send them; TERM, USR1 and USR2 to the command alone, as kill(1) would. A
+// send them; TERM, USR1 and USR2 to the command alone, as kill(1) would. If forced, a
 // second INT within five seconds ends everything. Where the command has no
 // terminal of its own, TSTP stops it and us, and CONT continues both. PIPE ends
 // nobody: whoever reads what we say may go before we have looked after the run.
@@ -51,7 +56,7 @@ func catch() chan os.Signal {
 // When the command is gone, the first that would end us is held until that is done:
 // who presses Ctrl-C until a program ends presses it once too often, and what the
 // command made would be lost. A second ends us.
-func (l *launch) forward(c chan os.Signal, s *native.Started, relay *terminal.Relay) (stop func() bool) {
+func (l *launch) forward(c chan os.Signal, forced bool, s *native.Started, relay *terminal.Relay) (stop func() bool) {
 	var mu sync.Mutex
 	var killed, over, held bool
 	var last time.Time
@@ -92,7 +97,7 @@ func (l *launch) forward(c chan os.Signal, s *native.Started, relay *terminal.Re
 		}
 		switch sig {
 		case unix.SIGINT:
-			if time.Since(last) < twice {
+			if forced && time.Since(last) < twice {
 				killed = true
 				s.Kill()
 				return
