@@ -135,21 +135,25 @@ func (s *Session) Update(change func(*Info)) error {
 
 // Keep says that the directory is wanted after the run, and why, in one
 // word: "denials", "stash", "log".
-func (s *Session) Keep(why string) {
+func (s *Session) Keep(why string) { s.keep(why) }
+
+// keep reports whether the directory stood already, which then does not say so.
+func (s *Session) keep(why string) (stood bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.Contains(s.info.Kept, why) {
 		s.info.Kept = append(s.info.Kept, why)
 	}
+	return s.dir != nil
 }
 
 // Want says the same at once, on the disk, and returns the directory: should the
 // launcher be killed, or the disk be full at the end, then whoever looks finds what
 // is wanted, and no gc takes the session for one that left nothing.
 func (s *Session) Want(why string) (*os.Root, error) {
-	s.Keep(why)
+	stood := s.keep(why)
 	dir, err := s.Dir()
-	if err == nil {
+	if err == nil && stood {
 		err = s.Update(func(*Info) {})
 	}
 	return dir, err

@@ -20,8 +20,7 @@ func (l *launch) makeUpper() error {
 	if len(overlays) == 0 {
 		return nil
 	}
-	l.session.Keep(keptUpper) // also if we are killed
-	session, err := l.session.Dir()
+	session, err := l.session.Want(keptUpper) // also if we are killed
 	if err != nil {
 		return err
 	}
@@ -37,6 +36,7 @@ func (l *launch) makeUpper() error {
 		defer snapshot.Close()
 	}
 	if err := changes.CreateUpper(session, record, snapshot); err != nil {
+		_ = changes.RemoveUpper(session) // the session may be kept for something else, on a disk that is full
 		return err
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Join(session.Name(), changes.UpperName))
