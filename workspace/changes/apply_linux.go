@@ -19,9 +19,11 @@ import (
 
 // Begin takes the lock under which an Upper is changed. The error is
 // [store.ErrLocked] if another has it.
-func (u *Upper) Begin() (err error) {
-	u.lock, err = store.TryLock(u.dir, lockName)
-	return err
+func (u *Upper) Begin() error {
+	return spared(u.dir, func() (err error) {
+		u.lock, err = store.TryLock(u.dir, lockName)
+		return err
+	})
 }
 
 // Interrupted reports whether an apply was killed before it was through.
@@ -242,14 +244,18 @@ func (u *Upper) accept(sets []*Set, plans []*applyPlan) {
 
 // Finish brings an apply that was killed to its end: it takes back what was
 // not decided yet, and completes what was.
-func (u *Upper) Finish() error { return u.recover(func(a *applying) error { return a.commit() }) }
-
-// TakeBack takes an apply that was killed back, unless it had come to its end.
-func (u *Upper) TakeBack() error {
-	return u.recover(func(a *applying) error { return a.takeBack(nil) })
+func (u *Upper) Finish() error {
+	return u.recover(&applying{upper: u}, func(a *applying) error { return a.commit() })
 }
 
-func (u *Upper) recover(decided func(*applying) error) error {
+// TakeBack takes an apply that was killed back, unless it had come to its end. All that
+// is kept is about to be dropped: where the disk is too full to bring the record up to
+// date, that is no matter, and what is dropped makes room.
+func (u *Upper) TakeBack() error {
+	return u.recover(&applying{upper: u, last: true}, func(a *applying) error { return a.takeBack(nil) })
+}
+
+func (u *Upper) recover(a *applying, decided func(*applying) error) error {
 	text, err := store.ReadFile(u.dir, journalName, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -261,7 +267,7 @@ func (u *Upper) recover(decided func(*applying) error) error {
 	if err != nil {
 		return err
 	}
-	a := &applying{upper: u, journal: *j}
+	a.journal = *j
 	if err := a.reopen(); err != nil {
 		return err
 	}
@@ -281,6 +287,7 @@ type applying struct {
 	journal journal
 	opened  int // how many of its steps opened what was closed beforehand
 	owner   owner
+	last    bool              // the record goes next
 	before  map[string]*Entry // what the record says, by [key]
 }
 
@@ -418,6 +425,9 @@ func (a *applying) forget(note func([]step) error, which int) error {
 	}
 	a.look(which)
 	noted := note(a.journal.Steps)
+	if a.last && full(noted) {
+		noted = nil
+	}
 	passed()
 	// What is open is closed again also where the disk of the record is full: the
 	// journal stays then, and who takes it up opens what he needs.

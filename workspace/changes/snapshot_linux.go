@@ -156,7 +156,7 @@ func marked(name string) string {
 // it runs.
 func Usage(session *os.Root) (bytes int64) {
 	_ = fs.WalkDir(session.FS(), UpperName, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || name == UpperName+"/"+reserveName {
+		if err != nil || name == UpperName+"/"+reserveNames[0] {
 			return nil
 		}
 		if info, err := d.Info(); err == nil {
