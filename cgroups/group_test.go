@@ -41,7 +41,7 @@ func createPlan(t *testing.T, p Plan) *Group {
 	paths := g.Paths()
 	t.Cleanup(func() {
 		require.NoError(t, g.Kill())
-		require.NoError(t, g.Remove(5*time.Second))
+		require.NoError(t, g.Remove(20*time.Second))
 		for _, dir := range paths {
 			require.NoDirExists(t, dir)
 		}
@@ -119,7 +119,7 @@ func TestGroupOfAnotherUser(t *testing.T) {
 		require.Equal(t, path.Base(g.Paths()[0]), c.group("pids"))
 		require.NoError(t, g.Kill())
 		_ = c.Wait()
-		require.NoError(t, g.Remove(5*time.Second))
+		require.NoError(t, g.Remove(20*time.Second))
 	})
 	entries, err := filepath.Glob(parent + "/pccrun-*")
 	require.NoError(t, err)
@@ -210,7 +210,7 @@ func TestV2(t *testing.T) {
 	require.NoError(t, g.Kill())
 	_ = c.Wait()
 	_ = late.Wait()
-	require.NoError(t, g.Remove(5*time.Second))
+	require.NoError(t, g.Remove(20*time.Second))
 	require.NoDirExists(t, dir)
 }
 
@@ -315,7 +315,7 @@ func TestLeaf(t *testing.T) {
 	require.Equal(t, "done", child.line())
 	require.NoError(t, g.Kill())
 	_ = child.Wait()
-	require.NoError(t, g.Remove(5*time.Second))
+	require.NoError(t, g.Remove(20*time.Second))
 	require.Contains(t, readString(t, "/proc/self/cgroup"), path.Base(dir)+"\n")
 	entries, err := filepath.Glob(dir + "/pccrun-*")
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func TestRefresh(t *testing.T) {
 	require.Eventually(t, func() bool {
 		p.refresh(os.Getpid(), 0)
 		return p.has(child.Process.Pid)
-	}, 5*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 	require.Positive(t, p.measure(false))
 	require.Equal(t, before+1, len(p.known), "a thread is not a process")
 	require.False(t, p.refresh(os.Getpid(), 1<<40), "not more often than its share")

@@ -49,12 +49,17 @@ func superviseWith(t *testing.T, c *command, s *Supervisor, expect int64) (int64
 		return used, s
 	case <-time.After(200 * time.Millisecond):
 	}
-	for deadline := time.Now().Add(5 * time.Second); s.Peak() < expect && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(20 * time.Second); s.Peak() < expect && time.Now().Before(deadline); {
 		time.Sleep(20 * time.Millisecond)
 	}
 	cancel()
 	<-ended
-	return 0, s
+	select {
+	case used := <-over: // on a busy machine it was told of this late
+		return used, s
+	default:
+		return 0, s
+	}
 }
 
 // ruler puts a process into a memory group without a limit that counts for
@@ -246,14 +251,15 @@ func TestSupervisorBlamesNoOthers(t *testing.T) {
 		require.NoError(t, unix.Fallocate(fd, 0, 0, 300*mib))
 		return func() { unix.Close(fd) }
 	}
-	ended := func(gain func() func(), helper ...string) bool {
+	ended := func(within time.Duration, gain func() func(), helper ...string) bool {
 		c := start(t, sandbox, helper[0], helper[1:]...)
 		s := &Supervisor{Limit: limit, PID: c.Process.Pid, Over: func(int64) { _ = c.Process.Kill() }}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		over := make(chan bool)
 		go func() { s.Run(ctx); close(over) }()
-		time.Sleep(10 * firstSample)
+		// It has seen what there is before anybody gains.
+		require.Eventually(t, func() bool { return s.Peak() > 0 }, 20*time.Second, time.Millisecond)
 		c.proceed()
 		if helper[0] == "mapped" {
 			require.Equal(t, "done", c.line())
@@ -261,32 +267,43 @@ func TestSupervisorBlamesNoOthers(t *testing.T) {
 		defer gain()()
 		select {
 		case <-over:
-		case <-time.After(3 * time.Second):
+		case <-time.After(within):
 		}
 		return s.Exceeded()
 	}
 	// Others of the machine's can gain as much at the same time.
 	held := false
 	for range 3 {
-		if held = !ended(others, "mapped", strconv.Itoa(400*mib)); held {
+		if held = !ended(3*time.Second, others, "mapped", strconv.Itoa(400*mib)); held {
 			break
 		}
 	}
 	require.True(t, held, "it was ended for what another filesystem gained")
-	require.True(t, ended(nobody, "mapped", strconv.Itoa(400*mib)), "control: what nobody can tell")
-	require.True(t, ended(others, "double-fork", "shared-back", strconv.Itoa(1024*mib)), "one that holds it")
+	require.True(t, ended(20*time.Second, nobody, "mapped", strconv.Itoa(400*mib)), "control: what nobody can tell")
+	require.True(t, ended(20*time.Second, others, "double-fork", "shared-back", strconv.Itoa(1024*mib)), "one that holds it")
+}
+
+// Of filesystems at one path only the one that is seen there counts, and once.
+func TestElsewhereStacked(t *testing.T) {
+	needSandbox(t)
+	alsoAsNobody(t)
+	c := start(t, sandbox, "stacked", t.TempDir())
+	c.proceed()
+	require.Equal(t, "8", c.line())
 }
 
 // A look is not slow because this process was stopped.
 func TestWatchOfWhoWasStopped(t *testing.T) {
 	c := start(t, 0, "watch")
 	c.proceed()
-	require.Equal(t, "begun", c.line())
-	require.NoError(t, c.Process.Signal(unix.SIGSTOP))
-	time.Sleep(1100 * time.Millisecond)
+	var status unix.WaitStatus
+	_, err := unix.Wait4(c.Process.Pid, &status, unix.WUNTRACED, nil)
+	require.NoError(t, err)
+	require.True(t, status.Stopped())
+	time.Sleep(1500 * time.Millisecond)
 	require.NoError(t, c.Process.Signal(unix.SIGCONT))
 	require.Equal(t, "watched 0 timed true", c.line(), "control: the timer")
-	require.Equal(t, "watched 1", c.line())
+	require.Equal(t, "watched", c.line())
 }
 
 func TestSupervisorAtRest(t *testing.T) {
@@ -294,17 +311,23 @@ func TestSupervisorAtRest(t *testing.T) {
 	c := start(t, sandbox, "many", "20", "sleep")
 	c.proceed()
 	require.Equal(t, "done", c.line())
-	s := &Supervisor{Limit: 512 * mib, PID: c.Process.Pid, Over: func(int64) { t.Error("over") }}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	var before, after unix.Rusage
-	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &before))
-	s.Run(ctx)
-	require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &after))
-	cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
-	t.Logf("%v of processor time in 2 s", cpu)
-	require.Less(t, cpu, 100*time.Millisecond) // 15 to 25 on a quiet machine
-	require.Positive(t, s.Peak())
+	// What it starts with counts as growth, and on a busy machine takes a while.
+	for try := 0; ; try++ {
+		s := &Supervisor{Limit: 512 * mib, PID: c.Process.Pid, Over: func(int64) { t.Error("over") }}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		var before, after unix.Rusage
+		require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &before))
+		s.Run(ctx)
+		cancel()
+		require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &after))
+		cpu := time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+		t.Logf("%v of processor time in 2 s", cpu)
+		require.Positive(t, s.Peak())
+		if cpu < 100*time.Millisecond { // 15 to 25 on a quiet machine
+			return
+		}
+		require.Less(t, try, 2)
+	}
 }
 
 func TestSupervisorEndsWithTheSandbox(t *testing.T) {
@@ -318,7 +341,7 @@ func TestSupervisorEndsWithTheSandbox(t *testing.T) {
 	_ = c.Wait()
 	select {
 	case <-ended:
-	case <-time.After(5 * time.Second):
+	case <-time.After(20 * time.Second):
 		t.Fatal("still looking for a process that is gone")
 	}
 }

@@ -27,5 +27,5 @@ func TestKillTree(t *testing.T) {
 	require.Eventually(t, func() bool { // somebody else collects it
 		stat, err := readFile("/proc/" + strconv.Itoa(deep) + "/stat")
 		return err != nil || strings.Contains(string(stat), ") Z ")
-	}, 5*time.Second, time.Millisecond)
+	}, 20*time.Second, time.Millisecond)
 }

@@ -108,6 +108,11 @@ func TestInfoRoundTrip(t *testing.T) {
 func TestShortRunLeavesNothing(t *testing.T) {
 	h := home(t)
 	s := h.Begin(Info{})
+	for !s.timer.Stop() { // on a busy machine it lasted long enough to be seen
+		require.NoError(t, s.End(0))
+		require.NoError(t, os.Remove(h.dir))
+		s = h.Begin(Info{})
+	}
 	l := events.NewLog(s.ID(), s.Events())
 	l.Emit(events.Exit{})
 	require.NoError(t, s.Settle())
@@ -529,6 +534,26 @@ func TestRelease(t *testing.T) {
 	_, err = home.Find(s.ID())
 	require.ErrorIs(t, err, ErrNoSession)
 	require.Error(t, home.Release(s.ID(), "log"))
+}
+
+// What is wanted after the run is on the disk at once, also where the directory stood.
+func TestWant(t *testing.T) {
+	home := In(t.TempDir())
+	s := home.Begin(Info{Workspace: "/w"})
+	kept := func() []string {
+		e, err := home.Find(s.ID())
+		require.NoError(t, err)
+		return e.Kept
+	}
+	_, err := s.Want("log")
+	require.NoError(t, err)
+	require.Equal(t, []string{"log"}, kept())
+	s.Keep("stash")
+	require.Equal(t, []string{"log"}, kept(), "control")
+	_, err = s.Want("upper")
+	require.NoError(t, err)
+	require.Equal(t, []string{"log", "stash", "upper"}, kept())
+	require.NoError(t, s.End(0))
 }
 
 // What a crashed session wanted kept outlives gc; what it left running does not.

@@ -28,8 +28,12 @@ func (r *Relay) askTest(ctx context.Context) <-chan asked {
 	return done
 }
 
-// pause stands for a moment in which nothing is typed.
-const pause = ""
+// pause stands for a moment in which nothing is typed, and silence is how long: on a busy
+// machine the relay may have heard of the last key late.
+const (
+	pause   = ""
+	silence = 3 * deafFor
+)
 
 // TestAsk has a program on the main screen: the question has the other one to
 // itself, output and keys wait, and what was typed or pasted before is none.
@@ -56,11 +60,11 @@ func TestAsk(t *testing.T) {
 		h.typed("y") // for the program, a moment too late
 		_, err := slave.WriteString("meanwhile\n")
 		require.NoError(t, err)
-		time.Sleep(deafFor + 50*time.Millisecond)
+		time.Sleep(silence)
 		require.Empty(t, done)
 		for _, text := range c.typed {
 			if text == pause {
-				time.Sleep(deafFor + 50*time.Millisecond)
+				time.Sleep(silence)
 				continue
 			}
 			h.typed(text)
@@ -83,9 +87,9 @@ func TestAsk(t *testing.T) {
 	require.Equal(t, asked{}, <-done, "the end of the time")
 	h.expect("\x1b[?1049l")
 
-	_, err = slave.WriteString("\x1b]0;half a title")
+	_, err = slave.WriteString("then \x1b]0;half a title")
 	require.NoError(t, err)
-	time.Sleep(50 * time.Millisecond)
+	h.expect("then ") // the relay has what was written at once
 	require.Equal(t, asked{err: ErrCannotAsk}, <-r.askTest(t.Context()), "in the middle of a sequence")
 	_, err = slave.WriteString("\a\x1b[?2026h")
 	require.NoError(t, err)
@@ -110,7 +114,7 @@ func TestAskFullScreen(t *testing.T) {
 	h.expect("drawn")
 	done := r.askTest(t.Context())
 	h.expect("\x1b7\x1b[?6l\x1b[m\x0f\x1b(B\x1b[33;1H\x1b[2K\x1b[7mmay it?  y or n\x1b[m")
-	time.Sleep(deafFor + 50*time.Millisecond)
+	time.Sleep(silence)
 	h.typed("y")
 	require.Equal(t, asked{key: 'y'}, <-done)
 	require.Equal(t, "", h.expect("\x1b[33;1H\x1b[2K\x1b8"))
