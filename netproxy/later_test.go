@@ -139,7 +139,7 @@ func TestGreetingsInData(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := build(t, nil, "example.com:25")
-			f.headTimeout = 300 * time.Millisecond
+			f.headTimeout = time.Second
 			f.serve()
 			got := make(chan string, 1)
 			f.host("example.com", 25, server(t, func(s net.Conn) {
@@ -176,7 +176,7 @@ func TestNothingWaits(t *testing.T) {
 		_, err = io.WriteString(c, text)
 		require.NoError(t, err)
 		got := make([]byte, len(text))
-		c.SetReadDeadline(time.Now().Add(3 * time.Second))
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
 		_, err = io.ReadFull(br, got)
 		require.NoError(t, err, "%q", text)
 		require.Equal(t, text, string(got))

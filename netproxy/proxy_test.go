@@ -608,7 +608,7 @@ func TestTooMany(t *testing.T) {
 	c, err := net.Dial("tcp", f.addr)
 	if err == nil { // else the reset came before connect had returned
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(20 * time.Second))
 		_, err = io.ReadAll(c)
 	}
 	require.ErrorIs(t, err, syscall.ECONNRESET)
@@ -621,11 +621,11 @@ func TestTooMany(t *testing.T) {
 			return false
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(20 * time.Second))
 		io.WriteString(c, request)
 		line, _ := bufio.NewReader(c).ReadString('\n')
 		return strings.Contains(line, "200")
-	}, 5*time.Second, 20*time.Millisecond, "and there is room again")
+	}, 20*time.Second, 20*time.Millisecond, "and there is room again")
 }
 
 func TestSlowHead(t *testing.T) {

@@ -318,7 +318,7 @@ func TestGuardKeepsTheLast(t *testing.T) {
 	w.guard.Watch()
 	for i := range 3 * maxSame {
 		require.NoError(t, os.WriteFile(w.path(".envrc"), []byte(strconv.Itoa(i)), 0o644))
-		require.Eventually(t, func() bool { _, err := os.Lstat(w.path(".envrc")); return err != nil }, 5*time.Second, 100*time.Microsecond)
+		require.Eventually(t, func() bool { _, err := os.Lstat(w.path(".envrc")); return err != nil }, 20*time.Second, 100*time.Microsecond)
 	}
 	require.NoError(t, os.WriteFile(w.path(".envrc"), []byte("PRECIOUS"), 0o644))
 	w.end()
@@ -562,8 +562,9 @@ func TestGuardSeesRefusedConfigurations(t *testing.T) {
 	w.sh("git init -q sub; git init -q free")
 	w.begin()
 	w.guard.Watch()
-	time.Sleep(30 * time.Millisecond)
-	w.sh("git status; touch .git/config.lock sub/.git/other; sleep 0.02; rm .git/config.lock; git -C free config a.b c; git config --file x a.b c")
+	w.sh("echo x > .envrc")
+	<-w.told // it looks
+	w.sh("git status; touch .git/config.lock sub/.git/other; sleep 0.5; rm .git/config.lock; git -C free config a.b c; git config --file x a.b c")
 	time.Sleep(20 * time.Millisecond)
 	w.end()
 	require.Equal(t, []string{w.path(".git/config")}, w.guard.Refused(), "free was changed, and sub never locked")

@@ -53,7 +53,7 @@ func TestScanSlow(t *testing.T) {
 		}
 		tries++
 		require.Less(t, tries, 100)
-		require.Less(t, time.Since(began), q.Within+time.Second)
+		require.Less(t, time.Since(began), q.Within+10*time.Second)
 		require.ErrorIs(t, err, ErrTooMuch)
 		require.ErrorContains(t, err, q.Root)
 		require.ErrorContains(t, err, "60ms were not enough")

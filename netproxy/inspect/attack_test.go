@@ -54,7 +54,7 @@ func TestEchoes(t *testing.T) {
 			f.answers("api.example.com", response)
 			c := f.secure("api.example.com")
 			io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.example.com\r\nX-Api-Key: "+placeholder+"\r\nConnection: close\r\n\r\n")
-			c.SetDeadline(time.Now().Add(3 * time.Second))
+			c.SetDeadline(time.Now().Add(20 * time.Second))
 			all, err := io.ReadAll(c)
 			require.NoError(t, err)
 			require.NotContains(t, strings.ToLower(string(all)), strings.ToLower(secret))
@@ -151,20 +151,20 @@ func TestWebsocketEnds(t *testing.T) {
 			if first == "client" {
 				c.Close()
 			} else {
-				c.SetDeadline(time.Now().Add(3 * time.Second))
+				c.SetDeadline(time.Now().Add(20 * time.Second))
 				_, err := io.ReadAll(br)
 				require.NoError(t, err, "the client hears of the end")
 			}
 			select {
 			case <-gone:
-			case <-time.After(3 * time.Second):
+			case <-time.After(20 * time.Second):
 				t.Fatal("the server does not hear of the end")
 			}
 			require.Eventually(t, func() bool {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				return f.closes == 1
-			}, 3*time.Second, 10*time.Millisecond)
+			}, 20*time.Second, 10*time.Millisecond)
 		})
 	}
 }

@@ -672,7 +672,7 @@ func TestClosed(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.closes == 2 && f.up > 500 && f.down > 500
-	}, 5*time.Second, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func mustURL(text string) *url.URL {

@@ -248,7 +248,7 @@ func TestNothingSurvives(t *testing.T) {
 	time.Sleep(700 * time.Millisecond)
 	require.NoFileExists(t, filepath.Join(b.workspace, "late"))
 
-	o = b.sh("setsid -f sh -c 'sleep 0.1; echo > late'; sleep 0.4")
+	o = b.sh("setsid -f sh -c 'sleep 0.1; echo > late'; until [ -e late ]; do sleep 0.01; done")
 	require.NoError(t, o.err)
 	require.FileExists(t, filepath.Join(b.workspace, "late"), "control: it writes while the run lasts")
 }
@@ -263,7 +263,7 @@ func TestDeadline(t *testing.T) {
 	o := wait()
 	require.NoError(t, o.err)
 	require.True(t, o.end.TimedOut)
-	require.Less(t, time.Since(began), 5*time.Second)
+	require.Less(t, time.Since(began), 30*time.Second)
 }
 
 func TestMemory(t *testing.T) {
@@ -283,7 +283,9 @@ func TestMemory(t *testing.T) {
 func TestKeeper(t *testing.T) {
 	unprivileged(t)
 	b := newBench(t)
-	_, wait := b.start("/bin/sh", "-c", `while [ ! -e go ]; do sleep 0.01; done; sleep 0.3; cat .env; echo fsmonitor >> .git/config; tail -1 .git/config`)
+	_, wait := b.start("/bin/sh", "-c", `while [ ! -e go ]; do sleep 0.01; done
+		i=0; while [ -r .env -o -w .git/config ] && [ $i -lt 1000 ]; do sleep 0.01; i=$((i+1)); done # which opens neither
+		cat .env; echo fsmonitor >> .git/config; tail -1 .git/config`)
 	time.Sleep(50 * time.Millisecond)
 	b.write("work/.env.new", "canary-replaced\n")
 	require.NoError(t, os.Rename(filepath.Join(b.workspace, ".env.new"), filepath.Join(b.workspace, ".env")))

@@ -126,7 +126,7 @@ func TestAttemptsSucceedOutside(t *testing.T) {
 			require.Contains(t, string(out), a.Escaped)
 		})
 	}
-	require.Eventually(t, func() bool { return forbidden.accepted.Load() == 1 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return forbidden.accepted.Load() == 1 }, 20*time.Second, 10*time.Millisecond)
 	survivors := host.Processes(daemon)
 	for _, pid := range survivors {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
