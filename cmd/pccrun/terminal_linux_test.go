@@ -146,7 +146,7 @@ func TestStopWithoutTerminal(t *testing.T) {
 		goesOn()
 		require.Eventually(t, func() bool { return catches(t, cmd.Process.Pid, unix.SIGTSTP) }, 20*time.Second, time.Millisecond)
 		require.NoError(t, cmd.Process.Signal(unix.SIGTSTP))
-		require.Eventually(t, func() bool { return !counts(200 * time.Millisecond) }, 3*time.Second, time.Millisecond, "round %d: it runs while pccrun is stopped", round)
+		require.Eventually(t, func() bool { return !counts(200 * time.Millisecond) }, 20*time.Second, time.Millisecond, "round %d: it runs while pccrun is stopped", round)
 		require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
 		goesOn()
 		require.NoError(t, cmd.Process.Signal(unix.SIGTERM))
