@@ -7,10 +7,10 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/credentials"
 	"github.com/pccrun/pccrun/namespaces/inside"
 )
 
@@ -160,14 +160,8 @@ func (id Identity) Shed() error {
 	if !id.Root {
 		return nil
 	}
-	if err := syscall.Setgroups(nil); err != nil {
-		return os.NewSyscallError("setgroups", err)
-	}
-	if err := syscall.Setresgid(id.HostGID, id.HostGID, id.HostGID); err != nil {
-		return os.NewSyscallError("setresgid", err)
-	}
-	if err := syscall.Setresuid(id.HostUID, id.HostUID, id.HostUID); err != nil {
-		return os.NewSyscallError("setresuid", err)
+	if err := credentials.Become(id.HostUID, id.HostGID); err != nil {
+		return err
 	}
 	// A process that has changed its user is not dumpable, and its copy could
 	// not write its own uid_map.

@@ -45,7 +45,7 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"in a worktree of it":         {"git worktree add -q w", "cd w; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review .envrc"}},
 		"alone in a worktree of it":   {"git worktree add -q w", "cd w; git checkout -q --detach; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
 		"staged in a worktree of it":  {"git worktree add -q w", "cd w; " + envrc, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
-		"in a store that is borrowed": {"mkdir s; cp -r .git/objects s/", "mkdir -p .git/objects/info; echo $PWD/s/objects > .git/objects/info/alternates; " + envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; cp -rn .git/objects/?? s/objects/; for d in .git/objects/??; do rm -rf $d; done", "git switch -q x", wrote, []string{"review .envrc"}},
+		"in a store that is borrowed": {"mkdir s; cp -r .git/objects s/", "mkdir -p .git/objects/info; echo $PWD/s/objects > .git/objects/info/alternates; " + envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; cp -rn .git/objects/?? s/objects/; for d in .git/objects/??; do rm -rf $d; done", "git switch -q x", wrote, []string{"review .envrc", "review .git/objects/info/alternates"}},
 		"where names are of SHA-256":  {"rm -rf .git; git init -q --object-format=sha256; git commit -q --allow-empty -m one", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
 		"in one that is new":          {"", "git init -q n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},
 		"in a clone that shares":      {"", "git clone -q -s . n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},

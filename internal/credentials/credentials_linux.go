@@ -1,0 +1,153 @@
+// Package credentials gives root up.
+//
+// The promise: when [Become] returns nil, each thread of this process is the
+// other user, of one group, for good; else it says why, and does not wait for
+// ever.
+package credentials
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Become makes all threads of this process the user and the group, without
+// others beside it, for good. Only root may. Who gets an error has to end: some
+// threads may have changed already.
+//
+// Credentials are a thread's own (setresuid(2)): Go's runtime has each change
+// its by a signal to it, for which it waits, the world stopped. A real-time
+// signal is refused to who has as many pending as RLIMIT_SIGPENDING allows, all
+// processes of his together, and the runtime does not look at that: it waits for
+// ever. So each thread is sent that signal by a timer besides, until it is over:
+// a timer has its signal's room from when it is made.
+func Become(uid, gid int) error {
+	timers, err := nudge(patience)
+	defer timers.remove()
+	if err != nil {
+		return err
+	}
+	return become(uid, gid)
+}
+
+func become(uid, gid int) error {
+	if err := syscall.Setgroups(nil); err != nil {
+		return os.NewSyscallError("setgroups", err)
+	}
+	if err := syscall.Setresgid(gid, gid, gid); err != nil {
+		return os.NewSyscallError("setresgid", err)
+	}
+	if err := syscall.Setresuid(uid, uid, uid); err != nil {
+		return os.NewSyscallError("setresuid", err)
+	}
+	if libc {
+		return all(uid)
+	}
+	return nil
+}
+
+// all says whether each thread is the user. The C library, which sends signals
+// of its own where it is linked, takes a refused one for a thread that has
+// ended.
+func all(uid int) error {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	id := strconv.Itoa(uid)
+	want := "\nUid:\t" + id + "\t" + id + "\t" + id + "\t" + id + "\n"
+	for _, t := range tasks {
+		status, err := os.ReadFile("/proc/self/task/" + t.Name() + "/status")
+		if err == nil && !strings.Contains(string(status), want) {
+			return &QueueError{unix.EAGAIN}
+		}
+	}
+	return nil
+}
+
+const (
+	// perThread is the signal at which a thread of Go's runtime makes the system
+	// call that waits for it, if one does (sigPerThreadSyscall, since Go 1.16).
+	perThread = 33
+
+	// toThread is SIGEV_THREAD_ID of timer_create(2).
+	toThread = 4
+
+	// patience is for those whose signals fill the queue for a moment.
+	patience = time.Second
+)
+
+// nudges are timers, each of which sends its thread the signal every
+// millisecond.
+type nudges []int32
+
+// nudge makes one for each thread. One that the runtime starts later has none,
+// which matters to nobody unless the queue fills up in that moment too.
+func nudge(patience time.Duration) (nudges, error) {
+	// The layout of sigevent(3type) as the kernel has it, 64 bytes.
+	event := struct {
+		value          uintptr
+		signal, notify int32
+		thread         int32
+		_              [44]byte
+	}{signal: perThread, notify: toThread}
+	every := [2]unix.Timespec{{Nsec: 1e6}, {Nsec: 1e6}}
+
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, err
+	}
+	made := make(nudges, 0, len(tasks))
+	for _, t := range tasks {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return made, err
+		}
+		event.thread = int32(tid)
+		var id int32
+		_, _, errno := unix.RawSyscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&event)), uintptr(unsafe.Pointer(&id)))
+		for end := time.Now().Add(patience); errno == unix.EAGAIN && time.Now().Before(end); {
+			time.Sleep(5 * time.Millisecond)
+			_, _, errno = unix.RawSyscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&event)), uintptr(unsafe.Pointer(&id)))
+		}
+		switch {
+		case errno == unix.EAGAIN:
+			return made, &QueueError{errno}
+		case errno == unix.EINVAL:
+			continue // the thread has ended
+		case errno != 0:
+			return made, os.NewSyscallError("timer_create", errno)
+		}
+		made = append(made, id)
+		if _, _, errno = unix.RawSyscall6(unix.SYS_TIMER_SETTIME, uintptr(id), 0, uintptr(unsafe.Pointer(&every)), 0, 0, 0); errno != 0 {
+			return made, os.NewSyscallError("timer_settime", errno)
+		}
+	}
+	return made, nil
+}
+
+func (n nudges) remove() {
+	for _, id := range n {
+		unix.RawSyscall(unix.SYS_TIMER_DELETE, uintptr(id), 0, 0)
+	}
+}
+
+// A QueueError says that this process's threads could not be told.
+type QueueError struct{ err error }
+
+func (e *QueueError) Error() string {
+	return "give root up: no signal can be queued to this process's own threads: " + e.err.Error()
+}
+
+// Unwrap returns the cause.
+func (e *QueueError) Unwrap() error { return e.err }
+
+// Hint says what mends it.
+func (e *QueueError) Hint() string {
+	return "root has as many signals pending as it may (SigQ in /proc/PID/status): ulimit -i unlimited, or end what has them queued"
+}

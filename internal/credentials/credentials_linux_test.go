@@ -1,0 +1,125 @@
+package credentials
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const role = "CREDENTIALS_TEST_ROLE"
+
+// nobody's number is nobody's, and has no other process.
+const nobody = 0x70636373
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(role) {
+	case "":
+		os.Exit(m.Run())
+	case "become":
+		if err := Become(nobody, nobody+1); err != nil {
+			fmt.Println(err)
+			os.Exit(3)
+		}
+		report()
+	case "filled":
+		// The queue is full just after the timers were made.
+		timers, err := nudge(0)
+		if err != nil || len(timers) < 2 {
+			fmt.Println(len(timers), err)
+			os.Exit(3)
+		}
+		unix.Setrlimit(unix.RLIMIT_SIGPENDING, &unix.Rlimit{Max: 1000})
+		err = become(nobody, nobody+1)
+		timers.remove()
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(3)
+		}
+		report()
+	case "raw":
+		if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(nobody+1, nobody+1, nobody+1), syscall.Setresuid(nobody, nobody, nobody)); err != nil {
+			os.Exit(3)
+		}
+		report()
+	}
+}
+
+// report prints each thread's own credentials, one line for all that are alike.
+func report() {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil || len(tasks) < 2 {
+		fmt.Println("threads:", len(tasks), err)
+		return
+	}
+	lines := map[string]bool{}
+	for _, t := range tasks {
+		status, _ := os.ReadFile("/proc/self/task/" + t.Name() + "/status")
+		var own []string
+		for l := range strings.Lines(string(status)) {
+			if name, rest, _ := strings.Cut(l, ":"); name == "Uid" || name == "Gid" || name == "Groups" || name == "CapPrm" {
+				own = append(own, strings.Join(strings.Fields(rest), " "))
+			}
+		}
+		lines[strings.Join(own, "; ")] = true
+	}
+	for l := range lines {
+		fmt.Println(l)
+	}
+}
+
+// Where the queue of signals is full, before or meanwhile, nobody waits for ever.
+func TestBecome(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	start := func(as, pending string) (string, error) {
+		cmd := exec.Command("prlimit", "--sigpending="+pending, self, "-test.run=^$")
+		cmd.Env = append(os.Environ(), role+"="+as)
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		require.NoError(t, cmd.Start())
+		// It would spin for ever, deaf to what its runtime handles.
+		late := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
+		defer late.Stop()
+		err := cmd.Wait()
+		return out.String(), err
+	}
+	const full = "give root up: no signal can be queued to this process's own threads: resource temporarily unavailable\n"
+	over := fmt.Sprintf("%[1]d %[1]d %[1]d %[1]d; %[2]d %[2]d %[2]d %[2]d; ; 0000000000000000\n", nobody, nobody+1)
+	out, err := start("become", "1000:2000")
+	require.NoError(t, err, out)
+	require.Equal(t, over, out)
+	out, err = start("become", "0:0")
+	require.Error(t, err)
+	require.Equal(t, full, out)
+	out, err = start("filled", "1000:1000")
+	if libc {
+		require.Error(t, err)
+		require.Equal(t, full, out)
+	} else {
+		require.NoError(t, err, out)
+		require.Equal(t, over, out, "the timers' signals come where the runtime's are lost")
+	}
+
+	out, err = start("raw", "1000:1000")
+	require.NoError(t, err)
+	require.Equal(t, over, out)
+	out, err = start("raw", "0:1000")
+	if libc {
+		require.NoError(t, err)
+		require.Contains(t, out, "0 0 0 0; 0 0 0 0", "control: without them threads stay root's")
+	} else {
+		require.Error(t, err)
+		require.Empty(t, out, "control: without them it waits for ever")
+	}
+}
