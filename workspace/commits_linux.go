@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/internal/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -49,6 +50,47 @@ func (g *Guard) commits() {
 	})
 }
 
+// A History is what the repositories below a directory lead to, before what a run has done
+// elsewhere is brought there.
+type History struct{ guard *Guard }
+
+// NoteHistory notes it. The rules are those of the run's policy; what is younger than since
+// counts as brought already.
+func NoteHistory(root string, protect []profiles.ProtectRule, since time.Time) (*History, error) {
+	g, err := NewGuard(&Standing{Root: root, Start: since, Protect: protect}, nil, nil, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := g.read(); err != nil {
+		g.Close()
+		return nil, err
+	}
+	forget(g.tree, began, g.dev)
+	g.rules.suspects(g.tree, func(s suspect) {
+		if s.kind == isRepo && s.hit.name == "" {
+			g.repos[s.rel] = true
+		}
+	})
+	g.knowTips()
+	return &History{g}, nil
+}
+
+// Brought returns the protected names that have come since into commits, the index and the
+// stash of the repositories there, as [Guard.Finish] does of a run.
+func (h *History) Brought() (found []Finding) {
+	g := h.guard
+	g.told = func(f Finding) { found = append(found, f) }
+	if err := g.read(); err != nil {
+		g.told(Finding{Kind: Review, Path: g.standing.Root, What: "cannot be looked through: " + err.Error(), Why: unread})
+	}
+	g.commits()
+	return found
+}
+
+// Close gives back what it has opened.
+func (h *History) Close() { h.guard.Close() }
+
 // A commits is what is asked of one repository.
 type commits struct {
 	guard  *Guard
@@ -77,7 +119,11 @@ type committed struct {
 func (g *Guard) committed(gitDir, tree string, stood bool, left *allowance) {
 	c := &commits{guard: g, gitDir: gitDir, tree: tree, stood: stood}
 	tell := func(path, what, why string) {
-		g.told(g.stash.note(Finding{Kind: Review, Path: path, What: what, Why: why}, nil, false))
+		f := Finding{Kind: Review, Path: path, What: what, Why: why}
+		if g.stash != nil {
+			f = g.stash.note(f, nil, false)
+		}
+		g.told(f)
 	}
 	common := gitDir
 	if b, err := g.small(gitDir + "/commondir"); err == nil {
@@ -476,7 +522,7 @@ func (c *commits) stands(f committed) bool {
 func (c *commits) staged() error {
 	path := c.gitDir + "/index"
 	var st unix.Stat_t
-	if err := c.guard.stat(path, &st); err != nil || c.stood && !c.guard.touched(&st) {
+	if err := c.guard.stat(path, &st); err != nil || c.stood && !c.guard.touched(&st) && !c.reshared() {
 		return nil
 	}
 	dir, name, err := c.guard.parent(path)
@@ -489,7 +535,8 @@ func (c *commits) staged() error {
 		return err
 	}
 	var list []committed
-	err = vcs.EachStaged(b, c.store.format, func(path string, mode uint32, id string) {
+	shared := func(id string) ([]byte, error) { return readOwn(dir, "sharedindex."+id, vcs.MaxGitIndex) }
+	err = vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string) {
 		if rule := c.protectedWithin(path, mode); rule != "" {
 			list = append(list, committed{path: path, rule: rule, mode: mode, id: id, where: "the index"})
 		}
@@ -517,6 +564,18 @@ func (c *commits) staged() error {
 		}
 	}
 	return nil
+}
+
+// reshared reports whether the run has changed what a split index begins with.
+func (c *commits) reshared() bool {
+	files, err := c.guard.filesIn(c.gitDir, 0)
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(files, func(name string) bool {
+		var st unix.Stat_t
+		return strings.HasPrefix(name, "sharedindex.") && (c.guard.stat(c.gitDir+"/"+name, &st) != nil || c.guard.touched(&st))
+	})
 }
 
 // protectedWithin returns the rule that a path of the index, or a directory above it,
@@ -581,8 +640,8 @@ func (c *commits) at(tree, path string) (found vcs.TreeEntry, ok bool) {
 // none; of a link also one by which the way to such a path would lead.
 func (c *rules) protects(path string, mode uint32) (pattern string) {
 	dir, name := filepath.Split(path)
-	if rel, _ := beneath.Path(c.root, filepath.Clean(dir)); inModules(rel) {
-		return ""
+	if rel, _ := beneath.Path(c.root, filepath.Clean(dir)); name == "" || inModules(rel) {
+		return "" // of no name: a tree may say "x/", which git refuses
 	}
 	if !c.begun([]byte(name)) && !c.ends[name[len(name)-1]] && c.rest.head == 0 {
 		return ""

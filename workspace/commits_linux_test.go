@@ -1,11 +1,14 @@
 package workspace
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // What the run has committed, stashed and staged of protected names is told of, since git
@@ -33,6 +36,9 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"as a delta":                  {"for i in $(seq 300); do echo $i > f$i; done; git add .; git commit -q -m many", envrc + "git branch x $(" + tree + "); " + unsaid + "git repack -q -a -d -f --depth=50 --window=50; ", "git switch -q x", wrote, []string{"review .envrc"}},
 		"staged":                      {"", envrc, "git restore .", wrote, []string{"review .envrc"}},
 		"staged, of old content":      {"echo hostile > f; git add f; git commit -q -m f", "b=$(git rev-parse HEAD:f); " + stage + ".envrc", "git restore .", wrote, []string{"review .envrc"}},
+		"staged in a split index":     {"git update-index --split-index", envrc, "git restore .", wrote, []string{"review .envrc"}},
+		"in what an index shares":     {"", envrc + "git update-index --split-index", "git restore .", wrote, []string{"review .envrc"}},
+		"in place in a split index":   {"echo old > .envrc; git add .envrc; git commit -q -m old; git update-index --split-index", "b=$(echo hostile | git hash-object -w --stdin); git update-index --cacheinfo 100644,$b,.envrc", "git restore .", "grep hostile .envrc", []string{"review .envrc"}},
 		"in a stash":                  {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid, "git stash pop -q", wrote, []string{"review .envrc"}},
 		"in a stash below another":    {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m y HEAD^{tree})", "git stash pop -q stash@{1}", wrote, []string{"review .envrc"}},
 		"taken back by the next":      {"", envrc + commit + "git rm -q --cached .envrc; git commit -q -m back", "git checkout -q HEAD~1", wrote, []string{"review .envrc"}},
@@ -95,4 +101,22 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 			require.Empty(t, w.end())
 		})
 	}
+}
+
+// Names that git itself refuses end nothing: what stands beside them is told of.
+func TestGuardReadsHostileObjects(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + "echo one > one; git add one; git commit -q -m one")
+	w.begin()
+	w.guard.remember()
+	var tree []byte
+	for _, name := range []string{"x/", "/", "//", ".envrc/", ".", "..", ".git", "../x", ".envrc"} {
+		tree = append(tree, "100644 "+name+"\x00"+vcs.FormatSHA1.BlobID([]byte("hostile\n"))...)
+	}
+	require.NoError(t, os.WriteFile(w.root+"/tree", tree, 0o644))
+	w.sh(asUser + `set -e
+echo hostile | git hash-object -w --stdin
+t=$(git hash-object -t tree -w --stdin --literally < tree); rm tree
+git update-ref refs/heads/x $(printf 'tree %s\nauthor x <x> 0 +0000\ncommitter x <x> 0 +0000\n\nx\n' $t | git hash-object -t commit -w --stdin --literally)`)
+	require.Contains(t, w.end(), "review .envrc")
 }

@@ -3,9 +3,11 @@ package vcs
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -73,31 +75,146 @@ func IndexDigest(r io.Reader) uint64 {
 }
 
 // EachStaged calls entry for each path that an index lists, with the mode and the name of
-// its content; conflicts are listed up to three times.
-func EachStaged(b []byte, f Format, entry func(path string, mode uint32, id string)) error {
-	return eachEntry(bytes.NewReader(b), f, func(name []byte, mode uint32, _ uint16, oid []byte) {
-		entry(string(name), mode, string(oid))
+// its content; conflicts are listed up to three times. Of a split index, what it begins
+// with is asked of shared, by the name of it in hexadecimal (`sharedindex.NAME`).
+func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string)) error {
+	var own []staged
+	link, err := entries(bytes.NewReader(b), f, func(name []byte, mode uint32, _ uint16, oid []byte) {
+		if len(name) > 0 && own == nil {
+			entry(string(name), mode, string(oid))
+			return
+		}
+		own = append(own, staged{string(name), mode, string(oid)}) // of a split one alone
 	})
+	if err != nil || len(own) > 0 && link == nil {
+		return cmp.Or(err, errIndexSyntax)
+	}
+	if link == nil || bytes.Equal(link[:f.size()], make([]byte, f.size())) { // nothing is shared
+		return nil
+	}
+	text, err := shared(hex.EncodeToString(link[:f.size()]))
+	if err != nil {
+		return err
+	}
+	var base []staged
+	err = eachEntry(bytes.NewReader(text), f, func(name []byte, mode uint32, _ uint16, oid []byte) {
+		base = append(base, staged{string(name), mode, string(oid)})
+	})
+	if err != nil {
+		return err
+	}
+	gone, changed := make([]bool, len(base)), make([]bool, len(base))
+	if rest := link[f.size():]; len(rest) > 0 { // else neither
+		if gone, rest, err = bitmap(rest, len(base)); err != nil {
+			return err
+		}
+		if changed, _, err = bitmap(rest, len(base)); err != nil {
+			return err
+		}
+	}
+	for i, e := range base {
+		if changed[i] { // by those without a name, in this order (merge_base_index of git's split-index.c, 2.51)
+			if len(own) == 0 || own[0].path != "" {
+				return errIndexSyntax
+			}
+			e.mode, e.id = own[0].mode, own[0].id
+			own = own[1:]
+		}
+		if !gone[i] {
+			entry(e.path, e.mode, e.id)
+		}
+	}
+	for _, e := range own {
+		if e.path == "" {
+			return errIndexSyntax
+		}
+		entry(e.path, e.mode, e.id)
+	}
+	return nil
 }
 
-// eachEntry calls entry for each entry of an index; the slices are valid until
-// it returns.
+// A staged is an entry of an index.
+type staged struct {
+	path string
+	mode uint32
+	id   string
+}
+
+// bitmap reads so many bits, compressed as gitformat-bitmap(5) has it (EWAH), and returns
+// which are set, and what follows.
+func bitmap(b []byte, bits int) (set []bool, rest []byte, err error) {
+	if len(b) < 8 {
+		return nil, nil, errIndexSyntax
+	}
+	n := int64(binary.BigEndian.Uint32(b[4:]))
+	if b = b[8:]; int64(len(b)) < n*8+4 {
+		return nil, nil, errIndexSyntax
+	}
+	words, rest := b[:n*8], b[n*8+4:]
+	set = make([]bool, bits)
+	at := 0
+	put := func(bit bool) bool {
+		if bit && at >= bits {
+			return false
+		}
+		if bit {
+			set[at] = true
+		}
+		at++
+		return true
+	}
+	for len(words) > 0 {
+		head := binary.BigEndian.Uint64(words)
+		words = words[8:]
+		run, literals := int(head>>1&(1<<32-1)), int(head>>33)
+		if run > bits/64+1 || literals*8 > len(words) {
+			return nil, nil, errIndexSyntax
+		}
+		for range run * 64 {
+			if !put(head&1 != 0 && at < bits) { // the last run may end beyond
+				return nil, nil, errIndexSyntax
+			}
+		}
+		for range literals {
+			word := binary.BigEndian.Uint64(words)
+			words = words[8:]
+			for i := range 64 {
+				if !put(word>>i&1 != 0) {
+					return nil, nil, errIndexSyntax
+				}
+			}
+		}
+	}
+	return set, rest, nil
+}
+
+// eachEntry calls entry for each entry of an index that is whole; the slices are valid
+// until it returns.
 func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) error {
+	link, err := entries(r, f, entry)
+	if err == nil && link != nil {
+		err = fmt.Errorf("split index: %w", errIndexSyntax)
+	}
+	return err
+}
+
+// entries is eachEntry, and returns the extension "link", which makes a split index.
+func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) (link []byte, err error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	var head [12]byte
 	if _, err := io.ReadFull(b, head[:]); err != nil || string(head[:4]) != "DIRC" {
-		return errIndexSyntax
+		return nil, errIndexSyntax
 	}
 	version := binary.BigEndian.Uint32(head[4:])
 	if version < 2 || version > 4 {
-		return fmt.Errorf("version %d: %w", version, errIndexSyntax)
+		return nil, fmt.Errorf("version %d: %w", version, errIndexSyntax)
 	}
 	fixed := 40 + f.size() + 2
 	name := make([]byte, 0, 4096)
 	for n := binary.BigEndian.Uint32(head[8:]); n > 0; n-- {
 		e, err := b.Peek(fixed)
 		if err != nil {
-			return errIndexSyntax
+			return nil, errIndexSyntax
 		}
 		mode := binary.BigEndian.Uint32(e[24:])
 		flags := binary.BigEndian.Uint16(e[40+f.size():])
@@ -108,41 +225,50 @@ func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags
 		var oid [sha256.Size]byte // e is valid until the next read
 		copy(oid[:], e[40:40+f.size()])
 		if _, err := b.Discard(size); err != nil {
-			return errIndexSyntax
+			return nil, errIndexSyntax
 		}
 		if version == 4 {
 			// The name is the last one less so many bytes, and what follows.
 			strip, err := offset(b)
 			if err != nil || strip > len(name) {
-				return errIndexSyntax
+				return nil, errIndexSyntax
 			}
 			name = name[:len(name)-strip]
 		} else {
 			name = name[:0]
 		}
 		if name, err = appendName(b, name); err != nil {
-			return err
+			return nil, err
 		}
 		if version < 4 {
 			// One to eight NULs, of which one is read, make the size a
 			// multiple of eight.
 			if _, err := b.Discard(7 - (size+len(name))%8); err != nil {
-				return errIndexSyntax
+				return nil, errIndexSyntax
 			}
 		}
 		entry(name, mode, flags, oid[:f.size()])
 	}
-	// An extension named "link" makes this a split index.
 	for {
 		e, err := b.Peek(f.size() + 8)
 		if err != nil {
-			return nil // only the checksum is left
+			return link, nil // only the checksum is left
 		}
-		if string(e[:4]) == "link" {
-			return fmt.Errorf("split index: %w", errIndexSyntax)
+		name, size := string(e[:4]), int(binary.BigEndian.Uint32(e[4:]))
+		if _, err := b.Discard(8); err != nil {
+			return nil, errIndexSyntax
 		}
-		if _, err := b.Discard(8 + int(binary.BigEndian.Uint32(e[4:]))); err != nil {
-			return errIndexSyntax
+		if name == "link" {
+			if link != nil || size < f.size() || size > MaxGitIndex {
+				return nil, errIndexSyntax
+			}
+			var text bytes.Buffer
+			if n, err := io.CopyN(&text, b, int64(size)); err != nil || n < int64(size) {
+				return nil, errIndexSyntax
+			}
+			link = text.Bytes()
+		} else if _, err := b.Discard(size); err != nil {
+			return nil, errIndexSyntax
 		}
 	}
 }
