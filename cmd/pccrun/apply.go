@@ -56,7 +56,7 @@ func applyVerb(args []string) int {
 	var conflict *changes.ConflictError
 	if errors.As(err, &conflict) {
 		if asJSON {
-			printJSON(c.applied(nil, nil, len(c.upper.Record.Stood), conflict))
+			printJSON(c.applied(&changes.Outcome{Left: len(c.upper.Record.Stood)}, nil, conflict))
 		}
 		for _, change := range conflict.Changes {
 			say("conflict: " + c.shown(filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
@@ -78,9 +78,16 @@ func applyVerb(args []string) int {
 		withheld = append(withheld, change.Path)
 	}
 	if asJSON {
-		printJSON(c.applied(out.Applied, withheld, out.Left, nil))
+		printJSON(c.applied(out, withheld, nil))
 	} else {
 		say(fmt.Sprintf("%d applied, %d left in the overlay", len(out.Applied), out.Left))
+		for i, f := range out.Committed {
+			if i == maxCommitted {
+				say(fmt.Sprintf("and %d more", len(out.Committed)-i))
+				break
+			}
+			say(f.What + ": " + c.shown(f.Path) + " (review " + f.Why + ")")
+		}
 	}
 	for _, change := range out.Withheld {
 		why := change.Protect
@@ -100,15 +107,22 @@ func applyVerb(args []string) int {
 	return 0
 }
 
+// maxCommitted bounds how many protected names of commits are said.
+const maxCommitted = 10
+
 // applied is what became of an apply, as --json shows it.
-func (c *kept) applied(applied, withheld []string, left int, conflict *changes.ConflictError) object {
+func (c *kept) applied(out *changes.Outcome, withheld []string, conflict *changes.ConflictError) object {
 	conflicts := []object{}
 	if conflict != nil {
 		for _, change := range conflict.Changes {
 			conflicts = append(conflicts, object{{"path", filepath.Join(conflict.Root, change.Path)}, {"conflict", change.Conflict}})
 		}
 	}
-	return object{{"session", c.entry.ID}, {"applied", applied}, {"withheld", withheld}, {"left", left}, {"conflicts", conflicts}}
+	committed := []object{}
+	for _, f := range out.Committed {
+		committed = append(committed, object{{"path", f.Path}, {"what", f.What}, {"why", f.Why}})
+	}
+	return object{{"session", c.entry.ID}, {"applied", out.Applied}, {"withheld", withheld}, {"left", out.Left}, {"conflicts", conflicts}, {"committed", committed}}
 }
 
 func failLocked(err error) int {

@@ -43,6 +43,8 @@ type Outcome struct {
 	Applied  []string // paths on the host
 	Withheld []Change // selected, but protected and not named
 	Left     int      // changes that are still only in the overlay
+
+	Committed []workspace.Finding // protected names that git would write by what was applied
 }
 
 // A ConflictError says that the host's files are not those that the run saw.

@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	store "github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Begin takes the lock under which an Upper is changed. The error is
@@ -36,8 +38,12 @@ func (u *Upper) Interrupted() bool {
 // of it or, if anything fails, nothing. What an apply before it left half done
 // is finished first. [Upper.Begin] must have been called.
 func (u *Upper) Apply(sel Selection) (*Outcome, error) {
-	if err := u.Finish(); err != nil {
-		return nil, err
+	var before []workspace.Finding
+	if u.Interrupted() { // nobody was told of what that has brought
+		var err error
+		if before, err = u.committed(nil, time.Unix(0, u.Record.Started), u.Finish); err != nil {
+			return nil, err
+		}
 	}
 	if !u.Record.Ended { // the run was killed
 		if _, _, err := u.Settle(); err != nil {
@@ -47,7 +53,7 @@ func (u *Upper) Apply(sel Selection) (*Outcome, error) {
 	a := &applying{upper: u}
 	out, err := a.plan(&sel)
 	if err == nil && len(a.journal.Steps) > a.opened {
-		err = a.run()
+		out.Committed, err = u.committed(out, time.Now(), a.run)
 	} else if e := a.close(); e != nil { // nothing is to be done, or nothing can be
 		err = errors.Join(err, e)
 	}
@@ -55,7 +61,38 @@ func (u *Upper) Apply(sel Selection) (*Outcome, error) {
 		return nil, err
 	}
 	out.Left = len(u.Record.Stood)
+	out.Committed = append(before, out.Committed...)
 	return out, nil
+}
+
+// committed runs what applies, and returns what it has brought since then of protected names
+// into the repositories that it reaches into; nil is for all of them.
+func (u *Upper) committed(out *Outcome, since time.Time, apply func() error) (found []workspace.Finding, err error) {
+	var notes []*workspace.History
+	defer func() {
+		for _, n := range notes {
+			n.Close()
+		}
+	}()
+	for _, l := range u.Record.Layers {
+		if out != nil && !slices.ContainsFunc(out.Applied, func(path string) bool {
+			return (vcs.InsideGit(path) || vcs.InsideStore(path)) && contains(l.Path, path)
+		}) {
+			continue
+		}
+		n, err := workspace.NoteHistory(l.Path, u.Record.Protect, since)
+		if err != nil {
+			return nil, err
+		}
+		notes = append(notes, n)
+	}
+	if err := apply(); err != nil {
+		return nil, err
+	}
+	for _, n := range notes {
+		found = append(found, n.Brought()...)
+	}
+	return found, nil
 }
 
 // close closes what was opened beforehand, if nothing is begun.
