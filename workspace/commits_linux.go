@@ -26,6 +26,7 @@ import (
 const (
 	inCommits = "git writes it where that is checked out, merged or popped"
 	inIndex   = "git writes it at `git restore`, `checkout` and `stash`"
+	inTrees   = "`git commit` takes that, and `git diff --cached` shows what is listed; git reset makes another"
 	unread    = "what the run has brought there may hold protected names"
 	forged    = "git believes it; `git fsck` tells"
 )
@@ -101,6 +102,8 @@ type commits struct {
 	tips   []tip
 	all    []tip // tips, and of a linked worktree those of its repository
 	found  []committed
+	forged string                     // a directory of which the index remembers another tree than it lists
+	within struct{ dir, rule string } // the last directory that was asked for, and the answer
 }
 
 // A tip is what git knows by a name.
@@ -148,6 +151,9 @@ func (g *Guard) committed(gitDir, tree string, stood bool, left *allowance) {
 			}
 			if c.store.forged != "" {
 				tell(common+"/objects", "object "+c.store.forged+" is not what its name says", forged)
+			}
+			if c.forged != "" {
+				tell(gitDir+"/index", "what it remembers of "+c.forged+" is not what it lists", inTrees)
 			}
 		}
 	}
@@ -536,14 +542,17 @@ func (c *commits) staged() error {
 	}
 	var list []committed
 	shared := func(id string) ([]byte, error) { return readOwn(dir, "sharedindex."+id, vcs.MaxGitIndex) }
-	err = vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string) {
-		if rule := c.protectedWithin(path, mode); rule != "" {
+	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string) error {
+		rule, err := c.protectedWithin(path, mode)
+		if rule != "" {
 			list = append(list, committed{path: path, rule: rule, mode: mode, id: id, where: "the index"})
 		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
+	c.forged = forged
 	head := c.head()
 	for _, f := range list {
 		if f.mode&unix.S_IFMT == unix.S_IFDIR { // of a sparse index
@@ -580,15 +589,26 @@ func (c *commits) reshared() bool {
 
 // protectedWithin returns the rule that a path of the index, or a directory above it,
 // matches.
-func (c *commits) protectedWithin(path string, mode uint32) string {
-	for i := range len(path) {
-		if path[i] == '/' {
-			if rule := c.guard.rules.protects(c.tree+"/"+path[:i], unix.S_IFDIR); rule != "" {
-				return rule
+func (c *commits) protectedWithin(path string, mode uint32) (string, error) {
+	dir := path[:strings.LastIndexByte(path, '/')+1]
+	if dir != c.within.dir || dir == "" {
+		c.within.dir, c.within.rule = dir, ""
+		for i := range len(dir) {
+			if dir[i] != '/' {
+				continue
+			}
+			if err := c.store.left.spend(64); err != nil {
+				return "", err
+			}
+			if c.within.rule = c.guard.rules.protects(c.tree+"/"+dir[:i], unix.S_IFDIR); c.within.rule != "" {
+				break
 			}
 		}
 	}
-	return c.guard.rules.protects(c.tree+"/"+path, mode)
+	if c.within.rule != "" {
+		return c.within.rule, nil
+	}
+	return c.guard.rules.protects(c.tree+"/"+path, mode), c.store.left.spend(1)
 }
 
 // head returns the tree of the commit that is checked out, "" if there is none.

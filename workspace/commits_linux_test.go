@@ -1,6 +1,8 @@
 package workspace
 
 import (
+	"bytes"
+	"crypto/sha1"
 	"os"
 	"slices"
 	"strings"
@@ -90,6 +92,9 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 		"of a package":           {"", "git update-index --add --cacheinfo 100644,$(echo x | git hash-object -w --stdin),node_modules/x/.envrc; git commit -q -m packages"},
 		"for review":             {"", "echo '{}' > package.json; git add package.json; git commit -q -m package; rm package.json"},
 		"a merge of what it had": {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -; echo two > two; git add two; git commit -q -m two", "git update-ref refs/heads/m $(git commit-tree -p HEAD -p x -m m $(git merge-tree --write-tree HEAD x))"},
+		"of a sparse index":      {"mkdir d e; echo e > e/.envrc; git mv one d/one; git add .; git commit -q -m d; git sparse-checkout set --sparse-index --cone d", "echo two > d/one; git commit -q -am two; git sparse-checkout add e; git commit -q --allow-empty -m three; git sparse-checkout set d; git status"},
+		"added in part":          {"", "echo new > new; git add -N new; mkdir d; echo x > d/x; git add d; git commit -q -m d; git status; git write-tree; git add new"},
+		"in a conflict":          {"git switch -q -c x; echo theirs > one; git commit -q -am theirs; git switch -q -; echo ours > one; mkdir d; echo d > d/d; git add d; git commit -q -am ours", "git merge -q x || true; git add d; echo d > d/e; git add d/e"},
 		"a removal":              {"echo ours > .envrc; git add .envrc; git commit -q -m envrc", "git rm -q --cached .envrc; git commit -q -m less"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,6 +104,33 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 			w.guard.remember()
 			w.sh(asUser + "set -e; " + c.run)
 			require.Empty(t, w.end())
+		})
+	}
+}
+
+// An index that remembers another tree than it lists is told of: git commits that tree, and
+// shows nothing of it.
+func TestGuardTellsOfForgedTrees(t *testing.T) {
+	for name, setup := range map[string]string{
+		"": "", "in a directory": "mkdir d; git mv one d/one; git commit -q -m d; ln -s d/one one; ", "split": "git update-index --split-index; ",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			w.sh(asUser + "echo honest > one; git add one; git commit -q -m one; " + setup)
+			w.begin()
+			w.guard.remember()
+			w.sh(asUser + "set -e; echo hostile > one; git add -u; git write-tree > /dev/null")
+			path := w.root + "/.git/index"
+			b, err := os.ReadFile(path)
+			require.NoError(t, err)
+			bad, good := []byte(vcs.FormatSHA1.BlobID([]byte("hostile\n"))), []byte(vcs.FormatSHA1.BlobID([]byte("honest\n")))
+			require.Equal(t, 1, bytes.Count(b, bad))
+			b = bytes.Replace(b, bad, good, 1)[:len(b)-20]
+			sum := sha1.Sum(b)
+			require.NoError(t, os.WriteFile(path, append(b, sum[:]...), 0o644))
+			require.Equal(t, []string{"review .git/index"}, w.end())
+			// The control.
+			w.sh(asUser + "set -e; test -z \"$(git diff --cached)\"; git commit -q --allow-empty -m innocent; git show | grep hostile")
 		})
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 var errIndexSyntax = errors.New("not a git index that is understood")
@@ -77,67 +80,165 @@ func IndexDigest(r io.Reader) uint64 {
 // EachStaged calls entry for each path that an index lists, with the mode and the name of
 // its content; conflicts are listed up to three times. Of a split index, what it begins
 // with is asked of shared, by the name of it in hexadecimal (`sharedindex.NAME`).
-func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string)) error {
-	var own []staged
-	link, err := entries(bytes.NewReader(b), f, func(name []byte, mode uint32, _ uint16, oid []byte) {
-		if len(name) > 0 && own == nil {
-			entry(string(name), mode, string(oid))
-			return
+//
+// It returns the path of a directory of which the index remembers another tree than what it
+// lists there makes, if there is one; "." is for the root. An error of entry ends it.
+func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string) error) (forged string, err error) {
+	list, tree, err := stagedIn(b, f, shared)
+	if err != nil {
+		return "", err
+	}
+	for i := range list {
+		if err := entry(list[i].path, list[i].mode, list[i].id); err != nil {
+			return "", err
 		}
-		own = append(own, staged{string(name), mode, string(oid)}) // of a split one alone
-	})
-	if err != nil || len(own) > 0 && link == nil {
-		return cmp.Or(err, errIndexSyntax)
 	}
-	if link == nil || bytes.Equal(link[:f.size()], make([]byte, f.size())) { // nothing is shared
-		return nil
+	return forgedTree(list, tree, f)
+}
+
+// stagedIn returns what an index lists, and its extension "TREE".
+func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list []staged, tree []byte, err error) {
+	room := MaxGitIndex // for names, of which version 4 says only how each differs from the last
+	read := func(b []byte) (list []staged, ext extensions, err error) {
+		ext, err = entries(bytes.NewReader(b), f, func(name []byte, mode uint32, flags uint16, oid []byte) {
+			if room -= len(name); room >= 0 {
+				list = append(list, staged{string(name), mode, string(oid), flags >> 12 & 3})
+			}
+		})
+		if room < 0 {
+			return nil, ext, ErrLarge
+		}
+		return list, ext, err
 	}
-	text, err := shared(hex.EncodeToString(link[:f.size()]))
+	own, ext, err := read(b)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	var base []staged
-	err = eachEntry(bytes.NewReader(text), f, func(name []byte, mode uint32, _ uint16, oid []byte) {
-		base = append(base, staged{string(name), mode, string(oid)})
-	})
+	if ext.link == nil || bytes.Equal(ext.link[:f.size()], make([]byte, f.size())) { // nothing is shared
+		return own, ext.tree, nil
+	}
+	text, err := shared(hex.EncodeToString(ext.link[:f.size()]))
 	if err != nil {
-		return err
+		return nil, nil, err
+	}
+	base, nested, err := read(text)
+	if err != nil || nested.link != nil {
+		return nil, nil, cmp.Or(err, errIndexSyntax)
 	}
 	gone, changed := make([]bool, len(base)), make([]bool, len(base))
-	if rest := link[f.size():]; len(rest) > 0 { // else neither
+	if rest := ext.link[f.size():]; len(rest) > 0 { // else neither
 		if gone, rest, err = bitmap(rest, len(base)); err != nil {
-			return err
+			return nil, nil, err
 		}
 		if changed, _, err = bitmap(rest, len(base)); err != nil {
-			return err
+			return nil, nil, err
 		}
 	}
 	for i, e := range base {
 		if changed[i] { // by those without a name, in this order (merge_base_index of git's split-index.c, 2.51)
 			if len(own) == 0 || own[0].path != "" {
-				return errIndexSyntax
+				return nil, nil, errIndexSyntax
 			}
-			e.mode, e.id = own[0].mode, own[0].id
-			own = own[1:]
+			own[0].path = e.path
+			e, own = own[0], own[1:]
 		}
 		if !gone[i] {
-			entry(e.path, e.mode, e.id)
+			list = append(list, e)
 		}
 	}
-	for _, e := range own {
-		if e.path == "" {
-			return errIndexSyntax
-		}
-		entry(e.path, e.mode, e.id)
-	}
-	return nil
+	list = append(list, own...)
+	slices.SortStableFunc(list, func(a, b staged) int {
+		return cmp.Or(strings.Compare(a.path, b.path), cmp.Compare(a.stage, b.stage))
+	})
+	return list, ext.tree, nil
 }
 
 // A staged is an entry of an index.
 type staged struct {
-	path string
-	mode uint32
-	id   string
+	path  string
+	mode  uint32
+	id    string
+	stage uint16 // of a conflict, else 0
+}
+
+// forgedTree returns the path of a directory of which the extension "TREE" of an index
+// (gitformat-index(5)) says another tree than what is listed there makes. Git commits by
+// what it says, and shows in `diff --cached` what is listed.
+func forgedTree(list []staged, ext []byte, f Format) (path string, err error) {
+	said := map[string]string{}
+	var read func(path string, depth int) error
+	read = func(path string, depth int) error {
+		name, rest, ok := bytes.Cut(ext, []byte{0})
+		line, rest, ok2 := bytes.Cut(rest, []byte("\n"))
+		count, below, ok3 := strings.Cut(string(line), " ")
+		n, e := strconv.Atoi(count)
+		kids, e2 := strconv.Atoi(below)
+		if !ok || !ok2 || !ok3 || e != nil || e2 != nil || n >= 0 && len(rest) < f.size() || depth > maxName {
+			return errIndexSyntax
+		}
+		if depth > 0 {
+			path += string(name) + "/"
+		}
+		if n >= 0 {
+			said[path], rest = string(rest[:f.size()]), rest[f.size():]
+		}
+		for ext = rest; kids > 0; kids-- {
+			if err := read(path, depth+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(ext) == 0 {
+		return "", nil
+	}
+	if err := read("", 0); err != nil || len(said) == 0 {
+		return "", err
+	}
+	forged := ""
+	check := func(dir, id string, whole bool) {
+		if said, ok := said[dir]; ok && (!whole || said != id) {
+			forged = cmp.Or(strings.TrimSuffix(dir, "/"), ".")
+		}
+	}
+	same := 0 // how far the path of the first entry is that of the one before
+	// made returns the name of the tree that the first entries make which lie in a directory,
+	// whose path is so long.
+	var made func(dir int) (id string, whole bool)
+	made = func(dir int) (id string, whole bool) {
+		prefix := list[0].path[:dir]
+		var body []byte
+		whole = true
+		for same = dir; len(list) > 0 && same >= dir; {
+			e := list[0]
+			name, below, deep := strings.Cut(e.path[dir:], "/")
+			switch {
+			case !deep || below == "" && e.mode>>12 == 0o4: // of a sparse index a directory
+				whole = whole && e.stage == 0
+				if list, same = list[1:], 0; len(list) > 0 {
+					next := list[0].path
+					for same < len(next) && same < len(e.path) && next[same] == e.path[same] {
+						same++
+					}
+				}
+			default:
+				var all bool
+				e.mode = 0o40000
+				e.id, all = made(dir + len(name) + 1)
+				whole = whole && all
+			}
+			body = append(fmt.Appendf(body, "%o %s\x00", e.mode, name), e.id...)
+		}
+		id = f.ID(Object{Kind: Tree, Body: body})
+		check(prefix, id, whole)
+		return id, whole
+	}
+	if len(list) == 0 {
+		check("", f.ID(Object{Kind: Tree}), true)
+	} else {
+		made(0)
+	}
+	return forged, nil
 }
 
 // bitmap reads so many bits, compressed as gitformat-bitmap(5) has it (EWAH), and returns
@@ -191,30 +292,36 @@ func bitmap(b []byte, bits int) (set []bool, rest []byte, err error) {
 // eachEntry calls entry for each entry of an index that is whole; the slices are valid
 // until it returns.
 func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) error {
-	link, err := entries(r, f, entry)
-	if err == nil && link != nil {
+	ext, err := entries(r, f, entry)
+	if err == nil && ext.link != nil {
 		err = fmt.Errorf("split index: %w", errIndexSyntax)
 	}
 	return err
 }
 
-// entries is eachEntry, and returns the extension "link", which makes a split index.
-func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) (link []byte, err error) {
+// extensions are two of those of an index; nil is for none.
+type extensions struct {
+	link []byte // it makes a split index
+	tree []byte // the trees that are remembered
+}
+
+// entries is eachEntry, and returns the extensions.
+func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) (ext extensions, err error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	var head [12]byte
 	if _, err := io.ReadFull(b, head[:]); err != nil || string(head[:4]) != "DIRC" {
-		return nil, errIndexSyntax
+		return ext, errIndexSyntax
 	}
 	version := binary.BigEndian.Uint32(head[4:])
 	if version < 2 || version > 4 {
-		return nil, fmt.Errorf("version %d: %w", version, errIndexSyntax)
+		return ext, fmt.Errorf("version %d: %w", version, errIndexSyntax)
 	}
 	fixed := 40 + f.size() + 2
 	name := make([]byte, 0, 4096)
 	for n := binary.BigEndian.Uint32(head[8:]); n > 0; n-- {
 		e, err := b.Peek(fixed)
 		if err != nil {
-			return nil, errIndexSyntax
+			return ext, errIndexSyntax
 		}
 		mode := binary.BigEndian.Uint32(e[24:])
 		flags := binary.BigEndian.Uint16(e[40+f.size():])
@@ -225,26 +332,26 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 		var oid [sha256.Size]byte // e is valid until the next read
 		copy(oid[:], e[40:40+f.size()])
 		if _, err := b.Discard(size); err != nil {
-			return nil, errIndexSyntax
+			return ext, errIndexSyntax
 		}
 		if version == 4 {
 			// The name is the last one less so many bytes, and what follows.
 			strip, err := offset(b)
 			if err != nil || strip > len(name) {
-				return nil, errIndexSyntax
+				return ext, errIndexSyntax
 			}
 			name = name[:len(name)-strip]
 		} else {
 			name = name[:0]
 		}
 		if name, err = appendName(b, name); err != nil {
-			return nil, err
+			return ext, err
 		}
 		if version < 4 {
 			// One to eight NULs, of which one is read, make the size a
 			// multiple of eight.
 			if _, err := b.Discard(7 - (size+len(name))%8); err != nil {
-				return nil, errIndexSyntax
+				return ext, errIndexSyntax
 			}
 		}
 		entry(name, mode, flags, oid[:f.size()])
@@ -252,23 +359,23 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 	for {
 		e, err := b.Peek(f.size() + 8)
 		if err != nil {
-			return link, nil // only the checksum is left
+			return ext, nil // only the checksum is left
 		}
 		name, size := string(e[:4]), int(binary.BigEndian.Uint32(e[4:]))
 		if _, err := b.Discard(8); err != nil {
-			return nil, errIndexSyntax
+			return ext, errIndexSyntax
 		}
-		if name == "link" {
-			if link != nil || size < f.size() || size > MaxGitIndex {
-				return nil, errIndexSyntax
+		if to := map[string]*[]byte{"link": &ext.link, "TREE": &ext.tree}[name]; to != nil {
+			if *to != nil || name == "link" && size < f.size() || size > MaxGitIndex {
+				return ext, errIndexSyntax
 			}
-			var text bytes.Buffer
-			if n, err := io.CopyN(&text, b, int64(size)); err != nil || n < int64(size) {
-				return nil, errIndexSyntax
+			text := bytes.NewBuffer([]byte{})
+			if n, err := io.CopyN(text, b, int64(size)); err != nil || n < int64(size) {
+				return ext, errIndexSyntax
 			}
-			link = text.Bytes()
+			*to = text.Bytes()
 		} else if _, err := b.Discard(size); err != nil {
-			return nil, errIndexSyntax
+			return ext, errIndexSyntax
 		}
 	}
 }

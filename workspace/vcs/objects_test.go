@@ -208,17 +208,19 @@ func TestEachStaged(t *testing.T) {
 					require.NoError(t, err)
 					var got []string
 					f := map[string]Format{"sha1": FormatSHA1, "sha256": FormatSHA256}[format]
-					err = EachStaged(b, f, func(id string) ([]byte, error) { return os.ReadFile(dir + "/.git/sharedindex." + id) }, func(path string, mode uint32, id string) {
+					forged, err := EachStaged(b, f, func(id string) ([]byte, error) { return os.ReadFile(dir + "/.git/sharedindex." + id) }, func(path string, mode uint32, id string) error {
 						got = append(got, fmt.Sprintf("%o %x 0\t%s\n", mode, id, path))
+						return nil
 					})
 					require.NoError(t, err)
+					require.Empty(t, forged)
 					want := slices.Collect(strings.Lines(git("git ls-files -s")))
 					slices.Sort(got)
 					slices.Sort(want)
 					require.Equal(t, want, got)
-					link, err := entries(bytes.NewReader(b), f, func([]byte, uint32, uint16, []byte) {})
+					ext, err := entries(bytes.NewReader(b), f, func([]byte, uint32, uint16, []byte) {})
 					require.NoError(t, err)
-					require.Equal(t, strings.Contains(then, "split"), link != nil, "it is what it should be")
+					require.Equal(t, strings.Contains(then, "split"), ext.link != nil, "it is what it should be")
 				})
 			}
 		}
@@ -232,10 +234,11 @@ func FuzzEachStaged(f *testing.F) {
 	f.Add(split, gitIndex(2, FormatSHA1, "a", "b"))
 	f.Add(gitIndex(4, FormatSHA1, "a", ""), []byte(nil))
 	f.Fuzz(func(t *testing.T, b, shared []byte) {
-		err := EachStaged(b, FormatSHA1, func(id string) ([]byte, error) { return shared, nil }, func(path string, _ uint32, id string) {
+		_, err := EachStaged(b, FormatSHA1, func(id string) ([]byte, error) { return shared, nil }, func(path string, _ uint32, id string) error {
 			if len(id) != 20 {
 				t.Fatalf("%q %q", path, id)
 			}
+			return nil
 		})
 		_ = err
 	})
