@@ -100,6 +100,7 @@ func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entr
 func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list []staged, tree []byte, err error) {
 	room := MaxGitIndex // for names, of which version 4 says only how each differs from the last
 	read := func(b []byte) (list []staged, ext extensions, err error) {
+		list = make([]staged, 0, len(b)/(40+f.size()+2+8)) // no entry is smaller, few are much larger
 		ext, err = entries(bytes.NewReader(b), f, func(name []byte, mode uint32, flags uint16, oid []byte) {
 			if room -= len(name); room >= 0 {
 				list = append(list, staged{string(name), mode, string(oid), flags >> 12 & 3})
@@ -227,7 +228,8 @@ func forgedTree(list []staged, ext []byte, f Format) (path string, err error) {
 				e.id, all = made(dir + len(name) + 1)
 				whole = whole && all
 			}
-			body = append(fmt.Appendf(body, "%o %s\x00", e.mode, name), e.id...)
+			body = strconv.AppendUint(body, uint64(e.mode), 8)
+			body = append(append(append(append(body, ' '), name...), 0), e.id...)
 		}
 		id = f.ID(Object{Kind: Tree, Body: body})
 		check(prefix, id, whole)
