@@ -148,10 +148,12 @@ func TestOtherProtocols(t *testing.T) {
 	for _, text := range []string{"x", "PING", "EHLO h", "GET", "GET /key\r\n", "\r\n", "\n\nEHLO x", "0027git-upload-pack /r\x00host=ok.example\x00", "\x15\x00", "user h*\r\nmore", "\x16", "*1\r\n$4\r\nPING\r\n",
 		"get http://other.example/key\r\n", "SET http://other.example/key 1\r\n", "GET http://ok.example:25/\r\n", "\x1f\x8b\x08", "OPTIONS rtsp://ok.example/ RTSP/1.0\r\nCSeq: 1\r\n\r\n",
 		"\x16\x01\x00\x01\x85\xa2\x3f\x00 MySQL, 278 bytes", "\x14\x00\x00\x01\x85", "\x16\x01\x00\x00\x07\x00\x00\x00 MongoDB", "\x15\x13\x00\x00",
+		"\x14\x01\x00\x00\x00\x00\x00\x00 MongoDB", "\x15\x01\x00\x00\x01\x00\x00\x00 MongoDB", "\x16\x01\x00\x00\x00\x00\x00\x00 MongoDB", "\x17\x01\x00\x00\x01\x00\x00\x00 MongoDB",
 		"\x00\x00\x00\x08\x04\xd2", "\x00\x00\x00\x08\x04\xd2\x16\x30\x00\x00\x00\x08\x04\xd2\x16\x2f", "\x00\x00\x00\x29\x00\x03\x00\x00user\x00",
 		"CONNECT {\"verbose\":false,\"tls_required\":false,\"url\":\"nats://other.example:4222\"}\r\nPING\r\n", "CONNECT\naccept-version:1.2\nhost:other.example\n\n\x00",
 		"\x16\x00\xff\x05\x0aok.example\x63\xdd\x01 Minecraft", "OPTIONS sip:x@other.example SIP/2.0\r\n",
 		"\x10\x0e\x00\x04MQTT\x04\x02\x00\x3c\x00\x02ab", "\x00\x00\x00\x10{\"a\": 1}\nGET / HTTP/1.1\r\n", "\x00\x09GET a b\r\n\r\n", "\x01\x01\x00\x01\x00\x08\x00\x00\x09\x0bHTTP_HOSTother.example",
+		"85 <34>1 2026-11-23T05:44:42Z h app - - - " + strings.Repeat("\"GET / HTTP/1.1\" 200 ", 4000),
 		"SET /key 1\r\n", "get /key /other\r\n", "SSH-2.0-OpenSSH_9.9 /etc x\r\n"} {
 		if text == "\x16" {
 			continue // the beginning of a hello, which is waited for

@@ -36,7 +36,7 @@ const unrecognizedName = "\x15\x03\x01\x00\x02\x02\x70"
 // without a name; other says that it was one.
 func (c *client) forwardFirst(l *link, ev *Event, o *lookout) (n int64, other bool, err error) {
 	up := &counter{w: l, other: o}
-	if other, err = c.checkFirst(l, ev, up); err == nil && !other {
+	if other, err = c.checkFirst(l, ev, up); err == nil && o == nil {
 		early, _ := c.br.Peek(c.br.Buffered())
 		_, err = up.Write(early)
 	}
@@ -49,6 +49,9 @@ func (c *client) checkFirst(l *link, ev *Event, up *counter) (other bool, err er
 		return false, noEnd(err)
 	}
 	for skipped := false; ; {
+		if skipped { // what no server of HTTP reads may be a protocol's that turns to TLS
+			up.w = up.other
+		}
 		if _, err := c.br.Peek(1); err != nil {
 			return false, noEnd(err)
 		}
@@ -159,7 +162,7 @@ func (c *client) startsTLS(up io.Writer) (bool, error) {
 	case b[1] >= maxMajor:
 		return false, nil
 	case b[0] == recordHandshake:
-		if b[3] == 0 && b[4] == 0 || b[5] == clientHello {
+		if b[5] == clientHello || b[3] == 0 && b[4] == 0 && isRecord(b[5]) {
 			return false, errHello
 		}
 		return false, nil
@@ -180,11 +183,13 @@ func (c *client) startsTLS(up io.Writer) (bool, error) {
 		_, _ = c.br.Discard(len(b))
 	}
 	length := int(header[3])<<8 | int(header[4])
-	if length <= 1 || header[0] == recordAlert && length == 2 && header[5] <= 2 { // its level
+	if length == 0 && isRecord(header[5]) || 0 < length && length <= 2 && (header[5] == 1 || header[5] == 2) { // an alert's level, or what changes a cipher
 		return false, errHello
 	}
 	return false, nil
 }
+
+func isRecord(c byte) bool { return c >= recordFirst && c <= recordLast }
 
 // checkHello passes a ClientHello on that asks for the tunnel's host, and another
 // one if the server asks for that.

@@ -267,8 +267,8 @@ func (c *client) tunnel(l *link, ev *Event) {
 }
 
 // beginTunnel begins both ways, the one up with what the client sends first, and returns
-// where the rest of that is to go; nil if it was refused. What it needs for that no
-// tunnel holds for as long as it stands.
+// where the rest of that is to go; nil if it was refused. Of what it needs for that a
+// tunnel holds no more than a lookout for as long as it stands.
 func (c *client) beginTunnel(t *tunnel, l *link, ev *Event, down chan<- int64) (up int64, to net.Conn) {
 	back, o := c.conn, c.lookOut(l, ev)
 	if o != nil {
@@ -277,8 +277,8 @@ func (c *client) beginTunnel(t *tunnel, l *link, ev *Event, down chan<- int64) (
 	go func() { down <- t.pass(back, l.Conn) }()
 	up, other, err := c.forwardFirst(l, ev, o)
 	to = l.Conn
-	if err == nil && other {
-		to = o
+	if err == nil && o != nil {
+		o.judged, to = !other, o
 		var early int
 		early, err = o.take(c.br)
 		up += int64(early)

@@ -22,6 +22,7 @@ type voice int32
 const (
 	silent  voice = iota // so far
 	turning              // a protocol that may turn to TLS
+	packed               // one whose greetings are in packets
 	plain                // any other
 )
 
@@ -32,15 +33,28 @@ func voiceOf(b []byte) voice {
 	case len(text) >= 4 && isDigits(text[:3]) && (text[3] == ' ' || text[3] == '-'): // SMTP, FTP, NNTP
 	case strings.HasPrefix(text, "* "), strings.HasPrefix(text, "+OK "), strings.HasPrefix(text, "-ERR "): // IMAP, POP3
 	case strings.HasPrefix(text, `"IMPL`), strings.HasPrefix(text, "OK"): // ManageSieve
-	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, ":"): // XMPP, IRC
-	case strings.HasPrefix(text, "0"): // LDAP, a sequence of BER
-	case len(text) >= 5 && text[3] == 0 && (text[4] == 10 || text[4] == 0xff): // MySQL
-	case strings.HasPrefix(text, "\x03\x00"), strings.HasPrefix(text, "\x04\x01"): // RDP, SQL Server
+	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, ":"), strings.HasPrefix(text, "NOTICE "): // XMPP, IRC
+	case strings.HasPrefix(text, "0") && isMessage(text): // LDAP
+	case len(text) >= 5 && text[3] == 0 && (text[4] == 10 || text[4] == 0xff || text[4] == 11): // MySQL, its X protocol
+	case strings.HasPrefix(text, "AMQP\x02"), strings.HasPrefix(text, "RFB "), strings.HasPrefix(text, "# munin"): // AMQP 1.0, VNC
+	case strings.HasPrefix(text, "\x03\x00"): // RDP
+	case strings.HasPrefix(text, "\x04\x01"): // SQL Server
+		return packed
 	case len(text) < 4 && !strings.ContainsFunc(text, func(r rune) bool { return r < '0' || r > '9' }): // of which more comes
 	default:
 		return plain
 	}
 	return turning
+}
+
+// isMessage says whether text may begin as LDAP's messages do: a sequence of BER, its
+// length, and a number. Git's server begins with the same character.
+func isMessage(text string) bool {
+	at := 2 // of the number
+	if len(text) > 1 && text[1] > 0x80 {
+		at += int(text[1] & 0x7f)
+	}
+	return at >= len(text) || text[at] == 2
 }
 
 func isDigits(s string) bool { return strings.Trim(s, "0123456789") == "" }
@@ -77,16 +91,20 @@ type lookout struct {
 	from   *heard
 	host   string
 	wait   time.Duration // for a server's first word
+	judged bool          // what came first was a request or a greeting
 	buf    []byte        // what may be the beginning of a greeting
 	passed int           // how much of that has gone up
 	err    error         // of a greeting that was refused
 	deny   func()        // tells the client so
+
+	packets packets
+	inside  *lookout // for what is in them
 }
 
 // lookOut returns the lookout for a tunnel; nil for one that is to no name, against which
-// another could be held.
+// another could be held, and for a websocket, whose request went where it was to.
 func (c *client) lookOut(l *link, ev *Event) *lookout {
-	if l.verdict.Local || l.verdict.IsLiteral() {
+	if l.verdict.Local || l.verdict.IsLiteral() || ev.Protocol == "websocket" {
 		return nil
 	}
 	from := &heard{Conn: c.conn, spoke: make(chan struct{})}
@@ -122,12 +140,30 @@ func (o *lookout) tell() {
 
 // Write passes on all but a greeting that is not whole yet.
 func (o *lookout) Write(b []byte) (int, error) {
-	if voice(o.from.voice.Load()) == plain {
+	says := voice(o.from.voice.Load())
+	if says == plain {
 		if err := o.flush(); err != nil {
 			return 0, err
 		}
 		return o.Conn.Write(b)
 	}
+	n := 0
+	if !o.packets.over {
+		var err error
+		if n, err = o.unwrap(b, says); err != nil {
+			return 0, err
+		}
+	}
+	if n < len(b) {
+		if err := o.judge(b[n:], says); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+// judge passes on what is in no packets.
+func (o *lookout) judge(b []byte, says voice) error {
 	held := len(o.buf) > 0
 	data := b // which is not kept
 	if held {
@@ -155,18 +191,20 @@ func (o *lookout) Write(b []byte) (int, error) {
 		}
 		if err != nil && o.turns() {
 			o.err = err
-			return 0, err
+			return err
 		}
 		at += size
 	}
-	// What has begun goes up as far as it does not tell that it is a greeting.
+	// What has begun goes up as far as it does not tell that it is a greeting. A server
+	// that has said nothing may be one for which it is none, and that waits for it: of
+	// such a greeting no more is kept from it than the end.
 	end := at
-	if !isHead(data[at:]) {
+	if _, sure := mayGreet(data[at:]); !sure || says == silent {
 		end = len(data)
 	}
 	if end > o.passed {
 		if _, err := o.Conn.Write(data[o.passed:end]); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	o.passed = max(0, max(o.passed, end)-at)
@@ -178,7 +216,81 @@ func (o *lookout) Write(b []byte) (int, error) {
 	default:
 		o.buf = bytes.Clone(data[at:])
 	}
-	return len(b), nil
+	return nil
+}
+
+// unwrap looks for the greetings in packets, and passes on those of a server that speaks
+// so. It returns how much of b needs no other look.
+func (o *lookout) unwrap(b []byte, says voice) (n int, err error) {
+	text, n := o.packets.open(b)
+	if len(text) > 0 {
+		if o.inside == nil {
+			from := &heard{spoke: o.from.spoke}
+			from.voice.Store(int32(turning))
+			o.inside = &lookout{Conn: nowhere{}, from: from, host: o.host, packets: packets{over: true}}
+		}
+		if err := o.inside.judge(text, turning); err != nil && o.turns() {
+			o.err = err
+			return 0, err
+		}
+	}
+	holds := o.inside != nil && len(o.inside.buf) > o.inside.passed
+	if o.packets.over {
+		o.inside, holds = nil, false
+	}
+	if says != packed {
+		return 0, nil
+	}
+	if o.passed == len(o.buf) {
+		o.buf, o.passed = nil, 0
+	}
+	if o.buf = append(o.buf, b[:n]...); !holds {
+		return n, o.flush()
+	}
+	if len(o.buf) > 2*maxHello {
+		o.err = errHello
+	}
+	return n, o.err
+}
+
+// nowhere is a connection that takes what it gets.
+type nowhere struct{ net.Conn }
+
+func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
+
+// packets are those of SQL Server, in which its clients' part of the TLS handshake is, a
+// greeting often in several. They begin with the connection.
+type packets struct {
+	header [8]byte
+	have   int  // of the header
+	left   int  // to come of what is in the packet
+	over   bool // other bytes have come
+}
+
+// preLogin is the type of such a packet.
+const preLogin = 0x12
+
+// open returns what is in the packets of b, and how many of its bytes are of them.
+func (p *packets) open(b []byte) (text []byte, n int) {
+	for n < len(b) {
+		if p.left > 0 {
+			part := b[n:min(n+p.left, len(b))]
+			text, n, p.left = append(text, part...), n+len(part), p.left-len(part)
+			continue
+		}
+		p.header[p.have] = b[n]
+		p.have++
+		size := int(p.header[2])<<8 | int(p.header[3])
+		if p.header[0] != preLogin || p.have == len(p.header) && size < len(p.header) {
+			p.over = true
+			break
+		}
+		n++
+		if p.have == len(p.header) {
+			p.have, p.left = 0, size-p.have
+		}
+	}
+	return text, n
 }
 
 // flush passes on what is held.
@@ -193,52 +305,62 @@ func (o *lookout) flush() error {
 }
 
 // turns says whether the server speaks such a protocol. It is waited for, since what was
-// sent to it before may already ask it to turn.
+// sent to it before may already ask it to turn. One that has nothing to say to a request
+// or a greeting takes what follows for the rest of that, and is waited for once.
 func (o *lookout) turns() bool {
 	t := time.NewTimer(o.wait)
 	defer t.Stop()
 	select {
 	case <-o.from.spoke:
 	case <-t.C:
+		if o.judged {
+			o.wait = 0
+		}
 	}
-	return voice(o.from.voice.Load()) != plain
+	says := voice(o.from.voice.Load())
+	return says != plain && (says != silent || !o.judged)
 }
 
 // mayGreet says whether the front of b may be that of a greeting, as far as it goes: of
-// its first record, and of the message in it.
-func mayGreet(b []byte) bool {
+// its first record, and of the message in it; and whether so much has come that it is
+// one, which begins to be held. Numbers in binary data look much like the front of a
+// record whose version there is not. Of such a one the rest has to fit, too.
+func mayGreet(b []byte) (may, sure bool) {
 	at := func(i int, may func(c byte) bool) bool { return i >= len(b) || may(b[i]) }
-	known := at(1, func(c byte) bool { return c == 3 }) && at(2, func(c byte) bool { return c <= 4 })
 	if !at(1, func(c byte) bool { return c < maxMajor }) || !at(5, func(c byte) bool { return c == clientHello }) {
-		return false
+		return false, false
 	}
 	if len(b) < 5 {
-		return true
+		return true, false
 	}
-	length := int(b[3])<<8 | int(b[4])
-	if length < 6 { // in pieces
-		return length > 0 && known
+	known, length := b[1] == 3 && b[2] <= 4, int(b[3])<<8|int(b[4])
+	if length >= 6 { // not in pieces
+		if length > 1<<14 || !at(6, func(c byte) bool { return c <= 2 }) { // OpenSSL's take 128 KiB
+			return false, false
+		}
+		if len(b) < 11 {
+			return true, false
+		}
+		size := int(b[6])<<16 | int(b[7])<<8 | int(b[8])
+		if size < 38 || length > 4+size {
+			return false, false
+		}
+		known = known || b[9] == 3 && b[10] <= 4 || length == 4+size
 	}
-	if !at(6, func(c byte) bool { return c == 0 }) {
-		return false
+	if known {
+		return length > 0, len(b) >= 6
 	}
-	if len(b) < 11 {
-		return true
+	next := b[min(5+length, len(b)):]
+	if length == 0 || len(next) > 0 && next[0] != recordHandshake && next[0] != recordAlert || len(next) > 1 && next[1] >= maxMajor {
+		return false, false
 	}
-	size := int(b[7])<<8 | int(b[8])
-	return size >= 38 && length <= 1<<14 && length <= 4+size && (known || b[9] == 3 && b[10] <= 4)
-}
-
-// isHead says whether so much of a greeting has come that it is one, which begins to be
-// held.
-func isHead(b []byte) bool {
-	return len(b) >= 11 || len(b) >= 6 && b[3] == 0 && b[4] < 6
+	return true, len(next) > 1
 }
 
 // greets says whether a greeting may stand at the front of b, and how long it is once it
 // is whole; 0 before.
 func greets(b []byte) (is bool, size int) {
-	if !mayGreet(b) {
+	if may, _ := mayGreet(b); !may {
 		return false, 0
 	}
 	var message []byte // its type and length

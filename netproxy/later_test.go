@@ -6,8 +6,10 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,13 +31,25 @@ var turns = map[string]turn{
 	"XMPP":    {"", "<?xml version='1.0'?><stream:stream to='example.com'><starttls xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>", "<proceed xmlns='urn:ietf:params:xml:ns:xmpp-tls'/>"},
 	"MySQL":   {"\x4a\x00\x00\x00\x0a8.0.36\x00", "\x20\x00\x00\x01\x85\xae\xff\x19\x00\x00\x00\x01\x2d" + strings.Repeat("\x00", 23), ""},
 	"garbage": {"220 mail ESMTP\r\n", "\x00\xff\xff\r\nSTARTTLS\r\n", "500 what\r\n220 go\r\n"},
+
+	"MySQL, of nothing but controls": {"\x4a\x00\x00\x00\x0a8.0.36\x00", "\x20\x00\x00\x01\x05\x0a\x0f\x19\x00\x00\x00\x01\x1c" + strings.Repeat("\x00", 23), ""},
+	"MySQL's X":                      {"\x05\x00\x00\x00\x0b\x08\x05\x1a\x00", "\x0f\x00\x00\x00\x02\x0a\x0d\x0a\x0b\x0a\x03tls\x12\x04\x08\x01\x12\x00", "\x01\x00\x00\x00\x00"},
+	"AMQP":                           {"", "AMQP\x02\x01\x00\x00", "AMQP\x02\x01\x00\x00"},
+	"VNC":                            {"RFB 003.008\n", "RFB 003.008\n\x13", "\x01\x13"},
+	"behind a request":               {"220 mail ESMTP\r\n", "X / HTTP/1.1\r\nHost: example.com\r\n\r\nSTARTTLS\r\n", "500 what\r\n220 go\r\n"},
+	"behind the preface of HTTP/2":   {"220 mail ESMTP\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + firstFields + "\r\nSTARTTLS\r\n", "500 what\r\n220 go\r\n"},
 }
+
+// firstFields is HTTP/2's frame of a request for example.com.
+const firstFields = "\x00\x00\x10\x01\x05\x00\x00\x00\x01\x82\x86\x84\x41\x0bexample.com"
 
 // TestTurns has real TLS behind the beginning of such protocols. The server takes any
 // name, and is the control without a proxy.
 func TestTurns(t *testing.T) {
 	certificates, _ := tlsServer(t, http.NotFoundHandler())
-	for name, turn := range turns {
+	all := maps.Clone(turns)
+	all["behind a greeting"] = turn{"220 mail ESMTP\r\n", string(recorded(t, "example.com")) + "\r\nSTARTTLS\r\n", "500 what\r\n220 go\r\n"}
+	for name, turn := range all {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, nil, "example.com:25")
 			asked := make(chan string, 9)
@@ -93,11 +107,23 @@ func TestTurns(t *testing.T) {
 
 			// All at once, byte by byte, in pieces of records, and behind what looks like one.
 			evil := string(recorded(t, "evil.example"))
-			var pieces string
-			for _, b := range []byte(evil[5:]) {
-				pieces += string([]byte{22, 3, 1, 0, 1, b})
+			pieces := func(version string, text string) (records string) {
+				for _, b := range []byte(text) {
+					records += "\x16" + version + "\x00\x01" + string([]byte{b})
+				}
+				return records
 			}
-			for _, hello := range []string{evil, pieces, evil[:1] + "\x0f\x00" + evil[3:], "\x16\x03\x01\x02\x00\x01\x00\x01\xfc" + evil} {
+			const odd = "\x0f\x00" // a version that Go's servers take
+			ofNone := evil[5:9] + odd + evil[11:]
+			hellos := []string{evil, pieces(evil[1:3], evil[5:]), evil[:1] + odd + evil[3:], pieces(odd, evil[5:]), evil[:1] + odd + evil[3:5] + ofNone,
+				evil[:1] + odd + "\x00\x20" + ofNone[:32] + "\x15" + odd + "\x00\x02\x01\x5a" + pieces(odd, ofNone[32:])}
+			for _, hello := range hellos {
+				c := plain()
+				io.WriteString(c, turn.wish+hello)
+				require.Equal(t, "evil.example", <-asked)
+				c.Close()
+			}
+			for _, hello := range append(hellos, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc"+evil) {
 				for _, piece := range []int{1, 1 << 20} {
 					if piece == 1 && hello != evil {
 						continue
@@ -115,6 +141,104 @@ func TestTurns(t *testing.T) {
 			require.Empty(t, asked)
 		})
 	}
+}
+
+// inPackets is a connection whose handshake is in packets, as SQL Server has it.
+type inPackets struct {
+	net.Conn
+	size, left int
+	over       bool
+}
+
+func (p *inPackets) Write(b []byte) (int, error) {
+	if p.over {
+		return p.Conn.Write(b)
+	}
+	var all []byte
+	for part := range slices.Chunk(b, p.size) {
+		all = append(append(all, preLogin, 0, byte((8+len(part))>>8), byte(8+len(part)), 0, 0, 1, 0), part...)
+	}
+	_, err := p.Conn.Write(all)
+	return len(b), err
+}
+
+func (p *inPackets) Read(b []byte) (int, error) {
+	if p.left == 0 && p.over {
+		return p.Conn.Read(b)
+	}
+	if p.left == 0 {
+		header := make([]byte, 8)
+		if _, err := io.ReadFull(p.Conn, header); err != nil {
+			return 0, err
+		}
+		p.left = int(header[2])<<8 + int(header[3]) - 8
+	}
+	n, err := p.Conn.Read(b[:min(len(b), p.left)])
+	p.left -= n
+	return n, err
+}
+
+// TestPackets has real TLS in packets of SQL Server's. Its server takes any name, and is
+// the control without a proxy.
+func TestPackets(t *testing.T) {
+	certificates, _ := tlsServer(t, http.NotFoundHandler())
+	const ask, answer = "\x12\x01\x00\x0c\x00\x00\x01\x00\x00\x01\x02\xff", "\x04\x01\x00\x09\x00\x00\x01\x00\xff"
+	f := start(t, nil, "example.com:1433")
+	asked := make(chan string, 9)
+	srv := server(t, func(c net.Conn) {
+		if _, err := io.ReadFull(c, make([]byte, len(ask))); err != nil {
+			return
+		}
+		io.WriteString(c, answer)
+		wrapped := &inPackets{Conn: c, size: 4088}
+		secure := tls.Server(wrapped, &tls.Config{Certificates: certificates.TLS.Certificates, MaxVersion: tls.VersionTLS12, GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			asked <- h.ServerName
+			return nil, nil
+		}})
+		if secure.Handshake() == nil {
+			wrapped.over = true
+			echo(secure)
+		}
+	})
+	f.host("example.com", 1433, srv)
+	talk := func(c net.Conn, name string, size int) error {
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		io.WriteString(c, ask)
+		if _, err := io.ReadFull(c, make([]byte, len(answer))); err != nil {
+			return err
+		}
+		wrapped := &inPackets{Conn: c, size: size}
+		secure := tls.Client(wrapped, &tls.Config{ServerName: name, InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+		if err := secure.Handshake(); err != nil {
+			return err
+		}
+		wrapped.over = true
+		text := "\x12\x01 and more"
+		io.WriteString(secure, text)
+		got := make([]byte, len(text))
+		_, err := io.ReadFull(secure, got)
+		require.Equal(t, text, string(got))
+		return err
+	}
+	for _, size := range []int{1, 100, 504, 4088} {
+		c, err := net.Dial("tcp", srv)
+		require.NoError(t, err)
+		require.NoError(t, talk(c, "evil.example", size))
+		require.Equal(t, "evil.example", <-asked)
+
+		tunnel := func() net.Conn {
+			c := f.raw("CONNECT example.com:1433 HTTP/1.1\r\n\r\n")
+			_, err := io.ReadFull(c, make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n")))
+			require.NoError(t, err)
+			return c
+		}
+		require.NoError(t, talk(tunnel(), "example.com", size), size)
+		require.Equal(t, "example.com", <-asked)
+		require.Error(t, talk(tunnel(), "evil.example", size), size)
+		require.Contains(t, f.waitEvent(Denied).Verdict.Detail, `TLS asks for "evil.example"`)
+	}
+	require.Empty(t, asked)
 }
 
 // TestGreetingsInData: what looks like a greeting within what a client uploads passes
@@ -136,6 +260,8 @@ func TestGreetingsInData(t *testing.T) {
 		"a longer end":          {"220 x\r\n", "DATA\r\n\x16\x03\x01\x02\x00\x01\x00", true},
 		"numbers":               {"", "\x01\x02\x16\x00\x00\x00\x05\x01\x16\x02\x16\x03\x02\x01", true},
 		"to a server that says": {"", "x\r\n" + evil, false}, // nothing: it may be going to
+		"an upload":             {"", "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 9999\r\n\r\n" + evil + evil + "more", true},
+		"early data":            {"", string(recorded(t, "example.com")) + "\x14\x03\x03\x00\x01\x01\r\n" + evil + "more", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := build(t, nil, "example.com:25")
@@ -181,6 +307,65 @@ func TestNothingWaits(t *testing.T) {
 		require.NoError(t, err, "%q", text)
 		require.Equal(t, text, string(got))
 		c.Close()
+	}
+}
+
+// TestNothingIsKept: a server that answers what it has the whole of gets that, though it ends
+// like a greeting.
+func TestNothingIsKept(t *testing.T) {
+	f := start(t, nil, "example.com:25")
+	hello := string(recorded(t, "evil.example"))[:300]
+	for _, text := range []string{"a line\r\n" + hello, "\x01\x02" + hello, "\xff" + hello, "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 300\r\n\r\n" + hello} {
+		f.host("example.com", 25, server(t, func(s net.Conn) {
+			b := make([]byte, len(text))
+			if _, err := io.ReadFull(s, b); err == nil {
+				s.Write(b)
+			}
+		}))
+		c := f.raw("CONNECT example.com:25 HTTP/1.1\r\n\r\n")
+		for rest := text; rest != ""; rest = rest[min(100, len(rest)):] {
+			_, err := io.WriteString(c, rest[:min(100, len(rest))])
+			require.NoError(t, err)
+		}
+		c.SetReadDeadline(time.Now().Add(3 * time.Second))
+		br := bufio.NewReader(c)
+		_, err := io.ReadFull(br, make([]byte, len("HTTP/1.1 200 Connection established\r\n\r\n")))
+		require.NoError(t, err)
+		got := make([]byte, len(text))
+		_, err = io.ReadFull(br, got)
+		require.NoError(t, err, "%.20q", text)
+		require.Equal(t, text, string(got))
+		c.Close()
+	}
+}
+
+// TestLongGreeting: OpenSSL's servers take one of 128 KiB. The control is the same to a
+// server of a plain protocol.
+func TestLongGreeting(t *testing.T) {
+	const name = "evil.example"
+	var message bytes.Buffer
+	sized := func(b []byte) { message.Write(append([]byte{byte(len(b) >> 8), byte(len(b))}, b...)) }
+	message.Write(append([]byte{3, 3}, make([]byte, 32+1)...))
+	sized(make([]byte, 40_000))
+	message.WriteString("\x01\x00")
+	sized(append([]byte("\x00\x00\x00\x11\x00\x0f\x00\x00\x0c"+name+"\xfa\xfa\x75\x30"), make([]byte, 30_000)...))
+	body := append([]byte{clientHello, byte(message.Len() >> 16), byte(message.Len() >> 8), byte(message.Len())}, message.Bytes()...)
+	records := []byte("STARTTLS\r\n")
+	for part := range slices.Chunk(body, 1<<14) {
+		records = append(append(records, recordHandshake, 3, 1, byte(len(part)>>8), byte(len(part))), part...)
+	}
+	for _, v := range []voice{plain, turning} {
+		from := &heard{spoke: make(chan struct{})}
+		from.voice.Store(int32(v))
+		close(from.spoke)
+		var up bytes.Buffer
+		o := &lookout{Conn: writing{Writer: &up}, from: from, host: "example.com"}
+		for part := range slices.Chunk(records, 1000) {
+			_, _ = o.Write(part)
+		}
+		require.Equal(t, v == turning, o.err != nil)
+		require.Equal(t, v == plain, up.Len() == len(records))
+		require.Equal(t, v == plain, strings.Contains(up.String(), name))
 	}
 }
 
@@ -237,7 +422,11 @@ func TestOtherNames(t *testing.T) {
 		"CONNECT\nhost:other.example\n\n":                                           true,
 		"CAP LS 302\r\nNICK a\r\n":                                                  true,
 
+		"(GET foo://evil.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n": false,
+		"(GET foo://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n":   true,
+
 		// Lines of logs, as they are shipped.
+		"[info] redis://other.example:6379 is up\n":                                               true,
 		"1.2.3.4 - - [23/Nov/2026:05:44:42 +0000] \"GET / HTTP/1.1\" 200 12\n":                    true,
 		"<34>1 2026-11-23T05:44:42Z h app - - - \"GET / HTTP/1.1\" 200\n":                         true,
 		"{\"message\": \"GET / HTTP/1.1\", \"status\": 200}\n{\"message\": \"GET / HTTP/1.1\"}\n": true,

@@ -61,10 +61,13 @@ func (c *client) passOdd(l *link, ev *Event, up *counter, line string) error {
 }
 
 // checkOdd holds a URL that such a line asks for, as servers do that take any method,
-// against the tunnel's host.
+// against the tunnel's host. Of another scheme it may as well be a word of a log, unless
+// a version of HTTP follows.
 func (r *request) checkOdd(line string) error {
-	target := strings.ToLower(words(line)[1])
-	if !strings.HasPrefix(target, "http://") && !strings.HasPrefix(target, "https://") {
+	all := words(line)
+	target := strings.ToLower(all[1])
+	versioned := len(all) == 3 && strings.HasPrefix(strings.ToUpper(all[2]), "HTTP/")
+	if !versioned && !strings.HasPrefix(target, "http://") && !strings.HasPrefix(target, "https://") {
 		return nil
 	}
 	return r.checkTarget(target)

@@ -62,7 +62,7 @@ func (c *client) readPlain(l *link, ev *Event, up *counter) (then, error) {
 	default:
 		err = c.passHead(&r, line, tail, up)
 	}
-	if isRefused(err) {
+	if isRefused(err) && up.other.err == nil {
 		c.contradicted(l, ev, err)
 		refuse()
 	}
@@ -142,7 +142,7 @@ func (c *client) passLine(up io.Writer) (line string, tail []byte, kind lineKind
 			long = true
 			defer giveLong()
 		}
-		if len(b) > maxHead && method {
+		if len(b) > maxHead && (method || isText(string(b))) {
 			return "", nil, oddLine, nil
 		} else if len(b) > maxHead {
 			return "", nil, httpLine, errHeadTooLong
@@ -157,6 +157,13 @@ func (c *client) passLine(up io.Writer) (line string, tail []byte, kind lineKind
 		}
 		_, _ = c.br.Discard(len(got))
 	}
+}
+
+// isText says whether the front of a line is no request's, whatever follows: it has words
+// and none is what a request is for. Some protocols, as syslog by lengths, have no lines.
+func isText(line string) bool {
+	all := words(line)
+	return len(all) > 3 && !strings.Contains(all[1], "/") && !strings.EqualFold(all[0], "CONNECT")
 }
 
 // blanks are what servers skip before a request, or take for the space between its
