@@ -93,7 +93,7 @@ const (
 func (c *client) passHead(r *request, line string, tail []byte, up io.Writer) (err error) {
 	var seen bytes.Buffer
 	seen.Write(tail)
-	rest := io.MultiReader(strings.NewReader(line), io.TeeReader(c.br, &seen))
+	rest := io.MultiReader(strings.NewReader(line), io.TeeReader(lineReader{c}, &seen))
 	if r.head, err = readHead(bufio.NewReader(rest)); err != nil {
 		return err
 	}
@@ -102,6 +102,22 @@ func (c *client) passHead(r *request, line string, tail []byte, up io.Writer) (e
 	}
 	_, err = up.Write(seen.Bytes())
 	return err
+}
+
+// lineReader reads what a client says, no further than to the end of a line: whoever
+// reads a head with it takes nothing of what follows.
+type lineReader struct{ *client }
+
+func (r lineReader) Read(b []byte) (int, error) {
+	got, end, err := r.peekLine()
+	if err != nil {
+		return 0, err
+	}
+	n := len(got)
+	if end {
+		n++
+	}
+	return r.br.Read(b[:min(n, len(b))])
 }
 
 // passLine says whether the first line is that of a request: a method, a blank,
