@@ -28,6 +28,7 @@ type Reader struct {
 	// Of a stream.
 	pieces chan piece
 	taken  chan []byte // the pieces' memory, to be used again
+	start  func()
 	stop   func()
 	waited bool // for a pause: what is still held needs more
 	pause  time.Duration
@@ -54,13 +55,14 @@ func NewReader(r io.Reader, pairs []Pair) *Reader {
 }
 
 // NewStream returns a reader of a body whose reader may want each piece as it comes. It
-// has to be closed, and r be read from no more by then, or soon.
+// has to be closed, and r be read from no more by then, or soon. Nothing is read from r
+// before the first piece is wanted: the end of a response's body writes its trailers.
 func NewStream(r io.Reader, pairs []Pair) *Reader {
 	done := make(chan struct{})
 	s := &Reader{r: r, pairs: pairs, window: window(pairs), pause: pause, taken: make(chan []byte, 1), stop: sync.OnceFunc(func() { close(done) })}
 	s.pieces = make(chan piece)
 	s.taken <- make([]byte, readSize)
-	go s.listen(done)
+	s.start = sync.OnceFunc(func() { go s.listen(done) })
 	return s
 }
 
@@ -143,6 +145,7 @@ func (r *Reader) more() (paused bool) {
 		r.buf, r.err = r.buf[:start+n], err
 		return false
 	}
+	r.start()
 	var late <-chan time.Time
 	if len(r.buf) > r.passed && !r.waited {
 		t := time.NewTimer(r.pause)

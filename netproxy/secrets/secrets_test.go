@@ -231,13 +231,35 @@ func TestStreamPassesOn(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestStreamWaits: the end of a response's body writes its trailers, at which whoever was
+// given the response may still look.
+func TestStreamWaits(t *testing.T) {
+	r, in := io.Pipe()
+	s := NewStream(r, nil)
+	defer s.Close()
+	heard := make(chan struct{})
+	go func() {
+		io.WriteString(in, "x")
+		close(heard)
+	}()
+	select {
+	case <-heard:
+		t.Fatal("read before anything was wanted")
+	case <-time.After(50 * time.Millisecond):
+	}
+	n, err := s.Read(make([]byte, 3))
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	<-heard
+}
+
 // TestStreamCloses: whoever reads a stream no more leaves nobody behind.
 func TestStreamCloses(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 100 {
 		r, in := io.Pipe()
 		s := NewStream(r, Spellings("0123456789abcdef", "fedcba9876543210"))
-		io.WriteString(in, "some more than is wanted")
+		go io.WriteString(in, "some more than is wanted")
 		n, err := s.Read(make([]byte, 3))
 		require.NoError(t, err)
 		require.Equal(t, 3, n)
