@@ -158,18 +158,7 @@ func TestSecondHello(t *testing.T) {
 		pieces += string([]byte{22, 3, 3, 0, 1, b})
 	}
 	old := func(hello string) string { return hello[:9] + "\x07\x07" + hello[11:] } // which servers of TLS 1.3 do not look at
-	// An offer of early data, which the extensions' length and those around it count.
-	offering := []byte(ours + "\x00\x2a\x00\x00")
-	var message cursor = offering[9 : len(offering)-4]
-	message.take(2 + 32)
-	message.vector(1)
-	message.vector(2)
-	message.vector(1)
-	at := len(offering) - 4 - len(message)
-	for _, i := range []int{3, 7, at} {
-		n := int(offering[i])<<8 + int(offering[i+1]) + 4
-		offering[i], offering[i+1] = byte(n>>8), byte(n)
-	}
+	offering := extended([]byte(ours), earlyData, 0)
 	for name, c := range map[string]struct {
 		text string
 		ok   bool
@@ -202,6 +191,22 @@ func TestSecondHello(t *testing.T) {
 			require.NotContains(t, seen, evil[11:40], name)
 		}
 	}
+}
+
+// extended returns a hello with another extension, whose body of size bytes is to follow.
+func extended(hello []byte, kind byte, size int) []byte {
+	var message cursor = hello[9:]
+	message.take(2 + 32)
+	message.vector(1)
+	message.vector(2)
+	message.vector(1)
+	at := len(hello) - len(message) // of the extensions
+	hello = append(bytes.Clone(hello), 0, kind, byte(size>>8), byte(size))
+	for _, i := range []int{3, 7, at} {
+		n := int(hello[i])<<8 + int(hello[i+1]) + 4 + size
+		hello[i], hello[i+1] = byte(n>>8), byte(n)
+	}
+	return hello
 }
 
 // FuzzSecondHello: whatever a client sends behind its first hello goes up as it came,

@@ -286,7 +286,7 @@ func (c *client) beginTunnel(t *tunnel, l *link, ev *Event, down chan<- int64) (
 	c.release()
 	if err != nil {
 		if o != nil {
-			o.tell()
+			o.end()
 		}
 		reset(c.conn)
 		reset(l.Conn)

@@ -13,8 +13,8 @@ import (
 // Some protocols begin without TLS and turn to it later: STARTTLS of mail and its like,
 // LDAP, XMPP, MySQL. Which they are the server's first bytes tell, on which its client
 // has no hand. There a greeting may stand anywhere in what the client sends, and the name
-// in it is judged as one that comes first. Each byte goes up as it comes, but for those
-// of such a greeting.
+// in it is judged as one that comes first. Each byte goes up as it comes, but for the
+// last one of a greeting for another name, without which no server takes it for one.
 
 // A voice is what is known of how a server speaks.
 type voice int32
@@ -92,13 +92,12 @@ type lookout struct {
 	host   string
 	wait   time.Duration // for a server's first word
 	judged bool          // what came first was a request or a greeting
-	buf    []byte        // what may be the beginning of a greeting
-	passed int           // how much of that has gone up
 	err    error         // of a greeting that was refused
 	deny   func()        // tells the client so
 
+	said    search
 	packets packets
-	inside  *lookout // for what is in them
+	inside  search // for what is in them
 }
 
 // lookOut returns the lookout for a tunnel; nil for one that is to no name, against which
@@ -122,141 +121,131 @@ func (o *lookout) take(br *bufio.Reader) (int, error) {
 // CloseWrite passes an end on.
 func (o *lookout) CloseWrite() error { return closeWrite(o.Conn) }
 
-// end passes on what is held at the end of what the client says, if that is one.
-func (o *lookout) end(err error) error {
-	if err == nil {
-		return o.flush()
-	}
-	o.tell()
-	return err
-}
-
-// tell tells the client of a greeting that was refused, if one was.
-func (o *lookout) tell() {
+// end tells the client of a greeting that was refused, if one was.
+func (o *lookout) end() {
+	o.forget()
 	if o.err != nil {
 		o.deny()
 	}
 }
 
-// Write passes on all but a greeting that is not whole yet.
-func (o *lookout) Write(b []byte) (int, error) {
-	says := voice(o.from.voice.Load())
-	if says == plain {
-		if err := o.flush(); err != nil {
-			return 0, err
-		}
-		return o.Conn.Write(b)
-	}
-	n := 0
-	if !o.packets.over {
-		var err error
-		if n, err = o.unwrap(b, says); err != nil {
-			return 0, err
-		}
-	}
-	if n < len(b) {
-		if err := o.judge(b[n:], says); err != nil {
-			return 0, err
-		}
-	}
-	return len(b), nil
+// forget lets go of what was begun.
+func (o *lookout) forget() {
+	o.said.forget()
+	o.inside.forget()
 }
 
-// judge passes on what is in no packets.
-func (o *lookout) judge(b []byte, says voice) error {
-	held := len(o.buf) > 0
-	data := b // which is not kept
-	if held {
-		data = append(o.buf, b...)
+// Write passes on all but the end of a greeting for another name, and what follows that.
+// What comes before, the server may need to say something.
+func (o *lookout) Write(b []byte) (n int, err error) {
+	before, refused := o.look(b)
+	if refused != nil {
+		if n, err = o.Conn.Write(b[:before]); err != nil {
+			return n, err
+		}
+		if o.turns() {
+			o.err = refused
+			return n, refused
+		}
+		o.forget()
 	}
-	at := 0 // from where on nothing is judged yet
-	for at < len(data) {
+	m, err := o.Conn.Write(b[n:])
+	return n + m, err
+}
+
+// look looks for the first greeting for another name that is whole with b, and returns
+// how much of b comes before its end.
+func (o *lookout) look(b []byte) (before int, err error) {
+	says := voice(o.from.voice.Load())
+	if says == plain {
+		o.forget()
+		return 0, nil
+	}
+	text, n := o.packets.open(b)
+	if _, err := o.inside.look(text, o.host); err != nil {
+		return 0, err
+	}
+	if says != packed {
+		n = 0 // they may as well be none
+	}
+	before, err = o.said.look(b[n:], o.host)
+	return n + before, err
+}
+
+// A search looks for greetings in what comes in pieces.
+type search struct {
+	begun []byte // what may be the beginning of one, and all that follows it
+	long  bool   // one of the long heads is for it
+}
+
+// maxGreetings is how many may stand in what is looked at together. One may hide another
+// that begins within it, so each is judged.
+const maxGreetings = 64
+
+// look is [lookout.look] for one search.
+func (s *search) look(b []byte, host string) (before int, err error) {
+	data := b // which is not kept
+	if len(s.begun) > 0 {
+		data = append(s.begun, b...)
+	}
+	begun, found := len(data), 0
+	for at := 0; at < len(data); at++ {
 		i := bytes.IndexByte(data[at:], recordHandshake)
 		if i < 0 {
-			at = len(data)
 			break
 		}
 		at += i
 		is, size := greets(data[at:])
 		if !is {
-			at++
 			continue
 		}
-		if size == 0 {
-			break // more has to come
+		if found++; found > maxGreetings {
+			return 0, errHello
+		}
+		if size == 0 { // more has to come
+			begun = min(begun, at)
+			continue
 		}
 		h, err := readHello(bufio.NewReader(bytes.NewReader(data[at:])))
 		if err == nil {
-			err = h.check(o.host)
+			err = h.check(host)
 		}
-		if err != nil && o.turns() {
-			o.err = err
-			return err
-		}
-		at += size
-	}
-	// What has begun goes up as far as it does not tell that it is a greeting. A server
-	// that has said nothing may be one for which it is none, and that waits for it: of
-	// such a greeting no more is kept from it than the end.
-	end := at
-	if _, sure := mayGreet(data[at:]); !sure || says == silent {
-		end = len(data)
-	}
-	if end > o.passed {
-		if _, err := o.Conn.Write(data[o.passed:end]); err != nil {
-			return err
+		if err != nil {
+			return max(0, at+size-1-(len(data)-len(b))), err
 		}
 	}
-	o.passed = max(0, max(o.passed, end)-at)
+	return 0, s.keep(data, begun)
+}
+
+// keep keeps data from where something is begun. A long beginning is one of the long
+// heads: each client could else make the host hold as much.
+func (s *search) keep(data []byte, begun int) error {
 	switch {
-	case at == len(data):
-		o.buf = nil // an idle connection holds nothing
-	case held:
-		o.buf = data[:copy(data, data[at:])]
+	case begun == len(data):
+		s.forget() // an idle connection holds nothing
+		return nil
+	case begun > 0 || len(s.begun) == 0:
+		s.begun = bytes.Clone(data[begun:])
 	default:
-		o.buf = bytes.Clone(data[at:])
+		s.begun = data
+	}
+	if !s.long && len(s.begun) > shortHead {
+		s.long = takeLong()
+		if !s.long {
+			return errLongHeads
+		}
 	}
 	return nil
 }
 
-// unwrap looks for the greetings in packets, and passes on those of a server that speaks
-// so. It returns how much of b needs no other look.
-func (o *lookout) unwrap(b []byte, says voice) (n int, err error) {
-	text, n := o.packets.open(b)
-	if len(text) > 0 {
-		if o.inside == nil {
-			from := &heard{spoke: o.from.spoke}
-			from.voice.Store(int32(turning))
-			o.inside = &lookout{Conn: nowhere{}, from: from, host: o.host, packets: packets{over: true}}
-		}
-		if err := o.inside.judge(text, turning); err != nil && o.turns() {
-			o.err = err
-			return 0, err
-		}
+// forget lets go of what is begun.
+func (s *search) forget() {
+	s.begun = nil
+	if s.long {
+		s.long = false
+		giveLong()
 	}
-	holds := o.inside != nil && len(o.inside.buf) > o.inside.passed
-	if o.packets.over {
-		o.inside, holds = nil, false
-	}
-	if says != packed {
-		return 0, nil
-	}
-	if o.passed == len(o.buf) {
-		o.buf, o.passed = nil, 0
-	}
-	if o.buf = append(o.buf, b[:n]...); !holds {
-		return n, o.flush()
-	}
-	if len(o.buf) > 2*maxHello {
-		o.err = errHello
-	}
-	return n, o.err
 }
-
-// nowhere is a connection that takes what it gets.
-type nowhere struct{ net.Conn }
-
-func (nowhere) Write(b []byte) (int, error) { return len(b), nil }
 
 // packets are those of SQL Server, in which its clients' part of the TLS handshake is, a
 // greeting often in several. They begin with the connection.
@@ -272,7 +261,7 @@ const preLogin = 0x12
 
 // open returns what is in the packets of b, and how many of its bytes are of them.
 func (p *packets) open(b []byte) (text []byte, n int) {
-	for n < len(b) {
+	for n < len(b) && !p.over {
 		if p.left > 0 {
 			part := b[n:min(n+p.left, len(b))]
 			text, n, p.left = append(text, part...), n+len(part), p.left-len(part)
@@ -285,23 +274,11 @@ func (p *packets) open(b []byte) (text []byte, n int) {
 			p.over = true
 			break
 		}
-		n++
-		if p.have == len(p.header) {
+		if n++; p.have == len(p.header) {
 			p.have, p.left = 0, size-p.have
 		}
 	}
 	return text, n
-}
-
-// flush passes on what is held.
-func (o *lookout) flush() error {
-	rest := o.buf[o.passed:]
-	o.buf, o.passed = nil, 0
-	if len(rest) == 0 {
-		return nil
-	}
-	_, err := o.Conn.Write(rest)
-	return err
 }
 
 // turns says whether the server speaks such a protocol. It is waited for, since what was
@@ -322,45 +299,40 @@ func (o *lookout) turns() bool {
 }
 
 // mayGreet says whether the front of b may be that of a greeting, as far as it goes: of
-// its first record, and of the message in it; and whether so much has come that it is
-// one, which begins to be held. Numbers in binary data look much like the front of a
-// record whose version there is not. Of such a one the rest has to fit, too.
-func mayGreet(b []byte) (may, sure bool) {
+// its first record, of the message in it, and, if that is not whole, of the next record.
+// Of the versions only so much counts as servers look at.
+func mayGreet(b []byte) bool {
 	at := func(i int, may func(c byte) bool) bool { return i >= len(b) || may(b[i]) }
 	if !at(1, func(c byte) bool { return c < maxMajor }) || !at(5, func(c byte) bool { return c == clientHello }) {
-		return false, false
+		return false
 	}
 	if len(b) < 5 {
-		return true, false
+		return true
 	}
-	known, length := b[1] == 3 && b[2] <= 4, int(b[3])<<8|int(b[4])
-	if length >= 6 { // not in pieces
-		if length > 1<<14 || !at(6, func(c byte) bool { return c <= 2 }) { // OpenSSL's take 128 KiB
-			return false, false
-		}
-		if len(b) < 11 {
-			return true, false
+	length := int(b[3])<<8 | int(b[4])
+	if length == 0 || length > 1<<14 {
+		return false
+	}
+	if length >= 4 { // the length of the message is in it
+		if len(b) < 9 {
+			return at(6, func(c byte) bool { return c <= 2 }) // OpenSSL's take 128 KiB
 		}
 		size := int(b[6])<<16 | int(b[7])<<8 | int(b[8])
-		if size < 38 || length > 4+size {
-			return false, false
+		if size < 38 || size >= 3<<16 || length > 4+size {
+			return false
 		}
-		known = known || b[9] == 3 && b[10] <= 4 || length == 4+size
-	}
-	if known {
-		return length > 0, len(b) >= 6
+		if length == 4+size {
+			return true
+		}
 	}
 	next := b[min(5+length, len(b)):]
-	if length == 0 || len(next) > 0 && next[0] != recordHandshake && next[0] != recordAlert || len(next) > 1 && next[1] >= maxMajor {
-		return false, false
-	}
-	return true, len(next) > 1
+	return len(next) == 0 || recordFirst <= next[0] && next[0] <= recordHandshake && (len(next) == 1 || next[1] < maxMajor)
 }
 
 // greets says whether a greeting may stand at the front of b, and how long it is once it
 // is whole; 0 before.
 func greets(b []byte) (is bool, size int) {
-	if may, _ := mayGreet(b); !may {
+	if !mayGreet(b) {
 		return false, 0
 	}
 	var message []byte // its type and length

@@ -15,7 +15,7 @@ type tunnel struct{ over atomic.Bool }
 func (t *tunnel) pass(dst, src net.Conn) (n int64) {
 	n, err := copyIdle(dst, src)
 	if o, ok := dst.(*lookout); ok {
-		err = o.end(err)
+		o.end()
 	}
 	if err == nil && t.over.Swap(true) {
 		return n
