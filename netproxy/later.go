@@ -101,9 +101,9 @@ type lookout struct {
 }
 
 // lookOut returns the lookout for a tunnel; nil for one that is to no name, against which
-// another could be held, and for a websocket, whose request went where it was to.
+// another could be held.
 func (c *client) lookOut(l *link, ev *Event) *lookout {
-	if l.verdict.Local || l.verdict.IsLiteral() || ev.Protocol == "websocket" {
+	if l.verdict.Local || l.verdict.IsLiteral() {
 		return nil
 	}
 	from := &heard{Conn: c.conn, spoke: make(chan struct{})}
