@@ -3,6 +3,7 @@ package netproxy
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"net"
 	"strings"
@@ -172,64 +173,73 @@ func (o *lookout) look(b []byte) (before int, err error) {
 	return n + before, err
 }
 
-// A search looks for greetings in what comes in pieces.
+// A search looks for greetings in what comes in pieces. One may hide another that begins
+// within it, so each is judged.
 type search struct {
-	begun []byte // what may be the beginning of one, and all that follows it
-	long  bool   // one of the long heads is for it
+	begun  []byte // from where the first begins that is not whole
+	starts []int  // of those in it
+	long   bool   // one of the long heads is for it
 }
 
-// maxGreetings is how many may stand in what is looked at together. One may hide another
-// that begins within it, so each is judged.
+// maxGreetings is how many may stand in what is looked at together.
 const maxGreetings = 64
 
 // look is [lookout.look] for one search.
 func (s *search) look(b []byte, host string) (before int, err error) {
 	data := b // which is not kept
-	if len(s.begun) > 0 {
+	at := len(s.begun)
+	if at > 0 {
 		data = append(s.begun, b...)
 	}
-	begun, found := len(data), 0
-	for at := 0; at < len(data); at++ {
+	for ; at < len(data); at++ {
 		i := bytes.IndexByte(data[at:], recordHandshake)
 		if i < 0 {
 			break
 		}
-		at += i
-		is, size := greets(data[at:])
-		if !is {
+		if at += i; !mayGreet(data[at:]) {
 			continue
 		}
-		if found++; found > maxGreetings {
+		if s.starts = append(s.starts, at); len(s.starts) > maxGreetings {
 			return 0, errHello
 		}
-		if size == 0 { // more has to come
-			begun = min(begun, at)
+	}
+	open, end := s.starts[:0], len(data)
+	for _, at := range s.starts {
+		is, size := greets(data[at:])
+		switch {
+		case !is:
+			continue
+		case size == 0: // more has to come
+			open = append(open, at)
 			continue
 		}
-		h, err := readHello(bufio.NewReader(bytes.NewReader(data[at:])))
-		if err == nil {
-			err = h.check(host)
-		}
-		if err != nil {
-			return max(0, at+size-1-(len(data)-len(b))), err
+		h, malformed := readHello(bufio.NewReader(bytes.NewReader(data[at:])))
+		if refused := cmp.Or(malformed, h.check(host)); refused != nil && at+size <= end {
+			end, err = at+size, refused // of several, the one that ends first
 		}
 	}
-	return 0, s.keep(data, begun)
+	if err != nil {
+		return max(0, end-1-(len(data)-len(b))), err
+	}
+	return 0, s.keep(data, open)
 }
 
-// keep keeps data from where something is begun. A long beginning is one of the long
-// heads: each client could else make the host hold as much.
-func (s *search) keep(data []byte, begun int) error {
-	switch {
-	case begun == len(data):
+// keep keeps what is begun. A long beginning is one of the long heads: each client could
+// else make the host hold as much.
+func (s *search) keep(data []byte, starts []int) error {
+	if len(starts) == 0 {
 		s.forget() // an idle connection holds nothing
 		return nil
-	case begun > 0 || len(s.begun) == 0:
-		s.begun = bytes.Clone(data[begun:])
-	default:
-		s.begun = data
 	}
-	if !s.long && len(s.begun) > shortHead {
+	first := starts[0]
+	if first > 0 || len(s.begun) == 0 {
+		data = bytes.Clone(data[first:])
+	}
+	for i := range starts {
+		starts[i] -= first
+	}
+	s.begun, s.starts = data, starts
+	if !s.long && len(data) > shortHead {
 		s.long = takeLong()
 		if !s.long {
 			return errLongHeads
@@ -240,7 +250,7 @@ func (s *search) keep(data []byte, begun int) error {
 
 // forget lets go of what is begun.
 func (s *search) forget() {
-	s.begun = nil
+	s.begun, s.starts = nil, nil
 	if s.long {
 		s.long = false
 		giveLong()
