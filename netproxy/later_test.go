@@ -259,6 +259,7 @@ func TestGreetingsInData(t *testing.T) {
 		"of another kind":       {"220 x\r\n", "DATA\r\n\x16\x03\x01\x00\x05\x02\x00\x00\x01x", true},
 		"an end":                {"220 x\r\n", "DATA\r\n\x16", true},
 		"a longer end":          {"220 x\r\n", "DATA\r\n\x16\x03\x01\x02\x00\x01\x00", true},
+		"an encrypted message":  {"220 x\r\n", "STARTTLS\r\n\x16\x03\x03\x00\x28\x01\x00\x00\x50" + strings.Repeat("\x99", 36) + "\x17\x03\x03\x00\x05abcde", true}, // TLS 1.2's Finished
 		"numbers":               {"", "\x01\x02\x16\x00\x00\x00\x05\x01\x16\x02\x16\x03\x02\x01", true},
 		"to a server that says": {"", "x\r\n" + evil, false}, // nothing: it may be going to
 		"an upload":             {"", "POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 9999\r\n\r\n" + evil + evil + "more", true},
