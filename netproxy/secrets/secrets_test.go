@@ -487,6 +487,47 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
+// FuzzSpellings: a body with a secret in any spelling, whole, in part, in lines and beside
+// other bytes, comes out as [Replace] makes it, however it comes in.
+func FuzzSpellings(f *testing.F) {
+	const secret = "ghp_AbC+d/EfGh12=34KlMn&op"
+	pairs := Spellings(secret, placeholder(f, secret))
+	f.Add([]byte("\x00\x41\x02\x82\xc3\xc4 \r\n%\\&"), uint16(1))
+	f.Add([]byte("\xc0\x01\xc1\x41\xc2\x81"), uint16(300))
+	f.Fuzz(func(t *testing.T, program []byte, size uint16) {
+		if size == 0 || len(program) > 200 {
+			return
+		}
+		var text strings.Builder
+		for i, c := range program {
+			old := pairs[int(c&0x3f)%len(pairs)].Old
+			switch c >> 6 {
+			case 0:
+				text.WriteString(old)
+			case 1:
+				text.WriteString(old[:i%len(old)])
+			case 2:
+				text.WriteByte(c)
+				text.WriteString(strings.Repeat(" \r\n%\\&"[i%6:], i%20))
+			case 3:
+				for width := 1 + i%10; old != ""; old = old[min(width, len(old)):] {
+					text.WriteString(old[:min(width, len(old))] + "\r\n")
+				}
+			}
+		}
+		want := Replace(text.String(), pairs)
+		require.NotContains(t, want, secret)
+		stream := NewStream(&chunks{text.String(), int(size)}, pairs)
+		stream.pause = time.Minute
+		defer stream.Close()
+		for _, r := range []*Reader{NewReader(&chunks{text.String(), int(size)}, pairs), stream} {
+			got, err := io.ReadAll(r)
+			require.NoError(t, err)
+			require.Equal(t, want, string(got))
+		}
+	})
+}
+
 // chunks reads a text in pieces of one size.
 type chunks struct {
 	text string
