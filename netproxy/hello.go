@@ -36,6 +36,9 @@ const unrecognizedName = "\x15\x03\x01\x00\x02\x02\x70"
 // without a name; other says that it was one.
 func (c *client) forwardFirst(l *link, ev *Event, o *lookout) (n int64, other bool, err error) {
 	up := &counter{w: l, other: o}
+	if o != nil {
+		up.w = o // what comes first may be a protocol's that turns to TLS, whatever it looks like
+	}
 	if other, err = c.checkFirst(l, ev, up); err == nil && o == nil {
 		early, _ := c.br.Peek(c.br.Buffered())
 		_, err = up.Write(early)
@@ -49,9 +52,6 @@ func (c *client) checkFirst(l *link, ev *Event, up *counter) (other bool, err er
 		return false, noEnd(err)
 	}
 	for skipped := false; ; {
-		if skipped { // what no server of HTTP reads may be a protocol's that turns to TLS
-			up.w = up.other
-		}
 		if _, err := c.br.Peek(1); err != nil {
 			return false, noEnd(err)
 		}
@@ -193,7 +193,7 @@ func isRecord(c byte) bool { return c >= recordFirst && c <= recordLast }
 
 // checkHello passes a ClientHello on that asks for the tunnel's host, and another
 // one if the server asks for that.
-func (c *client) checkHello(l *link, ev *Event, up io.Writer) error {
+func (c *client) checkHello(l *link, ev *Event, up *counter) error {
 	for again, early := true, 0; again; {
 		c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 		h, err := readHello(c.br)
@@ -205,7 +205,12 @@ func (c *client) checkHello(l *link, ev *Event, up io.Writer) error {
 			c.denyHello(l, ev, err)
 			return err
 		}
+		up.w = l // in whatever pieces
 		if _, err = up.Write(h.raw); err != nil {
+			return err
+		}
+		up.w = up.other
+		if err = up.other.review(h.raw); err != nil {
 			return err
 		}
 		if h.early {

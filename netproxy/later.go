@@ -27,21 +27,24 @@ const (
 	plain                // any other
 )
 
+// enough is how much of what a server says first tells how it speaks.
+const enough = 5
+
 // voiceOf judges a server's first bytes.
 func voiceOf(b []byte) voice {
-	text := string(b[:min(len(b), 16)])
+	text := string(b)
 	switch {
-	case len(text) >= 4 && isDigits(text[:3]) && (text[3] == ' ' || text[3] == '-'): // SMTP, FTP, NNTP
+	case len(text) < enough: // of which more comes
+	case isDigits(text[:3]) && (text[3] == ' ' || text[3] == '-'): // SMTP, FTP, NNTP
 	case strings.HasPrefix(text, "* "), strings.HasPrefix(text, "+OK "), strings.HasPrefix(text, "-ERR "): // IMAP, POP3
 	case strings.HasPrefix(text, `"IMPL`), strings.HasPrefix(text, "OK"): // ManageSieve
-	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, ":"), strings.HasPrefix(text, "NOTICE "): // XMPP, IRC
+	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, ":"), strings.HasPrefix(text, "NOTIC"): // XMPP, IRC
 	case strings.HasPrefix(text, "0") && isMessage(text): // LDAP
-	case len(text) >= 5 && text[3] == 0 && (text[4] == 10 || text[4] == 0xff || text[4] == 11): // MySQL, its X protocol
-	case strings.HasPrefix(text, "AMQP\x02"), strings.HasPrefix(text, "RFB "), strings.HasPrefix(text, "# munin"): // AMQP 1.0, VNC
+	case text[3] == 0 && (text[4] == 10 || text[4] == 0xff || text[4] == 11): // MySQL, its X protocol
+	case strings.HasPrefix(text, "AMQP\x02"), strings.HasPrefix(text, "RFB "), strings.HasPrefix(text, "# mun"), strings.HasPrefix(text, "NBDMA"): // AMQP 1.0, VNC
 	case strings.HasPrefix(text, "\x03\x00"): // RDP
 	case strings.HasPrefix(text, "\x04\x01"): // SQL Server
 		return packed
-	case len(text) < 4 && !strings.ContainsFunc(text, func(r rune) bool { return r < '0' || r > '9' }): // of which more comes
 	default:
 		return plain
 	}
@@ -52,7 +55,7 @@ func voiceOf(b []byte) voice {
 // length, and a number. Git's server begins with the same character.
 func isMessage(text string) bool {
 	at := 2 // of the number
-	if len(text) > 1 && text[1] > 0x80 {
+	if text[1] > 0x80 {
 		at += int(text[1] & 0x7f)
 	}
 	return at >= len(text) || text[at] == 2
@@ -63,14 +66,21 @@ func isDigits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 // heard is a client's connection that notes what its server says first.
 type heard struct {
 	net.Conn
+	first []byte // of what it has said, as long as that does not tell
 	voice atomic.Int32
 	spoke chan struct{} // closed when it has
 }
 
 func (h *heard) Write(b []byte) (int, error) {
-	if h.voice.Load() == int32(silent) && len(b) > 0 {
-		h.voice.Store(int32(voiceOf(b)))
-		close(h.spoke)
+	if was := voice(h.voice.Load()); len(b) > 0 && (was == silent || h.first != nil) {
+		h.first = append(h.first, b[:min(len(b), 16)]...)
+		h.voice.Store(int32(voiceOf(h.first)))
+		if len(h.first) >= enough {
+			h.first = nil
+		}
+		if was == silent {
+			close(h.spoke)
+		}
 	}
 	return h.Conn.Write(b)
 }
@@ -152,6 +162,22 @@ func (o *lookout) Write(b []byte) (n int, err error) {
 	}
 	m, err := o.Conn.Write(b[n:])
 	return n + m, err
+}
+
+// review looks for what may hide within a greeting that came first and has gone up: a
+// server that answers that speaks TLS, and any other hears no more than this.
+func (o *lookout) review(greeting []byte) error {
+	_, err := o.said.look(greeting[1:], o.host)
+	if err == nil {
+		return nil
+	}
+	o.forget()
+	o.judged = true
+	if o.turns() {
+		o.err = err
+		return err
+	}
+	return nil
 }
 
 // look looks for the first greeting for another name that is whole with b, and returns

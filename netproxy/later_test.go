@@ -49,6 +49,7 @@ func TestTurns(t *testing.T) {
 	certificates, _ := tlsServer(t, http.NotFoundHandler())
 	all := maps.Clone(turns)
 	all["within a greeting"] = turn{"220 mail ESMTP\r\n", "x " + string(extended(recorded(t, "example.com"), 21, 14_000)) + "\r\nSTARTTLS\r\n", "500 what\r\n220 go\r\n"}
+	all["in a record behind a greeting"] = turn{"220 mail ESMTP\r\n", string(recorded(t, "example.com")) + "\x14\x03\x03\xff\x00\r\nSTARTTLS\r\n", "500 what\r\n220 go\r\n"}
 	all["behind a greeting"] = turn{"220 mail ESMTP\r\n", string(recorded(t, "example.com")) + "\r\nSTARTTLS\r\n", "500 what\r\n220 go\r\n"}
 	for name, turn := range all {
 		t.Run(name, func(t *testing.T) {
@@ -242,6 +243,33 @@ func TestPackets(t *testing.T) {
 	require.Empty(t, asked)
 }
 
+// TestWithinTheFirst: of a greeting that hides another, and came before its server had said
+// anything, nothing follows. The control is a server of TLS alone.
+func TestWithinTheFirst(t *testing.T) {
+	evil := "\r\nSTARTTLS\r\n" + string(recorded(t, "evil.example"))
+	text := string(extended(recorded(t, "example.com"), 21, len(evil))) + evil
+	for _, said := range []string{"220 mail ESMTP\r\n", "\x16\x03\x03\x00\x7a"} {
+		f := start(t, nil, "example.com:25")
+		got := make(chan string, 1)
+		f.host("example.com", 25, server(t, func(s net.Conn) {
+			b := make([]byte, len(text))
+			_, _ = io.ReadFull(s, b)
+			io.WriteString(s, said)
+			more, _ := io.ReadAll(s)
+			got <- string(more)
+		}))
+		c := f.raw("CONNECT example.com:25 HTTP/1.1\r\n\r\n")
+		io.WriteString(c, text+"more")
+		c.(*net.TCPConn).CloseWrite()
+		if said[0] == recordHandshake {
+			require.Equal(t, "more", <-got)
+			continue
+		}
+		require.Empty(t, <-got)
+		require.Contains(t, f.waitEvent(Denied).Verdict.Detail, `TLS asks for "evil.example"`)
+	}
+}
+
 // TestGreetingsInData: what looks like a greeting within what a client uploads passes
 // where the server's protocol has none, and in every other shape.
 func TestGreetingsInData(t *testing.T) {
@@ -397,6 +425,27 @@ func TestBegunGreetings(t *testing.T) {
 		o.forget()
 	}
 	require.Zero(t, longHeads.Load())
+}
+
+// TestHeardInPieces: how a server speaks does not depend on how its words come.
+func TestHeardInPieces(t *testing.T) {
+	for text, want := range map[string]voice{
+		"220 mail": turning, "* OK ready": turning, "+OK ready": turning, "-ERR no": turning, "\"IMPLEMENTATION\"": turning, "<stream": turning,
+		"NOTICE AUTH": turning, "0\x0c\x02\x01\x01x": turning, "0\x84\x00\x00\x00\x0c\x02": turning, turns["MySQL"].greeting: turning, turns["MySQL's X"].greeting: turning,
+		"RFB 003.008\n": turning, "# munin node": turning, "NBDMAGICIHAVEOPT": turning, "\x03\x00\x00\x13": turning, "\x04\x01\x00\x30\x00": packed,
+		"HTTP/1.1 200 OK": plain, "+OK\r\n": plain, "SSH-2.0-x": plain, "0032want": plain, "S\x16\x03\x03\x00": plain, "\x16\x03\x03\x00\x7a": plain, "S": turning,
+	} {
+		for _, size := range []int{1, 3, 100} {
+			h := &heard{Conn: writing{Writer: io.Discard}, spoke: make(chan struct{})}
+			for _, piece := range slices.Collect(slices.Chunk([]byte(text), size)) {
+				_, err := h.Write(piece)
+				require.NoError(t, err)
+				<-h.spoke
+			}
+			require.Equal(t, want, voice(h.voice.Load()), "%q by %d", text, size)
+			require.Equal(t, len(text) < enough, h.first != nil)
+		}
+	}
 }
 
 // TestOtherNames: a PROXY header, a request of uWSGI's and one of git's name a host too,

@@ -30,7 +30,6 @@ func (c *client) peekLine() (got []byte, end bool, err error) {
 // passOdd passes on a first line that no request has, as far as it is not longer than a
 // request's. The line is what was passed of it before.
 func (c *client) passOdd(l *link, ev *Event, up *counter, line string) error {
-	up.w = up.other
 	for b := []byte(line); len(b) < shortHead; {
 		got, end, err := c.peekLine()
 		if err != nil {
@@ -79,7 +78,6 @@ func (r *request) checkOdd(line string) error {
 // of a head. No line is kept waiting, and a server that says something before that
 // speaks another protocol.
 func (c *client) passFields(l *link, ev *Event, up *counter) error {
-	up.w = up.other
 	if _, err := io.CopyN(up, c.br, 1); err != nil { // the first line's end
 		return noEnd(err)
 	}
