@@ -205,7 +205,7 @@ func (c *client) checkHello(l *link, ev *Event, up *counter) error {
 			c.denyHello(l, ev, err)
 			return err
 		}
-		up.w = l // in whatever pieces
+		up.w = l // since pieces of one may look like another: that is for review
 		if _, err = up.Write(h.raw); err != nil {
 			return err
 		}

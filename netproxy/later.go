@@ -41,7 +41,7 @@ func voiceOf(b []byte) voice {
 	case strings.HasPrefix(text, "<"), strings.HasPrefix(text, ":"), strings.HasPrefix(text, "NOTIC"): // XMPP, IRC
 	case strings.HasPrefix(text, "0") && isMessage(text): // LDAP
 	case text[3] == 0 && (text[4] == 10 || text[4] == 0xff || text[4] == 11): // MySQL, its X protocol
-	case strings.HasPrefix(text, "AMQP\x02"), strings.HasPrefix(text, "RFB "), strings.HasPrefix(text, "# mun"), strings.HasPrefix(text, "NBDMA"): // AMQP 1.0, VNC
+	case strings.HasPrefix(text, "AMQP\x02"), strings.HasPrefix(text, "RFB "), strings.HasPrefix(text, "# mun"), strings.HasPrefix(text, "NBDMA"): // AMQP 1.0, VNC, munin, NBD
 	case strings.HasPrefix(text, "\x03\x00"): // RDP
 	case strings.HasPrefix(text, "\x04\x01"): // SQL Server
 		return packed
