@@ -49,7 +49,7 @@ type Tools struct {
 // Toolchains finds what programs need that live where a policy usually shows
 // nothing: below the home, or in a place of their own. It follows entries of
 // PATH, the links in them, and the interpreters of scripts, to the prefix that
-// each belongs to.
+// each belongs to; and so of JAVA_HOME.
 //
 // Entries that are relative, lie in the workspace, hold no program, or are the
 // home itself or a directory above it do not count: what stands there was not
@@ -77,9 +77,12 @@ func Toolchains(q ToolQuery) Tools {
 		f.roots = append(f.roots, f.place(r.env, r.path))
 	}
 	for _, dir := range filepath.SplitList(q.Path) {
-		if dir = filepath.Clean(dir); filepath.IsAbs(dir) && !f.seen[dir] {
-			f.seen[dir] = true
-			f.entry(dir)
+		f.entry(filepath.Clean(dir), "PATH")
+	}
+	// Maven and Gradle look there first, and not in PATH. What a variable names must look like it.
+	if bin := filepath.Join(q.Env("JAVA_HOME"), "bin"); filepath.IsAbs(bin) {
+		if info, err := os.Stat(filepath.Join(bin, "java")); err == nil && info.Mode().IsRegular() {
+			f.entry(bin, "JAVA_HOME")
 		}
 	}
 	if len(f.show) > 0 {
@@ -109,8 +112,12 @@ type toolFinder struct {
 // maxPrograms bounds what is looked at in one entry of PATH.
 const maxPrograms = 2000
 
-// entry is for a directory of PATH.
-func (f *toolFinder) entry(dir string) {
+// entry is for a directory of programs that a variable of the caller's names.
+func (f *toolFinder) entry(dir, variable string) {
+	if !filepath.IsAbs(dir) || f.seen[dir] {
+		return
+	}
+	f.seen[dir] = true
 	switch dir {
 	case "/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/games", "/usr/local/games":
 		return // the distribution's own: what they lead to is there too
@@ -127,8 +134,8 @@ func (f *toolFinder) entry(dir string) {
 		if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return runs(real, e) }) {
 			return
 		}
-		f.add(dir, "PATH")
-		f.prefix(real, dir+" in PATH")
+		f.add(dir, variable)
+		f.prefix(real, dir+" in "+variable)
 	}
 	if filepath.Base(real) == "shims" {
 		return // all alike, and all lead to the prefix that is shown now

@@ -131,8 +131,18 @@ func TestToolchains(t *testing.T) {
 		"asdf":   {files: []string{".asdf/shims/node", ".tool-versions"}, path: ".asdf/shims", want: []string{".asdf", ".tool-versions"}},
 		"mise":   {files: []string{".local/share/mise/installs/node/22/bin/node"}, path: ".local/share/mise/installs/node/22/bin", want: []string{".local/share/mise"}},
 		"sdkman": {files: []string{".sdkman/candidates/java/21/bin/java", ".sdkman/candidates/java/current -> 21", ".sdkman/etc/config"}, path: ".sdkman/candidates/java/current/bin", want: []string{".sdkman/candidates"}},
-		"deno":   {files: []string{".deno/bin/deno"}, path: ".deno/bin", want: []string{".deno/bin"}},
-		"bun":    {files: []string{".bun/bin/bun", ".bun/install/global/node_modules/x/cli.js", ".bun/bin/x -> ../install/global/node_modules/x/cli.js"}, path: ".bun/bin", want: []string{".bun"}},
+		"Java, in no PATH": {
+			files: []string{".jdks/21/bin/java", ".jdks/21/lib/modules", ".jdks/21/release"}, env: map[string]string{"JAVA_HOME": "HOME/.jdks/21"},
+			path: "/usr/bin", want: []string{".jdks/21"},
+		},
+		"Java, said to be elsewhere": {
+			files: []string{"ws/bin/java"}, env: map[string]string{"JAVA_HOME": "HOME/ws"}, path: "/usr/bin", want: nil,
+		},
+		"Java, said to be where none is": {
+			files: []string{"letters/bin/print", "letters/lib/letter"}, env: map[string]string{"JAVA_HOME": "HOME/letters"}, path: "/usr/bin", want: nil,
+		},
+		"deno": {files: []string{".deno/bin/deno"}, path: ".deno/bin", want: []string{".deno/bin"}},
+		"bun":  {files: []string{".bun/bin/bun", ".bun/install/global/node_modules/x/cli.js", ".bun/bin/x -> ../install/global/node_modules/x/cli.js"}, path: ".bun/bin", want: []string{".bun"}},
 		"yarn global": {
 			files: []string{".config/yarn/global/node_modules/x/cli.js", ".config/yarn/global/node_modules/.bin/x -> ../x/cli.js"},
 			path:  ".config/yarn/global/node_modules/.bin", want: []string{".config/yarn/global/node_modules"},

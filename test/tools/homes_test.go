@@ -63,6 +63,13 @@ var layouts = map[string]layout{
 			printf '#!/usr/bin/env node\nconsole.log(require("./y"))' > .nvm/versions/node/v20/lib/node_modules/x/x.js; echo 'module.exports = "x"' > .nvm/versions/node/v20/lib/node_modules/x/y.js
 			chmod +x .nvm/versions/node/v20/lib/node_modules/x/x.js; ln -s ../lib/node_modules/x/x.js .nvm/versions/node/v20/bin/x`,
 		env: []string{"PATH=~/.nvm/versions/node/v20/bin:" + system}, script: "x; command -v node", want: "x\n@/.nvm/versions/node/v20/bin/node\n"},
+	"rustup in another place": {
+		prepare: `mkdir -p opt/rustup/toolchains/stable/bin .cargo/bin; printf '#!/bin/sh\nexec "${RUSTUP_HOME:-$HOME/.rustup}/toolchains/stable/bin/${0##*/}"\n' > .cargo/bin/cargo
+			printf '#!/bin/sh\necho crab\n' > opt/rustup/toolchains/stable/bin/cargo; chmod +x .cargo/bin/cargo opt/rustup/toolchains/stable/bin/cargo`,
+		env: []string{"RUSTUP_HOME=~/opt/rustup", "PATH=~/.cargo/bin:" + system}, script: "cargo", want: "crab\n"},
+	"Java that is in no PATH": {
+		prepare: `mkdir -p .jdks/21/bin; printf '#!/bin/sh\necho java\n' > .jdks/21/bin/java; chmod +x .jdks/21/bin/java`,
+		env:     []string{"JAVA_HOME=~/.jdks/21"}, script: `"$JAVA_HOME/bin/java"`, want: "java\n"},
 	"mise, a version that is a link": {
 		prepare: `mkdir -p .local/share/mise/installs/n/20.1/bin; ln -s ./20.1 .local/share/mise/installs/n/20
 			printf '#!/bin/sh\necho tool\n' > .local/share/mise/installs/n/20.1/bin/tool; chmod +x .local/share/mise/installs/n/20.1/bin/tool`,
