@@ -19,18 +19,20 @@ import (
 type compiler struct {
 	*inside.Program
 	Shell
-	control  inside.Arg
-	tmpfs    inside.Reg
-	mask     inside.Reg // a read-only clone of the unreadable file
-	proc     inside.Reg
-	own      []inside.Reg       // mounts of the sandbox's own that must stay writable
-	nodes    []inside.Reg       // and those whose devices must work
-	sources  map[int]inside.Arg // by index of the mount; of a Copy, the overlay; what is open of a bind that stands
-	within   []int              // see [Plan.within]
-	writable []grant            // mounts that Landlock leaves writable
-	send     []inside.Reg
-	signals  inside.Reg
-	tty      inside.Reg // the command's terminal, in pid 1
+	control   inside.Arg
+	tmpfs     inside.Reg
+	mask      inside.Reg // a read-only clone of the unreadable file
+	proc      inside.Reg
+	own       []inside.Reg       // mounts of the sandbox's own that must stay writable
+	nodes     []inside.Reg       // and those whose devices must work
+	sources   map[int]inside.Arg // by index of the mount; of a Copy, the overlay; what is open of a bind that stands
+	over      map[int]inside.Reg // of a Scratch, the overlay, if it could be made
+	scratched map[int]*int32     // and what became of it
+	within    []int              // see [Plan.within]
+	writable  []grant            // mounts that Landlock leaves writable
+	send      []inside.Reg
+	signals   inside.Reg
+	tty       inside.Reg // the command's terminal, in pid 1
 }
 
 // grant is a mount that may be written.
@@ -38,6 +40,7 @@ type grant struct {
 	fd        inside.Arg
 	file      bool // it is of a single file
 	deputized bool // somebody else makes the names there
+	perhaps   bool // it may not have come about
 }
 
 // shell writes the half that every sandbox has: its life bound to ours, its
@@ -120,11 +123,16 @@ func (c *compiler) open(p *Plan) {
 		if m.Kind == Copy {
 			c.overlay(i, m)
 		}
-		if m.Kind != Bind || c.inPlace(p, i) {
+		if m.Kind != Bind && m.Kind != Scratch || c.inPlace(p, i) {
 			continue
 		}
 		if m.Donated >= 0 {
 			c.sources[i] = inside.Int(m.Donated)
+			if m.Kind == Scratch { // the kernel takes only what is attached in this mount namespace
+				lower := c.attach(inside.Int(m.Donated), "lower"+strconv.Itoa(i))
+				c.scratch(i, lower)
+				c.sources[i] = inside.Result(lower)
+			}
 			continue
 		}
 		c.Step("open " + m.Source)
@@ -135,6 +143,9 @@ func (c *compiler) open(p *Plan) {
 			flags |= unix.AT_RECURSIVE
 		}
 		c.sources[i] = inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(fd), c.Str(""), inside.Int(flags)))
+		if m.Kind == Scratch {
+			c.scratch(i, fd)
+		}
 		c.Call(unix.SYS_CLOSE, inside.Result(fd))
 	}
 }
@@ -216,7 +227,7 @@ func (c *compiler) mount(p *Plan) {
 			continue
 		}
 		set := uint64(attrFresh)
-		if m.ReadOnly && (m.Protect || c.has(profiles.LayerReadonly)) {
+		if (m.ReadOnly || m.Kind == Scratch) && (m.Protect || c.has(profiles.LayerReadonly)) {
 			set |= unix.MOUNT_ATTR_RDONLY
 		}
 		c.Step("mount " + m.String())
@@ -227,6 +238,11 @@ func (c *compiler) mount(p *Plan) {
 			c.attachAt(m, tree, m.Optional || top != nil && p.keeps(m, top))
 		}
 		switch c.sources[i] = tree; {
+		case m.Kind == Scratch:
+			c.scratchOver(i, tree)
+			c.Call(unix.SYS_CLOSE, tree)
+			c.writable = append(c.writable, grant{fd: inside.Result(c.over[i]), perhaps: true, deputized: p.deputized(m)})
+			continue
 		case m.ReadOnly:
 			c.Call(unix.SYS_CLOSE, tree)
 			continue
@@ -269,7 +285,7 @@ func (c *compiler) attachAt(m *Mount, tree inside.Arg, gone bool) {
 func (c *compiler) tree(p *Plan, i int, set uint64) inside.Arg {
 	m := &p.Mounts[i]
 	switch m.Kind {
-	case Bind:
+	case Bind, Scratch:
 		flags := uint(0)
 		if m.Tree {
 			flags = unix.AT_RECURSIVE

@@ -68,20 +68,7 @@ func (c *compiler) overlay(i int, m Mount) {
 	}
 	c.SameInode(lower, m.Dev, m.Ino)
 	tree, work := c.below(upper, UpperTree), c.below(upper, UpperWork)
-	fs := c.Get(unix.SYS_FSOPEN, c.Str("overlay"), inside.Int(unix.FSOPEN_CLOEXEC))
-	c.option(fs, "source", "overlay")
-	// Without volatile (Linux 5.10) the end of each run would write out all that
-	// waits on the session's file system, whoever's it is.
-	for _, flag := range [...]string{"userxattr", "volatile"} {
-		c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_SET_FLAG), c.Str(flag), inside.Int(0), inside.Int(0))
-	}
-	for _, layer := range [...]struct {
-		key string
-		fd  inside.Reg
-	}{{"lowerdir", lower}, {"upperdir", tree}, {"workdir", work}} {
-		c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_SET_STRING), c.Str(layer.key), c.FDPath(layer.fd), inside.Int(0))
-	}
-	c.sources[i] = inside.Result(c.fsmount(fs, attrFresh))
+	c.sources[i] = inside.Result(c.layers(lower, tree, work, func() {}))
 	if m.Donated >= 0 { // the overlay has clones of its own
 		for _, fd := range [...]inside.Reg{lower, upper} {
 			c.Call(unix.SYS_UMOUNT2, c.FDPath(fd), inside.Int(unix.MNT_DETACH))
@@ -89,6 +76,69 @@ func (c *compiler) overlay(i int, m Mount) {
 	}
 	for _, fd := range [...]inside.Reg{lower, upper, tree, work} {
 		c.Call(unix.SYS_CLOSE, inside.Result(fd))
+	}
+}
+
+// layers mounts an overlay of directories that are open, attached nowhere yet;
+// after each call that may fail it calls then.
+func (c *compiler) layers(lower, tree, work inside.Reg, then func()) inside.Reg {
+	fs := c.Get(unix.SYS_FSOPEN, c.Str("overlay"), inside.Int(unix.FSOPEN_CLOEXEC))
+	then()
+	set := func(how int, key string, value inside.Arg) {
+		c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(how), c.Str(key), value, inside.Int(0))
+		then()
+	}
+	set(unix.FSCONFIG_SET_STRING, "source", c.Str("overlay"))
+	// Without volatile (Linux 5.10) the end of each run would write out all that
+	// waits on the upper file system, whoever's it is.
+	set(unix.FSCONFIG_SET_FLAG, "userxattr", inside.Int(0))
+	set(unix.FSCONFIG_SET_FLAG, "volatile", inside.Int(0))
+	set(unix.FSCONFIG_SET_STRING, "lowerdir", c.FDPath(lower))
+	set(unix.FSCONFIG_SET_STRING, "upperdir", c.FDPath(tree))
+	set(unix.FSCONFIG_SET_STRING, "workdir", c.FDPath(work))
+	c.Call(unix.SYS_FSCONFIG, inside.Result(fs), inside.Int(unix.FSCONFIG_CMD_CREATE), inside.Int(0), inside.Int(0), inside.Int(0))
+	then()
+	m := c.Get(unix.SYS_FSMOUNT, inside.Result(fs), inside.Int(unix.FSMOUNT_CLOEXEC), inside.Int(attrFresh))
+	then()
+	c.Call(unix.SYS_CLOSE, inside.Result(fs))
+	then()
+	return m
+}
+
+// scratch makes an overlay whose changes lie in the sandbox's own tmpfs, bounded
+// and gone as all that is private. Nothing depends on it but convenience, so it
+// is tried: where the kernel has none of this host's directory (another file
+// system, a module that is not there, too many overlays upon each other) what is
+// mounted first, read-only, is what the command sees ([Plan.settle]).
+func (c *compiler) scratch(i int, lower inside.Reg) {
+	at := inside.Result(c.tmpfs)
+	var dirs [2]inside.Reg
+	for n, name := range [...]string{"upper", "work"} {
+		name += strconv.Itoa(i)
+		c.Call(unix.SYS_MKDIRAT, at, c.Str(name), inside.Int(0o755))
+		dirs[n] = c.below(c.tmpfs, name)
+	}
+	c.over[i] = c.layers(lower, dirs[0], dirs[1], c.Attempt)
+	for _, fd := range dirs {
+		c.Call(unix.SYS_CLOSE, inside.Result(fd))
+	}
+}
+
+// scratchOver mounts a scratch overlay over the read-only tree that is in its
+// place, if there is one, and remembers where the launcher hears of it.
+func (c *compiler) scratchOver(i int, tree inside.Arg) {
+	moved := c.Get(unix.SYS_MOVE_MOUNT, inside.Result(c.over[i]), c.Str(""), tree, c.Str(""), inside.Int(unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH))
+	c.Attempt()
+	c.scratched[i] = c.Reveal(moved)
+}
+
+// settle makes the plan say what is there, now that it is known: a scratch
+// overlay that could not be mounted is the read-only tree below it.
+func (c *compiler) settle(p *Plan) {
+	for i, result := range c.scratched {
+		if *result != 0 {
+			p.Mounts[i].Kind, p.Mounts[i].ReadOnly = Bind, true
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type Place struct {
 	Protect  bool // it belongs to what a host tool would execute later
 	Optional bool // it may be gone, or out of the command\'s reach, by the time it is covered; or it need not be there at all
 	Copied   bool // the command gets a copy, with Text in it
+	Scratch  bool // Access is Overlay, and what is changed is gone at exit
 	Text     string
 	Why      string // the rule, for people
 }
@@ -43,14 +44,15 @@ type Kind uint8
 
 // The kinds of mounts.
 const (
-	Bind  Kind = iota // the host's file or directory
-	Fresh             // a directory of the sandbox's own tmpfs
-	Mask              // an unreadable file
-	Text              // a file with content of the plan's own
-	Copy              // the host's directory, whose changes go to a directory of the session
+	Bind    Kind = iota // the host's file or directory
+	Fresh               // a directory of the sandbox's own tmpfs
+	Mask                // an unreadable file
+	Text                // a file with content of the plan's own
+	Copy                // the host's directory, whose changes go to a directory of the session
+	Scratch             // the host's directory, whose changes go to the sandbox's own tmpfs; where the kernel makes no overlay of it, read-only
 )
 
-var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay"}
+var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay", "scratch"}
 
 // String returns the kind as --dry-run prints it.
 func (k Kind) String() string { return kindNames[k] }
@@ -60,12 +62,12 @@ func (k Kind) String() string { return kindNames[k] }
 type Mount struct {
 	Kind     Kind
 	Target   string
-	Source   string // Bind, Copy: the host's path
-	Dev, Ino uint64 // Bind, Copy: what the survey saw there
-	Tree     bool   // Bind: with what is mounted below it
+	Source   string // Bind, Copy, Scratch: the host's path
+	Dev, Ino uint64 // Bind, Copy, Scratch: what the survey saw there
+	Tree     bool   // Bind, Scratch: with what is mounted below it
 	Upper    string // Copy: the directory that holds [UpperTree] and [UpperWork]
 	ReadOnly bool
-	Donated  int    // Bind, Copy: a detached mount that the launcher hands in, -1 for none
+	Donated  int    // Bind, Copy, Scratch: a detached mount that the launcher hands in, -1 for none
 	Lent     int    // Copy, if Donated is: the same of Upper
 	Protect  bool   // it pins a file that a host tool would execute later
 	Optional bool   // nothing is lost if the target is gone or out of reach
@@ -158,7 +160,7 @@ func layout(places []Place) ([]Mount, error) {
 		case p.Node == Absent:
 			// Nothing stands there, so nothing need be covered. What would
 			// need a name on the host's disk is refused: it would stay there.
-			if !fresh && !p.Optional && (p.Access == profiles.Private || p.Access >= profiles.Overlay && around.access != p.Access) {
+			if !fresh && !p.Optional && !p.Scratch && (p.Access == profiles.Private || p.Access >= profiles.Overlay && around.access != p.Access) {
 				return nil, &StubError{Path: p.Path, Access: p.Access, Why: p.Why}
 			}
 			continue
@@ -206,6 +208,9 @@ func layout(places []Place) ([]Mount, error) {
 				return nil, &FileOverlayError{Path: p.Path, Why: p.Why}
 			}
 			m.Kind, m.Source, m.Dev, m.Ino, m.ReadOnly = Copy, p.Path, p.Dev, p.Ino, false
+			if p.Scratch {
+				m.Kind, m.Tree = Scratch, true
+			}
 		}
 		mounts = append(mounts, m)
 		if p.Node == Directory {

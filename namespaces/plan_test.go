@@ -27,6 +27,8 @@ func place(t testing.TB, text string) Place {
 			p.Protect = true
 		case "optional":
 			p.Optional = true
+		case "scratch":
+			p.Scratch = true
 		case "->":
 			p.Link = f[3+i+1]
 		}
@@ -60,6 +62,10 @@ func TestLayout(t *testing.T) {
 		"an overlay, and what is in it": {
 			[]string{"write dir /w", "overlay dir /w/o", "overlay dir /w/o/d pin protect", "overlay file /w/o/f", "overlay absent /w/o/n", "write dir /w/o/w", "hide file /w/o/h"},
 			[]string{"bind on /w", "overlay on /w/o", "mask on /w/o/h read-only", "bind on /w/o/w"},
+		},
+		"a cache that is thrown away, and what is in it": {
+			[]string{"private dir /h", "overlay dir /h/c scratch", "overlay dir /h/c/in scratch", "read dir /h/c/r", "hide file /h/c/h", "write dir /h/c/w", "overlay absent /g scratch", "overlay dir /data scratch"},
+			[]string{"scratch on /data", "fresh on /h [c/]", "scratch on /h/c", "mask on /h/c/h read-only", "bind on /h/c/r read-only", "bind on /h/c/w"},
 		},
 		"hidden": {[]string{"hide dir /a", "hide file /b", "hide special /c"}, []string{"fresh on /a read-only", "mask on /b read-only", "mask on /c read-only"}},
 		"private, and what is shown in it": {
@@ -101,7 +107,7 @@ func TestLayout(t *testing.T) {
 				for _, later := range mounts[i+1:] {
 					require.False(t, m.Target != later.Target && below(m.Target, later.Target), "%s before %s", m, later)
 				}
-				require.Equal(t, m.Kind == Bind || m.Kind == Copy, m.Source != "", m)
+				require.Equal(t, m.Kind == Bind || m.Kind == Copy || m.Kind == Scratch, m.Source != "", m)
 				require.Equal(t, -1, m.Donated)
 			}
 		})

@@ -102,6 +102,9 @@ func (c *compiler) landlock(p *Plan) {
 				}
 			}
 			c.allow(rules, rights, g.fd)
+			if g.perhaps {
+				c.Attempt()
+			}
 		}
 		for _, r := range p.Readable {
 			c.Step("let Landlock read " + r.Path)

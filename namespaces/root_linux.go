@@ -49,7 +49,7 @@ func (p *Plan) Donate() error {
 	}()
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		if m.Kind != Bind && m.Kind != Copy {
+		if m.Kind != Bind && m.Kind != Copy && m.Kind != Scratch {
 			continue
 		}
 		fd, err := m.donate(p.Identity, maps)
@@ -60,7 +60,7 @@ func (p *Plan) Donate() error {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
 		m.Donated = fd
-		if m.ReadOnly || !m.Tree && m.Kind != Copy || m.Protect {
+		if m.ReadOnly || !m.Tree && m.Kind != Copy || m.Kind == Scratch || m.Protect {
 			continue
 		}
 		// What appears there, or in a part of an overlay that is the host's own, the launcher sets aside, by a mount without pins.

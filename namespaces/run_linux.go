@@ -133,7 +133,7 @@ func Begin(shell Shell) (*Sandbox, error) {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	s := &Sandbox{control: pair[0], ear: os.NewFile(uintptr(pair[0]), "pid 1"), program: program, started: time.Now(), cloned: make(chan error, 1)}
-	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Arg{}}
+	s.shell = &compiler{Program: program, Shell: shell, control: inside.Int(pair[1]), sources: map[int]inside.Arg{}, over: map[int]inside.Reg{}, scratched: map[int]*int32{}}
 	s.shell.shell()
 	o := inside.Options{Flags: shell.cloneFlags(), Cgroup: shell.Cgroup, Control: pair[1], Launcher: pair[0], First: true}
 	begun := *program // the caller appends to it while another thread clones
@@ -199,7 +199,9 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 		err = s.Continue()
 	}
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-		err = s.receive(4 + len(s.shell.send)) // what it died of may be told there
+		if err = s.receive(4 + len(s.shell.send)); err == nil { // what it died of may be told there
+			s.shell.settle(p)
+		}
 	}
 	if err != nil {
 		s.Close()

@@ -34,6 +34,8 @@ type Survey struct {
 	Vacant []string          // private by a built-in profile, and nothing stands there: see [Vacant]
 	Copied []workspace.Keyed // of what of Places the command gets a copy
 
+	Env []string // variables that say where something is that the policy passes none for
+
 	Spelled string // the current directory as the caller spells it, where links lead there; "" else
 
 	Traces []string // names in the home whose being looked for is told at the end
@@ -137,7 +139,10 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if err := f.aside(s.Trees, &o); err != nil {
 		return nil, err
 	}
-	f.tools(<-tools, o.Command)
+	needs := <-tools // and with it the table of mounts
+	mounts := parseMountinfo(string(table))
+	f.tools(needs, o.Command)
+	s.Env = f.caches(needs.Caches, mounts)
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
 	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {
@@ -152,7 +157,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if unread != nil {
 		return nil, unread
 	}
-	f.aliases(parseMountinfo(string(table)))
+	f.aliases(mounts)
 	if s.Identity.Root {
 		if err := f.setIDs(); err != nil {
 			return nil, err
@@ -251,11 +256,6 @@ func (f *finder) tools(t Tools, command []string) {
 	}
 	for _, tool := range t.Show {
 		show(tool.Path, tool.Why)
-	}
-	for _, c := range t.Caches {
-		if c.Access == profiles.Read {
-			show(c.Path, c.Why)
-		}
 	}
 }
 

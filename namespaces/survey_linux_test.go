@@ -80,6 +80,9 @@ func (c *country) describe(places []Place) (list []string) {
 		if p.Optional {
 			text += " optional"
 		}
+		if p.Scratch {
+			text += " scratch"
+		}
 		if p.Link != "" {
 			text += " -> " + strings.TrimPrefix(p.Link, c.root+"/")
 		}
@@ -192,8 +195,7 @@ func TestToolsShown(t *testing.T) {
 	require.NoError(t, os.MkdirAll(w.path("home/cache"), 0o755))
 	f := w.finder()
 	f.tools(Tools{
-		Show:   []Tool{{w.path("home/bin"), "PATH"}, {w.path("home/kept"), "PATH"}, {w.path("ws"), "PATH"}},
-		Caches: []Cache{{Path: w.path("home/cache"), Access: profiles.Read}, {Path: w.path("cache"), Access: profiles.Private}},
+		Show: []Tool{{w.path("home/bin"), "PATH"}, {w.path("home/kept"), "PATH"}, {w.path("ws"), "PATH"}, {w.path("home/cache"), "PATH"}},
 	}, []string{w.path("home/kept/tool"), w.path("home/bin/tool")})
 	require.Equal(t, []string{"read file home/bin/tool", "read dir home/bin", "read dir home/cache"}, w.found(f), "a rule of the user's own stands")
 }

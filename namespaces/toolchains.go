@@ -35,10 +35,14 @@ type Tool struct {
 // tool working and leaves nothing for the host to trip over.
 type Cache struct {
 	Path   string          // absolute, clean, and exists
-	Access profiles.Access // Read for sources that offline builds need, Private for all else
+	Access profiles.Access // Overlay for sources that offline builds need, Private for all else
 	Env    string          // the variable that says where it is, or would
 	Why    string
 }
+
+// moduleCache is the variable of [Cache.Env] for Go's modules, which lie in
+// ~/go/pkg/mod without it.
+const moduleCache = "GOMODCACHE"
 
 // Tools is what the programs of PATH need.
 type Tools struct {
@@ -434,15 +438,19 @@ func (f *toolFinder) caches() []Cache {
 		if v := f.q.Env(env); env != "" && filepath.IsAbs(v) {
 			path = filepath.Clean(v)
 		}
-		if info, err := os.Stat(filepath.Join(path, mark)); err == nil && info.IsDir() && f.showable(path) {
+		info, err := os.Stat(filepath.Join(path, mark))
+		if err != nil || !info.IsDir() || !f.showable(path) {
+			return
+		}
+		if real, ok := f.follow(path); ok && f.showable(real) {
 			all = append(all, Cache{Path: path, Access: access, Env: env, Why: why})
 		}
 	}
-	add("GOMODCACHE", filepath.Join(gopath, "pkg/mod"), "cache/download", profiles.Read, "Go's modules")
-	add("", filepath.Join(cargo, "registry"), "index", profiles.Read, "cargo's crates")
-	add("", filepath.Join(cargo, "git"), "db", profiles.Read, "cargo's repositories")
-	add("", filepath.Join(f.q.Home, ".m2/repository"), "", profiles.Read, "Maven's artifacts")
-	add("", filepath.Join(f.q.Home, ".cache/node/corepack"), "v1", profiles.Read, "corepack's package managers")
+	add(moduleCache, filepath.Join(gopath, "pkg/mod"), "cache/download", profiles.Overlay, "Go's modules")
+	add("", filepath.Join(cargo, "registry"), "index", profiles.Overlay, "cargo's crates")
+	add("", filepath.Join(cargo, "git"), "db", profiles.Overlay, "cargo's repositories")
+	add("", filepath.Join(f.q.Home, ".m2/repository"), "", profiles.Overlay, "Maven's artifacts")
+	add("", filepath.Join(f.q.Home, ".cache/node/corepack"), "v1", profiles.Overlay, "corepack's package managers")
 	add("GOCACHE", filepath.Join(f.q.Home, ".cache/go-build"), "", profiles.Private, "Go's builds")
 	add("npm_config_cache", filepath.Join(f.q.Home, ".npm"), "", profiles.Private, "npm")
 	add("PIP_CACHE_DIR", filepath.Join(f.q.Home, ".cache/pip"), "", profiles.Private, "pip")

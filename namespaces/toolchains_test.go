@@ -200,12 +200,12 @@ func TestToolchainsCaches(t *testing.T) {
 		return all
 	}
 	require.Equal(t, map[string]profiles.Access{
-		"go/pkg/mod": profiles.Read, ".cargo/registry": profiles.Read, ".cache/go-build": profiles.Private, ".npm": profiles.Private,
+		"go/pkg/mod": profiles.Overlay, ".cargo/registry": profiles.Overlay, ".cache/go-build": profiles.Private, ".npm": profiles.Private,
 	}, find(nil))
 	require.Equal(t, profiles.Private, find(map[string]string{"GOCACHE": home + "/elsewhere/gocache"})["elsewhere/gocache"])
 	for _, bad := range []string{home, home + "/.ssh", home + "/projects", "/", "relative"} {
 		for path, access := range find(map[string]string{"GOMODCACHE": bad}) {
-			require.False(t, access == profiles.Read && !strings.HasPrefix(path, ".cargo") && path != "go/pkg/mod", "GOMODCACHE=%s shows %s", bad, path)
+			require.False(t, access == profiles.Overlay && !strings.HasPrefix(path, ".cargo") && path != "go/pkg/mod", "GOMODCACHE=%s shows %s", bad, path)
 		}
 	}
 }

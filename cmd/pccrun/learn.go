@@ -244,7 +244,7 @@ func (l *lesson) check() (again bool, err error) {
 		case proposals.Socket:
 			err = a.connect(policy, &req.Host)
 		case proposals.Variable:
-			a.env(policy)
+			a.env(policy, &l.req.Host)
 		case proposals.Limit:
 			n := limitIndex(r.What)
 			a.yes = policy.Resources.Limit(n).Value > l.policy.Resources.Limit(n).Value

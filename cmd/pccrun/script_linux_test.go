@@ -8,9 +8,14 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/kernel"
 )
 
-func init() { programs["remap"], programs["notify"], programs["small"] = remap, notify, small }
+func init() {
+	programs["remap"], programs["notify"], programs["small"] = remap, notify, small
+	conditions["scratch"] = func() bool { return kernel.AtLeast(6, 6) } // what fetched things can be changed on
+}
 
 // notify is a program that wants an inotify instance.
 func notify() {

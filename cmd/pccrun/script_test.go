@@ -23,6 +23,9 @@ import (
 // programs are what the scripts can start beside the host's own.
 var programs = map[string]func(){"pccrun": main, "carried": carried, "dial": dial}
 
+// conditions are what the scripts can ask beside the usual.
+var conditions = map[string]func() bool{"root": func() bool { return os.Getuid() == 0 }}
+
 func TestMain(m *testing.M) { testscript.Main(m, programs) }
 
 // carried is pccrun as the thin program starts it from a file, so that it
@@ -64,8 +67,8 @@ func TestScripts(t *testing.T) {
 			"fields":  documented,
 		},
 		Condition: func(name string) (bool, error) {
-			if name == "root" {
-				return os.Getuid() == 0, nil
+			if holds, ok := conditions[name]; ok {
+				return holds(), nil
 			}
 			return false, errors.New("no such condition")
 		},

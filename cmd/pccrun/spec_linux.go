@@ -211,6 +211,12 @@ func (b *bundle) mounts(p *namespaces.Plan) error {
 		switch {
 		case m.OverLink:
 			b.lose("link."+entry, m.Target+": a link that is protected in place can be replaced")
+		case m.Kind == namespaces.Scratch:
+			b.lose("scratch."+entry, m.Target+": what the command puts there is refused, where a run throws it away")
+			m.ReadOnly = true
+			if err := b.bind(p, m); err != nil {
+				return err
+			}
 		case m.Kind == namespaces.Bind:
 			if err := b.bind(p, m); err != nil {
 				return err

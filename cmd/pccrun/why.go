@@ -83,7 +83,7 @@ func whyVerb(args []string) int {
 		if strings.Contains(a.subject, "=") {
 			return fail("why env "+quote(a.subject)+": want the name of a variable", "pccrun why env "+shell.Quote(a.subject[:strings.IndexByte(a.subject, '=')]))
 		}
-		a.env(p)
+		a.env(p, &req.Host)
 	default:
 		if strings.Trim(a.question, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" || a.question == "" {
 			return fail("why: unknown question "+quote(a.question), "want read, write, exec, connect, env or a method such as GET")
@@ -149,7 +149,8 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		a.leadsTo, path = real, real
 	}
 	d := p.Decide(path)
-	if here, differs := surveyed(p, host, path); differs {
+	here, differs, scratch := surveyed(p, host, path)
+	if differs {
 		d = here
 	}
 	a.rule, a.ruleText = d.Rule.Origin, d.Access.String()+" "+d.Rule.Text()
@@ -179,6 +180,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	case profiles.Overlay:
 		a.yes, a.what = true, "a copy-on-write layer over the host's"
+		if scratch {
+			a.what = "the host's, with what the run changes on top, gone at exit"
+		}
 	case profiles.Write:
 		a.yes, a.what = true, "the host's own"
 	}
@@ -442,7 +446,7 @@ func originOfRule(p *profiles.Policy, text string) profiles.Origin {
 	return profiles.Origin{Source: "default", Key: "no rule allows it"}
 }
 
-func (a *answer) env(p *profiles.Policy) {
+func (a *answer) env(p *profiles.Policy, host *profiles.Host) {
 	d := p.DecideEnv(a.subject)
 	a.rule = d.Origin
 	switch d.Action {
@@ -454,5 +458,8 @@ func (a *answer) env(p *profiles.Policy) {
 		a.yes, a.what = true, "a placeholder; the value, from "+d.Value+", goes out with requests to its hosts only"
 	default:
 		a.what, a.hint = "it is not passed", "--env "+shell.Quote(a.subject)+" passes it"
+		if value := surveyedEnv(p, host, a.subject); value != "" {
+			a.yes, a.what, a.hint = true, "it is set to "+quote(value)+", where the tool's cache is", ""
+		}
 	}
 }

@@ -8,17 +8,19 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// surveyed returns what a launch would put at a path that exists, if that is
-// not what the table says: programs of PATH are shown, tracked files that are
-// unchanged are not hidden, a worktree's repository is there.
-func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs bool) {
-	if _, err := os.Lstat(path); err != nil {
-		return d, false
-	}
+// surveyed returns what a launch would put at a path, if that is not what the
+// table says: programs of PATH are shown, tracked files that are unchanged are not
+// hidden, a worktree's repository is there; and whether what is changed there is
+// gone at exit. Of a path that does not exist only what it lies in tells more than the table.
+func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs, scratch bool) {
+	_, missing := os.Lstat(path)
 	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv})
+	if err != nil && missing != nil {
+		return d, false, false
+	}
 	if err != nil {
 		say("a run would not start: " + err.Error())
-		return d, false
+		return d, false, false
 	}
 	deepest := namespaces.Place{}
 	for _, place := range survey.Places {
@@ -27,11 +29,28 @@ func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 			deepest = place
 		}
 	}
-	if deepest.Path == "" || deepest.Protect || deepest.Access == p.Decide(path).Access {
-		return d, false
+	table := p.Decide(path)
+	inShown := deepest.Scratch || deepest.Access == profiles.Read && table.Rule.Glob == "" && table.Rule.Path != path
+	if missing != nil && !inShown || deepest.Path == "" || deepest.Protect || deepest.Access == table.Access {
+		return d, false, false
 	}
 	rule := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}
-	return profiles.Decision{Access: deepest.Access, Rule: rule}, true
+	return profiles.Decision{Access: deepest.Access, Rule: rule}, true, deepest.Scratch
+}
+
+// surveyedEnv returns the value that a launch gives to a variable of which the
+// policy says nothing, "" for none: that of a cache which is elsewhere than usual.
+func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) string {
+	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv})
+	if err != nil {
+		return ""
+	}
+	for _, entry := range survey.Env {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // vacated says until when something stands at a path that is private, but that

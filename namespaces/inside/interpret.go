@@ -123,7 +123,7 @@ func run(s *copied) bool {
 			send(s)
 			exit(127)
 		}
-		if err != 0 && (uintptr(o.ok[0]) == uintptr(err) || uintptr(o.ok[1]) == uintptr(err)) {
+		if err != 0 && (o.ok[0] == anyError || uintptr(o.ok[0]) == uintptr(err) || uintptr(o.ok[1]) == uintptr(err)) {
 			r, err = -uintptr(err), 0
 		}
 		if err != 0 {

@@ -70,7 +70,7 @@ type op struct {
 	regs uint8 // bit i: arg[i] is a register
 	kind kind
 	out  Reg
-	ok   [2]uint8 // errno values that count as success
+	ok   [2]uint8 // errno values that count as success, or anyError
 	step uint16
 }
 
@@ -228,6 +228,21 @@ func (p *Program) Allow(errs ...unix.Errno) {
 	for i, e := range errs {
 		o.ok[i] = uint8(e)
 	}
+}
+
+// anyError is no errno.
+const anyError = 0xff
+
+// Attempt makes the last call succeed whatever it fails with: what needs it can
+// do without. A register that it sets is then -errno.
+func (p *Program) Attempt() { p.shared.ops[p.ops-1].ok[0] = anyError }
+
+// Reveal appends the telling of a result, of use once a later message has come
+// from the copy.
+func (p *Program) Reveal(r Reg) *int32 {
+	at := p.bytes(4)
+	p.add(poke, 0, address(at), Result(r))
+	return (*int32)(unsafe.Pointer(unsafe.SliceData(at)))
 }
 
 // SameInode appends a check that fd is the file that the plan decided on: what

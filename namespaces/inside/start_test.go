@@ -149,6 +149,25 @@ func TestNoCommand(t *testing.T) {
 	require.Equal(t, 125, c.wait().ExitStatus())
 }
 
+// What is attempted may fail with whatever it likes, and the launcher hears of it
+// where it asks for it; what needs it goes on failing.
+func TestAttempt(t *testing.T) {
+	c := newCopy(t)
+	none := c.Get(unix.SYS_FSOPEN, c.Str("no such file system"), Int(0))
+	c.Attempt()
+	c.Call(unix.SYS_FSMOUNT, Result(none), Int(0), Int(0))
+	c.Attempt()
+	self := c.Get(unix.SYS_GETPID)
+	failed, worked := c.Reveal(none), c.Reveal(self)
+	c.Step("close what is not there")
+	c.Call(unix.SYS_CLOSE, Result(none))
+	c.start(0)
+	require.Equal(t, Message{Kind: Failed, B: int32(unix.EBADF)}, receive(t, c.launcher))
+	require.Contains(t, []unix.Errno{unix.ENODEV, unix.EPERM}, unix.Errno(-*failed), "without a user namespace of its own it may not even ask")
+	require.Equal(t, int32(c.pid), *worked)
+	require.Equal(t, 125, c.wait().ExitStatus())
+}
+
 func TestCommand(t *testing.T) {
 	c := newCopy(t)
 	out := c.supervise(Supervision{}, "/bin/sh", "-c", "echo hello; exit 7")

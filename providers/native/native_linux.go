@@ -161,6 +161,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err
 	}
+	r.Plan.Command.Env = append(r.Plan.Command.Env, survey.Env...)
 	if survey.Spelled != "" && command.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
 		r.Plan.Command.Env = append(r.Plan.Command.Env, "PWD="+survey.Spelled)
 	}
