@@ -92,7 +92,6 @@ const maxOriginals = 4 << 20
 // changed them yet.
 func (g *Guard) remember() {
 	g.knowReplacements()
-	g.knowTips()
 	g.originals = map[string][]byte{}
 	room := maxOriginals
 	for i := range g.standing.Known {

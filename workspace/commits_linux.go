@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 
 const (
 	inCommits = "git writes it where that is checked out, merged or popped"
+	inPatches = "`git am` and `git rebase` write what they say at --continue and --skip"
 	inIndex   = "git writes it at `git restore`, `checkout` and `stash`"
 	inTrees   = "`git commit` takes that, and `git diff --cached` shows what is listed; git reset makes another"
 	unread    = "what the run has brought there may hold protected names"
@@ -32,23 +34,54 @@ const (
 )
 
 const (
-	maxTips  = 50_000 // references and their like of one repository
-	maxNamed = 20     // paths of one repository that are told one by one
-	maxFound = 20_000
+	maxTips    = 50_000 // references of one repository
+	maxNamed   = 20     // paths of one repository that are told one by one
+	maxFound   = 20_000
+	maxRef     = 4096 // what one says stands in its first line
+	maxSymrefs = 5    // as SYMREF_MAXDEPTH of git
 )
+
+var errLed = errors.New("a link leads to no references of a repository")
 
 // commits tells of protected names in what the run has committed, stashed and staged.
 func (g *Guard) commits() {
-	left := &allowance{room: maxObjects, until: time.Now().Add(maxRead)}
-	for _, dir := range g.standing.GitDirs {
-		g.committed(dir, g.standing.Root, true, left)
-	}
-	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isRepo && s.hit.name == "" {
-			path := g.standing.Root + "/" + s.rel
-			g.committed(path, workTreeOf(path), g.repos[s.rel] && !g.standing.another(s.dir), left)
+	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead)}, inerter: g.inerter()}
+	defer a.inerter.close()
+	all := func() {
+		for _, dir := range g.standing.GitDirs {
+			g.committed(dir, []string{g.standing.Root}, true, a)
 		}
-	})
+		g.rules.suspects(g.tree, func(s suspect) {
+			if s.kind == isRepo && s.hit.name == "" {
+				path := g.standing.Root + "/" + s.rel
+				g.committed(path, a.treesOf(path), g.repos[s.rel] && !g.standing.another(s.dir), a)
+			}
+		})
+	}
+	all()
+	if a.subs, a.links = a.links, nil; len(a.subs) > 0 {
+		all()
+	}
+}
+
+// An asked is what is asked of all repositories.
+type asked struct {
+	left    *allowance
+	inerter *inerter
+	links   []tip // the commits of submodules that were met
+	subs    []tip // those of them that are looked for now, which no name of the submodule need lead to
+}
+
+// treesOf returns where the paths of a repository begin: in each directory that leads to
+// it, and in what it says itself.
+func (a *asked) treesOf(gitDir string) []string {
+	said, _ := a.inerter.saidOf(gitDir)
+	trees := slices.Concat(said, a.inerter.treesOf(gitDir))
+	if len(trees) == 0 {
+		return []string{workTreeOf(gitDir)}
+	}
+	slices.Sort(trees)
+	return slices.Compact(trees)
 }
 
 // A History is what the repositories below a directory lead to, before what a run has done
@@ -73,7 +106,7 @@ func NoteHistory(root string, protect []profiles.ProtectRule, since time.Time) (
 			g.repos[s.rel] = true
 		}
 	})
-	g.knowTips()
+	g.knowTips(nil)
 	return &History{g}, nil
 }
 
@@ -94,24 +127,32 @@ func (h *History) Close() { h.guard.Close() }
 
 // A commits is what is asked of one repository.
 type commits struct {
+	*asked
 	guard  *Guard
 	store  *store
+	format vcs.Format
+	early  bool // nothing has to be in the format
 	gitDir string
-	tree   string // where its paths begin
+	common string
+	trees  []string // where its paths begin
 	stood  bool
 	tips   []tip
 	all    []tip // tips, and of a linked worktree those of its repository
+	short  []tip // named by the first digits
 	found  []committed
-	forged string                     // a directory of which the index remembers another tree than it lists
-	within struct{ dir, rule string } // the last directory that was asked for, and the answer
+	forged string // a directory of which the index remembers another tree than it lists
 }
 
 // A tip is what git knows by a name.
-type tip struct{ id, name string }
+type tip struct {
+	id, name string
+	file     string // that says so
+}
 
 // A committed is a protected path that git would write.
 type committed struct {
 	path, rule string
+	tree       string // that the path is in
 	mode       uint32
 	id         string // of its content
 	commit     string // "" for the index
@@ -119,8 +160,8 @@ type committed struct {
 }
 
 // committed looks at one repository, which stood or did not.
-func (g *Guard) committed(gitDir, tree string, stood bool, left *allowance) {
-	c := &commits{guard: g, gitDir: gitDir, tree: tree, stood: stood}
+func (g *Guard) committed(gitDir string, trees []string, stood bool, a *asked) {
+	c := &commits{asked: a, guard: g, gitDir: gitDir, common: gitDir, trees: trees, stood: stood}
 	tell := func(path, what, why string) {
 		f := Finding{Kind: Review, Path: path, What: what, Why: why}
 		if g.stash != nil {
@@ -128,36 +169,10 @@ func (g *Guard) committed(gitDir, tree string, stood bool, left *allowance) {
 		}
 		g.told(f)
 	}
-	common := gitDir
 	if b, err := g.small(gitDir + "/commondir"); err == nil {
-		common = from(gitDir, vcs.ParsePathFile(b))
-		if b, err := g.small(gitDir + "/gitdir"); err == nil {
-			c.tree = filepath.Dir(from(gitDir, vcs.ParsePathFile(b)))
-		}
+		c.common = from(gitDir, vcs.ParsePathFile(b))
 	}
-	err := c.readTips(gitDir)
-	if c.all = c.tips; err == nil && common != gitDir { // whose own are looked at where it is
-		err = c.readTips(common)
-		c.tips, c.all = c.all, c.tips
-	}
-	if err == nil && len(c.all) > 0 {
-		_, f, _ := vcs.ParseID(hex.EncodeToString([]byte(c.all[0].id)))
-		if c.store, err = g.store(common+"/objects", f, left); err == nil {
-			defer c.store.close()
-			err = errors.Join(c.history(), c.staged())
-			c.drop()
-			if !c.store.sound(left) {
-				err = cmp.Or(err, error(ErrTooMuch))
-			}
-			if c.store.forged != "" {
-				tell(common+"/objects", "object "+c.store.forged+" is not what its name says", forged)
-			}
-			if c.forged != "" {
-				tell(gitDir+"/index", "what it remembers of "+c.forged+" is not what it lists", inTrees)
-			}
-		}
-	}
-	if err != nil && !gone(err) {
+	if err := c.look(tell); err != nil && !gone(err) {
 		tell(gitDir, "cannot be looked through: "+err.Error(), unread)
 	}
 	if len(c.found) == 0 {
@@ -179,11 +194,84 @@ func (g *Guard) committed(gitDir, tree string, stood bool, left *allowance) {
 		if f.where == "the index" {
 			why = inIndex
 		}
-		tell(c.tree+"/"+f.path, "in "+f.where, f.rule+": "+why)
+		tell(f.tree+"/"+f.path, "in "+f.where, f.rule+": "+why)
 	}
 	if n := len(c.found) - maxNamed; n > 0 {
 		tell(gitDir, fmt.Sprintf("%d more protected names in its commits", n), inCommits)
 	}
+}
+
+func (c *commits) look(tell func(path, what, why string)) (err error) {
+	var known bool
+	if c.format, known = c.inerter.hash(c.gitDir); !known {
+		return errors.New("the configuration does not say by what objects are named")
+	}
+	if c.store, err = c.guard.store(c.common+"/objects", c.format, c.left); err != nil {
+		return err
+	}
+	defer c.store.close()
+	if len(c.subs) > 0 {
+		c.tips = c.subs
+		err := c.history()
+		c.drop()
+		return err
+	}
+	err = c.readTips(c.gitDir)
+	if c.all = c.tips; err == nil && c.common != c.gitDir { // whose own are looked at where it is
+		err = c.readTips(c.common)
+		own, known := c.all, map[string]bool{}
+		for _, t := range c.tips[len(own):] {
+			known[t.id] = true
+		}
+		c.all = c.tips
+		c.tips = slices.DeleteFunc(slices.Clone(own), func(t tip) bool { return known[t.id] })
+	}
+	var st unix.Stat_t
+	if c.guard.stat(c.common+"/reftable", &st) == nil && (!c.stood || c.guard.touched(&st)) {
+		err = cmp.Or(err, errors.New("its references are in tables"))
+	}
+	err = errors.Join(cmp.Or(err, c.whole()), c.history(), c.staged())
+	c.drop()
+	if !c.store.sound(c.left) {
+		err = cmp.Or(err, error(ErrTooMuch))
+	}
+	err = cmp.Or(err, c.store.broken)
+	if c.store.forged != "" {
+		tell(c.common+"/objects", "object "+c.store.forged+" is not what its name says", forged)
+	}
+	if c.forged != "" {
+		tell(c.gitDir+"/index", "what it remembers of "+c.forged+" is not what it lists", inTrees)
+	}
+	if path := c.gitDir + "/rebase-apply"; c.waits(path) {
+		tell(path, "patches wait", inPatches)
+	}
+	return err
+}
+
+// waits reports whether patches are there that `git am` goes on with. They are mail, in
+// whatever encoding.
+func (c *commits) waits(path string) bool {
+	files, err := c.guard.filesIn(path, 0, c.left)
+	if err != nil {
+		return !gone(err)
+	}
+	return slices.ContainsFunc(files, func(name string) bool {
+		var st unix.Stat_t
+		return strings.Trim(name, "0123456789") == "" && (!c.stood || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
+	})
+}
+
+// whole adds the commits that were named by their first digits.
+func (c *commits) whole() error {
+	for _, t := range c.short {
+		if err := c.left.spend(64); err != nil {
+			return err
+		}
+		for _, id := range c.store.begins(t.id) {
+			c.tips = append(c.tips, tip{id, t.name, t.file})
+		}
+	}
+	return nil
 }
 
 // small reads a file of a repository that holds a few lines.
@@ -196,85 +284,250 @@ func (g *Guard) small(path string) ([]byte, error) {
 	return readOwn(dir, name, vcs.MaxConfig)
 }
 
-// readTips reads what git knows objects of the repository by: references, the heads of
-// things under way, and older stashes.
+// beginning reads so much of a file of a repository. Of one that has more, whole is not set.
+func (c *commits) beginning(path string, limit int64) (b []byte, whole bool, err error) {
+	if err := c.left.spend(64); err != nil {
+		return nil, false, err
+	}
+	dir, name, err := c.guard.parent(path)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unix.Close(dir)
+	fd, err := openOwn(dir, name)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, false, cmp.Or(err, beneath.ErrNotRegular)
+	}
+	b, err = io.ReadAll(io.LimitReader(beneath.Reader(fd), min(limit, st.Size)))
+	return b, st.Size <= limit, cmp.Or(err, c.left.spend(int64(len(b))))
+}
+
+// readTips reads what git knows objects of the repository by: references, the heads and
+// lists of things under way, logs, where older stashes are and from which `git switch -`
+// takes where to go.
 func (c *commits) readTips(dir string) error {
-	add := func(text, name string) error {
-		id, _, ok := vcs.ParseID(text)
-		if !ok || len(c.tips) > 0 && len(c.tips[0].id) != len(id) {
-			return nil
-		}
-		if c.tips = append(c.tips, tip{id, name}); len(c.tips) > maxTips {
-			return fmt.Errorf("references: %w", ErrTooMuch)
-		}
-		return nil
-	}
-	lines := func(b []byte, field int, name string) error {
-		for line := range bytes.Lines(b) {
-			if words := bytes.Fields(line); len(words) > field {
-				if err := add(string(words[field]), name); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
-	}
-	files, err := c.guard.filesIn(dir, 0)
+	top, err := c.guard.filesIn(dir, 0, c.left)
 	if err != nil {
 		return err
 	}
-	for _, name := range files { // HEAD, ORIG_HEAD, MERGE_HEAD, FETCH_HEAD, …
-		if strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") != "" {
-			continue
+	for _, name := range top { // HEAD, ORIG_HEAD, MERGE_HEAD, FETCH_HEAD, …
+		path := dir + "/" + name
+		switch {
+		case name == "packed-refs" || name == "config" || vcs.IsIndex(name):
+		case strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "":
+			err = c.listed(path, name)
+		default: // `git merge x` takes this before the branch of the name
+			err = c.ref(dir, name, 0)
 		}
-		if b, err := c.guard.small(dir + "/" + name); err == nil {
-			if err := lines(b, 0, name); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
-	for _, below := range [...]string{"refs", "rebase-merge", "rebase-apply", "sequencer"} {
-		files, err := c.guard.filesIn(dir+"/"+below, maxTips)
+	for _, state := range [...]string{"rebase-merge", "rebase-apply", "sequencer"} {
+		files, err := c.guard.filesIn(dir+"/"+state, maxTips, c.left)
 		if err != nil && !gone(err) {
 			return err
 		}
 		for _, name := range files {
-			if b, err := c.guard.small(dir + "/" + below + "/" + name); err == nil {
-				if err := lines(b[:min(len(b), 256)], 0, below+"/"+name); err != nil {
-					return err
-				}
+			if name = state + "/" + name; strings.Trim(filepath.Base(name), "0123456789") == "" {
+				continue // see waits
+			}
+			if err := c.listed(dir+"/"+name, name); err != nil {
+				return err
 			}
 		}
 	}
-	if b, err := c.guard.small(dir + "/logs/refs/stash"); err == nil {
-		if err := lines(b, 1, "refs/stash"); err != nil {
-			return err
-		}
-	}
-	at, name, err := c.guard.parent(dir + "/packed-refs")
+	refs, err := c.readRefs(dir)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(at)
-	b, err := readOwn(at, name, maxPackedRefs)
+	// Git looks for `origin/main` in its own directory first.
+	begins := map[string]bool{}
+	for _, name := range refs {
+		_, short, _ := strings.Cut(strings.TrimPrefix(name, "refs/"), "/")
+		first, _, deep := strings.Cut(short, "/")
+		there, known := begins[first]
+		if deep && !known {
+			var st unix.Stat_t
+			there = c.guard.stat(dir+"/"+first, &st) == nil
+			begins[first] = there
+		}
+		if deep && there {
+			if err := c.ref(dir, short, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return c.readLogs(dir)
+}
+
+// readRefs reads the references, and returns their names.
+func (c *commits) readRefs(dir string) (names []string, err error) {
+	path, led := c.guard.led(dir + "/refs")
+	files, err := c.guard.filesIn(path, maxTips, c.left)
+	if err != nil && (led && err == unix.ELOOP || !gone(err)) { // git follows links on the way too
+		return nil, err
+	}
+	at := strings.TrimSuffix(path, "/refs") // of another repository, as git-new-workdir has it
+	if led && at == path {
+		return nil, errLed
+	}
+	for _, name := range files {
+		name = "refs/" + name
+		if err := c.ref(at, name, 0); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	path, led = c.guard.led(dir + "/packed-refs")
+	b, whole, err := c.beginning(path, maxPackedRefs)
+	switch {
+	case gone(err) && !(led && err == unix.ELOOP):
+		return names, nil
+	case err == nil && !whole:
+		err = ErrTooMuch
+	}
 	if err != nil {
-		if gone(err) {
+		return nil, fmt.Errorf("packed-refs: %w", err)
+	}
+	for line := range bytes.Lines(b) {
+		for _, f := range [...]vcs.Format{vcs.FormatSHA1, vcs.FormatSHA256} {
+			if n := f.Digits(); (f == c.format || c.early) && len(line) > n {
+				if name := strings.TrimSpace(string(line[n+1:])); c.add(string(line[:n]), name, path) {
+					names = append(names, name)
+				}
+			}
+		}
+		if len(names) > maxTips {
+			return nil, fmt.Errorf("references: %w", ErrTooMuch)
+		}
+	}
+	return names, nil
+}
+
+// readLogs reads what references led to, as far as the run has written of that.
+func (c *commits) readLogs(dir string) error {
+	path, led := c.guard.led(dir + "/logs")
+	files, err := c.guard.filesIn(path, maxTips, c.left)
+	if err != nil {
+		if gone(err) && !(led && err == unix.ELOOP) {
 			err = nil
 		}
 		return err
 	}
-	for line := range bytes.Lines(b) {
-		id, name, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
-		if err := add(id, name); err != nil {
-			return err
+	for _, name := range files {
+		file := path + "/" + name
+		var st unix.Stat_t
+		if !c.early && c.stood && c.guard.stat(file, &st) == nil && !c.guard.touched(&st) {
+			continue
+		}
+		b, whole, err := c.beginning(file, maxPackedRefs)
+		if err == nil && !whole {
+			err = ErrTooMuch
+		}
+		if err != nil {
+			if gone(err) {
+				continue
+			}
+			return fmt.Errorf("logs/%s: %w", name, err)
+		}
+		for line := range bytes.Lines(b) {
+			before, rest, _ := bytes.Cut(line, []byte(" "))
+			after, rest, _ := bytes.Cut(rest, []byte(" "))
+			c.add(string(before), "logs/"+name, file)
+			c.add(string(after), "logs/"+name, file)
+			if _, from, moved := bytes.Cut(rest, []byte("checkout: moving from ")); moved {
+				from, _, _ = bytes.Cut(from, []byte(" "))
+				c.words(from, "logs/"+name, file)
+			}
 		}
 	}
 	return nil
 }
 
+// add adds a tip that a text says in full.
+func (c *commits) add(text, name, file string) bool {
+	id, f, ok := vcs.ParseID(text)
+	if ok = ok && (c.early || f == c.format); ok {
+		c.tips = append(c.tips, tip{id, name, file})
+	}
+	return ok
+}
+
+// ref reads a reference. One that names another is followed where that is not read in any
+// case: git takes any file of its directory for one.
+func (c *commits) ref(dir, name string, depth int) error {
+	b, _, err := c.beginning(dir+"/"+name, maxRef)
+	if err != nil {
+		if gone(err) || err == unix.EISDIR || err == beneath.ErrNotRegular {
+			err = nil
+		}
+		return err
+	}
+	if to, is := strings.CutPrefix(string(b), "ref:"); is {
+		if to = strings.TrimSpace(to); depth < maxSymrefs && filepath.IsLocal(to) && !strings.HasPrefix(to, "refs/") {
+			return c.ref(dir, to, depth+1)
+		}
+		return nil
+	}
+	if words := bytes.Fields(b); len(words) > 0 {
+		c.add(string(words[0]), name, dir+"/"+name)
+	}
+	return nil
+}
+
+// listed reads a file with names of objects in it.
+func (c *commits) listed(path, name string) error {
+	b, whole, err := c.beginning(path, vcs.MaxConfig)
+	switch {
+	case gone(err) || err == beneath.ErrNotRegular:
+		return nil
+	case err == nil && !whole:
+		err = ErrTooMuch
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	c.words(b, name, path)
+	return c.ref(strings.TrimSuffix(path, "/"+name), name, 0)
+}
+
+// words adds the tips that a text has among other things, also by their first digits, as
+// lists of what is to be picked have them.
+func (c *commits) words(text []byte, name, file string) {
+	for word := range bytes.FieldsFuncSeq(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF", r) }) {
+		if !c.add(string(word), name, file) && len(word) >= 4 && !c.early && len(word) < c.format.Digits() {
+			c.short = append(c.short, tip{strings.ToLower(string(word)), name, file})
+		}
+	}
+}
+
+// led returns where a path leads by links, and whether it does.
+func (g *Guard) led(path string) (to string, led bool) {
+	for range maxStores {
+		dir, name, err := g.parent(path)
+		if err != nil {
+			break
+		}
+		b := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(dir, name, b)
+		unix.Close(dir)
+		if err != nil {
+			break
+		}
+		path, led = from(filepath.Dir(path), string(b[:n])), true
+	}
+	return path, led
+}
+
 // filesIn returns the regular files of a directory by their paths in it, and of those below
 // it as far as so many are wanted; 0 is for none of those.
-func (g *Guard) filesIn(path string, limit int) (list []string, err error) {
+func (g *Guard) filesIn(path string, limit int, left *allowance) (list []string, err error) {
 	dir, name, err := g.parent(path)
 	if err != nil {
 		return nil, err
@@ -292,6 +545,9 @@ func (g *Guard) filesIn(path string, limit int) (list []string, err error) {
 			return err
 		}
 		for _, name := range names {
+			if err := left.spend(64); err != nil {
+				return err
+			}
 			switch t := beneath.DirentType(fd, name); {
 			case t == unix.DT_REG:
 				list = append(list, join(rel, name))
@@ -311,24 +567,27 @@ func (g *Guard) filesIn(path string, limit int) (list []string, err error) {
 
 // knowTips notes what the references of the repositories lead to, as far as the command has
 // not changed them yet: git packs them, and what they lead to, anew.
-func (g *Guard) knowTips() {
-	g.tips = map[string]map[string]bool{}
+func (g *Guard) knowTips(stop <-chan struct{}) {
+	tips := map[string]map[string]bool{}
+	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
 	know := func(gitDir string) {
-		c := &commits{guard: g, gitDir: gitDir}
+		c := &commits{asked: a, guard: g, gitDir: gitDir, early: true}
 		if c.readTips(gitDir) != nil {
 			return
 		}
-		ids := map[string]bool{}
+		ids, untouched := map[string]bool{}, map[string]bool{}
 		for _, t := range c.tips {
-			path, st := gitDir+"/"+t.name, unix.Stat_t{}
-			if g.stat(path, &st) != nil {
-				path = gitDir + "/packed-refs"
+			stood, known := untouched[t.file]
+			if !known {
+				var st unix.Stat_t
+				stood = g.stat(t.file, &st) == nil && !g.touched(&st)
+				untouched[t.file] = stood
 			}
-			if g.stat(path, &st) == nil && !g.touched(&st) {
+			if stood {
 				ids[t.id] = true
 			}
 		}
-		g.tips[gitDir] = ids
+		tips[gitDir] = ids
 	}
 	for rel := range g.repos {
 		know(g.standing.Root + "/" + rel)
@@ -336,6 +595,7 @@ func (g *Guard) knowTips() {
 	for _, dir := range g.standing.GitDirs {
 		know(dir)
 	}
+	g.tips = tips
 }
 
 // drop leaves out what commits have that the references of the start led to: where objects
@@ -399,7 +659,7 @@ func (c *commits) history() error {
 		switch o.Kind {
 		case vcs.Tag:
 			if id, err := vcs.ParseTag(o.Body); err == nil {
-				queue = append(queue, tip{id, t.name})
+				queue = append(queue, tip{id: id, name: t.name})
 			}
 		case vcs.Tree:
 			err = c.changed(t.id, nil, committed{where: where, commit: t.id}, 0)
@@ -413,7 +673,7 @@ func (c *commits) history() error {
 				if !c.stood {
 					break
 				}
-				queue = append(queue, tip{p, t.name})
+				queue = append(queue, tip{id: p, name: t.name})
 				if o, e := c.store.get(p); e == nil && o.Kind == vcs.Commit {
 					if tree, _, e := vcs.ParseCommit(o.Body); e == nil {
 						before = append(before, tree)
@@ -468,7 +728,10 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 		f := in
 		f.path, f.mode, f.id = join(in.path, e.Name), e.Mode, e.ID
 		if f.rule == "" {
-			f.rule = c.guard.rules.protects(c.tree+"/"+f.path, e.Mode)
+			f.rule, f.tree = c.protects(f.path, len(f.path)-len(e.Name), e.Mode)
+		}
+		if e.Mode&unix.S_IFMT == gitLink {
+			c.links = append(c.links, tip{id: e.ID, name: in.where})
 		}
 		switch {
 		case e.Mode&unix.S_IFMT == unix.S_IFDIR:
@@ -476,7 +739,7 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 				return err
 			}
 		case f.rule != "":
-			if err := c.add(f); err != nil {
+			if err := c.note(f); err != nil {
 				return err
 			}
 		}
@@ -492,8 +755,8 @@ func (c *commits) entries(tree string) ([]vcs.TreeEntry, error) {
 	return vcs.ParseTree(o.Body, c.store.format)
 }
 
-// add notes what git would write, unless that stands where it would.
-func (c *commits) add(f committed) error {
+// note keeps what git would write, unless that stands where it would.
+func (c *commits) note(f committed) error {
 	if len(c.found) == maxFound {
 		return ErrTooMuch
 	}
@@ -505,7 +768,10 @@ func (c *commits) add(f committed) error {
 
 // stands reports whether the working tree has just that.
 func (c *commits) stands(f committed) bool {
-	dir, name, err := c.guard.parent(c.tree + "/" + f.path)
+	if c.left.spend(0) != nil { // else each of many commits could ask for a large file
+		return false
+	}
+	dir, name, err := c.guard.parent(f.tree + "/" + f.path)
 	if err != nil {
 		return false
 	}
@@ -521,7 +787,7 @@ func (c *commits) stands(f committed) bool {
 	} else if content, err = readOwn(dir, name, maxProgram); err != nil {
 		return false
 	}
-	return c.store.format.BlobID(content) == f.id
+	return c.left.spend(int64(len(content))) == nil && c.store.format.BlobID(content) == f.id
 }
 
 // staged looks at what the run has put into the index and that the last commit has not.
@@ -536,19 +802,39 @@ func (c *commits) staged() error {
 		return err
 	}
 	defer unix.Close(dir)
-	b, err := readOwn(dir, name, vcs.MaxGitIndex)
+	read := func(name string) ([]byte, error) {
+		b, err := readOwn(dir, name, vcs.MaxGitIndex)
+		return b, cmp.Or(err, c.left.spend(int64(len(b))))
+	}
+	b, err := read(name)
 	if err != nil {
 		return err
 	}
 	var list []committed
-	shared := func(id string) ([]byte, error) { return readOwn(dir, "sharedindex."+id, vcs.MaxGitIndex) }
+	shared := func(id string) ([]byte, error) { return read("sharedindex." + id) }
+	within := "" // the directory that was asked for last
+	var above committed
 	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string) error {
-		rule, err := c.protectedWithin(path, mode)
-		if rule != "" {
-			list = append(list, committed{path: path, rule: rule, mode: mode, id: id, where: "the index"})
+		dir := path[:strings.LastIndexByte(path, '/')+1]
+		if dir != within {
+			if err := c.left.spend(64); err != nil {
+				return err
+			}
+			within = dir
+			above.rule, above.tree = c.protects(strings.TrimSuffix(dir, "/"), 0, unix.S_IFDIR)
 		}
-		return err
+		rule, tree := above.rule, above.tree
+		if rule == "" {
+			rule, tree = c.protects(path, len(dir), mode)
+		}
+		if kind := mode & unix.S_IFMT; (rule != "" || kind == unix.S_IFDIR || kind == gitLink) && len(list) <= maxFound {
+			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index"})
+		}
+		return nil
 	})
+	if err == nil && len(list) > maxFound {
+		err = ErrTooMuch
+	}
 	if err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
@@ -557,17 +843,23 @@ func (c *commits) staged() error {
 	for _, f := range list {
 		if f.mode&unix.S_IFMT == unix.S_IFDIR { // of a sparse index
 			var before []string
-			if e, ok := c.at(head, strings.TrimSuffix(f.path, "/")); ok {
+			f.path = strings.TrimSuffix(f.path, "/")
+			if e, ok := c.at(head, f.path); ok {
 				before = append(before, e.ID)
 			}
-			f.path = strings.TrimSuffix(f.path, "/")
 			if err := c.changed(f.id, before, f, 0); err != nil {
 				return err
 			}
 			continue
 		}
-		if e, ok := c.at(head, f.path); !ok || e.ID != f.id {
-			if err := c.add(f); err != nil {
+		if e, ok := c.at(head, f.path); !ok || e.ID != f.id || e.Mode != f.mode {
+			if f.mode&unix.S_IFMT == gitLink {
+				c.links = append(c.links, tip{id: f.id, name: f.where})
+			}
+			if f.rule == "" {
+				continue
+			}
+			if err := c.note(f); err != nil {
 				return err
 			}
 		}
@@ -577,7 +869,7 @@ func (c *commits) staged() error {
 
 // reshared reports whether the run has changed what a split index begins with.
 func (c *commits) reshared() bool {
-	files, err := c.guard.filesIn(c.gitDir, 0)
+	files, err := c.guard.filesIn(c.gitDir, 0, c.left)
 	if err != nil {
 		return true
 	}
@@ -587,28 +879,26 @@ func (c *commits) reshared() bool {
 	})
 }
 
-// protectedWithin returns the rule that a path of the index, or a directory above it,
-// matches.
-func (c *commits) protectedWithin(path string, mode uint32) (string, error) {
-	dir := path[:strings.LastIndexByte(path, '/')+1]
-	if dir != c.within.dir || dir == "" {
-		c.within.dir, c.within.rule = dir, ""
-		for i := range len(dir) {
-			if dir[i] != '/' {
-				continue
-			}
-			if err := c.store.left.spend(64); err != nil {
-				return "", err
-			}
-			if c.within.rule = c.guard.rules.protects(c.tree+"/"+dir[:i], unix.S_IFDIR); c.within.rule != "" {
-				break
+// gitLink is the mode of a submodule, whose commit stands there.
+const gitLink = 0o160000
+
+// protects returns the rule that a path matches, or a directory above it as far as that is
+// longer than what was asked already, and in which of the working trees. What is a name in
+// a tree may have a slash in it, and git writes it all the same.
+func (c *commits) protects(path string, asked int, mode uint32) (rule, tree string) {
+	for _, tree := range c.trees {
+		for i := asked; i < len(path); i++ {
+			if path[i] == '/' {
+				if rule := c.guard.rules.protects(tree+"/"+path[:i], unix.S_IFDIR); rule != "" {
+					return rule, tree
+				}
 			}
 		}
+		if rule := c.guard.rules.protects(tree+"/"+path, mode); rule != "" {
+			return rule, tree
+		}
 	}
-	if c.within.rule != "" {
-		return c.within.rule, nil
-	}
-	return c.guard.rules.protects(c.tree+"/"+path, mode), c.store.left.spend(1)
+	return "", ""
 }
 
 // head returns the tree of the commit that is checked out, "" if there is none.

@@ -2,11 +2,13 @@ package workspace
 
 import (
 	"bytes"
+	"compress/zlib"
 	"crypto/sha1"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,6 +27,7 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		wrote  = "test -e .envrc -o -L .envrc"
 		pack   = "git repack -q -a -d; git pack-refs --all; "
 		tree   = "git commit-tree -p HEAD -m planted $(git write-tree)"
+		other  = envrc + "h=$(" + tree + "); " + unsaid // a commit that no name leads to
 	)
 	for name, c := range map[string]struct {
 		before, run string
@@ -59,14 +62,29 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"in a clone that shares":      {"", "git clone -q -s . n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},
 		"an object that is forged": {"mkdir d; echo x > d/f; git add d; git commit -q -m d; git rm -q -r d; git commit -q -m gone",
 			"t=$(git rev-parse HEAD~1:d); f=.git/objects/$(echo $t | cut -c1-2)/$(echo $t | cut -c3-); " + blob + "o=$(printf '100755 blob %s\\t.envrc\\n' $b | git mktree); chmod u+w $f; cat .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-) > $f", "git checkout -q HEAD~1", "test -e d/.envrc", []string{"review .git/objects"}},
-		"cannot be read": {"", envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; echo junk > j; f=.git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-); chmod u+w $f; cat j > $f; rm j", "true", "true", []string{"review .git"}},
-		"many":           {"", blob + "for i in $(seq 30); do " + stage + "$i/.envrc; done; " + commit, "git restore .", "test -e 30/.envrc", nil},
+		"staged before the first":      {"rm -rf .git one; git init -q", envrc, "git restore .", wrote, []string{"review .envrc"}},
+		"beside names of another hash": {"", other + "git branch x $h; for i in A B C D E F G H; do printf '%064d\n' 1 > .git/$i; done", "git switch -q x", wrote, []string{"review .envrc"}},
+		"by a long reference":          {"", other + "{ echo $h; head -c 2000000 /dev/zero | tr '\\0' '\\n'; } > .git/refs/heads/x", "git switch -q x", wrote, []string{"review .envrc"}},
+		"by a reference to any file":   {"", other + "mkdir -p .git/logs/q; echo $h > .git/logs/q/foo; echo 'ref: logs/q/foo' > .git/refs/heads/x", "git checkout -q x", wrote, []string{"review .envrc"}},
+		"by a name before a branch's":  {"git branch feature", other + "echo $h > .git/feature", "git merge -q feature", wrote, []string{"review .envrc"}},
+		"by one before a remote's":     {"git update-ref refs/remotes/origin/main HEAD", other + "mkdir .git/origin; echo $h > .git/origin/main", "git reset -q --hard origin/main", wrote, []string{"review .envrc"}},
+		"by a tab in packed-refs":      {"", other + "printf '# pack-refs with: peeled fully-peeled sorted \n%s\trefs/heads/x\n' $h > .git/packed-refs", "git switch -q x", wrote, []string{"review .envrc"}},
+		"by references of another":     {"git init -q o; cd o; git commit -q --allow-empty -m o", other + "mv .git/refs .git/refs2; ln -s ../o/.git/refs .git/refs; cp -r .git/refs2/* o/.git/refs/; git branch x $h", "git switch -q x", wrote, []string{"review .envrc"}},
+		"in an old pack":               {"", other + "git branch x $h; git repack -q -a -d; cd .git/objects/pack; chmod u+w *; for p in *.pack; do git index-pack --index-version=1 -o new.idx $p > /dev/null; mv -f new.idx ${p%.pack}.idx; done; rm -f *.rev", "git switch -q x", wrote, []string{"review .envrc"}},
+		"in a log":                     {"", other + "m=$(git rev-parse HEAD); echo \"$h $m x <x@x> 1700000000 +0000\tcheckout: moving from $h to x\" >> .git/logs/HEAD", "git checkout -q -", wrote, []string{"review .envrc"}},
+		"in what is to be picked":      {"", other + "mkdir .git/rebase-merge; git rev-parse HEAD > .git/rebase-merge/orig-head; echo refs/heads/$(git branch --show-current) > .git/rebase-merge/head-name; git rev-parse HEAD > .git/rebase-merge/onto; echo pick $(echo $h | cut -c1-7) > .git/rebase-merge/git-rebase-todo; : > .git/rebase-merge/interactive; : > .git/rebase-merge/done", "git rebase --continue || true", wrote, []string{"review .envrc"}},
+		"where a bisection began":      {"", other + "git bisect start -q > /dev/null; echo $h | cut -c1-9 > .git/BISECT_START", "git bisect reset", wrote, []string{"review .envrc"}},
+		"by a name with a slash":       {"", blob + "{ printf '100644 .husky/pre-commit\\0'; perl -e 'print pack(\"H*\", shift)' $b; } > tt; git branch x $(git commit-tree -p HEAD -m x $(git hash-object -t tree -w --literally --stdin < tt)); rm tt", "git checkout -q -f x", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
+		"in a submodule":               {"git init -q s; cd s; git commit -q --allow-empty -m s; cd ..; git -c protocol.file.allow=always submodule --quiet add $PWD/s sub; git commit -q -m sub", "cd sub; " + other + "cd ..; git update-index --cacheinfo 160000,$h,sub", "git -c protocol.file.allow=always submodule --quiet update", "test -e sub/.envrc", []string{"review sub/.envrc"}},
+		"of a tree beside packages":    {"", "mkdir -p node_modules sub; git init -q --separate-git-dir=node_modules/r sub; cd sub; echo 'gitdir: ../node_modules/r' > .git; git commit -q --allow-empty -m one; " + envrc + commit, "cd sub; git restore .", "test -e sub/.envrc", []string{"review node_modules/r"}},
+		"cannot be read":               {"", envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; echo junk > j; f=.git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-); chmod u+w $f; cat j > $f; rm j", "true", "true", []string{"review .git"}},
+		"many":                         {"", blob + "for i in $(seq 30); do " + stage + "$i/.envrc; done; " + commit, "git restore .", "test -e 30/.envrc", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWatchman(t)
 			w.sh(asUser + "echo one > one; git add one; git commit -q -m one; " + c.before)
 			w.begin()
-			w.guard.remember()
+			w.guard.knowTips(nil)
 			w.sh(asUser + "set -e; " + c.run)
 			got := w.end()
 			w.sh(asUser + "( " + c.then + " ) > /dev/null; if ! " + c.wrote + "; then echo control: git writes it; exit 1; fi")
@@ -101,7 +119,7 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 			w := newWatchman(t)
 			w.sh(asUser + "echo one > one; git add one; git commit -q -m one; " + c.before)
 			w.begin()
-			w.guard.remember()
+			w.guard.knowTips(nil)
 			w.sh(asUser + "set -e; " + c.run)
 			require.Empty(t, w.end())
 		})
@@ -140,7 +158,7 @@ func TestGuardReadsHostileObjects(t *testing.T) {
 	w := newWatchman(t)
 	w.sh(asUser + "echo one > one; git add one; git commit -q -m one")
 	w.begin()
-	w.guard.remember()
+	w.guard.knowTips(nil)
 	var tree []byte
 	for _, name := range []string{"x/", "/", "//", ".envrc/", ".", "..", ".git", "../x", ".envrc"} {
 		tree = append(tree, "100644 "+name+"\x00"+vcs.FormatSHA1.BlobID([]byte("hostile\n"))...)
@@ -151,4 +169,24 @@ echo hostile | git hash-object -w --stdin
 t=$(git hash-object -t tree -w --stdin --literally < tree); rm tree
 git update-ref refs/heads/x $(printf 'tree %s\nauthor x <x> 0 +0000\ncommitter x <x> 0 +0000\n\nx\n' $t | git hash-object -t commit -w --stdin --literally)`)
 	require.Contains(t, w.end(), "review .envrc")
+}
+
+// What cannot be read, and is asked for many times, holds a launcher up no longer than what
+// can.
+func TestGuardLooksAtHostileObjectsForAWhile(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + "echo one > one; git add one; git commit -q -m one")
+	w.begin()
+	w.guard.knowTips(nil)
+	var b bytes.Buffer
+	z := zlib.NewWriter(&b)
+	_, _ = z.Write(append([]byte("commit 67108864\x00"), make([]byte, maxObject+1)...)) // one byte too many
+	require.NoError(t, z.Close())
+	parent := strings.Repeat("1", 40)
+	require.NoError(t, os.MkdirAll(w.path(".git/objects/11"), 0o755))
+	require.NoError(t, os.WriteFile(w.path(".git/objects/11/"+parent[2:]), b.Bytes(), 0o644))
+	w.sh(asUser + `{ echo tree $(git rev-parse HEAD^{tree}); for i in $(seq 400); do echo parent ` + parent + `; done; printf 'author x <x> 0 +0000\ncommitter x <x> 0 +0000\n\nx\n'; } > c; git hash-object -t commit -w --stdin --literally < c > .git/refs/heads/x; rm c`)
+	began := time.Now()
+	require.Equal(t, []string{"review .git"}, w.end())
+	require.Less(t, time.Since(began), 20*time.Second, "each of 400 takes tenths of a second")
 }

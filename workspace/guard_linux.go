@@ -340,6 +340,10 @@ const poll = 50 * time.Millisecond
 
 func (g *Guard) follow() {
 	defer close(g.ended)
+	// Of many references this takes a while, for which no name may stand.
+	known, stop := make(chan struct{}), g.stop
+	go func() { defer close(known); g.knowTips(stop) }()
+	defer func() { <-known }()
 	g.remember()
 	pause := time.NewTimer(grace)
 	defer pause.Stop()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -35,9 +36,15 @@ var (
 type allowance struct {
 	room  int64
 	until time.Time
+	stop  <-chan struct{} // ends it; nil for never
 }
 
 func (a *allowance) spend(n int64) error {
+	select {
+	case <-a.stop:
+		return ErrTooMuch
+	default:
+	}
 	if a.room -= n; a.room < 0 || time.Now().After(a.until) {
 		return ErrTooMuch
 	}
@@ -53,6 +60,7 @@ type store struct {
 	dirs   []int // open
 	packs  []*pack
 	forged string // the first object that is not what its name says
+	broken error  // what is there and cannot be read
 }
 
 // A pack is one of a store's, opened when something is looked for.
@@ -105,6 +113,9 @@ func (s *store) add(path string, depth int) error {
 	for line := range bytes.SplitSeq(b, []byte("\n")) {
 		if len(line) == 0 || line[0] == '#' {
 			continue
+		}
+		if line[0] == '"' { // git reads escapes in it, and writes none
+			return errors.New("objects/info/alternates: a path in quotes")
 		}
 		if depth >= maxStores || len(s.dirs) >= maxStores {
 			return ErrTooMuch
@@ -174,10 +185,14 @@ func (s *store) find(p *pack, id string) (at int64, err error) {
 		p.opened = true
 		p.err = s.open(p)
 	}
-	if p.err != nil {
-		return -1, p.err
+	at = -1
+	if err = p.err; err == nil {
+		at, err = p.read.Find(id)
 	}
-	return p.read.Find(id)
+	if err != nil && !gone(err) && s.broken == nil {
+		s.broken = fmt.Errorf("%s.idx: %w", p.name, err)
+	}
+	return at, err
 }
 
 func (s *store) open(p *pack) error {
@@ -211,6 +226,31 @@ func (s *store) loose(id string, each func(dir int, path string, st *unix.Stat_t
 	}
 }
 
+// begins returns the objects whose names begin with these digits, as far as they are few.
+func (s *store) begins(digits string) (ids []string) {
+	const few = 16
+	for _, dir := range s.dirs {
+		fd, err := openDirOf(dir, digits[:2])
+		if err != nil {
+			continue
+		}
+		names, _ := beneath.Entries(fd)
+		unix.Close(fd)
+		for _, name := range names {
+			if id, f, ok := vcs.ParseID(digits[:2] + name); ok && f == s.format && strings.HasPrefix(name, digits[2:]) && len(ids) < few {
+				ids = append(ids, id)
+			}
+		}
+	}
+	for _, p := range s.packs {
+		if _, err := s.find(p, strings.Repeat("\x00", s.format.Digits()/2)); err == nil {
+			more, _ := p.read.Begins(digits, few)
+			ids = append(ids, more...)
+		}
+	}
+	return ids
+}
+
 // fresh reports whether the run has brought an object, which was nowhere before.
 func (s *store) fresh(id string) bool {
 	came, stood := false, false
@@ -236,9 +276,13 @@ func (s *store) fresh(id string) bool {
 
 // get reads an object. What has its name and is something else is passed over, and noted:
 // git would take it.
-func (s *store) get(id string) (o vcs.Object, err error) { return s.within(id, 0) }
+func (s *store) get(id string) (o vcs.Object, err error) { return s.within(id, maxObject, 0) }
 
-func (s *store) within(id string, depth int) (o vcs.Object, err error) {
+func (s *store) within(id string, limit int64, depth int) (o vcs.Object, err error) {
+	// What cannot be read costs as much as what can, and is asked for as often.
+	if err := s.left.spend(64); err != nil {
+		return o, err
+	}
 	err = errMissing
 	if depth > 64 { // of deltas that name their base, which git makes for the network alone
 		return o, ErrTooMuch
@@ -255,7 +299,7 @@ func (s *store) within(id string, depth int) (o vcs.Object, err error) {
 		return err == nil || errors.Is(err, ErrTooMuch)
 	}
 	s.loose(id, func(dir int, path string, _ *unix.Stat_t) bool {
-		got, e := readLoose(dir, path)
+		got, e := readLoose(dir, path, limit)
 		return !take(got, e)
 	})
 	if err == nil || errors.Is(err, ErrTooMuch) {
@@ -266,7 +310,9 @@ func (s *store) within(id string, depth int) (o vcs.Object, err error) {
 		if e != nil || at < 0 {
 			continue
 		}
-		got, e := p.read.Read(at, maxObject, func(base string) (vcs.Object, error) { return s.within(base, depth+1) })
+		got, e := p.read.Read(at, limit, func(base string, limit int64) (vcs.Object, error) {
+			return s.within(base, limit, depth+1)
+		}, func() error { return s.left.spend(0) })
 		if errors.Is(e, vcs.ErrLarge) {
 			e = ErrTooMuch
 		}
@@ -283,21 +329,28 @@ func (s *store) isForged(id string) {
 	}
 }
 
-func readLoose(dir int, path string) (vcs.Object, error) {
-	fd, err := beneath.Open(dir, path, unix.O_RDONLY)
-	if err != nil {
-		return vcs.Object{}, err
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return vcs.Object{}, beneath.ErrNotRegular
-	}
-	o, err := vcs.Loose(io.Reader(f), maxObject)
+func readLoose(dir int, path string, limit int64) (o vcs.Object, err error) {
+	err = withLoose(dir, path, func(r io.Reader) error {
+		o, err = vcs.Loose(r, limit)
+		return err
+	})
 	if errors.Is(err, vcs.ErrLarge) {
 		err = ErrTooMuch
 	}
 	return o, err
+}
+
+func withLoose(dir int, path string, read func(r io.Reader) error) error {
+	fd, err := beneath.Open(dir, path, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return beneath.ErrNotRegular
+	}
+	return read(f)
 }
 
 // sound reads the objects that the run has left in files of their own, whether they are
@@ -324,12 +377,19 @@ func (s *store) sound(left *allowance) bool {
 				if !ok || f != s.format || beneath.Stat(fd, name, &st) != nil || !s.guard.touched(&st) {
 					continue
 				}
-				o, err := readLoose(fd, name)
-				if err == nil && left.spend(int64(len(o.Body))) != nil || errors.Is(err, ErrTooMuch) {
+				err := left.spend(64)
+				var is string
+				if err == nil {
+					err = withLoose(fd, name, func(r io.Reader) (err error) {
+						is, err = vcs.LooseID(r, f, left.spend)
+						return err
+					})
+				}
+				if errors.Is(err, ErrTooMuch) {
 					unix.Close(fd)
 					return false
 				}
-				if err == nil && s.format.ID(o) != id {
+				if err == nil && is != id {
 					s.isForged(id)
 				}
 			}

@@ -147,7 +147,15 @@ func show(dir int, name, path string, room *int, yield func(string, []byte, stri
 
 // readOwn reads a file of the user's own, whatever its mode.
 func readOwn(dir int, name string, limit int64) ([]byte, error) {
-	fd, err := beneath.Open(dir, name, unix.O_RDONLY)
+	fd, err := openOwn(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	return beneath.ReadFile(fd, limit)
+}
+
+func openOwn(dir int, name string) (fd int, err error) {
+	fd, err = beneath.Open(dir, name, unix.O_RDONLY)
 	if err == unix.EACCES {
 		if path, e := beneath.Open(dir, name, unix.O_PATH); e == nil {
 			_ = chmodPath(path, 0o400)
@@ -155,10 +163,7 @@ func readOwn(dir int, name string, limit int64) ([]byte, error) {
 		}
 		fd, err = beneath.Open(dir, name, unix.O_RDONLY)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return beneath.ReadFile(fd, limit)
+	return fd, err
 }
 
 // detach gives a file that has other names a body of its own.

@@ -215,7 +215,7 @@ func TestGuardPatchesWithOptions(t *testing.T) {
 	w.sh(asUser + `echo a > f; git add f; git commit -qm a; git checkout -qb o; echo b > f; git commit -qam b; echo c > g; git add g; git commit -qm c; git format-patch -q -o ../patches HEAD~2; git checkout -q -; echo z > f; git commit -qam z`)
 	w.begin()
 	w.sh(asUser + `git am -C3 --whitespace=fix ../patches/* 2> /dev/null || true; test -s .git/rebase-apply/apply-opt; git clone -q . n; cp -r .git/rebase-apply n/.git; printf " '--build-fake-ancestor=%s/../rc'" "$PWD" > .git/rebase-apply/apply-opt`)
-	require.Equal(t, []string{"review .git/rebase-apply/apply-opt"}, w.end())
+	require.Equal(t, []string{"review .git/rebase-apply", "review .git/rebase-apply/apply-opt", "review n/.git/rebase-apply"}, w.end())
 	w.sh(asUser + `echo b > f; git add f; git am --continue || true; test -s ../rc`) // the control: this is why it is told
 }
 

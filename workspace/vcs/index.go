@@ -33,6 +33,9 @@ func (f Format) size() int {
 	return sha1.Size
 }
 
+// Digits is how long the name of an object is in hexadecimal digits.
+func (f Format) Digits() int { return 2 * f.size() }
+
 // BlobID returns the name that git gives a file's content.
 func (f Format) BlobID(content []byte) string {
 	return f.ID(Object{Kind: Blob, Body: content})
@@ -257,7 +260,7 @@ func bitmap(b []byte, bits int) (set []bool, rest []byte, err error) {
 	set = make([]bool, bits)
 	at := 0
 	put := func(bit bool) bool {
-		if bit && at >= bits {
+		if bit && at >= bits || at >= bits+64 { // else each word could ask for as much work as all
 			return false
 		}
 		if bit {

@@ -47,13 +47,19 @@ var (
 // ID returns the name that git gives the object, which it does not compare with the name
 // by which it reads one.
 func (f Format) ID(o Object) string {
+	h := f.hash(o.Kind, int64(len(o.Body)))
+	h.Write(o.Body)
+	return string(h.Sum(nil))
+}
+
+// hash begins the name of an object of so many bytes.
+func (f Format) hash(kind ObjectKind, size int64) hash.Hash {
 	var h hash.Hash = sha1.New()
 	if f == FormatSHA256 {
 		h = sha256.New()
 	}
-	fmt.Fprintf(h, "%s %d\x00", kindNames[o.Kind], len(o.Body))
-	h.Write(o.Body)
-	return string(h.Sum(nil))
+	fmt.Fprintf(h, "%s %d\x00", kindNames[kind], size)
+	return h
 }
 
 // ParseID returns the name that a text says in hexadecimal digits, and of which format
@@ -72,32 +78,66 @@ func ParseID(text string) (id string, f Format, ok bool) {
 
 // Loose reads an object that has a file of its own, of at most limit bytes.
 func Loose(r io.Reader, limit int64) (o Object, err error) {
-	z, err := zlib.NewReader(r)
+	kind, size, b, err := looseHead(r)
 	if err != nil {
-		return o, errObjectSyntax
+		return o, err
 	}
-	b := bufio.NewReaderSize(z, 4096)
-	head, err := b.Peek(32) // one that is shorter has its end in it
-	at := bytes.IndexByte(head, 0)
-	if at < 0 {
-		return o, errObjectSyntax
-	}
-	kind, digits, _ := strings.Cut(string(head[:at]), " ")
-	for k := Commit; k <= Tag; k++ {
-		if kindNames[k] == kind {
-			o.Kind = k
-		}
-	}
-	size, err := strconv.ParseUint(digits, 10, 63)
-	if o.Kind == 0 || err != nil {
-		return o, errObjectSyntax
-	}
-	if int64(size) > limit {
+	if size > limit {
 		return o, ErrLarge
 	}
-	_, _ = b.Discard(at + 1)
-	o.Body, err = exactly(b, int64(size))
+	o.Kind = kind
+	o.Body, err = exactly(b, size)
 	return o, err
+}
+
+// LooseID reads such an object, of any size, and returns the name that git gives it; more
+// is asked before each part, with its size.
+func LooseID(r io.Reader, f Format, more func(n int64) error) (id string, err error) {
+	kind, size, b, err := looseHead(r)
+	if err != nil {
+		return "", err
+	}
+	h := f.hash(kind, size)
+	const part = 1 << 20
+	for left := size; left > 0; left -= part {
+		n := min(left, part)
+		if err := more(n); err != nil {
+			return "", err
+		}
+		if _, err := io.CopyN(h, b, n); err != nil {
+			return "", errObjectSyntax
+		}
+	}
+	if _, err := b.ReadByte(); err != io.EOF {
+		return "", errObjectSyntax
+	}
+	return string(h.Sum(nil)), nil
+}
+
+// looseHead reads what stands before the content.
+func looseHead(r io.Reader) (kind ObjectKind, size int64, body *bufio.Reader, err error) {
+	z, err := zlib.NewReader(r)
+	if err != nil {
+		return 0, 0, nil, errObjectSyntax
+	}
+	body = bufio.NewReaderSize(z, 4096)
+	head, err := body.Peek(32) // one that is shorter has its end in it
+	at := bytes.IndexByte(head, 0)
+	if at < 0 {
+		return 0, 0, nil, errObjectSyntax
+	}
+	name, digits, _ := strings.Cut(string(head[:at]), " ")
+	for k := Commit; k <= Tag; k++ {
+		if kindNames[k] == name {
+			kind = k
+		}
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if kind == 0 || err != nil {
+		return 0, 0, nil, errObjectSyntax
+	}
+	_, _ = body.Discard(at + 1)
+	return kind, int64(n), body, nil
 }
 
 // exactly reads all that a reader has, and that must be so many bytes: memory is taken as
@@ -166,27 +206,33 @@ func ParseTag(body []byte) (id string, err error) {
 	return id, nil
 }
 
-// A Pack is a file of many objects, with its index of version 2, the only one that git
-// has written since 1.6 (gitformat-pack(5)).
+// A Pack is a file of many objects, with its index (gitformat-pack(5)), also of version 1,
+// which git has not written since 1.6, and reads.
 type Pack struct {
 	index, pack io.ReaderAt
 	size        int64 // of pack
 	format      Format
 	fan         [256]uint32 // how many names begin with at most this byte
+	names       int64       // where the first name stands
+	step        int64       // from one to the next
+	old         bool        // version 1: offsets stand before the names
 }
 
 // OpenPack reads the head of an index. Both are read later as well.
 func OpenPack(index, pack io.ReaderAt, size int64, f Format) (*Pack, error) {
-	p := &Pack{index: index, pack: pack, size: size, format: f}
+	p := &Pack{index: index, pack: pack, size: size, format: f, names: 8 + 4*256, step: int64(f.size())}
 	var head [8 + 4*256]byte
 	if _, err := index.ReadAt(head[:], 0); err != nil {
 		return nil, err
 	}
-	if string(head[:8]) != "\xfftOc\x00\x00\x00\x02" {
+	fan := head[8:]
+	if string(head[:4]) != "\xfftOc" {
+		p.old, fan, p.names, p.step = true, head[:], 4*256+4, int64(f.size()+4)
+	} else if string(head[4:8]) != "\x00\x00\x00\x02" {
 		return nil, fmt.Errorf("index of a pack: %w", errObjectSyntax)
 	}
 	for i := range p.fan {
-		p.fan[i] = binary.BigEndian.Uint32(head[8+4*i:])
+		p.fan[i] = binary.BigEndian.Uint32(fan[4*i:])
 		if i > 0 && p.fan[i] < p.fan[i-1] {
 			return nil, fmt.Errorf("index of a pack: %w", errObjectSyntax)
 		}
@@ -196,38 +242,73 @@ func OpenPack(index, pack io.ReaderAt, size int64, f Format) (*Pack, error) {
 
 // Find returns where the pack has an object, -1 if it has none of the name.
 func (p *Pack) Find(id string) (at int64, err error) {
+	n, name, err := p.search(id)
+	if err != nil || name != id {
+		return -1, err
+	}
+	// In version 2 sums of 4 bytes follow the names, offsets of 4, and those of 8 that these lead to.
+	b, all := make([]byte, 8), int64(p.fan[255])
+	from := p.names + all*(p.step+4) + n*4
+	if p.old {
+		from = p.names + n*p.step - 4
+	}
+	if _, err := p.index.ReadAt(b[:4], from); err != nil {
+		return -1, err
+	}
+	short := binary.BigEndian.Uint32(b)
+	if p.old || short>>31 == 0 {
+		return int64(short), nil
+	}
+	if _, err := p.index.ReadAt(b, p.names+all*(p.step+8)+int64(short&0x7fffffff)*8); err != nil {
+		return -1, err
+	}
+	return int64(binary.BigEndian.Uint64(b) & (1<<63 - 1)), nil
+}
+
+// Begins returns up to so many names of objects that begin with these digits.
+func (p *Pack) Begins(digits string, limit int) (ids []string, err error) {
+	first, err := hex.DecodeString(digits + strings.Repeat("0", p.format.Digits()-len(digits)))
+	if err != nil {
+		return nil, err
+	}
+	n, name, err := p.search(string(first))
+	for ; err == nil && strings.HasPrefix(hex.EncodeToString([]byte(name)), digits) && len(ids) < limit; n++ {
+		ids = append(ids, name)
+		name, err = p.name(n + 1)
+	}
+	return ids, err
+}
+
+// search returns the first name that is not before another, "" where there is none.
+func (p *Pack) search(id string) (n int64, name string, err error) {
 	low, high := int64(0), int64(p.fan[id[0]])
 	if id[0] > 0 {
 		low = int64(p.fan[id[0]-1])
 	}
-	all, size := int64(p.fan[255]), int64(p.format.size())
-	const names = 8 + 4*256
-	b := make([]byte, size)
 	for low < high {
 		mid := low + (high-low)/2
-		if _, err := p.index.ReadAt(b, names+mid*size); err != nil {
-			return -1, err
+		name, err := p.name(mid)
+		if err != nil {
+			return 0, "", err
 		}
-		switch c := strings.Compare(string(b), id); {
-		case c < 0:
+		if name < id {
 			low = mid + 1
-		case c > 0:
+		} else {
 			high = mid
-		default: // names, sums of 4 bytes, offsets of 4, and those of 8 that these lead to
-			if _, err := p.index.ReadAt(b[:4], names+all*(size+4)+mid*4); err != nil {
-				return -1, err
-			}
-			n := binary.BigEndian.Uint32(b)
-			if n>>31 == 0 {
-				return int64(n), nil
-			}
-			if _, err := p.index.ReadAt(b[:8], names+all*(size+8)+int64(n&0x7fffffff)*8); err != nil {
-				return -1, err
-			}
-			return int64(binary.BigEndian.Uint64(b) & (1<<63 - 1)), nil
 		}
 	}
-	return -1, nil
+	name, err = p.name(low)
+	return low, name, err
+}
+
+// name returns the name at a place, "" beyond the last.
+func (p *Pack) name(n int64) (string, error) {
+	if n >= int64(p.fan[255]) {
+		return "", nil
+	}
+	b := make([]byte, p.format.size())
+	_, err := p.index.ReadAt(b, p.names+n*p.step)
+	return string(b), err
 }
 
 // maxDeltas is the longest chain of deltas that git makes (pack-objects.h), and maxSteps
@@ -238,8 +319,9 @@ const (
 )
 
 // Read returns the object that the pack has at an offset, of at most limit bytes; base is
-// asked for one that a delta names and that may be in another pack.
-func (p *Pack) Read(at, limit int64, base func(id string) (Object, error)) (o Object, err error) {
+// asked for one that a delta names and that may be in another pack, of at most so many
+// bytes, and more before each step, which may take as long as what the limit allows.
+func (p *Pack) Read(at, limit int64, base func(id string, limit int64) (Object, error), more func() error) (o Object, err error) {
 	var deltas [][]byte // the outermost first
 	var held int64
 	for o.Body == nil {
@@ -249,6 +331,9 @@ func (p *Pack) Read(at, limit int64, base func(id string) (Object, error)) (o Ob
 		}
 		if held += size; held > limit {
 			return o, ErrLarge
+		}
+		if err := more(); err != nil {
+			return o, err
 		}
 		var back int64
 		var name string
@@ -284,7 +369,7 @@ func (p *Pack) Read(at, limit int64, base func(id string) (Object, error)) (o Ob
 			return o, ErrLarge
 		}
 		if name != "" {
-			if o, err = base(name); err != nil {
+			if o, err = base(name, limit-held); err != nil { // all deltas are held until then
 				return o, err
 			}
 			break
@@ -293,6 +378,9 @@ func (p *Pack) Read(at, limit int64, base func(id string) (Object, error)) (o Ob
 	}
 	made := int64(0)
 	for i := len(deltas) - 1; i >= 0; i-- {
+		if err := more(); err != nil {
+			return o, err
+		}
 		if o.Body, err = undelta(o.Body, deltas[i], limit); err != nil {
 			return o, err
 		}

@@ -3,6 +3,7 @@ package vcs
 import (
 	"bytes"
 	"compress/zlib"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -116,7 +118,7 @@ func TestPackAsGit(t *testing.T) {
 				if err != nil || at < 0 {
 					return Object{}, errors.New("not there")
 				}
-				return p.Read(at, 1<<20, read)
+				return p.Read(at, 1<<20, func(id string, _ int64) (Object, error) { return read(id) }, func() error { return nil })
 			}
 			o, err := read(id)
 			require.NoError(t, err, line)
@@ -173,7 +175,7 @@ func FuzzPack(f *testing.F) {
 			_, _ = p.Find(strings.Repeat("a", 20))
 		}
 		p := &Pack{pack: bytes.NewReader(append(b, delta...)), size: int64(len(b) + len(delta))}
-		o, err := p.Read(at, limit, func(string) (Object, error) { return Object{Kind: Blob, Body: []byte("hello, world")}, nil })
+		o, err := p.Read(at, limit, func(string, int64) (Object, error) { return Object{Kind: Blob, Body: []byte("hello, world")}, nil }, func() error { return nil })
 		if err == nil && (len(o.Body) > limit || o.Kind == 0) {
 			t.Fatalf("%d bytes of kind %d", len(o.Body), o.Kind)
 		}
@@ -242,4 +244,20 @@ func FuzzEachStaged(f *testing.F) {
 		})
 		_ = err
 	})
+}
+
+// Each word of a bitmap may say that as many bits are clear as an index has entries: no
+// more than those are gone through.
+func TestBitmapOfManyRuns(t *testing.T) {
+	const bits, words = 1 << 20, 1 << 20
+	b := binary.BigEndian.AppendUint32(nil, bits)
+	b = binary.BigEndian.AppendUint32(b, words)
+	for range words {
+		b = binary.BigEndian.AppendUint64(b, bits/64<<1)
+	}
+	b = append(b, 0, 0, 0, 0)
+	began := time.Now()
+	_, _, err := bitmap(b, bits)
+	require.ErrorIs(t, err, errIndexSyntax)
+	require.Less(t, time.Since(began), 20*time.Second)
 }
