@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -638,6 +639,7 @@ func (c *commits) drop() {
 // their parents; of a new repository at what its references have.
 func (c *commits) history() error {
 	seen := map[string]bool{}
+	maps.Copy(seen, c.guard.tips[c.gitDir]) // with all behind them, which may have been packed anew
 	queue := slices.Clone(c.tips)
 	for n := 0; n < len(queue); n++ {
 		t := queue[n]
