@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,12 +61,18 @@ func (p *Plan) Donate() error {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
 		m.Donated = fd
-		if m.ReadOnly || !m.Tree && m.Kind != Copy || m.Kind == Scratch || m.Protect {
+		if m.ReadOnly && !p.surrounds(m) || !m.Tree && m.Kind != Copy || m.Kind == Scratch || m.Protect {
 			continue
 		}
 		// What appears there, or in a part of an overlay that is the host's own, the launcher sets aside, by a mount without pins.
 		if fd, err = m.donate(p.Identity, maps); err != nil {
 			return fmt.Errorf("mount %s: %w", m, err)
+		}
+		if m.ReadOnly {
+			if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+				unix.Close(fd)
+				return fmt.Errorf("mount %s: %w", m, os.NewSyscallError("mount_setattr", err))
+			}
 		}
 		if p.Own == nil {
 			p.Own = map[string]int{}
@@ -73,6 +80,14 @@ func (p *Plan) Donate() error {
 		p.Own[m.Target] = fd
 	}
 	return p.donateBeside(func(m *Mount) (int, error) { return m.donate(p.Identity, maps) })
+}
+
+// surrounds reports whether the command may write to a directory within a mount: what it does
+// in a part of a repository, the launcher finds out from the whole.
+func (p *Plan) surrounds(m *Mount) bool {
+	return m.Kind == Bind && m.Tree && slices.ContainsFunc(p.Mounts, func(o Mount) bool {
+		return o.Kind == Bind && o.Tree && !o.ReadOnly && below(o.Target, m.Target)
+	})
 }
 
 func (m *Mount) donate(id Identity, maps map[string]*os.File) (int, error) {

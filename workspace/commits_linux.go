@@ -126,6 +126,21 @@ func (h *History) Brought() (found []Finding) {
 // Close gives back what it has opened.
 func (h *History) Close() { h.guard.Close() }
 
+// commonOf returns where a repository keeps what its working trees share.
+func (g *Guard) commonOf(gitDir string) string {
+	b, err := g.small(gitDir + "/commondir")
+	if err != nil {
+		return gitDir
+	}
+	return from(gitDir, vcs.ParsePathFile(b))
+}
+
+// looksAt reports whether a repository is looked at for itself.
+func (g *Guard) looksAt(gitDir string) bool {
+	_, in := beneath.Path(g.standing.Root, gitDir)
+	return in || slices.Contains(g.standing.GitDirs, gitDir)
+}
+
 // A commits is what is asked of one repository.
 type commits struct {
 	*asked
@@ -170,9 +185,7 @@ func (g *Guard) committed(gitDir string, trees []string, stood bool, a *asked) {
 		}
 		g.told(f)
 	}
-	if b, err := g.small(gitDir + "/commondir"); err == nil {
-		c.common = from(gitDir, vcs.ParsePathFile(b))
-	}
+	c.common = g.commonOf(gitDir)
 	if err := c.look(tell); err != nil && !gone(err) {
 		tell(gitDir, "cannot be looked through: "+err.Error(), unread)
 	}
@@ -218,14 +231,16 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 		return err
 	}
 	err = c.readTips(c.gitDir)
-	if c.all = c.tips; err == nil && c.common != c.gitDir { // whose own are looked at where it is
+	if c.all = c.tips; err == nil && c.common != c.gitDir {
 		err = c.readTips(c.common)
 		own, known := c.all, map[string]bool{}
 		for _, t := range c.tips[len(own):] {
 			known[t.id] = true
 		}
 		c.all = c.tips
-		c.tips = slices.DeleteFunc(slices.Clone(own), func(t tip) bool { return known[t.id] })
+		if c.guard.looksAt(c.common) { // what all share is looked at there
+			c.tips = slices.DeleteFunc(slices.Clone(own), func(t tip) bool { return known[t.id] })
+		}
 	}
 	var st unix.Stat_t
 	if c.guard.stat(c.common+"/reftable", &st) == nil && (!c.stood || c.guard.touched(&st)) {
@@ -574,6 +589,9 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 	know := func(gitDir string) {
 		c := &commits{asked: a, guard: g, gitDir: gitDir, early: true}
 		if c.readTips(gitDir) != nil {
+			return
+		}
+		if common := g.commonOf(gitDir); !g.looksAt(common) && c.readTips(common) != nil {
 			return
 		}
 		ids, untouched := map[string]bool{}, map[string]bool{}
