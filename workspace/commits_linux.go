@@ -1,12 +1,10 @@
 package workspace
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -15,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/internal/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
@@ -35,14 +32,9 @@ const (
 )
 
 const (
-	maxTips    = 50_000 // references of one repository
-	maxNamed   = 20     // paths of one repository that are told one by one
-	maxFound   = 20_000
-	maxRef     = 4096 // what one says stands in its first line
-	maxSymrefs = 5    // as SYMREF_MAXDEPTH of git
+	maxNamed = 20 // paths of one repository that are told one by one
+	maxFound = 20_000
 )
-
-var errLed = errors.New("a link leads to no references of a repository")
 
 // commits tells of protected names in what the run has committed, stashed and staged.
 func (g *Guard) commits() {
@@ -85,47 +77,6 @@ func (a *asked) treesOf(gitDir string) []string {
 	return slices.Compact(trees)
 }
 
-// A History is what the repositories below a directory lead to, before what a run has done
-// elsewhere is brought there.
-type History struct{ guard *Guard }
-
-// NoteHistory notes it. The rules are those of the run's policy; what is younger than since
-// counts as brought already.
-func NoteHistory(root string, protect []profiles.ProtectRule, since time.Time) (*History, error) {
-	g, err := NewGuard(&Standing{Root: root, Start: since, Protect: protect}, nil, nil, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	if err := g.read(); err != nil {
-		g.Close()
-		return nil, err
-	}
-	forget(g.tree, began, g.dev)
-	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isRepo && s.hit.name == "" {
-			g.repos[s.rel] = true
-		}
-	})
-	g.knowTips(nil)
-	return &History{g}, nil
-}
-
-// Brought returns the protected names that have come since into commits, the index and the
-// stash of the repositories there, as [Guard.Finish] does of a run.
-func (h *History) Brought() (found []Finding) {
-	g := h.guard
-	g.told = func(f Finding) { found = append(found, f) }
-	if err := g.read(); err != nil {
-		g.told(Finding{Kind: Review, Path: g.standing.Root, What: "cannot be looked through: " + err.Error(), Why: unread})
-	}
-	g.commits()
-	return found
-}
-
-// Close gives back what it has opened.
-func (h *History) Close() { h.guard.Close() }
-
 // commonOf returns where a repository keeps what its working trees share.
 func (g *Guard) commonOf(gitDir string) string {
 	b, err := g.small(gitDir + "/commondir")
@@ -157,12 +108,6 @@ type commits struct {
 	short  []tip // named by the first digits
 	found  []committed
 	forged string // a directory of which the index remembers another tree than it lists
-}
-
-// A tip is what git knows by a name.
-type tip struct {
-	id, name string
-	file     string // that says so
 }
 
 // A committed is a protected path that git would write.
@@ -288,333 +233,6 @@ func (c *commits) whole() error {
 		}
 	}
 	return nil
-}
-
-// small reads a file of a repository that holds a few lines.
-func (g *Guard) small(path string) ([]byte, error) {
-	dir, name, err := g.parent(path)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
-	return readOwn(dir, name, vcs.MaxConfig)
-}
-
-// beginning reads so much of a file of a repository. Of one that has more, whole is not set.
-func (c *commits) beginning(path string, limit int64) (b []byte, whole bool, err error) {
-	if err := c.left.spend(64); err != nil {
-		return nil, false, err
-	}
-	dir, name, err := c.guard.parent(path)
-	if err != nil {
-		return nil, false, err
-	}
-	defer unix.Close(dir)
-	fd, err := openOwn(dir, name)
-	if err != nil {
-		return nil, false, err
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, false, cmp.Or(err, beneath.ErrNotRegular)
-	}
-	b, err = io.ReadAll(io.LimitReader(beneath.Reader(fd), min(limit, st.Size)))
-	return b, st.Size <= limit, cmp.Or(err, c.left.spend(int64(len(b))))
-}
-
-// readTips reads what git knows objects of the repository by: references, the heads and
-// lists of things under way, logs, where older stashes are and from which `git switch -`
-// takes where to go.
-func (c *commits) readTips(dir string) error {
-	top, err := c.guard.filesIn(dir, 0, c.left)
-	if err != nil {
-		return err
-	}
-	for _, name := range top { // HEAD, ORIG_HEAD, MERGE_HEAD, FETCH_HEAD, …
-		path := dir + "/" + name
-		switch {
-		case name == "packed-refs" || name == "config" || vcs.IsIndex(name):
-		case strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "":
-			err = c.listed(path, name)
-		default: // `git merge x` takes this before the branch of the name
-			err = c.ref(dir, name, 0)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	for _, state := range [...]string{"rebase-merge", "rebase-apply", "sequencer"} {
-		files, err := c.guard.filesIn(dir+"/"+state, maxTips, c.left)
-		if err != nil && !gone(err) {
-			return err
-		}
-		for _, name := range files {
-			if name = state + "/" + name; strings.Trim(filepath.Base(name), "0123456789") == "" {
-				continue // see waits
-			}
-			if err := c.listed(dir+"/"+name, name); err != nil {
-				return err
-			}
-		}
-	}
-	refs, err := c.readRefs(dir)
-	if err != nil {
-		return err
-	}
-	// Git looks for `origin/main` in its own directory first.
-	begins := map[string]bool{}
-	for _, name := range refs {
-		_, short, _ := strings.Cut(strings.TrimPrefix(name, "refs/"), "/")
-		first, _, deep := strings.Cut(short, "/")
-		there, known := begins[first]
-		if deep && !known {
-			var st unix.Stat_t
-			there = c.guard.stat(dir+"/"+first, &st) == nil
-			begins[first] = there
-		}
-		if deep && there {
-			if err := c.ref(dir, short, 0); err != nil {
-				return err
-			}
-		}
-	}
-	return c.readLogs(dir)
-}
-
-// readRefs reads the references, and returns their names.
-func (c *commits) readRefs(dir string) (names []string, err error) {
-	path, led := c.guard.led(dir + "/refs")
-	files, err := c.guard.filesIn(path, maxTips, c.left)
-	if err != nil && (led && err == unix.ELOOP || !gone(err)) { // git follows links on the way too
-		return nil, err
-	}
-	at := strings.TrimSuffix(path, "/refs") // of another repository, as git-new-workdir has it
-	if led && at == path {
-		return nil, errLed
-	}
-	for _, name := range files {
-		name = "refs/" + name
-		if err := c.ref(at, name, 0); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	path, led = c.guard.led(dir + "/packed-refs")
-	b, whole, err := c.beginning(path, maxPackedRefs)
-	switch {
-	case gone(err) && !(led && err == unix.ELOOP):
-		return names, nil
-	case err == nil && !whole:
-		err = ErrTooMuch
-	}
-	if err != nil {
-		return nil, fmt.Errorf("packed-refs: %w", err)
-	}
-	for line := range bytes.Lines(b) {
-		for _, f := range [...]vcs.Format{vcs.FormatSHA1, vcs.FormatSHA256} {
-			if n := f.Digits(); (f == c.format || c.early) && len(line) > n {
-				if name := strings.TrimSpace(string(line[n+1:])); c.add(string(line[:n]), name, path) {
-					names = append(names, name)
-				}
-			}
-		}
-		if len(names) > maxTips {
-			return nil, fmt.Errorf("references: %w", ErrTooMuch)
-		}
-	}
-	return names, nil
-}
-
-// readLogs reads what references led to, as far as the run has written of that.
-func (c *commits) readLogs(dir string) error {
-	path, led := c.guard.led(dir + "/logs")
-	files, err := c.guard.filesIn(path, maxTips, c.left)
-	if err != nil {
-		if gone(err) && !(led && err == unix.ELOOP) {
-			err = nil
-		}
-		return err
-	}
-	for _, name := range files {
-		file := path + "/" + name
-		var st unix.Stat_t
-		if !c.early && c.stood && c.guard.stat(file, &st) == nil && !c.guard.touched(&st) {
-			continue
-		}
-		b, whole, err := c.beginning(file, maxPackedRefs)
-		if err == nil && !whole {
-			err = ErrTooMuch
-		}
-		if err != nil {
-			if gone(err) {
-				continue
-			}
-			return fmt.Errorf("logs/%s: %w", name, err)
-		}
-		for line := range bytes.Lines(b) {
-			before, rest, _ := bytes.Cut(line, []byte(" "))
-			after, rest, _ := bytes.Cut(rest, []byte(" "))
-			c.add(string(before), "logs/"+name, file)
-			c.add(string(after), "logs/"+name, file)
-			if _, from, moved := bytes.Cut(rest, []byte("checkout: moving from ")); moved {
-				from, _, _ = bytes.Cut(from, []byte(" "))
-				c.words(from, "logs/"+name, file)
-			}
-		}
-	}
-	return nil
-}
-
-// add adds a tip that a text says in full.
-func (c *commits) add(text, name, file string) bool {
-	id, f, ok := vcs.ParseID(text)
-	if ok = ok && (c.early || f == c.format); ok {
-		c.tips = append(c.tips, tip{id, name, file})
-	}
-	return ok
-}
-
-// ref reads a reference. One that names another is followed where that is not read in any
-// case: git takes any file of its directory for one.
-func (c *commits) ref(dir, name string, depth int) error {
-	b, _, err := c.beginning(dir+"/"+name, maxRef)
-	if err != nil {
-		if gone(err) || err == unix.EISDIR || err == beneath.ErrNotRegular {
-			err = nil
-		}
-		return err
-	}
-	if to, is := strings.CutPrefix(string(b), "ref:"); is {
-		if to = strings.TrimSpace(to); depth < maxSymrefs && filepath.IsLocal(to) && !strings.HasPrefix(to, "refs/") {
-			return c.ref(dir, to, depth+1)
-		}
-		return nil
-	}
-	if words := bytes.Fields(b); len(words) > 0 {
-		c.add(string(words[0]), name, dir+"/"+name)
-	}
-	return nil
-}
-
-// listed reads a file with names of objects in it.
-func (c *commits) listed(path, name string) error {
-	b, whole, err := c.beginning(path, vcs.MaxConfig)
-	switch {
-	case gone(err) || err == beneath.ErrNotRegular:
-		return nil
-	case err == nil && !whole:
-		err = ErrTooMuch
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	c.words(b, name, path)
-	return c.ref(strings.TrimSuffix(path, "/"+name), name, 0)
-}
-
-// words adds the tips that a text has among other things, also by their first digits, as
-// lists of what is to be picked have them.
-func (c *commits) words(text []byte, name, file string) {
-	for word := range bytes.FieldsFuncSeq(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF", r) }) {
-		if !c.add(string(word), name, file) && len(word) >= 4 && !c.early && len(word) < c.format.Digits() {
-			c.short = append(c.short, tip{strings.ToLower(string(word)), name, file})
-		}
-	}
-}
-
-// led returns where a path leads by links, and whether it does.
-func (g *Guard) led(path string) (to string, led bool) {
-	for range maxStores {
-		dir, name, err := g.parent(path)
-		if err != nil {
-			break
-		}
-		b := make([]byte, unix.PathMax)
-		n, err := unix.Readlinkat(dir, name, b)
-		unix.Close(dir)
-		if err != nil {
-			break
-		}
-		path, led = from(filepath.Dir(path), string(b[:n])), true
-	}
-	return path, led
-}
-
-// filesIn returns the regular files of a directory by their paths in it, and of those below
-// it as far as so many are wanted; 0 is for none of those.
-func (g *Guard) filesIn(path string, limit int, left *allowance) (list []string, err error) {
-	dir, name, err := g.parent(path)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
-	var read func(dir int, name, rel string) error
-	read = func(dir int, name, rel string) error {
-		fd, err := openDirOf(dir, name)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		names, err := beneath.Entries(fd)
-		if err != nil {
-			return err
-		}
-		for _, name := range names {
-			if err := left.spend(64); err != nil {
-				return err
-			}
-			switch t := beneath.DirentType(fd, name); {
-			case t == unix.DT_REG:
-				list = append(list, join(rel, name))
-			case t == unix.DT_DIR && limit > 0:
-				if err := read(fd, name, join(rel, name)); err != nil && !gone(err) {
-					return err
-				}
-			}
-			if limit > 0 && len(list) > limit || strings.Count(rel, "/") > 64 {
-				return fmt.Errorf("%s: %w", path, ErrTooMuch)
-			}
-		}
-		return nil
-	}
-	return list, read(dir, name, "")
-}
-
-// knowTips notes what the references of the repositories lead to, as far as the command has
-// not changed them yet: git packs them, and what they lead to, anew.
-func (g *Guard) knowTips(stop <-chan struct{}) {
-	tips := map[string]map[string]bool{}
-	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
-	know := func(gitDir string) {
-		c := &commits{asked: a, guard: g, gitDir: gitDir, early: true}
-		if c.readTips(gitDir) != nil {
-			return
-		}
-		if common := g.commonOf(gitDir); !g.looksAt(common) && c.readTips(common) != nil {
-			return
-		}
-		ids, untouched := map[string]bool{}, map[string]bool{}
-		for _, t := range c.tips {
-			stood, known := untouched[t.file]
-			if !known {
-				var st unix.Stat_t
-				stood = g.stat(t.file, &st) == nil && !g.touched(&st)
-				untouched[t.file] = stood
-			}
-			if stood {
-				ids[t.id] = true
-			}
-		}
-		tips[gitDir] = ids
-	}
-	for rel := range g.repos {
-		know(g.standing.Root + "/" + rel)
-	}
-	for _, dir := range g.standing.GitDirs {
-		know(dir)
-	}
-	g.tips = tips
 }
 
 // drop leaves out what commits have that the references of the start led to: where objects
@@ -810,98 +428,6 @@ func (c *commits) stands(f committed) bool {
 	return c.left.spend(int64(len(content))) == nil && c.store.format.BlobID(content) == f.id
 }
 
-// staged looks at what the run has put into the index and that the last commit has not.
-func (c *commits) staged() error {
-	path := c.gitDir + "/index"
-	var st unix.Stat_t
-	if err := c.guard.stat(path, &st); err != nil || c.stood && !c.guard.touched(&st) && !c.reshared() {
-		return nil
-	}
-	dir, name, err := c.guard.parent(path)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(dir)
-	read := func(name string) ([]byte, error) {
-		b, err := readOwn(dir, name, vcs.MaxGitIndex)
-		return b, cmp.Or(err, c.left.spend(int64(len(b))))
-	}
-	b, err := read(name)
-	if err != nil {
-		return err
-	}
-	var list []committed
-	shared := func(id string) ([]byte, error) { return read("sharedindex." + id) }
-	within := "" // the directory that was asked for last
-	var above committed
-	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string) error {
-		dir := path[:strings.LastIndexByte(path, '/')+1]
-		if dir != within {
-			if err := c.left.spend(64); err != nil {
-				return err
-			}
-			within = dir
-			above.rule, above.tree = c.protects(strings.TrimSuffix(dir, "/"), 0, unix.S_IFDIR)
-		}
-		rule, tree := above.rule, above.tree
-		if rule == "" {
-			rule, tree = c.protects(path, len(dir), mode)
-		}
-		if kind := mode & unix.S_IFMT; (rule != "" || kind == unix.S_IFDIR || kind == gitLink) && len(list) <= maxFound {
-			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index"})
-		}
-		return nil
-	})
-	if err == nil && len(list) > maxFound {
-		err = ErrTooMuch
-	}
-	if err != nil {
-		return fmt.Errorf("index: %w", err)
-	}
-	c.forged = forged
-	head := c.head()
-	for _, f := range list {
-		if f.mode&unix.S_IFMT == unix.S_IFDIR { // of a sparse index
-			var before []string
-			f.path = strings.TrimSuffix(f.path, "/")
-			if e, ok := c.at(head, f.path); ok {
-				before = append(before, e.ID)
-			}
-			if err := c.changed(f.id, before, f, 0); err != nil {
-				return err
-			}
-			continue
-		}
-		if e, ok := c.at(head, f.path); !ok || e.ID != f.id || e.Mode != f.mode {
-			if f.mode&unix.S_IFMT == gitLink {
-				c.links = append(c.links, tip{id: f.id, name: f.where})
-			}
-			if f.rule == "" {
-				continue
-			}
-			if err := c.note(f); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// reshared reports whether the run has changed what a split index begins with.
-func (c *commits) reshared() bool {
-	files, err := c.guard.filesIn(c.gitDir, 0, c.left)
-	if err != nil {
-		return true
-	}
-	return slices.ContainsFunc(files, func(name string) bool {
-		var st unix.Stat_t
-		return strings.HasPrefix(name, "sharedindex.") && (c.guard.stat(c.gitDir+"/"+name, &st) != nil || c.guard.touched(&st))
-	})
-}
-
-// gitLink is the mode of a submodule, whose commit stands there.
-const gitLink = 0o160000
-
 // protects returns the rule that a path matches, or a directory above it as far as that is
 // longer than what was asked already, and in which of the working trees. What is a name in
 // a tree may have a slash in it, and git writes it all the same.
@@ -919,32 +445,6 @@ func (c *commits) protects(path string, asked int, mode uint32) (rule, tree stri
 		}
 	}
 	return "", ""
-}
-
-// head returns the tree of the commit that is checked out, "" if there is none.
-func (c *commits) head() string {
-	b, err := c.guard.small(c.gitDir + "/HEAD")
-	if err != nil {
-		return ""
-	}
-	text := strings.TrimSpace(string(b))
-	id, _, detached := vcs.ParseID(text)
-	if ref, is := strings.CutPrefix(text, "ref:"); is && !detached {
-		at := slices.IndexFunc(c.all, func(t tip) bool { return t.name == strings.TrimSpace(ref) })
-		if at < 0 {
-			return ""
-		}
-		id = c.all[at].id
-	}
-	if id == "" {
-		return ""
-	}
-	o, err := c.store.get(id)
-	if err != nil || o.Kind != vcs.Commit {
-		return ""
-	}
-	tree, _, _ := vcs.ParseCommit(o.Body)
-	return tree
 }
 
 // at returns what a tree has by a path.

@@ -1,0 +1,130 @@
+package workspace
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// staged looks at what the run has put into the index and that the last commit has not.
+func (c *commits) staged() error {
+	path := c.gitDir + "/index"
+	var st unix.Stat_t
+	if err := c.guard.stat(path, &st); err != nil || c.stood && !c.guard.touched(&st) && !c.reshared() {
+		return nil
+	}
+	dir, name, err := c.guard.parent(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	read := func(name string) ([]byte, error) {
+		b, err := readOwn(dir, name, vcs.MaxGitIndex)
+		return b, cmp.Or(err, c.left.spend(int64(len(b))))
+	}
+	b, err := read(name)
+	if err != nil {
+		return err
+	}
+	var list []committed
+	shared := func(id string) ([]byte, error) { return read("sharedindex." + id) }
+	within := "" // the directory that was asked for last
+	var above committed
+	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string) error {
+		dir := path[:strings.LastIndexByte(path, '/')+1]
+		if dir != within {
+			if err := c.left.spend(64); err != nil {
+				return err
+			}
+			within = dir
+			above.rule, above.tree = c.protects(strings.TrimSuffix(dir, "/"), 0, unix.S_IFDIR)
+		}
+		rule, tree := above.rule, above.tree
+		if rule == "" {
+			rule, tree = c.protects(path, len(dir), mode)
+		}
+		if kind := mode & unix.S_IFMT; (rule != "" || kind == unix.S_IFDIR || kind == gitLink) && len(list) <= maxFound {
+			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index"})
+		}
+		return nil
+	})
+	if err == nil && len(list) > maxFound {
+		err = ErrTooMuch
+	}
+	if err != nil {
+		return fmt.Errorf("index: %w", err)
+	}
+	c.forged = forged
+	head := c.head()
+	for _, f := range list {
+		if f.mode&unix.S_IFMT == unix.S_IFDIR { // of a sparse index
+			var before []string
+			f.path = strings.TrimSuffix(f.path, "/")
+			if e, ok := c.at(head, f.path); ok {
+				before = append(before, e.ID)
+			}
+			if err := c.changed(f.id, before, f, 0); err != nil {
+				return err
+			}
+			continue
+		}
+		if e, ok := c.at(head, f.path); !ok || e.ID != f.id || e.Mode != f.mode {
+			if f.mode&unix.S_IFMT == gitLink {
+				c.links = append(c.links, tip{id: f.id, name: f.where})
+			}
+			if f.rule == "" {
+				continue
+			}
+			if err := c.note(f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reshared reports whether the run has changed what a split index begins with.
+func (c *commits) reshared() bool {
+	files, err := c.guard.filesIn(c.gitDir, 0, c.left)
+	if err != nil {
+		return true
+	}
+	return slices.ContainsFunc(files, func(name string) bool {
+		var st unix.Stat_t
+		return strings.HasPrefix(name, "sharedindex.") && (c.guard.stat(c.gitDir+"/"+name, &st) != nil || c.guard.touched(&st))
+	})
+}
+
+// gitLink is the mode of a submodule, whose commit stands there.
+const gitLink = 0o160000
+
+// head returns the tree of the commit that is checked out, "" if there is none.
+func (c *commits) head() string {
+	b, err := c.guard.small(c.gitDir + "/HEAD")
+	if err != nil {
+		return ""
+	}
+	text := strings.TrimSpace(string(b))
+	id, _, detached := vcs.ParseID(text)
+	if ref, is := strings.CutPrefix(text, "ref:"); is && !detached {
+		at := slices.IndexFunc(c.all, func(t tip) bool { return t.name == strings.TrimSpace(ref) })
+		if at < 0 {
+			return ""
+		}
+		id = c.all[at].id
+	}
+	if id == "" {
+		return ""
+	}
+	o, err := c.store.get(id)
+	if err != nil || o.Kind != vcs.Commit {
+		return ""
+	}
+	tree, _, _ := vcs.ParseCommit(o.Body)
+	return tree
+}

@@ -1,0 +1,361 @@
+package workspace
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// By which names git knows commits: references, the heads of what is under way, logs, lists of
+// picks. They are read as git reads them, from a repository that a run may have written.
+
+const (
+	maxTips    = 50_000 // references of one repository
+	maxRef     = 4096   // what one says stands in its first line
+	maxSymrefs = 5      // as SYMREF_MAXDEPTH of git
+)
+
+var errLed = errors.New("a link leads to no references of a repository")
+
+// A tip is what git knows by a name.
+type tip struct {
+	id, name string
+	file     string // that says so
+}
+
+// small reads a file of a repository that holds a few lines.
+func (g *Guard) small(path string) ([]byte, error) {
+	dir, name, err := g.parent(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	return readOwn(dir, name, vcs.MaxConfig)
+}
+
+// beginning reads so much of a file of a repository. Of one that has more, whole is not set.
+func (c *commits) beginning(path string, limit int64) (b []byte, whole bool, err error) {
+	if err := c.left.spend(64); err != nil {
+		return nil, false, err
+	}
+	dir, name, err := c.guard.parent(path)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unix.Close(dir)
+	fd, err := openOwn(dir, name)
+	if err != nil {
+		return nil, false, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, false, cmp.Or(err, beneath.ErrNotRegular)
+	}
+	b, err = io.ReadAll(io.LimitReader(beneath.Reader(fd), min(limit, st.Size)))
+	return b, st.Size <= limit, cmp.Or(err, c.left.spend(int64(len(b))))
+}
+
+// readTips reads what git knows objects of the repository by: references, the heads and
+// lists of things under way, logs, where older stashes are and from which `git switch -`
+// takes where to go.
+func (c *commits) readTips(dir string) error {
+	top, err := c.guard.filesIn(dir, 0, c.left)
+	if err != nil {
+		return err
+	}
+	for _, name := range top { // HEAD, ORIG_HEAD, MERGE_HEAD, FETCH_HEAD, …
+		path := dir + "/" + name
+		switch {
+		case name == "packed-refs" || name == "config" || vcs.IsIndex(name):
+		case strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "":
+			err = c.listed(path, name)
+		default: // `git merge x` takes this before the branch of the name
+			err = c.ref(dir, name, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, state := range [...]string{"rebase-merge", "rebase-apply", "sequencer"} {
+		files, err := c.guard.filesIn(dir+"/"+state, maxTips, c.left)
+		if err != nil && !gone(err) {
+			return err
+		}
+		for _, name := range files {
+			if name = state + "/" + name; strings.Trim(filepath.Base(name), "0123456789") == "" {
+				continue // see waits
+			}
+			if err := c.listed(dir+"/"+name, name); err != nil {
+				return err
+			}
+		}
+	}
+	refs, err := c.readRefs(dir)
+	if err != nil {
+		return err
+	}
+	// Git looks for `origin/main` in its own directory first.
+	begins := map[string]bool{}
+	for _, name := range refs {
+		_, short, _ := strings.Cut(strings.TrimPrefix(name, "refs/"), "/")
+		first, _, deep := strings.Cut(short, "/")
+		there, known := begins[first]
+		if deep && !known {
+			var st unix.Stat_t
+			there = c.guard.stat(dir+"/"+first, &st) == nil
+			begins[first] = there
+		}
+		if deep && there {
+			if err := c.ref(dir, short, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return c.readLogs(dir)
+}
+
+// readRefs reads the references, and returns their names.
+func (c *commits) readRefs(dir string) (names []string, err error) {
+	path, led := c.guard.led(dir + "/refs")
+	files, err := c.guard.filesIn(path, maxTips, c.left)
+	if err != nil && (led && err == unix.ELOOP || !gone(err)) { // git follows links on the way too
+		return nil, err
+	}
+	at := strings.TrimSuffix(path, "/refs") // of another repository, as git-new-workdir has it
+	if led && at == path {
+		return nil, errLed
+	}
+	for _, name := range files {
+		name = "refs/" + name
+		if err := c.ref(at, name, 0); err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	path, led = c.guard.led(dir + "/packed-refs")
+	b, whole, err := c.beginning(path, maxPackedRefs)
+	switch {
+	case gone(err) && !(led && err == unix.ELOOP):
+		return names, nil
+	case err == nil && !whole:
+		err = ErrTooMuch
+	}
+	if err != nil {
+		return nil, fmt.Errorf("packed-refs: %w", err)
+	}
+	for line := range bytes.Lines(b) {
+		for _, f := range [...]vcs.Format{vcs.FormatSHA1, vcs.FormatSHA256} {
+			if n := f.Digits(); (f == c.format || c.early) && len(line) > n {
+				if name := strings.TrimSpace(string(line[n+1:])); c.add(string(line[:n]), name, path) {
+					names = append(names, name)
+				}
+			}
+		}
+		if len(names) > maxTips {
+			return nil, fmt.Errorf("references: %w", ErrTooMuch)
+		}
+	}
+	return names, nil
+}
+
+// readLogs reads what references led to, as far as the run has written of that.
+func (c *commits) readLogs(dir string) error {
+	path, led := c.guard.led(dir + "/logs")
+	files, err := c.guard.filesIn(path, maxTips, c.left)
+	if err != nil {
+		if gone(err) && !(led && err == unix.ELOOP) {
+			err = nil
+		}
+		return err
+	}
+	for _, name := range files {
+		file := path + "/" + name
+		var st unix.Stat_t
+		if !c.early && c.stood && c.guard.stat(file, &st) == nil && !c.guard.touched(&st) {
+			continue
+		}
+		b, whole, err := c.beginning(file, maxPackedRefs)
+		if err == nil && !whole {
+			err = ErrTooMuch
+		}
+		if err != nil {
+			if gone(err) {
+				continue
+			}
+			return fmt.Errorf("logs/%s: %w", name, err)
+		}
+		for line := range bytes.Lines(b) {
+			before, rest, _ := bytes.Cut(line, []byte(" "))
+			after, rest, _ := bytes.Cut(rest, []byte(" "))
+			c.add(string(before), "logs/"+name, file)
+			c.add(string(after), "logs/"+name, file)
+			if _, from, moved := bytes.Cut(rest, []byte("checkout: moving from ")); moved {
+				from, _, _ = bytes.Cut(from, []byte(" "))
+				c.words(from, "logs/"+name, file)
+			}
+		}
+	}
+	return nil
+}
+
+// add adds a tip that a text says in full.
+func (c *commits) add(text, name, file string) bool {
+	id, f, ok := vcs.ParseID(text)
+	if ok = ok && (c.early || f == c.format); ok {
+		c.tips = append(c.tips, tip{id, name, file})
+	}
+	return ok
+}
+
+// ref reads a reference. One that names another is followed where that is not read in any
+// case: git takes any file of its directory for one.
+func (c *commits) ref(dir, name string, depth int) error {
+	b, _, err := c.beginning(dir+"/"+name, maxRef)
+	if err != nil {
+		if gone(err) || err == unix.EISDIR || err == beneath.ErrNotRegular {
+			err = nil
+		}
+		return err
+	}
+	if to, is := strings.CutPrefix(string(b), "ref:"); is {
+		if to = strings.TrimSpace(to); depth < maxSymrefs && filepath.IsLocal(to) && !strings.HasPrefix(to, "refs/") {
+			return c.ref(dir, to, depth+1)
+		}
+		return nil
+	}
+	if words := bytes.Fields(b); len(words) > 0 {
+		c.add(string(words[0]), name, dir+"/"+name)
+	}
+	return nil
+}
+
+// listed reads a file with names of objects in it.
+func (c *commits) listed(path, name string) error {
+	b, whole, err := c.beginning(path, vcs.MaxConfig)
+	switch {
+	case gone(err) || err == beneath.ErrNotRegular:
+		return nil
+	case err == nil && !whole:
+		err = ErrTooMuch
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	c.words(b, name, path)
+	return c.ref(strings.TrimSuffix(path, "/"+name), name, 0)
+}
+
+// words adds the tips that a text has among other things, also by their first digits, as
+// lists of what is to be picked have them.
+func (c *commits) words(text []byte, name, file string) {
+	for word := range bytes.FieldsFuncSeq(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF", r) }) {
+		if !c.add(string(word), name, file) && len(word) >= 4 && !c.early && len(word) < c.format.Digits() {
+			c.short = append(c.short, tip{strings.ToLower(string(word)), name, file})
+		}
+	}
+}
+
+// led returns where a path leads by links, and whether it does.
+func (g *Guard) led(path string) (to string, led bool) {
+	for range maxStores {
+		dir, name, err := g.parent(path)
+		if err != nil {
+			break
+		}
+		b := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(dir, name, b)
+		unix.Close(dir)
+		if err != nil {
+			break
+		}
+		path, led = from(filepath.Dir(path), string(b[:n])), true
+	}
+	return path, led
+}
+
+// filesIn returns the regular files of a directory by their paths in it, and of those below
+// it as far as so many are wanted; 0 is for none of those.
+func (g *Guard) filesIn(path string, limit int, left *allowance) (list []string, err error) {
+	dir, name, err := g.parent(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	var read func(dir int, name, rel string) error
+	read = func(dir int, name, rel string) error {
+		fd, err := openDirOf(dir, name)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		names, err := beneath.Entries(fd)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := left.spend(64); err != nil {
+				return err
+			}
+			switch t := beneath.DirentType(fd, name); {
+			case t == unix.DT_REG:
+				list = append(list, join(rel, name))
+			case t == unix.DT_DIR && limit > 0:
+				if err := read(fd, name, join(rel, name)); err != nil && !gone(err) {
+					return err
+				}
+			}
+			if limit > 0 && len(list) > limit || strings.Count(rel, "/") > 64 {
+				return fmt.Errorf("%s: %w", path, ErrTooMuch)
+			}
+		}
+		return nil
+	}
+	return list, read(dir, name, "")
+}
+
+// knowTips notes what the references of the repositories lead to, as far as the command has
+// not changed them yet: git packs them, and what they lead to, anew.
+func (g *Guard) knowTips(stop <-chan struct{}) {
+	tips := map[string]map[string]bool{}
+	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
+	know := func(gitDir string) {
+		c := &commits{asked: a, guard: g, gitDir: gitDir, early: true}
+		if c.readTips(gitDir) != nil {
+			return
+		}
+		if common := g.commonOf(gitDir); !g.looksAt(common) && c.readTips(common) != nil {
+			return
+		}
+		ids, untouched := map[string]bool{}, map[string]bool{}
+		for _, t := range c.tips {
+			stood, known := untouched[t.file]
+			if !known {
+				var st unix.Stat_t
+				stood = g.stat(t.file, &st) == nil && !g.touched(&st)
+				untouched[t.file] = stood
+			}
+			if stood {
+				ids[t.id] = true
+			}
+		}
+		tips[gitDir] = ids
+	}
+	for rel := range g.repos {
+		know(g.standing.Root + "/" + rel)
+	}
+	for _, dir := range g.standing.GitDirs {
+		know(dir)
+	}
+	g.tips = tips
+}
