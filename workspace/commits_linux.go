@@ -132,7 +132,7 @@ func (g *Guard) committed(gitDir string, trees []string, stood bool, a *asked) {
 	}
 	c.common = g.commonOf(gitDir)
 	if err := c.look(tell); err != nil && !gone(err) {
-		tell(gitDir, "cannot be looked through: "+err.Error(), unread)
+		tell(gitDir, "cannot be looked through: "+strings.ReplaceAll(err.Error(), "\n", "; "), unread)
 	}
 	if len(c.found) == 0 {
 		return
@@ -163,6 +163,10 @@ func (g *Guard) committed(gitDir string, trees []string, stood bool, a *asked) {
 func (c *commits) look(tell func(path, what, why string)) (err error) {
 	var known bool
 	if c.format, known = c.inerter.hash(c.gitDir); !known {
+		var st unix.Stat_t
+		if gone(c.guard.stat(c.gitDir+"/HEAD", &st)) {
+			return nil // it was set aside, or never was: to git that is no repository, nor can it read the configuration
+		}
 		return errors.New("the configuration does not say by what objects are named")
 	}
 	if c.store, err = c.guard.store(c.common+"/objects", c.format, c.left); err != nil {
