@@ -86,7 +86,7 @@ func TestBecome(t *testing.T) {
 		cmd := exec.Command("prlimit", "--sigpending="+pending, self, "-test.run=^$")
 		cmd.Env = append(os.Environ(), role+"="+as)
 		var out strings.Builder
-		cmd.Stdout, cmd.Stderr = &out, &out
+		cmd.Stdout = &out // what counts statements may complain that its files are out of reach by then
 		require.NoError(t, cmd.Start())
 		// It would spin for ever, deaf to what its runtime handles.
 		late := time.AfterFunc(5*time.Second, func() { cmd.Process.Kill() })
@@ -122,4 +122,40 @@ func TestBecome(t *testing.T) {
 		require.Error(t, err)
 		require.Empty(t, out, "control: without them it waits for ever")
 	}
+}
+
+// Whoever may not is told so, and a thread that is somebody else is found.
+func TestBecomeNobody(t *testing.T) {
+	require.NoError(t, all(os.Getuid()))
+	require.ErrorIs(t, all(nobody), unix.EAGAIN)
+	if os.Getuid() != 0 {
+		require.ErrorIs(t, Become(nobody, nobody), unix.EPERM)
+	}
+}
+
+// The room is asked for when a timer is made, and waited for.
+func TestNudge(t *testing.T) {
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_SIGPENDING, &limit))
+	set := func(soft uint64) {
+		require.NoError(t, unix.Setrlimit(unix.RLIMIT_SIGPENDING, &unix.Rlimit{Cur: soft, Max: limit.Max}))
+	}
+	t.Cleanup(func() { set(limit.Cur) })
+	made, err := nudge(0)
+	require.NoError(t, err)
+	require.NotEmpty(t, made)
+	made.remove()
+
+	set(0)
+	made, err = nudge(20 * time.Millisecond)
+	made.remove()
+	var full *QueueError
+	require.ErrorAs(t, err, &full)
+	require.ErrorIs(t, err, unix.EAGAIN)
+	require.Contains(t, full.Hint(), "ulimit -i")
+
+	time.AfterFunc(50*time.Millisecond, func() { set(limit.Cur) })
+	made, err = nudge(10 * time.Second)
+	require.NoError(t, err)
+	made.remove()
 }
