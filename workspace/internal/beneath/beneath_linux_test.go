@@ -59,6 +59,64 @@ func TestReadFile(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotRegular)
 	_, err = ReadFile(open("."), 6)
 	require.ErrorIs(t, err, ErrNotRegular)
+	_, err = ReadFile(-1, 6)
+	require.ErrorIs(t, err, unix.EBADF)
+	fd, err := unix.Open(root+"/file", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	_, err = ReadFile(fd, 7)
+	require.ErrorIs(t, err, unix.EBADF)
+	fd, err = unix.Open("/proc/self/status", unix.O_RDONLY|unix.O_CLOEXEC, 0) // which says that it is empty
+	require.NoError(t, err)
+	_, err = ReadFile(fd, 1<<20)
+	require.ErrorIs(t, err, ErrTooMuch)
+	require.ErrorContains(t, err, "grew while it was read")
+}
+
+// A path may be longer than the kernel takes at once; a name may not.
+func TestLongPaths(t *testing.T) {
+	root := fixture.Dir(t)
+	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(top)
+	name := strings.Repeat("d", 200)
+	at, path := top, ""
+	for range 45 {
+		require.NoError(t, unix.Mkdirat(at, name, 0o700))
+		next, err := unix.Openat(at, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		require.NoError(t, err)
+		if at != top {
+			unix.Close(at)
+		}
+		at, path = next, path+name+"/"
+	}
+	var want, st unix.Stat_t
+	require.NoError(t, unix.Fstat(at, &want))
+	unix.Close(at)
+	path = strings.TrimSuffix(path, "/")
+	require.NoError(t, Stat(top, path, &st))
+	require.Equal(t, want.Ino, st.Ino)
+	fd, err := Open(top, path, unix.O_RDONLY|unix.O_DIRECTORY)
+	require.NoError(t, err)
+	unix.Close(fd)
+	require.ErrorIs(t, unix.Fstatat(top, path, &st, 0), unix.ENAMETOOLONG, "control")
+	require.ErrorIs(t, Stat(top, path+"/absent", &st), unix.ENOENT)
+	_, err = Open(top, path[:len(path)-1]+"/x", unix.O_PATH)
+	require.ErrorIs(t, err, unix.ENOENT)
+	_, err = Open(top, strings.Repeat("x", 2*unix.PathMax), unix.O_PATH)
+	require.ErrorIs(t, err, unix.ENAMETOOLONG)
+	_, err = Open(top, strings.Repeat("x/", unix.PathMax), unix.O_PATH)
+	require.ErrorIs(t, err, unix.ENOENT)
+}
+
+func TestPath(t *testing.T) {
+	for _, c := range []struct {
+		dir, path, rel string
+		in             bool
+	}{{"/a", "/a/b/c", "b/c", true}, {"/a", "/a", "", true}, {"/", "/a", "a", true}, {"/a", "/ab", "", false}, {"/a/b", "/a", "", false}} {
+		rel, in := Path(c.dir, c.path)
+		require.Equal(t, c.in, in, c)
+		require.Equal(t, c.rel, rel, c)
+	}
 }
 
 func TestDirentType(t *testing.T) {
