@@ -36,14 +36,17 @@ func Become(uid, gid int) error {
 }
 
 func become(uid, gid int) error {
-	if err := syscall.Setgroups(nil); err != nil {
-		return os.NewSyscallError("setgroups", err)
-	}
-	if err := syscall.Setresgid(gid, gid, gid); err != nil {
-		return os.NewSyscallError("setresgid", err)
-	}
-	if err := syscall.Setresuid(uid, uid, uid); err != nil {
-		return os.NewSyscallError("setresuid", err)
+	for _, set := range [...]struct {
+		name string
+		call func() error
+	}{
+		{"setgroups", func() error { return syscall.Setgroups(nil) }},
+		{"setresgid", func() error { return syscall.Setresgid(gid, gid, gid) }},
+		{"setresuid", func() error { return syscall.Setresuid(uid, uid, uid) }},
+	} {
+		if err := set.call(); err != nil {
+			return os.NewSyscallError(set.name, err)
+		}
 	}
 	if libc {
 		return all(uid)
@@ -104,10 +107,7 @@ func nudge(patience time.Duration) (nudges, error) {
 	}
 	made := make(nudges, 0, len(tasks))
 	for _, t := range tasks {
-		tid, err := strconv.Atoi(t.Name())
-		if err != nil {
-			return made, err
-		}
+		tid, _ := strconv.Atoi(t.Name()) // of 0 the kernel says EINVAL
 		event.thread = int32(tid)
 		var id int32
 		_, _, errno := unix.RawSyscall(unix.SYS_TIMER_CREATE, unix.CLOCK_MONOTONIC, uintptr(unsafe.Pointer(&event)), uintptr(unsafe.Pointer(&id)))
