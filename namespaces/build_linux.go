@@ -58,7 +58,7 @@ type Plan struct {
 	Made     []string          // what the command makes at these paths is carried over to the host at the end: see [Sandbox.Made]
 	Copied   []workspace.Keyed // the files that stand there as copies, or would
 	Beside   map[string]int    // as root: descriptors of the directories that hold those on the host, as the launcher's identity may change them
-	Own      map[string]int    // as root: descriptors of the directories that the command may write, as its identity may, and read-only ones of those around them
+	Own      map[string]int    // as root: descriptors of the directories that the command may write, as its identity may, and read-only ones of repositories that they are a part of
 }
 
 // Watch is a filter that asks the launcher about some calls, and lets all else

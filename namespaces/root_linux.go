@@ -61,7 +61,7 @@ func (p *Plan) Donate() error {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
 		m.Donated = fd
-		if m.ReadOnly && !p.surrounds(m) || !m.Tree && m.Kind != Copy || m.Kind == Scratch || m.Protect {
+		if m.ReadOnly && !p.shares(m) || !m.Tree && m.Kind != Copy || m.Kind == Scratch || m.Protect {
 			continue
 		}
 		// What appears there, or in a part of an overlay that is the host's own, the launcher sets aside, by a mount without pins.
@@ -82,11 +82,13 @@ func (p *Plan) Donate() error {
 	return p.donateBeside(func(m *Mount) (int, error) { return m.donate(p.Identity, maps) })
 }
 
-// surrounds reports whether the command may write to a directory within a mount: what it does
-// in a part of a repository, the launcher finds out from the whole.
-func (p *Plan) surrounds(m *Mount) bool {
+// shares reports whether a mount is the repository of a working tree that lies elsewhere, of
+// which the command may write a part: what it has done there the launcher finds out from the
+// whole. Of any other directory around what may be written it keeps nothing open: that may
+// hold what a rule hides.
+func (p *Plan) shares(m *Mount) bool {
 	return m.Kind == Bind && m.Tree && slices.ContainsFunc(p.Mounts, func(o Mount) bool {
-		return o.Kind == Bind && o.Tree && !o.ReadOnly && below(o.Target, m.Target)
+		return o.Kind == Bind && o.Tree && !o.ReadOnly && o.Target == m.Target+"/objects"
 	})
 }
 

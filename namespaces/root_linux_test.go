@@ -159,3 +159,20 @@ func TestDonateFails(t *testing.T) {
 	require.ErrorIs(t, bind("/proc/version").Donate(), ErrIdmap, "proc cannot map owners")
 	alone(t)
 }
+
+// What surrounds a directory that may be written stays shut to a launcher that has given
+// root up, since it may hold what a rule hides; the repository of a worktree does not.
+func TestShares(t *testing.T) {
+	p := &Plan{Mounts: []Mount{
+		{Target: "/home/u", Tree: true, ReadOnly: true}, {Target: "/home/u/ws", Tree: true},
+		{Target: "/src/.git", Tree: true, ReadOnly: true}, {Target: "/src/.git/objects", Tree: true},
+		{Target: "/ro/.git", Tree: true, ReadOnly: true}, {Target: "/ro/.git/objects", Tree: true, ReadOnly: true},
+	}}
+	var shared []string
+	for i := range p.Mounts {
+		if p.shares(&p.Mounts[i]) {
+			shared = append(shared, p.Mounts[i].Target)
+		}
+	}
+	require.Equal(t, []string{"/src/.git"}, shared)
+}

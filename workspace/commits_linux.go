@@ -160,6 +160,7 @@ func (g *Guard) committed(gitDir string, trees []string, stood bool, a *asked) {
 	}
 }
 
+// look is committed for what is asked of the repository; what it finds is in found.
 func (c *commits) look(tell func(path, what, why string)) (err error) {
 	var known bool
 	if c.format, known = c.inerter.hash(c.gitDir); !known {
@@ -249,7 +250,7 @@ func (c *commits) drop() {
 		queue = append(queue, id)
 	}
 	if slices.ContainsFunc(c.found, func(f committed) bool { return f.commit != "" }) {
-		for n := 0; n < len(queue) && c.store.left.spend(64) == nil; n++ {
+		for n := 0; n < len(queue) && c.left.spend(64) == nil; n++ {
 			if id := queue[n]; !older[id] {
 				older[id] = true
 				o, err := c.store.get(id)
@@ -287,7 +288,7 @@ func (c *commits) history() error {
 			continue
 		}
 		seen[t.id] = true
-		if err := c.store.left.spend(64); err != nil {
+		if err := c.left.spend(64); err != nil {
 			return err
 		}
 		if !c.store.fresh(t.id) {
