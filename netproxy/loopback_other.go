@@ -4,5 +4,8 @@ package netproxy
 
 import "net"
 
-// loopbackDialer connects to a port of this machine.
-var loopbackDialer = &net.Dialer{KeepAlive: -1}
+// moreToCome is not known here.
+const moreToCome = 0
+
+// dialLoopback connects to a port of this machine.
+var dialLoopback = (&net.Dialer{KeepAlive: -1}).DialContext

@@ -164,7 +164,7 @@ func New(cfg Config) *Proxy {
 	}
 	local := cfg.Dial
 	if cfg.Dial == nil {
-		cfg.Dial, local = new(net.Dialer).DialContext, loopbackDialer.DialContext
+		cfg.Dial, local = new(net.Dialer).DialContext, dialLoopback
 	}
 	if cfg.IsOwn == nil {
 		cfg.IsOwn = isOwn
@@ -379,7 +379,7 @@ func reset(c net.Conn) {
 	case *lookout:
 		c = of.Conn
 	}
-	if t, ok := c.(*net.TCPConn); ok {
+	if t, ok := c.(interface{ SetLinger(int) error }); ok {
 		t.SetLinger(0)
 	}
 	c.Close()

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // What one read takes: much, since then reading and writing is as fast as
@@ -64,32 +66,79 @@ func copyIdle(dst io.Writer, src net.Conn) (int64, error) {
 	}()
 	for total := int64(0); ; {
 		var n int
-		var readErr error
+		var readErr error // what came instead of more
 		err := raw.Read(func(fd uintptr) bool {
 			if buf == nil {
 				buf = takeBuffer()
 			}
-			n, readErr = syscall.Read(int(fd), buf)
-			for readErr == syscall.EINTR {
-				n, readErr = syscall.Read(int(fd), buf)
-			}
-			if readErr == syscall.EAGAIN {
+			if n, readErr = readOnce(fd, buf); readErr == syscall.EAGAIN {
 				giveBuffer(buf)
 				buf = nil
 				return false // wait until there is something to read
 			}
+			// An answer and its end often come together, and are passed on together.
+			if readErr == nil && n < len(buf) {
+				var more int
+				more, readErr = readOnce(fd, buf[n:])
+				n += more
+			}
 			return true
 		})
-		if err == nil {
-			err = readErr
-		}
-		if err != nil || n == 0 {
-			return total, err
-		}
-		w, err := dst.Write(buf[:n])
-		total += int64(w)
 		if err != nil {
 			return total, err
 		}
+		if readErr == syscall.EAGAIN { // as to more of it
+			readErr = nil
+		}
+		write := dst.Write
+		if readErr == io.EOF {
+			write = func(b []byte) (int, error) { return writeLast(dst, b) }
+		}
+		if n > 0 {
+			w, err := write(buf[:n])
+			total += int64(w)
+			if err != nil {
+				return total, err
+			}
+		}
+		switch {
+		case readErr == io.EOF:
+			return total, nil
+		case readErr != nil:
+			return total, readErr
+		}
 	}
+}
+
+// readOnce is read(2), with io.EOF for an end, and never less than nothing read.
+func readOnce(fd uintptr, b []byte) (int, error) {
+	for {
+		switch n, err := syscall.Read(int(fd), b); {
+		case err == syscall.EINTR:
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+// writeLast writes what nothing but an end follows, which whoever calls it passes on
+// at once: the kernel is to send both in one packet (MSG_MORE, send(2)).
+func writeLast(dst io.Writer, b []byte) (n int, err error) {
+	if sc, ok := dst.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			_ = raw.Write(func(fd uintptr) bool {
+				n, err = unix.SendmsgN(int(fd), b, nil, nil, moreToCome)
+				return true
+			})
+			if n = max(n, 0); n == len(b) {
+				return n, nil
+			}
+		}
+	}
+	m, err := dst.Write(b[n:]) // which waits, and says what went wrong
+	return n + m, err
 }
