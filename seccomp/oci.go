@@ -34,7 +34,8 @@ func OCI(name, goarch string) (profile []byte, losses []string, err error) {
 	for _, r := range list {
 		call := ociCall{Names: r.Names, Action: "SCMP_ACT_ALLOW"}
 		if r.Errno != rules.Allow {
-			call.Action, call.ErrnoRet = "SCMP_ACT_ERRNO", r.Errno
+			errno := r.Errno &^ rules.Done
+			call.Action, call.ErrnoRet = "SCMP_ACT_ERRNO", &errno
 		}
 		for _, c := range r.Conds {
 			arg := ociArg{c.Arg, c.Mask, c.Value, "SCMP_CMP_MASKED_EQ"}
@@ -61,7 +62,7 @@ type ociProfile struct {
 type ociCall struct {
 	Names    []string `json:"names"`
 	Action   string   `json:"action"`
-	ErrnoRet uint32   `json:"errnoRet,omitempty"`
+	ErrnoRet *uint32  `json:"errnoRet,omitempty"`
 	Args     []ociArg `json:"args,omitempty"`
 }
 

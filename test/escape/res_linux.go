@@ -126,7 +126,7 @@ func resProbes() []Probe {
 		},
 		{
 			ID: "RES-007", Name: "feed the host's handler of core dumps", Guarantee: profiles.PrivNone, Severity: Medium, Setting: Caged,
-			Expect: "RLIMIT_CORE is 1, hard, and cannot be lowered", Errnos: errnos("EPERM EINVAL"), References: refs("core(5)"), Key: "syscalls",
+			Expect: "RLIMIT_CORE is 1, hard, and cannot be lowered, though setrlimit says so", Errnos: errnos("EPERM EINVAL"), References: refs("core(5)"), Key: "syscalls",
 			Explain: "With a pipe as the pattern the kernel runs the handler as the host's root, for any limit but 1.",
 			Payload: func(in *Inside) Outcome {
 				var l unix.Rlimit
@@ -134,7 +134,15 @@ func resProbes() []Probe {
 				if l.Max > 1 || l.Cur != 1 {
 					return Escaped("RLIMIT_CORE is %d of %d", l.Cur, l.Max)
 				}
-				return Tried(unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{Cur: 0, Max: l.Max}, nil), "lower RLIMIT_CORE from 1 to 0")
+				var was unix.Rlimit
+				lower := unix.Rlimit{Cur: 0, Max: l.Max}
+				first, second := unix.Setrlimit(unix.RLIMIT_CORE, &lower), unix.Prlimit(0, unix.RLIMIT_CORE, &lower, nil)
+				third := unix.Prlimit(0, unix.RLIMIT_CORE, &lower, &was)
+				unix.Getrlimit(unix.RLIMIT_CORE, &l)
+				if l.Cur != 1 {
+					return Escaped("lower RLIMIT_CORE from 1 to %d", l.Cur)
+				}
+				return Blocked("lower RLIMIT_CORE from 1 to 0, which stays (%v, %v, %v)", first, second, third)
 			},
 		},
 		{

@@ -120,6 +120,14 @@ var table = []tool{
 		want:    "compiled\n",
 	},
 	{
+		name:    "what sanitizers find",
+		needs:   []string{"gcc"},
+		prepare: `cd repo && printf '#include <stdlib.h>\nint main(int n, char **a) { char *p = malloc(8); free(p); return n > 1 ? p[0] : 0; }\n' > h.c`,
+		// The one of threads ends by itself on hosts that randomise addresses much.
+		script: `gcc -w -fsanitize=address -o h h.c && ./h && echo clean && { ./h x 2>&1 || true; } | grep -o heap-use-after-free | head -1 && sh -c 'ulimit -c 0' && echo no core`,
+		want:   "clean\nheap-use-after-free\nno core\n",
+	},
+	{
 		name:  "gdb on a child",
 		needs: []string{"gdb"},
 		// The random layout of addresses cannot be switched off everywhere.

@@ -81,7 +81,7 @@ func build(list []rules.Rule, goarch string) ([]byte, error) {
 	for _, r := range list {
 		action := libseccomp.ActAllow
 		if r.Errno != rules.Allow {
-			action = libseccomp.ActErrno.SetReturnCode(int16(r.Errno))
+			action = libseccomp.ActErrno.SetReturnCode(int16(r.Errno &^ rules.Done))
 		}
 		for _, name := range r.Names {
 			call, err := libseccomp.GetSyscallFromName(name)

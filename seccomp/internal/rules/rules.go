@@ -18,8 +18,11 @@ const (
 	EAFNOSUPPORT    = 97
 )
 
-// Allow, as a Rule's Errno, lets the call through.
-const Allow = 0
+// What a Rule's Errno may be beside an errno.
+const (
+	Allow = 0       // lets the call through
+	Done  = 1 << 16 // says that the call succeeded, which was not made
+)
 
 // DefaultErrno is what calls get that no rule names, and all calls of an
 // architecture that the filter does not know: the answer of a kernel without
@@ -41,7 +44,7 @@ type Cond struct {
 // have means nothing there.
 type Rule struct {
 	Names []string
-	Errno uint32 // Allow, or the errno that the call returns
+	Errno uint32 // Allow, Done, or the errno that the call returns
 	Conds []Cond
 }
 
@@ -138,9 +141,10 @@ func common() []Rule {
 		rules = append(rules, allBut(name, 1, EPERM, 2047, fSetLease, fSetDeleg)...)
 	}
 	// A soft core limit of 0 makes the kernel feed the host's core handler
-	// again, so the limit stays as it was set. gpg gives up unless the errno
-	// is EINVAL or ENOSYS.
-	rules = append(rules, allBut("setrlimit", 0, EINVAL, maxRlimit, rlimitCore)...)
+	// again, so the limit stays as it was set. Who sets it wants no core written
+	// nearly always (the sanitizers, gpg, browsers), has that, and gives up if told
+	// that it failed.
+	rules = append(rules, allBut("setrlimit", 0, Done, maxRlimit, rlimitCore)...)
 	rules = append(rules, prlimit()...)
 	// PER_LINUX, PER_LINUX32, each with UNAME26, and the query.
 	rules = append(rules, only("personality", 0, EPERM, low32, 0, 8, 0x20000, 0x20008, low32)...)
@@ -252,15 +256,23 @@ func nodes(name string, arg uint) []Rule {
 	return rules
 }
 
-// prlimit lets limits be read, and all but RLIMIT_CORE be set. The pointer to
-// the new limit is the one argument that is compared at 64 bits.
+// prlimit lets limits be read, and all but RLIMIT_CORE be set: that is said to be
+// done where C libraries' setrlimit asks, of the process itself and for no answer
+// but yes or no. These arguments are compared at 64 bits: the kernel reads so many of
+// a pointer, and what stands above a process's number makes it none of libc's calls.
 func prlimit() []Rule {
 	const name = "prlimit64"
 	rules := []Rule{allowIf(name, masked(2, ^uint64(0), 0))}
 	for _, c := range complement(1, low32, maxRlimit, []uint64{rlimitCore}) {
 		rules = append(rules, allowIf(name, c))
 	}
-	return append(rules, refuseIf(name, EINVAL, masked(1, low32, rlimitCore), Cond{Arg: 2, Mask: ^uint64(0), Differs: true}))
+	set := masked(1, low32, rlimitCore)
+	zero := func(arg uint) Cond { return masked(arg, ^uint64(0), 0) }
+	other := func(arg uint) Cond { return Cond{Arg: arg, Mask: ^uint64(0), Differs: true} }
+	return append(rules,
+		refuseIf(name, Done, zero(0), set, other(2), zero(3)),
+		refuseIf(name, EINVAL, other(0), set, other(2)),
+		refuseIf(name, EINVAL, zero(0), set, other(2), other(3)))
 }
 
 // sockets lets through what reaches other programs here and the network that
