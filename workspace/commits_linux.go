@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/hex"
 	"errors"
@@ -118,6 +119,7 @@ type committed struct {
 	id         string // of its content
 	commit     string // "" for the index
 	where      string
+	also       []committed // of the same path, with other content
 }
 
 // committed looks at one repository, which stood or did not.
@@ -153,11 +155,23 @@ func (g *Guard) committed(gitDir string, trees []string, stood bool, a *asked) {
 		if f.where == "the index" {
 			why = inIndex
 		}
-		tell(f.tree+"/"+f.path, "in "+f.where, f.rule+": "+why)
+		tell(f.tree+"/"+f.path, "in "+f.where+f.others(), f.rule+": "+why)
 	}
 	if n := len(c.found) - maxNamed; n > 0 {
 		tell(gitDir, fmt.Sprintf("%d more protected names in its commits", n), inCommits)
 	}
+}
+
+// others says where else the path is, so that nobody takes what the first has for all.
+func (f *committed) others() (text string) {
+	const few = 3
+	for _, o := range f.also[:min(len(f.also), few)] {
+		text += ", other content in " + o.where
+	}
+	if len(f.also) > few {
+		text += ", and more"
+	}
+	return text
 }
 
 // look is committed for what is asked of the repository; what it finds is in found.
@@ -181,6 +195,11 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 		return err
 	}
 	err = c.readTips(c.gitDir)
+	for _, t := range c.guard.absent[c.gitDir] {
+		if 2*len(t.id) == c.format.Digits() {
+			c.tips = append(c.tips, t)
+		}
+	}
 	if c.all = c.tips; err == nil && c.common != c.gitDir {
 		err = c.readTips(c.common)
 		own, known := c.all, map[string]bool{}
@@ -221,9 +240,10 @@ func (c *commits) waits(path string) bool {
 	if err != nil {
 		return !gone(err)
 	}
+	var st unix.Stat_t // with their directory they come as old as they were
+	moved := c.guard.stat(path, &st) != nil || c.guard.touched(&st)
 	return slices.ContainsFunc(files, func(name string) bool {
-		var st unix.Stat_t
-		return strings.Trim(name, "0123456789") == "" && (!c.stood || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
+		return strings.Trim(name, "0123456789") == "" && (!c.stood || moved || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
 	})
 }
 
@@ -234,7 +254,7 @@ func (c *commits) whole() error {
 			return err
 		}
 		for _, id := range c.store.begins(t.id) {
-			c.tips = append(c.tips, tip{id, t.name, t.file})
+			c.tips = append(c.tips, tip{id: id, name: t.name, file: t.file})
 		}
 	}
 	return nil
@@ -243,7 +263,7 @@ func (c *commits) whole() error {
 // drop leaves out what commits have that the references of the start led to: where objects
 // were packed anew, all are as young.
 func (c *commits) drop() {
-	had := map[string]bool{}
+	had := map[string]int{}
 	older := map[string]bool{}
 	var queue []string
 	for id := range c.guard.tips[c.gitDir] {
@@ -269,16 +289,30 @@ func (c *commits) drop() {
 			}
 		}
 	}
-	c.found = slices.DeleteFunc(c.found, func(f committed) bool {
-		drop := older[f.commit] || had[f.path]
-		had[f.path] = had[f.path] || !drop
-		return drop
-	})
+	var kept []committed
+	for _, f := range c.found {
+		if older[f.commit] {
+			continue
+		}
+		at, is := had[f.path]
+		if !is {
+			had[f.path] = len(kept)
+			kept = append(kept, f)
+			continue
+		}
+		first := &kept[at]
+		same := func(o committed) bool { return o.id == f.id && o.mode == f.mode }
+		if !same(*first) && !slices.ContainsFunc(first.also, same) && len(first.also) <= maxNamed {
+			first.also = append(first.also, f)
+		}
+	}
+	c.found = kept
 }
 
 // history looks at what the run's commits have changed of protected names, beside all of
 // their parents; of a new repository at what its references have.
 func (c *commits) history() error {
+	var lacking error
 	seen := map[string]bool{}
 	maps.Copy(seen, c.guard.tips[c.gitDir]) // with all behind them, which may have been packed anew
 	queue := slices.Clone(c.tips)
@@ -292,6 +326,10 @@ func (c *commits) history() error {
 			return err
 		}
 		if !c.store.fresh(t.id) {
+			// A later run could bring it, behind what will be known by then.
+			if t.of != "" && lacking == nil && !c.store.stood(t.id) && !c.endsAt(t.of) {
+				lacking = fmt.Errorf("%s: %s: %w", t.name, hex.EncodeToString([]byte(t.id))[:12], errMissing)
+			}
 			continue
 		}
 		o, err := c.store.get(t.id)
@@ -302,7 +340,7 @@ func (c *commits) history() error {
 		switch o.Kind {
 		case vcs.Tag:
 			if id, err := vcs.ParseTag(o.Body); err == nil {
-				queue = append(queue, tip{id: id, name: t.name})
+				queue = append(queue, tip{id: id, name: t.name, of: t.id})
 			}
 		case vcs.Tree:
 			err = c.changed(t.id, nil, committed{where: where, commit: t.id}, 0)
@@ -316,7 +354,7 @@ func (c *commits) history() error {
 				if !c.stood {
 					break
 				}
-				queue = append(queue, tip{id: p, name: t.name})
+				queue = append(queue, tip{id: p, name: t.name, of: t.id})
 				if o, e := c.store.get(p); e == nil && o.Kind == vcs.Commit {
 					if tree, _, e := vcs.ParseCommit(o.Body); e == nil {
 						before = append(before, tree)
@@ -329,7 +367,13 @@ func (c *commits) history() error {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
-	return nil
+	return lacking
+}
+
+// endsAt reports whether a history is known to end at a commit, whatever that says.
+func (c *commits) endsAt(id string) bool {
+	b, err := c.guard.small(c.common + "/shallow")
+	return err == nil && bytes.Contains(b, []byte(hex.EncodeToString([]byte(id))))
 }
 
 // changed notes the protected names of a tree, which has the path of in, that are not as in

@@ -274,6 +274,25 @@ func (s *store) fresh(id string) bool {
 	return came && !stood
 }
 
+// stood reports whether an object is there that the run has not brought.
+func (s *store) stood(id string) bool {
+	stood := false
+	s.loose(id, func(_ int, _ string, st *unix.Stat_t) bool {
+		stood = !s.guard.touched(st)
+		return !stood
+	})
+	for _, p := range s.packs {
+		if stood {
+			break
+		}
+		if !p.fresh {
+			at, err := s.find(p, id)
+			stood = err == nil && at >= 0
+		}
+	}
+	return stood
+}
+
 // get reads an object. What has its name and is something else is passed over, and noted:
 // git would take it.
 func (s *store) get(id string) (o vcs.Object, err error) { return s.within(id, maxObject, 0) }
