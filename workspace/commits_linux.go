@@ -435,7 +435,7 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 }
 
 func (c *commits) entries(tree string) ([]vcs.TreeEntry, error) {
-	o, err := c.store.get(tree)
+	o, err := c.store.within(tree, maxTree, 0)
 	if err != nil {
 		return nil, err
 	}

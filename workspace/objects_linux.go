@@ -21,6 +21,7 @@ import (
 // together, and how long that may take.
 const (
 	maxObject  = 64 << 20
+	maxTree    = 16 << 20 // what it lists takes ten times as much memory
 	maxObjects = 512 << 20
 	maxRead    = 2 * time.Second
 	maxStores  = 8 // that one borrows from

@@ -36,7 +36,7 @@ func (c *commits) staged() error {
 	shared := func(id string) ([]byte, error) { return read("sharedindex." + id) }
 	within := "" // the directory that was asked for last
 	var above committed
-	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string) error {
+	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string, undo bool) error {
 		dir := path[:strings.LastIndexByte(path, '/')+1]
 		if dir != within {
 			if err := c.left.spend(64); err != nil {
@@ -48,6 +48,9 @@ func (c *commits) staged() error {
 		rule, tree := above.rule, above.tree
 		if rule == "" {
 			rule, tree = c.protects(path, len(dir), mode)
+		}
+		if undo && !c.store.fresh(id) { // it stays there for long
+			return nil
 		}
 		if kind := mode & unix.S_IFMT; (rule != "" || kind == unix.S_IFDIR || kind == gitLink) && len(list) <= maxFound {
 			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index"})
