@@ -389,27 +389,31 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 	if err != nil {
 		return err
 	}
-	var others []map[string]vcs.TreeEntry
-	for _, id := range before {
-		if had, err := c.entries(id); err == nil {
-			byName := make(map[string]vcs.TreeEntry, len(had))
-			for _, e := range had {
-				byName[e.Name] = e
-			}
-			others = append(others, byName)
+	// Of the others one at a time is held.
+	at, same, below := map[string]int{}, map[int]bool{}, map[int][]string{}
+	if len(before) > 0 {
+		for i, e := range list {
+			at[e.Name] = i
 		}
 	}
-	for _, e := range list {
-		var below []string
-		same := false
-		for _, had := range others {
-			old, there := had[e.Name]
-			same = same || there && old == e
-			if there && old.Mode&unix.S_IFMT == unix.S_IFDIR {
-				below = append(below, old.ID)
+	for _, id := range before {
+		others, err := c.entries(id)
+		if err != nil {
+			continue
+		}
+		for _, old := range others {
+			i, there := at[old.Name]
+			switch {
+			case !there:
+			case list[i] == old:
+				same[i] = true
+			case old.Mode&unix.S_IFMT == unix.S_IFDIR:
+				below[i] = append(below[i], strings.Clone(old.ID))
 			}
 		}
-		if same {
+	}
+	for i, e := range list {
+		if same[i] {
 			continue
 		}
 		f := in
@@ -418,11 +422,11 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 			f.rule, f.tree = c.protects(f.path, len(f.path)-len(e.Name), e.Mode)
 		}
 		if e.Mode&unix.S_IFMT == gitLink {
-			c.links = append(c.links, tip{id: e.ID, name: in.where})
+			c.links = append(c.links, tip{id: strings.Clone(e.ID), name: in.where})
 		}
 		switch {
 		case e.Mode&unix.S_IFMT == unix.S_IFDIR:
-			if err := c.changed(e.ID, below, f, depth+1); err != nil {
+			if err := c.changed(e.ID, below[i], f, depth+1); err != nil {
 				return err
 			}
 		case f.rule != "":
@@ -448,6 +452,7 @@ func (c *commits) note(f committed) error {
 		return ErrTooMuch
 	}
 	if !c.stands(f) {
+		f.id = strings.Clone(f.id) // else it would keep its tree
 		c.found = append(c.found, f)
 	}
 	return nil
