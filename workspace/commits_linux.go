@@ -35,6 +35,7 @@ const (
 const (
 	maxNamed = 20 // paths of one repository that are told one by one
 	maxFound = 20_000
+	maxOld   = 64 // commits that stood behind one that had no name
 )
 
 // commits tells of protected names in what the run has committed, stashed and staged.
@@ -266,13 +267,20 @@ func (c *commits) drop() {
 	had := map[string]int{}
 	older := map[string]bool{}
 	var queue []string
-	for id := range c.guard.tips[c.gitDir] {
+	ids, _ := c.noted()
+	for id := range ids {
 		queue = append(queue, id)
 	}
 	if slices.ContainsFunc(c.found, func(f committed) bool { return f.commit != "" }) {
-		for n := 0; n < len(queue) && c.left.spend(64) == nil; n++ {
+		sought := map[string]bool{}
+		for _, f := range c.found {
+			sought[f.commit] = true
+		}
+		delete(sought, "")
+		for n := 0; n < len(queue) && len(sought) > 0 && c.left.spend(64) == nil; n++ {
 			if id := queue[n]; !older[id] {
 				older[id] = true
+				delete(sought, id)
 				o, err := c.store.get(id)
 				if err != nil {
 					continue
@@ -314,7 +322,8 @@ func (c *commits) drop() {
 func (c *commits) history() error {
 	var lacking error
 	seen := map[string]bool{}
-	maps.Copy(seen, c.guard.tips[c.gitDir]) // with all behind them, which may have been packed anew
+	had, known := c.had()
+	maps.Copy(seen, had) // with all behind them, which may have been packed anew
 	queue := slices.Clone(c.tips)
 	for n := 0; n < len(queue); n++ {
 		t := queue[n]
@@ -330,7 +339,11 @@ func (c *commits) history() error {
 			if t.of != "" && lacking == nil && !c.store.stood(t.id) && !c.endsAt(t.of) {
 				lacking = fmt.Errorf("%s: %s: %w", t.name, hex.EncodeToString([]byte(t.id))[:12], errMissing)
 			}
-			continue
+			// What stood and had no name an earlier run may have left: drop knows it from
+			// what others lead to.
+			if t.old++; !known || !c.store.stood(t.id) {
+				continue
+			}
 		}
 		o, err := c.store.get(t.id)
 		if err != nil {
@@ -354,12 +367,17 @@ func (c *commits) history() error {
 				if !c.stood {
 					break
 				}
-				queue = append(queue, tip{id: p, name: t.name, of: t.id})
+				if t.old < maxOld {
+					queue = append(queue, tip{id: p, name: t.name, of: t.id, old: t.old})
+				}
 				if o, e := c.store.get(p); e == nil && o.Kind == vcs.Commit {
 					if tree, _, e := vcs.ParseCommit(o.Body); e == nil {
 						before = append(before, tree)
 					}
 				}
+			}
+			if t.old >= maxOld { // for all behind it
+				before = c.some(had)
 			}
 			err = c.changed(tree, before, committed{where: where, commit: t.id}, 0)
 		}
@@ -368,6 +386,55 @@ func (c *commits) history() error {
 		}
 	}
 	return lacking
+}
+
+// had returns what the references led to at the start, and whether that is known. A run
+// may be over before it was noted: then what it has not touched tells as much.
+func (c *commits) had() (ids map[string]bool, known bool) {
+	if ids, known = c.noted(); known || !c.stood {
+		return ids, known
+	}
+	looked := map[string]bool{}
+	for _, t := range c.tips {
+		var st unix.Stat_t
+		if looked[t.file] || t.file == "" {
+			continue
+		}
+		if looked[t.file] = true; c.guard.stat(t.file, &st) != nil || c.guard.touched(&st) {
+			c.guard.knowTips(nil)
+			return c.noted()
+		}
+	}
+	return ids, known
+}
+
+// noted is had for what has been noted; of a linked worktree with what all share.
+func (c *commits) noted() (ids map[string]bool, known bool) {
+	ids, known = c.guard.tips[c.gitDir]
+	if shared := c.guard.tips[c.common]; c.common != c.gitDir && shared != nil {
+		ids = maps.Clone(ids)
+		if ids == nil {
+			ids = map[string]bool{}
+		}
+		maps.Copy(ids, shared)
+	}
+	return ids, known
+}
+
+// some returns trees of a few commits that were known.
+func (c *commits) some(had map[string]bool) (trees []string) {
+	const few = 16
+	for _, id := range slices.Sorted(maps.Keys(had)) {
+		if len(trees) == few {
+			break
+		}
+		if o, err := c.store.get(id); err == nil && o.Kind == vcs.Commit {
+			if tree, _, err := vcs.ParseCommit(o.Body); err == nil {
+				trees = append(trees, tree)
+			}
+		}
+	}
+	return trees
 }
 
 // endsAt reports whether a history is known to end at a commit, whatever that says.

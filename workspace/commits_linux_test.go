@@ -141,6 +141,43 @@ func TestGuardTellsOfWhatComesLater(t *testing.T) {
 	}
 }
 
+// What a run leaves without a name, and a later one names, is told of then; what others led
+// to is not, and nor does a name for what stood cost more than it should.
+func TestGuardTellsOfWhatIsNamedLater(t *testing.T) {
+	const more = "for i in $(seq 70); do h=$(git commit-tree -m x -p $h $(git rev-parse $h^{tree})); done; "
+	for name, c := range map[string]struct{ first, last, then string }{
+		"by a branch":     {"", "git branch x $(cat id)", "git checkout -q x"},
+		"by a commit":     {"", "git branch x $(git commit-tree -m x -p $(cat id) $(cat id)^{tree})", "git checkout -q x"},
+		"far behind":      {more, "git branch x $(cat id)", "git checkout -q x"},
+		"far, as HEAD":    {more, "git branch x $(cat id); git symbolic-ref HEAD refs/heads/x", "git reset -q --hard"},
+		"in a worktree":   {"", "cd w; git checkout -q HEAD~1; git checkout -q HEAD~1 2> /dev/null || git reset -q --soft HEAD~1; git checkout -q -f w", ""},
+		"by a packed one": {"", "git branch x $(cat id); git pack-refs --all", "git checkout -q x"},
+		"control":         {"", "git branch x HEAD~1; git checkout -q HEAD~2; git checkout -q -", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, noted := range []bool{true, false} {
+				w := newWatchman(t)
+				w.sh(asUser + "echo theirs > .husky; git add .; git commit -q -m one; git rm -q .husky; git commit -q -m two; git commit -q --allow-empty -m three; git worktree add -q w")
+				w.begin()
+				w.sh(asUser + "set -e; git update-index --add --cacheinfo 100644,$(echo hostile | git hash-object -w --stdin),.envrc; h=$(git commit-tree -p HEAD -m planted $(git write-tree)); git read-tree HEAD; " + c.first + "echo $h > id")
+				require.Empty(t, w.end())
+				w.begin()
+				if noted {
+					w.guard.knowTips(nil)
+				}
+				w.sh(asUser + "set -e; " + c.last)
+				if got := w.end(); c.then == "" {
+					require.Empty(t, got)
+					continue
+				} else {
+					require.Equal(t, []string{"review .envrc"}, got)
+				}
+				w.sh(asUser + c.then + "; test -e .envrc")
+			}
+		})
+	}
+}
+
 // One line says of a name what has another content under it.
 func TestGuardTellsOfOtherContent(t *testing.T) {
 	w := newWatchman(t)

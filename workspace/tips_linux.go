@@ -32,6 +32,7 @@ type tip struct {
 	id, name string
 	file     string // that says so
 	of       string // the commit or tag that does, "" for a file
+	old      int    // how many on the way to it stood
 }
 
 // small reads a file of a repository that holds a few lines.
