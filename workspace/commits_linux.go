@@ -35,7 +35,7 @@ const (
 const (
 	maxNamed = 20 // paths of one repository that are told one by one
 	maxFound = 20_000
-	maxOld   = 64 // commits that stood behind one that had no name
+	maxOld   = 32 // commits that stood behind one that had no name
 )
 
 // commits tells of protected names in what the run has committed, stashed and staged.

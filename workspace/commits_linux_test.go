@@ -144,7 +144,7 @@ func TestGuardTellsOfWhatComesLater(t *testing.T) {
 // What a run leaves without a name, and a later one names, is told of then; what others led
 // to is not, and nor does a name for what stood cost more than it should.
 func TestGuardTellsOfWhatIsNamedLater(t *testing.T) {
-	const more = "for i in $(seq 70); do h=$(git commit-tree -m x -p $h $(git rev-parse $h^{tree})); done; "
+	const more = "for i in $(seq 40); do h=$(git commit-tree -m x -p $h $(git rev-parse $h^{tree})); done; "
 	for name, c := range map[string]struct{ first, last, then string }{
 		"by a branch":     {"", "git branch x $(cat id)", "git checkout -q x"},
 		"by a commit":     {"", "git branch x $(git commit-tree -m x -p $(cat id) $(cat id)^{tree})", "git checkout -q x"},
