@@ -109,7 +109,8 @@ type commits struct {
 	all    []tip // tips, and of a linked worktree those of its repository
 	short  []tip // named by the first digits
 	found  []committed
-	forged string // a directory of which the index remembers another tree than it lists
+	ends   map[string]bool // commits that `shallow` lists; nil before it was read
+	forged string          // a directory of which the index remembers another tree than it lists
 }
 
 // A committed is a protected path that git would write.
@@ -439,8 +440,16 @@ func (c *commits) some(had map[string]bool) (trees []string) {
 
 // endsAt reports whether a history is known to end at a commit, whatever that says.
 func (c *commits) endsAt(id string) bool {
-	b, err := c.guard.small(c.common + "/shallow")
-	return err == nil && bytes.Contains(b, []byte(hex.EncodeToString([]byte(id))))
+	if c.ends == nil {
+		c.ends = map[string]bool{}
+		b, _ := c.guard.small(c.common + "/shallow") // one that cannot be read says nothing
+		for line := range bytes.SplitSeq(b, []byte("\n")) {
+			if id, _, ok := vcs.ParseID(string(line)); ok {
+				c.ends[id] = true
+			}
+		}
+	}
+	return c.ends[id]
 }
 
 // changed notes the protected names of a tree, which has the path of in, that are not as in

@@ -144,6 +144,7 @@ func TestGuardTellsOfWhatComesLater(t *testing.T) {
 // What a run leaves without a name, and a later one names, is told of then; what others led
 // to is not, and nor does a name for what stood cost more than it should.
 func TestGuardTellsOfWhatIsNamedLater(t *testing.T) {
+	const dates = "export GIT_AUTHOR_DATE=1700000000+0000 GIT_COMMITTER_DATE=1700000000+0000; " // else a directory might have others of them
 	const more = "for i in $(seq 40); do h=$(git commit-tree -m x -p $h $(git rev-parse $h^{tree})); done; "
 	for name, c := range map[string]struct{ first, last, then string }{
 		"by a branch":     {"", "git branch x $(cat id)", "git checkout -q x"},
@@ -151,15 +152,16 @@ func TestGuardTellsOfWhatIsNamedLater(t *testing.T) {
 		"far behind":      {more, "git branch x $(cat id)", "git checkout -q x"},
 		"far, as HEAD":    {more, "git branch x $(cat id); git symbolic-ref HEAD refs/heads/x", "git reset -q --hard"},
 		"in a worktree":   {"", "cd w; git checkout -q HEAD~1; git checkout -q HEAD~1 2> /dev/null || git reset -q --soft HEAD~1; git checkout -q -f w", ""},
+		"moved in":        {"f=$(echo $h | cut -c1-2); mkdir d; mv .git/objects/$f d/; ", "mv d/?? .git/objects/; git branch x $(cat id)", "git checkout -q x"},
 		"by a packed one": {"", "git branch x $(cat id); git pack-refs --all", "git checkout -q x"},
 		"control":         {"", "git branch x HEAD~1; git checkout -q HEAD~2; git checkout -q -", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, noted := range []bool{true, false} {
 				w := newWatchman(t)
-				w.sh(asUser + "echo theirs > .husky; git add .; git commit -q -m one; git rm -q .husky; git commit -q -m two; git commit -q --allow-empty -m three; git worktree add -q w")
+				w.sh(asUser + dates + "echo theirs > .husky; git add .; git commit -q -m one; git rm -q .husky; git commit -q -m two; git commit -q --allow-empty -m three; git worktree add -q w")
 				w.begin()
-				w.sh(asUser + "set -e; git update-index --add --cacheinfo 100644,$(echo hostile | git hash-object -w --stdin),.envrc; h=$(git commit-tree -p HEAD -m planted $(git write-tree)); git read-tree HEAD; " + c.first + "echo $h > id")
+				w.sh(asUser + dates + "set -e; git update-index --add --cacheinfo 100644,$(echo hostile | git hash-object -w --stdin),.envrc; h=$(git commit-tree -p HEAD -m planted $(git write-tree)); git read-tree HEAD; " + c.first + "echo $h > id")
 				require.Empty(t, w.end())
 				w.begin()
 				if noted {

@@ -370,7 +370,7 @@ func (g *Guard) filesIn(path string, limit int, left *allowance) (list []string,
 
 // split tells what references lead to from that of which there is no object: what has its
 // name later the run has brought.
-func (c *commits) split(ids map[string]tip) (there map[string]bool, absent []tip) {
+func (c *commits) split(ids map[string]tip) (there map[string]bool, absent []tip, err error) {
 	there = map[string]bool{}
 	for _, f := range [...]vcs.Format{vcs.FormatSHA1, vcs.FormatSHA256} {
 		var s *store
@@ -379,22 +379,22 @@ func (c *commits) split(ids map[string]tip) (there map[string]bool, absent []tip
 				continue
 			}
 			if s == nil {
-				var err error
 				if s, err = c.guard.store(c.common+"/objects", f, c.left); err != nil {
-					s = &store{guard: c.guard, format: f, left: c.left}
+					return nil, nil, err
 				}
+				defer s.close()
 			}
-			if c.left.spend(64) == nil && s.stood(id) {
+			if err := c.left.spend(64); err != nil {
+				return nil, nil, err
+			}
+			if s.stood(id) {
 				there[id] = true
 			} else {
 				absent = append(absent, t)
 			}
 		}
-		if s != nil {
-			s.close()
-		}
 	}
-	return there, absent
+	return there, absent, nil
 }
 
 // knowTips notes what the references of the repositories lead to, as far as the command has
@@ -422,7 +422,9 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 				ids[t.id] = t
 			}
 		}
-		tips[gitDir], absent[gitDir] = c.split(ids)
+		if there, missing, err := c.split(ids); err == nil {
+			tips[gitDir], absent[gitDir] = there, missing
+		}
 	}
 	for rel := range g.repos {
 		know(g.standing.Root + "/" + rel)

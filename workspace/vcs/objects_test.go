@@ -259,6 +259,11 @@ func TestEachStagedInParts(t *testing.T) {
 			forged[at] ^= 1
 			require.ErrorIs(t, each(forged), errIndexSyntax, "%s %s", version, name)
 		}
+		// The control: by the offset of the first part git lists that again for the second.
+		copy(b[part+20:part+24], b[part+12:part+16])
+		require.NoError(t, os.WriteFile(dir+"/.git/index", b, 0o644))
+		git("test $(git ls-files | sort -u | wc -l) = 37500; git config index.threads 1; test $(git ls-files | sort -u | wc -l) = 50000")
+		require.ErrorIs(t, each(b), errIndexSyntax)
 	}
 }
 
