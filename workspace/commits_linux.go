@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/hex"
 	"errors"
@@ -34,6 +35,7 @@ const (
 const (
 	maxNamed = 20 // paths of one repository that are told one by one
 	maxFound = 20_000
+	maxOld   = 32 // commits that stood behind one that had no name
 )
 
 // commits tells of protected names in what the run has committed, stashed and staged.
@@ -107,7 +109,8 @@ type commits struct {
 	all    []tip // tips, and of a linked worktree those of its repository
 	short  []tip // named by the first digits
 	found  []committed
-	forged string // a directory of which the index remembers another tree than it lists
+	ends   map[string]bool // commits that `shallow` lists; nil before it was read
+	forged string          // a directory of which the index remembers another tree than it lists
 }
 
 // A committed is a protected path that git would write.
@@ -118,6 +121,7 @@ type committed struct {
 	id         string // of its content
 	commit     string // "" for the index
 	where      string
+	also       []committed // of the same path, with other content
 }
 
 // committed looks at one repository, which stood or did not.
@@ -153,11 +157,23 @@ func (g *Guard) committed(gitDir string, trees []string, stood bool, a *asked) {
 		if f.where == "the index" {
 			why = inIndex
 		}
-		tell(f.tree+"/"+f.path, "in "+f.where, f.rule+": "+why)
+		tell(f.tree+"/"+f.path, "in "+f.where+f.others(), f.rule+": "+why)
 	}
 	if n := len(c.found) - maxNamed; n > 0 {
 		tell(gitDir, fmt.Sprintf("%d more protected names in its commits", n), inCommits)
 	}
+}
+
+// others says where else the path is, so that nobody takes what the first has for all.
+func (f *committed) others() (text string) {
+	const few = 3
+	for _, o := range f.also[:min(len(f.also), few)] {
+		text += ", other content in " + o.where
+	}
+	if len(f.also) > few {
+		text += ", and more"
+	}
+	return text
 }
 
 // look is committed for what is asked of the repository; what it finds is in found.
@@ -181,6 +197,11 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 		return err
 	}
 	err = c.readTips(c.gitDir)
+	for _, t := range c.guard.absent[c.gitDir] {
+		if 2*len(t.id) == c.format.Digits() {
+			c.tips = append(c.tips, t)
+		}
+	}
 	if c.all = c.tips; err == nil && c.common != c.gitDir {
 		err = c.readTips(c.common)
 		own, known := c.all, map[string]bool{}
@@ -221,9 +242,10 @@ func (c *commits) waits(path string) bool {
 	if err != nil {
 		return !gone(err)
 	}
+	var st unix.Stat_t // with their directory they come as old as they were
+	moved := c.guard.stat(path, &st) != nil || c.guard.touched(&st)
 	return slices.ContainsFunc(files, func(name string) bool {
-		var st unix.Stat_t
-		return strings.Trim(name, "0123456789") == "" && (!c.stood || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
+		return strings.Trim(name, "0123456789") == "" && (!c.stood || moved || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
 	})
 }
 
@@ -234,7 +256,7 @@ func (c *commits) whole() error {
 			return err
 		}
 		for _, id := range c.store.begins(t.id) {
-			c.tips = append(c.tips, tip{id, t.name, t.file})
+			c.tips = append(c.tips, tip{id: id, name: t.name, file: t.file})
 		}
 	}
 	return nil
@@ -243,16 +265,23 @@ func (c *commits) whole() error {
 // drop leaves out what commits have that the references of the start led to: where objects
 // were packed anew, all are as young.
 func (c *commits) drop() {
-	had := map[string]bool{}
+	had := map[string]int{}
 	older := map[string]bool{}
 	var queue []string
-	for id := range c.guard.tips[c.gitDir] {
+	ids, _ := c.noted()
+	for id := range ids {
 		queue = append(queue, id)
 	}
 	if slices.ContainsFunc(c.found, func(f committed) bool { return f.commit != "" }) {
-		for n := 0; n < len(queue) && c.left.spend(64) == nil; n++ {
+		sought := map[string]bool{}
+		for _, f := range c.found {
+			sought[f.commit] = true
+		}
+		delete(sought, "")
+		for n := 0; n < len(queue) && len(sought) > 0 && c.left.spend(64) == nil; n++ {
 			if id := queue[n]; !older[id] {
 				older[id] = true
+				delete(sought, id)
 				o, err := c.store.get(id)
 				if err != nil {
 					continue
@@ -269,18 +298,33 @@ func (c *commits) drop() {
 			}
 		}
 	}
-	c.found = slices.DeleteFunc(c.found, func(f committed) bool {
-		drop := older[f.commit] || had[f.path]
-		had[f.path] = had[f.path] || !drop
-		return drop
-	})
+	var kept []committed
+	for _, f := range c.found {
+		if older[f.commit] {
+			continue
+		}
+		at, is := had[f.path]
+		if !is {
+			had[f.path] = len(kept)
+			kept = append(kept, f)
+			continue
+		}
+		first := &kept[at]
+		same := func(o committed) bool { return o.id == f.id && o.mode == f.mode }
+		if !same(*first) && !slices.ContainsFunc(first.also, same) && len(first.also) <= maxNamed {
+			first.also = append(first.also, f)
+		}
+	}
+	c.found = kept
 }
 
 // history looks at what the run's commits have changed of protected names, beside all of
 // their parents; of a new repository at what its references have.
 func (c *commits) history() error {
+	var lacking error
 	seen := map[string]bool{}
-	maps.Copy(seen, c.guard.tips[c.gitDir]) // with all behind them, which may have been packed anew
+	had, known := c.had()
+	maps.Copy(seen, had) // with all behind them, which may have been packed anew
 	queue := slices.Clone(c.tips)
 	for n := 0; n < len(queue); n++ {
 		t := queue[n]
@@ -292,7 +336,15 @@ func (c *commits) history() error {
 			return err
 		}
 		if !c.store.fresh(t.id) {
-			continue
+			// A later run could bring it, behind what will be known by then.
+			if t.of != "" && lacking == nil && !c.store.stood(t.id) && !c.endsAt(t.of) {
+				lacking = fmt.Errorf("%s: %s: %w", t.name, hex.EncodeToString([]byte(t.id))[:12], errMissing)
+			}
+			// What stood and had no name an earlier run may have left: drop knows it from
+			// what others lead to.
+			if t.old++; !known || !c.store.stood(t.id) {
+				continue
+			}
 		}
 		o, err := c.store.get(t.id)
 		if err != nil {
@@ -302,7 +354,7 @@ func (c *commits) history() error {
 		switch o.Kind {
 		case vcs.Tag:
 			if id, err := vcs.ParseTag(o.Body); err == nil {
-				queue = append(queue, tip{id: id, name: t.name})
+				queue = append(queue, tip{id: id, name: t.name, of: t.id})
 			}
 		case vcs.Tree:
 			err = c.changed(t.id, nil, committed{where: where, commit: t.id}, 0)
@@ -316,12 +368,17 @@ func (c *commits) history() error {
 				if !c.stood {
 					break
 				}
-				queue = append(queue, tip{id: p, name: t.name})
+				if t.old < maxOld {
+					queue = append(queue, tip{id: p, name: t.name, of: t.id, old: t.old})
+				}
 				if o, e := c.store.get(p); e == nil && o.Kind == vcs.Commit {
 					if tree, _, e := vcs.ParseCommit(o.Body); e == nil {
 						before = append(before, tree)
 					}
 				}
+			}
+			if t.old >= maxOld { // for all behind it
+				before = c.some(had)
 			}
 			err = c.changed(tree, before, committed{where: where, commit: t.id}, 0)
 		}
@@ -329,7 +386,70 @@ func (c *commits) history() error {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
-	return nil
+	return lacking
+}
+
+// had returns what the references led to at the start, and whether that is known. A run
+// may be over before it was noted: then what it has not touched tells as much.
+func (c *commits) had() (ids map[string]bool, known bool) {
+	if ids, known = c.noted(); known || !c.stood {
+		return ids, known
+	}
+	looked := map[string]bool{}
+	for _, t := range c.tips {
+		var st unix.Stat_t
+		if looked[t.file] || t.file == "" {
+			continue
+		}
+		if looked[t.file] = true; c.guard.stat(t.file, &st) != nil || c.guard.touched(&st) {
+			c.guard.knowTips(nil)
+			return c.noted()
+		}
+	}
+	return ids, known
+}
+
+// noted is had for what has been noted; of a linked worktree with what all share.
+func (c *commits) noted() (ids map[string]bool, known bool) {
+	ids, known = c.guard.tips[c.gitDir]
+	if shared := c.guard.tips[c.common]; c.common != c.gitDir && shared != nil {
+		ids = maps.Clone(ids)
+		if ids == nil {
+			ids = map[string]bool{}
+		}
+		maps.Copy(ids, shared)
+	}
+	return ids, known
+}
+
+// some returns trees of a few commits that were known.
+func (c *commits) some(had map[string]bool) (trees []string) {
+	const few = 16
+	for _, id := range slices.Sorted(maps.Keys(had)) {
+		if len(trees) == few {
+			break
+		}
+		if o, err := c.store.get(id); err == nil && o.Kind == vcs.Commit {
+			if tree, _, err := vcs.ParseCommit(o.Body); err == nil {
+				trees = append(trees, tree)
+			}
+		}
+	}
+	return trees
+}
+
+// endsAt reports whether a history is known to end at a commit, whatever that says.
+func (c *commits) endsAt(id string) bool {
+	if c.ends == nil {
+		c.ends = map[string]bool{}
+		b, _ := c.guard.small(c.common + "/shallow") // one that cannot be read says nothing
+		for line := range bytes.SplitSeq(b, []byte("\n")) {
+			if id, _, ok := vcs.ParseID(string(line)); ok {
+				c.ends[id] = true
+			}
+		}
+	}
+	return c.ends[id]
 }
 
 // changed notes the protected names of a tree, which has the path of in, that are not as in
@@ -345,27 +465,31 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 	if err != nil {
 		return err
 	}
-	var others []map[string]vcs.TreeEntry
-	for _, id := range before {
-		if had, err := c.entries(id); err == nil {
-			byName := make(map[string]vcs.TreeEntry, len(had))
-			for _, e := range had {
-				byName[e.Name] = e
-			}
-			others = append(others, byName)
+	// Of the others one at a time is held.
+	at, same, below := map[string]int{}, map[int]bool{}, map[int][]string{}
+	if len(before) > 0 {
+		for i, e := range list {
+			at[e.Name] = i
 		}
 	}
-	for _, e := range list {
-		var below []string
-		same := false
-		for _, had := range others {
-			old, there := had[e.Name]
-			same = same || there && old == e
-			if there && old.Mode&unix.S_IFMT == unix.S_IFDIR {
-				below = append(below, old.ID)
+	for _, id := range before {
+		others, err := c.entries(id)
+		if err != nil {
+			continue
+		}
+		for _, old := range others {
+			i, there := at[old.Name]
+			switch {
+			case !there:
+			case list[i] == old:
+				same[i] = true
+			case old.Mode&unix.S_IFMT == unix.S_IFDIR:
+				below[i] = append(below[i], strings.Clone(old.ID))
 			}
 		}
-		if same {
+	}
+	for i, e := range list {
+		if same[i] {
 			continue
 		}
 		f := in
@@ -374,11 +498,11 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 			f.rule, f.tree = c.protects(f.path, len(f.path)-len(e.Name), e.Mode)
 		}
 		if e.Mode&unix.S_IFMT == gitLink {
-			c.links = append(c.links, tip{id: e.ID, name: in.where})
+			c.links = append(c.links, tip{id: strings.Clone(e.ID), name: in.where})
 		}
 		switch {
 		case e.Mode&unix.S_IFMT == unix.S_IFDIR:
-			if err := c.changed(e.ID, below, f, depth+1); err != nil {
+			if err := c.changed(e.ID, below[i], f, depth+1); err != nil {
 				return err
 			}
 		case f.rule != "":
@@ -391,7 +515,7 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 }
 
 func (c *commits) entries(tree string) ([]vcs.TreeEntry, error) {
-	o, err := c.store.get(tree)
+	o, err := c.store.within(tree, maxTree, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -404,6 +528,7 @@ func (c *commits) note(f committed) error {
 		return ErrTooMuch
 	}
 	if !c.stands(f) {
+		f.id = strings.Clone(f.id) // else it would keep its tree
 		c.found = append(c.found, f)
 	}
 	return nil

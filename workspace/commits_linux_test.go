@@ -27,6 +27,9 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		wrote  = "test -e .envrc -o -L .envrc"
 		pack   = "git repack -q -a -d; git pack-refs --all; "
 		tree   = "git commit-tree -p HEAD -m planted $(git write-tree)"
+		file   = "mkdir -p .git/q; echo $h > .git/q/foo; "
+		old    = "echo old > .envrc; git add .envrc; git commit -q -m old; "
+		mail   = `printf 'From: x <x@x>\nDate: Mon, 1 Jan 2024 00:00:00 +0000\nSubject: x\n\n---\ndiff --git a/.envrc b/.envrc\nnew file mode 100644\n--- /dev/null\n+++ b/.envrc\n@@ -0,0 +1 @@\n+hostile\n-- \n2\n'`
 		other  = envrc + "h=$(" + tree + "); " + unsaid // a commit that no name leads to
 	)
 	for name, c := range map[string]struct {
@@ -75,6 +78,15 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"in a log":                     {"", other + "m=$(git rev-parse HEAD); echo \"$h $m x <x@x> 1700000000 +0000\tcheckout: moving from $h to x\" >> .git/logs/HEAD", "git checkout -q -", wrote, []string{"review .envrc"}},
 		"in what is to be picked":      {"", other + "mkdir .git/rebase-merge; git rev-parse HEAD > .git/rebase-merge/orig-head; echo refs/heads/$(git branch --show-current) > .git/rebase-merge/head-name; git rev-parse HEAD > .git/rebase-merge/onto; echo pick $(echo $h | cut -c1-7) > .git/rebase-merge/git-rebase-todo; : > .git/rebase-merge/interactive; : > .git/rebase-merge/done", "git rebase --continue || true", wrote, []string{"review .envrc"}},
 		"where a bisection began":      {"", other + "git bisect start -q > /dev/null; echo $h | cut -c1-9 > .git/BISECT_START", "git bisect reset", wrote, []string{"review .envrc"}},
+		"in a log, by a file":          {"", other + file + "m=$(git rev-parse HEAD); echo \"$m $m x <x@x> 1700000000 +0000\tcheckout: moving from q/foo to x\" >> .git/logs/HEAD", "git checkout -q -", wrote, []string{"review .envrc"}},
+		"picked by a file":             {"", other + file + "mkdir .git/rebase-merge; git rev-parse HEAD > .git/rebase-merge/orig-head; echo refs/heads/$(git branch --show-current) > .git/rebase-merge/head-name; git rev-parse HEAD > .git/rebase-merge/onto; echo pick q/foo~0 > .git/rebase-merge/git-rebase-todo; : > .git/rebase-merge/interactive; : > .git/rebase-merge/done", "git rebase --continue || true", wrote, []string{"review .envrc"}},
+		"a bisection began at a file":  {"", other + file + "git bisect start -q > /dev/null; echo q/foo > .git/BISECT_START", "git bisect reset", wrote, []string{"review .envrc"}},
+		"by a longer name":             {"git branch x", other + "mkdir .git/heads; echo $h > .git/heads/x", "git merge -q heads/x", wrote, []string{"review .envrc"}},
+		"from a worktree to any file":  {"git worktree add -q w", other + file + "echo 'ref: q/foo' > .git/worktrees/w/ORIG_HEAD", "cd w; git merge -q ORIG_HEAD", "test -e w/.envrc", []string{"review w/.envrc"}},
+		"old, where HEAD is another's": {old + "git branch o; git pack-refs --all; git rm -q .envrc; git commit -q -m less; git branch less", "git update-index --add --cacheinfo 100644,$(git rev-parse o:.envrc),.envrc; git update-ref refs/heads/$(git branch --show-current) o; git pack-refs --all; echo 'ref: refs/heads/less' > .git/refs/heads/$(git branch --show-current)", "git restore .", wrote, []string{"review .envrc"}},
+		"old, beside a forged branch":  {old + "git rm -q .envrc; git commit -q -m less; git worktree add -q w", "cd w; git update-index --add --cacheinfo 100644,$(git rev-parse HEAD~1:.envrc),.envrc; mkdir -p ../.git/worktrees/w/refs/heads; git rev-parse HEAD~1 > ../.git/worktrees/w/refs/heads/w", "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
+		"patches of old":               {"mkdir d; cd d; " + mail + " > 0002; echo 1 > next; echo 2 > last; : > applying; for i in quiet keep messageid scissors quoted-cr apply-opt utf8 threeway sign; do : > $i; done", "mv d .git/rebase-apply", "git am --skip", wrote, []string{"review .git/rebase-apply"}},
+		"in a conflict that was":       {old, "b=$(echo hostile | git hash-object -w --stdin); o=$(git rev-parse HEAD:.envrc); { printf \"0 %040d\t.envrc\n\" 0; for s in 1 2; do printf \"100644 $o $s\t.envrc\n\"; done; printf \"100644 $b 3\t.envrc\n\"; } | git update-index --index-info; git update-index --cacheinfo 100644,$o,.envrc", "git checkout -q -m .", "grep hostile .envrc", []string{"review .envrc"}},
 		"by a name with a slash":       {"", blob + "{ printf '100644 .husky/pre-commit\\0'; perl -e 'print pack(\"H*\", shift)' $b; } > tt; git branch x $(git commit-tree -p HEAD -m x $(git hash-object -t tree -w --literally --stdin < tt)); rm tt", "git checkout -q -f x", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
 		"in a submodule":               {"git init -q s; cd s; git commit -q --allow-empty -m s; cd ..; git -c protocol.file.allow=always submodule --quiet add $PWD/s sub; git commit -q -m sub", "cd sub; " + other + "cd ..; git update-index --cacheinfo 160000,$h,sub", "git -c protocol.file.allow=always submodule --quiet update", "test -e sub/.envrc", []string{"review sub/.envrc"}},
 		"of a tree beside packages":    {"", "mkdir -p node_modules sub; git init -q --separate-git-dir=node_modules/r sub; cd sub; echo 'gitdir: ../node_modules/r' > .git; git commit -q --allow-empty -m one; " + envrc + commit, "cd sub; git restore .", "test -e sub/.envrc", []string{"review node_modules/r"}},
@@ -99,6 +111,89 @@ func TestGuardTellsOfCommits(t *testing.T) {
 	}
 }
 
+// What a run names and a later one brings is told of: of neither that name nor what lies
+// behind it is there an object when the first ends.
+func TestGuardTellsOfWhatComesLater(t *testing.T) {
+	const hostile = "git update-index --add --cacheinfo 100644,$(echo hostile | git hash-object -w --stdin),.envrc; export GIT_AUTHOR_DATE=1700000000+0000 GIT_COMMITTER_DATE=1700000000+0000; " +
+		"h=$(git commit-tree -m planted $(git write-tree)); git read-tree HEAD; "
+	for name, c := range map[string]struct {
+		named, then string
+		first, last []string
+	}{
+		"a branch":        {"echo $h > .git/refs/heads/x", "git checkout -q x", nil, []string{"review .envrc"}},
+		"a log":           {"echo \"$h $h x <x@x> 1700000000 +0000\tx\" >> .git/logs/HEAD", "git checkout -q HEAD@{1}", nil, []string{"review .envrc"}},
+		"behind a branch": {"git branch x $(git commit-tree -m x -p HEAD -p $h HEAD^{tree})", "git checkout -q x^2", []string{"review .git"}, nil},
+		"behind a tag":    {"git tag -a -m x x $h", "git checkout -q x", []string{"review .git"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			w.sh(asUser + "echo one > one; git add one; git commit -q -m one")
+			w.begin()
+			w.guard.knowTips(nil)
+			w.sh(asUser + "set -e; " + hostile + c.named + "; rm -f .git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-)")
+			require.Equal(t, c.first, w.end())
+			w.begin()
+			w.guard.knowTips(nil)
+			w.sh(asUser + "set -e; " + hostile)
+			require.Equal(t, c.last, w.end())
+			w.sh(asUser + "set -e; " + c.then + "; test -e .envrc")
+		})
+	}
+}
+
+// What a run leaves without a name, and a later one names, is told of then; what others led
+// to is not, and nor does a name for what stood cost more than it should.
+func TestGuardTellsOfWhatIsNamedLater(t *testing.T) {
+	const dates = "export GIT_AUTHOR_DATE=1700000000+0000 GIT_COMMITTER_DATE=1700000000+0000; " // else a directory might have others of them
+	const more = "for i in $(seq 40); do h=$(git commit-tree -m x -p $h $(git rev-parse $h^{tree})); done; "
+	for name, c := range map[string]struct{ first, last, then string }{
+		"by a branch":     {"", "git branch x $(cat id)", "git checkout -q x"},
+		"by a commit":     {"", "git branch x $(git commit-tree -m x -p $(cat id) $(cat id)^{tree})", "git checkout -q x"},
+		"far behind":      {more, "git branch x $(cat id)", "git checkout -q x"},
+		"far, as HEAD":    {more, "git branch x $(cat id); git symbolic-ref HEAD refs/heads/x", "git reset -q --hard"},
+		"in a worktree":   {"", "cd w; git checkout -q HEAD~1; git checkout -q HEAD~1 2> /dev/null || git reset -q --soft HEAD~1; git checkout -q -f w", ""},
+		"moved in":        {"f=$(echo $h | cut -c1-2); mkdir d; mv .git/objects/$f d/; ", "mv d/?? .git/objects/; git branch x $(cat id)", "git checkout -q x"},
+		"by a packed one": {"", "git branch x $(cat id); git pack-refs --all", "git checkout -q x"},
+		"control":         {"", "git branch x HEAD~1; git checkout -q HEAD~2; git checkout -q -", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, noted := range []bool{true, false} {
+				w := newWatchman(t)
+				w.sh(asUser + dates + "echo theirs > .husky; git add .; git commit -q -m one; git rm -q .husky; git commit -q -m two; git commit -q --allow-empty -m three; git worktree add -q w")
+				w.begin()
+				w.sh(asUser + dates + "set -e; git update-index --add --cacheinfo 100644,$(echo hostile | git hash-object -w --stdin),.envrc; h=$(git commit-tree -p HEAD -m planted $(git write-tree)); git read-tree HEAD; " + c.first + "echo $h > id")
+				require.Empty(t, w.end())
+				w.begin()
+				if noted {
+					w.guard.knowTips(nil)
+				}
+				w.sh(asUser + "set -e; " + c.last)
+				if got := w.end(); c.then == "" {
+					require.Empty(t, got)
+					continue
+				} else {
+					require.Equal(t, []string{"review .envrc"}, got)
+				}
+				w.sh(asUser + c.then + "; test -e .envrc")
+			}
+		})
+	}
+}
+
+// One line says of a name what has another content under it.
+func TestGuardTellsOfOtherContent(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(asUser + "echo one > one; git add one; git commit -q -m one")
+	w.begin()
+	w.guard.knowTips(nil)
+	w.sh(asUser + "set -e; for i in 1 1 2; do git update-index --add --cacheinfo 100644,$(echo $i | git hash-object -w --stdin),.envrc; git commit -q --allow-empty -m $i; done; git update-index --cacheinfo 100644,$(echo 3 | git hash-object -w --stdin),.envrc")
+	found, err := w.guard.Finish()
+	require.NoError(t, err)
+	w.guard.Close()
+	require.Len(t, found, 1)
+	require.Regexp(t, `^in [0-9a-f]{12} \(refs/heads/\w+\), other content in [0-9a-f]{12} \(.+\), other content in the index$`, found[0].What)
+}
+
 // What stood, and ordinary work beside it, is nothing to hear of.
 func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 	for name, c := range map[string]struct{ before, run string }{
@@ -114,6 +209,7 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 		"of a sparse index":      {"mkdir d e; echo e > e/.envrc; git mv one d/one; git add .; git commit -q -m d; git sparse-checkout set --sparse-index --cone d", "echo two > d/one; git commit -q -am two; git sparse-checkout add e; git commit -q --allow-empty -m three; git sparse-checkout set d; git status"},
 		"added in part":          {"", "echo new > new; git add -N new; mkdir d; echo x > d/x; git add d; git commit -q -m d; git status; git write-tree; git add new"},
 		"in a conflict":          {"git switch -q -c x; echo theirs > one; git commit -q -am theirs; git switch -q -; echo ours > one; mkdir d; echo d > d/d; git add d; git commit -q -am ours", "git merge -q x || true; git add d; echo d > d/e; git add d/e"},
+		"a conflict of before":   {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -qm theirs; git switch -q -; echo ours > .envrc; git add .envrc; git commit -qm ours; git merge -q x > /dev/null || true; echo both > .envrc; git add .envrc; git commit -qm both; git ls-files --resolve-undo | grep .", "echo two > one; git commit -q -am two; git ls-files --resolve-undo | grep ."},
 		"a removal":              {"echo ours > .envrc; git add .envrc; git commit -q -m envrc", "git rm -q --cached .envrc; git commit -q -m less"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,6 +47,7 @@ type Guard struct {
 	Configs *ConfigWatch
 
 	tips         map[string]map[string]bool   // what their references led to, as far as that is known: see [commits.drop]
+	absent       map[string][]tip             // and of what there was no object
 	replacements map[string]map[string]string // of repositories, by their paths, as they stood: see [Guard.histories]
 
 	locks     *lockWatch

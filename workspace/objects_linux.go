@@ -21,6 +21,7 @@ import (
 // together, and how long that may take.
 const (
 	maxObject  = 64 << 20
+	maxTree    = 16 << 20 // what it lists takes ten times as much memory
 	maxObjects = 512 << 20
 	maxRead    = 2 * time.Second
 	maxStores  = 8 // that one borrows from
@@ -272,6 +273,25 @@ func (s *store) fresh(id string) bool {
 		}
 	}
 	return came && !stood
+}
+
+// stood reports whether an object is there that the run has not brought.
+func (s *store) stood(id string) bool {
+	stood := false
+	s.loose(id, func(_ int, _ string, st *unix.Stat_t) bool {
+		stood = !s.guard.touched(st)
+		return !stood
+	})
+	for _, p := range s.packs {
+		if stood {
+			break
+		}
+		if !p.fresh {
+			at, err := s.find(p, id)
+			stood = err == nil && at >= 0
+		}
+	}
+	return stood
 }
 
 // get reads an object. What has its name and is something else is passed over, and noted:

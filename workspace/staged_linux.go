@@ -3,6 +3,7 @@ package workspace
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -35,7 +36,7 @@ func (c *commits) staged() error {
 	shared := func(id string) ([]byte, error) { return read("sharedindex." + id) }
 	within := "" // the directory that was asked for last
 	var above committed
-	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string) error {
+	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string, undo bool) error {
 		dir := path[:strings.LastIndexByte(path, '/')+1]
 		if dir != within {
 			if err := c.left.spend(64); err != nil {
@@ -47,6 +48,9 @@ func (c *commits) staged() error {
 		rule, tree := above.rule, above.tree
 		if rule == "" {
 			rule, tree = c.protects(path, len(dir), mode)
+		}
+		if undo && !c.store.fresh(id) { // it stays there for long
+			return nil
 		}
 		if kind := mode & unix.S_IFMT; (rule != "" || kind == unix.S_IFDIR || kind == gitLink) && len(list) <= maxFound {
 			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index"})
@@ -105,20 +109,8 @@ const gitLink = 0o160000
 
 // head returns the tree of the commit that is checked out, "" if there is none.
 func (c *commits) head() string {
-	b, err := c.guard.small(c.gitDir + "/HEAD")
-	if err != nil {
-		return ""
-	}
-	text := strings.TrimSpace(string(b))
-	id, _, detached := vcs.ParseID(text)
-	if ref, is := strings.CutPrefix(text, "ref:"); is && !detached {
-		at := slices.IndexFunc(c.all, func(t tip) bool { return t.name == strings.TrimSpace(ref) })
-		if at < 0 {
-			return ""
-		}
-		id = c.all[at].id
-	}
-	if id == "" {
+	id := c.leads("HEAD")
+	if 2*len(id) != c.format.Digits() {
 		return ""
 	}
 	o, err := c.store.get(id)
@@ -127,4 +119,35 @@ func (c *commits) head() string {
 	}
 	tree, _, _ := vcs.ParseCommit(o.Body)
 	return tree
+}
+
+// leads returns what git takes a reference for, "" if that cannot be said: what a worktree
+// has of its own counts only where git looks for it there.
+func (c *commits) leads(name string) (id string) {
+	refs, _ := c.guard.led(c.common + "/refs")
+	for range maxSymrefs + 1 {
+		path := c.gitDir + "/" + name
+		if rest, is := strings.CutPrefix(name, "refs/"); is && !slices.ContainsFunc([]string{"bisect/", "worktree/", "rewritten/"}, func(own string) bool { return strings.HasPrefix(rest, own) }) {
+			path = refs + "/" + rest
+		}
+		b, _, err := c.beginning(path, maxRef)
+		if err != nil {
+			packed, _ := c.guard.led(c.common + "/packed-refs")
+			if at := slices.IndexFunc(c.all, func(t tip) bool { return t.name == name && t.file == packed }); at >= 0 {
+				return c.all[at].id
+			}
+			return ""
+		}
+		to, is := strings.CutPrefix(string(b), "ref:")
+		if !is {
+			if words := strings.Fields(to); len(words) > 0 {
+				id, _, _ = vcs.ParseID(words[0])
+			}
+			return id
+		}
+		if name = strings.TrimSpace(to); !filepath.IsLocal(name) {
+			return ""
+		}
+	}
+	return ""
 }

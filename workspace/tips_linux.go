@@ -31,6 +31,8 @@ var errLed = errors.New("a link leads to no references of a repository")
 type tip struct {
 	id, name string
 	file     string // that says so
+	of       string // the commit or tag that does, "" for a file
+	old      int    // how many on the way to it stood
 }
 
 // small reads a file of a repository that holds a few lines.
@@ -79,7 +81,9 @@ func (c *commits) readTips(dir string) error {
 		switch {
 		case name == "packed-refs" || name == "config" || vcs.IsIndex(name):
 		case strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == "":
-			err = c.listed(path, name)
+			if err = c.listed(path, name); err == nil && name == "BISECT_START" {
+				err = c.namedIn(dir, name)
+			}
 		default: // `git merge x` takes this before the branch of the name
 			err = c.ref(dir, name, 0)
 		}
@@ -96,7 +100,7 @@ func (c *commits) readTips(dir string) error {
 			if name = state + "/" + name; strings.Trim(filepath.Base(name), "0123456789") == "" {
 				continue // see waits
 			}
-			if err := c.listed(dir+"/"+name, name); err != nil {
+			if err := cmp.Or(c.listed(dir+"/"+name, name), c.namedIn(dir, name)); err != nil {
 				return err
 			}
 		}
@@ -105,20 +109,23 @@ func (c *commits) readTips(dir string) error {
 	if err != nil {
 		return err
 	}
-	// Git looks for `origin/main` in its own directory first.
+	// Git looks for `origin/main` and `heads/main` in its own directory first.
 	begins := map[string]bool{}
 	for _, name := range refs {
-		_, short, _ := strings.Cut(strings.TrimPrefix(name, "refs/"), "/")
-		first, _, deep := strings.Cut(short, "/")
-		there, known := begins[first]
-		if deep && !known {
-			var st unix.Stat_t
-			there = c.guard.stat(dir+"/"+first, &st) == nil
-			begins[first] = there
-		}
-		if deep && there {
-			if err := c.ref(dir, short, 0); err != nil {
-				return err
+		long := strings.TrimPrefix(name, "refs/")
+		_, short, _ := strings.Cut(long, "/")
+		for _, name := range [...]string{long, short} {
+			first, _, deep := strings.Cut(name, "/")
+			there, known := begins[first]
+			if deep && !known {
+				var st unix.Stat_t
+				there = c.guard.stat(dir+"/"+first, &st) == nil
+				begins[first] = there
+			}
+			if deep && there {
+				if err := c.ref(dir, name, 0); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -182,7 +189,7 @@ func (c *commits) readLogs(dir string) error {
 	for _, name := range files {
 		file := path + "/" + name
 		var st unix.Stat_t
-		if !c.early && c.stood && c.guard.stat(file, &st) == nil && !c.guard.touched(&st) {
+		if !c.early && c.stood && name != "HEAD" && c.guard.stat(file, &st) == nil && !c.guard.touched(&st) {
 			continue
 		}
 		b, whole, err := c.beginning(file, maxPackedRefs)
@@ -203,6 +210,9 @@ func (c *commits) readLogs(dir string) error {
 			if _, from, moved := bytes.Cut(rest, []byte("checkout: moving from ")); moved {
 				from, _, _ = bytes.Cut(from, []byte(" "))
 				c.words(from, "logs/"+name, file)
+				if err := c.named(dir, from); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -213,7 +223,7 @@ func (c *commits) readLogs(dir string) error {
 func (c *commits) add(text, name, file string) bool {
 	id, f, ok := vcs.ParseID(text)
 	if ok = ok && (c.early || f == c.format); ok {
-		c.tips = append(c.tips, tip{id, name, file})
+		c.tips = append(c.tips, tip{id: id, name: name, file: file})
 	}
 	return ok
 }
@@ -230,7 +240,11 @@ func (c *commits) ref(dir, name string, depth int) error {
 	}
 	if to, is := strings.CutPrefix(string(b), "ref:"); is {
 		if to = strings.TrimSpace(to); depth < maxSymrefs && filepath.IsLocal(to) && !strings.HasPrefix(to, "refs/") {
-			return c.ref(dir, to, depth+1)
+			err = c.ref(dir, to, depth+1)
+			if dir != c.common && err == nil { // where git looks for what has a slash
+				err = c.ref(c.common, to, depth+1)
+			}
+			return err
 		}
 		return nil
 	}
@@ -261,9 +275,39 @@ func (c *commits) listed(path, name string) error {
 func (c *commits) words(text []byte, name, file string) {
 	for word := range bytes.FieldsFuncSeq(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF", r) }) {
 		if !c.add(string(word), name, file) && len(word) >= 4 && !c.early && len(word) < c.format.Digits() {
-			c.short = append(c.short, tip{strings.ToLower(string(word)), name, file})
+			c.short = append(c.short, tip{id: strings.ToLower(string(word)), name: name, file: file})
 		}
 	}
+}
+
+// namedIn reads what a list calls commits by: any name that git takes, `logs/x` too.
+func (c *commits) namedIn(dir, list string) error {
+	b, _, err := c.beginning(dir+"/"+list, vcs.MaxConfig)
+	for word := range bytes.FieldsSeq(b) {
+		if err := c.named(dir, word); err != nil {
+			return err
+		}
+	}
+	if gone(err) || err == beneath.ErrNotRegular {
+		return nil
+	}
+	return err
+}
+
+// named reads what such a name leads to in the directory of a repository, beside what is
+// read in any case.
+func (c *commits) named(dir string, name []byte) error {
+	if i := bytes.IndexAny(name, "~^@:"); i >= 0 {
+		name = name[:i]
+	}
+	if c.early || !bytes.Contains(name, []byte("/")) || bytes.HasPrefix(name, []byte("refs/")) || !filepath.IsLocal(string(name)) || len(name) >= unix.PathMax {
+		return nil
+	}
+	err := c.ref(dir, string(name), 0)
+	if dir != c.common && err == nil {
+		err = c.ref(c.common, string(name), 0)
+	}
+	return err
 }
 
 // led returns where a path leads by links, and whether it does.
@@ -324,20 +368,49 @@ func (g *Guard) filesIn(path string, limit int, left *allowance) (list []string,
 	return list, read(dir, name, "")
 }
 
+// split tells what references lead to from that of which there is no object: what has its
+// name later the run has brought.
+func (c *commits) split(ids map[string]tip) (there map[string]bool, absent []tip, err error) {
+	there = map[string]bool{}
+	for _, f := range [...]vcs.Format{vcs.FormatSHA1, vcs.FormatSHA256} {
+		var s *store
+		for id, t := range ids {
+			if 2*len(id) != f.Digits() {
+				continue
+			}
+			if s == nil {
+				if s, err = c.guard.store(c.common+"/objects", f, c.left); err != nil {
+					return nil, nil, err
+				}
+				defer s.close()
+			}
+			if err := c.left.spend(64); err != nil {
+				return nil, nil, err
+			}
+			if s.stood(id) {
+				there[id] = true
+			} else {
+				absent = append(absent, t)
+			}
+		}
+	}
+	return there, absent, nil
+}
+
 // knowTips notes what the references of the repositories lead to, as far as the command has
 // not changed them yet: git packs them, and what they lead to, anew.
 func (g *Guard) knowTips(stop <-chan struct{}) {
-	tips := map[string]map[string]bool{}
+	tips, absent := map[string]map[string]bool{}, map[string][]tip{}
 	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
 	know := func(gitDir string) {
-		c := &commits{asked: a, guard: g, gitDir: gitDir, early: true}
+		c := &commits{asked: a, guard: g, gitDir: gitDir, common: g.commonOf(gitDir), early: true}
 		if c.readTips(gitDir) != nil {
 			return
 		}
-		if common := g.commonOf(gitDir); !g.looksAt(common) && c.readTips(common) != nil {
+		if !g.looksAt(c.common) && c.readTips(c.common) != nil {
 			return
 		}
-		ids, untouched := map[string]bool{}, map[string]bool{}
+		ids, untouched := map[string]tip{}, map[string]bool{}
 		for _, t := range c.tips {
 			stood, known := untouched[t.file]
 			if !known {
@@ -346,10 +419,12 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 				untouched[t.file] = stood
 			}
 			if stood {
-				ids[t.id] = true
+				ids[t.id] = t
 			}
 		}
-		tips[gitDir] = ids
+		if there, missing, err := c.split(ids); err == nil {
+			tips[gitDir], absent[gitDir] = there, missing
+		}
 	}
 	for rel := range g.repos {
 		know(g.standing.Root + "/" + rel)
@@ -357,5 +432,5 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 	for _, dir := range g.standing.GitDirs {
 		know(dir)
 	}
-	g.tips = tips
+	g.tips, g.absent = tips, absent
 }

@@ -85,15 +85,21 @@ func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags
 	return err
 }
 
-// extensions are two of those of an index; nil is for none.
+// extensions are some of those of an index; nil is for none.
 type extensions struct {
 	link []byte // it makes a split index
 	tree []byte // the trees that are remembered
+	undo []byte // conflicts that were resolved, as they were
+	end  []byte // where the entries end
+	part []byte // where they can be read at once
 }
 
 // entries is eachEntry, and returns the extensions.
 func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) (ext extensions, err error) {
-	b := bufio.NewReaderSize(r, 64<<10)
+	from := &counted{r: r}
+	b := bufio.NewReaderSize(from, 64<<10)
+	at := func() uint32 { return uint32(from.n - int64(b.Buffered())) }
+	var starts []uint32
 	var head [12]byte
 	if _, err := io.ReadFull(b, head[:]); err != nil || string(head[:4]) != "DIRC" {
 		return ext, errIndexSyntax
@@ -105,6 +111,7 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 	fixed := 40 + f.size() + 2
 	name := make([]byte, 0, 4096)
 	for n := binary.BigEndian.Uint32(head[8:]); n > 0; n-- {
+		starts = append(starts, at())
 		e, err := b.Peek(fixed)
 		if err != nil {
 			return ext, errIndexSyntax
@@ -126,6 +133,9 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 			if err != nil || strip > len(name) {
 				return ext, errIndexSyntax
 			}
+			if strip < len(name) { // it cannot be read alone
+				starts[len(starts)-1] = 0
+			}
 			name = name[:len(name)-strip]
 		} else {
 			name = name[:0]
@@ -142,16 +152,22 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 		}
 		entry(name, mode, flags, oid[:f.size()])
 	}
+	end := at()
 	for {
 		e, err := b.Peek(f.size() + 8)
-		if err != nil {
-			return ext, nil // only the checksum is left
+		if err != nil { // only the checksum is left
+			if !ext.agree(starts, end) {
+				err = errIndexSyntax
+			} else {
+				err = nil
+			}
+			return ext, err
 		}
 		name, size := string(e[:4]), int(binary.BigEndian.Uint32(e[4:]))
 		if _, err := b.Discard(8); err != nil {
 			return ext, errIndexSyntax
 		}
-		if to := map[string]*[]byte{"link": &ext.link, "TREE": &ext.tree}[name]; to != nil {
+		if to := map[string]*[]byte{"link": &ext.link, "TREE": &ext.tree, "REUC": &ext.undo, "EOIE": &ext.end, "IEOT": &ext.part}[name]; to != nil {
 			if *to != nil || name == "link" && size < f.size() || size > MaxGitIndex {
 				return ext, errIndexSyntax
 			}
@@ -164,6 +180,41 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 			return ext, errIndexSyntax
 		}
 	}
+}
+
+// agree reports whether git finds the same entries where it reads a large index at several
+// places at once, by offsets of which one says where they end, and others where some begin
+// and how many those are.
+func (e *extensions) agree(starts []uint32, end uint32) bool {
+	if e.end != nil && (len(e.end) < 4 || binary.BigEndian.Uint32(e.end) != end) {
+		return false
+	}
+	if e.part == nil {
+		return true
+	}
+	if len(e.part)%8 != 4 {
+		return false
+	}
+	n := 0
+	for part := e.part[4:]; len(part) > 0; part = part[8:] {
+		if n >= len(starts) || starts[n] != binary.BigEndian.Uint32(part) {
+			return false
+		}
+		n += int(binary.BigEndian.Uint32(part[4:]))
+	}
+	return n == len(starts)
+}
+
+// A counted reader counts what was read.
+type counted struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	return n, err
 }
 
 // maxName bounds a path in an index.

@@ -158,18 +158,18 @@ type TreeEntry struct {
 	ID   string
 }
 
-// ParseTree returns what a tree lists.
+// ParseTree returns what a tree lists; the strings are parts of one that has all of it.
 func ParseTree(body []byte, f Format) ([]TreeEntry, error) {
 	var list []TreeEntry
-	for len(body) > 0 {
-		head, rest, ok := bytes.Cut(body, []byte{0})
-		mode, name, named := strings.Cut(string(head), " ")
+	for text := string(body); text != ""; {
+		head, rest, ok := strings.Cut(text, "\x00")
+		mode, name, named := strings.Cut(head, " ")
 		n, err := strconv.ParseUint(mode, 8, 32)
 		if !ok || !named || name == "" || err != nil || len(rest) < f.size() {
 			return list, errObjectSyntax
 		}
-		list = append(list, TreeEntry{Mode: uint32(n), Name: name, ID: string(rest[:f.size()])})
-		body = rest[f.size():]
+		list = append(list, TreeEntry{Mode: uint32(n), Name: name, ID: rest[:f.size()]})
+		text = rest[f.size():]
 	}
 	return list, nil
 }

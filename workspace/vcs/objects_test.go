@@ -210,7 +210,7 @@ func TestEachStaged(t *testing.T) {
 					require.NoError(t, err)
 					var got []string
 					f := map[string]Format{"sha1": FormatSHA1, "sha256": FormatSHA256}[format]
-					forged, err := EachStaged(b, f, func(id string) ([]byte, error) { return os.ReadFile(dir + "/.git/sharedindex." + id) }, func(path string, mode uint32, id string) error {
+					forged, err := EachStaged(b, f, func(id string) ([]byte, error) { return os.ReadFile(dir + "/.git/sharedindex." + id) }, func(path string, mode uint32, id string, _ bool) error {
 						got = append(got, fmt.Sprintf("%o %x 0\t%s\n", mode, id, path))
 						return nil
 					})
@@ -229,6 +229,44 @@ func TestEachStaged(t *testing.T) {
 	}
 }
 
+// Of a large index git reads the extensions, and parts of what it lists, by offsets that it
+// holds: it is refused where those say something else than what stands there in order.
+func TestEachStagedInParts(t *testing.T) {
+	for _, version := range []string{"2", "4"} {
+		dir := t.TempDir()
+		git := func(script string) {
+			cmd := exec.Command("sh", "-ec", script)
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, string(out))
+		}
+		git("git init -q .; git config index.version " + version + "; git config index.threads 4; b=$(echo x | git hash-object -w --stdin); seq -f \"100644 $b 0\tname%g\" 50000 | git update-index --index-info")
+		b, err := os.ReadFile(dir + "/.git/index")
+		require.NoError(t, err)
+		n := 0
+		each := func(b []byte) error {
+			_, err := EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool) error { n++; return nil })
+			return err
+		}
+		require.NoError(t, each(b))
+		require.Equal(t, 50000, n)
+		part, end := bytes.Index(b, []byte("IEOT")), bytes.LastIndex(b, []byte("EOIE"))
+		require.Positive(t, part)
+		require.Positive(t, end)
+		for name, at := range map[string]int{"where a part begins": part + 12 + 8 + 3, "how much a part has": part + 12 + 4 + 3, "where the entries end": end + 8 + 3} {
+			forged := bytes.Clone(b)
+			forged[at] ^= 1
+			require.ErrorIs(t, each(forged), errIndexSyntax, "%s %s", version, name)
+		}
+		// The control: by the offset of the first part git lists that again for the second.
+		copy(b[part+20:part+24], b[part+12:part+16])
+		require.NoError(t, os.WriteFile(dir+"/.git/index", b, 0o644))
+		git("test $(git ls-files | sort -u | wc -l) = 37500; git config index.threads 1; test $(git ls-files | sort -u | wc -l) = 50000")
+		require.ErrorIs(t, each(b), errIndexSyntax)
+	}
+}
+
 func FuzzEachStaged(f *testing.F) {
 	split := append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00link\x00\x00\x00\x4c"), bytes.Repeat([]byte("x"), 20)...)
 	pairs := []byte("\x00\x00\x00\x02\x00\x00\x00\x02\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00")
@@ -236,7 +274,7 @@ func FuzzEachStaged(f *testing.F) {
 	f.Add(split, gitIndex(2, FormatSHA1, "a", "b"))
 	f.Add(gitIndex(4, FormatSHA1, "a", ""), []byte(nil))
 	f.Fuzz(func(t *testing.T, b, shared []byte) {
-		_, err := EachStaged(b, FormatSHA1, func(id string) ([]byte, error) { return shared, nil }, func(path string, _ uint32, id string) error {
+		_, err := EachStaged(b, FormatSHA1, func(id string) ([]byte, error) { return shared, nil }, func(path string, _ uint32, id string, _ bool) error {
 			if len(id) != 20 {
 				t.Fatalf("%q %q", path, id)
 			}

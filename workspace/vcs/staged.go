@@ -16,21 +16,56 @@ import (
 //
 // It returns the path of a directory of which the index remembers another tree than what it
 // lists there makes, if there is one; "." is for the root. An error of entry ends it.
-func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string) error) (forged string, err error) {
-	list, tree, err := stagedIn(b, f, shared)
+func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string, undo bool) error) (forged string, err error) {
+	list, tree, undo, err := stagedIn(b, f, shared)
 	if err != nil {
 		return "", err
 	}
 	for i := range list {
-		if err := entry(list[i].path, list[i].mode, list[i].id); err != nil {
+		if err := entry(list[i].path, list[i].mode, list[i].id, false); err != nil {
 			return "", err
 		}
+	}
+	if err := eachUndo(undo, f, entry); err != nil {
+		return "", err
 	}
 	return forgedTree(list, tree, f)
 }
 
-// stagedIn returns what an index lists, and its extension "TREE".
-func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list []staged, tree []byte, err error) {
+// eachUndo calls entry for what the extension "REUC" of an index holds.
+func eachUndo(ext []byte, f Format, entry func(path string, mode uint32, id string, undo bool) error) error {
+	for len(ext) > 0 {
+		path, rest, ok := bytes.Cut(ext, []byte{0})
+		var modes [3]uint32
+		for i := range modes {
+			var digits []byte
+			var also bool
+			digits, rest, also = bytes.Cut(rest, []byte{0})
+			n, err := strconv.ParseUint(string(digits), 8, 32)
+			if ok = ok && also && err == nil; !ok {
+				return errIndexSyntax
+			}
+			modes[i] = uint32(n)
+		}
+		for _, mode := range modes {
+			if mode == 0 {
+				continue
+			}
+			if len(rest) < f.size() {
+				return errIndexSyntax
+			}
+			if err := entry(string(path), mode, string(rest[:f.size()]), true); err != nil {
+				return err
+			}
+			rest = rest[f.size():]
+		}
+		ext = rest
+	}
+	return nil
+}
+
+// stagedIn returns what an index lists, and its extensions "TREE" and "REUC".
+func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list []staged, tree, undo []byte, err error) {
 	room := MaxGitIndex // for names, of which version 4 says only how each differs from the last
 	read := func(b []byte) (list []staged, ext extensions, err error) {
 		list = make([]staged, 0, len(b)/(40+f.size()+2+8)) // no entry is smaller, few are much larger
@@ -46,32 +81,32 @@ func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list 
 	}
 	own, ext, err := read(b)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if ext.link == nil || bytes.Equal(ext.link[:f.size()], make([]byte, f.size())) { // nothing is shared
-		return own, ext.tree, nil
+		return own, ext.tree, ext.undo, nil
 	}
 	text, err := shared(hex.EncodeToString(ext.link[:f.size()]))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	base, nested, err := read(text)
 	if err != nil || nested.link != nil {
-		return nil, nil, cmp.Or(err, errIndexSyntax)
+		return nil, nil, nil, cmp.Or(err, errIndexSyntax)
 	}
 	gone, changed := make([]bool, len(base)), make([]bool, len(base))
 	if rest := ext.link[f.size():]; len(rest) > 0 { // else neither
 		if gone, rest, err = bitmap(rest, len(base)); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 		if changed, _, err = bitmap(rest, len(base)); err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	for i, e := range base {
 		if changed[i] { // by those without a name, in this order (merge_base_index of git's split-index.c, 2.51)
 			if len(own) == 0 || own[0].path != "" {
-				return nil, nil, errIndexSyntax
+				return nil, nil, nil, errIndexSyntax
 			}
 			own[0].path = e.path
 			e, own = own[0], own[1:]
@@ -84,7 +119,7 @@ func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list 
 	slices.SortStableFunc(list, func(a, b staged) int {
 		return cmp.Or(strings.Compare(a.path, b.path), cmp.Compare(a.stage, b.stage))
 	})
-	return list, ext.tree, nil
+	return list, ext.tree, ext.undo, nil
 }
 
 // A staged is an entry of an index.
