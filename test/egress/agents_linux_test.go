@@ -132,7 +132,7 @@ var codex = []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-appr
 func codexProgram(t *testing.T) string {
 	t.Helper()
 	if modules == "" {
-		t.Skip("needs node's packages: PCCRUN_TEST_CLIENTS names them, or npm brings them")
+		t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
 	}
 	list, _ := filepath.Glob(filepath.Join(modules, "@openai", "codex-linux-*", "vendor", "*", "bin", "codex"))
 	if len(list) == 0 {

@@ -45,7 +45,7 @@ func TestInspectedClients(t *testing.T) {
 				t.Skip("needs " + c.needs)
 			}
 			if strings.Contains(c.script, "process.env.LIB") && modules == "" {
-				t.Skip("needs node's packages: PCCRUN_TEST_CLIENTS names them, or npm brings them")
+				t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
 			}
 			if c.module != "" {
 				python, ok := pythonWith(c.module)
