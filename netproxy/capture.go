@@ -128,17 +128,21 @@ func (p *Proxy) Refused(protocol string, to netip.AddrPort) {
 		return // a program that looks around in a network that is not there
 	}
 	v := p.decideAddr(a, to.Port())
-	_, fake := p.cfg.Names.At(a)
+	name, _ := p.cfg.Names.At(a)
 	switch {
-	case protocol != "tcp" && fake:
-		return // QUIC to a name that is reached by TCP
+	case protocol == "udp" && name != "" && to.Port() == 443:
+		return // QUIC, which goes on by TCP: what that is refused is told
 	case protocol == "tcp" && v.Action != rules.Deny:
 		return // for want of a sign of life
 	case protocol != "tcp":
-		if to.Port() == 0 {
+		switch {
+		case to.Port() != 0:
+		case name != "":
+			v.Host = name
+		default:
 			v.Host, v.Addr = a.String(), a
 		}
-		v.Action, v.Reason, v.AllowWith, v.Detail = rules.Deny, rules.ByDefault, "", "only TCP leaves the sandbox"
+		v.Action, v.Reason, v.Rule, v.AllowWith, v.Detail = rules.Deny, rules.ByDefault, "", "", "only TCP leaves the sandbox"
 	}
 	if p.recent.first(protocol + " " + to.String()) {
 		p.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: "transparent", Verdict: v})

@@ -193,7 +193,10 @@ func TestRefused(t *testing.T) {
 		f.Refused("tcp", to("8.8.8.8:443"))
 		f.Refused("udp", to("8.8.8.8:443"))
 		f.Refused("icmp", netip.AddrPortFrom(netip.MustParseAddr("8.8.8.8"), 0))
-		f.Refused("udp", to(a+":443"))           // QUIC
+		f.Refused("udp", to(a+":443"))         // QUIC, which goes on by TCP
+		f.Refused("udp", to(a+":123"))         // nothing does
+		f.Refused("udp", to("198.19.9.9:443")) // of nobody
+		f.Refused("icmp", netip.AddrPortFrom(netip.MustParseAddr(a), 0))
 		f.Refused("tcp", to("10.1.1.1:5432"))    // for want of a sign of life
 		f.Refused("udp", to("224.0.0.251:5353")) // looking around
 		f.Refused("udp", to("255.255.255.255:67"))
@@ -203,9 +206,11 @@ func TestRefused(t *testing.T) {
 	var told []string
 	for _, e := range f.told() {
 		require.Equal(t, Denied, e.Kind)
+		require.Empty(t, e.Verdict.Rule, "no rule denies it")
 		told = append(told, strings.Join([]string{e.Verdict.Host, e.Verdict.AllowWith, e.Verdict.Detail}, "|"))
 	}
-	require.Equal(t, []string{"8.8.8.8|--allow 8.8.8.8|", "8.8.8.8||only TCP leaves the sandbox", "8.8.8.8||only TCP leaves the sandbox", "10.1.1.1||only TCP leaves the sandbox"}, told)
+	require.Equal(t, []string{"8.8.8.8|--allow 8.8.8.8|", "8.8.8.8||only TCP leaves the sandbox", "8.8.8.8||only TCP leaves the sandbox",
+		"ok.example||only TCP leaves the sandbox", "198.19.9.9||only TCP leaves the sandbox", "ok.example||only TCP leaves the sandbox", "10.1.1.1||only TCP leaves the sandbox"}, told)
 }
 
 func TestRecentForgets(t *testing.T) {

@@ -111,16 +111,24 @@ func TestTraps(t *testing.T) {
 	require.Zero(t, evil)
 
 	// What did not come by way of our own handler goes nowhere.
-	for _, request := range []*http.Request{
-		httptest.NewRequest("GET", "https://evil.example.com/", nil), httptest.NewRequest("CONNECT", "evil.example.com:443", nil),
-	} {
-		w := httptest.NewRecorder()
-		if request.Method == "GET" {
-			f.proxy.ServeHTTP(w, request)
-			require.Equal(t, 421, w.Code)
-		}
-	}
+	w := httptest.NewRecorder()
+	f.proxy.ServeHTTP(w, httptest.NewRequest("GET", "https://evil.example.com/", nil))
+	require.Equal(t, 421, w.Code)
 	require.Zero(t, evil)
+	target := httptest.NewServer(http.HandlerFunc(hello200))
+	t.Cleanup(target.Close)
+	there := target.Listener.Addr().String()
+	for name, proxy := range map[string]*goproxy.ProxyHttpServer{"ours": f.proxy, "the control: left as it is": goproxy.NewProxyHttpServer()} {
+		srv := httptest.NewServer(proxy)
+		c, err := net.Dial("tcp", srv.Listener.Addr().String())
+		require.NoError(t, err)
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		io.WriteString(c, "CONNECT "+there+" HTTP/1.1\r\nHost: "+there+"\r\n\r\n")
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		require.Equal(t, name != "ours", strings.Contains(line, " 200 "), "%s: %q", name, line)
+		c.Close()
+		srv.Close()
+	}
 }
 
 // TestEnvironmentIsIgnored: goproxy takes proxies from it by default, for
@@ -330,6 +338,14 @@ func TestSmuggling(t *testing.T) {
 		io.Copy(io.Discard, r.Body)
 		paths = append(paths, r.URL.Path)
 	})
+	for _, request := range []string{
+		"POST /ok HTTP/1.1\nHost: git.example.com\nContent-Length: 5\n\n01234", // the controls
+		"POST /ok HTTP/1.1\nHost: git.example.com\nTransfer-Encoding: chunked\n\n0\n\n",
+	} {
+		resp, _ := f.raw("git.example.com", request)
+		require.Equal(t, 200, resp.StatusCode)
+	}
+	require.Equal(t, []string{"/ok", "/ok"}, paths)
 	for _, request := range []string{
 		"POST /ok HTTP/1.1\nHost: git.example.com\nContent-Length: 5\nTransfer-Encoding: chunked\n\n0\n\nGET /evil HTTP/1.1\nHost: git.example.com\n\n",
 		"POST /ok HTTP/1.1\nHost: git.example.com\nContent-Length: 5\nContent-Length: 6\n\n012345",

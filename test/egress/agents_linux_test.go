@@ -132,7 +132,7 @@ var codex = []string{"exec", "--skip-git-repo-check", "--dangerously-bypass-appr
 func codexProgram(t *testing.T) string {
 	t.Helper()
 	if modules == "" {
-		t.Skip("needs node's packages: PCCRUN_TEST_CLIENTS names them, or npm brings them")
+		t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
 	}
 	list, _ := filepath.Glob(filepath.Join(modules, "@openai", "codex-linux-*", "vendor", "*", "bin", "codex"))
 	if len(list) == 0 {
@@ -160,13 +160,16 @@ func TestCodex(t *testing.T) {
 		require.Equal(t, "api.openai.com GET Bearer "+key, k, "the host sees the real one, and a websocket is enough")
 	}
 
-	// What a command inside sees, by the same flags.
-	out, _ = b.run(b.agentCommand(append(inject("api.openai.com"), "--profile", "codex"), "bash", "-c",
-		"env; "+program+" "+strings.Join(codex[:3], " ")+" 'go on' 2>&1; grep -rs "+key[:20]+" /proc/[0-9]*/environ ~ /tmp | head")...)
-	require.Contains(t, out, "The job is done.")
-	require.Contains(t, out, "CODEX_API_KEY=sk-proj-")
-	require.NotContains(t, out, key[10:])
-	require.NotEmpty(t, keys.take())
+	// What a command inside sees, by the same flags; and the same without the proxy's
+	// variables, of a program in Rust that is linked with musl's library.
+	for _, prefix := range []string{"", bare} {
+		out, _ = b.run(b.agentCommand(append(inject("api.openai.com"), "--profile", "codex"), "bash", "-c",
+			prefix+"env; "+program+" "+strings.Join(codex[:3], " ")+" 'go on' 2>&1; grep -rs "+key[:20]+" /proc/[0-9]*/environ ~ /tmp | head")...)
+		require.Contains(t, out, "The job is done.")
+		require.Contains(t, out, "CODEX_API_KEY=sk-proj-")
+		require.NotContains(t, out, key[10:])
+		require.NotEmpty(t, keys.take())
+	}
 
 	asked, _ := theWorld.since(func() {
 		out, _ = b.run(b.agentCommand([]string{"--timeout", "8s", "--env", "CODEX_API_KEY=sk-some", "--deny", "api.openai.com"}, program, codex...)...)

@@ -18,10 +18,7 @@ import (
 // by TLS, streaming, inspected, with the proxy's variables and without, to a
 // host that is allowed and to another.
 func TestClaude(t *testing.T) {
-	program := os.Getenv("PCCRUN_TEST_CLAUDE")
-	if program == "" {
-		t.Skip("needs claude code: PCCRUN_TEST_CLAUDE, or a run of test/agent, names one")
-	}
+	program := claudeProgram(t)
 	const key = "sk-ant-api03-the-real-key-of-the-test-0123456789"
 	endpoint, err := agent.Start([]agent.Step{
 		{Name: "look", Calls: []agent.Call{agent.Bash("env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; cat $PCCRUN_DENIALS; grep -rs " + key[:30] + " /run /tmp ~ | head")}},
@@ -35,16 +32,25 @@ func TestClaude(t *testing.T) {
 	proxy.FlushInterval = -1
 	theWorld.site(t, claude4+":443", proxy)
 	for _, prefix := range []string{"", bare} {
-		for _, host := range []string{"claude.good.example", "evil.example"} {
+		for _, host := range []string{"claude.good.example", "elsewhere.example"} {
 			b := newBench(t, "--allow", "claude.good.example", "--inject", "ANTHROPIC_API_KEY=claude.good.example", "--inject-file", "ANTHROPIC_API_KEY=~/.key", "--read", filepath.Dir(program))
 			require.NoError(t, os.WriteFile(filepath.Join(b.home, ".key"), []byte(key+"\n"), 0o600))
-			out, _ := b.inside(prefix + strings.Join([]string{
+			script := strings.Join([]string{
 				"export DISABLE_TELEMETRY=1 DISABLE_ERROR_REPORTING=1 DISABLE_AUTOUPDATER=1 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 CLAUDE_CODE_MAX_RETRIES=0",
 				"export ANTHROPIC_BASE_URL=https://" + host,
-				"timeout 90 " + program + " -p 'go on' --output-format stream-json --verbose --dangerously-skip-permissions </dev/null"}, "; "))
-			if host == "evil.example" {
+				"timeout 90 " + program + " -p 'go on' --output-format stream-json --verbose $MORE </dev/null"}, "; ")
+			var out string
+			asked, reached := theWorld.since(func() { out, _ = b.inside(prefix + "MORE=--dangerously-skip-permissions; " + script) })
+			if host == "elsewhere.example" {
 				require.NotContains(t, out, "The job is done.")
-				require.Contains(t, out, "allowed by --allow evil.example", "the user is told")
+				require.Contains(t, out, "allowed by --allow elsewhere.example", "the user is told")
+				require.Empty(t, asked)
+				require.Empty(t, reached)
+				if prefix == "" {
+					continue
+				}
+				out, _ = b.outside("export ANTHROPIC_API_KEY=" + key + "; " + script)
+				require.Contains(t, out, "The job is done.", "the control: outside it works")
 				continue
 			}
 			require.Contains(t, out, "The job is done.")

@@ -99,7 +99,7 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -
 				t.Skip("needs " + c.needs)
 			}
 			if strings.Contains(c.script, "process.env.LIB") && modules == "" {
-				t.Skip("needs node's packages: PCCRUN_TEST_CLIENTS names them, or npm brings them")
+				t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
 			}
 			if c.module != "" {
 				python, ok := pythonWith(c.module)

@@ -124,7 +124,7 @@ func google(tokens, codes *seen) http.Handler {
 func geminiProgram(t *testing.T) string {
 	t.Helper()
 	if modules == "" {
-		t.Skip("needs node's packages: PCCRUN_TEST_CLIENTS names them, or npm brings them")
+		t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
 	}
 	return filepath.Join(modules, ".bin", "gemini")
 }

@@ -67,9 +67,13 @@ var hosts = map[string][]string{
 	"dead.good.example.":     {"140.82.112.99"},
 	"internal.good.example.": {private4},
 	"claude.good.example.":   {claude4},
+	"elsewhere.example.":     {claude4},
 	"git.good.example.":      {git4},
 
 	// What the agents' own programs are set up for. The world has them too.
+	"api.anthropic.com.":                 {agents4},
+	"platform.claude.com.":               {agents4},
+	"claude.ai.":                         {agents4},
 	"api.openai.com.":                    {agents4},
 	"auth.openai.com.":                   {agents4},
 	"chatgpt.com.":                       {agents4},

@@ -205,7 +205,8 @@ func fuzz(ctx context.Context, o options) error {
 	}
 	for _, t := range fuzzTargets(out) {
 		fmt.Printf("%s %s for %s\n", t.pkg, t.name, o.fuzz)
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", o.fuzz.String(), t.pkg)
+		// An input that is only new would be made smaller for a minute, in which nothing is tried.
+		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", o.fuzz.String(), "-fuzzminimizetime", "2s", t.pkg)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("fuzz %s %s: %w", t.pkg, t.name, err)
