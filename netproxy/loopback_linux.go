@@ -45,11 +45,31 @@ func connectAtOnce(to netip.AddrPort) (net.Conn, error) {
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	}
+	if err == nil && isSelf(fd, to) {
+		err = unix.ECONNREFUSED
+	}
 	if err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
 	return &loopback{os.NewFile(uintptr(fd), "loopback"), to}, nil
+}
+
+// isSelf reports whether a connection is one to itself: where nobody listens at a port
+// that the kernel may give to whoever dials, it can give it to him who dials it, and both
+// ends meet (RFC 9293, section 3.5, simultaneous open).
+func isSelf(fd int, to netip.AddrPort) bool {
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		return true
+	}
+	switch at := at.(type) {
+	case *unix.SockaddrInet4:
+		return at.Port == int(to.Port())
+	case *unix.SockaddrInet6:
+		return at.Port == int(to.Port())
+	}
+	return true
 }
 
 // A loopback is a connection to a port of this machine. Package net would have asked

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"syscall"
@@ -71,6 +72,31 @@ func TestLoopbackDialer(t *testing.T) {
 		defer c.Close()
 	}
 	t.Fatal("the listener was never full")
+}
+
+// Where nobody listens, one who dials often enough meets himself; that is no connection.
+func TestLoopbackMeetsNobody(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	at, err := unix.Getsockname(fd)
+	require.NoError(t, err)
+	require.NoError(t, unix.Connect(fd, at), "to itself") // the control
+	to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(at.(*unix.SockaddrInet4).Port))
+	require.True(t, isSelf(fd, to))
+
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	c, err := connectAtOnce(l.Addr().(*net.TCPAddr).AddrPort())
+	require.NoError(t, err)
+	defer c.Close()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		require.False(t, isSelf(int(fd), l.Addr().(*net.TCPAddr).AddrPort()))
+	}))
 }
 
 // A connection that this package has made itself ends as those of package net do.
