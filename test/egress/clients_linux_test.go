@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/netproxy"
 )
 
 const (
@@ -49,6 +51,23 @@ func pythonWith(module string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// TestBare: a program that is started without the proxy's variables has none of them,
+// which those have as well that only npm or git reads.
+func TestBare(t *testing.T) {
+	b := newBench(t, "--allow", "good.example")
+	with, _ := b.inside("env")
+	without, _ := b.inside(bare + "env")
+	var names []string
+	for _, e := range netproxy.Environ("http://127.0.0.1:3128") {
+		name, _, _ := strings.Cut(e, "=")
+		names = append(names, name)
+		require.Contains(t, "\n"+with, "\n"+name+"=", "the control")
+		require.NotContains(t, "\n"+without, "\n"+name+"=")
+	}
+	require.Contains(t, names, "npm_config_https_proxy")
+	require.NotContains(t, without, "3128")
 }
 
 // TestClients runs programs that resolve names and connect on their own, with
