@@ -95,6 +95,12 @@ func (l *line) flag(name string, value bool) {
 	l.b = strconv.AppendBool(l.b, value)
 }
 
+func (l *line) optFlag(name string, value bool) {
+	if value {
+		l.flag(name, value)
+	}
+}
+
 func (l *line) optStrs(name string, values []string) {
 	list(l, name, values, func(v string) { l.b = AppendString(l.b, v) })
 }
@@ -161,6 +167,7 @@ func (e NetDecision) appendFields(l *line) {
 	l.str("host", e.Host)
 	l.optNum("port", int64(e.Port))
 	l.optStr("address", e.Address)
+	l.optFlag("upstream", e.Upstream)
 	l.str("via", e.Via)
 	l.optStr("request", e.Request)
 	l.optStr("rule", e.Rule)

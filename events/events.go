@@ -99,6 +99,7 @@ type NetDecision struct {
 	Host      string `json:"host"`      // as the payload named it
 	Port      int    `json:"port"`      // 0 for a name alone
 	Address   string `json:"address"`   // what was dialled; "" if it did not come to that
+	Upstream  bool   `json:"upstream"`  // by way of the host's own proxy, which resolves the name itself
 	Via       string `json:"via"`       // "http", "socks5", "transparent", "dns", "local", "publish"
 	Request   string `json:"request"`   // method and path, where they were seen
 	Rule      string `json:"rule"`      // what decided, with its origin

@@ -68,7 +68,7 @@ func decode(t Type, f *jsontext.Fields) Event {
 		return Denial{f.String("guarantee"), f.String("what"), f.String("rule"), f.String("hint")}
 	case TypeNetDecision:
 		return NetDecision{
-			Allowed: f.Bool("allowed"), Host: f.String("host"), Port: int(f.Int("port")), Address: f.String("address"), Via: f.String("via"),
+			Allowed: f.Bool("allowed"), Host: f.String("host"), Port: int(f.Int("port")), Address: f.String("address"), Upstream: f.Bool("upstream"), Via: f.String("via"),
 			Request: f.String("request"), Rule: f.String("rule"), Guarantee: f.String("guarantee"), Hint: f.String("hint"), Times: f.Int("times"),
 		}
 	case TypeNetClosed:

@@ -42,10 +42,11 @@ func (f *finder) sockets() error {
 	if err != nil {
 		return err
 	}
+	hidden := f.service(sssd)
 	var paths []string
 	for _, name := range namesOfSockets(string(list)) {
 		path, ok := f.socket(name)
-		if ok && f.decider.Decide(path).Access >= profiles.Read && !below(path, "/run") && !below(path, "/dev") &&
+		if ok && f.decider.Decide(path).Access >= profiles.Read && !below(path, "/run") && !below(path, "/dev") && !(hidden && below(path, sssd)) &&
 			!slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == path }) {
 			paths = append(paths, path)
 		}
@@ -57,6 +58,27 @@ func (f *finder) sockets() error {
 		}
 	}
 	return nil
+}
+
+// sssd is where sssd listens, which looks names of hosts up too (sssd.conf(5),
+// resolver_provider). The others have their sockets in /run.
+const sssd = "/var/lib/sss/pipes"
+
+// service hides a directory in which a service of the host listens, so that a socket
+// that it makes anew during the run cannot be reached either. It does nothing where
+// there is none, or a rule speaks of what is in it.
+func (f *finder) service(dir string) bool {
+	var st unix.Stat_t
+	d := f.decider.Decide(dir)
+	if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || d.Access < profiles.Read || below(d.Rule.Path, dir) ||
+		slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return below(s.Path, dir) }) {
+		return false
+	}
+	f.add(dir, profiles.Hide, "a service listens in it that looks names up")
+	if i, ok := f.seen[dir]; ok {
+		f.places[i].Optional = true
+	}
+	return true
 }
 
 // namesOfSockets returns the paths in the text of /proc/net/unix.

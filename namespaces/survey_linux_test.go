@@ -226,6 +226,30 @@ func TestSocketsAreCovered(t *testing.T) {
 	require.Equal(t, []string{"read special shown/given"}, w.found(f), "control")
 }
 
+// TestServiceIsHidden: what a service listens at tomorrow is hidden today, unless a rule
+// speaks of it.
+func TestServiceIsHidden(t *testing.T) {
+	for name, c := range map[string]struct {
+		rule   string
+		socket string
+		want   []string
+	}{
+		"shown":             {"read shown", "", []string{"hide dir shown/pipes optional"}},
+		"a rule names it":   {"read shown/pipes", "", nil},
+		"hidden anyway":     {"hide shown", "", nil},
+		"a socket is given": {"read shown", "shown/pipes/nss", nil},
+	} {
+		w := newCountry(t, []string{"shown/pipes/"}, c.rule)
+		if c.socket != "" {
+			w.policy.Network.Sockets = []profiles.PathRule{{Path: w.path(c.socket)}}
+		}
+		f := w.finder()
+		require.Equal(t, c.want != nil, f.service(w.path("shown/pipes")), name)
+		require.Equal(t, c.want, w.found(f), name)
+		require.False(t, f.service(w.path("shown/none")), "there is none")
+	}
+}
+
 // Anybody on the host can bind a socket, whatever its name does to the kernel's
 // list.
 func TestSocketsWithHostileNames(t *testing.T) {

@@ -31,7 +31,7 @@ func (p *Proxy) follow(ctx context.Context, c net.Conn, ln net.Listener, protoco
 		l, ev.Verdict, err = p.dial(ctx, ev.Verdict, protocol, ln)
 	case rules.Inspect:
 		if p.cfg.Inspect != nil {
-			l, err = &link{verdict: ev.Verdict, inspected: true}, nil
+			l, err = &link{verdict: ev.Verdict, inspected: true, upstream: p.cfg.Upstream.proxyFor(ev.Verdict, protocol) != nil}, nil
 			break
 		}
 		ev.Verdict.Action, ev.Verdict.Reason = rules.Deny, rules.ByRule

@@ -116,7 +116,7 @@ func TestClients(t *testing.T) {
 				argv[i] = strings.ReplaceAll(argv[i], "PROXY", f.addr)
 			}
 			if c.name == "node" {
-				needNode(t)
+				argv[0] = newNode(t)
 			}
 			for _, scheme := range []string{"https", "http"} {
 				out, err := f.command(ca, append(argv, scheme+"://example.com/")...)
@@ -137,9 +137,13 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// needNode skips where node's fetch knows no proxy: before 22.21 and 24.0.
-func needNode(t *testing.T) {
+// newNode returns a node whose fetch knows of proxies, as from 22.21 and 24.0 on: the one
+// that test/internal/npm has brought, or else the machine's.
+func newNode(t *testing.T) string {
 	t.Helper()
+	if list, _ := filepath.Glob(filepath.Join(os.Getenv("PCCRUN_TEST_CLIENTS"), "node_modules", "node-*", "bin", "node")); len(list) > 0 {
+		return list[0]
+	}
 	out, err := exec.Command("node", "-p", "process.version.slice(1).split('.').slice(0, 2).join(' ')").Output()
 	if err != nil {
 		t.Skip("needs node")
@@ -150,6 +154,7 @@ func needNode(t *testing.T) {
 	if a < 22 || a == 22 && b < 21 || a == 23 {
 		t.Skipf("needs node 22.21 or 24, for NODE_USE_ENV_PROXY; this is %d.%d", a, b)
 	}
+	return "node"
 }
 
 // TestGit clones over https, by git's dumb protocol from plain files.

@@ -182,7 +182,11 @@ func netText(d events.NetDecision) string {
 	if d.Port != 0 {
 		text += ":" + strconv.Itoa(d.Port)
 	}
-	for _, part := range [...]struct{ label, value string }{{"via ", d.Via}, {"to ", d.Address}, {"for ", d.Request}, {"by ", d.Rule}, {"hint: ", d.Hint}} {
+	upstream := ""
+	if d.Upstream {
+		upstream = "by the host's own proxy"
+	}
+	for _, part := range [...]struct{ label, value string }{{"via ", d.Via}, {"to ", d.Address}, {"", upstream}, {"for ", d.Request}, {"by ", d.Rule}, {"hint: ", d.Hint}} {
 		if part.value != "" {
 			text += " " + part.label + printable(part.value)
 		}

@@ -208,7 +208,7 @@ func (l *launch) decided(e netproxy.Event) {
 		return
 	}
 	d := events.NetDecision{
-		Allowed: e.Kind != netproxy.Denied, Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Request: e.Request, Rule: v.Rule, Hint: v.AllowWith,
+		Allowed: e.Kind != netproxy.Denied, Host: v.Host, Port: int(v.Port), Address: address, Upstream: e.Upstream, Via: e.Protocol, Request: e.Request, Rule: v.Rule, Hint: v.AllowWith,
 	}
 	if !d.Allowed {
 		d.Guarantee = string(profiles.NetAllowlist)

@@ -3,9 +3,12 @@ package inspect
 import (
 	"bufio"
 	"crypto/x509"
+	"encoding/base64"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/netproxy/secrets"
 )
 
 // A response is what a host sends, as it stands.
@@ -261,5 +267,56 @@ func FuzzTrust(f *testing.F) {
 		require.NotEmpty(t, java)
 		require.NotContains(t, string(bundle), "PRIVATE")
 		require.Equal(t, strings.Count(string(bundle), "-----BEGIN "), strings.Count(string(bundle), "-----BEGIN CERTIFICATE-----"))
+	})
+}
+
+// FuzzInject: whatever a client writes around a placeholder, what its host sends back of
+// it, as it came, holds no secret: in fields, in Basic credentials and in the query.
+func FuzzInject(f *testing.F) {
+	for _, value := range []string{placeholder, "Bearer " + placeholder, "Basic " + base64.StdEncoding.EncodeToString([]byte("u:"+placeholder)), "basic  " + base64.StdEncoding.EncodeToString([]byte(placeholder+placeholder)), "Basic " + placeholder} {
+		f.Add(value, "k="+placeholder)
+	}
+	i := start(f, "api.example.com").Inspector
+	v := rules.Verdict{Host: "api.example.com", Port: 443}
+	f.Fuzz(func(t *testing.T, value, query string) {
+		if strings.Contains(value+query, secret[8:16]) {
+			return // what the client has itself
+		}
+		p := &passage{target: &target{verdict: v}}
+		var out []secrets.Pair
+		out, p.back = i.replacements(v)
+		r := &http.Request{Header: http.Header{"Authorization": {value}, "X-Api-Key": {value}}, URL: &url.URL{RawQuery: query}}
+		p.inject(r, out)
+		if strings.Contains(value, placeholder) {
+			require.Contains(t, r.Header.Get("X-Api-Key"), secret, "the control: it goes out")
+		}
+		echo := http.Header{"X-Echo": {r.Header.Get("Authorization"), r.Header.Get("X-Api-Key"), r.URL.RawQuery}}
+		p.cleanFields(echo)
+		for _, back := range echo["X-Echo"] {
+			require.NotContains(t, back, secret)
+			if _, coded, ok := strings.Cut(back, " "); ok {
+				text, _ := base64.StdEncoding.DecodeString(strings.TrimSpace(coded))
+				require.NotContains(t, string(text), secret)
+			}
+		}
+	})
+}
+
+// FuzzAccept: whatever a client accepts, no set of characters is asked for.
+func FuzzAccept(f *testing.F) {
+	f.Add(`text/plain;q=1; Charset="utf-16", */*`)
+	f.Add("text/html;charset=cp037;level=1,a/b")
+	f.Fuzz(func(t *testing.T, accept string) {
+		left := withoutCharset(accept)
+		require.Equal(t, left, withoutCharset(left))
+		if !strings.Contains(strings.ToLower(accept), "charset") {
+			require.Equal(t, accept, left)
+		}
+		for part := range strings.SplitSeq(left, ",") {
+			_, parameters, err := mime.ParseMediaType(part)
+			if err == nil {
+				require.NotContains(t, parameters, "charset", left)
+			}
+		}
 	})
 }

@@ -6,9 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/netproxy"
 )
 
 const (
+	newNode   = `$LIB/node-*/bin/node` // whose own fetch takes the proxy that NODE_USE_ENV_PROXY turns on
 	nodeFetch = `node -e 'fetch(process.argv[1]).then(r => r.text()).then(console.log).catch(e => { console.log(String(e.cause ?? e)); process.exit(1) })' `
 	pyFetch   = `python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())' `
 	tcpTalk   = `python3 -c 'import sys, socket; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20); s.sendall(sys.argv[3].encode() + b"\r\n"); print(s.recv(100))' `
@@ -51,6 +54,23 @@ func pythonWith(module string) (string, bool) {
 	return "", false
 }
 
+// TestBare: a program that is started without the proxy's variables has none of them,
+// which those have as well that only npm or git reads.
+func TestBare(t *testing.T) {
+	b := newBench(t, "--allow", "good.example")
+	with, _ := b.inside("env")
+	without, _ := b.inside(bare + "env")
+	var names []string
+	for _, e := range netproxy.Environ("http://127.0.0.1:3128") {
+		name, _, _ := strings.Cut(e, "=")
+		names = append(names, name)
+		require.Contains(t, "\n"+with, "\n"+name+"=", "the control")
+		require.NotContains(t, "\n"+without, "\n"+name+"=")
+	}
+	require.Contains(t, names, "npm_config_https_proxy")
+	require.NotContains(t, without, "3128")
+}
+
 // TestClients runs programs that resolve names and connect on their own, with
 // the variables of the proxy and without, each to an allowed host and to
 // another.
@@ -70,6 +90,7 @@ func TestClients(t *testing.T) {
 		{name: "wget", needs: "wget", script: "wget -nv -t1 -T20 -O- --ca-certificate=$CA https://HOST/", want: "hello HOST from"},
 		{name: "git, https", needs: "git", script: "d=$(mktemp -d); git clone -q https://HOST/repo.git $d/clone && cat $d/clone/file", want: "content"},
 		{name: "node, fetch", needs: "node", script: nodeFetch + "https://HOST/", want: "hello HOST from"},
+		{name: "node 24, fetch", needs: "bash", script: strings.Replace(nodeFetch, "node", newNode, 1) + "https://HOST/", want: "hello HOST from"},
 		{name: "python, urllib", needs: "python3", script: pyFetch + "https://HOST/", want: "hello HOST from"},
 		{name: "Go, static", needs: "bash", script: "$FETCH https://HOST/", want: "hello HOST from"},
 		{name: "java", needs: "java", script: `keytool -importcert -noprompt -alias w -file $CA -keystore k.p12 -storetype PKCS12 -storepass changeit >/dev/null 2>&1
@@ -98,7 +119,7 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -
 			if _, err := exec.LookPath(c.needs); err != nil {
 				t.Skip("needs " + c.needs)
 			}
-			if strings.Contains(c.script, "process.env.LIB") && modules == "" {
+			if (strings.Contains(c.script, "process.env.LIB") || strings.Contains(c.script, newNode)) && modules == "" {
 				t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
 			}
 			if c.module != "" {

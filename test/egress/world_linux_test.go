@@ -416,5 +416,5 @@ func (b *bench) outside(script string) (string, int) {
 	return b.run("env", "TMPDIR="+b.t.TempDir(), "bash", "-c", script)
 }
 
-// bare takes the proxy's variables from what follows.
-const bare = `unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY no_proxy NO_PROXY NODE_USE_ENV_PROXY; `
+// bare takes the proxy's variables from what follows: all of them, TestBare holds.
+const bare = `unset http_proxy https_proxy HTTP_PROXY HTTPS_PROXY no_proxy NO_PROXY NODE_USE_ENV_PROXY npm_config_proxy npm_config_https_proxy npm_config_noproxy YARN_HTTP_PROXY YARN_HTTPS_PROXY CARGO_HTTP_PROXY GLOBAL_AGENT_HTTP_PROXY GLOBAL_AGENT_NO_PROXY ELECTRON_GET_USE_PROXY HEX_HTTP_PROXY HEX_HTTPS_PROXY GIT_CONFIG_COUNT GIT_CONFIG_KEY_0 GIT_CONFIG_VALUE_0 CLOUDSDK_PROXY_TYPE CLOUDSDK_PROXY_ADDRESS CLOUDSDK_PROXY_PORT RSYNC_PROXY; `
