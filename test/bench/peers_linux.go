@@ -157,6 +157,7 @@ func (b *bench) squid(ctx context.Context, to string) (route, func(), error) {
 func (b *bench) srt(to, more string) (route, error) {
 	settings := filepath.Join(b.dir, "srt.json")
 	r := route{name: "srt", prefix: []string{"srt", "-s", settings, "--", b.worker, "work", "via"}, address: net.JoinHostPort("localhost", to)}
+	r.env = []string{"TMPDIR=" + b.dir} // it leaves sockets and authorities there
 	if _, err := exec.LookPath("srt"); err != nil {
 		r.why = "no srt"
 		return r, nil
