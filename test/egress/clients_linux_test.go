@@ -54,6 +54,26 @@ func pythonWith(module string) (string, bool) {
 	return "", false
 }
 
+// runnable returns a client's script, with the Python that has the module, or skips where
+// what it runs is not to be had.
+func runnable(t *testing.T, needs, script, module string) string {
+	t.Helper()
+	if _, err := exec.LookPath(needs); err != nil {
+		t.Skip("needs " + needs)
+	}
+	if (strings.Contains(script, "process.env.LIB") || strings.Contains(script, newNode)) && modules == "" {
+		t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
+	}
+	if module == "" {
+		return script
+	}
+	python, ok := pythonWith(module)
+	if !ok {
+		t.Skip("needs python3 with " + module)
+	}
+	return strings.ReplaceAll(script, "PYTHON", python)
+}
+
 // TestBare: a program that is started without the proxy's variables has none of them,
 // which those have as well that only npm or git reads.
 func TestBare(t *testing.T) {
@@ -116,19 +136,7 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -
 		{name: "busybox wget", needs: "busybox", script: "busybox wget -q -O- http://HOST/", want: "hello HOST from"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := exec.LookPath(c.needs); err != nil {
-				t.Skip("needs " + c.needs)
-			}
-			if (strings.Contains(c.script, "process.env.LIB") || strings.Contains(c.script, newNode)) && modules == "" {
-				t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
-			}
-			if c.module != "" {
-				python, ok := pythonWith(c.module)
-				if !ok {
-					t.Skip("needs python3 with " + c.module)
-				}
-				c.script = strings.ReplaceAll(c.script, "PYTHON", python)
-			}
+			c.script = runnable(t, c.needs, c.script, c.module)
 			b := newBench(t, "--allow", "good.example:22,80,443,5432,6379,6380,50051")
 			for _, prefix := range []string{bare, ""} {
 				if prefix == "" && c.bare {

@@ -3,7 +3,6 @@ package egress
 import (
 	"io"
 	"net/http"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -41,19 +40,7 @@ func TestInspectedClients(t *testing.T) {
 		{name: "java", needs: "java", script: javaFetch},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := exec.LookPath(c.needs); err != nil {
-				t.Skip("needs " + c.needs)
-			}
-			if strings.Contains(c.script, "process.env.LIB") && modules == "" {
-				t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
-			}
-			if c.module != "" {
-				python, ok := pythonWith(c.module)
-				if !ok {
-					t.Skip("needs python3 with " + c.module)
-				}
-				c.script = strings.ReplaceAll(c.script, "PYTHON", python)
-			}
+			c.script = runnable(t, c.needs, c.script, c.module)
 			urls := []string{"https://chatgpt.com/ok/x", "https://chatgpt.com/no", "https://good.example/"}
 			if c.needs == "java" { // which takes long to start
 				urls = []string{strings.Join(urls, " ")}

@@ -138,9 +138,12 @@ func resProbes() []Probe {
 				lower := unix.Rlimit{Cur: 0, Max: l.Max}
 				first, second := unix.Setrlimit(unix.RLIMIT_CORE, &lower), unix.Prlimit(0, unix.RLIMIT_CORE, &lower, nil)
 				third := unix.Prlimit(0, unix.RLIMIT_CORE, &lower, &was)
-				unix.Getrlimit(unix.RLIMIT_CORE, &l)
-				if l.Cur != 1 {
-					return Escaped("lower RLIMIT_CORE from 1 to %d", l.Cur)
+				var now unix.Rlimit
+				if err := unix.Getrlimit(unix.RLIMIT_CORE, &now); err != nil {
+					return Broken("getrlimit: %v", err)
+				}
+				if now.Cur != 1 {
+					return Escaped("lower RLIMIT_CORE from 1 to %d", now.Cur)
 				}
 				return Blocked("lower RLIMIT_CORE from 1 to 0, which stays (%v, %v, %v)", first, second, third)
 			},

@@ -14,8 +14,7 @@ import (
 )
 
 // Wherever an apply is killed that brings commits, the one that completes it tells of the
-// protected names in them: the first has told nobody. What its user has committed himself
-// meanwhile is no news.
+// protected names in them: the first has told nobody.
 func TestApplyKilledTellsOfCommits(t *testing.T) {
 	repo := fixture.Dir(t)
 	git := func(dir, script string) {
