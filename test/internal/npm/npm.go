@@ -41,6 +41,9 @@ func Fetch(ctx context.Context, name string, packages ...string) (string, error)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		return "", fmt.Errorf("npm is missing, which brings %q: apt-get install npm, or what your system calls it", packages)
+	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return "", err
 	}
