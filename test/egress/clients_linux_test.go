@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	newNode   = `$LIB/node-*/bin/node` // whose own fetch takes the proxy that NODE_USE_ENV_PROXY turns on
+	newNode   = `$LIB/node-*/bin/node` // which undici and Gemini CLI want, and whose own fetch takes the proxy that NODE_USE_ENV_PROXY turns on
 	nodeFetch = `node -e 'fetch(process.argv[1]).then(r => r.text()).then(console.log).catch(e => { console.log(String(e.cause ?? e)); process.exit(1) })' `
 	pyFetch   = `python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())' `
 	tcpTalk   = `python3 -c 'import sys, socket; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 20); s.sendall(sys.argv[3].encode() + b"\r\n"); print(s.recv(100))' `
@@ -19,7 +19,7 @@ const (
 
 // What node's and Python's libraries are asked to do, all of it by TLS.
 const (
-	undiciFetch = `node -e 'const u = require(process.env.LIB + "/undici"); if (process.env.https_proxy) u.setGlobalDispatcher(new u.EnvHttpProxyAgent())
+	undiciFetch = newNode + ` -e 'const u = require(process.env.LIB + "/undici"); if (process.env.https_proxy) u.setGlobalDispatcher(new u.EnvHttpProxyAgent())
 u.request(process.argv[1]).then(r => r.body.text()).then(console.log).catch(e => { console.log(String(e.cause ?? e)); process.exit(1) })' `
 	grpcTalk = `node -e 'const grpc = require(process.env.LIB + "/@grpc/grpc-js"), as = b => b
 const c = new grpc.Client(process.argv[1], grpc.credentials.createSsl(require("fs").readFileSync(process.env.CA)))
@@ -118,7 +118,7 @@ cat > F.java <<'X'
 public class F { public static void main(String[] a) throws Exception { System.out.print(new String(java.net.http.HttpClient.newHttpClient().send(java.net.http.HttpRequest.newBuilder(java.net.URI.create(a[0])).build(), java.net.http.HttpResponse.BodyHandlers.ofByteArray()).body())); } }
 X
 java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -Djavax.net.ssl.trustStorePassword=changeit F.java https://HOST/`, want: "hello HOST from"},
-		{name: "node, undici", needs: "node", script: undiciFetch + "https://HOST/", want: "hello HOST from"},
+		{name: "node 24, undici", needs: "bash", script: undiciFetch + "https://HOST/", want: "hello HOST from"},
 		{name: "npm", needs: "npm", script: npmInstall, want: "tiny came"},
 		{name: "pip", needs: "python3", module: "pip", script: pipDownload, want: "tiny came"},
 		{name: "python, requests", needs: "python3", module: "requests", script: requestsGet + "https://HOST/", want: "hello HOST from"},

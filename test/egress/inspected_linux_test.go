@@ -32,7 +32,7 @@ func TestInspectedClients(t *testing.T) {
 		{name: "curl", needs: "curl", script: "curl -sS -m 20 "},
 		{name: "wget", needs: "wget", script: "wget -nv -t1 -T20 -O- ${TRUST:+--ca-certificate=$CA} "},
 		{name: "node, fetch", needs: "node", script: nodeFetch},
-		{name: "node, undici", needs: "node", script: undiciFetch},
+		{name: "node 24, undici", needs: "bash", script: undiciFetch},
 		{name: "python, urllib", needs: "python3", script: pyFetch},
 		{name: "python, requests", needs: "python3", script: requestsGet, module: "requests"},
 		{name: "python, aiohttp", needs: "python3", script: aioFetch, module: "aiohttp"},

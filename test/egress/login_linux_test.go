@@ -120,12 +120,16 @@ func google(tokens, codes *seen) http.Handler {
 	return mux
 }
 
-// geminiProgram is Gemini CLI.
+// geminiProgram is Gemini CLI, with a node on PATH that can run it: Debian 12's cannot.
 func geminiProgram(t *testing.T) string {
 	t.Helper()
 	if modules == "" {
 		t.Skip("needs packages of npm's: PCCRUN_TEST_CLIENTS names them, or its client brings them")
 	}
+	nodes, err := filepath.Glob(filepath.Join(modules, "node-*", "bin"))
+	require.NoError(t, err)
+	require.Len(t, nodes, 1)
+	t.Setenv("PATH", nodes[0]+":"+os.Getenv("PATH"))
 	return filepath.Join(modules, ".bin", "gemini")
 }
 
