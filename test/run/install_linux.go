@@ -56,6 +56,7 @@ var needed = []need{
 	{file: "/usr/sbin/mke2fs", debian: "e2fsprogs"},
 	{file: "/usr/sbin/depmod", debian: "kmod"},
 	{program: "xz", debian: "xz-utils"},
+	{program: "patch", debian: "patch"},
 	{program: "xmllint", debian: "libxml2-utils"},
 	{file: "/usr/share/zoneinfo/Europe/Berlin", debian: "tzdata"},
 }
