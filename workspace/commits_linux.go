@@ -27,6 +27,7 @@ const (
 	inCommits = "git writes it where that is checked out, merged or popped"
 	inPatches = "`git am` and `git rebase` write what they say at --continue and --skip"
 	inIndex   = "git writes it at `git restore`, `checkout` and `stash`"
+	inReplays = "git puts what it says into a file in which such a conflict comes again; git show tells nothing of it, and without the directory there is none"
 	inTrees   = "`git commit` takes that, and `git diff --cached` shows what is listed; git reset makes another"
 	unread    = "what the run has brought there may hold protected names"
 	forged    = "git believes it; `git fsck` tells"
@@ -222,12 +223,15 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 	if !c.store.sound(c.left) {
 		err = cmp.Or(err, error(ErrTooMuch))
 	}
-	err = cmp.Or(err, c.store.broken)
+	err = cmp.Or(err, c.store.believed(c.stood, tell), c.store.broken)
 	if c.store.forged != "" {
 		tell(c.common+"/objects", "object "+c.store.forged+" is not what its name says", forged)
 	}
 	if c.forged != "" {
 		tell(c.gitDir+"/index", "what it remembers of "+c.forged+" is not what it lists", inTrees)
+	}
+	if path := c.common + "/rr-cache"; (c.common == c.gitDir || !c.guard.looksAt(c.common)) && c.replays(path) {
+		tell(path, "resolutions are new, or were changed or used", inReplays)
 	}
 	if path := c.gitDir + "/rebase-apply"; c.waits(path) {
 		tell(path, "patches wait", inPatches)
@@ -246,6 +250,24 @@ func (c *commits) waits(path string) bool {
 	moved := c.guard.stat(path, &st) != nil || c.guard.touched(&st)
 	return slices.ContainsFunc(files, func(name string) bool {
 		return strings.Trim(name, "0123456789") == "" && (!c.stood || moved || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
+	})
+}
+
+// replays reports whether the run has left resolutions of conflicts that git repeats, in
+// whatever file: of a repository that stood the directory alone turns that on.
+func (c *commits) replays(path string) bool {
+	all := !c.stood || c.guard.exchanged(path)
+	path, _ = c.guard.led(path)
+	files, err := c.guard.filesIn(path, maxTips, c.left)
+	if err != nil {
+		return !gone(err)
+	}
+	return slices.ContainsFunc(files, func(name string) bool {
+		var st unix.Stat_t
+		dir, name := filepath.Split(name)
+		touched := func(path string) bool { return c.guard.stat(path, &st) != nil || c.guard.touched(&st) }
+		// A conflict that comes again renews what is beside its resolution.
+		return strings.HasPrefix(name, "postimage") && (all || touched(path+"/"+dir+name) || touched(path) && touched(path+"/"+filepath.Clean(dir)))
 	})
 }
 

@@ -401,9 +401,11 @@ func (c *commits) split(ids map[string]tip) (there map[string]bool, absent []tip
 // not changed them yet: git packs them, and what they lead to, anew.
 func (g *Guard) knowTips(stop <-chan struct{}) {
 	tips, absent := map[string]map[string]bool{}, map[string][]tip{}
+	g.places = map[string]uint64{}
 	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
 	know := func(gitDir string) {
 		c := &commits{asked: a, guard: g, gitDir: gitDir, common: g.commonOf(gitDir), early: true}
+		g.know(c.common, "objects/pack", "objects/info", "rr-cache")
 		if c.readTips(gitDir) != nil {
 			return
 		}
