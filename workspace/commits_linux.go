@@ -64,8 +64,9 @@ func (g *Guard) commits() {
 type asked struct {
 	left    *allowance
 	inerter *inerter
-	links   []tip // the commits of submodules that were met
-	subs    []tip // those of them that are looked for now, which no name of the submodule need lead to
+	links   []tip    // the commits of submodules that were met
+	names   []string // protected ones that the workspace has; nil before they were asked for
+	subs    []tip    // those of them that are looked for now, which no name of the submodule need lead to
 }
 
 // treesOf returns where the paths of a repository begin: in each directory that leads to
@@ -111,7 +112,10 @@ type commits struct {
 	short  []tip // named by the first digits
 	found  []committed
 	ends   map[string]bool // commits that `shallow` lists; nil before it was read
-	forged string          // a directory of which the index remembers another tree than it lists
+	pairs  []pair
+	same   []committed // what has come, and the working tree has as well
+	lists  map[string][]vcs.TreeEntry
+	forged string // a directory of which the index remembers another tree than it lists
 }
 
 // A committed is a protected path that git would write.
@@ -219,6 +223,7 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 		err = cmp.Or(err, errors.New("its references are in tables"))
 	}
 	err = errors.Join(cmp.Or(err, c.whole()), c.history(), c.staged())
+	err = cmp.Or(err, c.carried())
 	c.drop()
 	if !c.store.sound(c.left) {
 		err = cmp.Or(err, error(ErrTooMuch))
@@ -402,7 +407,13 @@ func (c *commits) history() error {
 			if t.old >= maxOld { // for all behind it
 				before = c.some(had)
 			}
-			err = c.changed(tree, before, committed{where: where, commit: t.id}, 0)
+			in := committed{where: where, commit: t.id}
+			for _, p := range before {
+				if p != tree && t.old < maxOld && len(c.pairs) < maxPairs {
+					c.pairs = append(c.pairs, pair{p, tree, in})
+				}
+			}
+			err = c.changed(tree, before, in, 0)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
@@ -549,9 +560,11 @@ func (c *commits) note(f committed) error {
 	if len(c.found) == maxFound {
 		return ErrTooMuch
 	}
+	f.id = strings.Clone(f.id) // else it would keep its tree
 	if !c.stands(f) {
-		f.id = strings.Clone(f.id) // else it would keep its tree
 		c.found = append(c.found, f)
+	} else if len(c.same) < maxOwn && f.commit != "" {
+		c.same = append(c.same, f)
 	}
 	return nil
 }
@@ -605,7 +618,7 @@ func (c *commits) at(tree, path string) (found vcs.TreeEntry, ok bool) {
 		if tree == "" {
 			return found, false
 		}
-		list, err := c.entries(tree)
+		list, err := c.list(tree)
 		i := slices.IndexFunc(list, func(e vcs.TreeEntry) bool { return e.Name == name })
 		if err != nil || i < 0 {
 			return found, false
