@@ -27,7 +27,7 @@ const (
 	inCommits = "git writes it where that is checked out, merged or popped"
 	inPatches = "`git am` and `git rebase` write what they say at --continue and --skip"
 	inIndex   = "git writes it at `git restore`, `checkout` and `stash`"
-	inReplays = "git puts what it says into a file in which such a conflict comes again; git show tells nothing of it, and without the directory there is none"
+	inReplays = "git puts them into any file in which such a conflict comes again; without the directory it does not"
 	inTrees   = "`git commit` takes that, and `git diff --cached` shows what is listed; git reset makes another"
 	unread    = "what the run has brought there may hold protected names"
 	forged    = "git believes it; `git fsck` tells"
@@ -589,6 +589,10 @@ func (c *commits) stands(f committed) bool {
 		content = b[:n]
 	} else if content, err = readOwn(dir, name, maxProgram); err != nil {
 		return false
+	}
+	var st unix.Stat_t
+	if f.mode&0o100 != 0 && (beneath.Stat(dir, name, &st) != nil || st.Mode&0o100 == 0) {
+		return false // git leaves a hook alone that cannot be executed
 	}
 	return c.left.spend(int64(len(content))) == nil && c.store.format.BlobID(content) == f.id
 }
