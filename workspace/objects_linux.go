@@ -392,11 +392,14 @@ func (s *store) sound(left *allowance) bool {
 		if err != nil {
 			continue
 		}
+		var above unix.Stat_t
+		changed := unix.Fstat(dir, &above) != nil || s.guard.touched(&above)
 		for _, fan := range fans {
 			var st unix.Stat_t
 			if !vcs.IsFan(fan) || beneath.Stat(dir, fan, &st) != nil {
 				continue
 			}
+			moved := changed && s.guard.touched(&st) // with it all comes as old as it was
 			fd, err := openDirOf(dir, fan)
 			if err != nil {
 				continue
@@ -404,7 +407,7 @@ func (s *store) sound(left *allowance) bool {
 			names, _ := beneath.Entries(fd)
 			for _, name := range names {
 				id, f, ok := vcs.ParseID(fan + name)
-				if !ok || f != s.format || beneath.Stat(fd, name, &st) != nil || !s.guard.touched(&st) {
+				if !ok || f != s.format || beneath.Stat(fd, name, &st) != nil || !moved && !s.guard.touched(&st) {
 					continue
 				}
 				err := left.spend(64)
