@@ -109,12 +109,12 @@ func (c *commits) readTips(dir string) error {
 	if err != nil {
 		return err
 	}
-	// Git looks for `origin/main` and `heads/main` in its own directory first.
+	// Git looks for `origin/main` and `heads/main` in its own directory first, and for what
+	// would be a branch made of a remote's (`git checkout feature/x` of `origin/feature/x`).
 	begins := map[string]bool{}
 	for _, name := range refs {
-		long := strings.TrimPrefix(name, "refs/")
-		_, short, _ := strings.Cut(long, "/")
-		for _, name := range [...]string{long, short} {
+		name, deep := strings.TrimPrefix(name, "refs/"), true
+		for ; deep; _, name, deep = strings.Cut(name, "/") {
 			first, _, deep := strings.Cut(name, "/")
 			there, known := begins[first]
 			if deep && !known {
