@@ -27,6 +27,7 @@ const (
 	inCommits = "git writes it where that is checked out, merged or popped"
 	inPatches = "`git am` and `git rebase` write what they say at --continue and --skip"
 	inIndex   = "git writes it at `git restore`, `checkout` and `stash`"
+	inReplays = "git puts them into any file in which such a conflict comes again; without the directory it does not"
 	inTrees   = "`git commit` takes that, and `git diff --cached` shows what is listed; git reset makes another"
 	unread    = "what the run has brought there may hold protected names"
 	forged    = "git believes it; `git fsck` tells"
@@ -63,8 +64,9 @@ func (g *Guard) commits() {
 type asked struct {
 	left    *allowance
 	inerter *inerter
-	links   []tip // the commits of submodules that were met
-	subs    []tip // those of them that are looked for now, which no name of the submodule need lead to
+	links   []tip    // the commits of submodules that were met
+	names   []string // protected ones that the workspace has; nil before they were asked for
+	subs    []tip    // those of them that are looked for now, which no name of the submodule need lead to
 }
 
 // treesOf returns where the paths of a repository begin: in each directory that leads to
@@ -110,7 +112,10 @@ type commits struct {
 	short  []tip // named by the first digits
 	found  []committed
 	ends   map[string]bool // commits that `shallow` lists; nil before it was read
-	forged string          // a directory of which the index remembers another tree than it lists
+	pairs  []pair
+	same   []committed // what has come, and the working tree has as well
+	lists  map[string][]vcs.TreeEntry
+	forged string // a directory of which the index remembers another tree than it lists
 }
 
 // A committed is a protected path that git would write.
@@ -218,16 +223,20 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 		err = cmp.Or(err, errors.New("its references are in tables"))
 	}
 	err = errors.Join(cmp.Or(err, c.whole()), c.history(), c.staged())
+	err = cmp.Or(err, c.carried())
 	c.drop()
 	if !c.store.sound(c.left) {
 		err = cmp.Or(err, error(ErrTooMuch))
 	}
-	err = cmp.Or(err, c.store.broken)
+	err = cmp.Or(err, c.store.believed(c.stood, tell), c.store.broken)
 	if c.store.forged != "" {
 		tell(c.common+"/objects", "object "+c.store.forged+" is not what its name says", forged)
 	}
 	if c.forged != "" {
 		tell(c.gitDir+"/index", "what it remembers of "+c.forged+" is not what it lists", inTrees)
+	}
+	if path := c.common + "/rr-cache"; (c.common == c.gitDir || !c.guard.looksAt(c.common)) && c.replays(path) {
+		tell(path, "resolutions are new, or were changed or used", inReplays)
 	}
 	if path := c.gitDir + "/rebase-apply"; c.waits(path) {
 		tell(path, "patches wait", inPatches)
@@ -246,6 +255,24 @@ func (c *commits) waits(path string) bool {
 	moved := c.guard.stat(path, &st) != nil || c.guard.touched(&st)
 	return slices.ContainsFunc(files, func(name string) bool {
 		return strings.Trim(name, "0123456789") == "" && (!c.stood || moved || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
+	})
+}
+
+// replays reports whether the run has left resolutions of conflicts that git repeats, in
+// whatever file: of a repository that stood the directory alone turns that on.
+func (c *commits) replays(path string) bool {
+	all := !c.stood || c.guard.exchanged(path)
+	path, _ = c.guard.led(path)
+	files, err := c.guard.filesIn(path, maxTips, c.left)
+	if err != nil {
+		return !gone(err)
+	}
+	return slices.ContainsFunc(files, func(name string) bool {
+		var st unix.Stat_t
+		dir, name := filepath.Split(name)
+		touched := func(path string) bool { return c.guard.stat(path, &st) != nil || c.guard.touched(&st) }
+		// A conflict that comes again renews what is beside its resolution.
+		return strings.HasPrefix(name, "postimage") && (all || touched(path+"/"+dir+name) || touched(path) && touched(path+"/"+filepath.Clean(dir)))
 	})
 }
 
@@ -380,7 +407,13 @@ func (c *commits) history() error {
 			if t.old >= maxOld { // for all behind it
 				before = c.some(had)
 			}
-			err = c.changed(tree, before, committed{where: where, commit: t.id}, 0)
+			in := committed{where: where, commit: t.id}
+			for _, p := range before {
+				if p != tree && t.old < maxOld && len(c.pairs) < maxPairs {
+					c.pairs = append(c.pairs, pair{p, tree, in})
+				}
+			}
+			err = c.changed(tree, before, in, 0)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
@@ -527,9 +560,11 @@ func (c *commits) note(f committed) error {
 	if len(c.found) == maxFound {
 		return ErrTooMuch
 	}
+	f.id = strings.Clone(f.id) // else it would keep its tree
 	if !c.stands(f) {
-		f.id = strings.Clone(f.id) // else it would keep its tree
 		c.found = append(c.found, f)
+	} else if len(c.same) < maxOwn && f.commit != "" {
+		c.same = append(c.same, f)
 	}
 	return nil
 }
@@ -554,6 +589,10 @@ func (c *commits) stands(f committed) bool {
 		content = b[:n]
 	} else if content, err = readOwn(dir, name, maxProgram); err != nil {
 		return false
+	}
+	var st unix.Stat_t
+	if f.mode&0o100 != 0 && (beneath.Stat(dir, name, &st) != nil || st.Mode&0o100 == 0) {
+		return false // git leaves a hook alone that cannot be executed
 	}
 	return c.left.spend(int64(len(content))) == nil && c.store.format.BlobID(content) == f.id
 }
@@ -583,7 +622,7 @@ func (c *commits) at(tree, path string) (found vcs.TreeEntry, ok bool) {
 		if tree == "" {
 			return found, false
 		}
-		list, err := c.entries(tree)
+		list, err := c.list(tree)
 		i := slices.IndexFunc(list, func(e vcs.TreeEntry) bool { return e.Name == name })
 		if err != nil || i < 0 {
 			return found, false

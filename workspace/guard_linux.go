@@ -48,6 +48,7 @@ type Guard struct {
 
 	tips         map[string]map[string]bool   // what their references led to, as far as that is known: see [commits.drop]
 	absent       map[string][]tip             // and of what there was no object
+	places       map[string]uint64            // inodes of directories with which all comes that is in them: see [Guard.exchanged]
 	replacements map[string]map[string]string // of repositories, by their paths, as they stood: see [Guard.histories]
 
 	locks     *lockWatch

@@ -59,9 +59,16 @@ type store struct {
 	format vcs.Format
 	left   *allowance
 	dirs   []int // open
+	opened []opened
 	packs  []*pack
 	forged string // the first object that is not what its name says
 	broken error  // what is there and cannot be read
+}
+
+// An opened is a directory of objects, and the one of its packs, -1 for none.
+type opened struct {
+	path        string
+	dir, packed int
 }
 
 // A pack is one of a store's, opened when something is looked for.
@@ -101,9 +108,11 @@ func (s *store) add(path string, depth int) error {
 		return err
 	}
 	s.dirs = append(s.dirs, fd)
-	if err := s.list(fd); err != nil {
+	packed, err := s.list(fd, path)
+	if err != nil {
 		return err
 	}
+	s.opened = append(s.opened, opened{path, fd, packed})
 	b, err := readOwn(fd, "info/alternates", vcs.MaxConfig)
 	if err != nil {
 		if gone(err) || err == unix.ELOOP {
@@ -137,19 +146,19 @@ func from(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// list notes the packs of a directory of objects.
-func (s *store) list(objects int) error {
-	fd, err := openDirOf(objects, "pack")
+// list notes the packs of a directory of objects, and returns theirs.
+func (s *store) list(objects int, path string) (fd int, err error) {
+	fd, err = openDirOf(objects, "pack")
 	if err != nil {
 		if gone(err) {
-			return nil
+			err = nil
 		}
-		return err
+		return -1, err
 	}
 	s.dirs = append(s.dirs, fd)
 	names, err := beneath.Entries(fd)
 	if err != nil {
-		return err
+		return fd, err
 	}
 	for _, name := range names {
 		base, is := strings.CutSuffix(name, ".idx")
@@ -157,6 +166,7 @@ func (s *store) list(objects int) error {
 			continue
 		}
 		p := &pack{dir: fd, name: base}
+		p.fresh = s.guard.exchanged(path + "/pack")
 		for _, name := range [...]string{name, base + ".pack"} {
 			var st unix.Stat_t
 			if err := beneath.Stat(fd, name, &st); err != nil || s.guard.touched(&st) {
@@ -164,10 +174,10 @@ func (s *store) list(objects int) error {
 			}
 		}
 		if s.packs = append(s.packs, p); len(s.packs) > maxPacks {
-			return ErrTooMuch
+			return fd, ErrTooMuch
 		}
 	}
-	return nil
+	return fd, nil
 }
 
 func (s *store) close() {
@@ -382,11 +392,14 @@ func (s *store) sound(left *allowance) bool {
 		if err != nil {
 			continue
 		}
+		var above unix.Stat_t
+		changed := unix.Fstat(dir, &above) != nil || s.guard.touched(&above)
 		for _, fan := range fans {
 			var st unix.Stat_t
 			if !vcs.IsFan(fan) || beneath.Stat(dir, fan, &st) != nil {
 				continue
 			}
+			moved := changed && s.guard.touched(&st) // with it all comes as old as it was
 			fd, err := openDirOf(dir, fan)
 			if err != nil {
 				continue
@@ -394,7 +407,7 @@ func (s *store) sound(left *allowance) bool {
 			names, _ := beneath.Entries(fd)
 			for _, name := range names {
 				id, f, ok := vcs.ParseID(fan + name)
-				if !ok || f != s.format || beneath.Stat(fd, name, &st) != nil || !s.guard.touched(&st) {
+				if !ok || f != s.format || beneath.Stat(fd, name, &st) != nil || !moved && !s.guard.touched(&st) {
 					continue
 				}
 				err := left.spend(64)

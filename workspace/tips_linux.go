@@ -109,12 +109,12 @@ func (c *commits) readTips(dir string) error {
 	if err != nil {
 		return err
 	}
-	// Git looks for `origin/main` and `heads/main` in its own directory first.
+	// Git looks for `origin/main` and `heads/main` in its own directory first, and for what
+	// would be a branch made of a remote's (`git checkout feature/x` of `origin/feature/x`).
 	begins := map[string]bool{}
 	for _, name := range refs {
-		long := strings.TrimPrefix(name, "refs/")
-		_, short, _ := strings.Cut(long, "/")
-		for _, name := range [...]string{long, short} {
+		name, deep := strings.TrimPrefix(name, "refs/"), true
+		for ; deep; _, name, deep = strings.Cut(name, "/") {
 			first, _, deep := strings.Cut(name, "/")
 			there, known := begins[first]
 			if deep && !known {
@@ -401,9 +401,11 @@ func (c *commits) split(ids map[string]tip) (there map[string]bool, absent []tip
 // not changed them yet: git packs them, and what they lead to, anew.
 func (g *Guard) knowTips(stop <-chan struct{}) {
 	tips, absent := map[string]map[string]bool{}, map[string][]tip{}
+	g.places = map[string]uint64{}
 	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
 	know := func(gitDir string) {
 		c := &commits{asked: a, guard: g, gitDir: gitDir, common: g.commonOf(gitDir), early: true}
+		g.know(c.common, "objects/pack", "objects/info", "rr-cache")
 		if c.readTips(gitDir) != nil {
 			return
 		}

@@ -212,10 +212,11 @@ type Pack struct {
 	index, pack io.ReaderAt
 	size        int64 // of pack
 	format      Format
-	fan         [256]uint32 // how many names begin with at most this byte
-	names       int64       // where the first name stands
-	step        int64       // from one to the next
-	old         bool        // version 1: offsets stand before the names
+	fan         [256]uint32      // how many names begin with at most this byte
+	names       int64            // where the first name stands
+	step        int64            // from one to the next
+	old         bool             // version 1: offsets stand before the names
+	kept        map[int64]Object // some of its objects, by where they lie; nil for none
 }
 
 // OpenPack reads the head of an index. Both are read later as well.
@@ -246,6 +247,11 @@ func (p *Pack) Find(id string) (at int64, err error) {
 	if err != nil || name != id {
 		return -1, err
 	}
+	return p.offset(n)
+}
+
+// offset returns where the pack has the object whose name stands at a place.
+func (p *Pack) offset(n int64) (at int64, err error) {
 	// In version 2 sums of 4 bytes follow the names, offsets of 4, and those of 8 that these lead to.
 	b, all := make([]byte, 8), int64(p.fan[255])
 	from := p.names + all*(p.step+4) + n*4
@@ -325,6 +331,10 @@ func (p *Pack) Read(at, limit int64, base func(id string, limit int64) (Object, 
 	var deltas [][]byte // the outermost first
 	var held int64
 	for o.Body == nil {
+		if kept, is := p.kept[at]; is {
+			o = kept
+			break
+		}
 		kind, size, body, err := p.head(at)
 		if err != nil {
 			return o, err

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,18 +109,18 @@ func TestPackAsGit(t *testing.T) {
 		require.Regexp(t, `chain length = 9`, string(git("verify-pack", "-v", packs[0])), "control: there are deltas")
 		p := openPack(t, packs[0], c.f)
 		n := 0
+		var read func(id string) (Object, error)
+		read = func(id string) (Object, error) {
+			at, err := p.Find(id)
+			if err != nil || at < 0 {
+				return Object{}, errors.New("not there")
+			}
+			return p.Read(at, 1<<20, func(id string, _ int64) (Object, error) { return read(id) }, func() error { return nil })
+		}
 		for line := range strings.Lines(string(git("cat-file", "--batch-all-objects", "--batch-check"))) {
 			words := strings.Fields(line)
 			id, f, ok := ParseID(words[0])
 			require.True(t, ok && f == c.f)
-			var read func(id string) (Object, error)
-			read = func(id string) (Object, error) {
-				at, err := p.Find(id)
-				if err != nil || at < 0 {
-					return Object{}, errors.New("not there")
-				}
-				return p.Read(at, 1<<20, func(id string, _ int64) (Object, error) { return read(id) }, func() error { return nil })
-			}
 			o, err := read(id)
 			require.NoError(t, err, line)
 			require.Equal(t, words[1], kindNames[o.Kind])
@@ -130,7 +131,76 @@ func TestPackAsGit(t *testing.T) {
 		at, err := p.Find(strings.Repeat("\x00", c.f.size()))
 		require.NoError(t, err)
 		require.EqualValues(t, -1, at)
+		forged, err := p.Forged(1<<20, func(id string, _ int64) (Object, error) { return read(id) }, func(int64) error { return nil })
+		require.NoError(t, err)
+		require.Empty(t, forged)
+
+		// And so is what it has to find things sooner.
+		git("multi-pack-index", "write")
+		b, err := os.ReadFile(dir + "/.git/objects/pack/multi-pack-index")
+		require.NoError(t, err)
+		require.NoError(t, EachPlace(b, c.f, func(id, pack string, at int64) error {
+			is, err := p.Find(id)
+			require.NoError(t, err)
+			require.Equal(t, is, at)
+			require.Equal(t, filepath.Base(strings.TrimSuffix(packs[0], "pack"))+"idx", pack)
+			n--
+			return nil
+		}))
+		require.Zero(t, n)
+		chain := dir + "/.git/objects/info/commit-graphs/"
+		git("commit-graph", "write", "--reachable", "--split")
+		two, tree := strings.TrimSpace(string(git("rev-parse", "HEAD~1"))), "HEAD^{tree}"
+		git("update-ref", "refs/heads/many", strings.TrimSpace(string(git("commit-tree", "-m", "x", "-p", "HEAD", "-p", two, "-p", "HEAD~2", "-p", "HEAD~3", tree))))
+		git("commit-graph", "write", "--reachable", "--split=no-merge")
+		list, err := os.ReadFile(chain + "commit-graph-chain")
+		require.NoError(t, err)
+		names, err := GraphChain(list)
+		require.NoError(t, err)
+		require.Len(t, names, 2)
+		var files [][]byte
+		for _, name := range names {
+			b, err := os.ReadFile(chain + name)
+			require.NoError(t, err)
+			files = append(files, b)
+		}
+		var said []string
+		require.NoError(t, EachCommit(files, c.f, func(id, tree string, parents []string) error {
+			line := hex.EncodeToString([]byte(id)) + " " + hex.EncodeToString([]byte(tree))
+			for _, p := range parents {
+				line += " " + hex.EncodeToString([]byte(p))
+			}
+			said = append(said, line)
+			return nil
+		}))
+		require.ElementsMatch(t, strings.Split(strings.TrimSpace(string(git("log", "--all", "--format=%H %T %P"))), "\n"), said)
 	}
+}
+
+func FuzzBelieved(f *testing.F) {
+	head := func(magic string, rest ...byte) []byte { return append([]byte(magic+"\x01\x01"), rest...) }
+	fan := make([]byte, 1024)
+	fan[1023] = 1
+	row := func(name string, at int) []byte { return append([]byte(name), 0, 0, 0, 0, 0, 0, byte(at>>8), byte(at)) }
+	place := slices.Concat(head("MIDX", 4, 0, 0, 0, 0, 1), row("PNAM", 72), row("OIDF", 74), row("OIDL", 1098), row("OOFF", 1118), row("\x00\x00\x00\x00", 1126), []byte("p\x00"), fan, make([]byte, 28))
+	if err := EachPlace(place, FormatSHA1, func(_, pack string, _ int64) error { return map[string]error{"p": io.EOF}[pack] }); err != io.EOF {
+		f.Fatal("control: it is read", err)
+	}
+	f.Add(place)
+	graph := slices.Concat(head("CGPH", 4, 0), row("OIDF", 68), row("OIDL", 1092), row("CDAT", 1112), row("EDGE", 1148), row("\x00\x00\x00\x00", 1156), fan, make([]byte, 20), make([]byte, 20), []byte{0x70, 0, 0, 0, 0x80, 0, 0, 0}, make([]byte, 8), make([]byte, 4), []byte{0x80, 0, 0, 0})
+	if err := EachCommit([][]byte{graph}, FormatSHA1, func(_, _ string, parents []string) error { return map[int]error{2: io.EOF}[len(parents)] }); err != io.EOF {
+		f.Fatal("control: it is read", err)
+	}
+	f.Add(graph)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n := 0
+		_ = EachPlace(b, FormatSHA1, func(string, string, int64) error { n++; return nil })
+		_ = EachCommit([][]byte{b, b}, FormatSHA1, func(_, _ string, parents []string) error { n += len(parents) + 1; return nil })
+		_, _ = GraphChain(b)
+		if n > len(b) {
+			t.Fatalf("%d of %d bytes", n, len(b))
+		}
+	})
 }
 
 func openPack(t *testing.T, path string, f Format) *Pack {

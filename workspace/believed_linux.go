@@ -1,0 +1,268 @@
+package workspace
+
+import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// Git takes an object for what the index of a pack calls it, looks where a multi-pack-index
+// says, and takes of a commit what a commit-graph says: it reads none of what that is about.
+// So that is read here, as far as the run has written it and it is little. What is much is
+// said not to have been read: git packs all anew from time to time.
+
+const (
+	maxPacked  = 16 << 20 // bytes of a pack of which all objects are read
+	maxNames   = 30_000   // that a pack, a multi-pack-index or a commit-graph has, so that they are looked at
+	maxCache   = 16 << 20 // bytes of one of the latter two
+	notRead    = "it is too much to be read, and git believes it; `git fsck` tells whether it is what it says"
+	multiPack  = "multi-pack-index"
+	graphChain = "info/commit-graphs/commit-graph-chain"
+)
+
+// believed looks at what git would believe, and tells of what is not so, by the path in a
+// directory of objects. Of a new repository it is not said what is too much.
+func (s *store) believed(stood bool, tell func(path, what, why string)) error {
+	much := func(path, what string) {
+		if stood {
+			tell(path, what, notRead)
+		}
+	}
+	var all error
+	for _, d := range s.opened {
+		for _, look := range [...]func(opened, func(path, what string)) (string, string, error){s.packsOf, s.placesOf, s.graphOf} {
+			path, id, err := look(d, much)
+			if errors.Is(err, ErrTooMuch) {
+				return err
+			}
+			if err != nil {
+				all = cmp.Or(all, fmt.Errorf("%s: %w", path, err))
+			}
+			if id != "" {
+				tell(d.path+"/"+path, "what it says of "+hex.EncodeToString([]byte(id))+" is not so", forged)
+			}
+		}
+	}
+	return all
+}
+
+// packsOf looks at the objects of the packs.
+func (s *store) packsOf(d opened, much func(path, what string)) (path, id string, err error) {
+	for _, p := range s.packs {
+		if !p.fresh || p.dir != d.packed {
+			continue
+		}
+		path = "pack/" + p.name + ".idx"
+		if _, err := s.find(p, strings.Repeat("\x00", s.format.Digits()/2)); err != nil {
+			if gone(err) { // git goes on without
+				continue
+			}
+			return path, "", err
+		}
+		info, err := p.file.Stat()
+		if err != nil {
+			return path, "", err
+		}
+		if info.Size() > maxPacked || p.read.Count() > maxNames {
+			much(d.path+"/pack/"+p.name+".pack", fmt.Sprintf("%d MiB, new or changed", info.Size()>>20))
+			continue
+		}
+		id, err = p.read.Forged(maxObject, func(base string, limit int64) (vcs.Object, error) { return s.within(base, limit, 1) }, s.left.spend)
+		if errors.Is(err, vcs.ErrLarge) {
+			much(d.path+"/pack/"+p.name+".pack", "new or changed")
+			continue
+		}
+		if err != nil || id != "" {
+			return path, id, err
+		}
+	}
+	return "", "", nil
+}
+
+// written reads a file of a directory of objects that the run has written.
+func (s *store) written(dir int, name, around string) (b []byte, large bool, err error) {
+	var st unix.Stat_t
+	if err := beneath.Stat(dir, name, &st); err != nil || !s.guard.touched(&st) && !s.guard.exchanged(around) {
+		return nil, false, err
+	}
+	if st.Size > maxCache {
+		return nil, true, nil
+	}
+	b, err = readOwn(dir, name, maxCache)
+	return b, false, cmp.Or(err, s.left.spend(int64(len(b))))
+}
+
+// errSaid ends a look at what is not so.
+var errSaid = errors.New("it is not so")
+
+// placesOf compares a multi-pack-index with the indices of the packs.
+func (s *store) placesOf(d opened, much func(path, what string)) (path, id string, err error) {
+	path = "pack/" + multiPack
+	if d.packed < 0 {
+		return "", "", nil
+	}
+	var st unix.Stat_t
+	if beneath.Stat(d.packed, multiPack+".d/"+multiPack+"-chain", &st) == nil && s.guard.touched(&st) {
+		much(d.path+"/"+path+".d", "new or changed")
+	}
+	b, large, err := s.written(d.packed, multiPack, d.path+"/pack")
+	switch {
+	case gone(err):
+		return "", "", nil
+	case err != nil:
+		return path, "", err
+	case large:
+		much(d.path+"/"+path, "new or changed")
+	}
+	if b == nil {
+		return "", "", nil
+	}
+	names := map[string]*pack{}
+	for _, p := range s.packs {
+		if p.dir == d.packed {
+			names[p.name+".idx"] = p
+		}
+	}
+	n := 0
+	err = vcs.EachPlace(b, s.format, func(name, in string, at int64) error {
+		if n++; n > maxNames {
+			return vcs.ErrLarge
+		}
+		if err := s.left.spend(64); err != nil {
+			return err
+		}
+		p := names[in]
+		if p == nil { // git goes on without
+			return nil
+		}
+		if is, err := s.find(p, name); err != nil || is != at {
+			id = name
+			return errSaid
+		}
+		return nil
+	})
+	if errors.Is(err, vcs.ErrLarge) {
+		much(d.path+"/"+path, "new or changed")
+	}
+	if err == errSaid || errors.Is(err, vcs.ErrLarge) {
+		err = nil
+	}
+	return path, id, err
+}
+
+// graphOf compares a commit-graph with the commits.
+func (s *store) graphOf(d opened, much func(path, what string)) (path, id string, err error) {
+	var files [][]byte
+	path = "info/commit-graph"
+	b, large, err := s.written(d.dir, path, d.path+"/info")
+	switch {
+	case err == nil && b != nil:
+		files = append(files, b)
+	case err == nil && !large, err != nil && !gone(err): // else git looks for a chain
+		return path, "", err
+	case err != nil:
+		path = graphChain
+		var fresh bool
+		if files, fresh, large, err = s.chain(d); err != nil || !fresh && !large {
+			return path, "", err
+		}
+	}
+	if large {
+		much(d.path+"/"+path, "new or changed")
+		return path, "", nil
+	}
+	n := 0
+	err = vcs.EachCommit(files, s.format, func(name, tree string, parents []string) error {
+		if n++; n > maxNames {
+			return vcs.ErrLarge
+		}
+		o, err := s.get(name)
+		if errors.Is(err, errMissing) { // git has nothing to show of that
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		is, behind, err := vcs.ParseCommit(o.Body)
+		if err != nil || is != tree || !slices.Equal(behind, parents) {
+			id = name
+			return errSaid
+		}
+		return nil
+	})
+	if errors.Is(err, vcs.ErrLarge) {
+		much(d.path+"/"+path, "new or changed")
+	}
+	if err == errSaid || errors.Is(err, vcs.ErrLarge) {
+		err = nil
+	}
+	return path, id, err
+}
+
+// chain reads the files of a commit-graph in parts, and whether the run has written one.
+func (s *store) chain(d opened) (files [][]byte, fresh, large bool, err error) {
+	dir := d.dir
+	list, err := readOwn(dir, graphChain, vcs.MaxConfig)
+	if err != nil {
+		if gone(err) {
+			err = nil
+		}
+		return nil, false, false, err
+	}
+	names, err := vcs.GraphChain(list)
+	if err != nil {
+		return nil, false, false, err
+	}
+	size := int64(0)
+	var in, above unix.Stat_t // with its directory it comes as old as it was
+	fresh = s.guard.exchanged(d.path+"/info") || beneath.Stat(dir, filepath.Dir(graphChain), &in) == nil && beneath.Stat(dir, "info", &above) == nil && s.guard.touched(&in) && s.guard.touched(&above)
+	for _, name := range append(names, graphChain[strings.LastIndexByte(graphChain, '/')+1:]) {
+		var st unix.Stat_t
+		if err := beneath.Stat(dir, "info/commit-graphs/"+name, &st); err != nil {
+			if gone(err) { // of another repository, or of none
+				return nil, false, true, nil
+			}
+			return nil, false, false, err
+		}
+		fresh, size = fresh || s.guard.touched(&st), size+st.Size
+	}
+	if !fresh || size > maxCache {
+		return nil, fresh, fresh, nil
+	}
+	for _, name := range names {
+		b, err := readOwn(dir, "info/commit-graphs/"+name, maxCache)
+		if err = cmp.Or(err, s.left.spend(int64(len(b)))); err != nil {
+			return nil, false, false, err
+		}
+		files = append(files, b)
+	}
+	return files, true, false, nil
+}
+
+// know notes directories with which all would come that is in them, as old as it was.
+func (g *Guard) know(dir string, names ...string) {
+	for _, name := range names {
+		path := dir + "/" + name
+		var st, above unix.Stat_t
+		if g.stat(path, &st) != nil || g.stat(filepath.Dir(path), &above) != nil || g.touched(&above) {
+			st.Ino = 0 // it is not there, or another could be there already
+		}
+		g.places[path] = st.Ino
+	}
+}
+
+// exchanged reports whether such a directory is not the one that stood.
+func (g *Guard) exchanged(path string) bool {
+	had, known := g.places[path]
+	var st unix.Stat_t
+	return known && g.stat(path, &st) == nil && st.Ino != had
+}
