@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +29,8 @@ const Terminal = -1
 // non-blocking, what the launcher has to say itself, or that is of the network;
 // any other socket, which cannot be opened again, is handed through if
 // [Plan.JudgeHanded] finds it harmless, and so is a character device; a directory
-// or a block device is refused.
+// or a block device is refused, and so is what has no place in any file system, but for
+// a few kinds.
 type Stdio struct {
 	Fds        [3]int
 	Host       int  // the host's terminal: the first of the three that is one, -1 if none
@@ -59,6 +63,9 @@ func JudgePassed(fds []int) error {
 		}
 		if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
 			return fmt.Errorf("--pass-fd %d: a terminal would be handed in", fd)
+		}
+		if err := judgeAnonymous(fd, &st); err != nil {
+			return fmt.Errorf("--pass-fd %d: %w", fd, err)
 		}
 	}
 	return nil
@@ -103,6 +110,10 @@ func JudgeStdio(kept bool) (*Stdio, error) {
 				return nil, err
 			}
 			continue
+		default:
+			if err := judgeAnonymous(fd, st); err != nil {
+				return nil, fmt.Errorf("%s: %w", stdNames[fd], err)
+			}
 		}
 		if kept && fd > 0 {
 			if err := s.pump(fd, stats[:]); err != nil {
@@ -118,6 +129,27 @@ func JudgeStdio(kept bool) (*Stdio, error) {
 		}
 	}
 	return s, nil
+}
+
+// judgeAnonymous refuses what the kernel made without a place in any file system, but
+// for what only counts, waits or wakes. The rest are doors to the host: a ring of
+// io_uring(7) has a thread that does what is asked of it as whoever made it, and neither
+// the filter nor the mounts of the sandbox are in its way; others hold somebody's memory
+// (userfaultfd(2)), a file system to be, a program of the kernel's.
+func judgeAnonymous(fd int, st *unix.Stat_t) error {
+	if st.Mode&unix.S_IFMT != 0 {
+		return nil
+	}
+	name, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+	if err != nil {
+		return err
+	}
+	name = strings.Trim(strings.TrimPrefix(name, "anon_inode:"), "[]")
+	switch name {
+	case "eventfd", "eventpoll", "timerfd", "signalfd", "inotify", "pidfd":
+		return nil
+	}
+	return fmt.Errorf("%q would open to the command what lies outside", name)
 }
 
 // HandIn gives the command the host's terminal itself, for a run without that

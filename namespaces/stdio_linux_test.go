@@ -187,6 +187,31 @@ func TestJudgeBlockDevice(t *testing.T) {
 	require.ErrorContains(t, JudgePassed([]int{fd}), "a directory or block device")
 }
 
+// What has no place in any file system is refused unless it only waits or counts: a group of
+// fanotify(7), which anybody can make from Linux 5.13 on, stands for the others.
+func TestJudgeAnonymous(t *testing.T) {
+	event, err := unix.Eventfd(0, 0) // as a caller hands it in: not close-on-exec
+	require.NoError(t, err)
+	counter := os.NewFile(uintptr(event), "eventfd")
+	defer counter.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer null.Close()
+	require.Equal(t, judgement{Fds: [3]int{0, 1, 2}, Host: -1}, judge(t, [3]*os.File{counter, null, null}), "control")
+	require.NoError(t, JudgePassed([]int{event}), "control")
+
+	group, err := unix.FanotifyInit(unix.FAN_CLASS_NOTIF|unix.FAN_REPORT_FID, 0)
+	require.NoError(t, err)
+	door := os.NewFile(uintptr(group), "fanotify")
+	defer door.Close()
+	for fd, name := range stdNames {
+		files := [3]*os.File{null, null, null}
+		files[fd] = door
+		require.Equal(t, judgement{Err: name + `: "fanotify" would open to the command what lies outside`}, judge(t, files))
+	}
+	require.ErrorContains(t, JudgePassed([]int{group}), `"fanotify" would open`)
+}
+
 func TestJudgePassed(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

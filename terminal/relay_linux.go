@@ -28,6 +28,7 @@ type Relay struct {
 	wanted bool // raw mode is wanted, as soon as we are in the foreground
 	raw    bool // and is what we have set
 	saved  unix.Termios
+	early  *unix.Termios // what the pseudo-terminal began with in the background, until the keys are ours
 	closed bool
 	typed  chan []byte // what is typed goes here while a question is open
 
@@ -72,6 +73,9 @@ func Start(o Options) (*Relay, error) {
 		return nil, os.NewSyscallError("eventfd", err)
 	}
 	r.copySize()
+	if !foreground(o.Terminal) {
+		r.early = &modes
+	}
 	signal.Notify(r.signals, unix.SIGWINCH, unix.SIGCONT)
 	if err := r.grab(); err != nil {
 		signal.Stop(r.signals)
@@ -105,6 +109,18 @@ func (r *Relay) grab() error {
 	// mode may still be there: not what the user wants back.
 	if !r.raw || now != rawModes(r.saved) {
 		r.saved = now
+	}
+	// In the background the modes were those of whoever had the terminal then: a shell that
+	// edits its line, without lines and echo. Those that a reader has from the first are
+	// what it finds in the foreground, unless the command has made its own meanwhile.
+	if r.early != nil {
+		_ = control(r.o.Master, func(fd int) error {
+			if has, err := getModes(fd); err != nil || has != *r.early {
+				return err
+			}
+			return setModes(fd, r.saved)
+		})
+		r.early = nil
 	}
 	if err := setModes(r.o.Terminal, rawModes(r.saved)); err != nil {
 		return err

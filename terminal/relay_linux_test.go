@@ -513,6 +513,44 @@ func TestStartInBackground(t *testing.T) {
 	require.Equal(t, before, h.modes())
 }
 
+// A shell that edits its line has the terminal without lines and echo as it starts a
+// background job. In the foreground the command finds the modes that any other finds
+// there: the control, a cat that nothing wraps.
+func TestStartInBackgroundOfAnEditor(t *testing.T) {
+	h := newHost(t)
+	h.run([]string{"PS1=ready$ ", "HISTFILE=", "INPUTRC=/dev/null", "TERM=dumb"}, needs(t, "bash"), "--norc", "-i")
+	h.expect("ready$ ")
+	require.Eventually(t, func() bool { return h.modes().Lflag&unix.ICANON == 0 }, 10*time.Second, time.Millisecond, "the shell edits its line")
+	for _, program := range []string{"", "TERMINAL_TEST=launcher " + exe(t) + " "} {
+		h.typed(program + "sh -c 'stty -a; exec cat' &\n")
+		h.expect("ready$ ")
+		h.stopped()
+		h.typed("fg\n")
+		h.expect("exec cat'")
+		time.Sleep(200 * time.Millisecond) // what is typed before it has the terminal is edited by nobody
+		h.typed("hello\n")
+		h.expect("hello\r\nhello\r\n") // the echo, and what cat has read
+		h.typed("\x04")
+		h.expect("ready$ ")
+		require.NotContains(t, h.last, "\x04", "an end of input, and not a letter")
+		h.typed("echo status $?\n")
+		h.expect("status 0")
+		h.expect("ready$ ")
+	}
+	// Modes that the command has made itself are its own.
+	h.typed("TERMINAL_TEST=launcher " + exe(t) + " sh -c 'trap \"\" TTOU; stty -echo quit ^X; read x; stty -a; echo got $x' &\n")
+	h.expect("ready$ ")
+	h.stopped()
+	h.typed("fg\n")
+	h.expect("got $x'")
+	time.Sleep(200 * time.Millisecond)
+	h.typed("hello\r\n")
+	h.expect("got hello")
+	require.Contains(t, h.last, " -echo ")
+	require.Contains(t, h.last, "quit = ^X")
+	h.expect("ready$ ")
+}
+
 // The terminal belongs to the other program of the pipeline until the
 // command wants it.
 func TestLazy(t *testing.T) {

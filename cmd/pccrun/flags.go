@@ -236,6 +236,7 @@ func suggestFlag(defs []flagDef, name string) string {
 
 // runCommand is `pccrun run`, and `pccrun -- …`.
 func runCommand(args []string) int {
+	quietUsers()
 	req, code := runRequest(args)
 	if req == nil {
 		return code

@@ -46,8 +46,8 @@ func observe(args []string) (*seen, int, error) {
 	// What a terminal sends to all of the group is the run's to handle, and what
 	// is sent to us alone is passed on.
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM)
-	catchQuit()
+	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
+	catchQuits(unix.SIGQUIT)
 	defer signal.Stop(signals)
 	run, err := os.StartProcess("/proc/self/exe", append([]string{os.Args[0], "learn", supervised}, args...), &os.ProcAttr{
 		Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stderr, os.Stderr, w}, Sys: &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM},
@@ -58,7 +58,7 @@ func observe(args []string) (*seen, int, error) {
 	}
 	go func() {
 		for sig := range signals {
-			if sig == unix.SIGTERM || sig == unix.SIGHUP {
+			if sig != unix.SIGINT && sig != unix.SIGQUIT {
 				_ = run.Signal(sig)
 			}
 		}

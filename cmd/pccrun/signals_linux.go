@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 	"unsafe"
@@ -40,7 +41,7 @@ func catch() (c chan os.Signal, forced bool) {
 	forced = !signal.Ignored(unix.SIGINT)
 	c = make(chan os.Signal, 16)
 	signal.Notify(c, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE)
-	catchQuit()
+	catchQuits(unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
 	return c, forced
 }
 
@@ -92,6 +93,7 @@ func (l *launch) forward(c chan os.Signal, forced bool, s *native.Started, relay
 		if over {
 			signal.Reset(sig)
 			quietQuit()
+			quietUsers()
 			unix.Kill(os.Getpid(), sig)
 			return
 		}
@@ -157,12 +159,17 @@ func pending(sig unix.Signal) bool {
 	return set>>(sig-1)&1 != 0
 }
 
-// quit is what the runtime does at QUIT: it prints where each goroutine stands.
-var quit sigaction
-
 // A sigaction is the kernel's, of 64-bit machines: handler, flags, restorer, mask
 // (rt_sigaction(2)).
 type sigaction [4]uint64
+
+// quits are the signals at which the runtime does not end the process as long as nobody
+// wants to be told of them, with what it does: at QUIT it prints where each goroutine
+// stands, USR1 and USR2 it drops.
+var quits = []struct {
+	sig     unix.Signal
+	runtime sigaction
+}{{sig: unix.SIGQUIT}, {sig: unix.SIGUSR1}, {sig: unix.SIGUSR2}}
 
 // quietQuit lets QUIT, from Ctrl-\ at a terminal, end this process as it ends any
 // other, without a trace of the runtime's: a few system calls, where a handler of
@@ -178,21 +185,39 @@ func quietQuit() {
 	if none := min(1, core.Max); core.Cur != none && unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: none, Max: core.Max}) != nil {
 		return
 	}
-	var old sigaction
-	if setQuit(&sigaction{}, &old); old[0] != 0 {
-		quit = old
+	byDefault(unix.SIGQUIT)
+}
+
+// byDefault lets a signal of [quits] end this process.
+func byDefault(sig unix.Signal) {
+	for i := range quits {
+		var old sigaction
+		if q := &quits[i]; q.sig == sig {
+			if setAction(sig, &sigaction{}, &old); old[0] != 0 {
+				q.runtime = old
+			}
+		}
 	}
 }
 
-// catchQuit takes that back. Who wants to be notified of QUIT calls it after he has
-// said so: the runtime thinks that its handler is there, and does not install it
+// catchQuits takes that back for those of which the caller is told from now on, as he has
+// said before: the runtime thinks that its handler is there, and does not install it
 // again.
-func catchQuit() {
-	if quit[0] != 0 {
-		setQuit(&quit, nil)
+func catchQuits(sigs ...unix.Signal) {
+	for _, q := range quits {
+		if q.runtime[0] != 0 && slices.Contains(sigs, q.sig) {
+			setAction(q.sig, &q.runtime, nil)
+		}
 	}
 }
 
-func setQuit(to, old *sigaction) {
-	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGQUIT), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(to[0]), 0, 0)
+func setAction(sig unix.Signal, to, old *sigaction) {
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(to[0]), 0, 0)
+}
+
+// quietUsers does the same for USR1 and USR2 from the beginning of a run until they
+// are passed on: who sends one that early would wait for ever for what it does.
+func quietUsers() {
+	byDefault(unix.SIGUSR1)
+	byDefault(unix.SIGUSR2)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/pccrun/pccrun/state"
 )
 
-const whyUsage = `usage: pccrun why read|write|exec PATH       [FLAGS] [-- COMMAND]
+const whyUsage = `usage: pccrun why read|write PATH            [FLAGS] [-- COMMAND]
+       pccrun why exec PATH|NAME             [FLAGS] [-- COMMAND]
        pccrun why connect HOST[:PORT]|SOCKET [FLAGS] [-- COMMAND]
        pccrun why METHOD URL                 [FLAGS] [-- COMMAND]
        pccrun why env NAME                   [FLAGS] [-- COMMAND]
@@ -139,11 +140,28 @@ func (a *answer) print() {
 
 // path answers for a file. A link is decided by where it leads, as at a run.
 func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
+	if a.question == "exec" && !strings.ContainsAny(a.subject, "/~") {
+		found, err := program(p, host, a.subject)
+		if err != nil {
+			a.rule = profiles.Origin{Source: "environment", Key: "PATH"}
+			a.what, a.hint = unrunnable(err)
+			return nil
+		}
+		a.subject = found
+	}
 	path, err := expand(a.subject, p, host)
 	if err != nil {
 		return err
 	}
 	a.subject = path
+	if a.question == "exec" {
+		defer func() {
+			if _, err := program(p, host, path); a.yes && err != nil {
+				a.yes = false
+				a.what, a.hint = unrunnable(err)
+			}
+		}()
+	}
 	copied, isCopy := p.Copied(path)
 	if real := resolveLinks(path); real != path {
 		a.leadsTo, path = real, real

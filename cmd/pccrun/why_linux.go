@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/native"
 )
 
 // surveyed returns what a launch would put at a path, if that is not what the
@@ -51,6 +54,32 @@ func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) string {
 		}
 	}
 	return ""
+}
+
+// program returns the file that a run tries first for a command's name, or the error
+// with which it would end.
+func program(p *profiles.Policy, host *profiles.Host, name string) (string, error) {
+	search := host.Getenv("PATH")
+	if !slices.ContainsFunc(host.Environ, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
+		search = "/bin:/usr/bin" // as a run has it
+	}
+	paths, err := native.Programs(p, name, search)
+	if err != nil {
+		return "", err
+	}
+	return paths[0], nil
+}
+
+// unrunnable says why a name stands for no program, and what mends that.
+func unrunnable(err error) (what, hint string) {
+	var e *native.ErrNotFound
+	if !errors.As(err, &e) {
+		return err.Error(), ""
+	}
+	if errors.Is(e.Err, os.ErrNotExist) {
+		return "nothing that a run would find has this name", e.Hint()
+	}
+	return e.Err.Error(), e.Hint()
 }
 
 // vacated says until when something stands at a path that is private, but that

@@ -12,3 +12,8 @@ func surveyed(*profiles.Policy, *profiles.Host, string) (d profiles.Decision, di
 func surveyedEnv(*profiles.Policy, *profiles.Host, string) string { return "" }
 
 func vacated(*profiles.Policy, string) string { return "" }
+
+// program takes a name as it stands: nothing is looked for where nothing runs.
+func program(_ *profiles.Policy, _ *profiles.Host, name string) (string, error) { return name, nil }
+
+func unrunnable(err error) (what, hint string) { return err.Error(), "" }

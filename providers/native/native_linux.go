@@ -201,45 +201,52 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 	}
 	c.Umask = syscall.Umask(0)
 	syscall.Umask(c.Umask)
-	name := argv[0]
-	if strings.Contains(name, "/") {
-		if !strings.HasPrefix(name, "/") {
-			name = filepath.Join(r.Policy.WorkDir, name)
-		}
-		c.Paths = []string{name}
-		return c, executable(argv[0], name)
-	}
-	var refused error
 	search := host.Getenv("PATH")
 	if !slices.ContainsFunc(host.Environ, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
 		search = "/bin:/usr/bin" // execvp(3)
 	}
+	var err error
+	c.Paths, err = Programs(r.Policy, argv[0], search)
+	return c, err
+}
+
+// Programs returns the files that a command's name stands for, which a run tries in
+// their order, in a search path if the name is no path itself. Where it returns an error
+// a run ends with it.
+func Programs(policy *profiles.Policy, name, search string) (paths []string, err error) {
+	if strings.Contains(name, "/") {
+		path := name
+		if !strings.HasPrefix(name, "/") {
+			path = filepath.Join(policy.WorkDir, name)
+		}
+		return []string{path}, executable(name, path)
+	}
 	for _, dir := range filepath.SplitList(search) {
-		if !strings.HasPrefix(dir, "/") || filepath.Clean(dir) == r.Policy.Home {
+		if !strings.HasPrefix(dir, "/") || filepath.Clean(dir) == policy.Home {
 			continue
 		}
 		path := filepath.Join(dir, name)
 		// Nothing that a run may have changed decides which program runs,
 		// wherever PATH and its links lead from.
-		changeable := func(dir string) bool { return r.Policy.Decide(dir).Access >= profiles.Overlay }
+		changeable := func(dir string) bool { return policy.Decide(dir).Access >= profiles.Overlay }
 		real, ok := namespaces.Follow(path, changeable)
-		if !ok || strings.HasPrefix(real, r.Policy.Workspace+"/") || strings.HasPrefix(path, r.Policy.Workspace+"/") {
+		if !ok || strings.HasPrefix(real, policy.Workspace+"/") || strings.HasPrefix(path, policy.Workspace+"/") {
 			continue
 		}
-		switch err := executable(name, path); {
-		case err == nil:
-			c.Paths = append(c.Paths, path)
+		switch no := executable(name, path); {
+		case no == nil:
+			paths = append(paths, path)
 		case unix.Access(path, unix.F_OK) == nil:
-			refused = err // it is there, and must not be executed
+			err = no // it is there, and must not be executed
 		}
 	}
-	if len(c.Paths) == 0 {
-		if refused == nil {
-			refused = &ErrNotFound{Name: argv[0], Err: os.ErrNotExist, Passed: passedOver(search, name)}
-		}
-		return c, refused
+	switch {
+	case len(paths) > 0:
+		return paths, nil
+	case err == nil:
+		err = &ErrNotFound{Name: name, Err: os.ErrNotExist, Passed: passedOver(search, name)}
 	}
-	return c, nil
+	return nil, err
 }
 
 // passedOver returns what stands under a name in a search path where nothing of
