@@ -428,13 +428,18 @@ func TestGuardTakesKeysBackAtOnce(t *testing.T) {
 	require.Contains(t, w.end(), "inert .git/config")
 }
 
-// Killed in the middle of it, the launcher leaves both, and the next one keeps them.
+// Killed in the middle of it, the launcher leaves both, and the next one keeps them. What
+// one has there that goes on is its own.
 func TestGuardKilledAtAConfiguration(t *testing.T) {
 	w := newWatchman(t, fixture.Review(".git/config")...)
 	w.begin()
-	w.sh("cp .git/config .git/" + leftName("config") + "; git config --file .git/" + leftName("config") + " core.pager evil")
+	dead := exec.Command("true")
+	require.NoError(t, dead.Run())
+	left, other := leftName("config", dead.Process.Pid), leftName("config", os.Getppid())
+	w.sh("for f in " + left + " " + other + "; do cp .git/config .git/$f; git config --file .git/$f core.pager evil; done")
 	require.Equal(t, []string{"inert .git/config"}, w.end())
-	require.NoFileExists(t, w.path(".git/"+leftName("config")))
+	require.NoFileExists(t, w.path(".git/"+left))
+	require.FileExists(t, w.path(".git/"+other))
 	require.FileExists(t, w.path(".git/config"))
 }
 
