@@ -126,6 +126,11 @@ func TestDefault(t *testing.T) {
 		".github/hooks/x.json": false, "sub/.github/extensions/x/extension.mjs": false, ".clinerules/hooks/PreToolUse": false, ".amp/settings.json": false, "bunfig.toml": false, ".aider.model.settings.yml": false,
 		".env": true, "sub/.svn/wc.db": true, ".svn/wc.db-journal": true, "sub/CVS/Root": true, "CVS/Update.prog": false, "_MTN/monotonerc": false, "flake.nix": true, ".mvn/jvm.config": true, "sub/gradle/wrapper/gradle-wrapper.jar": true, "compose.override.yaml": true, ".clinerules/x.md": true, ".lintstagedrc.js": true, "eslint.config.mjs": true,
 		"CLAUDE.local.md": true, ".github/copilot-instructions.md": true, ".travis.yml": true,
+		".shadowenv.d/x.lisp": false, "azure-pipelines.yaml": true, ".azure-pipelines/x.yml": true, "Jenkinsfile": true, "Jenkinsfile.release": true, ".gitlab/ci/x.yml": true, ".woodpecker.yaml": true, ".cirrus.star": true, ".build.yml": true, ".builds/x.yml": true,
+		".semaphore/x.yml": true, ".teamcity/settings.kts": true, ".tekton/x.yaml": true, "zuul.d/x.yaml": true, "cloudbuild.yaml": true, "buildspec.yml": true, "sub/action.yml": true, "netlify.toml": true, ".gitpod.yml": true, ".idx/dev.nix": true,
+		"Tiltfile": true, "Guardfile": true, "Steepfile": true, "Pipfile": true, "poetry.toml": true, "pixi.toml": true, "sub/Cargo.toml": true, "Procfile.dev": true, ".moon/tasks.yml": true, "mise-tasks/x": true, ".mise-tasks/x": true, ".config/mise/tasks/x": true,
+		"phpstan.neon": true, "phpstan-baseline.neon": true, "phpstan.neon.dist": true, "psalm.xml": true, ".php-cs-fixer.dist.php": true, ".standard.yml": true, ".template-lintrc.js": true, ".graphqlrc.ts": true, "uno.config.ts": true, ".vscode-test.mjs": true,
+		"nuxt.config.ts": true, "rspack.config.js": true, ".storybook/main.ts": true, "playwright.config.ts": true, "cypress.config.js": true, ".versionrc.js": true, ".node-version": true, ".run/all.run.xml": true,
 	} {
 		rule, ok := p.Protected(w.dir + "/" + path)
 		require.True(t, ok, path)
@@ -135,7 +140,7 @@ func TestDefault(t *testing.T) {
 	require.False(t, ok, "a repository is written to")
 	_, ok = p.Protected(w.dir + "/.crush/crush.db")
 	require.False(t, ok, "crush keeps its sessions in the workspace")
-	for _, path := range []string{"conftest.py", "tasks.py", "setup.py", "tsconfig.json", ".env.example", "config.ts", "CMakeLists.txt", "nim.cfg"} {
+	for _, path := range []string{"conftest.py", "tasks.py", "setup.py", "tsconfig.json", ".env.example", "config.ts", "CMakeLists.txt", "nim.cfg", "Cargo.lock", "Dockerfile", "tasks/x", ".gitlab/issue_templates/x.md", "turbo.json", "package-lock.json"} {
 		_, ok = p.Protected(w.dir + "/" + path)
 		require.False(t, ok, "%s is written as sources are", path)
 	}

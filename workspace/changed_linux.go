@@ -163,24 +163,32 @@ func (g *Guard) added(path, why string) {
 	}
 }
 
-// programs tells of the programs in a directory that changed during the run.
+// programs tells of the programs in a directory that changed during the run. One that is
+// written to where it is, or made executable, leaves no mark on the directory; a link does.
 func (g *Guard) programs(d *dir) {
 	all := g.standing.another(d)
-	if !all && d.ctime != 0 && latest(d.ctime) < g.standing.Start.Add(-racy).UnixNano() {
-		return
-	}
+	renamed := all || d.ctime == 0 || latest(d.ctime) >= g.begun()
 	fd, err := beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return
 	}
 	f := os.NewFile(uintptr(fd), d.rel)
 	defer f.Close()
-	names, _ := f.Readdirnames(-1)
-	slices.Sort(names)
-	for _, name := range names {
+	list, _ := f.ReadDir(-1)
+	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range list {
+		if !renamed && !e.Type().IsRegular() {
+			continue
+		}
 		var st unix.Stat_t
-		if beneath.Stat(fd, name, &st) == nil && (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0) {
-			g.told(g.stash.note(Finding{Kind: Program, Path: g.standing.Root + "/" + join(d.rel, name), Why: filepath.Base(d.rel), What: "new or changed"}, nil, false))
+		if beneath.Stat(fd, e.Name(), &st) == nil && (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0 || sourced(e.Name(), &st)) {
+			g.told(g.stash.note(Finding{Kind: Program, Path: g.standing.Root + "/" + join(d.rel, e.Name()), Why: filepath.Base(d.rel), What: "new or changed"}, nil, false))
 		}
 	}
+}
+
+// sourced reports whether a file is one that shells source to enter an environment of
+// Python, editors' terminals unasked: none of them has to be executable.
+func sourced(name string, st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && (strings.HasPrefix(name, "activate") || name == "Activate.ps1")
 }

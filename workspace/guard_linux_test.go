@@ -145,6 +145,10 @@ func TestGuardSetsAside(t *testing.T) {
 		"what the command does not see stays":    {"mkdir -p a/.envs a/out; echo x > a/.envs/.npmrc; echo x > a/out/.npmrc", "mv a b", nil},
 		"files for review, and programs": {"echo a > Makefile; mkdir -p node_modules/.bin", "echo b > Makefile; mkdir -p sub/.github .github/workflows; echo x > .github/workflows/x.yml; ln -s ../p node_modules/.bin/tsc; echo > node_modules/.bin/data",
 			[]string{"program node_modules/.bin/tsc", "review .github/workflows/x.yml", "review Makefile"}},
+		"programs written to where they are": {"mkdir -p .venv/bin node_modules/.bin e/bin; for f in written closed stood; do echo x > .venv/bin/$f; chmod 755 .venv/bin/$f; done; echo x > .venv/bin/made; echo x > .venv/bin/data; ln -s ../p node_modules/.bin/p; cp -a .venv/bin/written node_modules/.bin/shim; cp -a .venv/bin/written e/bin/x",
+			"echo evil >> .venv/bin/written; echo evil > .venv/bin/closed; chmod 644 .venv/bin/closed; chmod +x .venv/bin/made; echo x > .venv/bin/data; echo evil > node_modules/.bin/shim; echo evil > e/bin/x", []string{"program .venv/bin/made", "program .venv/bin/written", "program node_modules/.bin/shim"}},
+		"what a shell sources of an environment": {"mkdir -p .venv/bin venv/bin; for f in activate activate.fish Activate.ps1 activate.csh; do echo x > .venv/bin/$f; done", "for f in activate activate.fish Activate.ps1; do echo evil >> .venv/bin/$f; done; echo x > venv/bin/activate; echo x > venv/bin/pip.txt; mkdir bin; echo x > bin/activate",
+			[]string{"program .venv/bin/Activate.ps1", "program .venv/bin/activate", "program .venv/bin/activate.fish", "program venv/bin/activate"}},
 		"a rebase that executes": {"git init -q o", "mkdir .git/rebase-merge o/.git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo; printf '# x\n\n  x evil\n' > o/.git/rebase-merge/git-rebase-todo; echo a/../b > o/.git/rebase-merge/strategy",
 			[]string{"review .git/rebase-merge/git-rebase-todo", "review o/.git/rebase-merge/git-rebase-todo", "review o/.git/rebase-merge/strategy"}},
 		"a rebase that does not": {"", "mkdir .git/rebase-merge; printf 'pick 1234 x\n# exec\n; exec\nf 12 y\nnoop\n' > .git/rebase-merge/git-rebase-todo; echo ort > .git/rebase-merge/strategy", nil},
@@ -428,13 +432,18 @@ func TestGuardTakesKeysBackAtOnce(t *testing.T) {
 	require.Contains(t, w.end(), "inert .git/config")
 }
 
-// Killed in the middle of it, the launcher leaves both, and the next one keeps them.
+// Killed in the middle of it, the launcher leaves both, and the next one keeps them. What
+// one has there that goes on is its own.
 func TestGuardKilledAtAConfiguration(t *testing.T) {
 	w := newWatchman(t, fixture.Review(".git/config")...)
 	w.begin()
-	w.sh("cp .git/config .git/" + leftName("config") + "; git config --file .git/" + leftName("config") + " core.pager evil")
+	dead := exec.Command("true")
+	require.NoError(t, dead.Run())
+	left, other := leftName("config", dead.Process.Pid), leftName("config", os.Getppid())
+	w.sh("for f in " + left + " " + other + "; do cp .git/config .git/$f; git config --file .git/$f core.pager evil; done")
 	require.Equal(t, []string{"inert .git/config"}, w.end())
-	require.NoFileExists(t, w.path(".git/"+leftName("config")))
+	require.NoFileExists(t, w.path(".git/"+left))
+	require.FileExists(t, w.path(".git/"+other))
 	require.FileExists(t, w.path(".git/config"))
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -421,7 +422,7 @@ const exchanges = 4
 // moment there is none, and the whole into the stash, with what was left, so that
 // it is known again. It is false if another file stood there by then.
 func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *unix.Stat_t) (done bool) {
-	temp := leftName(name)
+	temp := leftName(name, os.Getpid())
 	if err := writeNewFor(ownedAs(st), dir, temp, left, st.Mode&0o777); err != nil {
 		// A full disk: git does without the file.
 		_ = unix.Unlinkat(dir, temp, 0)
@@ -468,17 +469,38 @@ func ownedAs(st *unix.Stat_t) func(fd int) error {
 	}
 }
 
-// leftName is the name beside a configuration at which what is left of it is
-// written, and where the whole is then, for a moment.
-func leftName(name string) string { return inert + "left-" + name }
+// leftName is the name beside a configuration at which a process writes what is left of
+// it, and where the whole is then, for a moment. Each has one of its own: of two runs that end
+// at once, each would else remove what the other has there.
+func leftName(name string, pid int) string { return leftOf(name) + strconv.Itoa(pid) }
 
-// leftBehind keeps what a launcher had there that was killed at that moment.
+func leftOf(name string) string { return inert + "left-" + name + "-" }
+
+// leftBehind keeps what launchers had there that were killed at that moment.
 func (i *inerter) leftBehind(dir int, name, path string) {
-	c, err := i.guard.stash.take(dir, leftName(name), Finding{Kind: Inert, Path: path, Why: "it was being replaced when pccrun was killed"})
-	if err == nil {
-		i.guard.told(c)
-	}
+	list, err := entriesOf(dir)
 	i.fail(path, err)
+	for _, left := range list {
+		pid, own := strings.CutPrefix(left, leftOf(name))
+		if n, err := strconv.Atoi(pid); !own || err != nil || n != os.Getpid() && unix.Kill(n, 0) != unix.ESRCH {
+			continue
+		}
+		c, err := i.guard.stash.take(dir, left, Finding{Kind: Inert, Path: path, Why: "it was being replaced when pccrun was killed"})
+		if err == nil {
+			i.guard.told(c)
+		}
+		i.fail(path, err)
+	}
+}
+
+// entriesOf lists a directory of which the descriptor may be one of O_PATH.
+func entriesOf(dir int) ([]string, error) {
+	fd, err := beneath.Open(dir, "", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return beneath.Entries(fd)
 }
 
 func (i *inerter) fail(path string, err error) {

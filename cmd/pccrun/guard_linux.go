@@ -305,7 +305,7 @@ func sayFindings(found []workspace.Finding, root, session string) {
 		say(fmt.Sprintf("and %d more", said-maxSaid))
 	}
 	if programs > 0 {
-		say(fmt.Sprintf("%d new programs where tools of the host look for some", programs))
+		say(fmt.Sprintf("%d new or changed programs where tools of the host look for some", programs))
 	}
 	what := " shows them"
 	if slices.ContainsFunc(found, func(c workspace.Finding) bool { return c.Stash != "" && c.Kind != workspace.Review }) {

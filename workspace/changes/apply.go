@@ -108,6 +108,11 @@ func (u *Upper) plan(layer int, set *Set, sel *Selection, token string, opened [
 	if len(conflicts) > 0 {
 		return nil, nil, &ConflictError{Root: set.Root, Changes: conflicts}
 	}
+	for i := range set.Changes {
+		if c := &set.Changes[i]; p.take[i] && c.inWay {
+			return nil, nil, fmt.Errorf("apply %s: what was changed lies in a directory, and the host has put a %s in its place", filepath.Join(set.Root, c.Path), c.Before.Kind)
+		}
+	}
 	done := "" // the directory that the last step took as a whole
 	for i := range set.Changes {
 		c := &set.Changes[i]
@@ -175,7 +180,8 @@ func (c *Change) shuts() bool {
 	return c.After != nil && c.After.Kind == workspace.Dir && c.After.Mode&0o500 != 0o500
 }
 
-// parents takes the new directories that hold something that is taken.
+// parents takes the new directories that hold something that is taken, also where the host
+// has put something else.
 func (p *applyPlan) parents() {
 	for i := len(p.take) - 1; i >= 0; i-- {
 		if !p.take[i] {
@@ -183,7 +189,7 @@ func (p *applyPlan) parents() {
 		}
 		for dir := path.Dir(p.set.Changes[i].Path); ; dir = path.Dir(dir) {
 			j, ok := slices.BinarySearchFunc(p.set.Changes, dir, func(c Change, dir string) int { return comparePaths(c.Path, dir) })
-			if ok && p.set.Changes[j].After != nil && p.set.Changes[j].Before == nil {
+			if ok && p.set.Changes[j].After != nil && (p.set.Changes[j].Before == nil || p.set.Changes[j].inWay) {
 				p.take[j] = true
 			}
 			if dir == "." {

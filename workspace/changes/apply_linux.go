@@ -247,7 +247,7 @@ func (a *applying) shut(which int) error {
 // that stood is none of ours.
 func (a *applying) chmod(s *step, to func(now uint32) uint32) error {
 	dir, err := a.upper.parent(s.Layer, s.Path)
-	if isAbsent(err) {
+	if isLost(err) {
 		return nil
 	}
 	if err != nil {
@@ -408,7 +408,7 @@ func (a *applying) takeBack(because error) error {
 		s := &a.journal.Steps[i]
 		if err := a.undo(s); err != nil {
 			errs = append(errs, fmt.Errorf("take %s back: %w", a.full(s), err))
-			stuck = stuck || !isAbsent(err)
+			stuck = stuck || !isLost(err)
 		}
 		passed()
 	}
@@ -452,7 +452,7 @@ func (u *Upper) renew(steps []step) error {
 func (a *applying) forget(note func([]step) error, which int) error {
 	for i := range a.journal.Steps {
 		s := &a.journal.Steps[i]
-		if s.Op == mode || s.Op == shut {
+		if s.Op == mode || s.Op == shut || a.lost(s) {
 			continue
 		}
 		if err := store.RemoveAll(a.upper.before[s.Layer].root, s.Temp); err != nil {
@@ -477,6 +477,21 @@ func (a *applying) forget(note func([]step) error, which int) error {
 	passed()
 	return nil
 }
+
+// lost reports whether the directory of a step is none any more: the host has taken what was
+// made in it along, and put a file or a link there perhaps. What is left to be done in it can
+// never be, and must not keep all else from it.
+func (a *applying) lost(s *step) bool {
+	dir, err := a.upper.parent(s.Layer, s.Path)
+	if err != nil {
+		return isLost(err)
+	}
+	dir.Close()
+	return false
+}
+
+// isLost also takes a link on the way for nothing: none is followed.
+func isLost(err error) bool { return isAbsent(err) || errors.Is(err, unix.ELOOP) }
 
 // prune takes out of the record what is no difference any more.
 func (u *Upper) prune(steps []step) error {

@@ -454,3 +454,93 @@ func TestComparePaths(t *testing.T) {
 	slices.SortFunc(mixed, comparePaths)
 	require.Equal(t, list, mixed)
 }
+
+// lostDir takes the directory sub away in each way that the host has.
+var lostDir = map[string]func(s *stand){
+	"stands": func(*stand) {},
+	"removed": func(s *stand) {
+		_ = os.Chmod(filepath.Join(s.host, "sub/shut"), 0o700)
+		require.NoError(s.t, os.RemoveAll(filepath.Join(s.host, "sub")))
+	},
+	"a file":   func(s *stand) { s.replace("sub", "host") },
+	"link out": func(s *stand) { s.replace("sub", "-> "+s.session) },
+	"link in":  func(s *stand) { s.replace("sub", "-> sub.real") },
+}
+
+func (s *stand) replace(name, text string) {
+	require.NoError(s.t, os.Rename(filepath.Join(s.host, name), filepath.Join(s.host, name+".real")))
+	s.put(s.host, name, text)
+}
+
+// Where the host has no directory any more in which something was changed, as on another
+// branch, that is a conflict, and can be decided: it was told of by no one, apply failed
+// also with --force, and from then on neither apply nor discard could ever end.
+func TestApplyLostDirectory(t *testing.T) {
+	for name, take := range lostDir {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, map[string]string{"sub/old": "old", "sub/deep/old": "old", "f": "old"})
+			s.run([2]string{"sub/new", "new"}, [2]string{"sub/deep/new", "new"}, [2]string{"f", "new"}).settle()
+			take(s)
+			old := treeOf(t, s.host)
+			var conflict *ConflictError
+			if name != "stands" { // the control
+				_, err := s.apply()
+				require.ErrorAs(t, err, &conflict)
+				require.Equal(t, "sub", conflict.Changes[0].Path)
+				_, err = s.apply("sub/new")
+				require.ErrorAs(t, err, &conflict, "of the file alone it is one too")
+				require.Equal(t, old, treeOf(t, s.host))
+				_, err = s.apply("f")
+				require.NoError(t, err, "what has nothing to do with it can be applied")
+			}
+			if name != "stands" && name != "removed" { // it is the host's, and nobody has seen it
+				old = treeOf(t, s.host)
+				for _, path := range []string{".", "sub", "sub/new"} {
+					_, err := s.apply("--force", path)
+					require.ErrorContains(t, err, "sub: what was changed lies in a directory, and the host has put a ")
+				}
+				require.Equal(t, old, treeOf(t, s.host))
+				require.NoError(t, os.Remove(filepath.Join(s.host, "sub")))
+			}
+			_, err := s.apply("--force", "sub/deep/new")
+			require.NoError(t, err)
+			_, err = s.apply("--force")
+			require.NoError(t, err)
+			now := treeOf(t, s.host)
+			for _, file := range []string{"sub/new", "sub/deep/new", "f"} {
+				require.Equal(t, "-rw-r--r-- new", now[file])
+			}
+			require.Empty(t, s.diff())
+			require.False(t, s.open().Interrupted())
+			inSession, err := os.ReadDir(s.session)
+			require.NoError(t, err)
+			require.Len(t, inSession, 1, "nothing came through the link")
+		})
+	}
+}
+
+// Wherever an apply is killed before the host takes a directory away, a discard ends.
+func TestDiscardLostDirectory(t *testing.T) {
+	for name, take := range lostDir {
+		t.Run(name, func(t *testing.T) {
+			for steps, more := 0, true; more; steps++ {
+				s := newStand(t, map[string]string{"sub/old": "old", "sub/gone": "gone", "sub/shut/old": "old", "f": "old"})
+				s.run([2]string{"sub/new", "new"}, [2]string{"sub/old", "new"}, [2]string{"sub/gone", "gone"}, [2]string{"sub/shut/old", "new"}, [2]string{"sub/shut", "0001 dir"}, [2]string{"f", "new"}).settle()
+				if more = s.killed("apply", steps); !more {
+					require.Greater(t, steps, 10)
+					break
+				}
+				take(s)
+				u := s.open()
+				require.NoError(t, u.Begin())
+				if err := u.TakeBack(); err != nil { // that something is not where it was is told once
+					require.ErrorContains(t, err, "take ", steps)
+					require.NotEqual(t, "stands", name)
+				}
+				require.False(t, u.Interrupted(), steps)
+				require.NoError(t, u.TakeBack(), steps)
+				require.NoError(t, u.Close())
+			}
+		})
+	}
+}

@@ -260,16 +260,20 @@ func (u *Upper) changes() ([]*Set, error) {
 			return nil, err
 		}
 		var kept []Change
-		var orphans map[string]bool
+		var orphans, lost map[string]bool
 		if !u.Record.Ended {
 			orphans = u.orphans(s, i)
+		} else {
+			lost = lostDirs(s, func(path string) bool { return stood[key(i, path)] != nil })
 		}
 		for _, c := range s.Changes {
 			was := stood[key(i, c.Path)]
-			if u.Record.Ended && was == nil {
+			if u.Record.Ended && was == nil && !lost[c.Path] {
 				continue // the host has moved on where the run left all as it was
 			}
-			c.Conflict = u.conflict(&c, was, orphans[c.Path])
+			if c.Conflict = u.conflict(&c, was, orphans[c.Path]); lost[c.Path] {
+				c.Conflict, c.inWay = sinceRun(c.Before), c.Before != nil
+			}
 			kept = append(kept, c)
 		}
 		s.Changes = kept
@@ -277,6 +281,34 @@ func (u *Upper) changes() ([]*Set, error) {
 		sets = append(sets, s)
 	}
 	return sets, nil
+}
+
+// lostDirs returns the directories that are none on the host any more, and in which the
+// run changed something: without them nothing can be put there.
+func lostDirs(s *Set, changed func(path string) bool) map[string]bool {
+	list := map[string]bool{}
+	for _, c := range s.Changes {
+		if c.After == nil || !changed(c.Path) {
+			continue
+		}
+		for dir := path.Dir(c.Path); dir != "." && !list[dir]; dir = path.Dir(dir) {
+			list[dir] = true
+		}
+	}
+	for _, c := range s.Changes {
+		if list[c.Path] && (changed(c.Path) || c.Before != nil && c.Before.Kind == workspace.Dir) {
+			delete(list, c.Path)
+		}
+	}
+	return list
+}
+
+// sinceRun is the conflict of what stood when the run ended, and is another by now, or none.
+func sinceRun(now *Entry) string {
+	if now == nil {
+		return "removed on the host since the run"
+	}
+	return "changed on the host since the run"
 }
 
 func key(layer int, path string) string { return strconv.Itoa(layer) + " " + path }
@@ -298,7 +330,7 @@ func (u *Upper) conflict(c *Change, was *Stood, orphan bool) string {
 	case then == nil:
 		return "made on the host since the run"
 	case now == nil:
-		return "removed on the host since the run"
+		return sinceRun(now)
 	case bothDirs(then, now) && c.After != nil && c.After.Kind == workspace.Dir:
 		if then.Mode == now.Mode {
 			return "" // names that come and go in it are changes of their own
@@ -308,7 +340,7 @@ func (u *Upper) conflict(c *Change, was *Stood, orphan bool) string {
 	case was.Index != 0 && now.Kind == workspace.File && u.index(was.Layer, c.Path) == was.Index:
 		return "" // git has looked at its files, and noted their times
 	}
-	return "changed on the host since the run"
+	return sinceRun(now)
 }
 
 // index returns the digest of the host's file, if it is an index of git.
