@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -22,7 +23,7 @@ import (
 const diffUsage = `usage: pccrun diff [flags] [PATH…]
 
 Shows what a run changed in its overlays and the host does not have yet, as a
-patch that git apply reads.
+patch that git apply reads. What lies in a .git stands in comments.
 
   --stat          lines added and removed in each file
   --name-status   A, M, D, R or T (type) and the path
@@ -41,6 +42,7 @@ type differ struct {
 	*kept
 	out     io.Writer
 	shows   bool // to a terminal: controls are shown, not sent
+	comment bool // what git apply would not take, nor anything beside it
 	format  string
 	plus    int
 	minus   int
@@ -127,6 +129,13 @@ func selected(paths []string, root string, c *changes.Change) bool {
 
 func (d *differ) printf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
+	if d.comment {
+		var b strings.Builder
+		for line := range strings.Lines(text) {
+			b.WriteString("# " + line)
+		}
+		text = b.String()
+	}
 	if !d.shows {
 		io.WriteString(d.out, text)
 		return
@@ -190,6 +199,8 @@ func (d *differ) print(layer int, set *changes.Set, i int) error {
 			return nil
 		}
 	}
+	d.comment = gitsOwn(name) || gitsOwn(from)
+	defer func() { d.comment = false }()
 	if isFile(c.Before) && isFile(c.After) && c.Before.Kind != c.After.Kind {
 		// git has no word for a file that becomes a link: one goes, another comes.
 		gone, come := *c, *c
@@ -200,6 +211,12 @@ func (d *differ) print(layer int, set *changes.Set, i int) error {
 	}
 	d.text(name, from, c, old, now)
 	return nil
+}
+
+// gitsOwn reports whether a path is, or lies in, something named .git, in whatever case:
+// git apply would refuse all of a patch that has one.
+func gitsOwn(path string) bool {
+	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool { return strings.EqualFold(name, ".git") })
 }
 
 // text prints the patch of one file.
