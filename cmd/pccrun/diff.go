@@ -171,6 +171,15 @@ func (d *differ) print(layer int, set *changes.Set, i int) error {
 			d.printf("%c\t%s\n", c.Op(), gitName(name))
 		}
 		return nil
+	case "patch":
+		if from != "" && gitsOwn(from) != gitsOwn(name) { // git is to be told of the other half
+			gone, come := *c, *c
+			gone.Path, gone.From, gone.After = c.From, "", nil
+			come.From, come.Before = "", nil
+			halves := &changes.Set{Root: set.Root, Changes: []changes.Change{gone, come}}
+			d.files--
+			return cmp.Or(d.print(layer, halves, 0), d.print(layer, halves, 1))
+		}
 	}
 	old, now, err := d.texts(layer, c)
 	if err != nil {
@@ -199,7 +208,7 @@ func (d *differ) print(layer int, set *changes.Set, i int) error {
 			return nil
 		}
 	}
-	d.comment = gitsOwn(name) || gitsOwn(from)
+	d.comment = gitsOwn(name)
 	defer func() { d.comment = false }()
 	if isFile(c.Before) && isFile(c.After) && c.Before.Kind != c.After.Kind {
 		// git has no word for a file that becomes a link: one goes, another comes.
