@@ -127,7 +127,7 @@ func (c *kept) applied(out *changes.Outcome, withheld []string, conflict *change
 
 func failLocked(err error) int {
 	if errors.Is(err, state.ErrLocked) {
-		fail("another pccrun works on it: " + err.Error())
+		fail("another pccrun works on it: " + inWords(err))
 		return failed
 	}
 	return failChanges(err)

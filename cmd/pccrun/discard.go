@@ -36,7 +36,7 @@ func discardVerb(args []string) int {
 	}
 	if home, err := sessionHome(); err == nil {
 		if err := dropRest(home); err != nil {
-			say(err.Error())
+			say(inWords(err))
 		}
 	}
 	c, err := openChanges(session)

@@ -42,7 +42,7 @@ func doctorVerb(args []string) int {
 		return failSession(err)
 	}
 	if err := leaveWorkspace(); err != nil {
-		return fail("doctor: " + err.Error())
+		return fail("doctor: " + inWords(err))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -50,7 +50,7 @@ func doctorVerb(args []string) int {
 	report, err := examine(ctx)
 	done()
 	if err != nil {
-		return fail("doctor: " + err.Error())
+		return fail("doctor: " + inWords(err))
 	}
 	if f.json {
 		printJSON(reportJSON(report))
@@ -114,7 +114,7 @@ func mend(ctx context.Context, r *doctor.Report, f doctorFlags) *doctor.Report {
 			if errors.Is(err, doctor.ErrNotRoot) {
 				hint = "run the commands above as root"
 			}
-			fail("doctor: "+err.Error(), hint)
+			fail("doctor: "+inWords(err), hint)
 			continue
 		}
 		say("doctor: changed: " + fix.Why)
@@ -124,7 +124,7 @@ func mend(ctx context.Context, r *doctor.Report, f doctorFlags) *doctor.Report {
 	}
 	again, err := examine(ctx)
 	if err != nil {
-		fail("doctor: " + err.Error())
+		fail("doctor: " + inWords(err))
 		return r
 	}
 	for _, p := range again.Providers {

@@ -89,7 +89,7 @@ func printPlan(r *native.Run, asJSON bool) int {
 		e := json.NewEncoder(stdout)
 		e.SetIndent("", "  ")
 		if err := e.Encode(out); err != nil {
-			return fail(err.Error())
+			return fail(inWords(err))
 		}
 		return 0
 	}

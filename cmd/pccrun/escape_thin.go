@@ -41,7 +41,7 @@ func escapeHidden(args []string) (code int, is bool) {
 func runWhole(args []string) int {
 	self, err := os.Executable()
 	if err != nil {
-		return fail(err.Error())
+		return fail(inWords(err))
 	}
 	// Of two variables of a name the first counts: none may stand there already.
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
@@ -55,7 +55,7 @@ func runWhole(args []string) int {
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		return runWholeFile(args, env, err)
 	}
-	return fail("execute program: " + err.Error())
+	return fail("execute program: " + inWords(err))
 }
 
 // wholeProgram returns the whole program as a file in memory that nothing can

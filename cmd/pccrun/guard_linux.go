@@ -195,7 +195,7 @@ func (l *launch) paid() {
 	if d := l.guarded.debt; d != nil {
 		l.guarded.debt = nil
 		if err := d.Paid(); err != nil {
-			say(err.Error())
+			say(inWords(err))
 		}
 	}
 }
@@ -255,8 +255,8 @@ func (l *launch) look() []events.Change {
 	l.carried(guard.Carried())
 	if err != nil {
 		// The record stays: the next pccrun tries again.
-		say("what the run left could not be looked through: " + err.Error())
-		l.log.Emit(events.Warning{Text: err.Error()})
+		say("what the run left could not be looked through: " + inWords(err))
+		l.log.Emit(events.Warning{Text: inWords(err)})
 		g.debt, g.failed = nil, true
 	}
 	for _, path := range guard.Refused() {
@@ -374,7 +374,7 @@ func settleOwed() {
 func settle(home sessions.Home) {
 	err := home.Settle(func(id, text string) error { return payDebt(home, id, text) })
 	if err != nil {
-		say("a run that was killed could not be looked after: " + err.Error())
+		say("a run that was killed could not be looked after: " + inWords(err))
 	}
 }
 

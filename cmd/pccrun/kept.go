@@ -170,7 +170,7 @@ func dropRest(home sessions.Home) error {
 func failChanges(err error) int {
 	var h interface{ Hint() string }
 	if errors.As(err, &h) {
-		fail(err.Error(), h.Hint())
+		fail(inWords(err), h.Hint())
 		return failed
 	}
 	return failSession(err)

@@ -106,7 +106,7 @@ func learnVerb(args []string) int {
 	}
 	seen, code, err := observe(args)
 	if err != nil {
-		return fail("learn: " + err.Error())
+		return fail("learn: " + inWords(err))
 	}
 	switch {
 	case seen.exit == nil:
@@ -122,7 +122,7 @@ func learnVerb(args []string) int {
 	}
 	dirs, err := state.Find(req.Host.Getenv, policy.Home)
 	if err != nil {
-		return fail(err.Error())
+		return fail(inWords(err))
 	}
 	l := &lesson{req: req, policy: policy, file: file, code: code, lost: seen.lost}
 	list := proposals.Make(policy, seen.denials(req, policy), proposals.Machine{List: listFiles, Memory: req.Host.Memory, File: file.Path, Own: []string{dirs.State, dirs.Config, dirs.Cache}})

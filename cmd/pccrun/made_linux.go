@@ -14,7 +14,7 @@ import (
 func (l *launch) made(s *native.Started) {
 	list, copied, err := s.Made()
 	if err != nil {
-		say(err.Error())
+		say(inWords(err))
 	}
 	if g := l.guarded.guard; g != nil {
 		g[0].Made = list

@@ -64,7 +64,7 @@ func failRun(err error) int {
 		}
 		hint = h.Hint()
 	}
-	fail(err.Error(), hint)
+	fail(inWords(err), hint)
 	return code
 }
 

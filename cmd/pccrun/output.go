@@ -64,6 +64,30 @@ func fail(text string, hints ...string) int {
 	return refused
 }
 
+// inWords is what an error says, on one line: what [errors.Join] puts on lines of their
+// own stands one behind the other.
+func inWords(err error) string {
+	text := err.Error()
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		var lines, words []string
+		for _, part := range e.Unwrap() {
+			lines, words = append(lines, part.Error()), append(words, inWords(part))
+		}
+		if text == strings.Join(lines, "\n") {
+			return strings.Join(words, "; ")
+		}
+		for i := range lines {
+			text = strings.Replace(text, lines[i], words[i], 1)
+		}
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			text = strings.Replace(text, inner.Error(), inWords(inner), 1)
+		}
+	}
+	return text
+}
+
 // mistakes are what went wrong, for who asked for JSON.
 var mistakes []object
 
@@ -93,7 +117,7 @@ func wantsObject(args []string) bool {
 // failWith prints all mistakes that an error names.
 func failWith(err error) int {
 	for _, mistake := range profiles.Mistakes(err) {
-		fail(mistake.Error(), profiles.Hint(mistake))
+		fail(inWords(mistake), profiles.Hint(mistake))
 	}
 	return refused
 }

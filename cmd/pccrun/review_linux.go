@@ -154,7 +154,7 @@ func (r *review) accept(paths []string, asJSON bool) int {
 	status := 0
 	var done []string
 	wrong := func(err error) {
-		fail(err.Error())
+		fail(inWords(err))
 		status = failed
 	}
 	live, err := r.live()

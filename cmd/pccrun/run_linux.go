@@ -38,11 +38,11 @@ func runVerb(req profiles.Request) int {
 		}
 	}
 	if err := namespaces.JudgePassed(req.PassFDs); err != nil {
-		return fail(err.Error())
+		return fail(inWords(err))
 	}
 	stdio, err := namespaces.JudgeStdio(req.Log)
 	if err != nil {
-		return fail(err.Error())
+		return fail(inWords(err))
 	}
 	r := &launch{req: &req, stdio: stdio}
 	if why := r.cannotAsk(); req.Ask && why != "" {
@@ -51,7 +51,7 @@ func runVerb(req profiles.Request) int {
 	var box *namespaces.Sandbox
 	if !req.DryRun && !req.Nested && len(req.Without) == 0 && os.Getuid() != 0 {
 		if box, err = namespaces.Begin(namespaces.Shell{Identity: namespaces.WhoAmI()}); err != nil {
-			return fail(err.Error())
+			return fail(inWords(err))
 		}
 	}
 	if code := r.plan(); code != 0 || req.DryRun {
@@ -122,11 +122,11 @@ func (l *launch) plan() int {
 		policy.Attempts = false // its traces stand where the command would find nothing
 	}
 	if l.dirs, err = state.Find(l.req.Host.Getenv, policy.Home); err != nil {
-		return fail(err.Error())
+		return fail(inWords(err))
 	}
 	for _, dir := range [...]struct{ path, variable string }{{l.dirs.State, "XDG_STATE_HOME"}, {l.dirs.Cache, "XDG_CACHE_HOME"}} {
 		if err := state.Outside(dir.path, policy.Workspace); err != nil {
-			return fail(err.Error(), dir.variable+"=DIR names another directory")
+			return fail(inWords(err), dir.variable+"=DIR names another directory")
 		}
 	}
 	settle(sessions.In(l.dirs.State))
@@ -134,7 +134,7 @@ func (l *launch) plan() int {
 		for _, dir := range policy.Own {
 			root, err := state.Open(dir, policy.Workspace)
 			if err != nil {
-				return fail(err.Error(), "XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME say where pccrun's own directories are")
+				return fail(inWords(err), "XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME say where pccrun's own directories are")
 			}
 			root.Close()
 		}
@@ -315,7 +315,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		if f, err := started.Create(native.DenialsPath); err == nil {
 			l.denials = f
 		} else {
-			say(err.Error())
+			say(inWords(err))
 		}
 	}
 	drain := l.stdio.Run()
@@ -332,7 +332,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		started.Kill()
 		started.Wait(func(unix.Signal) {})
 		l.unguarded()
-		return l.ended(fail(err.Error()), nil)
+		return l.ended(fail(inWords(err)), nil)
 	}
 	time.AfterFunc(restAfter, rest)
 	stop := l.forward(caught, forced, started, relay)
@@ -354,7 +354,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 			relay.Close()
 		}
 		if err := drain(patience); err != nil {
-			say(err.Error())
+			say(inWords(err))
 		}
 		l.kept.tell()
 		l.made(started)

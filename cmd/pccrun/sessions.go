@@ -66,7 +66,7 @@ func failSession(err error) int {
 	if errors.As(err, &u) {
 		return fail(u.text, u.hint)
 	}
-	fail(err.Error(), sessionHint(err))
+	fail(inWords(err), sessionHint(err))
 	return failed
 }
 
@@ -185,7 +185,7 @@ func drainEvents(r *events.Reader, f func(events.Record)) error {
 		case errors.Is(err, events.ErrRead):
 			return err
 		case err != nil:
-			say(err.Error())
+			say(inWords(err))
 		default:
 			f(record)
 		}

@@ -53,7 +53,7 @@ func specVerb(args []string) int {
 	}
 	dir, err := filepath.Abs(o.bundle)
 	if err != nil {
-		return fail("spec: " + err.Error())
+		return fail("spec: " + inWords(err))
 	}
 	if policy.Decide(dir).Access >= profiles.Overlay {
 		return fail("spec: "+dir+": the command could change the bundle there", "--bundle DIR names another place")
@@ -87,9 +87,9 @@ func specVerb(args []string) int {
 		b.lose("network", "there is no proxy: what "+strconv.Itoa(n)+" rules allow cannot be reached")
 	}
 	if err := b.write(); errors.Is(err, os.ErrExist) {
-		return fail("spec: "+err.Error(), "a bundle is not overwritten: remove it, or name another directory with --bundle")
+		return fail("spec: "+inWords(err), "a bundle is not overwritten: remove it, or name another directory with --bundle")
 	} else if err != nil {
-		return fail("spec: " + err.Error())
+		return fail("spec: " + inWords(err))
 	}
 	return b.report(req.JSON)
 }

@@ -74,6 +74,6 @@ func (t *transcript) tell() {
 		err = e
 	}
 	if t.err = os.ErrClosed; err != nil {
-		say("the output is not kept whole: " + err.Error())
+		say("the output is not kept whole: " + inWords(err))
 	}
 }

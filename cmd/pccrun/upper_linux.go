@@ -94,7 +94,7 @@ func (l *launch) settleUpper() {
 	}
 	o, err := l.noted()
 	if err != nil {
-		fail(err.Error(), "what was changed stands as it is: pccrun diff shows it; apply and discard work when that is mended")
+		fail(inWords(err), "what was changed stands as it is: pccrun diff shows it; apply and discard work when that is mended")
 		return
 	}
 	if l.req.Quiet {

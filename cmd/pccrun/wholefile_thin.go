@@ -39,12 +39,12 @@ func runWholeFile(args, env []string, why error) int {
 	name := fmt.Sprintf("%s%d-%x", wholeFile, os.Getpid(), time.Now().UnixNano())
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if err != nil {
-		return fail("execute program: " + err.Error())
+		return fail("execute program: " + inWords(err))
 	}
 	defer root.Remove(name)
 	_, err = io.WriteString(f, whole)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return fail("write program: " + err.Error())
+		return fail("write program: " + inWords(err))
 	}
 	select {
 	case s := <-ends:
@@ -52,7 +52,7 @@ func runWholeFile(args, env []string, why error) int {
 	default:
 	}
 	err = unix.Exec(f.Name(), append([]string{"pccrun"}, args...), append(env, wholeVariable+"="+f.Name()))
-	return fail("execute program: "+err.Error(), hint)
+	return fail("execute program: "+inWords(err), hint)
 }
 
 // programDirs are where the file may lie, best first. No variable of the

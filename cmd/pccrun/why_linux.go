@@ -22,7 +22,7 @@ func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 		return d, false, false
 	}
 	if err != nil {
-		say("a run would not start: " + err.Error())
+		say("a run would not start: " + inWords(err))
 		return d, false, false
 	}
 	deepest := namespaces.Place{}
