@@ -222,7 +222,7 @@ func TestScopeHasToBeOurs(t *testing.T) {
 func TestRealBus(t *testing.T) {
 	daemon, err := exec.LookPath("dbus-daemon")
 	if err != nil {
-		t.Skip("needs dbus-daemon (package dbus)")
+		t.Skip("needs dbus-daemon")
 	}
 	dir := shortDir(t)
 	socket := filepath.Join(dir, "bus")

@@ -57,6 +57,7 @@ var needed = []need{
 	{file: "/usr/sbin/depmod", debian: "kmod"},
 	{program: "xz", debian: "xz-utils"},
 	{program: "patch", debian: "patch"},
+	{program: "dbus-daemon", debian: "dbus-daemon"},
 	{program: "xmllint", debian: "libxml2-utils"},
 	{file: "/usr/share/zoneinfo/Europe/Berlin", debian: "tzdata"},
 }
