@@ -104,6 +104,18 @@ func (s *store) written(dir int, name, around string) (b []byte, large bool, err
 // errSaid ends a look at what is not so.
 var errSaid = errors.New("it is not so")
 
+// looked returns what went wrong in a look at a file, of which it says that it was too much.
+func (d opened) looked(path string, err error, much func(path, what string)) error {
+	switch {
+	case errors.Is(err, vcs.ErrLarge):
+		much(d.path+"/"+path, "new or changed")
+		return nil
+	case err == errSaid:
+		return nil
+	}
+	return err
+}
+
 // placesOf compares a multi-pack-index with the indices of the packs.
 func (s *store) placesOf(d opened, much func(path, what string)) (path, id string, err error) {
 	path = "pack/" + multiPack
@@ -150,13 +162,7 @@ func (s *store) placesOf(d opened, much func(path, what string)) (path, id strin
 		}
 		return nil
 	})
-	if errors.Is(err, vcs.ErrLarge) {
-		much(d.path+"/"+path, "new or changed")
-	}
-	if err == errSaid || errors.Is(err, vcs.ErrLarge) {
-		err = nil
-	}
-	return path, id, err
+	return path, id, d.looked(path, err, much)
 }
 
 // graphOf compares a commit-graph with the commits.
@@ -199,13 +205,7 @@ func (s *store) graphOf(d opened, much func(path, what string)) (path, id string
 		}
 		return nil
 	})
-	if errors.Is(err, vcs.ErrLarge) {
-		much(d.path+"/"+path, "new or changed")
-	}
-	if err == errSaid || errors.Is(err, vcs.ErrLarge) {
-		err = nil
-	}
-	return path, id, err
+	return path, id, d.looked(path, err, much)
 }
 
 // chain reads the files of a commit-graph in parts, and whether the run has written one.

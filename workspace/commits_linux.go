@@ -409,7 +409,7 @@ func (c *commits) history() error {
 			}
 			in := committed{where: where, commit: t.id}
 			for _, p := range before {
-				if p != tree && t.old < maxOld && len(c.pairs) < maxPairs {
+				if p != tree && t.old < maxOld && len(c.pairs) <= maxPairs { // one more: see carried
 					c.pairs = append(c.pairs, pair{p, tree, in})
 				}
 			}
@@ -563,7 +563,7 @@ func (c *commits) note(f committed) error {
 	f.id = strings.Clone(f.id) // else it would keep its tree
 	if !c.stands(f) {
 		c.found = append(c.found, f)
-	} else if len(c.same) < maxOwn && f.commit != "" {
+	} else if f.commit != "" && len(c.same) <= maxOwn && !slices.ContainsFunc(c.same, func(o committed) bool { return o.path == f.path && o.id == f.id }) {
 		c.same = append(c.same, f)
 	}
 	return nil

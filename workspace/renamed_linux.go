@@ -59,7 +59,10 @@ func (c *commits) carried() error {
 		}
 		return list
 	}
-	for _, p := range c.pairs {
+	for i, p := range c.pairs {
+		if i == maxPairs {
+			return ErrTooMuch
+		}
 		if err := c.carries(p.before, p.after, lacks(p.before), p.in, 0); err != nil {
 			return err
 		}
@@ -177,7 +180,7 @@ func (c *commits) mine() (all []original, err error) {
 	var below func(path string, e vcs.TreeEntry, depth int)
 	below = func(path string, e vcs.TreeEntry, depth int) {
 		switch kind := e.Mode & unix.S_IFMT; {
-		case len(all) == maxOwn || depth > 16 || kind == gitLink:
+		case len(all) > maxOwn || depth > 16 || kind == gitLink:
 		case kind == unix.S_IFDIR:
 			list, _ := c.list(e.ID)
 			for _, e := range list {
@@ -206,6 +209,9 @@ func (c *commits) mine() (all []original, err error) {
 	for _, f := range c.same {
 		add(f.path, vcs.TreeEntry{Mode: f.mode, ID: f.id})
 	}
+	if len(c.names) > maxOwn || len(all) > maxOwn || len(c.same) > maxOwn {
+		return nil, ErrTooMuch
+	}
 	return all, c.left.spend(0)
 }
 
@@ -214,7 +220,7 @@ func (c *commits) protectedNames() []string {
 	if c.names == nil {
 		c.names = []string{}
 		c.guard.rules.suspects(c.guard.tree, func(s suspect) {
-			if s.kind == isName && len(c.names) < maxOwn {
+			if s.kind == isName && len(c.names) <= maxOwn {
 				c.names = append(c.names, c.guard.standing.Root+"/"+s.rel)
 			}
 		})

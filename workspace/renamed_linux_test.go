@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,6 +50,30 @@ func TestGuardTellsOfWhatRenamesCarry(t *testing.T) {
 			got := slices.Compact(w.end())
 			w.sh(asUser + c.then)
 			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+// That there are more names than are compared is said: one of them could be it.
+func TestGuardTellsOfTooManyNames(t *testing.T) {
+	const (
+		names = "for i in $(seq N); do mkdir d$i; echo $i > d$i/.envrc; done; git add .; git commit -q -m names"
+		edit  = "echo two > one; git commit -q -am two"
+	)
+	for name, c := range map[string]struct {
+		before, run string
+		want        []string
+	}{
+		"names":         {strings.Replace(names, "N", "600", 1), edit, []string{"review .git"}},
+		"control: some": {strings.Replace(names, "N", "60", 1), edit, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			w.sh(asUser + "echo one > one; git add one; git commit -q -m one; " + c.before)
+			w.begin()
+			w.guard.knowTips(nil)
+			w.sh(asUser + "set -e; " + c.run)
+			require.Equal(t, c.want, slices.Compact(w.end()))
 		})
 	}
 }

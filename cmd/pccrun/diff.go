@@ -88,6 +88,7 @@ func diffVerb(args []string) int {
 		}
 		for j := range set.Changes {
 			if change := &set.Changes[j]; selected(c.paths(words), set.Root, change) {
+				d.files++
 				if err := d.print(i, set, j); err != nil {
 					return failChanges(err)
 				}
@@ -159,7 +160,6 @@ func (d *differ) print(layer int, set *changes.Set, i int) error {
 	if c.From != "" {
 		from = d.shown(filepath.Join(set.Root, c.From))
 	}
-	d.files++
 	switch d.format {
 	case "json":
 		d.objects = append(d.objects, changeObject(set.Root, c))
@@ -177,7 +177,6 @@ func (d *differ) print(layer int, set *changes.Set, i int) error {
 			gone.Path, gone.From, gone.After = c.From, "", nil
 			come.From, come.Before = "", nil
 			halves := &changes.Set{Root: set.Root, Changes: []changes.Change{gone, come}}
-			d.files--
 			return cmp.Or(d.print(layer, halves, 0), d.print(layer, halves, 1))
 		}
 	}

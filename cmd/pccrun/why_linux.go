@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/namespaces"
@@ -59,11 +58,7 @@ func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) string {
 // program returns the file that a run tries first for a command's name, or the error
 // with which it would end.
 func program(p *profiles.Policy, host *profiles.Host, name string) (string, error) {
-	search := host.Getenv("PATH")
-	if !slices.ContainsFunc(host.Environ, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
-		search = "/bin:/usr/bin" // as a run has it
-	}
-	paths, err := native.Programs(p, name, search)
+	paths, err := native.Programs(p, name, host.Environ)
 	if err != nil {
 		return "", err
 	}

@@ -201,25 +201,25 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 	}
 	c.Umask = syscall.Umask(0)
 	syscall.Umask(c.Umask)
-	search := host.Getenv("PATH")
-	if !slices.ContainsFunc(host.Environ, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
-		search = "/bin:/usr/bin" // execvp(3)
-	}
 	var err error
-	c.Paths, err = Programs(r.Policy, argv[0], search)
+	c.Paths, err = Programs(r.Policy, argv[0], host.Environ)
 	return c, err
 }
 
 // Programs returns the files that a command's name stands for, which a run tries in
-// their order, in a search path if the name is no path itself. Where it returns an error
-// a run ends with it.
-func Programs(policy *profiles.Policy, name, search string) (paths []string, err error) {
+// their order: in the PATH of an environment if the name is no path itself. Where it
+// returns an error a run ends with it.
+func Programs(policy *profiles.Policy, name string, environ []string) (paths []string, err error) {
 	if strings.Contains(name, "/") {
 		path := name
 		if !strings.HasPrefix(name, "/") {
 			path = filepath.Join(policy.WorkDir, name)
 		}
 		return []string{path}, executable(name, path)
+	}
+	search := "/bin:/usr/bin" // execvp(3)
+	if i := slices.IndexFunc(environ, func(e string) bool { return strings.HasPrefix(e, "PATH=") }); i >= 0 {
+		search = strings.TrimPrefix(environ[i], "PATH=")
 	}
 	for _, dir := range filepath.SplitList(search) {
 		if !strings.HasPrefix(dir, "/") || filepath.Clean(dir) == policy.Home {
