@@ -86,6 +86,11 @@ func decodeProfile(s *scope, source, text string) (*layer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decode(s, source, v)
+}
+
+// decode turns the value that a profile file holds into a layer.
+func decode(s *scope, source string, v value) (*layer, error) {
 	d := &decoder{scope: s, source: source, layer: layer{source: source}}
 	d.object(v, "", topKeys, func(m member) { d.top(m) })
 	if !d.origin(0, "").builtin() {

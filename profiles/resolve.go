@@ -15,8 +15,13 @@ import (
 	"github.com/pccrun/pccrun/state"
 )
 
+// The texts of the built-in profiles, for people. A launch takes them parsed:
+// the default one has some six hundred entries.
+//
 //go:embed builtin/*.jsonc
 var builtin embed.FS
+
+//go:generate go test -run TestBuiltinsAreParsedAsTheyStand -update .
 
 // WorkspaceFile is the name of the workspace's own profile, in its root.
 const WorkspaceFile = ".pccrun.jsonc"
@@ -24,6 +29,21 @@ const WorkspaceFile = ".pccrun.jsonc"
 // Builtin returns the names of the built-in profiles.
 func Builtin() []string {
 	return []string{"default", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
+}
+
+// parsed returns what a built-in profile's file holds.
+func parsed(name string) (v value, known bool) {
+	i := slices.IndexFunc(builtins[:], func(b builtinValue) bool { return b.name == name })
+	if i < 0 {
+		return value{}, false
+	}
+	return builtins[i].value, true
+}
+
+// A builtinValue is what the file of a built-in profile holds.
+type builtinValue struct {
+	name  string
+	value value
 }
 
 // agents are the commands whose name picks a built-in profile.
@@ -355,8 +375,8 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 			}
 		}
 	}
-	text, err := builtin.ReadFile("builtin/" + name + ".jsonc")
-	if err != nil {
+	v, known := parsed(name)
+	if !known {
 		hint := "pccrun profile list shows them"
 		if near := Nearest(name, Builtin()); near != "" {
 			hint = "did you mean " + near + "?"
@@ -368,7 +388,7 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 		}
 		return fail(hint, "no profile %q", name)
 	}
-	return decodeProfile(&r.scope, "built-in "+name, string(text))
+	return decode(&r.scope, "built-in "+name, v)
 }
 
 // argument expands a path that names a file to read or a directory, where a

@@ -54,7 +54,7 @@ type rules struct {
 	kept    bool // see [Query.Kept]
 	files   []profiles.FileRule
 	protect []profiles.ProtectRule
-	final   map[string]int // the last rule with a pattern, by its number
+	final   map[string]int // the last rule with a pattern, by its number; nil if each is the only one
 	deep    []Way
 	closed  []int    // rules without a glob that hide or replace a directory below the root
 	open    []string // paths below the root that rules without a glob show
@@ -71,7 +71,7 @@ type rules struct {
 
 // compile sorts the rules of a query by what the names they match look like.
 func compile(q Query) (*rules, error) {
-	c := &rules{root: q.Root, aside: q.Aside, kept: q.Kept, files: q.Files, protect: slices.Clone(q.Protect)}
+	c := &rules{root: q.Root, aside: q.Aside, kept: q.Kept, files: q.Files, protect: q.Protect}
 	c.tests = make([]rule, 0, len(q.Files)+len(q.Protect)*3/2) // some have ways too
 	for i := range q.Files {
 		r := &q.Files[i]
@@ -97,9 +97,11 @@ func compile(q Query) (*rules, error) {
 			}
 		}
 	}
-	c.final = make(map[string]int, len(q.Protect))
-	for i := range q.Protect {
-		c.final[q.Protect[i].Pattern] = i
+	if !q.Distinct {
+		c.final = make(map[string]int, len(q.Protect))
+		for i := range q.Protect {
+			c.final[q.Protect[i].Pattern] = i
+		}
 	}
 	for i := range q.Protect {
 		r := &q.Protect[i]
@@ -124,7 +126,9 @@ func compile(q Query) (*rules, error) {
 }
 
 // overridden reports whether a later rule has the same pattern.
-func (c *rules) overridden(i int) bool { return c.final[c.protect[i].Pattern] != i }
+func (c *rules) overridden(i int) bool {
+	return c.final != nil && c.final[c.protect[i].Pattern] != i
+}
 
 // add files a rule under what the last name of its pattern begins or ends with.
 func (c *rules) add(class class, arg int, pattern string) {

@@ -33,8 +33,13 @@ type Query struct {
 	// the package's own rules have the patterns .git/hooks, .git/config,
 	// .git/config.worktree, .git/commondir and .git/info/attributes, and a
 	// rule here with such a pattern and Review set moves them to
-	// [Found.Review]. Of two rules with one pattern the later counts.
+	// [Found.Review]. Of two rules with one pattern the later counts. The list is
+	// kept, not copied: nobody changes it from here on.
 	Protect []profiles.ProtectRule
+
+	// Distinct says that there are no two with one pattern, as in a policy: looking
+	// for them takes as long as all else that is done with the rules of a launch.
+	Distinct bool
 
 	// Aside is set for a directory beside the workspace that the command may write as
 	// well: where a .git file in its root leads is shown by no one for it.
