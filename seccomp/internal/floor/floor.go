@@ -209,7 +209,9 @@ func checks(w *writer) {
 
 	w.label("personality") // PER_LINUX, PER_LINUX32, each with UNAME26, and the query
 	w.load(argument(0))
-	w.oneOf("allow", "EPERM", 0, 8, 0x20000, 0x20008, 0xffffffff)
+	w.oneOf("allow", "", 0, 8, 0x20000, 0x20008, 0xffffffff)
+	w.jump(jumpAny, 1<<31, "ENOSYS", "")
+	w.jump(jumpAny, 0xffc0000, "EPERM", "ENOSYS") // every other flag; else the personality of another system
 
 	const unix, inet, inet6, netlink = 1, 2, 10, 16
 	w.label("family")

@@ -106,6 +106,10 @@ const (
 	rlimitCore = 4
 	maxRlimit  = 15
 
+	// linux/personality.h
+	uname26          = 0x0020000
+	personalityFlags = 0xffc0000 // all others, from ADDR_NO_RANDOMIZE to ADDR_LIMIT_3GB
+
 	// linux/socket.h, linux/net.h, linux/in.h
 	afUnix, afInet, afInet6, afNetlink     = 1, 2, 10, 16
 	netlinkRoute                           = 0
@@ -146,8 +150,7 @@ func common() []Rule {
 	// that it failed.
 	rules = append(rules, allBut("setrlimit", 0, Done, maxRlimit, rlimitCore)...)
 	rules = append(rules, prlimit()...)
-	// PER_LINUX, PER_LINUX32, each with UNAME26, and the query.
-	rules = append(rules, only("personality", 0, EPERM, low32, 0, 8, 0x20000, 0x20008, low32)...)
+	rules = append(rules, personality()...)
 	rules = append(rules, only("socketpair", 0, EAFNOSUPPORT, maxFamily, afUnix)...)
 	// The kernel's code for data out of band on unix sockets was a way out of
 	// sandboxes (CVE-2025-38236), and few programs send any at all.
@@ -224,6 +227,21 @@ func requests() []Rule {
 	return rules
 }
 
+// personality allows PER_LINUX and PER_LINUX32, each with UNAME26, and the query,
+// which is all bits. What else is known is refused by its flag; the personalities of
+// other systems get DefaultErrno: each bit of them would cost two comparisons.
+func personality() []Rule {
+	const name, query = "personality", 1 << 31
+	var rules []Rule
+	for _, known := range []uint64{0, 8, uname26, uname26 | 8, low32} {
+		rules = append(rules, allowIf(name, masked(0, low32, known)))
+	}
+	for _, flag := range bits(personalityFlags) {
+		rules = append(rules, refuseIf(name, EPERM, masked(0, query|flag, flag)))
+	}
+	return rules
+}
+
 // opening returns rules for a call that takes open flags at arg and, where
 // they make a file, a mode after them; else the mode is garbage.
 func opening(name string, arg uint) []Rule {
@@ -290,16 +308,14 @@ func sockets() []Rule {
 	for _, c := range complement(2, low32, maxNetlink, []uint64{netlinkRoute}) {
 		rules = append(rules, refuseIf(name, EAFNOSUPPORT, masked(0, low32, afNetlink), c))
 	}
-	for _, family := range []uint64{afInet, afInet6} {
-		f := masked(0, low32, family)
-		for _, typ := range types {
-			for _, protocol := range protocols {
-				rules = append(rules, allowIf(name, f, masked(1, sockTypeMask, typ), masked(2, low32, protocol)))
-			}
+	inet := masked(0, low32&^(afInet^afInet6), afInet&afInet6) // either: they part in one bit
+	for _, typ := range types {
+		for _, protocol := range protocols {
+			rules = append(rules, allowIf(name, inet, masked(1, sockTypeMask, typ), masked(2, low32, protocol)))
 		}
-		for _, c := range append(complement(1, sockTypeMask, sockTypeMask, types), complement(2, low32, maxProtocol, protocols)...) {
-			rules = append(rules, refuseIf(name, EPROTONOSUPPORT, f, c))
-		}
+	}
+	for _, c := range append(complement(1, sockTypeMask, sockTypeMask, types), complement(2, low32, maxProtocol, protocols)...) {
+		rules = append(rules, refuseIf(name, EPROTONOSUPPORT, inet, c))
 	}
 	for _, c := range complement(0, low32, maxFamily, []uint64{afUnix, afInet, afInet6, afNetlink}) {
 		rules = append(rules, refuseIf(name, EAFNOSUPPORT, c))
