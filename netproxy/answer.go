@@ -17,18 +17,18 @@ import (
 
 // connect decides on and dials host and port, and tells Event what became of
 // it. The error is errDenied where the verdict says no.
-func (p *Proxy) connect(ctx context.Context, c net.Conn, ln net.Listener, protocol, host string, port uint16) (*link, *Event, error) {
-	return p.follow(ctx, c, ln, protocol, p.decideOrAsk(ctx, host, port))
+func (p *Proxy) connect(ctx context.Context, c net.Conn, own uint16, protocol, host string, port uint16) (*link, *Event, error) {
+	return p.follow(ctx, c, own, protocol, p.decideOrAsk(ctx, host, port))
 }
 
 // follow does what a verdict says for the client c, and tells Event.
-func (p *Proxy) follow(ctx context.Context, c net.Conn, ln net.Listener, protocol string, v rules.Verdict) (*link, *Event, error) {
+func (p *Proxy) follow(ctx context.Context, c net.Conn, own uint16, protocol string, v rules.Verdict) (*link, *Event, error) {
 	ev := &Event{Time: time.Now(), Protocol: protocol, Verdict: v}
 	var l *link
 	err := errDenied
 	switch ev.Verdict.Action {
 	case rules.Allow:
-		l, ev.Verdict, err = p.dial(ctx, ev.Verdict, protocol, ln)
+		l, ev.Verdict, err = p.dial(ctx, ev.Verdict, protocol, own)
 	case rules.Inspect:
 		if p.cfg.Inspect != nil {
 			l, err = &link{verdict: ev.Verdict, inspected: true, upstream: p.cfg.Upstream.proxyFor(ev.Verdict, protocol) != nil}, nil

@@ -19,10 +19,16 @@ const accessDenied = "\x15\x03\x01\x00\x02\x02\x31"
 // their local address says, and carries each there if the rules allow: to the
 // name that has the address, or to the address itself. It ends as Serve does.
 func (p *Proxy) ServeCaptured(ctx context.Context, ln net.Listener) error {
-	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveCaptured(ctx, c, ln) })
+	own := ownPort(ln)
+	return p.serveAtOnce(ctx, ln, entrance{
+		protocol: "transparent",
+		own:      own,
+		decide:   func(to netip.AddrPort) rules.Verdict { return p.decideAddr(to.Addr().Unmap(), to.Port()) },
+		handle:   func(ctx context.Context, c net.Conn) func() { return p.serveCaptured(ctx, c, own) },
+	})
 }
 
-func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, ln net.Listener) (rest func()) {
+func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, own uint16) (rest func()) {
 	local, ok := conn.LocalAddr().(*net.TCPAddr)
 	if !ok {
 		reset(conn)
@@ -34,8 +40,8 @@ func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, ln net.Listene
 		return nil
 	}
 	v := p.decideAddr(to.Addr().Unmap(), to.Port())
-	l, ev, err := p.follow(ctx, conn, ln, "transparent", p.orAsk(ctx, v))
-	c := newClient(p, ctx, conn, ln)
+	l, ev, err := p.follow(ctx, conn, own, "transparent", p.orAsk(ctx, v))
+	c := newClient(p, ctx, conn, own)
 	if err != nil {
 		c.turnAway(ev.Verdict, err)
 		c.release()

@@ -39,9 +39,9 @@ func (l *link) Close() error {
 
 // dial connects to what v allows, and to nothing else. The verdict that it
 // returns tells what was decided about the address, in any case.
-func (p *Proxy) dial(ctx context.Context, v rules.Verdict, protocol string, ln net.Listener) (*link, rules.Verdict, error) {
+func (p *Proxy) dial(ctx context.Context, v rules.Verdict, protocol string, own uint16) (*link, rules.Verdict, error) {
 	if v.Local {
-		return p.dialLocal(until{ctx, time.Now().Add(dialTimeout)}, v, ln)
+		return p.dialLocal(until{ctx, time.Now().Add(dialTimeout)}, v, own)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -150,9 +150,10 @@ func (p *Proxy) owns(a netip.Addr) bool {
 	return p.cfg.IsOwn(a) || in != a && p.cfg.IsOwn(in)
 }
 
-// dialLocal connects to a port of the host's loopback: IPv4, and else IPv6.
-func (p *Proxy) dialLocal(ctx context.Context, v rules.Verdict, ln net.Listener) (*link, rules.Verdict, error) {
-	if a, ok := ln.Addr().(*net.TCPAddr); ok && a.Port == int(v.Port) && sameNamespace(ln) {
+// dialLocal connects to a port of the host's loopback: IPv4, and else IPv6. At own the
+// client came in itself.
+func (p *Proxy) dialLocal(ctx context.Context, v rules.Verdict, own uint16) (*link, rules.Verdict, error) {
+	if v.Port == own {
 		v.Action, v.Reason, v.Detail = rules.Deny, rules.BadAddr, "the port is the proxy's own"
 		return nil, v, errDenied
 	}

@@ -48,7 +48,7 @@ func FuzzFirst(f *testing.F) {
 		p := New(Config{Rules: set, Event: func(e Event) { told = told || e.Kind == Denied }})
 		defer p.Close()
 		p.headTimeout = time.Millisecond
-		c := newClient(p, t.Context(), sent{}, nil)
+		c := newClient(p, t.Context(), sent{}, 0)
 		c.br.Reset(bytes.NewReader(b))
 		var up bytes.Buffer
 		l, ev := &link{Conn: writing{Writer: &up}, verdict: set.Decide("ok.example", 80)}, &Event{}

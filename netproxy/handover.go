@@ -53,7 +53,7 @@ func (p *Proxy) Reach(ctx context.Context, host string, port uint16) (net.Conn, 
 		return nil, v, errDenied
 	}
 	v.Action = rules.Allow
-	l, v, err := p.dial(ctx, v, "connect", nil)
+	l, v, err := p.dial(ctx, v, "connect", 0)
 	if err != nil {
 		return nil, v, err
 	}

@@ -21,18 +21,18 @@ type client struct {
 	ctx  context.Context
 	conn net.Conn
 	br   *bufio.Reader
-	ln   net.Listener // where it came in
+	own  uint16 // as [ownPort] says of where it came in
 }
 
-func newClient(p *Proxy, ctx context.Context, conn net.Conn, ln net.Listener) *client {
-	c := &client{Proxy: p, ctx: ctx, conn: conn, br: readers.Get().(*bufio.Reader), ln: ln}
+func newClient(p *Proxy, ctx context.Context, conn net.Conn, own uint16) *client {
+	c := &client{Proxy: p, ctx: ctx, conn: conn, br: readers.Get().(*bufio.Reader), own: own}
 	c.br.Reset(conn)
 	return c
 }
 
 // serveClient speaks SOCKS5 or HTTP, as the first byte says.
-func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, ln net.Listener) (rest func()) {
-	c := newClient(p, ctx, conn, ln)
+func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, own uint16) (rest func()) {
+	c := newClient(p, ctx, conn, own)
 	defer func() {
 		if rest == nil {
 			c.release()
@@ -297,7 +297,7 @@ func (c *client) beginTunnel(t *tunnel, l *link, ev *Event, down chan<- int64) (
 
 // reach does what a verdict says, and tells the client where it cannot.
 func (c *client) reach(r request, protocol string, v rules.Verdict) (*link, *Event, bool) {
-	l, ev, err := c.follow(c.ctx, c.conn, c.ln, protocol, v)
+	l, ev, err := c.follow(c.ctx, c.conn, c.own, protocol, v)
 	if err != nil {
 		c.cannotReach(r, ev.Verdict, err)
 	}

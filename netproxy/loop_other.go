@@ -2,7 +2,15 @@
 
 package netproxy
 
-import "net"
+import (
+	"context"
+	"net"
+)
 
-// sameNamespace says yes: there is only one.
-func sameNamespace(net.Listener) bool { return true }
+// There is no loop here.
+type loop struct{}
+
+// serveAtOnce is serve: nothing is done at once here.
+func (p *Proxy) serveAtOnce(ctx context.Context, ln net.Listener, e entrance) error {
+	return p.serve(ctx, ln, e.handle)
+}

@@ -1,10 +1,12 @@
 package netproxy
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,13 +33,22 @@ func dialLoopback(ctx context.Context, network, address string) (net.Conn, error
 }
 
 func connectAtOnce(to netip.AddrPort) (net.Conn, error) {
+	fd, err := dialAtOnce(to)
+	if err != nil {
+		return nil, err
+	}
+	return carry(fd, to), nil
+}
+
+// dialAtOnce returns a descriptor that is connected and does not block.
+func dialAtOnce(to netip.AddrPort) (fd int, err error) {
 	family, at := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if to.Addr().Is4() {
 		family, at = unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	if err = unix.Connect(fd, at); err == unix.EINPROGRESS {
 		err = unix.Connect(fd, at)
@@ -50,26 +61,34 @@ func connectAtOnce(to netip.AddrPort) (net.Conn, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		return nil, err
+		return -1, err
 	}
-	return &loopback{os.NewFile(uintptr(fd), "loopback"), to}, nil
+	return fd, nil
+}
+
+// carry makes a connection of a descriptor that leads to a port of this machine.
+func carry(fd int, to netip.AddrPort) *loopback {
+	return &loopback{os.NewFile(uintptr(fd), "loopback"), to}
 }
 
 // isSelf reports whether a connection is one to itself: where nobody listens at a port
 // that the kernel may give to whoever dials, it can give it to him who dials it, and both
 // ends meet (RFC 9293, section 3.5, simultaneous open).
 func isSelf(fd int, to netip.AddrPort) bool {
-	at, err := unix.Getsockname(fd)
-	if err != nil {
-		return true
-	}
+	at, err := nameOf(fd)
+	return err != nil || at.Port() == to.Port()
+}
+
+// nameOf is the address of a socket: getsockname(2), which package unix makes two calls of.
+func nameOf(fd int) (netip.AddrPort, error) {
+	at, err := syscall.Getsockname(fd)
 	switch at := at.(type) {
-	case *unix.SockaddrInet4:
-		return at.Port == int(to.Port())
-	case *unix.SockaddrInet6:
-		return at.Port == int(to.Port())
+	case *syscall.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port)), nil
+	case *syscall.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(at.Addr), uint16(at.Port)), nil
 	}
-	return true
+	return netip.AddrPort{}, cmp.Or(err, error(unix.EAFNOSUPPORT))
 }
 
 // A loopback is a connection to a port of this machine. Package net would have asked

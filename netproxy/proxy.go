@@ -130,6 +130,8 @@ type Proxy struct {
 	slots chan struct{}                                                        // one for each client served
 	local func(ctx context.Context, network, address string) (net.Conn, error) // dials the host's loopback
 
+	atOnce bool // what Dial is was left to the proxy, so that a loop may dial
+
 	idle    chan func() // taken by workers that have nothing to do
 	workers atomic.Int32
 	racing  atomic.Int32 // attempts beside a client's first
@@ -148,6 +150,8 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	live  map[io.Closer]served // listeners and connections, for Close
+	loops []*loop              // while there are doors to them
+	doors int
 	group sync.WaitGroup
 }
 
@@ -162,8 +166,8 @@ func New(cfg Config) *Proxy {
 	if cfg.Resolver == nil {
 		cfg.Resolver = net.DefaultResolver
 	}
-	local := cfg.Dial
-	if cfg.Dial == nil {
+	local, atOnce := cfg.Dial, cfg.Dial == nil
+	if atOnce {
 		cfg.Dial, local = new(net.Dialer).DialContext, dialLoopback
 	}
 	if cfg.IsOwn == nil {
@@ -184,6 +188,7 @@ func New(cfg Config) *Proxy {
 		cfg:          cfg,
 		slots:        make(chan struct{}, cfg.MaxConns),
 		local:        local,
+		atOnce:       atOnce,
 		idle:         make(chan func()),
 		headTimeout:  headTimeout,
 		idleTimeout:  idleTimeout,
@@ -196,19 +201,25 @@ func New(cfg Config) *Proxy {
 // and then returns nil. It closes ln, and its clients end with ctx too. Several
 // listeners may be served at once.
 func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
-	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveClient(ctx, c, ln) })
+	own := ownPort(ln)
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveClient(ctx, c, own) })
 }
 
 // ServeLocal accepts plain connections from ln, which stands at a port of the
 // sandbox's own loopback, and carries each to that port of the host's, if a
 // localhost rule allows it. It ends as Serve does.
 func (p *Proxy) ServeLocal(ctx context.Context, ln net.Listener, port uint16) error {
-	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveLocal(ctx, c, port, ln) })
+	return p.serveAtOnce(ctx, ln, p.localEntrance(port, ownPort(ln)))
 }
 
 // serve runs handle for each client of ln, in a goroutine and a slot of its
 // own.
 func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle handler) error {
+	return p.serveUntil(ctx, ln, handle, func(net.Conn) bool { return false })
+}
+
+// serveUntil is serve up to the client of which last says that it is the last one.
+func (p *Proxy) serveUntil(ctx context.Context, ln net.Listener, handle handler, last func(net.Conn) bool) error {
 	if !p.track(ln, nil) {
 		return nil
 	}
@@ -234,19 +245,39 @@ func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle handler) erro
 		case err != nil:
 			return err
 		}
-		select {
-		case p.slots <- struct{}{}:
-		default:
+		if !p.takeSlot() {
 			reset(c)
-			p.cfg.Event(Event{Kind: Full, Time: time.Now()})
 			continue
 		}
 		if !p.track(c, ctx) {
 			<-p.slots
 			return nil
 		}
+		is := last(c)
 		p.work(func() { p.serveOne(ctx, c, handle) })
+		if is {
+			return nil
+		}
 	}
+}
+
+// takeSlot says whether there is room for one client more, and tells where there is none.
+func (p *Proxy) takeSlot() bool {
+	select {
+	case p.slots <- struct{}{}:
+		return true
+	default:
+		p.cfg.Event(Event{Kind: Full, Time: time.Now()})
+		return false
+	}
+}
+
+// An entrance is what is to become of a listener's connections.
+type entrance struct {
+	protocol string                                // of their events
+	own      uint16                                // as [ownPort] says
+	decide   func(to netip.AddrPort) rules.Verdict // about one that was on its way there
+	handle   handler                               // serves what is not done at once
 }
 
 // maxIdle bounds the workers that wait for something to do.

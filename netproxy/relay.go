@@ -17,15 +17,20 @@ func (t *tunnel) pass(dst, src net.Conn) (n int64) {
 	if o, ok := dst.(*lookout); ok {
 		o.end()
 	}
+	t.end(dst, src, err)
+	return n
+}
+
+// end is for a way that is over, by an end or a failure.
+func (t *tunnel) end(dst, src net.Conn, err error) {
 	if err == nil && t.over.Swap(true) {
-		return n
+		return
 	}
 	if err == nil {
 		if half, ok := dst.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-			return n
+			return
 		}
 	}
 	reset(dst)
 	reset(src)
-	return n
 }

@@ -51,7 +51,7 @@ func (c *client) serveSOCKS() (rest func()) {
 		c.refuseSOCKS(code)
 		return nil
 	}
-	l, ev, err := c.connect(c.ctx, c.conn, c.ln, "socks5", host, port)
+	l, ev, err := c.connect(c.ctx, c.conn, c.own, "socks5", host, port)
 	switch {
 	case err == errDenied:
 		c.refuseSOCKS(socksDenied)
