@@ -43,8 +43,12 @@ const maxListeners = 64
 // maxInward is how many connections to published ports there can be at once.
 const maxInward = 48
 
-// proxyPort is where the proxy listens on the sandbox's own loopback.
-const proxyPort = 3128
+// proxyPort is where the proxy listens on the sandbox's own loopback, proxyURL
+// how programs are told of it.
+const (
+	proxyPort = 3128
+	proxyURL  = "http://127.0.0.1:3128"
+)
 
 // Host is what a run takes from this process.
 type Host struct {
@@ -336,7 +340,7 @@ func (r *Run) network(host *Host) error {
 		}
 	}
 	r.capture()
-	r.Plan.Command.Env = netproxy.AddEnviron(r.Plan.Command.Env, fmt.Sprintf("http://127.0.0.1:%d", proxyPort))
+	r.Plan.Command.Env = netproxy.AddEnviron(r.Plan.Command.Env, proxyURL)
 	return r.inspects(host)
 }
 
@@ -473,6 +477,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		box.Close()
 		return nil, s.close(err)
 	}
+	box.Connected = func() error { return r.connected(box) }
 	if err := box.Start(r.Plan, io); err != nil {
 		return nil, s.close(r.unkept(r.overlayMissing(err)))
 	}

@@ -105,6 +105,10 @@ var (
 
 // TestMain runs the tests once more in namespaces of their own.
 func TestMain(m *testing.M) {
+	if what := os.Getenv(lackVariable); what != "" {
+		fmt.Println(beWithout(what, os.Args[1:]))
+		os.Exit(1)
+	}
 	if os.Getenv("EGRESS_TEST_WORLD") == "" {
 		os.Exit(inNamespaces())
 	}
