@@ -304,7 +304,11 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.refused(failRun(err), err)
 	}
 	if a, is := started.Weaker(); is && !l.req.Quiet {
-		say("guarantee " + string(a.Guarantee) + ": " + a.State.String() + ": " + a.Cause)
+		state := a.State.String()
+		if a.Mechanism != "" {
+			state += ", by " + a.Mechanism
+		}
+		say("guarantee " + string(a.Guarantee) + ": " + state + ": " + a.Cause)
 	}
 	if started.Unreported && !l.req.Quiet {
 		say("refused writes are not reported: system calls have a supervisor already, around this pccrun")

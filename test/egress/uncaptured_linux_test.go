@@ -155,7 +155,7 @@ func TestNoNetfilter(t *testing.T) {
 	b := newBench(t, "--allow", "good.example")
 	out, code := b.lacking("netfilter", bare+"curl -sS -m 20 http://good.example/; curl -sS -m 20 https://good.example/; curl -sS -m 20 http://evil.example/; curl -sS -m 20 http://"+evil4+"")
 	require.Zero(t, code, out)
-	require.Contains(t, out, "pccrun: guarantee net.transparent: weak: open a socket of netfilter's: protocol not supported\n")
+	require.Contains(t, out, "pccrun: guarantee net.transparent: weak, by routes: open a socket of netfilter's: protocol not supported\n")
 	require.Equal(t, 2, strings.Count(out, "hello good.example"), out)
 	require.NotContains(t, out, "hello evil")
 	require.NotContains(t, out, "hello "+evil4)
