@@ -60,6 +60,11 @@ var ecosystems = []ecosystem{
 		serve: map[string]string{"/v1/projects": `{"projects":[{"projectId":"hello-gcloud"}]}`},
 		asked: "/v1/projects", out: "hello-gcloud",
 	},
+	{ // what it would attach to (run -it, exec) it dials past every proxy, as its hijacked connections do
+		name: "docker", argv: []string{"docker", "--tlsverify", "--tlscacert=CA", "-H", "tcp://example.com:443", "version", "--format={{.Server.Version}}"},
+		serve: map[string]string{"/_ping": "OK", "/v1.24/version": `{"Version":"1.2.3","ApiVersion":"1.24"}`},
+		asked: "/_ping",
+	},
 	{
 		name: "git with a proxy of its own", argv: []string{"git", "ls-remote", "https://example.com/repo.git"},
 		files: map[string]string{".gitconfig": "[http]\n\tproxy = http://127.0.0.1:1\n"},

@@ -144,9 +144,9 @@ func (q *Prepared) open(n *Net) error {
 	return nil
 }
 
-// errNoNetfilter says that the kernel has nothing of netfilter's that can be told
-// of rules for packets, or something forbids to open it.
-var errNoNetfilter = errors.New("open a socket of netfilter's: " + unix.EPROTONOSUPPORT.Error())
+// errNoNetfilter says that the kernel has nothing that could be told of rules for
+// packets, or that a filter around pccrun, such as another pccrun's, refuses it.
+var errNoNetfilter = errors.New("no socket of netfilter's can be opened")
 
 // isNetlink reports whether a descriptor is what [Plan.Sockets] asked for, and not
 // what stands in for it.

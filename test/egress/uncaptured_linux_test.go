@@ -149,13 +149,73 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -
 	require.NotContains(t, out, "PONG")
 }
 
+// TestUncapturedYarn: both yarns go by variables of their own, and nothing else
+// leads out. The newer one takes each YARN_ of which it does not know for a mistake.
+func TestUncapturedYarn(t *testing.T) {
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("needs node")
+	}
+	if yarns == "" {
+		t.Skip("needs packages of npm's, which its client brings")
+	}
+	const install = `d=$(mktemp -d); cd $d; echo '{"name":"own","dependencies":{"tiny":"*"}}' > package.json; `
+	for name, script := range map[string]string{
+		"classic": install + `echo cafile \"$CA\" > .yarnrc; node YARN/yarn/bin/yarn.js install --no-progress --no-lockfile --network-timeout 5000 --registry https://HOST/npm/; node -p 'require("tiny")'`,
+		"berry": install + `touch yarn.lock; export YARN_NPM_REGISTRY_SERVER=https://HOST/npm YARN_HTTPS_CA_FILE_PATH=$CA YARN_ENABLE_TELEMETRY=0 YARN_NPM_MINIMAL_AGE_GATE=0 YARN_HTTP_RETRY=0 YARN_NODE_LINKER=node-modules YARN_ENABLE_IMMUTABLE_INSTALLS=0
+node YARN/@yarnpkg/cli-dist/bin/yarn.js install; node -p 'require("tiny")'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "--allow", "good.example", "--allow-missing", "net.transparent", "--read", yarns)
+			script = strings.ReplaceAll(script, "YARN/", yarns+"/")
+			good := strings.ReplaceAll(script, "HOST", "good.example")
+			out, _ := b.lacking("capture", good)
+			require.Contains(t, out, "tiny came", out)
+			out, _ = b.lacking("capture", "unset YARN_HTTP_PROXY YARN_HTTPS_PROXY HTTP_PROXY HTTPS_PROXY http_proxy https_proxy npm_config_proxy npm_config_https_proxy; "+good)
+			require.NotContains(t, out, "tiny came", "the control: nothing leads out without them")
+			out, _ = b.lacking("capture", strings.ReplaceAll(script, "HOST", "evil.example"))
+			require.NotContains(t, out, "tiny came")
+		})
+	}
+}
+
+// TestUncapturedSSH: ssh reads no variable, and goes by a program that knows of
+// proxies, as docs/network.md has it.
+func TestUncapturedSSH(t *testing.T) {
+	for _, needs := range []string{"ssh", "socat"} {
+		if _, err := exec.LookPath(needs); err != nil {
+			t.Skip("needs " + needs)
+		}
+	}
+	b := newBench(t, "--allow", "good.example:22", "--allow-missing", "net.transparent")
+	const command = `ssh -v -o BatchMode=yes -o StrictHostKeyChecking=no -o ConnectTimeout=10 `
+	const by = `-o ProxyCommand="socat - PROXY:127.0.0.1:%h:%p,proxyport=3128" `
+	out, _ := b.lacking("capture", command+by+"good.example true 2>&1")
+	require.Contains(t, out, "remote software version world")
+	out, _ = b.lacking("capture", command+"good.example true 2>&1")
+	require.NotContains(t, out, "remote software", "the control")
+	out, _ = b.lacking("capture", command+by+"evil.example true 2>&1")
+	require.NotContains(t, out, "remote software")
+}
+
+// TestInsideNested: the filter of an outer pccrun refuses the sockets of netfilter's.
+func TestInsideNested(t *testing.T) {
+	b := newBench(t, "--nested", "--allow", "good.example", "--read", program)
+	const get = bare + "curl -sS -m 20 http://good.example/; curl -sS -m 20 http://www.good.example/"
+	out, _ := b.inside(bare + program + " --allow good.example --allow www.good.example --allow 198.18.0.0/15 -- bash -c '" + get + "'")
+	require.Contains(t, out, "net.transparent: weak, by routes: no socket of netfilter's can be opened\n")
+	require.Contains(t, out, "hello good.example", out)
+	require.NotContains(t, out, "hello www.good.example", "the outer one does not allow it")
+	out, _ = b.inside(bare + program + " -- bash -c '" + get + "'")
+	require.NotContains(t, out, "hello", "the control: the inner one allows nothing")
+}
+
 // TestNoNetfilter: a kernel that cannot be told of rules for packets has routes,
 // which capture the ports that the policy names.
 func TestNoNetfilter(t *testing.T) {
 	b := newBench(t, "--allow", "good.example")
 	out, code := b.lacking("netfilter", bare+"curl -sS -m 20 http://good.example/; curl -sS -m 20 https://good.example/; curl -sS -m 20 http://evil.example/; curl -sS -m 20 http://"+evil4+"")
 	require.Zero(t, code, out)
-	require.Contains(t, out, "pccrun: guarantee net.transparent: weak, by routes: open a socket of netfilter's: protocol not supported\n")
+	require.Contains(t, out, "pccrun: guarantee net.transparent: weak, by routes: no socket of netfilter's can be opened\n")
 	require.Equal(t, 2, strings.Count(out, "hello good.example"), out)
 	require.NotContains(t, out, "hello evil")
 	require.NotContains(t, out, "hello "+evil4)
@@ -165,5 +225,5 @@ func TestNoNetfilter(t *testing.T) {
 	require.Zero(t, code, "the control: %s", out)
 	out, code = b.lacking("netfilter", "echo it ran")
 	require.Equal(t, 125, code, out)
-	require.Contains(t, out, "pccrun: guarantee net.transparent: only weakly kept, by routes: open a socket of netfilter's: protocol not supported (required by flag --allow)\n")
+	require.Contains(t, out, "pccrun: guarantee net.transparent: only weakly kept, by routes: no socket of netfilter's can be opened (required by flag --allow)\n")
 }
