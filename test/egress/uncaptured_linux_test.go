@@ -201,11 +201,12 @@ func TestUncapturedSSH(t *testing.T) {
 func TestInsideNested(t *testing.T) {
 	b := newBench(t, "--nested", "--allow", "good.example", "--read", program)
 	const get = bare + "curl -sS -m 20 http://good.example/; curl -sS -m 20 http://www.good.example/"
-	out, _ := b.inside(bare + program + " --allow good.example --allow www.good.example --allow 198.18.0.0/15 -- bash -c '" + get + "'")
+	const own = "XDG_STATE_HOME=$(mktemp -d) " // the user's own home is not there
+	out, _ := b.inside(bare + own + program + " --allow good.example --allow www.good.example --allow 198.18.0.0/15 -- bash -c '" + get + "'")
 	require.Contains(t, out, "net.transparent: weak, by routes: no socket of netfilter's can be opened\n")
 	require.Contains(t, out, "hello good.example", out)
 	require.NotContains(t, out, "hello www.good.example", "the outer one does not allow it")
-	out, _ = b.inside(bare + program + " -- bash -c '" + get + "'")
+	out, _ = b.inside(bare + own + program + " -- bash -c '" + get + "'")
 	require.NotContains(t, out, "hello", "the control: the inner one allows nothing")
 }
 
