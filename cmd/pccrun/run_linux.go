@@ -105,6 +105,7 @@ type launch struct {
 	learning learning
 	tries    int
 	crowded  atomic.Int64             // connections that were reset for want of room
+	planTold bool                     // see tellPlan
 	told     string                   // why the run was refused
 	inside   map[string]*os.File      // what runs remember of files with keys, by path
 	upper    bool                     // the session holds what overlays change
@@ -382,6 +383,7 @@ func (l *launch) begin(box *namespaces.Sandbox) (*native.Started, error) {
 	}
 	l.attempts.begin(l)
 	l.learning.begin(l)
+	l.run.Settled = l.tellPlan
 	return l.run.Start(box, l.stdio, l.decided)
 }
 

@@ -89,6 +89,11 @@ type Run struct {
 	Rules    *rules.Set // nil: no network at all
 	Answers  []profiles.Answer
 	Warnings []string
+
+	// Settled, if set, is called by [Run.Start] when Answers say what became of the
+	// plan, and before anything of the command is told.
+	Settled func()
+
 	Overlaid func() int64 // bytes that the overlays take, set before the start; nil without any
 
 	// Attempted hears of what the command tried of files and was refused, from
@@ -480,6 +485,9 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	box.Connected = func() error { return r.connected(box) }
 	if err := box.Start(r.Plan, io); err != nil {
 		return nil, s.close(r.unkept(r.overlayMissing(err)))
+	}
+	if r.Settled != nil {
+		r.Settled()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel

@@ -140,12 +140,12 @@ func (r *Run) connected(box *namespaces.Sandbox) error {
 	if !is {
 		return nil
 	}
+	i := slices.IndexFunc(r.Answers, func(planned profiles.Answer) bool { return planned.Guarantee == a.Guarantee })
+	if r.Answers[i].State != profiles.Missing { // by --without, say
+		r.Answers[i] = a
+	}
 	for _, q := range r.Policy.Requirements {
-		if q.Guarantee != a.Guarantee || !q.Required || a.State == profiles.Weak && !q.Strong {
-			continue
-		}
-		i := slices.IndexFunc(r.Answers, func(planned profiles.Answer) bool { return planned.Guarantee == q.Guarantee })
-		if !r.givenUp(q.Guarantee, r.Answers[i]) {
+		if q.Guarantee == a.Guarantee && q.Required && (a.State == profiles.Missing || q.Strong) && !r.givenUp(q.Guarantee, r.Answers[i]) {
 			return &MissingError{Answer: a, Origin: q.Origin}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -94,6 +95,18 @@ func TestUncaptured(t *testing.T) {
 	out, code = newBench(t).lacking("capture", "echo it ran")
 	require.Equal(t, "it ran\n", out, "no host is named: nothing is missing")
 	require.Zero(t, code)
+
+	// The events have what became of the plan.
+	for what, want := range map[string]string{"": `"state":"kept"`, "netfilter": `"state":"weak","mechanism":"routes"`, "capture": `"state":"missing"`} {
+		b := newBench(t, "--allow", "good.example", "--allow-missing", "net.transparent")
+		file := filepath.Join(b.home, "events")
+		b.flags = append(b.flags, "--events", file)
+		out, code = b.lacking(what, "true")
+		require.Zero(t, code, out)
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(text), `{"name":"net.transparent",`+want)
+	}
 
 	// What is known before the start is said before it.
 	b = newBench(t, "--dry-run")
