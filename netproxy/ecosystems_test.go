@@ -143,3 +143,12 @@ func TestAddEnviron(t *testing.T) {
 	require.Equal(t, []string{"me"}, get(env, "GIT_CONFIG_VALUE_0"))
 	require.Empty(t, get(env, "ALL_PROXY"), "it breaks Python's httpx")
 }
+
+func TestAddUncaptured(t *testing.T) {
+	const ours = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128 -DsocksProxyHost=127.0.0.1 -DsocksProxyPort=3128"
+	require.Equal(t, []string{"A=1", "JAVA_TOOL_OPTIONS=" + ours}, AddUncaptured([]string{"A=1"}, "http://127.0.0.1:3128"))
+	had := []string{"JAVA_TOOL_OPTIONS=-Dhttp.proxyHost=own", "A=1"}
+	require.Equal(t, []string{"JAVA_TOOL_OPTIONS=" + ours + " -Dhttp.proxyHost=own", "A=1"}, AddUncaptured(had, "http://127.0.0.1:3128"), "the last of two holds")
+	require.Equal(t, "JAVA_TOOL_OPTIONS=-Dhttp.proxyHost=own", had[0], "what was handed in is left as it was")
+	require.Equal(t, had, AddUncaptured(had, "http://proxy"), "without a port there is none")
+}

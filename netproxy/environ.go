@@ -59,7 +59,7 @@ func AddUncaptured(env []string, proxyURL string) []string {
 // Most programs read the first four. ALL_PROXY is left out on purpose: with a
 // socks URL in it, Python's httpx and all that is built on it refuse to start.
 // Java reads no variable but JAVA_TOOL_OPTIONS, and prints a line on stderr at
-// each start when it does; ssh reads none: connections are captured of both.
+// each start when it does ([AddUncaptured]); ssh reads none: connections are captured of both.
 func Environ(proxyURL string, noProxy ...string) []string {
 	direct := strings.Join(append([]string{"localhost", "127.0.0.1", "::1"}, noProxy...), ",")
 	env := []string{
