@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/elazarl/goproxy v1.9.2
 	github.com/joshdk/go-junit v1.0.0
+	github.com/miekg/dns v1.1.73
 	github.com/opencontainers/runtime-spec v1.3.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3

@@ -33,6 +33,7 @@ type compiler struct {
 	send      []inside.Reg
 	signals   inside.Reg
 	tty       inside.Reg // the command's terminal, in pid 1
+	environ   *inside.Environ
 }
 
 // grant is a mount that may be written.
@@ -380,13 +381,24 @@ func (c *compiler) sockets(p *Plan) {
 		return
 	}
 	c.Step("open the sockets of the sandbox's network")
-	regs := make([]inside.Reg, len(list))
+	regs, instead := make([]inside.Reg, len(list)), make([]inside.Reg, len(list))
 	for i, s := range list {
 		regs[i] = c.Get(unix.SYS_SOCKET, inside.Int(s.Domain), inside.Int(s.Type|unix.SOCK_CLOEXEC), inside.Int(s.Protocol))
+		if s.Instead > 0 {
+			c.Attempt()
+		}
 	}
-	c.SendFDs(c.control, regs...)
-	for _, r := range regs {
+	for i, s := range list {
+		if s.Instead > 0 {
+			instead[i] = regs[s.Instead]
+		}
+	}
+	c.SendOpened(c.control, regs, instead)
+	for i, r := range regs {
 		c.Call(unix.SYS_CLOSE, inside.Result(r))
+		if instead[i] != 0 {
+			c.Attempt()
+		}
 	}
 }
 

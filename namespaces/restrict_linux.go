@@ -217,5 +217,5 @@ func (c *compiler) command(p *Plan, io *Stdio, slave inside.Reg) {
 	c.DefaultSignals()
 	c.Call(unix.SYS_RT_SIGPROCMASK, inside.Int(unix.SIG_SETMASK), inside.Ptr(c.Program, uint64(0)), inside.Int(0), inside.Int(8))
 	c.Step("execute " + p.Command.Argv[0])
-	c.Exec(p.Command.Paths, p.Command.Argv, p.Command.Env)
+	c.environ = c.Exec(p.Command.Paths, p.Command.Argv, p.Command.Env)
 }

@@ -100,6 +100,11 @@ type Sandbox struct {
 	// the launch.
 	Cloned func(pid int) error
 
+	// Connected, if set, is called when the plan's way out has been made, or could
+	// not be ([Sandbox.NetError]), and before the command starts; an error ends the
+	// launch.
+	Connected func() error
+
 	// Gone, if set, is called once by [Sandbox.Wait] when nothing of the
 	// command runs any more, with all of the result but the usage. The kernel
 	// may still be taking the sandbox apart, which takes as long as what a
@@ -253,12 +258,21 @@ func (s *Sandbox) connect() error {
 	s.dialers.add(list[n:], fds[n:])
 	if s.prepared != nil {
 		s.Net, s.NetError = s.prepared.Open(fds[:n])
+		if s.Connected != nil {
+			if err := s.Connected(); err != nil {
+				return err
+			}
+		}
 	}
 	if s.plan.Await { // there is more to be done before
 		return nil
 	}
 	return s.Continue()
 }
+
+// Environ gives the command another environment than the plan says. It is for
+// [Sandbox.Connected]: later may be too late.
+func (s *Sandbox) Environ(env []string) { s.shell.environ.Replace(env) }
 
 // Adopt makes Go's own of the sockets at which the sandbox's network is served.
 // Who connects before waits.

@@ -19,7 +19,16 @@ import (
 const (
 	maxQuestion = 4096 // bytes: a name has 255
 	answerTTL   = 60   // seconds; an address keeps its name for good
+	udpSize     = 1232 // bytes that we say we take by UDP: what fits into a packet of any network
 )
+
+// Types and codes that dnsmessage has no name for.
+const (
+	typeIXFR = dnsmessage.Type(251) // RFC 1995
+	badVers  = dnsmessage.RCode(16) // RFC 6891, section 9
+)
+
+var errMalformed = errors.New("malformed message")
 
 // ServeQuestions answers the questions of DNS clients that conn receives until
 // ctx is done, the proxy closed or conn fails, and then closes conn.
@@ -57,11 +66,12 @@ func (p *Proxy) serveQuestionsOverTCP(c net.Conn) {
 		if _, err := io.ReadFull(c, buf[:2]); err != nil {
 			return
 		}
-		n := int(binary.BigEndian.Uint16(buf))
-		if n > len(buf) {
+		size := int(binary.BigEndian.Uint16(buf))
+		n := min(size, len(buf)) // the rest goes unread, as by UDP
+		if _, err := io.ReadFull(c, buf[:n]); err != nil {
 			return
 		}
-		if _, err := io.ReadFull(c, buf[:n]); err != nil {
+		if _, err := io.CopyN(io.Discard, c, int64(size-n)); err != nil {
 			return
 		}
 		answer := p.reply(buf[:n], out)
@@ -82,20 +92,18 @@ func (p *Proxy) reply(message, out []byte) []byte {
 	if err != nil || h.Response {
 		return nil // two responders that answered each other would never end
 	}
-	h = dnsmessage.Header{ID: h.ID, OpCode: h.OpCode, RecursionDesired: h.RecursionDesired, Response: true, RecursionAvailable: true}
-	q, err := parser.Question()
-	if err == nil {
-		if _, err = parser.Question(); err == dnsmessage.ErrSectionDone {
-			err = nil
-		}
-	}
+	h = dnsmessage.Header{ID: h.ID, OpCode: h.OpCode, RecursionDesired: h.RecursionDesired, CheckingDisabled: h.CheckingDisabled, Response: true, RecursionAvailable: true}
+	q, opt, err := readQuestion(&parser)
 	var answers []dnsmessage.ResourceBody
+	var code dnsmessage.RCode
 	switch {
 	case h.OpCode != 0:
-		h.RCode = dnsmessage.RCodeNotImplemented
-	case err != nil: // none, two, or one that is malformed
+		h.RCode, opt = dnsmessage.RCodeNotImplemented, nil
+	case err != nil:
 		h.RCode = dnsmessage.RCodeFormatError
-	case q.Class != dnsmessage.ClassINET:
+	case opt != nil && opt.TTL>>16&0xff != 0:
+		code = badVers
+	case q.Class != dnsmessage.ClassINET, q.Type == dnsmessage.TypeAXFR, q.Type == typeIXFR:
 		h.RCode = dnsmessage.RCodeRefused
 	default:
 		h.RCode, answers = p.lookUp(q)
@@ -121,11 +129,49 @@ func (p *Proxy) reply(message, out []byte) []byte {
 			}
 		}
 	}
+	if opt != nil { // who asks with it wants to hear of it, RFC 6891, section 6.1.1
+		var rh dnsmessage.ResourceHeader
+		if rh.SetEDNS0(udpSize, code, opt.DNSSECAllowed()) != nil || b.StartAdditionals() != nil || b.OPTResource(rh, dnsmessage.OPTResource{}) != nil {
+			return nil
+		}
+	}
 	answer, err := b.Finish()
 	if err != nil {
 		return nil
 	}
 	return answer
+}
+
+// readQuestion reads the rest of a query: one question, and at most one OPT, which is
+// the root's. What else it holds must be whole, and means nothing.
+func readQuestion(parser *dnsmessage.Parser) (q dnsmessage.Question, opt *dnsmessage.ResourceHeader, err error) {
+	if q, err = parser.Question(); err != nil {
+		return q, nil, err
+	}
+	if _, err := parser.Question(); err != dnsmessage.ErrSectionDone {
+		return q, nil, errMalformed
+	}
+	if err := errors.Join(parser.SkipAllAnswers(), parser.SkipAllAuthorities()); err != nil {
+		return q, nil, err
+	}
+	for {
+		h, err := parser.AdditionalHeader()
+		if err == dnsmessage.ErrSectionDone {
+			return q, opt, nil
+		}
+		if err == nil {
+			err = parser.SkipAdditional()
+		}
+		if err == nil && h.Type == dnsmessage.TypeOPT {
+			if opt != nil || h.Name.String() != "." {
+				err = errMalformed
+			}
+			opt = &h
+		}
+		if err != nil {
+			return q, nil, err
+		}
+	}
 }
 
 // lookUp answers one question. An allowed name has addresses and nothing else:

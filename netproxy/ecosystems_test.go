@@ -60,6 +60,11 @@ var ecosystems = []ecosystem{
 		serve: map[string]string{"/v1/projects": `{"projects":[{"projectId":"hello-gcloud"}]}`},
 		asked: "/v1/projects", out: "hello-gcloud",
 	},
+	{ // what it would attach to (run -it, exec) it dials past every proxy, as its hijacked connections do
+		name: "docker", argv: []string{"docker", "--tlsverify", "--tlscacert=CA", "-H", "tcp://example.com:443", "version", "--format={{.Server.Version}}"},
+		serve: map[string]string{"/_ping": "OK", "/v1.24/version": `{"Version":"1.2.3","ApiVersion":"1.24"}`},
+		asked: "/_ping",
+	},
 	{
 		name: "git with a proxy of its own", argv: []string{"git", "ls-remote", "https://example.com/repo.git"},
 		files: map[string]string{".gitconfig": "[http]\n\tproxy = http://127.0.0.1:1\n"},
@@ -137,4 +142,13 @@ func TestAddEnviron(t *testing.T) {
 	env = AddEnviron([]string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=me"}, proxy)
 	require.Equal(t, []string{"me"}, get(env, "GIT_CONFIG_VALUE_0"))
 	require.Empty(t, get(env, "ALL_PROXY"), "it breaks Python's httpx")
+}
+
+func TestAddUncaptured(t *testing.T) {
+	const ours = "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128 -DsocksProxyHost=127.0.0.1 -DsocksProxyPort=3128"
+	require.Equal(t, []string{"A=1", "JAVA_TOOL_OPTIONS=" + ours}, AddUncaptured([]string{"A=1"}, "http://127.0.0.1:3128"))
+	had := []string{"JAVA_TOOL_OPTIONS=-Dhttp.proxyHost=own", "A=1"}
+	require.Equal(t, []string{"JAVA_TOOL_OPTIONS=" + ours + " -Dhttp.proxyHost=own", "A=1"}, AddUncaptured(had, "http://127.0.0.1:3128"), "the last of two holds")
+	require.Equal(t, "JAVA_TOOL_OPTIONS=-Dhttp.proxyHost=own", had[0], "what was handed in is left as it was")
+	require.Equal(t, had, AddUncaptured(had, "http://proxy"), "without a port there is none")
 }

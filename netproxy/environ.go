@@ -28,6 +28,30 @@ func AddEnviron(env []string, proxyURL string, noProxy ...string) []string {
 	return out
 }
 
+// AddUncaptured returns env, in which [AddEnviron] has put its variables, with what
+// programs need beside them that read none of those, where their connections are
+// not captured. For Java that is the HTTP client's proxy, and a SOCKS proxy for plain
+// sockets, which then asks for a name that nobody inside can resolve. It prints a
+// line on stderr at each start for it. Its own loopback is left out by default.
+func AddUncaptured(env []string, proxyURL string) []string {
+	u, err := url.Parse(proxyURL)
+	if err != nil || u.Port() == "" {
+		return env
+	}
+	const name = "JAVA_TOOL_OPTIONS="
+	var options []string
+	for _, scheme := range [...]string{"http.proxy", "https.proxy", "socksProxy"} {
+		options = append(options, "-D"+scheme+"Host="+u.Hostname(), "-D"+scheme+"Port="+u.Port())
+	}
+	ours := strings.Join(options, " ")
+	out := slices.Clone(env)
+	if i := slices.IndexFunc(out, func(e string) bool { return strings.HasPrefix(e, name) }); i >= 0 {
+		out[i] = name + ours + " " + strings.TrimPrefix(out[i], name) // of two settings of a property the last holds: the user's
+		return out
+	}
+	return append(out, name+ours)
+}
+
 // Environ returns the variables, NAME=VALUE, that make programs use the HTTP
 // proxy at proxyURL, e.g. "http://127.0.0.1:3128", for everything but the
 // loopback and the hosts in noProxy.
@@ -35,7 +59,7 @@ func AddEnviron(env []string, proxyURL string, noProxy ...string) []string {
 // Most programs read the first four. ALL_PROXY is left out on purpose: with a
 // socks URL in it, Python's httpx and all that is built on it refuse to start.
 // Java reads no variable but JAVA_TOOL_OPTIONS, and prints a line on stderr at
-// each start when it does; ssh reads none: connections are captured of both.
+// each start when it does ([AddUncaptured]); ssh reads none: connections are captured of both.
 func Environ(proxyURL string, noProxy ...string) []string {
 	direct := strings.Join(append([]string{"localhost", "127.0.0.1", "::1"}, noProxy...), ",")
 	env := []string{

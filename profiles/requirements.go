@@ -100,8 +100,7 @@ func requirements(p *Policy) []Requirement {
 				asked = false
 			}
 		case NetTransparent:
-			// It opens what the allow list names to more programs: no restriction.
-			r.Required = false
+			// What the policy names is to be reached, by whatever program the command is.
 			if asked = len(p.Network.Allow)+len(p.Network.Local) > 0; asked {
 				r.Origin = first(p.Network.Allow, p.Network.Local)
 			}

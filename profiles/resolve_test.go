@@ -954,7 +954,8 @@ func TestRequirements(t *testing.T) {
 	require.True(t, find(p, ResTime).Required)
 	require.True(t, find(p, FSOverlay).Required)
 	require.True(t, find(p, NetInject).Required)
-	require.False(t, find(p, NetTransparent).Required)
+	require.True(t, find(p, NetTransparent).Required)
+	require.Equal(t, "flag --allow", find(p, NetTransparent).Origin.String())
 	require.False(t, find(p, ResPids).Required)
 
 	p = w.policy(func(r *Request) { r.Profile = "strict" })

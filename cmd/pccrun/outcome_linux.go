@@ -80,6 +80,7 @@ func (l *launch) refused(code int, err error) int {
 		e.Guarantee = string(missing.Answer.Guarantee)
 	}
 	if l.log != nil {
+		l.tellPlan()
 		l.log.Emit(e)
 		l.told = err.Error()
 		return l.ended(code, nil)
@@ -167,6 +168,16 @@ func (l *launch) openLog() error {
 		Profile: l.policy.Profile, Provider: "native", Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
 	}
 	l.log.Emit(start)
+	return nil
+}
+
+// tellPlan writes down what is kept of the policy, once: when the sandbox stands,
+// since all of it is known only then.
+func (l *launch) tellPlan() {
+	if l.planTold {
+		return
+	}
+	l.planTold = true
 	plan := events.Plan{}
 	for _, a := range l.run.Answers {
 		plan.Guarantees = append(plan.Guarantees, events.Guarantee{Name: string(a.Guarantee), State: a.State.String(), Mechanism: a.Mechanism, Cause: a.Cause})
@@ -175,7 +186,6 @@ func (l *launch) openLog() error {
 	for _, w := range append(slices.Clip(l.policy.Warnings), l.run.Warnings...) {
 		l.log.Emit(events.Warning{Text: w})
 	}
-	return nil
 }
 
 // What is said of connections that were reset because there were too many.

@@ -105,6 +105,7 @@ type launch struct {
 	learning learning
 	tries    int
 	crowded  atomic.Int64             // connections that were reset for want of room
+	planTold bool                     // see tellPlan
 	told     string                   // why the run was refused
 	inside   map[string]*os.File      // what runs remember of files with keys, by path
 	upper    bool                     // the session holds what overlays change
@@ -304,7 +305,11 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.refused(failRun(err), err)
 	}
 	if a, is := started.Weaker(); is && !l.req.Quiet {
-		say("guarantee " + string(a.Guarantee) + ": " + a.State.String() + ": " + a.Cause)
+		state := a.State.String()
+		if a.Mechanism != "" {
+			state += ", by " + a.Mechanism
+		}
+		say("guarantee " + string(a.Guarantee) + ": " + state + ": " + a.Cause)
 	}
 	if started.Unreported && !l.req.Quiet {
 		say("refused writes are not reported: system calls have a supervisor already, around this pccrun")
@@ -378,6 +383,7 @@ func (l *launch) begin(box *namespaces.Sandbox) (*native.Started, error) {
 	}
 	l.attempts.begin(l)
 	l.learning.begin(l)
+	l.run.Settled = l.tellPlan
 	return l.run.Start(box, l.stdio, l.decided)
 }
 

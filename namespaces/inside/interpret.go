@@ -86,6 +86,11 @@ func run(s *copied) bool {
 			}
 		case poke:
 			**(**int32)(unsafe.Pointer(&a[0])) = int32(a[1])
+		case either:
+			if int(a[1]) < 0 {
+				a[1] = a[2]
+			}
+			**(**int32)(unsafe.Pointer(&a[0])) = int32(a[1])
 		case decimal:
 			digits(a[0], a[1])
 		case defaults:

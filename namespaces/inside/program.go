@@ -53,6 +53,7 @@ const (
 	call      kind = iota // one system call
 	same                  // statx buffer (arg 0) must name device arg 1 and inode arg 2
 	poke                  // store arg 1 as an int32 at address arg 0
+	either                // the same, and arg 2 where arg 1 is -errno
 	defaults              // every signal back to its default action
 	unbound               // empty the capability bounding set
 	await                 // wait for a message that says how long the table is
@@ -273,6 +274,23 @@ func (p *Program) SendFDs(ctl Arg, fds ...Reg) {
 	p.Call(unix.SYS_SENDMSG, ctl, address(msg), Int(unix.MSG_NOSIGNAL))
 }
 
+// SendOpened appends a message as [Program.SendFDs] does, in which what could not
+// be opened ([Program.Attempt]) is replaced: instead[i] stands in for fds[i], if
+// it is not 0.
+func (p *Program) SendOpened(ctl Arg, fds, instead []Reg) {
+	at := p.ops
+	p.SendFDs(ctl, fds...)
+	if p.err != nil {
+		return
+	}
+	for i, other := range instead {
+		if other != 0 {
+			o := &p.shared.ops[at+i]
+			o.kind, o.arg[2], o.regs = either, uintptr(other), o.regs|1<<2
+		}
+	}
+}
+
 // Await appends a wait for the launcher's [Go]: it still writes the rest of
 // the table, or has work of its own that must be done first.
 func (p *Program) Await() { p.add(await, 0) }
@@ -355,6 +373,17 @@ func (p *Program) Fork() { p.add(fork, 0) }
 
 // Exec appends the end of the command's part: the paths are tried in order, as
 // execvp(3) does; when none starts, the launcher gets the errno.
-func (p *Program) Exec(paths, argv, env []string) {
-	p.add(execAny, 0, p.strv(paths), p.strv(argv), p.strv(env))
+func (p *Program) Exec(paths, argv, env []string) (chosen *Environ) {
+	o := p.add(execAny, 0, p.strv(paths), p.strv(argv), p.strv(env))
+	return &Environ{p, &o.arg[2]}
 }
+
+// An Environ is where the program has the environment of its command.
+type Environ struct {
+	p  *Program
+	at *uintptr
+}
+
+// Replace puts another one in its place. The copy must be waiting before it
+// ([Program.Await]).
+func (e *Environ) Replace(env []string) { *e.at = e.p.strv(env).value }

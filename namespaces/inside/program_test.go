@@ -3,6 +3,8 @@
 package inside
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -164,6 +166,52 @@ func TestSendFDs(t *testing.T) {
 	for _, fd := range fds {
 		require.NoError(t, unix.Close(fd))
 	}
+}
+
+// What could not be opened is replaced, where there is something instead, and a
+// failure else.
+func TestSendOpened(t *testing.T) {
+	launcher, control := socketpair(t)
+	defer unix.Close(launcher)
+	defer unix.Close(control)
+	p := newProgram(t)
+	there := p.Get(unix.SYS_MEMFD_CREATE, p.Str("there"), Int(unix.MFD_CLOEXEC))
+	other := p.Get(unix.SYS_MEMFD_CREATE, p.Str("other"), Int(unix.MFD_CLOEXEC))
+	absent := p.Get(unix.SYS_OPENAT, Int(unix.AT_FDCWD), p.Str("/nonexistent"), Int(unix.O_RDONLY))
+	p.Attempt()
+	p.SendOpened(Int(control), []Reg{there, there, absent}, []Reg{0, other, other})
+	s := here(t, p, control)
+	defer unix.Close(int(s.regs[there]))
+	defer unix.Close(int(s.regs[other]))
+	var m Message
+	space := make([]byte, unix.CmsgSpace(12))
+	_, n, _, _, err := unix.Recvmsg(launcher, into(&m), space, unix.MSG_CMSG_CLOEXEC)
+	require.NoError(t, err)
+	messages, err := unix.ParseSocketControlMessage(space[:n])
+	require.NoError(t, err)
+	fds, err := unix.ParseUnixRights(&messages[0])
+	require.NoError(t, err)
+	var names []string
+	for _, fd := range fds {
+		name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		require.NoError(t, err)
+		names = append(names, name)
+		unix.Close(fd)
+	}
+	require.Equal(t, []string{"/memfd:there (deleted)", "/memfd:there (deleted)", "/memfd:other (deleted)"}, names)
+}
+
+// The environment of a program that waits can still be another.
+func TestReplaceEnvironment(t *testing.T) {
+	p := newProgram(t)
+	chosen := p.Exec([]string{"/bin/true"}, []string{"true"}, []string{"A=1", "B=2"})
+	environ := func() string {
+		list := unsafe.Slice((**byte)(at(Arg{value: p.shared.ops[p.ops-1].arg[2]})), 2)
+		return unix.BytePtrToString(list[0])
+	}
+	require.Equal(t, "A=1", environ())
+	chosen.Replace([]string{"C=3"})
+	require.Equal(t, "C=3", environ())
 }
 
 // A plan that does not fit is refused as a whole, before anything is cloned.

@@ -218,16 +218,20 @@ func TestFallsBack(t *testing.T) {
 		require.NoError(t, err)
 		return fd
 	}
+	deaf := func() int { // of netlink's, and nobody is there to be told of rules
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_USERSOCK)
+		require.NoError(t, err)
+		return fd
+	}
 	for _, c := range []struct {
-		broken []int
+		broken int
+		by     func() int
 		want   Rules
 		cause  string
-	}{{[]int{refusals}, Unreported, "send"}, {[]int{rules}, Routes, "send"}} {
+	}{{refusals, null, Unreported, "send"}, {rules, deaf, Routes, "send"}, {rules, null, Routes, "netfilter"}} {
 		_, fds := startChild(t, p)
-		for _, i := range c.broken {
-			unix.Close(fds[i])
-			fds[i] = null()
-		}
+		unix.Close(fds[c.broken])
+		fds[c.broken] = c.by()
 		n, err := p.Prepare().Open(fds)
 		require.NoError(t, err)
 		require.Equal(t, c.want, n.Rules)

@@ -13,8 +13,9 @@ import (
 )
 
 // A Socket is one that a process in the namespace has to open: the three
-// arguments of socket(2).
-type Socket struct{ Domain, Type, Protocol int }
+// arguments of socket(2). Where the kernel has none of the kind, the socket with
+// the index Instead is handed in its place; 0: it has to have one.
+type Socket struct{ Domain, Type, Protocol, Instead int }
 
 // The sockets that a network is made of, by index. Those that follow are for
 // the last way, one for each port.
@@ -35,14 +36,14 @@ func (p *Plan) Sockets() []Socket {
 		family = unix.AF_INET
 	}
 	list := []Socket{
-		route:    {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE},
-		rules:    {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER},
-		refusals: {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER},
-		tcp:      {family, unix.SOCK_STREAM, 0},
-		udp:      {family, unix.SOCK_DGRAM, 0},
+		route:    {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_ROUTE, 0},
+		rules:    {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, udp},
+		refusals: {unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER, udp},
+		tcp:      {Domain: family, Type: unix.SOCK_STREAM},
+		udp:      {Domain: family, Type: unix.SOCK_DGRAM},
 	}
 	for range p.Capture {
-		list = append(list, Socket{family, unix.SOCK_STREAM, 0})
+		list = append(list, Socket{Domain: family, Type: unix.SOCK_STREAM})
 	}
 	return list
 }
@@ -108,6 +109,17 @@ func (q *Prepared) open(n *Net) error {
 		return err
 	}
 	n.IPv6 = haveIPv6(q.routes)
+	// Before the rules, which refuse all that is new in a while where nobody renews
+	// them: the proxy too, which is left where this fails.
+	if err := n.listen(n.fds[tcp], capturePort); err != nil {
+		return err
+	}
+	if err := n.ask(n.fds[udp]); err != nil {
+		return err
+	}
+	if n.Rules < Routes && !isNetlink(n.fds[rules]) {
+		n.Rules, n.Cause = Routes, errNoNetfilter
+	}
 	if n.Rules == Reported {
 		err := q.bind.send(n.fds[refusals])
 		if err == nil {
@@ -128,12 +140,19 @@ func (q *Prepared) open(n *Net) error {
 				return err
 			}
 		}
-		return n.ask(n.fds[udp])
 	}
-	if err := n.listen(n.fds[tcp], capturePort); err != nil {
-		return err
-	}
-	return n.ask(n.fds[udp])
+	return nil
+}
+
+// errNoNetfilter says that the kernel has nothing that could be told of rules for
+// packets, or that a filter around pccrun, such as another pccrun's, refuses it.
+var errNoNetfilter = errors.New("no socket of netfilter's can be opened")
+
+// isNetlink reports whether a descriptor is what [Plan.Sockets] asked for, and not
+// what stands in for it.
+func isNetlink(fd int) bool {
+	family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	return err == nil && family == unix.AF_NETLINK
 }
 
 func sendAll(list []*batch, fd int) error {
@@ -188,7 +207,10 @@ func (n *Net) file(i int, name string) *os.File {
 }
 
 // An option is one call of setsockopt(2).
-type option struct{ level, name, value int }
+type option struct {
+	level, name, value int
+	what               string
+}
 
 // bindTo binds a socket to a port of every address.
 func bindTo(fd int, port uint16, options ...option) error {
@@ -197,11 +219,11 @@ func bindTo(fd int, port uint16, options ...option) error {
 		return os.NewSyscallError("getsockopt", err)
 	} else if family == unix.AF_INET6 {
 		at = &unix.SockaddrInet6{Port: int(port)}
-		options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0})
+		options = append(options, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0, "take both families"})
 	}
 	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
-			return os.NewSyscallError(fmt.Sprintf("setsockopt %d %d", o.level, o.name), err)
+			return fmt.Errorf("let a socket %s: setsockopt: %w", o.what, err)
 		}
 	}
 	if err := unix.Bind(fd, at); err != nil {
@@ -212,7 +234,7 @@ func bindTo(fd int, port uint16, options ...option) error {
 
 // transparent lets a socket take what is on its way to any address, and answer
 // from there.
-var transparent = option{unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1}
+var transparent = option{unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1, "take what is on its way to any address"}
 
 func (n *Net) listen(fd int, port uint16) error {
 	if err := bindTo(fd, port, transparent); err != nil {
@@ -222,9 +244,9 @@ func (n *Net) listen(fd int, port uint16) error {
 }
 
 func (n *Net) ask(fd int) error {
-	info := option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1}
+	info := option{unix.IPPROTO_IP, unix.IP_PKTINFO, 1, "tell who was asked"}
 	if HasIPv6() {
-		info = option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1}
+		info.level, info.name = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
 	}
 	return bindTo(fd, capturePort, transparent, info)
 }

@@ -82,6 +82,25 @@ exit 125`)
 	require.Equal(t, profiles.Weak, states[profiles.IPCUnix])
 }
 
+// What becomes of the network shows where there is one.
+func TestCaptured(t *testing.T) {
+	const plan = `case "$*" in
+*--dry-run*) echo '{"guarantees":[{"guarantee":"net.transparent","state":"kept","mechanism":"rules"}]}'; exit 0;;
+*"--local "*) `
+	for script, want := range map[string]profiles.Answer{
+		"exit 0": {State: profiles.Kept, Mechanism: "rules"},
+		`echo "pccrun: guarantee net.transparent: weak, by routes: no rules" >&2; exit 0`: {State: profiles.Weak, Mechanism: "routes", Cause: "no rules"},
+		`echo "pccrun: guarantee net.transparent: missing: no way (required by flag --local)" >&2; echo "pccrun: hint: go without" >&2; exit 125`: {
+			State: profiles.Missing, Cause: "no way (required by flag --local)", Hint: "go without"},
+	} {
+		r, err := Examine(context.Background(), Options{Launcher: launcher(t, plan+script+";;\nesac"), Environ: os.Environ()})
+		require.NoError(t, err)
+		i := slices.IndexFunc(r.Providers[0].Guarantees, func(a profiles.Answer) bool { return a.Guarantee == profiles.NetTransparent })
+		want.Guarantee = profiles.NetTransparent
+		require.Equal(t, want, r.Providers[0].Guarantees[i], script)
+	}
+}
+
 func TestLaunchFails(t *testing.T) {
 	x := &examiner{launcher: "/nonexistent", environ: os.Environ()}
 	require.NoError(t, x.lay())

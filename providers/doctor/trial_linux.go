@@ -76,7 +76,11 @@ func (x *examiner) examineNative(ctx context.Context) Provider {
 			p.Limits = append(p.Limits, a)
 		}
 	}
-	p.Trials = append(p.Trials, whole("default", x.launch(ctx, nil, "true")), whole("limits", x.launch(ctx, limits, "true")), whole("strict", x.launch(ctx, []string{"--profile", "strict"}, "true")))
+	way := x.launch(ctx, wayOut, "true")
+	if runs {
+		p.captured(way)
+	}
+	p.Trials = append(p.Trials, whole("default", x.launch(ctx, nil, "true")), whole("network", way), whole("limits", x.launch(ctx, limits, "true")), whole("strict", x.launch(ctx, []string{"--profile", "strict"}, "true")))
 	for _, l := range looks {
 		p.Trials = append(p.Trials, x.layer(ctx, l, runs))
 	}
@@ -88,6 +92,32 @@ func (x *examiner) examineNative(ctx context.Context) Provider {
 var limits = []string{"--memory", "1g", "--cpus", "1", "--pids", "200"}
 
 var fine = []string{"--memory", "1g", "--cpus", "0.5", "--pids", "200"}
+
+// wayOut makes a launch have a network, in which nothing is reached.
+var wayOut = []string{"--local", "9"}
+
+// captured takes from a launch with a network what became of it: a plan cannot
+// know.
+func (p *Provider) captured(l launch) {
+	i := slices.IndexFunc(p.Guarantees, func(a profiles.Answer) bool { return a.Guarantee == profiles.NetTransparent })
+	if i < 0 {
+		return
+	}
+	a := &p.Guarantees[i]
+	about := "guarantee " + string(a.Guarantee) + ": "
+	if text, hint, ok := refusal(l); !ok {
+		if cause, is := strings.CutPrefix(text, about+"missing: "); is {
+			*a = profiles.Answer{Guarantee: a.Guarantee, State: profiles.Missing, Cause: cause, Hint: hint}
+		}
+		return
+	}
+	for line := range strings.Lines(l.errors) {
+		if rest, is := strings.CutPrefix(strings.TrimSpace(line), "pccrun: "+about+"weak, by "); is {
+			mechanism, cause, _ := strings.Cut(rest, ": ")
+			*a = profiles.Answer{Guarantee: a.Guarantee, State: profiles.Weak, Mechanism: mechanism, Cause: cause}
+		}
+	}
+}
 
 // whole judges a launch that is not compared with another.
 func whole(name string, l launch) Trial {

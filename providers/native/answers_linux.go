@@ -77,7 +77,7 @@ var layerOf = [...]struct {
 }{
 	{profiles.LayerHide, profiles.FSHide}, {profiles.LayerReadonly, profiles.FSReadonly}, {profiles.LayerProtect, profiles.FSProtect},
 	{profiles.LayerSeccomp, profiles.SysFilter}, {profiles.LayerPidns, profiles.ProcIsolated}, {profiles.LayerPidns, profiles.ProcNoSurvivors},
-	{profiles.LayerNetns, profiles.NetAllowlist}, {profiles.LayerNetns, profiles.NetAddress}, {profiles.LayerNetns, profiles.NetDNS},
+	{profiles.LayerNetns, profiles.NetAllowlist}, {profiles.LayerNetns, profiles.NetAddress}, {profiles.LayerNetns, profiles.NetDNS}, {profiles.LayerNetns, profiles.NetTransparent},
 	{profiles.LayerIpcns, profiles.IPCSysV}, {profiles.LayerSockets, profiles.IPCUnix}, {profiles.LayerCaps, profiles.PrivNone},
 	{profiles.LayerNoNewPrivs, profiles.PrivNone}, {profiles.LayerEnv, profiles.EnvScrub}, {profiles.LayerProcMasks, profiles.InfoKernel},
 	{profiles.LayerUtsns, profiles.InfoHost}, {profiles.LayerDumpable, profiles.ProcIsolated}, {profiles.LayerFds, profiles.LaunchIntegrity},
@@ -160,7 +160,12 @@ func (r *Run) answers() []profiles.Answer {
 				a = kept("network namespace, proxy, packet rules")
 			}
 		case profiles.NetTransparent:
-			a = kept("fake addresses, packet rules") // what the kernel lacks is found at the start: see Started.Weaker
+			a = kept("fake addresses, packet rules") // what the kernel lacks is found at the start: see Run.connected
+			if r.Plan.Network != nil {
+				if err := r.Plan.Network.Check(); err != nil {
+					a = missing(err.Error(), byProxyAlone)
+				}
+			}
 		case profiles.NetInject:
 			a = kept("a process of its own that reads the requests to its hosts")
 			if len(p.Network.Inject) > 0 && r.inspection == nil {
@@ -293,6 +298,11 @@ func guaranteeOf(r cgroups.Resource) profiles.Guarantee {
 	return profiles.ResPids
 }
 
+// givenUp reports whether the user has said that a guarantee may be missing.
+func (r *Run) givenUp(g profiles.Guarantee, a profiles.Answer) bool {
+	return slices.Contains(r.Policy.AllowMissing, g) || strings.HasPrefix(a.Cause, "--without ")
+}
+
 // check holds the answers against what the policy requires, and names all that
 // is not kept: who meets the refusal wants to know once what his machine lacks.
 // What is wanted, or given up by the user, becomes a warning.
@@ -308,11 +318,9 @@ func (r *Run) check() error {
 		case a.State == profiles.Kept, a.State == profiles.Weak && !q.Strong:
 			continue
 		case !q.Required:
-			if a.Guarantee != profiles.NetTransparent {
-				r.Warnings = append(r.Warnings, "guarantee "+string(a.Guarantee)+": "+a.Cause)
-			}
+			r.Warnings = append(r.Warnings, "guarantee "+string(a.Guarantee)+": "+a.Cause)
 			continue
-		case slices.Contains(r.Policy.AllowMissing, q.Guarantee), strings.HasPrefix(a.Cause, "--without "):
+		case r.givenUp(q.Guarantee, a):
 			continue // named on stderr with the flag
 		}
 		missing = append(missing, &MissingError{Answer: a, Origin: q.Origin})

@@ -43,8 +43,12 @@ const maxListeners = 64
 // maxInward is how many connections to published ports there can be at once.
 const maxInward = 48
 
-// proxyPort is where the proxy listens on the sandbox's own loopback.
-const proxyPort = 3128
+// proxyPort is where the proxy listens on the sandbox's own loopback, proxyURL
+// how programs are told of it.
+const (
+	proxyPort = 3128
+	proxyURL  = "http://127.0.0.1:3128"
+)
 
 // Host is what a run takes from this process.
 type Host struct {
@@ -85,6 +89,11 @@ type Run struct {
 	Rules    *rules.Set // nil: no network at all
 	Answers  []profiles.Answer
 	Warnings []string
+
+	// Settled, if set, is called by [Run.Start] when Answers say what became of the
+	// plan, and before anything of the command is told.
+	Settled func()
+
 	Overlaid func() int64 // bytes that the overlays take, set before the start; nil without any
 
 	// Attempted hears of what the command tried of files and was refused, from
@@ -336,7 +345,7 @@ func (r *Run) network(host *Host) error {
 		}
 	}
 	r.capture()
-	r.Plan.Command.Env = netproxy.AddEnviron(r.Plan.Command.Env, fmt.Sprintf("http://127.0.0.1:%d", proxyPort))
+	r.Plan.Command.Env = netproxy.AddEnviron(r.Plan.Command.Env, proxyURL)
 	return r.inspects(host)
 }
 
@@ -473,8 +482,12 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		box.Close()
 		return nil, s.close(err)
 	}
+	box.Connected = func() error { return r.connected(box) }
 	if err := box.Start(r.Plan, io); err != nil {
 		return nil, s.close(r.unkept(r.overlayMissing(err)))
+	}
+	if r.Settled != nil {
+		r.Settled()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel

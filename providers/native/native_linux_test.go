@@ -376,7 +376,7 @@ func TestGroup(t *testing.T) {
 }
 
 // TestWithoutPacketRules has a kernel that lacks nftables, and one that lacks
-// the routes too.
+// the routes too: that is a run by the proxy alone, if the user wants one.
 func TestWithoutPacketRules(t *testing.T) {
 	unprivileged(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -419,6 +419,18 @@ except OSError as e:
 		require.NoError(t, err)
 		c.change(run.Plan.Network)
 		s, wait := b.launch(run)
+		if c.state == profiles.Missing {
+			var missing *MissingError
+			require.ErrorAs(t, wait().err, &missing)
+			require.Equal(t, profiles.NetTransparent, missing.Answer.Guarantee)
+			require.Equal(t, "--allow-missing net.transparent runs with the proxy alone, for programs that know of one", missing.Hint())
+			require.Equal(t, "flag --local", missing.Origin.String())
+			b.request.AllowMissing = []string{string(profiles.NetTransparent)}
+			run, err = b.plan("/usr/bin/python3", "-c", script, port)
+			require.NoError(t, err)
+			c.change(run.Plan.Network)
+			s, wait = b.launch(run)
+		}
 		a, weaker := s.Weaker()
 		require.Equal(t, c.state != profiles.Kept, weaker)
 		require.Equal(t, c.state, a.State)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -112,21 +113,50 @@ func (s *Started) serveNetwork(ctx context.Context) {
 	}()
 }
 
-// Weaker says how the network of this run is less than was planned, if it is.
-func (s *Started) Weaker() (a profiles.Answer, is bool) {
+// byProxyAlone says what a run is that has no other way out.
+const byProxyAlone = "--allow-missing " + string(profiles.NetTransparent) + " runs with the proxy alone, for programs that know of one"
+
+// weaker says how the network of a sandbox is less than was planned, if it is.
+func (r *Run) weaker(box *namespaces.Sandbox) (a profiles.Answer, is bool) {
 	a.Guarantee = profiles.NetTransparent
 	switch {
-	case s.run.Plan.Network == nil:
+	case r.Plan.Network == nil:
 		return a, false
-	case s.Net == nil:
-		a.State, a.Cause = profiles.Missing, s.NetError.Error()
-	case s.Net.Rules != network.Reported:
-		a.State, a.Mechanism, a.Cause = profiles.Weak, s.Net.Rules.String(), s.Net.Cause.Error()
+	case box.Net == nil:
+		a.State, a.Cause, a.Hint = profiles.Missing, box.NetError.Error(), byProxyAlone
+	case box.Net.Rules != network.Reported:
+		a.State, a.Mechanism, a.Cause = profiles.Weak, box.Net.Rules.String(), box.Net.Cause.Error()
 	default:
 		return a, false
 	}
 	return a, true
 }
+
+// connected judges what became of the way out, before the command runs: what the
+// policy requires of it was not to be had, or the command is told by variables
+// what it would have needed none for.
+func (r *Run) connected(box *namespaces.Sandbox) error {
+	a, is := r.weaker(box)
+	if !is {
+		return nil
+	}
+	i := slices.IndexFunc(r.Answers, func(planned profiles.Answer) bool { return planned.Guarantee == a.Guarantee })
+	if r.Answers[i].State != profiles.Missing { // by --without, say
+		r.Answers[i] = a
+	}
+	for _, q := range r.Policy.Requirements {
+		if q.Guarantee == a.Guarantee && q.Required && (a.State == profiles.Missing || q.Strong) && !r.givenUp(q.Guarantee, r.Answers[i]) {
+			return &MissingError{Answer: a, Origin: q.Origin}
+		}
+	}
+	if a.State == profiles.Missing {
+		box.Environ(netproxy.AddUncaptured(r.Plan.Command.Env, proxyURL))
+	}
+	return nil
+}
+
+// Weaker says how the network of this run is less than was planned, if it is.
+func (s *Started) Weaker() (a profiles.Answer, is bool) { return s.run.weaker(s.Sandbox) }
 
 // Resume lets a stopped command go on. The kernel may have taken the launcher
 // for stopped as well.

@@ -101,10 +101,15 @@ var (
 	caFile   string
 	shared   string // a directory that everybody can read
 	modules  string // of node: test/internal/npm's; "" where they cannot be had
+	yarns    string // the two yarns, the same
 )
 
 // TestMain runs the tests once more in namespaces of their own.
 func TestMain(m *testing.M) {
+	if what := os.Getenv(lackVariable); what != "" {
+		fmt.Println(beWithout(what, os.Args[1:]))
+		os.Exit(1)
+	}
 	if os.Getenv("EGRESS_TEST_WORLD") == "" {
 		os.Exit(inNamespaces())
 	}
@@ -112,6 +117,9 @@ func TestMain(m *testing.M) {
 	caFile = filepath.Join(shared, "ca.pem")
 	if dir := os.Getenv("PCCRUN_TEST_CLIENTS"); dir != "" {
 		modules = filepath.Join(dir, "node_modules")
+	}
+	if dir := os.Getenv("EGRESS_TEST_YARNS"); dir != "" {
+		yarns = filepath.Join(dir, "node_modules")
 	}
 	w, err := newWorld()
 	if err != nil {
@@ -147,6 +155,9 @@ func inNamespaces() int {
 	}
 	if dir, err := npm.FetchClients(context.Background()); err == nil {
 		cmd.Env = append(cmd.Env, "PCCRUN_TEST_CLIENTS="+dir)
+	}
+	if dir, err := npm.Fetch(context.Background(), "yarns-1", npm.Yarns...); err == nil {
+		cmd.Env = append(cmd.Env, "EGRESS_TEST_YARNS="+dir)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}

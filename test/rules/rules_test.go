@@ -333,6 +333,32 @@ func TestPagesAreComplete(t *testing.T) {
 	}
 }
 
+// TestWhatIsForTestsIsNotLinked holds the page of dependencies to what the two
+// builds of the program link.
+func TestWhatIsForTestsIsNotLinked(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(top(t), "docs/dependencies.md"))
+	require.NoError(t, err)
+	linked, tests, found := strings.Cut(string(page), "\n## Used by tests and generators only\n")
+	require.True(t, found)
+	tests, _, _ = strings.Cut(tests, "\n## ")
+	inTable := regexp.MustCompile(`(?m)^\| (\S+\.\S+/\S+) \|`)
+	for _, tags := range []string{"", "thin"} {
+		list := exec.Command("go", "list", "-deps", "-tags", tags, "-f", "{{with .Module}}{{.Path}}{{end}}", "./cmd/pccrun")
+		list.Dir = top(t)
+		out, err := list.Output()
+		require.NoError(t, err)
+		modules := strings.Fields(string(out))
+		require.Contains(t, modules, "golang.org/x/sys", "the control")
+		only := inTable.FindAllStringSubmatch(tests, -1)
+		require.NotEmpty(t, only)
+		for _, m := range only {
+			if !strings.Contains(linked, "\n| "+m[1]+" |") { // one may be both
+				assert.NotContains(t, modules, m[1], "docs/dependencies.md says that tests alone use it; -tags %q", tags)
+			}
+		}
+	}
+}
+
 // What pccrun reads of its environment stands in one table. Package managers'
 // variables, which clients reads, stand there as one row.
 func TestEachVariableThatIsReadIsNamed(t *testing.T) {

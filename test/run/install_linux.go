@@ -40,6 +40,7 @@ var needed = []need{
 	{program: "pip", debian: "python3-pip"},
 	{program: "curl", debian: "curl"},
 	{program: "openssl", debian: "openssl"},
+	{program: "socat", debian: "socat"},
 	{program: "javac", debian: "default-jdk-headless"},
 	{program: "wget", debian: "wget"},
 	{program: "busybox", debian: "busybox"},

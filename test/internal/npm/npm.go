@@ -20,6 +20,9 @@ var Clients = []string{"@openai/codex@0.169.0", "@google/gemini-cli@0.61.0", "un
 // node is the package of node's program for this machine.
 const node = "node-" + runtime.GOOS + "-" + arch
 
+// Yarns are the two yarns that people have.
+var Yarns = []string{"yarn@1.22.22", "@yarnpkg/cli-dist@4.18.1"}
+
 // FetchClients returns the directory with the node_modules that hold
 // [Clients]. $PCCRUN_TEST_CLIENTS names one that is there already.
 func FetchClients(ctx context.Context) (string, error) {
