@@ -34,6 +34,14 @@ func (g *Guard) stat(path string, st *unix.Stat_t) error {
 	return beneath.Stat(dir, name, st)
 }
 
+// abs returns the path of what was found; the root itself can be a repository.
+func (g *Guard) abs(rel string) string {
+	if rel == "" {
+		return g.standing.Root
+	}
+	return g.standing.Root + "/" + rel
+}
+
 // parent opens the directory that holds a path, without following any link.
 func (g *Guard) parent(path string) (fd int, name string, err error) {
 	rel, in := beneath.Path(g.standing.Root, path)

@@ -456,7 +456,7 @@ func (g *Guard) replaced() {
 			return
 		}
 		ino, known := g.standing.Inodes[s.rel]
-		dir, name, err := g.parent(g.standing.Root + "/" + s.rel)
+		dir, name, err := g.parent(g.abs(s.rel))
 		if err != nil {
 			return
 		}
