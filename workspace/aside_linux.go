@@ -47,7 +47,11 @@ func (g *Guard) parent(path string) (fd int, name string, err error) {
 	rel, in := beneath.Path(g.standing.Root, path)
 	at, near := g.fd, ""
 	for top, fd := range g.lent {
-		if rest, ok := beneath.Path(top, path); ok && (!in || near != "" && len(top) > len(near)) {
+		rest, ok := beneath.Path(top, path)
+		if g.parted && rest == "" {
+			continue // what lies in it can be changed, its name not
+		}
+		if ok && (!in || (near != "" || g.parted) && len(top) > len(near)) {
 			at, near, rel, in = fd, top, rest, true
 		}
 	}
