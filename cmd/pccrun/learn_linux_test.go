@@ -129,6 +129,7 @@ func TestLearnThenRun(t *testing.T) {
 		{"a file", "", `cat ~/conf`, `"~/conf": "read",`, "", "configured\n"},
 		{"files", "", `cat ~/.config/tool/a ~/.config/tool/b ~/.config/tool/c`, `"~/.config/tool": "read",`, "", "abc"},
 		{"a secret", "", `cat ~/.netrc`, "", `"~/.netrc"`, "secret\n"},
+		{"in lines of another system", "\"filesystem\": {\r\n    \"~/x\": \"hide\" // \u202e\r\n  },\r", `cat ~/conf`, `"~/conf": "read",`, "", "configured\n"},
 		{"by links", "", `cat ~/link2`, `"~/link2": "read",`, "", "configured\n"},
 		{"by a link on the way", "", `cat ~/dir/a; ls ~/dir`, `"~/dir/a": "read",`, "", "aa\n"},
 		{"a secret by a link", "", `cat ~/plain`, "", `"~/plain"`, "secret\n"},
