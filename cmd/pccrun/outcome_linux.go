@@ -79,9 +79,9 @@ func (l *launch) failed(err error) int {
 		return l.refused(failRun(err), err)
 	}
 	l.session.Drop(sessions.LogName) // nothing was printed
-	l.refused(128+int(interrupted.signal), err)
+	code := l.refused(128+int(interrupted.signal), err)
 	endBy(interrupted.signal)
-	select {} // it comes at once
+	return code
 }
 
 // refused tells the events why the command was not run, and returns the status.

@@ -125,12 +125,16 @@ func (e *interruptedError) Error() string {
 	return "launch: " + unix.SignalName(e.signal) + " came before the command ran"
 }
 
-// endBy ends this process by a signal, as it ends any program.
+// endBy ends this process by a signal, as it ends any program; the first of a pid namespace,
+// as in a container, which no such signal ends (pid_namespaces(7)), with the status that a
+// shell would tell.
 func endBy(sig unix.Signal) {
 	signal.Reset(sig)
 	quietQuit()
 	quietUsers()
 	unix.Kill(os.Getpid(), sig)
+	time.Sleep(settled) // another thread may be the one that meets it
+	os.Exit(128 + int(sig))
 }
 
 // forward passes the signals that were caught on until the returned function is called, which says
