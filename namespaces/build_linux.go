@@ -58,7 +58,9 @@ type Plan struct {
 	Made     []string          // what the command makes at these paths is carried over to the host at the end: see [Sandbox.Made]
 	Copied   []workspace.Keyed // the files that stand there as copies, or would
 	Beside   map[string]int    // as root: descriptors of the directories that hold those on the host, as the launcher's identity may change them
-	Own      map[string]int    // as root: descriptors of the directories that the command may write, as its identity may, and read-only ones of repositories that they are a part of
+	Own      map[string]int    // as root: descriptors of the directories that the command may write, as its identity may, and read-only ones of repositories that they are a part of, and of a workspace
+
+	guarded []string // the directories that the launcher looks through at the end
 }
 
 // Watch is a filter that asks the launcher about some calls, and lets all else
@@ -107,7 +109,12 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	guarded := []string{s.Query.Root}
+	for _, t := range s.Trees {
+		guarded = append(guarded, t.Query.Root)
+	}
 	p := &Plan{
+		guarded:     guarded,
 		Shell:       Shell{Identity: s.Identity, Nested: policy.Nested, Without: policy.Without},
 		Mounts:      mounts,
 		Disk:        policy.Resources.Disk.Value,

@@ -48,6 +48,7 @@ func (p *Plan) Donate() error {
 			f.Close()
 		}
 	}()
+	parted := p.parted()
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
 		if m.Kind != Bind && m.Kind != Copy && m.Kind != Scratch {
@@ -61,7 +62,7 @@ func (p *Plan) Donate() error {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
 		m.Donated = fd
-		if m.ReadOnly && !p.shares(m) || !m.Tree && m.Kind != Copy || m.Kind == Scratch || m.Protect {
+		if m.ReadOnly && !p.shares(m) && !slices.Contains(p.guarded, m.Target) || !m.Tree && m.Kind != Copy || m.Kind == Scratch || m.Protect && (m.ReadOnly || !parted) {
 			continue
 		}
 		// What appears there, or in a part of an overlay that is the host's own, the launcher sets aside, by a mount without pins.
@@ -82,9 +83,13 @@ func (p *Plan) Donate() error {
 	return p.donateBeside(func(m *Mount) (int, error) { return m.donate(p.Identity, maps) })
 }
 
+// parted reports whether the workspace can be changed in parts only. What appears in one of
+// these is set aside by a mount of that part, which may hold what must stay where it is.
+func (p *Plan) parted() bool { return len(p.guarded) > 0 && !p.Writes(p.guarded[0]) }
+
 // shares reports whether a mount is the repository of a working tree that lies elsewhere, of
 // which the command may write a part: what it has done there the launcher finds out from the
-// whole. Of any other directory around what may be written it keeps nothing open: that may
+// whole, as it does in a workspace. Of any other directory around what may be written it keeps nothing open: that may
 // hold what a rule hides.
 func (p *Plan) shares(m *Mount) bool {
 	return m.Kind == Bind && m.Tree && slices.ContainsFunc(p.Mounts, func(o Mount) bool {

@@ -168,7 +168,10 @@ func amend(source, text string, root value, keys []string, edits []Edit) (string
 	var replaced []replacement
 	for _, e := range edits {
 		i := slices.IndexFunc(at.members, func(m member) bool { return m.key == e.Key })
-		if i < 0 || e.Off {
+		switch {
+		case e.Off && strings.Contains(text[at.at:at.end], "\n"+indentOf(text, at)+e.entry()):
+			continue // it stands there from the last time
+		case i < 0 || e.Off:
 			added = append(added, e)
 			continue
 		}
@@ -225,21 +228,25 @@ func insert(text string, at value, lines string, holds bool) string {
 func entries(edits []Edit, indent string) string {
 	var b strings.Builder
 	for _, e := range edits {
-		b.WriteString(indent)
-		if e.Off {
-			b.WriteString("// ")
-		}
-		b.WriteString(jsonString(e.Key))
-		if e.Value != "" {
-			b.WriteString(": " + e.value())
-		}
-		b.WriteString(",")
+		b.WriteString(indent + e.entry())
 		if e.Comment != "" {
 			b.WriteString(" // " + e.Comment)
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// entry is an edit as it stands in a line, less the comment.
+func (e *Edit) entry() string {
+	text := jsonString(e.Key)
+	if e.Off {
+		text = "// " + text
+	}
+	if e.Value != "" {
+		text += ": " + e.value()
+	}
+	return text + ","
 }
 
 func (e *Edit) value() string {

@@ -48,6 +48,7 @@ func TestAmend(t *testing.T) {
 		"what stands":      {"{\n  \"resources\": {\n    \"memory\": \"1g\", // mine\n    \"cpus\": 2\n  }\n}\n", "", []Edit{memory, pids}, "{\n  \"resources\": {\n    \"memory\": \"2g\", // mine\n    \"cpus\": 2,\n    \"pids\": 64,\n  }\n}\n"},
 		"the last one":     {"{ \"resources\": { \"memory\": \"1g\" } }", "", []Edit{memory, pids}, "{ \"resources\": { \"memory\": \"2g\",\n  \"pids\": 64,\n} }"},
 		"only comments":    {"{\n  \"filesystem\": {\n    \"/\": \"read\"\n  }\n}\n", "", []Edit{off}, "{\n  \"filesystem\": {\n    \"/\": \"read\"\n    // \"~/.ssh\": \"read\", // a secret\n  }\n}\n"},
+		"as the last time": {"{\n  \"filesystem\": {\n    // \"~/.ssh\": \"read\", // another reason\n    \"/\": \"read\",\n  }\n}\n", "", []Edit{off}, "{\n  \"filesystem\": {\n    // \"~/.ssh\": \"read\", // another reason\n    \"/\": \"read\",\n  }\n}\n"},
 		"a section beside": {"{\n  \"network\": { \"allow\": [\"b\"] },\n}\n", "", []Edit{socket}, "{\n  \"network\": { \"allow\": [\"b\"],\n    \"sockets\": [\n      \"/run/x\",\n    ],\n  },\n}\n"},
 	} {
 		got, err := Amend("p.jsonc", c.text, c.base, c.edits)

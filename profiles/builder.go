@@ -363,13 +363,17 @@ func (b *builder) own(dirs state.Dirs) {
 	}
 	// The files that this policy was read from, wherever they lie, and those
 	// that the next run would read unasked: the payload would write its own.
-	for _, file := range slices.Concat(p.Layers, []string{p.Syscalls, p.Home + parallelSettings, p.Home + claudeSettings}) {
+	for _, file := range slices.Concat(p.Layers, []string{p.Syscalls, p.Home + parallelSettings, p.Home + claudeSettings}, others(dirs.Config)) {
 		if !strings.HasPrefix(file, "/") {
 			continue
 		}
-		for _, file := range [...]string{file, real(file)} {
+		for _, file := range [...]string{file, leads(file)} {
 			if r, ok := p.Protected(file); ok && !r.Review || p.Decide(file).Access <= Read {
 				continue
+			}
+			if within(file, p.Workspace) {
+				b.at(Origin{Source: "default", Key: "pccrun's own files"}, "", "%s lies in %s, where your profiles are: what a run writes there would be the next one's policy", p.Workspace, file)
+				return
 			}
 			if rest, ok := below(p.Workspace, file); ok {
 				file = rest

@@ -1040,6 +1040,42 @@ func TestPolicyFilesAreProtected(t *testing.T) {
 	require.False(t, ok)
 }
 
+// Nor those that another run's is read from, by links of the user's into what it may
+// write, or that would be if it made them.
+func TestOtherProfilesAreProtected(t *testing.T) {
+	for name, c := range map[string]struct{ link, to, stands, path string }{
+		"a profile":               {".config/pccrun/profiles/claude.jsonc", "dot/claude.jsonc", "dot/claude.jsonc", "dot/claude.jsonc"},
+		"a profile, not there":    {".config/pccrun/profiles/claude.jsonc", "dot/claude.jsonc", "dot/x", "dot/claude.jsonc"},
+		"the profiles":            {".config/pccrun/profiles", "dot/profiles", "dot/profiles/x", "dot/profiles/claude.jsonc"},
+		"the profiles, not there": {".config/pccrun/profiles", "dot/profiles", "dot/x", "dot/profiles/claude.jsonc"},
+		"pccrun's directory":      {".config/pccrun", "dot/pccrun", "dot/pccrun/x", "dot/pccrun/profiles/claude.jsonc"},
+		"the configuration":       {".config", "dot/config", "dot/config/x", "dot/config/pccrun/profiles/claude.jsonc"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.write(c.stands, "{}")
+			p := w.policy(nil)
+			_, ok := p.Protected(w.dir + "/" + c.path)
+			require.False(t, ok, "control: without the link it is a file like any other")
+			require.NoError(t, os.RemoveAll(w.home+"/"+c.link))
+			require.NoError(t, os.MkdirAll(filepath.Dir(w.home+"/"+c.link), 0o700))
+			require.NoError(t, os.Symlink(w.dir+"/"+c.to, w.home+"/"+c.link))
+			r, ok := w.policy(nil).Protected(w.dir + "/" + c.path)
+			require.True(t, ok)
+			require.Equal(t, "the policy is read from it", r.Origin.Key)
+			_, ok = w.policy(nil).Protected(w.dir + "/other")
+			require.False(t, ok)
+		})
+	}
+
+	// What is altogether theirs is no workspace.
+	w := newWorld(t)
+	require.NoError(t, os.MkdirAll(w.home+"/.config/pccrun", 0o700))
+	require.NoError(t, os.Symlink(w.dir, w.home+"/.config/pccrun/profiles"))
+	_, err := w.with(func(*Request) {})
+	require.ErrorContains(t, err, "where your profiles are")
+}
+
 func TestSchema(t *testing.T) {
 	var s struct {
 		Properties map[string]struct {

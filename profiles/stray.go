@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 )
 
 // What a project sets in the environment (.envrc, an editor's terminal) reaches
@@ -37,4 +38,45 @@ func repository(dir, home string) string {
 		}
 	}
 	return ""
+}
+
+// others returns what the profiles of other runs are read from, as far as links lead
+// there: what else is in the directory of the user's configuration goes with it.
+func others(config string) []string {
+	if config == "" {
+		return nil
+	}
+	dir, list := config+"/profiles", []string{config}
+	if _, err := os.Readlink(dir); err == nil {
+		list = append(list, dir)
+	}
+	entries, _ := os.ReadDir(dir) // who cannot read it has none of the names
+	for _, e := range entries {
+		if e.Type()&os.ModeSymlink != 0 {
+			list = append(list, dir+"/"+e.Name())
+		}
+	}
+	return list
+}
+
+// leads returns where a path leads, or would if what lacks were made.
+func leads(name string) string {
+	name, rest := path.Clean(name), ""
+	for range 40 { // as many links as the kernel follows, path_resolution(7)
+		if to, err := filepath.EvalSymlinks(name); err == nil {
+			return path.Join(to, rest)
+		}
+		if to, err := os.Readlink(name); err == nil {
+			if !path.IsAbs(to) {
+				to = path.Join(real(path.Dir(name)), to)
+			}
+			name = path.Clean(to)
+			continue
+		}
+		if name == "/" || name == "." {
+			break
+		}
+		name, rest = path.Dir(name), path.Join(path.Base(name), rest)
+	}
+	return path.Join(name, rest)
 }

@@ -34,12 +34,24 @@ func (g *Guard) stat(path string, st *unix.Stat_t) error {
 	return beneath.Stat(dir, name, st)
 }
 
+// abs returns the path of what was found; the root itself can be a repository.
+func (g *Guard) abs(rel string) string {
+	if rel == "" {
+		return g.standing.Root
+	}
+	return g.standing.Root + "/" + rel
+}
+
 // parent opens the directory that holds a path, without following any link.
 func (g *Guard) parent(path string) (fd int, name string, err error) {
 	rel, in := beneath.Path(g.standing.Root, path)
 	at, near := g.fd, ""
 	for top, fd := range g.lent {
-		if rest, ok := beneath.Path(top, path); ok && (!in || near != "" && len(top) > len(near)) {
+		rest, ok := beneath.Path(top, path)
+		if g.parted && rest == "" {
+			continue // what lies in it can be changed, its name not
+		}
+		if ok && (!in || (near != "" || g.parted) && len(top) > len(near)) {
 			at, near, rel, in = fd, top, rest, true
 		}
 	}

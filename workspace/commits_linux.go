@@ -49,7 +49,7 @@ func (g *Guard) commits() {
 		}
 		g.rules.suspects(g.tree, func(s suspect) {
 			if s.kind == isRepo && s.hit.name == "" {
-				path := g.standing.Root + "/" + s.rel
+				path := g.abs(s.rel)
 				g.committed(path, a.treesOf(path), g.repos[s.rel] && !g.standing.another(s.dir), a)
 			}
 		})

@@ -93,6 +93,8 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"in a submodule":               {"git init -q s; cd s; git commit -q --allow-empty -m s; cd ..; git -c protocol.file.allow=always submodule --quiet add $PWD/s sub; git commit -q -m sub", "cd sub; " + other + "cd ..; git update-index --cacheinfo 160000,$h,sub", "git -c protocol.file.allow=always submodule --quiet update", "test -e sub/.envrc", []string{"review sub/.envrc"}},
 		"of a tree beside packages":    {"", "mkdir -p node_modules sub; git init -q --separate-git-dir=node_modules/r sub; cd sub; echo 'gitdir: ../node_modules/r' > .git; git commit -q --allow-empty -m one; " + envrc + commit, "cd sub; git restore .", "test -e sub/.envrc", []string{"review node_modules/r"}},
 		"cannot be read":               {"", envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; echo junk > j; f=.git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-); chmod u+w $f; cat j > $f; rm j", "true", "true", []string{"review .git"}},
+		"in one without a worktree":    {"git clone -q --bare . ../b; find . -mindepth 1 -delete; cp -r ../b/. .", "export GIT_DIR=$PWD GIT_INDEX_FILE=$PWD/../i; " + envrc + "git branch x $(" + tree + ")", "git worktree add -q ../v x", "test -e ../v/.envrc", []string{"review .envrc"}},
+		"a rebase without a worktree":  {"git clone -q --bare . ../b; find . -mindepth 1 -delete; cp -r ../b/. .", "mkdir rebase-merge; echo 'exec touch ran' > rebase-merge/git-rebase-todo", "true", "grep exec rebase-merge/git-rebase-todo", []string{"review rebase-merge/git-rebase-todo"}},
 		"many":                         {"", blob + "for i in $(seq 30); do " + stage + "$i/.envrc; done; " + commit, "git restore .", "test -e 30/.envrc", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

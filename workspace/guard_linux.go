@@ -36,7 +36,8 @@ type Guard struct {
 	linked map[string]uint64 // directories with links, by their path: what inode stood there; nil if nobody knows
 	late   bool              // it looks in the place of a launcher that was killed, or at what was made where nothing stood
 	lent   map[string]int
-	fd     int // the root
+	parted bool // by lent the root cannot be changed: what may be, in it, is lent for itself
+	fd     int  // the root
 	dev    uint64
 	stood  map[string]bool // protected names
 	repos  map[string]bool
@@ -302,6 +303,14 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 		return nil, fmt.Errorf("stat workspace %s: %w", r.Root, err)
 	}
 	g.dev = st.Dev
+	g.parted = !ok && len(lent) > 0
+	if ok {
+		var fs unix.Statfs_t
+		if err := unix.Fstatfs(g.fd, &fs); err != nil {
+			return nil, fmt.Errorf("statfs workspace %s: %w", r.Root, err)
+		}
+		g.parted = fs.Flags&unix.ST_RDONLY != 0
+	}
 	if f != nil {
 		forget(g.tree, f.Start, g.dev)
 	}
@@ -456,7 +465,7 @@ func (g *Guard) replaced() {
 			return
 		}
 		ino, known := g.standing.Inodes[s.rel]
-		dir, name, err := g.parent(g.standing.Root + "/" + s.rel)
+		dir, name, err := g.parent(g.abs(s.rel))
 		if err != nil {
 			return
 		}

@@ -146,7 +146,7 @@ func bornAt(dir int, name string, since int64) bool {
 
 // box sets a directory aside as it is.
 func (g *Guard) box(rel string) error {
-	path := g.standing.Root + "/" + rel
+	path := g.abs(rel)
 	dir, name, err := g.parent(path)
 	if err != nil {
 		return err

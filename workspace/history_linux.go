@@ -74,7 +74,7 @@ func (g *Guard) histories() {
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isRepo && s.hit.name == "" && g.repos[s.rel] {
-			check(g.standing.Root + "/" + s.rel)
+			check(g.abs(s.rel))
 		}
 	})
 }
@@ -116,7 +116,7 @@ func (g *Guard) replaces(path string) bool {
 func (g *Guard) knowReplacements() {
 	g.replacements = map[string]map[string]string{}
 	for rel := range g.repos {
-		gitDir := g.standing.Root + "/" + rel
+		gitDir := g.abs(rel)
 		if all, whole := g.replacementsOf(gitDir); whole && len(all) > 0 && !g.replaces(gitDir+"/refs/replace") && !g.packs(gitDir+"/packed-refs") {
 			g.replacements[gitDir] = all
 		}

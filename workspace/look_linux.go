@@ -24,7 +24,7 @@ func (g *Guard) look() (moved int, err error) {
 		return 0, errors.Join(errs...)
 	}
 	aside := func(rel, why string) {
-		done, err := g.aside(g.standing.Root+"/"+rel, why)
+		done, err := g.aside(g.abs(rel), why)
 		if err != nil {
 			errs = append(errs, err)
 		}

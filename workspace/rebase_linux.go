@@ -29,7 +29,7 @@ func (g *Guard) rebases() {
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isRepo && s.hit.name == "" {
-			check(g.standing.Root+"/"+s.rel, !g.repos[s.rel] || g.standing.another(s.dir))
+			check(g.abs(s.rel), !g.repos[s.rel] || g.standing.another(s.dir))
 		}
 	})
 }

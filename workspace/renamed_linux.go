@@ -221,7 +221,7 @@ func (c *commits) protectedNames() []string {
 		c.names = []string{}
 		c.guard.rules.suspects(c.guard.tree, func(s suspect) {
 			if s.kind == isName && len(c.names) <= maxOwn {
-				c.names = append(c.names, c.guard.standing.Root+"/"+s.rel)
+				c.names = append(c.names, c.guard.abs(s.rel))
 			}
 		})
 	}

@@ -429,7 +429,7 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 		}
 	}
 	for rel := range g.repos {
-		know(g.standing.Root + "/" + rel)
+		know(g.abs(rel))
 	}
 	for _, dir := range g.standing.GitDirs {
 		know(dir)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path"
 	"strconv"
@@ -315,7 +316,11 @@ func (l *lesson) print() {
 	if !l.req.Quiet {
 		l.explain()
 	}
-	printf("%s", l.diff())
+	if isTerminal(os.Stdout) {
+		printf("%s", l.diff())
+		return
+	}
+	io.WriteString(stdout, l.diff()) // to the byte: patch(1) finds the lines of a profile that has others than ours
 }
 
 // explain says what the diff is of, and what it cannot hold.

@@ -114,6 +114,7 @@ func (s *seen) denials(req *profiles.Request, policy *profiles.Policy) (list []p
 	listening := listeners()
 	var programs []string
 	for _, t := range s.tried {
+		t.Path = spelled(t.Path)
 		d := proposals.Denial{Call: t.Call, Program: t.Program, Times: t.Times, Opened: t.Opened}
 		ok := false
 		switch t.Deed {
@@ -135,6 +136,9 @@ func (s *seen) denials(req *profiles.Request, policy *profiles.Policy) (list []p
 			d.What = resolveLinks(t.Path)
 			ok = couldRead(&d, t.Deed == "execute")
 		}
+		if d.What != t.Path && (d.Deed == proposals.Read || d.Deed == proposals.Write) {
+			d.Named = t.Path
+		}
 		if ok {
 			list = append(list, d)
 		}
@@ -151,6 +155,29 @@ func (s *seen) denials(req *profiles.Request, policy *profiles.Policy) (list []p
 		list = append(list, proposals.Denial{Deed: proposals.Limit, What: "timeout", Call: "the command was not done by then"})
 	}
 	return append(list, withheldFrom(req, policy, programs)...)
+}
+
+// spelled returns the path of the host that an event names: bytes in it that are no UTF-8
+// have been replaced there, each by itself (RFC 8259).
+func spelled(path string) string {
+	const replaced = "\ufffd"
+	if !strings.Contains(path, replaced) {
+		return path
+	}
+	dir := ""
+	for name := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if strings.Contains(name, replaced) {
+			entries, _ := os.ReadDir(dir + "/") // what is not there is no refusal
+			for _, e := range entries {
+				if string([]rune(e.Name())) == name {
+					name = e.Name()
+					break
+				}
+			}
+		}
+		dir += "/" + name
+	}
+	return dir
 }
 
 // couldRead reports whether the user can read a path outside.

@@ -114,6 +114,10 @@ func TestLearnThenRun(t *testing.T) {
 	p.write("shown/file", "old\n", 0o644)
 	p.write("tools/prog", "#!/bin/sh\necho ran\n", 0o755)
 	p.write(".netrc", "secret\n", 0o600)
+	require.NoError(t, os.Symlink("conf", p.home+"/link"))
+	require.NoError(t, os.Symlink(p.home+"/link", p.home+"/link2"))
+	require.NoError(t, os.Symlink(p.home+"/.config/tool", p.home+"/dir"))
+	require.NoError(t, os.Symlink(p.home+"/.netrc", p.home+"/plain"))
 	p.serve("unix", p.home+"/srv.sock")
 	port := strconv.Itoa(p.serve("tcp", "127.0.0.1:0").Addr().(*net.TCPAddr).Port)
 
@@ -125,6 +129,10 @@ func TestLearnThenRun(t *testing.T) {
 		{"a file", "", `cat ~/conf`, `"~/conf": "read",`, "", "configured\n"},
 		{"files", "", `cat ~/.config/tool/a ~/.config/tool/b ~/.config/tool/c`, `"~/.config/tool": "read",`, "", "abc"},
 		{"a secret", "", `cat ~/.netrc`, "", `"~/.netrc"`, "secret\n"},
+		{"in lines of another system", "\"filesystem\": {\r\n    \"~/x\": \"hide\" // \u202e\r\n  },\r", `cat ~/conf`, `"~/conf": "read",`, "", "configured\n"},
+		{"by links", "", `cat ~/link2`, `"~/link2": "read",`, "", "configured\n"},
+		{"by a link on the way", "", `cat ~/dir/a; ls ~/dir`, `"~/dir/a": "read",`, "", "aa\n"},
+		{"a secret by a link", "", `cat ~/plain`, "", `"~/plain"`, "secret\n"},
 		{"writing", `"filesystem": {"~/shown": "read"},`, `echo new > ~/shown/file && cat ~/shown/file`, `"~/shown/file": "write",`, "", "new\n"},
 		{"a new file", `"filesystem": {"~/shown": "read"}`, `echo new > ~/shown/new && cat ~/shown/new`, `"~/shown": "write"`, "", "new\n"},
 		{"a program", "", `~/tools/prog`, `"~/tools/prog": "read",`, "", "ran\n"},
@@ -161,6 +169,8 @@ func TestLearnThenRun(t *testing.T) {
 				require.Regexp(t, `(?m)^ *// `+regexp.QuoteMeta(c.asked), after)
 				again, _, _ := p.pccrun(append(flags, run...)...)
 				require.NotEqual(t, c.want, again, "a comment allows nothing")
+				diff, _, _ := p.pccrun(append(append([]string{"learn"}, flags...), run...)...)
+				require.NotContains(t, diff, c.asked, "it stands there")
 				p.uncomment(strings.Trim(c.asked, `"`))
 			}
 			out, told, code := p.pccrun(append(flags, run...)...)

@@ -68,6 +68,22 @@ func failRun(err error) int {
 	return code
 }
 
+// failed ends a launch that has made something: it takes that away, and says why, but
+// where a signal ends it, by which it then goes.
+func (l *launch) failed(err error) int {
+	if e := l.run.Release(); e != nil {
+		err = errors.Join(err, e)
+	}
+	var interrupted *interruptedError
+	if !errors.As(err, &interrupted) {
+		return l.refused(failRun(err), err)
+	}
+	l.session.Drop(sessions.LogName) // nothing was printed
+	code := l.refused(128+int(interrupted.signal), err)
+	endBy(interrupted.signal)
+	return code
+}
+
 // refused tells the events why the command was not run, and returns the status.
 func (l *launch) refused(code int, err error) int {
 	e := events.Refused{Cause: err.Error(), Hint: profiles.Hint(err)}

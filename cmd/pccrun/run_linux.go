@@ -71,7 +71,7 @@ func runVerb(req profiles.Request) int {
 		if box != nil {
 			box.Close()
 		}
-		return r.refused(failRun(err), err)
+		return r.failed(err)
 	}
 	if box == nil {
 		shell, err := r.run.Shell()
@@ -79,8 +79,7 @@ func runVerb(req profiles.Request) int {
 			box, err = namespaces.Begin(shell)
 		}
 		if err != nil {
-			err = errors.Join(err, r.run.Release())
-			return r.refused(failRun(err), err)
+			return r.failed(err)
 		}
 	}
 	return r.start(box)
@@ -94,6 +93,7 @@ type launch struct {
 	run      *native.Run
 	dirs     state.Dirs
 	session  *sessions.Session
+	caught   *catcher
 	log      *events.Log
 	secrets  *native.Secrets
 	asker    *asker
@@ -228,6 +228,7 @@ func stale(err error) bool {
 // root: everything that the run will need must be open by then. A sandbox that
 // was begun gets the plan as soon as it is whole.
 func (l *launch) prepare(box *namespaces.Sandbox) error {
+	l.caught = catch() // before anything is made that would be left
 	l.session = sessions.In(l.dirs.State).Begin(sessions.Info{
 		Version: version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
 		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
@@ -302,7 +303,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		started, err = l.begin(box)
 	}
 	if err != nil {
-		return l.refused(failRun(err), err)
+		return l.failed(err)
 	}
 	if a, is := started.Weaker(); is && !l.req.Quiet {
 		state := a.State.String()
@@ -324,7 +325,6 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		}
 	}
 	drain := l.stdio.Run()
-	caught, forced := catch()
 	relay, err := l.relay(started)
 	if err == nil && relay != nil && l.asker != nil {
 		l.asker.relay = relay
@@ -340,7 +340,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.ended(fail(inWords(err)), nil)
 	}
 	time.AfterFunc(restAfter, rest)
-	stop := l.forward(caught, forced, started, relay)
+	stop := l.forward(started, relay)
 	l.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: started.Pid}
 		i.Cgroups = started.Cgroups()
@@ -376,8 +376,13 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	return l.ended(l.status(end, killed), end)
 }
 
-// begin starts the run in a sandbox that was begun.
+// begin starts the run in a sandbox that was begun, unless a signal wants the launch to
+// end: from here on it is the command's.
 func (l *launch) begin(box *namespaces.Sandbox) (*native.Started, error) {
+	if err := l.caught.interrupted(); err != nil {
+		box.Close()
+		return nil, err
+	}
 	if d := l.guarded.debt; d != nil {
 		box.Cloned = func(pid int) error { return d.Add(strconv.Itoa(pid) + "\n") }
 	}

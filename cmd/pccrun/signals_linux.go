@@ -31,33 +31,127 @@ const settled = 50 * time.Millisecond
 // have not.
 const impatience = 300 * time.Millisecond
 
-// catch begins to catch what [launch.forward] passes on. It comes before the terminal is
-// changed: who is ended by a signal leaves that as it is.
-//
-// Forced says that a second INT within five seconds ends the run. Whoever was started so that
-// he ignores INT, as a shell that controls no jobs starts what it puts in its background, goes on at
-// any number of them.
-func catch() (c chan os.Signal, forced bool) {
-	forced = !signal.Ignored(unix.SIGINT)
-	c = make(chan os.Signal, 16)
-	signal.Notify(c, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGPIPE)
+// A catcher has the signals to pccrun from the moment a launch makes what would be
+// left. Until the command runs the first ends the launch in order
+// ([catcher.interrupted]); then they are passed on ([launch.forward]).
+type catcher struct {
+	signals chan os.Signal
+	forced  bool // see [launch.forward]
+
+	mu     sync.Mutex
+	to     func(unix.Signal) // whom they are passed on to; nil until then
+	wanted unix.Signal       // the end of a launch, by this; 0 for none
+	timer  *time.Timer       // bounds how long that takes
+}
+
+// orderly is how long somebody waits for the end of a launch that takes away what it
+// has made. A step of it can hang, in a look-up on a host that does not answer.
+const orderly = 2 * time.Second
+
+// ends are the signals that end a launch.
+var ends = [...]os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2}
+
+// catch begins to catch signals. What is ignored stays so for the time of the launch,
+// for it is what the copy that is to be pid 1 begins with.
+func catch() *catcher {
+	c := &catcher{forced: !signal.Ignored(unix.SIGINT), signals: make(chan os.Signal, 16)}
+	for _, sig := range ends {
+		if !signal.Ignored(sig) {
+			signal.Notify(c.signals, sig)
+		}
+	}
+	signal.Notify(c.signals, unix.SIGPIPE)
 	catchQuits(unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
-	return c, forced
+	go func() {
+		for sig := range c.signals {
+			c.caught(sig.(unix.Signal))
+		}
+	}()
+	return c
+}
+
+// caught is called for each signal, one after the other.
+func (c *catcher) caught(sig unix.Signal) {
+	c.mu.Lock()
+	to := c.to
+	switch {
+	case to != nil || sig == unix.SIGPIPE:
+	case c.wanted != 0:
+		endBy(sig)
+	default:
+		c.wanted = sig
+		c.timer = time.AfterFunc(orderly, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.to == nil {
+				endBy(sig)
+			}
+		})
+	}
+	c.mu.Unlock()
+	if to != nil {
+		to(sig)
+	}
+}
+
+// hand passes the signals on from now on, beginning with one that came while the
+// command began to run.
+func (c *catcher) hand(to func(unix.Signal)) {
+	c.mu.Lock()
+	c.to = to
+	sig := c.wanted
+	c.mu.Unlock()
+	signal.Notify(c.signals, ends[:]...) // those too that were ignored
+	if sig != 0 {
+		c.timer.Stop()
+		to(sig)
+	}
+}
+
+// interrupted returns an [interruptedError] if a signal wants the launch to end.
+func (c *catcher) interrupted() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.wanted != 0 {
+		return &interruptedError{c.wanted}
+	}
+	return nil
+}
+
+// An interruptedError ends a launch in order, and then pccrun by the signal.
+type interruptedError struct{ signal unix.Signal }
+
+func (e *interruptedError) Error() string {
+	return "launch: " + unix.SignalName(e.signal) + " came before the command ran"
+}
+
+// endBy ends this process by a signal, as it ends any program; the first of a pid namespace,
+// as in a container, which no such signal ends (pid_namespaces(7)), with the status that a
+// shell would tell.
+func endBy(sig unix.Signal) {
+	signal.Reset(sig)
+	quietQuit()
+	quietUsers()
+	unix.Kill(os.Getpid(), sig)
+	time.Sleep(settled) // another thread may be the one that meets it
+	os.Exit(128 + int(sig))
 }
 
 // forward passes the signals that were caught on until the returned function is called, which says
 // whether a second Ctrl-C ended the run.
 //
 // INT, QUIT and HUP go to the command's process group, as a terminal would
-// send them; TERM, USR1 and USR2 to the command alone, as kill(1) would. If forced, a
-// second INT within five seconds ends everything. Where the command has no
+// send them; TERM, USR1 and USR2 to the command alone, as kill(1) would. A second INT
+// within five seconds ends everything, unless pccrun was started so that it ignores INT, as
+// a shell that controls no jobs starts what it puts in its background: that goes on at any
+// number of them. Where the command has no
 // terminal of its own, TSTP stops it and us, and CONT continues both. PIPE ends
 // nobody: whoever reads what we say may go before we have looked after the run.
 //
 // When the command is gone, the first that would end us is held until that is done:
 // who presses Ctrl-C until a program ends presses it once too often, and what the
 // command made would be lost. A second ends us.
-func (l *launch) forward(c chan os.Signal, forced bool, s *native.Started, relay *terminal.Relay) (stop func() bool) {
+func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() bool) {
 	var mu sync.Mutex
 	var killed, over, held bool
 	var last time.Time
@@ -91,15 +185,12 @@ func (l *launch) forward(c chan os.Signal, forced bool, s *native.Started, relay
 			return
 		}
 		if over {
-			signal.Reset(sig)
-			quietQuit()
-			quietUsers()
-			unix.Kill(os.Getpid(), sig)
+			endBy(sig)
 			return
 		}
 		switch sig {
 		case unix.SIGINT:
-			if forced && time.Since(last) < twice {
+			if l.caught.forced && time.Since(last) < twice {
 				killed = true
 				s.Kill()
 				return
@@ -124,14 +215,10 @@ func (l *launch) forward(c chan os.Signal, forced bool, s *native.Started, relay
 		}
 	}
 	if relay == nil {
-		signal.Notify(c, unix.SIGTSTP, unix.SIGCONT)
+		signal.Notify(l.caught.signals, unix.SIGTSTP, unix.SIGCONT)
 		signal.Notify(continued, unix.SIGCONT)
 	}
-	go func() {
-		for sig := range c {
-			pass(sig.(unix.Signal))
-		}
-	}()
+	l.caught.hand(pass)
 	// The goroutine and the handlers stay: to take a handler back costs two
 	// switches of threads, and the process is about to end.
 	return func() bool {

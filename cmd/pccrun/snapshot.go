@@ -162,6 +162,9 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 		err = root.Rename(temp, name)
 	}
 	if err != nil {
+		if !errors.Is(err, fs.ErrExist) { // which says so
+			err = fmt.Errorf("snapshot %s: %w", name, err)
+		}
 		return failChanges(errors.Join(err, state.RemoveAll(root, temp)))
 	}
 	if asJSON {

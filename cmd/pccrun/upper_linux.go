@@ -37,7 +37,7 @@ func (l *launch) makeUpper() error {
 	}
 	if err := changes.CreateUpper(session, record, snapshot); err != nil {
 		_ = changes.RemoveUpper(session) // the session may be kept for something else, on a disk that is full
-		return err
+		return fmt.Errorf("session %s: %w", l.session.ID(), err)
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Join(session.Name(), changes.UpperName))
 	if err != nil {

@@ -1,6 +1,7 @@
 package proposals
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -28,7 +29,8 @@ type want struct {
 // files proposes rules of the file table, and for what is protected one that
 // lets it be reviewed.
 func (b *maker) files(denials []Denial) (list []Proposal) {
-	var wants []want
+	var wants, named []want
+	ends := map[string]want{} // what is behind links, by their paths
 	for _, d := range denials {
 		if d.Deed == Write {
 			if p, ok := b.policy.Protected(d.What); ok && !p.Review {
@@ -37,18 +39,39 @@ func (b *maker) files(denials []Denial) (list []Proposal) {
 					continue
 				}
 			}
-			wants = append(wants, b.writes(d))
 		}
-		if d.Deed == Read {
-			wants = append(wants, want{Denial: d, word: profiles.Read})
+		if d.Deed != Read && d.Deed != Write {
+			continue
 		}
+		w := b.wants(d)
+		if d.Named == "" {
+			wants = append(wants, w)
+			continue
+		}
+		d.What = d.Named
+		n := b.wants(d)
+		named = append(named, n)
+		ends[n.What] = w
 	}
-	wants = b.group(b.simplify(wants))
-	for _, w := range wants {
+	for _, w := range b.group(b.simplify(wants)) {
 		list = append(list, b.file(w))
+	}
+	for _, w := range b.simplify(named) {
+		// What is asked, and what is never proposed, goes by what the links lead to as well.
+		p, end := b.file(w), b.file(ends[w.What])
+		p.Never, p.Ask = cmp.Or(p.Never, end.Never), cmp.Or(end.Ask, p.Ask)
+		list = append(list, p)
 	}
 	slices.SortStableFunc(list, func(a, b Proposal) int { return strings.Compare(a.What, b.What) })
 	return slices.CompactFunc(list, func(a, b Proposal) bool { return a.What == b.What && a.Key == b.Key && slices.Equal(a.Keys, b.Keys) })
+}
+
+// wants is what a denial needs.
+func (b *maker) wants(d Denial) want {
+	if d.Deed == Write {
+		return b.writes(d)
+	}
+	return want{Denial: d, word: profiles.Read}
 }
 
 // writes is what a write needs: the file, or, where it is to be made, the

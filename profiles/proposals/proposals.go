@@ -46,6 +46,10 @@ type Denial struct {
 	Deed Deed
 	What string // a path, absolute and through all links; a network rule; a variable; a key of resources
 
+	// Named is the path by which the command came to What, where that leads there by
+	// links of the host that are not shown: only a rule for it shows these too. Else "".
+	Named string
+
 	Dir    bool   // What is a directory
 	Opened bool   // it was not only looked at
 	Absent bool   // Write: it is not there yet, its directory is

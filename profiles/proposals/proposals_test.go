@@ -54,6 +54,13 @@ func reads(paths ...string) (list []Denial) {
 	return list
 }
 
+// named is a read of a path by a link.
+func named(link, path string) []Denial {
+	list := reads(path)
+	list[0].Named = link
+	return list
+}
+
 // told says each proposal in a line.
 func told(list []Proposal) (lines []string) {
 	for _, p := range list {
@@ -94,6 +101,11 @@ func TestMake(t *testing.T) {
 		want    []string
 	}{
 		"a file, twice":              {reads("/home/u/a", "/home/u/a"), nil, []string{"filesystem|~/a=read"}},
+		"by a link":                  {named("/home/u/l", "/home/u/a"), nil, []string{"filesystem|~/l=read"}},
+		"by a link, and as it is":    {append(named("/home/u/l", "/home/u/a"), reads("/home/u/a")...), nil, []string{"filesystem|~/a=read", "filesystem|~/l=read"}},
+		"a secret by a link":         {named("/home/u/l", "/home/u/.ssh/id_rsa"), nil, []string{"ask filesystem|~/l=read"}},
+		"a link named as a secret":   {named("/home/u/.ssh/x", "/home/u/a"), nil, []string{"ask filesystem|~/.ssh/x=read"}},
+		"pccrun's own by a link":     {named("/home/u/l", "/home/u/state/pccrun/x"), nil, []string{"never filesystem|~/l=read"}},
 		"read and write":             {append(reads("/home/u/a"), write("/home/u/a")), nil, []string{"filesystem|~/a=write"}},
 		"two of a directory":         {reads(five[0], five[1]), tree{"/home/u/.config/tool": fiveNames}, []string{"filesystem|~/.config/tool/f00=read", "filesystem|~/.config/tool/f01=read"}},
 		"many of a directory":        {reads(five...), tree{"/home/u/.config/tool": fiveNames}, []string{"filesystem|~/.config/tool=read"}},

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/cgroups"
+)
+
+// A signal that ends a launch, whenever it comes, leaves nothing: no session, no debt to
+// the workspace, no control group. QUIT, USR1 and USR2 would not end one whose runtime has not begun.
+func TestSignalLeavesNothing(t *testing.T) {
+	for _, flags := range [][]string{nil, {"--log"}, {"--overlay", "."}, {"--memory", "256m"}} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			p := newPupil(t)
+			state := p.home + "/.local/state/pccrun/"
+			var until time.Duration // the command runs
+			// launch returns what a launch that got a signal has left.
+			launch := func(sig os.Signal, after time.Duration) (left []string) {
+				os.Remove(p.dir + "/ran")
+				cmd := p.command(append(append([]string{"-q", "--write", p.dir + "/ran"}, flags...), "--", "sh", "-c", "echo > ran; exec sleep 60")...)
+				p.write("project/ran", "", 0o644)
+				require.NoError(t, cmd.Start())
+				running := func() bool {
+					info, err := os.Stat(p.dir + "/ran")
+					return err == nil && info.Size() > 0
+				}
+				if began := time.Now(); until == 0 {
+					require.Eventually(t, running, 20*time.Second, time.Millisecond)
+					until = time.Since(began)
+				} else {
+					time.Sleep(after)
+				}
+				require.NoError(t, cmd.Process.Signal(sig))
+				require.NoError(t, ignoreExit(cmd.Wait()))
+				if !running() {
+					// As the signal ends any program, which a shell tells as 128 and its number.
+					status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+					require.True(t, status.Signaled() && status.Signal() == sig || status.ExitStatus() == 128+int(sig.(syscall.Signal)), "%v: %v", sig, cmd.ProcessState)
+				}
+				sessions, _ := filepath.Glob(state + "sessions/*")
+				debts, _ := filepath.Glob(state + "owed/*")
+				for _, name := range debts {
+					if info, err := os.Stat(name); err == nil && info.Size() == 0 {
+						continue // kept to be used again
+					}
+					left = append(left, name)
+				}
+				groups, err := cgroups.Leftovers()
+				require.NoError(t, err)
+				for _, g := range groups {
+					if strings.Contains(g.Path, "/pccrun-"+strconv.Itoa(cmd.Process.Pid)+"-") {
+						left = append(left, g.Path)
+						_ = g.Remove()
+					}
+				}
+				for _, dir := range sessions {
+					info, _ := os.ReadFile(dir + "/session.json")
+					if slices.Contains(flags, "--log") && strings.Contains(string(info), `"ended":`) {
+						continue // the log of a command that ran
+					}
+					left = append(left, dir)
+				}
+				require.NoError(t, exec.Command("rm", "-rf", state).Run())
+				return left
+			}
+			launch(unix.SIGTERM, 0)
+			for round := range 60 {
+				sig := []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP}[round%3]
+				require.Empty(t, launch(sig, until*time.Duration(round)/50), "round %d: %v", round, sig)
+			}
+			control := 0
+			for round := 0; round < 100 && control == 0; round++ {
+				control += len(launch(unix.SIGKILL, until*time.Duration(round%20)/20))
+			}
+			require.NotZero(t, control, "control: KILL leaves something")
+		})
+	}
+}
