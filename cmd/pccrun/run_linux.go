@@ -228,7 +228,9 @@ func stale(err error) bool {
 // root: everything that the run will need must be open by then. A sandbox that
 // was begun gets the plan as soon as it is whole.
 func (l *launch) prepare(box *namespaces.Sandbox) error {
-	l.caught = catch() // before anything is made that would be left
+	if !l.bare() {
+		l.caught = catch() // before anything is made that would be left
+	}
 	l.session = sessions.In(l.dirs.State).Begin(sessions.Info{
 		Version: version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
 		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
@@ -248,6 +250,9 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 	if !l.run.Plan.Identity.Root {
 		if box != nil {
 			box.Feed(l.run.Plan, l.stdio)
+		}
+		if l.caught == nil { // which starts a thread, while the copy is at work
+			l.caught = catch()
 		}
 		if err := l.openInside(); err != nil {
 			return err
@@ -276,6 +281,11 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		return err
 	}
 	return l.run.Shed(l.session.Path())
+}
+
+// bare reports whether nothing is made that would be left before a copy has its plan.
+func (l *launch) bare() bool {
+	return !l.run.Plan.Identity.Root && l.req.Events == "" && !l.req.Log && !l.run.Inspects() && len(l.run.Plan.Overlays()) == 0
 }
 
 // start sets the run going and follows it to its end.

@@ -198,6 +198,9 @@ func without(env []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(e string) bool { return strings.HasPrefix(e, name+"=") })
 }
 
+// Inspects reports whether [Run.StartInspector] starts anything.
+func (r *Run) Inspects() bool { return r.inspection != nil }
+
 // StartInspector starts the process that reads requests, if the policy needs
 // one, and has what it issues trusted inside. program returns the whole of
 // this program, open. What fails here ends the launch.
