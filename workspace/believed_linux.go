@@ -252,6 +252,9 @@ func (s *store) chain(d opened) (files [][]byte, fresh, large bool, err error) {
 func (g *Guard) know(dir string, names ...string) {
 	for _, name := range names {
 		path := dir + "/" + name
+		if _, known := g.places[path]; known {
+			continue
+		}
 		var st, above unix.Stat_t
 		if g.stat(path, &st) != nil || g.stat(filepath.Dir(path), &above) != nil || g.touched(&above) {
 			st.Ino = 0 // it is not there, or another could be there already

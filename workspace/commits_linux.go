@@ -36,8 +36,13 @@ const (
 const (
 	maxNamed = 20 // paths of one repository that are told one by one
 	maxFound = 20_000
-	maxOld   = 32 // commits that stood behind one that had no name
+	maxOld   = 32       // commits that stood behind one that had no name
+	maxHeld  = 64 << 20 // bytes of the trees that lead to one
+	maxNests = 8
 )
+
+// errPath is for a path with which no system call gets anywhere: git does not write it.
+var errPath = fmt.Errorf("path of more than %d bytes", unix.PathMax-1)
 
 // commits tells of protected names in what the run has committed, stashed and staged.
 func (g *Guard) commits() {
@@ -55,7 +60,10 @@ func (g *Guard) commits() {
 		})
 	}
 	all()
-	if a.subs, a.links = a.links, nil; len(a.subs) > 0 {
+	for range maxNests { // of submodules that have some
+		if a.subs, a.links = a.links, nil; len(a.subs) == 0 {
+			break
+		}
 		all()
 	}
 }
@@ -115,7 +123,9 @@ type commits struct {
 	pairs  []pair
 	same   []committed // what has come, and the working tree has as well
 	lists  map[string][]vcs.TreeEntry
-	forged string // a directory of which the index remembers another tree than it lists
+	held   int64           // of the trees above the one that is looked at
+	dirs   map[string]bool // directories that may have been moved, or not
+	forged string          // a directory of which the index remembers another tree than it lists
 }
 
 // A committed is a protected path that git would write.
@@ -434,7 +444,7 @@ func (c *commits) had() (ids map[string]bool, known bool) {
 		if looked[t.file] || t.file == "" {
 			continue
 		}
-		if looked[t.file] = true; c.guard.stat(t.file, &st) != nil || c.guard.touched(&st) {
+		if looked[t.file] = true; c.guard.stat(t.file, &st) != nil || c.guard.touched(&st) || c.moved(t.file) {
 			c.guard.knowTips(nil)
 			return c.noted()
 		}
@@ -494,10 +504,16 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 	if depth > 256 {
 		return ErrTooMuch
 	}
+	had := c.left.room
 	list, err := c.entries(tree)
 	if err != nil {
 		return err
 	}
+	size := had - c.left.room
+	if c.held += size; c.held > maxHeld {
+		return ErrTooMuch
+	}
+	defer func() { c.held -= size }()
 	// Of the others one at a time is held.
 	at, same, below := map[string]int{}, map[int]bool{}, map[int][]string{}
 	if len(before) > 0 {
@@ -524,6 +540,12 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 	for i, e := range list {
 		if same[i] {
 			continue
+		}
+		if len(in.path)+len(e.Name) >= unix.PathMax {
+			return errPath
+		}
+		if err := c.left.spend(0); err != nil {
+			return err
 		}
 		f := in
 		f.path, f.mode, f.id = join(in.path, e.Name), e.Mode, e.ID
@@ -602,14 +624,15 @@ func (c *commits) stands(f committed) bool {
 // a tree may have a slash in it, and git writes it all the same.
 func (c *commits) protects(path string, asked int, mode uint32) (rule, tree string) {
 	for _, tree := range c.trees {
+		full := tree + "/" + path
 		for i := asked; i < len(path); i++ {
 			if path[i] == '/' {
-				if rule := c.guard.rules.protects(tree+"/"+path[:i], unix.S_IFDIR); rule != "" {
+				if rule := c.guard.rules.protects(full[:len(full)-len(path)+i], unix.S_IFDIR); rule != "" {
 					return rule, tree
 				}
 			}
 		}
-		if rule := c.guard.rules.protects(tree+"/"+path, mode); rule != "" {
+		if rule := c.guard.rules.protects(full, mode); rule != "" {
 			return rule, tree
 		}
 	}
@@ -639,10 +662,10 @@ func (c *commits) at(tree, path string) (found vcs.TreeEntry, ok bool) {
 // none; of a link also one by which the way to such a path would lead.
 func (c *rules) protects(path string, mode uint32) (pattern string) {
 	dir, name := filepath.Split(path)
-	if rel, _ := beneath.Path(c.root, filepath.Clean(dir)); name == "" || inModules(rel) {
+	if name == "" || !c.begun([]byte(name)) && !c.ends[name[len(name)-1]] && c.rest.head == 0 {
 		return "" // of no name: a tree may say "x/", which git refuses
 	}
-	if !c.begun([]byte(name)) && !c.ends[name[len(name)-1]] && c.rest.head == 0 {
+	if rel, _ := beneath.Path(c.root, filepath.Clean(dir)); inModules(rel) {
 		return ""
 	}
 	c.candidates([]byte(name), func(r *rule) {
