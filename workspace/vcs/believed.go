@@ -25,11 +25,16 @@ func (p *Pack) Count() int64 { return int64(p.fan[255]) }
 // each, with the size of the one before.
 func (p *Pack) Forged(limit int64, base func(id string, limit int64) (Object, error), more func(n int64) error) (id string, err error) {
 	type entry struct{ at, n int64 }
-	list := make([]entry, 0, min(p.Count(), 1<<16))
+	list, last := make([]entry, 0, min(p.Count(), 1<<16)), ""
 	for n := range p.Count() {
 		if err := more(0); err != nil {
 			return "", err
 		}
+		name, err := p.name(n)
+		if err != nil || name < last { // of names in no order each program that halves finds others
+			return name, err
+		}
+		last = name
 		at, err := p.offset(n)
 		if err != nil {
 			return "", err
