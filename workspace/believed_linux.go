@@ -123,7 +123,8 @@ func (s *store) placesOf(d opened, much func(path, what string)) (path, id strin
 		return "", "", nil
 	}
 	var st unix.Stat_t
-	if beneath.Stat(d.packed, multiPack+".d/"+multiPack+"-chain", &st) == nil && s.guard.touched(&st) {
+	fresh := func(name string) bool { return beneath.Stat(d.packed, name, &st) == nil && s.guard.touched(&st) }
+	if fresh(multiPack+".d/"+multiPack+"-chain") || fresh(multiPack+".d") {
 		much(d.path+"/"+path+".d", "new or changed")
 	}
 	b, large, err := s.written(d.packed, multiPack, d.path+"/pack")

@@ -228,8 +228,7 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 			c.tips = slices.DeleteFunc(slices.Clone(own), func(t tip) bool { return known[t.id] })
 		}
 	}
-	var st unix.Stat_t
-	if c.guard.stat(c.common+"/reftable", &st) == nil && (!c.stood || c.guard.touched(&st)) {
+	if c.tables() {
 		err = cmp.Or(err, errors.New("its references are in tables"))
 	}
 	err = errors.Join(cmp.Or(err, c.whole()), c.history(), c.staged())
@@ -254,8 +253,23 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 	return err
 }
 
+// tables reports whether references are in tables that the run has written, in place or not.
+func (c *commits) tables() bool {
+	return slices.ContainsFunc([]string{c.common, c.gitDir}, func(dir string) bool {
+		var st unix.Stat_t
+		path := dir + "/reftable"
+		if c.guard.stat(path, &st) != nil {
+			return false
+		}
+		files, err := c.guard.filesIn(path, 0, c.left)
+		return !c.stood || c.guard.touched(&st) || err != nil || slices.ContainsFunc(files, func(name string) bool {
+			return c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st)
+		})
+	})
+}
+
 // waits reports whether patches are there that `git am` goes on with. They are mail, in
-// whatever encoding.
+// whatever encoding; of the one at which it stopped git takes `patch`.
 func (c *commits) waits(path string) bool {
 	files, err := c.guard.filesIn(path, 0, c.left)
 	if err != nil {
@@ -264,7 +278,7 @@ func (c *commits) waits(path string) bool {
 	var st unix.Stat_t // with their directory they come as old as they were
 	moved := c.guard.stat(path, &st) != nil || c.guard.touched(&st)
 	return slices.ContainsFunc(files, func(name string) bool {
-		return strings.Trim(name, "0123456789") == "" && (!c.stood || moved || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
+		return (strings.Trim(name, "0123456789") == "" || name == "patch") && (!c.stood || moved || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
 	})
 }
 
@@ -394,7 +408,7 @@ func (c *commits) history() error {
 				queue = append(queue, tip{id: id, name: t.name, of: t.id})
 			}
 		case vcs.Tree:
-			err = c.changed(t.id, nil, committed{where: where, commit: t.id}, 0)
+			err = c.changed(t.id, c.heads(had), committed{where: where, commit: t.id}, 0)
 		case vcs.Commit:
 			tree, parents, e := vcs.ParseCommit(o.Body)
 			if e != nil {
@@ -473,6 +487,29 @@ func (c *commits) some(had map[string]bool) (trees []string) {
 			break
 		}
 		if o, err := c.store.get(id); err == nil && o.Kind == vcs.Commit {
+			if tree, _, err := vcs.ParseCommit(o.Body); err == nil {
+				trees = append(trees, tree)
+			}
+		}
+	}
+	return trees
+}
+
+// heads returns trees of commits that are looked at themselves, with which a tree is compared
+// that a merge has made (AUTO_MERGE): it has what they have.
+func (c *commits) heads(had map[string]bool) (trees []string) {
+	if !c.stood {
+		return nil
+	}
+	trees = c.some(had)
+	if head := c.head(); head != "" {
+		trees = append(trees, head)
+	}
+	for _, t := range c.all {
+		if len(trees) > maxHeads || !strings.HasSuffix(t.name, "HEAD") || strings.Contains(t.name, "/") {
+			continue
+		}
+		if o, err := c.store.get(t.id); err == nil && o.Kind == vcs.Commit {
 			if tree, _, err := vcs.ParseCommit(o.Body); err == nil {
 				trees = append(trees, tree)
 			}
@@ -659,7 +696,7 @@ func (c *commits) at(tree, path string) (found vcs.TreeEntry, ok bool) {
 }
 
 // protects returns the pattern that sets a path aside where it comes into being, "" for
-// none; of a link also one by which the way to such a path would lead.
+// none; of a link, or a submodule, also one by which the way to such a path would lead.
 func (c *rules) protects(path string, mode uint32) (pattern string) {
 	dir, name := filepath.Split(path)
 	if name == "" || !c.begun([]byte(name)) && !c.ends[name[len(name)-1]] && c.rest.head == 0 {
@@ -673,7 +710,7 @@ func (c *rules) protects(path string, mode uint32) (pattern string) {
 		case pattern != "" || !c.matches(r, path):
 		case r.class == classProtect && !c.protect[r.arg].Review:
 			pattern = c.protect[r.arg].Pattern
-		case r.class == classWay && mode&unix.S_IFMT == unix.S_IFLNK:
+		case r.class == classWay && (mode&unix.S_IFMT == unix.S_IFLNK || mode&unix.S_IFMT == gitLink):
 			pattern = c.deep[r.arg].Whole
 		}
 	})
