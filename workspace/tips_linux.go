@@ -317,7 +317,7 @@ func (c *commits) moved(file string) bool {
 	for dir := filepath.Dir(file); dir != c.gitDir && dir != c.common && dir != "/"; dir = filepath.Dir(dir) {
 		is, known := c.dirs[dir]
 		if !known {
-			if _, noted := c.guard.places[dir]; noted {
+			if c.guard.places[dir] != 0 {
 				is = c.guard.exchanged(dir)
 			} else { // a move writes to the directory above as well
 				is = c.guard.stat(dir, &at) != nil || c.guard.touched(&at) && (c.guard.stat(filepath.Dir(dir), &in) != nil || c.guard.touched(&in))
