@@ -270,3 +270,13 @@ func (g *Guard) exchanged(path string) bool {
 	var st unix.Stat_t
 	return known && g.stat(path, &st) == nil && st.Ino != had
 }
+
+// came reports whether a directory may have been moved where it is, as far as nobody noted which
+// stood there by what that writes to: itself, and the one above.
+func (g *Guard) came(path string) bool {
+	if g.places[path] != 0 {
+		return g.exchanged(path)
+	}
+	var st, above unix.Stat_t
+	return g.stat(path, &st) != nil || g.touched(&st) && (g.stat(filepath.Dir(path), &above) != nil || g.touched(&above))
+}

@@ -313,15 +313,10 @@ func (c *commits) named(dir string, name []byte) error {
 
 // moved reports whether a file may have come with a directory, as old as it was.
 func (c *commits) moved(file string) bool {
-	var at, in unix.Stat_t
 	for dir := filepath.Dir(file); dir != c.gitDir && dir != c.common && dir != "/"; dir = filepath.Dir(dir) {
 		is, known := c.dirs[dir]
 		if !known {
-			if c.guard.places[dir] != 0 {
-				is = c.guard.exchanged(dir)
-			} else { // a move writes to the directory above as well
-				is = c.guard.stat(dir, &at) != nil || c.guard.touched(&at) && (c.guard.stat(filepath.Dir(dir), &in) != nil || c.guard.touched(&in))
-			}
+			is = c.guard.came(dir)
 			if c.dirs == nil {
 				c.dirs = map[string]bool{}
 			}
@@ -431,7 +426,7 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
 	know := func(gitDir string) {
 		c := &commits{asked: a, guard: g, gitDir: gitDir, common: g.commonOf(gitDir), early: true}
-		g.know(c.common, "objects/pack", "objects/info", "rr-cache", "refs", "logs")
+		g.know(c.common, "objects", "objects/pack", "objects/info", "rr-cache", "refs", "logs")
 		if c.common != gitDir {
 			g.know(gitDir, "refs", "logs")
 		}
