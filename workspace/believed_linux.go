@@ -123,7 +123,8 @@ func (s *store) placesOf(d opened, much func(path, what string)) (path, id strin
 		return "", "", nil
 	}
 	var st unix.Stat_t
-	if beneath.Stat(d.packed, multiPack+".d/"+multiPack+"-chain", &st) == nil && s.guard.touched(&st) {
+	fresh := func(name string) bool { return beneath.Stat(d.packed, name, &st) == nil && s.guard.touched(&st) }
+	if fresh(multiPack+".d/"+multiPack+"-chain") || fresh(multiPack+".d") {
 		much(d.path+"/"+path+".d", "new or changed")
 	}
 	b, large, err := s.written(d.packed, multiPack, d.path+"/pack")
@@ -252,6 +253,9 @@ func (s *store) chain(d opened) (files [][]byte, fresh, large bool, err error) {
 func (g *Guard) know(dir string, names ...string) {
 	for _, name := range names {
 		path := dir + "/" + name
+		if _, known := g.places[path]; known {
+			continue
+		}
 		var st, above unix.Stat_t
 		if g.stat(path, &st) != nil || g.stat(filepath.Dir(path), &above) != nil || g.touched(&above) {
 			st.Ino = 0 // it is not there, or another could be there already
@@ -265,4 +269,14 @@ func (g *Guard) exchanged(path string) bool {
 	had, known := g.places[path]
 	var st unix.Stat_t
 	return known && g.stat(path, &st) == nil && st.Ino != had
+}
+
+// came reports whether a directory may have been moved where it is, as far as nobody noted which
+// stood there by what that writes to: itself, and the one above.
+func (g *Guard) came(path string) bool {
+	if g.places[path] != 0 {
+		return g.exchanged(path)
+	}
+	var st, above unix.Stat_t
+	return g.stat(path, &st) != nil || g.touched(&st) && (g.stat(filepath.Dir(path), &above) != nil || g.touched(&above))
 }

@@ -19,6 +19,9 @@ func TestGuardTellsOfWhatGitBelieves(t *testing.T) {
 		shut   = `seek F,0,0; print F $d' `
 		// A pack of one object, whose index calls it by another name.
 		index = "p=$(echo $b | git pack-objects -q .git/objects/pack/pack); " + open + `my $q=pack("H*",$h); for(0..255){substr($d,8+4*$_,4)=pack("N",$_>=ord($q)?1:0)} substr($d,1032,20)=$q; ` + shut + ".git/objects/pack/pack-$p.idx $h; rm -f .git/objects/pack/*.rev; "
+		// A pack of three whose index has the lowest name in the middle, where it is met first.
+		order = "b=$(echo hostile | git hash-object -w --stdin); t=$(printf \"100644 blob $b\\t.envrc\\n\" | git mktree); for i in $(seq 500); do h=$(git commit-tree -p HEAD -m $i $t); [ $(printf '%s\\n' $h $t $b | cut -c1-2 | sort | head -1) = $(echo $h | cut -c1-2) ] && break; done; echo $h > .git/refs/heads/x; " +
+			`p=$(printf '%s\n' $h $t $b | git pack-objects -q .git/objects/pack/pack); rm -f .git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-) .git/objects/pack/*.rev; ` + open + `substr($d,1032,40)=substr($d,1052,20).substr($d,1032,20); substr($d,1104,8)=substr($d,1108,4).substr($d,1104,4); for(0..255){substr($d,8+4*$_,4)=pack("N",$_>=ord(pack("H*",$h))?3:0)} ` + shut + ".git/objects/pack/pack-$p.idx $h"
 		place = "{ echo $b; echo $h; } | git pack-objects -q .git/objects/pack/pack > /dev/null; git multi-pack-index write 2> /dev/null; " + open + chunks + `substr($d,$c{OOFF}+8*$p{$h},8)=substr($d,$c{OOFF}+8*$p{$b},8); ` + shut + ".git/objects/pack/multi-pack-index $h $b 12; "
 		side  = "git switch -q -c x; git commit -q --allow-empty -m x; git commit -q --allow-empty -m x2; git switch -q -; git commit -q --allow-empty -m 2; "
 		tree  = "h=$(git rev-parse x~1); b=$( { git ls-tree HEAD; printf \"100644 blob $(echo hostile | git hash-object -w --stdin)\\t.envrc\\n\"; } | git mktree); "
@@ -33,12 +36,14 @@ func TestGuardTellsOfWhatGitBelieves(t *testing.T) {
 		want              []string
 	}{
 		"a name in a pack":             {old, b + index, back, []string{"review .git/objects/pack/pack-*.idx"}},
+		"names in no order":            {"", order, "git checkout -q x; grep hostile .envrc", []string{"review .envrc", "review .git/objects/pack/pack-*.idx"}},
 		"a place":                      {old, b + place, back, []string{"review .git/objects/pack/multi-pack-index"}},
 		"a commit":                     {side, tree + one, pick, []string{"review .git/objects/info/commit-graph"}},
 		"a commit, in parts":           {side, tree + parts, pick, []string{"review .git/objects/info/commit-graphs/commit-graph-chain"}},
 		"a name that came with a move": {old + b + "mv .git/objects/pack p; mkdir .git/objects/pack; " + index + "mv .git/objects/pack d; mv p .git/objects/pack", "mv .git/objects/pack p; mv d .git/objects/pack", back, []string{"review .git/objects/pack/pack-*.idx"}},
 		"a place that came with one":   {old + b + place + "mv .git/objects/pack d; mkdir .git/objects/pack", "mv .git/objects/pack p; mv d .git/objects/pack", back, []string{"review .git/objects/pack/multi-pack-index"}},
 		"an object that came with one": {old + b + "f=$(echo $h | cut -c1-2); mkdir d; cp .git/objects/$(echo $b | cut -c1-2)/$(echo $b | cut -c3-) d/$(echo $h | cut -c3-); echo $f > f", "f=$(cat f); mv .git/objects/$f p; mv d .git/objects/$f", back, []string{"review .git/objects"}},
+		"an object that came with all": {old + "b=$(echo hostile | git hash-object -w --stdin); cp -r .git/objects d; f=$(echo $h | cut -c1-2)/$(echo $h | cut -c3-); rm -f d/$f; cp d/$(echo $b | cut -c1-2)/$(echo $b | cut -c3-) d/$f", "mv .git/objects p; mv d .git/objects", back, []string{"review .git/objects"}},
 		"a commit that came with one":  {side + tree + one + "mv .git/objects/info d; mkdir .git/objects/info", "mv .git/objects/info p; mv d .git/objects/info", pick, []string{"review .git/objects/info/commit-graph"}},
 		"parts that came with one":     {side + tree + parts + "mv .git/objects/info/commit-graphs d", "mv d .git/objects/info/commit-graphs", pick, []string{"review .git/objects/info/commit-graphs/commit-graph-chain"}},
 		"a pack that is large":         {"", "for i in 1 2 3 4; do head -c 5000000 /dev/urandom > r$i; done; git add .; git commit -q -m large; git repack -q -a -d; rm r?", "", []string{"review .git/objects/pack/pack-*.pack"}},

@@ -36,8 +36,13 @@ const (
 const (
 	maxNamed = 20 // paths of one repository that are told one by one
 	maxFound = 20_000
-	maxOld   = 32 // commits that stood behind one that had no name
+	maxOld   = 32       // commits that stood behind one that had no name
+	maxHeld  = 64 << 20 // bytes of the trees that lead to one
+	maxNests = 8
 )
+
+// errPath is for a path with which no system call gets anywhere: git does not write it.
+var errPath = fmt.Errorf("path of more than %d bytes", unix.PathMax-1)
 
 // commits tells of protected names in what the run has committed, stashed and staged.
 func (g *Guard) commits() {
@@ -55,7 +60,10 @@ func (g *Guard) commits() {
 		})
 	}
 	all()
-	if a.subs, a.links = a.links, nil; len(a.subs) > 0 {
+	for range maxNests { // of submodules that have some
+		if a.subs, a.links = a.links, nil; len(a.subs) == 0 {
+			break
+		}
 		all()
 	}
 }
@@ -115,7 +123,9 @@ type commits struct {
 	pairs  []pair
 	same   []committed // what has come, and the working tree has as well
 	lists  map[string][]vcs.TreeEntry
-	forged string // a directory of which the index remembers another tree than it lists
+	held   int64           // of the trees above the one that is looked at
+	dirs   map[string]bool // directories that may have been moved, or not
+	forged string          // a directory of which the index remembers another tree than it lists
 }
 
 // A committed is a protected path that git would write.
@@ -218,8 +228,7 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 			c.tips = slices.DeleteFunc(slices.Clone(own), func(t tip) bool { return known[t.id] })
 		}
 	}
-	var st unix.Stat_t
-	if c.guard.stat(c.common+"/reftable", &st) == nil && (!c.stood || c.guard.touched(&st)) {
+	if c.tables() {
 		err = cmp.Or(err, errors.New("its references are in tables"))
 	}
 	err = errors.Join(cmp.Or(err, c.whole()), c.history(), c.staged())
@@ -244,8 +253,23 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 	return err
 }
 
+// tables reports whether references are in tables that the run has written, in place or not.
+func (c *commits) tables() bool {
+	return slices.ContainsFunc([]string{c.common, c.gitDir}, func(dir string) bool {
+		var st unix.Stat_t
+		path := dir + "/reftable"
+		if c.guard.stat(path, &st) != nil {
+			return false
+		}
+		files, err := c.guard.filesIn(path, 0, c.left)
+		return !c.stood || c.guard.touched(&st) || err != nil || slices.ContainsFunc(files, func(name string) bool {
+			return c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st)
+		})
+	})
+}
+
 // waits reports whether patches are there that `git am` goes on with. They are mail, in
-// whatever encoding.
+// whatever encoding; of the one at which it stopped git takes `patch`.
 func (c *commits) waits(path string) bool {
 	files, err := c.guard.filesIn(path, 0, c.left)
 	if err != nil {
@@ -254,7 +278,7 @@ func (c *commits) waits(path string) bool {
 	var st unix.Stat_t // with their directory they come as old as they were
 	moved := c.guard.stat(path, &st) != nil || c.guard.touched(&st)
 	return slices.ContainsFunc(files, func(name string) bool {
-		return strings.Trim(name, "0123456789") == "" && (!c.stood || moved || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
+		return (strings.Trim(name, "0123456789") == "" || name == "patch") && (!c.stood || moved || c.guard.stat(path+"/"+name, &st) != nil || c.guard.touched(&st))
 	})
 }
 
@@ -384,7 +408,7 @@ func (c *commits) history() error {
 				queue = append(queue, tip{id: id, name: t.name, of: t.id})
 			}
 		case vcs.Tree:
-			err = c.changed(t.id, nil, committed{where: where, commit: t.id}, 0)
+			err = c.changed(t.id, c.heads(had), committed{where: where, commit: t.id}, 0)
 		case vcs.Commit:
 			tree, parents, e := vcs.ParseCommit(o.Body)
 			if e != nil {
@@ -434,7 +458,7 @@ func (c *commits) had() (ids map[string]bool, known bool) {
 		if looked[t.file] || t.file == "" {
 			continue
 		}
-		if looked[t.file] = true; c.guard.stat(t.file, &st) != nil || c.guard.touched(&st) {
+		if looked[t.file] = true; c.guard.stat(t.file, &st) != nil || c.guard.touched(&st) || c.moved(t.file) {
 			c.guard.knowTips(nil)
 			return c.noted()
 		}
@@ -471,6 +495,29 @@ func (c *commits) some(had map[string]bool) (trees []string) {
 	return trees
 }
 
+// heads returns trees of commits that are looked at themselves, with which a tree is compared
+// that a merge has made (AUTO_MERGE): it has what they have.
+func (c *commits) heads(had map[string]bool) (trees []string) {
+	if !c.stood {
+		return nil
+	}
+	trees = c.some(had)
+	if head := c.head(); head != "" {
+		trees = append(trees, head)
+	}
+	for _, t := range c.all {
+		if len(trees) > maxHeads || !strings.HasSuffix(t.name, "HEAD") || strings.Contains(t.name, "/") {
+			continue
+		}
+		if o, err := c.store.get(t.id); err == nil && o.Kind == vcs.Commit {
+			if tree, _, err := vcs.ParseCommit(o.Body); err == nil {
+				trees = append(trees, tree)
+			}
+		}
+	}
+	return trees
+}
+
 // endsAt reports whether a history is known to end at a commit, whatever that says.
 func (c *commits) endsAt(id string) bool {
 	if c.ends == nil {
@@ -494,10 +541,16 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 	if depth > 256 {
 		return ErrTooMuch
 	}
+	had := c.left.room
 	list, err := c.entries(tree)
 	if err != nil {
 		return err
 	}
+	size := had - c.left.room
+	if c.held += size; c.held > maxHeld {
+		return ErrTooMuch
+	}
+	defer func() { c.held -= size }()
 	// Of the others one at a time is held.
 	at, same, below := map[string]int{}, map[int]bool{}, map[int][]string{}
 	if len(before) > 0 {
@@ -524,6 +577,12 @@ func (c *commits) changed(tree string, before []string, in committed, depth int)
 	for i, e := range list {
 		if same[i] {
 			continue
+		}
+		if len(in.path)+len(e.Name) >= unix.PathMax {
+			return errPath
+		}
+		if err := c.left.spend(0); err != nil {
+			return err
 		}
 		f := in
 		f.path, f.mode, f.id = join(in.path, e.Name), e.Mode, e.ID
@@ -602,14 +661,15 @@ func (c *commits) stands(f committed) bool {
 // a tree may have a slash in it, and git writes it all the same.
 func (c *commits) protects(path string, asked int, mode uint32) (rule, tree string) {
 	for _, tree := range c.trees {
+		full := tree + "/" + path
 		for i := asked; i < len(path); i++ {
 			if path[i] == '/' {
-				if rule := c.guard.rules.protects(tree+"/"+path[:i], unix.S_IFDIR); rule != "" {
+				if rule := c.guard.rules.protects(full[:len(full)-len(path)+i], unix.S_IFDIR); rule != "" {
 					return rule, tree
 				}
 			}
 		}
-		if rule := c.guard.rules.protects(tree+"/"+path, mode); rule != "" {
+		if rule := c.guard.rules.protects(full, mode); rule != "" {
 			return rule, tree
 		}
 	}
@@ -636,13 +696,13 @@ func (c *commits) at(tree, path string) (found vcs.TreeEntry, ok bool) {
 }
 
 // protects returns the pattern that sets a path aside where it comes into being, "" for
-// none; of a link also one by which the way to such a path would lead.
+// none; of a link, or a submodule, also one by which the way to such a path would lead.
 func (c *rules) protects(path string, mode uint32) (pattern string) {
 	dir, name := filepath.Split(path)
-	if rel, _ := beneath.Path(c.root, filepath.Clean(dir)); name == "" || inModules(rel) {
+	if name == "" || !c.begun([]byte(name)) && !c.ends[name[len(name)-1]] && c.rest.head == 0 {
 		return "" // of no name: a tree may say "x/", which git refuses
 	}
-	if !c.begun([]byte(name)) && !c.ends[name[len(name)-1]] && c.rest.head == 0 {
+	if rel, _ := beneath.Path(c.root, filepath.Clean(dir)); inModules(rel) {
 		return ""
 	}
 	c.candidates([]byte(name), func(r *rule) {
@@ -650,7 +710,7 @@ func (c *rules) protects(path string, mode uint32) (pattern string) {
 		case pattern != "" || !c.matches(r, path):
 		case r.class == classProtect && !c.protect[r.arg].Review:
 			pattern = c.protect[r.arg].Pattern
-		case r.class == classWay && mode&unix.S_IFMT == unix.S_IFLNK:
+		case r.class == classWay && (mode&unix.S_IFMT == unix.S_IFLNK || mode&unix.S_IFMT == gitLink):
 			pattern = c.deep[r.arg].Whole
 		}
 	})

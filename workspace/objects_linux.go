@@ -387,19 +387,21 @@ func withLoose(dir int, path string, read func(r io.Reader) error) error {
 // what their names say: git believes that, and writes what it finds. It goes on while there is room, and
 // says whether it has seen all.
 func (s *store) sound(left *allowance) bool {
-	for _, dir := range s.dirs {
+	for _, d := range s.opened {
+		dir := d.dir
 		fans, err := beneath.Entries(dir)
 		if err != nil {
 			continue
 		}
 		var above unix.Stat_t
 		changed := unix.Fstat(dir, &above) != nil || s.guard.touched(&above)
+		all := s.guard.came(d.path)
 		for _, fan := range fans {
 			var st unix.Stat_t
 			if !vcs.IsFan(fan) || beneath.Stat(dir, fan, &st) != nil {
 				continue
 			}
-			moved := changed && s.guard.touched(&st) // with it all comes as old as it was
+			moved := all || changed && s.guard.touched(&st) // with it all comes as old as it was
 			fd, err := openDirOf(dir, fan)
 			if err != nil {
 				continue

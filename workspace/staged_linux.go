@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -9,8 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
+
+// indexSize is how many bytes one of an index takes with what is made of it.
+const indexSize = 4
 
 // staged looks at what the run has put into the index and that the last commit has not.
 func (c *commits) staged() error {
@@ -25,8 +28,14 @@ func (c *commits) staged() error {
 	}
 	defer unix.Close(dir)
 	read := func(name string) ([]byte, error) {
-		b, err := readOwn(dir, name, vcs.MaxGitIndex)
-		return b, cmp.Or(err, c.left.spend(int64(len(b))))
+		var st unix.Stat_t
+		if err := beneath.Stat(dir, name, &st); err != nil {
+			return nil, err
+		}
+		if err := c.left.spend(indexSize * st.Size); err != nil { // before it is taken
+			return nil, err
+		}
+		return readOwn(dir, name, st.Size)
 	}
 	b, err := read(name)
 	if err != nil {
@@ -37,6 +46,9 @@ func (c *commits) staged() error {
 	within := "" // the directory that was asked for last
 	var above committed
 	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string, undo bool) error {
+		if len(path) >= unix.PathMax {
+			return errPath
+		}
 		dir := path[:strings.LastIndexByte(path, '/')+1]
 		if dir != within {
 			if err := c.left.spend(64); err != nil {
@@ -56,7 +68,7 @@ func (c *commits) staged() error {
 			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index"})
 		}
 		return nil
-	})
+	}, c.left.spend)
 	if err == nil && len(list) > maxFound {
 		err = ErrTooMuch
 	}

@@ -23,6 +23,7 @@ const (
 	maxTips    = 50_000 // references of one repository
 	maxRef     = 4096   // what one says stands in its first line
 	maxSymrefs = 5      // as SYMREF_MAXDEPTH of git
+	tipSize    = 512    // bytes that one costs: a file may have one in five of its own
 )
 
 var errLed = errors.New("a link leads to no references of a repository")
@@ -189,7 +190,7 @@ func (c *commits) readLogs(dir string) error {
 	for _, name := range files {
 		file := path + "/" + name
 		var st unix.Stat_t
-		if !c.early && c.stood && name != "HEAD" && c.guard.stat(file, &st) == nil && !c.guard.touched(&st) {
+		if !c.early && c.stood && name != "HEAD" && c.guard.stat(file, &st) == nil && !c.guard.touched(&st) && !c.moved(file) {
 			continue
 		}
 		b, whole, err := c.beginning(file, maxPackedRefs)
@@ -222,7 +223,7 @@ func (c *commits) readLogs(dir string) error {
 // add adds a tip that a text says in full.
 func (c *commits) add(text, name, file string) bool {
 	id, f, ok := vcs.ParseID(text)
-	if ok = ok && (c.early || f == c.format); ok {
+	if ok = ok && (c.early || f == c.format); ok && c.left.spend(tipSize) == nil {
 		c.tips = append(c.tips, tip{id: id, name: name, file: file})
 	}
 	return ok
@@ -274,7 +275,7 @@ func (c *commits) listed(path, name string) error {
 // lists of what is to be picked have them.
 func (c *commits) words(text []byte, name, file string) {
 	for word := range bytes.FieldsFuncSeq(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF", r) }) {
-		if !c.add(string(word), name, file) && len(word) >= 4 && !c.early && len(word) < c.format.Digits() {
+		if !c.add(string(word), name, file) && len(word) >= 4 && !c.early && len(word) < c.format.Digits() && c.left.spend(tipSize) == nil {
 			c.short = append(c.short, tip{id: strings.ToLower(string(word)), name: name, file: file})
 		}
 	}
@@ -308,6 +309,24 @@ func (c *commits) named(dir string, name []byte) error {
 		err = c.ref(c.common, string(name), 0)
 	}
 	return err
+}
+
+// moved reports whether a file may have come with a directory, as old as it was.
+func (c *commits) moved(file string) bool {
+	for dir := filepath.Dir(file); dir != c.gitDir && dir != c.common && dir != "/"; dir = filepath.Dir(dir) {
+		is, known := c.dirs[dir]
+		if !known {
+			is = c.guard.came(dir)
+			if c.dirs == nil {
+				c.dirs = map[string]bool{}
+			}
+			c.dirs[dir] = is
+		}
+		if is {
+			return true
+		}
+	}
+	return false
 }
 
 // led returns where a path leads by links, and whether it does.
@@ -401,11 +420,16 @@ func (c *commits) split(ids map[string]tip) (there map[string]bool, absent []tip
 // not changed them yet: git packs them, and what they lead to, anew.
 func (g *Guard) knowTips(stop <-chan struct{}) {
 	tips, absent := map[string]map[string]bool{}, map[string][]tip{}
-	g.places = map[string]uint64{}
+	if g.places == nil {
+		g.places = map[string]uint64{}
+	}
 	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
 	know := func(gitDir string) {
 		c := &commits{asked: a, guard: g, gitDir: gitDir, common: g.commonOf(gitDir), early: true}
-		g.know(c.common, "objects/pack", "objects/info", "rr-cache")
+		g.know(c.common, "objects", "objects/pack", "objects/info", "rr-cache", "refs", "logs")
+		if c.common != gitDir {
+			g.know(gitDir, "refs", "logs")
+		}
 		if c.readTips(gitDir) != nil {
 			return
 		}
@@ -417,7 +441,7 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 			stood, known := untouched[t.file]
 			if !known {
 				var st unix.Stat_t
-				stood = g.stat(t.file, &st) == nil && !g.touched(&st)
+				stood = g.stat(t.file, &st) == nil && !g.touched(&st) && !c.moved(t.file)
 				untouched[t.file] = stood
 			}
 			if stood {

@@ -14,6 +14,9 @@ import (
 // maxKept is how much is held of the objects of a pack, of which others may be deltas.
 const maxKept = 32 << 20
 
+// maxPlaced is in how many packs a multi-pack-index may have its objects.
+const maxPlaced = 1 << 16
+
 // Count returns how many objects the pack's index names.
 func (p *Pack) Count() int64 { return int64(p.fan[255]) }
 
@@ -22,11 +25,16 @@ func (p *Pack) Count() int64 { return int64(p.fan[255]) }
 // each, with the size of the one before.
 func (p *Pack) Forged(limit int64, base func(id string, limit int64) (Object, error), more func(n int64) error) (id string, err error) {
 	type entry struct{ at, n int64 }
-	list := make([]entry, 0, min(p.Count(), 1<<16))
+	list, last := make([]entry, 0, min(p.Count(), 1<<16)), ""
 	for n := range p.Count() {
 		if err := more(0); err != nil {
 			return "", err
 		}
+		name, err := p.name(n)
+		if err != nil || name < last { // of names in no order each program that halves finds others
+			return name, err
+		}
+		last = name
 		at, err := p.offset(n)
 		if err != nil {
 			return "", err
@@ -111,8 +119,12 @@ func EachPlace(b []byte, f Format, each func(id, pack string, at int64) error) e
 		return bad
 	}
 	n, ok := f.named(parts, map[string]int{"OIDL": f.size(), "OOFF": 8})
-	packs := strings.Split(string(parts["PNAM"]), "\x00")
-	if count := int(binary.BigEndian.Uint32(b[8:])); !ok || count > len(packs) {
+	count := binary.BigEndian.Uint32(b[8:])
+	if count > maxPlaced {
+		return ErrLarge
+	}
+	packs := strings.SplitN(string(parts["PNAM"]), "\x00", int(count)+1) // the last is what pads it
+	if !ok || int(count) > len(packs) {
 		return bad
 	}
 	large := parts["LOFF"]
@@ -125,7 +137,7 @@ func EachPlace(b []byte, f Format, each func(id, pack string, at int64) error) e
 			}
 			at = int64(binary.BigEndian.Uint64(large[at:]) & (1<<63 - 1))
 		}
-		if pack >= len(packs) {
+		if pack >= int(count) {
 			return bad
 		}
 		if err := each(string(id), packs[pack], at); err != nil {

@@ -297,9 +297,12 @@ func (p *Pack) search(id string) (n int64, name string, err error) {
 		if err != nil {
 			return 0, "", err
 		}
-		if name < id {
+		switch { // as git does, which meets another name first where they are in no order
+		case name == id:
+			return mid, name, nil
+		case name < id:
 			low = mid + 1
-		} else {
+		default:
 			high = mid
 		}
 	}

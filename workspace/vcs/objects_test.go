@@ -283,7 +283,7 @@ func TestEachStaged(t *testing.T) {
 					forged, err := EachStaged(b, f, func(id string) ([]byte, error) { return os.ReadFile(dir + "/.git/sharedindex." + id) }, func(path string, mode uint32, id string, _ bool) error {
 						got = append(got, fmt.Sprintf("%o %x 0\t%s\n", mode, id, path))
 						return nil
-					})
+					}, asMuch)
 					require.NoError(t, err)
 					require.Empty(t, forged)
 					want := slices.Collect(strings.Lines(git("git ls-files -s")))
@@ -316,7 +316,7 @@ func TestEachStagedInParts(t *testing.T) {
 		require.NoError(t, err)
 		n := 0
 		each := func(b []byte) error {
-			_, err := EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool) error { n++; return nil })
+			_, err := EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool) error { n++; return nil }, asMuch)
 			return err
 		}
 		require.NoError(t, each(b))
@@ -349,9 +349,38 @@ func FuzzEachStaged(f *testing.F) {
 				t.Fatalf("%q %q", path, id)
 			}
 			return nil
-		})
+		}, asMuch)
 		_ = err
 	})
+}
+
+// asMuch sets no bound.
+func asMuch(int64) error { return nil }
+
+// What an index remembers of trees is looked at no longer than is allowed: each of its paths
+// may make thousands.
+func TestEachStagedOfDeepPaths(t *testing.T) {
+	const deep = 2000
+	var names []string
+	for i := range 4 {
+		names = append(names, fmt.Sprint(i)+strings.Repeat("/a", deep))
+	}
+	b := gitIndex(2, FormatSHA1, names...)
+	tree := append([]byte("TREE\x00\x00\x00\x19\x001 0\n"), make([]byte, 20)...)
+	b = append(append(b[:len(b)-31:len(b)-31], tree...), make([]byte, 20)...)
+	each := func(most int) (string, error) {
+		return EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool) error { return nil }, func(int64) error {
+			if most--; most < 0 {
+				return ErrLarge
+			}
+			return nil
+		})
+	}
+	_, err := each(3000)
+	require.ErrorIs(t, err, ErrLarge)
+	forged, err := each(4 * (deep + 1))
+	require.NoError(t, err)
+	require.Equal(t, ".", forged)
 }
 
 // Each word of a bitmap may say that as many bits are clear as an index has entries: no

@@ -15,8 +15,9 @@ import (
 // with is asked of shared, by the name of it in hexadecimal (`sharedindex.NAME`).
 //
 // It returns the path of a directory of which the index remembers another tree than what it
-// lists there makes, if there is one; "." is for the root. An error of entry ends it.
-func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string, undo bool) error) (forged string, err error) {
+// lists there makes, if there is one; "." is for the root. More is asked before each directory
+// is made for that. An error of entry or more ends it.
+func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string, undo bool) error, more func(n int64) error) (forged string, err error) {
 	list, tree, undo, err := stagedIn(b, f, shared)
 	if err != nil {
 		return "", err
@@ -29,7 +30,7 @@ func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entr
 	if err := eachUndo(undo, f, entry); err != nil {
 		return "", err
 	}
-	return forgedTree(list, tree, f)
+	return forgedTree(list, tree, f, more)
 }
 
 // eachUndo calls entry for what the extension "REUC" of an index holds.
@@ -122,6 +123,12 @@ func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list 
 	return list, ext.tree, ext.undo, nil
 }
 
+// A node is what the extension "TREE" says of a directory: its tree, "" for none.
+type node struct {
+	id   string
+	kids map[string]*node
+}
+
 // A staged is an entry of an index.
 type staged struct {
 	path  string
@@ -133,10 +140,10 @@ type staged struct {
 // forgedTree returns the path of a directory of which the extension "TREE" of an index
 // (gitformat-index(5)) says another tree than what is listed there makes. Git commits by
 // what it says, and shows in `diff --cached` what is listed.
-func forgedTree(list []staged, ext []byte, f Format) (path string, err error) {
-	said := map[string]string{}
-	var read func(path string, depth int) error
-	read = func(path string, depth int) error {
+func forgedTree(list []staged, ext []byte, f Format, more func(n int64) error) (path string, err error) {
+	said := false
+	var read func(in *node, depth int) error
+	read = func(in *node, depth int) error {
 		name, rest, ok := bytes.Cut(ext, []byte{0})
 		line, rest, ok2 := bytes.Cut(rest, []byte("\n"))
 		count, below, ok3 := strings.Cut(string(line), " ")
@@ -145,14 +152,19 @@ func forgedTree(list []staged, ext []byte, f Format) (path string, err error) {
 		if !ok || !ok2 || !ok3 || e != nil || e2 != nil || n >= 0 && len(rest) < f.size() || depth > maxName {
 			return errIndexSyntax
 		}
+		is := in
 		if depth > 0 {
-			path += string(name) + "/"
+			if in.kids == nil {
+				in.kids = map[string]*node{}
+			}
+			is = &node{}
+			in.kids[string(name)] = is
 		}
 		if n >= 0 {
-			said[path], rest = string(rest[:f.size()]), rest[f.size():]
+			is.id, rest, said = string(rest[:f.size()]), rest[f.size():], true
 		}
 		for ext = rest; kids > 0; kids-- {
-			if err := read(path, depth+1); err != nil {
+			if err := read(is, depth+1); err != nil {
 				return err
 			}
 		}
@@ -161,20 +173,28 @@ func forgedTree(list []staged, ext []byte, f Format) (path string, err error) {
 	if len(ext) == 0 {
 		return "", nil
 	}
-	if err := read("", 0); err != nil || len(said) == 0 {
+	root := &node{}
+	if err := read(root, 0); err != nil || !said {
 		return "", err
 	}
 	forged := ""
-	check := func(dir, id string, whole bool) {
-		if said, ok := said[dir]; ok && (!whole || said != id) {
+	check := func(is *node, dir, id string, whole bool) {
+		if is != nil && is.id != "" && (!whole || is.id != id) {
 			forged = cmp.Or(strings.TrimSuffix(dir, "/"), ".")
 		}
 	}
 	same := 0 // how far the path of the first entry is that of the one before
 	// made returns the name of the tree that the first entries make which lie in a directory,
 	// whose path is so long.
-	var made func(dir int) (id string, whole bool)
-	made = func(dir int) (id string, whole bool) {
+	var made func(is *node, dir int) (id string, whole bool)
+	made = func(is *node, dir int) (id string, whole bool) {
+		if err == nil {
+			err = more(64)
+		}
+		if err != nil {
+			list = nil
+			return "", false
+		}
 		prefix := list[0].path[:dir]
 		var body []byte
 		whole = true
@@ -192,21 +212,28 @@ func forgedTree(list []staged, ext []byte, f Format) (path string, err error) {
 				}
 			default:
 				var all bool
+				var below *node
+				if is != nil {
+					below = is.kids[name]
+				}
 				e.mode = 0o40000
-				e.id, all = made(dir + len(name) + 1)
+				e.id, all = made(below, dir+len(name)+1)
 				whole = whole && all
 			}
 			body = strconv.AppendUint(body, uint64(e.mode), 8)
 			body = append(append(append(append(body, ' '), name...), 0), e.id...)
 		}
 		id = f.ID(Object{Kind: Tree, Body: body})
-		check(prefix, id, whole)
+		check(is, prefix, id, whole)
 		return id, whole
 	}
 	if len(list) == 0 {
-		check("", f.ID(Object{Kind: Tree}), true)
+		check(root, "", f.ID(Object{Kind: Tree}), true)
 	} else {
-		made(0)
+		made(root, 0)
+	}
+	if err != nil {
+		return "", err
 	}
 	return forged, nil
 }
