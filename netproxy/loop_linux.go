@@ -360,12 +360,13 @@ func (l *loop) accept(d *door) {
 		d.fail(os.NewSyscallError("accept4", err))
 		return
 	case !l.p.takeSlot():
-		breakOff(fd)
+		abruptly(fd)
+		unix.Close(fd)
 		return
 	}
 	to, err := nameOf(fd)
 	if err != nil {
-		breakOff(fd)
+		unix.Close(fd)
 		<-l.p.slots
 		return
 	}
@@ -502,15 +503,14 @@ func (l *loop) end(f *flow) {
 // breakOff ends a flow so that both sides hear of it at once.
 func (l *loop) breakOff(f *flow) {
 	for _, s := range f.sides {
-		_ = unix.SetsockoptLinger(s.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		abruptly(s.fd)
 	}
 	l.end(f)
 }
 
-// breakOff resets a connection.
-func breakOff(fd int) {
+// abruptly has close(2) reset a connection.
+func abruptly(fd int) {
 	_ = unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	unix.Close(fd)
 }
 
 // grow gives a flow to goroutines, as it stands: rest has come from one side and is still to
