@@ -374,6 +374,9 @@ func (l *loop) accept(d *door) {
 		return
 	}
 	c, err := adopt(fd)
+	if err != nil { // for want of the descriptor that it takes in between
+		l.p.cfg.Event(Event{Kind: Full, Time: time.Now()})
+	}
 	if err != nil || !l.p.track(c, d.ctx) {
 		<-l.p.slots
 		return
