@@ -432,7 +432,8 @@ func (l *loop) move(f *flow, from int, ready uint32) {
 		}
 		return
 	}
-	n, err := read(src.fd, l.buf[:])
+	buf := l.room()
+	n, err := read(src.fd, buf)
 	switch {
 	case err == unix.EAGAIN:
 		return
@@ -441,20 +442,22 @@ func (l *loop) move(f *flow, from int, ready uint32) {
 		return
 	}
 	over := n == 0
-	if n > 0 && n < len(l.buf) && ready&(unix.EPOLLRDHUP|unix.EPOLLHUP) != 0 { // the end has come too
-		m, err := read(src.fd, l.buf[n:])
+	// The end has come too; an error is left to the next read, which is told of it once: to
+	// the one after it a connection that was broken off has come to its end.
+	if n > 0 && n < len(buf) && ready&(unix.EPOLLRDHUP|unix.EPOLLERR) == unix.EPOLLRDHUP {
+		m, err := read(src.fd, buf[n:])
 		over = m == 0 && err == nil
 		n += m
 	}
 	if n > 0 {
-		sent, err := send(dst.fd, l.buf[:n], over)
+		sent, err := send(dst.fd, buf[:n], over)
 		src.bytes += int64(sent)
 		switch {
 		case err != nil && err != unix.EAGAIN:
 			l.breakOff(f)
 			return
-		case sent < n || n == len(l.buf):
-			l.grow(f, from, l.buf[sent:n], over)
+		case sent < n || n == len(buf):
+			l.grow(f, from, buf[sent:n], over)
 			return
 		}
 	}
@@ -468,6 +471,15 @@ func (l *loop) move(f *flow, from int, ready uint32) {
 	case unix.Shutdown(dst.fd, unix.SHUT_WR) != nil, l.watch(unix.EPOLL_CTL_MOD, src.fd, 0, f.place, from) != nil:
 		l.breakOff(f)
 	}
+}
+
+// room is where a read goes: a small one while as many big buffers are held as there may
+// be, since what its reader does not take a connection holds until it does.
+func (l *loop) room() []byte {
+	if bigTaken.Load() >= bigBuffers {
+		return l.buf[:smallBuffer]
+	}
+	return l.buf[:]
 }
 
 // read is read(2) for the loop. Of nothing read because of an error it returns 0.
@@ -499,8 +511,8 @@ func (l *loop) end(f *flow) {
 	unix.Close(f.sides[0].fd)
 	unix.Close(f.sides[1].fd)
 	l.unseat(f.place)
+	<-l.p.slots // before it is told, so that who hears of it finds room
 	l.p.closed(&f.ev, f.sides[0].bytes, f.sides[1].bytes)
-	<-l.p.slots
 }
 
 // breakOff ends a flow so that both sides hear of it at once.
@@ -519,7 +531,6 @@ func abruptly(fd int) {
 // grow gives a flow to goroutines, as it stands: rest has come from one side and is still to
 // go on, and is the last of it if over.
 func (l *loop) grow(f *flow, from int, rest []byte, over bool) {
-	rest = slices.Clone(rest)
 	l.unseat(f.place)
 	for _, s := range f.sides {
 		_ = l.watch(unix.EPOLL_CTL_DEL, s.fd, 0, 0, 0)
@@ -532,28 +543,49 @@ func (l *loop) grow(f *flow, from int, rest []byte, over bool) {
 		return
 	}
 	l.p.leads(f.door.ctx, client, server)
-	ends := [2]net.Conn{client, server}
+	go l.p.goOn(f, [2]net.Conn{client, server}, from, hold(rest), over)
+}
+
+// Untaken is what a connection holds until its reader takes it.
+type untaken []byte
+
+// hold keeps a copy of b. If that is more than a small buffer, it is one of the big ones.
+func hold(b []byte) untaken {
+	if len(b) > smallBuffer {
+		bigTaken.Add(1)
+	}
+	return slices.Clone(b)
+}
+
+// writeTo writes it, and lets go of it.
+func (u untaken) writeTo(dst net.Conn) (int64, error) {
+	n, err := dst.Write(u)
+	if len(u) > smallBuffer {
+		bigTaken.Add(-1)
+	}
+	return int64(n), err
+}
+
+// goOn is what becomes of a flow that has left its loop.
+func (p *Proxy) goOn(f *flow, ends [2]net.Conn, from int, rest untaken, over bool) {
 	src, dst := ends[from], ends[1-from]
-	go func() {
-		var t tunnel
-		back := make(chan int64, 1)
-		if f.sides[1-from].ended {
-			t.over.Store(true)
-			back <- 0
-		} else {
-			go func() { back <- t.pass(src, dst) }()
-		}
-		sent, err := dst.Write(rest)
-		n := int64(sent)
-		if err != nil || over {
-			t.end(dst, src, err)
-		} else {
-			n += t.pass(dst, src)
-		}
-		f.sides[from].bytes += n
-		f.sides[1-from].bytes += <-back
-		server.Close()
-		l.p.closedSoon(&f.ev, f.sides[0].bytes, f.sides[1].bytes)
-		l.p.end(client)
-	}()
+	var t tunnel
+	back := make(chan int64, 1)
+	if f.sides[1-from].ended {
+		t.over.Store(true)
+		back <- 0
+	} else {
+		go func() { back <- t.pass(src, dst) }()
+	}
+	n, err := rest.writeTo(dst)
+	if err != nil || over {
+		t.end(dst, src, err)
+	} else {
+		n += t.pass(dst, src)
+	}
+	f.sides[from].bytes += n
+	f.sides[1-from].bytes += <-back
+	ends[1].Close()
+	p.closedSoon(&f.ev, f.sides[0].bytes, f.sides[1].bytes)
+	p.end(ends[0])
 }

@@ -257,6 +257,100 @@ func TestLoop(t *testing.T) {
 	}
 }
 
+// TestLoopBreaksOff holds that a connection that is broken off right behind what came last
+// breaks off on the other side too, and is no whole answer. The control ends in order.
+func TestLoopBreaksOff(t *testing.T) {
+	for _, breaks := range []bool{true, false} {
+		for _, size := range []int{1, 5000, loopBuffer, 3 * loopBuffer} {
+			t.Run(fmt.Sprint(breaks, size), func(t *testing.T) {
+				accepted := make(chan *net.TCPConn, 1)
+				h := open(t, Config{}, server(t, func(c net.Conn) {
+					io.CopyN(c, c, 1)
+					accepted <- c.(*net.TCPConn)
+					<-t.Context().Done() // the test closes it
+				}), byLoops)
+				for _, from := range []string{"server", "client"} {
+					client := h.dial()
+					h.talk(client)
+					src, dst := <-accepted, client
+					if from == "client" {
+						src, dst = client, src
+					}
+					src.SetWriteBuffer(8 * loopBuffer)
+					goOn := h.hold()
+					_, err := src.Write(make([]byte, size))
+					require.NoError(t, err)
+					time.Sleep(10 * time.Millisecond) // all of it has come, and nothing is lost with the end
+					if breaks {
+						src.SetLinger(0)
+					}
+					src.Close()
+					goOn()
+					b, err := io.ReadAll(dst)
+					if breaks {
+						require.ErrorIs(t, err, syscall.ECONNRESET, "%d bytes from the %s", len(b), from)
+						continue
+					}
+					require.NoError(t, err)
+					require.Len(t, b, size)
+				}
+			})
+		}
+	}
+}
+
+// hold has the loops do nothing until it is called what is returned.
+func (h *hall) hold() (goOn func()) {
+	h.mu.Lock()
+	loops := h.loops
+	h.mu.Unlock()
+	over := make(chan struct{})
+	for _, l := range loops {
+		held := make(chan struct{})
+		l.do(func() {
+			close(held)
+			<-over
+		})
+		<-held
+	}
+	return func() { close(over) }
+}
+
+// TestLoopHoldsLittle holds that of what its reader does not take a connection holds no more
+// than a small buffer where there are big ones enough, which the control has.
+func TestLoopHoldsLittle(t *testing.T) {
+	const many = bigBuffers / 2
+	piece := make([]byte, loopBuffer-1) // so that the loop is what reads it
+	held := func(taken int32) int64 {
+		bigTaken.Add(taken)
+		defer bigTaken.Add(-taken)
+		h := open(t, Config{}, server(t, func(c net.Conn) {
+			for {
+				if _, err := c.Write(piece); err != nil {
+					return
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		}), byLoops)
+		heap := func() int64 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.GC() // twice, and a pool is empty
+			runtime.ReadMemStats(&m)
+			return int64(m.HeapInuse)
+		}
+		before := heap()
+		for range many {
+			h.dial().SetReadBuffer(4096)
+		}
+		require.Eventually(t, func() bool { return h.standing() == 0 }, 20*time.Second, 10*time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
+		return (heap() - before) / many
+	}
+	require.Greater(t, held(0), int64(loopBuffer/2))
+	require.Less(t, held(bigBuffers), int64(2*smallBuffer+8<<10))
+}
+
 var said = make(chan string, 1) // what a server says to the test
 
 func all(t *testing.T, c net.Conn) string {
@@ -556,4 +650,134 @@ func TestLoopManyAtOnce(t *testing.T) {
 	}
 	group.Wait()
 	require.Eventually(t, func() bool { return h.standing() == 0 && len(h.slots) == 0 }, 10*time.Second, 10*time.Millisecond)
+}
+
+// TestLoopAsIfDirect has both ends send as much as they like, in pieces and with pauses as
+// they like, and end or break off: the other one hears it to the byte, and an end where there
+// was one. It holds for goroutines, which is the control.
+func TestLoopAsIfDirect(t *testing.T) {
+	for by, serve := range map[string]func(*hall, net.Listener, entrance){"loops": byLoops, "goroutines": byGoroutines} {
+		t.Run(by, func(t *testing.T) {
+			var served sync.Map // what the server heard, by the number that begins what the client says
+			h := open(t, Config{}, server(t, func(c net.Conn) {
+				var n [8]byte
+				if _, err := io.ReadFull(c, n[:]); err == nil {
+					served.Store(n, scripted(n, 1).play(c.(*net.TCPConn)))
+				}
+			}), serve)
+			var group sync.WaitGroup
+			rows := 1500
+			if testing.Short() {
+				rows = 300
+			}
+			for g := range 15 {
+				group.Go(func() {
+					for i := range rows / 15 {
+						n := [8]byte{byte(g), byte(i), byte(i >> 8)}
+						c, err := net.Dial("tcp", h.addr)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						c.SetDeadline(time.Now().Add(30 * time.Second))
+						c.Write(n[:])
+						up, down := scripted(n, 0), scripted(n, 1)
+						down.judge(t, n, "client", up, up.play(c.(*net.TCPConn)))
+						var there any
+						for ok := false; !ok && !up.breaks; {
+							if there, ok = served.Load(n); !ok {
+								time.Sleep(time.Millisecond)
+							}
+						}
+						if there != nil {
+							up.judge(t, n, "server", down, there.(heardOf))
+						}
+					}
+				})
+			}
+			group.Wait()
+			total := map[EventKind]int{}
+			for total[Closed] < rows {
+				select {
+				case e := <-h.events:
+					total[e.Kind]++
+				case <-time.After(20 * time.Second):
+					require.Fail(t, "connections that are not told of", "%v", total)
+				}
+			}
+			require.Zero(t, h.standing())
+			require.Equal(t, map[EventKind]int{Opened: rows, Closed: rows}, total)
+		})
+	}
+}
+
+// A script is what one end of a connection does.
+type script struct {
+	data         []byte
+	r            *rand.Rand
+	breaks, late bool // it begins to read when it has said all
+}
+
+// A heardOf is what the other end heard of it. That it broke off the kernel tells once, a
+// reader or a writer.
+type heardOf struct {
+	data []byte
+	err  error
+}
+
+func scripted(n [8]byte, end byte) *script {
+	seed := [32]byte{0: n[0], 1: n[1], 2: n[2], 3: end}
+	s := &script{r: rand.New(rand.NewChaCha8(seed))}
+	s.data = make([]byte, s.r.IntN(1<<s.r.IntN(19))) // an eighth of them say nothing
+	rand.NewChaCha8(seed).Read(s.data)
+	s.breaks, s.late = s.r.IntN(6) == 0, s.r.IntN(4) == 0 && len(s.data) < 4<<10
+	return s
+}
+
+// play says all, while it reads, and returns what it has heard.
+func (s *script) play(c *net.TCPConn) (h heardOf) {
+	defer c.Close()
+	var unread, unsaid error
+	var reader sync.WaitGroup
+	defer func() {
+		reader.Wait()
+		h.err = errors.Join(unread, unsaid)
+	}()
+	read := func() { h.data, unread = io.ReadAll(c) }
+	if !s.late {
+		reader.Go(read)
+	}
+	for rest := s.data; len(rest) > 0; {
+		piece := rest[:min(len(rest), 1+s.r.IntN(1<<s.r.IntN(18)))]
+		if _, unsaid = c.Write(piece); unsaid != nil {
+			break
+		}
+		if rest = rest[len(piece):]; s.r.IntN(4) == 0 {
+			time.Sleep(time.Duration(s.r.IntN(300)) * time.Microsecond)
+		}
+	}
+	if s.breaks {
+		c.SetLinger(0)
+		c.Close()
+		return
+	}
+	unsaid = errors.Join(unsaid, c.CloseWrite())
+	if s.late {
+		read()
+	}
+	return
+}
+
+// judge holds what was heard of s against what it did; other is who heard it. Who speaks
+// himself while the other one breaks off may see an end: of two goroutines the one that
+// writes may be told of it, and the other one reads an end.
+func (s *script) judge(t *testing.T, n [8]byte, who string, other *script, h heardOf) {
+	if other.breaks {
+		return
+	}
+	lost := !s.breaks && (len(h.data) < len(s.data) || h.err != nil)
+	unheard := s.breaks && h.err == nil && len(other.data) == 0
+	if lost || unheard || !bytes.HasPrefix(s.data, h.data) {
+		t.Errorf("%v: the %s heard %d bytes of %d, %v, of one that breaks off: %v", n, who, len(h.data), len(s.data), h.err, s.breaks)
+	}
 }
