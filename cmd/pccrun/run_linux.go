@@ -407,7 +407,9 @@ func (l *launch) relay(s *native.Started) (*terminal.Relay, error) {
 	if s.Master == nil {
 		return nil, nil
 	}
-	return terminal.Start(terminal.Options{Terminal: l.stdio.Host, Master: s.Master, Lazy: l.stdio.Background, Log: l.stdio.Log})
+	relay, err := terminal.Start(terminal.Options{Terminal: l.stdio.Host, Master: s.Master, Lazy: l.stdio.Background, Log: l.stdio.Log})
+	l.caught.relay.Store(relay)
+	return relay, err
 }
 
 // stopped is called when the command was stopped, by Ctrl-Z or because it

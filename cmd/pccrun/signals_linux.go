@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -42,6 +43,8 @@ type catcher struct {
 	to     func(unix.Signal) // whom they are passed on to; nil until then
 	wanted unix.Signal       // the end of a launch, by this; 0 for none
 	timer  *time.Timer       // bounds how long that takes
+
+	relay atomic.Pointer[terminal.Relay] // which has the terminal; nil if none has
 }
 
 // orderly is how long somebody waits for the end of a launch that takes away what it
@@ -77,14 +80,14 @@ func (c *catcher) caught(sig unix.Signal) {
 	switch {
 	case to != nil || sig == unix.SIGPIPE:
 	case c.wanted != 0:
-		endBy(sig)
+		c.endBy(sig)
 	default:
 		c.wanted = sig
 		c.timer = time.AfterFunc(orderly, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.to == nil {
-				endBy(sig)
+				c.endBy(sig)
 			}
 		})
 	}
@@ -92,6 +95,14 @@ func (c *catcher) caught(sig unix.Signal) {
 	if to != nil {
 		to(sig)
 	}
+}
+
+// endBy is the function of that name, once the terminal has its modes back.
+func (c *catcher) endBy(sig unix.Signal) {
+	if r := c.relay.Load(); r != nil {
+		r.Close()
+	}
+	endBy(sig)
 }
 
 // hand passes the signals on from now on, beginning with one that came while the
@@ -185,7 +196,7 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 			return
 		}
 		if over {
-			endBy(sig)
+			l.caught.endBy(sig)
 			return
 		}
 		switch sig {

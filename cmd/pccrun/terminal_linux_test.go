@@ -54,6 +54,47 @@ func TestSignalLeavesTheTerminal(t *testing.T) {
 	}
 }
 
+// A second signal ends pccrun while what a command has printed waits for a terminal that
+// takes nothing, and the terminal is as it was. KILL, the control, leaves it raw.
+func TestSecondSignalLeavesTheTerminal(t *testing.T) {
+	p := newPupil(t)
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		require.NoError(t, err)
+		defer unix.Close(fd)
+		require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+		n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+		require.NoError(t, err)
+		slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+		require.NoError(t, err)
+		defer slave.Close()
+		before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+		require.NoError(t, err)
+		p.write("project/done", "", 0o644)
+		cmd := p.command("-q", "--write", p.dir+"/done", "--", "sh", "-c", "tr '\\0' x </dev/zero & sleep 0.5; echo > done")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		require.NoError(t, cmd.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		require.Eventually(t, func() bool {
+			info, err := os.Stat(p.dir + "/done")
+			return err == nil && info.Size() > 0
+		}, 20*time.Second, time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // the command is gone
+		require.NoError(t, cmd.Process.Signal(sig))
+		if sig == unix.SIGTERM {
+			time.Sleep(300 * time.Millisecond)
+			require.Empty(t, ended, "the first is held")
+			require.NoError(t, cmd.Process.Signal(sig))
+		}
+		require.NoError(t, ignoreExit(<-ended))
+		after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+		require.NoError(t, err)
+		require.Equal(t, sig == unix.SIGTERM, *before == *after, "%v", sig)
+	}
+}
+
 // Who closes the terminal of a run that Ctrl-Z has stopped ends it, as outside: the
 // launcher waited for the command, and that to be continued, for ever. One that does
 // not end at SIGHUP reads the end of its terminal.
