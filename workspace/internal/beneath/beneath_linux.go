@@ -1,10 +1,13 @@
 package beneath
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,6 +18,40 @@ func Getdents(fd int, buf []byte) (int, error) {
 		n, err := unix.Getdents(fd, buf)
 		if err != unix.EINTR {
 			return n, err
+		}
+	}
+}
+
+// Each calls look with the name of each entry of a directory, opened for reading, as far
+// as it can be read. The name is gone when look returns, and a NUL stands behind it. buf
+// takes what the kernel says at once.
+func Each(fd int, buf []byte, look func(name []byte)) {
+	for {
+		n, err := Getdents(fd, buf)
+		if err != nil || n == 0 {
+			return
+		}
+		for b := buf[:n]; len(b) > 0; {
+			// struct linux_dirent64, see getdents64(2)
+			size := binary.NativeEndian.Uint16(b[16:])
+			name := b[19:size]
+			b = b[size:]
+			if name = name[:bytes.IndexByte(name, 0)]; string(name) != "." && string(name) != ".." {
+				look(name)
+			}
+		}
+	}
+}
+
+// Ctime returns when an entry that [Each] has named last changed (inode(7)), of a link
+// the link itself. Nothing is allocated: it is asked of each of 100,000 files.
+func Ctime(dirfd int, name []byte) (nanoseconds int64, ok bool) {
+	var st unix.Statx_t
+	for {
+		_, _, err := unix.Syscall6(unix.SYS_STATX, uintptr(dirfd), uintptr(unsafe.Pointer(unsafe.SliceData(name))),
+			unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_CTIME, uintptr(unsafe.Pointer(&st)), 0)
+		if err != unix.EINTR {
+			return st.Ctime.Sec*1e9 + int64(st.Ctime.Nsec), err == 0
 		}
 	}
 }

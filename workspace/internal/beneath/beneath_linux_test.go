@@ -1,10 +1,12 @@
 package beneath
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -146,4 +148,43 @@ func TestMakeDirIsEmpty(t *testing.T) {
 	unix.Close(made)
 	_, err = MakeDir(fd, "new")
 	require.ErrorIs(t, err, unix.EEXIST)
+}
+
+// Each names what is in a directory, in however small pieces the kernel says it, and Ctime
+// tells the change of what it names, of a link the link's own.
+func TestEach(t *testing.T) {
+	root := fixture.Dir(t)
+	want := map[string]bool{"link": true, strings.Repeat("x", 255): true}
+	fixture.Link(t, "0", root+"/link")
+	for i := range 100 {
+		want[fmt.Sprint(i)] = true
+	}
+	for name := range want {
+		if name != "link" {
+			fixture.Write(t, root+"/"+name, "content")
+		}
+	}
+	time.Sleep(30 * time.Millisecond) // a tick of the clock that ctimes are taken from
+	require.NoError(t, os.Chmod(root+"/0", 0o600))
+	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	last := ""
+	var latest int64
+	Each(fd, make([]byte, 512), func(name []byte) {
+		require.True(t, want[string(name)], "%s", name)
+		delete(want, string(name))
+		var st unix.Stat_t
+		require.NoError(t, Stat(fd, string(name), &st))
+		ctime, ok := Ctime(fd, name)
+		require.True(t, ok)
+		require.Equal(t, st.Ctim.Nano(), ctime, "%s", name)
+		if ctime > latest {
+			last, latest = string(name), ctime
+		}
+	})
+	require.Empty(t, want)
+	require.Equal(t, "0", last)
+	_, ok := Ctime(fd, []byte("none\x00"))
+	require.False(t, ok)
 }
