@@ -155,10 +155,20 @@ git status --short > /dev/null
 	if err := b.script(ctx, large, script); err != nil {
 		return nil, err
 	}
-	figures, err := b.scan(ctx, large, 1000*perDir+1000)
+	entries := 1000*perDir + 1000
+	loose, err := b.loose(ctx, large, entries)
 	if err != nil {
 		return nil, err
 	}
+	// As a clone has it.
+	if err := b.scriptIn(ctx, large, "git repack -adq && git prune-packed -q && git status --short > /dev/null"); err != nil {
+		return nil, err
+	}
+	figures, err := b.scan(ctx, large, entries)
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, loose)
 	rounds := max(2, b.rounds/50)
 	name := fmt.Sprintf(" on %d files", 1000*perDir)
 	status, err := b.inside(ctx, "git status"+name, 1.05, large, rounds, "./worker", "work", "repeat", "3", "git", "status", "--short")
@@ -268,12 +278,28 @@ func (b *bench) scan(ctx context.Context, large string, entries int) ([]figure, 
 	}
 	extra := minus(firsts, empties)
 	empty, later, ruled := median(times[0]), median(times[1]), median(times[2])
-	name := fmt.Sprintf("launch in a repository of %d entries", entries)
+	name := inRepository(entries)
 	return []figure{
 		{name: name + ", first", value: float64(extra.Nanoseconds()) / 1000 / float64(entries), unit: "µs an entry", goal: 0.4, detail: ms(extra) + " beyond an empty one"},
 		{name: name + ", later", value: ratio(later, empty), unit: "× empty", goal: 1.5, detail: ms(later) + " to " + ms(empty)},
 		{name: name + ", 500 rules", value: ratio(ruled, empty), unit: "× empty", goal: 2, detail: ms(ruled) + " to " + ms(empty)},
 	}, nil
+}
+
+// loose measures later launches where git has packed nothing: each object is a file of its
+// own, which is asked at the end whether the run has changed it.
+func (b *bench) loose(ctx context.Context, large string, entries int) (figure, error) {
+	launch := append(b.pccrun(), "/bin/true")
+	times, err := b.wall(ctx, []variant{{b.empty, launch}, {large, launch}}, max(3, b.rounds/10))
+	if err != nil {
+		return figure{}, err
+	}
+	empty, later := median(times[0]), median(times[1])
+	return figure{name: inRepository(entries) + ", later, nothing packed", value: ratio(later, empty), unit: "× empty", goal: 1.5, detail: ms(later) + " to " + ms(empty)}, nil
+}
+
+func inRepository(entries int) string {
+	return fmt.Sprintf("launch in a repository of %d entries", entries)
 }
 
 // script makes a directory and runs a script in it, as the user.
@@ -284,6 +310,11 @@ func (b *bench) script(ctx context.Context, dir, text string) error {
 	if err := b.own(dir); err != nil {
 		return err
 	}
+	return b.scriptIn(ctx, dir, text)
+}
+
+// scriptIn runs a script in a directory, as the user.
+func (b *bench) scriptIn(ctx context.Context, dir, text string) error {
 	cmd := b.command(ctx, dir, "bash", "-eu", "-c", text)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("prepare %s: %w: %s", filepath.Base(dir), err, out)
