@@ -409,15 +409,14 @@ func (s *store) sound(left *allowance) bool {
 		work := func() {
 			buf := make([]byte, 32<<10)
 			for i := next.Add(1) - 1; int(i) < len(fans); i = next.Add(1) - 1 {
-				fd, names := s.come(d.dir, fans[i], all, changed, buf)
-				if fd < 0 {
-					continue
-				}
+				fd, names, err := s.come(d.dir, fans[i], all, changed, buf)
 				reading.Lock()
-				seen = seen && s.soundIn(fd, fans[i], names, left)
+				seen = seen && err == nil && s.soundIn(fd, fans[i], names, left)
 				more := seen
 				reading.Unlock()
-				unix.Close(fd)
+				if fd >= 0 {
+					unix.Close(fd)
+				}
 				if !more {
 					return
 				}
@@ -438,18 +437,22 @@ func (s *store) sound(left *allowance) bool {
 
 // come opens one of the directories that objects are spread over, and returns the names
 // of those that may have come with the run: all, if that may be true of the directory, as it is
-// of one that changed in one that did. The descriptor is negative if there is nothing to be read.
-func (s *store) come(dir int, fan string, all, changed bool, buf []byte) (fd int, names []string) {
+// of one that changed in one that did. The descriptor is negative if there is none: what is no
+// directory, or may not be read by who runs git here, git reads nothing from.
+func (s *store) come(dir int, fan string, all, changed bool, buf []byte) (fd int, names []string, err error) {
 	var st unix.Stat_t
-	if beneath.Stat(dir, fan, &st) != nil {
-		return -1, nil
+	if beneath.Stat(dir, fan, &st) == nil {
+		all = all || changed && s.guard.touched(&st) // with it all comes as old as it was
 	}
-	all = all || changed && s.guard.touched(&st) // with it all comes as old as it was
-	fd, err := openDirOf(dir, fan)
-	if err != nil {
-		return -1, nil
+	fd, err = openDirOf(dir, fan)
+	switch err {
+	case nil:
+	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES:
+		return -1, nil, nil
+	default:
+		return -1, nil, err
 	}
-	beneath.Each(fd, buf, func(name []byte) {
+	err = beneath.Each(fd, buf, func(name []byte) {
 		if len(fan)+len(name) != s.format.Digits() {
 			return
 		}
@@ -457,7 +460,7 @@ func (s *store) come(dir int, fan string, all, changed bool, buf []byte) (fd int
 			names = append(names, string(name))
 		}
 	})
-	return fd, names
+	return fd, names, err
 }
 
 // soundIn is [store.sound] for some names of a directory.

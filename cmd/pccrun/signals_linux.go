@@ -97,7 +97,7 @@ func (c *catcher) caught(sig unix.Signal) {
 	}
 }
 
-// endBy is the function of that name, once the terminal has its modes back.
+// endBy gives the terminal back, and ends this process by a signal ([endBy]).
 func (c *catcher) endBy(sig unix.Signal) {
 	if r := c.relay.Load(); r != nil {
 		r.Close()

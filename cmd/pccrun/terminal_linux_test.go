@@ -16,19 +16,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// newTerminal returns the two ends of a new pseudo-terminal (pty(7)), the master first.
+func newTerminal(t *testing.T) (master int, slave *os.File) {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	require.NoError(t, err)
+	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	return master, slave
+}
+
 // A signal that ends pccrun, whenever it comes, leaves the terminal as it was: it is
 // caught before that is changed.
 func TestSignalLeavesTheTerminal(t *testing.T) {
 	p := newPupil(t)
 	var until time.Duration // the terminal is changed
 	for round := range 121 {
-		fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-		require.NoError(t, err)
-		require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
-		n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-		require.NoError(t, err)
-		slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-		require.NoError(t, err)
+		fd, slave := newTerminal(t)
 		modes := func() unix.Termios {
 			m, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 			require.NoError(t, err)
@@ -59,14 +65,8 @@ func TestSignalLeavesTheTerminal(t *testing.T) {
 func TestSecondSignalLeavesTheTerminal(t *testing.T) {
 	p := newPupil(t)
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-		fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-		require.NoError(t, err)
+		fd, slave := newTerminal(t)
 		defer unix.Close(fd)
-		require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
-		n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-		require.NoError(t, err)
-		slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-		require.NoError(t, err)
 		defer slave.Close()
 		before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
 		require.NoError(t, err)
@@ -135,14 +135,8 @@ func TestTimeoutWithoutReader(t *testing.T) {
 		t.Cleanup(func() { cmd.Process.Kill() })
 		return cmd
 	}
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
+	fd, slave := newTerminal(t)
 	defer unix.Close(fd)
-	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	require.NoError(t, err)
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
 	defer slave.Close()
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

@@ -22,14 +22,14 @@ func Getdents(fd int, buf []byte) (int, error) {
 	}
 }
 
-// Each calls look with the name of each entry of a directory, opened for reading, as far
-// as it can be read. The name is gone when look returns, and a NUL stands behind it. buf
-// takes what the kernel says at once.
-func Each(fd int, buf []byte, look func(name []byte)) {
+// Each calls look with the name of each entry of a directory, opened for reading. The name
+// is gone when look returns, and a NUL stands behind it. buf takes what the kernel says at
+// once. The errors are those of getdents64(2).
+func Each(fd int, buf []byte, look func(name []byte)) error {
 	for {
 		n, err := Getdents(fd, buf)
 		if err != nil || n == 0 {
-			return
+			return err
 		}
 		for b := buf[:n]; len(b) > 0; {
 			// struct linux_dirent64, see getdents64(2)

@@ -171,7 +171,7 @@ func TestEach(t *testing.T) {
 	defer unix.Close(fd)
 	last := ""
 	var latest int64
-	Each(fd, make([]byte, 512), func(name []byte) {
+	require.NoError(t, Each(fd, make([]byte, 512), func(name []byte) {
 		require.True(t, want[string(name)], "%s", name)
 		delete(want, string(name))
 		var st unix.Stat_t
@@ -182,9 +182,13 @@ func TestEach(t *testing.T) {
 		if ctime > latest {
 			last, latest = string(name), ctime
 		}
-	})
+	}))
 	require.Empty(t, want)
 	require.Equal(t, "0", last)
 	_, ok := Ctime(fd, []byte("none\x00"))
 	require.False(t, ok)
+	file, err := unix.Openat(fd, "0", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(file)
+	require.ErrorIs(t, Each(file, make([]byte, 512), nil), unix.ENOTDIR)
 }
