@@ -30,6 +30,8 @@ type bench struct {
 	worker  string // this program, where the sandbox shows it
 	empty   string // a workspace with nothing but the worker
 	user    *tempuser.User
+	disk    *disk  // nil: the directory lies on the machine's own
+	on      string // what it lies on, for who reads the figures
 }
 
 func newBench(o options) (_ *bench, err error) {
@@ -48,6 +50,13 @@ func newBench(o options) (_ *bench, err error) {
 		if b.user, err = tempuser.New(); err != nil {
 			return nil, err
 		}
+		b.disk, err = newDisk(dir)
+	} else {
+		err = errors.New("only root mounts one")
+	}
+	b.on = "ext4 with a journal, as an installer makes it"
+	if err != nil {
+		b.on = "the machine's own file system (" + err.Error() + "): figures with many files are another's where it is ext4 without a journal"
 	}
 	if err := os.Mkdir(b.empty, 0o755); err != nil {
 		return nil, err
@@ -82,7 +91,11 @@ func (b *bench) own(dir string) error {
 }
 
 func (b *bench) close() error {
-	err := os.RemoveAll(b.dir)
+	var err error
+	if b.disk != nil {
+		err = b.disk.remove()
+	}
+	err = errors.Join(err, os.RemoveAll(b.dir))
 	if b.user != nil {
 		err = errors.Join(err, b.user.Remove())
 	}

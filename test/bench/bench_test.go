@@ -3,11 +3,13 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/test/internal/host"
 )
@@ -36,4 +38,26 @@ func TestFigureSaysItsVerdict(t *testing.T) {
 	require.Contains(t, f.String(), "missed")
 	f.why = "no bwrap"
 	require.Contains(t, f.String(), "not measured: no bwrap")
+}
+
+func TestDiskLeavesNothing(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	d, err := newDisk(dir)
+	if err != nil {
+		t.Skip("needs a loop device: " + err.Error())
+	}
+	var st unix.Statfs_t
+	require.NoError(t, unix.Statfs(dir, &st))
+	require.EqualValues(t, unix.EXT4_SUPER_MAGIC, st.Type)
+	list, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	require.Contains(t, string(list), dir, "control")
+	require.NoError(t, d.remove())
+	list, err = os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	require.NotContains(t, string(list), dir)
+	require.NoFileExists(t, dir+".img")
 }

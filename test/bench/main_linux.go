@@ -85,6 +85,7 @@ func run(ctx context.Context, o options) (err error) {
 			fmt.Println(f)
 		}
 	}
+	fmt.Printf("\nMeasured on %s.\n", b.on)
 	return ctx.Err()
 }
 

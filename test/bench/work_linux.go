@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -268,21 +269,34 @@ func (b *bench) scan(ctx context.Context, large string, entries int) ([]figure, 
 		}
 	}
 	var rules []string
+	binds := append(slices.Clone(bwrap), "--bind", large, large)
 	for i := range 500 {
-		rules = append(rules, "--read", fmt.Sprintf("%s/d%d/f1", large, i+1))
+		file := fmt.Sprintf("%s/d%d/f1", large, i+1)
+		rules = append(rules, "--read", file)
+		binds = append(binds, "--ro-bind", file, file)
 	}
-	many := append(b.pccrun(rules...), "/bin/true")
-	times, err := b.wall(ctx, []variant{{b.empty, launch}, {large, launch}, {large, many}}, max(3, b.rounds/10))
+	variants := []variant{{b.empty, launch}, {large, launch}, {large, append(b.pccrun(rules...), "/bin/true")}}
+	_, noPeer := exec.LookPath("bwrap")
+	if noPeer == nil {
+		variants = append(variants, variant{large, append(binds, "/bin/true")})
+	}
+	times, err := b.wall(ctx, variants, max(3, b.rounds/10))
 	if err != nil {
 		return nil, err
 	}
 	extra := minus(firsts, empties)
 	empty, later, ruled := median(times[0]), median(times[1]), median(times[2])
 	name := inRepository(entries)
+	peer := figure{name: name + ", 500 rules, beside as many binds", unit: "× bwrap", goal: 1, why: "no bwrap"}
+	if noPeer == nil {
+		bound := median(times[3])
+		peer.value, peer.detail, peer.why = ratio(ruled, bound), ms(ruled)+" to "+ms(bound), ""
+	}
 	return []figure{
 		{name: name + ", first", value: float64(extra.Nanoseconds()) / 1000 / float64(entries), unit: "µs an entry", goal: 0.4, detail: ms(extra) + " beyond an empty one"},
 		{name: name + ", later", value: ratio(later, empty), unit: "× empty", goal: 1.5, detail: ms(later) + " to " + ms(empty)},
 		{name: name + ", 500 rules", value: ratio(ruled, empty), unit: "× empty", goal: 2, detail: ms(ruled) + " to " + ms(empty)},
+		peer,
 	}, nil
 }
 
