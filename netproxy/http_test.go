@@ -3,6 +3,7 @@ package netproxy
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -624,3 +625,46 @@ func FuzzResponseHead(f *testing.F) {
 		}
 	})
 }
+
+// TestBodyBrokenOff holds that an answer that ends with its connection is not taken for whole
+// where the server broke that off while the request's body was on its way: the kernel tells
+// of that once, mostly who sends. The control ends.
+func TestBodyBrokenOff(t *testing.T) {
+	for _, breaks := range []bool{true, false} {
+		t.Run(fmt.Sprint(breaks), func(t *testing.T) {
+			f := start(t, nil, "ok.example")
+			f.host("ok.example", 80, server(t, func(c net.Conn) {
+				io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nanswer")
+				io.CopyN(io.Discard, c, 100<<10)
+				if breaks {
+					c.(*net.TCPConn).SetLinger(0)
+					return
+				}
+				closeWrite(c)
+				io.Copy(io.Discard, c)
+			}))
+			for range 50 {
+				c := f.raw("POST http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\nContent-Length: 1000000000\r\n\r\n")
+				unsent := make(chan error, 1)
+				go func() {
+					_, err := io.Copy(c, endless{})
+					unsent <- err
+				}()
+				b, err := io.ReadAll(c)
+				c.Close()
+				told := err != nil || errors.Is(<-unsent, syscall.ECONNRESET) // here too
+				if !breaks {
+					require.NoError(t, err)
+					require.True(t, strings.HasSuffix(string(b), "\r\n\r\nanswer"), "%q", b)
+				} else {
+					require.True(t, told, "%q", b)
+				}
+			}
+		})
+	}
+}
+
+// endless is zeros without end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }
