@@ -142,6 +142,20 @@ func brokenOff(fd uintptr) bool {
 	return err != nil || syscall.Errno(told) != syscall.EPIPE
 }
 
+// isBrokenOff is brokenOff for a connection, if it has a descriptor. Of one that this side
+// has closed meanwhile, as after a write that failed, nobody can say that it has ended.
+func isBrokenOff(c net.Conn) bool {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	is := true
+	if raw, err := sc.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { is = brokenOff(fd) })
+	}
+	return is
+}
+
 // writeLast writes what nothing but an end follows, which whoever calls it passes on
 // at once: the kernel is to send both in one packet (MSG_MORE, send(2)).
 func writeLast(dst io.Writer, b []byte) (n int, err error) {
