@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -20,6 +21,8 @@ type exchange struct {
 	websocket bool
 	up        sink        // the request's body
 	sentAll   atomic.Bool // and that it has gone up
+	cut       bool        // what of it went up met the end of a connection that had not ended
+	toEnd     bool        // the response ended with the connection
 }
 
 // A response is the head of what a server answered.
@@ -54,7 +57,10 @@ func (x *exchange) run(ev *Event) (keep bool) {
 	}
 	err := x.stopReading(sent)
 	x.closed(ev, x.up.n, down.n)
-	if err != nil {
+	switch {
+	case x.cut && x.toEnd:
+		reset(x.conn) // nor is the response whole: see brokenOff
+	case err != nil:
 		x.linger() // the server answered before it had the whole body
 	}
 	return keep && err == nil
@@ -99,6 +105,7 @@ func (x *exchange) sendBody() error {
 		w := &writeError{w: x.l}
 		x.up.w = w
 		if err := x.up.copyBody(x.br, x.r.body); err != nil {
+			x.cut = w.err != nil && !errors.Is(w.err, syscall.EPIPE)
 			if w.err == nil {
 				x.l.Close() // what came from the client is no body: do not let it look like one
 			}
@@ -210,6 +217,7 @@ func (x *exchange) passBody(resp response, down *sink) (keep bool) {
 		}
 		return false
 	}
+	x.toEnd = resp.body.untilEOF
 	return keep
 }
 

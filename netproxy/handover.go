@@ -2,7 +2,11 @@ package netproxy
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -57,7 +61,30 @@ func (p *Proxy) Reach(ctx context.Context, host string, port uint16) (net.Conn, 
 	if err != nil {
 		return nil, v, err
 	}
-	return l.Conn, v, nil
+	return &sound{Conn: l.Conn}, v, nil
+}
+
+// A sound connection is read to an end only where it has one: see [brokenOff]. Go's HTTP
+// client sends while it reads, and takes such an end for that of an answer.
+type sound struct {
+	net.Conn
+	ended atomic.Bool // and what was sent after that met nobody
+}
+
+func (s *sound) Write(b []byte) (int, error) {
+	n, err := s.Conn.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		s.ended.Store(true)
+	}
+	return n, err
+}
+
+func (s *sound) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if err == io.EOF && isBrokenOff(s.Conn) && !s.ended.Load() {
+		err = syscall.ECONNRESET
+	}
+	return n, err
 }
 
 // Explain says why something failed, without telling addresses of the host's

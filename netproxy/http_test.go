@@ -3,6 +3,8 @@ package netproxy
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -624,3 +626,78 @@ func FuzzResponseHead(f *testing.F) {
 		}
 	})
 }
+
+// TestBodyBrokenOff holds that an answer that ends with its connection is not taken for whole
+// where the server broke that off while the request's body was on its way: the kernel tells
+// of that once, mostly who sends. The control ends.
+func TestBodyBrokenOff(t *testing.T) {
+	for _, breaks := range []bool{true, false} {
+		t.Run(fmt.Sprint(breaks), func(t *testing.T) {
+			f := start(t, nil, "ok.example")
+			f.host("ok.example", 80, server(t, answering(breaks)))
+			for range 50 {
+				c := f.raw("POST http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\nContent-Length: 1000000000\r\n\r\n")
+				unsent := make(chan error, 1)
+				go func() {
+					_, err := io.Copy(c, endless{})
+					unsent <- err
+				}()
+				b, err := io.ReadAll(c)
+				c.Close()
+				told := err != nil || errors.Is(<-unsent, syscall.ECONNRESET) // here too
+				if !breaks {
+					require.NoError(t, err)
+					require.True(t, strings.HasSuffix(string(b), "\r\n\r\nanswer"), "%q", b)
+				} else {
+					require.True(t, told, "%q", b)
+				}
+			}
+		})
+	}
+}
+
+// answering sends an answer, while it takes some of what is sent to it, and breaks off or ends.
+func answering(breaks bool) func(net.Conn) {
+	return func(c net.Conn) {
+		io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\nanswer")
+		io.CopyN(io.Discard, c, 100<<10)
+		if breaks {
+			c.(*net.TCPConn).SetLinger(0)
+			return
+		}
+		closeWrite(c)
+		io.Copy(io.Discard, c)
+	}
+}
+
+// TestReachBrokenOff holds the same for Go's client, as who reads the requests has it.
+func TestReachBrokenOff(t *testing.T) {
+	f := start(t, nil, "ok.example")
+	for _, breaks := range []bool{true, false} {
+		f.host("ok.example", 80, server(t, answering(breaks)))
+		transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, _, err := f.Reach(ctx, "ok.example", 80)
+			return c, err
+		}}
+		whole := 0
+		for range 100 {
+			request, err := http.NewRequest("POST", "http://ok.example/", endless{})
+			require.NoError(t, err)
+			response, err := transport.RoundTrip(request)
+			if err != nil {
+				continue // it was told before it had the answer
+			}
+			b, err := io.ReadAll(response.Body)
+			response.Body.Close()
+			if err == nil && string(b) == "answer" {
+				whole++
+			}
+		}
+		require.Equal(t, !breaks, whole > 0, "%d of 100 are taken for whole", whole)
+	}
+}
+
+// endless is zeros without end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }

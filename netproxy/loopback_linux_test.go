@@ -188,6 +188,74 @@ type noSocket struct{ net.Conn }
 
 func (c noSocket) CloseWrite() error { return closeWrite(c.Conn) }
 
+// TestTunnelBreaksOff holds that a connection that was broken off is not passed on as one that
+// has ended, though the kernel told only the writer. The controls have ended.
+func TestTunnelBreaksOff(t *testing.T) {
+	breakOff := func(c net.Conn) {
+		require.NoError(t, c.(*net.TCPConn).SetLinger(0))
+		require.NoError(t, c.Close())
+	}
+	for name, c := range map[string]struct {
+		end    func(server, src net.Conn)
+		answer bool // the other way has ended before
+		broken bool
+	}{
+		"broken off, and the writer was told": {end: func(server, src net.Conn) {
+			breakOff(server)
+			gone(t, src)
+			_, err := src.Write([]byte("x"))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		}, broken: true},
+		"broken off":                           {end: func(server, src net.Conn) { breakOff(server) }, broken: true},
+		"broken off, when the other way ended": {end: func(server, src net.Conn) { breakOff(server) }, answer: true, broken: true},
+		"ended":                                {end: func(server, src net.Conn) { require.NoError(t, server.Close()) }},
+		"ended, and reset by what came then": {end: func(server, src net.Conn) {
+			require.NoError(t, server.Close())
+			_, err := src.Write([]byte("x"))
+			require.NoError(t, err)
+			gone(t, src)
+		}},
+		"ended, when the other way ended": {end: func(server, src net.Conn) {
+			require.NoError(t, server.Close())
+			gone(t, src)
+		}, answer: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, src := tcpPair(t)
+			dst, client := tcpPair(t)
+			var tun tunnel
+			if c.answer {
+				tun.over.Store(true)
+				require.NoError(t, closeWrite(src))
+				ended(t, server)
+			}
+			_, err := server.Write([]byte("answer"))
+			require.NoError(t, err)
+			c.end(server, src)
+			require.EqualValues(t, len("answer"), tun.pass(dst, src))
+			dst.Close() // as the tunnel's owner does
+			b, err := io.ReadAll(client)
+			if c.broken {
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "answer", string(b))
+		})
+	}
+}
+
+// gone waits until a connection has no peer any more.
+func gone(t *testing.T, c net.Conn) {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		var err error
+		require.NoError(t, raw.Control(func(fd uintptr) { _, err = unix.Getpeername(int(fd)) }))
+		return err == unix.ENOTCONN
+	}, 10*time.Second, time.Millisecond)
+}
+
 // An answer and its end are passed on in one packet.
 func TestLastInOnePacket(t *testing.T) {
 	count := func(bare bool) uint32 {

@@ -13,7 +13,7 @@ type tunnel struct{ over atomic.Bool }
 // end is passed on as one, a failure ends both. The end of the second way is passed
 // on by closing the connections: a call less of each tunnel.
 func (t *tunnel) pass(dst, src net.Conn) (n int64) {
-	n, err := copyIdle(dst, src)
+	n, err := copyIdle(dst, src, &t.over)
 	if o, ok := dst.(*lookout); ok {
 		o.end()
 	}

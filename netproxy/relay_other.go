@@ -5,10 +5,14 @@ package netproxy
 import (
 	"io"
 	"net"
+	"sync/atomic"
 )
 
 // copyIdle is io.Copy: without a way to wait for bytes apart from reading
 // them, an idle tunnel holds its buffer.
-func copyIdle(dst io.Writer, src net.Conn) (int64, error) {
+func copyIdle(dst io.Writer, src net.Conn, _ *atomic.Bool) (int64, error) {
 	return io.Copy(struct{ io.Writer }{dst}, struct{ io.Reader }{src})
 }
+
+// isBrokenOff is for systems that tell of it more than once.
+func isBrokenOff(net.Conn) bool { return false }

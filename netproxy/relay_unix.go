@@ -48,8 +48,9 @@ func giveBuffer(b []byte) {
 
 // copyIdle is io.Copy for connections that are idle most of the time: it holds
 // a buffer only while bytes move, so that an idle tunnel costs two goroutines
-// and two descriptors.
-func copyIdle(dst io.Writer, src net.Conn) (int64, error) {
+// and two descriptors. That the other way is over is for whoever carries it to say,
+// before src hears of it.
+func copyIdle(dst io.Writer, src net.Conn, over *atomic.Bool) (int64, error) {
 	sc, ok := src.(syscall.Conn)
 	if !ok {
 		return io.Copy(struct{ io.Writer }{dst}, struct{ io.Reader }{src})
@@ -81,6 +82,9 @@ func copyIdle(dst io.Writer, src net.Conn) (int64, error) {
 				var more int
 				more, readErr = readOnce(fd, buf[n:])
 				n += more
+			}
+			if readErr == io.EOF && brokenOff(fd) && !over.Load() {
+				readErr = syscall.ECONNRESET
 			}
 			return true
 		})
@@ -123,6 +127,33 @@ func readOnce(fd uintptr, b []byte) (int, error) {
 			return n, nil
 		}
 	}
+}
+
+// brokenOff says whether a connection of which an end was read was broken off in truth.
+// The kernel tells that once, the next one who reads or writes: if that was the writer, the
+// reader is told of an end. A connection that has ended one way still has a peer, and one
+// that was broken off has none, unless that came behind its end, as EPIPE. Where this side
+// has told of its own end too there is none either.
+func brokenOff(fd uintptr) bool {
+	if _, err := unix.Getpeername(int(fd)); err != unix.ENOTCONN {
+		return false
+	}
+	told, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+	return err != nil || syscall.Errno(told) != syscall.EPIPE
+}
+
+// isBrokenOff is brokenOff for a connection, if it has a descriptor. Of one that this side
+// has closed meanwhile, as after a write that failed, nobody can say that it has ended.
+func isBrokenOff(c net.Conn) bool {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	is := true
+	if raw, err := sc.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { is = brokenOff(fd) })
+	}
+	return is
 }
 
 // writeLast writes what nothing but an end follows, which whoever calls it passes on

@@ -96,7 +96,7 @@ func TestAsk(t *testing.T) {
 	h.expect("\x1b[?2026h")
 	done = r.askTest(t.Context())
 	h.expect("\x1b[?2026l\x1b[?1049h")
-	r.Close()
+	r.Close(0)
 	require.Equal(t, asked{}, <-done, "the end of the relay")
 	h.expect("\x1b[?1049l\x1b[?2026h")
 	require.Equal(t, asked{err: ErrCannotAsk}, <-r.askTest(t.Context()))

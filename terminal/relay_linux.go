@@ -135,6 +135,11 @@ func (r *Relay) grab() error {
 func (r *Relay) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.giveBack()
+}
+
+// giveBack is release with the lock held.
+func (r *Relay) giveBack() {
 	if r.raw && foreground(r.o.Terminal) {
 		_ = setModes(r.o.Terminal, r.saved)
 	}
@@ -241,13 +246,16 @@ func stopGroup(sig unix.Signal, then func() error) error {
 // pseudo-terminal open has closed it or is dead; or when a patience that is not
 // 0 ends, since a terminal may take nothing. See [Options.Output] for errors of
 // writing.
-func (r *Relay) Wait(patience time.Duration) {
+func (r *Relay) Wait(patience time.Duration) { await(r.screened, patience) }
+
+// await waits for done, or until a patience that is not 0 ends.
+func await(done <-chan struct{}, patience time.Duration) {
 	var late <-chan time.Time
 	if patience > 0 {
 		late = time.After(patience)
 	}
 	select {
-	case <-r.screened:
+	case <-done:
 	case <-late:
 	}
 }
@@ -258,18 +266,18 @@ func (r *Relay) HungUp() <-chan struct{} { return r.hungUp }
 
 // Close ends the relay and leaves the terminal as it was before: its modes,
 // and what the command had switched on in it and not off again ([Filter.Reset]).
-// It may be called on every way out, more than once, and at any time.
-func (r *Relay) Close() {
+// It may be called on every way out, more than once, and at any time. The modes are given back
+// at once; the terminal may take nothing of the rest, for which a patience that is not 0 ends.
+func (r *Relay) Close(patience time.Duration) {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
 		return
 	}
 	r.closed = true
+	r.giveBack() // before anybody else finds it closed
 	r.mu.Unlock()
 	close(r.ended)
-
-	r.release()
 	signal.Stop(r.signals)
 	close(r.signals)
 	_ = r.o.Master.Close() // unless it is closed: see hangUp
@@ -277,11 +285,16 @@ func (r *Relay) Close() {
 	case <-r.screened:
 		// Not while the screen's loop writes; and not at all if it is stuck
 		// in a terminal that takes nothing, where we would stick as well.
-		r.output.Lock() // a question that was open is taken away first
-		if b := r.o.Filter.Reset(); len(b) > 0 {
-			_, _ = r.o.Output.Write(b)
-		}
-		r.output.Unlock()
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			r.output.Lock() // a question that was open is taken away first
+			defer r.output.Unlock()
+			if b := r.o.Filter.Reset(); len(b) > 0 {
+				_, _ = r.o.Output.Write(b)
+			}
+		}()
+		await(written, patience)
 	case <-time.After(200 * time.Millisecond):
 	}
 	<-r.keysDone

@@ -64,9 +64,9 @@ func launcher(argv []string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 125
 	}
-	defer r.Close()
+	defer r.Close(0)
 	if err := cmd.Start(); err != nil {
-		r.Close()
+		r.Close(0)
 		fmt.Fprintln(os.Stderr, err)
 		return 125
 	}
@@ -85,7 +85,7 @@ func launcher(argv []string) int {
 	order()
 	go func() {
 		<-terms
-		r.Close()
+		r.Close(0)
 		os.Exit(143)
 	}()
 	lines := bufio.NewScanner(reports)
@@ -183,7 +183,7 @@ func openPTY() (master, slave *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return os.NewFile(uintptr(m), "master"), os.NewFile(uintptr(s), "slave"), nil
+	return os.NewFile(uintptr(m), "master"), os.NewFile(uintptr(s), "/dev/pts/"+strconv.Itoa(n)), nil
 }
 
 // A host is a terminal as a person has it: what is typed, what is shown.
@@ -293,7 +293,7 @@ func joined(t *testing.T, o Options) (*host, *Relay, *os.File) {
 	o.Terminal, o.Master = int(h.slave.Fd()), master
 	r, err := Start(o)
 	require.NoError(t, err)
-	t.Cleanup(func() { r.Close() })
+	t.Cleanup(func() { r.Close(0) })
 	return h, r, slave
 }
 
@@ -324,7 +324,7 @@ func TestRelayCarries(t *testing.T) {
 	require.Equal(t, "shown and \x1b[1mfiltered", h.expect("\n"))
 	slave.Close()
 	r.Wait(0)
-	r.Close()
+	r.Close(0)
 	require.Equal(t, "shown and \x1b[1mfiltered\n", log.String())
 	h.expect("\x1b[m") // the rendition that was left on
 }
@@ -344,8 +344,8 @@ func TestRelayModes(t *testing.T) {
 	require.Equal(t, before, inner, "the command sees the user's modes")
 	require.Equal(t, rawModes(before), h.modes())
 	require.True(t, IsTerminal(int(slave.Fd())))
-	r.Close()
-	r.Close()
+	r.Close(0)
+	r.Close(0)
 	require.Equal(t, before, h.modes())
 }
 
@@ -386,7 +386,7 @@ func TestRelayHostGoes(t *testing.T) {
 		return errors.Is(err, unix.EIO)
 	}, 10*time.Second, time.Millisecond)
 	r.Wait(0)
-	r.Close()
+	r.Close(0)
 }
 
 func TestRelayNoTerminal(t *testing.T) {
@@ -423,11 +423,71 @@ func TestRelayStuckTerminal(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	start := time.Now()
 	r.Wait(10 * time.Millisecond)
-	r.Close()
+	r.Close(0)
 	require.Less(t, time.Since(start), 15*time.Second)
 	after, err := getModes(int(s.Fd()))
 	require.NoError(t, err)
 	require.Equal(t, before, after)
+}
+
+// TestRelayFullTerminal holds that ending waits no longer than it is to for a terminal that is
+// full when all output is written: the modes are given back first. The control, whose patience
+// has no end, waits until there is room.
+func TestRelayFullTerminal(t *testing.T) {
+	for _, patience := range []time.Duration{10 * time.Millisecond, 0} {
+		m, s, err := openPTY()
+		require.NoError(t, err)
+		defer m.Close()
+		defer s.Close()
+		master, slave, err := openPTY()
+		require.NoError(t, err)
+		modes := func() unix.Termios {
+			now, err := getModes(int(s.Fd()))
+			require.NoError(t, err)
+			return now
+		}
+		before := modes()
+		r, err := Start(Options{Terminal: int(s.Fd()), Master: master})
+		require.NoError(t, err)
+		require.NotEqual(t, before, modes())
+		const on, off = "\x1b[?1049h", "\x1b[?1049l"
+		_, err = slave.WriteString(on)
+		require.NoError(t, err)
+		slave.Close()
+		r.Wait(0)
+		full, err := unix.Open(s.Name(), unix.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		require.NoError(t, err)
+		defer unix.Close(full)
+		for err == nil {
+			_, err = unix.Write(full, []byte("x"))
+		}
+		require.ErrorIs(t, err, unix.EAGAIN)
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			r.Close(patience)
+		}()
+		if patience == 0 {
+			select {
+			case <-closed:
+				require.Fail(t, "the control: it does not wait")
+			case <-time.After(100 * time.Millisecond):
+			}
+			require.Equal(t, before, modes())
+			buf := make([]byte, 1<<20)
+			for shown := ""; !strings.HasSuffix(shown, off); {
+				n, err := m.Read(buf)
+				require.NoError(t, err)
+				shown += string(buf[:n])
+			}
+		}
+		select {
+		case <-closed:
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "it waits for the terminal")
+		}
+		require.Equal(t, before, modes())
+	}
 }
 
 func exe(t *testing.T) string {

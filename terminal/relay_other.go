@@ -16,7 +16,7 @@ func (*Relay) Foreground() error       { return errors.ErrUnsupported }
 func (*Relay) Suspend() error          { return errors.ErrUnsupported }
 func (*Relay) Wait(time.Duration)      {}
 func (*Relay) HungUp() <-chan struct{} { return nil }
-func (*Relay) Close()                  {}
+func (*Relay) Close(time.Duration)     {}
 func (*Relay) Active() bool            { return false }
 
 // Ask is for Linux.

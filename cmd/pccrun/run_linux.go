@@ -366,7 +366,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		}
 		if relay != nil {
 			relay.Wait(patience)
-			relay.Close()
+			relay.Close(patience)
 		}
 		if err := drain(patience); err != nil {
 			say(inWords(err))

@@ -97,10 +97,13 @@ func (c *catcher) caught(sig unix.Signal) {
 	}
 }
 
+// lastWord is how long a terminal has to take what gives it back, where this process ends.
+const lastWord = 200 * time.Millisecond
+
 // endBy gives the terminal back, and ends this process by a signal ([endBy]).
 func (c *catcher) endBy(sig unix.Signal) {
 	if r := c.relay.Load(); r != nil {
-		r.Close()
+		r.Close(lastWord)
 	}
 	endBy(sig)
 }

@@ -95,6 +95,76 @@ func TestSecondSignalLeavesTheTerminal(t *testing.T) {
 	}
 }
 
+// A command whose time is over ends, and pccrun with it, though the terminal takes nothing any
+// more of what gives it back: its modes are given back without. The control has room for it.
+func TestFullTerminal(t *testing.T) {
+	p := newPupil(t)
+	const on, off = "\x1b[?1049h", "\x1b[?1049l" // the alternate screen
+	for _, full := range []bool{true, false} {
+		master, slave := newTerminal(t)
+		defer slave.Close()
+		before, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+		require.NoError(t, err)
+		cmd := p.command("-q", "--timeout", "1s", "--", "sh", "-c", "printf '\\033[?1049h'; exec sleep 100")
+		cmd.Stdin, cmd.Stdout = slave, slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		require.NoError(t, cmd.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		require.Equal(t, on, read(t, master, len(on)))
+		filled := 0
+		if full {
+			filled = fill(t, slave)
+		}
+		select {
+		case <-ended:
+			require.Equal(t, 124, cmd.ProcessState.ExitCode())
+		case <-time.After(20 * time.Second):
+			_ = cmd.Process.Kill()
+			<-ended
+			require.Fail(t, "it waits for the terminal")
+		}
+		after, err := unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS)
+		require.NoError(t, err)
+		require.Equal(t, *before, *after)
+		if !full {
+			require.Equal(t, off, read(t, master, len(off)))
+		}
+		require.Equal(t, full, filled > 0)
+		unix.Close(master)
+	}
+}
+
+// read reads so much of what is on the screen.
+func read(t *testing.T, master, n int) string {
+	t.Helper()
+	b := make([]byte, n)
+	for at := 0; at < n; {
+		more, err := unix.Read(master, b[at:])
+		require.NoError(t, err)
+		at += more
+	}
+	return string(b)
+}
+
+// fill writes to a terminal until it takes not one byte more, and returns how many it took.
+func fill(t *testing.T, slave *os.File) (n int) {
+	t.Helper()
+	fd, err := unix.Open(slave.Name(), unix.O_WRONLY|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	for {
+		switch _, err := unix.Write(fd, []byte("x")); err {
+		case nil:
+			n++
+		case unix.EAGAIN:
+			return n
+		default:
+			require.NoError(t, err)
+		}
+	}
+}
+
 // Who closes the terminal of a run that Ctrl-Z has stopped ends it, as outside: the
 // launcher waited for the command, and that to be continued, for ever. One that does
 // not end at SIGHUP reads the end of its terminal.

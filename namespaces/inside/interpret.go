@@ -462,8 +462,9 @@ func left(s *copied) {
 const maxSpared = 64
 
 // stopWait bounds how often pid 1 looks whether the command has stopped, each
-// tenth of a millisecond.
-const stopWait = 100
+// tenth of a millisecond. On a busy machine it stops when it gets its turn; one that
+// waits for a child of vfork(2) does not stop at all, and does nothing either.
+const stopWait = 1000
 
 // stopCommand stops the command before all others. At a terminal it may be a shell
 // that controls jobs, and one that still runs when its job stops takes that for

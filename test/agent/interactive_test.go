@@ -84,8 +84,9 @@ func converse(t *testing.T, p Project, args []string) (asked []string) {
 	// No service is asked before the first message in this mode.
 	variables := []string{"CLAUDE_CODE_USE_BEDROCK=1", "CLAUDE_CODE_SKIP_BEDROCK_AUTH=1", "ANTHROPIC_BEDROCK_BASE_URL=http://127.0.0.1:9", "TERM=xterm"}
 	name, args := args[0], args[1:]
-	if name == "claude" {
+	if name == "claude" { // outside, where what it makes in /tmp would stay
 		name = filepath.Join(p.Home, ".local", "bin", "claude")
+		variables = append(variables, "CLAUDE_CODE_TMPDIR="+t.TempDir())
 	}
 	cmd := p.Command(name, args...)
 	cmd.Env = append(slices.DeleteFunc(cmd.Env, func(e string) bool { return strings.HasPrefix(e, "ANTHROPIC_API_KEY=") }), variables...)

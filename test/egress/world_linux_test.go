@@ -421,10 +421,12 @@ func (b *bench) run(argv ...string) (string, int) {
 }
 
 // inside runs a script in the sandbox, outside in the world, where what it makes in
-// a temporary directory would stay.
+// a temporary directory would stay: Claude Code has a name of its own for that, and Java
+// none.
 func (b *bench) inside(script string) (string, int) { return b.run(b.sandboxed(script)...) }
 func (b *bench) outside(script string) (string, int) {
-	return b.run("env", "TMPDIR="+b.t.TempDir(), "bash", "-c", script)
+	dir := b.t.TempDir()
+	return b.run("env", "TMPDIR="+dir, "CLAUDE_CODE_TMPDIR="+dir, "JAVA_TOOL_OPTIONS=-XX:-UsePerfData", "bash", "-c", script)
 }
 
 // bare takes the proxy's variables from what follows: all of them, TestBare holds.

@@ -5,7 +5,8 @@
 // It promises that nothing is passed over in silence: a skip that is not in
 // test/skips.txt fails, and so does a package whose statements are covered to
 // less than 85 %, the files in test/uncovered.txt aside. Afterwards no user,
-// process or file of the run is left.
+// process or file of the run is left: a package fails that as the user leaves
+// something where everybody may write.
 package main
 
 import (
@@ -107,6 +108,7 @@ func test(ctx context.Context, o options) (err error) {
 	total.failures = append(total.failures, stage.broken...)
 	for _, who := range identities {
 		for _, p := range stage.packages {
+			before := who.belongings(public)
 			r, err := stage.run(ctx, who, p, o)
 			// Tests of terminals, limits and proxies meet the clock. One that
 			// passes when it is run again is told as flaky, by name, at the end: it
@@ -117,8 +119,12 @@ func test(ctx context.Context, o options) (err error) {
 					r = r.settle(again)
 				}
 			}
-			if err != nil {
+			left, leftErr := who.tidy(public, before)
+			if err := errors.Join(err, leftErr); err != nil {
 				return err
+			}
+			for _, path := range left {
+				r.failures = append(r.failures, fmt.Sprintf("%s (%s): leaves %s", p.path, who.name, path))
 			}
 			total.add(r)
 		}
