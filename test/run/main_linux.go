@@ -114,6 +114,9 @@ func test(ctx context.Context, o options) (err error) {
 			// passes when it is run again is told as flaky, by name, at the end: it
 			// is somebody's next work, and no reason to stop.
 			for try := 1; try < tries && err == nil && len(r.failures) > 0 && ctx.Err() == nil; try++ {
+				if _, err = who.tidy(public, before); err != nil { // a test that fails may leave something
+					break
+				}
 				var again report
 				if again, err = stage.run(ctx, who, p, r.again(o)); err == nil {
 					r = r.settle(again)
