@@ -131,7 +131,7 @@ func TestPackAsGit(t *testing.T) {
 		at, err := p.Find(strings.Repeat("\x00", c.f.size()))
 		require.NoError(t, err)
 		require.EqualValues(t, -1, at)
-		forged, err := p.Forged(1<<20, func(id string, _ int64) (Object, error) { return read(id) }, func(int64) error { return nil })
+		forged, err := p.Forged(nil, 1<<20, func(id string, _ int64) (Object, error) { return read(id) }, func(int64) error { return nil })
 		require.NoError(t, err)
 		require.Empty(t, forged)
 
