@@ -309,7 +309,7 @@ func (s *store) stood(id string) bool {
 		came, stood = true, !s.guard.touched(st)
 		return !stood
 	})
-	return stood || s.packed(id, false) || s.held(id) && (came || s.packed(id, true))
+	return stood || s.packed(id, false) || (came || s.packed(id, true)) && s.held(id)
 }
 
 // get reads an object. What has its name and is something else is passed over, and noted:

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"iter"
-	"os"
 	"slices"
 	"strings"
 
@@ -28,7 +27,7 @@ const (
 type hold struct {
 	name        string
 	size        int64 // of the index
-	index, file *os.File
+	index, file int
 	end         []byte // of the index, when nothing had been changed: see [vcs.OpenSealed]
 
 	read map[vcs.Format]*vcs.Pack // nil for one that has changed
@@ -63,7 +62,7 @@ func (g *Guard) hold(objects string, room int, stop <-chan struct{}) (list []*ho
 	}
 	for _, name := range names {
 		if base, is := strings.CutSuffix(name, ".idx"); is && beneath.Stat(dir, name, &st) == nil && st.Size >= minHold && !g.touched(&st) {
-			list = append(list, &hold{name: base, size: st.Size})
+			list = append(list, &hold{name: base, size: st.Size, index: -1, file: -1})
 		}
 	}
 	slices.SortFunc(list, func(a, b *hold) int { return cmp.Compare(b.size, a.size) })
@@ -84,25 +83,27 @@ func (g *Guard) hold(objects string, room int, stop <-chan struct{}) (list []*ho
 
 // take opens a pack to be held, and reports whether it has not been changed.
 func (g *Guard) take(dir int, h *hold) bool {
-	for ext, to := range map[string]**os.File{".idx": &h.index, ".pack": &h.file} {
-		fd, err := beneath.Open(dir, h.name+ext, unix.O_RDONLY)
-		if err != nil {
+	for ext, to := range map[string]*int{".idx": &h.index, ".pack": &h.file} {
+		var err error
+		if *to, err = beneath.Open(dir, h.name+ext, unix.O_RDONLY); err != nil {
 			return false
 		}
-		*to = os.NewFile(uintptr(fd), h.name+ext)
 	}
 	h.end = make([]byte, vcs.SealSize)
-	if _, err := h.index.ReadAt(h.end, h.size-vcs.SealSize); err != nil {
+	if _, err := beneath.Reader(h.index).ReadAt(h.end, h.size-vcs.SealSize); err != nil {
 		return false
 	}
 	var st unix.Stat_t // what was read is that of a file of which this is true afterwards
-	return unix.Fstat(int(h.file.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && !g.touched(&st) &&
-		unix.Fstat(int(h.index.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && !g.touched(&st) && st.Size == h.size
+	return unix.Fstat(h.file, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && !g.touched(&st) &&
+		unix.Fstat(h.index, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && !g.touched(&st) && st.Size == h.size
 }
 
 func (h *hold) close() {
-	h.index.Close()
-	h.file.Close()
+	for _, fd := range [...]int{h.index, h.file} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
 }
 
 // pack opens it as what it was, nil if it is no longer that. The error is for what was not allowed.
@@ -110,11 +111,11 @@ func (h *hold) pack(f vcs.Format, more func(n int64) error) (*vcs.Pack, error) {
 	if p, asked := h.read[f]; asked {
 		return p, nil
 	}
-	info, err := h.file.Stat()
-	if err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(h.file, &st); err != nil {
 		return nil, err
 	}
-	p, err := vcs.OpenSealed(h.index, h.file, h.size, info.Size(), f, h.end, more)
+	p, err := vcs.OpenSealed(beneath.Reader(h.index), beneath.Reader(h.file), h.size, st.Size, f, h.end, more)
 	if errors.Is(err, ErrTooMuch) {
 		return nil, err
 	}
@@ -144,8 +145,12 @@ func (g *Guard) holdPacks(repos []*commits, stop <-chan struct{}) map[string][]*
 
 // holds returns the packs that a directory of objects had at the start of the run.
 func (s *store) holds(path string) iter.Seq[*vcs.Pack] {
+	return s.sealed(s.guard.holds[path])
+}
+
+func (s *store) sealed(list []*hold) iter.Seq[*vcs.Pack] {
 	return func(yield func(*vcs.Pack) bool) {
-		for _, h := range s.guard.holds[path] {
+		for _, h := range list {
 			if p, err := h.pack(s.format, s.left.spend); err != nil || p != nil && !yield(p) {
 				return
 			}
@@ -153,10 +158,15 @@ func (s *store) holds(path string) iter.Seq[*vcs.Pack] {
 	}
 }
 
-// held reports whether one of those has an object.
+// held reports whether a pack had an object that has been removed or changed. The first time that
+// reads the whole of its index, some milliseconds for 100,000 objects: ask it last.
 func (s *store) held(id string) bool {
 	for _, d := range s.opened {
-		for p := range s.holds(d.path) {
+		gone := slices.DeleteFunc(slices.Clone(s.guard.holds[d.path]), func(h *hold) bool {
+			var st unix.Stat_t
+			return unix.Fstat(h.index, &st) == nil && !s.guard.touched(&st) // it stands, and has been asked
+		})
+		for p := range s.sealed(gone) {
 			if at, err := p.Find(id); err == nil && at >= 0 {
 				return true
 			}

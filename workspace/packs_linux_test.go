@@ -50,6 +50,7 @@ func TestGuardOfLargePacks(t *testing.T) {
 		"control: all anew":                    {11_000, large, "", "git repack -q -a -d -F --depth=5 --window=5", "git fsck", nil},
 		"control: in parts":                    {31_000, large, "git gc -q; ", "git repack -q -a -d --write-midx; git commit-graph write --reachable --split", "git fsck", nil},
 		"control: of SHA-256":                  {11_000, few, "rm -rf .git; git init -q -b main --object-format=sha256; git commit -q --allow-empty -m one; ", "git gc -q", "git fsck", nil},
+		"control: no pack is held":             {11_000, few, "", "git gc -q", "git fsck", []string{"review .git/objects/info/commit-graph", pack}},
 		"all anew, and too much":               {11_000, few, "", "git repack -q -a -d -F --depth=5 --window=5", "git fsck", []string{pack}},
 		"places exchanged":                     {11_000, large, "", swap + "git gc -q; swap .git/objects/pack/pack-*.idx", wrong, []string{index}},
 		"in the pack that stood":               {11_000, large, "", swap + "swap .git/objects/pack/pack-*.idx", wrong, []string{index}},
@@ -63,6 +64,9 @@ func TestGuardOfLargePacks(t *testing.T) {
 			time.Sleep(2 * racy)
 			w.guard.knowTips(nil)
 			require.Len(t, w.guard.holds[w.root+"/.git/objects"], 1)
+			if name == "control: no pack is held" {
+				w.guard.holds = map[string][]*hold{}
+			}
 			w.sh(asUser + "set -e; " + c.run)
 			require.NoError(t, matches(w.end(), c.want))
 			w.sh(asUser + "set -e; " + c.then)

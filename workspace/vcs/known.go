@@ -96,7 +96,7 @@ func (p *Pack) entries(more func(n int64) error) (list []entry, disordered strin
 	if p.Count() > MaxEntries {
 		return nil, "", ErrLarge
 	}
-	list, last := make([]entry, 0, p.Count()), ""
+	list, last := make([]entry, 0, min(p.Count(), 1<<16)), ""
 	for n := range p.Count() {
 		if err := more(0); err != nil {
 			return nil, "", err
@@ -138,6 +138,9 @@ func (p *Pack) compare(list []entry, known iter.Seq[*Pack], more func(n int64) e
 	for o := range known {
 		if err := more(0); err != nil {
 			return err
+		}
+		if o.Count() > MaxEntries {
+			continue
 		}
 		if twins, err := p.twins(list, byName, o, more); err != nil {
 			return err
@@ -196,9 +199,6 @@ func (p *Pack) twins(list []entry, byName []uint32, o *Pack, more func(n int64) 
 
 // equal compares all objects with their twins, and returns how many became known.
 func (p *Pack) equal(list []entry, o *Pack, more func(n int64) error) (n int, err error) {
-	if o.Count() > MaxEntries {
-		return 0, nil
-	}
 	places := make([]int64, o.Count(), o.Count()+1)
 	for n := range places {
 		if places[n], err = o.offset(int64(n)); err != nil {
