@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,13 +18,25 @@ import (
 
 // Git takes an object for what the index of a pack calls it, looks where a multi-pack-index
 // says, and takes of a commit what a commit-graph says: it reads none of what that is about.
-// So that is read here, as far as the run has written it and it is little. What is much is
-// said not to have been read: git packs all anew from time to time.
+// So that is read here, as far as the run has written it: of a repository that stood as much as the
+// time allows, and what is more is said not to have been read; of a new one as far as it is little.
+
+// toBelieve is what this may take in all repositories together. Tests set it.
+var toBelieve = allowance{room: maxObjects, time: maxRead}
+
+// A belief bounds what is read of what git believes.
+type belief struct {
+	packed int64 // bytes of a pack of which all objects are read
+	names  int64 // that a pack, a multi-pack-index or a commit-graph has
+	cache  int64 // bytes of one of the latter two
+}
+
+var (
+	ofStanding = belief{math.MaxInt64, vcs.MaxEntries, 64 << 20}
+	ofNew      = belief{16 << 20, 30_000, 16 << 20}
+)
 
 const (
-	maxPacked  = 16 << 20 // bytes of a pack of which all objects are read
-	maxNames   = 30_000   // that a pack, a multi-pack-index or a commit-graph has, so that they are looked at
-	maxCache   = 16 << 20 // bytes of one of the latter two
 	notRead    = "it is too much to be read, and git believes it; `git fsck` tells whether it is what it says"
 	multiPack  = "multi-pack-index"
 	graphChain = "info/commit-graphs/commit-graph-chain"
@@ -32,6 +45,9 @@ const (
 // believed looks at what git would believe, and tells of what is not so, by the path in a
 // directory of objects. Of a new repository it is not said what is too much.
 func (s *store) believed(stood bool, tell func(path, what, why string)) error {
+	if s.most = ofNew; stood {
+		s.most = ofStanding
+	}
 	much := func(path, what string) {
 		if stood {
 			tell(path, what, notRead)
@@ -42,7 +58,11 @@ func (s *store) believed(stood bool, tell func(path, what, why string)) error {
 		for _, look := range [...]func(opened, func(path, what string)) (string, string, error){s.packsOf, s.placesOf, s.graphOf} {
 			path, id, err := look(d, much)
 			if errors.Is(err, ErrTooMuch) {
-				return err
+				if !stood {
+					return err
+				}
+				much(d.path+"/"+path, "new or changed")
+				continue
 			}
 			if err != nil {
 				all = cmp.Or(all, fmt.Errorf("%s: %w", path, err))
@@ -72,13 +92,14 @@ func (s *store) packsOf(d opened, much func(path, what string)) (path, id string
 		if err != nil {
 			return path, "", err
 		}
-		if info.Size() > maxPacked || p.read.Count() > maxNames {
-			much(d.path+"/pack/"+p.name+".pack", fmt.Sprintf("%d MiB, new or changed", info.Size()>>20))
+		unseen := func() { much(d.path+"/pack/"+p.name+".pack", fmt.Sprintf("%d MiB, new or changed", info.Size()>>20)) }
+		if info.Size() > s.most.packed || p.read.Count() > s.most.names {
+			unseen()
 			continue
 		}
-		id, err = p.read.Forged(maxObject, func(base string, limit int64) (vcs.Object, error) { return s.within(base, limit, 1) }, s.left.spend)
-		if errors.Is(err, vcs.ErrLarge) {
-			much(d.path+"/pack/"+p.name+".pack", "new or changed")
+		id, err = p.read.Forged(s.holds(d.path), maxObject, func(base string, limit int64) (vcs.Object, error) { return s.within(base, limit, 1) }, s.left.spend)
+		if errors.Is(err, vcs.ErrLarge) || errors.Is(err, ErrTooMuch) && s.most == ofStanding {
+			unseen()
 			continue
 		}
 		if err != nil || id != "" {
@@ -94,10 +115,10 @@ func (s *store) written(dir int, name, around string) (b []byte, large bool, err
 	if err := beneath.Stat(dir, name, &st); err != nil || !s.guard.touched(&st) && !s.guard.exchanged(around) {
 		return nil, false, err
 	}
-	if st.Size > maxCache {
+	if st.Size > s.most.cache {
 		return nil, true, nil
 	}
-	b, err = readOwn(dir, name, maxCache)
+	b, err = readOwn(dir, name, s.most.cache)
 	return b, false, cmp.Or(err, s.left.spend(int64(len(b))))
 }
 
@@ -145,9 +166,9 @@ func (s *store) placesOf(d opened, much func(path, what string)) (path, id strin
 			names[p.name+".idx"] = p
 		}
 	}
-	n := 0
+	n := int64(0)
 	err = vcs.EachPlace(b, s.format, func(name, in string, at int64) error {
-		if n++; n > maxNames {
+		if n++; n > s.most.names {
 			return vcs.ErrLarge
 		}
 		if err := s.left.spend(64); err != nil {
@@ -187,9 +208,9 @@ func (s *store) graphOf(d opened, much func(path, what string)) (path, id string
 		much(d.path+"/"+path, "new or changed")
 		return path, "", nil
 	}
-	n := 0
+	n := int64(0)
 	err = vcs.EachCommit(files, s.format, func(name, tree string, parents []string) error {
-		if n++; n > maxNames {
+		if n++; n > s.most.names {
 			return vcs.ErrLarge
 		}
 		o, err := s.get(name)
@@ -236,11 +257,11 @@ func (s *store) chain(d opened) (files [][]byte, fresh, large bool, err error) {
 		}
 		fresh, size = fresh || s.guard.touched(&st), size+st.Size
 	}
-	if !fresh || size > maxCache {
+	if !fresh || size > s.most.cache {
 		return nil, fresh, fresh, nil
 	}
 	for _, name := range names {
-		b, err := readOwn(dir, "info/commit-graphs/"+name, maxCache)
+		b, err := readOwn(dir, "info/commit-graphs/"+name, s.most.cache)
 		if err = cmp.Or(err, s.left.spend(int64(len(b)))); err != nil {
 			return nil, false, false, err
 		}

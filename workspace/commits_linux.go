@@ -46,7 +46,8 @@ var errPath = fmt.Errorf("path of more than %d bytes", unix.PathMax-1)
 
 // commits tells of protected names in what the run has committed, stashed and staged.
 func (g *Guard) commits() {
-	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead)}, inerter: g.inerter()}
+	belief := toBelieve
+	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead)}, belief: &belief, inerter: g.inerter()}
 	defer a.inerter.close()
 	all := func() {
 		for _, dir := range g.standing.GitDirs {
@@ -71,6 +72,7 @@ func (g *Guard) commits() {
 // An asked is what is asked of all repositories.
 type asked struct {
 	left    *allowance
+	belief  *allowance // of its own for what git believes: what is packed anew leaves the time of the rest
 	inerter *inerter
 	links   []tip    // the commits of submodules that were met
 	names   []string // protected ones that the workspace has; nil before they were asked for
@@ -234,10 +236,13 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 	err = errors.Join(cmp.Or(err, c.whole()), c.history(), c.staged())
 	err = cmp.Or(err, c.carried())
 	c.drop()
-	if !c.store.sound(c.left) {
-		err = cmp.Or(err, error(ErrTooMuch))
-	}
-	err = cmp.Or(err, c.store.believed(c.stood, tell), c.store.broken)
+	err = cmp.Or(err, c.store.apart(c.belief, func() error {
+		var much error
+		if !c.store.sound() {
+			much = ErrTooMuch
+		}
+		return cmp.Or(much, c.store.believed(c.stood, tell))
+	}), c.store.broken)
 	if c.store.forged != "" {
 		tell(c.common+"/objects", "object "+c.store.forged+" is not what its name says", forged)
 	}

@@ -49,6 +49,7 @@ type Guard struct {
 
 	tips         map[string]map[string]bool   // what their references led to, as far as that is known: see [commits.drop]
 	absent       map[string][]tip             // and of what there was no object
+	holds        map[string][]*hold           // by directories of objects
 	places       map[string]uint64            // inodes of directories with which all comes that is in them: see [Guard.exchanged]
 	replacements map[string]map[string]string // of repositories, by their paths, as they stood: see [Guard.histories]
 
@@ -485,6 +486,11 @@ func (g *Guard) Carried() []string { return g.carried }
 func (g *Guard) Close() {
 	for _, fd := range g.lends {
 		unix.Close(fd)
+	}
+	for _, list := range g.holds {
+		for _, h := range list {
+			h.close()
+		}
 	}
 	for _, c := range g.Made {
 		unix.Close(c.Dir)

@@ -40,7 +40,21 @@ var (
 type allowance struct {
 	room  int64
 	until time.Time
+	time  time.Duration   // that is left of one that is used from time to time: see [store.apart]
 	stop  <-chan struct{} // ends it; nil for never
+}
+
+// apart reads by another allowance; the time that this takes is none of the first's.
+func (s *store) apart(other *allowance, read func() error) error {
+	had, began := s.left, time.Now()
+	other.until = began.Add(other.time)
+	s.left = other
+	err := read()
+	took := time.Since(began)
+	other.time -= took
+	had.until = had.until.Add(took)
+	s.left = had
+	return err
 }
 
 func (a *allowance) spend(n int64) error {
@@ -66,6 +80,7 @@ type store struct {
 	packs  []*pack
 	forged string // the first object that is not what its name says
 	broken error  // what is there and cannot be read
+	most   belief // what is read of what git believes
 }
 
 // An opened is a directory of objects, and the one of its packs, -1 for none.
@@ -272,39 +287,29 @@ func (s *store) fresh(id string) bool {
 		came, stood = came || s.guard.touched(st), stood || !s.guard.touched(st)
 		return !stood
 	})
-	for _, fresh := range [...]bool{true, false} { // those that stood only for what came
-		if stood || !fresh && !came {
+	came = came || s.packed(id, true)
+	return came && !stood && !s.packed(id, false) && !s.held(id) // those that stood only for what came
+}
+
+// packed reports whether a pack has an object: one that the run has made, or one that stood.
+func (s *store) packed(id string, fresh bool) bool {
+	return slices.ContainsFunc(s.packs, func(p *pack) bool {
+		if p.fresh != fresh {
 			return false
 		}
-		for _, p := range s.packs {
-			if p.fresh != fresh {
-				continue
-			}
-			if at, err := s.find(p, id); err == nil && at >= 0 {
-				came, stood = came || fresh, stood || !fresh
-			}
-		}
-	}
-	return came && !stood
+		at, err := s.find(p, id)
+		return err == nil && at >= 0
+	})
 }
 
 // stood reports whether an object is there that the run has not brought.
 func (s *store) stood(id string) bool {
-	stood := false
+	came, stood := false, false
 	s.loose(id, func(_ int, _ string, st *unix.Stat_t) bool {
-		stood = !s.guard.touched(st)
+		came, stood = true, !s.guard.touched(st)
 		return !stood
 	})
-	for _, p := range s.packs {
-		if stood {
-			break
-		}
-		if !p.fresh {
-			at, err := s.find(p, id)
-			stood = err == nil && at >= 0
-		}
-	}
-	return stood
+	return stood || s.packed(id, false) || (came || s.packed(id, true)) && s.held(id)
 }
 
 // get reads an object. What has its name and is something else is passed over, and noted:
@@ -393,7 +398,7 @@ func withLoose(dir int, path string, read func(r io.Reader) error) error {
 // A file that is written to in its place changes nothing of its directory, so that each is
 // asked when it changed: where nobody packs them there are tens of thousands, at more than
 // a microsecond of the kernel's, and two workers share them.
-func (s *store) sound(left *allowance) bool {
+func (s *store) sound() bool {
 	for _, d := range s.opened {
 		fans, err := beneath.Entries(d.dir)
 		if err != nil {
@@ -411,7 +416,7 @@ func (s *store) sound(left *allowance) bool {
 			for i := next.Add(1) - 1; int(i) < len(fans); i = next.Add(1) - 1 {
 				fd, names, err := s.come(d.dir, fans[i], all, changed, buf)
 				reading.Lock()
-				seen = seen && err == nil && s.soundIn(fd, fans[i], names, left)
+				seen = seen && err == nil && s.soundIn(fd, fans[i], names)
 				more := seen
 				reading.Unlock()
 				if fd >= 0 {
@@ -464,17 +469,17 @@ func (s *store) come(dir int, fan string, all, changed bool, buf []byte) (fd int
 }
 
 // soundIn is [store.sound] for some names of a directory.
-func (s *store) soundIn(dir int, fan string, names []string, left *allowance) bool {
+func (s *store) soundIn(dir int, fan string, names []string) bool {
 	for _, name := range names {
 		id, f, ok := vcs.ParseID(fan + name)
 		if !ok || f != s.format {
 			continue
 		}
-		err := left.spend(64)
+		err := s.left.spend(64)
 		var is string
 		if err == nil {
 			err = withLoose(dir, name, func(r io.Reader) (err error) {
-				is, err = vcs.LooseID(r, f, left.spend)
+				is, err = vcs.LooseID(r, f, s.left.spend)
 				return err
 			})
 		}

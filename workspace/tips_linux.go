@@ -420,16 +420,30 @@ func (c *commits) split(ids map[string]tip) (there map[string]bool, absent []tip
 // not changed them yet: git packs them, and what they lead to, anew.
 func (g *Guard) knowTips(stop <-chan struct{}) {
 	tips, absent := map[string]map[string]bool{}, map[string][]tip{}
+	var dirs []string
+	for rel := range g.repos {
+		dirs = append(dirs, g.abs(rel))
+	}
+	dirs = append(dirs, g.standing.GitDirs...)
 	if g.places == nil {
 		g.places = map[string]uint64{}
 	}
 	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
-	know := func(gitDir string) {
+	var all []*commits
+	for _, gitDir := range dirs {
 		c := &commits{asked: a, guard: g, gitDir: gitDir, common: g.commonOf(gitDir), early: true}
 		g.know(c.common, "objects", "objects/pack", "objects/info", "rr-cache", "refs", "logs")
 		if c.common != gitDir {
 			g.know(gitDir, "refs", "logs")
 		}
+		all = append(all, c)
+	}
+	holds := g.holds
+	if holds == nil {
+		holds = g.holdPacks(all, stop) // before anything that takes longer
+	}
+	know := func(c *commits) {
+		gitDir := c.gitDir
 		if c.readTips(gitDir) != nil {
 			return
 		}
@@ -452,11 +466,8 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 			tips[gitDir], absent[gitDir] = there, missing
 		}
 	}
-	for rel := range g.repos {
-		know(g.abs(rel))
+	for _, c := range all {
+		know(c)
 	}
-	for _, dir := range g.standing.GitDirs {
-		know(dir)
-	}
-	g.tips, g.absent = tips, absent
+	g.tips, g.absent, g.holds = tips, absent, holds
 }

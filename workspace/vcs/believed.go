@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"slices"
+	"iter"
 	"strings"
 )
 
@@ -20,44 +20,38 @@ const maxPlaced = 1 << 16
 // Count returns how many objects the pack's index names.
 func (p *Pack) Count() int64 { return int64(p.fan[255]) }
 
-// Forged reads all objects of the pack, and returns the name of one that is not what its name
-// says, "" if there is none. Base and limit are as for [Pack.Read]; more is asked before
-// each, with the size of the one before.
-func (p *Pack) Forged(limit int64, base func(id string, limit int64) (Object, error), more func(n int64) error) (id string, err error) {
-	type entry struct{ at, n int64 }
-	list, last := make([]entry, 0, min(p.Count(), 1<<16)), ""
-	for n := range p.Count() {
-		if err := more(0); err != nil {
-			return "", err
-		}
-		name, err := p.name(n)
-		if err != nil || name < last { // of names in no order each program that halves finds others
-			return name, err
-		}
-		last = name
-		at, err := p.offset(n)
-		if err != nil {
-			return "", err
-		}
-		list = append(list, entry{at, n})
+// Forged looks at all objects of the pack, and returns the name of one that is not what its name
+// says, or of which a part lies in the next, "" if there is none. An object that a known pack has
+// under the same name, byte by byte, is read no further, and all others are: base and limit are as
+// for [Pack.Read]; more is asked before each, with the size of the one before.
+func (p *Pack) Forged(known iter.Seq[*Pack], limit int64, base func(id string, limit int64) (Object, error), more func(n int64) error) (id string, err error) {
+	list, id, err := p.entries(more)
+	if id != "" || err != nil {
+		return id, err
 	}
-	slices.SortFunc(list, func(a, b entry) int { return int(min(max(a.at-b.at, -1), 1)) }) // a delta stands behind its base
+	if err := p.compare(list, known, more); err != nil {
+		return "", err
+	}
 	p.kept = map[int64]Object{}
 	defer func() { p.kept = nil }()
 	held := 0
-	for _, e := range list {
-		o, err := p.Read(e.at, limit, base, func() error { return more(0) })
+	for i, e := range list {
+		if e.known {
+			continue
+		}
+		o, end, err := p.readTo(e.at, limit, base, func() error { return more(0) })
 		if err != nil {
 			return "", err
 		}
 		if err := more(int64(len(o.Body)) + 64); err != nil {
 			return "", err
 		}
-		name, err := p.name(e.n)
+		name, err := p.name(int64(e.n))
 		if err != nil {
 			return "", err
 		}
-		if p.format.ID(o) != name {
+		// Who compares with this pack later takes what lies up to the next for all of the object.
+		if p.format.ID(o) != name || end > p.end(list, i) {
 			return name, nil
 		}
 		if held += len(o.Body); held > maxKept {

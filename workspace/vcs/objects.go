@@ -54,12 +54,17 @@ func (f Format) ID(o Object) string {
 
 // hash begins the name of an object of so many bytes.
 func (f Format) hash(kind ObjectKind, size int64) hash.Hash {
-	var h hash.Hash = sha1.New()
-	if f == FormatSHA256 {
-		h = sha256.New()
-	}
+	h := f.sum()
 	fmt.Fprintf(h, "%s %d\x00", kindNames[kind], size)
 	return h
+}
+
+// sum begins a sum as names of objects and files of git have it.
+func (f Format) sum() hash.Hash {
+	if f == FormatSHA256 {
+		return sha256.New()
+	}
+	return sha1.New()
 }
 
 // ParseID returns the name that a text says in hexadecimal digits, and of which format
@@ -143,6 +148,16 @@ func looseHead(r io.Reader) (kind ObjectKind, size int64, body *bufio.Reader, er
 // exactly reads all that a reader has, and that must be so many bytes: memory is taken as
 // they come, whatever is claimed.
 func exactly(r io.Reader, size int64) ([]byte, error) {
+	if size < 64<<10 {
+		b := make([]byte, size+1)
+		if _, err := io.ReadFull(r, b[:size]); err != nil {
+			return nil, errObjectSyntax
+		}
+		if _, err := io.ReadFull(r, b[size:]); err != io.EOF {
+			return nil, errObjectSyntax
+		}
+		return b[:size:size], nil
+	}
 	var b bytes.Buffer
 	n, err := io.Copy(&b, io.LimitReader(r, size+1))
 	if err != nil || n != size {
@@ -217,11 +232,19 @@ type Pack struct {
 	step        int64            // from one to the next
 	old         bool             // version 1: offsets stand before the names
 	kept        map[int64]Object // some of its objects, by where they lie; nil for none
+	sealed      *seal            // nil for one of which nothing is known
+
+	// What is read next mostly lies beside what was.
+	near  [2]window // of index: names, and offsets
+	raw   *io.SectionReader
+	body  *bufio.Reader // of raw
+	plain io.ReadCloser // of zlib
 }
 
 // OpenPack reads the head of an index. Both are read later as well.
 func OpenPack(index, pack io.ReaderAt, size int64, f Format) (*Pack, error) {
 	p := &Pack{index: index, pack: pack, size: size, format: f, names: 8 + 4*256, step: int64(f.size())}
+	p.near = [2]window{{from: index}, {from: index}}
 	var head [8 + 4*256]byte
 	if _, err := index.ReadAt(head[:], 0); err != nil {
 		return nil, err
@@ -253,18 +276,20 @@ func (p *Pack) Find(id string) (at int64, err error) {
 // offset returns where the pack has the object whose name stands at a place.
 func (p *Pack) offset(n int64) (at int64, err error) {
 	// In version 2 sums of 4 bytes follow the names, offsets of 4, and those of 8 that these lead to.
-	b, all := make([]byte, 8), int64(p.fan[255])
+	all := int64(p.fan[255])
 	from := p.names + all*(p.step+4) + n*4
 	if p.old {
 		from = p.names + n*p.step - 4
 	}
-	if _, err := p.index.ReadAt(b[:4], from); err != nil {
+	b, err := p.near[1].at(from, 4)
+	if err != nil {
 		return -1, err
 	}
 	short := binary.BigEndian.Uint32(b)
 	if p.old || short>>31 == 0 {
 		return int64(short), nil
 	}
+	b = make([]byte, 8)
 	if _, err := p.index.ReadAt(b, p.names+all*(p.step+8)+int64(short&0x7fffffff)*8); err != nil {
 		return -1, err
 	}
@@ -315,8 +340,7 @@ func (p *Pack) name(n int64) (string, error) {
 	if n >= int64(p.fan[255]) {
 		return "", nil
 	}
-	b := make([]byte, p.format.size())
-	_, err := p.index.ReadAt(b, p.names+n*p.step)
+	b, err := p.near[0].at(p.names+n*p.step, p.format.size())
 	return string(b), err
 }
 
@@ -331,6 +355,12 @@ const (
 // asked for one that a delta names and that may be in another pack, of at most so many
 // bytes, and more before each step, which may take as long as what the limit allows.
 func (p *Pack) Read(at, limit int64, base func(id string, limit int64) (Object, error), more func() error) (o Object, err error) {
+	o, _, err = p.readTo(at, limit, base, more)
+	return o, err
+}
+
+// readTo is Read, and says where what is compressed there ends.
+func (p *Pack) readTo(at, limit int64, base func(id string, limit int64) (Object, error), more func() error) (o Object, end int64, err error) {
 	var deltas [][]byte // the outermost first
 	var held int64
 	for o.Body == nil {
@@ -340,13 +370,13 @@ func (p *Pack) Read(at, limit int64, base func(id string, limit int64) (Object, 
 		}
 		kind, size, body, err := p.head(at)
 		if err != nil {
-			return o, err
+			return o, end, err
 		}
 		if held += size; held > limit {
-			return o, ErrLarge
+			return o, end, ErrLarge
 		}
 		if err := more(); err != nil {
-			return o, err
+			return o, end, err
 		}
 		var back int64
 		var name string
@@ -355,35 +385,35 @@ func (p *Pack) Read(at, limit int64, base func(id string, limit int64) (Object, 
 			o.Kind = kind
 		case offsetDelta:
 			if back, err = offsetOf(body); err != nil || back <= 0 || back >= at {
-				return o, errObjectSyntax
+				return o, end, errObjectSyntax
 			}
 		case nameDelta:
 			id := make([]byte, p.format.size())
 			if _, err := io.ReadFull(body, id); err != nil {
-				return o, errObjectSyntax
+				return o, end, errObjectSyntax
 			}
 			name = string(id)
 		default:
-			return o, errObjectSyntax
+			return o, end, errObjectSyntax
 		}
-		z, err := zlib.NewReader(body)
+		b, err := p.inflate(body, size)
 		if err != nil {
-			return o, errObjectSyntax
+			return o, end, err
 		}
-		b, err := exactly(z, size)
-		if err != nil {
-			return o, err
+		if end == 0 {
+			read, _ := p.raw.Seek(0, io.SeekCurrent)
+			end = read - int64(body.Buffered())
 		}
 		if o.Kind != 0 {
-			o.Body = append([]byte{}, b...)
+			o.Body = b
 			break
 		}
 		if deltas = append(deltas, b); len(deltas) > maxDeltas {
-			return o, ErrLarge
+			return o, end, ErrLarge
 		}
 		if name != "" {
 			if o, err = base(name, limit-held); err != nil { // all deltas are held until then
-				return o, err
+				return o, end, err
 			}
 			break
 		}
@@ -392,16 +422,16 @@ func (p *Pack) Read(at, limit int64, base func(id string, limit int64) (Object, 
 	made := int64(0)
 	for i := len(deltas) - 1; i >= 0; i-- {
 		if err := more(); err != nil {
-			return o, err
+			return o, end, err
 		}
 		if o.Body, err = undelta(o.Body, deltas[i], limit); err != nil {
-			return o, err
+			return o, end, err
 		}
 		if made += int64(len(o.Body)); made > maxSteps*limit {
-			return o, ErrLarge
+			return o, end, ErrLarge
 		}
 	}
-	return o, nil
+	return o, end, nil
 }
 
 // head reads what stands before an object's compressed bytes.
@@ -409,7 +439,13 @@ func (p *Pack) head(at int64) (kind ObjectKind, size int64, body *bufio.Reader, 
 	if at < 12 || at >= p.size {
 		return 0, 0, nil, errObjectSyntax
 	}
-	body = bufio.NewReaderSize(io.NewSectionReader(p.pack, at, p.size-at), 4096)
+	if p.raw == nil {
+		p.raw = io.NewSectionReader(p.pack, 0, p.size)
+		p.body = bufio.NewReaderSize(p.raw, 4096)
+	}
+	_, _ = p.raw.Seek(at, io.SeekStart)
+	body = p.body
+	body.Reset(p.raw)
 	c, err := body.ReadByte()
 	if err != nil {
 		return 0, 0, nil, err
@@ -422,6 +458,20 @@ func (p *Pack) head(at int64) (kind ObjectKind, size int64, body *bufio.Reader, 
 		size |= int64(c&0x7f) << shift
 	}
 	return kind, size, body, nil
+}
+
+// inflate returns the bytes that are compressed there.
+func (p *Pack) inflate(body *bufio.Reader, size int64) ([]byte, error) {
+	var err error
+	if p.plain == nil {
+		p.plain, err = zlib.NewReader(body)
+	} else {
+		err = p.plain.(zlib.Resetter).Reset(body, nil)
+	}
+	if err != nil {
+		return nil, errObjectSyntax
+	}
+	return exactly(p.plain, size)
 }
 
 // offsetOf reads how far before an object the one lies of which it is a delta.

@@ -131,7 +131,7 @@ func TestPackAsGit(t *testing.T) {
 		at, err := p.Find(strings.Repeat("\x00", c.f.size()))
 		require.NoError(t, err)
 		require.EqualValues(t, -1, at)
-		forged, err := p.Forged(1<<20, func(id string, _ int64) (Object, error) { return read(id) }, func(int64) error { return nil })
+		forged, err := p.Forged(nil, 1<<20, func(id string, _ int64) (Object, error) { return read(id) }, func(int64) error { return nil })
 		require.NoError(t, err)
 		require.Empty(t, forged)
 
@@ -243,6 +243,8 @@ func FuzzPack(f *testing.F) {
 		}
 		if p, err := OpenPack(bytes.NewReader(b), bytes.NewReader(delta), int64(len(delta)), FormatSHA1); err == nil {
 			_, _ = p.Find(strings.Repeat("a", 20))
+			p.sealed = &seal{asked: true} // as if it were sound
+			_, _ = p.Forged(only(p), limit, func(string, int64) (Object, error) { return Object{}, io.EOF }, asMuch)
 		}
 		p := &Pack{pack: bytes.NewReader(append(b, delta...)), size: int64(len(b) + len(delta))}
 		o, err := p.Read(at, limit, func(string, int64) (Object, error) { return Object{Kind: Blob, Body: []byte("hello, world")}, nil }, func() error { return nil })

@@ -195,3 +195,20 @@ func (fd Reader) Read(b []byte) (int, error) {
 		return n, nil
 	}
 }
+
+// ReadAt is that of [io.ReaderAt].
+func (fd Reader) ReadAt(b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		m, err := unix.Pread(int(fd), b[n:], at+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return n, err
+		case m == 0:
+			return n, io.EOF
+		}
+		n += m
+	}
+	return n, nil
+}
