@@ -426,7 +426,7 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead), stop: stop}}
 	know := func(gitDir string) {
 		c := &commits{asked: a, guard: g, gitDir: gitDir, common: g.commonOf(gitDir), early: true}
-		g.know(c.common, "objects", "objects/pack", "objects/info", "rr-cache", "refs", "logs")
+		g.know(c.common, "objects", "objects/pack", "objects/info", "rr-cache", "refs", "logs", "lfs", lfsObjects)
 		if c.common != gitDir {
 			g.know(gitDir, "refs", "logs")
 		}
