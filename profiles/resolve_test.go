@@ -130,7 +130,8 @@ func TestDefault(t *testing.T) {
 		".semaphore/x.yml": true, ".teamcity/settings.kts": true, ".tekton/x.yaml": true, "zuul.d/x.yaml": true, "cloudbuild.yaml": true, "buildspec.yml": true, "sub/action.yml": true, "netlify.toml": true, ".gitpod.yml": true, ".idx/dev.nix": true,
 		"Tiltfile": true, "Guardfile": true, "Steepfile": true, "Pipfile": true, "poetry.toml": true, "pixi.toml": true, "sub/Cargo.toml": true, "Procfile.dev": true, ".moon/tasks.yml": true, "mise-tasks/x": true, ".mise-tasks/x": true, ".config/mise/tasks/x": true,
 		"phpstan.neon": true, "phpstan-baseline.neon": true, "phpstan.neon.dist": true, "psalm.xml": true, ".php-cs-fixer.dist.php": true, ".standard.yml": true, ".template-lintrc.js": true, ".graphqlrc.ts": true, "uno.config.ts": true, ".vscode-test.mjs": true,
-		"nuxt.config.ts": true, "rspack.config.js": true, ".storybook/main.ts": true, "playwright.config.ts": true, "cypress.config.js": true, ".versionrc.js": true, ".node-version": true, ".run/all.run.xml": true,
+		"nuxt.config.ts": true, "rspack.config.js": true, ".storybook/main.ts": true, "playwright.config.ts": true, "cypress.config.js": true, ".versionrc.js": true, ".node-version": true, ".terraform-version": true, "sub/.php-version": true, "sub/.nvmrc": true, ".sdkmanrc": true, "flake.lock": true, "devenv.local.nix": true, "devbox.lock": true,
+		"rust-project.json": true, ".rust-project.json": true, "sub/analysis_options.yaml": true, ".factorypath": true, ".venv/pyvenv.cfg": true, "x/conda-meta/history": true, "_opam/.opam-switch/environment": true, "sub/_opam/.opam-switch/switch-config": true, ".jdbrc": false, "jdb.ini": false, ".sourcekit-lsp/config.json": false, "sub/.tern-project": false, ".perlcriticrc": false, ".lite_project.lua": false, ".run/all.run.xml": true,
 	} {
 		rule, ok := p.Protected(w.dir + "/" + path)
 		require.True(t, ok, path)
@@ -140,7 +141,7 @@ func TestDefault(t *testing.T) {
 	require.False(t, ok, "a repository is written to")
 	_, ok = p.Protected(w.dir + "/.crush/crush.db")
 	require.False(t, ok, "crush keeps its sessions in the workspace")
-	for _, path := range []string{"conftest.py", "tasks.py", "setup.py", "tsconfig.json", ".env.example", "config.ts", "CMakeLists.txt", "nim.cfg", "Cargo.lock", "Dockerfile", "tasks/x", ".gitlab/issue_templates/x.md", "turbo.json", "package-lock.json"} {
+	for _, path := range []string{"conftest.py", "tasks.py", "setup.py", "tsconfig.json", ".env.example", "config.ts", "CMakeLists.txt", "nim.cfg", "Cargo.lock", "Dockerfile", "tasks/x", ".gitlab/issue_templates/x.md", "turbo.json", "package-lock.json", "version", ".version", "go-version"} {
 		_, ok = p.Protected(w.dir + "/" + path)
 		require.False(t, ok, "%s is written as sources are", path)
 	}

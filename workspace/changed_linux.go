@@ -3,10 +3,8 @@ package workspace
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -46,7 +44,9 @@ func (g *Guard) review() error {
 		}
 		g.told(g.stash.note(f, before, kept))
 	}
-	g.fresh(g.tree)
+	i := g.inerter()
+	defer i.close()
+	g.fresh(g.tree, i)
 	g.reviewed()
 	g.rebases()
 	g.histories()
@@ -108,22 +108,6 @@ func (g *Guard) remember() {
 	}
 }
 
-// programDirs are where tools of the host find programs: editors' checkers look for
-// environments of Python by each of these names, and for what Composer installs.
-var programDirs = [...]string{"node_modules/.bin", ".venv/bin", "venv/bin", "env/bin", "ve/bin", "virtualenv/bin", "vendor/bin"}
-
-// holdsPrograms reports whether a directory is one of those, or of an environment that
-// direnv has in the PATH of each shell that comes by (.direnv/python-3.13/bin).
-func holdsPrograms(rel string) bool {
-	if !strings.HasSuffix(rel, "bin") {
-		return false
-	}
-	if dir, name := filepath.Split(rel); name == "bin" && filepath.Base(filepath.Dir(filepath.Clean(dir))) == ".direnv" {
-		return true
-	}
-	return slices.ContainsFunc(programDirs[:], func(p string) bool { return rel == p || strings.HasSuffix(rel, "/"+p) })
-}
-
 // subversion reports whether a directory looks like a repository of Subversion's, whose
 // hooks a commit from a working copy runs that names it by a file: address.
 func (d *dir) subversion() bool {
@@ -131,7 +115,7 @@ func (d *dir) subversion() bool {
 }
 
 // fresh tells of files for review that are new, and of new programs.
-func (g *Guard) fresh(d *dir) {
+func (g *Guard) fresh(d *dir, i *inerter) {
 	if d.gone || d.state == hidden || d.state == protected {
 		return
 	}
@@ -148,11 +132,12 @@ func (g *Guard) fresh(d *dir) {
 	if holdsPrograms(d.rel) {
 		g.programs(d)
 	}
+	g.programLinks(d, i)
 	for _, k := range d.kids {
 		if k.name() == "hooks" && d.subversion() {
 			g.programs(k)
 		}
-		g.fresh(k)
+		g.fresh(k, i)
 	}
 }
 
@@ -161,34 +146,4 @@ func (g *Guard) added(path, why string) {
 	if !slices.ContainsFunc(g.standing.Known, func(k Known) bool { return k.Path == path }) {
 		g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 	}
-}
-
-// programs tells of the programs in a directory that changed during the run. One that is
-// written to where it is, or made executable, leaves no mark on the directory; a link does.
-func (g *Guard) programs(d *dir) {
-	all := g.standing.another(d)
-	renamed := all || d.ctime == 0 || latest(d.ctime) >= g.begun()
-	fd, err := beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return
-	}
-	f := os.NewFile(uintptr(fd), d.rel)
-	defer f.Close()
-	list, _ := f.ReadDir(-1)
-	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	for _, e := range list {
-		if !renamed && !e.Type().IsRegular() {
-			continue
-		}
-		var st unix.Stat_t
-		if beneath.Stat(fd, e.Name(), &st) == nil && (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0 || sourced(e.Name(), &st)) {
-			g.told(g.stash.note(Finding{Kind: Program, Path: g.standing.Root + "/" + join(d.rel, e.Name()), Why: filepath.Base(d.rel), What: "new or changed"}, nil, false))
-		}
-	}
-}
-
-// sourced reports whether a file is one that shells source to enter an environment of
-// Python, editors' terminals unasked: none of them has to be executable.
-func sourced(name string, st *unix.Stat_t) bool {
-	return st.Mode&unix.S_IFMT == unix.S_IFREG && (strings.HasPrefix(name, "activate") || name == "Activate.ps1")
 }

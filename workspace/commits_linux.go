@@ -246,6 +246,9 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 	if c.store.forged != "" {
 		tell(c.common+"/objects", "object "+c.store.forged+" is not what its name says", forged)
 	}
+	if c.common == c.gitDir || !c.guard.looksAt(c.common) {
+		err = cmp.Or(err, c.media(tell))
+	}
 	if c.forged != "" {
 		tell(c.gitDir+"/index", "what it remembers of "+c.forged+" is not what it lists", inTrees)
 	}

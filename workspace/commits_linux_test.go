@@ -30,7 +30,10 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		file   = "mkdir -p .git/q; echo $h > .git/q/foo; "
 		old    = "echo old > .envrc; git add .envrc; git commit -q -m old; "
 		mail   = `printf 'From: x <x@x>\nDate: Mon, 1 Jan 2024 00:00:00 +0000\nSubject: x\n\n---\ndiff --git a/.envrc b/.envrc\nnew file mode 100644\n--- /dev/null\n+++ b/.envrc\n@@ -0,0 +1 @@\n+hostile\n-- \n2\n'`
-		other  = envrc + "h=$(" + tree + "); " + unsaid // a commit that no name leads to
+		lfs    = `printf 'f=.git/lfs/objects/$(echo $1 | cut -c1-2)/$(echo $1 | cut -c3-4); mkdir -p $f; f=$f/$1\n' > ../at; ` + // as git-lfs does
+			`printf '#!/bin/sh\nset -e; cat > ../new; set -- $(sha256sum ../new); . $PWD/../at; mv ../new $f; echo $1\n' > ../clean; printf '#!/bin/sh\nset -e; read -r id; set -- $id; . $PWD/../at; cat $f\n' > ../smudge; chmod +x ../clean ../smudge; ` +
+			`git config filter.l.clean $PWD/../clean; git config filter.l.smudge $PWD/../smudge; echo 'l filter=l' > .gitattributes; printf trusted > l; git add .; git commit -q -m l`
+		other = envrc + "h=$(" + tree + "); " + unsaid // a commit that no name leads to
 	)
 	for name, c := range map[string]struct {
 		before, run string
@@ -66,6 +69,9 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		"in a clone that shares":      {"", "git clone -q -s . n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},
 		"an object that is forged": {"mkdir d; echo x > d/f; git add d; git commit -q -m d; git rm -q -r d; git commit -q -m gone",
 			"t=$(git rev-parse HEAD~1:d); f=.git/objects/$(echo $t | cut -c1-2)/$(echo $t | cut -c3-); " + blob + "o=$(printf '100755 blob %s\\t.envrc\\n' $b | git mktree); chmod u+w $f; cat .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-) > $f", "git checkout -q HEAD~1", "test -e d/.envrc", []string{"review .git/objects"}},
+		"a large file that is forged":  {lfs, "f=$(find .git/lfs/objects -type f); printf hostile > $f", "rm l; git restore .", "grep hostile l", []string{"review .git/lfs/objects/*"}},
+		"one that comes, and is":       {lfs + "; mv .git/lfs/objects ..", "mv ../objects .git/lfs/; f=$(find .git/lfs/objects -type f); printf hostile > ../f; touch -r $f ../f; cat ../f > $f; mv .git/lfs/objects ../o; mv ../o .git/lfs/objects", "rm l; git restore .", "grep hostile l", []string{"review .git/lfs/objects/*"}},
+		"control: one that is honest":  {lfs, "printf another > l; git add l; git commit -q -m l", "rm l; git restore .", "grep another l", nil},
 		"a submodule on the way":       {"", "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),.husky; " + commit, "git restore .", "test -d .husky", []string{"review .husky"}},
 		"a patch at which it stopped":  {old + mail + " > ../m; git am -q ../m > /dev/null 2>&1 || true; test -e .git/rebase-apply/0001", `printf 'diff --git a/.envrc b/.envrc\n--- a/.envrc\n+++ b/.envrc\n@@ -1 +1 @@\n-old\n+hostile\n' > .git/rebase-apply/patch`, "script -qec 'git -c user.name=x -c user.email=x@x am' /dev/null", "grep hostile .envrc", []string{"review .git/rebase-apply"}},
 		"control: merged, and changed": {old + "git switch -q -c o; echo 3 > one; git commit -q -am 3; git switch -q -; echo 4 > one; git commit -q -am 4; echo mine >> .envrc", "git merge -q o > /dev/null || test -e .git/AUTO_MERGE", ":", "true", nil},
@@ -113,6 +119,11 @@ func TestGuardTellsOfCommits(t *testing.T) {
 			if name == "many" {
 				require.Len(t, got, maxNamed+1)
 				return
+			}
+			for i, name := range got { // of what git-lfs keeps the names are long
+				if at, _, is := strings.Cut(name, "/lfs/objects/"); is {
+					got[i] = at + "/lfs/objects/*"
+				}
 			}
 			slices.Sort(got)
 			require.Equal(t, strings.Join(c.want, " "), strings.Join(got, " "))

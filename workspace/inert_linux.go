@@ -159,22 +159,24 @@ func (i *inerter) turns(t *trail, why string) {
 	}
 }
 
-// turn sets a link aside that was not there: the run has made it, or has moved the
-// directory there that it is in, with which it is as old as it was.
+// turn sets a link aside that was not there.
 func (i *inerter) turn(path, why string) {
+	if i.came(path) {
+		i.at(path).aside(path, why)
+	}
+}
+
+// came reports whether a link was not there: the run has made it, or has moved the directory
+// there that it is in, with which it is as old as it was.
+func (i *inerter) came(path string) bool {
 	k := i.at(path)
 	if k == nil {
-		return
+		return false
 	}
 	g := k.guard
 	var st, dir unix.Stat_t
 	rel, _ := beneath.Path(g.standing.Root, filepath.Dir(path))
-	if k.scan.stat(path, &st) != nil || k.scan.stat(k.scan.abs(rel), &dir) != nil {
-		return
-	}
-	if g.touched(&st) || g.moved(rel, dir.Ino) {
-		k.aside(path, why)
-	}
+	return k.scan.stat(path, &st) == nil && k.scan.stat(k.scan.abs(rel), &dir) == nil && (g.touched(&st) || g.moved(rel, dir.Ino))
 }
 
 // cameToLead returns what was named .git, or a directory of git's, and led to nothing when

@@ -432,7 +432,7 @@ func (g *Guard) knowTips(stop <-chan struct{}) {
 	var all []*commits
 	for _, gitDir := range dirs {
 		c := &commits{asked: a, guard: g, gitDir: gitDir, common: g.commonOf(gitDir), early: true}
-		g.know(c.common, "objects", "objects/pack", "objects/info", "rr-cache", "refs", "logs")
+		g.know(c.common, "objects", "objects/pack", "objects/info", "rr-cache", "refs", "logs", "lfs", lfsObjects)
 		if c.common != gitDir {
 			g.know(gitDir, "refs", "logs")
 		}

@@ -104,3 +104,11 @@ func InFan(rel string) bool {
 	}
 	return store
 }
+
+// IsLFSObject reports whether a path in the directory of git-lfs's objects is one where that
+// looks for a file: its name is the hash of its content, and begins with those of its directories.
+func IsLFSObject(rel string) bool {
+	const digits = 64
+	name := rel[strings.LastIndexByte(rel, '/')+1:]
+	return len(name) == digits && strings.Trim(name, "0123456789abcdef") == "" && rel == name[:2]+"/"+name[2:4]+"/"+name
+}

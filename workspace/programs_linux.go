@@ -1,0 +1,147 @@
+package workspace
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
+)
+
+// programDirs are where tools of the host find programs, as patterns of the last names of a
+// path: editors' checkers look for environments of Python and Conda by each of these names, and
+// for what Composer installs, and direnv, devbox and opam have the others in the PATH of each
+// shell that comes by.
+var programDirs = [...]string{
+	"node_modules/.bin", ".venv/bin", "venv/bin", "env/bin", "ve/bin", "virtualenv/bin", ".conda/bin", ".pixi/envs/*/bin",
+	"vendor/bin", ".direnv/*/bin", ".devbox/nix/profile/default/bin", ".devbox/virtenv/*/bin", "_opam/bin",
+}
+
+// holdsPrograms reports whether a directory is one of those.
+func holdsPrograms(rel string) bool {
+	if !strings.HasSuffix(rel, "bin") { // most: each launch asks of all
+		return false
+	}
+	return slices.ContainsFunc(programDirs[:], func(p string) bool {
+		rest, on := wayTo(p, rel)
+		return on && rest == ""
+	})
+}
+
+// wayTo reports whether a path ends in the first names of a pattern, and returns those that
+// are left.
+func wayTo(pattern, rel string) (rest string, on bool) {
+	names, have := strings.Split(pattern, "/"), strings.Split(rel, "/")
+	for n := min(len(names), len(have)); n > 0; n-- {
+		if ok, _ := filepath.Match(strings.Join(names[:n], "/"), strings.Join(have[len(have)-n:], "/")); ok {
+			return strings.Join(names[n:], "/"), true
+		}
+	}
+	return "", false
+}
+
+// programs tells of the programs in a directory that changed during the run.
+func (g *Guard) programs(d *dir) {
+	all := g.standing.another(d)
+	g.programsIn(d.rel, all, all || d.ctime == 0 || latest(d.ctime) >= g.begun())
+}
+
+// programsIn is programs for a path: for all that is there, or what has changed. One that is
+// written to where it is, or made executable, leaves no mark on the directory; a link does.
+func (g *Guard) programsIn(rel string, all, renamed bool) {
+	fd, err := beneath.Open(g.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return
+	}
+	f := os.NewFile(uintptr(fd), rel)
+	defer f.Close()
+	list, _ := f.ReadDir(-1)
+	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range list {
+		if !renamed && !e.Type().IsRegular() {
+			continue
+		}
+		var st unix.Stat_t
+		if beneath.Stat(fd, e.Name(), &st) == nil && (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0 || sourced(e.Name(), &st)) {
+			g.program(g.abs(join(rel, e.Name())), filepath.Base(rel))
+		}
+	}
+}
+
+// byLink says why of a link in the place of such a directory, or on the way to it.
+const byLink = "programs are found by it"
+
+func (g *Guard) program(path, why string) {
+	g.told(g.stash.note(Finding{Kind: Program, Path: path, Why: why, What: "new or changed"}, nil, false))
+}
+
+// programLinks tells of the links in a directory by which tools of the host find programs: of
+// each that is new, and of the programs that have changed where one leads that stood.
+func (g *Guard) programLinks(d *dir, i *inerter) {
+	moved := g.moved(d.rel, d.ino)
+	if !d.links || inModules(d.rel) && !moved && d.ctime != 0 && latest(d.ctime) < g.begun() { // an installer makes thousands
+		return
+	}
+	fd, err := beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	names, _ := beneath.Entries(fd)
+	slices.Sort(names)
+	for _, name := range names {
+		for _, p := range programDirs {
+			if rest, on := wayTo(p, join(d.rel, name)); on {
+				if beneath.DirentType(fd, name) == unix.DT_LNK {
+					g.programLink(g.abs(d.rel), name, rest, i)
+				}
+				break
+			}
+		}
+	}
+}
+
+// programLink does it for one, behind which the rest leads to programs.
+func (g *Guard) programLink(dir, name, rest string, i *inerter) {
+	follow := func(path string) (t trail, whose *inerter, err error) {
+		t, whose, err = i.follow(dir, path)
+		for _, k := range i.others {
+			k.scan.steps = 0
+		}
+		return t, whose, err
+	}
+	t, _, err := follow(name)
+	if err == nil && t.found && t.end.Kind != Dir { // by no name lies anything behind it
+		return
+	}
+	if i.came(dir + "/" + name) {
+		g.program(dir+"/"+name, byLink)
+		return
+	}
+	t, whose, err := follow(name + "/" + rest)
+	for _, n := range t.links {
+		if i.came(n.Path) {
+			g.program(n.Path, byLink)
+		}
+	}
+	if err != nil || whose == nil || !t.found || t.end.Kind != Dir {
+		return
+	}
+	var st unix.Stat_t
+	if end, _ := beneath.Path(whose.scan.root, t.end.Path); !holdsPrograms(end) && whose.guard.stat(t.end.Path, &st) == nil {
+		all := false // it may have come with a directory, with what is in it as old as it was
+		for dir := t.end.Path; !all && inside(whose.scan.root, dir); dir = filepath.Dir(dir) {
+			all = whose.guard.came(dir)
+		}
+		whose.guard.programsIn(end, all, all || whose.guard.touched(&st))
+	}
+}
+
+// sourced reports whether a file is one that shells source to enter an environment of
+// Python, editors' terminals unasked: none of them has to be executable.
+func sourced(name string, st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && (strings.HasPrefix(name, "activate") || name == "Activate.ps1")
+}

@@ -1,0 +1,58 @@
+package workspace
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A tool of the host finds a program by the names of directories, also where one of those is a
+// link: that it runs what the command has left is the control.
+func TestGuardTellsOfPrograms(t *testing.T) {
+	const evil = `; printf '#!/bin/sh\ntouch "%s/ran"\n' "$PWD" > `
+	for name, c := range map[string]struct {
+		before, run string
+		found       string // as which a tool of the host runs it
+		want        []string
+	}{
+		"by a new link for the first name":    {"mkdir -p .venv/bin e/bin", "rmdir .venv/bin .venv; ln -s e .venv" + evil + "e/bin/x", ".venv/bin/x", []string{"program .venv"}},
+		"by a new link for the last":          {"mkdir -p node_modules sub/e", "ln -s ../sub/e node_modules/.bin" + evil + "sub/e/x", "node_modules/.bin/x", []string{"program node_modules/.bin"}},
+		"by a link that stood":                {"mkdir -p e/bin; ln -s e venv", ":" + evil + "e/bin/x", "venv/bin/x", []string{"program e/bin/x"}},
+		"written to where it is":              {"mkdir -p e/bin; ln -s e venv; touch e/bin/x; chmod +x e/bin/x", ":" + evil + "e/bin/x", "venv/bin/x", []string{"program e/bin/x"}},
+		"by one behind it that is new":        {"mkdir -p e/bin f/bin; ln -s e l; ln -s l venv", "rm l; ln -s f l" + evil + "f/bin/x", "venv/bin/x", []string{"program f/bin/x", "program l"}},
+		"in what has come to where it leads":  {"mkdir -p e/bin f/bin; ln -s e venv; touch f/bin/x; chmod +x f/bin/x" + evil + "f/bin/x", "mv e o; mv f e", "venv/bin/x", []string{"program e/bin/x"}},
+		"by a link that is moved":             {"mkdir -p d/p/bin q/bin; ln -s p d/venv", "mkdir s; mv d s/d" + evil + "s/d/p/bin/x", "s/d/venv/bin/x", []string{"program s/d/venv"}},
+		"in an environment that direnv has":   {"mkdir .direnv e", "mkdir -p e/bin; ln -s ../e .direnv/python-3.13" + evil + "e/bin/x", ".direnv/python-3.13/bin/x", []string{"program .direnv/python-3.13"}},
+		"in a switch of opam":                 {"", "mkdir -p _opam/bin" + evil + "_opam/bin/x", "_opam/bin/x", []string{"program _opam/bin/x"}},
+		"in an environment of Conda, or Pixi": {"", "mkdir -p .pixi/envs/default/bin .conda/bin" + evil + ".pixi/envs/default/bin/x; cp .pixi/envs/default/bin/x .conda/bin/; chmod +x .conda/bin/x", ".conda/bin/x", []string{"program .conda/bin/x", "program .pixi/envs/default/bin/x"}},
+		"a file of the name":                  {"mkdir -p e/bin", "ln -s x e/bin/env; ln -s bin/x e/vendor" + evil + "e/bin/x", "e/vendor", nil},
+		"in no such directory":                {"mkdir -p e/bin", "ln -s e environment" + evil + "e/bin/x", "environment/bin/x", nil},
+		"nothing of what a link leads to":     {"mkdir -p e/bin; ln -s e venv; touch e/bin/x; chmod +x e/bin/x" + evil + "e/bin/x", "echo x > e/bin/data", "venv/bin/x", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			w.sh(c.before)
+			w.begin()
+			w.sh(c.run + "; find . -name x -type f ! -perm -u+x -exec chmod +x {} +")
+			w.sh(c.found + "; test -e ran")
+			require.Equal(t, c.want, w.end())
+		})
+	}
+}
+
+func TestWayTo(t *testing.T) {
+	for _, c := range []struct{ pattern, rel, rest string }{
+		{".venv/bin", ".venv", "bin"}, {".venv/bin", "a/.venv/bin", ""}, {".direnv/*/bin", ".direnv", "*/bin"}, {".direnv/*/bin", "a/.direnv/x", "bin"}, {".direnv/*/bin", ".direnv/x/bin", ""},
+	} {
+		rest, on := wayTo(c.pattern, c.rel)
+		require.True(t, on, c.rel)
+		require.Equal(t, c.rest, rest, c.rel)
+	}
+	for _, rel := range []string{"", "bin", "a/bin", "x.venv", ".venv/x", "venv/bin/x", ".direnv/x/y/bin"} {
+		for _, pattern := range programDirs {
+			_, on := wayTo(pattern, rel)
+			require.False(t, on, "%s %s", pattern, rel)
+		}
+		require.False(t, holdsPrograms(rel), rel)
+	}
+}
