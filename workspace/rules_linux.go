@@ -1,9 +1,7 @@
 package workspace
 
 import (
-	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -298,9 +296,18 @@ func gitPattern(pattern string) (string, bool) {
 // sum is a hash of all that decides what a scan finds, the format of the index
 // included: an index with another sum is of no use.
 func (c *rules) sum() uint64 {
-	b := make([]byte, 0, 32<<10) // as long as it gets with the rules that everybody has
+	h := uint64(14695981039346656037) // FNV-1a: hash/fnv takes slices, which would all be copies
+	one := func(b byte) { h = (h ^ uint64(b)) * 1099511628211 }
 	add := func(text string, more ...byte) {
-		b = append(append(binary.AppendUvarint(b, uint64(len(text))), text...), more...)
+		for i := range 4 {
+			one(byte(len(text) >> (8 * i)))
+		}
+		for i := range len(text) {
+			one(text[i])
+		}
+		for _, b := range more {
+			one(b)
+		}
 	}
 	add(c.root, indexVersion, flag(c.kept))
 	for i := range c.files {
@@ -311,9 +318,7 @@ func (c *rules) sum() uint64 {
 	for i := range c.protect {
 		add(c.protect[i].Pattern, flag(c.protect[i].Review))
 	}
-	h := fnv.New64a()
-	_, _ = h.Write(b)
-	return h.Sum64()
+	return h
 }
 
 func flag(is bool) byte {
