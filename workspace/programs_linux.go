@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,27 @@ func holdsPrograms(rel string) bool {
 		return on && rest == ""
 	})
 }
+
+// A step is a name on the way to one of programDirs. Nearly all names are none, which is to cost
+// next to nothing: a tree may have 100,000 links.
+var steps = sync.OnceValue(func() (s struct {
+	names map[string]bool
+	any   map[string]bool // and those behind which each name is one
+}) {
+	s.names, s.any = map[string]bool{}, map[string]bool{}
+	for _, p := range programDirs {
+		before := ""
+		for name := range strings.SplitSeq(p, "/") {
+			if name == "*" {
+				s.any[before] = true
+			} else {
+				s.names[name] = true
+			}
+			before = name
+		}
+	}
+	return s
+})
 
 // wayTo reports whether a path ends in the first names of a pattern, and returns those that
 // are left.
@@ -90,7 +112,14 @@ func (g *Guard) programLinks(d *dir, i *inerter) {
 		return
 	}
 	defer unix.Close(fd)
-	names, _ := beneath.Entries(fd)
+	var names []string
+	known := steps()
+	all := known.any[filepath.Base(d.rel)]
+	_ = beneath.Each(fd, make([]byte, 8<<10), func(name []byte) {
+		if all || known.names[string(name)] {
+			names = append(names, string(name))
+		}
+	})
 	slices.Sort(names)
 	for _, name := range names {
 		for _, p := range programDirs {

@@ -1,6 +1,8 @@
 package workspace
 
 import (
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,4 +57,19 @@ func TestWayTo(t *testing.T) {
 		}
 		require.False(t, holdsPrograms(rel), rel)
 	}
+}
+
+// No name is passed over that wayTo finds on a way.
+func TestSteps(t *testing.T) {
+	known := steps()
+	for _, p := range programDirs {
+		dir := "a"
+		for _, name := range strings.Split(strings.ReplaceAll(p, "*", "whatever"), "/") {
+			_, on := wayTo(p, dir+"/"+name)
+			require.True(t, on, "control: %s/%s", dir, name)
+			require.True(t, known.names[name] || known.any[filepath.Base(dir)], "%s/%s", dir, name)
+			dir += "/" + name
+		}
+	}
+	require.False(t, known.names["whatever"] || known.any["a"], "control")
 }
