@@ -408,36 +408,41 @@ func (s *store) sound() bool {
 		var st unix.Stat_t
 		changed := unix.Fstat(d.dir, &st) != nil || s.guard.touched(&st)
 		all := s.guard.came(d.path)
-		var next atomic.Int32
 		var reading sync.Mutex // and seen
 		seen := true
-		work := func() {
-			buf := make([]byte, 32<<10)
-			for i := next.Add(1) - 1; int(i) < len(fans); i = next.Add(1) - 1 {
-				fd, names, err := s.come(d.dir, fans[i], all, changed, buf)
-				reading.Lock()
-				seen = seen && err == nil && s.soundIn(fd, fans[i], names)
-				more := seen
-				reading.Unlock()
-				if fd >= 0 {
-					unix.Close(fd)
-				}
-				if !more {
-					return
-				}
+		byTwo(len(fans), func(i int, buf []byte) (more bool) {
+			fd, names, err := s.come(d.dir, fans[i], all, changed, buf)
+			reading.Lock()
+			defer reading.Unlock()
+			seen = seen && err == nil && s.soundIn(fd, fans[i], names)
+			if fd >= 0 {
+				unix.Close(fd)
 			}
-		}
-		var second sync.WaitGroup
-		if len(fans) > pile {
-			second.Go(work)
-		}
-		work()
-		second.Wait()
+			return seen
+		})
 		if !seen {
 			return false
 		}
 	}
 	return true
+}
+
+// byTwo calls work with each number below n, and with room for what getdents64(2) says, until
+// that reports that no more is wanted: two at once where there are many.
+func byTwo(n int, work func(i int, buf []byte) (more bool)) {
+	var next atomic.Int32
+	worker := func() {
+		buf := make([]byte, 32<<10)
+		for i := int(next.Add(1)) - 1; i < n && work(i, buf); {
+			i = int(next.Add(1)) - 1
+		}
+	}
+	var second sync.WaitGroup
+	if n > pile {
+		second.Go(worker)
+	}
+	worker()
+	second.Wait()
 }
 
 // come opens one of the directories that objects are spread over, and returns the names
