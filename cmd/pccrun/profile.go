@@ -120,7 +120,8 @@ func profileCheck(args []string) int {
 		case workspace == "":
 			return failWith(err)
 		case errors.Is(err, fs.ErrNotExist) && content == nil:
-			return fail("profile check: "+workspace+" has no "+profiles.WorkspaceFile, "pccrun profile check FILE checks another")
+			fail("profile check: "+workspace+" has no "+profiles.WorkspaceFile, "pccrun profile check FILE checks another")
+			return failed
 		}
 		words = []string{workspace + "/" + profiles.WorkspaceFile}
 	}
