@@ -32,7 +32,7 @@ func doctorVerb(args []string) int {
 	})
 	switch {
 	case err == nil && len(words) > 0:
-		err = &usageError{"unexpected argument " + quote(words[0]), ""}
+		err = &usageError{"unexpected argument " + quote(words[0]), "pccrun help doctor says more"}
 	case err == nil && f.yes && !f.fix:
 		err = &usageError{"flag --yes: goes with --fix", ""}
 	case err == nil && f.fix && f.json:

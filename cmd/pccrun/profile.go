@@ -39,7 +39,7 @@ func profileVerb(args []string) int {
 		return profileCheck(args[1:])
 	case "schema":
 		if len(args) > 1 {
-			return fail("unexpected argument " + quote(args[1]))
+			return fail("profile schema: takes no argument")
 		}
 		printf("%s", profiles.Schema())
 		return 0

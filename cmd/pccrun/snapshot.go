@@ -46,7 +46,7 @@ func snapshotVerb(args []string) int {
 		return true
 	})
 	if err == nil && (len(words) > 1 || len(words) > 0 && (list || remove != "")) {
-		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), ""}
+		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), "pccrun help snapshot says more"}
 	}
 	if err != nil {
 		return failSession(err)
