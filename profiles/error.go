@@ -71,9 +71,9 @@ func (m *mistakes) at(o Origin, hint, format string, args ...any) {
 func (m *mistakes) err() error { return errors.Join(m.errs...) }
 
 // Nearest returns the word of words that is closest to word, "" if none is
-// close: at most a third of its letters differ.
+// close: at most a third of its letters and one differ, and no more than half.
 func Nearest(word string, words []string) string {
-	best, least := "", len(word)/3+2
+	best, least := "", min(len(word)/3+1, len(word)/2)+1
 	for _, w := range words {
 		if d := distance(word, w, least); d < least {
 			best, least = w, d

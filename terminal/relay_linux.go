@@ -339,7 +339,7 @@ func (r *Relay) keys() {
 		}
 		fds := []unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}, {Fd: int32(r.o.Terminal), Events: unix.POLLIN}}
 		if !raw {
-			fds = fds[:1]
+			fds[1].Events = 0 // not what is typed, but that the terminal goes away
 		}
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			return
@@ -349,8 +349,13 @@ func (r *Relay) keys() {
 			_, _ = unix.Read(r.wake, count[:])
 			continue // our state has changed
 		}
-		if !raw || fds[1].Revents == 0 {
+		if fds[1].Revents == 0 {
 			continue
+		}
+		if !raw {
+			// Nobody tells us, in the background: HUP is for the foreground, and for who is stopped.
+			r.hangUp()
+			return
 		}
 		n, err := r.read(buf)
 		gone := err == nil && n == 0 && fds[1].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0

@@ -373,20 +373,27 @@ func TestRelayBulk(t *testing.T) {
 	r.Wait(0)
 }
 
+// A terminal that goes away is noticed in its background too, where no signal tells of it:
+// a shell inside that has taken its own terminal back waits for keys that never come.
 func TestRelayHostGoes(t *testing.T) {
-	h, r, slave := joined(t, Options{})
-	h.master.Close()
-	select {
-	case <-r.HungUp():
-	case <-time.After(10 * time.Second):
-		t.Fatal("not noticed")
+	for name, o := range map[string]Options{"foreground": {}, "background": {Lazy: true}} {
+		t.Run(name, func(t *testing.T) {
+			h, r, slave := joined(t, o)
+			require.Equal(t, !o.Lazy, r.Active())
+			h.master.Close()
+			select {
+			case <-r.HungUp():
+			case <-time.After(10 * time.Second):
+				t.Fatal("not noticed")
+			}
+			require.Eventually(t, func() bool {
+				_, err := slave.WriteString("x")
+				return errors.Is(err, unix.EIO)
+			}, 10*time.Second, time.Millisecond)
+			r.Wait(0)
+			r.Close(0)
+		})
 	}
-	require.Eventually(t, func() bool {
-		_, err := slave.WriteString("x")
-		return errors.Is(err, unix.EIO)
-	}, 10*time.Second, time.Millisecond)
-	r.Wait(0)
-	r.Close(0)
 }
 
 func TestRelayNoTerminal(t *testing.T) {

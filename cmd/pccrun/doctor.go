@@ -32,7 +32,7 @@ func doctorVerb(args []string) int {
 	})
 	switch {
 	case err == nil && len(words) > 0:
-		err = &usageError{"unexpected argument " + quote(words[0]), ""}
+		err = &usageError{"unexpected argument " + quote(words[0]), "pccrun help doctor says more"}
 	case err == nil && f.yes && !f.fix:
 		err = &usageError{"flag --yes: goes with --fix", ""}
 	case err == nil && f.fix && f.json:
@@ -212,7 +212,7 @@ func printGuarantees(p *doctor.Provider, f doctorFlags) {
 
 // printTrials prints those with something to say.
 func printTrials(p *doctor.Provider, f doctorFlags) {
-	printf("\n  %-19s\n", "TRIAL")
+	printf("\n  TRIAL\n")
 	held := 0
 	for _, t := range p.Trials {
 		if t.Verdict == doctor.Holds {
@@ -221,7 +221,7 @@ func printTrials(p *doctor.Provider, f doctorFlags) {
 				continue
 			}
 		}
-		printf("  %-19s %-8s %s", t.Name, t.Verdict, printable(t.Seen))
+		printf("%s", strings.TrimRight(fmt.Sprintf("  %-19s %-8s %s", t.Name, t.Verdict, printable(t.Seen)), " "))
 		if t.Control != "" {
 			printf(" (without it: %s)", printable(t.Control))
 		}

@@ -255,7 +255,11 @@ func runRequest(args []string) (*profiles.Request, int) {
 	case !dashes && slices.Contains(rest, "--") && len(rest) < len(args):
 		return nil, fail("unexpected argument "+quote(rest[0]), "a flag takes one value: repeat it for each, and quote a pattern that the shell should leave alone")
 	case !dashes && len(rest) > 0:
-		return nil, fail("unexpected argument "+quote(rest[0]), "-- stands before the command: pccrun -- "+rest[0]+" …")
+		hint := "-- stands before the command: pccrun -- " + rest[0] + " …"
+		if slices.ContainsFunc(verbs(), func(v verb) bool { return v.name == rest[0] }) {
+			hint = "a verb stands first: pccrun " + rest[0] + " …; " + hint
+		}
+		return nil, fail("unexpected argument "+quote(rest[0]), hint)
 	case len(rest) == 0:
 		return nil, fail("no command", "-- stands before the command: pccrun -- COMMAND")
 	case rest[0] == "":

@@ -39,7 +39,7 @@ func gcVerb(args []string) int {
 		return true
 	})
 	if err == nil && len(words) > 0 {
-		err = &usageError{"unexpected argument " + quote(words[0]), ""}
+		err = &usageError{"unexpected argument " + quote(words[0]), "pccrun help gc says more"}
 	}
 	if err != nil {
 		return failSession(err)

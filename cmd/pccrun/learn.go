@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,6 +82,7 @@ func learnVerb(args []string) int {
 	child := len(args) > 0 && args[0] == supervised
 	if child {
 		args = args[1:]
+		os.Args = slices.Concat(os.Args[:2], args) // ps and the events say what the user typed
 	}
 	req, o, code := learnRequest(args)
 	if req == nil {

@@ -71,6 +71,7 @@ func netTable(words []string, denied bool) int {
 	if err != nil {
 		return failSession(err)
 	}
+	sayWhich(words, e)
 	var sums []*netSum
 	index := map[string]*netSum{}
 	sumOf := func(host string, port int) *netSum {
@@ -156,6 +157,9 @@ func listEvents(words []string, asJSON bool, f func(events.Record) string) int {
 	home, e, err := findSession(words)
 	if err != nil {
 		return failSession(err)
+	}
+	if !asJSON {
+		sayWhich(words, e)
 	}
 	err = eachEvent(home, e, func(r events.Record) {
 		switch line := f(r); {

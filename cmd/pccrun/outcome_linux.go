@@ -38,9 +38,11 @@ type hinter interface{ Hint() string }
 func failRun(err error) int {
 	var several native.MissingErrors
 	if errors.As(err, &several) {
-		code := failWith(several)
-		say("hint: " + several.Hint())
-		return code
+		last := len(several) - 1
+		for _, one := range several[:last] {
+			fail(inWords(one))
+		}
+		return fail(inWords(several[last]), several.Hint()) // one hint for all
 	}
 	hint := ""
 	var h hinter

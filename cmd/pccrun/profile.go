@@ -39,7 +39,7 @@ func profileVerb(args []string) int {
 		return profileCheck(args[1:])
 	case "schema":
 		if len(args) > 1 {
-			return fail("unexpected argument " + quote(args[1]))
+			return fail("profile schema: takes no argument")
 		}
 		printf("%s", profiles.Schema())
 		return 0
@@ -120,7 +120,8 @@ func profileCheck(args []string) int {
 		case workspace == "":
 			return failWith(err)
 		case errors.Is(err, fs.ErrNotExist) && content == nil:
-			return fail("profile check: "+workspace+" has no "+profiles.WorkspaceFile, "pccrun profile check FILE checks another")
+			fail("profile check: "+workspace+" has no "+profiles.WorkspaceFile, "pccrun profile check FILE checks another")
+			return failed
 		}
 		words = []string{workspace + "/" + profiles.WorkspaceFile}
 	}

@@ -34,7 +34,7 @@ func psVerb(args []string) int {
 		return true
 	})
 	if err == nil && len(words) > 0 {
-		err = &usageError{"unexpected argument " + quote(words[0]), ""}
+		err = &usageError{"unexpected argument " + quote(words[0]), "pccrun help ps says more"}
 	}
 	if err != nil {
 		return failSession(err)

@@ -42,7 +42,11 @@ func reviewVerb(args []string) int {
 	}
 	var r *review
 	if err == nil {
-		r, err = openReview(words)
+		places := []bool{true, false}
+		if accept >= 0 {
+			places = places[:1] // nothing is put back in a workspace that nobody named
+		}
+		r, err = openReview(words, places)
 	}
 	if err != nil {
 		return failSession(err)
@@ -68,8 +72,8 @@ type review struct {
 }
 
 // openReview finds the session that the words name, or the newest that has left
-// something, here before elsewhere.
-func openReview(words []string) (*review, error) {
+// something in the first of the places, of which true is here, false elsewhere.
+func openReview(words []string, places []bool) (*review, error) {
 	home, err := sessionHome()
 	if err != nil {
 		return nil, err
@@ -88,7 +92,7 @@ func openReview(words []string) (*review, error) {
 		}
 		cwd := profiles.ThisHost().Cwd
 		slices.Reverse(list)
-		for _, here := range []bool{true, false} {
+		for _, here := range places {
 			for _, e := range list {
 				if in := cwd == e.Workspace || strings.HasPrefix(cwd, e.Workspace+"/"); in == here && slices.Contains(e.Kept, keptChanges) {
 					candidates = append(candidates, e)
@@ -110,6 +114,9 @@ func openReview(words []string) (*review, error) {
 			return &review{e, home, dir, found}, nil
 		}
 		dir.Close()
+	}
+	if len(places) == 1 {
+		return nil, errNoneToAccept
 	}
 	return nil, errors.New("no session left anything to review")
 }

@@ -349,7 +349,13 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		l.unguarded()
 		return l.ended(fail(inWords(err)), nil)
 	}
-	time.AfterFunc(restAfter, rest)
+	if l.req.Events != "" {
+		l.log.Start() // who reads them learns from the first which session this is
+	}
+	time.AfterFunc(restAfter, func() {
+		rest()
+		l.log.Start() // so that pccrun logs shows a run in which nothing has happened
+	})
 	stop := l.forward(started, relay)
 	l.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: started.Pid}

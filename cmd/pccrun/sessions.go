@@ -19,8 +19,10 @@ import (
 
 const sessionHelp = `
 SESSION is an id as pccrun ps shows it, the start of one, or the start of the
-eight digits at its end; without it, the newest.
+eight digits at its end; without it, the newest that pccrun ps --all shows.
 `
+
+var errNoneToAccept = errors.New("no session left anything to review in this workspace")
 
 // failed is the exit status of a verb that was asked for what is not there.
 const failed = 1
@@ -59,6 +61,14 @@ func findSession(words []string) (sessions.Home, sessions.Entry, error) {
 	return home, e, err
 }
 
+// sayWhich says which session is shown where the words name none: the newest that was
+// kept may be of another workspace, and older than a run that was refused nothing.
+func sayWhich(words []string, e sessions.Entry) {
+	if len(words) == 0 {
+		say("session " + e.ID + " in " + e.Workspace + ": " + commandLine(e.Argv))
+	}
+}
+
 // failSession prints why there is nothing to show. 125 is for mistakes in
 // the command line.
 func failSession(err error) int {
@@ -79,6 +89,8 @@ func sessionHint(err error) string {
 		return unsafeHint
 	case errors.Is(err, errNoneHere), errors.Is(err, errNoChanges):
 		return "pccrun --overlay . -- COMMAND keeps what it changes apart; pccrun ps --all lists the sessions there are"
+	case errors.Is(err, errNoneToAccept):
+		return "pccrun review shows what was left elsewhere; pccrun review SESSION --accept puts it back there"
 	case errors.Is(err, sessions.ErrNone):
 		return "a run is kept if it was refused something, left something to look at, or had --log"
 	case errors.Is(err, sessions.ErrNoSession):

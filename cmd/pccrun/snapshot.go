@@ -46,7 +46,7 @@ func snapshotVerb(args []string) int {
 		return true
 	})
 	if err == nil && (len(words) > 1 || len(words) > 0 && (list || remove != "")) {
-		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), ""}
+		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), "pccrun help snapshot says more"}
 	}
 	if err != nil {
 		return failSession(err)
@@ -210,9 +210,13 @@ func listSnapshots(dir string, asJSON bool) int {
 }
 
 func removeSnapshot(dir, name string, asJSON bool) int {
+	if err := checkSnapshotName(name); err != nil {
+		return failSession(err)
+	}
 	root, err := openSnapshot(name)
 	if err != nil {
-		return failSession(err)
+		failSession(err)
+		return failed // it is not there
 	}
 	// The half of one that was killed at it is none: what it holds is out of sight first.
 	err = errors.Join(changes.RemoveUpper(root), root.Close())

@@ -14,9 +14,9 @@ Shows what a session uses now or, if it has ended, what it used in all.
 
   --json    print it as JSON
 
-Memory that several processes share counts for each of them. What is read from
-and written to storage is told for the processes that live and their children;
-io_by says what counted it.
+Memory, and what is read from and written to storage, are in bytes; the latter
+of the processes that live and their children: io_by says what counted it.
+Memory that several processes share counts for each of them.
 ` + sessionHelp
 
 func statsVerb(args []string) int {

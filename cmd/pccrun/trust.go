@@ -80,7 +80,8 @@ func trustList() (profiles.Trust, error) {
 func addTrust(trust profiles.Trust, req profiles.Request, asJSON bool) int {
 	workspace, content, err := profiles.ReadWorkspaceFile(req)
 	if errors.Is(err, fs.ErrNotExist) && content == nil {
-		return fail("trust: "+workspace+" has no "+profiles.WorkspaceFile, "--workspace DIR names another workspace")
+		fail("trust: "+workspace+" has no "+profiles.WorkspaceFile, "--workspace DIR names another workspace")
+		return failed
 	}
 	if err != nil {
 		return failWith(err)

@@ -209,10 +209,11 @@ func writeMarkdown(w io.Writer, r *Report) error {
 	for _, target := range r.targets {
 		n := r.counts(target)
 		fmt.Fprintf(&b, "## %s\n\n", cell(target))
-		for _, v := range Verdicts {
-			fmt.Fprintf(&b, "%d %s; ", n[v], v)
+		counts := make([]string, len(Verdicts))
+		for i, v := range Verdicts {
+			counts[i] = fmt.Sprintf("%d %s", n[v], v)
 		}
-		b.WriteString("\n\n| probe | severity | guarantee | verdict | evidence |\n|---|---|---|---|---|\n")
+		b.WriteString(strings.Join(counts, "; ") + "\n\n| probe | severity | guarantee | verdict | evidence |\n|---|---|---|---|---|\n")
 		for i := range r.Results {
 			res := &r.Results[i]
 			if res.Target == target && res.Verdict != VerdictBlocked && res.Verdict != VerdictSkipped {

@@ -221,6 +221,7 @@ func TestMarkdownAndHTML(t *testing.T) {
 	var md, page bytes.Buffer
 	r := sample()
 	require.NoError(t, writeMarkdown(&md, r))
+	require.Regexp(t, `(?m)^\d+ escaped; .*\d+ skipped$`, md.String())
 	require.NotContains(t, md.String(), "<script>")
 	require.NotContains(t, md.String(), "\x1b")
 	require.NoError(t, writeHTML(&page, r))
