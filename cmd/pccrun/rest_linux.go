@@ -13,6 +13,10 @@ import (
 // run pays nothing for it.
 const restAfter = 500 * time.Millisecond
 
+// logAfter is when the log of a run is there for others, whatever has happened: before
+// the launcher rests, since to write the first of it takes pages too.
+const logAfter = restAfter - 100*time.Millisecond
+
 // rest lets go of the pages of our program that are mapped, since most of them
 // only the launch needed: about 4 MiB of a launcher that then waits for hours. They
 // stay in the page cache, and what is needed again is mapped again

@@ -352,10 +352,8 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	if l.req.Events != "" {
 		l.log.Start() // who reads them learns from the first which session this is
 	}
-	time.AfterFunc(restAfter, func() {
-		rest()
-		l.log.Start() // so that pccrun logs shows a run in which nothing has happened
-	})
+	time.AfterFunc(logAfter, l.log.Start) // so that pccrun logs shows a run in which nothing has happened
+	time.AfterFunc(restAfter, rest)
 	stop := l.forward(started, relay)
 	l.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: started.Pid}
