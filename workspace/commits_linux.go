@@ -47,7 +47,7 @@ var errPath = fmt.Errorf("path of more than %d bytes", unix.PathMax-1)
 // commits tells of protected names in what the run has committed, stashed and staged.
 func (g *Guard) commits() {
 	belief := toBelieve
-	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead)}, belief: &belief, inerter: g.inerter()}
+	a := &asked{left: &allowance{room: maxObjects, until: time.Now().Add(maxRead)}, belief: &belief, inerter: g.inerter(), sound: map[shared]error{}}
 	defer a.inerter.close()
 	all := func() {
 		for _, dir := range g.standing.GitDirs {
@@ -74,9 +74,10 @@ type asked struct {
 	left    *allowance
 	belief  *allowance // of its own for what git believes: what is packed anew leaves the time of the rest
 	inerter *inerter
-	links   []tip    // the commits of submodules that were met
-	names   []string // protected ones that the workspace has; nil before they were asked for
-	subs    []tip    // those of them that are looked for now, which no name of the submodule need lead to
+	sound   map[shared]error // what was asked already, with the answer
+	links   []tip            // the commits of submodules that were met
+	names   []string         // protected ones that the workspace has; nil before they were asked for
+	subs    []tip            // those of them that are looked for now, which no name of the submodule need lead to
 }
 
 // treesOf returns where the paths of a repository begin: in each directory that leads to
@@ -236,13 +237,7 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 	err = errors.Join(cmp.Or(err, c.whole()), c.history(), c.staged())
 	err = cmp.Or(err, c.carried())
 	c.drop()
-	err = cmp.Or(err, c.store.apart(c.belief, func() error {
-		var much error
-		if !c.store.sound() {
-			much = ErrTooMuch
-		}
-		return cmp.Or(much, c.store.believed(c.stood, tell))
-	}), c.store.broken)
+	err = cmp.Or(err, c.objects(tell), c.store.broken)
 	if c.store.forged != "" {
 		tell(c.common+"/objects", "object "+c.store.forged+" is not what its name says", forged)
 	}
@@ -258,6 +253,32 @@ func (c *commits) look(tell func(path, what, why string)) (err error) {
 	if path := c.gitDir + "/rebase-apply"; c.waits(path) {
 		tell(path, "patches wait", inPatches)
 	}
+	return err
+}
+
+// A shared is what working trees of one repository have in common.
+type shared struct {
+	common string
+	format vcs.Format
+	stood  bool
+}
+
+// objects asks of the objects that have come whether they are what git believes of them; of
+// those that several working trees share once, with one answer for all.
+func (c *commits) objects(tell func(path, what, why string)) error {
+	of := shared{c.common, c.format, c.stood}
+	err, asked := c.sound[of]
+	if asked {
+		return err
+	}
+	err = c.store.apart(c.belief, func() error {
+		var much error
+		if !c.store.sound() {
+			much = ErrTooMuch
+		}
+		return cmp.Or(much, c.store.believed(c.stood, tell))
+	})
+	c.sound[of] = err
 	return err
 }
 
