@@ -21,9 +21,13 @@ const (
 	keepAge   = 7 * 24 * time.Hour
 )
 
-// gcShare is how many sessions a launch looks at on average, to find those that
-// can go: about 30 system calls each.
-const gcShare = 16
+// What a launch does on average to find those that can go, however many stand:
+// one in gcTurn lists them, and gcShare are looked at, by some 30 system calls
+// each.
+const (
+	gcTurn  = 16
+	gcShare = 16
+)
 
 // stillborn is the age at which a directory without session.json is taken
 // for what a crash left, not for a session that begins.

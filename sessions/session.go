@@ -107,11 +107,12 @@ func (s *Session) make() (err error) {
 		return err
 	}
 	s.root, s.dir, s.lock = root, dir, lock
-	// Now, and not at the end: a launcher that was root is no longer then. Among
-	// many sessions few launches look through them all, so that on average none
-	// pays for more than gcShare of them, however many stand.
-	if all, _ := ids(root); len(all) > keepCount && rand.IntN(len(all)) < gcShare {
-		_, _ = s.home.GC(GCOptions{EndedOnly: true})
+	// Now, and not at the end: a launcher that was root is no longer then. Few
+	// launches so much as count them, and of those few look through them all.
+	if rand.IntN(gcTurn) == 0 {
+		if all, _ := ids(root); len(all) > keepCount && rand.IntN(len(all)) < gcTurn*gcShare {
+			_, _ = s.home.GC(GCOptions{EndedOnly: true})
+		}
 	}
 	return nil
 }
