@@ -34,7 +34,7 @@ func denialText(d events.Denial) string {
 		text += ": " + printable(d.Rule)
 	}
 	if d.Hint != "" {
-		text += " hint: " + printable(d.Hint)
+		text += ", allowed by " + printable(d.Hint)
 	}
 	return text
 }

@@ -190,13 +190,16 @@ func netText(d events.NetDecision) string {
 	if d.Upstream {
 		upstream = "by the host's own proxy"
 	}
-	for _, part := range [...]struct{ label, value string }{{"via ", d.Via}, {"to ", d.Address}, {"", upstream}, {"for ", d.Request}, {"by ", d.Rule}, {"hint: ", d.Hint}} {
+	for _, part := range [...]struct{ label, value string }{{"via ", d.Via}, {"to ", d.Address}, {"", upstream}, {"for ", d.Request}, {"by ", d.Rule}} {
 		if part.value != "" {
 			text += " " + part.label + printable(part.value)
 		}
 	}
 	if d.Times > 1 {
 		text += " (" + itoa(d.Times) + " times)"
+	}
+	if d.Hint != "" {
+		text += ", allowed by " + printable(d.Hint)
 	}
 	return text
 }
