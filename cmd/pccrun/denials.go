@@ -21,7 +21,7 @@ func denialsVerb(args []string) int {
 	}
 	return listEvents(words, asJSON, func(r events.Record) string {
 		if d, ok := r.Event.(events.Denial); ok {
-			return r.Time.UTC().Format("15:04:05.000") + denialText(d)
+			return clock(r.Time) + denialText(d)
 		}
 		return ""
 	})

@@ -46,11 +46,11 @@ func netVerb(args []string) int {
 		switch e := r.Event.(type) {
 		case events.NetDecision:
 			if !(denied && e.Allowed) {
-				return r.Time.UTC().Format("15:04:05.000") + netText(e)
+				return clock(r.Time) + netText(e)
 			}
 		case events.NetClosed:
 			if !denied {
-				return r.Time.UTC().Format("15:04:05.000") + closedText(e)
+				return clock(r.Time) + closedText(e)
 			}
 		}
 		return ""
