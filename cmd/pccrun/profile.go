@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,7 @@ func profileVerb(args []string) int {
 		return profileCheck(args[1:])
 	case "schema":
 		if len(args) > 1 {
-			return fail("profile schema: takes no argument")
+			return fail("unexpected argument "+quote(args[1]), "there is one schema, of all profiles; pccrun profile show NAME shows one")
 		}
 		printf("%s", profiles.Schema())
 		return 0
@@ -78,8 +79,8 @@ func profileList(args []string) int {
 	if err != nil {
 		return failUsage(err)
 	}
-	if len(words) > 0 || req.Command != nil {
-		return fail("profile list: takes no argument")
+	if more := slices.Concat(words, req.Command); len(more) > 0 {
+		return fail("unexpected argument "+quote(more[0]), "pccrun profile show NAME shows one")
 	}
 	list, err := profiles.List(*req)
 	if err != nil {
