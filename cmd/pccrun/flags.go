@@ -115,7 +115,7 @@ func policyFlags() []flagDef {
 func runFlags() []flagDef {
 	return append(policyFlags(),
 		flagDef{"--ask", alone, "", "ask at the terminal before a host is refused", on(func(r *profiles.Request) *bool { return &r.Ask })},
-		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", once(func(r *profiles.Request) *string { return &r.Provider })},
+		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", provider},
 		flagDef{"--from", takesValue, "SNAPSHOT", "begin with the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
 		flagDef{"--pass-fd", takesValue, "N", "leave this descriptor open", passFD},
 		flagDef{"--dry-run", alone, "", "print what would be done, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
@@ -125,6 +125,25 @@ func runFlags() []flagDef {
 		flagDef{"-v", alone, "", "say more", on(func(r *profiles.Request) *bool { return &r.Verbose })},
 		flagDef{"-q", alone, "", "say errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
 	)
+}
+
+// providers are those that are built, then those that are not yet.
+var providers = [...]string{"native", "auto", "docker", "e2b", "daytona", "cloudflare", "modal", "sprites"}
+
+const builtProviders = 2
+
+func provider(r *profiles.Request, v string) error {
+	switch i := slices.Index(providers[:], v); {
+	case i < 0:
+		hint := "it is one of " + strings.Join(providers[:builtProviders], ", ") + "; not built yet: " + strings.Join(providers[builtProviders:], ", ")
+		if near := profiles.Nearest(v, providers[:]); near != "" {
+			hint = "did you mean " + near + "? " + hint
+		}
+		return &usageError{quote(v) + ": no such provider", hint}
+	case i >= builtProviders:
+		return &usageError{v + ": not built yet", "--provider native"}
+	}
+	return once(func(r *profiles.Request) *string { return &r.Provider })(r, v)
 }
 
 func passFD(r *profiles.Request, v string) error {
@@ -179,7 +198,11 @@ func parseFlags(defs []flagDef, req *profiles.Request, args []string) (rest []st
 			return nil, false, &usageError{"flag " + name + ": NUL in the value", ""}
 		}
 		if err := defs[i].set(req, value); err != nil {
-			return nil, false, &usageError{"flag " + name + ": " + err.Error(), ""}
+			hint := ""
+			if u, ok := err.(*usageError); ok {
+				hint = u.hint
+			}
+			return nil, false, &usageError{"flag " + name + ": " + err.Error(), hint}
 		}
 	}
 	return nil, false, nil
