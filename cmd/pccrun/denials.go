@@ -12,7 +12,7 @@ it. The command itself finds the same in the file that $PCCRUN_DENIALS names.
 
 func denialsVerb(args []string) int {
 	asJSON := false
-	words, err := options(args, func(name string, _ func() string) bool {
+	words, err := options(denialsUsage, args, func(name string, _ func() string) bool {
 		asJSON = asJSON || name == "--json"
 		return name == "--json"
 	})

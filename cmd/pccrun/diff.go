@@ -52,7 +52,7 @@ type differ struct {
 
 func diffVerb(args []string) int {
 	session, format := "", "patch"
-	words, err := options(args, func(name string, value func() string) bool {
+	words, err := options(diffUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--stat", "--name-status", "--json":
 			format = name[2:]

@@ -23,7 +23,7 @@ type doctorFlags struct{ fix, yes, all, json bool }
 
 func doctorVerb(args []string) int {
 	var f doctorFlags
-	words, err := options(args, func(name string, _ func() string) bool {
+	words, err := options(doctorUsage, args, func(name string, _ func() string) bool {
 		on := map[string]*bool{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json}[name]
 		if on != nil {
 			*on = true

@@ -238,14 +238,21 @@ func suggestFlag(defs []flagDef, name string) string {
 	if strings.Contains(always, " "+name+" ") {
 		return "leave it out: every run is so"
 	}
-	names := make([]string, 0, len(defs))
 	for _, d := range defs {
 		for _, e := range elsewhere {
 			if e.flag == d.name && strings.Contains(e.others, " "+name+" ") {
 				return "did you mean " + strings.TrimSpace(d.name+" "+d.arg) + "?"
 			}
 		}
-		if word, long := strings.CutPrefix(d.name, "--"); long {
+	}
+	return suggestName(flagNames(defs), name)
+}
+
+// suggestName is suggestFlag for flags of which the names alone are known.
+func suggestName(flags []string, name string) string {
+	var names []string
+	for _, f := range flags {
+		if word, long := strings.CutPrefix(f, "--"); long {
 			names = append(names, word)
 		}
 	}
@@ -254,7 +261,7 @@ func suggestFlag(defs []flagDef, name string) string {
 			return "did you mean --" + near + "?"
 		}
 	}
-	return "pccrun help run lists the flags"
+	return "--help lists the flags"
 }
 
 // runCommand is `pccrun run`, and `pccrun -- …`.

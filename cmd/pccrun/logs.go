@@ -39,7 +39,7 @@ type logsOptions struct {
 func logsVerb(args []string) int {
 	o := logsOptions{tail: -1}
 	var bad error
-	words, err := options(args, func(name string, value func() string) bool {
+	words, err := options(logsUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--follow", "-f":
 			o.follow = true

@@ -23,7 +23,7 @@ let and refused, the bytes sent and received, and what would allow it.
 
 func netVerb(args []string) int {
 	denied, each, asJSON := false, false, false
-	words, err := options(args, func(name string, _ func() string) bool {
+	words, err := options(netUsage, args, func(name string, _ func() string) bool {
 		switch name {
 		case "--denied":
 			denied = true

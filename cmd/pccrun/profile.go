@@ -45,7 +45,11 @@ func profileVerb(args []string) int {
 		printf("%s", profiles.Schema())
 		return 0
 	}
-	return fail("profile: unknown verb "+quote(args[0]), "want list, show, check or schema")
+	hint := "want list, show, check or schema"
+	if near := profiles.Nearest(args[0], []string{"list", "show", "check", "schema"}); near != "" {
+		hint = "did you mean pccrun profile " + near + "? " + hint
+	}
+	return fail("profile: unknown verb "+quote(args[0]), hint)
 }
 
 // jsonFlag is --json of the verbs that print.

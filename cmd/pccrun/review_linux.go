@@ -36,9 +36,9 @@ func reviewVerb(args []string) int {
 		}
 		return true
 	}
-	words, err := options(args, flag)
+	words, err := options(reviewUsage, args, flag)
 	if err == nil && accept >= 0 {
-		paths, err = options(paths, flag)
+		paths, err = options(reviewUsage, paths, flag)
 	}
 	var r *review
 	if err == nil {

@@ -181,7 +181,15 @@ func parse(args []string) (*options, error) {
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil, err
 	} else if err != nil {
-		return nil, errors.New(doubleDashes(err.Error()))
+		text := doubleDashes(err.Error())
+		if word, unknown := strings.CutPrefix(text, "unknown flag --"); unknown {
+			var names []string
+			f.VisitAll(func(known *flag.Flag) { names = append(names, known.Name) })
+			if near := profiles.Nearest(word, names); near != "" {
+				text += ": did you mean --" + near + "?"
+			}
+		}
+		return nil, errors.New(text)
 	}
 	o.launchers = f.Args()
 	switch {
