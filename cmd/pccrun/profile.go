@@ -106,6 +106,9 @@ func profileList(args []string) int {
 		if l.Err != nil {
 			text = "does not load: " + profiles.Mistakes(l.Err)[0].Error()
 		}
+		if l.InPlace {
+			text += " (" + l.Source + ", in place of the built-in one)"
+		}
 		printf("%-10s %s\n", l.Name, printable(text))
 	}
 	return 0
