@@ -412,7 +412,7 @@ func TestPlantedLinks(t *testing.T) {
 func TestAbsent(t *testing.T) {
 	for rule, want := range map[string]string{
 		"hide ws/later": "is not hidden if it appears", "read ws/later": "can be made and written", "hide elsewhere/later": "is not hidden if it appears",
-		"write ws/later": "", "read elsewhere/later": "", "read home/later": "there is nothing to show", "hide home/later": "", "+hide ws/later": "", "hide ws/there": "",
+		"write ws/later": "", "read elsewhere/later": "there is nothing to show", "read home/later": "there is nothing to show", "hide home/later": "", "+hide ws/later": "", "hide ws/there": "",
 	} {
 		w := newCountry(t, []string{"ws/there", "elsewhere/x"}, rule)
 		f := w.finder()

@@ -21,6 +21,7 @@ type Listed struct {
 	Source      string // "built-in", or the path
 	Description string
 	Err         error // it does not load
+	InPlace     bool  // it is the user's, and stands in place of a built-in one of its name
 }
 
 // List returns the built-in profiles and the user's own; one of the user's
@@ -38,7 +39,7 @@ func List(req Request) ([]Listed, error) {
 		l, err := r.load(name, "", Origin{}, "")
 		row := Listed{Name: name, Source: source, Err: err}
 		if file != "" {
-			row.Source = file
+			row.Source, row.InPlace = file, source != ""
 		}
 		if err == nil {
 			row.Description = l.description

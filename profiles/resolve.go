@@ -370,6 +370,10 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 	if file, ok := r.own(name); ok {
 		if file != self {
 			l, err := r.loadFile(file, from)
+			if err == nil && slices.Contains(Builtin(), name) {
+				// Who wrote it long ago takes "default" for the built-in one.
+				r.policy.Warnings = append(r.policy.Warnings, "profile "+name+": "+file+", in place of the built-in one")
+			}
 			if err == nil || !errors.Is(err, fs.ErrNotExist) {
 				return l, err
 			}

@@ -25,7 +25,7 @@ too, and then nothing is applied.
 
 func applyVerb(args []string) int {
 	session, asJSON, sel := "", false, changes.Selection{}
-	words, err := options(args, func(name string, value func() string) bool {
+	words, err := options(applyUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--force":
 			sel.Force = true

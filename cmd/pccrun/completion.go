@@ -40,7 +40,7 @@ func values(d flagDef) (words []string, path bool) {
 	case "--without":
 		return profiles.LayerNames(), false
 	case "--provider":
-		return []string{"native", "auto"}, false
+		return providers[:builtProviders], false
 	case "--report":
 		return []string{"attempts", "none"}, false
 	case "--syscalls":

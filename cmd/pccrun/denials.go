@@ -12,7 +12,7 @@ it. The command itself finds the same in the file that $PCCRUN_DENIALS names.
 
 func denialsVerb(args []string) int {
 	asJSON := false
-	words, err := options(args, func(name string, _ func() string) bool {
+	words, err := options(denialsUsage, args, func(name string, _ func() string) bool {
 		asJSON = asJSON || name == "--json"
 		return name == "--json"
 	})
@@ -21,7 +21,7 @@ func denialsVerb(args []string) int {
 	}
 	return listEvents(words, asJSON, func(r events.Record) string {
 		if d, ok := r.Event.(events.Denial); ok {
-			return r.Time.UTC().Format("15:04:05.000") + denialText(d)
+			return clock(r.Time) + denialText(d)
 		}
 		return ""
 	})
@@ -34,7 +34,7 @@ func denialText(d events.Denial) string {
 		text += ": " + printable(d.Rule)
 	}
 	if d.Hint != "" {
-		text += " hint: " + printable(d.Hint)
+		text += ", allowed by " + printable(d.Hint)
 	}
 	return text
 }

@@ -46,13 +46,13 @@ type differ struct {
 	format  string
 	plus    int
 	minus   int
-	files   int
+	paths   int
 	objects []object
 }
 
 func diffVerb(args []string) int {
 	session, format := "", "patch"
-	words, err := options(args, func(name string, value func() string) bool {
+	words, err := options(diffUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--stat", "--name-status", "--json":
 			format = name[2:]
@@ -88,14 +88,17 @@ func diffVerb(args []string) int {
 		}
 		for j := range set.Changes {
 			if change := &set.Changes[j]; selected(c.paths(words), set.Root, change) {
-				d.files++
+				d.paths++
+				if change.From != "" {
+					d.paths++
+				}
 				if err := d.print(i, set, j); err != nil {
 					return failChanges(err)
 				}
 			}
 		}
 	}
-	if len(words) > 0 && d.files == 0 {
+	if len(words) > 0 && d.paths == 0 {
 		say("nothing was changed there")
 	}
 	switch format {
@@ -104,12 +107,22 @@ func diffVerb(args []string) int {
 			{"interrupted", c.upper.Interrupted()}, {"changes", append([]object{}, d.objects...)}, {"lost", append([]string{}, lost...)}})
 		return 0
 	case "stat":
-		d.printf(" %d changed, %d insertions(+), %d deletions(-)\n", d.files, d.plus, d.minus)
+		d.printf(" %s, %d insertions(+), %d deletions(-)\n", pathsChanged(d.paths), d.plus, d.minus)
 	}
 	for _, name := range lost {
 		say(name + ": sockets, FIFOs and devices are not kept")
 	}
 	return 0
+}
+
+// pathsChanged is one count for the end of a run and for diff: of files and directories,
+// and of a moved file twice, since a run's end does not read contents to find out that
+// what went is what came.
+func pathsChanged(n int) string {
+	if n == 1 {
+		return "1 path changed"
+	}
+	return fmt.Sprintf("%d paths changed", n)
 }
 
 // selected reports whether one of the paths names a change, or holds it.

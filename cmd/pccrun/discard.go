@@ -17,7 +17,7 @@ through is taken back, so that the host's files are as they were before it.
 
 func discardVerb(args []string) int {
 	session, asJSON := "", false
-	words, err := options(args, func(name string, value func() string) bool {
+	words, err := options(discardUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--json":
 			asJSON = true

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,7 +24,7 @@ type doctorFlags struct{ fix, yes, all, json bool }
 
 func doctorVerb(args []string) int {
 	var f doctorFlags
-	words, err := options(args, func(name string, _ func() string) bool {
+	words, err := options(doctorUsage, args, func(name string, _ func() string) bool {
 		on := map[string]*bool{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json}[name]
 		if on != nil {
 			*on = true
@@ -186,6 +187,7 @@ func printReport(r *doctor.Report, f doctorFlags) {
 func printGuarantees(p *doctor.Provider, f doctorFlags) {
 	printf("\n  %-19s %-8s %s\n", "GUARANTEE", "", "BY")
 	kept := 0
+	limits := slices.Clone(p.Limits)
 	for _, a := range p.Guarantees {
 		if a.State == profiles.Kept && !f.all {
 			kept++
@@ -198,8 +200,19 @@ func printGuarantees(p *doctor.Provider, f doctorFlags) {
 		if a.Hint != "" {
 			printf("  %-28s hint: %s\n", "", printable(a.Hint))
 		}
+		// One that the default profile sets has one entry, with both answers.
+		if i := slices.IndexFunc(limits, func(l profiles.Answer) bool { return l.Guarantee == a.Guarantee }); i >= 0 {
+			l := limits[i]
+			if l.State != a.State || l.Mechanism != a.Mechanism {
+				printf("  %-28s %s by %s, where a policy asks for the limit\n", "", l.State, printable(l.Mechanism))
+			}
+			if l.Hint != "" && l.Hint != a.Hint {
+				printf("  %-28s hint: %s\n", "", printable(l.Hint))
+			}
+			limits = slices.Delete(limits, i, i+1)
+		}
 	}
-	for _, a := range p.Limits {
+	for _, a := range limits {
 		printf("  %-19s %-8s %s, where a policy asks for the limit\n", a.Guarantee, a.State, printable(a.Mechanism))
 		if a.Hint != "" {
 			printf("  %-28s hint: %s\n", "", printable(a.Hint))

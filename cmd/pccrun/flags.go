@@ -115,7 +115,7 @@ func policyFlags() []flagDef {
 func runFlags() []flagDef {
 	return append(policyFlags(),
 		flagDef{"--ask", alone, "", "ask at the terminal before a host is refused", on(func(r *profiles.Request) *bool { return &r.Ask })},
-		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", once(func(r *profiles.Request) *string { return &r.Provider })},
+		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", provider},
 		flagDef{"--from", takesValue, "SNAPSHOT", "begin with the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
 		flagDef{"--pass-fd", takesValue, "N", "leave this descriptor open", passFD},
 		flagDef{"--dry-run", alone, "", "print what would be done, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},
@@ -125,6 +125,25 @@ func runFlags() []flagDef {
 		flagDef{"-v", alone, "", "say more", on(func(r *profiles.Request) *bool { return &r.Verbose })},
 		flagDef{"-q", alone, "", "say errors only", on(func(r *profiles.Request) *bool { return &r.Quiet })},
 	)
+}
+
+// providers are those that are built, then those that are not yet.
+var providers = [...]string{"native", "auto", "docker", "e2b", "daytona", "cloudflare", "modal", "sprites"}
+
+const builtProviders = 2
+
+func provider(r *profiles.Request, v string) error {
+	switch i := slices.Index(providers[:], v); {
+	case i < 0:
+		hint := "it is one of " + strings.Join(providers[:builtProviders], ", ") + "; not built yet: " + strings.Join(providers[builtProviders:], ", ")
+		if near := profiles.Nearest(v, providers[:]); near != "" {
+			hint = "did you mean " + near + "? " + hint
+		}
+		return &usageError{quote(v) + ": no such provider", hint}
+	case i >= builtProviders:
+		return &usageError{v + ": not built yet", "--provider native"}
+	}
+	return once(func(r *profiles.Request) *string { return &r.Provider })(r, v)
 }
 
 func passFD(r *profiles.Request, v string) error {
@@ -179,7 +198,11 @@ func parseFlags(defs []flagDef, req *profiles.Request, args []string) (rest []st
 			return nil, false, &usageError{"flag " + name + ": NUL in the value", ""}
 		}
 		if err := defs[i].set(req, value); err != nil {
-			return nil, false, &usageError{"flag " + name + ": " + err.Error(), ""}
+			hint := ""
+			if u, ok := err.(*usageError); ok {
+				hint = u.hint
+			}
+			return nil, false, &usageError{"flag " + name + ": " + err.Error(), hint}
 		}
 	}
 	return nil, false, nil
@@ -215,14 +238,21 @@ func suggestFlag(defs []flagDef, name string) string {
 	if strings.Contains(always, " "+name+" ") {
 		return "leave it out: every run is so"
 	}
-	names := make([]string, 0, len(defs))
 	for _, d := range defs {
 		for _, e := range elsewhere {
 			if e.flag == d.name && strings.Contains(e.others, " "+name+" ") {
 				return "did you mean " + strings.TrimSpace(d.name+" "+d.arg) + "?"
 			}
 		}
-		if word, long := strings.CutPrefix(d.name, "--"); long {
+	}
+	return suggestName(flagNames(defs), name)
+}
+
+// suggestName is suggestFlag for flags of which the names alone are known.
+func suggestName(flags []string, name string) string {
+	var names []string
+	for _, f := range flags {
+		if word, long := strings.CutPrefix(f, "--"); long {
 			names = append(names, word)
 		}
 	}
@@ -231,7 +261,7 @@ func suggestFlag(defs []flagDef, name string) string {
 			return "did you mean --" + near + "?"
 		}
 	}
-	return "pccrun help run lists the flags"
+	return "--help lists the flags"
 }
 
 // runCommand is `pccrun run`, and `pccrun -- …`.

@@ -25,7 +25,7 @@ What other versions of pccrun wrote, and what runs, stays.
 func gcVerb(args []string) int {
 	o := sessions.GCOptions{}
 	asJSON := false
-	words, err := options(args, func(name string, _ func() string) bool {
+	words, err := options(gcUsage, args, func(name string, _ func() string) bool {
 		switch name {
 		case "--all":
 			o.All = true

@@ -65,8 +65,11 @@ func helpVerb(args []string) int {
 	}
 	table := verbs()
 	i := slices.IndexFunc(table, func(v verb) bool { return v.name == args[0] })
-	if i < 0 || len(args) > 1 {
-		return fail("help: no verb "+quote(strings.Join(args, " ")), "pccrun help lists the verbs")
+	if len(args) > 1 {
+		return fail("unexpected argument "+quote(args[1]), "pccrun help lists the verbs")
+	}
+	if i < 0 {
+		return fail("help: no verb "+quote(args[0]), suggestVerb(args[0], table)+"pccrun help lists the verbs")
 	}
 	printf("%s", table[i].help())
 	return 0

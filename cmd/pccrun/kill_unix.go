@@ -31,7 +31,7 @@ func killVerb(args []string) int {
 	all, force, asJSON := false, false, false
 	signal, wait := syscall.Signal(unix.SIGTERM), 10*time.Second
 	var bad error
-	words, err := options(args, func(name string, value func() string) bool {
+	words, err := options(killUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--all":
 			all = true

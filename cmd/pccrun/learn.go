@@ -327,10 +327,10 @@ func (l *lesson) print() {
 
 // explain says what the diff is of, and what it cannot hold.
 func (l *lesson) explain() {
-	counts := map[string]int{}
+	impossible := 0
 	for _, r := range l.rows {
-		counts[r.state]++
 		if r.state == "impossible" {
+			impossible++
 			say("learn: not proposed: " + r.Deed.String() + " " + r.What + ": " + r.Never)
 		}
 	}
@@ -342,13 +342,22 @@ func (l *lesson) explain() {
 		is = "is new:"
 	}
 	switch {
-	case l.text == l.file.Text && counts["impossible"] > 0:
+	case l.text == l.file.Text && impossible > 0:
 		say("learn: no change to the profile " + l.policy.Profile + " would help")
 	case l.text == l.file.Text:
 		say("learn: the profile " + l.policy.Profile + " need not change")
 	default:
-		say("learn: " + l.file.Path + " " + is + " " + strconv.Itoa(counts["proposed"]) + " proposed, " + strconv.Itoa(counts["commented"]) + " commented out")
+		say("learn: " + l.file.Path + " " + is + " " + l.sum())
 	}
+}
+
+// sum counts what the profile gains.
+func (l *lesson) sum() string {
+	counts := map[string]int{}
+	for _, r := range l.rows {
+		counts[r.state]++
+	}
+	return strconv.Itoa(counts["proposed"]) + " proposed, " + strconv.Itoa(counts["commented"]) + " commented out"
 }
 
 // save asks, and writes the profile, whole or not at all.
@@ -372,5 +381,13 @@ func (l *lesson) save(tty *os.File) error {
 	if now.Text != l.file.Text {
 		return &usageError{l.file.Path + ": has changed meanwhile, and is left as it is", "run learn again"}
 	}
-	return state.WriteFile(root, path.Base(l.file.Path), []byte(l.text), state.Durable)
+	if err := state.WriteFile(root, path.Base(l.file.Path), []byte(l.text), state.Durable); err != nil {
+		return err
+	}
+	text := "learn: written: " + l.file.Path + ", " + l.sum()
+	if l.file.New && slices.Contains(profiles.Builtin(), l.policy.Profile) {
+		text += "; from now on it stands in place of the built-in " + l.policy.Profile
+	}
+	say(text)
+	return nil
 }

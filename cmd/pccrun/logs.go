@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/sessions"
@@ -17,7 +18,8 @@ import (
 
 const logsUsage = `usage: pccrun logs [SESSION] [--follow] [--tail N] [--output] [--save FILE] [--json]
 
-Shows what happened in a session: its events, one a line.
+Shows what happened in a session: its events, one a line. Times are in UTC, with
+the date where that is not today's.
 
   --follow, -f    go on until the session ends
   --tail N, -n N  begin with the last N lines
@@ -37,7 +39,7 @@ type logsOptions struct {
 func logsVerb(args []string) int {
 	o := logsOptions{tail: -1}
 	var bad error
-	words, err := options(args, func(name string, value func() string) bool {
+	words, err := options(logsUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--follow", "-f":
 			o.follow = true
@@ -227,9 +229,19 @@ func outputLines(home sessions.Home, e sessions.Entry, shown bool) (func(func([]
 	}, nil
 }
 
+// clock says when an event was, in UTC, as dates in the ids of sessions are; with
+// the date, unless that is today's.
+func clock(t time.Time) string {
+	t = t.UTC()
+	if layout := time.DateOnly; t.Format(layout) != time.Now().UTC().Format(layout) {
+		return t.Format("2006-01-02 15:04:05.000")
+	}
+	return t.Format("15:04:05.000")
+}
+
 // describe says an event in one line.
 func describe(r events.Record) string {
-	line := r.Time.UTC().Format("15:04:05.000") + " " + printable(string(r.Type))
+	line := clock(r.Time) + " " + printable(string(r.Type))
 	add := func(label, value string) {
 		if value != "" {
 			line += " " + label + printable(value)

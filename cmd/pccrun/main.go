@@ -104,15 +104,20 @@ func Main(args []string) int {
 		}
 		return table[i].run(args[1:])
 	}
-	hint := "pccrun -- " + args[0] + " runs a command of that name; pccrun help lists the verbs"
+	return fail("unknown verb "+quote(args[0]), suggestVerb(args[0], table)+"pccrun -- "+args[0]+" runs a command of that name; pccrun help lists the verbs")
+}
+
+// suggestVerb is the beginning of the hint for a verb that does not exist, ""
+// where none is near.
+func suggestVerb(word string, table []verb) string {
 	names := make([]string, len(table))
 	for i := range table {
 		names[i] = table[i].name
 	}
-	if near := profiles.Nearest(args[0], names); near != "" && len(args[0]) > 2 {
-		hint = "did you mean pccrun " + near + "? " + hint
+	if near := profiles.Nearest(word, names); near != "" && len(word) > 2 {
+		return "did you mean pccrun " + near + "? "
 	}
-	return fail("unknown verb "+quote(args[0]), hint)
+	return ""
 }
 
 // asksHelp reports whether --help stands first, or last where no command

@@ -23,7 +23,7 @@ let and refused, the bytes sent and received, and what would allow it.
 
 func netVerb(args []string) int {
 	denied, each, asJSON := false, false, false
-	words, err := options(args, func(name string, _ func() string) bool {
+	words, err := options(netUsage, args, func(name string, _ func() string) bool {
 		switch name {
 		case "--denied":
 			denied = true
@@ -46,11 +46,11 @@ func netVerb(args []string) int {
 		switch e := r.Event.(type) {
 		case events.NetDecision:
 			if !(denied && e.Allowed) {
-				return r.Time.UTC().Format("15:04:05.000") + netText(e)
+				return clock(r.Time) + netText(e)
 			}
 		case events.NetClosed:
 			if !denied {
-				return r.Time.UTC().Format("15:04:05.000") + closedText(e)
+				return clock(r.Time) + closedText(e)
 			}
 		}
 		return ""
@@ -190,13 +190,16 @@ func netText(d events.NetDecision) string {
 	if d.Upstream {
 		upstream = "by the host's own proxy"
 	}
-	for _, part := range [...]struct{ label, value string }{{"via ", d.Via}, {"to ", d.Address}, {"", upstream}, {"for ", d.Request}, {"by ", d.Rule}, {"hint: ", d.Hint}} {
+	for _, part := range [...]struct{ label, value string }{{"via ", d.Via}, {"to ", d.Address}, {"", upstream}, {"for ", d.Request}, {"by ", d.Rule}} {
 		if part.value != "" {
 			text += " " + part.label + printable(part.value)
 		}
 	}
 	if d.Times > 1 {
 		text += " (" + itoa(d.Times) + " times)"
+	}
+	if d.Hint != "" {
+		text += ", allowed by " + printable(d.Hint)
 	}
 	return text
 }

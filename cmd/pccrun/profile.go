@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,12 +40,16 @@ func profileVerb(args []string) int {
 		return profileCheck(args[1:])
 	case "schema":
 		if len(args) > 1 {
-			return fail("profile schema: takes no argument")
+			return fail("unexpected argument "+quote(args[1]), "there is one schema, of all profiles; pccrun profile show NAME shows one")
 		}
 		printf("%s", profiles.Schema())
 		return 0
 	}
-	return fail("profile: unknown verb "+quote(args[0]), "want list, show, check or schema")
+	hint := "want list, show, check or schema"
+	if near := profiles.Nearest(args[0], []string{"list", "show", "check", "schema"}); near != "" {
+		hint = "did you mean pccrun profile " + near + "? " + hint
+	}
+	return fail("profile: unknown verb "+quote(args[0]), hint)
 }
 
 // jsonFlag is --json of the verbs that print.
@@ -78,8 +83,8 @@ func profileList(args []string) int {
 	if err != nil {
 		return failUsage(err)
 	}
-	if len(words) > 0 || req.Command != nil {
-		return fail("profile list: takes no argument")
+	if more := slices.Concat(words, req.Command); len(more) > 0 {
+		return fail("unexpected argument "+quote(more[0]), "pccrun profile show NAME shows one")
 	}
 	list, err := profiles.List(*req)
 	if err != nil {
@@ -100,6 +105,9 @@ func profileList(args []string) int {
 		}
 		if l.Err != nil {
 			text = "does not load: " + profiles.Mistakes(l.Err)[0].Error()
+		}
+		if l.InPlace {
+			text += " (" + l.Source + ", in place of the built-in one)"
 		}
 		printf("%-10s %s\n", l.Name, printable(text))
 	}

@@ -22,7 +22,7 @@ The command is what was given to pccrun; secrets of --env are blanked.
 
 func psVerb(args []string) int {
 	all, asJSON := false, false
-	words, err := options(args, func(name string, _ func() string) bool {
+	words, err := options(psUsage, args, func(name string, _ func() string) bool {
 		switch name {
 		case "--all", "-a":
 			all = true

@@ -36,23 +36,21 @@ func reviewVerb(args []string) int {
 		}
 		return true
 	}
-	words, err := options(args, flag)
+	words, err := options(reviewUsage, args, flag)
 	if err == nil && accept >= 0 {
-		paths, err = options(paths, flag)
+		paths, err = options(reviewUsage, paths, flag)
 	}
 	var r *review
 	if err == nil {
-		places := []bool{true, false}
-		if accept >= 0 {
-			places = places[:1] // nothing is put back in a workspace that nobody named
-		}
-		r, err = openReview(words, places)
+		r, err = openReview(words)
 	}
 	if err != nil {
 		return failSession(err)
 	}
 	defer r.dir.Close()
 	switch {
+	case accept >= 0 && len(words) == 0 && !standsIn(r.Workspace): // nothing is put back in a workspace that nobody named
+		return failSession(errNoneToAccept)
 	case accept >= 0:
 		return r.accept(paths, asJSON)
 	case asJSON:
@@ -71,9 +69,15 @@ type review struct {
 	found []workspace.Finding
 }
 
+// standsIn reports whether the current directory is in a workspace.
+func standsIn(workspace string) bool {
+	cwd := profiles.ThisHost().Cwd
+	return cwd == workspace || strings.HasPrefix(cwd, workspace+"/")
+}
+
 // openReview finds the session that the words name, or the newest that has left
-// something in the first of the places, of which true is here, false elsewhere.
-func openReview(words []string, places []bool) (*review, error) {
+// something in the workspace that the caller stands in, or else anywhere.
+func openReview(words []string) (*review, error) {
 	home, err := sessionHome()
 	if err != nil {
 		return nil, err
@@ -90,15 +94,17 @@ func openReview(words []string, places []bool) (*review, error) {
 		if err != nil {
 			return nil, err
 		}
-		cwd := profiles.ThisHost().Cwd
 		slices.Reverse(list)
-		for _, here := range places {
-			for _, e := range list {
-				if in := cwd == e.Workspace || strings.HasPrefix(cwd, e.Workspace+"/"); in == here && slices.Contains(e.Kept, keptChanges) {
-					candidates = append(candidates, e)
-				}
+		list = slices.DeleteFunc(list, func(e sessions.Entry) bool { return !slices.Contains(e.Kept, keptChanges) })
+		var elsewhere []sessions.Entry
+		for _, e := range list {
+			if standsIn(e.Workspace) {
+				candidates = append(candidates, e)
+			} else {
+				elsewhere = append(elsewhere, e)
 			}
 		}
+		candidates = append(candidates, elsewhere...)
 	}
 	for _, e := range candidates {
 		dir, err := home.Open(e.ID)
@@ -114,9 +120,6 @@ func openReview(words []string, places []bool) (*review, error) {
 			return &review{e, home, dir, found}, nil
 		}
 		dir.Close()
-	}
-	if len(places) == 1 {
-		return nil, errNoneToAccept
 	}
 	return nil, errors.New("no session left anything to review")
 }

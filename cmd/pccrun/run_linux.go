@@ -26,9 +26,6 @@ func runVerb(req profiles.Request) int {
 	if text, hint := starved(); text != "" {
 		return fail(text, hint)
 	}
-	if req.Provider != "" && req.Provider != "native" && req.Provider != "auto" {
-		return fail("provider "+quote(req.Provider)+": not built yet", "--provider native")
-	}
 	// The order is the launch's: what the command will hold is judged before
 	// anything is cloned, and the kernel makes the namespaces while the
 	// policy is read. Flags that change the namespaces wait for the policy.

@@ -186,7 +186,7 @@ func TestEachFlagReachesTheRequest(t *testing.T) {
 	for _, d := range runFlags() {
 		args := []string{d.name}
 		if d.kind == takesValue {
-			value := map[string]string{"--pass-fd": "3"}[d.name]
+			value := map[string]string{"--pass-fd": "3", "--provider": "native"}[d.name]
 			if value == "" {
 				value = "x"
 			}

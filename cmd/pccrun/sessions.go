@@ -101,11 +101,11 @@ func sessionHint(err error) string {
 	return ""
 }
 
-// options reads flags, which may stand before and after words, but not after --:
+// options reads the flags that a verb's usage describes, which may stand before and after words, but not after --:
 // a run can leave a file of any name, and a shell puts it in the place of a *. The
 // function is called for each, with one that takes the flag's value; it returns
 // false for a flag that it does not know.
-func options(args []string, flag func(name string, value func() string) bool) (words []string, err error) {
+func options(usage string, args []string, flag func(name string, value func() string) bool) (words []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
 		args = args[1:]
@@ -131,7 +131,7 @@ func options(args []string, flag func(name string, value func() string) bool) (w
 		})
 		switch {
 		case !known:
-			return nil, &usageError{"unknown flag " + quote(name), "--help lists the flags"}
+			return nil, &usageError{"unknown flag " + quote(name), suggestName(helpFlags(usage), name)}
 		case missing:
 			return nil, &usageError{"flag " + name + ": value missing", ""}
 		case taken && value == "":

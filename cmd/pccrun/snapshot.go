@@ -30,7 +30,7 @@ NAME is of letters, digits, '.', '-' and '_'; without it, the time.
 
 func snapshotVerb(args []string) int {
 	session, remove, list, asJSON := "", "", false, false
-	words, err := options(args, func(name string, value func() string) bool {
+	words, err := options(snapshotUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--list":
 			list = true

@@ -21,7 +21,7 @@ Memory that several processes share counts for each of them.
 
 func statsVerb(args []string) int {
 	asJSON := false
-	words, err := options(args, func(name string, _ func() string) bool {
+	words, err := options(statsUsage, args, func(name string, _ func() string) bool {
 		asJSON = asJSON || name == "--json"
 		return name == "--json"
 	})

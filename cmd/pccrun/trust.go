@@ -30,7 +30,7 @@ another content was trusted before: read it.
 func trustVerb(args []string) int {
 	req := profiles.Request{Host: profiles.ThisHost()}
 	list, revoke, asJSON := false, false, false
-	words, err := options(args, func(name string, value func() string) bool {
+	words, err := options(trustUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--workspace":
 			req.Workspace = value()

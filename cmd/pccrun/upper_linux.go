@@ -103,12 +103,8 @@ func (l *launch) settleUpper() {
 	if o.lost > 0 {
 		say(fmt.Sprintf("%d sockets, FIFOs or devices in the overlay are not kept", o.lost))
 	}
-	if n := o.changed; n > 0 {
-		files := "files"
-		if n == 1 {
-			files = "file"
-		}
-		say(fmt.Sprintf("%d %s changed in the overlay: pccrun diff, apply or discard", n, files))
+	if o.changed > 0 {
+		say(pathsChanged(o.changed) + " in the overlay: pccrun diff, apply or discard")
 	}
 }
 

@@ -75,7 +75,7 @@ func (s *past) look(a *answer, asked string) error {
 		about = func(what string) bool { return what == "request "+a.question+" "+url }
 	}
 	return eachEvent(s.home, s.entry, func(r events.Record) {
-		at := r.Time.UTC().Format("15:04:05.000 ")
+		at := clock(r.Time) + " "
 		switch e := r.Event.(type) {
 		case events.Changed:
 			if near(e.Path, paths) {

@@ -181,7 +181,15 @@ func parse(args []string) (*options, error) {
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil, err
 	} else if err != nil {
-		return nil, errors.New(doubleDashes(err.Error()))
+		text := doubleDashes(err.Error())
+		if word, unknown := strings.CutPrefix(text, "unknown flag --"); unknown {
+			var names []string
+			f.VisitAll(func(known *flag.Flag) { names = append(names, known.Name) })
+			if near := profiles.Nearest(word, names); near != "" {
+				text += ": did you mean --" + near + "?"
+			}
+		}
+		return nil, errors.New(text)
 	}
 	o.launchers = f.Args()
 	switch {
@@ -361,9 +369,9 @@ func (o *options) run() (int, error) {
 	for _, w := range accept(r.Results, waivers) {
 		fmt.Fprintf(os.Stderr, "pccrun: escape: baseline %s: %s is stopped now: accept it no more\n", o.baseline, w.ID)
 	}
-	code := r.Exit(o.failOn)
+	code := r.Exit()
 	if code == 3 {
-		fmt.Fprintln(os.Stderr, "pccrun: escape: nothing meaningful ran: all that was chosen is vacuous, skipped, or did not start")
+		fmt.Fprintf(os.Stderr, "pccrun: escape: %v\n", errNothing)
 	}
 	return code, o.print(r, files)
 }
@@ -380,7 +388,7 @@ func (o *options) perform(ctx context.Context, probes []*Probe, targets []*Targe
 		return nil, err
 	}
 	defer site.close()
-	r := &Report{Schema: Schema, Began: time.Now(), Claims: map[string][]Claim{}, Untested: map[string][]profiles.Guarantee{}}
+	r := &Report{Schema: Schema, failOn: o.failOn, Began: time.Now(), Claims: map[string][]Claim{}, Untested: map[string][]profiles.Guarantee{}}
 	for _, t := range targets {
 		r.targets = append(r.targets, t.Name)
 		if t.Native {

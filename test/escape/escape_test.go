@@ -158,7 +158,7 @@ func TestSuiteBites(t *testing.T) {
 		require.Equal(t, VerdictEscaped, r.Verdict, "%s: %s %s", r.ID, r.Reason, r.Inside.Detail)
 	}
 	report := &Report{Results: results, targets: []string{"nothing"}}
-	require.Equal(t, 1, report.Exit(Low))
+	require.Equal(t, 1, report.Exit())
 }
 
 func contains(list []string, s string) bool {
@@ -184,7 +184,7 @@ func TestLauncherThatDoesNotStart(t *testing.T) {
 			results := run(t, []*Target{{Name: name, Argv: argv}}, func(p *Probe) bool { return p.ID == "FS-001" })
 			require.Len(t, results, 1)
 			require.Equal(t, VerdictError, results[0].Verdict)
-			require.Equal(t, 3, (&Report{Results: results}).Exit(Low))
+			require.Equal(t, 3, (&Report{Results: results}).Exit())
 		})
 	}
 }
@@ -211,13 +211,13 @@ func TestExit(t *testing.T) {
 		{"vacuous and skipped only", []Result{r(VerdictVacuous, High, "", ""), r(VerdictSkipped, High, "", "")}, 3},
 		{"nothing", nil, 3},
 	} {
-		require.Equal(t, row.want, (&Report{Results: row.results}).Exit(Medium), row.name)
+		require.Equal(t, row.want, (&Report{Results: row.results, failOn: Medium}).Exit(), row.name)
 	}
 	target := &Target{Name: "x", Claims: []Claim{{Guarantee: profiles.FSHide, State: "kept"}, {Guarantee: profiles.FSOverlay, State: "missing"}}}
 	require.Equal(t, []profiles.Guarantee{profiles.FSHide}, untested(target, nil))
 	held.Target, held.Guarantee = "x", profiles.FSHide
 	require.Empty(t, untested(target, []Result{held}))
-	require.Equal(t, 2, (&Report{Results: []Result{held}, Untested: map[string][]profiles.Guarantee{"x": {profiles.FSHide}}}).Exit(Low))
+	require.Equal(t, 2, (&Report{Results: []Result{held}, Untested: map[string][]profiles.Guarantee{"x": {profiles.FSHide}}}).Exit())
 }
 
 func TestSplit(t *testing.T) {

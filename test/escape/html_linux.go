@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -114,7 +113,7 @@ func writeHTML(w io.Writer, r *Report) error {
 		}
 		worst := -1
 		for i := range r.Results {
-			if res := &r.Results[i]; res.Target == target && res.Verdict == VerdictEscaped && res.Accepted == "" {
+			if res := &r.Results[i]; res.Target == target && res.failed(Info) {
 				worst = max(worst, int(res.Severity))
 			}
 		}
@@ -130,7 +129,7 @@ func writeHTML(w io.Writer, r *Report) error {
 		page.Depths = append(page.Depths, map[string]any{"Name": d.name, "All": d.all, "One": d.one, "Two": d.two, "Goal": d.goal(), "Holds": d.holds()})
 	}
 	slices.SortStableFunc(page.Rows, func(a, b []*Result) int { return worstOf(a) - worstOf(b) })
-	return htmlPage().Execute(w, page)
+	return htmlPage(r).Execute(w, page)
 }
 
 func worstOf(row []*Result) int {
@@ -143,11 +142,11 @@ func worstOf(row []*Result) int {
 
 // htmlPage is parsed when it is wanted: this package is linked into a program
 // that starts often.
-var htmlPage = sync.OnceValue(func() *template.Template {
+func htmlPage(r *Report) *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
 		"printable":   printable,
-		"evidence":    func(r *Result) string { return r.evidence() },
-		"mark":        func(r *Result) string { return marks[r.Verdict] },
+		"evidence":    func(res *Result) string { return res.evidence() + r.note(res) },
+		"mark":        func(res *Result) string { return marks[res.Verdict] },
 		"legend":      func() []Verdict { return Verdicts },
 		"verdictMark": func(v Verdict) string { return marks[v] },
 		"join":        strings.Join,
@@ -200,4 +199,4 @@ nav button{font:inherit;padding:3px 12px;margin:0 6px 10px 0;border:1px solid va
 <script>let v='',q=document.querySelector('nav input');const show=()=>document.querySelectorAll('#probes tr[data-v]').forEach(r=>r.hidden=v&&!r.dataset.v.split(' ').includes(v)||!r.textContent.toLowerCase().includes(q.value.toLowerCase()));q.oninput=show;document.querySelectorAll('nav button').forEach(b=>b.onclick=()=>{document.querySelectorAll('nav button').forEach(x=>x.classList.toggle('on',x==b));v=b.dataset.v;show()})</script>
 </main></body></html>
 `))
-})
+}

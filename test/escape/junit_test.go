@@ -12,6 +12,8 @@ import (
 
 	"github.com/joshdk/go-junit"
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
 )
 
 func TestJUnit(t *testing.T) {
@@ -23,7 +25,7 @@ func TestJUnit(t *testing.T) {
 	require.NoError(t, xml.Unmarshal(b.Bytes(), &got))
 	require.Len(t, got.Suites, 1)
 	s := got.Suites[0]
-	require.Equal(t, [4]int{len(Verdicts), 1, 1, 2}, [4]int{s.Tests, s.Failures, s.Errors, s.Skipped})
+	require.Equal(t, [4]int{len(Verdicts), 0, 1, 3}, [4]int{s.Tests, s.Failures, s.Errors, s.Skipped})
 	require.Len(t, s.Cases, s.Tests)
 	require.NotContains(t, b.String(), "\x1b")
 }
@@ -41,8 +43,12 @@ func TestJUnitConsumer(t *testing.T) {
 			require.Equal(t, printable(r.targets[i]), s.Name)
 			n := r.counts(r.targets[i])
 			want := junit.Totals{
-				Passed: n[VerdictBlocked] + n[VerdictDegraded], Failed: n[VerdictEscaped], Error: n[VerdictError],
-				Skipped: n[VerdictSkipped] + n[VerdictVacuous], Duration: s.Totals.Duration,
+				Passed: n[VerdictBlocked] + n[VerdictDegraded], Error: n[VerdictError] + len(r.Untested[r.targets[i]]),
+				Skipped: n[VerdictSkipped] + n[VerdictVacuous] + n[VerdictEscaped], Duration: s.Totals.Duration, // the one escape is accepted
+			}
+			if len(r.Results) == 0 {
+				want.Error++
+				require.Equal(t, errNothing.Error(), s.Tests[len(s.Tests)-1].Message)
 			}
 			if r.Interrupted != nil {
 				want.Error++
@@ -74,7 +80,7 @@ func TestJUnitSchema(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, writeJUnit(&b, sample()))
 	for old, wrong := range map[string]string{
-		`<skipped `: `<omitted `, `tests="6"`: `tests="six"`, `time="1.000"`: `time="1s"`, `classname="`: `class="`, `type="escaped"`: `type=""`, `<testsuites>`: `<testsuites xmlns="urn:x">`,
+		`<skipped `: `<omitted `, `tests="6"`: `tests="six"`, `time="1.000"`: `time="1s"`, `classname="`: `class="`, `type="error"`: `type=""`, `<testsuites>`: `<testsuites xmlns="urn:x">`,
 	} {
 		require.Contains(t, b.String(), old)
 		document := strings.Replace(b.String(), old, wrong, 1)
@@ -86,12 +92,13 @@ func TestJUnitSchema(t *testing.T) {
 }
 
 func junitReports() map[string]*Report {
-	two, ended := sample(), sample()
+	two, ended, untested := sample(), sample(), sample()
+	untested.Untested = map[string][]profiles.Guarantee{untested.targets[0]: {profiles.FSHide, profiles.NetDNS}}
 	two.targets = append(two.targets, "other")
 	for _, res := range two.Results {
 		res.Target = "other"
 		two.Results = append(two.Results, res)
 	}
 	ended.Interrupted = &interrupted{syscall.SIGINT}
-	return map[string]*Report{"a report": sample(), "two launchers": two, "nothing ran": {targets: []string{"t"}}, "no target": {}, "interrupted": ended}
+	return map[string]*Report{"a report": sample(), "two launchers": two, "nothing ran": {targets: []string{"t"}}, "no target": {}, "interrupted": ended, "untested": untested}
 }

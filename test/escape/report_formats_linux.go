@@ -16,12 +16,20 @@ import (
 
 // writeTAP writes version 13 of the Test Anything Protocol.
 func writeTAP(w io.Writer, r *Report) error {
-	fmt.Fprintf(w, "TAP version 13\n1..%d\n", len(r.Results))
+	planned := len(r.Results)
+	for _, target := range r.targets {
+		planned += len(r.Untested[target])
+	}
+	fmt.Fprintf(w, "TAP version 13\n1..%d\n", planned)
 	escape := strings.NewReplacer("#", "\\#", "\\", "\\\\")
 	for i := range r.Results {
 		res := &r.Results[i]
 		name := escape.Replace(printable(fmt.Sprintf("%s %s: %s", res.Target, res.ID, res.Name)))
 		note := escape.Replace(res.evidence())
+		if excuse := res.excuse(r.failOn); excuse != "" {
+			fmt.Fprintf(w, "not ok %d - %s # TODO %s: %s\n", i+1, name, escape.Replace(excuse), note)
+			continue
+		}
 		switch res.Verdict {
 		case VerdictSkipped:
 			fmt.Fprintf(w, "ok %d - %s # SKIP %s\n", i+1, name, note)
@@ -36,8 +44,15 @@ func writeTAP(w io.Writer, r *Report) error {
 			fmt.Fprintf(w, "ok %d - %s\n", i+1, name)
 		}
 	}
-	if r.Interrupted != nil {
-		_, err := fmt.Fprintf(w, "Bail out! %v\n", r.Interrupted)
+	n := len(r.Results)
+	for _, target := range r.targets {
+		for _, g := range r.Untested[target] {
+			n++
+			fmt.Fprintf(w, "not ok %d - %s %s: claimed and not tested\n", n, escape.Replace(printable(target)), g)
+		}
+	}
+	if err := r.whole(); err != nil {
+		_, err := fmt.Fprintf(w, "Bail out! %v\n", err)
 		return err
 	}
 	return nil
@@ -86,8 +101,14 @@ func writeJUnit(w io.Writer, r *Report) error {
 			took += res.Duration
 			c := junitCase{Class: string(res.Guarantee), Name: res.ID + " " + res.Name, Seconds: seconds(res.Duration)}
 			note := &junit1{Message: res.evidence(), Type: string(res.Verdict), Text: printable(res.Reproduce)}
+			excuse := res.excuse(r.failOn)
 			switch res.Verdict {
 			case VerdictEscaped:
+				if excuse != "" {
+					note.Message = excuse + ": " + note.Message
+					c.Skipped, s.Skipped = note, s.Skipped+1
+					break
+				}
 				c.Failure, s.Failures = note, s.Failures+1
 			case VerdictError:
 				c.Error, s.Errors = note, s.Errors+1
@@ -96,10 +117,19 @@ func writeJUnit(w io.Writer, r *Report) error {
 			}
 			s.Cases, s.Tests = append(s.Cases, c), s.Tests+1
 		}
-		if r.Interrupted != nil { // skipped ones alone would look as if all were well
+		fail := func(name, message, kind string) {
 			s.Cases, s.Tests, s.Errors = append(s.Cases, junitCase{
-				Class: "run", Name: "run to the end", Seconds: seconds(0), Error: &junit1{Message: r.Interrupted.Error(), Type: "interrupted"},
+				Class: "run", Name: name, Seconds: seconds(0), Error: &junit1{Message: message, Type: kind},
 			}), s.Tests+1, s.Errors+1
+		}
+		for _, g := range r.Untested[target] {
+			fail(string(g)+" is tested", "claimed and not tested", "untested")
+		}
+		switch err := r.whole(); { // skipped ones alone would look as if all were well
+		case r.Interrupted != nil:
+			fail("run to the end", err.Error(), "interrupted")
+		case err != nil:
+			fail("something is tested", err.Error(), "vacuous")
 		}
 		s.Seconds = seconds(took)
 		suites.Suites = append(suites.Suites, s)
@@ -130,7 +160,7 @@ func writeSARIF(w io.Writer, r *Report) error {
 		return "note"
 	}
 	score := [...]string{"0.0", "3.0", "5.5", "8.0", "9.5"}
-	invocation := object{"executionSuccessful": r.Interrupted == nil, "startTimeUtc": r.Began.UTC().Format("2006-01-02T15:04:05Z")}
+	invocation := object{"executionSuccessful": r.Interrupted == nil, "startTimeUtc": r.Began.UTC().Format("2006-01-02T15:04:05Z"), "exitCode": r.Exit()}
 	if i := r.Interrupted; i != nil {
 		invocation["exitSignalName"], invocation["exitSignalNumber"] = unix.SignalName(i.Signal), int(i.Signal)
 		invocation["toolExecutionNotifications"] = []object{{"level": "error", "message": object{"text": i.Error() + ": what had not ended by then is not among the results"}}}
@@ -165,8 +195,8 @@ func writeSARIF(w io.Writer, r *Report) error {
 					"locations":           []object{{"logicalLocations": []object{{"name": string(res.Guarantee), "fullyQualifiedName": target + "/" + string(res.Guarantee), "kind": "module"}}}},
 					"partialFingerprints": object{"probe/v1": target + "/" + res.ID},
 				}
-				if res.Accepted != "" {
-					result["suppressions"] = []object{{"kind": "external", "status": "accepted", "justification": res.Accepted}}
+				if excuse := res.excuse(Info); excuse != "" { // what is mild its level says
+					result["suppressions"] = []object{{"kind": "external", "status": "accepted", "justification": excuse}}
 				}
 				results = append(results, result)
 			}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,7 +32,8 @@ type Report struct {
 	Interrupted *interrupted                    `json:"-"` // nil: it ran to its end
 
 	targets []string
-	strict  bool // the target of Layers is: see depths
+	failOn  Severity // the mildest escape that fails
+	strict  bool     // the target of Layers is: see depths
 }
 
 // A Fact is one line of the environment block.
@@ -110,37 +112,57 @@ func (r *Report) counts(target string) map[Verdict]int {
 	return n
 }
 
-// failed says whether a result counts against the target: an escape at or
-// above the threshold that is neither accepted nor a gap that is not claimed.
+// excuse says why an escape does not count against the target, "" where it
+// does: it is accepted, or a gap that is not claimed, or below the threshold.
+func (res *Result) excuse(threshold Severity) string {
+	switch {
+	case res.Verdict != VerdictEscaped:
+		return ""
+	case res.Accepted != "":
+		return "accepted: " + printable(res.Accepted)
+	case res.Claim == profiles.Missing.String():
+		return "known gap: not claimed"
+	case res.Severity < threshold:
+		return "below --fail-on " + threshold.String()
+	}
+	return ""
+}
+
+// failed says whether a result counts against the target.
 func (res *Result) failed(threshold Severity) bool {
-	return res.Verdict == VerdictEscaped && res.Severity >= threshold && res.Accepted == "" && res.Claim != profiles.Missing.String()
+	return res.Verdict == VerdictEscaped && res.excuse(threshold) == ""
+}
+
+// errNothing is of a run of which no result says anything.
+var errNothing = errors.New("nothing meaningful ran: all that was chosen is vacuous, skipped, or did not start")
+
+// whole returns why the results do not make a run, nil where they do.
+func (r *Report) whole() error {
+	if r.Interrupted != nil {
+		return r.Interrupted
+	}
+	if !slices.ContainsFunc(r.Results, func(res Result) bool {
+		return res.Verdict == VerdictBlocked || res.Verdict == VerdictDegraded || res.Verdict == VerdictEscaped
+	}) {
+		return errNothing
+	}
+	return nil
 }
 
 // Exit is the status of the whole: 0 all claims hold; 1 an escape at or above
 // the threshold; 2 the suite itself failed, or left a claim untested; 3 nothing
 // meaningful ran; 128 and the number of the signal that ended it before it was
 // through, whatever was known by then.
-func (r *Report) Exit(threshold Severity) int {
-	if r.Interrupted != nil {
-		return r.Interrupted.exit()
-	}
-	meaningful, broken := 0, len(r.Untested)
-	for i := range r.Results {
-		res := &r.Results[i]
-		if res.failed(threshold) {
-			return 1
-		}
-		switch res.Verdict {
-		case VerdictBlocked, VerdictDegraded, VerdictEscaped:
-			meaningful++
-		case VerdictError:
-			broken++
-		}
-	}
+func (r *Report) Exit() int {
+	err := r.whole()
 	switch {
-	case meaningful == 0:
+	case r.Interrupted != nil:
+		return r.Interrupted.exit()
+	case slices.ContainsFunc(r.Results, func(res Result) bool { return res.failed(r.failOn) }):
+		return 1
+	case err != nil:
 		return 3
-	case broken > 0:
+	case len(r.Untested) > 0 || slices.ContainsFunc(r.Results, func(res Result) bool { return res.Verdict == VerdictError }):
 		return 2
 	}
 	return 0
@@ -195,6 +217,14 @@ func (res *Result) evidence() string {
 	return printable(res.Inside.Detail)
 }
 
+// note is what stands behind the evidence of an escape that does not count.
+func (r *Report) note(res *Result) string {
+	if excuse := res.excuse(r.failOn); excuse != "" {
+		return " [" + excuse + "]"
+	}
+	return ""
+}
+
 // cell makes text fit into a column of a Markdown table.
 func cell(s string) string {
 	return strings.NewReplacer("|", "\\|", "<", "&lt;", "`", "'").Replace(printable(s))
@@ -217,7 +247,7 @@ func writeMarkdown(w io.Writer, r *Report) error {
 		for i := range r.Results {
 			res := &r.Results[i]
 			if res.Target == target && res.Verdict != VerdictBlocked && res.Verdict != VerdictSkipped {
-				fmt.Fprintf(&b, "| %s %s | %s | %s | %s | %s |\n", res.ID, cell(res.Name), res.Severity, res.Guarantee, res.Verdict, cell(res.evidence()))
+				fmt.Fprintf(&b, "| %s %s | %s | %s | %s | %s |\n", res.ID, cell(res.Name), res.Severity, res.Guarantee, res.Verdict, cell(res.evidence()+r.note(res)))
 			}
 		}
 	}
@@ -367,14 +397,7 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 					if res.Verdict != v {
 						continue
 					}
-					note := ""
-					switch {
-					case res.Accepted != "":
-						note = " [accepted: " + printable(res.Accepted) + "]"
-					case res.Verdict == VerdictEscaped && res.Claim == profiles.Missing.String():
-						note = " [known gap: not claimed]"
-					}
-					fmt.Fprintf(&b, "    %s %-8s %-8s %s: %s%s\n", paint(v, fmt.Sprintf("%-8s", v)), res.ID, res.Severity, res.Name, res.evidence(), note)
+					fmt.Fprintf(&b, "    %s %-8s %-8s %s: %s%s\n", paint(v, fmt.Sprintf("%-8s", v)), res.ID, res.Severity, res.Name, res.evidence(), r.note(res))
 				}
 			}
 			for _, res := range groups[g] {

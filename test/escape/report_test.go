@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/joshdk/go-junit"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
@@ -120,6 +122,7 @@ func TestSARIF(t *testing.T) {
 		}
 	}
 	require.Equal(t, "accepted", run.Results[0].Suppressions[0].Status)
+	require.Equal(t, "accepted: reason", run.Results[0].Suppressions[0].Justification)
 }
 
 // TestSARIFSchema holds the output to the schema that OASIS publishes for
@@ -178,7 +181,7 @@ func TestTAPConsumer(t *testing.T) {
 	perl.Stdin = &b
 	out, err := perl.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	want := map[Verdict]string{VerdictBlocked: "ok -", VerdictDegraded: "ok -", VerdictEscaped: "not -", VerdictError: "not -", VerdictVacuous: "not TODO", VerdictSkipped: "ok SKIP"}
+	want := map[Verdict]string{VerdictBlocked: "ok -", VerdictDegraded: "ok -", VerdictEscaped: "not TODO", VerdictError: "not -", VerdictVacuous: "not TODO", VerdictSkipped: "ok SKIP"}
 	var lines []string
 	for i, v := range Verdicts {
 		lines = append(lines, strconv.Itoa(i+1)+" "+want[v])
@@ -212,9 +215,70 @@ func TestTAP(t *testing.T) {
 			require.Equal(t, strconv.Itoa(n), m[2])
 			require.Equal(t, Verdicts[n-1] == VerdictEscaped || Verdicts[n-1] == VerdictError || Verdicts[n-1] == VerdictVacuous, m[1] != "", line)
 			require.Equal(t, Verdicts[n-1] == VerdictSkipped, m[5] == "SKIP", line)
+			require.Equal(t, Verdicts[n-1] == VerdictVacuous || Verdicts[n-1] == VerdictEscaped, m[5] == "TODO", line)
 		}
 	}
 	require.Equal(t, len(Verdicts), n)
+}
+
+// TestFormatsAgree holds what a reader of each format makes of a run to the
+// exit status: all is well in all of them, or in none.
+func TestFormatsAgree(t *testing.T) {
+	held := Result{ID: "FS-001", Guarantee: profiles.FSHide, Severity: High, Verdict: VerdictBlocked, Target: "x"}
+	but := func(change func(*Result)) []Result {
+		other := held
+		other.ID, other.Verdict, other.Claim = "FS-002", VerdictEscaped, "kept"
+		change(&other)
+		return []Result{held, other}
+	}
+	for name, row := range map[string]struct {
+		results  []Result
+		untested []profiles.Guarantee
+		exit     int
+		note     string
+	}{
+		"held":                {results: []Result{held}},
+		"an escape":           {results: but(func(*Result) {}), exit: 1},
+		"not claimed":         {results: but(func(res *Result) { res.Claim = "missing" }), note: "known gap: not claimed"},
+		"accepted":            {results: but(func(res *Result) { res.Accepted = "meant" }), note: "accepted: meant"},
+		"below the threshold": {results: but(func(res *Result) { res.Severity = Low }), note: "below --fail-on medium"},
+		"an error":            {results: but(func(res *Result) { res.Verdict = VerdictError }), exit: 2},
+		"untested":            {results: []Result{held}, untested: []profiles.Guarantee{profiles.NetDNS}, exit: 2},
+		"nothing meaningful":  {results: but(func(res *Result) { res.Verdict = VerdictVacuous })[1:], exit: 3},
+		"nothing":             {exit: 3},
+	} {
+		r := &Report{Results: row.results, targets: []string{"x"}, failOn: Medium, Untested: map[string][]profiles.Guarantee{}}
+		if row.untested != nil {
+			r.Untested["x"] = row.untested
+		}
+		require.Equal(t, row.exit, r.Exit(), name)
+
+		var text bytes.Buffer
+		require.NoError(t, writeJUnit(&text, r))
+		suites, err := junit.Ingest(text.Bytes())
+		require.NoError(t, err)
+		require.Equal(t, row.exit != 0, suites[0].Totals.Failed+suites[0].Totals.Error > 0, "%s: %s", name, &text)
+		require.Contains(t, text.String(), row.note, name)
+
+		text.Reset()
+		require.NoError(t, writeTAP(&text, r))
+		failed := strings.Contains(text.String(), "Bail out!")
+		for _, line := range strings.Split(text.String(), "\n") {
+			failed = failed || strings.HasPrefix(line, "not ok") && !strings.Contains(line, " # TODO ")
+		}
+		require.Equal(t, row.exit != 0, failed, "%s: %s", name, &text)
+		require.Contains(t, text.String(), row.note, name)
+
+		text.Reset()
+		require.NoError(t, writeSARIF(&text, r))
+		require.Contains(t, text.String(), fmt.Sprintf(`"exitCode": %d,`, row.exit), name)
+
+		for _, write := range []format{writeMarkdown, writeHTML, func(w io.Writer, r *Report) error { return writeTable(w, r, tableStyle{}) }} {
+			text.Reset()
+			require.NoError(t, write(&text, r))
+			require.Contains(t, text.String(), row.note, name)
+		}
+	}
 }
 
 func TestMarkdownAndHTML(t *testing.T) {

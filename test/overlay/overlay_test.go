@@ -584,7 +584,7 @@ func TestElsewhere(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(state, "settings"), []byte("old\n"), 0o644))
 	time.Sleep(10 * time.Millisecond)
 	_, said := d.ok("--overlay", "~/.tool", "--protect", state+"/settings", "--", "sh", "-c", "echo c > ~/.tool/cache/c; echo x > ~/.tool/settings; echo w > f")
-	require.Contains(t, said, "1 file changed in the overlay")
+	require.Contains(t, said, "1 path changed in the overlay")
 	require.Equal(t, "-rw-r--r-- w\n", tree(t, d.ws)["f"], "the workspace is the host's own")
 	require.NotContains(t, tree(t, state), "cache/c")
 	d.ok("apply", state)
