@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,18 +77,28 @@ func (g *Guard) programs(d *dir) {
 func (g *Guard) programsIn(rel string, all, renamed bool) {
 	fd, err := beneath.Open(g.fd, rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
+		if err != unix.EACCES || renamed { // what nobody has touched was closed to the run too
+			g.unlooked(rel, err)
+		}
 		return
 	}
 	f := os.NewFile(uintptr(fd), rel)
 	defer f.Close()
-	list, _ := f.ReadDir(-1)
+	list, err := f.ReadDir(-1)
+	var refused *os.PathError
+	if errors.As(err, &refused) {
+		err = refused.Err
+	}
+	g.unlooked(rel, err)
 	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	for _, e := range list {
 		if !renamed && !e.Type().IsRegular() {
 			continue
 		}
 		var st unix.Stat_t
-		if beneath.Stat(fd, e.Name(), &st) == nil && (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0 || sourced(e.Name(), &st)) {
+		if err := beneath.Stat(fd, e.Name(), &st); err != nil {
+			g.unlooked(join(rel, e.Name()), err)
+		} else if (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0 || sourced(e.Name(), &st)) {
 			g.program(g.abs(join(rel, e.Name())), filepath.Base(rel))
 		}
 	}
@@ -100,6 +111,13 @@ func (g *Guard) program(path, why string) {
 	g.told(g.stash.note(Finding{Kind: Program, Path: path, Why: why, What: "new or changed"}, nil, false))
 }
 
+// unlooked tells of what could not be looked at; nothing of what is not there any more.
+func (g *Guard) unlooked(rel string, err error) {
+	if err != nil && !gone(err) {
+		g.told(g.stash.note(Finding{Kind: Review, Path: g.abs(rel), Why: "tools find programs there", What: "cannot be looked through: " + err.Error()}, nil, false))
+	}
+}
+
 // programLinks tells of the links in a directory by which tools of the host find programs: of
 // each that is new, and of the programs that have changed where one leads that stood.
 func (g *Guard) programLinks(d *dir, i *inerter) {
@@ -109,17 +127,18 @@ func (g *Guard) programLinks(d *dir, i *inerter) {
 	}
 	fd, err := beneath.Open(g.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
+		g.unlooked(d.rel, err)
 		return
 	}
 	defer unix.Close(fd)
 	var names []string
 	known := steps()
 	all := known.any[filepath.Base(d.rel)]
-	_ = beneath.Each(fd, make([]byte, 8<<10), func(name []byte) {
+	g.unlooked(d.rel, beneath.Each(fd, make([]byte, 8<<10), func(name []byte) {
 		if all || known.names[string(name)] {
 			names = append(names, string(name))
 		}
-	})
+	}))
 	slices.Sort(names)
 	for _, name := range names {
 		for _, p := range programDirs {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // A tool of the host finds a program by the names of directories, also where one of those is a
@@ -40,6 +41,26 @@ func TestGuardTellsOfPrograms(t *testing.T) {
 			require.Equal(t, c.want, w.end())
 		})
 	}
+}
+
+// What cannot be looked at is told: nobody knows what programs are there.
+func TestGuardTellsOfProgramsUnseen(t *testing.T) {
+	w := newWatchman(t)
+	w.sh("mkdir -p .venv/bin e/bin; ln -s e venv")
+	w.begin()
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	none := limit
+	none.Cur = 3
+	g := w.guard
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
+	g.programsIn(".venv/bin", false, false)
+	g.programsIn("nowhere/bin", false, false)
+	g.programLinks(&dir{links: true}, nil)
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
+	g.programsIn("nowhere/bin", false, false)
+	g.programsIn(".venv/bin", false, false)
+	require.Equal(t, []string{"review .venv/bin", "review " + w.root, "review nowhere/bin"}, w.end())
 }
 
 func TestWayTo(t *testing.T) {
