@@ -70,7 +70,11 @@ func (r *Run) unconnected() (err error) {
 // without any network: to none of them there is an address.
 func (s *Started) answerSoon(ctx context.Context, decided func(netproxy.Event)) {
 	s.soonServe(func() {
-		s.proxy = netproxy.New(netproxy.Config{Rules: s.run.denied, Event: decided})
+		s.proxy = netproxy.New(netproxy.Config{Rules: s.run.denied, Event: func(e netproxy.Event) {
+			if e.Verdict.Host != namespaces.Hostname { // of which /etc/hosts has one address: who wants the other asks
+				decided(e)
+			}
+		}})
 		go s.proxy.ServeQuestions(ctx, s.Questions)
 	})
 }
