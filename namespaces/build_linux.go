@@ -43,6 +43,7 @@ type Plan struct {
 	Grace      time.Duration
 	Listen     []netip.AddrPort // of the sandbox's loopback, served by the launcher
 	Network    *network.Plan    // the way out beside those; nil for none
+	Questions  bool             // the launcher hears what the sandbox's name server is asked, where Network is nil: see [Sandbox.Questions]
 	Dial       int              // sockets with which the launcher can connect to ports inside at once
 	PassFDs    []int            // descriptors beyond 2 that the command gets as they are
 	Unhidden   bool             // a path that a rule hides does not exist: there is nothing to cover

@@ -33,6 +33,7 @@ type compiler struct {
 	send      []inside.Reg
 	signals   inside.Reg
 	tty       inside.Reg // the command's terminal, in pid 1
+	questions inside.Reg // the name server's socket, in a network namespace of its own
 	environ   *inside.Environ
 }
 
@@ -63,6 +64,7 @@ func (c *compiler) shell() {
 // rest writes what the policy decides, and the end.
 func (c *compiler) rest(p *Plan, io *Stdio) {
 	c.size(p)
+	c.unasked(p)
 	c.sockets(p)
 	c.open(p)
 	c.readonly()
@@ -416,6 +418,9 @@ func (c *compiler) listen(p *Plan) {
 		c.Call(unix.SYS_BIND, inside.Result(s), c.Buf(address), inside.Int(len(address)))
 		c.Call(unix.SYS_LISTEN, inside.Result(s), inside.Int(1024))
 		c.send = append(c.send, s)
+	}
+	if p.Questions {
+		c.send = append(c.send, c.questions) // the last: see Sandbox.receive
 	}
 }
 

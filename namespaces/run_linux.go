@@ -78,6 +78,7 @@ type Sandbox struct {
 	Private     int            // a descriptor of the tmpfs that holds its private directories
 	SysV        [3]int         // descriptors of its /proc/sysvipc/shm, sem and msg, 0 if the plan asks for none
 	Listeners   []net.Listener // on its own loopback, as the plan lists them; from [Sandbox.Adopt] on
+	Questions   net.PacketConn // port 53 of its own loopback, by UDP, if the plan asks for it; from [Sandbox.Adopt] on
 	Net         *network.Net   // the way out, if the plan has one and the kernel could make it
 	NetError    error          // why it could not
 	Master      *os.File       // the command's terminal, if it has one
@@ -114,6 +115,7 @@ type Sandbox struct {
 	keeper  *Keeper
 	dialers dialers
 	listens []int          // descriptors of Listeners, until they are adopted
+	asked   int            // that of Questions, until then; 0 for none
 	parted  bool           // see [Sandbox.part]
 	parting sync.WaitGroup // what part lets go of
 }
@@ -292,6 +294,14 @@ func (s *Sandbox) Adopt() error {
 		}
 		s.Listeners = append(s.Listeners, l)
 	}
+	if s.asked != 0 {
+		f := os.NewFile(uintptr(s.asked), "questions")
+		s.asked = 0
+		var err error
+		s.Questions, err = net.FilePacketConn(f)
+		f.Close()
+		return err
+	}
 	return nil
 }
 
@@ -308,6 +318,10 @@ func (s *Sandbox) receive(count int) error {
 	if s.shell.tty != 0 {
 		unix.SetNonblock(fds[0], true)
 		s.Master, fds = os.NewFile(uintptr(fds[0]), "terminal"), fds[1:]
+	}
+	if s.plan.Questions {
+		last := len(fds) - 1
+		s.asked, fds = fds[last], fds[:last]
 	}
 	s.listens = fds
 	return nil
@@ -478,6 +492,13 @@ func (s *Sandbox) unplug() {
 		unix.Close(fd)
 	}
 	s.listens = nil
+	if s.asked != 0 {
+		unix.Close(s.asked)
+		s.asked = 0
+	}
+	if s.Questions != nil {
+		s.Questions.Close()
+	}
 	s.dialers.close()
 }
 

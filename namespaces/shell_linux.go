@@ -238,18 +238,30 @@ func (c *compiler) kernel() {
 	}
 }
 
-// network brings the loopback up.
+// network brings the loopback up. The socket that this takes is where a run without
+// a network has its name server, if the plan wants one: it asks for no call more than
+// a bind, while the launcher reads the policy.
 func (c *compiler) network() {
 	if !c.has(profiles.LayerNetns) {
 		return
 	}
 	c.Step("bring the loopback up")
-	s := c.Get(unix.SYS_SOCKET, inside.Int(unix.AF_INET), inside.Int(unix.SOCK_STREAM|unix.SOCK_CLOEXEC), inside.Int(0))
+	c.questions = c.Get(unix.SYS_SOCKET, inside.Int(unix.AF_INET), inside.Int(unix.SOCK_DGRAM|unix.SOCK_CLOEXEC), inside.Int(0))
 	request := make([]byte, 40) // struct ifreq, netdevice(7)
 	copy(request, "lo")
 	request[16] = unix.IFF_UP
-	c.Call(unix.SYS_IOCTL, inside.Result(s), inside.Int(unix.SIOCSIFFLAGS), c.Buf(request))
-	c.Call(unix.SYS_CLOSE, inside.Result(s))
+	c.Call(unix.SYS_IOCTL, inside.Result(c.questions), inside.Int(unix.SIOCSIFFLAGS), c.Buf(request))
+	c.Step("bind the name server's port in the sandbox")
+	at := []byte{unix.AF_INET, 0, 0, 53, 127, 0, 0, 1, 15: 0} // struct sockaddr_in, ip(7)
+	c.Call(unix.SYS_BIND, inside.Result(c.questions), c.Buf(at), inside.Int(len(at)))
+}
+
+// unasked closes the name server's socket where the plan has no use for it: before
+// the launcher binds that port to every address.
+func (c *compiler) unasked(p *Plan) {
+	if c.questions != 0 && !p.Questions {
+		c.Call(unix.SYS_CLOSE, inside.Result(c.questions))
+	}
 }
 
 // userLimits forbids user namespaces inside by number, beside the filter that

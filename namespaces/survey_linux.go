@@ -436,10 +436,12 @@ func (f *finder) put(p Place) {
 func (s *Survey) texts(policy *profiles.Policy) {
 	s.text(policy, "/etc/hosts", "127.0.0.1 localhost "+Hostname+"\n::1 localhost ip6-localhost ip6-loopback\n")
 	s.text(policy, "/etc/machine-id", "70636372756e00000000000000000000\n")
+	// No search list: the host name has no domain, so there is none by
+	// default either, and with "search ." musl finds no name of one label.
 	if n := &policy.Network; len(n.Allow) > 0 || len(n.Local) > 0 {
-		// No search list: the host name has no domain, so there is none by
-		// default either, and with "search ." musl finds no name of one label.
 		s.text(policy, "/etc/resolv.conf", "nameserver "+network.Resolver().String()+"\n")
+	} else if !slices.Contains(policy.Without, profiles.LayerNetns) { // where no route leads elsewhere
+		s.text(policy, "/etc/resolv.conf", "nameserver 127.0.0.1\n")
 	}
 	if id := s.Identity; id.Root {
 		s.text(policy, "/etc/passwd", id.passwd("/etc/passwd", fmt.Sprintf("pccrun:x:%d:%d:pccrun:%s:/bin/bash", id.UID, id.GID, policy.Home)))

@@ -482,12 +482,37 @@ func TestTextsNeedRead(t *testing.T) {
 	w := newCountry(t, nil)
 	s := &Survey{Identity: Identity{UID: 1000, GID: 1000, Root: true}}
 	s.texts(w.policy)
-	require.Equal(t, "/etc/hosts /etc/passwd /etc/group", strings.ReplaceAll(texts(s), "/etc/machine-id ", ""))
+	optional := strings.NewReplacer("/etc/machine-id ", "", "/etc/resolv.conf ", "")
+	require.Equal(t, "/etc/hosts /etc/passwd /etc/group", optional.Replace(texts(s)))
 	require.Contains(t, s.Texts[len(s.Texts)-2].Text, "pccrun:x:1000:1000:pccrun:"+w.policy.Home)
 	w.policy.Files = append(w.policy.Files, profiles.FileRule{Path: "/etc/hosts", Access: profiles.Hide})
 	s = &Survey{}
 	s.texts(w.policy)
 	require.NotContains(t, texts(s), "/etc/hosts")
+}
+
+// The name server that the command finds is the one that is there.
+func TestTextOfTheNameServer(t *testing.T) {
+	var st unix.Stat_t
+	if unix.Lstat("/etc/resolv.conf", &st) != nil {
+		t.Skip("needs a resolv.conf")
+	}
+	w := newCountry(t, nil)
+	server := func() string {
+		s := &Survey{}
+		s.texts(w.policy)
+		for _, m := range s.Texts {
+			if m.Target == "/etc/resolv.conf" {
+				return m.Text
+			}
+		}
+		return "the host's"
+	}
+	require.Equal(t, "nameserver 127.0.0.1\n", server())
+	w.policy.Network.Allow = []profiles.NetRule{{Text: "a.example"}}
+	require.Equal(t, "nameserver 198.18.0.53\n", server())
+	w.policy.Network.Allow, w.policy.Without = nil, []profiles.Layer{profiles.LayerNetns}
+	require.Equal(t, "the host's", server())
 }
 
 func TestMountinfo(t *testing.T) {

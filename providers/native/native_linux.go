@@ -87,6 +87,7 @@ type Run struct {
 	Plan     *namespaces.Plan
 	Limits   cgroups.Plan
 	Rules    *rules.Set // nil: no network at all
+	denied   *rules.Set // where there is no network at all: what denies names
 	Answers  []profiles.Answer
 	Warnings []string
 
@@ -298,7 +299,7 @@ func (r *Run) network(host *Host) error {
 		r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
 	}
 	if !some {
-		return nil
+		return r.unconnected()
 	}
 	asker := clients.Asker{Environ: host.Environ, Workspace: r.Policy.Workspace, StateDir: host.StateDir, Note: func(text string) {
 		r.Warnings = append(r.Warnings, text)
@@ -522,8 +523,11 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	if r.Policy.Resources.Disk.Value > 0 && r.Tried != nil {
 		s.watchPrivate(ctx)
 	}
-	if r.Rules != nil {
+	switch {
+	case r.Rules != nil:
 		s.serveSoon(ctx, decided)
+	case r.Plan.Questions:
+		s.answerSoon(ctx, decided)
 	}
 	s.servePublished(ctx, decided)
 	return s, nil

@@ -16,6 +16,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -51,6 +52,49 @@ func (s *Started) names() *netproxy.Names {
 // both processors, in which pid 1 and the command would wait.
 const serveAfter = 2 * time.Millisecond
 
+// unconnected plans a run without any network, which has a name server all the same:
+// it knows no name, and who looks one up is told of, with what would allow it.
+func (r *Run) unconnected() (err error) {
+	r.Plan.Questions = !slices.Contains(r.Policy.Without, profiles.LayerNetns)
+	// No client is asked what its group stands for: that takes longer than a launch.
+	r.denied, err = r.Policy.Network.Rules(func(group rules.Rule) (list []rules.Rule, err error) {
+		if group.Group() == "github" {
+			list = append(list, group)
+		}
+		return list, nil
+	})
+	return err
+}
+
+// answerSoon begins to tell in a moment which names the command looks up, in a run
+// without any network: to none of them there is an address.
+func (s *Started) answerSoon(ctx context.Context, decided func(netproxy.Event)) {
+	s.soonServe(func() {
+		s.proxy = netproxy.New(netproxy.Config{Rules: s.run.denied, Event: func(e netproxy.Event) {
+			if e.Verdict.Host != namespaces.Hostname { // of which /etc/hosts has one address: who wants the other asks
+				decided(e)
+			}
+		}})
+		go s.proxy.ServeQuestions(ctx, s.Questions)
+	})
+}
+
+// soonServe has what arrives from inside served in a moment.
+func (s *Started) soonServe(serve func()) {
+	s.serve = sync.OnceFunc(func() {
+		if err := s.Adopt(); err != nil {
+			select {
+			case s.broken <- err:
+			default:
+			}
+			s.Kill() // nobody would say why there is no way out
+			return
+		}
+		serve()
+	})
+	s.soon = time.AfterFunc(s.run.serveAfter, s.serve)
+}
+
 // serveSoon begins to serve the sandbox's network in a moment.
 func (s *Started) serveSoon(ctx context.Context, decided func(netproxy.Event)) {
 	r := s.run
@@ -59,22 +103,13 @@ func (s *Started) serveSoon(ctx context.Context, decided func(netproxy.Event)) {
 		cfg.Inspect = r.inspection.take
 	}
 	s.proxy = netproxy.New(cfg)
-	s.serve = sync.OnceFunc(func() {
-		if err := s.Adopt(); err != nil {
-			select {
-			case s.broken <- err:
-			default:
-			}
-			s.Kill() // there is no way out, and nobody would say why
-			return
-		}
+	s.soonServe(func() {
 		go s.proxy.Serve(ctx, s.Listeners[0])
 		for i, l := range s.Listeners[1:] {
 			go s.proxy.ServeLocal(ctx, l, r.Plan.Listen[1+i].Port())
 		}
 		s.serveNetwork(ctx)
 	})
-	s.soon = time.AfterFunc(r.serveAfter, s.serve)
 }
 
 // servedBefore wraps what is called when all of the run is dead: what a run that

@@ -283,3 +283,73 @@ func TestNothingAllowed(t *testing.T) {
 	require.Empty(t, asked)
 	require.Empty(t, reached)
 }
+
+// TestNothingAllowedIsTold: where there is no network at all, a name that is looked up
+// is no host's, at once and for every resolver, and told of with what would allow it.
+// Nobody outside is asked, and nothing listens inside.
+func TestNothingAllowedIsTold(t *testing.T) {
+	const good, evil = "pccrun: denied: resolve ", ", allowed by --allow "
+	for _, c := range []struct {
+		name, script string
+		told         string
+	}{
+		{"curl", "! curl -sS -m 5 https://www.good.example", "www.good.example"},
+		{"both families", "! getent ahosts a.good.example", "a.good.example"},
+		{"IPv4", "! curl -4 -sS -m 5 https://b.good.example", "b.good.example"},
+		{"IPv6", "! curl -6 -sS -m 5 https://c.good.example", "c.good.example"},
+		{"a resolver of its own", "type -p busybox || exit 0; ! busybox nslookup d.good.example", "d.good.example"},
+		{"node's own resolver", `type -p node || exit 0; ! node -e 'require("dns").resolve4("e.good.example", e => process.exit(e ? 1 : 0))'`, "e.good.example"},
+		{"Go's own resolver", "! $FETCH http://f.good.example", "f.good.example"},
+		{"with python", `type -p python3 || exit 0; ! python3 -c 'import socket; socket.getaddrinfo("g.good.example", 443)'`, "g.good.example"},
+		{"an answer to a question that is no name's", `exec 3<>/dev/udp/127.0.0.1/53; printf '\x00\x07\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05a\x1b[31\x07example\x00\x00\x01\x00\x01' >&3; head -c 1 <&3`, `a\x1b[31.example`},
+		{"TCP", "! (exec 3<>/dev/tcp/127.0.0.1/53) 2> /dev/null", ""},
+		{"another resolver", "! (exec 3<>/dev/udp/" + evil4 + "/53) 2> /dev/null", ""},
+		{"the proxy", "! (exec 3<>/dev/tcp/127.0.0.1/3128) 2> /dev/null && ! env | grep -i '^[a-z]*_proxy='", ""},
+		{"localhost", "getent hosts localhost && getent hosts pccrun", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t)
+			var out string
+			var code int
+			begun := "t=$EPOCHREALTIME; "
+			took := `; code=$?; echo; t=$((${EPOCHREALTIME/./} - ${t/./})); [ $t -lt 2500000 ] || echo "took $t us"; exit $code`
+			asked, reached := theWorld.since(func() { out, code = b.inside(begun + c.script + took) })
+			require.Zero(t, code, out)
+			require.NotContains(t, out, "took", "a resolver's patience is 5 s")
+			require.Empty(t, asked)
+			require.Empty(t, reached)
+			switch {
+			case c.told == "":
+				require.NotContains(t, out, "denied:")
+			case strings.Contains(c.told, "x1b"):
+				require.Contains(t, out, "denied: resolve "+c.told)
+				require.NotContains(t, out, "\x1b")
+			case code == 0 && strings.Contains(c.script, "exit 0") && !strings.Contains(out, "denied:"):
+				t.Skip("needs what it runs")
+			default:
+				require.Contains(t, out, good+c.told)
+				require.Contains(t, out, evil+c.told+"\n")
+			}
+		})
+	}
+	control := newBench(t, "--without", "netns")
+	var out string
+	asked, _ := theWorld.since(func() { out, _ = control.inside("curl -sS -m 5 http://good.example") })
+	require.NotContains(t, out, "denied:")
+	require.Contains(t, asked, "good.example.", "the control: with the host's network it is asked for")
+}
+
+// TestNothingAllowedFloods: who makes up names is told of no more than where a proxy
+// runs, and the run goes on.
+func TestNothingAllowedFloods(t *testing.T) {
+	b := newBench(t)
+	out, code := b.inside(`for i in $(seq 3000); do printf '\x00\x07\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05%05d\x07example\x00\x00\x01\x00\x01' $i > /dev/udp/127.0.0.1/53; done
+! getent hosts last.example; for i in $(seq 100); do sleep 0.05; n=$(wc -l < $PCCRUN_DENIALS); [ "$n" = "$m" ] && break; m=$n; done; echo "told $n"`)
+	require.Zero(t, code, out)
+	var told int
+	_, rest, _ := strings.Cut(out, "told ")
+	_, err := fmt.Sscan(rest, &told)
+	require.NoError(t, err, out)
+	require.Greater(t, told, 10, "the control: it is told of")
+	require.LessOrEqual(t, told, 1024)
+}
