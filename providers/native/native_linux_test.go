@@ -645,6 +645,17 @@ func TestOwnFilter(t *testing.T) {
 	_, err := b.plan("/bin/true")
 	require.ErrorContains(t, err, "filter.json")
 
+	// The command's process could neither say so nor end.
+	for refused, call := range map[string]string{"execve": "execve", "exit_group": "exit_group", "read": ""} {
+		b.write("filter.json", `{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["`+refused+`"],"action":"SCMP_ACT_ERRNO"}]}`)
+		_, err = b.plan("/bin/true")
+		if call == "" {
+			require.NoError(t, err, "the control")
+			continue
+		}
+		require.ErrorContains(t, err, "filter.json: "+call+" gets errno 1: no command could start")
+	}
+
 	b.request.Syscalls = filepath.Join(b.home, "fifo")
 	require.NoError(t, unix.Mkfifo(b.request.Syscalls, 0o600))
 	_, err = b.plan("/bin/true")
