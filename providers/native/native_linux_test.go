@@ -624,6 +624,15 @@ func TestUsage(t *testing.T) {
 	if fs.Type != unix.TMPFS_MAGIC { // which is not storage
 		require.GreaterOrEqual(t, n, int64(8<<20))
 	}
+
+	// What the end of the run kills has used its time all the same.
+	took := func(script string) time.Duration {
+		return time.Duration(b.sh(script).end.Usage.Utime.Nano())
+	}
+	require.Less(t, took("sleep 1"), 100*time.Millisecond, "control")
+	require.Greater(t, took("setsid sh -c 'while :; do :; done' & sleep 1"), 100*time.Millisecond)
+	b.request.Limits[6] = "1s"
+	require.Greater(t, took("trap '' TERM; while :; do :; done"), 100*time.Millisecond)
 }
 
 func TestOwnFilter(t *testing.T) {
