@@ -51,3 +51,15 @@ func TestStoppedIn(t *testing.T) {
 		require.Equal(t, want, [2]bool{stopped, aside}, stat)
 	}
 }
+
+// The name is the command's to choose.
+func FuzzParseStopped(f *testing.F) {
+	f.Add("a) T 1 7 7 34816 9 0", []byte("7 (a) T 1"))
+	f.Fuzz(func(t *testing.T, name string, stat []byte) {
+		parseStopped(stat)
+		stopped, aside := parseStopped([]byte("7 (" + name + ") T 1 7 7 34816 9 0"))
+		require.True(t, stopped && aside)
+		stopped, _ = parseStopped([]byte("7 (" + name + ") S 1 7 7 34816 9 0"))
+		require.False(t, stopped)
+	})
+}

@@ -274,7 +274,26 @@ func (r *resolver) badWorkspace(dir string) string {
 			return "the kernel's own files cannot be the workspace"
 		}
 	}
+	if partOfGit(dir) {
+		return "a part of a repository's own directory cannot be the workspace: git executes what stands there"
+	}
 	return ""
+}
+
+// partOfGit reports whether a directory is one such as the hooks of a repository, which is
+// protected by its name where the repository lies in the workspace. A working tree in there,
+// as beside a bare repository, is none, nor is the repository as a whole, which is found.
+func partOfGit(dir string) bool {
+	there := func(name string) bool { _, err := os.Lstat(name); return err == nil }
+	for at := dir; at != "/" && at != "."; at = path.Dir(at) {
+		switch {
+		case there(at + "/.git"):
+			return false
+		case path.Base(at) == ".git" || there(at+"/HEAD") && (there(at+"/objects") && there(at+"/refs") || there(at+"/commondir")):
+			return at != dir
+		}
+	}
+	return false
 }
 
 // unreadProfiles begins the warning that says why.

@@ -268,6 +268,27 @@ func TestWorkspace(t *testing.T) {
 	}
 	_, err := w.with(func(r *Request) { r.Host.Cwd, r.Workspace = "", w.dir })
 	require.NoError(t, err, "a current directory that is gone, and a workspace that is not")
+
+	// What is protected by its name in a repository is no workspace either.
+	bare := w.home + "/src/bare.git"
+	for _, dir := range []string{"objects", "refs", "hooks/x", "tree/sub", "worktrees/tree"} {
+		require.NoError(t, os.MkdirAll(bare+"/"+dir, 0o755))
+	}
+	for _, dir := range []string{"hooks", "hooks/x"} {
+		require.Equal(t, bare+"/"+dir, w.policy(at(bare+"/"+dir)).Workspace, "the control: no repository yet")
+	}
+	for _, file := range []string{"HEAD", "tree/.git", "worktrees/tree/HEAD", "worktrees/tree/commondir"} {
+		require.NoError(t, os.WriteFile(bare+"/"+file, nil, 0o644))
+	}
+	for _, dir := range []string{"hooks", "hooks/x", "worktrees"} {
+		_, err := w.with(at(bare + "/" + dir))
+		require.ErrorContains(t, err, "workspace: "+bare+"/"+dir+": a part of a repository's own directory")
+		_, err = w.with(func(r *Request) { r.Workspace = bare + "/" + dir })
+		require.ErrorContains(t, err, "a part of a repository's own directory")
+	}
+	for _, dir := range []string{"", "/tree", "/tree/sub", "/worktrees/tree"} {
+		require.Equal(t, bare+dir, w.policy(func(r *Request) { r.Workspace = bare + dir }).Workspace)
+	}
 }
 
 // A .git that somebody else has put above the current directory makes nothing

@@ -4,6 +4,7 @@ package inside
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	ossignal "os/signal"
@@ -190,6 +191,29 @@ func TestCommandThatDoesNotStart(t *testing.T) {
 			require.Equal(t, Message{Kind: Exited, A: 127 << 8}, receive(t, c.launcher))
 		})
 	}
+}
+
+// A filter of the user's may refuse all calls, also the one to end by, and signals
+// are blocked.
+func TestEndsWhatMayNotExit(t *testing.T) {
+	end := func(action uint32) unix.WaitStatus {
+		c := newCopy(t)
+		c.Call(unix.SYS_PRCTL, Int(unix.PR_SET_NO_NEW_PRIVS), Int(1), Int(0), Int(0), Int(0))
+		b := make([]byte, 8)
+		binary.NativeEndian.PutUint16(b, unix.BPF_RET|unix.BPF_K)
+		binary.NativeEndian.PutUint32(b[4:], action)
+		c.Call(unix.SYS_SECCOMP, Int(unix.SECCOMP_SET_MODE_FILTER), Int(0), c.Filter(b))
+		c.start(0)
+		var status unix.WaitStatus
+		require.Eventually(t, func() bool {
+			pid, err := unix.Wait4(c.pid, &status, unix.WALL|unix.WNOHANG, nil)
+			return err == nil && pid == c.pid
+		}, 10*time.Second, time.Millisecond)
+		c.ended = true
+		return status
+	}
+	require.Equal(t, unix.SIGSEGV, end(0x00050000|uint32(unix.EPERM)).Signal(), "SECCOMP_RET_ERRNO")
+	require.Equal(t, 125, end(0x7fff0000).ExitStatus(), "the control: SECCOMP_RET_ALLOW")
 }
 
 // Signals go to the command, to its group, and to all; a stop is told, and a

@@ -361,6 +361,9 @@ func (r *Run) filter() error {
 		if r.Plan.Filter, err = seccomp.CompileOCI(text, runtime.GOARCH); err != nil {
 			return fmt.Errorf("syscalls: %s: %w", r.Policy.Syscalls, err)
 		}
+		if err := startable(r.Plan.Filter); err != nil {
+			return fmt.Errorf("syscalls: %s: %w", r.Policy.Syscalls, err)
+		}
 		r.Plan.FilterName, r.Plan.OwnFilter = r.Policy.Syscalls, true
 	case r.Policy.Nested:
 		r.Plan.Filter, r.Plan.FilterName = seccomp.Nested(), "nested"
@@ -370,6 +373,25 @@ func (r *Run) filter() error {
 	r.Plan.Floor = seccomp.Floor()
 	if r.Policy.Nested {
 		r.Plan.Floor = seccomp.NestedFloor()
+	}
+	return nil
+}
+
+// startable is an error where a filter lets no command start, or none end: nobody
+// could be told why.
+func startable(filter []byte) error {
+	program, err := seccomp.Load(filter)
+	if err != nil {
+		return err
+	}
+	own := map[string]uint32{"amd64": seccomp.ArchX86_64, "arm64": seccomp.ArchAarch64}[runtime.GOARCH]
+	for _, c := range []struct {
+		name string
+		nr   uint32
+	}{{"execve", unix.SYS_EXECVE}, {"exit_group", unix.SYS_EXIT_GROUP}} {
+		if a := program.Run(seccomp.Data{Nr: c.nr, Arch: own}); a != seccomp.RetAllow && a != seccomp.RetLog {
+			return fmt.Errorf("%s gets %s: no command could start", c.name, a)
+		}
 	}
 	return nil
 }

@@ -624,6 +624,15 @@ func TestUsage(t *testing.T) {
 	if fs.Type != unix.TMPFS_MAGIC { // which is not storage
 		require.GreaterOrEqual(t, n, int64(8<<20))
 	}
+
+	// What the end of the run kills has used its time all the same.
+	took := func(script string) time.Duration {
+		return time.Duration(b.sh(script).end.Usage.Utime.Nano())
+	}
+	require.Less(t, took("sleep 1"), 100*time.Millisecond, "control")
+	require.Greater(t, took("setsid sh -c 'while :; do :; done' & sleep 1"), 100*time.Millisecond)
+	b.request.Limits[6] = "1s"
+	require.Greater(t, took("trap '' TERM; while :; do :; done"), 100*time.Millisecond)
 }
 
 func TestOwnFilter(t *testing.T) {
@@ -644,6 +653,17 @@ func TestOwnFilter(t *testing.T) {
 	b.request.Syscalls = filepath.Join(b.home, "filter.json")
 	_, err := b.plan("/bin/true")
 	require.ErrorContains(t, err, "filter.json")
+
+	// The command's process could neither say so nor end.
+	for refused, call := range map[string]string{"execve": "execve", "exit_group": "exit_group", "read": ""} {
+		b.write("filter.json", `{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["`+refused+`"],"action":"SCMP_ACT_ERRNO"}]}`)
+		_, err = b.plan("/bin/true")
+		if call == "" {
+			require.NoError(t, err, "the control")
+			continue
+		}
+		require.ErrorContains(t, err, "filter.json: "+call+" gets errno 1: no command could start")
+	}
 
 	b.request.Syscalls = filepath.Join(b.home, "fifo")
 	require.NoError(t, unix.Mkfifo(b.request.Syscalls, 0o600))

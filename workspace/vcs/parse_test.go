@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -337,6 +338,30 @@ func TestSoundHg(t *testing.T) {
 	}
 	require.True(t, SoundHg("undo", []byte("data/a.i\x00120\n00changelog.i\x000\n")))
 	require.False(t, SoundHg("journal", []byte("../../../rc\x000\n")))
+}
+
+// A list that is taken for Mercurial's own names nothing outside of its directory.
+func FuzzSoundHg(f *testing.F) {
+	f.Add("data/a.i\x00120\n", false)
+	f.Add("2\nplain\x00bookmarks\x00journal.backup.bookmarks\x000\n", true)
+	f.Add("2\n\x00a/../../b\x00\x00", true)
+	f.Fuzz(func(t *testing.T, text string, backups bool) {
+		name, from, to := "journal", 0, 1
+		if backups {
+			name, from, to = "journal.backupfiles", 1, 3
+		}
+		if !SoundHg(name, []byte(text)) || backups && !strings.HasPrefix(text, "2\n") {
+			return
+		}
+		for i, line := range strings.Split(text, "\n") {
+			if line == "" || backups && i == 0 {
+				continue
+			}
+			for _, file := range strings.Split(line, "\x00")[from:to] {
+				require.True(t, file == "" || strings.HasPrefix(path.Clean("/repo/store/"+file), "/repo/store/") && file[0] != '/', "%q", file)
+			}
+		}
+	})
 }
 
 // What `git apply` is told by a series of patches that goes on.
