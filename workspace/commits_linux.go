@@ -140,6 +140,7 @@ type committed struct {
 	commit     string // "" for the index
 	where      string
 	also       []committed // of the same path, with other content
+	unwritten  bool        // the index has it, and git has never written it
 }
 
 // committed looks at one repository, which stood or did not.

@@ -54,7 +54,8 @@ type Guard struct {
 	replacements map[string]map[string]string // of repositories, by their paths, as they stood: see [Guard.histories]
 
 	locks     *lockWatch
-	refusals  []string
+	refusals  []Refusal
+	unwritten []Refusal         // pinned files that git has other content for
 	originals map[string][]byte // of files for review, by path
 
 	stop  chan struct{}

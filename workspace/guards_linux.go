@@ -109,11 +109,11 @@ func (gs Guards) watching() (n int) {
 func (gs Guards) Carried() []string { return gs[0].carried }
 
 // Refused is [Guard.Refused] of all.
-func (gs Guards) Refused() (paths []string) {
+func (gs Guards) Refused() (list []Refusal) {
 	for _, g := range gs {
-		paths = append(paths, g.refusals...)
+		list = append(list, g.refusals...)
 	}
-	return paths
+	return list
 }
 
 // Close gives back what the guards have opened.

@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -72,19 +73,25 @@ func (l *lockWatch) end() {
 	}
 }
 
-// Refused returns the pinned configurations of git that somebody tried to
-// change, and that are as they were, once [Guard.Finish] has returned: git itself
-// (see [ConfigWatch]), or another program, if its lock was seen.
-func (g *Guard) Refused() []string { return g.refusals }
+// A Refusal is a pinned file that somebody tried to change, and what pins it.
+type Refusal struct{ Path, Why string }
 
-func (g *Guard) refused() (paths []string) {
+// Refused returns, once [Guard.Finish] has returned, the pinned configurations of
+// git that somebody tried to change, and that are as they were: git itself
+// (see [ConfigWatch]), or another program, if its lock was seen. So it does tracked
+// files that are pinned, for which git has put other content into the index and not
+// written it; not those for which it has given up.
+func (g *Guard) Refused() []Refusal { return g.refusals }
+
+func (g *Guard) refused() (list []Refusal) {
 	for _, k := range g.standing.pinnedConfigs() {
 		var st unix.Stat_t
 		seen := g.Configs.Tried(k.Path) || g.locks != nil && g.locks.seen[k.Path]
 		if seen && g.stat(k.Path, &st) == nil && k.is(&st) {
-			paths = append(paths, k.Path)
+			list = append(list, Refusal{k.Path, k.Why})
 		}
 	}
-	slices.Sort(paths)
-	return paths
+	list = append(list, g.unwritten...)
+	slices.SortFunc(list, func(a, b Refusal) int { return strings.Compare(a.Path, b.Path) })
+	return list
 }

@@ -45,7 +45,7 @@ func (c *commits) staged() error {
 	shared := func(id string) ([]byte, error) { return read("sharedindex." + id) }
 	within := "" // the directory that was asked for last
 	var above committed
-	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string, undo bool) error {
+	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string, written, undo bool) error {
 		if len(path) >= unix.PathMax {
 			return errPath
 		}
@@ -65,7 +65,7 @@ func (c *commits) staged() error {
 			return nil
 		}
 		if kind := mode & unix.S_IFMT; (rule != "" || kind == unix.S_IFDIR || kind == gitLink) && len(list) <= maxFound {
-			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index"})
+			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index", unwritten: !written && !undo})
 		}
 		return nil
 	}, c.left.spend)
@@ -78,6 +78,9 @@ func (c *commits) staged() error {
 	c.forged = forged
 	head := c.head()
 	for _, f := range list {
+		if f.unwritten && len(c.guard.unwritten) < maxNamed && c.pinned(f) && !c.stands(f) {
+			c.guard.unwritten = append(c.guard.unwritten, Refusal{f.tree + "/" + f.path, f.rule})
+		}
 		if f.mode&unix.S_IFMT == unix.S_IFDIR { // of a sparse index
 			var before []string
 			f.path = strings.TrimSuffix(f.path, "/")
@@ -102,6 +105,23 @@ func (c *commits) staged() error {
 		}
 	}
 	return nil
+}
+
+// pinned reports whether a path is there by a protected name that stood when the run began, so
+// that git could not write it: `git switch` says so, goes on, and exits with 0.
+func (c *commits) pinned(f committed) bool {
+	var st unix.Stat_t
+	full := f.tree + "/" + f.path
+	rel, in := beneath.Path(c.guard.standing.Root, full)
+	if !c.stood || f.rule == "" || !in || c.guard.stat(full, &st) != nil {
+		return false
+	}
+	for ; rel != "." && rel != "/"; rel = filepath.Dir(rel) {
+		if c.guard.stood[rel] {
+			return true
+		}
+	}
+	return false
 }
 
 // reshared reports whether the run has changed what a split index begins with.

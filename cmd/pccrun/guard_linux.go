@@ -259,11 +259,11 @@ func (l *launch) look() []events.Change {
 		l.log.Emit(events.Warning{Text: inWords(err)})
 		g.debt, g.failed = nil, true
 	}
-	for _, path := range guard.Refused() {
-		hint := "--review .git/config"
-		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + path, Rule: "protect .git/config", Hint: hint})
+	for _, r := range guard.Refused() {
+		hint := "--review " + shell.Quote(r.Why)
+		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: hint})
 		if !l.req.Quiet {
-			say("not changed: " + within(l.policy.Workspace, path) + ", which is pinned; " + hint + " lets it change")
+			say("not changed: " + within(l.policy.Workspace, r.Path) + ", which is pinned; " + hint + " lets it change")
 		}
 	}
 	if len(found) == 0 {

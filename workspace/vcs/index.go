@@ -49,7 +49,7 @@ func ReadIndex(r io.Reader, f Format, want map[string]bool) (map[string]string, 
 	for path := range want {
 		lengths[len(path)%256] = true
 	}
-	err := eachEntry(r, f, func(name []byte, mode uint32, flags uint16, oid []byte) {
+	err := eachEntry(r, f, func(name []byte, mode uint32, flags uint16, oid []byte, written bool) {
 		stage := flags >> 12 & 3
 		if lengths[len(name)%256] && stage == 0 && mode>>12 == 0o10 && want[string(name)] {
 			found[string(name)] = string(oid)
@@ -66,7 +66,7 @@ func ReadIndex(r io.Reader, f Format, want map[string]bool) (map[string]string, 
 // what is not understood.
 func IndexDigest(r io.Reader) uint64 {
 	h := sha1.New()
-	err := eachEntry(r, FormatSHA1, func(name []byte, mode uint32, flags uint16, oid []byte) {
+	err := eachEntry(r, FormatSHA1, func(name []byte, mode uint32, flags uint16, oid []byte, written bool) {
 		fmt.Fprintf(h, "%d %s%o %x %x\n", len(name), name, mode, flags&0xf000, oid)
 	})
 	if err != nil {
@@ -76,8 +76,9 @@ func IndexDigest(r io.Reader) uint64 {
 }
 
 // eachEntry calls entry for each entry of an index that is whole; the slices are valid
-// until it returns.
-func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) error {
+// until it returns. Of what git has never written to the working tree, or found there, an
+// entry has no time: it is not written.
+func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte, written bool)) error {
 	ext, err := entries(r, f, entry)
 	if err == nil && ext.link != nil {
 		err = fmt.Errorf("split index: %w", errIndexSyntax)
@@ -95,7 +96,7 @@ type extensions struct {
 }
 
 // entries is eachEntry, and returns the extensions.
-func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) (ext extensions, err error) {
+func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte, written bool)) (ext extensions, err error) {
 	from := &counted{r: r}
 	b := bufio.NewReaderSize(from, 64<<10)
 	at := func() uint32 { return uint32(from.n - int64(b.Buffered())) }
@@ -124,6 +125,7 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 		}
 		var oid [sha256.Size]byte // e is valid until the next read
 		copy(oid[:], e[40:40+f.size()])
+		written := binary.BigEndian.Uint64(e[8:]) != 0 // the file's time
 		if _, err := b.Discard(size); err != nil {
 			return ext, errIndexSyntax
 		}
@@ -150,7 +152,7 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 				return ext, errIndexSyntax
 			}
 		}
-		entry(name, mode, flags, oid[:f.size()])
+		entry(name, mode, flags, oid[:f.size()], written)
 	}
 	end := at()
 	for {

@@ -282,7 +282,7 @@ func TestEachStaged(t *testing.T) {
 					require.NoError(t, err)
 					var got []string
 					f := map[string]Format{"sha1": FormatSHA1, "sha256": FormatSHA256}[format]
-					forged, err := EachStaged(b, f, func(id string) ([]byte, error) { return os.ReadFile(dir + "/.git/sharedindex." + id) }, func(path string, mode uint32, id string, _ bool) error {
+					forged, err := EachStaged(b, f, func(id string) ([]byte, error) { return os.ReadFile(dir + "/.git/sharedindex." + id) }, func(path string, mode uint32, id string, _, _ bool) error {
 						got = append(got, fmt.Sprintf("%o %x 0\t%s\n", mode, id, path))
 						return nil
 					}, asMuch)
@@ -292,7 +292,7 @@ func TestEachStaged(t *testing.T) {
 					slices.Sort(got)
 					slices.Sort(want)
 					require.Equal(t, want, got)
-					ext, err := entries(bytes.NewReader(b), f, func([]byte, uint32, uint16, []byte) {})
+					ext, err := entries(bytes.NewReader(b), f, func([]byte, uint32, uint16, []byte, bool) {})
 					require.NoError(t, err)
 					require.Equal(t, strings.Contains(then, "split"), ext.link != nil, "it is what it should be")
 				})
@@ -318,7 +318,7 @@ func TestEachStagedInParts(t *testing.T) {
 		require.NoError(t, err)
 		n := 0
 		each := func(b []byte) error {
-			_, err := EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool) error { n++; return nil }, asMuch)
+			_, err := EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool, bool) error { n++; return nil }, asMuch)
 			return err
 		}
 		require.NoError(t, each(b))
@@ -346,7 +346,7 @@ func FuzzEachStaged(f *testing.F) {
 	f.Add(split, gitIndex(2, FormatSHA1, "a", "b"))
 	f.Add(gitIndex(4, FormatSHA1, "a", ""), []byte(nil))
 	f.Fuzz(func(t *testing.T, b, shared []byte) {
-		_, err := EachStaged(b, FormatSHA1, func(id string) ([]byte, error) { return shared, nil }, func(path string, _ uint32, id string, _ bool) error {
+		_, err := EachStaged(b, FormatSHA1, func(id string) ([]byte, error) { return shared, nil }, func(path string, _ uint32, id string, _, _ bool) error {
 			if len(id) != 20 {
 				t.Fatalf("%q %q", path, id)
 			}
@@ -371,7 +371,7 @@ func TestEachStagedOfDeepPaths(t *testing.T) {
 	tree := append([]byte("TREE\x00\x00\x00\x19\x001 0\n"), make([]byte, 20)...)
 	b = append(append(b[:len(b)-31:len(b)-31], tree...), make([]byte, 20)...)
 	each := func(most int) (string, error) {
-		return EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool) error { return nil }, func(int64) error {
+		return EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool, bool) error { return nil }, func(int64) error {
 			if most--; most < 0 {
 				return ErrLarge
 			}

@@ -11,19 +11,20 @@ import (
 )
 
 // EachStaged calls entry for each path that an index lists, with the mode and the name of
-// its content; conflicts are listed up to three times. Of a split index, what it begins
+// its content, and whether the working tree ever had that, as far as git knows; conflicts are
+// listed up to three times. Of a split index, what it begins
 // with is asked of shared, by the name of it in hexadecimal (`sharedindex.NAME`).
 //
 // It returns the path of a directory of which the index remembers another tree than what it
 // lists there makes, if there is one; "." is for the root. More is asked before each directory
 // is made for that. An error of entry or more ends it.
-func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string, undo bool) error, more func(n int64) error) (forged string, err error) {
+func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string, written, undo bool) error, more func(n int64) error) (forged string, err error) {
 	list, tree, undo, err := stagedIn(b, f, shared)
 	if err != nil {
 		return "", err
 	}
 	for i := range list {
-		if err := entry(list[i].path, list[i].mode, list[i].id, false); err != nil {
+		if err := entry(list[i].path, list[i].mode, list[i].id, list[i].written, false); err != nil {
 			return "", err
 		}
 	}
@@ -34,7 +35,7 @@ func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entr
 }
 
 // eachUndo calls entry for what the extension "REUC" of an index holds.
-func eachUndo(ext []byte, f Format, entry func(path string, mode uint32, id string, undo bool) error) error {
+func eachUndo(ext []byte, f Format, entry func(path string, mode uint32, id string, written, undo bool) error) error {
 	for len(ext) > 0 {
 		path, rest, ok := bytes.Cut(ext, []byte{0})
 		var modes [3]uint32
@@ -55,7 +56,7 @@ func eachUndo(ext []byte, f Format, entry func(path string, mode uint32, id stri
 			if len(rest) < f.size() {
 				return errIndexSyntax
 			}
-			if err := entry(string(path), mode, string(rest[:f.size()]), true); err != nil {
+			if err := entry(string(path), mode, string(rest[:f.size()]), false, true); err != nil {
 				return err
 			}
 			rest = rest[f.size():]
@@ -70,9 +71,9 @@ func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list 
 	room := MaxGitIndex // for names, of which version 4 says only how each differs from the last
 	read := func(b []byte) (list []staged, ext extensions, err error) {
 		list = make([]staged, 0, len(b)/(40+f.size()+2+8)) // no entry is smaller, few are much larger
-		ext, err = entries(bytes.NewReader(b), f, func(name []byte, mode uint32, flags uint16, oid []byte) {
+		ext, err = entries(bytes.NewReader(b), f, func(name []byte, mode uint32, flags uint16, oid []byte, written bool) {
 			if room -= len(name); room >= 0 {
-				list = append(list, staged{string(name), mode, string(oid), flags >> 12 & 3})
+				list = append(list, staged{string(name), mode, string(oid), flags >> 12 & 3, written})
 			}
 		})
 		if room < 0 {
@@ -135,6 +136,8 @@ type staged struct {
 	mode  uint32
 	id    string
 	stage uint16 // of a conflict, else 0
+
+	written bool // see [eachEntry]
 }
 
 // forgedTree returns the path of a directory of which the extension "TREE" of an index
