@@ -132,6 +132,9 @@ func TestDefault(t *testing.T) {
 		"phpstan.neon": true, "phpstan-baseline.neon": true, "phpstan.neon.dist": true, "psalm.xml": true, ".php-cs-fixer.dist.php": true, ".standard.yml": true, ".template-lintrc.js": true, ".graphqlrc.ts": true, "uno.config.ts": true, ".vscode-test.mjs": true,
 		"nuxt.config.ts": true, "rspack.config.js": true, ".storybook/main.ts": true, "playwright.config.ts": true, "cypress.config.js": true, ".versionrc.js": true, ".node-version": true, ".terraform-version": true, "sub/.php-version": true, "sub/.nvmrc": true, ".sdkmanrc": true, "flake.lock": true, "devenv.local.nix": true, "devbox.lock": true,
 		"rust-project.json": true, ".rust-project.json": true, "sub/analysis_options.yaml": true, ".factorypath": true, ".venv/pyvenv.cfg": true, "x/conda-meta/history": true, "_opam/.opam-switch/environment": true, "sub/_opam/.opam-switch/switch-config": true, ".jdbrc": false, "jdb.ini": false, ".sourcekit-lsp/config.json": false, "sub/.tern-project": false, ".perlcriticrc": false, ".lite_project.lua": false, ".run/all.run.xml": true,
+		".ugrep": false, "sub/.hie-bios": false, "bin/activate-hermit": false, "sub/bin/hermit.hcl": false, ".ruby-env": false, ".versions.conf": false, ".tmux-sessionizer": false, ".smug.yml": false, ".ghcid": false, ".mc.menu": false, "codebuff.json": false, ".pixi/config.toml": false, ".luarocks/config-5.4.lua": false,
+		"hk.local.pkl": true, ".config/hk.pkl": true, "mise.lock": true, ".overmind.env": true, ".buckconfig.local": true, ".buckconfig.d/x": true, ".gradle/config.properties": true, "pyrefly.toml": true, ".pyre_configuration.local": true, ".phan/config.php": true, ".alexrc.js": true, ".scss-lint.yml": true, "tslint.json": true, "sub/.syntastic_cpp_config": true,
+		"lean-toolchain": true, ".jabbarc": true, ".fvmrc": true, ".fvm/flutter_sdk": true, ".conda/conda-meta/state": true, "env/etc/conda/activate.d/x.sh": true, ".pixi/envs/default/etc/conda/env_vars.d/x.json": true,
 	} {
 		rule, ok := p.Protected(w.dir + "/" + path)
 		require.True(t, ok, path)
@@ -141,7 +144,7 @@ func TestDefault(t *testing.T) {
 	require.False(t, ok, "a repository is written to")
 	_, ok = p.Protected(w.dir + "/.crush/crush.db")
 	require.False(t, ok, "crush keeps its sessions in the workspace")
-	for _, path := range []string{"conftest.py", "tasks.py", "setup.py", "tsconfig.json", ".env.example", "config.ts", "CMakeLists.txt", "nim.cfg", "Cargo.lock", "Dockerfile", "tasks/x", ".gitlab/issue_templates/x.md", "turbo.json", "package-lock.json", "version", ".version", "go-version"} {
+	for _, path := range []string{"conftest.py", "tasks.py", "setup.py", "tsconfig.json", ".env.example", "config.ts", "CMakeLists.txt", "nim.cfg", "Cargo.lock", "Dockerfile", "tasks/x", ".gitlab/issue_templates/x.md", "turbo.json", "package-lock.json", "version", ".version", "go-version", "bin/x", ".gradle/8.9/x", "conda-meta/numpy.json", "hk.json", "activate-hermit"} {
 		_, ok = p.Protected(w.dir + "/" + path)
 		require.False(t, ok, "%s is written as sources are", path)
 	}

@@ -127,6 +127,8 @@ func (g *Guard) fresh(d *dir, i *inerter) {
 			g.added(path, g.rules.protect[h.arg].Pattern)
 		case h.class == classInside && d.state == reviewed:
 			g.added(path, g.rules.protect[d.why].Pattern)
+		case h.class == classNames:
+			g.names(d, i)
 		}
 	}
 	if holdsPrograms(d.rel) {

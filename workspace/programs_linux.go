@@ -154,14 +154,7 @@ func (g *Guard) programLinks(d *dir, i *inerter) {
 
 // programLink does it for one, behind which the rest leads to programs.
 func (g *Guard) programLink(dir, name, rest string, i *inerter) {
-	follow := func(path string) (t trail, whose *inerter, err error) {
-		t, whose, err = i.follow(dir, path)
-		for _, k := range i.others {
-			k.scan.steps = 0
-		}
-		return t, whose, err
-	}
-	t, _, err := follow(name)
+	t, _, err := i.followOne(dir, name)
 	if err == nil && t.found && t.end.Kind != Dir { // by no name lies anything behind it
 		return
 	}
@@ -169,7 +162,7 @@ func (g *Guard) programLink(dir, name, rest string, i *inerter) {
 		g.program(dir+"/"+name, byLink)
 		return
 	}
-	t, whose, err := follow(name + "/" + rest)
+	t, whose, err := i.followOne(dir, name+"/"+rest)
 	for _, n := range t.links {
 		if i.came(n.Path) {
 			g.program(n.Path, byLink)
@@ -180,12 +173,51 @@ func (g *Guard) programLink(dir, name, rest string, i *inerter) {
 	}
 	var st unix.Stat_t
 	if end, _ := beneath.Path(whose.scan.root, t.end.Path); !holdsPrograms(end) && whose.guard.stat(t.end.Path, &st) == nil {
-		all := false // it may have come with a directory, with what is in it as old as it was
-		for dir := t.end.Path; !all && inside(whose.scan.root, dir); dir = filepath.Dir(dir) {
-			all = whose.guard.came(dir)
-		}
+		all := whose.guard.came(t.end.Path) || whose.brought(t.end.Path)
 		whose.guard.programsIn(end, all, all || whose.guard.touched(&st))
 	}
+}
+
+// followOne is follow for a name by itself: the steps that it takes are nobody else's.
+func (i *inerter) followOne(dir, path string) (t trail, whose *inerter, err error) {
+	t, whose, err = i.follow(dir, path)
+	for _, k := range i.others {
+		k.scan.steps = 0
+	}
+	return t, whose, err
+}
+
+// envName is an environment of Python, or a file that holds the path of one, by which pipenv and
+// plugins of shells enter it: these as soon as somebody goes to where it is.
+const envName = ".venv"
+
+// names tells of such a file in a directory, or of a new link on the way to one.
+func (g *Guard) names(d *dir, i *inerter) {
+	t, whose, err := i.followOne(g.abs(d.rel), envName)
+	if err != nil || whose == nil || !t.found || t.end.Kind != File {
+		return
+	}
+	const why = "shells enter the environment that it names"
+	for _, n := range t.links {
+		if i.came(n.Path) {
+			g.program(n.Path, why)
+			return
+		}
+	}
+	var st unix.Stat_t
+	if whose.guard.stat(t.end.Path, &st) == nil && (whose.guard.touched(&st) || g.standing.another(d) || len(t.links) > 0 && whose.brought(t.end.Path)) {
+		g.program(t.end.Path, why)
+	}
+}
+
+// brought reports whether something may have come with a directory that it is in, as old as it was.
+func (i *inerter) brought(path string) bool {
+	for path = filepath.Dir(path); path != i.scan.root && inside(i.scan.root, path); path = filepath.Dir(path) {
+		if i.guard.came(path) {
+			return true
+		}
+	}
+	return false
 }
 
 // sourced reports whether a file is one that shells source to enter an environment of

@@ -72,7 +72,7 @@ func (d *dir) tells() bool {
 	case ".git", "remotes", "branches", ".jj":
 		return true
 	}
-	return d.git || holdsPrograms(d.rel)
+	return d.git || holdsPrograms(d.rel) || slices.ContainsFunc(d.hits, func(h hit) bool { return h.class == classNames })
 }
 
 // noteInodes notes such directories.
