@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +15,7 @@ import (
 )
 
 func init() {
-	programs["remap"], programs["notify"], programs["small"] = remap, notify, small
+	programs["remap"], programs["notify"], programs["small"], programs["keyful"] = remap, notify, small, keyful
 	conditions["scratch"] = func() bool { return kernel.AtLeast(6, 6) } // what fetched things can be changed on
 }
 
@@ -75,4 +77,17 @@ func small() {
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
+}
+
+// keyful is a program that takes all keys of its user, and starts another.
+func keyful() {
+	runtime.LockOSThread() // whose keyring it is
+	_, err := unix.KeyctlJoinSessionKeyring("keyful")
+	for i := 0; err == nil; i++ {
+		_, err = unix.AddKey("user", "key "+strconv.Itoa(i), []byte("x"), unix.KEY_SPEC_SESSION_KEYRING)
+	}
+	if err == unix.EDQUOT {
+		err = unix.Exec(os.Args[1], os.Args[1:], os.Environ())
+	}
+	panic(err)
 }
