@@ -390,7 +390,7 @@ func startable(filter []byte) error {
 		nr   uint32
 	}{{"execve", unix.SYS_EXECVE}, {"exit_group", unix.SYS_EXIT_GROUP}} {
 		if a := program.Run(seccomp.Data{Nr: c.nr, Arch: own}); a != seccomp.RetAllow && a != seccomp.RetLog {
-			return fmt.Errorf("%s gets %s: no command could start", c.name, a)
+			return fmt.Errorf("%s gets %s: no command could start and end", c.name, a)
 		}
 	}
 	return nil
