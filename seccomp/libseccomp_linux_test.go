@@ -84,9 +84,8 @@ func load(t testing.TB, filter []byte) Program {
 	return p
 }
 
-// The embedded bytes are what libseccomp makes of the rules now. 2.5.4 made
-// them; another version may order its instructions differently, and then must
-// still decide the same.
+// The embedded bytes are what libseccomp makes of the rules now, shortened.
+// 2.5.4 made them; of another version's they must still decide the same.
 func TestEmbeddedFiltersAreWhatLibseccompMakes(t *testing.T) {
 	bin := gen(t)
 	dir := t.TempDir()

@@ -3,8 +3,8 @@
 // It promises three things:
 //
 //   - The built-in filters ([Default], [Nested]) are bytes that libseccomp made
-//     ahead of time and that the linker put into the program: having them costs
-//     no start-up time. What they decide, and why, is in docs/seccomp.md.
+//     ahead of time, shortened ([Shorten]), and that the linker put into the
+//     program: having them costs no start-up time. What they decide, and why, is in docs/seccomp.md.
 //     Below them stands a second filter, made by hand ([Floor], [NestedFloor]).
 //   - [CompileOCI] turns an OCI or Docker seccomp profile into the same form
 //     without cgo, deciding as libseccomp would, or refuses the profile by

@@ -3,7 +3,8 @@
 // Command gen has libseccomp make filters: the built-in ones, as files, or one
 // for each profile that it reads.
 //
-//	gen -out DIR          write NAME.GOARCH.bpf for each built-in filter
+//	gen -out DIR          write NAME.GOARCH.bpf for each built-in filter, and with
+//	                      -long as libseccomp makes it, not shortened
 //	gen -oracle GOARCH    read OCI or Docker profiles from stdin, one a line, and
 //	                      write for each "ok " and the filter in base64, or
 //	                      "error " and why libseccomp refuses
@@ -18,12 +19,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/internal/rules"
 	libseccomp "github.com/seccomp/libseccomp-golang"
 )
 
 func main() {
 	out := flag.String("out", "", "write the built-in filters to this directory")
+	long := flag.Bool("long", false, "write them as libseccomp makes them")
 	oracle := flag.String("oracle", "", "make filters of profiles for this Go architecture")
 	names := flag.Bool("names", false, "write the numbers of system calls")
 	version := flag.Bool("version", false, "write the version of libseccomp")
@@ -38,7 +41,7 @@ func main() {
 	case *oracle != "":
 		err = answer(*oracle)
 	default:
-		err = generate(*out)
+		err = generate(*out, *long)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
@@ -46,10 +49,13 @@ func main() {
 	}
 }
 
-func generate(dir string) error {
+func generate(dir string, long bool) error {
 	for name, list := range map[string][]rules.Rule{"default": rules.Default(), "nested": rules.Nested()} {
 		for _, goarch := range []string{"amd64", "arm64"} {
 			b, err := build(list, goarch)
+			if err == nil && !long {
+				b, err = seccomp.Shorten(b)
+			}
 			if err != nil {
 				return fmt.Errorf("filter %s for %s: %w", name, goarch, err)
 			}
@@ -69,10 +75,6 @@ func build(list []rules.Rule, goarch string) ([]byte, error) {
 	}
 	defer f.Release()
 	if err := f.SetBadArchAction(def); err != nil {
-		return nil, err
-	}
-	// A balanced tree of comparisons: calls behind hundreds of others cost no more.
-	if err := f.SetOptimize(2); err != nil {
 		return nil, err
 	}
 	if err := setArches(f, rules.Arches(goarch)); err != nil {
