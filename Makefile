@@ -7,7 +7,7 @@ GO ?= go
 # cmd/pccrun/escape_thin.go says why.
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o cmd/pccrun/whole.bin ./cmd/pccrun
-	CGO_ENABLED=0 $(GO) build -tags thin -trimpath -ldflags '-s -w' -o bin/pccrun ./cmd/pccrun
+	CGO_ENABLED=0 $(GO) build -tags thin -trimpath -ldflags '-s -w -E github.com/pccrun/pccrun/internal/start.entry' -o bin/pccrun ./cmd/pccrun
 
 test: build
 	$(GO) run ./test/run

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/start"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -56,6 +57,7 @@ func verbs() []verb {
 func main() {
 	quietQuit()
 	args := os.Args[1:]
+	start.Heap()
 	growStack()
 	os.Exit(stdout.finish(args, Main(args)))
 }

@@ -82,25 +82,35 @@ func withhold(p *Program, l life) (undo func(), err error) {
 type extent struct{ from, to uintptr }
 
 // withheld returns what a map of memory says is writable and not the copy's: all
-// but the mappings that hold the two given addresses.
+// but the mappings that hold the two given addresses. What lies between two such
+// and is nothing, or reserved and no more, goes with them: less to advise on, and to copy.
 func withheld(maps []byte, shared, life unsafe.Pointer) ([]extent, error) {
 	ranges := make([]extent, 0, 64)
 	found := 0
 	var variables uintptr // the end of a file's writable part: what follows at once is its bss
+	open := false         // the last range may be extended
 	for line := range bytes.Lines(maps) {
 		m, ok := parseMap(bytes.TrimSuffix(line, []byte{'\n'}))
 		switch {
 		case !ok:
 			return nil, fmt.Errorf("withhold memory from the copy: /proc/self/maps: line %q", line)
+		case m.reserved:
+			continue
 		case !m.writable:
 		case m.holds(shared), m.holds(life):
 			found++
 		case m.file, m.from == variables:
 			variables = m.to
 		case libc && !m.stack: // it may hold a thread's rseq(2) area, which the kernel writes
+		case open:
+			ranges[len(ranges)-1].to = m.to
+			continue
 		default:
 			ranges = append(ranges, extent{m.from, m.to})
+			open = true
+			continue
 		}
+		open = false
 	}
 	if found == 0 {
 		return nil, fmt.Errorf("withhold memory from the copy: /proc/self/maps is not of this process")
@@ -108,8 +118,8 @@ func withheld(maps []byte, shared, life unsafe.Pointer) ([]extent, error) {
 	return ranges, nil
 }
 
-// advise is madvise(2) of all ranges. ENOMEM says that a part was unmapped
-// meanwhile; what is left of the range has got the advice.
+// advise is madvise(2) of all ranges. ENOMEM says that a part is not mapped; what is
+// mapped of the range has got the advice.
 func advise(ranges []extent, advice int) error {
 	for _, r := range ranges {
 		if _, _, err := unix.RawSyscall(unix.SYS_MADVISE, r.from, r.to-r.from, uintptr(advice)); err != 0 && err != unix.ENOMEM {
@@ -123,6 +133,7 @@ func advise(ranges []extent, advice int) error {
 type mapping struct {
 	from, to       uintptr
 	writable, file bool
+	reserved       bool // by nobody but us, and with no access
 	stack          bool // of the first thread, with the arguments and the environment
 }
 
@@ -140,5 +151,8 @@ func parseMap(line []byte) (m mapping, ok bool) {
 	if err1 != nil || err2 != nil || len(f[1]) < 2 {
 		return m, false
 	}
-	return mapping{uintptr(a), uintptr(b), f[1][1] == 'w', string(f[4]) != "0", len(f) > 5 && string(f[5]) == "[stack]"}, true
+	m = mapping{from: uintptr(a), to: uintptr(b), writable: f[1][1] == 'w', file: string(f[4]) != "0"}
+	m.reserved = string(f[1]) == "---p" && !m.file
+	m.stack = len(f) > 5 && string(f[5]) == "[stack]"
+	return m, true
 }

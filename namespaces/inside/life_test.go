@@ -20,6 +20,8 @@ func TestParseMap(t *testing.T) {
 		"c000000000-c000400000 rw-p 00000000 00:00 0 ":                                        {from: 0xc000000000, to: 0xc000400000, writable: true},
 		"c000000000-c000400000 rw-p 00000000 00:00 0 [anon: Go: heap]":                        {from: 0xc000000000, to: 0xc000400000, writable: true},
 		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]": {from: 0xffffffffff600000, to: 0xffffffffff601000},
+		"c000400000-c004000000 ---p 00000000 00:00 0 ":                                        {from: 0xc000400000, to: 0xc004000000, reserved: true},
+		"7f0000000000-7f0000001000 ---p 00000000 08:02 173521 /lib/x":                         {from: 0x7f0000000000, to: 0x7f0000001000, file: true},
 		"": {}, "x-y rw-p 0 0 0": {}, "1-2": {}, "1-2 r 0 0 0": {}, "12 rw-p 0 0 0": {}, "1-fffffffffffffffff rw-p 0 0 0": {},
 	} {
 		m, ok := parseMap([]byte(line))
@@ -109,6 +111,14 @@ func TestWithholdFails(t *testing.T) {
 		_, err := withheld([]byte(maps), at(0x9000), at(0x7000))
 		require.ErrorContains(t, err, "withhold memory from the copy: /proc/self/maps", name)
 	}
+	ranges, err = withheld([]byte("1000-2000 rw-p 0 0:0 0\n2000-3000 ---p 0 0:0 0\n5000-6000 rw-p 0 0:0 0\n"+life+"8000-8800 ---p 0 0:0 0\n"+table+
+		"a000-b000 rw-p 0 0:0 0\nb000-c000 r-xp 0 8:2 7 /lib/x\nc000-d000 rw-p 0 0:0 0\nd000-e000 ---p 0 8:2 7 /lib/x\ne000-f000 rw-p 0 0:0 0\n"), at(0x9000), at(0x7000))
+	require.NoError(t, err)
+	want := []extent{{0x1000, 0x6000}, {0xa000, 0xb000}, {0xc000, 0xd000}, {0xe000, 0xf000}}
+	if libc {
+		want = []extent{}
+	}
+	require.Equal(t, want, ranges, "what is reserved goes with what lies around it, and nothing else does")
 	require.ErrorIs(t, advise([]extent{{1, 4097}}, unix.MADV_DONTFORK), unix.EINVAL)
 	require.NoError(t, advise([]extent{{4096, 8192}}, unix.MADV_DONTFORK), "what was unmapped meanwhile is in no copy")
 }

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/start"
 )
 
 // The runtime's own hooks around a fork, as package syscall uses them: they
@@ -131,6 +133,7 @@ func clone(s *copied, args *cloneArgs, first bool) (uintptr, syscall.Errno) {
 			return 0, notFirst
 		}
 	}
+	start.Restore()
 	pid, err := cloneOnto(unix.SYS_CLONE3, uintptr(unsafe.Pointer(args)), unsafe.Sizeof(*args), 0, 0, 0, s)
 	if syscall.Errno(err) == syscall.ENOSYS && args.flags&unix.CLONE_INTO_CGROUP == 0 {
 		// A filter around us refuses clone3, whose flags it cannot read:

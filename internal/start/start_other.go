@@ -1,0 +1,6 @@
+//go:build !linux
+
+package start
+
+// Heap does nothing here.
+func Heap() {}
