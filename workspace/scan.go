@@ -113,6 +113,12 @@ type Pin struct {
 	Node
 	Why    string          // the pattern that it matches, or what names it
 	Origin profiles.Origin // zero for the package's own rules
+
+	// Text is what stands in a file that git writes anew whenever it updates a submodule,
+	// and does not get on without: the configuration of its repository, and the .git file
+	// of its working tree. "" else, and of one of more than 16 KiB, or behind 1,024 others
+	// or 2 MiB of them.
+	Text string
 }
 
 // Unlisted is the Why of a pinned directory of which nobody could say what is
