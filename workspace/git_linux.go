@@ -181,7 +181,10 @@ func (s *scan) outside(r repo, pointer string) error {
 	s.ownGit = r.gitDir
 	s.addGitDir(r.gitDir)
 	s.addGitDir(r.common)
-	// No look goes through what lies outside: submodules stay as they are, and
+	if slices.ContainsFunc(s.q.Trees, func(tree string) bool { return inside(tree, r.gitDir) }) {
+		return nil
+	}
+	// No look goes through what lies outside else: submodules stay as they are, and
 	// none comes.
 	modules := filepath.Join(r.gitDir, "modules")
 	if _, _, ok := s.node(modules); !ok {
@@ -360,7 +363,7 @@ func (s *scan) pinGitDir(dir string) error {
 	_, _, linked := s.node(filepath.Join(dir, "commondir"))
 	writable := s.writable(dir)
 	names := gitNames[:]
-	if !inside(s.root, dir) && writable {
+	if (dir == s.root || !inside(s.root, dir)) && writable { // which no pattern says of what lies in the root
 		names = append(slices.Clone(names), s.gitOwn()...)
 	}
 	for i, name := range names {

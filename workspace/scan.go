@@ -41,6 +41,10 @@ type Query struct {
 	// for them takes as long as all else that is done with the rules of a launch.
 	Distinct bool
 
+	// Trees are directories that the command may write as well, of which each is looked
+	// through by itself, as the workspace is.
+	Trees []string
+
 	// Aside is set for a directory beside the workspace that the command may write as
 	// well: where a .git file in its root leads is shown by no one for it.
 	Aside bool
