@@ -130,6 +130,12 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 		Command:     c,
 	}
 	p.Inodes = max(p.Disk>>15, 128) // one for each 32 KiB: many empty files fill a disk as well
+	for i := range mounts {         // what is not the command's own does not count
+		if mounts[i].Kind == Apart && p.Disk > 0 {
+			p.Disk += (int64(len(mounts[i].Text)) + pageSize - 1) &^ (pageSize - 1)
+			p.Inodes += 3 // the link, the directory of the copy, and that
+		}
+	}
 	p.Mounts = append(p.Mounts, s.Texts...)
 	p.Rlimits = rlimits(&policy.Resources, s)
 	p.trace(policy.Home, s.Traces)
@@ -141,6 +147,9 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 	}
 	return p, nil
 }
+
+// pageSize is what a file of a tmpfs takes at least.
+const pageSize = 4096
 
 // rlimits returns what the command gets, getrlimit(2).
 func rlimits(r *profiles.Resources, s *Survey) []Rlimit {

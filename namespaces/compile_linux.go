@@ -303,6 +303,11 @@ func (c *compiler) tree(p *Plan, i int, set uint64) inside.Arg {
 		return inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)))
 	}
 	c.fill(i, m)
+	if m.Kind == Apart {
+		tree := c.Get(unix.SYS_OPEN_TREE, inside.Result(c.tmpfs), c.Str(entry(i)), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW))
+		c.setattr(inside.Result(tree), 0, set)
+		return inside.Result(tree)
+	}
 	return inside.Result(c.ownTree(entry(i), set))
 }
 
@@ -346,6 +351,10 @@ func entry(i int) string { return "m" + strconv.Itoa(i) }
 
 func (c *compiler) fill(i int, m *Mount) {
 	at := inside.Result(c.tmpfs)
+	if m.Kind == Apart {
+		c.Call(unix.SYS_SYMLINKAT, c.Str(m.Link), at, c.Str(entry(i)))
+		return
+	}
 	if m.Kind == Text {
 		fd := c.Get(unix.SYS_OPENAT, at, c.Str(entry(i)), inside.Int(unix.O_WRONLY|unix.O_CREAT|unix.O_CLOEXEC), inside.Int(m.Mode))
 		c.Call(unix.SYS_WRITE, inside.Result(fd), c.Str(m.Text), inside.Int(len(m.Text)))

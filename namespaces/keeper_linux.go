@@ -148,7 +148,7 @@ func (k *Keeper) list(p *Plan) {
 // keeps reports whether a mount is one that the keeper covers again.
 func (p *Plan) keeps(m *Mount, top map[string]int) bool {
 	switch {
-	case m.Kind == Mask, m.Kind == Fresh && m.ReadOnly, m.Kind == Bind && (m.Protect || m.ReadOnly):
+	case m.Kind == Mask, m.Kind == Fresh && m.ReadOnly, (m.Kind == Bind || m.Kind == Apart) && (m.Protect || m.ReadOnly):
 		// Else the host's file of that name is not what is seen inside.
 		return !p.inOwn(m.Target, top) && !m.Optional && !p.skips(m)
 	}

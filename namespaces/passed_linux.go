@@ -53,7 +53,7 @@ func (p *Plan) AddPassed(fds []int) error {
 // for none. A file of several names may have been opened by one that has no mount.
 func (p *Plan) pinned(path string, file inode) string {
 	for _, m := range p.Mounts {
-		if m.Kind == Bind && m.ReadOnly && !m.Tree && file == (inode{m.Dev, m.Ino}) {
+		if (m.Kind == Bind || m.Kind == Apart) && m.ReadOnly && !m.Tree && file == (inode{m.Dev, m.Ino}) {
 			path = m.Target
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/shell"
@@ -35,6 +36,7 @@ type Place struct {
 	Optional bool // it may be gone, or out of the command\'s reach, by the time it is covered; or it need not be there at all
 	Copied   bool // the command gets a copy, with Text in it
 	Scratch  bool // Access is Overlay, and what is changed is gone at exit
+	Apart    bool // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [Apart]
 	Text     string
 	Why      string // the rule, for people
 }
@@ -50,9 +52,10 @@ const (
 	Text                // a file with content of the plan's own
 	Copy                // the host's directory, whose changes go to a directory of the session
 	Scratch             // the host's directory, whose changes go to the sandbox's own tmpfs; where the kernel makes no overlay of it, read-only
+	Apart               // a link over a file of the host's, to a copy of it in a private directory
 )
 
-var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay", "scratch"}
+var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay", "scratch", "apart"}
 
 // String returns the kind as --dry-run prints it.
 func (k Kind) String() string { return kindNames[k] }
@@ -62,8 +65,8 @@ func (k Kind) String() string { return kindNames[k] }
 type Mount struct {
 	Kind     Kind
 	Target   string
-	Source   string // Bind, Copy, Scratch: the host's path
-	Dev, Ino uint64 // Bind, Copy, Scratch: what the survey saw there
+	Source   string // Bind, Copy, Scratch, Apart: the host's path
+	Dev, Ino uint64 // Bind, Copy, Scratch, Apart: what the survey saw there
 	Tree     bool   // Bind, Scratch: with what is mounted below it
 	Upper    string // Copy: the directory that holds [UpperTree] and [UpperWork]
 	ReadOnly bool
@@ -73,7 +76,8 @@ type Mount struct {
 	Optional bool   // nothing is lost if the target is gone or out of reach
 	OverLink bool   // the target is a symbolic link and is covered itself
 	Mode     uint32 // Fresh, Text
-	Text     string // Text: the content
+	Text     string // Text, and of what the copy of Apart is of: the content
+	Link     string // Apart: where the copy is
 	Stubs    []Stub // Fresh: what must stand in it for later mounts, parents first
 	Why      string
 }
@@ -194,6 +198,9 @@ func layout(places []Place) ([]Mount, error) {
 			m.Kind, m.Source, m.Dev, m.Ino = Bind, p.Path, p.Dev, p.Ino
 			m.Tree = p.Node == Directory
 			m.ReadOnly = p.Access == profiles.Read
+			if p.Apart && m.ReadOnly {
+				m.Kind, m.Text = Apart, p.Text
+			}
 		case profiles.Hide, profiles.Private:
 			switch {
 			case p.Node == Directory:
@@ -221,7 +228,31 @@ func layout(places []Place) ([]Mount, error) {
 			stack = append(stack, f)
 		}
 	}
+	giveCopies(mounts)
 	return mounts, nil
+}
+
+// copiesDir holds the copies of [Apart], each in a directory of its own: who replaces one
+// makes a lock beside it.
+const copiesDir = "/run/pccrun.git"
+
+// giveCopies puts what programs replace where they can. Where the policy has no private
+// directory for that, it is read-only as any pin is.
+func giveCopies(mounts []Mount) {
+	home := slices.IndexFunc(mounts, func(m Mount) bool {
+		return m.Kind == Fresh && !m.ReadOnly && m.Target == filepath.Dir(copiesDir)
+	})
+	for i := range mounts {
+		m := &mounts[i]
+		switch {
+		case m.Kind != Apart:
+		case home < 0:
+			m.Kind, m.Text = Bind, ""
+		default:
+			m.Link = copiesDir + "/" + strconv.Itoa(i) + "/" + filepath.Base(m.Target)
+			mounts[home].addStub(Place{Path: m.Link, Node: File, Text: m.Text}, mounts[home].Target)
+		}
+	}
 }
 
 // addStub makes a name in the fresh directory at path, with its parents.

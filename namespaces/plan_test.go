@@ -29,6 +29,8 @@ func place(t testing.TB, text string) Place {
 			p.Optional = true
 		case "scratch":
 			p.Scratch = true
+		case "apart":
+			p.Apart, p.Text = true, "[core]\n"
 		case "->":
 			p.Link = f[3+i+1]
 		}
@@ -58,6 +60,14 @@ func TestLayout(t *testing.T) {
 		"a pin is a mount of its own": {
 			[]string{"write dir /w", "write dir /w/.git pin protect", "read file /w/.git/config pin protect"},
 			[]string{"bind on /w", "bind on /w/.git protected", "bind on /w/.git/config read-only protected"},
+		},
+		"a pin of which the command changes a copy": {
+			[]string{"private dir /run", "write dir /w", "read file /w/.git/modules/m/config pin protect apart", "hide file /w/m/.git pin protect apart"},
+			[]string{"fresh on /run [pccrun.git/ pccrun.git/2/ pccrun.git/2/config]", "apart on /w/.git/modules/m/config read-only protected", "bind on /w", "mask on /w/m/.git read-only protected"},
+		},
+		"no place for a copy": {
+			[]string{"hide dir /run", "write dir /w", "read file /w/.git/modules/m/config pin protect apart"},
+			[]string{"fresh on /run read-only", "bind on /w", "bind on /w/.git/modules/m/config read-only protected"},
 		},
 		"an overlay, and what is in it": {
 			[]string{"write dir /w", "overlay dir /w/o", "overlay dir /w/o/d pin protect", "overlay file /w/o/f", "overlay absent /w/o/n", "write dir /w/o/w", "hide file /w/o/h"},
@@ -107,7 +117,7 @@ func TestLayout(t *testing.T) {
 				for _, later := range mounts[i+1:] {
 					require.False(t, m.Target != later.Target && below(m.Target, later.Target), "%s before %s", m, later)
 				}
-				require.Equal(t, m.Kind == Bind || m.Kind == Copy || m.Kind == Scratch, m.Source != "", m)
+				require.Equal(t, m.Kind == Bind || m.Kind == Copy || m.Kind == Scratch || m.Kind == Apart, m.Source != "", m)
 				require.Equal(t, -1, m.Donated)
 			}
 		})

@@ -130,10 +130,15 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		Root: policy.Workspace, Home: policy.Home, XDG: o.xdg(), Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), Distinct: len(f.led) == 0, IndexDir: o.IndexDir, Within: o.Within,
 		Single: func(path string) bool { return f.single[path] },
 	}
+	s.Trees = f.trees()
+	for _, t := range s.Trees {
+		if !t.State { // else more of a repository there may change
+			s.Query.Trees = append(s.Query.Trees, t.Query.Root)
+		}
+	}
 	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
 		return nil, err
 	}
-	s.Trees = f.trees()
 	s.Copied = f.copies(o.Recall)
 	f.workspace(s.Workspace)
 	if err := f.aside(s.Trees, &o); err != nil {
@@ -285,7 +290,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		}
 		f.commons = append(f.commons, c.Path)
 		if c.GitDir != c.Path { // that of a submodule is written as a whole
-			f.add(c.Path, profiles.Read, "the repository of this worktree")
+			f.add(c.Path, profiles.Read, WorktreeRepository)
 		}
 		// What the command does to the workspace it does to its repository.
 		access := min(profiles.Write, max(profiles.Read, f.decider.Decide(f.policy.Workspace).Access))
@@ -310,6 +315,9 @@ func (f *finder) workspace(found *workspace.Found) {
 	}
 	f.pinned(found)
 }
+
+// WorktreeRepository is why the repository of a workspace that is a linked worktree is shown.
+const WorktreeRepository = "the repository of this worktree"
 
 // restricting returns the rules that take something away. What else stands in a
 // table that only tightens grants nothing.

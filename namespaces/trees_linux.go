@@ -180,7 +180,11 @@ func (f *finder) pinned(found *workspace.Found) {
 		if pin.Why == workspace.Unlisted {
 			access = profiles.Hide
 		}
-		f.put(placeOf(pin.Node, Place{Access: min(access, f.around(pin.Path)), Pin: true, Protect: true, Why: "protect: " + pin.Why}))
+		p := Place{Access: min(access, f.around(pin.Path)), Pin: true, Protect: true, Why: "protect: " + pin.Why}
+		if pin.Text != "" && !f.policy.Nested { // in a sandbox within this one the link would lead to nothing
+			p.Apart, p.Text = true, pin.Text
+		}
+		f.put(placeOf(pin.Node, p))
 	}
 }
 

@@ -67,6 +67,9 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 			return err
 		}
 		s.pinLinks(t, rule)
+		if kind == File && t.found && vcs.OfSubmodule(t.end.Path) {
+			s.rewritten(path)
+		}
 	}
 	if !t.found || t.end.Kind != Dir {
 		s.stray(path)
@@ -178,7 +181,10 @@ func (s *scan) outside(r repo, pointer string) error {
 	s.ownGit = r.gitDir
 	s.addGitDir(r.gitDir)
 	s.addGitDir(r.common)
-	// No look goes through what lies outside: submodules stay as they are, and
+	if slices.ContainsFunc(s.q.Trees, func(tree string) bool { return inside(tree, r.gitDir) }) {
+		return nil
+	}
+	// No look goes through what lies outside else: submodules stay as they are, and
 	// none comes.
 	modules := filepath.Join(r.gitDir, "modules")
 	if _, _, ok := s.node(modules); !ok {
@@ -357,7 +363,7 @@ func (s *scan) pinGitDir(dir string) error {
 	_, _, linked := s.node(filepath.Join(dir, "commondir"))
 	writable := s.writable(dir)
 	names := gitNames[:]
-	if !inside(s.root, dir) && writable {
+	if (dir == s.root || !inside(s.root, dir)) && writable { // which no pattern says of what lies in the root
 		names = append(slices.Clone(names), s.gitOwn()...)
 	}
 	for i, name := range names {
@@ -385,6 +391,9 @@ func (s *scan) pinGitDir(dir string) error {
 		if err := s.guard(n, r); err != nil {
 			return err
 		}
+		if name == "config" && !r.Review && vcs.OfSubmodule(dir) {
+			s.rewritten(path)
+		}
 		if name == "hooks" && !r.Review && !s.walked[dir] {
 			if err := s.programs(path, r); err != nil {
 				return err
@@ -392,6 +401,28 @@ func (s *scan) pinGitDir(dir string) error {
 		}
 	}
 	return nil
+}
+
+// The files of submodules of which a run has a copy are bounded, and the bytes of each
+// and of all.
+const (
+	maxRewritten      = 1024
+	maxRewrittenBytes = 16 << 10
+	maxRewrittenTotal = 2 << 20
+)
+
+// rewritten notes what stands in a file that is pinned, and that git writes anew with what
+// it says already: the configuration of a submodule, or the .git file of its working tree.
+func (s *scan) rewritten(path string) {
+	p, pinned := s.pins[path]
+	if !pinned || p.Kind != File || p.Text != "" || s.copies == maxRewritten {
+		return
+	}
+	if b, err := s.readFile(path, maxRewrittenBytes); err == nil && s.copied+len(b) <= maxRewrittenTotal {
+		p.Text = string(b)
+		s.pins[path] = p
+		s.copies, s.copied = s.copies+1, s.copied+len(b)
+	}
 }
 
 // gitOwn returns what else the rules protect in a repository's own directory, and other

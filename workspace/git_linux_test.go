@@ -251,6 +251,10 @@ func TestScanSubmodules(t *testing.T) {
 	}, pinPaths(t, root, f))
 	require.Contains(t, relative(t, root, f.Anchors), ".git/modules/deep/lib")
 	require.Contains(t, relative(t, root, f.Anchors), "deep/lib")
+	for _, p := range f.Pins { // git writes these anew
+		name := strings.TrimPrefix(p.Path, root+"/")
+		require.Equal(t, name == ".git/modules/deep/lib/config" || name == "deep/lib/.git", p.Text != "", name)
+	}
 
 	// The submodule alone as a workspace: its git directory lies outside.
 	f = scanOf(t, Query{Root: root + "/deep/lib"})

@@ -41,6 +41,10 @@ type Query struct {
 	// for them takes as long as all else that is done with the rules of a launch.
 	Distinct bool
 
+	// Trees are directories that the command may write as well, of which each is looked
+	// through by itself, as the workspace is.
+	Trees []string
+
 	// Aside is set for a directory beside the workspace that the command may write as
 	// well: where a .git file in its root leads is shown by no one for it.
 	Aside bool
@@ -113,6 +117,12 @@ type Pin struct {
 	Node
 	Why    string          // the pattern that it matches, or what names it
 	Origin profiles.Origin // zero for the package's own rules
+
+	// Text is what stands in a file that git writes anew whenever it updates a submodule,
+	// and does not get on without: the configuration of its repository, and the .git file
+	// of its working tree. "" else, and of one of more than 16 KiB, or behind 1,024 others
+	// or 2 MiB of them.
+	Text string
 }
 
 // Unlisted is the Why of a pinned directory of which nobody could say what is

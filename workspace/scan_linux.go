@@ -215,6 +215,8 @@ type scan struct {
 	ownGit      string          // where the root's own .git leads, if that is outside and trusted
 	configs     int             // files of configuration that were read
 	configBytes int
+	copies      int             // see [Pin.Text]
+	copied      int             // bytes of those
 	hooks       map[string]bool // relative paths of hooks that configurations name
 	commands    map[string]bool // and of programs
 	own         map[string]bool // those of the user's own

@@ -29,7 +29,8 @@ type guarded struct {
 	configs  *workspace.ConfigWatch
 	guard    workspace.Guards
 	freezing freezing
-	failed   bool // the last look was not finished
+	unkept   []workspace.Refusal // changed in a copy of the command's own
+	failed   bool                // the last look was not finished
 }
 
 // freezing counts the guards that want the run to be stopped: it goes on when none
@@ -259,7 +260,7 @@ func (l *launch) look() []events.Change {
 		l.log.Emit(events.Warning{Text: inWords(err)})
 		g.debt, g.failed = nil, true
 	}
-	for _, r := range guard.Refused() {
+	for _, r := range append(guard.Refused(), g.unkept...) {
 		hint := "--review " + shell.Quote(r.Why)
 		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: hint})
 		if !l.req.Quiet {

@@ -217,7 +217,7 @@ func (b *bundle) mounts(p *namespaces.Plan) error {
 			if err := b.bind(p, m); err != nil {
 				return err
 			}
-		case m.Kind == namespaces.Bind:
+		case m.Kind == namespaces.Bind, m.Kind == namespaces.Apart: // without a copy, as any pin
 			if err := b.bind(p, m); err != nil {
 				return err
 			}

@@ -194,7 +194,8 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	case profiles.Read:
 		if a.yes, a.what = a.question != "write", "the host's own, never changed"; !a.yes {
-			a.hint = "--write " + shell.Quote(path) + " lets it be changed, --overlay " + shell.Quote(path) + " a copy of it"
+			whole := shell.Quote(changedWith(&d, path))
+			a.hint = "--write " + whole + " lets it be changed, --overlay " + whole + " a copy of it"
 		}
 	case profiles.Overlay:
 		a.yes, a.what = true, "a copy-on-write layer over the host's"

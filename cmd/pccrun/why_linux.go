@@ -40,6 +40,15 @@ func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	return profiles.Decision{Access: deepest.Access, Rule: rule}, true, deepest.Scratch
 }
 
+// changedWith returns what a rule has to name for a path to change: of the repository of a
+// worktree all, since git makes names there that did not exist.
+func changedWith(d *profiles.Decision, path string) string {
+	if d.Rule.Origin.Key == namespaces.WorktreeRepository {
+		return d.Rule.Path
+	}
+	return path
+}
+
 // surveyedEnv returns the value that a launch gives to a variable of which the
 // policy says nothing, "" for none: that of a cache which is elsewhere than usual.
 func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) string {

@@ -17,3 +17,6 @@ func vacated(*profiles.Policy, string) string { return "" }
 func program(_ *profiles.Policy, _ *profiles.Host, name string) (string, error) { return name, nil }
 
 func unrunnable(err error) (what, hint string) { return err.Error(), "" }
+
+// changedWith returns what a rule has to name for a path to change.
+func changedWith(_ *profiles.Decision, path string) string { return path }

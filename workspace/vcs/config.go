@@ -3,6 +3,7 @@ package vcs
 import (
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 )
 
@@ -405,6 +406,22 @@ func Interprets(word string) bool {
 		return true
 	}
 	return word == "."
+}
+
+// SameSettings reports whether two configurations say the same, wherever they have the
+// working tree.
+func SameSettings(a, b []byte) bool {
+	said := func(text []byte) ([]Setting, error) {
+		all, err := ParseConfig(text)
+		all = slices.DeleteFunc(all, func(s Setting) bool { return s.Places() })
+		for i := range all {
+			all[i].from, all[i].to = 0, 0
+		}
+		return all, err
+	}
+	x, err := said(a)
+	y, e := said(b)
+	return slices.Equal(x, y) && (err == nil) == (e == nil)
 }
 
 // Name returns the setting's full name.

@@ -76,6 +76,17 @@ func InsideGit(rel string) bool {
 // submodules, by whatever names.
 func InsideModules(rel string) bool { return strings.Contains("/"+rel+"/", "/.git/modules/") }
 
+// OfSubmodule reports whether a path lies in the repository of a submodule, or of one of
+// a linked worktree: git keeps each in the repository around.
+func OfSubmodule(path string) bool {
+	if InsideModules(path) {
+		return true
+	}
+	_, rest, _ := strings.Cut("/"+path, "/.git/worktrees/")
+	_, rest, _ = strings.Cut(rest, "/")
+	return strings.HasPrefix(rest, "modules/")
+}
+
 // InsideStore reports whether a path lies in the objects, references or logs of
 // something.
 func InsideStore(rel string) bool {
