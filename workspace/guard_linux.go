@@ -58,8 +58,9 @@ type Guard struct {
 	unwritten []Refusal         // pinned files that git has other content for
 	originals map[string][]byte // of files for review, by path
 
-	stop  chan struct{}
-	ended chan struct{}
+	lookout lookout
+	stop    chan struct{}
+	ended   chan struct{}
 
 	// Private are paths below protected ones that are private by the policy: where
 	// a mount could not stand there, what is made at them is gone with the run,
@@ -284,12 +285,6 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 			g.during.written[rel] = true
 		}
 	}
-	g.during.locked = map[string]bool{}
-	for _, k := range r.pinnedConfigs() {
-		if rel, in := beneath.Path(r.Root, filepath.Dir(k.Path)); in {
-			g.during.locked[rel] = true
-		}
-	}
 	fd, ok := lent[r.Root]
 	if g.fd = fd; !ok {
 		var err error
@@ -360,30 +355,44 @@ func (g *Guard) follow() {
 	g.remember()
 	pause := time.NewTimer(grace)
 	defer pause.Stop()
+	select {
+	case <-g.stop:
+		return
+	case <-pause.C:
+	}
+	g.lookout.stand(g.watch)
+}
+
+// watch looks whenever something has changed, until the watch is to end.
+func (g *Guard) watch() {
+	g.during.begin(&g.lookout, g.peers.watching())
+	defer g.during.end()
+	g.locks = g.watchLocks()
+	defer g.locks.end()
 	credit, last := burst, time.Now()
-	for first := true; ; first = false {
-		select {
-		case <-g.stop:
-			return
-		case <-pause.C:
-		}
-		if first {
-			g.during.begin(g.peers.watching())
-			defer g.during.end()
-			g.locks = g.watchLocks()
-			defer g.locks.end()
-		} else if !g.wait() {
-			return
-		}
-		began := time.Now()
+	for !g.stopped() {
+		began := worked()
 		if moved, _ := g.look(); moved >= flood && g.Freeze != nil {
 			g.calm()
 		}
+		// The time that the thread has had, not what went by: on a loaded machine
+		// others' turns would be taken for its own, and a name stand ten times as long.
 		now := time.Now()
-		credit = min(credit+now.Sub(last)/idle, burst) - now.Sub(began)
+		credit = min(credit+now.Sub(last)/idle, burst) - (worked() - began)
 		last = now
-		pause.Reset(max(-credit*idle, time.Millisecond/2))
+		if !g.rest(max(-credit*idle, time.Millisecond/2)) {
+			g.lookout.wait(g.during.patience())
+		}
 	}
+}
+
+// rest lets some time go by, unless the watch is to end, and reports whether
+// anything has changed meanwhile.
+func (g *Guard) rest(long time.Duration) (changed bool) {
+	for end := time.Now().Add(long); long > 0 && !g.stopped(); long = time.Until(end) {
+		changed = g.lookout.wait(long) || changed
+	}
+	return changed
 }
 
 // flood is how many names at once make the guard stop the run until all of
@@ -396,28 +405,11 @@ func (g *Guard) calm() {
 	g.Freeze(true)
 	defer g.Freeze(false)
 	for range 50 {
-		time.Sleep(time.Millisecond)
+		g.rest(time.Millisecond)
 		if moved, err := g.look(); moved == 0 || err != nil {
 			return
 		}
 	}
-}
-
-// wait waits for a change, and reports false at the end.
-func (g *Guard) wait() bool {
-	var later <-chan time.Time
-	if g.during.blind {
-		timer := time.NewTimer(poll)
-		defer timer.Stop()
-		later = timer.C
-	}
-	select {
-	case <-g.stop:
-		return false
-	case <-g.during.signals:
-	case <-later:
-	}
-	return true
 }
 
 // maxRounds bounds how often the last look is repeated because something was
@@ -432,6 +424,7 @@ func (g *Guard) Finish() ([]Finding, error) { return g.peers.Finish() }
 func (g *Guard) halt() {
 	if g.stop != nil {
 		close(g.stop)
+		g.lookout.wake()
 		<-g.ended
 		g.stop = nil
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
 
 // Who changes a configuration of git writes a new one beside it, config.lock,
@@ -41,15 +43,16 @@ func (r *Standing) pinnedConfigs() (list []Known) {
 	return list
 }
 
-// watchLocks begins to look, once the directories are armed.
+// watchLocks begins to look. It hears of their directories by itself: a lock stands for so short
+// a time that nothing else may be looked at first.
 func (g *Guard) watchLocks() *lockWatch {
 	l := &lockWatch{seen: map[string]bool{}, signals: make(chan os.Signal, 1), done: make(chan struct{})}
+	signal.Notify(l.signals, unix.SIGIO)
 	for _, k := range g.standing.pinnedConfigs() {
-		if dir, _, err := g.parent(k.Path); err == nil {
+		if dir, err := g.hear(k.Path); err == nil {
 			l.configs, l.dirs = append(l.configs, k), append(l.dirs, dir)
 		}
 	}
-	signal.Notify(l.signals, unix.SIGIO)
 	go func() {
 		defer close(l.done)
 		for range l.signals {
@@ -62,6 +65,28 @@ func (g *Guard) watchLocks() *lockWatch {
 		}
 	}()
 	return l
+}
+
+// hear has this process hear of names beside a file, by SIGIO.
+func (g *Guard) hear(path string) (dir int, err error) {
+	at, _, err := g.parent(path)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	if dir, err = beneath.Open(at, "", unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+		return -1, err
+	}
+	// The owner first: left to itself, F_NOTIFY would name this thread, and
+	// the signal goes to processes only.
+	if _, err = unix.FcntlInt(uintptr(dir), unix.F_SETOWN, os.Getpid()); err == nil {
+		_, err = unix.FcntlInt(uintptr(dir), unix.F_NOTIFY, notifyOnce|notifyMany)
+	}
+	if err != nil {
+		unix.Close(dir)
+		return -1, err
+	}
+	return dir, nil
 }
 
 func (l *lockWatch) end() {

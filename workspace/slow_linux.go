@@ -96,6 +96,9 @@ func (w *walker) hands() int {
 	if w.disk {
 		return diskHands
 	}
+	if w.during.alone() {
+		return 1
+	}
 	return min(runtime.GOMAXPROCS(0), maxHands)
 }
 

@@ -1,10 +1,9 @@
 package workspace
 
 import (
-	"os"
-	"os/signal"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,26 +35,30 @@ type during struct {
 	nodes   map[[2]uint64]bool // and by device and inode
 	blind   bool               // some directories cannot be watched
 	budget  int                // descriptors that may still be opened
-	signals chan os.Signal
+	lookout *lookout           // the thread that hears of changes
 	mu      sync.Mutex
 	fds     map[int]bool    // what watches; nil where nothing does
-	locked  map[string]bool // directories, by path, where a lock tells of an attempt ([lockWatch])
 	written map[string]bool // directories, by path, whose files are watched for what is written to them
 }
 
 // begin makes the looks that follow watch what they read, with a part of the
 // descriptors that there are for all guards of the run.
-func (u *during) begin(guards int) {
+func (u *during) begin(l *lookout, guards int) {
 	limit := unix.Rlimit{}
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
 	u.budget = min(maxWatched, int(min(limit.Cur, 1<<20)/2)) / guards
-	u.signals = make(chan os.Signal, 1)
-	u.fds = map[int]bool{}
-	signal.Notify(u.signals, unix.SIGIO)
+	u.lookout, u.fds = l, map[int]bool{}
+}
+
+// patience is how long a look may wait until something is told.
+func (u *during) patience() time.Duration {
+	if u.blind {
+		return poll
+	}
+	return -1
 }
 
 func (u *during) end() {
-	signal.Stop(u.signals)
 	for fd := range u.fds {
 		unix.Close(fd)
 	}
@@ -117,9 +120,9 @@ func (u *during) watch(d *dir, fd int) (kept bool) {
 		}
 		u.fds[fd] = true
 		d.watch, kept = fd, true
-		// The owner first: left to itself, F_NOTIFY would name this thread, and
-		// the signal goes to processes only.
-		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETOWN, os.Getpid())
+		if u.lookout.own(fd) != nil {
+			u.blind = true
+		}
 	}
 	u.arm(fd, d.rel)
 	return kept
@@ -129,9 +132,6 @@ func (u *during) arm(fd int, rel string) {
 	events := notifyOnce
 	if u.written[rel] {
 		events |= notifyWrites
-	}
-	if u.locked[rel] {
-		events |= notifyMany
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_NOTIFY, events); err != nil {
 		u.blind = true // a file system that cannot tell
@@ -150,6 +150,9 @@ func sameFile(a, b int) bool {
 	var x, y unix.Stat_t
 	return unix.Fstat(a, &x) == nil && unix.Fstat(b, &y) == nil && x.Ino == y.Ino && x.Dev == y.Dev
 }
+
+// alone reports whether a look keeps to its thread, which nobody need wake.
+func (u *during) alone() bool { return u != nil && u.fds != nil }
 
 // sweep closes the descriptors of directories that the tree has lost.
 func (u *during) sweep(tree *dir) {

@@ -180,8 +180,9 @@ func (l *launch) plan() int {
 // gone, or another file, by the time that it was needed.
 const maxTries = 8
 
-// scanWithin is how long a launch looks through the workspace.
-const scanWithin = 2 * time.Second
+// scanWithin is how long a launch looks through the workspace. One that refuses has two
+// seconds in all: the rest of them is for its start, and to write down what it has read.
+const scanWithin = 1500 * time.Millisecond
 
 // survey plans the run, after what went wrong before, if anything did. Somebody
 // else works in the same place, a second run perhaps, which sets things aside:

@@ -100,7 +100,7 @@ func work(what string, note func(string)) *outcome {
 	o.escape("escape", ids, "2")
 	if again := erred(o.Escape); len(again) > 0 {
 		// An error proves nothing: beside another probe an emulated processor may
-		// be too slow for a launch, which looks for two seconds and no longer.
+		// be too slow for a launch, which looks for a second and a half and no longer.
 		first := o.Escape
 		o.escape("escape again", again, "1")
 		o.Escape = without(first, o.Escape) + o.Escape
