@@ -191,6 +191,8 @@ func (d *dir) usage(u *Usage) {
 	u.Tasks += d.number("pids.peak") // of both versions, in newer kernels
 	if d.v2 {
 		u.CPU += time.Duration(d.field("cpu.stat", "usage_usec")) * time.Microsecond
+		u.User += time.Duration(d.field("cpu.stat", "user_usec")) * time.Microsecond
+		u.System += time.Duration(d.field("cpu.stat", "system_usec")) * time.Microsecond
 		u.Memory += d.number("memory.peak")
 		io := d.read("io.stat")
 		u.Read += sumKeys(io, "rbytes=")
@@ -199,6 +201,8 @@ func (d *dir) usage(u *Usage) {
 		return
 	}
 	u.CPU += time.Duration(d.number("cpuacct.usage"))
+	u.User += time.Duration(d.number("cpuacct.usage_user")) // these two since Linux 4.8
+	u.System += time.Duration(d.number("cpuacct.usage_sys"))
 	u.Memory += max(d.number("memory.memsw.max_usage_in_bytes"), d.number("memory.max_usage_in_bytes"))
 }
 

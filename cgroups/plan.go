@@ -417,6 +417,8 @@ const (
 // counted: the resource usage of wait4(2) says more then.
 type Usage struct {
 	CPU     time.Duration // user and system time
+	User    time.Duration // the part in user mode; this and the next are 0 if nobody told them apart
+	System  time.Duration // and that in the kernel
 	Memory  int64         // bytes at the peak, swap included where the kernel counts it
 	Tasks   int64         // processes and threads, the most at a time
 	Read    int64         // bytes from block devices

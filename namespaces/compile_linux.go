@@ -28,6 +28,7 @@ type compiler struct {
 	sources   map[int]inside.Arg // by index of the mount; of a Copy, the overlay; what is open of a bind that stands
 	over      map[int]inside.Reg // of a Scratch, the overlay, if it could be made
 	scratched map[int]*int32     // and what became of it
+	keyring   *int32             // the session keyring, or -errno; nil without that layer
 	within    []int              // see [Plan.within]
 	writable  []grant            // mounts that Landlock leaves writable
 	send      []inside.Reg

@@ -97,6 +97,10 @@ type Sandbox struct {
 	prepared    *network.Prepared
 	fed         error // what went wrong when the plan was given
 
+	// SharesKeyring says, once it has started, that it has the session keyring of its
+	// user, who has no key left for another.
+	SharesKeyring bool
+
 	// Cloned, if set, is told pid 1 before the command starts; an error ends
 	// the launch.
 	Cloned func(pid int) error
@@ -208,6 +212,7 @@ func (s *Sandbox) Start(p *Plan, io *Stdio) error {
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		if err = s.receive(4 + len(s.shell.send)); err == nil { // what it died of may be told there
 			s.shell.settle(p)
+			s.SharesKeyring = s.shell.keyring != nil && *s.shell.keyring == -int32(unix.EDQUOT)
 		}
 	}
 	if err != nil {

@@ -233,13 +233,14 @@ func (c *compiler) kernel() {
 	}
 	if c.has(profiles.LayerKeyring) {
 		c.Step("join a session keyring of its own")
-		c.Call(unix.SYS_KEYCTL, inside.Int(unix.KEYCTL_JOIN_SESSION_KEYRING), inside.Int(0))
+		keyring := c.Get(unix.SYS_KEYCTL, inside.Int(unix.KEYCTL_JOIN_SESSION_KEYRING), inside.Int(0))
 		c.Allow(unix.ENOSYS)
 		if c.has(profiles.LayerFloor) {
 			// Each run takes one of a user's 200 keys (keyrings(7)). The floor refuses
 			// whatever asks for a key, so that more runs do not depend on it.
 			c.Allow(unix.ENOSYS, unix.EDQUOT)
 		}
+		c.keyring = c.Reveal(keyring)
 	}
 }
 

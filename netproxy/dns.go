@@ -192,6 +192,9 @@ func (p *Proxy) lookUp(q dnsmessage.Question) (dnsmessage.RCode, []dnsmessage.Re
 	if name == "localhost" || strings.HasSuffix(name, ".localhost") { // RFC 6761, section 6.3
 		return addressOf(q.Type, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback())
 	}
+	if name != "" && name == p.cfg.Hostname {
+		return addressOf(q.Type, netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.Addr{})
+	}
 	v := p.cfg.Rules.DecideName(name)
 	bypass := name == "use-application-dns.net" // a browser's question whether it may pass us by
 	if v.Action == rules.Deny && !p.mayAsk(v) || p.cfg.Names == nil || bypass {

@@ -54,7 +54,7 @@ func (f *fixture) resolve(name string, kind dnsmessage.Type) (dnsmessage.RCode, 
 }
 
 func TestLookUp(t *testing.T) {
-	f := build(t, &Config{Names: NewNames(fake4, fake6)}, "a.example", "*.wild.example", "host:5432", "deny no.wild.example", ".mozilla.example", "use-application-dns.net")
+	f := build(t, &Config{Names: NewNames(fake4, fake6), Hostname: "own"}, "a.example", "*.wild.example", "host:5432", "deny no.wild.example", ".mozilla.example", "use-application-dns.net")
 	const (
 		ok, none, failed = dnsmessage.RCodeSuccess, dnsmessage.RCodeNameError, dnsmessage.RCodeServerFailure
 		a, aaaa, ptr     = dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypePTR
@@ -82,6 +82,9 @@ func TestLookUp(t *testing.T) {
 		{"localhost.", a, ok, "127.0.0.1"},
 		{"x.localhost.", aaaa, ok, "::1"},
 		{"localhost.", dnsmessage.TypeMX, ok, ""},
+		{"Own.", aaaa, ok, ""}, // of the sandbox's own name there is one address
+		{"own.", a, ok, "127.0.0.1"},
+		{"x.own.example.", aaaa, none, ""},
 		{"use-application-dns.net.", a, none, ""},
 		{"1.0.19.198.in-addr.arpa.", ptr, ok, "x.wild.example."},
 		{"1.0.19.198.in-addr.arpa.", a, ok, ""},
@@ -108,10 +111,20 @@ func TestLookUp(t *testing.T) {
 	}
 	require.Equal(t, 1, denied["evil.example --allow evil.example"])
 	require.NotContains(t, denied, "a.example ")
+	require.Equal(t, 1, denied["x.own.example --allow x.own.example"])
+	require.NotContains(t, denied, "own ")
+	require.NotContains(t, denied, "own --allow own")
+
+	// The control: another's own name is told like any.
+	f = build(t, &Config{Names: NewNames(fake4, fake6)}, "a.example", "*.wild.example")
+	code, _ := f.resolve("own.", aaaa)
+	require.Equal(t, none, code)
+	require.Len(t, f.told(), 1)
+	f.resolve("a.example.", a)
 
 	// Too many names: those that are there stay.
 	f.cfg.Names.list = make([]string, maxNames)
-	code, _ := f.resolve("y.wild.example.", a)
+	code, _ = f.resolve("y.wild.example.", a)
 	require.Equal(t, failed, code)
 	code, text := f.resolve("a.example.", a)
 	require.Equal(t, ok, code)

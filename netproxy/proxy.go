@@ -61,6 +61,10 @@ type Config struct {
 	// Upstream is the proxy that the host itself has to use, if any.
 	Upstream Upstream
 
+	// Hostname is the sandbox's own name, of which its files have an IPv4 address: who wants
+	// another kind of it asks, and is told that there is none.
+	Hostname string
+
 	// Event hears of each decision, from many goroutines, and must not block.
 	Event func(Event)
 

@@ -168,7 +168,12 @@ func (g *Guard) programLink(dir, name, rest string, i *inerter) {
 			g.program(n.Path, byLink)
 		}
 	}
-	if err != nil || whose == nil || !t.found || t.end.Kind != Dir {
+	if err != nil { // nobody knows what programs are there
+		in, _ := beneath.Path(g.standing.Root, dir)
+		g.unlooked(join(in, name), err)
+		return
+	}
+	if whose == nil || !t.found || t.end.Kind != Dir {
 		return
 	}
 	var st unix.Stat_t
@@ -178,11 +183,15 @@ func (g *Guard) programLink(dir, name, rest string, i *inerter) {
 	}
 }
 
-// followOne is follow for a name by itself: the steps that it takes are nobody else's.
+// followOne is follow for a name by itself: the steps that it takes are nobody else's. Where
+// something on the way could not be looked at, though it may be there, that is an error.
 func (i *inerter) followOne(dir, path string) (t trail, whose *inerter, err error) {
 	t, whose, err = i.follow(dir, path)
 	for _, k := range i.others {
 		k.scan.steps = 0
+		if err == nil && !t.found {
+			err = k.scan.unknown(t.end.Path)
+		}
 	}
 	return t, whose, err
 }
@@ -194,7 +203,11 @@ const envName = ".venv"
 // names tells of such a file in a directory, or of a new link on the way to one.
 func (g *Guard) names(d *dir, i *inerter) {
 	t, whose, err := i.followOne(g.abs(d.rel), envName)
-	if err != nil || whose == nil || !t.found || t.end.Kind != File {
+	if err != nil {
+		g.unlooked(join(d.rel, envName), err)
+		return
+	}
+	if whose == nil || !t.found || t.end.Kind != File {
 		return
 	}
 	const why = "shells enter the environment that it names"

@@ -1,9 +1,11 @@
 package workspace
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -68,6 +70,37 @@ func TestGuardTellsOfProgramsUnseen(t *testing.T) {
 	g.programsIn("nowhere/bin", false, false)
 	g.programsIn(".venv/bin", false, false)
 	require.Equal(t, []string{"review .venv/bin", "review " + w.root, "review nowhere/bin"}, w.end())
+}
+
+// A link that could not be followed is told too, whatever the reason was.
+func TestGuardTellsOfProgramsByLinkUnseen(t *testing.T) {
+	for name, c := range map[string]struct {
+		fail func(*testing.T, *Guard, *inerter)
+		want []string
+	}{
+		"for want of time": {func(t *testing.T, g *Guard, i *inerter) { i.scan.until = time.Unix(1, 0) }, []string{"review .venv", "review venv"}},
+		"for an error": {func(t *testing.T, g *Guard, i *inerter) { // as of a disk
+			i.scan.fd = -1
+		}, []string{"review .venv", "review venv"}},
+		"control": {func(*testing.T, *Guard, *inerter) {}, nil},
+		"control: what leads nowhere": {func(t *testing.T, g *Guard, i *inerter) {
+			require.NoError(t, os.RemoveAll(g.abs("e")))
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWatchman(t)
+			w.sh("mkdir -p e/bin; ln -s e venv; ln -s e .venv")
+			w.begin()
+			g := w.guard
+			i := g.inerter()
+			c.fail(t, g, i)
+			for _, name := range []string{".venv", "venv"} {
+				g.programLink(w.root, name, "bin", i)
+			}
+			i.close()
+			require.Equal(t, c.want, w.end())
+		})
+	}
 }
 
 func TestWayTo(t *testing.T) {

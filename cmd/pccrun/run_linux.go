@@ -320,6 +320,12 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		}
 		say("guarantee " + string(a.Guarantee) + ": " + state + ": " + a.Cause)
 	}
+	if started.SharesKeyring {
+		l.log.Emit(events.Warning{Text: sharedKeyring})
+		if l.req.Verbose {
+			say(sharedKeyring)
+		}
+	}
 	if started.Unreported && !l.req.Quiet {
 		say("refused writes are not reported: system calls have a supervisor already, around this pccrun")
 	}
@@ -387,6 +393,9 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	}
 	return l.ended(l.status(end, killed), end)
 }
+
+// sharedKeyring is said where the floor alone keeps keys from the command.
+const sharedKeyring = "the session keyring is the user's own, whose keys are all taken; the floor refuses whatever asks for a key"
 
 // begin starts the run in a sandbox that was begun, unless a signal wants the launch to
 // end: from here on it is the command's.

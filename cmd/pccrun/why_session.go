@@ -124,7 +124,9 @@ func changedText(e events.Changed) string {
 
 func (s *past) print() {
 	if len(s.lines) == 0 {
-		printf("session %s has recorded nothing about it; its policy, as far as it is known, says:\n", s.entry.ID)
+		printf("session %s has recorded nothing about it, no refusal and no change\n", s.entry.ID)
+		printf("  started as: %s\n", commandLine(s.entry.Argv)) // its flags, which decided then, are none of the question's
+		printf("its policy, as far as it is known, says:\n")
 		return
 	}
 	printf("session %s:\n", s.entry.ID)

@@ -622,6 +622,17 @@ func (e *End) Outlived() bool {
 	return e.Kills > 0 && !e.Killed && !(e.Status.Signaled() && e.Status.Signal() == unix.SIGKILL)
 }
 
+// count takes over what wait4(2) counted. Processes that were killed with pid 1 nobody has
+// waited for, so that of those it knows nothing: half of the truth is left out.
+func (e *End) count() {
+	if e.Killed {
+		e.Usage = unix.Rusage{}
+		return
+	}
+	e.IOBy = "rusage"
+	e.Read, e.Written = e.Usage.Inblock<<9, e.Usage.Oublock<<9 // sectors, getrusage(2)
+}
+
 // Wait follows the run to its end and takes away what it needed.
 func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	s.Gone = s.servedBefore(s.Gone)
@@ -660,8 +671,8 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 		end.Brim = <-s.brim
 	}
 	if result != nil {
-		end.Result, end.IOBy = *result, "rusage"
-		end.Read, end.Written = result.Usage.Inblock<<9, result.Usage.Oublock<<9 // sectors, getrusage(2)
+		end.Result = *result
+		end.count()
 	}
 	if s.group != nil {
 		happened := s.group.Events()
@@ -671,6 +682,9 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 		end.Peak, end.Tasks = used.Memory, used.Tasks
 		if used.IO {
 			end.Read, end.Written, end.IOBy = used.Read, used.Written, cgroups.ByV2
+		}
+		if end.Killed {
+			end.Usage.Utime, end.Usage.Stime = unix.NsecToTimeval(int64(used.User)), unix.NsecToTimeval(int64(used.System))
 		}
 	}
 	if err = s.close(err); err != nil {

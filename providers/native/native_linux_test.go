@@ -804,3 +804,14 @@ print("had it all", flush=True)`
 		})
 	}
 }
+
+// Half of what was used is nothing.
+func TestCount(t *testing.T) {
+	used := unix.Rusage{Utime: unix.Timeval{Sec: 1}, Maxrss: 7, Inblock: 2, Oublock: 3}
+	e := End{Result: namespaces.Result{Usage: used}}
+	e.count()
+	require.Equal(t, End{Result: namespaces.Result{Usage: used}, Read: 1024, Written: 1536, IOBy: "rusage"}, e)
+	e = End{Result: namespaces.Result{Usage: used, Killed: true}}
+	e.count()
+	require.Equal(t, End{Result: namespaces.Result{Killed: true}}, e)
+}

@@ -70,11 +70,7 @@ func (r *Run) unconnected() (err error) {
 // without any network: to none of them there is an address.
 func (s *Started) answerSoon(ctx context.Context, decided func(netproxy.Event)) {
 	s.soonServe(func() {
-		s.proxy = netproxy.New(netproxy.Config{Rules: s.run.denied, Event: func(e netproxy.Event) {
-			if e.Verdict.Host != namespaces.Hostname { // of which /etc/hosts has one address: who wants the other asks
-				decided(e)
-			}
-		}})
+		s.proxy = netproxy.New(netproxy.Config{Rules: s.run.denied, Hostname: namespaces.Hostname, Event: decided})
 		go s.proxy.ServeQuestions(ctx, s.Questions)
 	})
 }
@@ -98,7 +94,7 @@ func (s *Started) soonServe(serve func()) {
 // serveSoon begins to serve the sandbox's network in a moment.
 func (s *Started) serveSoon(ctx context.Context, decided func(netproxy.Event)) {
 	r := s.run
-	cfg := netproxy.Config{Rules: r.Rules, Names: s.names(), Upstream: r.upstream, Ask: r.ask, Event: decided, Learn: r.learn != nil}
+	cfg := netproxy.Config{Rules: r.Rules, Hostname: namespaces.Hostname, Names: s.names(), Upstream: r.upstream, Ask: r.ask, Event: decided, Learn: r.learn != nil}
 	if r.inspection != nil {
 		cfg.Inspect = r.inspection.take
 	}

@@ -305,7 +305,7 @@ func TestNothingAllowedIsTold(t *testing.T) {
 		{"TCP", "! (exec 3<>/dev/tcp/127.0.0.1/53) 2> /dev/null", ""},
 		{"another resolver", "! (exec 3<>/dev/udp/" + evil4 + "/53) 2> /dev/null", ""},
 		{"the proxy", "! (exec 3<>/dev/tcp/127.0.0.1/3128) 2> /dev/null && ! env | grep -i '^[a-z]*_proxy='", ""},
-		{"localhost", "getent hosts localhost && getent hosts pccrun", ""},
+		{"localhost", "getent hosts localhost && getent hosts pccrun && getent ahosts pccrun && { getent ahostsv6 pccrun || :; }", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t)
