@@ -130,15 +130,14 @@ const (
 func WriteFile(root *os.Root, name string, data []byte, d Durability) error {
 	temp := filepath.Join(filepath.Dir(name), ".new-"+strconv.FormatUint(rand.Uint64(), 36))
 	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil && d == Durable {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
+	if err == nil {
+		_, err = f.Write(data)
+		if err == nil && d == Durable {
+			err = f.Sync()
+		}
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
 	}
 	if err == nil {
 		err = root.Rename(temp, name)

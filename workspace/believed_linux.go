@@ -143,9 +143,7 @@ func (s *store) placesOf(d opened, much func(path, what string)) (path, id strin
 	if d.packed < 0 {
 		return "", "", nil
 	}
-	var st unix.Stat_t
-	fresh := func(name string) bool { return beneath.Stat(d.packed, name, &st) == nil && s.guard.touched(&st) }
-	if fresh(multiPack+".d/"+multiPack+"-chain") || fresh(multiPack+".d") {
+	if s.inParts(d) {
 		much(d.path+"/"+path+".d", "new or changed")
 	}
 	b, large, err := s.written(d.packed, multiPack, d.path+"/pack")
@@ -185,6 +183,25 @@ func (s *store) placesOf(d opened, much func(path, what string)) (path, id strin
 		return nil
 	})
 	return path, id, d.looked(path, err, much)
+}
+
+// inParts reports whether the run has written any of a multi-pack-index in parts. Git makes
+// one only where it is asked to, so that nobody reads it here.
+func (s *store) inParts(d opened) bool {
+	var st unix.Stat_t
+	if beneath.Stat(d.packed, multiPack+".d", &st) != nil {
+		return false
+	}
+	if s.guard.touched(&st) || s.guard.exchanged(d.path+"/pack") {
+		return true
+	}
+	fd, err := beneath.Open(d.packed, multiPack+".d", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	names, err := beneath.Entries(fd)
+	return err != nil || slices.ContainsFunc(names, func(name string) bool { return beneath.Stat(fd, name, &st) != nil || s.guard.touched(&st) })
 }
 
 // graphOf compares a commit-graph with the commits.

@@ -141,7 +141,9 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 		k := copier{room: maxCopy, entries: maxCopied, modes: true}
 		err := s.write(c)
 		if err == nil {
-			err = k.copy(cell.fd, held, s.dir, c.Stash)
+			if err = k.copy(cell.fd, held, s.dir, c.Stash); err != nil {
+				s.found = s.found[:len(s.found)-1]
+			}
 		}
 		if err == nil {
 			if fd, e := beneath.Open(cell.fd, held, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {

@@ -130,12 +130,11 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		switch s.kind {
 		case isRepo:
 			r.Repos = append(r.Repos, s.rel)
-		case isShut:
-			r.Shut = append(r.Shut, s.rel)
 		default:
 			r.Names = append(r.Names, s.rel)
 		}
 	})
+	r.Shut = f.after.tree.shuts(nil)
 	for _, rel := range f.after.gits {
 		if !slices.Contains(r.Repos, rel) {
 			r.Repos = append(r.Repos, rel)
@@ -211,18 +210,28 @@ type suspectKind uint8
 const (
 	isName suspectKind = iota // a protected name
 	isRepo                    // a directory of git, or a file that leads to one
-	isShut                    // a directory that cannot be listed
 )
+
+// shuts returns the directories of the tree that cannot be listed, what is hidden or
+// read-only among them: a look leaves them as they were.
+func (d *dir) shuts(list []string) []string {
+	if d.gone {
+		return list
+	}
+	if d.shut {
+		return append(list, d.rel)
+	}
+	for _, k := range d.kids {
+		list = k.shuts(list)
+	}
+	return list
+}
 
 // suspects calls yield with what the tree holds below d, as far as the command
 // can reach it: containing directories first, and of a name that is protected
 // nothing within it.
 func (c *rules) suspects(d *dir, yield func(suspect)) {
-	if d.gone || d.state == hidden {
-		return
-	}
-	if d.shut {
-		yield(suspect{kind: isShut, dir: d, rel: d.rel})
+	if d.gone || d.shut || d.state == hidden {
 		return
 	}
 	if d.git || d.name() == ".git" {

@@ -660,6 +660,38 @@ func TestGuardNowhereToKeep(t *testing.T) {
 	w.sh("test ! -e .envrc; test ! -e sub/.vscode; test \"$(cat .pccrun-set-aside-*)\" = x")
 }
 
+// Where somebody removes the session during the run, what is protected does not stand all
+// the same: that there is no stash any more looks like a name that is gone.
+func TestGuardStashGone(t *testing.T) {
+	w := newWatchman(t)
+	w.begin()
+	w.guard.Watch()
+	w.sh("echo x > .envrc")
+	require.Equal(t, w.path(".envrc"), (<-w.told).Path)
+	require.NoError(t, os.RemoveAll(w.session.Name()))
+	w.sh("echo y > .npmrc; mkdir .husky; git init -q r; echo z > r/.git/hooks/pre-commit")
+	require.Equal(t, []string{"inert r/.git/hooks/pre-commit", "stashed .envrc", "stashed .husky", "stashed .npmrc"}, w.end())
+	w.sh("test ! -e .npmrc; test ! -e .husky; test ! -e r/.git/hooks/pre-commit; test \"$(cat .pccrun-set-aside-*)\" = y")
+}
+
+// What no line can be written of is told once, with the name that it has where it stood.
+func TestGuardFull(t *testing.T) {
+	w := newWatchman(t)
+	w.begin()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, w.guard.stash.open())
+	w.guard.stash.journal.Close()
+	w.guard.stash.journal = full
+	w.sh("echo x > .envrc; git init -q r; echo z > r/.git/hooks/pre-commit")
+	require.Equal(t, []string{"inert r/.git/hooks/pre-commit", "stashed .envrc"}, w.end())
+	for _, f := range w.guard.stash.settle() {
+		require.Contains(t, f.What, ", renamed to .pccrun-set-aside-")
+		require.Empty(t, f.Stash)
+	}
+	w.sh("test ! -e .envrc; test ! -e r/.git/hooks/pre-commit; test \"$(cat .pccrun-set-aside-*)\" = x")
+}
+
 // The stash may be on another file system.
 func TestGuardOtherFileSystem(t *testing.T) {
 	w := newWatchman(t)
@@ -671,10 +703,31 @@ func TestGuardOtherFileSystem(t *testing.T) {
 	w.sh("test -z \"$(ls -A . sub | grep -vx '.git\\|README\\|sub\\|\\|.*:')\"")
 	found, err := ReadFindings(other)
 	require.NoError(t, err)
+	readOnly(t, other.Name(), func(session *os.Root) {
+		for _, f := range found {
+			require.ErrorIs(t, f.Restore(session), unix.EROFS)
+		}
+	})
+	w.sh("test ! -e .vscode; test ! -e .npmrc; test ! -e .envrc; test ! -e sub/.envrc")
 	for _, f := range found {
 		require.NoError(t, f.Restore(other))
 	}
 	w.sh("test \"$(cat .vscode/a/b/l)\" = x; test -p .npmrc; test -f .envrc; test \"$(stat -c %a .vscode .vscode/a .envrc sub/.envrc | xargs)\" = '711 500 0 750'; chmod 700 .vscode/a")
+}
+
+// readOnly does something with a directory on a file system that cannot be written to, which
+// nobody but root can make.
+func readOnly(t *testing.T, dir string, do func(*os.Root)) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	require.NoError(t, unix.Mount(dir, dir, "", unix.MS_BIND, ""))
+	defer func() { require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) }()
+	require.NoError(t, unix.Mount("", dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	defer root.Close()
+	do(root)
 }
 
 // Nothing is put back through a link, or over what stands there.

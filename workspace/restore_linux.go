@@ -227,6 +227,10 @@ func (c Finding) restore(session *os.Root) error {
 	}
 	defer f.Close()
 	stash := int(f.Fd())
+	// It leaves the stash: where that cannot be written to, it would be in both.
+	if err := unix.Faccessat(stash, ".", unix.W_OK, 0); err != nil {
+		return fmt.Errorf("take it out of the session: %w", err)
+	}
 	dir, name, err := parentOf(c.Path)
 	if err != nil {
 		return err

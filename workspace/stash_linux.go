@@ -111,14 +111,12 @@ func (s *Stash) write(c Finding) error {
 	if len(s.found) >= maxLines {
 		return errTooMany
 	}
-	s.found = append(s.found, c)
-	line := c.append(nil)
-	n, err := s.journal.Write(line)
+	n, err := s.journal.Write(c.append(nil))
 	if err != nil { // the next would become part of what there was room for
-		err = errors.Join(err, s.journal.Truncate(s.size))
-		return err
+		return errors.Join(err, s.journal.Truncate(s.size))
 	}
 	s.size += int64(n)
+	s.found = append(s.found, c)
 	return nil
 }
 
@@ -174,7 +172,7 @@ func (s *Stash) take(dir int, name string, c Finding) (Finding, error) {
 				return c, nil
 			}
 			s.found = s.found[:len(s.found)-1]
-			if gone(err) {
+			if gone(err) && gone(beneath.Stat(dir, name, &st)) { // else it is the stash that is gone
 				return c, err
 			}
 		}
@@ -201,9 +199,6 @@ func (s *Stash) replace(i, dir int, name string, c Finding) (Finding, error) {
 		return s.away(dir, name, c, err)
 	}
 	if err := move(dir, name, s.dir, f.Stash); err != nil {
-		if gone(err) {
-			return c, err
-		}
 		return s.away(dir, name, c, err)
 	}
 	f.Mode, f.What = c.Mode, c.What
@@ -215,7 +210,9 @@ func (s *Stash) replace(i, dir int, name string, c Finding) (Finding, error) {
 func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error) {
 	away := inert + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next)
 	s.next++
-	if err := move(dir, name, dir, away); err != nil {
+	if err := move(dir, name, dir, away); gone(err) {
+		return c, err
+	} else if err != nil {
 		return c, errors.Join(why, err)
 	}
 	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
@@ -241,7 +238,9 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 		copier := copier{room: maxCopy, entries: maxCopied, modes: true}
 		err := s.write(c)
 		if err == nil {
-			err = copier.copy(dir, away, s.dir, c.Stash)
+			if err = copier.copy(dir, away, s.dir, c.Stash); err != nil {
+				s.found = s.found[:len(s.found)-1]
+			}
 		}
 		if err == nil {
 			if fd, e := beneath.Open(dir, away, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {

@@ -112,8 +112,11 @@ type walker struct {
 // all others who have something in it.
 func (w *walker) foreign(st *unix.Stat_t) bool {
 	var root unix.Stat_t
-	if st.Mode&0o55 == 0o55 || unix.Fstat(w.fd, &root) != nil || st.Uid == root.Uid {
+	if st.Mode&0o555 == 0o555 || unix.Fstat(w.fd, &root) != nil {
 		return false
+	}
+	if st.Uid == root.Uid { // what the command has closed itself, the last look sees all the same
+		return w.during == nil && st.Mode&0o500 != 0o500
 	}
 	mode := st.Mode
 	if st.Gid == root.Gid {

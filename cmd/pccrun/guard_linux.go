@@ -328,6 +328,9 @@ func describeFinding(c workspace.Finding, root string) string {
 		}
 		return "set aside: " + path + " (" + c.What + "; " + why + ")"
 	case workspace.Inert:
+		if c.Stash == "" { // it stays beside its name, or could not be kept
+			return "made inert: " + path + " (" + c.What + "; " + c.Why + ")"
+		}
 		return "made inert: " + path + " (" + c.Why + ")"
 	case workspace.Keys:
 		return "taken back: " + path + " (" + c.Why + ")"
@@ -418,10 +421,25 @@ func payDebt(home sessions.Home, id, text string) error {
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 {
-		return nil
+	if len(found) == 0 { // but for what was set aside by one that was killed before it had told
+		if found, err = setAside(home, id); err != nil || len(found) == 0 {
+			return err
+		}
 	}
 	say("a run in " + record.Root + " was killed:")
 	sayFindings(found, record.Root, id)
 	return home.Bury(id, record.Root, record.Start, keptChanges)
+}
+
+// setAside returns what the directory of a session has kept, if there is one.
+func setAside(home sessions.Home, id string) ([]workspace.Finding, error) {
+	dir, err := home.Open(id)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return workspace.ReadFindings(dir)
 }

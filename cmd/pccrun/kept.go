@@ -106,7 +106,10 @@ func (c *kept) begin() error {
 			return err
 		}
 	}
-	return c.upper.Begin()
+	if err := c.upper.Begin(); err != nil {
+		return fmt.Errorf("session %s: %w", c.entry.ID, err)
+	}
+	return nil
 }
 
 // unapplied reports whether no apply is half done.

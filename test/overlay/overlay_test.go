@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -641,4 +642,40 @@ func TestClosedDirectory(t *testing.T) {
 	d.ok("discard")
 	require.NoError(t, os.Chmod(filepath.Join(d.ws, "d0"), 0o755))
 	require.NoFileExists(t, filepath.Join(d.ws, "d0/.envrc"))
+}
+
+// Wherever apply or discard of a run's random work is killed, by the clock and as the
+// shipped program, the next of them ends it: the host has all of the work or none of it.
+func TestKilledAnywhere(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 11))
+			d := newDesk(t)
+			seen := filepath.Join(d.home, "seen")
+			require.NoError(t, os.Mkdir(seen, 0o755))
+			sh(t, d.ws, randomWork(r, 60))
+			time.Sleep(10 * time.Millisecond)
+			before := tree(t, d.ws)
+			d.overlay(randomWork(r, 60)+"cp -a . "+quoted(seen), "--write", seen)
+			want := tree(t, seen)
+			verbs := []string{"apply", "apply", "discard"} // a discard leaves nothing to be applied
+			for range r.IntN(4) {
+				cmd := d.cmd(verbs[r.IntN(len(verbs))])
+				require.NoError(t, cmd.Start())
+				time.Sleep(time.Duration(r.IntN(12_000)) * time.Microsecond)
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			}
+			verb := verbs[r.IntN(len(verbs))]
+			_, said, code := d.pccrun(verb) // 1 where the last that was killed was through
+			require.Contains(t, []int{0, 1}, code, said)
+			if now := tree(t, d.ws); !maps.Equal(now, want) {
+				require.Equal(t, before, now, "%s: %d %s", verb, code, said)
+			}
+			// What was being removed by one that was killed is told of by nobody any more.
+			for _, left := range d.sessions() {
+				require.NotContains(t, []string{"upper", "stash"}, filepath.Base(left), "%s: %d %s", verb, code, said)
+			}
+		})
+	}
 }
