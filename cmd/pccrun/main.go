@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pccrun/pccrun/internal/start"
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -57,7 +56,6 @@ func verbs() []verb {
 func main() {
 	quietQuit()
 	args := os.Args[1:]
-	start.Heap()
 	growStack()
 	os.Exit(stdout.finish(args, Main(args)))
 }

@@ -18,12 +18,12 @@ const restAfter = 500 * time.Millisecond
 // the launcher rests, since to write the first of it takes pages too.
 const logAfter = restAfter - 100*time.Millisecond
 
-// rest gives back what the launch has allocated and nothing uses any more (of
-// [start.Heap] most of all), and lets go of the pages of our program that are
-// mapped, since most of them only the launch needed: about 4 MiB of a launcher
-// that then waits for hours. They stay in the page cache, and what is needed
-// again is mapped again (MADV_DONTNEED of a file's private mapping that nothing
-// was written to: madvise(2)). Nothing depends on it, so no error is told.
+// rest gives back what the launch has allocated and nothing uses any more, and
+// lets go of the pages of our program that are mapped, since most of them only
+// the launch needed: about 4 MiB of a launcher that then waits for hours. They stay
+// in the page cache, and what is needed again is mapped again (MADV_DONTNEED of a
+// file's private mapping that nothing was written to: madvise(2)). Nothing depends
+// on it, so no error is told.
 func rest() {
 	debug.FreeOSMemory()
 	maps, err := os.ReadFile("/proc/self/maps")

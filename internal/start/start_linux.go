@@ -1,10 +1,6 @@
 package start
 
-import (
-	"unsafe"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // The runtime's monitor takes a processor each 20 microseconds of a program's
 // first milliseconds: fifty times a launch, each time from the launcher or from the
@@ -35,35 +31,4 @@ func Restore() {
 	if inherited != 0 {
 		_, _, _ = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, inherited, 0)
 	}
-}
-
-const (
-	hugePage = 2 << 20   // with pages of 4 KiB
-	grown    = 4 << 20   // the runtime's heap grows by as much
-	direct   = 128 << 10 // an object of this size comes from the heap itself, and from no cache of it
-)
-
-// Heap lets what the program allocates next lie in a huge page, where the kernel
-// has one to give (madvise(2), MADV_HUGEPAGE; not where
-// /sys/kernel/mm/transparent_hugepage/enabled says never). A launch allocates a megabyte,
-// of which each page is a fault of its own otherwise, and is taken down by itself at the
-// end. What lies before it is left out: it is allocated, and never touched. A
-// collection gives it back; there is none before 4 MiB.
-func Heap() {
-	at := allocate(direct)
-	next := (at + hugePage - 1) &^ (hugePage - 1)
-	// What is left out reaches beyond the border, for the heap to have grown as far.
-	if next > at && allocate(max(next-at, direct)) != at+direct {
-		return // the heap is not laid out as we know it
-	}
-	from := at &^ (grown - 1) // where the mapping begins: it is cut in two, and not in three
-	_, _, _ = unix.RawSyscall(unix.SYS_MADVISE, from, next+hugePage-from, unix.MADV_HUGEPAGE)
-}
-
-// allocate returns where in its heap the runtime puts an object, which is not
-// touched, and garbage at once.
-//
-//go:noinline
-func allocate(size uintptr) uintptr {
-	return uintptr(unsafe.Pointer(unsafe.SliceData(make([]byte, size))))
 }

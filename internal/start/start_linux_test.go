@@ -60,25 +60,6 @@ func TestEntryLeavesMore(t *testing.T) {
 	require.NotContains(t, text, "thread 1000000\n")
 }
 
-// The heap begins at random: the border of a huge page may be anywhere.
-func TestHeap(t *testing.T) {
-	program := built(t, "")
-	huge := 0
-	const runs = 20
-	for range runs {
-		text := run(t, program, 50000)
-		require.Contains(t, text, "before false\n", "control")
-		if strings.Contains(text, "after true\n") {
-			huge++
-		}
-	}
-	t.Log(huge, "of", runs)
-	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err == nil { // the kernel has such pages
-		require.Greater(t, huge, runs/2)
-	}
-	Heap() // wherever the heap of this process may lie
-}
-
 // A thread gets back what the program began with; without an entry it is left alone.
 func TestRestore(t *testing.T) {
 	runtime.LockOSThread()

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package start
-
-// Heap does nothing here.
-func Heap() {}
