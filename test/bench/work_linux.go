@@ -169,7 +169,11 @@ git status --short > /dev/null
 	if err != nil {
 		return nil, err
 	}
-	figures = append(figures, loose)
+	refused, err := b.refusal(ctx, max(1000, 3*b.files))
+	if err != nil {
+		return nil, err
+	}
+	figures = append(figures, loose, refused)
 	rounds := max(2, b.rounds/50)
 	name := fmt.Sprintf(" on %d files", 1000*perDir)
 	status, err := b.inside(ctx, "git status"+name, 1.05, large, rounds, "./worker", "work", "repeat", "3", "git", "status", "--short")
@@ -314,6 +318,37 @@ func (b *bench) loose(ctx context.Context, large string, entries int) (figure, e
 
 func inRepository(entries int) string {
 	return fmt.Sprintf("launch in a repository of %d entries", entries)
+}
+
+// refusal measures how long a workspace that is too much to be looked through waits for
+// its refusal: directories alone, of which nothing is known yet.
+func (b *bench) refusal(ctx context.Context, directories int) (figure, error) {
+	f := figure{name: fmt.Sprintf("a workspace of %d directories is refused after", directories), unit: "s", goal: 2}
+	wide := filepath.Join(b.dir, "wide")
+	defer os.RemoveAll(wide)
+	script := fmt.Sprintf(`for d in $(seq %d); do mkdir -p $(seq -f "$d/%%g" 1000); done`, directories/1000)
+	if err := b.script(ctx, wide, script); err != nil {
+		return f, err
+	}
+	var times []time.Duration
+	for range max(2, b.rounds/100) {
+		if err := os.RemoveAll(filepath.Join(b.dir, "state")); err != nil {
+			return f, err
+		}
+		cmd := b.command(ctx, wide, append(b.pccrun(), "/bin/true")...)
+		start := time.Now()
+		out, err := cmd.CombinedOutput()
+		times = append(times, time.Since(start))
+		if err == nil { // there is nothing to refuse
+			f.why = "looked through in " + ms(median(times))
+			return f, nil
+		}
+		if cmd.ProcessState.ExitCode() != 125 {
+			return f, fmt.Errorf("launch in %s: %w: %s", wide, err, out)
+		}
+	}
+	f.value = slices.Max(times).Seconds()
+	return f, nil
 }
 
 // script makes a directory and runs a script in it, as the user.
