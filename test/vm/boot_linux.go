@@ -66,7 +66,7 @@ func (m *machine) build(ctx context.Context, arch string, tests []testedPackage)
 	program := filepath.Join(stage, "pccrun")
 	switch {
 	case arch != amd64: // the one that is shipped is put together in the sources, for one processor
-		err = goTool("build", "-trimpath", "-ldflags", "-s -w", "-o", program, "./cmd/pccrun")
+		err = goTool("build", "-trimpath", "-ldflags", "-s -w -E github.com/pccrun/pccrun/internal/start.entry", "-o", program, "./cmd/pccrun")
 	case m.pccrun == "":
 		err = m.cache.run(ctx, m.root, "make", "-s", "build")
 		m.pccrun = filepath.Join(m.root, "bin", "pccrun")
