@@ -25,18 +25,22 @@ const GitTraceRoom = 1 << 20
 
 const (
 	maxGitTrace     = 256 << 10 // a file of more is taken away: git begins another
-	maxGitTraceRead = 4 << 20   // of one file at a time; beyond, the rest is passed over
+	maxGitTraceRead = 8 << 20   // of one file at a time: what is before it is passed over
 )
 
 // hearsGit reports whether a run has git write that: something is pinned at which git would
-// fail, the directory for it is private, no rule speaks of the variable, and a file may grow.
-// (A limit of files' sizes would have the kernel end git for it, by SIGXFSZ.)
+// fail, the directory for it is private, nobody else sets the variable, and a file may grow.
+// (Beyond a limit of files' sizes the kernel would end git for it, by SIGXFSZ.)
 func (f *finder) hearsGit(s *Survey, o *Options) bool {
 	without := func(l profiles.Layer) bool { return slices.Contains(f.policy.Without, l) }
 	if o.Alone || without(profiles.LayerProtect) || without(profiles.LayerHide) || f.policy.Resources.FileSize.Value > 0 {
 		return false
 	}
 	if !f.inGitsWay(s.Workspace) && !slices.ContainsFunc(s.Trees, func(t Tree) bool { return !t.State && f.inGitsWay(t.Found) }) {
+		return false
+	}
+	var size unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &size) != nil || size.Cur != unix.RLIM_INFINITY {
 		return false
 	}
 	elsewhere := slices.ContainsFunc(s.Workspace.Traced, func(path string) bool { return f.shown(path) >= profiles.Read })
@@ -86,12 +90,9 @@ type tracedFile struct {
 	trace vcs.Trace
 }
 
-// GitTrace returns a reader of what the plan has git write, nil if that is nothing.
-// Translated says that git may speak another language than English.
+// GitTrace returns a reader of what [Plan.GitTrace] has git write. Translated says that git
+// may speak another language than English.
 func (s *Sandbox) GitTrace(translated bool) *GitTrace {
-	if s.plan.GitTrace == "" {
-		return nil
-	}
 	return &GitTrace{sandbox: s, translated: translated}
 }
 
@@ -149,18 +150,17 @@ func (f *tracedFile) read(buffer []byte, failed func(path string) bool) (grown b
 		f.at = 0
 		f.trace.Forget()
 	}
-	for left := maxGitTraceRead; left > 0; {
-		n, err := unix.Pread(f.fd, buffer[:min(left, len(buffer))], f.at)
+	if st.Size-f.at > maxGitTraceRead {
+		f.at = st.Size - maxGitTraceRead
+		f.trace.Skip()
+	}
+	for f.at < st.Size {
+		n, err := unix.Pread(f.fd, buffer[:min(int64(len(buffer)), st.Size-f.at)], f.at)
 		if n <= 0 || err != nil {
-			return true
+			break
 		}
 		f.trace.Read(buffer[:n], failed)
 		f.at += int64(n)
-		left -= n
-	}
-	if f.at < st.Size {
-		f.at = st.Size
-		f.trace.Skip()
 	}
 	return true
 }

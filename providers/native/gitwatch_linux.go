@@ -36,16 +36,15 @@ type gitWatch struct {
 // writes in the meantime takes up memory; a run that is over sooner is looked at once.
 const (
 	gitSoon = time.Second
-	gitLate = 16 * time.Second
+	gitLate = 4 * time.Second
 )
 
 // hearGit begins to read it, if the plan has git write it.
 func (s *Started) hearGit() {
-	trace := s.GitTrace(translated(s.run.Plan.Command.Env))
-	if trace == nil {
+	if s.run.Plan.GitTrace == "" {
 		return
 	}
-	g := &gitWatch{run: s.run, trace: trace, known: map[string]bool{}}
+	g := &gitWatch{run: s.run, trace: s.GitTrace(translated(s.run.Plan.Command.Env)), known: map[string]bool{}}
 	s.git = g
 	var again func(time.Duration)
 	again = func(pause time.Duration) {
