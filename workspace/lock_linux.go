@@ -127,10 +127,10 @@ func (gs Guards) Refused(said []Refusal) (list []Refusal) {
 	return slices.CompactFunc(list, func(a, b Refusal) bool { return a.Path == b.Path })
 }
 
-// orPin names a directory that is pinned in the place of a file in it that is not there, as an
-// error says: that was to be made.
-func (r *Refusal) orPin(missing error) bool {
-	if missing == nil || r.Pin == "" {
+// orPin names a directory that is pinned in the place of a file in it that is not there, as
+// the error says with which it was looked for: that was to be made.
+func (r *Refusal) orPin(err error) bool {
+	if err != unix.ENOENT && err != unix.ENOTDIR || r.Pin == "" {
 		return false
 	}
 	r.Path, r.Pin = r.Pin, ""
