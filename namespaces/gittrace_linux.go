@@ -14,7 +14,7 @@ import (
 // Where a pinned file is in git's way, git says so to whoever reads its errors, and fails. The
 // flag that lets it go on it cannot know. Nothing on the disk tells the launcher of it, but for
 // few cases (see [workspace.Guards.Refused]): so git is asked to write down what it does, by a
-// variable, and the launcher reads that. It costs each call of git a quarter of a
+// variable, and the launcher reads that. It costs each call of git up to a quarter of a
 // millisecond, so that only a run has it in which git could meet a pin.
 
 // gitTrace is the file in which it does.
@@ -109,7 +109,7 @@ func (t *GitTrace) Read(failed func(path string) bool) (grown bool) {
 		return false
 	}
 	if t.buffer == nil {
-		t.buffer = make([]byte, 64<<10)
+		t.buffer = make([]byte, 16<<10)
 	}
 	for i := range t.files {
 		if f := &t.files[i]; f.fd != 0 && f.read(t.buffer, failed) {
