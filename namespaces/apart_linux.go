@@ -27,8 +27,7 @@ func (s *Sandbox) Unkept() (paths []string, err error) {
 		if m.Kind != Apart || filepath.Base(m.Target) == ".git" || s.plan.skips(m) {
 			continue
 		}
-		home := s.plan.holder(m.Link)
-		fd, err := openPlain(s.Private, entry(home)+m.Link[len(s.plan.Mounts[home].Target):], unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC)
+		fd, err := openPlain(s.Private, s.plan.private(m.Link), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC)
 		if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP || err == unix.EACCES || err == unix.ENXIO {
 			continue // what the command has made of it is no configuration
 		}

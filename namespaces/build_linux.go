@@ -49,6 +49,10 @@ type Plan struct {
 	Unhidden   bool             // a path that a rule hides does not exist: there is nothing to cover
 	Folding    Folding          // where names are reached by other spellings than the rules'
 
+	// GitTrace is where git writes what it does and what of that fails, in a private
+	// directory: see [Sandbox.GitTrace]. "" for nowhere.
+	GitTrace string
+
 	// CoreHandler is what of the host a crash inside would feed, as its
 	// core_pattern names it; "" if nothing.
 	CoreHandler string
@@ -122,6 +126,7 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 		Landlock:    s.Landlock,
 		Readable:    s.Readable,
 		Deadline:    policy.Resources.Deadline(),
+		GitTrace:    s.GitTrace,
 		CoreHandler: s.CoreHandler,
 		OOMScore:    s.OOMScore,
 		Unhidden:    s.Unhidden,
@@ -135,6 +140,10 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 			p.Disk += (int64(len(mounts[i].Text)) + pageSize - 1) &^ (pageSize - 1)
 			p.Inodes += 3 // the link, the directory of the copy, and that
 		}
+	}
+	if p.GitTrace != "" && p.Disk > 0 {
+		p.Disk += GitTraceRoom
+		p.Inodes += 2 // that which is written, and the one before
 	}
 	p.Mounts = append(p.Mounts, s.Texts...)
 	p.Rlimits = rlimits(&policy.Resources, s)

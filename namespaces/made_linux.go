@@ -40,6 +40,12 @@ func (p *Plan) holder(path string) int {
 	return in
 }
 
+// private returns what a path in a private directory is called in the tmpfs that holds them.
+func (p *Plan) private(path string) string {
+	i := p.holder(path)
+	return entry(i) + path[len(p.Mounts[i].Target):]
+}
+
 // A Made is what the command has made at a path of [Plan.Made]: an entry of a
 // directory that nobody else sees. Dir is the caller's to close.
 type Made struct {
@@ -52,9 +58,8 @@ type Made struct {
 // name behind a link is none: the command has made the link.
 func (s *Sandbox) Made() (list []Made, err error) {
 	for _, path := range s.plan.Made {
-		i := s.plan.holder(path)
 		m := Made{Path: path, Name: filepath.Base(path)}
-		m.Dir, err = openPlain(s.Private, entry(i)+filepath.Dir(path)[len(s.plan.Mounts[i].Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		m.Dir, err = openPlain(s.Private, filepath.Dir(s.plan.private(path)), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 		if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
 			continue
 		}

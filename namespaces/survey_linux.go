@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Survey is what only this machine knows, read once before the plan.
@@ -35,6 +36,8 @@ type Survey struct {
 	Copied []workspace.Keyed // of what of Places the command gets a copy
 
 	Env []string // variables that say where something is that the policy passes none for
+
+	GitTrace string // see [Plan.GitTrace]
 
 	Spelled string // the current directory as the caller spells it, where links lead there; "" else
 
@@ -60,6 +63,7 @@ type Options struct {
 	Command  []string                 // the files that the command's name stands for
 	Recall   func(path string) []byte // what earlier runs remembered of a file with keys; nil for nothing
 	Own      string                   // pccrun's own directory, which nothing inside may reach; "" for none
+	Alone    bool                     // nobody looks when the command is over: it is another's to run
 	Earliest func() time.Time         // when the first began of the other runs that go on; the zero time, and nil, for none
 }
 
@@ -148,6 +152,10 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	mounts := parseMountinfo(string(table))
 	f.tools(needs, o.Command)
 	s.Env = f.caches(needs.Caches, mounts)
+	if f.hearsGit(s, &o) {
+		s.GitTrace = gitTrace
+		s.Env = append(s.Env, vcs.TraceVariable+"="+gitTrace)
+	}
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
 	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {

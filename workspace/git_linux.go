@@ -258,6 +258,7 @@ func (s *scan) repositories() error {
 	if err != nil {
 		return err
 	}
+	s.surrounded = len(around) > 0
 	if s.q.Home == "" {
 		return nil
 	}
@@ -266,9 +267,12 @@ func (s *scan) repositories() error {
 	}
 	all = append(all, around...)
 	for _, path := range []string{"/etc/gitconfig", filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
-		s.mine, s.everywhere = true, true
+		s.mine, s.everywhere, s.traced = true, true, false
 		err := s.named(path, all, 0)
 		s.mine, s.everywhere = false, false
+		if s.traced {
+			s.found.Traced = append(s.found.Traced, path)
+		}
 		if err != nil {
 			return err
 		}
@@ -529,6 +533,7 @@ func (s *scan) named(path string, bases []string, depth int) error {
 		if c.Reads() {
 			s.names(c.Value)
 		}
+		s.traced = s.traced || c.Name() == vcs.TraceTarget
 		rule := profiles.ProtectRule{Pattern: c.Name() + " in " + path}
 		var err error
 		switch c.Use() {

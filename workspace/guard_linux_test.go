@@ -86,7 +86,7 @@ func (w *watchman) end() []string {
 }
 
 func (w *watchman) refused() (paths []string) {
-	for _, r := range w.guard.Refused() {
+	for _, r := range (Guards{w.guard}).Refused(nil) {
 		paths = append(paths, r.Path)
 	}
 	return paths

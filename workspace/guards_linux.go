@@ -108,14 +108,6 @@ func (gs Guards) watching() (n int) {
 // Carried is [Guard.Carried] of all.
 func (gs Guards) Carried() []string { return gs[0].carried }
 
-// Refused is [Guard.Refused] of all.
-func (gs Guards) Refused() (list []Refusal) {
-	for _, g := range gs {
-		list = append(list, g.refusals...)
-	}
-	return list
-}
-
 // Close gives back what the guards have opened.
 func (gs Guards) Close() {
 	for _, g := range gs {

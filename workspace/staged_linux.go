@@ -79,7 +79,7 @@ func (c *commits) staged() error {
 	head := c.head()
 	for _, f := range list {
 		if f.unwritten && len(c.guard.unwritten) < maxNamed && c.pinned(f) && !c.stands(f) {
-			c.guard.unwritten = append(c.guard.unwritten, Refusal{f.tree + "/" + f.path, f.rule})
+			c.guard.unwritten = append(c.guard.unwritten, Refusal{Path: f.tree + "/" + f.path, Why: f.rule})
 		}
 		if f.mode&unix.S_IFMT == unix.S_IFDIR { // of a sparse index
 			var before []string

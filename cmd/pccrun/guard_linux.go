@@ -29,7 +29,7 @@ type guarded struct {
 	configs  *workspace.ConfigWatch
 	guard    workspace.Guards
 	freezing freezing
-	unkept   []workspace.Refusal // changed in a copy of the command's own
+	refused  []workspace.Refusal // by what the run itself tells of
 	failed   bool                // the last look was not finished
 }
 
@@ -246,11 +246,13 @@ func (l *launch) changed(c workspace.Finding) {
 // look looks a last time, when all of the run is dead, and says what was found.
 func (l *launch) look() []events.Change {
 	g := &l.guarded
-	guard := g.guard
-	if g.guard = nil; guard == nil {
+	guard, refused := g.guard, g.refused
+	if g.guard, g.refused = nil, nil; guard == nil {
+		l.unchanged(guard.Refused(refused)) // of an overlay
 		return nil
 	}
 	found, err := guard.Finish()
+	refused = guard.Refused(refused)
 	guard.Close()
 	g.freezing.end()
 	l.carried(guard.Carried())
@@ -260,13 +262,7 @@ func (l *launch) look() []events.Change {
 		l.log.Emit(events.Warning{Text: inWords(err)})
 		g.debt, g.failed = nil, true
 	}
-	for _, r := range append(guard.Refused(), g.unkept...) {
-		hint := "--review " + shell.Quote(r.Why)
-		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: hint})
-		if !l.req.Quiet {
-			say("not changed: " + within(l.policy.Workspace, r.Path) + ", which is pinned; " + hint + " lets it change")
-		}
-	}
+	l.unchanged(refused)
 	if len(found) == 0 {
 		l.session.Drop(keptChanges)
 		return nil
@@ -280,6 +276,23 @@ func (l *launch) look() []events.Change {
 		list = append(list, events.Change{Path: within(l.policy.Workspace, c.Path), Kind: string(c.Kind)})
 	}
 	return list
+}
+
+// unchanged says what is pinned and somebody has tried to change.
+func (l *launch) unchanged(refused []workspace.Refusal) {
+	for i, r := range refused {
+		flags := r.Flags
+		if flags == "" {
+			flags = "--review " + shell.Quote(r.Why)
+		}
+		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: flags})
+		if i < maxSaid && !l.req.Quiet {
+			say("not changed: " + within(l.policy.Workspace, r.Path) + ", which is pinned; " + flags + " lets it change")
+		}
+	}
+	if more := len(refused) - maxSaid; more > 0 && !l.req.Quiet {
+		say(fmt.Sprintf("and %d more that are pinned: pccrun denials %s", more, l.session.ID()))
+	}
 }
 
 // maxTold bounds the findings of an event, and maxSaid the lines on stderr.

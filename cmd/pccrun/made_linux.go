@@ -18,9 +18,6 @@ func (l *launch) made(s *native.Started) {
 	}
 	if g := l.guarded.guard; g != nil {
 		g[0].Made = list
-		if l.guarded.unkept, err = s.Unkept(); err != nil {
-			say(inWords(err))
-		}
 		l.sorts(copied)
 		return
 	}

@@ -381,6 +381,9 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		}
 		l.kept.tell()
 		l.made(started)
+		if l.guarded.refused, err = started.Refused(); err != nil {
+			say(inWords(err))
+		}
 		l.left = l.look()
 		if l.upper {
 			_, _ = l.noted() // what goes wrong settleUpper says

@@ -65,7 +65,7 @@ func specVerb(args []string) int {
 	// the environment that names one.
 	offline := *policy
 	offline.Network.Allow, offline.Network.Local, offline.Network.Inject = nil, nil, nil
-	run, err := native.New(&offline, native.Host{Environ: req.Host.Environ}, req.Command)
+	run, err := native.New(&offline, native.Host{Environ: req.Host.Environ, Alone: true}, req.Command)
 	if err != nil {
 		return failRun(err)
 	}

@@ -477,8 +477,10 @@ func (a *answer) env(p *profiles.Policy, host *profiles.Host) {
 		a.yes, a.what = true, "a placeholder; the value, from "+d.Value+", goes out with requests to its hosts only"
 	default:
 		a.what, a.hint = "it is not passed", "--env "+shell.Quote(a.subject)+" passes it"
-		if value := surveyedEnv(p, host, a.subject); value != "" {
-			a.yes, a.what, a.hint = true, "it is set to "+quote(value)+", where the tool's cache is", ""
+	}
+	if !a.yes || d.Action == profiles.EnvPassed && host.Getenv(a.subject) == "" { // nothing comes from the host
+		if value, what := surveyedEnv(p, host, a.subject); value != "" {
+			a.yes, a.what, a.hint = true, "it is set to "+quote(value)+", "+what, ""
 		}
 	}
 }

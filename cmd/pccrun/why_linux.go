@@ -49,19 +49,23 @@ func changedWith(d *profiles.Decision, path string) string {
 	return path
 }
 
-// surveyedEnv returns the value that a launch gives to a variable of which the
-// policy says nothing, "" for none: that of a cache which is elsewhere than usual.
-func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) string {
+// surveyedEnv returns the value that a launch gives to a variable of which the policy says
+// nothing, and what is there; "" for none.
+func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) (value, what string) {
 	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv})
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	for _, entry := range survey.Env {
-		if value, ok := strings.CutPrefix(entry, name+"="); ok {
-			return value
+		value, ok := strings.CutPrefix(entry, name+"=")
+		switch {
+		case ok && value == survey.GitTrace:
+			return value, "where git writes what it does, and the launcher reads which pinned files it could not change"
+		case ok:
+			return value, "where the tool's cache is"
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // program returns the file that a run tries first for a command's name, or the error

@@ -9,7 +9,7 @@ func surveyed(*profiles.Policy, *profiles.Host, string) (d profiles.Decision, di
 	return profiles.Decision{}, false, false
 }
 
-func surveyedEnv(*profiles.Policy, *profiles.Host, string) string { return "" }
+func surveyedEnv(*profiles.Policy, *profiles.Host, string) (value, what string) { return "", "" }
 
 func vacated(*profiles.Policy, string) string { return "" }
 

@@ -140,16 +140,6 @@ func (s *Started) Made() (list []workspace.Carried, copied []*workspace.Copied, 
 	return list, copied, err
 }
 
-// Unkept returns the pinned files of which the command has changed its copy, as those that
-// it was refused to change: nothing of that is on the host.
-func (s *Started) Unkept() (list []workspace.Refusal, err error) {
-	paths, err := s.Sandbox.Unkept()
-	for _, path := range paths {
-		list = append(list, workspace.Refusal{Path: path, Why: ".git/config"}) // what is written there once that may be
-	}
-	return list, err
-}
-
 // protectMechanism says how fs.protect is kept.
 const protectMechanism = "pinned read-only mounts, a watch that sets new names aside, a last look"
 

@@ -73,6 +73,7 @@ type Host struct {
 	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 
 	Earliest func() time.Time // see [namespaces.Options]
+	Alone    bool             // likewise
 }
 
 // Getenv returns a variable of the host's environment.
@@ -162,7 +163,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Earliest: host.Earliest, Getenv: host.Getenv, Command: command.Paths})
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Command: command.Paths})
 	if err != nil {
 		return nil, err
 	}
@@ -488,6 +489,7 @@ type Started struct {
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	seen   *supervisor.Supervisor // nil: nobody asks
+	git    *gitWatch              // nil: git writes nothing for us
 	full   chan int64
 	brim   chan bool  // says, when the run is over, whether its private directories were full; nil if nobody looked
 	broken chan error // why the run had to be ended
@@ -535,11 +537,15 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		return nil, s.close(err)
 	}
 	s.keep()
+	s.hearGit()
 	if limit := r.Limits.Supervise; limit > 0 {
 		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(int64) { box.Kill() }}
 		go s.watch.Run(ctx)
 	}
 	if limit := r.Policy.Resources.Disk.Value; limit > 0 && r.Overlaid != nil {
+		if s.git != nil {
+			limit += namespaces.GitTraceRoom
+		}
 		go s.watchDisk(ctx, limit)
 	}
 	if r.Policy.Resources.Disk.Value > 0 && r.Tried != nil {
@@ -635,7 +641,7 @@ func (e *End) count() {
 
 // Wait follows the run to its end and takes away what it needed.
 func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
-	s.Gone = s.servedBefore(s.Gone)
+	s.Gone = s.heardBefore(s.servedBefore(s.Gone))
 	result, err := s.Sandbox.Wait(stopped)
 	s.cancel()
 	if s.seen != nil {

@@ -1,0 +1,175 @@
+package namespaces
+
+import (
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// Where a pinned file is in git's way, git says so to whoever reads its errors, and fails. The
+// flag that lets it go on it cannot know. Nothing on the disk tells the launcher of it, but for
+// few cases (see [workspace.Guards.Refused]): so git is asked to write down what it does, by a
+// variable, and the launcher reads that. It costs each call of git up to a quarter of a
+// millisecond, so that only a run has it in which git could meet a pin.
+
+// gitTrace is the file in which it does.
+const gitTrace = "/run/pccrun.trace"
+
+// GitTraceRoom is how much of a disk limit is not counted for it.
+const GitTraceRoom = 1 << 20
+
+const (
+	maxGitTrace     = 256 << 10 // a file of more is taken away: git begins another
+	maxGitTraceRead = 8 << 20   // of one file at a time: what is before it is passed over
+)
+
+// hearsGit reports whether a run has git write that: something is pinned at which git would
+// fail, the directory for it is private, nobody else sets the variable, and a file may grow.
+// (Beyond a limit of files' sizes the kernel would end git for it, by SIGXFSZ.)
+func (f *finder) hearsGit(s *Survey, o *Options) bool {
+	without := func(l profiles.Layer) bool { return slices.Contains(f.policy.Without, l) }
+	if o.Alone || without(profiles.LayerProtect) || without(profiles.LayerHide) || f.policy.Resources.FileSize.Value > 0 {
+		return false
+	}
+	if !f.inGitsWay(s.Workspace) && !slices.ContainsFunc(s.Trees, func(t Tree) bool { return !t.State && f.inGitsWay(t.Found) }) {
+		return false
+	}
+	var size unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &size) != nil || size.Cur != unix.RLIM_INFINITY {
+		return false
+	}
+	elsewhere := slices.ContainsFunc(s.Workspace.Traced, func(path string) bool { return f.shown(path) >= profiles.Read })
+	return !elsewhere && f.unset(vcs.TraceVariable, o) && f.privately(gitTrace)
+}
+
+// inGitsWay reports whether git would fail at something that is pinned in a tree, or shown
+// read-only for it, and nothing else would tell.
+func (f *finder) inGitsWay(found *workspace.Found) bool {
+	return found.Tracked || slices.ContainsFunc(found.Common, func(c workspace.Common) bool { return c.GitDir != c.Path }) ||
+		slices.ContainsFunc(f.policy.Files, func(r profiles.FileRule) bool { return r.Access == profiles.Overlay }) &&
+			slices.ContainsFunc(found.Pins, func(p workspace.Pin) bool {
+				return p.Kind == workspace.File && f.shown(filepath.Dir(p.Path)) == profiles.Overlay
+			})
+}
+
+// unset reports whether the command gets no variable of a name from elsewhere.
+func (f *finder) unset(name string, o *Options) bool {
+	d := f.policy.DecideEnv(name)
+	if d.Action == profiles.EnvPassed || slices.Contains(f.policy.Without, profiles.LayerEnv) {
+		return o.Getenv != nil && o.Getenv(name) == ""
+	}
+	return f.free(name)
+}
+
+// privately reports whether what is made at a path is in a private directory.
+func (f *finder) privately(path string) bool {
+	i, ok := f.seen[filepath.Dir(path)]
+	_, taken := f.seen[path]
+	return ok && !taken && f.places[i].Node == Directory && f.places[i].Access == profiles.Private
+}
+
+// A GitTrace reads what git writes in a sandbox, from outside. All of it is the command's to
+// make up, and to replace: it is opened as the file that it is, if it is one, and read in
+// parts.
+type GitTrace struct {
+	sandbox    *Sandbox
+	translated bool
+	files      [2]tracedFile // the one that stands, and the one before, into which processes may still write
+	buffer     []byte
+}
+
+type tracedFile struct {
+	fd    int // 0 for none
+	ino   uint64
+	at    int64 // what is before has been read
+	trace vcs.Trace
+}
+
+// GitTrace returns a reader of what [Plan.GitTrace] has git write. Translated says that git
+// may speak another language than English.
+func (s *Sandbox) GitTrace(translated bool) *GitTrace {
+	return &GitTrace{sandbox: s, translated: translated}
+}
+
+// Read reads what has been written since, and reports whether anything was. See
+// [vcs.Trace.Read] for what failed is asked. What grows is taken away in time: whoever
+// writes goes on, and who comes later begins anew.
+func (t *GitTrace) Read(failed func(path string) bool) (grown bool) {
+	name := t.sandbox.plan.private(t.sandbox.plan.GitTrace)
+	var st unix.Stat_t
+	if unix.Fstatat(t.sandbox.Private, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && (t.files[0].fd == 0 || st.Ino != t.files[0].ino) {
+		t.open(name)
+	}
+	if t.files[0].fd == 0 {
+		return false
+	}
+	if t.buffer == nil {
+		t.buffer = make([]byte, 16<<10)
+	}
+	for i := range t.files {
+		if f := &t.files[i]; f.fd != 0 && f.read(t.buffer, failed) {
+			grown = true
+		}
+	}
+	if f := &t.files[0]; f.at > maxGitTrace && st.Ino == f.ino {
+		_ = unix.Unlinkat(t.sandbox.Private, name, 0) // what else may be there by now is the command's loss
+	}
+	return grown
+}
+
+// open begins to read the file that stands.
+func (t *GitTrace) open(name string) {
+	fd, err := openPlain(t.sandbox.Private, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC)
+	if err != nil {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		unix.Close(fd)
+		return
+	}
+	if t.files[1].fd != 0 {
+		unix.Close(t.files[1].fd)
+	}
+	t.files[1] = t.files[0]
+	t.files[0] = tracedFile{fd: fd, ino: st.Ino, trace: vcs.Trace{Translated: t.translated}}
+}
+
+// read goes on where it was.
+func (f *tracedFile) read(buffer []byte, failed func(path string) bool) (grown bool) {
+	var st unix.Stat_t
+	if unix.Fstat(f.fd, &st) != nil || st.Size == f.at {
+		return false
+	}
+	if st.Size < f.at { // somebody has emptied it
+		f.at = 0
+		f.trace.Forget()
+	}
+	if st.Size-f.at > maxGitTraceRead {
+		f.at = st.Size - maxGitTraceRead
+		f.trace.Skip()
+	}
+	for f.at < st.Size {
+		n, err := unix.Pread(f.fd, buffer[:min(int64(len(buffer)), st.Size-f.at)], f.at)
+		if n <= 0 || err != nil {
+			break
+		}
+		f.trace.Read(buffer[:n], failed)
+		f.at += int64(n)
+	}
+	return true
+}
+
+// Close ends it.
+func (t *GitTrace) Close() {
+	for i := range t.files {
+		if fd := t.files[i].fd; fd != 0 {
+			unix.Close(fd)
+		}
+	}
+}
