@@ -260,12 +260,16 @@ func (l *launch) look() []events.Change {
 		l.log.Emit(events.Warning{Text: inWords(err)})
 		g.debt, g.failed = nil, true
 	}
-	for _, r := range append(guard.Refused(), g.unkept...) {
+	refused := append(guard.Refused(), g.unkept...)
+	for i, r := range refused {
 		hint := "--review " + shell.Quote(r.Why)
 		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: hint})
-		if !l.req.Quiet {
+		if !l.req.Quiet && i < maxSaid {
 			say("not changed: " + within(l.policy.Workspace, r.Path) + ", which is pinned; " + hint + " lets it change")
 		}
+	}
+	if more := len(refused) - maxSaid; more > 0 && !l.req.Quiet {
+		say(fmt.Sprintf("not changed: %d more, which are pinned", more))
 	}
 	if len(found) == 0 {
 		l.session.Drop(keptChanges)
@@ -282,7 +286,7 @@ func (l *launch) look() []events.Change {
 	return list
 }
 
-// maxTold bounds the findings of an event, and maxSaid the lines on stderr.
+// maxTold bounds the findings of an event, and maxSaid the lines on stderr of each kind.
 const (
 	maxTold = 256
 	maxSaid = 10
