@@ -158,6 +158,12 @@ func (s *scan) outside(r repo, pointer string) error {
 			return refuse("is no repository")
 		}
 	}
+	for _, dir := range []string{r.gitDir, r.common + "/objects", r.common + "/refs", r.common + "/logs"} {
+		// What root lends to be written to is lent as its own owner's.
+		if _, part, ok := s.node(dir); ok && os.Geteuid() == 0 && part.Uid != st.Uid {
+			return refuse("belongs in part to somebody else")
+		}
+	}
 	if ok, err := s.pointsBack(r, pointer); err != nil || !ok {
 		return errors.Join(err, refuse("does not point back"))
 	}

@@ -238,6 +238,29 @@ func TestScanWorktreeForged(t *testing.T) {
 	}
 }
 
+// What root lends to be written to is lent as its owner's: the owner of a repository must not
+// give another's directory a name of git's.
+func TestScanWorktreeOwners(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	top := fixture.Dir(t)
+	common := newRepo(t, top+"/repo") + "/.git"
+	root := top + "/side"
+	git(t, top+"/repo", "worktree", "add", "-q", "-b", "side", root)
+	for _, dir := range []string{root, common} {
+		require.NoError(t, exec.Command("chown", "-R", "4711:4711", dir).Run())
+	}
+	require.NotEmpty(t, scanOf(t, Query{Root: root}).Common, "control")
+	for _, name := range []string{"objects", "refs", "logs", "worktrees/side"} {
+		require.NoError(t, os.Chown(common+"/"+name, 4712, 4712))
+		f := scanOf(t, Query{Root: root})
+		require.Empty(t, f.Common, name)
+		require.Contains(t, f.Notes[0], "which belongs in part to somebody else: it is not shown")
+		require.NoError(t, os.Chown(common+"/"+name, 4711, 4711))
+	}
+}
+
 func TestScanSubmodules(t *testing.T) {
 	top := fixture.Dir(t)
 	lib := newRepo(t, top+"/lib")
