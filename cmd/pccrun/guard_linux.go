@@ -373,17 +373,18 @@ func within(root, path string) string {
 // by itself, since it knows its home better.
 func settleOwed() {
 	if home, err := sessionHome(); err == nil {
-		settle(home)
+		if err = settle(home); err != nil {
+			say(unsettled + inWords(err))
+		}
 	}
 }
 
+const unsettled = "a run that was killed could not be looked after: "
+
 // settle looks after the runs whose launchers were killed, before anything else
 // is done in their workspaces.
-func settle(home sessions.Home) {
-	err := home.Settle(func(id, text string) error { return payDebt(home, id, text) })
-	if err != nil {
-		say("a run that was killed could not be looked after: " + inWords(err))
-	}
+func settle(home sessions.Home) error {
+	return home.Settle(func(id, text string) error { return payDebt(home, id, text) })
 }
 
 func payDebt(home sessions.Home, id, text string) error {
