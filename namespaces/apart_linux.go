@@ -20,7 +20,8 @@ import (
 // Nothing of that copy comes back.
 
 // Unkept returns the configurations of which the command has changed its copy, in what it
-// says and not only in where the working tree is: for [Sandbox.Gone].
+// says and not only in where the working tree is: for [Sandbox.Gone]. One that has grown
+// by more than that is not read: a thousand of a megabyte take a minute.
 func (s *Sandbox) Unkept() (paths []string, err error) {
 	for i := range s.plan.Mounts {
 		m := &s.plan.Mounts[i]
@@ -37,8 +38,9 @@ func (s *Sandbox) Unkept() (paths []string, err error) {
 		var st unix.Stat_t
 		f := os.NewFile(uintptr(fd), m.Link)
 		if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
-			now, err := io.ReadAll(io.LimitReader(f, vcs.MaxConfig))
-			if err == nil && !vcs.SameSettings([]byte(m.Text), now) {
+			most := len(m.Text) + unix.PathMax // where the working tree is may take more room
+			now, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+			if err == nil && (len(now) > most || !vcs.SameSettings([]byte(m.Text), now)) {
 				paths = append(paths, m.Target)
 			}
 		}

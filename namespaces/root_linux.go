@@ -41,20 +41,28 @@ func WhoAmI() Identity {
 // Donate opens everything that the plan binds while this process is still
 // root, and makes what root or the owner of the tree owns look as if it were
 // the identity's. On the disk it stays whose it is.
+//
+// What in a tree is only pinned, or closed to more than the tree, is lent as that is:
+// by its own owner root's file of mode 0600 would be the identity's, whoever has given it
+// such a name.
 func (p *Plan) Donate() error {
-	maps := map[string]*os.File{}
+	maps := map[owner]*os.File{}
 	defer func() {
 		for _, f := range maps {
 			f.Close()
 		}
 	}()
 	parted := p.parted()
+	owners, around := make([]owner, len(p.Mounts)), p.lentWith()
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
 		if m.Kind != Bind && m.Kind != Copy && m.Kind != Scratch {
 			continue
 		}
-		fd, err := m.donate(p.Identity, maps)
+		if around[i] >= 0 {
+			owners[i] = owners[around[i]]
+		}
+		fd, err := m.donate(p.Identity, maps, &owners[i])
 		if err == nil && m.Kind == Copy {
 			m.Lent, err = unix.OpenTree(unix.AT_FDCWD, m.Upper, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 		}
@@ -66,7 +74,7 @@ func (p *Plan) Donate() error {
 			continue
 		}
 		// What appears there, or in a part of an overlay that is the host's own, the launcher sets aside, by a mount without pins.
-		if fd, err = m.donate(p.Identity, maps); err != nil {
+		if fd, err = m.donate(p.Identity, maps, &owners[i]); err != nil {
 			return fmt.Errorf("mount %s: %w", m, err)
 		}
 		if m.ReadOnly {
@@ -80,7 +88,7 @@ func (p *Plan) Donate() error {
 		}
 		p.Own[m.Target] = fd
 	}
-	return p.donateBeside(func(m *Mount) (int, error) { return m.donate(p.Identity, maps) })
+	return p.donateBeside(func(m *Mount) (int, error) { return m.donate(p.Identity, maps, new(owner)) })
 }
 
 // parted reports whether the workspace can be changed in parts only. What appears in one of
@@ -97,7 +105,50 @@ func (p *Plan) shares(m *Mount) bool {
 	})
 }
 
-func (m *Mount) donate(id Identity, maps map[string]*os.File) (int, error) {
+// An owner is whose files a mount makes look as if they were the identity's.
+type owner struct {
+	uid, gid uint32
+	known    bool
+}
+
+// lentWith returns for each mount the index of the tree around it that the host lends as
+// well, if the mount grants no more than that, else -1.
+func (p *Plan) lentWith() []int {
+	around := make([]int, len(p.Mounts))
+	var stack []int
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		for len(stack) > 0 && !below(m.Target, p.Mounts[stack[len(stack)-1]].Target) {
+			stack = stack[:len(stack)-1]
+		}
+		around[i] = -1
+		if len(stack) > 0 {
+			last := stack[len(stack)-1]
+			if w := &p.Mounts[last]; m.Source == m.Target && w.Source == w.Target && 0 < m.grants() && m.grants() <= w.grants() {
+				around[i] = last
+			}
+		}
+		stack = append(stack, i)
+	}
+	return around
+}
+
+// grants orders mounts by what may be done in the host's files there: 0 where there are none.
+func (m *Mount) grants() int {
+	switch {
+	case m.Kind == Bind && !m.ReadOnly:
+		return 3
+	case m.Kind == Copy, m.Kind == Scratch:
+		return 2
+	case m.Kind == Bind:
+		return 1
+	}
+	return 0
+}
+
+// donate opens what is bound, as if it belonged to the identity: its own owner's files
+// if none is known.
+func (m *Mount) donate(id Identity, maps map[owner]*os.File, of *owner) (int, error) {
 	fd, err := openPlain(unix.AT_FDCWD, m.Source, lookup|m.noFollow())
 	if err != nil {
 		return -1, err
@@ -121,15 +172,17 @@ func (m *Mount) donate(id Identity, maps map[string]*os.File) (int, error) {
 		errno, _ := err.(unix.Errno)
 		return -1, powerless(os.NewSyscallError("open_tree", err), errno, readText)
 	}
-	owner := fmt.Sprintf("%d %d", st.Uid, st.Gid)
-	if maps[owner] == nil {
-		if maps[owner], err = idmap(st.Uid, st.Gid, id); err != nil {
+	if !of.known {
+		*of = owner{st.Uid, st.Gid, true}
+	}
+	if maps[*of] == nil {
+		if maps[*of], err = idmap(of.uid, of.gid, id); err != nil {
 			unix.Close(tree)
 			return -1, err
 		}
 	}
 	// Private, or mounts of the host would go in, and those inside come out.
-	err = unix.MountSetattr(tree, "", attr, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Propagation: unix.MS_PRIVATE, Userns_fd: uint64(maps[owner].Fd())})
+	err = unix.MountSetattr(tree, "", attr, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Propagation: unix.MS_PRIVATE, Userns_fd: uint64(maps[*of].Fd())})
 	if err != nil {
 		unix.Close(tree)
 		if err == unix.EINVAL {

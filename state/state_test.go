@@ -139,6 +139,25 @@ func TestOpenForeign(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnsafe, "a parent is theirs")
 }
 
+// What is refused for where it lies is not made.
+func TestOpenLeavesNothing(t *testing.T) {
+	dir := home(t)
+	for _, c := range []struct {
+		mode fs.FileMode
+		made bool
+	}{{0o777, false}, {0o755, true}} {
+		require.NoError(t, os.Chmod(dir, c.mode))
+		root, err := Open(filepath.Join(dir, "pccrun", "sessions"), "")
+		if c.made {
+			require.NoError(t, err)
+			root.Close()
+		} else {
+			require.ErrorIs(t, err, ErrUnsafe)
+		}
+		require.Equal(t, c.made, exists(filepath.Join(dir, "pccrun")))
+	}
+}
+
 func TestWriteFile(t *testing.T) {
 	root := open(t)
 	for _, d := range []Durability{Fast, Durable} {

@@ -22,11 +22,24 @@ func isLink(path string) bool {
 	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // Open makes the directory at path, which is absolute, with its missing
 // parents (mode 0700), checks it, and returns it as a root that no name in
 // it leads out of. See [OpenExisting] for what is refused.
 func Open(path, workspace string) (*os.Root, error) {
 	if err := Outside(path, workspace); err != nil {
+		return nil, err
+	}
+	// Where it would be refused, nothing is left behind.
+	first := path
+	for first != "/" && !exists(filepath.Dir(first)) {
+		first = filepath.Dir(first)
+	}
+	if err := checkParents(first); errors.Is(err, ErrUnsafe) {
 		return nil, err
 	}
 	if err := os.MkdirAll(path, 0o700); errors.Is(err, unix.ENOTDIR) {

@@ -137,23 +137,10 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 		return c, err
 	}
 	if s.dir > 0 {
-		c.Stash = n
-		k := copier{room: maxCopy, entries: maxCopied, modes: true}
-		err := s.write(c)
+		err := s.keep(cell.fd, held, &c)
 		if err == nil {
-			if err = k.copy(cell.fd, held, s.dir, c.Stash); err != nil {
-				s.found = s.found[:len(s.found)-1]
-			}
-		}
-		if err == nil {
-			if fd, e := beneath.Open(cell.fd, held, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
-				s.late[c.Stash] = fd
-			} else if e == nil {
-				unix.Close(fd)
-			}
 			return c, cell.close()
 		}
-		_ = removeTree(s.dir, c.Stash)
 		c.Stash, why = "", err
 	}
 	// What cannot be kept elsewhere stays where it is, inert.

@@ -214,19 +214,20 @@ func (s *scan) readlink(path string) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// open opens a regular file by a path without links, and returns its content.
+// readFile returns the content of a regular file, by a path without links.
 func (s *scan) readFile(path string, limit int64) ([]byte, error) {
-	var fd int
-	var err error
-	if rel, ok := beneath.Path(s.root, path); ok {
-		fd, err = beneath.Open(s.fd, rel, unix.O_RDONLY)
-	} else {
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	}
+	fd, err := s.openFile(path)
 	if err != nil {
 		return nil, err
 	}
 	return beneath.ReadFile(fd, limit)
+}
+
+func (s *scan) openFile(path string) (int, error) {
+	if rel, ok := beneath.Path(s.root, path); ok {
+		return beneath.Open(s.fd, rel, unix.O_RDONLY)
+	}
+	return unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
 // shorten makes a path that the workspace chose fit into a message.

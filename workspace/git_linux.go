@@ -158,6 +158,12 @@ func (s *scan) outside(r repo, pointer string) error {
 			return refuse("is no repository")
 		}
 	}
+	for _, dir := range []string{r.gitDir, r.common + "/objects", r.common + "/refs", r.common + "/logs"} {
+		// What root lends to be written to is lent as its own owner's.
+		if _, part, ok := s.node(dir); ok && os.Geteuid() == 0 && part.Uid != st.Uid {
+			return refuse("belongs in part to somebody else")
+		}
+	}
 	if ok, err := s.pointsBack(r, pointer); err != nil || !ok {
 		return errors.Join(err, refuse("does not point back"))
 	}
@@ -422,11 +428,34 @@ func (s *scan) rewritten(path string) {
 	if !pinned || p.Kind != File || p.Text != "" || s.copies == maxRewritten {
 		return
 	}
-	if b, err := s.readFile(path, maxRewrittenBytes); err == nil && s.copied+len(b) <= maxRewrittenTotal {
+	if b, err := s.readAllowed(p.Node, maxRewrittenBytes); err == nil && s.copied+len(b) <= maxRewrittenTotal {
 		p.Text = string(b)
 		s.pins[path] = p
 		s.copies, s.copied = s.copies+1, s.copied+len(b)
 	}
+}
+
+// readAllowed reads what the command is to have a copy of, if the command itself may read it:
+// one of root's has given up what root may, and this look has not.
+func (s *scan) readAllowed(n Node, limit int64) ([]byte, error) {
+	fd, err := s.openFile(n.Path)
+	if err != nil {
+		return nil, err
+	}
+	var st, root unix.Stat_t
+	if err = cmp.Or(unix.Fstat(fd, &st), unix.Fstat(s.fd, &root)); err == nil {
+		switch {
+		case st.Dev != n.Dev || st.Ino != n.Ino:
+			err = errUnsteady
+		case os.Getuid() == 0 && granted(&st, &root)&0o4 == 0:
+			err = unix.EACCES
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return beneath.ReadFile(fd, limit)
 }
 
 // gitOwn returns what else the rules protect in a repository's own directory, and other

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,6 +238,29 @@ func TestScanWorktreeForged(t *testing.T) {
 	}
 }
 
+// What root lends to be written to is lent as its owner's: the owner of a repository must not
+// give another's directory a name of git's.
+func TestScanWorktreeOwners(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	top := fixture.Dir(t)
+	common := newRepo(t, top+"/repo") + "/.git"
+	root := top + "/side"
+	git(t, top+"/repo", "worktree", "add", "-q", "-b", "side", root)
+	for _, dir := range []string{root, common} {
+		require.NoError(t, exec.Command("chown", "-R", "4711:4711", dir).Run())
+	}
+	require.NotEmpty(t, scanOf(t, Query{Root: root}).Common, "control")
+	for _, name := range []string{"objects", "refs", "logs", "worktrees/side"} {
+		require.NoError(t, os.Chown(common+"/"+name, 4712, 4712))
+		f := scanOf(t, Query{Root: root})
+		require.Empty(t, f.Common, name)
+		require.Contains(t, f.Notes[0], "which belongs in part to somebody else: it is not shown")
+		require.NoError(t, os.Chown(common+"/"+name, 4711, 4711))
+	}
+}
+
 func TestScanSubmodules(t *testing.T) {
 	top := fixture.Dir(t)
 	lib := newRepo(t, top+"/lib")
@@ -262,6 +286,28 @@ func TestScanSubmodules(t *testing.T) {
 	require.Equal(t, []Common{{Path: gitDir, GitDir: gitDir, Write: []string{gitDir}, sure: true}}, f.Common)
 	require.Equal(t, []string{gitDir + "/config", gitDir + "/hooks", gitDir + "/info/attributes", ".git"}, pinPaths(t, root+"/deep/lib", f))
 	require.Equal(t, []string{gitDir + "/info"}, f.Anchors)
+}
+
+// A copy is of what the command may read itself: root's is a stranger to what is not the
+// owner's of the tree.
+func TestScanCopiesWhatTheCommandMayRead(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := newRepo(t, fixture.Dir(t)+"/ws")
+	config := root + "/.git/modules/m/config"
+	git(t, root, "init", "-q", "--bare", filepath.Dir(config))
+	require.NoError(t, os.Chown(root, 4711, 4711))
+	for _, c := range []struct {
+		uid, gid int
+		mode     os.FileMode
+		copied   bool
+	}{{4711, 4711, 0o600, true}, {0, 0, 0o644, true}, {0, 0, 0o600, false}, {0, 4711, 0o600, false}, {0, 4711, 0o640, true}, {4711, 4711, 0o044, false}} {
+		require.NoError(t, os.Chown(config, c.uid, c.gid))
+		require.NoError(t, os.Chmod(config, c.mode))
+		i := slices.IndexFunc(scanOf(t, Query{Root: root}).Pins, func(p Pin) bool { return p.Path == config })
+		require.Equal(t, c.copied, scanOf(t, Query{Root: root}).Pins[i].Text != "", "%+v", c)
+	}
 }
 
 func TestScanBareAndNested(t *testing.T) {

@@ -324,7 +324,13 @@ func TestGuardFlood(t *testing.T) {
 
 // Of many versions the last is kept: it may be the host's own.
 func TestGuardKeepsTheLast(t *testing.T) {
+	t.Run("here", func(t *testing.T) { keepsTheLast(t, func(*watchman) {}) })
+	t.Run("elsewhere", func(t *testing.T) { keepsTheLast(t, (*watchman).elsewhere) })
+}
+
+func keepsTheLast(t *testing.T, place func(*watchman)) {
 	w := newWatchman(t)
+	place(w)
 	w.begin()
 	w.guard.Watch()
 	for i := range 3 * maxSame {
@@ -344,6 +350,10 @@ func TestGuardKeepsTheLast(t *testing.T) {
 	}
 	require.Contains(t, all, "0", "and the first")
 	require.Contains(t, all, "PRECIOUS")
+	require.Len(t, kept, maxSame)
+	left, err := filepath.Glob(w.path(inert + "*"))
+	require.NoError(t, err)
+	require.Empty(t, left, "nothing stays where it was")
 }
 
 // Whoever comes after a launcher that was killed finds the same.

@@ -82,7 +82,7 @@ func (c *commits) newMedia(top string) (list []string, err error) {
 		return nil, err
 	}
 	defer unix.Close(above)
-	dir, err := openDirOf(above, name)
+	dir, err := c.guard.openDir(above, name)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (g *Guard) below(l level, name string) (in level, err error) {
 	if !vcs.IsFan(name) {
 		return in, nil
 	}
-	if in.dir, err = openDirOf(l.dir, name); err != nil {
+	if in.dir, err = g.openDir(l.dir, name); err != nil {
 		in.dir = -1
 		if gone(err) || err == unix.EACCES {
 			err = nil

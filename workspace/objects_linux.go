@@ -166,7 +166,7 @@ func from(dir, path string) string {
 
 // list notes the packs of a directory of objects, and returns theirs.
 func (s *store) list(objects int, path string) (fd int, err error) {
-	fd, err = openDirOf(objects, "pack")
+	fd, err = s.guard.openDir(objects, "pack")
 	if err != nil {
 		if gone(err) {
 			err = nil
@@ -454,7 +454,7 @@ func (s *store) come(dir int, fan string, all, changed bool, buf []byte) (fd int
 	if beneath.Stat(dir, fan, &st) == nil {
 		all = all || changed && s.guard.touched(&st) // with it all comes as old as it was
 	}
-	fd, err = openDirOf(dir, fan)
+	fd, err = s.guard.openDir(dir, fan)
 	switch err {
 	case nil:
 	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES:

@@ -194,15 +194,69 @@ func (s *Stash) last(path string) int {
 // replace puts a version in the place of the last one: of many, the first and
 // the very last are kept, since the host may have made that.
 func (s *Stash) replace(i, dir int, name string, c Finding) (Finding, error) {
+	c.Stash = s.found[i].Stash
+	if err := move(dir, name, s.dir, c.Stash+newer); err != nil {
+		var st unix.Stat_t
+		if gone(err) && gone(beneath.Stat(dir, name, &st)) { // else it is the stash that is gone
+			return c, err
+		}
+		if c, err = s.aside(dir, name, c, err); c.Stash == "" || err != nil {
+			return c, err
+		}
+	} else if err = s.supersede(c.Stash); err != nil {
+		return c, err
+	}
 	f := &s.found[i]
-	if err := removeTree(s.dir, f.Stash); err != nil && !gone(err) {
-		return s.away(dir, name, c, err)
-	}
-	if err := move(dir, name, s.dir, f.Stash); err != nil {
-		return s.away(dir, name, c, err)
-	}
 	f.Mode, f.What = c.Mode, c.What
 	return *f, nil
+}
+
+// newer ends the name, in the stash, of what is to be there without.
+const newer = ".new"
+
+// supersede puts what came newer in the place of a version.
+func (s *Stash) supersede(version string) error {
+	if err := removeTree(s.dir, version); err != nil && !gone(err) {
+		return err
+	}
+	return rename(s.dir, version+newer, s.dir, version)
+}
+
+// keep copies an entry into the stash, as what c says that it is there: a version that
+// is to be replaced, or none yet, which is written down first.
+func (s *Stash) keep(dir int, name string, c *Finding) (err error) {
+	as, first := c.Stash+newer, c.Stash == ""
+	if first {
+		as = strconv.Itoa(s.next)
+		s.next++
+		c.Stash = as
+		err = s.write(*c)
+	}
+	if err == nil {
+		copier := copier{room: maxCopy, entries: maxCopied, modes: true}
+		if err = copier.copy(dir, name, s.dir, as); err != nil && first {
+			s.found = s.found[:len(s.found)-1]
+		}
+	}
+	if err != nil {
+		_ = removeTree(s.dir, as)
+		return err
+	}
+	if !first {
+		if err = s.supersede(c.Stash); err != nil {
+			return err
+		}
+	}
+	if fd, ok := s.late[c.Stash]; ok {
+		unix.Close(fd)
+		delete(s.late, c.Stash)
+	}
+	if fd, e := beneath.Open(dir, name, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
+		s.late[c.Stash] = fd
+	} else if e == nil {
+		unix.Close(fd)
+	}
+	return nil
 }
 
 // away renames within the directory, for what cannot be kept elsewhere: it stays
@@ -233,24 +287,10 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 		return c, errors.Join(why, err)
 	}
 	if s.dir > 0 {
-		c.Stash = strconv.Itoa(s.next)
-		s.next++
-		copier := copier{room: maxCopy, entries: maxCopied, modes: true}
-		err := s.write(c)
+		err := s.keep(dir, away, &c)
 		if err == nil {
-			if err = copier.copy(dir, away, s.dir, c.Stash); err != nil {
-				s.found = s.found[:len(s.found)-1]
-			}
-		}
-		if err == nil {
-			if fd, e := beneath.Open(dir, away, unix.O_RDONLY); e == nil && c.Mode&unix.S_IFMT == unix.S_IFREG && len(s.late) < maxLate {
-				s.late[c.Stash] = fd
-			} else if e == nil {
-				unix.Close(fd)
-			}
 			return c, removeTree(dir, away)
 		}
-		_ = removeTree(s.dir, c.Stash)
 		c.Stash, why = "", err
 	}
 	// What cannot be kept elsewhere stays where it is, inert.

@@ -314,7 +314,7 @@ func (i *inerter) list(path string) ([]os.DirEntry, int, error) {
 		return nil, -1, err
 	}
 	defer unix.Close(at)
-	fd, err := openDirOf(at, name)
+	fd, err := i.guard.openDir(at, name)
 	if err == unix.EACCES && unlock(at, name) == unix.EPERM {
 		err = unix.ENOENT // another's, and closed to the command as well
 	}
@@ -342,6 +342,16 @@ func (i *inerter) list(path string) ([]os.DirEntry, int, error) {
 	}
 	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return list, fd, nil
+}
+
+// openDir is openDirOf for a directory of a repository. One that nobody can enter, since before
+// the run, stays as it is, and is none: so is what lies in it.
+func (g *Guard) openDir(dir int, name string) (int, error) {
+	var st unix.Stat_t
+	if err := beneath.Stat(dir, name, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&0o111 == 0 && !g.touched(&st) {
+		return -1, unix.ENOENT
+	}
+	return openDirOf(dir, name)
 }
 
 // changed reports whether the run may have made or changed what stands in a directory.

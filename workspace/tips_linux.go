@@ -357,7 +357,7 @@ func (g *Guard) filesIn(path string, limit int, left *allowance) (list []string,
 	defer unix.Close(dir)
 	var read func(dir int, name, rel string) error
 	read = func(dir int, name, rel string) error {
-		fd, err := openDirOf(dir, name)
+		fd, err := g.openDir(dir, name)
 		if err != nil {
 			return err
 		}

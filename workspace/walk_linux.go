@@ -107,22 +107,28 @@ type walker struct {
 	err     error
 }
 
-// foreign reports whether a directory is closed to the command of a root that
-// gives itself up: that one is to the tree what its owner is, and a stranger to
-// all others who have something in it.
+// granted returns what a mode allows the command of a root that gives itself up: that one is
+// to the tree what its owner is, and a stranger to all others who have something in it.
+func granted(st, root *unix.Stat_t) uint32 {
+	switch {
+	case st.Uid == root.Uid:
+		return st.Mode >> 6 & 0o7
+	case st.Gid == root.Gid:
+		return st.Mode >> 3 & 0o7
+	}
+	return st.Mode & 0o7
+}
+
+// foreign reports whether a directory is closed to such a command.
 func (w *walker) foreign(st *unix.Stat_t) bool {
 	var root unix.Stat_t
 	if st.Mode&0o555 == 0o555 || unix.Fstat(w.fd, &root) != nil {
 		return false
 	}
-	if st.Uid == root.Uid { // what the command has closed itself, the last look sees all the same
-		return w.during == nil && st.Mode&0o500 != 0o500
+	if st.Uid == root.Uid && w.during != nil { // what the command has closed itself, the last look sees all the same
+		return false
 	}
-	mode := st.Mode
-	if st.Gid == root.Gid {
-		mode >>= 3
-	}
-	return mode&0o5 != 0o5
+	return granted(st, &root)&0o5 != 0o5
 }
 
 // pile is how many directories must wait before a second worker is worth its start.

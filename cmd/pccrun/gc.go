@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
 )
 
 const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]
@@ -52,7 +53,9 @@ func gcVerb(args []string) int {
 	defer slow("clearing away")()
 	var rest error
 	if !o.DryRun {
-		rest = dropRest(home)
+		if rest = dropRest(home); errors.Is(rest, state.ErrUnsafe) {
+			return failSession(rest) // nothing is cleared away there
+		}
 	}
 	removed, err := home.GC(o)
 	err = errors.Join(rest, err)

@@ -295,7 +295,7 @@ func (l *launch) unchanged(refused []workspace.Refusal) {
 	}
 }
 
-// maxTold bounds the findings of an event, and maxSaid the lines on stderr.
+// maxTold bounds the findings of an event, and maxSaid the lines on stderr of each kind.
 const (
 	maxTold = 256
 	maxSaid = 10
@@ -382,17 +382,18 @@ func within(root, path string) string {
 // by itself, since it knows its home better.
 func settleOwed() {
 	if home, err := sessionHome(); err == nil {
-		settle(home)
+		if err = settle(home); err != nil {
+			say(unsettled + inWords(err))
+		}
 	}
 }
 
+const unsettled = "a run that was killed could not be looked after: "
+
 // settle looks after the runs whose launchers were killed, before anything else
 // is done in their workspaces.
-func settle(home sessions.Home) {
-	err := home.Settle(func(id, text string) error { return payDebt(home, id, text) })
-	if err != nil {
-		say("a run that was killed could not be looked after: " + inWords(err))
-	}
+func settle(home sessions.Home) error {
+	return home.Settle(func(id, text string) error { return payDebt(home, id, text) })
 }
 
 func payDebt(home sessions.Home, id, text string) error {

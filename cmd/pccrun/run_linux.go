@@ -127,7 +127,11 @@ func (l *launch) plan() int {
 			return fail(inWords(err), dir.variable+"=DIR names another directory")
 		}
 	}
-	settle(sessions.In(l.dirs.State))
+	if err := settle(sessions.In(l.dirs.State)); errors.Is(err, state.ErrUnsafe) {
+		return fail(inWords(err), unsafeHint) // what this run owes could not be written there either
+	} else if err != nil {
+		say(unsettled + inWords(err))
+	}
 	if !l.req.DryRun {
 		for _, dir := range policy.Own {
 			root, err := state.Open(dir, policy.Workspace)
