@@ -33,7 +33,7 @@ func (g *Guard) look() (moved int, err error) {
 		}
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isName && !g.stood[s.rel] && !underWay(s.hit.name) {
+		if s.kind == isName && !g.stood[s.rel] {
 			aside(s.rel, s.why)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -145,21 +144,14 @@ func (s *Stash) note(c Finding, before []byte, known bool) Finding {
 const inert = ".pccrun-set-aside-"
 
 // moving begins those that it has only until it is copied, or removed. What a launcher
-// that was killed has left so, the next one sets aside.
+// that was killed has left so, the next one sets aside: what another run is moving just
+// then as well, since a number of a process says nothing of who chose the name.
 const moving = inert + "moving-"
 
 // beside returns a name that nothing has.
 func (s *Stash) beside(prefix string) string {
 	s.next++
 	return prefix + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next-1)
-}
-
-// underWay reports whether a name is one that a launcher which lives is moving something by.
-func underWay(name string) bool {
-	rest, ok := strings.CutPrefix(name, moving)
-	pid, _, _ := strings.Cut(rest, "-")
-	n, err := strconv.Atoi(pid)
-	return ok && err == nil && n > 0 && unix.Kill(n, 0) != unix.ESRCH
 }
 
 // take moves the entry of a directory into the stash. Where the stash lies on
