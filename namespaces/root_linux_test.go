@@ -138,6 +138,27 @@ func TestShed(t *testing.T) {
 	}
 }
 
+// What takes away is lent as the tree around it is; what grants more, or comes from elsewhere, by itself.
+func TestLentWith(t *testing.T) {
+	bind := func(path string, readOnly bool) Mount {
+		return Mount{Kind: Bind, Target: path, Source: path, ReadOnly: readOnly}
+	}
+	p := &Plan{Mounts: []Mount{
+		{Kind: Fresh, Target: "/home"},
+		bind("/home/u/ws", false),
+		bind("/home/u/ws/.git", false),
+		bind("/home/u/ws/.git/config", true),
+		{Kind: Copy, Target: "/home/u/ws/copied", Source: "/home/u/ws/copied"},
+		bind("/home/u/ws/copied/.envrc", true),
+		{Kind: Mask, Target: "/home/u/ws/hidden"},
+		{Kind: Bind, Target: "/home/u/ws/shown", Source: "/else", ReadOnly: true},
+		bind("/srv", true),
+		bind("/srv/data", false),
+		bind("/srv/data/.git", true),
+	}}
+	require.Equal(t, []int{-1, -1, 1, 2, 1, 4, -1, -1, -1, -1, 9}, p.lentWith())
+}
+
 func TestDonateFails(t *testing.T) {
 	needsRoot(t)
 	dir := fakeHome(t, "f", "l -> f")

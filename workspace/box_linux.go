@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +31,7 @@ func (s *Stash) box(dir int, name string, c Finding) (_ Finding, left string, er
 		}
 		c.Stash = ""
 	}
-	left = s.leftName()
+	left = s.beside(inert)
 	if err := move(dir, name, dir, left); err != nil {
 		return c, "", err
 	}
@@ -41,11 +40,6 @@ func (s *Stash) box(dir int, name string, c Finding) (_ Finding, left string, er
 		s.found = append(s.found, c)
 	}
 	return c, left, closeDir(dir, left)
-}
-
-func (s *Stash) leftName() string {
-	s.next++
-	return inert + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next-1)
 }
 
 // closeDir takes all rights to a directory away.
@@ -75,7 +69,7 @@ func (s *Stash) crate(dir int, c Finding) (_ *crate, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := &crate{stash: s, finding: c, dir: dir, fd: -1}
-	k.left = s.leftName()
+	k.left = s.beside(inert)
 	if err := unix.Mkdirat(dir, k.left, 0o700); err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -323,8 +322,7 @@ const maxPassing = 64
 // drop removes an entry, which is gone for everybody before any of it is.
 func (s *Stash) drop(dir int, name string) (away string, err error) {
 	s.mu.Lock()
-	away = inert + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next)
-	s.next++
+	away = s.beside(moving)
 	s.mu.Unlock()
 	if os.Geteuid() == 0 {
 		return name, dropHeld(dir, name)

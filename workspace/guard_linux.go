@@ -270,7 +270,8 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 		g.tree.withLinks(g.linked)
 	} else {
 		var err error
-		if g.rules, err = compile(Query{Root: r.Root, Files: r.Files, Protect: r.Protect}); err != nil {
+		protect := append(slices.Clip(r.Protect), profiles.ProtectRule{Pattern: moving + "*"})
+		if g.rules, err = compile(Query{Root: r.Root, Files: r.Files, Protect: protect}); err != nil {
 			return nil, err
 		}
 		g.tree, g.linked, g.late = &dir{}, r.Linked, true

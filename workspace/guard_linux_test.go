@@ -363,12 +363,15 @@ func TestGuardAfterDeath(t *testing.T) {
 	text := w.begin().Append(nil)
 	w.guard.Close()
 	w.sh("echo x > .envrc; git init -q r; git -C r config core.pager x; echo b > Makefile; mkdir -p sub/deep; echo x > sub/deep/.npmrc")
+	// It was copying one; a name that looks so hides nothing.
+	left := "sub/" + moving + "1-3"
+	w.sh("mkdir " + left + "; git init -q " + left + "/r; git -C " + left + "/r config core.pager x")
 	s, rest, err := ParseStanding(string(text) + "123\n")
 	require.NoError(t, err)
 	require.Equal(t, "123\n", rest)
 	w.guard, err = NewGuard(s, nil, nil, w.stash(), func(Finding) {})
 	require.NoError(t, err)
-	want := []string{"inert r/.git/config", "review Makefile", "stashed .envrc", "stashed sub/deep/.npmrc"}
+	want := []string{"inert r/.git/config", "review Makefile", "stashed .envrc", "stashed " + left, "stashed sub/deep/.npmrc"}
 	require.Equal(t, want, w.end())
 	require.FileExists(t, w.path("sub/.npmrc"))
 	w.sh("chmod 700 shut; test -e shut/.npmrc; test -n \"$(git -C old config alias.mine)\"")

@@ -62,9 +62,14 @@ func (g *Guard) histories() {
 		}
 	}
 	for _, dir := range g.standing.GitDirs {
-		check(dir)
+		if g.peers.near(dir) == nil { // else it is told there
+			check(dir)
+		}
 	}
 	for _, dir := range g.standing.Stores {
+		if g.peers.near(dir) != nil {
+			continue
+		}
 		if path := dir + "/replace"; filepath.Base(dir) == "refs" && g.replaces(path) {
 			tell(path)
 		}
@@ -90,7 +95,7 @@ func (g *Guard) replaces(path string) bool {
 	if beneath.Stat(dir, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return false
 	}
-	fd, err := openDirOf(dir, name)
+	fd, err := g.openDir(dir, name)
 	if err != nil {
 		return g.touched(&st)
 	}
@@ -145,7 +150,7 @@ func (g *Guard) replacementsOf(gitDir string) (all map[string]string, whole bool
 		return all, gone(err)
 	}
 	defer unix.Close(at)
-	fd, err := openDirOf(at, name)
+	fd, err := g.openDir(at, name)
 	if err != nil {
 		return all, gone(err)
 	}

@@ -143,6 +143,17 @@ func (s *Stash) note(c Finding, before []byte, known bool) Finding {
 // be moved out of the workspace at once. No tool knows such a name.
 const inert = ".pccrun-set-aside-"
 
+// moving begins those that it has only until it is copied, or removed. What a launcher
+// that was killed has left so, the next one sets aside: what another run is moving just
+// then as well, since a number of a process says nothing of who chose the name.
+const moving = inert + "moving-"
+
+// beside returns a name that nothing has.
+func (s *Stash) beside(prefix string) string {
+	s.next++
+	return prefix + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next-1)
+}
+
 // take moves the entry of a directory into the stash. Where the stash lies on
 // another file system or cannot be made, it is given a name that nothing looks
 // for, and then copied as far as that is possible.
@@ -262,8 +273,7 @@ func (s *Stash) keep(dir int, name string, c *Finding) (err error) {
 // away renames within the directory, for what cannot be kept elsewhere: it stays
 // where it is, inert.
 func (s *Stash) away(dir int, name string, c Finding, why error) (Finding, error) {
-	away := inert + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next)
-	s.next++
+	away := s.beside(inert)
 	if err := move(dir, name, dir, away); gone(err) {
 		return c, err
 	} else if err != nil {
@@ -278,8 +288,7 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 	if os.Geteuid() == 0 {
 		return s.asideHeld(dir, name, c, why)
 	}
-	away := inert + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(s.next)
-	s.next++
+	away := s.beside(moving)
 	if err := move(dir, name, dir, away); err != nil {
 		if gone(err) {
 			return c, err
@@ -294,6 +303,9 @@ func (s *Stash) aside(dir int, name string, c Finding, why error) (Finding, erro
 		c.Stash, why = "", err
 	}
 	// What cannot be kept elsewhere stays where it is, inert.
+	if stays := s.beside(inert); rename(dir, away, dir, stays) == nil {
+		away = stays
+	}
 	c.What += fmt.Sprintf(", renamed to %s: %v", away, why)
 	if s.write(c) != nil {
 		s.found = append(s.found, c)

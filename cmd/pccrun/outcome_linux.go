@@ -59,6 +59,8 @@ func failRun(err error) int {
 		code = execStatus(exec.Errno)
 	case hint == "" && errors.Is(err, state.ErrUnsafe):
 		hint = unsafeHint
+	case hint == "" && errors.Is(err, unix.EMFILE):
+		hint = pinnedHint
 	case hint == "":
 		// What a kernel that is no good for a launch says may be anything.
 		if err = namespaces.Unfit(err); !errors.As(err, &h) {
@@ -69,6 +71,9 @@ func failRun(err error) int {
 	fail(inWords(err), hint)
 	return code
 }
+
+// pinnedHint is for a launch that had no descriptor left.
+const pinnedHint = "a higher hard limit of open files (ulimit -Hn): a launch holds one for each file that it pins"
 
 // failed ends a launch that has made something: it takes that away, and says why, but
 // where a signal ends it, by which it then goes.
