@@ -390,7 +390,8 @@ func (g *Guard) watch() {
 		now := time.Now()
 		credit = min(credit+now.Sub(last)/idle, burst) - (worked() - began)
 		last = now
-		if !g.rest(max(-credit*idle, time.Millisecond/2)) {
+		// What tells of the end is told once, and may have been heard while the run was stopped.
+		if !g.rest(max(-credit*idle, time.Millisecond/2)) && !g.stopped() {
 			g.lookout.wait(g.during.patience())
 		}
 	}
