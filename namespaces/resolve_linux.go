@@ -64,6 +64,9 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		f.err = fmt.Errorf("filesystem %s: %w", path, unix.ELOOP)
 		return
 	}
+	if tree, has := Own(path); tree != "" && f.owned(tree, has, path, access, why) {
+		return
+	}
 	prefix, st, err := f.first(path)
 	if err != nil {
 		if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {

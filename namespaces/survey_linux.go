@@ -89,10 +89,8 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, err
 	}
 	s.CoreHandler = coreHandler(readCorePattern(corePattern), s.Core.Max)
-	for _, kernel := range [...]string{"/proc", "/sys", "/dev"} {
-		if below(policy.Workspace, kernel) {
-			return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, kernel)
-		}
+	if own, _ := Own(policy.Workspace); own != "" {
+		return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, own)
 	}
 	if err := keepsSecrets(policy); err != nil {
 		return nil, err
@@ -110,7 +108,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}()
 	f := newFinder(policy)
 	f.own, f.earliest = o.Own, o.Earliest
-	f.add("/run", profiles.Private, "sockets and state of the host's services")
+	f.runs()
 	for _, home := range policy.Homes {
 		f.rule(home)
 	}

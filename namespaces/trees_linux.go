@@ -35,13 +35,9 @@ func (f *finder) trees() (list []Tree) {
 	}
 	add := func(t Tree, path string) {
 		_, end, err := f.hops(path)
-		if err != nil || end.Node != Directory || end.Path == "/" || below(end.Path, p.Workspace) || f.shown(end.Path) != profiles.Write {
+		own, _ := Own(end.Path)
+		if err != nil || end.Node != Directory || end.Path == "/" || below(end.Path, p.Workspace) || f.shown(end.Path) != profiles.Write || own != "" {
 			return // a root that may be written the plan refuses
-		}
-		for _, kernel := range [...]string{"/proc", "/sys", "/dev"} {
-			if below(end.Path, kernel) {
-				return
-			}
 		}
 		t.Query.Root = end.Path
 		list = append(list, t)

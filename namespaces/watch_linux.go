@@ -20,10 +20,8 @@ var ErrWatched = errors.New("system calls have a supervisor already, around this
 // that its name is taken or given away. The sandbox's own /proc, /sys and /dev
 // refuse for reasons of their own, of which this says nothing.
 func (p *Plan) Refuses(path string, renames bool) bool {
-	for _, own := range [...]string{"/proc", "/sys", "/dev"} {
-		if below(path, own) {
-			return false
-		}
+	if own, _ := Own(path); own != "" {
+		return false
 	}
 	deepest := p.At(path)
 	return deepest.ReadOnly || renames && deepest.Target == path // EBUSY

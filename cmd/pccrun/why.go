@@ -7,6 +7,7 @@ import (
 
 	"github.com/pccrun/pccrun/clients"
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/state"
@@ -172,12 +173,13 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		d = here
 	}
 	a.rule, a.ruleText = d.Rule.Origin, d.Access.String()+" "+d.Rule.Text()
-	for _, own := range []string{"/proc", "/sys", "/dev"} {
-		if path == own || strings.HasPrefix(path, own+"/") {
-			a.yes = a.question == "read" && d.Access >= profiles.Read
-			a.what = "the sandbox has a " + own + " of its own, with the little that programs need"
-			return nil
+	if own, has := namespaces.Own(path); own != "" {
+		a.yes = (a.question == "read" || a.question == "write" && has) && d.Access >= profiles.Read
+		a.what = "the sandbox has a " + own + " of its own, with the little that programs need"
+		if own == "/dev" && path != own && !has {
+			a.yes, a.what = false, "the sandbox has a /dev of its own, which shows no device of the host's"
 		}
+		return nil
 	}
 	flag := map[string]string{"read": "--read", "write": "--write", "exec": "--read"}[a.question] + " " + shell.Quote(path)
 	switch d.Access {
@@ -186,7 +188,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	case profiles.Private:
 		a.yes = a.question == "write"
 		if a.what = "something empty of the sandbox's own stands there, gone at exit"; !a.yes {
-			a.hint = flag + " shows the host's"
+			if a.hint = flag + " shows the host's"; path == namespaces.RuntimeDir {
+				a.hint = flag + "/NAME shows what is named of the host's"
+			}
 		}
 		if name := vacated(p, path); name != "" {
 			a.yes = true

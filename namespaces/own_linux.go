@@ -1,0 +1,51 @@
+package namespaces
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// owned judges a rule for what the sandbox has of its own. It reports whether nothing is
+// to be mounted: what the rule asks is so, or is refused.
+func (f *finder) owned(tree string, has bool, path string, access profiles.Access, why string) (done bool) {
+	refuse := func(format string, args ...any) bool {
+		f.err = &profiles.Error{Cause: fmt.Sprintf("filesystem %s: %s: %s (%s)", path, access, fmt.Sprintf(format, args...), why)}
+		return true
+	}
+	switch {
+	case access >= profiles.Overlay && !(access == profiles.Write && tree == "/dev" && has):
+		return refuse("the sandbox has a %s of its own, which no rule makes writable", tree)
+	case access >= profiles.Read:
+		if d := f.decider.Decide(tree); path != tree && d.Access < profiles.Read {
+			return refuse("%s has the access %s (%s)", tree, d.Access, d.Rule.Origin)
+		}
+		if tree == "/dev" && !has && path != tree {
+			f.notes = append(f.notes, path+" is not in the /dev of the sandbox, which shows no device of the host's ("+why+")")
+		}
+		return true
+	case path == tree || tree == "/sys":
+		return false
+	case tree == "/dev":
+		return !has // what the host has there is not in the way
+	}
+	switch name, _, _ := strings.Cut(path[len("/proc/"):], "/"); {
+	case strings.Trim(name, "0123456789") == "":
+		return refuse("/proc has no process of the host's")
+	case name == "self", name == "thread-self":
+		return refuse("/proc/%s is another directory for each process", name)
+	}
+	return false
+}
+
+// runs adds [RuntimeDir], and refuses a rule that opens the whole of it.
+func (f *finder) runs() {
+	f.add(RuntimeDir, profiles.Private, "sockets and state of the host's services")
+	if d := f.decider.Decide(RuntimeDir); d.Rule.Path == RuntimeDir && d.Access > profiles.Private && f.err == nil {
+		f.err = &profiles.Error{
+			Cause: fmt.Sprintf("filesystem %s: %s: it is always private: the sockets of the host's services lie there (%s)", RuntimeDir, d.Access, d.Rule.Origin),
+			Hint:  "name what is wanted of it: --" + d.Access.String() + " " + RuntimeDir + "/NAME",
+		}
+	}
+}
