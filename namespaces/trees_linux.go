@@ -8,6 +8,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A Tree is a directory beside the workspace that the command may write on the
@@ -103,6 +104,14 @@ func (o *Options) xdg() string {
 	return ""
 }
 
+// git returns what the environment says to the user's git.
+func (o *Options) git() []vcs.Variable {
+	if o.Getenv == nil {
+		return nil
+	}
+	return vcs.Environment(o.Getenv)
+}
+
 // query completes what is asked of a tree, given those that lie in it: somebody else
 // looks through these.
 func (f *finder) query(t *Tree, within []string, o *Options) {
@@ -110,7 +119,7 @@ func (f *finder) query(t *Tree, within []string, o *Options) {
 	q.Aside, q.Kept, q.Inward, q.IndexDir, q.Within = true, t.State, t.Own, o.IndexDir, o.Within
 	q.Protect = f.policy.Beside(t.State)
 	if !t.State {
-		q.Home, q.XDG = f.policy.Home, o.xdg()
+		q.Home, q.XDG, q.Git = f.policy.Home, o.xdg(), o.git()
 	}
 	closed := slices.Clone(within)
 	if o.Own != "" && below(o.Own, q.Root) {

@@ -272,12 +272,48 @@ func (s *scan) repositories() error {
 		all = []string{s.root} // what is no repository the command can make one
 	}
 	all = append(all, around...)
-	for _, path := range []string{"/etc/gitconfig", filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
-		s.mine, s.everywhere, s.traced = true, true, false
-		err := s.named(path, all, 0)
-		s.mine, s.everywhere = false, false
-		if s.traced {
-			s.found.Traced = append(s.found.Traced, path)
+	// Where git comes from elsewhere than from the distribution, so does what all use.
+	files := []string{
+		"/etc/gitconfig", "/usr/local/etc/gitconfig", "/home/linuxbrew/.linuxbrew/etc/gitconfig",
+		filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig"),
+	}
+	s.mine, s.everywhere = true, true
+	defer func() { s.mine, s.everywhere = false, false }()
+	for _, path := range files {
+		if err := s.traces(path, all); err != nil {
+			return err
+		}
+	}
+	return s.environment(all)
+}
+
+// traces looks at a file of configuration of the user's own, and notes whether git is told
+// there where its trace goes.
+func (s *scan) traces(path string, bases []string) error {
+	s.traced = false
+	err := s.named(path, bases, 0)
+	if s.traced {
+		s.found.Traced = append(s.found.Traced, path)
+	}
+	return err
+}
+
+// environment pins what the variables of the user's own git name in the workspace: files
+// of configuration themselves, if they are in it, and what all of that names.
+func (s *scan) environment(bases []string) error {
+	for i := range s.q.Git {
+		v := &s.q.Git[i]
+		var err error
+		if v.Use() == vcs.UseInclude {
+			rule := profiles.ProtectRule{Pattern: v.Name() + " in $" + v.Variable}
+			err = s.each(bases, s.expand(v.Value), func(base, value string) error {
+				if err := s.leadsTo(base, value, rule); err != nil {
+					return err
+				}
+				return s.traces(filepath.Join(base, value), bases)
+			})
+		} else {
+			err = s.settings([]vcs.Setting{v.Setting}, "$"+v.Variable, bases, 0)
 		}
 		if err != nil {
 			return err
@@ -557,6 +593,11 @@ func (s *scan) named(path string, bases []string, depth int) error {
 	if depth > 0 && !s.torn[t.end.Path] {
 		s.names(path)
 	}
+	return s.settings(all, path, bases, depth)
+}
+
+// settings pins what the settings that stand in a place name.
+func (s *scan) settings(all []vcs.Setting, path string, bases []string, depth int) error {
 	for i := range all {
 		c := &all[i]
 		if c.Reads() {

@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/internal/beneath"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // git runs the real git with no configuration but the repository's.
@@ -464,6 +465,41 @@ func TestScanUserConfig(t *testing.T) {
 	fixture.Write(t, root+"/shared/pre-push", "")
 	f := scanOf(t, Query{Root: root, Home: top + "/home"})
 	require.Equal(t, []string{".git/config", ".git/hooks", "shared"}, pinPaths(t, root, f))
+}
+
+// What git is told by variables counts as what its configuration says: the control in each
+// case is the same look without them.
+func TestScanUserEnvironment(t *testing.T) {
+	for name, c := range map[string]struct {
+		env  map[string]string // @ is the workspace
+		want []string
+	}{
+		"another configuration":   {map[string]string{"GIT_CONFIG_GLOBAL": "@/../gitconfig"}, []string{"hooks", "tools/fsm"}},
+		"one of the system":       {map[string]string{"GIT_CONFIG_SYSTEM": "@/../gitconfig"}, []string{"hooks", "tools/fsm"}},
+		"in the workspace":        {map[string]string{"GIT_CONFIG_GLOBAL": "@/gitconfig"}, []string{"gitconfig", "tools/fsm"}},
+		"from the working tree":   {map[string]string{"GIT_CONFIG_GLOBAL": "gitconfig"}, []string{"gitconfig", "tools/fsm"}},
+		"pairs":                   {map[string]string{"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "x", "GIT_CONFIG_KEY_1": "Core.hooksPath", "GIT_CONFIG_VALUE_1": "hooks"}, []string{"hooks"}},
+		"pairs beyond the number": {map[string]string{"GIT_CONFIG_COUNT": "0", "GIT_CONFIG_KEY_0": "core.hooksPath", "GIT_CONFIG_VALUE_0": "hooks"}, nil},
+		"a driver":                {map[string]string{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "filter.a.b.clean", "GIT_CONFIG_VALUE_0": "sh tools/fsm %f"}, []string{"tools/fsm"}},
+		"a program":               {map[string]string{"GIT_EXTERNAL_DIFF": "tools/fsm"}, []string{"tools/fsm"}},
+		"an editor with options":  {map[string]string{"EDITOR": "@/tools/fsm --wait"}, []string{"tools/fsm"}},
+		"an editor of the path":   {map[string]string{"EDITOR": "vi"}, nil},
+		"a template":              {map[string]string{"GIT_TEMPLATE_DIR": "@/hooks"}, []string{"hooks"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := fixture.Dir(t)
+			root := newRepo(t, top+"/ws")
+			fixture.Write(t, top+"/gitconfig", "[core]\nhooksPath = hooks\nfsmonitor = ./tools/fsm\n")
+			fixture.Write(t, root+"/gitconfig", "[core]\nfsmonitor = ./tools/fsm\n")
+			fixture.Write(t, root+"/hooks/pre-push", "")
+			fixture.Write(t, root+"/tools/fsm", "")
+			fixture.Write(t, root+"/vi", "")
+			q := Query{Root: root, Home: top + "/home"}
+			require.Equal(t, []string{".git/config", ".git/hooks"}, pinPaths(t, root, scanOf(t, q)))
+			q.Git = vcs.Environment(func(name string) string { return strings.ReplaceAll(c.env[name], "@", root) })
+			require.Equal(t, append([]string{".git/config", ".git/hooks"}, c.want...), pinPaths(t, root, scanOf(t, q)))
+		})
+	}
 }
 
 func TestScanWholeWorkspaceRefused(t *testing.T) {
