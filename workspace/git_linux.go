@@ -635,7 +635,7 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, depth in
 				return s.programs(t.end.Path, rule)
 			})
 		case vcs.UseCommand:
-			for word, program := range vcs.Mentioned(strings.TrimPrefix(c.Value, "!")) {
+			for word, program := range vcs.Mentioned(c.Command()) {
 				err = s.each(bases, s.expand(word), func(base, value string) error {
 					t, err := s.follow(base, value)
 					if err != nil || t.found && t.end.Kind != File || !t.found && !program {
