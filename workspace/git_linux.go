@@ -552,9 +552,9 @@ func (s *scan) programs(path string, r profiles.ProtectRule) error {
 	return nil
 }
 
-// config returns the settings of one file, which follow has to find first. A
-// file that git cannot parse is no obstacle: git stops at it too.
-func (s *scan) config(path string) ([]vcs.Setting, error) {
+// configText returns what a file of configuration says, nil for one that cannot be read, as far
+// as all of them together are no more than a launch may read.
+func (s *scan) configText(path string) ([]byte, error) {
 	if s.configs++; s.configs > maxConfigs {
 		return nil, fmt.Errorf("read %s: file %d of git's configuration: %w", path, maxConfigs, ErrTooMuch)
 	}
@@ -567,6 +567,16 @@ func (s *scan) config(path string) ([]vcs.Setting, error) {
 	}
 	if s.configBytes += len(b); s.configBytes > maxConfigBytes {
 		return nil, fmt.Errorf("read %s: byte %d of git's configuration: %w", path, maxConfigBytes, ErrTooMuch)
+	}
+	return b, nil
+}
+
+// config returns the settings of one file, which follow has to find first. A
+// file that git cannot parse is no obstacle: git stops at it too.
+func (s *scan) config(path string) ([]vcs.Setting, error) {
+	b, err := s.configText(path)
+	if b == nil {
+		return nil, err
 	}
 	all, err := vcs.ParseConfig(b)
 	if err != nil {
