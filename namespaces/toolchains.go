@@ -122,9 +122,8 @@ func (f *toolFinder) entry(dir, variable string) {
 		return
 	}
 	f.seen[dir] = true
-	switch dir {
-	case "/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/games", "/usr/local/games":
-		return // the distribution's own: what they lead to is there too
+	if distribution(dir) {
+		return // what they lead to is there too
 	}
 	real, ok := f.follow(dir)
 	if !ok || f.ignored(dir) || f.ignored(real) {
@@ -154,6 +153,15 @@ func (f *toolFinder) entry(dir, variable string) {
 			f.interpreter(path, 0)
 		}
 	}
+}
+
+// distribution reports whether a directory of programs is the distribution's own.
+func distribution(dir string) bool {
+	switch dir {
+	case "/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/games", "/usr/local/games":
+		return true
+	}
+	return false
 }
 
 // runs reports whether a directory entry can be a program.

@@ -47,6 +47,7 @@ func (g *Guard) review() error {
 	i := g.inerter()
 	defer i.close()
 	g.fresh(g.tree, i)
+	g.inPath(i)
 	g.reviewed()
 	g.rebases()
 	g.histories()

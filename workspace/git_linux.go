@@ -272,12 +272,48 @@ func (s *scan) repositories() error {
 		all = []string{s.root} // what is no repository the command can make one
 	}
 	all = append(all, around...)
-	for _, path := range []string{"/etc/gitconfig", filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig")} {
-		s.mine, s.everywhere, s.traced = true, true, false
-		err := s.named(path, all, 0)
-		s.mine, s.everywhere = false, false
-		if s.traced {
-			s.found.Traced = append(s.found.Traced, path)
+	// Where git comes from elsewhere than from the distribution, so does what all use.
+	files := []string{
+		"/etc/gitconfig", "/usr/local/etc/gitconfig", "/home/linuxbrew/.linuxbrew/etc/gitconfig",
+		filepath.Join(cmp.Or(s.q.XDG, s.q.Home+"/.config"), "git/config"), filepath.Join(s.q.Home, ".gitconfig"),
+	}
+	s.mine, s.everywhere = true, true
+	defer func() { s.mine, s.everywhere = false, false }()
+	for _, path := range files {
+		if err := s.traces(path, all); err != nil {
+			return err
+		}
+	}
+	return s.environment(all)
+}
+
+// traces looks at a file of configuration of the user's own, and notes whether git is told
+// there where its trace goes.
+func (s *scan) traces(path string, bases []string) error {
+	s.traced = false
+	err := s.named(path, bases, 0)
+	if s.traced {
+		s.found.Traced = append(s.found.Traced, path)
+	}
+	return err
+}
+
+// environment pins what the variables of the user's own git name in the workspace: files
+// of configuration themselves, if they are in it, and what all of that names.
+func (s *scan) environment(bases []string) error {
+	for i := range s.q.Git {
+		v := &s.q.Git[i]
+		var err error
+		if v.Use() == vcs.UseInclude {
+			rule := profiles.ProtectRule{Pattern: v.Name() + " in $" + v.Variable}
+			err = s.each(bases, s.expand(v.Value), func(base, value string) error {
+				if err := s.leadsTo(base, value, rule); err != nil {
+					return err
+				}
+				return s.traces(filepath.Join(base, value), bases)
+			})
+		} else {
+			err = s.settings([]vcs.Setting{v.Setting}, "$"+v.Variable, bases, 0)
 		}
 		if err != nil {
 			return err
@@ -516,9 +552,9 @@ func (s *scan) programs(path string, r profiles.ProtectRule) error {
 	return nil
 }
 
-// config returns the settings of one file, which follow has to find first. A
-// file that git cannot parse is no obstacle: git stops at it too.
-func (s *scan) config(path string) ([]vcs.Setting, error) {
+// configText returns what a file of configuration says, nil for one that cannot be read, as far
+// as all of them together are no more than a launch may read.
+func (s *scan) configText(path string) ([]byte, error) {
 	if s.configs++; s.configs > maxConfigs {
 		return nil, fmt.Errorf("read %s: file %d of git's configuration: %w", path, maxConfigs, ErrTooMuch)
 	}
@@ -531,6 +567,16 @@ func (s *scan) config(path string) ([]vcs.Setting, error) {
 	}
 	if s.configBytes += len(b); s.configBytes > maxConfigBytes {
 		return nil, fmt.Errorf("read %s: byte %d of git's configuration: %w", path, maxConfigBytes, ErrTooMuch)
+	}
+	return b, nil
+}
+
+// config returns the settings of one file, which follow has to find first. A
+// file that git cannot parse is no obstacle: git stops at it too.
+func (s *scan) config(path string) ([]vcs.Setting, error) {
+	b, err := s.configText(path)
+	if b == nil {
+		return nil, err
 	}
 	all, err := vcs.ParseConfig(b)
 	if err != nil {
@@ -557,6 +603,11 @@ func (s *scan) named(path string, bases []string, depth int) error {
 	if depth > 0 && !s.torn[t.end.Path] {
 		s.names(path)
 	}
+	return s.settings(all, path, bases, depth)
+}
+
+// settings pins what the settings that stand in a place name.
+func (s *scan) settings(all []vcs.Setting, path string, bases []string, depth int) error {
 	for i := range all {
 		c := &all[i]
 		if c.Reads() {
@@ -594,7 +645,7 @@ func (s *scan) named(path string, bases []string, depth int) error {
 				return s.programs(t.end.Path, rule)
 			})
 		case vcs.UseCommand:
-			for word, program := range vcs.Mentioned(strings.TrimPrefix(c.Value, "!")) {
+			for word, program := range vcs.Mentioned(c.Command()) {
 				err = s.each(bases, s.expand(word), func(base, value string) error {
 					t, err := s.follow(base, value)
 					if err != nil || t.found && t.end.Kind != File || !t.found && !program {

@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/internal/beneath"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // git runs the real git with no configuration but the repository's.
@@ -370,6 +371,10 @@ func TestScanConfigured(t *testing.T) {
 		"hooks, link":      {set: [][]string{{"core.hooksPath", "h"}}, links: map[string]string{"h": "real/hooks"}, files: []string{"real/hooks/x"}, want: []string{"h", "real/hooks"}},
 		"a hook's link":    {links: map[string]string{".git/hooks/pre-commit": "../../scripts/check"}, files: []string{"scripts/check"}, want: []string{"scripts/check"}},
 		"configured link":  {set: [][]string{{"core.hooksPath", "h"}}, links: map[string]string{"h/pre-commit": "../scripts/check"}, files: []string{"scripts/check"}, want: []string{"h", "scripts/check"}},
+		"git-lfs":          {set: [][]string{{"lfs.customtransfer.x.path", "./tools/agent"}}, files: []string{"tools/agent"}, want: []string{"tools/agent"}},
+		"git-annex":        {set: [][]string{{"annex.freezecontent-command", "./tools/freeze %path"}}, files: []string{"tools/freeze"}, want: []string{"tools/freeze"}},
+		"git-flow":         {set: [][]string{{"gitflow.path.hooks", "flow"}}, files: []string{"flow/pre-flow-feature-start"}, want: []string{"flow"}},
+		"an address":       {set: [][]string{{"remote.o.url", "ext::tools/connect %S"}}, files: []string{"tools/connect"}, want: []string{"tools/connect"}},
 		"include":          {set: [][]string{{"include.path", "../.gitconfig"}}, files: []string{".gitconfig"}, want: []string{".gitconfig"}},
 		"conditional":      {set: [][]string{{"includeIf.onbranch:x.path", "@/conf/git"}}, files: []string{"conf/git"}, want: []string{"conf/git"}},
 		"filter":           {set: [][]string{{"filter.x.clean", "./tools/clean.sh --fast"}}, files: []string{"tools/clean.sh"}, want: []string{"tools/clean.sh"}},
@@ -464,6 +469,72 @@ func TestScanUserConfig(t *testing.T) {
 	fixture.Write(t, root+"/shared/pre-push", "")
 	f := scanOf(t, Query{Root: root, Home: top + "/home"})
 	require.Equal(t, []string{".git/config", ".git/hooks", "shared"}, pinPaths(t, root, f))
+}
+
+// What git is told by variables counts as what its configuration says: the control in each
+// case is the same look without them.
+func TestScanUserEnvironment(t *testing.T) {
+	for name, c := range map[string]struct {
+		env  map[string]string // @ is the workspace
+		want []string
+	}{
+		"another configuration":   {map[string]string{"GIT_CONFIG_GLOBAL": "@/../gitconfig"}, []string{"hooks", "tools/fsm"}},
+		"one of the system":       {map[string]string{"GIT_CONFIG_SYSTEM": "@/../gitconfig"}, []string{"hooks", "tools/fsm"}},
+		"in the workspace":        {map[string]string{"GIT_CONFIG_GLOBAL": "@/gitconfig"}, []string{"gitconfig", "tools/fsm"}},
+		"from the working tree":   {map[string]string{"GIT_CONFIG_GLOBAL": "gitconfig"}, []string{"gitconfig", "tools/fsm"}},
+		"pairs":                   {map[string]string{"GIT_CONFIG_COUNT": "2", "GIT_CONFIG_KEY_0": "user.name", "GIT_CONFIG_VALUE_0": "x", "GIT_CONFIG_KEY_1": "Core.hooksPath", "GIT_CONFIG_VALUE_1": "hooks"}, []string{"hooks"}},
+		"pairs beyond the number": {map[string]string{"GIT_CONFIG_COUNT": "0", "GIT_CONFIG_KEY_0": "core.hooksPath", "GIT_CONFIG_VALUE_0": "hooks"}, nil},
+		"a driver":                {map[string]string{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "filter.a.b.clean", "GIT_CONFIG_VALUE_0": "sh tools/fsm %f"}, []string{"tools/fsm"}},
+		"a program":               {map[string]string{"GIT_EXTERNAL_DIFF": "tools/fsm"}, []string{"tools/fsm"}},
+		"an editor with options":  {map[string]string{"EDITOR": "@/tools/fsm --wait"}, []string{"tools/fsm"}},
+		"an editor of the path":   {map[string]string{"EDITOR": "vi"}, nil},
+		"a template":              {map[string]string{"GIT_TEMPLATE_DIR": "@/hooks"}, []string{"hooks"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := fixture.Dir(t)
+			root := newRepo(t, top+"/ws")
+			fixture.Write(t, top+"/gitconfig", "[core]\nhooksPath = hooks\nfsmonitor = ./tools/fsm\n")
+			fixture.Write(t, root+"/gitconfig", "[core]\nfsmonitor = ./tools/fsm\n")
+			fixture.Write(t, root+"/hooks/pre-push", "")
+			fixture.Write(t, root+"/tools/fsm", "")
+			fixture.Write(t, root+"/vi", "")
+			q := Query{Root: root, Home: top + "/home"}
+			require.Equal(t, []string{".git/config", ".git/hooks"}, pinPaths(t, root, scanOf(t, q)))
+			q.Git = vcs.Environment(func(name string) string { return strings.ReplaceAll(c.env[name], "@", root) })
+			require.Equal(t, append([]string{".git/config", ".git/hooks"}, c.want...), pinPaths(t, root, scanOf(t, q)))
+		})
+	}
+}
+
+// What a repository of Mercurial's or Sapling's names counts as what git's does.
+func TestScanMercurial(t *testing.T) {
+	for name, c := range map[string]struct {
+		config, text string
+		want         []string
+	}{
+		"a hook":             {".hg/hgrc", "[hooks]\npre-commit = ./tools/x --fast\n", []string{"tools/x"}},
+		"of an interpreter":  {".hg/hgrc", "[hooks]\npre-commit.a = sh tools/x\n", []string{"tools/x"}},
+		"a function":         {".hg/hgrc", "[hooks]\nupdate = python:tools/x:main\n", []string{"tools/x"}},
+		"an extension":       {".hg/hgrc", "[extensions]\nx=tools/x\n", []string{"tools/x"}},
+		"an alias":           {".hg/hgrc", "[alias]\nst = !$HG x\nx = !tools/x\n", []string{"tools/x"}},
+		"on a second line":   {".hg/hgrc", "[hooks]\nupdate =\n  tools/x\n", []string{"tools/x"}},
+		"an editor":          {".hg/hgrc-not-shared", "[ui]\nusername = tools/y\neditor = tools/x\n", []string{"tools/x"}},
+		"included":           {".hg/hgrc", "%include ../more\n", []string{"more", "tools/x"}},
+		"round and round":    {".hg/hgrc", "%include hgrc\n[hooks]\nupdate = tools/x\n", []string{"tools/x"}},
+		"of Sapling":         {".sl/config", "[hooks]\nupdate = tools/x\n", []string{"tools/x"}},
+		"Sapling beside git": {".git/sl/config", "[hooks]\nupdate = tools/x\n", []string{"tools/x"}},
+		"no program":         {".hg/hgrc", "[paths]\ndefault = tools/x\n", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := fixture.Dir(t)
+			fixture.Write(t, root+"/"+c.config, c.text)
+			fixture.Write(t, root+"/more", "[hooks]\nupdate = tools/x\n")
+			fixture.Write(t, root+"/tools/x", "")
+			fixture.Write(t, root+"/tools/y", "")
+			f := scanOf(t, Query{Root: root, Protect: []profiles.ProtectRule{{Pattern: "**/.hg/hgrc"}, {Pattern: "**/.hg/hgrc-not-shared"}, {Pattern: "**/.sl/config"}, {Pattern: ".git/sl/config"}}})
+			require.ElementsMatch(t, append([]string{c.config}, c.want...), pinPaths(t, root, f))
+		})
+	}
 }
 
 func TestScanWholeWorkspaceRefused(t *testing.T) {

@@ -103,7 +103,7 @@ type leavings struct {
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray}
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray, Path: q.Path}
 	for _, file := range q.Files {
 		_, in := beneath.Path(q.Root, file.Path)
 		_, around := beneath.Path(file.Path, q.Root)
@@ -146,6 +146,7 @@ func (f *Found) Standing(session string, q Query) *Standing {
 	maps.DeleteFunc(r.Linked, func(rel string, _ uint64) bool { return !r.lists(rel) })
 	r.Inodes = map[string]uint64{}
 	f.after.tree.noteInodes(r.Inodes)
+	r.noteInodes(q.Path)
 	formats := map[string]vcs.Format{}
 	for _, c := range f.Common {
 		r.GitDirs = append(r.GitDirs, c.GitDir)

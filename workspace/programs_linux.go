@@ -183,6 +183,41 @@ func (g *Guard) programLink(dir, name, rest string, i *inerter) {
 	}
 }
 
+// inPath tells of new and changed programs where the user's shell finds them, if that is in
+// what the run could write: by whatever name it is called next, an ls or a git of the
+// command's would be run there. Of a link by which a shell comes there, too.
+func (g *Guard) inPath(i *inerter) {
+	seen := map[string]bool{}
+	for _, path := range g.standing.Path {
+		if rel, in := beneath.Path(g.standing.Root, path); in && holdsPrograms(rel) {
+			continue // it is told of by its name
+		}
+		t, whose, err := i.followOne("/", path)
+		for _, n := range t.links {
+			if inside(g.standing.Root, n.Path) && !seen[n.Path] && i.came(n.Path) {
+				g.program(n.Path, byLink)
+			}
+			seen[n.Path] = true
+		}
+		if err != nil {
+			if rel, in := beneath.Path(g.standing.Root, path); in { // what lies elsewhere is not the run's
+				g.unlooked(rel, err)
+			}
+			continue
+		}
+		if whose == nil || whose.guard != g || !t.found || t.end.Kind != Dir || seen[t.end.Path] {
+			continue
+		}
+		seen[t.end.Path] = true
+		var st unix.Stat_t
+		if end, _ := beneath.Path(g.standing.Root, t.end.Path); !holdsPrograms(end) && g.stat(t.end.Path, &st) == nil {
+			ino, known := g.standing.Inodes[end]
+			all := known && ino != st.Ino || !known && (g.came(t.end.Path) || i.brought(t.end.Path))
+			g.programsIn(end, all, all || g.touched(&st))
+		}
+	}
+}
+
 // followOne is follow for a name by itself: the steps that it takes are nobody else's. Where
 // something on the way could not be looked at, though it may be there, that is an error.
 func (i *inerter) followOne(dir, path string) (t trail, whose *inerter, err error) {

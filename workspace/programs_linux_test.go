@@ -52,6 +52,49 @@ func TestGuardTellsOfPrograms(t *testing.T) {
 	}
 }
 
+// What is left where the user's shell finds programs is told, by whatever name. The controls:
+// the shell runs it, and without the variable nothing is said.
+func TestGuardTellsOfProgramsInPath(t *testing.T) {
+	const evil = `printf '#!/bin/sh\ntouch "%s/ran"\n' "$PWD" > `
+	for name, c := range map[string]struct {
+		before, run string
+		path        []string // relative to the workspace
+		want        []string
+	}{
+		"a new one":               {"mkdir bin; touch bin/y; chmod +x bin/y", evil + "bin/x", []string{"bin"}, []string{"program bin/x"}},
+		"beside other work":       {"mkdir -p a/b; touch a/b/y; chmod +x a/b/y", "touch f a/f; " + evil + "a/b/x", []string{"a/b"}, []string{"program a/b/x"}},
+		"written to":              {"mkdir bin; touch bin/x; chmod +x bin/x", evil + "bin/x", []string{"bin"}, []string{"program bin/x"}},
+		"in a new directory":      {"", "mkdir -p s/t; " + evil + "s/t/x", []string{"s/t"}, []string{"program s/t/x"}},
+		"in what has come there":  {"mkdir bin e; " + evil + "e/x; chmod +x e/x", "mv bin o; mv e bin", []string{"bin"}, []string{"program bin/x"}},
+		"by a new link":           {"mkdir -p d e; " + evil + "e/x; chmod +x e/x", "rmdir d; ln -s e d", []string{"d"}, []string{"program d"}},
+		"by a link that stood":    {"mkdir -p e; ln -s e d", evil + "e/x", []string{"d", "e"}, []string{"program e/x"}},
+		"in the root":             {"", evil + "x", []string{""}, []string{"program x"}},
+		"once, by a name as well": {"mkdir -p venv/bin", evil + "venv/bin/x", []string{"venv/bin"}, []string{"program venv/bin/x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, told := range []bool{true, false} {
+				w := newWatchman(t)
+				w.sh(c.before)
+				var path []string
+				for _, dir := range c.path {
+					path = append(path, filepath.Clean(w.path(dir)))
+				}
+				if told {
+					w.query.Path = append(path, "/usr/local/bin")
+				}
+				w.begin()
+				w.sh(c.run + "; find . -name x -type f ! -perm -u+x -exec chmod +x {} +")
+				w.sh("PATH=" + strings.Join(path, ":") + ":$PATH; x; test -e ran")
+				if found := w.end(); told || strings.HasPrefix(name, "once") {
+					require.Equal(t, c.want, found)
+				} else {
+					require.Empty(t, found)
+				}
+			}
+		})
+	}
+}
+
 // What cannot be looked at is told: nobody knows what programs are there.
 func TestGuardTellsOfProgramsUnseen(t *testing.T) {
 	w := newWatchman(t)

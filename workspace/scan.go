@@ -18,6 +18,13 @@ type Query struct {
 	Home string // whose git configuration counts beside that of the repositories; "" for none
 	XDG  string // where its programs keep theirs ($XDG_CONFIG_HOME), if that is not .config in it; absolute
 
+	// Path is where the user's shell finds programs ($PATH): absolute, in whatever place.
+	// What the run leaves in those of them that it may write is told of.
+	Path []string
+
+	// Git is what the user's environment says to his git ([vcs.Environment]).
+	Git []vcs.Variable
+
 	// Files is the policy's file table; rules that do not concern Root cost
 	// next to nothing. Rules with a glob are what is looked for; those without
 	// say which directories the payload will not see, so that they are not

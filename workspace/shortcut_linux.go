@@ -88,6 +88,20 @@ func (d *dir) noteInodes(list map[string]uint64) {
 	}
 }
 
+// noteInodes notes directories of the root by their paths.
+func (r *Standing) noteInodes(paths []string) {
+	for _, path := range paths {
+		if !inside(r.Root, path) {
+			continue
+		}
+		var st unix.Stat_t
+		real, err := filepath.EvalSymlinks(path)
+		if rel, in := beneath.Path(r.Root, real); err == nil && in && unix.Lstat(real, &st) == nil {
+			r.Inodes[rel] = st.Ino
+		}
+	}
+}
+
 // another reports whether such a directory is not the one that stood.
 func (r *Standing) another(d *dir) bool {
 	ino, ok := r.Inodes[d.rel]

@@ -39,9 +39,10 @@ type Standing struct {
 	Own      []string              // those among them that the user's own configuration names: they count in every repository
 	Astray   []string              // relative to Root: .git files and links, and directories of git with a commondir, that led to nothing
 	Placed   []string              // absolute: what Hooks and Commands led to, where it stood and cannot be changed
+	Path     []string              // absolute: where the user's shell finds programs
 	Known    []Known               // files whose change is told of
 	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
-	Inodes   map[string]uint64     // relative: those of directories of which [dir.tells] is true; nil if nobody knows
+	Inodes   map[string]uint64     // relative: those of directories of which [dir.tells] is true, and of Path; nil if nobody knows
 	Recent   map[string]string     // relative: where links lead that came just before the start, and by their ctimes could be the command's
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
 }
@@ -112,7 +113,7 @@ func (r *Standing) Append(b []byte) []byte {
 	for _, list := range [...]struct {
 		word  string
 		paths []string
-	}{{"name", r.Names}, {"repo", r.Repos}, {"shut", r.Shut}, {"vacant", r.Vacant}, {"passing", r.Passing}, {"gitdir", r.GitDirs}, {"store", r.Stores}, {"hooks", r.Hooks}, {"command", r.Commands}, {"own", r.Own}, {"astray", r.Astray}, {"placed", r.Placed}, {"reviewed", r.Reviewed}} {
+	}{{"name", r.Names}, {"repo", r.Repos}, {"shut", r.Shut}, {"vacant", r.Vacant}, {"passing", r.Passing}, {"gitdir", r.GitDirs}, {"store", r.Stores}, {"hooks", r.Hooks}, {"command", r.Commands}, {"own", r.Own}, {"astray", r.Astray}, {"placed", r.Placed}, {"reviewed", r.Reviewed}, {"path", r.Path}} {
 		for _, path := range list.paths {
 			line(list.word)
 			text(path)
@@ -218,7 +219,7 @@ var standingShape = [...]struct {
 	word           string
 	numbers, texts int
 }{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"command", 0, 1}, {"own", 0, 1}, {"astray", 0, 1}, {"placed", 0, 1}, {"reviewed", 0, 1}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2},
+	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"command", 0, 1}, {"own", 0, 1}, {"astray", 0, 1}, {"placed", 0, 1}, {"reviewed", 0, 1}, {"path", 0, 1}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2},
 	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
 }
 
@@ -305,6 +306,8 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 		r.Placed = append(r.Placed, s[0])
 	case "reviewed":
 		r.Reviewed = append(r.Reviewed, s[0])
+	case "path":
+		r.Path = append(r.Path, s[0])
 	case "inward":
 		r.Inward = true
 	case "links":

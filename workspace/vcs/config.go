@@ -288,8 +288,33 @@ func (s *Setting) Use() Use {
 	case "pager", "hook":
 		return UseCommand
 	case "remote":
-		if s.Key == "uploadpack" || s.Key == "receivepack" {
+		if s.Key == "uploadpack" || s.Key == "receivepack" || annexed(s.Key) {
 			return UseCommand
+		}
+		if (s.Key == "url" || s.Key == "pushurl") && strings.HasPrefix(s.Value, external) {
+			return UseCommand
+		}
+	// What other programs that work in a repository keep there: git-lfs, git-annex, git-svn,
+	// git-secrets, git-flow.
+	case "lfs":
+		if kind, _, _ := strings.Cut(s.Sub, "."); kind == "customtransfer" || kind == "extension" {
+			return UseCommand
+		}
+	case "annex":
+		if annexed(s.Key) {
+			return UseCommand
+		}
+	case "svn", "svn-remote":
+		if s.Key == "authorsprog" {
+			return UseCommand
+		}
+	case "secrets":
+		if s.Key == "providers" {
+			return UseCommand
+		}
+	case "gitflow":
+		if s.Sub == "path" && s.Key == "hooks" {
+			return UseHooks
 		}
 	case "uploadpack":
 		if s.Key == "packobjectshook" {
@@ -330,6 +355,19 @@ func (s *Setting) Use() Use {
 		}
 	}
 	return UseNone
+}
+
+// external is what an address begins with that is a command: git-remote-ext(1).
+const external = "ext::"
+
+// annexed reports whether git-annex runs what a key of its own says.
+func annexed(key string) bool {
+	return strings.HasSuffix(key, "-command") || strings.HasSuffix(key, "-hook")
+}
+
+// Command returns what a setting has git run.
+func (s *Setting) Command() string {
+	return strings.TrimPrefix(strings.TrimPrefix(s.Value, "!"), external)
 }
 
 // Words splits a command as a shell would, so that each word can be looked at

@@ -151,6 +151,9 @@ func TestUse(t *testing.T) {
 		"pager.log": UseCommand, "hook.x.command": UseCommand, "remote.o.uploadpack": UseCommand, "remote.o.url": UseNone,
 		"uploadpack.packobjectshook": UseCommand, "sequence.editor": UseCommand, "interactive.difffilter": UseCommand, "trailer.x.cmd": UseCommand,
 		"tar.x.command": UseCommand, "gc.recentobjectshook": UseCommand, "sendemail.x.smtpserver": UseCommand, "imap.tunnel": UseCommand, "web.browser": UseCommand,
+		"lfs.customtransfer.x.path": UseCommand, "lfs.extension.x.clean": UseCommand, "lfs.url": UseNone, "svn.authorsprog": UseCommand, "secrets.providers": UseCommand,
+		"annex.freezecontent-command": UseCommand, "remote.o.annex-cost-command": UseCommand, "annex.x-store-hook": UseCommand, "annex.uuid": UseNone,
+		"gitflow.path.hooks": UseHooks, "gitflow.branch.master": UseNone,
 		"user.name": UseNone,
 	} {
 		i, j := strings.IndexByte(name, '.'), strings.LastIndexByte(name, '.')
@@ -162,6 +165,7 @@ func TestUse(t *testing.T) {
 	}
 	for value, want := range map[string]Use{"!sh x": UseCommand, "log": UseNone} {
 		require.Equal(t, want, (&Setting{Section: "alias", Key: "x", Value: value}).Use())
+		require.Equal(t, want, (&Setting{Section: "remote", Sub: "x", Key: "url", Value: strings.Replace(value, "!", "ext::", 1)}).Use())
 		require.Equal(t, want, (&Setting{Section: "submodule", Sub: "x", Key: "update", Value: value}).Use())
 	}
 }
