@@ -771,6 +771,13 @@ var builtins = [...]builtinValue{
 				{kind: kindString, line: 14, text: "CARGO_BUILD_JOBS"},
 				{kind: kindString, line: 14, text: "NODE_ENV"},
 				{kind: kindString, line: 14, text: "SOURCE_DATE_EPOCH"},
+				{kind: kindString, line: 15, text: "GIT_AUTHOR_NAME"},
+				{kind: kindString, line: 15, text: "GIT_AUTHOR_EMAIL"},
+				{kind: kindString, line: 15, text: "GIT_COMMITTER_NAME"},
+				{kind: kindString, line: 15, text: "GIT_COMMITTER_EMAIL"},
+				{kind: kindString, line: 15, text: "GIT_EDITOR"},
+				{kind: kindString, line: 15, text: "GIT_SEQUENCE_EDITOR"},
+				{kind: kindString, line: 15, text: "GIT_PAGER"},
 			}}},
 		}}},
 	}}},
@@ -796,14 +803,8 @@ var builtins = [...]builtinValue{
 		{key: "extends", line: 5, value: value{kind: kindString, line: 5, text: "build"}},
 		{key: "report", line: 6, value: value{kind: kindString, line: 6, text: "attempts"}},
 		{key: "environment", line: 7, value: value{kind: kindObject, line: 7, members: []member{
-			{key: "pass", line: 8, value: value{kind: kindArray, line: 8, items: []value{
-				{kind: kindString, line: 8, text: "GIT_AUTHOR_NAME"},
-				{kind: kindString, line: 8, text: "GIT_AUTHOR_EMAIL"},
-				{kind: kindString, line: 8, text: "GIT_COMMITTER_NAME"},
-				{kind: kindString, line: 8, text: "GIT_COMMITTER_EMAIL"},
-			}}},
-			{key: "set", line: 9, value: value{kind: kindObject, line: 9, members: []member{
-				{key: "GIT_TERMINAL_PROMPT", line: 9, value: value{kind: kindString, line: 9, text: "0"}},
+			{key: "set", line: 8, value: value{kind: kindObject, line: 8, members: []member{
+				{key: "GIT_TERMINAL_PROMPT", line: 8, value: value{kind: kindString, line: 8, text: "0"}},
 			}}},
 		}}},
 	}}},

@@ -666,6 +666,47 @@ func TestConfigWatch(t *testing.T) {
 	w.end()
 	require.Empty(t, w.refused(), "no name came or went")
 
+	// An editor gives modes to its own file and to the message; git is heard of behind it.
+	edit := func(swap string) {
+		require.NoError(t, os.WriteFile(w.path(swap), nil, 0o600))
+		for range 3 {
+			require.NoError(t, os.Chmod(w.path(swap), 0o644))
+			require.NoError(t, os.Chmod(w.path(".git/x"), 0o644))
+			time.Sleep(20 * time.Millisecond) // which the launcher takes to see it
+		}
+		require.NoError(t, os.Chmod(w.path(".git/x"), 0o600))
+		require.NoError(t, os.Remove(w.path(swap)))
+	}
+	for _, swap := range [...]string{".git/.x.swp", ".git/x~", ".git/.#x"} {
+		s = w.begin()
+		w.guard.Configs = WatchConfigs(s)
+		edit(swap)
+		w.end()
+		require.Empty(t, w.refused(), swap)
+	}
+	s = w.begin()
+	w.guard.Configs = WatchConfigs(s)
+	edit(".git/swap")
+	w.end()
+	require.Len(t, w.refused(), 1, "control: it is no editor's")
+
+	s = w.begin()
+	w.guard.Configs = WatchConfigs(s)
+	edit(".git/.x.swp")
+	time.Sleep(2 * editTime)
+	require.NoError(t, os.WriteFile(w.path(".git/config.lock"), nil, 0o600))
+	require.NoError(t, os.Chmod(w.path(".git/config.lock"), 0o644))
+	require.NoError(t, os.Remove(w.path(".git/config.lock")))
+	w.end()
+	require.Equal(t, []string{w.path(".git/config")}, w.refused())
+
+	w.sh("touch .git/.old.swp; sleep 0.1")
+	s = w.begin()
+	w.guard.Configs = WatchConfigs(s)
+	edit(".git/swap")
+	w.end()
+	require.Len(t, w.refused(), 1, "one that an editor has left long ago")
+
 	s = w.begin()
 	w.guard.Configs = WatchConfigs(s)
 	w.sh("git config a.b c")

@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -19,6 +21,10 @@ import (
 // a directory of git changed, and that names came and went there, tells what git
 // wanted. The kernel says the first by a signal, which is on its way before git
 // goes on, and the second by the directory's time.
+//
+// An editor in which a message of a commit is written does the same: it gives its
+// own files there modes, and the message. They stand beside it meanwhile, so what
+// comes then is the editor's.
 
 // A ConfigWatch hears of it for the configurations of git that a run cannot
 // change, from before its command starts. It costs each of them a descriptor and
@@ -27,12 +33,18 @@ type ConfigWatch struct {
 	since   int64 // by the clock that files have
 	configs []triedConfig
 	signals chan os.Signal
+	last    chan struct{} // closed when lastTried has come
+	done    chan struct{} // nobody takes signals any more
 }
 
+// The fields below dir are those of the goroutine that takes the signals, until
+// that has ended.
 type triedConfig struct {
-	path  string
-	dir   int
-	tried bool
+	path   string
+	dir    int
+	edited time.Time // when files of an editor were last seen beside it
+	again  int       // how often it was listened for once more
+	tried  bool
 }
 
 // The signals of [ConfigWatch]: one for each configuration, and a last one,
@@ -47,6 +59,13 @@ const (
 // notifyAttributes is DN_ATTRIB of linux/fcntl.h, once: an event more would be a
 // signal more in a queue that all processes of a user share.
 const notifyAttributes = 0x20
+
+// An editor is listened past so often, and for so long after its files were last
+// seen: they go a moment after the last attribute that it changes.
+const (
+	maxEdited = 256
+	editTime  = 100 * time.Millisecond
+)
 
 // ownerThread is F_OWNER_TID of linux/fcntl.h.
 const ownerThread = 0
@@ -65,7 +84,8 @@ func WatchConfigs(records ...*Standing) *ConfigWatch {
 	if len(configs) == 0 {
 		return nil
 	}
-	w := &ConfigWatch{since: records[0].Start.Add(-racy).UnixNano(), signals: make(chan os.Signal, maxTried+1)}
+	w := &ConfigWatch{since: records[0].Start.Add(-racy).UnixNano(), signals: make(chan os.Signal, maxTried+1),
+		last: make(chan struct{}), done: make(chan struct{})}
 	signal.Notify(w.signals, lastTried)
 	for _, k := range configs[:min(len(configs), maxTried)] {
 		if changesModes(k.Path) {
@@ -76,7 +96,63 @@ func WatchConfigs(records ...*Standing) *ConfigWatch {
 			w.configs = append(w.configs, triedConfig{path: k.Path, dir: dir})
 		}
 	}
+	go w.take()
 	return w
+}
+
+// take takes the signals as they come: whether an editor is at work can be seen
+// only then.
+func (w *ConfigWatch) take() {
+	defer close(w.done)
+	last := sync.OnceFunc(func() { close(w.last) }) // anybody of the user's may send one
+	for sig := range w.signals {
+		if sig == lastTried {
+			last()
+			continue
+		}
+		c := &w.configs[sig.(unix.Signal)-firstTried]
+		c.tried = c.tried || !c.editor(w.since) || c.listen() != nil
+	}
+}
+
+// editor reports whether the attributes that have just changed beside a
+// configuration are an editor's doing, as far as can be seen.
+func (c *triedConfig) editor(since int64) bool {
+	if c.again++; c.again > maxEdited {
+		return false
+	}
+	now := time.Now()
+	if editorIn(c.dir, since, now.Add(-editTime).UnixNano()) {
+		c.edited = now
+	}
+	return now.Sub(c.edited) < editTime
+}
+
+// editorIn reports whether files that an editor makes while it works stand in a
+// directory, among the first that it has: .x.swp of vim, .#x and #x# of emacs. What
+// vim has for a moment when it writes, x~ and 4913, others leave there, so it has to
+// have changed just now.
+func editorIn(dir int, since, justNow int64) bool {
+	at, err := beneath.Open(dir, "", unix.O_RDONLY|unix.O_DIRECTORY) // with a place of its own in it
+	if err != nil {
+		return false
+	}
+	f := os.NewFile(uintptr(at), "")
+	defer f.Close()
+	names, _ := f.Readdirnames(1024)
+	return slices.ContainsFunc(names, func(name string) bool {
+		oldest := since
+		switch {
+		case len(name) > len(".x.sw") && name[0] == '.' && name[len(name)-4:len(name)-1] == ".sw":
+		case strings.HasPrefix(name, ".#"), name[0] == '#' && strings.HasSuffix(name, "#"):
+		case strings.HasSuffix(name, "~"), name == "4913":
+			oldest = justNow
+		default:
+			return false
+		}
+		var st unix.Stat_t
+		return unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Ctim.Nano() >= oldest
+	})
 }
 
 // changesModes reports whether git gives other files beside a configuration modes as
@@ -125,6 +201,12 @@ func listen(path string, sig unix.Signal) (dir int, err error) {
 	return dir, nil
 }
 
+// listen has the next signal sent; to whom and which stays as it is.
+func (c *triedConfig) listen() error {
+	_, err := unix.FcntlInt(uintptr(c.dir), unix.F_NOTIFY, notifyAttributes)
+	return err
+}
+
 // End ends it, when no process of the run lives. Of what it has heard it returns
 // what [ConfigWatch.Tried] is asked afterwards.
 func (w *ConfigWatch) End() {
@@ -134,9 +216,18 @@ func (w *ConfigWatch) End() {
 	if slices.ContainsFunc(w.configs, w.named) {
 		// What was sent is delivered when the thread comes to run.
 		_ = unix.Tgkill(os.Getpid(), os.Getpid(), lastTried)
-		w.drain(time.After(flushTime))
+		select {
+		case <-w.last:
+		case <-time.After(flushTime):
+		}
 	}
 	signal.Stop(w.signals)
+	close(w.signals)
+	<-w.done
+	for i := range w.configs {
+		c := &w.configs[i]
+		c.tried = c.tried && w.named(*c)
+	}
 	for _, c := range w.configs {
 		unix.Close(c.dir)
 	}
@@ -146,21 +237,6 @@ func (w *ConfigWatch) End() {
 func (w *ConfigWatch) named(c triedConfig) bool {
 	var st unix.Stat_t
 	return unix.Fstat(c.dir, &st) == nil && st.Mtim.Nano() >= w.since
-}
-
-func (w *ConfigWatch) drain(late <-chan time.Time) {
-	for {
-		select {
-		case sig := <-w.signals:
-			if sig == lastTried {
-				return
-			}
-			c := &w.configs[sig.(unix.Signal)-firstTried]
-			c.tried = w.named(*c)
-		case <-late:
-			return
-		}
-	}
 }
 
 // Tried reports whether git has tried to change a configuration.

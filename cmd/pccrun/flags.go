@@ -285,7 +285,12 @@ func runRequest(args []string) (*profiles.Request, int) {
 	case !dashes && slices.Contains(rest, "--") && len(rest) < len(args):
 		return nil, fail("unexpected argument "+quote(rest[0]), "a flag takes one value: repeat it for each, and quote a pattern that the shell should leave alone")
 	case !dashes && len(rest) > 0:
-		hint := "-- stands before the command: pccrun -- " + rest[0] + " …"
+		// What stood before is kept: who copies the hint means it, too.
+		before := ""
+		if at := slices.Index(args, rest[0]); at > 0 {
+			before = "… "
+		}
+		hint := "-- stands before the command: pccrun " + before + "-- " + rest[0] + " …"
 		if slices.ContainsFunc(verbs(), func(v verb) bool { return v.name == rest[0] }) {
 			hint = "a verb stands first: pccrun " + rest[0] + " …; " + hint
 		}

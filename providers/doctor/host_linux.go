@@ -91,7 +91,7 @@ func docker(ctx context.Context) Fact {
 	}
 	version, err := ask(ctx, "docker", "version", "--format", "{{.Server.Version}}")
 	if err != nil || version == "" {
-		f.Value, f.Hint = "a client, and no daemon that answers this user", "start the daemon, or add the user to the group docker"
+		f.Value, f.Hint = "a client, and no daemon that answers this user", "start the daemon; whoever is in the group docker can be root here"
 		return f
 	}
 	f.Value = "daemon " + version
