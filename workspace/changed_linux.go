@@ -140,13 +140,20 @@ func (g *Guard) fresh(d *dir, i *inerter) {
 		if k.name() == "hooks" && d.subversion() {
 			g.programs(k)
 		}
+		if k.name() == "hooks" && (d.git || d.name() == ".git") && !g.repos[d.rel] {
+			continue // a new repository's, which are set aside
+		}
 		g.fresh(k, i)
 	}
 }
 
 // added tells of a file for review that did not stand at the start.
 func (g *Guard) added(path, why string) {
-	if !slices.ContainsFunc(g.standing.Known, func(k Known) bool { return k.Path == path }) {
+	if slices.ContainsFunc(g.standing.Known, func(k Known) bool { return k.Path == path }) {
+		return
+	}
+	var st unix.Stat_t
+	if !gone(g.stat(path, &st)) { // or it was set aside for another reason
 		g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 	}
 }

@@ -420,7 +420,12 @@ func (s *scan) pinGitDir(dir string) error {
 			return err
 		}
 		if !t.found && len(t.links) == 0 {
-			if writable && (!linked || name == "config.worktree" || i >= len(gitNames)) {
+			switch {
+			case !writable || linked && name != "config.worktree" && i < len(gitNames):
+			case r.Review && name == "hooks": // the walk tells of what is new in it
+			case r.Review && name != "commondir": // git would take another repository's configuration for this one's
+				s.awaited[path] = r.Pattern
+			default:
 				s.vacant[path] = true
 			}
 			continue

@@ -98,6 +98,8 @@ type leavings struct {
 	own      []string // see [Standing.Own]
 	placed   []string // see [Standing.Placed]
 	astray   []string // see [Standing.Astray]
+
+	awaited map[string]string // see [Standing.Awaited]
 }
 
 // Standing returns what a look at the end of a run in this workspace needs to
@@ -125,6 +127,10 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		if !inModules(v.Path) { // an installer replaces those by the hundred
 			know(v.Node, false, v.Why)
 		}
+	}
+	r.Awaited = f.after.awaited
+	for _, path := range slices.Sorted(maps.Keys(r.Awaited)) {
+		r.know(path, r.Awaited[path])
 	}
 	f.after.rules.suspects(f.after.tree, func(s suspect) {
 		switch s.kind {

@@ -544,6 +544,14 @@ func (i *inerter) reviewed() {
 // something, or say where git writes.
 func (f *Found) keys(s *scan) map[string][]string {
 	var all map[string][]string
+	for path, why := range s.awaited {
+		if why, _ := gitPattern(why); why == ".git/config.worktree" || why == ".git/config" {
+			if all == nil {
+				all = map[string][]string{}
+			}
+			all[path] = []string{}
+		}
+	}
 	for _, r := range f.Review {
 		if own, git := gitPattern(r.Why); !git || own != ".git/config" && own != ".git/config.worktree" {
 			continue

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -279,25 +280,124 @@ func putBack(stash int, entry string, dir int, name string) error {
 
 // exchange puts a configuration back in the place of what was left of it, if
 // that stands there still. What is in the stash stays until that is done.
-func (c Finding) exchange(stash, dir int, name string, left []byte) (err error) {
+func (c Finding) exchange(stash, dir int, name string, left []byte) error {
+	if err := c.swap(stash, c.Stash, dir, name, left); err != nil {
+		return err
+	}
+	_ = unix.Unlinkat(stash, c.Stash+leftOver, 0)
+	return removeTree(stash, c.Stash)
+}
+
+// swap puts a copy of an entry of the stash in the place of a configuration, if that says
+// what is expected.
+func (c Finding) swap(stash int, entry string, dir int, name string, expected []byte) (err error) {
 	cell, err := openCell(dir, c.Stash)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cell.close()) }()
-	if err := cell.fill(stash, c.Stash); err != nil {
+	if err := cell.fill(stash, entry); err != nil {
 		return err
 	}
 	if err := cell.exchange(name); err != nil {
 		return err
 	}
 	// Nobody else reaches it where it is now.
-	if now, e := readOwn(cell.fd, held, vcs.MaxConfig); e != nil || !bytes.Equal(now, left) {
+	if now, e := readOwn(cell.fd, held, vcs.MaxConfig); e != nil || !bytes.Equal(now, expected) {
 		if err := cell.exchange(name); err != nil {
 			cell.keep = true
 			return fmt.Errorf("%w; it is %s/%s now: %w", ErrInTheWay, cell.name, held, err)
 		}
 		return ErrInTheWay
+	}
+	return nil
+}
+
+// Taken returns the names of the settings that were taken out of a configuration, and are
+// to be put back; nil if this is about something else.
+func (c Finding) Taken(session *os.Root) map[string]bool {
+	dir, err := session.Open(StashName)
+	if err != nil || c.Kind != Inert || c.Stash == "" {
+		return nil
+	}
+	defer dir.Close()
+	_, taken := c.taken(int(dir.Fd()))
+	if taken == nil {
+		return nil
+	}
+	names := map[string]bool{}
+	for i := range taken {
+		names[taken[i].Name()] = true
+	}
+	return names
+}
+
+func (c Finding) taken(stash int) (whole []byte, list []vcs.Setting) {
+	left, err := readOwn(stash, c.Stash+leftOver, vcs.MaxConfig)
+	if err != nil {
+		return nil, nil
+	}
+	if whole, err = readOwn(stash, c.Stash, vcs.MaxConfig); err != nil {
+		return nil, nil
+	}
+	return whole, vcs.Taken(whole, left)
+}
+
+// Amend adds to a configuration, of which a later version was put back, the settings that
+// were taken out of this one before: each look takes out what came since the last. Of
+// those with a name that is among back the later ones hold; the others' join it.
+func (c Finding) Amend(session *os.Root, back map[string]bool) error {
+	if err := c.amend(session, back); err != nil {
+		return fmt.Errorf("put %s back: %w", shorten(c.Path), err)
+	}
+	return nil
+}
+
+func (c Finding) amend(session *os.Root, back map[string]bool) (err error) {
+	f, err := session.Open(StashName)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	stash := int(f.Fd())
+	if err := unix.Faccessat(stash, ".", unix.W_OK, 0); err != nil {
+		return fmt.Errorf("take it out of the session: %w", err)
+	}
+	whole, taken := c.taken(stash)
+	if taken == nil {
+		return nil // no version of a configuration that was sorted
+	}
+	taken = slices.DeleteFunc(taken, func(s vcs.Setting) bool { return back[s.Name()] })
+	if len(taken) > 0 {
+		dir, name, err := parentOf(c.Path)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(dir)
+		var st unix.Stat_t
+		if err := beneath.Stat(dir, name, &st); err != nil {
+			return err
+		}
+		now, err := readOwn(dir, name, vcs.MaxConfig)
+		if err != nil {
+			return err
+		}
+		all, ok := vcs.Restate(now, whole, taken)
+		if !ok {
+			return ErrInTheWay
+		}
+		temp := c.Stash + ".all"
+		_ = unix.Unlinkat(stash, temp, 0)
+		if err := writeNew(stash, temp, all, st.Mode&0o777); err != nil {
+			return err
+		}
+		defer func() { _ = unix.Unlinkat(stash, temp, 0) }()
+		if err := c.swap(stash, temp, dir, name, now); err != nil {
+			return err
+		}
+	}
+	for i := range taken {
+		back[taken[i].Name()] = true
 	}
 	_ = unix.Unlinkat(stash, c.Stash+leftOver, 0)
 	return removeTree(stash, c.Stash)

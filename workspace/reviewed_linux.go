@@ -1,7 +1,9 @@
 package workspace
 
 import (
+	"maps"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -22,31 +24,51 @@ const (
 // the others are told of if they changed, and not if they are gone.
 func (r *Standing) Review(paths []string) {
 	r.Reviewed = append(r.Reviewed, paths...)
+	for _, path := range paths {
+		r.know(path, path)
+	}
+}
+
+// know notes the files that stand at a path.
+func (r *Standing) know(path, why string) {
 	top, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return // what is not known is told of if it changed
 	}
 	defer unix.Close(top)
-	for _, path := range paths {
-		known := 0
-		look(top, path[1:], path, func(at string, st *unix.Stat_t) {
-			if known++; known <= maxReviewed {
-				r.Known = append(r.Known, Known{Node: Node{at, KindOf(st.Mode), st.Dev, st.Ino}, Ctime: st.Ctim.Nano(), Why: path})
-			}
-		})
-	}
+	known := 0
+	look(top, path[1:], path, func(at string, st *unix.Stat_t) {
+		if known++; known <= maxReviewed {
+			r.Known = append(r.Known, Known{Node: Node{at, KindOf(st.Mode), st.Dev, st.Ino}, Ctime: st.Ctim.Nano(), Why: why})
+		}
+	})
 }
 
 // reviewed tells of what is new, or was too much to be known, where something is
-// for review outside of the workspace.
+// for review outside of the workspace, or is that no pattern finds.
 func (g *Guard) reviewed() {
-	known := map[string]bool{}
+	known, told := map[string]bool{}, map[string]bool{}
 	for i := range g.standing.Known {
 		known[g.standing.Known[i].Path] = true
 	}
-	for _, path := range g.standing.Reviewed {
+	awaited := g.standing.Awaited
+	for _, path := range append(slices.Sorted(maps.Keys(awaited)), g.standing.Reviewed...) {
+		why, in := awaited[path]
+		stood := 0
+		if !in {
+			why = path
+		} else {
+			for at := range known {
+				if inside(path, at) {
+					stood++
+				}
+			}
+		}
 		tell := func(at, what string) {
-			g.told(g.stash.note(Finding{Kind: Review, Path: at, Why: path, What: what}, nil, false))
+			if !told[at] {
+				told[at] = true
+				g.told(g.stash.note(Finding{Kind: Review, Path: at, Why: why, What: what}, nil, false))
+			}
 		}
 		dir, name, err := g.parent(path)
 		if gone(err) {
@@ -57,7 +79,9 @@ func (g *Guard) reviewed() {
 			continue
 		}
 		unseen := look(dir, name, path, func(at string, st *unix.Stat_t) {
-			if !known[at] && g.touched(st) {
+			// Of what stood in the workspace all names are known, so that one which was
+			// moved there with its directory, as old as it is, is new.
+			if !known[at] && (g.touched(st) || in && stood < maxReviewed) {
 				tell(at, "new")
 			}
 		})

@@ -287,6 +287,17 @@ func (c *rules) gitRule(pattern string) profiles.ProtectRule {
 	return profiles.ProtectRule{Pattern: pattern}
 }
 
+// gitReview returns the index of the rule by which one of the package's own patterns is
+// for review, if the last one for it says so.
+func (c *rules) gitReview(pattern string) (int, bool) {
+	for i := range slices.Backward(c.protect) {
+		if own, git := gitPattern(c.protect[i].Pattern); git && own == pattern {
+			return i, c.protect[i].Review
+		}
+	}
+	return 0, false
+}
+
 // gitPattern returns which of the package's own patterns a pattern is.
 func gitPattern(pattern string) (string, bool) {
 	if !strings.Contains(pattern, ".git") { // most: each launch asks of all

@@ -206,7 +206,8 @@ type scan struct {
 	review  map[string]Reviewed
 	fifos   map[string]Node
 	vacant  map[string]bool
-	unseen  map[string]error // what could not be looked at, and why
+	awaited map[string]string // see [Standing.Awaited]
+	unseen  map[string]error  // what could not be looked at, and why
 
 	repos       []repo
 	gitDirs     []string
@@ -260,7 +261,7 @@ type origin struct {
 func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree, until: w.until,
-		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, fifos: map[string]Node{},
+		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
 		vacant: map[string]bool{}, unseen: map[string]error{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
@@ -473,8 +474,45 @@ func (s *scan) guard(n Node, r profiles.ProtectRule) error {
 	if !r.Review {
 		return s.pin(n.Path, r)
 	}
-	if _, seen := s.review[n.Path]; !seen && n.Kind != Dir {
-		s.review[n.Path] = Reviewed{Node: n, Why: r.Pattern, Origin: r.Origin}
+	if _, seen := s.review[n.Path]; seen || n.Kind == Dir {
+		return nil
+	}
+	s.review[n.Path] = Reviewed{Node: n, Why: r.Pattern, Origin: r.Origin}
+	if n.Kind == Link {
+		return s.reviewEnd(n.Path, r)
+	}
+	return nil
+}
+
+// maxAwaited bounds the directories to which links lead that are for review.
+const maxAwaited = 16
+
+// reviewEnd has what a link leads to reviewed as the link is, and the links on the way, as
+// far as they lie in the workspace: who reads the one reads the other.
+func (s *scan) reviewEnd(path string, r profiles.ProtectRule) error {
+	t, err := s.follow(filepath.Dir(path), filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	for _, l := range t.links {
+		if _, seen := s.review[l.Path]; !seen && inside(s.root, l.Path) {
+			s.review[l.Path] = Reviewed{Node: l, Why: r.Pattern, Origin: r.Origin}
+		}
+	}
+	_, above := beneath.Path(t.end.Path, path)
+	switch end := t.end; {
+	case !inside(s.root, end.Path):
+	case t.found && above:
+		s.note("%s leads to a directory around it: what changes there is not told of", path)
+	case t.found && end.Kind != Dir:
+		if _, seen := s.review[end.Path]; !seen {
+			s.review[end.Path] = Reviewed{Node: end, Why: r.Pattern, Origin: r.Origin}
+		}
+	case s.awaited[end.Path] != "":
+	case len(s.awaited) >= maxAwaited:
+		s.note("%s leads to %s: what changes there is not told of, behind %d others", path, end.Path, maxAwaited)
+	default:
+		s.awaited[end.Path] = r.Pattern
 	}
 	return nil
 }
@@ -648,7 +686,7 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
-	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits(), slices.Sorted(maps.Keys(s.commands)), slices.Sorted(maps.Keys(s.own)), slices.Sorted(maps.Keys(s.placed)), slices.Sorted(maps.Keys(s.astray))}
+	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits(), slices.Sorted(maps.Keys(s.commands)), slices.Sorted(maps.Keys(s.own)), slices.Sorted(maps.Keys(s.placed)), slices.Sorted(maps.Keys(s.astray)), s.awaited}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
 	return f, nil

@@ -33,6 +33,7 @@ type Standing struct {
 	Formats  map[string]vcs.Format // of those, as far as their configuration leaves no doubt: as root that is given up, nobody can read it at the end
 	Stores   []string              // absolute: directories of objects, references and logs that it writes in with them
 	Reviewed []string              // absolute: what is for review outside of the workspace
+	Awaited  map[string]string     // absolute, and why: what is for review in the workspace and no pattern finds, directories and names that did not exist
 	Covered  []Node                // absolute: directories that the command does not see, or sees empty; by path or, moved, by inode
 	Hooks    []string              // relative to a working tree: where a configuration that stood makes git look for hooks
 	Commands []string              // relative to a working tree: programs that a configuration that stood names
@@ -118,6 +119,10 @@ func (r *Standing) Append(b []byte) []byte {
 			line(list.word)
 			text(path)
 		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.Awaited)) {
+		line("awaited")
+		text(path, r.Awaited[path])
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.Formats)) {
 		line("format", uint64(r.Formats[path]))
@@ -219,7 +224,7 @@ var standingShape = [...]struct {
 	word           string
 	numbers, texts int
 }{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"command", 0, 1}, {"own", 0, 1}, {"astray", 0, 1}, {"placed", 0, 1}, {"reviewed", 0, 1}, {"path", 0, 1}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2},
+	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"command", 0, 1}, {"own", 0, 1}, {"astray", 0, 1}, {"placed", 0, 1}, {"reviewed", 0, 1}, {"path", 0, 1}, {"awaited", 0, 2}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2},
 	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
 }
 
@@ -308,6 +313,11 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 		r.Reviewed = append(r.Reviewed, s[0])
 	case "path":
 		r.Path = append(r.Path, s[0])
+	case "awaited":
+		if r.Awaited == nil {
+			r.Awaited = map[string]string{}
+		}
+		r.Awaited[s[0]] = s[1]
 	case "inward":
 		r.Inward = true
 	case "links":

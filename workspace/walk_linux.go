@@ -481,6 +481,9 @@ func (w *walker) settle(d *dir, l *listing) {
 		case "hooks", "config", "config.worktree", "commondir": // those but the first are files, in a repository that works
 			if k.state != protected && k.state != hidden {
 				k.state, k.why = protected, byGit
+				if i, ok := w.gitReview(".git/" + k.name()); ok && k.name() == "hooks" {
+					k.state, k.why = reviewed, uint32(i) // what is new in there is told of
+				}
 			}
 		case "objects", "refs", "logs":
 			// Nothing that a tool opens by its name stands in there. A

@@ -87,6 +87,7 @@ func Main(args []string) int {
 	case args[0] == "--help" || args[0] == "-h":
 		return helpVerb(nil)
 	case args[0] == "--version":
+		settleOwed()
 		return versionVerb(nil)
 	case strings.HasPrefix(args[0], "-"):
 		if asksHelp(args) {
@@ -99,7 +100,7 @@ func Main(args []string) int {
 		if asksHelp(args[1:]) {
 			return helpVerb(args[:1])
 		}
-		if i > 0 && i < len(table)-3 { // a run does so itself, and help needs no state
+		if i > 0 && table[i].name != "help" { // a run does so itself
 			settleOwed()
 		}
 		return table[i].run(args[1:])

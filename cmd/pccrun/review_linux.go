@@ -172,7 +172,7 @@ func (r *review) accept(paths []string, asJSON bool) int {
 		return failSession(err)
 	}
 	matched := make([]bool, len(paths))
-	back := map[string]bool{}
+	back, taken := map[string]bool{}, map[string]map[string]bool{}
 	for i := len(r.found) - 1; i >= 0; i-- { // of several versions the last
 		f := r.found[i]
 		wanted := len(paths) == 0
@@ -181,7 +181,16 @@ func (r *review) accept(paths []string, asJSON bool) int {
 				wanted, matched[j] = true, true
 			}
 		}
-		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert && f.Kind != workspace.Keys || back[f.Path] {
+		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert && f.Kind != workspace.Keys {
+			continue
+		}
+		if back[f.Path] {
+			// What was taken out of a configuration before is missing in the version that is back.
+			if names := taken[f.Path]; f.Kind == workspace.Inert && names != nil {
+				if err := f.Amend(r.dir, names); err != nil {
+					wrong(err)
+				}
+			}
 			continue
 		}
 		back[f.Path] = true
@@ -189,10 +198,12 @@ func (r *review) accept(paths []string, asJSON bool) int {
 			wrong(fmt.Errorf("%s: session %s runs in that workspace, and would set it aside again: accept it when that has ended", within(r.Workspace, f.Path), id))
 			continue
 		}
+		names := f.Taken(r.dir)
 		if err := f.Restore(r.dir); err != nil {
 			wrong(err)
 			continue
 		}
+		taken[f.Path] = names
 		done = append(done, within(r.Workspace, f.Path))
 		if !asJSON {
 			say("put back: " + done[len(done)-1])

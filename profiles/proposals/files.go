@@ -53,8 +53,19 @@ func (b *maker) files(denials []Denial) (list []Proposal) {
 		named = append(named, n)
 		ends[n.What] = w
 	}
-	for _, w := range b.group(b.simplify(wants)) {
+	direct := b.group(b.simplify(wants))
+	for _, w := range direct {
 		list = append(list, b.file(w))
+	}
+	for i := range named {
+		// A rule for a path by a link decides on what it leads to, also where another proposes
+		// to write there: it must not take back what that one gives.
+		end := ends[named[i].What].What
+		for _, o := range direct {
+			if o.word > named[i].word && (o.What == end || o.Dir && within(o.What, end)) && b.ask(o) == "" && unwritable(o.What) == "" {
+				named[i].word = o.word
+			}
+		}
 	}
 	for _, w := range b.simplify(named) {
 		// What is asked, and what is never proposed, goes by what the links lead to as well.
