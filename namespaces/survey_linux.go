@@ -89,10 +89,8 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, err
 	}
 	s.CoreHandler = coreHandler(readCorePattern(corePattern), s.Core.Max)
-	for _, kernel := range [...]string{"/proc", "/sys", "/dev"} {
-		if below(policy.Workspace, kernel) {
-			return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, kernel)
-		}
+	if tree := kernelTree(policy.Workspace); tree != "" {
+		return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, tree)
 	}
 	if err := keepsSecrets(policy); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pccrun/pccrun/clients"
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/state"
@@ -163,7 +164,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}()
 	}
 	copied, isCopy := p.Copied(path)
-	if real := resolveLinks(path); real != path {
+	if real := resolveLinks(path); real != path && !ownTree(path) { // there links lead elsewhere inside
 		a.leadsTo, path = real, real
 	}
 	d := p.Decide(path)
@@ -172,12 +173,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		d = here
 	}
 	a.rule, a.ruleText = d.Rule.Origin, d.Access.String()+" "+d.Rule.Text()
-	for _, own := range []string{"/proc", "/sys", "/dev"} {
-		if path == own || strings.HasPrefix(path, own+"/") {
-			a.yes = a.question == "read" && d.Access >= profiles.Read
-			a.what = "the sandbox has a " + own + " of its own, with the little that programs need"
-			return nil
-		}
+	if ownTree(path) && d.Access >= profiles.Read {
+		a.own(path, p.Nested)
+		return nil
 	}
 	flag := map[string]string{"read": "--read", "write": "--write", "exec": "--read"}[a.question] + " " + shell.Quote(path)
 	switch d.Access {
@@ -223,6 +221,30 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	}
 	return nil
+}
+
+// own answers for what the sandbox has of its own.
+func (a *answer) own(path string, nested bool) {
+	tree, read, write := namespaces.Own(path, nested)
+	a.what = "the sandbox has a " + tree + " of its own"
+	switch {
+	case a.question == "read" && read || a.question == "write" && write:
+		a.yes = true
+	case a.question == "read":
+		a.what += ", without this"
+	case a.question == "write" && read:
+		a.what += ", in which this cannot be written"
+	case a.question == "write":
+		a.what += ", without this"
+	default:
+		a.what += ", in which there are no programs"
+	}
+}
+
+// ownTree reports whether a path is in what each sandbox has of its own.
+func ownTree(path string) bool {
+	tree, _, _ := namespaces.Own(path, false)
+	return tree != ""
 }
 
 // copied answers for a JSON file of which only some keys may change.
