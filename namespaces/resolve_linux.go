@@ -104,10 +104,12 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 			return
 		}
 	}
-	link := Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why, Dev: device(st.Dev), Ino: st.Ino}
+	link := Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why}
 	// What closes a path by a link closes it as long as the link stands: a command
 	// that could take it away, or lead it elsewhere, would open the path to the next run.
-	link.Pin = access < profiles.Read && f.within(prefix)
+	if access < profiles.Read && f.within(prefix) {
+		link.Pin, link.Dev, link.Ino = true, device(st.Dev), st.Ino
+	}
 	f.put(link)
 	// Where it leads may have a rule of its own: the stricter wins, but
 	// for the rule that merely hides the homes as a whole.
