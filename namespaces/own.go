@@ -20,11 +20,12 @@ func kernelTree(path string) string {
 	return ""
 }
 
-// ownDevice reports whether a device is one that each sandbox has: a node, or a
-// terminal, in whose place it has one of its own.
+// ownDevice reports whether a path is of a device that each sandbox has: a node, a terminal,
+// in whose place it has one of its own, or a link to what the command has open.
 func ownDevice(path string) bool {
 	name, ok := strings.CutPrefix(path, "/dev/")
-	return ok && (slices.Contains(deviceNodes[:], name) || strings.HasPrefix(name, "pts/"))
+	return ok && (slices.Contains(deviceNodes[:], name) || strings.HasPrefix(name, "pts/") ||
+		slices.ContainsFunc(deviceLinks[:], func(l [2]string) bool { return below(path, "/dev/"+l[0]) }))
 }
 
 // Own says what the command finds at a path of /dev, /proc or /sys, where no rule
@@ -39,8 +40,7 @@ func Own(path string, nested bool) (tree string, read, write bool) {
 	case "":
 		return "", false, false
 	case "/dev":
-		link := slices.ContainsFunc(deviceLinks[:], func(l [2]string) bool { return below(path, "/dev/"+l[0]) })
-		write = link || ownDevice(path) || below(path, "/dev/pts") || below(path, "/dev/shm")
+		write = ownDevice(path) || below(path, "/dev/pts") || below(path, "/dev/shm")
 		return tree, write || path == tree, write
 	case "/proc":
 		name, _, _ := strings.Cut(strings.TrimPrefix(path, "/proc/"), "/")

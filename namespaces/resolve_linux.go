@@ -64,6 +64,9 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		f.err = fmt.Errorf("filesystem %s: %w", path, unix.ELOOP)
 		return
 	}
+	if access == profiles.Write && ownDevice(path) {
+		return // it is there already, of the sandbox's own
+	}
 	prefix, st, err := f.first(path)
 	if err != nil {
 		if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {
@@ -82,9 +85,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	n := nodeOf(st.Mode)
 	if n != Link {
 		if access >= profiles.Overlay && kernelTree(path) != "" {
-			if n != Special || access == profiles.Overlay || !ownDevice(path) { // else it is there already, of the sandbox's own
-				f.err = fmt.Errorf("filesystem %s: %s: the sandbox has a %s of its own, in which nothing of the host's can stand (%s)", path, access, kernelTree(path), why)
-			}
+			f.err = fmt.Errorf("filesystem %s: %s: the sandbox has a %s of its own, in which nothing of the host's can stand (%s)", path, access, kernelTree(path), why)
 			return
 		}
 		if n == File && st.Nlink == 1 {
