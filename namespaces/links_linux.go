@@ -20,17 +20,18 @@ var commonTrees = [...]string{"/etc", "/opt", "/var", "/tmp"}
 // it must not take away the system, the home or the workspace as a whole: that
 // is said, and stays as the policy has it under its own name. What else is
 // hidden outside the workspace is said too.
-func (f *finder) leads(m workspace.Match) {
+func (f *finder) leads(m workspace.Match) bool {
 	access := f.atMost(m.Target, m.Rule.Access)
 	outside := !below(m.Target, f.policy.Workspace)
 	if access < profiles.Read && f.isWhole(m.Target) {
 		f.notes = append(f.notes, m.Path+" leads to "+m.Target+", which is not hidden for that ("+m.Rule.Origin.String()+")")
-		return
+		return false
 	}
 	if outside && access < f.decider.Decide(m.Target).Access {
 		f.notes = append(f.notes, m.Target+" is hidden, since "+m.Path+" leads there")
 	}
 	f.add(m.Target, access, m.Rule.Origin.String())
+	return true
 }
 
 // isWhole reports whether hiding a path would hide more than files of a

@@ -9,26 +9,30 @@ import (
 
 // owned judges a rule for what the sandbox has of its own. It reports whether nothing is
 // to be mounted: what the rule asks is so, or is refused.
-func (f *finder) owned(tree string, has bool, path string, access profiles.Access, why string) (done bool) {
+func (f *finder) owned(path string, access profiles.Access, why string) (done bool) {
+	tree, has := kernelTree(path), ownDevice(path)
 	refuse := func(format string, args ...any) bool {
 		f.err = &profiles.Error{Cause: fmt.Sprintf("filesystem %s: %s: %s (%s)", path, access, fmt.Sprintf(format, args...), why)}
 		return true
 	}
 	switch {
-	case access >= profiles.Overlay && !(access == profiles.Write && tree == "/dev" && has):
-		return refuse("the sandbox has a %s of its own, which no rule makes writable", tree)
+	case tree == "":
+		return false
+	case access >= profiles.Overlay && !(access == profiles.Write && has):
+		return refuse("the sandbox has a %s of its own, in which nothing of the host's can stand", tree)
 	case access >= profiles.Read:
 		if d := f.decider.Decide(tree); path != tree && d.Access < profiles.Read {
 			return refuse("%s has the access %s (%s)", tree, d.Access, d.Rule.Origin)
 		}
-		if tree == "/dev" && !has && path != tree {
+		if _, shown, _ := Own(path, false); tree == "/dev" && !shown {
 			f.notes = append(f.notes, path+" is not in the /dev of the sandbox, which shows no device of the host's ("+why+")")
 		}
 		return true
 	case path == tree || tree == "/sys":
 		return false
 	case tree == "/dev":
-		return !has // what the host has there is not in the way
+		_, there, _ := Own(path, false)
+		return !there // what the host has in its own is not in the way
 	}
 	switch name, _, _ := strings.Cut(path[len("/proc/"):], "/"); {
 	case strings.Trim(name, "0123456789") == "":

@@ -64,7 +64,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		f.err = fmt.Errorf("filesystem %s: %w", path, unix.ELOOP)
 		return
 	}
-	if tree, has := Own(path); tree != "" && f.owned(tree, has, path, access, why) {
+	if f.owned(path, access, why) {
 		return
 	}
 	prefix, st, err := f.first(path)
@@ -101,7 +101,13 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 			return
 		}
 	}
-	f.put(Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why})
+	link := Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why}
+	// What closes a path by a link closes it as long as the link stands: a command
+	// that could take it away, or lead it elsewhere, would open the path to the next run.
+	if access < profiles.Read && f.within(prefix) {
+		link.Pin, link.Dev, link.Ino = true, device(st.Dev), st.Ino
+	}
+	f.put(link)
 	// Where it leads may have a rule of its own: the stricter wins, but
 	// for the rule that merely hides the homes as a whole.
 	if d := f.decider.Decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {

@@ -89,8 +89,8 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, err
 	}
 	s.CoreHandler = coreHandler(readCorePattern(corePattern), s.Core.Max)
-	if own, _ := Own(policy.Workspace); own != "" {
-		return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, own)
+	if tree := kernelTree(policy.Workspace); tree != "" {
+		return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, tree)
 	}
 	if err := keepsSecrets(policy); err != nil {
 		return nil, err
@@ -286,8 +286,11 @@ func (f *finder) workspace(found *workspace.Found) {
 			continue // the user has named it, which beats a pattern
 		}
 		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
-		if m.Target != "" {
-			f.leads(m)
+		if m.Target != "" && !f.leads(m) || m.Rule.Access >= profiles.Overlay {
+			continue
+		}
+		for _, l := range m.Links { // as in [finder.resolve]
+			f.put(placeOf(l, Place{Access: f.atMost(l.Path, m.Rule.Access), Why: m.Rule.Origin.String(), Pin: f.within(l.Path)}))
 		}
 	}
 	for _, c := range found.Common {

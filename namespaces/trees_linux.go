@@ -36,8 +36,7 @@ func (f *finder) trees() (list []Tree) {
 	}
 	add := func(t Tree, path string) {
 		_, end, err := f.hops(path)
-		own, _ := Own(end.Path)
-		if err != nil || end.Node != Directory || end.Path == "/" || below(end.Path, p.Workspace) || f.shown(end.Path) != profiles.Write || own != "" {
+		if err != nil || end.Node != Directory || end.Path == "/" || below(end.Path, p.Workspace) || f.shown(end.Path) != profiles.Write || kernelTree(end.Path) != "" {
 			return // a root that may be written the plan refuses
 		}
 		t.Query.Root = end.Path

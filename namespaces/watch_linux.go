@@ -20,7 +20,7 @@ var ErrWatched = errors.New("system calls have a supervisor already, around this
 // that its name is taken or given away. The sandbox's own /proc, /sys and /dev
 // refuse for reasons of their own, of which this says nothing.
 func (p *Plan) Refuses(path string, renames bool) bool {
-	if own, _ := Own(path); own != "" {
+	if kernelTree(path) != "" {
 		return false
 	}
 	deepest := p.At(path)

@@ -123,7 +123,7 @@ func (b *builder) apply(l *layer) {
 		}
 	}
 	if l.syscalls != nil {
-		p.Syscalls = l.syscalls.Path
+		p.Syscalls, p.SyscallsAt = l.syscalls.Path, l.syscalls.Origin
 	}
 	if l.nested != nil {
 		p.Nested, p.nestedAt = l.nested.value, l.nested.origin

@@ -244,9 +244,10 @@ type Policy struct {
 	Environment Environment
 	Resources   Resources
 
-	Syscalls string // "default", or the absolute path of an OCI seccomp profile
-	Nested   bool   // user namespaces inside
-	Strict   bool   // required guarantees must be strong
+	Syscalls   string // "default", or the absolute path of an OCI seccomp profile
+	SyscallsAt Origin // what says so
+	Nested     bool   // user namespaces inside
+	Strict     bool   // required guarantees must be strong
 
 	Attempts      bool // what the command tried of files and was refused is told at exit
 	ProtectStrict bool // a protected name that is absent cannot be made; else it is set aside as it appears

@@ -142,6 +142,7 @@ type Match struct {
 	Rule   profiles.FileRule
 	Target string // of a link: where it leads, if that exists; absolute
 	Why    string // "" for a match by name, else e.g. "same file as /w/.env"
+	Links  []Node // those in the workspace by which a name that matches led there: without them, it would not
 }
 
 // A Spared file matches a hiding glob and is left alone all the same.

@@ -603,7 +603,7 @@ func (s *scan) match(path string, h hit) error {
 			return err
 		}
 		if t.found {
-			m.Target = t.end.Path
+			m.Target, m.Links = t.end.Path, t.links
 			// A file is hidden where it is. What a link shows of a directory
 			// has names of its own for a pattern to match.
 			if rest, ok := beneath.Path(s.root, t.end.Path); ok && rest != "" && t.end.Kind == File {

@@ -164,7 +164,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}()
 	}
 	copied, isCopy := p.Copied(path)
-	if real := resolveLinks(path); real != path {
+	if real := resolveLinks(path); real != path && !ownTree(path) { // there links lead elsewhere inside
 		a.leadsTo, path = real, real
 	}
 	d := p.Decide(path)
@@ -173,12 +173,8 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		d = here
 	}
 	a.rule, a.ruleText = d.Rule.Origin, d.Access.String()+" "+d.Rule.Text()
-	if own, has := namespaces.Own(path); own != "" {
-		a.yes = (a.question == "read" || a.question == "write" && has) && d.Access >= profiles.Read
-		a.what = "the sandbox has a " + own + " of its own, with the little that programs need"
-		if own == "/dev" && path != own && !has {
-			a.yes, a.what = false, "the sandbox has a /dev of its own, which shows no device of the host's"
-		}
+	if ownTree(path) && d.Access >= profiles.Read {
+		a.own(path, p.Nested)
 		return nil
 	}
 	flag := map[string]string{"read": "--read", "write": "--write", "exec": "--read"}[a.question] + " " + shell.Quote(path)
@@ -227,6 +223,30 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	}
 	return nil
+}
+
+// own answers for what the sandbox has of its own.
+func (a *answer) own(path string, nested bool) {
+	tree, read, write := namespaces.Own(path, nested)
+	a.what = "the sandbox has a " + tree + " of its own"
+	switch {
+	case a.question == "read" && read || a.question == "write" && write:
+		a.yes = true
+	case a.question == "read":
+		a.what += ", without this"
+	case a.question == "write" && read:
+		a.what += ", in which this cannot be written"
+	case a.question == "write":
+		a.what += ", without this"
+	default:
+		a.what += ", in which there are no programs"
+	}
+}
+
+// ownTree reports whether a path is in what each sandbox has of its own.
+func ownTree(path string) bool {
+	tree, _, _ := namespaces.Own(path, false)
+	return tree != ""
 }
 
 // copied answers for a JSON file of which only some keys may change.

@@ -17,9 +17,6 @@ import (
 func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs, scratch bool) {
 	_, missing := os.Lstat(path)
 	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv})
-	if err != nil && missing != nil {
-		return d, false, false
-	}
 	if err != nil {
 		say("a run would not start: " + inWords(err))
 		return d, false, false

@@ -351,21 +351,30 @@ func (r *Run) network(host *Host) error {
 	return r.inspects(host)
 }
 
+// ownFilter compiles the user's filter.
+func (r *Run) ownFilter() error {
+	file := r.Policy.Syscalls
+	text, err := profiles.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if r.Plan.Filter, err = seccomp.CompileOCI(text, runtime.GOARCH); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if err := startable(r.Plan.Filter); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	r.Plan.FilterName, r.Plan.OwnFilter = file, true
+	return nil
+}
+
 // filter picks the seccomp filter, or compiles the user's.
 func (r *Run) filter() error {
 	switch {
 	case r.Policy.Syscalls != "" && r.Policy.Syscalls != "default":
-		text, err := profiles.ReadFile(r.Policy.Syscalls)
-		if err != nil {
-			return fmt.Errorf("syscalls: %w", err)
+		if err := r.ownFilter(); err != nil {
+			return &profiles.Error{Origin: r.Policy.SyscallsAt, Cause: err.Error()}
 		}
-		if r.Plan.Filter, err = seccomp.CompileOCI(text, runtime.GOARCH); err != nil {
-			return fmt.Errorf("syscalls: %s: %w", r.Policy.Syscalls, err)
-		}
-		if err := startable(r.Plan.Filter); err != nil {
-			return fmt.Errorf("syscalls: %s: %w", r.Policy.Syscalls, err)
-		}
-		r.Plan.FilterName, r.Plan.OwnFilter = r.Policy.Syscalls, true
 	case r.Policy.Nested:
 		r.Plan.Filter, r.Plan.FilterName = seccomp.Nested(), "nested"
 	default:
