@@ -89,6 +89,11 @@ func JudgeStdio(kept bool) (*Stdio, error) {
 			return nil, fmt.Errorf("%s: a directory would be open to the command with all that is below it", stdNames[fd])
 		case unix.S_IFBLK:
 			return nil, fmt.Errorf("%s: a block device would be open to the command", stdNames[fd])
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0); err == nil && flags&unix.O_PATH != 0 {
+			return nil, fmt.Errorf("%s: it is open as a place alone (O_PATH), not to be read or written", stdNames[fd])
+		}
+		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFCHR:
 			if _, err := unix.IoctlGetTermios(fd, unix.TCGETS); err == nil {
 				s.Fds[fd] = Terminal

@@ -176,6 +176,20 @@ func blockDevice(t *testing.T) *os.File {
 	return os.NewFile(uintptr(fd), found)
 }
 
+func TestJudgePlace(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	fd, err := unix.Open(file, unix.O_PATH, 0)
+	require.NoError(t, err)
+	place := os.NewFile(uintptr(fd), file)
+	defer place.Close()
+	require.Equal(t, judgement{Err: "standard output: it is open as a place alone (O_PATH), not to be read or written"}, judge(t, [3]*os.File{nil, place, nil}))
+	read, err := os.Open(file)
+	require.NoError(t, err)
+	defer read.Close()
+	require.Empty(t, judge(t, [3]*os.File{read, nil, nil}).Err)
+}
+
 func TestJudgeBlockDevice(t *testing.T) {
 	device := blockDevice(t)
 	defer device.Close()

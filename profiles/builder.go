@@ -399,6 +399,11 @@ func (b *builder) network() {
 	if len(n.Allow)+len(n.Deny) == 0 {
 		return
 	}
+	for _, r := range n.Allow {
+		if rules.IsGroup(r.Text) {
+			b.policy.Warnings = append(b.policy.Warnings, fmt.Sprintf("%s: %s is a host of that name; a group is @%[2]s", r.Origin, r.Text))
+		}
+	}
 	// The hosts of a group are the run's to find; here it stands for none.
 	none := func(rules.Rule) ([]rules.Rule, error) { return nil, nil }
 	if _, err := n.Rules(none); err != nil {

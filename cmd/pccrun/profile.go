@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/seccomp"
 )
 
 const profileUsage = `usage: pccrun profile list [--json]
@@ -140,7 +142,10 @@ func profileCheck(args []string) int {
 		if !strings.Contains(file, "/") {
 			req.Profile = "./" + file
 		}
-		_, err := profiles.Resolve(*req)
+		p, err := profiles.Resolve(*req)
+		if err == nil {
+			err = checkFilter(p)
+		}
 		if req.JSON {
 			row := object{{"file", file}, {"ok", err == nil}}
 			var mistakes []object
@@ -163,6 +168,23 @@ func profileCheck(args []string) int {
 		printJSON(object{{"files", rows}})
 	}
 	return code
+}
+
+// checkFilter compiles the filter that a policy names, as a run would.
+func checkFilter(p *profiles.Policy) error {
+	if p.Syscalls == "" || p.Syscalls == "default" {
+		return nil
+	}
+	text, err := profiles.ReadFile(p.Syscalls)
+	if err == nil {
+		if _, err = seccomp.CompileOCI(text, runtime.GOARCH); err != nil {
+			err = fmt.Errorf("%s: %w", p.Syscalls, err)
+		}
+	}
+	if err != nil {
+		return &profiles.Error{Origin: p.SyscallsAt, Cause: err.Error()}
+	}
+	return nil
 }
 
 func mistakeObject(err error) object {

@@ -251,10 +251,17 @@ func isMethod(m string) bool {
 	return m != "" && len(m) <= 32 && strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
 }
 
-func (r *Rule) parseGroup(name string) error {
+// IsGroup reports whether a name, without the "@", is that of a group.
+func IsGroup(name string) bool {
 	switch name {
 	case "github", "npm", "go", "pip", "cargo", "apt":
-	default:
+		return true
+	}
+	return false
+}
+
+func (r *Rule) parseGroup(name string) error {
+	if !IsGroup(name) {
 		return fmt.Errorf("unknown group @%s (want one of @github @npm @go @pip @cargo @apt)", name)
 	}
 	if r.private || len(r.methods) > 0 {
