@@ -90,8 +90,11 @@ func (s *Sandbox) Beside(path string) (names []string, err error) {
 	}
 	m := &s.plan.Mounts[i]
 	fd, err := openPlain(s.Private, entry(i)+dir[len(m.Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
-	if err != nil { // the command may have put something else there
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP { // the command has put something else there
 		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look beside %s in the sandbox: %w", path, err)
 	}
 	f := os.NewFile(uintptr(fd), dir)
 	defer f.Close()

@@ -1,6 +1,8 @@
 package profiles
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,8 +12,13 @@ import (
 // scripts are what an interpreter is given by name, executable or not.
 var scripts = [...]string{".sh", ".bash", ".zsh", ".fish", ".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".ps1"}
 
-// maxCalled bounds the files that are protected so: nobody has more.
-const maxCalled = 256
+// Nobody has more programs that are protected so, or names more paths in a file: an agent that
+// may write a part of one (what it remembers of prompts) could fill it. What lies beyond is told.
+const (
+	maxCalled    = 256
+	maxMentioned = 1 << 14
+	maxSettings  = 16 << 20 // bytes: what an agent keeps of a user's projects grows
+)
 
 // called protects the programs that the settings of an agent name in what the agent keeps for
 // itself: hooks, a status line, servers. The settings cannot be changed from inside; what
@@ -35,23 +42,34 @@ func (b *builder) called() {
 		if p.Decide(file).Access < Read {
 			continue // it is not the agent's of this run
 		}
-		text, err := readFile(file, followLinks)
-		if err != nil {
+		open := func(why string) {
+			p.Warnings = append(p.Warnings, file+": "+why+": programs that it names may be changed")
+		}
+		text, err := readUpTo(file, followLinks, maxSettings)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotDir) {
 			continue
 		}
-		for _, path := range mentioned(string(text), p.Home) {
+		if err != nil {
+			open(err.Error())
+			continue
+		}
+		paths, all := mentioned(string(text), p.Home)
+		for _, path := range paths {
 			d := p.Decide(path)
-			if d.Access != Write || !p.Recalls(d.Rule.Path, d.Rule) || n >= maxCalled {
+			if d.Access != Write || !p.Recalls(d.Rule.Path, d.Rule) {
 				continue
 			}
-			if _, ok := p.Protected(path); ok {
+			if _, ok := p.Protected(path); ok || !runnable(path) {
 				continue
 			}
-			if !runnable(path) {
-				continue
+			if n++; n > maxCalled {
+				all = false
+				break
 			}
-			n++
 			p.Protect = append(p.Protect, ProtectRule{Pattern: path, Origin: Origin{Source: file, Key: "what it names"}})
+		}
+		if !all {
+			open("more paths than are looked at")
 		}
 	}
 }
@@ -68,41 +86,53 @@ func runnable(path string) bool {
 }
 
 // mentioned returns the paths in a text of whatever format, but those to which a command in
-// it writes (>> ~/.claude/log).
-func mentioned(text, home string) (list []string) {
+// it writes (>> ~/.claude/log), and whether these are all.
+func mentioned(text, home string) (list []string, all bool) {
 	text = strings.ReplaceAll(text, "${HOME}", "$HOME")
-	into := false
-	for text != "" {
-		end := strings.IndexAny(text, " \t\r\n\"'`\\;&|()<>,=[]{}")
-		word := text
-		if end >= 0 {
-			word = text[:end]
+	seen := map[string]bool{}
+	into := false // the next word is written to
+	for start, i := 0, 0; i <= len(text); i++ {
+		if i < len(text) && !endsWord(text[i]) {
+			continue
 		}
-		if word != "" {
+		if word := text[start:i]; word != "" {
 			path := word
 			for _, prefix := range [...]string{"~/", "$HOME/"} {
 				if rest, is := strings.CutPrefix(word, prefix); is {
 					path = home + "/" + rest
 				}
 			}
-			if strings.HasPrefix(path, "/") && !into && !strings.ContainsAny(path, "*?\x00") {
-				if path = filepath.Clean(path); !slices.Contains(list, path) {
+			if path[0] == '/' && !into && !strings.ContainsAny(path, "*?\x00") {
+				if path = filepath.Clean(path); !seen[path] {
+					if len(list) == maxMentioned {
+						return list, false
+					}
+					seen[path] = true
 					list = append(list, path)
 				}
 			}
 			into = false
 		}
-		if end < 0 {
+		if start = i + 1; i == len(text) {
 			break
 		}
-		switch text[end] {
+		switch text[i] {
 		case '>':
 			into = true
 		case ' ', '\t', '"', '\'', '\\':
 		default:
 			into = false
 		}
-		text = text[end+1:]
 	}
-	return list
+	return list, true
+}
+
+// endsWord reports whether no path goes on there: white space, quotes, what a shell or a format
+// puts between words.
+func endsWord(c byte) bool {
+	switch c {
+	case ' ', '\t', '\r', '\n', '"', '\'', '`', '\\', ';', '&', '|', '(', ')', '<', '>', ',', '=', '[', ']', '{', '}':
+		return true
+	}
+	return false
 }

@@ -1,6 +1,8 @@
 package profiles
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,15 @@ func TestMentioned(t *testing.T) {
 		`/h/../etc/x`:              {"/etc/x"},
 		``:                         nil,
 	} {
-		require.Equal(t, want, mentioned(text, "/h"), text)
+		got, all := mentioned(text, "/h")
+		require.Equal(t, want, got, text)
+		require.True(t, all)
 	}
+	var many strings.Builder
+	for i := range maxMentioned + 1 {
+		fmt.Fprintf(&many, "/h/%d /h/%d ", i, i)
+	}
+	got, all := mentioned(many.String(), "/h")
+	require.Len(t, got, maxMentioned)
+	require.False(t, all)
 }

@@ -23,9 +23,10 @@ const (
 	noLinks     linkMode = false
 )
 
-func readFile(string, linkMode) ([]byte, error) { return nil, errors.ErrUnsupported }
-func gitTop(string, int) string                 { return "" }
-func ownDir(string, int) bool                   { return false }
+func readFile(string, linkMode) ([]byte, error)        { return nil, errors.ErrUnsupported }
+func readUpTo(string, linkMode, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
+func gitTop(string, int) string                        { return "" }
+func ownDir(string, int) bool                          { return false }
 
 func isDir(path string) bool {
 	info, err := os.Stat(path)

@@ -53,10 +53,13 @@ const (
 	noLinks     linkMode = false
 )
 
-// readFile reads a regular file of at most maxFile bytes through one
+// readFile is [readUpTo] for a profile and the like.
+func readFile(path string, links linkMode) ([]byte, error) { return readUpTo(path, links, maxFile) }
+
+// readUpTo reads a regular file of at most so many bytes through one
 // descriptor. It never blocks on a FIFO, and never reads a device. It does
 // without os.File, which would set up Go's poller at each launch.
-func readFile(path string, links linkMode) ([]byte, error) {
+func readUpTo(path string, links linkMode, most int64) ([]byte, error) {
 	fail := func(op string, err error) ([]byte, error) { return nil, &fs.PathError{Op: op, Path: path, Err: err} }
 	flags := unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC
 	if links == noLinks {
@@ -79,8 +82,8 @@ func readFile(path string, links linkMode) ([]byte, error) {
 	}
 	// One byte more than it has is enough to see its end; a file that grows
 	// meanwhile, or has no size as those of /proc, takes another round.
-	text := make([]byte, 0, min(st.Size, maxFile)+1)
-	for len(text) <= maxFile && st.Size <= maxFile {
+	text := make([]byte, 0, min(st.Size, most)+1)
+	for int64(len(text)) <= most && st.Size <= most {
 		var n int
 		text = slices.Grow(text, 1)
 		if err := retry(func() (err error) { n, err = unix.Read(fd, text[len(text):cap(text)]); return err }); err != nil {
@@ -91,7 +94,7 @@ func readFile(path string, links linkMode) ([]byte, error) {
 		}
 		text = text[:len(text)+n]
 	}
-	return fail("read", fmt.Errorf("larger than %d bytes", maxFile))
+	return fail("read", fmt.Errorf("larger than %d bytes", most))
 }
 
 // retry calls f until no signal interrupts it: Go's own make open(2) on some

@@ -287,7 +287,7 @@ func runRequest(args []string) (*profiles.Request, int) {
 	case !dashes && len(rest) > 0:
 		// What stood before is kept: who copies the hint means it, too.
 		before := ""
-		if at := slices.Index(args, rest[0]); at > 0 {
+		if len(rest) < len(args) {
 			before = "… "
 		}
 		hint := "-- stands before the command: pccrun " + before + "-- " + rest[0] + " …"

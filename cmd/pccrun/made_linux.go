@@ -76,10 +76,17 @@ func (l *launch) beside(s *native.Started) {
 	if more := len(names) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	w := events.Warning{Text: text + ", made where the directory was the sandbox's own", Hint: "what stands there before the run is kept by --write " + shell.Quote(paths[0])}
+	w := events.Warning{Text: text + ", made where the directory was the sandbox's own"}
+	// Nothing of the host's is to be given away for a name that the command has chosen.
+	var st unix.Stat_t
+	if unix.Lstat(paths[0], &st) == unix.ENOENT {
+		w.Hint = "what stands there before the run is kept by --write " + shell.Quote(paths[0])
+	}
 	l.log.Emit(w)
 	if !l.req.Quiet {
 		say(w.Text)
-		say("hint: " + w.Hint)
+		if w.Hint != "" {
+			say("hint: " + w.Hint)
+		}
 	}
 }

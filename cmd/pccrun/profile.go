@@ -170,7 +170,8 @@ func profileCheck(args []string) int {
 	return code
 }
 
-// checkFilter compiles the filter that a policy names, as a run would.
+// checkFilter compiles the filter that a policy names. Whether a command starts under it only
+// a run says.
 func checkFilter(p *profiles.Policy) error {
 	if p.Syscalls == "" || p.Syscalls == "default" {
 		return nil
