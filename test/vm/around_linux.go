@@ -14,17 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Some set-ups put something around the user's part: a container, by the
-// Podman that Debian has, or another pccrun. What a refusal advises there are
-// options of that.
+// Some set-ups put a container around the user's part, by the Podman that Debian
+// has. What a refusal advises there are options of that.
 
 // around returns the command that puts what the set-up says around a program.
 func around(s *setup, options []string) ([]string, error) {
-	if s.start == inside {
-		// The workspace is the outer one's too; the rest of the home is private,
-		// and so is what the inner one keeps there.
-		return append(slices.Concat([]string{payload + "/pccrun", "run", "--profile", "default", "--write", results, "--read", payload, "--workspace", home + "/ws"}, s.options, options), "--"), nil
-	}
 	const tree = "/run/vm-container"
 	if err := containerTree(tree); err != nil {
 		return nil, err
@@ -34,13 +28,11 @@ func around(s *setup, options []string) ([]string, error) {
 		"--env", "HOME=" + home, "--env", "USER=t", "--env", "SHELL=/bin/bash", "--env", "PATH=" + path,
 		"--volume", payload + ":" + payload + ":ro", "--volume", results + ":" + results,
 	}
-	if !s.overlay {
-		// Root's sandbox takes a file system that can map owners, for trials too.
-		if err := errors.Join(os.MkdirAll(home+"/tmp", 0o777), os.Chmod(home+"/tmp", 0o777|os.ModeSticky), os.MkdirAll(home+"/trials", 0o755)); err != nil {
-			return nil, err
-		}
-		args = append(args, "--volume", home+":"+home, "--volume", home+"/trials:/var/cache/pccrun", "--env", "TMPDIR="+home+"/tmp")
+	// Root's sandbox takes a file system that can map owners, for trials too.
+	if err := errors.Join(os.MkdirAll(home+"/tmp", 0o777), os.Chmod(home+"/tmp", 0o777|os.ModeSticky), os.MkdirAll(home+"/trials", 0o755)); err != nil {
+		return nil, err
 	}
+	args = append(args, "--volume", home+":"+home, "--volume", home+"/trials:/var/cache/pccrun", "--env", "TMPDIR="+home+"/tmp")
 	return append(slices.Concat(args, s.options, options), "--rootfs", tree), nil
 }
 
@@ -58,7 +50,7 @@ func containerTree(at string) error {
 }
 
 // around reports whether something is put around the user's part.
-func (s start) around() bool { return s == container || s == inside }
+func (s start) around() bool { return s == container }
 
 // dockersFilter writes the filter that Docker gives its containers, made of the
 // one that Podman gives them: they are the same list, but Podman allows all what
@@ -116,14 +108,10 @@ func asDocker(text []byte) ([]byte, error) {
 	return json.Marshal(filter)
 }
 
-// hinted returns the options that a hint names for what is around: podman's, or the
-// outer pccrun's.
-func (s *setup) hinted(said string) []string {
+// hintedOptions returns the options that a hint names for Podman.
+func hintedOptions(said string) []string {
 	_, hint, _ := strings.Cut(said, "pccrun: hint: ")
 	hint, _, _ = strings.Cut(hint, "\n")
-	if s.start == inside {
-		return regexp.MustCompile(`--nested\b`).FindAllString(hint, 1)
-	}
 	words := strings.Fields(podmanOptions.FindString(hint))
 	return words[min(2, len(words)):]
 }
@@ -136,7 +124,7 @@ func (r *result) startAgain(s *setup, u **userPart) error {
 	last := &r.Before
 	var options []string
 	for range rounds {
-		more := s.hinted(last.Said)
+		more := hintedOptions(last.Said)
 		if len(more) == 0 {
 			return fmt.Errorf("the hint names no option: %s", last.Said)
 		}

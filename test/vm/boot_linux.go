@@ -231,9 +231,6 @@ func (m *machine) qemu(s *setup, root string, k kernelFiles, dir string) []strin
 	if s.start.systemd() {
 		line += " systemd.unit=vm.target systemd.show_status=0 systemd.log_target=null"
 	}
-	if s.start == hybrid {
-		line += " systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=0"
-	}
 	if s.words != "" {
 		line += " " + s.words
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -174,10 +173,7 @@ func units(dir string, s *setup) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	user := "[Service]\nType=oneshot\nUser=t\nWorkingDirectory=" + home + "\nTimeoutStartSec=infinity\nExecStart=" + program(s) + " guest work\n"
-	if s.start == session {
-		user += "PAMName=login\n"
-	}
+	user := "[Service]\nType=oneshot\nUser=t\nWorkingDirectory=" + home + "\nTimeoutStartSec=infinity\nPAMName=login\nExecStart=" + program(s) + " guest work\n"
 	files := map[string]string{
 		"vm.target":       "[Unit]\nRequires=basic.target vm.service\nWants=systemd-logind.service dbus.socket\nAfter=basic.target\nAllowIsolate=yes\n",
 		"vm.service":      "[Unit]\nAfter=basic.target systemd-logind.service dbus.socket systemd-user-sessions.service\nWants=systemd-user-sessions.service\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\nExecStart=" + payload + "/vm guest drive\n",
@@ -226,7 +222,7 @@ func boot() error {
 		_ = os.Symlink(to, "/dev/"+name)
 	}
 	switch s.start {
-	case bare, container, inside:
+	case bare, container:
 		err = mount("cgroup2", "/sys/fs/cgroup", noAll, "")
 	case bareV1:
 		err = mount("tmpfs", "/sys/fs/cgroup", noAll, "mode=755")
@@ -302,11 +298,6 @@ func drive() error {
 func (r *result) run(s *setup) error {
 	if err := s.tweak(); err != nil {
 		return err
-	}
-	if s.start == userUnit {
-		if out, err := exec.Command("systemctl", "start", fmt.Sprintf("user@%d.service", userID)).CombinedOutput(); err != nil {
-			return fmt.Errorf("start the user's manager: %w: %s", err, out)
-		}
 	}
 	u, err := logIn(s, nil)
 	if err != nil {

@@ -156,10 +156,8 @@ func TestHinted(t *testing.T) {
 // What is around the user's part is started with what a hint names for it.
 func TestHintedOptions(t *testing.T) {
 	const said = "pccrun: clone: no\npccrun: hint: docker run --security-opt systempaths=unconfined --security-opt seccomp=unconfined, podman run --user 1000 --security-opt unmask=ALL; or more\n"
-	require.Equal(t, []string{"--user", "1000", "--security-opt", "unmask=ALL"}, (&setup{start: container}).hinted(said))
-	require.Empty(t, (&setup{start: container}).hinted("pccrun: hint: boot a newer kernel\n"))
-	require.Equal(t, []string{"--nested"}, (&setup{start: inside}).hinted("pccrun: hint: docker run; inside pccrun, start the outer one with --nested\n"))
-	require.Empty(t, (&setup{start: inside}).hinted(said))
+	require.Equal(t, []string{"--user", "1000", "--security-opt", "unmask=ALL"}, hintedOptions(said))
+	require.Empty(t, hintedOptions("pccrun: hint: boot a newer kernel\n"))
 }
 
 func TestAsDocker(t *testing.T) {
@@ -183,17 +181,17 @@ func TestLetter(t *testing.T) {
 func TestPattern(t *testing.T) {
 	p := &testedPackage{pkg: "p", brief: "b", least: "l"}
 	for want, s := range map[string]*setup{
-		".": {whole: []string{"p"}}, "b": {start: hybrid}, "l": {tweaks: []string{"yama-2"}}, "": {start: container, options: []string{"--privileged"}},
+		".": {whole: []string{"p"}}, "b": {start: bareV1}, "l": {tweaks: []string{"userns-off"}}, "": {start: container, options: []string{"--privileged"}},
 	} {
 		require.Equal(t, want, p.pattern(s, nil))
 		require.Empty(t, p.pattern(s, map[string]bool{"vm.no-tests": true}))
 	}
-	require.Equal(t, "l", p.pattern(&setup{start: inside}, nil))
+	require.Equal(t, "l", p.pattern(&setup{start: container}, nil))
 	require.Equal(t, "b", p.pattern(&setup{whole: []string{"p"}}, map[string]bool{"vm.brief": true}))
-	require.Empty(t, p.pattern(&setup{tweaks: []string{"yama-2"}}, map[string]bool{"vm.brief": true}))
+	require.Empty(t, p.pattern(&setup{tweaks: []string{"userns-off"}}, map[string]bool{"vm.brief": true}))
 	p.kernel = true
 	require.Equal(t, "b", p.pattern(&setup{start: session}, nil))
-	require.Empty(t, p.pattern(&setup{start: hybrid}, nil))
+	require.Empty(t, p.pattern(&setup{start: bareV1}, nil))
 }
 
 // What is tried of the escape suite has one probe for each guarantee that this
@@ -218,7 +216,7 @@ func TestOrder(t *testing.T) {
 	for name, took := range map[string]time.Duration{"busybox": time.Minute, "session": 3 * time.Minute} {
 		require.NoError(t, m.keep(&result{Setup: name, Took: took}))
 	}
-	require.Equal(t, []int{2, 1, 0}, m.order([]*setup{findSetup("busybox"), findSetup("session"), findSetup("hybrid")}))
+	require.Equal(t, []int{2, 1, 0}, m.order([]*setup{findSetup("busybox"), findSetup("session"), findSetup("cgroup-v1")}))
 }
 
 func TestTally(t *testing.T) {

@@ -9,7 +9,6 @@ type setup struct {
 	userland   string // of userlands
 	start      start
 	options    []string // of what is around
-	overlay    bool     // and its own file system for everything, in place of volumes
 	tweaks     []string // of tweaks
 	words      string   // for the kernel
 	refused    string   // what the launcher's refusal must say; "" where it must run
@@ -23,25 +22,18 @@ type setup struct {
 type start string
 
 const (
-	session    start = "session"     // systemd, a login session by PAM
-	userUnit   start = "user-unit"   // systemd, a unit of the user's own manager
-	systemUnit start = "system-unit" // systemd, a unit with User=, without a session
-	hybrid     start = "hybrid"      // as systemUnit, cgroup v1 beside v2
-	bare       start = "bare"        // no systemd, cgroup v2 that root owns
-	bareV1     start = "bare-v1"     // no systemd, cgroup v1
-	bareNone   start = "bare-none"   // no systemd, no cgroup file system
-	container  start = "container"   // as bare, the user's programs in a container of Podman's
-	inside     start = "inside"      // as bare, the user's programs inside pccrun
+	session   start = "session"   // systemd, a login session by PAM
+	bare      start = "bare"      // no systemd, cgroup v2 that root owns
+	bareV1    start = "bare-v1"   // no systemd, cgroup v1
+	container start = "container" // as bare, the user's programs in a container of Podman's
 )
 
 // systemd reports whether that is pid 1.
-func (s start) systemd() bool { return s == session || s == userUnit || s == systemUnit || s == hybrid }
+func (s start) systemd() bool { return s == session }
 
 // grouped reports whether what differs is who gives control groups, and whether
 // there are any.
-func (s start) grouped() bool {
-	return s == userUnit || s == systemUnit || s == hybrid || s == bareV1 || s == bareNone
-}
+func (s start) grouped() bool { return s == bareV1 }
 
 // A kernel is a package of the archive: the newest whose name matches.
 type kernel struct{ name, arch, pattern string }
@@ -78,7 +70,6 @@ func (s *setup) arch() string {
 // setups is the matrix. Those of `-short` come first.
 var setups = []setup{
 	{name: "session", says: "login session, cgroup v2 delegated by systemd", kernel: "6.1", userland: "bookworm", start: session, whole: core},
-	{name: "session-6.12", says: "login session", kernel: "6.12", userland: "bookworm", start: session},
 	{name: "session-new", says: "login session, the newest kernel", kernel: "newest", userland: "bookworm", start: session, whole: rest},
 	{name: "no-systemd", says: "no systemd, cgroup v2 that root owns", kernel: "6.1", userland: "bookworm", start: bare, fixable: true},
 	{name: "userns-off", says: "kernel.unprivileged_userns_clone=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-off"}, refused: "kernel.unprivileged_userns_clone is 0", fixable: true},
@@ -86,43 +77,17 @@ var setups = []setup{
 
 	{name: "busybox", says: "no systemd, no program but busybox", kernel: "6.1", userland: busybox, start: bare, fixable: true},
 	{name: "arm64", says: "the same on arm64", kernel: "6.1 on arm64", userland: busyboxARM, start: bare, fixable: true},
-	{name: "user-unit", says: "a unit of the user's service manager", kernel: "6.1", userland: "bookworm", start: userUnit},
-	{name: "session-few", says: "login session, systemd delegates memory and pids alone", kernel: "6.1", userland: "bookworm", start: session, tweaks: []string{"delegate-few"}, fixable: true},
-	{name: "system-unit", says: "a system service with User=, no session", kernel: "6.1", userland: "bookworm", start: systemUnit, fixable: true},
-	{name: "hybrid", says: "the same, cgroup v1 beside v2", kernel: "6.1", userland: "bookworm", start: hybrid, fixable: true},
 	{name: "cgroup-v1", says: "no systemd, cgroup v1", kernel: "6.1", userland: "bookworm", start: bareV1, fixable: true},
-	{name: "no-cgroups", says: "no systemd, no cgroup file system", kernel: "6.1", userland: "bookworm", start: bareNone, fixable: true},
-	{name: "userns-0", says: "user.max_user_namespaces=0", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"userns-0"}, refused: "user.max_user_namespaces is 0", fixable: true},
-	{name: "apparmor-deny", says: "an AppArmor profile denies userns", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-deny"}, refused: "AppArmor profile", fixable: true},
-	{name: "apparmor-caps", says: "AppArmor allows userns and takes their capabilities", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
-	{name: "ci-runner", says: "as a CI runner: a system service with User=, AppArmor as in the row before", kernel: "6.12", userland: "trixie", start: systemUnit, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
-	{name: "wsl", says: "as in WSL 2 without systemd: Landlock the only security module, no securityfs, cgroup v1 beside v2", kernel: "6.1", userland: "bookworm", start: bareV1, tweaks: []string{"wsl"}, words: "lsm=landlock", fixable: true},
+	{name: "apparmor-caps", says: "AppArmor allows user namespaces and takes their capabilities, as Ubuntu does", kernel: "6.12", userland: "trixie", start: bare, tweaks: []string{"apparmor-caps"}, refused: "AppArmor profile", fixable: true},
 	{name: "no-landlock", says: "Landlock left out of lsm=", kernel: "6.1", userland: "bookworm", start: bare, words: "lsm=lockdown,capability,yama,apparmor", open: "landlock"},
-	{name: "yama-2", says: "kernel.yama.ptrace_scope=2", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"yama-2"}},
-	{name: "hidepid", says: "/proc with hidepid=2", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"hidepid"}},
-	{name: "proc-masked", says: "/proc/kcore covered, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-masked"}, refused: "/proc/kcore is covered", mended: "no-systemd"},
-	{name: "proc-sys-ro", says: "/proc/sys read-only, as in containers", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"proc-sys-ro"}, refused: "/proc/sys is covered", mended: "no-systemd"},
-	{name: "tmp-noexec", says: "/tmp noexec", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"tmp-noexec"}},
-	{name: "no-shm", says: "no /dev/shm", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"no-shm"}},
-	{name: "casefold", says: "a home in which capitals do not count (ext4, chattr +F)", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"casefold"}, refused: "that differ in capitals only", mended: "no-systemd"},
-	{name: "podman", says: "a container of Podman's, as it comes", kernel: "6.1", userland: "bookworm", start: container, options: asUser, refused: "the container's AppArmor profile", fixable: true},
-	{name: "podman-root", says: "the same, as its root", kernel: "6.1", userland: "bookworm", start: container, refused: "root has no power", fixable: true},
 	{name: "docker", says: "a container with Docker's filter", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers), refused: "a seccomp filter around", fixable: true},
-	{name: "pod", says: "the same as a hardened pod has it: no capabilities, no new privileges, read-only root", kernel: "6.1", userland: "bookworm", start: container, tweaks: []string{"docker-filter"}, options: slices.Concat(asUser, asDockers, asPods), refused: "a seccomp filter around", fixable: true},
-	{name: "pod-open", says: "that pod, with what the hint names", kernel: "6.1", userland: "bookworm", start: container, options: slices.Concat(asUser, asPods, opened)},
-	{name: "privileged-own", says: "a privileged container, as its root, workspace on its overlay", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}, overlay: true, refused: "cannot map owners", mended: "privileged"},
-	{name: "privileged", says: "the same, workspace and trials on a volume", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}},
-	{name: "inside", says: "inside pccrun, as it comes", kernel: "6.1", userland: "bookworm", start: inside, refused: "a seccomp filter around", fixable: true},
-	{name: "inside-nested", says: "inside pccrun --nested", kernel: "6.1", userland: "bookworm", start: inside, options: []string{"--nested"}},
-	{name: "sys-ro", says: "/sys read-only", kernel: "6.1", userland: "bookworm", start: bare, tweaks: []string{"sys-ro"}},
+	{name: "privileged", says: "a privileged container, as its root, workspace and trials on a volume", kernel: "6.1", userland: "bookworm", start: container, options: []string{"--privileged"}},
 }
 
 // What containers are started with.
 var (
 	asUser    = []string{"--user", "1000:1000"}
 	asDockers = []string{"--security-opt", "seccomp=" + dockerFilter}
-	asPods    = []string{"--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--read-only"}
-	opened    = []string{"--security-opt", "unmask=ALL", "--security-opt", "seccomp=unconfined", "--security-opt", "apparmor=unconfined"}
 )
 
 // root reports whether the user's part is root's, whom the list of allowed

@@ -63,15 +63,6 @@ func logIn(s *setup, options []string) (*userPart, error) {
 			return nil, err
 		}
 		cmd.Env = []string{"PATH=" + path, "HOME=/root"}
-		if s.start == inside {
-			cmd.Env = []string{"PATH=" + path, "HOME=" + home, "USER=t", "SHELL=/bin/bash"}
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID, Gid: userID}, Setsid: true}
-			cmd.Dir = home + "/ws"
-		}
-	case s.start == userUnit:
-		cmd = exec.Command("systemd-run", "--user", "--quiet", "--wait", "--pipe", "-p", "Delegate=yes", payload+"/vm", "guest", "work")
-		cmd.Env = []string{"PATH=" + path, "HOME=" + home, "USER=t", fmt.Sprintf("XDG_RUNTIME_DIR=/run/user/%d", userID), fmt.Sprintf("DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/%d/bus", userID)}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: userID, Gid: userID}}
 	case s.start.systemd():
 		cmd = exec.Command("systemctl", "start", "vm-work.service")
 	default:
