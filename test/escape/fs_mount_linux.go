@@ -129,7 +129,11 @@ func mountProbes() []Probe {
 					}
 					all = append(all, Tried(err, "open /dev/%s", name))
 				}
-				return Any(all...)
+				o := Any(all...)
+				if in.Control && o.Kind == DidBlock { // without protection this caller cannot open one either
+					return Needing("a device of the host that its user may open: " + o.Detail)
+				}
+				return o
 			},
 		},
 		openForWriting("FS-031", "the kernel's request key", High, "/proc/sysrq-trigger"),

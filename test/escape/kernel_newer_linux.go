@@ -104,6 +104,16 @@ func (in *Inside) eachPidfd(try func(pid string, pidfd int) Outcome) Outcome {
 // linux/pidfd.h, and compares them with the host's.
 func namespacesByPidfd(in *Inside) Outcome {
 	const get = 0xff00 // _IO(PIDFS_IOCTL_MAGIC, n)
+	if self, err := unix.PidfdOpen(os.Getpid(), 0); in.Control && err == nil {
+		fd, err := Call(unix.SYS_IOCTL, at(self), get|4, 0)
+		unix.Close(self)
+		if err == unix.ENOTTY || err == unix.EINVAL {
+			return Needing("Linux 6.11 (PIDFD_GET_NET_NAMESPACE)")
+		}
+		if err == nil {
+			unix.Close(int(fd))
+		}
+	}
 	return in.eachPidfd(func(pid string, pidfd int) Outcome {
 		var all []Outcome
 		for ns, n := range map[string]uintptr{"mnt": 3, "net": 4, "pid": 5, "user": 9} {

@@ -100,8 +100,8 @@ func betweenLooks(d *Drive) Outcome {
 	if err != nil {
 		return needsPtrace(err)
 	}
-	if o := d.judge(run); o.Kind == Broke {
-		return o
+	if o := d.judge(run); o.Kind == Broke { // a launcher gives up if it has to look for long
+		return Needing("a machine on which a launcher that is traced starts in time: " + o.Detail)
 	}
 	most := t.Looks
 	if most[0] == 0 || most[0]+most[1] < 2 {

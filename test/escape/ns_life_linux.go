@@ -72,8 +72,11 @@ func lifeProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				if in.Control {
 					cmd := exec.Command(in.Program, helperVerb, "nothing", in.Tag)
-					cmd.Start()
-					time.Sleep(100 * time.Millisecond)
+					if err := cmd.Start(); err != nil {
+						return Broken("%v", err)
+					}
+					pid := strconv.Itoa(cmd.Process.Pid)
+					eventually(5*time.Second, func() bool { return strings.HasPrefix(statusLine(pid, "State"), "Z") })
 				} else {
 					for range 40 {
 						in.Again("orphan").Run()

@@ -260,7 +260,7 @@ func nsProbes() []Probe {
 				return keepBlocked(o)
 			},
 		},
-		userns("NS-026", "unshare of a time namespace", func(in *Inside) error { return childErr(in, "unshare", unix.CLONE_NEWTIME) }),
+		timeNamespace(),
 		{
 			ID: "NS-027", Name: "take the processor by priority", Guarantee: profiles.ResCPU, Severity: Medium, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "EPERM", Errnos: errnos("EPERM EACCES ENOSYS"), References: refs("sched(7)"), Key: "resources.cpus",
@@ -353,6 +353,18 @@ func userns(id, name string, try func(*Inside) error) Probe {
 		Explain: "In a user namespace of its own the payload has every capability, and all the kernel surface behind them.",
 		Payload: func(in *Inside) Outcome { return Tried(try(in), "%s", name) },
 	}
+}
+
+func timeNamespace() Probe {
+	p := userns("NS-026", "unshare of a time namespace", func(in *Inside) error { return childErr(in, "unshare", unix.CLONE_NEWTIME) })
+	try := p.Payload
+	p.Payload = func(in *Inside) Outcome {
+		if _, err := os.Stat("/proc/self/ns/time"); in.Control && err != nil {
+			return Needing("a kernel with time namespaces (CONFIG_TIME_NS)")
+		}
+		return try(in)
+	}
+	return p
 }
 
 // childErr runs a helper that makes one call and exits with its errno.
