@@ -1,5 +1,5 @@
 # What each target promises stands in README.md, "Working on pccrun".
-.PHONY: build test test-vm soak demo bench fuzz cross escape clean
+.PHONY: build test test-long test-vm soak demo bench fuzz cross escape clean
 
 GO ?= go
 
@@ -11,6 +11,12 @@ build:
 
 test: build
 	$(GO) run ./test/run
+
+test-long: build
+	$(GO) run ./test/run -long
+	$(GO) run ./test/run -fuzz 30s
+	$(GO) run ./test/soak
+	$(GO) run ./test/vm -write docs/hosts.md
 
 test-vm:
 	$(GO) run ./test/vm -write docs/hosts.md

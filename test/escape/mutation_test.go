@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 type mutation struct {
@@ -69,9 +70,7 @@ func TestMutationsAreComplete(t *testing.T) {
 // TestMutations switches hardening steps of the launcher off and wants the
 // suite to notice each.
 func TestMutations(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs half a minute")
-	}
+	verdicts.SkipUnlessLong(t)
 	needCage(t)
 	pccrun := testLauncher(t)
 	for _, m := range mutations {

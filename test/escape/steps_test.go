@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // A step is something that the launcher does and that no flag takes away: the
@@ -26,7 +27,6 @@ type step struct {
 	name  string
 	cuts  []cut
 	probe string
-	long  bool     // only with PCCRUN_LONG, since each row builds a launcher
 	quiet bool     // it measures processor time, which others must leave
 	flags []string // of both launchers: what stands behind the step is switched off, or what it belongs to asked for
 }
@@ -40,7 +40,7 @@ var strict = []string{"--strict", "--allow-missing", "fs.hide,fs.protect,fs.spec
 var steps = []step{
 	{name: "what is new and protected is set aside", probe: "PER-006",
 		cuts: []cut{{"cmd/pccrun/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}},
-	{name: "a link on the way to a protected name is that name", long: true, probe: "PER-034",
+	{name: "a link on the way to a protected name is that name", probe: "PER-034",
 		cuts: []cut{{"workspace/guard_linux.go", "case h.class == classWay && !inModules(d.rel) && h.name != last:", "case h.class == classWay && h.name == \"\":"}}},
 	{name: "what may be written beside the workspace is looked through", probe: "PER-037",
 		cuts: []cut{{"namespaces/survey_linux.go", "s.Trees = f.trees()", "s.Trees = f.trees()[:0]"}}},
@@ -55,11 +55,11 @@ var steps = []step{
 		}},
 	{name: "the keeper covers what the host has replaced", probe: "FS-067",
 		cuts: []cut{{"namespaces/keeper_linux.go", "for i := 0; i < len(k.views); i++ {", "for i := 0; i < 0; i++ {"}}},
-	{name: "the keeper pins what the host has replaced", long: true, probe: "PER-036",
+	{name: "the keeper pins what the host has replaced", probe: "PER-036",
 		cuts: []cut{{"namespaces/keeper_linux.go", "case m.Kind != Bind || !m.Protect && !m.ReadOnly:", "case m.Kind == Bind:"}}},
-	{name: "the janitor removes what only root may", long: true, probe: "RES-017",
+	{name: "the janitor removes what only root may", probe: "RES-017",
 		cuts: []cut{{"namespaces/janitor_linux.go", "for i, c := range chores {\n\t\tdir := dirs[i]", "for i, c := range chores[:0] {\n\t\tdir := dirs[i]"}}},
-	{name: "private directories have a size", long: true, probe: "RES-005",
+	{name: "private directories have a size", probe: "RES-005",
 		cuts: []cut{{"namespaces/compile_linux.go", "if p.Disk == 0 {", "if p.Disk >= 0 {"}}},
 	{name: "strict hides twice", probe: "FS-001", flags: append([]string{"--without", "hide"}, strict...),
 		cuts: []cut{{"namespaces/build_linux.go", "Readable:    s.Readable,", "Readable:    s.Readable[:0],"}}},
@@ -67,15 +67,15 @@ var steps = []step{
 		cuts: []cut{{"providers/native/deputy_linux.go", "case g.hidden[id], g.hides(path) && !g.own[id]:", "case g.hidden[id] && g.hides(path) && g.own[id]:"}}},
 	{name: "the deputy forbids names", probe: "KS-033",
 		cuts: []cut{{"providers/native/deputy_linux.go", "return false // a private directory: nobody outside will look there\n\t\t\t}", "return false // a private directory: nobody outside will look there\n\t\t\t}\n\t\t\tif path != \"\" {\n\t\t\t\treturn false\n\t\t\t}"}}},
-	{name: "a name is judged", long: true, probe: "NET-055",
+	{name: "a name is judged", probe: "NET-055",
 		cuts: []cut{{"netproxy/rules/decide.go", "if v.Action == Inspect && !s.allowsSome(matching) {", "if v.Action == Deny {\n\t\tv.Action = Allow\n\t}\n\tif v.Action == Inspect && !s.allowsSome(matching) {"}}},
 	{name: "an address is judged after its name", probe: "NET-037",
 		cuts: []cut{{"netproxy/rules/guard.go", "func guardOf(a netip.Addr) guard {", "func guardOf(a netip.Addr) guard {\n\tif a.IsValid() {\n\t\treturn guard{}\n\t}"}}},
-	{name: "the name in a TLS greeting is held against the tunnel's", long: true, probe: "NET-024",
+	{name: "the name in a TLS greeting is held against the tunnel's", probe: "NET-024",
 		cuts: []cut{{"netproxy/hello.go", "if err == nil && name != \"\" && !strings.EqualFold(", "if err == nil && name == \"\" && !strings.EqualFold("}}},
-	{name: "the host of a captured request is held against the name", long: true, probe: "NET-058",
+	{name: "the host of a captured request is held against the name", probe: "NET-058",
 		cuts: []cut{{"netproxy/plain.go", "if err == nil && !http {", "if err == nil && (!http || true) {"}}},
-	{name: "a secret stays outside", long: true, probe: "LCH-083",
+	{name: "a secret stays outside", probe: "LCH-083",
 		cuts: []cut{{"providers/native/inspect_linux.go", "inject.Env+\"=\"+secret.Placeholder", "inject.Env+\"=\"+secret.Value"}}},
 	{name: "what is mounted is what was decided on", probe: "LCH-085",
 		cuts: []cut{
@@ -83,24 +83,24 @@ var steps = []step{
 			{"namespaces/compile_linux.go", "\t\tc.SameInode(tree, m.Dev, m.Ino)\n\t\tc.sources[i]", "\t\tc.sources[i]"},
 			{"namespaces/root_linux.go", "if device(st.Dev) != m.Dev || st.Ino != m.Ino {", "if device(st.Dev) == 0 && st.Ino == 0 {"},
 		}},
-	{name: "a file that is standard input is read in the command's place", long: true, probe: "LCH-018", flags: []string{"--without", "landlock"},
+	{name: "a file that is standard input is read in the command's place", probe: "LCH-018", flags: []string{"--without", "landlock"},
 		cuts: []cut{{"namespaces/stdio_linux.go", "case unix.S_IFREG, unix.S_IFIFO:", "case unix.S_IFIFO:"}}},
-	{name: "no directory is standard input", long: true, probe: "LCH-086",
+	{name: "no directory is standard input", probe: "LCH-086",
 		cuts: []cut{{"namespaces/stdio_linux.go", "\t\t\treturn nil, fmt.Errorf(\"%s: a directory would be open to the command with all that is below it\", stdNames[fd])\n", ""}}},
-	{name: "no socket of the host's network is standard input", long: true, probe: "NET-061",
+	{name: "no socket of the host's network is standard input", probe: "NET-061",
 		cuts: []cut{
 			{"namespaces/stdio_linux.go", "fd == 0 && local(fd) && !same(", "fd == 0 && !same("},
 			{"namespaces/handed_linux.go", "if domain != unix.AF_UNIX {", "if domain < 0 {"},
 		}},
-	{name: "the host's later mounts stay outside", long: true, probe: "FS-066", flags: []string{"--without", "landlock"},
+	{name: "the host's later mounts stay outside", probe: "FS-066", flags: []string{"--without", "landlock"},
 		cuts: []cut{{"namespaces/shell_linux.go", "inside.Int(unix.MS_REC|unix.MS_PRIVATE), inside.Int(0))", "inside.Int(unix.MS_REC|unix.MS_SLAVE), inside.Int(0))"}}},
-	{name: "pid 1 has no memory of the launcher's arguments", long: true, probe: "LCH-005",
+	{name: "pid 1 has no memory of the launcher's arguments", probe: "LCH-005",
 		cuts: []cut{{"namespaces/inside/life.go", "func advise(ranges []extent, advice int) error {", "func advise(ranges []extent, advice int) error {\n\tif len(ranges) > 0 {\n\t\treturn nil\n\t}"}}},
-	{name: "a profile in the workspace only tightens", long: true, probe: "LCH-013",
+	{name: "a profile in the workspace only tightens", probe: "LCH-013",
 		cuts: []cut{{"profiles/resolve.go", "tightening = append(tightening, own)", "b.apply(own)"}}},
-	{name: "a repository that is new is inert outside", long: true, probe: "PER-014",
+	{name: "a repository that is new is inert outside", probe: "PER-014",
 		cuts: []cut{{"workspace/inert_linux.go", "return !s.inert() || i.leaves(path, s) })", "return i.leaves(path, s) })"}}},
-	{name: "a bound on processors", long: true, quiet: true, probe: "RES-020",
+	{name: "a bound on processors", quiet: true, probe: "RES-020",
 		cuts: []cut{
 			{"namespaces/restrict_linux.go", "if len(p.CPUs) > 0 {", "if len(p.CPUs) > 1<<20 {"},
 			{"cgroups/plan.go", "fmt.Sprintf(\"%d %d\", quota, period)", "fmt.Sprintf(\"max %d\", max(quota, period))"},
@@ -108,16 +108,16 @@ var steps = []step{
 		}},
 	{name: "a limit ends the run", probe: "RES-010",
 		cuts: []cut{{"namespaces/inside/interpret.go", "s.until = clock(s) + s.deadline", "s.until = 0"}}},
-	{name: "a bound on memory", long: true, probe: "RES-003",
+	{name: "a bound on memory", probe: "RES-003",
 		cuts: []cut{
 			{"cgroups/plan.go", "{File: \"memory.max\", Value: strconv.FormatInt(n, 10)}", "{File: \"memory.max\", Value: \"max\"}"},
 			{"cgroups/plan.go", "writes := []Write{{File: \"memory.limit_in_bytes\", Value: strconv.FormatInt(n, 10)}}\n\t\tif v.Swap {", "writes := []Write{{File: \"memory.limit_in_bytes\", Value: \"-1\"}}\n\t\tif v.Swap && n < 0 {"},
 		}},
-	{name: "the terminal is as it was", long: true, probe: "TTY-008",
+	{name: "the terminal is as it was", probe: "TTY-008",
 		cuts: []cut{{"terminal/relay_linux.go", "_ = setModes(r.o.Terminal, r.saved)", ""}}},
-	{name: "the log follows no link", long: true, probe: "LCH-084",
+	{name: "the log follows no link", probe: "LCH-084",
 		cuts: []cut{{"events/target_unix.go", "os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK", "os.O_APPEND|unix.O_NONBLOCK"}}},
-	{name: "trust is in a content", long: true, probe: "LCH-011",
+	{name: "trust is in a content", probe: "LCH-011",
 		cuts: []cut{{"profiles/trust.go", "return err == nil && bytes.Equal(e.Content, content)", "return err == nil && (bytes.Equal(e.Content, content) || len(content) > 0)"}}},
 }
 
@@ -211,8 +211,9 @@ func TestStepsAreComplete(t *testing.T) {
 // TestSteps takes steps out of the launcher, one at a time, and wants the
 // suite to notice each.
 func TestSteps(t *testing.T) {
-	if testing.Short() || os.Geteuid() != 0 {
-		t.Skip("needs root, whose go command builds, and half a minute")
+	verdicts.SkipUnlessLong(t)
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, whose go command builds")
 	}
 	needCage(t)
 	home := worldReadable(t)
@@ -223,9 +224,6 @@ func TestSteps(t *testing.T) {
 	require.NoError(t, err)
 	for i, s := range steps {
 		t.Run(s.name, func(t *testing.T) {
-			if s.long && os.Getenv("PCCRUN_LONG") == "" {
-				t.Skip("needs PCCRUN_LONG, and ten seconds to build a launcher")
-			}
 			mutated := filepath.Join(home, strconv.Itoa(i))
 			buildWithout(t, root, s.cuts, mutated)
 			if s.quiet && burn(2, 300*time.Millisecond) < 1.7 {

@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/assert"
@@ -278,6 +279,32 @@ func TestWhatIsNotCovered(t *testing.T) {
 		}
 		assert.True(t, found, "%s: no such file", row[0])
 		assert.NotContains(t, row[0], "/*", "a whole directory: what is new in it would not count, and nobody would know")
+	}
+}
+
+// TestPackagesKeepTheirTime holds how long the tests of each package took in this
+// run to twice what test/packages.txt says, so that whoever makes a test slow learns
+// of it. What takes less than ten seconds is left alone.
+func TestPackagesKeepTheirTime(t *testing.T) {
+	rows, err := verdicts.ReadPackages(filepath.Join(top(t), "test", "packages.txt"))
+	require.NoError(t, err)
+	for _, row := range rows {
+		tests, err := filepath.Glob(filepath.Join(top(t), row.Package, "*_test.go"))
+		require.NoError(t, err)
+		assert.NotEmpty(t, tests, "test/packages.txt: %s has no tests", row.Package)
+	}
+	name := os.Getenv("PCCRUN_TEST_TIMES")
+	if name == "" {
+		t.Skip("needs the times of a whole run")
+	}
+	times, err := verdicts.Rows(name, 2)
+	require.NoError(t, err)
+	require.NotEmpty(t, times)
+	for _, row := range times {
+		took, err := time.ParseDuration(row[1] + "s")
+		require.NoError(t, err)
+		most := 2 * max(rows.Of(row[0]).Took, 5*time.Second)
+		assert.LessOrEqual(t, took, most, "%s: its tests took longer than twice what test/packages.txt says", row[0])
 	}
 }
 

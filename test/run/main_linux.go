@@ -1,12 +1,12 @@
-// Command run is `make test`: it vets, builds and runs every test of the
+// Command run is `make test`: it vets, builds and runs the tests of the
 // repository, as root and as an unprivileged user where it is root, else as
 // whoever calls it, and says on its last line how many passed.
 //
 // It promises that nothing is passed over in silence: a skip that is not in
 // test/skips.txt fails, and so does a package whose statements are covered to
-// less than 85 %, the files in test/uncovered.txt aside. Afterwards no user,
-// process or file of the run is left: a package fails that as the user leaves
-// something where everybody may write.
+// less than 85 %, the files in test/uncovered.txt aside. No test is run a second
+// time. Afterwards no user, process or file of the run is left: a package fails
+// if the user's tests leave something where everybody may write.
 package main
 
 import (
@@ -25,15 +25,17 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/test/internal/tempuser"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 const usage = `usage: go run ./test/run [flags] [package ...]
 
-Runs the tests of the packages (default ./...) as root and as an unprivileged
-user, or only as the caller where that is not root.
+Runs the tests of the packages (default ./...). Root's tests and those of an
+unprivileged user run side by side; a caller who is not root runs his own alone.
 
   -as WHO       root, user or both (default both)
   -run PATTERN  only tests that match; skips and coverage are not judged
+  -long         only the tests that test/skips.txt leaves to make test-long
   -fuzz TIME    run every fuzz target for TIME instead
   -v            print every test's output, not only that of failures
 `
@@ -42,10 +44,15 @@ user, or only as the caller where that is not root.
 type options struct {
 	as       string
 	pattern  string
+	long     bool
 	fuzz     time.Duration
 	verbose  bool
 	packages []string
 }
+
+// whole reports whether every test of the packages runs, so that skips and
+// coverage can be judged.
+func (o options) whole() bool { return o.pattern == "" && !o.long }
 
 // everything is what is tested where no package is named.
 var everything = []string{"./..."}
@@ -55,6 +62,7 @@ func main() {
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.StringVar(&o.as, "as", "both", "")
 	flag.StringVar(&o.pattern, "run", "", "")
+	flag.BoolVar(&o.long, "long", false, "")
 	flag.DurationVar(&o.fuzz, "fuzz", 0, "")
 	flag.BoolVar(&o.verbose, "v", false, "")
 	flag.Parse()
@@ -75,9 +83,6 @@ func main() {
 	}
 }
 
-// tries is how often a test is run at most, until it has passed.
-const tries = 3
-
 // errFailed is the end of a run whose reasons have been printed already.
 var errFailed = errors.New("some tests failed")
 
@@ -95,7 +100,7 @@ func test(ctx context.Context, o options) (err error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return err
 	}
-	stage, err := prepare(ctx, dir, o.packages)
+	stage, err := prepare(ctx, dir, o)
 	if err != nil {
 		return err
 	}
@@ -106,41 +111,16 @@ func test(ctx context.Context, o options) (err error) {
 	defer func() { err = errors.Join(err, remove()) }()
 
 	total.failures = append(total.failures, stage.broken...)
-	for _, who := range identities {
-		for _, p := range stage.packages {
-			before := who.belongings(public)
-			r, err := stage.run(ctx, who, p, o)
-			// Tests of terminals, limits and proxies meet the clock. One that
-			// passes when it is run again is told as flaky, by name, at the end: it
-			// is somebody's next work, and no reason to stop.
-			for try := 1; try < tries && err == nil && len(r.failures) > 0 && ctx.Err() == nil; try++ {
-				if _, err = who.tidy(public, before); err != nil { // a test that fails may leave something
-					break
-				}
-				var again report
-				if again, err = stage.run(ctx, who, p, r.again(o)); err == nil {
-					r = r.settle(again)
-				}
-			}
-			left, leftErr := who.tidy(public, before)
-			if err := errors.Join(err, leftErr); err != nil {
-				return err
-			}
-			for _, path := range left {
-				r.failures = append(r.failures, fmt.Sprintf("%s (%s): leaves %s", p.path, who.name, path))
-			}
-			total.add(r)
-		}
+	if err := stage.runAll(ctx, identities, o, &total); err != nil {
+		return err
 	}
-	if o.pattern == "" {
+	if o.whole() {
 		if err := stage.judge(&total, o, identities); err != nil {
 			return err
 		}
 	}
+	total.printSlowest(20)
 	fmt.Printf("\ntook %s\n", time.Since(start).Round(time.Second))
-	for _, name := range total.flaky {
-		fmt.Println("flaky:", name)
-	}
 	for _, name := range total.failures {
 		fmt.Println("failed:", name)
 	}
@@ -208,17 +188,19 @@ func vet(ctx context.Context, packages []string) []string {
 
 // fuzz runs each fuzz target of the packages for the time that o says.
 func fuzz(ctx context.Context, o options) error {
-	out, err := output(ctx, "", "go", append([]string{"test", "-list", "^Fuzz", "-json"}, o.packages...)...)
+	args := append([]string{"test", "-list", "^Fuzz", "-json"}, o.packages...)
+	out, err := output(ctx, "", "go", args...)
 	if err != nil {
 		return err
 	}
-	for _, t := range fuzzTargets(out) {
-		fmt.Printf("%s %s for %s\n", t.pkg, t.name, o.fuzz)
+	for _, t := range verdicts.FuzzTargets(out) {
+		fmt.Printf("%s %s for %s\n", t.Package, t.Test, o.fuzz)
 		// An input that is only new would be made smaller for a minute, in which nothing is tried.
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", o.fuzz.String(), "-fuzzminimizetime", "2s", t.pkg)
+		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.Test+"$",
+			"-fuzztime", o.fuzz.String(), "-fuzzminimizetime", "2s", t.Package)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("fuzz %s %s: %w", t.pkg, t.name, err)
+			return fmt.Errorf("fuzz %s %s: %w", t.Package, t.Test, err)
 		}
 	}
 	return nil

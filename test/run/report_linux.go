@@ -3,8 +3,8 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
@@ -29,21 +30,28 @@ type skip struct {
 // A report is what came of running tests.
 type report struct {
 	who      string
+	took     time.Duration
 	passed   int
 	skipped  int
 	failures []string
-	flaky    []string // failed once, and not in another run
-	broken   bool     // the run ended before its tests did: what did not fail need not have passed
 	skips    []skip
+	tests    []timed
 
 	shown strings.Builder // output of failures
 	all   strings.Builder
 	rest  string // output outside of any test
 }
 
+// A timed is a test and how long it took.
+type timed struct {
+	name string
+	took time.Duration
+}
+
 // take counts one verdict. Only tests are counted, not the packages, and a
 // parent as well as its children: each is a line that can fail.
 func (r *report) take(v verdicts.Verdict) {
+	name := fmt.Sprintf("%s %s (%s)", v.Package, v.Test, r.who)
 	switch v.Outcome {
 	case verdicts.Passed:
 		r.passed++
@@ -51,14 +59,10 @@ func (r *report) take(v verdicts.Verdict) {
 		r.skipped++
 		r.skips = append(r.skips, skip{v, r.who})
 	case verdicts.Failed:
-		r.fail(nameOf(v, r.who), v.Output)
+		r.fail(name, v.Output)
 	}
+	r.tests = append(r.tests, timed{name, v.Took})
 	r.all.WriteString(v.Output)
-}
-
-// nameOf is what a test is called in a report.
-func nameOf(v verdicts.Verdict, who string) string {
-	return fmt.Sprintf("%s %s (%s)", v.Package, v.Test, who)
 }
 
 func (r *report) fail(name, output string) {
@@ -74,66 +78,45 @@ func (r *report) output(verbose bool) string {
 	return r.shown.String()
 }
 
-func (r *report) add(more report) {
+// print says how the tests of a package ended.
+func (r *report) print(who identity, p testPackage, verbose bool) {
+	verdict := "ok  "
+	if len(r.failures) > 0 {
+		verdict = "FAIL"
+	}
+	fmt.Printf("%s %-4s %-50s %6.1fs  %d passed, %d failed, %d skipped\n", verdict, who.name, p.path,
+		r.took.Seconds(), r.passed, len(r.failures), r.skipped)
+	fmt.Print(r.output(verbose))
+}
+
+func (r *report) add(more *report) {
 	r.passed += more.passed
 	r.skipped += more.skipped
 	r.failures = append(r.failures, more.failures...)
-	r.flaky = append(r.flaky, more.flaky...)
 	r.skips = append(r.skips, more.skips...)
+	r.tests = append(r.tests, more.tests...)
 }
 
-// again returns the options that run once more what failed, or the whole package
-// where that did not come to its end.
-func (r report) again(o options) options {
-	if r.broken {
-		return o
-	}
-	var tests []string
-	for _, name := range r.failures {
-		_, test, _ := strings.Cut(name, " ")
-		test, _, _ = strings.Cut(test, " ")
-		test, _, _ = strings.Cut(test, "/")
-		if !slices.Contains(tests, test) {
-			tests = append(tests, test)
+// printSlowest prints the n tests that took longest, parents without their children.
+func (r *report) printSlowest(n int) {
+	slices.SortFunc(r.tests, func(a, b timed) int { return cmp.Compare(b.took, a.took) })
+	fmt.Println("\nslowest tests")
+	for _, t := range r.tests {
+		if n == 0 || t.took < time.Second {
+			return
+		}
+		if !strings.Contains(t.name, "/Test") || !strings.Contains(t.name[strings.Index(t.name, " "):], "/") {
+			fmt.Printf("  %6.1f s  %s\n", t.took.Seconds(), t.name)
+			n--
 		}
 	}
-	o.pattern = "^(" + strings.Join(tests, "|") + ")$"
-	return o
-}
-
-// settle returns what a run and another of what failed in it say together: as
-// failed what did not pass in either. A test that skips has not passed.
-func (r report) settle(again report) report {
-	switch {
-	case r.broken:
-		again.flaky = append(again.flaky, slices.DeleteFunc(r.failures, func(name string) bool { return slices.Contains(again.failures, name) })...)
-		return again
-	case again.broken:
-		return r
-	}
-	passed := func(name string) bool {
-		return !slices.Contains(again.failures, name) &&
-			!slices.ContainsFunc(again.skips, func(k skip) bool { return nameOf(k.Verdict, k.who) == name })
-	}
-	for _, name := range r.failures {
-		if passed(name) {
-			r.flaky = append(r.flaky, name)
-			r.passed++
-		}
-	}
-	r.failures = slices.DeleteFunc(slices.Clone(r.failures), passed)
-	return r
 }
 
 // judge turns skips that nobody allowed, and packages that are covered too
 // little, into failures.
 func (s *stage) judge(r *report, o options, identities []identity) error {
-	allowed, err := verdicts.ReadSkips(filepath.Join(s.source(), "test", "skips.txt"))
-	if err != nil {
-		return err
-	}
 	for _, k := range r.skips {
-		if !allowed.Allow(k.Verdict, k.who) {
+		if !s.skips.Allow(k.Verdict, k.who) {
 			r.failures = append(r.failures, fmt.Sprintf("%s %s (%s): a skip that test/skips.txt does not allow: %s", k.Package, k.Test, k.who, k.Reason))
 		}
 	}
@@ -151,7 +134,7 @@ func (s *stage) judgeCoverage(r *report, identities []identity) error {
 	}
 	var dirs []string
 	for _, who := range identities {
-		dirs = append(dirs, s.coverage(who.name))
+		dirs = append(dirs, s.counters(who.name))
 	}
 	profile := filepath.Join(s.dir, "coverage.txt")
 	if _, err := output(context.Background(), s.source(), "go", "tool", "covdata", "textfmt", "-i="+strings.Join(dirs, ","), "-o="+profile); err != nil {
@@ -241,21 +224,4 @@ func coverage(profile io.Reader, excluded func(file string) bool) ([]packageCove
 	}
 	slices.SortFunc(list, func(a, b packageCoverage) int { return strings.Compare(a.pkg, b.pkg) })
 	return list, nil
-}
-
-// A fuzzTarget is a function that `go test -fuzz` can run.
-type fuzzTarget struct{ pkg, name string }
-
-// fuzzTargets reads the output of `go test -list ^Fuzz -json`.
-func fuzzTargets(events []byte) []fuzzTarget {
-	var targets []fuzzTarget
-	for d := json.NewDecoder(bytes.NewReader(events)); ; {
-		var e struct{ Action, Package, Output string } // see `go doc test2json`
-		if d.Decode(&e) != nil {
-			return targets
-		}
-		if name := strings.TrimSpace(e.Output); e.Action == "output" && strings.HasPrefix(name, "Fuzz") {
-			targets = append(targets, fuzzTarget{e.Package, name})
-		}
-	}
 }

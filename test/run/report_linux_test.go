@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -22,33 +24,24 @@ func TestReportCounts(t *testing.T) {
 	require.Equal(t, "a\nb\nc\n", r.output(true))
 }
 
-func TestReportRunsAgain(t *testing.T) {
-	r := report{failures: []string{"p TestA/x (user)", "p TestA (user)", "p TestB (user)"}}
-	require.Equal(t, "^(TestA|TestB)$", r.again(options{}).pattern)
-	r.broken = true
-	require.Empty(t, r.again(options{}).pattern, "the whole package")
-}
-
-// A test has failed that failed in each run that could have passed it.
-func TestReportSettles(t *testing.T) {
-	for _, test := range []struct {
-		name          string
-		first, again  report
-		failed, flaky []string
-	}{
-		{"it passed", report{failures: []string{"a"}}, report{}, nil, []string{"a"}},
-		{"one of two passed", report{failures: []string{"a", "b"}}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
-		{"the first run did not get to it", report{failures: []string{"a"}, broken: true}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
-		{"the later run did not get to it", report{failures: []string{"a"}}, report{failures: []string{"b"}, broken: true}, []string{"a"}, nil},
-		{"it skipped", report{failures: []string{"p TestA (user)"}}, report{skips: []skip{{verdicts.Verdict{Package: "p", Test: "TestA"}, "user"}}}, []string{"p TestA (user)"}, nil},
-		{"known as flaky", report{failures: []string{"b"}, flaky: []string{"a"}}, report{failures: []string{"b"}}, []string{"b"}, []string{"a"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			got := test.first.settle(test.again)
-			require.ElementsMatch(t, test.failed, got.failures)
-			require.ElementsMatch(t, test.flaky, got.flaky)
-		})
+func TestLanes(t *testing.T) {
+	row := func(name string, took time.Duration, once, alone bool) testPackage {
+		return testPackage{path: verdicts.Module + name, row: verdicts.PackageRow{Package: name, Took: took, Once: once, Alone: alone}}
 	}
+	l := lay([]testPackage{
+		row("quick", 1, false, false), row("slow", 9, false, false), row("once", 5, true, false),
+		row("clock", 2, false, true), row("test/rules", 3, true, false),
+	}, []identity{{name: "root"}, {name: "user"}})
+	var took []string
+	for _, who := range []string{"root", "root", "user", "root", "user", "user"} {
+		p, ok := l.next(who)
+		took = append(took, fmt.Sprint(who, " ", p.row.Package, " ", ok))
+	}
+	require.Equal(t, []string{
+		"root slow true", "root quick true", "user slow true", "root once true", "user quick true", "user  false",
+	}, took)
+	require.Equal(t, "clock", l.alone[0].row.Package)
+	require.Equal(t, "test/rules", l.last[0].row.Package)
 }
 
 func TestCoverageSums(t *testing.T) {
@@ -67,13 +60,4 @@ m/b/x.go:1.1,2.2 1 0
 		_, err := coverage(strings.NewReader(bad), func(string) bool { return false })
 		require.Error(t, err, bad)
 	}
-}
-
-func TestFuzzTargets(t *testing.T) {
-	events := `{"Action":"start","Package":"p"}
-{"Action":"output","Package":"p","Output":"FuzzA\n"}
-{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}
-{"Action":"output","Package":"q","Output":"FuzzB\n"}
-`
-	require.Equal(t, []fuzzTarget{{"p", "FuzzA"}, {"q", "FuzzB"}}, fuzzTargets([]byte(events)))
 }

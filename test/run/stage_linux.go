@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type stage struct {
 	broken   []string // packages whose tests do not compile
 	agent    string   // Claude Code, "" where it cannot be had
 	clients  string   // what test/egress sends out beside it, "" likewise
+	skips    verdicts.Skips
+	rows     verdicts.PackageRows
 }
 
 // A testPackage is a package that has tests.
@@ -40,18 +43,22 @@ type testPackage struct {
 	path   string // import path
 	dir    string // in the stage
 	binary string
+	row    verdicts.PackageRow
 }
 
 func (s *stage) source() string  { return filepath.Join(s.dir, "src") }
 func (s *stage) program() string { return filepath.Join(s.dir, "bin", "pccrun") }
 
-// coverage is where the counters of one identity's tests are collected.
-func (s *stage) coverage(identity string) string {
+// counters is where one identity's tests leave the counters of coverage.
+func (s *stage) counters(identity string) string {
 	return filepath.Join(s.dir, "coverage", identity)
 }
 
+// times is the file that says how long the tests of each package took.
+func (s *stage) times() string { return filepath.Join(s.dir, "times") }
+
 // prepare fills dir.
-func prepare(ctx context.Context, dir string, patterns []string) (*stage, error) {
+func prepare(ctx context.Context, dir string, o options) (*stage, error) {
 	s := &stage{dir: dir}
 	top, err := output(ctx, "", "git", "rev-parse", "--show-toplevel")
 	if err != nil {
@@ -59,6 +66,12 @@ func prepare(ctx context.Context, dir string, patterns []string) (*stage, error)
 	}
 	root := strings.TrimSpace(string(top))
 	if err := s.copySources(ctx, root); err != nil {
+		return nil, err
+	}
+	if s.skips, err = verdicts.ReadSkips(filepath.Join(s.source(), "test", "skips.txt")); err != nil {
+		return nil, err
+	}
+	if s.rows, err = verdicts.ReadPackages(filepath.Join(s.source(), "test", "packages.txt")); err != nil {
 		return nil, err
 	}
 	// The module cache may be root's own, so the copy carries its modules.
@@ -89,7 +102,7 @@ func prepare(ctx context.Context, dir string, patterns []string) (*stage, error)
 			return nil, err
 		}
 	}
-	return s, s.compile(ctx, patterns)
+	return s, s.compile(ctx, o)
 }
 
 // copySources copies what git knows of, or would add: not what it ignores.
@@ -139,16 +152,20 @@ func place(from, to string) error {
 
 // compile builds a test binary for each package that has tests, two at a time:
 // the linker is what takes the time.
-func (s *stage) compile(ctx context.Context, patterns []string) error {
-	args := append([]string{"list", "-e", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, patterns...)
+func (s *stage) compile(ctx context.Context, o options) error {
+	args := append([]string{"list", "-e", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, o.packages...)
 	out, err := output(ctx, s.source(), "go", args...)
 	if err != nil {
 		return err
 	}
 	for line := range strings.Lines(string(out)) {
 		path, dir, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		if o.long && s.skips.Long(path) == nil {
+			continue
+		}
 		name := strings.ReplaceAll(path, "/", "_") + ".test"
-		s.packages = append(s.packages, testPackage{path: path, dir: dir, binary: filepath.Join(s.dir, "bin", name)})
+		p := testPackage{path: path, dir: dir, binary: filepath.Join(s.dir, "bin", name), row: s.rows.Of(path)}
+		s.packages = append(s.packages, p)
 	}
 	var wait sync.WaitGroup
 	errs := make([]error, len(s.packages))
@@ -172,16 +189,15 @@ func (s *stage) compile(ctx context.Context, patterns []string) error {
 	}
 	s.packages = built
 	if len(s.packages) == 0 {
-		return fmt.Errorf("no package with tests in %s", strings.Join(patterns, " "))
+		return fmt.Errorf("no package with tests in %s", strings.Join(o.packages, " "))
 	}
 	fmt.Printf("built: tests of %d packages\n", len(s.packages))
 	return ctx.Err()
 }
 
-// run runs a package's tests as somebody and prints a line, and the output of
-// what failed.
+// run runs a package's tests as somebody.
 func (s *stage) run(ctx context.Context, who identity, p testPackage, o options) (report, error) {
-	counters := s.coverage(who.name)
+	counters := s.counters(who.name)
 	if err := os.MkdirAll(counters, 0o777); err != nil {
 		return report{}, err
 	}
@@ -189,15 +205,21 @@ func (s *stage) run(ctx context.Context, who identity, p testPackage, o options)
 		return report{}, err
 	}
 	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.gocoverdir=" + counters, "-test.timeout=" + patience.String()}
-	if o.pattern != "" {
-		args = append(args, "-test.run="+o.pattern)
+	env := append(slices.Clone(who.env), "GOCOVERDIR="+counters, "PCCRUN_TEST_BIN="+s.program(),
+		"PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_CLIENTS="+s.clients, "PCCRUN_TEST_TIMES="+s.times())
+	pattern := o.pattern
+	if o.long {
+		env = append(env, "PCCRUN_LONG=1")
+		pattern = cmp.Or(pattern, "^("+strings.Join(s.skips.Long(p.path), "|")+")$")
+	}
+	if pattern != "" {
+		args = append(args, "-test.run="+pattern)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience+30*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.binary, args...)
 	cmd.Dir = p.dir
-	cmd.Env = append(slices.Clone(who.env), "GOCOVERDIR="+counters,
-		"PCCRUN_TEST_BIN="+s.program(), "PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_CLIENTS="+s.clients)
+	cmd.Env = env
 	// A group of its own, so that what a stopped test leaves goes with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who.cred, Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -210,34 +232,16 @@ func (s *stage) run(ctx context.Context, who identity, p testPackage, o options)
 	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
 		return report{}, ctx.Err()
 	}
-	r, err := s.read(ctx, who, p, &out)
+	list, rest, err := verdicts.Read(ctx, p.path, &out)
 	if err != nil {
 		return report{}, err
 	}
-	// 1 is the end of tests that failed; a panic's is 2, a signal's -1.
-	r.broken = runErr != nil && (len(r.failures) == 0 || cmd.ProcessState.ExitCode() != 1)
-	if runErr != nil && len(r.failures) == 0 {
-		r.fail(fmt.Sprintf("%s (%s): %v", p.path, who.name, runErr), r.rest)
-	}
-	verdict := "ok  "
-	if len(r.failures) > 0 {
-		verdict = "FAIL"
-	}
-	fmt.Printf("%s %-4s %-50s %6.1fs  %d passed, %d failed, %d skipped\n", verdict, who.name, p.path,
-		time.Since(start).Seconds(), r.passed, len(r.failures), r.skipped)
-	fmt.Print(r.output(o.verbose))
-	return r, nil
-}
-
-// read turns a test binary's output into a report.
-func (s *stage) read(ctx context.Context, who identity, p testPackage, out io.Reader) (report, error) {
-	list, rest, err := verdicts.Read(ctx, p.path, out)
-	if err != nil {
-		return report{}, err
-	}
-	r := report{who: who.name, rest: rest}
+	r := report{who: who.name, rest: rest, took: time.Since(start)}
 	for _, v := range list {
 		r.take(v)
+	}
+	if runErr != nil && len(r.failures) == 0 { // a panic, a signal, or no end
+		r.fail(fmt.Sprintf("%s (%s): %v", p.path, who.name, runErr), r.rest)
 	}
 	return r, nil
 }

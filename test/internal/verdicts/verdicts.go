@@ -17,7 +17,10 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"testing"
+	"time"
 )
 
 // Module is what the paths of all packages of this repository begin with.
@@ -29,6 +32,7 @@ type Verdict struct {
 	Package, Test string
 	Reason        string // what it gave to t.Skip, for one that skipped
 	Output        string // of this test alone
+	Took          time.Duration
 }
 
 // An Outcome is how a test ended, in the words of `go doc test2json`.
@@ -47,6 +51,7 @@ type event struct {
 	Package string
 	Test    string
 	Output  string
+	Elapsed float64 // seconds
 }
 
 // Read turns the output of the test binary of a package, run with
@@ -90,7 +95,8 @@ func (r *reader) take(e event) {
 		}
 		r.lines[e.Test] = append(lines, e.Output)
 	case e.Test != "" && (outcome == Passed || outcome == Skipped || outcome == Failed):
-		v := Verdict{Outcome: outcome, Package: e.Package, Test: e.Test, Output: strings.Join(lines, "")}
+		v := Verdict{Outcome: outcome, Package: e.Package, Test: e.Test, Output: strings.Join(lines, ""),
+			Took: time.Duration(e.Elapsed * float64(time.Second))}
 		if outcome == Skipped {
 			v.Reason = reason(lines)
 		}
@@ -143,6 +149,80 @@ func (s Skips) Allow(v Verdict, who ...string) bool {
 		named, err := path.Match(row[1], short+"."+strings.ReplaceAll(v.Test, "/", ":"))
 		return err == nil && named && (row[0] == "any" || slices.Contains(who, row[0])) && strings.Contains(v.Reason, row[2])
 	})
+}
+
+// long is the reason of a test that only `make test-long` runs.
+const long = "needs make test-long"
+
+// Long returns the tests of a package that the list leaves to `make test-long`,
+// as patterns for -test.run.
+func (s Skips) Long(pkg string) (tests []string) {
+	for _, row := range s {
+		in, test, _ := strings.Cut(path.Base(row[1]), ".")
+		in = path.Join(path.Dir(row[1]), in)
+		if row[2] == long && in == strings.TrimPrefix(pkg, Module) {
+			test, _, _ = strings.Cut(test, ":")
+			tests = append(tests, strings.TrimSuffix(test, "*"))
+		}
+	}
+	return tests
+}
+
+// SkipUnlessLong skips a test that is slow and rarely breaks: `make test-long`
+// runs it, and test/skips.txt has a row for it.
+func SkipUnlessLong(t testing.TB) {
+	t.Helper()
+	if os.Getenv("PCCRUN_LONG") == "" {
+		t.Skip(long)
+	}
+}
+
+// A PackageRow says how the tests of a package run.
+type PackageRow struct {
+	Package string
+	Took    time.Duration // where they took longest, when the row was written
+	// Once: who runs them makes no difference. Alone: they measure time, and
+	// run beside no others.
+	Once, Alone bool
+}
+
+// PackageRows are the rows of test/packages.txt.
+type PackageRows []PackageRow
+
+// ReadPackages reads them.
+func ReadPackages(name string) (list PackageRows, err error) {
+	rows, err := Rows(name, 3)
+	for _, row := range rows {
+		seconds, bad := strconv.Atoi(row[1])
+		if bad != nil || !slices.Contains([]string{"both", "once", "alone"}, row[2]) {
+			return nil, fmt.Errorf("%s: %s: want seconds, and both, once or alone", name, row[0])
+		}
+		took := time.Duration(seconds) * time.Second
+		list = append(list, PackageRow{row[0], took, row[2] == "once", row[2] == "alone"})
+	}
+	return list, err
+}
+
+// Of returns the row of a package; one that has none runs as both, and counts as quick.
+func (l PackageRows) Of(pkg string) PackageRow {
+	pkg = strings.TrimPrefix(pkg, Module)
+	if i := slices.IndexFunc(l, func(r PackageRow) bool { return r.Package == pkg }); i >= 0 {
+		return l[i]
+	}
+	return PackageRow{Package: pkg}
+}
+
+// FuzzTargets reads the output of `go test -list ^Fuzz -json`.
+func FuzzTargets(events []byte) (targets []Verdict) {
+	for d := json.NewDecoder(bytes.NewReader(events)); ; {
+		var e event
+		if d.Decode(&e) != nil {
+			return targets
+		}
+		if name := strings.TrimSpace(e.Output); e.Action == "output" && strings.HasPrefix(name, "Fuzz") {
+			targets = append(targets, Verdict{Package: e.Package, Test: name})
+		}
+	}
 }
 
 // Rows reads a list of rows with n columns that tabs separate; lines that are

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -72,4 +73,34 @@ func TestReason(t *testing.T) {
 	require.Equal(t, "needs git", reason([]string{"=== RUN   TestX\n", "    x_test.go:7: a line\n", "    x_test.go:9: needs git\n", "--- SKIP: TestX (0.00s)\n"}))
 	require.Equal(t, "needs runc", reason([]string{"    testscript.go:609: WORK=$WORK\n", "        \n", "        > [!exec:runc] skip 'needs runc'\n", "        \n"}))
 	require.Empty(t, reason([]string{"=== RUN   TestX\n"}))
+}
+
+func TestLong(t *testing.T) {
+	s := Skips{{"any", "test/escape.TestMutations*", long}, {"root", "test/escape.TestSteps:*", long}, {"any", "test/vm.TestSmallest", "needs qemu"}}
+	require.Equal(t, []string{"TestMutations", "TestSteps"}, s.Long(Module+"test/escape"))
+	require.Empty(t, s.Long(Module+"test/vm"))
+}
+
+func TestReadPackages(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "packages.txt")
+	require.NoError(t, os.WriteFile(name, []byte("cgroups\t35\tboth\nprofiles\t4\tonce\ntest/bench\t9\talone\n"), 0o644))
+	rows, err := ReadPackages(name)
+	require.NoError(t, err)
+	require.Equal(t, PackageRow{"profiles", 4 * time.Second, true, false}, rows.Of(Module+"profiles"))
+	require.True(t, rows.Of("test/bench").Alone)
+	require.Equal(t, PackageRow{Package: "new"}, rows.Of("new"))
+	for _, bad := range []string{"a\tb\tboth\n", "a\t1\ttwice\n", "a\t1\n"} {
+		require.NoError(t, os.WriteFile(name, []byte(bad), 0o644))
+		_, err := ReadPackages(name)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestFuzzTargets(t *testing.T) {
+	events := `{"Action":"start","Package":"p"}
+{"Action":"output","Package":"p","Output":"FuzzA\n"}
+{"Action":"output","Package":"p","Output":"ok  \tp\t0.1s\n"}
+{"Action":"output","Package":"q","Output":"FuzzB\n"}
+`
+	require.Equal(t, []Verdict{{Package: "p", Test: "FuzzA"}, {Package: "q", Test: "FuzzB"}}, FuzzTargets([]byte(events)))
 }

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Lanes are the lists from which the identities take packages, the slowest first,
+// so that none works long after the other.
+type lanes struct {
+	own    map[string][]testPackage // by identity
+	either []testPackage            // whoever is free runs it
+	alone  []testPackage            // when both lanes have ended
+	last   []testPackage            // test/rules, which judges how long the others took
+}
+
+// lay puts each package into a lane.
+func lay(packages []testPackage, identities []identity) lanes {
+	l := lanes{own: map[string][]testPackage{}}
+	for _, p := range slices.SortedStableFunc(slices.Values(packages), slowest) {
+		switch {
+		case strings.HasSuffix(p.path, "/test/rules"):
+			l.last = append(l.last, p)
+		case p.row.Alone:
+			l.alone = append(l.alone, p)
+		case p.row.Once:
+			l.either = append(l.either, p)
+		default:
+			for _, who := range identities {
+				l.own[who.name] = append(l.own[who.name], p)
+			}
+		}
+	}
+	return l
+}
+
+// next takes the package that an identity runs next.
+func (l *lanes) next(who string) (p testPackage, ok bool) {
+	if own := l.own[who]; len(own) > 0 {
+		l.own[who] = own[1:]
+		return own[0], true
+	}
+	if len(l.either) == 0 {
+		return p, false
+	}
+	p, l.either = l.either[0], l.either[1:]
+	return p, true
+}
+
+func slowest(a, b testPackage) int { return int(b.row.Took - a.row.Took) }
+
+// runAll runs the packages: root's beside the user's, then those that measure
+// time one by one. A user's package has no other of that user beside it, so that
+// what the user leaves can be told from what others leave.
+func (s *stage) runAll(ctx context.Context, identities []identity, o options, total *report) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l := lay(s.packages, identities)
+	took := map[string]time.Duration{}
+	var mu sync.Mutex
+	one := func(who identity, p testPackage) error {
+		before := who.belongings(public)
+		r, err := s.run(ctx, who, p, o)
+		left, leftErr := who.tidy(public, before)
+		if err := errors.Join(err, leftErr); err != nil {
+			return err
+		}
+		for _, path := range left {
+			r.failures = append(r.failures, fmt.Sprintf("%s (%s): leaves %s", p.path, who.name, path))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		r.print(who, p, o.verbose)
+		took[p.row.Package] = max(took[p.row.Package], r.took)
+		total.add(&r)
+		return nil
+	}
+	next := func(who identity) (testPackage, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		return l.next(who.name)
+	}
+	errs := make([]error, len(identities))
+	var wait sync.WaitGroup
+	for i, who := range identities {
+		wait.Go(func() {
+			for p, ok := next(who); ok && errs[i] == nil; p, ok = next(who) {
+				errs[i] = one(who, p)
+			}
+			if errs[i] != nil {
+				cancel()
+			}
+		})
+	}
+	wait.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, p := range l.alone {
+		for _, who := range identities {
+			if err := one(who, p); err != nil {
+				return err
+			}
+		}
+	}
+	if err := writeTimes(s.times(), took); err != nil {
+		return err
+	}
+	for _, p := range l.last {
+		if err := one(identities[0], p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeTimes leaves how long packages took, for test/rules.
+func writeTimes(name string, took map[string]time.Duration) error {
+	var b strings.Builder
+	for _, pkg := range slices.Sorted(maps.Keys(took)) {
+		fmt.Fprintf(&b, "%s\t%.1f\n", pkg, took[pkg].Seconds())
+	}
+	return os.WriteFile(name, []byte(b.String()), 0o644)
+}
