@@ -36,6 +36,9 @@ echo "over, status 0"
 // outside is told nothing of it, and Ctrl-Z stops the run while that goes on, and
 // fg lets it go on, on a machine that has more to do than it can.
 func TestFloodAtTerminal(t *testing.T) {
+	if os.Getenv("PCCRUN_LONG") == "" {
+		t.Skip("needs make test-long")
+	}
 	p := newPupil(t)
 	script := fmt.Sprintf("flood-%d.sh", os.Getpid())
 	p.write("project/"+script, flood, 0o644)

@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/websocket"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // site has a handler answer by TLS at an address of the world for as long as
@@ -144,6 +146,7 @@ func codexProgram(t *testing.T) string {
 // TestCodex has the real Codex work with a key that it does not have, by the
 // websocket that it prefers, with the profile that its name picks.
 func TestCodex(t *testing.T) {
+	verdicts.SkipAsRoot(t)
 	program := codexProgram(t)
 	var keys, codes seen
 	theWorld.site(t, agents4+":443", openai(&keys, &codes))
@@ -184,6 +187,7 @@ func TestCodex(t *testing.T) {
 // there comes back to a port that is published, and what was logged in works in
 // the next run.
 func TestCodexLogin(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	program := codexProgram(t)
 	var keys, codes seen
 	theWorld.site(t, agents4+":443", openai(&keys, &codes))
@@ -212,6 +216,7 @@ func TestCodexLogin(t *testing.T) {
 
 // TestGemini has the real Gemini CLI work with a key that it does not have.
 func TestGemini(t *testing.T) {
+	verdicts.SkipAsRoot(t)
 	program := geminiProgram(t)
 	var keys seen
 	answer := `{"candidates":[{"content":{"role":"model","parts":[{"text":"The job is done."}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2}}`

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/test/agent"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // anthropic is what of Anthropic logs an account in, and has the model of an endpoint for
@@ -55,6 +56,7 @@ func anthropic(model http.Handler, tokens, codes *seen) http.Handler {
 // by the code that the page shows, since it takes a new port for a browser each time. Who
 // has logged in is so in the next run.
 func TestClaudeLogin(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	program := claudeProgram(t)
 	endpoint, err := agent.Start([]agent.Step{{Say: "The job is done."}})
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 const (
@@ -95,6 +96,7 @@ func TestBare(t *testing.T) {
 // the variables of the proxy and without, each to an allowed host and to
 // another.
 func TestClients(t *testing.T) {
+	verdicts.SkipAsRoot(t)
 	for _, c := range []struct {
 		name   string
 		needs  string

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // javaFetch prints what is at a URL. What Java trusts is its own; TRUST says that it has
@@ -23,6 +25,7 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC ${TRUST:+-Djavax.net.ssl.trustStor
 // No client is told of the session's authority, nor of the world's, whose certificate
 // the host has and another host that is not inspected.
 func TestInspectedClients(t *testing.T) {
+	verdicts.SkipAsRoot(t)
 	var paths seen
 	theWorld.site(t, agents4+":443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		paths.add(r.URL.Path)

@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // signIn starts a program that logs in and reads what it says up to the page that
@@ -215,6 +217,7 @@ func press(keys string) func(*url.URL) string { return func(*url.URL) string { r
 // and by a browser outside that comes back to a port which is published. Who has
 // logged in once is asked nothing any more.
 func TestGeminiLogin(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	program := geminiProgram(t)
 	var tokens, codes seen
 	theWorld.site(t, agents4+":443", google(&tokens, &codes))
@@ -260,6 +263,7 @@ func TestGeminiLogin(t *testing.T) {
 
 // TestGcloudLogin logs gcloud in from inside, by a browser outside.
 func TestGcloudLogin(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	gcloud, err := exec.LookPath("gcloud")
 	if err != nil {
 		t.Skip("needs gcloud")

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // turns is what servers say of protocols that turn to TLS, and how much they hear before
@@ -30,6 +32,7 @@ var turns = map[string][]struct {
 // TestTurnsToTLS: OpenSSL's client greets by STARTTLS and its like, for the host that it
 // is connected to, and for another, which the same server would answer too.
 func TestTurnsToTLS(t *testing.T) {
+	verdicts.SkipAsRoot(t)
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("needs openssl")
 	}

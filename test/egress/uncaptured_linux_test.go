@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/seccomp"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // What kernels lack, as a filter around pccrun has it: profiles of OCI's.
@@ -121,6 +122,7 @@ func TestUncaptured(t *testing.T) {
 // TestUncapturedJava: Java knows of no variable of a proxy's, and of JAVA_TOOL_OPTIONS
 // alone, which says a line at each start: it is set only where nothing captures.
 func TestUncapturedJava(t *testing.T) {
+	verdicts.SkipAsRoot(t)
 	if _, err := exec.LookPath("java"); err != nil {
 		t.Skip("needs java")
 	}
@@ -165,6 +167,7 @@ java -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djavax.net.ssl.trustStore=k.p12 -
 // TestUncapturedYarn: both yarns go by variables of their own, and nothing else
 // leads out. The newer one takes each YARN_ of which it does not know for a mistake.
 func TestUncapturedYarn(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	if _, err := exec.LookPath("node"); err != nil {
 		t.Skip("needs node")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // TestLayers holds the launcher to its promise of depth: critical and high
@@ -17,6 +18,7 @@ import (
 // stand in the list of those that one stops, with the reason; those on reads
 // by one, and by two under strict, all of them.
 func TestLayers(t *testing.T) {
+	verdicts.SkipAsRoot(t)
 	if testing.Short() {
 		t.Skip("needs a minute")
 	}

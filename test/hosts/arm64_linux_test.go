@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // What is built for arm64 runs under an emulator of that processor, whose system
@@ -16,6 +18,7 @@ import (
 // does not make: there the launcher refuses by name. A machine of that processor is
 // booted by test/vm.
 func TestArm64(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, whose go command builds")
 	}

@@ -8,12 +8,15 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // TestSmallest is what `make test` has of `make test-vm`: one machine boots, an
 // unprivileged user launches there, asks the doctor, and tries to escape, and
 // what is advised is followed.
 func TestSmallest(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/pccrun/pccrun/test/agent"
 	"github.com/pccrun/pccrun/test/internal/claude"
 	"github.com/pccrun/pccrun/test/internal/host"
+	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
 // Each workload is done twice, outside as the control and inside with its
@@ -105,6 +106,7 @@ func requireEnded(t *testing.T, err error, stderr string) {
 // TestWorkloadsByAgent has the real Claude Code do those that are meant for
 // an agent, its model following a script.
 func TestWorkloadsByAgent(t *testing.T) {
+	verdicts.SkipUnlessLong(t)
 	claudeCode, err := claude.Fetch(t.Context())
 	if err != nil {
 		t.Skip("needs claude code:", err)
