@@ -98,10 +98,21 @@ func (g *Guard) programsIn(rel string, all, renamed bool) {
 		var st unix.Stat_t
 		if err := beneath.Stat(fd, e.Name(), &st); err != nil {
 			g.unlooked(join(rel, e.Name()), err)
-		} else if (all || g.touched(&st)) && (st.Mode&unix.S_IFMT == unix.S_IFLNK || st.Mode&0o111 != 0 || sourced(e.Name(), &st)) {
+		} else if (all || g.touched(&st)) && isProgram(e.Name(), &st) {
 			g.program(g.abs(join(rel, e.Name())), filepath.Base(rel))
 		}
 	}
+}
+
+// isProgram reports whether a tool that looks for programs could find one in an entry.
+func isProgram(name string, st *unix.Stat_t) bool {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return true
+	case unix.S_IFREG:
+		return st.Mode&0o111 != 0 || sourced(name)
+	}
+	return false
 }
 
 // byLink says why of a link in the place of such a directory, or on the way to it.
@@ -270,6 +281,6 @@ func (i *inerter) brought(path string) bool {
 
 // sourced reports whether a file is one that shells source to enter an environment of
 // Python, editors' terminals unasked: none of them has to be executable.
-func sourced(name string, st *unix.Stat_t) bool {
-	return st.Mode&unix.S_IFMT == unix.S_IFREG && (strings.HasPrefix(name, "activate") || name == "Activate.ps1")
+func sourced(name string) bool {
+	return strings.HasPrefix(name, "activate") || name == "Activate.ps1"
 }

@@ -40,6 +40,7 @@ func TestGuardTellsOfPrograms(t *testing.T) {
 		"a file of the name":                  {"mkdir -p e/bin", "ln -s x e/bin/env; ln -s bin/x e/vendor" + evil + "e/bin/x", "e/vendor", nil},
 		"in no such directory":                {"mkdir -p e/bin", "ln -s e environment" + evil + "e/bin/x", "environment/bin/x", nil},
 		"nothing of what a link leads to":     {"mkdir -p e/bin; ln -s e venv; touch e/bin/x; chmod +x e/bin/x" + evil + "e/bin/x", "echo x > e/bin/data", "venv/bin/x", nil},
+		"a directory is no program":           {"mkdir -p e/bin; ln -s e venv; touch e/bin/x; chmod +x e/bin/x" + evil + "e/bin/x", "mkdir e/bin/d", "venv/bin/x", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWatchman(t)
