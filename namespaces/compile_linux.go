@@ -127,7 +127,7 @@ func (c *compiler) open(p *Plan) {
 		if m.Kind == Copy {
 			c.overlay(i, m)
 		}
-		if m.Kind != Bind && m.Kind != Scratch || c.inPlace(p, i) {
+		if m.Kind != Bind && m.Kind != Scratch && m.Kind != Persist || c.inPlace(p, i) {
 			continue
 		}
 		if m.Donated >= 0 {
@@ -289,7 +289,7 @@ func (c *compiler) attachAt(m *Mount, tree inside.Arg, gone bool) {
 func (c *compiler) tree(p *Plan, i int, set uint64) inside.Arg {
 	m := &p.Mounts[i]
 	switch m.Kind {
-	case Bind, Scratch:
+	case Bind, Scratch, Persist:
 		flags := uint(0)
 		if m.Tree {
 			flags = unix.AT_RECURSIVE
@@ -339,7 +339,7 @@ func (s Shell) skips(m *Mount) bool {
 	switch {
 	case m.Protect:
 		return !s.has(profiles.LayerProtect)
-	case m.Kind == Copy:
+	case m.Kind == Copy, m.Kind == Persist:
 		return false
 	case m.Kind != Bind && m.Kind != Text, m.Kind == Bind && m.ReadOnly:
 		return !s.has(profiles.LayerHide) // where nothing is hidden, all is there to be read

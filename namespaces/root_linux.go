@@ -56,7 +56,7 @@ func (p *Plan) Donate() error {
 	owners, around := make([]owner, len(p.Mounts)), p.lentWith()
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		if m.Kind != Bind && m.Kind != Copy && m.Kind != Scratch {
+		if m.Kind != Bind && m.Kind != Copy && m.Kind != Scratch && m.Kind != Persist {
 			continue
 		}
 		if around[i] >= 0 {

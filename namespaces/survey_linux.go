@@ -62,6 +62,7 @@ type Options struct {
 	Getenv   func(string) string      // the host's environment
 	Command  []string                 // the files that the command's name stands for
 	Recall   func(path string) []byte // what earlier runs remembered of a file with keys; nil for nothing
+	Home     *Home                    // what stands at ~ where that is persistent; nil for a plan that is only looked at
 	Own      string                   // pccrun's own directory, which nothing inside may reach; "" for none
 	Alone    bool                     // nobody looks when the command is over: it is another's to run
 	Earliest func() time.Time         // when the first began of the other runs that go on; the zero time, and nil, for none
@@ -154,6 +155,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		s.GitTrace = gitTrace
 		s.Env = append(s.Env, vcs.TraceVariable+"="+gitTrace)
 	}
+	f.persistent(o.Home, o.pathDirs())
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
 	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {
@@ -371,11 +373,16 @@ func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
 // byDefault reports whether no rule of the user's own decides on a path.
 func (f *finder) byDefault(path string) bool {
 	d := f.decider.Decide(path)
-	return d.Rule.Glob == "" && builtIn(d.Rule.Origin)
+	return d.Rule.Glob == "" && (builtIn(d.Rule.Origin) || d.Access == profiles.Persist || d.Rule.Path == f.policy.Home && homeFlag(d.Rule.Origin))
 }
 
 func builtIn(o profiles.Origin) bool {
 	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
+}
+
+// homeFlag reports whether a rule says no more than what sort of home there is.
+func homeFlag(o profiles.Origin) bool {
+	return o.Source == "flag" && (o.Key == "--home" || o.Key == "--fresh-home") || o.Source == "environment"
 }
 
 func placeOf(n workspace.Node, p Place) Place {

@@ -88,6 +88,9 @@ func (b *builder) apply(l *layer) {
 	for _, k := range l.keyed {
 		p.Keyed = k.onto(p.Keyed)
 	}
+	for _, s := range l.seeds {
+		p.Seeds = s.onto(p.Seeds)
+	}
 	n := &p.Network
 	n.Allow = unite(n.Allow, l.allow, NetRule.text)
 	n.Deny = unite(n.Deny, l.deny, NetRule.text)
@@ -229,6 +232,9 @@ func (b *builder) tighten(l *layer) {
 			p.Keyed = k.onto(p.Keyed)
 		}
 	}
+	for _, s := range l.seeds {
+		ignore(s.Origin)
+	}
 	n := &p.Network
 	n.Deny = unite(n.Deny, l.deny, NetRule.text)
 	for _, pair := range []struct{ have, more []NetRule }{{n.Allow, l.allow}, {n.Local, l.local}, {n.Publish, l.publish}} {
@@ -321,6 +327,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	if p.Decide(p.WorkDir).Access < Read {
 		p.WorkDir = p.Workspace
 	}
+	b.home(req)
 	b.network()
 	b.keyed()
 	b.warnOfSockets()
@@ -349,12 +356,31 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	return b.err()
 }
 
+// home makes the home private where the run is to begin with a fresh one.
+func (b *builder) home(req Request) {
+	p := b.policy
+	switch d := p.Decide(p.Home); {
+	case d.Access != Persist:
+		if req.FreshHome {
+			b.at(Origin{Source: "flag", Key: "--fresh-home"}, "--home persist gives one", "~ is %s and has no seeds (%s)", d.Access, d.Rule.Origin)
+		}
+		p.Seeds = nil
+	case req.FreshHome || req.Home == "" && req.Host.Getenv("CI") != "":
+		p.FreshHome = true
+		i := slices.IndexFunc(p.Files, func(r FileRule) bool { return r.key() == p.Home })
+		p.Files[i].Access, p.Files[i].Origin = Private, Origin{Source: "flag", Key: "--fresh-home"}
+		if !req.FreshHome {
+			p.Files[i].Origin = Origin{Source: "environment", Key: "CI"}
+		}
+	}
+}
+
 // own keeps pccrun's own directories from the payload where a rule would show
 // them: what is written there would loosen the next run.
 func (b *builder) own(dirs state.Dirs) {
 	p := b.policy
 	for _, dir := range []string{dirs.State, dirs.Config, dirs.Cache} {
-		if dir == "" || p.Decide(dir).Access <= Private {
+		if dir == "" || p.Decide(dir).Access < Read {
 			continue
 		}
 		o := Origin{Source: "default", Key: "pccrun's own files"}

@@ -52,16 +52,6 @@ func (d *decoder) keyedFile(m member) {
 	d.layer.keyed = append(d.layer.keyed, e)
 }
 
-// checkKeys returns what is wrong with a pattern of keys, "" for nothing.
-func checkKeys(pattern string) string {
-	for name := range strings.SplitSeq(pattern, ".") {
-		if name == "" || strings.ContainsAny(name, `?[]\`) || strings.Count(name, "*") > 1 {
-			return "want names with dots between, each with no more than one *"
-		}
-	}
-	return ""
-}
-
 // onto lays the entry on those that are there.
 func (e *keyedEntry) onto(have []KeyedFile) []KeyedFile {
 	i := slices.IndexFunc(have, func(h KeyedFile) bool { return h.Path == e.Path })

@@ -20,6 +20,7 @@ type layer struct {
 	tighten  []FileRule // rules that an import may only tighten with
 	protect  []ProtectRule
 	keyed    []keyedEntry
+	seeds    []seedEntry
 	allow    []NetRule
 	deny     []NetRule
 	local    []NetRule
@@ -64,7 +65,7 @@ type boolEntry struct {
 
 // Keys that a profile file may have, for hints; the schema is held against them.
 var (
-	topKeys         = []string{"$schema", "description", "extends", "filesystem", "protect", "network", "environment", "resources", "syscalls", "nested", "strict", "report"}
+	topKeys         = []string{"$schema", "description", "extends", "filesystem", "seeds", "protect", "network", "environment", "resources", "syscalls", "nested", "strict", "report"}
 	protectKeys     = []string{"deny", "review", "keys", "strict"}
 	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
 	injectKeys      = []string{"env", "hosts", "file", "command"}
@@ -224,6 +225,8 @@ func (d *decoder) top(m member) {
 		}
 	case "filesystem":
 		d.object(v, m.key, nil, d.file)
+	case "seeds":
+		d.object(v, m.key, nil, d.seed)
 	case "protect":
 		d.object(v, m.key, protectKeys, func(m member) {
 			key := "protect." + m.key
@@ -302,8 +305,15 @@ func (d *decoder) file(m member) {
 		d.at(o, "", "%v", err)
 		return
 	}
+	if rule.Access == Persist && !d.isHome(rule) {
+		d.at(o, "", "persist is for ~ only")
+		return
+	}
 	d.layer.files = append(d.layer.files, fileEntry{FileRule: rule})
 }
+
+// isHome reports whether a rule is that of ~.
+func (s *scope) isHome(r FileRule) bool { return r.Glob == "" && r.Path == s.home }
 
 func (d *decoder) network(m member) {
 	key := "network." + m.key

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
@@ -88,6 +89,9 @@ type launch struct {
 	stdio    *namespaces.Stdio
 	policy   *profiles.Policy
 	run      *native.Run
+	home     *homes.Home         // nil: it is not persistent
+	seeds    map[string]string   // what a fresh home begins with
+	stood    map[string][]string // names in the home, by directory, before the command
 	dirs     state.Dirs
 	session  *sessions.Session
 	caught   *catcher
@@ -153,6 +157,9 @@ func (l *launch) plan() int {
 	case slices.ContainsFunc(policy.Network.Allow, func(r profiles.NetRule) bool { return strings.HasPrefix(r.Text, "@") }):
 		defer slow("asking package managers for their hosts")()
 	}
+	if err := l.openHome(); err != nil {
+		return l.refused(failRun(err), err)
+	}
 	if err := l.survey(nil); err != nil {
 		return l.refused(failRun(err), err)
 	}
@@ -204,9 +211,12 @@ func (l *launch) survey(before error) error {
 		if l.req.DryRun {
 			within = 0 // whoever only looks can wait, and what is read helps the next run
 		}
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Recall: l.recall, Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Home: l.homeDir(), Recall: l.recall, Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
+			if err := l.furnish(); err != nil {
+				return err
+			}
 			if err := l.run.Plan.JudgeHanded(l.stdio); err != nil {
 				return err
 			}
@@ -389,6 +399,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 			say(inWords(err))
 		}
 		l.left = l.look()
+		l.leaveHome()
 		l.beside(started)
 		if l.upper {
 			_, _ = l.noted() // what goes wrong settleUpper says

@@ -72,7 +72,8 @@ type Host struct {
 	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
 	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 
-	Earliest func() time.Time // see [namespaces.Options]
+	Home     *namespaces.Home // see [namespaces.Options]
+	Earliest func() time.Time // likewise
 	Alone    bool             // likewise
 }
 
@@ -163,7 +164,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Command: command.Paths})
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Home: host.Home, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Command: command.Paths})
 	if err != nil {
 		return nil, err
 	}
