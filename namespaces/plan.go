@@ -34,7 +34,6 @@ type Place struct {
 	Pin      bool // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
 	Protect  bool // it belongs to what a host tool would execute later
 	Optional bool // it may be gone, or out of the command\'s reach, by the time it is covered; or it need not be there at all
-	Copied   bool // the command gets a copy, with Text in it
 	Scratch  bool // Access is Overlay, and what is changed is gone at exit
 	Apart    bool // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [Apart]
 	Text     string
@@ -170,7 +169,7 @@ func layout(places []Place) ([]Mount, error) {
 		case p.Node == Absent:
 			// Nothing stands there, so nothing need be covered. What would
 			// need a name on the host's disk is refused: it would stay there.
-			if (!fresh || persist) && !p.Optional && !p.Scratch && (p.Access == profiles.Private || p.Access >= profiles.Overlay && around.access != p.Access) {
+			if !p.Optional && !p.Scratch && (p.Access == profiles.Private && !fresh || p.Access >= profiles.Overlay && around.access != p.Access) {
 				return nil, &StubError{Path: p.Path, Access: p.Access, Why: p.Why}
 			}
 			continue
@@ -181,13 +180,9 @@ func layout(places []Place) ([]Mount, error) {
 		case fresh && p.Access == profiles.Hide, around.access == profiles.Hide && p.Access == profiles.Private && p.Node != Directory:
 			continue // it is not there to begin with
 		}
-		copied := p.Copied && fresh && !mounts[around.mount].ReadOnly
-		if p.Copied && !copied { // the host's own would be there
-			p.Access, p.Protect = profiles.Read, true
-		}
 		if fresh {
 			mounts[around.mount].addStub(p, around.path)
-			if p.Node == Link || copied {
+			if p.Node == Link {
 				continue
 			}
 		} else if p.Node == Link && !p.Pin {

@@ -85,9 +85,6 @@ func (b *builder) apply(l *layer) {
 	}
 	p.Tighten = append(p.Tighten, l.tighten...) // of imports only
 	p.Protect = override(p.Protect, l.protect)
-	for _, k := range l.keyed {
-		p.Keyed = k.onto(p.Keyed)
-	}
 	for _, s := range l.seeds {
 		p.Seeds = s.onto(p.Seeds)
 	}
@@ -225,13 +222,6 @@ func (b *builder) tighten(l *layer) {
 			p.Protect[i] = r
 		}
 	}
-	for _, k := range l.keyed {
-		if k.remove || slices.ContainsFunc(p.Keyed, func(have KeyedFile) bool { return have.Path == k.Path }) {
-			ignore(k.Origin)
-		} else {
-			p.Keyed = k.onto(p.Keyed)
-		}
-	}
 	for _, s := range l.seeds {
 		ignore(s.Origin)
 	}
@@ -329,10 +319,8 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	}
 	b.home(req)
 	b.network()
-	b.keyed()
 	b.warnOfSockets()
 	b.own(dirs)
-	b.called()
 	b.moved(&req.Host)
 	if p.Decide(p.Home).Access >= Read {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("your home %s is shown, with the secrets in it (%s)", p.Home, p.Decide(p.Home).Rule.Origin))

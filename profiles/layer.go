@@ -19,7 +19,6 @@ type layer struct {
 	files    []fileEntry
 	tighten  []FileRule // rules that an import may only tighten with
 	protect  []ProtectRule
-	keyed    []keyedEntry
 	seeds    []seedEntry
 	allow    []NetRule
 	deny     []NetRule
@@ -231,7 +230,7 @@ func (d *decoder) top(m member) {
 		d.object(v, m.key, protectKeys, func(m member) {
 			key := "protect." + m.key
 			if m.key == "keys" {
-				d.object(m.value, key, nil, d.keyedFile)
+				d.at(d.origin(m.line, key), `an agent has a home of its own: "seeds": {"~/FILE": {"mode": "follow"}} says what of a file it begins with`, "is not known any more: nothing of the host's is sorted by keys")
 				return
 			}
 			if m.key == "strict" {

@@ -77,36 +77,6 @@ type ProtectRule struct {
 	Origin  Origin
 }
 
-// A KeyedFile is a JSON file of the host's of which the command may change only
-// some keys. It gets a copy, and what it changed there is sorted when it is dead.
-type KeyedFile struct {
-	Path   string // absolute
-	Keys   []KeyRule
-	Origin Origin
-}
-
-// A KeyRule says what becomes of a change to a key. One that no rule names is
-// taken back, and told.
-type KeyRule struct {
-	Pattern string // names from the top, with dots between; `*` within a name; it covers what lies below
-	Fate    Fate
-}
-
-// A Fate is what becomes of a change.
-type Fate uint8
-
-// The fates. A profile says them by these words.
-const (
-	Keep   Fate = iota // "keep": the host gets it
-	Inside             // "inside": the host does not, and later runs in the same workspace do
-	Drop               // "drop": nobody gets it, and nobody is told
-)
-
-var fates = [...]string{"keep", "inside", "drop"}
-
-// String returns the word.
-func (f Fate) String() string { return fates[f] }
-
 // Network says which hosts the payload may reach. The zero value is no
 // network at all, name resolution included.
 type Network struct {
@@ -240,8 +210,7 @@ type Policy struct {
 	Files   []FileRule // the table; see [Policy.Decide]
 	Tighten []FileRule // what can only make Files stricter, such as the workspace's own untrusted table; by source
 	Protect []ProtectRule
-	Seeds   []Seed        // what of the user's a persistent home begins with
-	Keyed   []KeyedFile // those that the command may write, in a private directory
+	Seeds   []Seed // what of the user's a persistent home begins with
 
 	Network     Network
 	Environment Environment

@@ -108,7 +108,6 @@ type launch struct {
 	crowded  atomic.Int64             // connections that were reset for want of room
 	planTold bool                     // see tellPlan
 	told     string                   // why the run was refused
-	inside   map[string]*os.File      // what runs remember of files with keys, by path
 	upper    bool                     // the session holds what overlays change
 	noted    func() (overlaid, error) // [launch.noteUpper], once
 }
@@ -211,7 +210,7 @@ func (l *launch) survey(before error) error {
 		if l.req.DryRun {
 			within = 0 // whoever only looks can wait, and what is read helps the next run
 		}
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Home: l.homeDir(), Recall: l.recall, Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Home: l.homeDir(), Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
 			if err := l.furnish(); err != nil {
@@ -266,9 +265,6 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		if l.caught == nil { // which starts a thread, while the copy is at work
 			l.caught = catch()
 		}
-		if err := l.openInside(); err != nil {
-			return err
-		}
 		return l.owe()
 	}
 	// What the launcher still writes there, it writes as the identity.
@@ -284,9 +280,6 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		err = l.run.Donate()
 	}
 	if err := l.handUpper(id); err != nil {
-		return err
-	}
-	if err := l.openInside(); err != nil {
 		return err
 	}
 	if err := l.owe(); err != nil {
@@ -394,7 +387,6 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 			say(inWords(err))
 		}
 		l.kept.tell()
-		l.made(started)
 		if l.guarded.refused, err = started.Refused(); err != nil {
 			say(inWords(err))
 		}
