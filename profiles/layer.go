@@ -65,7 +65,7 @@ type boolEntry struct {
 // Keys that a profile file may have, for hints; the schema is held against them.
 var (
 	topKeys         = []string{"$schema", "description", "extends", "filesystem", "seeds", "protect", "network", "environment", "resources", "syscalls", "nested", "strict", "report"}
-	protectKeys     = []string{"deny", "review", "keys", "strict"}
+	protectKeys     = []string{"deny", "review", "strict"}
 	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
 	injectKeys      = []string{"env", "hosts", "file", "command"}
 	environmentKeys = []string{"pass", "set"}
@@ -227,10 +227,10 @@ func (d *decoder) top(m member) {
 	case "seeds":
 		d.object(v, m.key, nil, d.seed)
 	case "protect":
-		d.object(v, m.key, protectKeys, func(m member) {
+		d.object(v, m.key, append(protectKeys[:len(protectKeys):len(protectKeys)], "keys"), func(m member) {
 			key := "protect." + m.key
 			if m.key == "keys" {
-				d.at(d.origin(m.line, key), `an agent has a home of its own: "seeds": {"~/FILE": {"mode": "follow"}} says what of a file it begins with`, "is not known any more: nothing of the host's is sorted by keys")
+				d.at(d.origin(m.line, key), `"seeds": {"~/FILE": {"mode": "follow"}} says what of a file an agent's own home begins with`, "nothing of the host's is sorted by keys any more")
 				return
 			}
 			if m.key == "strict" {
