@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/url"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -235,12 +234,20 @@ func words(v any) (list []string) {
 	return list
 }
 
+// same reports whether two values are the same in JSON: a number or a time of TOML's is no such
+// in a record.
+func same(a, b any) bool {
+	x, err := json.Marshal(a)
+	y, e := json.Marshal(b)
+	return err == nil && e == nil && bytes.Equal(x, y)
+}
+
 // merge brings into an object what has changed of another since it was as base says. What was
 // taken away there is taken away, unless it was changed here.
 func merge(into, base, now map[string]any) {
 	for key, value := range now {
 		before, stood := base[key]
-		if stood && reflect.DeepEqual(before, value) {
+		if stood && same(before, value) {
 			continue
 		}
 		mine, a := into[key].(map[string]any)
@@ -253,7 +260,7 @@ func merge(into, base, now map[string]any) {
 		into[key] = value
 	}
 	for key, before := range base {
-		if _, stands := now[key]; !stands && reflect.DeepEqual(into[key], before) {
+		if _, stands := now[key]; !stands && same(into[key], before) {
 			delete(into, key)
 		}
 	}

@@ -107,22 +107,13 @@ func (h *Home) copy(p *profiles.Policy, s *profiles.Seed, name string, text []by
 	if err != nil { // nobody could use it
 		into = map[string]any{}
 	}
-	// What was recorded went through JSON, so that numbers and times are what they are there.
-	plain, err := throughJSON(object)
-	if err != nil {
-		return err
-	}
-	base := next.Base
-	if base == nil {
-		base = map[string]any{}
-	}
 	before, err := format(s.Path, into)
 	if err != nil {
 		return err
 	}
-	merge(into, base, mixed(plain, object, base))
+	merge(into, next.Base, object)
 	set(into, s.Set, p.Workspace, first)
-	next.Base = plain
+	next.Base = object
 	after, err := format(s.Path, into)
 	if err != nil {
 		return fmt.Errorf("write %s in the home: %w", quoted(name), err)
@@ -131,38 +122,6 @@ func (h *Home) copy(p *profiles.Policy, s *profiles.Seed, name string, text []by
 		return nil
 	}
 	return h.write(name, after)
-}
-
-// throughJSON returns an object as it is when it is read from a record.
-func throughJSON(v map[string]any) (plain map[string]any, err error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	return plain, json.Unmarshal(text, &plain)
-}
-
-// mixed returns an object in which what has not changed since base is as base has it, and all
-// else as it was read: a number of TOML's is no number of JSON's.
-func mixed(plain, read, base map[string]any) map[string]any {
-	out := map[string]any{}
-	for key, value := range read {
-		same, err := json.Marshal(plain[key])
-		old, e := json.Marshal(base[key])
-		was, stood := base[key]
-		if stood && err == nil && e == nil && bytes.Equal(same, old) {
-			out[key] = was
-			continue
-		}
-		object, a := value.(map[string]any)
-		p, b := plain[key].(map[string]any)
-		w, c := was.(map[string]any)
-		if a && b && c {
-			value = mixed(p, object, w)
-		}
-		out[key] = value
-	}
-	return out
 }
 
 // Files returns what a home would begin with, by path: for one that is gone at exit.

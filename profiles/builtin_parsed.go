@@ -968,6 +968,8 @@ var builtins = [...]builtinValue{
 			{key: "~/.codex/rules", line: 8, value: value{kind: kindString, line: 8, text: "read"}},
 			{key: "~/.codex/agents", line: 8, value: value{kind: kindString, line: 8, text: "read"}},
 			{key: "~/.codex/hooks.json", line: 9, value: value{kind: kindString, line: 9, text: "read"}},
+			{key: "~/.codex/skills", line: 9, value: value{kind: kindString, line: 9, text: "read"}},
+			{key: "~/.agents/skills", line: 9, value: value{kind: kindString, line: 9, text: "read"}},
 		}}},
 		{key: "seeds", line: 11, value: value{kind: kindObject, line: 11, members: []member{
 			{key: "~/.codex/config.toml", line: 12, value: value{kind: kindObject, line: 12, members: []member{

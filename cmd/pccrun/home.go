@@ -228,8 +228,9 @@ func (r *homeRequest) export(stateDir string, e *homes.Entry, name, to string) i
 	for _, name := range left {
 		say("left out: " + quote("~/"+name))
 	}
-	if len(left) == 0 || name != left[0] {
-		say("copied to " + shell.Quote(to))
+	if len(left) > 0 && left[0] == name {
+		return failed
 	}
+	say("copied to " + shell.Quote(to))
 	return 0
 }
