@@ -38,6 +38,12 @@ var transient = [...]string{
 	".config/fish", ".config/environment.d", ".config/pip", ".config/systemd", ".config/autostart", ".config/npm", ".config/direnv", ".config/mise",
 }
 
+// mounted are names on which a run may mount a link where the host has something: the empty file
+// that it stands on is in the way of a run in which the host has nothing.
+var mounted = [...]string{
+	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".config/gcloud", ".config/gh", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
+}
+
 // A Home is a home that is open, and locked: nobody removes it. The zero value is none.
 type Home struct {
 	Path     string   // of what stands at ~: absolute, without links
@@ -229,6 +235,17 @@ func (h *Home) Clear() error {
 		if err := h.clear(name); err != nil && err != unix.ENOENT {
 			return fmt.Errorf("move %s out of the home: %w", name, err)
 		}
+	}
+	for _, name := range mounted {
+		dir, err := open(h.fd, path.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Fstatat(dir, path.Base(name), &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0 {
+			_ = unix.Unlinkat(dir, path.Base(name), 0)
+		}
+		unix.Close(dir)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type Home struct {
 var privateDirs = [...]string{".ssh", ".gnupg", ".config/git"}
 
 // persistent puts the home in its place, and keeps apart what is never persistent.
-func (f *finder) persistent(home *Home, path []string) {
+func (f *finder) persistent(home *Home, path, traced []string) {
 	p := f.policy
 	d := f.decider.Decide(p.Home)
 	if d.Access != profiles.Persist {
@@ -36,7 +36,9 @@ func (f *finder) persistent(home *Home, path []string) {
 		f.put(at)
 	}
 	for _, name := range privateDirs {
-		f.apart(p.Home+"/"+name, "never persistent")
+		if !slices.Contains(traced, name) { // else a link leads to a private one
+			f.apart(p.Home+"/"+name, "never persistent")
+		}
 	}
 	for _, dir := range path {
 		if dir != p.Home && below(dir, p.Home) && !below(dir, p.Workspace) && !below(p.Workspace, dir) {

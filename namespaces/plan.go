@@ -54,9 +54,10 @@ const (
 	Scratch             // the host's directory, whose changes go to the sandbox's own tmpfs; where the kernel makes no overlay of it, read-only
 	Persist             // the launcher's own directory for the home, which is there in the next run
 	Apart               // a link over a file of the host's, to a copy of it in a private directory
+	Trace               // a link over a file of the persistent home, to an empty directory: see trace_linux.go
 )
 
-var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay", "scratch", "persist", "apart"}
+var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay", "scratch", "persist", "apart", "trace"}
 
 // String returns the kind as --dry-run prints it.
 func (k Kind) String() string { return kindNames[k] }
@@ -78,7 +79,7 @@ type Mount struct {
 	OverLink bool   // the target is a symbolic link and is covered itself
 	Mode     uint32 // Fresh, Text
 	Text     string // Text, and of what the copy of Apart is of: the content
-	Link     string // Apart: where the copy is
+	Link     string // Apart, Trace: where it leads
 	Stubs    []Stub // Fresh, Persist: what must stand in it for later mounts, parents first
 	Why      string
 }

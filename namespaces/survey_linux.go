@@ -150,7 +150,8 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		s.GitTrace = gitTrace
 		s.Env = append(s.Env, vcs.TraceVariable+"="+gitTrace)
 	}
-	f.persistent(o.Home, o.pathDirs())
+	s.Traces = traces(policy)
+	f.persistent(o.Home, o.pathDirs(), s.Traces)
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
 	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {
@@ -176,7 +177,6 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if s.Folding = f.folds(); s.Folding.Dir == "" {
 		s.Folding = foldsIn(s.Trees)
 	}
-	s.Traces = traces(policy)
 	s.Places = f.places
 	s.texts(policy)
 	s.Notes = f.notes
