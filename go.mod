@@ -3,6 +3,7 @@ module github.com/pccrun/pccrun
 go 1.26.0
 
 require (
+	github.com/BurntSushi/toml v1.6.0
 	github.com/elazarl/goproxy v1.9.2
 	github.com/joshdk/go-junit v1.0.0
 	github.com/miekg/dns v1.1.73

@@ -3,8 +3,6 @@ package namespaces
 import (
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pccrun/pccrun/profiles"
 )
 
@@ -31,26 +29,4 @@ func (f *finder) absent() (hidden bool) {
 		}
 	}
 	return hidden
-}
-
-// Vacant reports whether a path that the policy has private is not, because nothing
-// stands on the host where the rule says: what is made there, in a directory that
-// may be written, is taken away again, at the end or, where the name is protected, as
-// it appears.
-func Vacant(policy *profiles.Policy, path string) bool {
-	d := policy.Decide(path)
-	return d.Access == profiles.Private && newFinder(policy).vacant(d.Rule.Path)
-}
-
-// vacant reports whether nothing stands at a path that a built-in profile has
-// private and protects, or reviews: a mount would leave a stub there, and what
-// appears is taken away, or told. Who asks for it by a rule of his own gets it, or
-// a refusal.
-func (f *finder) vacant(path string) bool {
-	var st unix.Stat_t
-	if !f.byDefault(path) || unix.Lstat(path, &st) != unix.ENOENT || below(path, f.policy.Workspace) {
-		return false
-	}
-	_, ok := f.policy.Protected(path)
-	return ok
 }

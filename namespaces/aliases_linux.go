@@ -24,7 +24,7 @@ const nobody = 65534
 // hide; what pccrun keeps of its runs is covered there too.
 func (f *finder) aliases(mounts []mountpoint) {
 	for _, p := range f.places[:len(f.places):len(f.places)] {
-		if p.Access > profiles.Private || p.Node != Directory && p.Node != File {
+		if p.Access >= profiles.Read || p.Node != Directory && p.Node != File {
 			continue
 		}
 		f.elsewhere(mounts, p.Path, func(alias string) bool {

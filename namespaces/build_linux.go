@@ -10,7 +10,6 @@ import (
 
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/workspace"
 )
 
 // Command is what runs inside.
@@ -60,10 +59,7 @@ type Plan struct {
 	Segments bool // the launcher gets the tables of System V objects ([Sandbox.SysV])
 	Await    bool // the launcher has work between the set-up and the command
 	Command  Command
-	Made     []string          // what the command makes at these paths is carried over to the host at the end: see [Sandbox.Made]
-	Copied   []workspace.Keyed // the files that stand there as copies, or would
-	Beside   map[string]int    // as root: descriptors of the directories that hold those on the host, as the launcher's identity may change them
-	Own      map[string]int    // as root: descriptors of the directories that the command may write, as its identity may, and read-only ones of repositories that they are a part of, and of a workspace
+	Own      map[string]int // as root: descriptors of the directories that the command may write, as its identity may, and read-only ones of repositories that they are a part of, and of a workspace
 
 	guarded []string // the directories that the launcher looks through at the end
 }
@@ -148,12 +144,6 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 	p.Mounts = append(p.Mounts, s.Texts...)
 	p.Rlimits = rlimits(&policy.Resources, s)
 	p.trace(policy.Home, s.Traces)
-	p.Made = p.made(s.Places)
-	for _, k := range s.Copied {
-		if slices.Contains(p.Made, k.Real) {
-			p.Copied = append(p.Copied, k)
-		}
-	}
 	return p, nil
 }
 

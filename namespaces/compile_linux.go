@@ -127,7 +127,7 @@ func (c *compiler) open(p *Plan) {
 		if m.Kind == Copy {
 			c.overlay(i, m)
 		}
-		if m.Kind != Bind && m.Kind != Scratch || c.inPlace(p, i) {
+		if m.Kind != Bind && m.Kind != Scratch && m.Kind != Persist || c.inPlace(p, i) {
 			continue
 		}
 		if m.Donated >= 0 {
@@ -247,7 +247,7 @@ func (c *compiler) mount(p *Plan) {
 			c.Call(unix.SYS_CLOSE, tree)
 			c.writable = append(c.writable, grant{fd: inside.Result(c.over[i]), perhaps: true, deputized: p.deputized(m)})
 			continue
-		case m.ReadOnly:
+		case m.ReadOnly || m.Kind == Trace:
 			c.Call(unix.SYS_CLOSE, tree)
 			continue
 		case m.Kind == Bind && c.within[i] >= 0: // what Landlock grants around it holds in it
@@ -289,7 +289,7 @@ func (c *compiler) attachAt(m *Mount, tree inside.Arg, gone bool) {
 func (c *compiler) tree(p *Plan, i int, set uint64) inside.Arg {
 	m := &p.Mounts[i]
 	switch m.Kind {
-	case Bind, Scratch:
+	case Bind, Scratch, Persist:
 		flags := uint(0)
 		if m.Tree {
 			flags = unix.AT_RECURSIVE
@@ -304,7 +304,7 @@ func (c *compiler) tree(p *Plan, i int, set uint64) inside.Arg {
 		return inside.Result(c.Get(unix.SYS_OPEN_TREE, inside.Result(c.mask), c.Str(""), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)))
 	}
 	c.fill(i, m)
-	if m.Kind == Apart {
+	if m.Kind == Apart || m.Kind == Trace {
 		tree := c.Get(unix.SYS_OPEN_TREE, inside.Result(c.tmpfs), c.Str(entry(i)), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW))
 		c.setattr(inside.Result(tree), 0, set)
 		return inside.Result(tree)
@@ -339,7 +339,7 @@ func (s Shell) skips(m *Mount) bool {
 	switch {
 	case m.Protect:
 		return !s.has(profiles.LayerProtect)
-	case m.Kind == Copy:
+	case m.Kind == Copy, m.Kind == Persist:
 		return false
 	case m.Kind != Bind && m.Kind != Text, m.Kind == Bind && m.ReadOnly:
 		return !s.has(profiles.LayerHide) // where nothing is hidden, all is there to be read
@@ -352,8 +352,11 @@ func entry(i int) string { return "m" + strconv.Itoa(i) }
 
 func (c *compiler) fill(i int, m *Mount) {
 	at := inside.Result(c.tmpfs)
-	if m.Kind == Apart {
+	if m.Kind == Apart || m.Kind == Trace {
 		c.Call(unix.SYS_SYMLINKAT, c.Str(m.Link), at, c.Str(entry(i)))
+		if m.Kind == Trace {
+			c.age(at, c.Str(entry(i)))
+		}
 		return
 	}
 	if m.Kind == Text {

@@ -175,7 +175,7 @@ func (p *Plan) inOwn(path string, top map[string]int) bool {
 			last = max(last, i)
 		}
 	}
-	return last >= 0 && (p.Mounts[last].Kind == Fresh || p.Mounts[last].Kind == Copy || p.Mounts[last].Kind == Scratch)
+	return last >= 0 && (p.Mounts[last].Kind == Fresh || p.Mounts[last].Kind == Persist || p.Mounts[last].Kind == Copy || p.Mounts[last].Kind == Scratch)
 }
 
 // isRoot reports whether a path is that of a tree which the plan lends by rule,

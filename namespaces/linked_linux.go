@@ -78,9 +78,6 @@ func (f *finder) protected() {
 			f.notes = append(f.notes, fmt.Sprintf("%s leads to %s, which is not shown: --read %s shows it", r.Pattern, end.Path, shell.Quote(end.Path)))
 			continue
 		}
-		if len(list) > 0 {
-			f.passing(r.Pattern, end)
-		}
 		if end.Node == Directory {
 			f.inner(r, end.Path, why)
 		}
@@ -218,29 +215,6 @@ func (f *finder) reviewed(path string) bool {
 	return slices.ContainsFunc(f.policy.Protect, func(r profiles.ProtectRule) bool {
 		return r.Review && !builtIn(r.Origin) && r.Matches(f.policy.Workspace, path)
 	})
-}
-
-// passing gives the command what is private below a protected name, where links
-// lead to.
-func (f *finder) passing(name string, end Place) {
-	for i := range f.policy.Files {
-		r := &f.policy.Files[i]
-		if r.Access != profiles.Private || r.Glob != "" || r.Path == name || !below(r.Path, name) {
-			continue
-		}
-		path := end.Path + r.Path[len(name):]
-		var st unix.Stat_t
-		if unix.Lstat(path, &st) == nil && nodeOf(st.Mode) == Directory {
-			f.put(Place{Path: path, Node: Directory, Dev: device(st.Dev), Ino: st.Ino, Access: profiles.Private, Why: r.Origin.String()})
-		}
-	}
-}
-
-// behind reports whether a link with a protected name is on the way to a path that
-// a built-in profile has private: see [finder.passing].
-func (f *finder) behind(path string) bool {
-	prefix, st, err := f.first(path)
-	return err == nil && nodeOf(st.Mode) == Link && f.byDefault(path) && f.guarded(prefix)
 }
 
 // maxInner bounds the links of a directory that are followed.

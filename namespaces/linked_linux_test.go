@@ -14,7 +14,7 @@ import (
 
 // An agent's state is home/.agent; settings and skills in it are protected.
 func agent(t *testing.T, files []string, rules ...string) *country {
-	w := newCountry(t, append(files, "home/.agent/x"), append([]string{"+write home/.agent", "+private home/.agent/skills/own"}, rules...)...)
+	w := newCountry(t, append(files, "home/.agent/x"), append([]string{"+write home/.agent"}, rules...)...)
 	for _, name := range []string{"settings", "skills"} {
 		w.policy.Protect = append(w.policy.Protect, profiles.ProtectRule{Pattern: w.path("home/.agent/" + name)})
 	}
@@ -51,9 +51,9 @@ func TestLinkedSettings(t *testing.T) {
 		"a file of the home": {
 			files: []string{"home/.agent/settings -> ../dot/s", "home/dot/s"},
 			want:  []string{"read link home/.agent/settings pin protect -> ../dot/s", "read file home/dot/s"}},
-		"a directory, and what is private in it": {
-			files: []string{"home/.agent/skills -> HOME/home/dot/k", "home/dot/k/own/", "home/dot/k/x"},
-			want:  []string{"read link home/.agent/skills pin protect -> home/dot/k", "read dir home/dot/k", "private dir home/dot/k/own"}},
+		"a directory": {
+			files: []string{"home/.agent/skills -> HOME/home/dot/k", "home/dot/k/x"},
+			want:  []string{"read link home/.agent/skills pin protect -> home/dot/k", "read dir home/dot/k"}},
 		"what everybody can read": {
 			files: []string{"home/.agent/settings -> HOME/store/s", "store/s -> s1", "store/s1"}, rules: []string{"read store"},
 			want: []string{"read link home/.agent/settings pin protect -> store/s", "read link store/s -> s1", "read file store/s1"}},

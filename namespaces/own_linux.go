@@ -46,7 +46,7 @@ func (f *finder) owned(path string, access profiles.Access, why string) (done bo
 // runs adds [RuntimeDir], and refuses a rule that opens the whole of it.
 func (f *finder) runs() {
 	f.add(RuntimeDir, profiles.Private, "sockets and state of the host's services")
-	if d := f.decider.Decide(RuntimeDir); d.Rule.Path == RuntimeDir && d.Access > profiles.Private && f.err == nil {
+	if d := f.decider.Decide(RuntimeDir); d.Rule.Path == RuntimeDir && d.Access >= profiles.Read && f.err == nil {
 		f.err = &profiles.Error{
 			Cause: fmt.Sprintf("filesystem %s: %s: it is always private: the sockets of the host's services lie there (%s)", RuntimeDir, d.Access, d.Rule.Origin),
 			Hint:  "name what is wanted of it: --" + d.Access.String() + " " + RuntimeDir + "/NAME",

@@ -34,10 +34,10 @@ type Place struct {
 	Pin      bool // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
 	Protect  bool // it belongs to what a host tool would execute later
 	Optional bool // it may be gone, or out of the command\'s reach, by the time it is covered; or it need not be there at all
-	Copied   bool // the command gets a copy, with Text in it
 	Scratch  bool // Access is Overlay, and what is changed is gone at exit
 	Apart    bool // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [Apart]
 	Text     string
+	Source   string // Access is Persist: the directory that stands there
 	Why      string // the rule, for people
 }
 
@@ -52,10 +52,12 @@ const (
 	Text                // a file with content of the plan's own
 	Copy                // the host's directory, whose changes go to a directory of the session
 	Scratch             // the host's directory, whose changes go to the sandbox's own tmpfs; where the kernel makes no overlay of it, read-only
+	Persist             // the launcher's own directory for the home, which is there in the next run
 	Apart               // a link over a file of the host's, to a copy of it in a private directory
+	Trace               // a link over a file of the persistent home, to an empty directory: see trace_linux.go
 )
 
-var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay", "scratch", "apart"}
+var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay", "scratch", "persist", "apart", "trace"}
 
 // String returns the kind as --dry-run prints it.
 func (k Kind) String() string { return kindNames[k] }
@@ -65,20 +67,20 @@ func (k Kind) String() string { return kindNames[k] }
 type Mount struct {
 	Kind     Kind
 	Target   string
-	Source   string // Bind, Copy, Scratch, Apart: the host's path
-	Dev, Ino uint64 // Bind, Copy, Scratch, Apart: what the survey saw there
+	Source   string // Bind, Copy, Scratch, Persist, Apart: the host's path
+	Dev, Ino uint64 // Bind, Copy, Scratch, Persist, Apart: what the survey saw there
 	Tree     bool   // Bind, Scratch: with what is mounted below it
 	Upper    string // Copy: the directory that holds [UpperTree] and [UpperWork]
 	ReadOnly bool
-	Donated  int    // Bind, Copy, Scratch: a detached mount that the launcher hands in, -1 for none
+	Donated  int    // Bind, Copy, Scratch, Persist: a detached mount that the launcher hands in, -1 for none
 	Lent     int    // Copy, if Donated is: the same of Upper
 	Protect  bool   // it pins a file that a host tool would execute later
 	Optional bool   // nothing is lost if the target is gone or out of reach
 	OverLink bool   // the target is a symbolic link and is covered itself
 	Mode     uint32 // Fresh, Text
 	Text     string // Text, and of what the copy of Apart is of: the content
-	Link     string // Apart: where the copy is
-	Stubs    []Stub // Fresh: what must stand in it for later mounts, parents first
+	Link     string // Apart, Trace: where it leads
+	Stubs    []Stub // Fresh, Persist: what must stand in it for later mounts, parents first
 	Why      string
 }
 
@@ -98,7 +100,7 @@ type Stub struct {
 func (m Mount) String() string {
 	var b strings.Builder
 	b.WriteString(m.Kind.String())
-	if m.Kind == Bind && m.Source != m.Target {
+	if (m.Kind == Bind || m.Kind == Persist) && m.Source != m.Target {
 		b.WriteString(" " + m.Source)
 	}
 	b.WriteString(" on " + m.Target)
@@ -145,7 +147,7 @@ func layout(places []Place) ([]Mount, error) {
 	type frame struct {
 		path   string
 		access profiles.Access
-		mount  int // index of its Fresh mount, -1 for the host's own tree
+		mount  int // index of its Fresh or Persist mount, -1 for the host's own tree
 	}
 	stack := []frame{{path: "/", access: profiles.Read, mount: -1}}
 	for _, p := range places {
@@ -160,11 +162,15 @@ func layout(places []Place) ([]Mount, error) {
 		}
 		around := stack[len(stack)-1]
 		fresh := around.mount >= 0
+		persist := fresh && mounts[around.mount].Kind == Persist
+		if persist && p.Node == Absent && p.Access == profiles.Private {
+			p.Node = Directory
+		}
 		switch {
 		case p.Node == Absent:
 			// Nothing stands there, so nothing need be covered. What would
 			// need a name on the host's disk is refused: it would stay there.
-			if !fresh && !p.Optional && !p.Scratch && (p.Access == profiles.Private || p.Access >= profiles.Overlay && around.access != p.Access) {
+			if !p.Optional && !p.Scratch && (p.Access == profiles.Private && !fresh || p.Access >= profiles.Overlay && around.access != p.Access) {
 				return nil, &StubError{Path: p.Path, Access: p.Access, Why: p.Why}
 			}
 			continue
@@ -175,13 +181,9 @@ func layout(places []Place) ([]Mount, error) {
 		case fresh && p.Access == profiles.Hide, around.access == profiles.Hide && p.Access == profiles.Private && p.Node != Directory:
 			continue // it is not there to begin with
 		}
-		copied := p.Copied && fresh && !mounts[around.mount].ReadOnly
-		if p.Copied && !copied { // the host's own would be there
-			p.Access, p.Protect = profiles.Read, true
-		}
 		if fresh {
 			mounts[around.mount].addStub(p, around.path)
-			if p.Node == Link || copied {
+			if p.Node == Link {
 				continue
 			}
 		} else if p.Node == Link && !p.Pin {
@@ -201,10 +203,15 @@ func layout(places []Place) ([]Mount, error) {
 			if p.Apart && m.ReadOnly {
 				m.Kind, m.Text = Apart, p.Text
 			}
+		case profiles.Persist:
+			m.Kind, m.Source, m.Dev, m.Ino, m.ReadOnly = Persist, p.Source, p.Dev, p.Ino, false
 		case profiles.Hide, profiles.Private:
 			switch {
 			case p.Node == Directory:
 				m.Kind, m.Mode, m.ReadOnly = Fresh, 0o755, p.Access == profiles.Hide
+				if persist {
+					m.Mode = 0o700 // gpg and ssh warn of others
+				}
 			case p.Access == profiles.Private:
 				return nil, &profiles.Error{Cause: fmt.Sprintf("filesystem %s: private: only a directory can be private (%s)", p.Path, p.Why), Hint: "--hide " + shell.Quote(p.Path)}
 			default:
@@ -222,7 +229,7 @@ func layout(places []Place) ([]Mount, error) {
 		mounts = append(mounts, m)
 		if p.Node == Directory {
 			f := frame{path: p.Path, access: p.Access, mount: -1}
-			if m.Kind == Fresh {
+			if m.Kind == Fresh || m.Kind == Persist {
 				f.mount = len(mounts) - 1
 			}
 			stack = append(stack, f)

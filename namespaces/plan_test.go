@@ -98,7 +98,7 @@ func TestLayout(t *testing.T) {
 			[]string{"bind on /w", "bind on /w/hooks read-only protected over the link"},
 		},
 		"absent": {
-			[]string{"hide absent /a", "read absent /b", "private dir /h", "write absent /h/c", "private absent /h/d", "write dir /w", "write absent /w/new", "read absent /w/old"},
+			[]string{"hide absent /a", "read absent /b", "private dir /h", "private absent /h/d", "write dir /w", "write absent /w/new", "read absent /w/old"},
 			[]string{"fresh on /h", "bind on /w"},
 		},
 		"a socket":             {[]string{"hide special /tmp/s optional"}, []string{"mask on /tmp/s read-only optional"}},

@@ -84,7 +84,7 @@ func Readables(places []Place, list func(string) ([]fs.DirEntry, error)) ([]Read
 		return nil, err
 	}
 	for _, p := range sorted {
-		if p.Access == profiles.Read && p.Path != "/" && s.around(p.Path) <= profiles.Private {
+		if p.Access == profiles.Read && p.Path != "/" && s.around(p.Path) < profiles.Read {
 			if err := s.show(p.Path, p.Node); err != nil {
 				return nil, err
 			}
@@ -201,7 +201,7 @@ func typeOf(mode fs.FileMode) Node {
 // from its mount, and would have these in addition. A socket that is covered has no content.
 func (s *shower) hides(dir string) bool {
 	for path, p := range s.places {
-		covered := p.Access <= profiles.Private && p.Node != Special && p.Node != Link
+		covered := p.Access < profiles.Read && p.Node != Special && p.Node != Link
 		if (covered || p.Access == profiles.Write && p.Node == Directory) && path != dir && below(path, dir) {
 			return true
 		}

@@ -56,7 +56,7 @@ func (p *Plan) Donate() error {
 	owners, around := make([]owner, len(p.Mounts)), p.lentWith()
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		if m.Kind != Bind && m.Kind != Copy && m.Kind != Scratch {
+		if m.Kind != Bind && m.Kind != Copy && m.Kind != Scratch && m.Kind != Persist {
 			continue
 		}
 		if around[i] >= 0 {
@@ -88,7 +88,7 @@ func (p *Plan) Donate() error {
 		}
 		p.Own[m.Target] = fd
 	}
-	return p.donateBeside(func(m *Mount) (int, error) { return m.donate(p.Identity, maps, new(owner)) })
+	return nil
 }
 
 // parted reports whether the workspace can be changed in parts only. What appears in one of

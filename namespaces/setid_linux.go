@@ -35,9 +35,6 @@ func (f *finder) setIDs() error {
 func (f *finder) writable() []string {
 	roots := []string{f.policy.Workspace}
 	for _, p := range f.places {
-		if p.Copied {
-			continue // the host's own is not there
-		}
 		if p.Access == profiles.Write && (p.Node == Directory || p.Node == File) {
 			roots = append(roots, p.Path)
 		}

@@ -32,9 +32,6 @@ type Survey struct {
 	OOMScore    int         // see [Plan.OOMScore]
 	Notes       []string    // what the user should hear
 
-	Vacant []string          // private by a built-in profile, and nothing stands there: see [Vacant]
-	Copied []workspace.Keyed // of what of Places the command gets a copy
-
 	Env []string // variables that say where something is that the policy passes none for
 
 	GitTrace string // see [Plan.GitTrace]
@@ -57,14 +54,14 @@ type Identity struct {
 
 // Options says what a survey needs beside the policy.
 type Options struct {
-	Within   time.Duration            // how long that scan may take; 0 for as long as it takes
-	IndexDir string                   // where the scan of the workspace keeps what it saw; "" for nowhere
-	Getenv   func(string) string      // the host's environment
-	Command  []string                 // the files that the command's name stands for
-	Recall   func(path string) []byte // what earlier runs remembered of a file with keys; nil for nothing
-	Own      string                   // pccrun's own directory, which nothing inside may reach; "" for none
-	Alone    bool                     // nobody looks when the command is over: it is another's to run
-	Earliest func() time.Time         // when the first began of the other runs that go on; the zero time, and nil, for none
+	Within   time.Duration       // how long that scan may take; 0 for as long as it takes
+	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
+	Getenv   func(string) string // the host's environment
+	Command  []string            // the files that the command's name stands for
+	Home     *Home               // what stands at ~ where that is persistent; nil for a plan that is only looked at
+	Own      string              // pccrun's own directory, which nothing inside may reach; "" for none
+	Alone    bool                // nobody looks when the command is over: it is another's to run
+	Earliest func() time.Time    // when the first began of the other runs that go on; the zero time, and nil, for none
 }
 
 // Look reads from the host what the plan of this policy needs to know.
@@ -141,7 +138,6 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
 		return nil, err
 	}
-	s.Copied = f.copies(o.Recall)
 	f.workspace(s.Workspace)
 	if err := f.aside(s.Trees, &o); err != nil {
 		return nil, err
@@ -154,6 +150,8 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		s.GitTrace = gitTrace
 		s.Env = append(s.Env, vcs.TraceVariable+"="+gitTrace)
 	}
+	s.Traces = traces(policy)
+	f.persistent(o.Home, o.pathDirs(), s.Traces)
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
 	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {
@@ -179,8 +177,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if s.Folding = f.folds(); s.Folding.Dir == "" {
 		s.Folding = foldsIn(s.Trees)
 	}
-	s.Traces = traces(policy)
-	s.Places, s.Vacant = f.places, f.vacants
+	s.Places = f.places
 	s.texts(policy)
 	s.Notes = f.notes
 	if policy.Strict && !policy.Nested && s.Landlock >= landlockRefer && f.err == nil {
@@ -214,7 +211,6 @@ type finder struct {
 	led     []profiles.ProtectRule // where links of protected names lead, beside those of the policy
 	own     string                 // pccrun's own directory
 	notes   []string
-	vacants []string // see [Survey.Vacant]
 	err     error
 
 	earliest     func() time.Time // see [Options.Earliest]
@@ -234,13 +230,6 @@ func newFinder(policy *profiles.Policy) *finder {
 // [profiles.Policy.Decide] gives it, and where it leads.
 func (f *finder) rule(path string) {
 	d := f.decider.Decide(path)
-	if d.Access == profiles.Private && f.vacant(path) {
-		f.vacants = append(f.vacants, path)
-		return
-	}
-	if d.Access == profiles.Private && f.behind(path) {
-		return
-	}
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
 	f.beyond(path)
 	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && below(path, f.policy.Home) && f.byDefault(path) {
@@ -371,11 +360,16 @@ func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
 // byDefault reports whether no rule of the user's own decides on a path.
 func (f *finder) byDefault(path string) bool {
 	d := f.decider.Decide(path)
-	return d.Rule.Glob == "" && builtIn(d.Rule.Origin)
+	return d.Rule.Glob == "" && (builtIn(d.Rule.Origin) || d.Access == profiles.Persist || d.Rule.Path == f.policy.Home && homeFlag(d.Rule.Origin))
 }
 
 func builtIn(o profiles.Origin) bool {
 	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
+}
+
+// homeFlag reports whether a rule says no more than what sort of home there is.
+func homeFlag(o profiles.Origin) bool {
+	return o.Source == "flag" && (o.Key == "--home" || o.Key == "--fresh-home") || o.Source == "environment"
 }
 
 func placeOf(n workspace.Node, p Place) Place {

@@ -32,10 +32,10 @@ const traceDir = ".pccrun"
 const traceTime = 1
 
 // traces returns the names of the home that are on the host, and of which
-// nothing is shown: where the home is a private directory.
+// nothing is shown: where the home is the sandbox's own.
 func traces(policy *profiles.Policy) (names []string) {
 	home := policy.Decide(policy.Home)
-	if !policy.Attempts || home.Access != profiles.Private {
+	if !policy.Attempts || home.Access != profiles.Private && home.Access != profiles.Persist {
 		return nil
 	}
 	for _, name := range traced {
@@ -56,6 +56,10 @@ func (p *Plan) trace(home string, names []string) {
 			in = i
 		}
 	}
+	if in >= 0 && p.Mounts[in].Kind == Persist {
+		p.traceOver(in, names)
+		return
+	}
 	if in < 0 || p.Mounts[in].Kind != Fresh || p.Mounts[in].ReadOnly {
 		return
 	}
@@ -69,6 +73,28 @@ func (p *Plan) trace(home string, names []string) {
 		m.Stubs[len(m.Stubs)-1].Closed = true // gpg and ssh warn of others
 		m.addStub(Place{Path: path, Node: Link, Link: away}, m.Target)
 		m.Stubs[len(m.Stubs)-1].Trace = true
+	}
+}
+
+// traceOver mounts the links in a persistent home: there a name would stay, and say where the
+// next run looks.
+func (p *Plan) traceOver(in int, names []string) {
+	home := p.Mounts[in].Target
+	fresh := Mount{Kind: Fresh, Target: home + "/" + traceDir, Mode: 0o700, Donated: -1, Why: "what traces lead to"}
+	var links []Mount
+	for _, name := range names {
+		if p.Mounts[in].has(name) {
+			continue // a part of it is shown
+		}
+		away := fresh.Target + "/" + name
+		fresh.addStub(Place{Path: away, Node: Directory}, fresh.Target)
+		fresh.Stubs[len(fresh.Stubs)-1].Closed = true
+		p.Mounts[in].addStub(Place{Path: home + "/" + name, Node: File}, home)
+		links = append(links, Mount{Kind: Trace, Target: home + "/" + name, Link: away, OverLink: true, Donated: -1, Why: "whether it is looked for"})
+	}
+	if links != nil {
+		p.Mounts[in].addStub(Place{Path: fresh.Target, Node: Directory}, home)
+		p.Mounts = append(append(p.Mounts, fresh), links...)
 	}
 }
 
@@ -99,6 +125,9 @@ func (c *compiler) age(at, name inside.Arg) {
 // looked returns the traces that were followed or read, as paths.
 func (s *Sandbox) looked() (paths []string) {
 	for i, m := range s.plan.Mounts {
+		if m.Kind == Trace && s.wasRead(entry(i)) {
+			paths = append(paths, m.Target)
+		}
 		for _, stub := range m.Stubs {
 			if stub.Trace && s.wasRead(entry(i)+"/"+stub.Name) {
 				paths = append(paths, m.Target+"/"+stub.Name)

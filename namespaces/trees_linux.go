@@ -18,12 +18,9 @@ type Tree struct {
 	Query workspace.Query
 	Found *workspace.Found
 
-	// State is set for what an agent, or a cache, keeps for itself: of names there
+	// State is set for what a cache keeps for itself: of names there
 	// nothing is known, but a repository of git is one, and git is run in it.
 	State bool
-
-	// Own is set beside it for what is an agent's, and no cache.
-	Own bool
 }
 
 // trees lists the directories beside the workspace that the rules let the command
@@ -49,7 +46,7 @@ func (f *finder) trees() (list []Tree) {
 				continue
 			}
 			if d := f.decider.Decide(r.Path); d.Access == profiles.Write {
-				add(Tree{State: p.Keeps(r.Path, d.Rule), Own: p.Recalls(r.Path, d.Rule)}, r.Path)
+				add(Tree{State: p.Keeps(r.Path, d.Rule)}, r.Path)
 			}
 		}
 	}
@@ -72,7 +69,7 @@ func (f *finder) trees() (list []Tree) {
 	})
 	outer := list[:0]
 	for _, t := range list {
-		if around := nearest(outer, t.Query.Root); around == nil || (around.State != t.State || around.Own != t.Own) && around.Query.Root != t.Query.Root {
+		if around := nearest(outer, t.Query.Root); around == nil || around.State != t.State && around.Query.Root != t.Query.Root {
 			outer = append(outer, t)
 		}
 	}
@@ -128,7 +125,7 @@ func (o *Options) git() []vcs.Variable {
 // looks through these.
 func (f *finder) query(t *Tree, within []string, o *Options) {
 	q := &t.Query
-	q.Aside, q.Kept, q.Inward, q.IndexDir, q.Within = true, t.State, t.Own, o.IndexDir, o.Within
+	q.Aside, q.Kept, q.IndexDir, q.Within = true, t.State, o.IndexDir, o.Within
 	q.Protect = f.policy.Beside(t.State)
 	q.Path = o.path(q.Root)
 	if !t.State {

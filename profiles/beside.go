@@ -46,14 +46,6 @@ func (p *Policy) Keeps(path string, rule FileRule) bool {
 		slices.ContainsFunc(p.Caches(), func(cache string) bool { return within(cache, path) })
 }
 
-// Recalls reports whether what a rule lets the command write is an agent's own: kept
-// ([Policy.Keeps]), and neither a cache nor everybody's. The agent outside goes on
-// writing there, under names and in words that the command has chosen.
-func (p *Policy) Recalls(path string, rule FileRule) bool {
-	return p.Keeps(path, rule) && !slices.Contains(sharedDirs, path) &&
-		!slices.ContainsFunc(p.Caches(), func(cache string) bool { return within(cache, path) })
-}
-
 // Beside returns the protect rules for a directory beside the workspace that the
 // command may write, for one that is kept ([Policy.Keeps]) or another; nil where
 // nothing is protected. An absolute rule is none of them: it says itself where it

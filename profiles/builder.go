@@ -85,8 +85,8 @@ func (b *builder) apply(l *layer) {
 	}
 	p.Tighten = append(p.Tighten, l.tighten...) // of imports only
 	p.Protect = override(p.Protect, l.protect)
-	for _, k := range l.keyed {
-		p.Keyed = k.onto(p.Keyed)
+	for _, s := range l.seeds {
+		p.Seeds = s.onto(p.Seeds)
 	}
 	n := &p.Network
 	n.Allow = unite(n.Allow, l.allow, NetRule.text)
@@ -222,12 +222,8 @@ func (b *builder) tighten(l *layer) {
 			p.Protect[i] = r
 		}
 	}
-	for _, k := range l.keyed {
-		if k.remove || slices.ContainsFunc(p.Keyed, func(have KeyedFile) bool { return have.Path == k.Path }) {
-			ignore(k.Origin)
-		} else {
-			p.Keyed = k.onto(p.Keyed)
-		}
+	for _, s := range l.seeds {
+		ignore(s.Origin)
 	}
 	n := &p.Network
 	n.Deny = unite(n.Deny, l.deny, NetRule.text)
@@ -321,11 +317,10 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	if p.Decide(p.WorkDir).Access < Read {
 		p.WorkDir = p.Workspace
 	}
+	b.home(req)
 	b.network()
-	b.keyed()
 	b.warnOfSockets()
 	b.own(dirs)
-	b.called()
 	b.moved(&req.Host)
 	if p.Decide(p.Home).Access >= Read {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("your home %s is shown, with the secrets in it (%s)", p.Home, p.Decide(p.Home).Rule.Origin))
@@ -349,12 +344,31 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	return b.err()
 }
 
+// home makes the home private where the run is to begin with a fresh one.
+func (b *builder) home(req Request) {
+	p := b.policy
+	switch d := p.Decide(p.Home); {
+	case d.Access != Persist:
+		if req.FreshHome {
+			b.at(Origin{Source: "flag", Key: "--fresh-home"}, "--home persist gives one", "~ is %s and has no seeds (%s)", d.Access, d.Rule.Origin)
+		}
+		p.Seeds = nil
+	case req.FreshHome || req.Home == "" && req.Host.Getenv("CI") != "":
+		p.FreshHome = true
+		i := slices.IndexFunc(p.Files, func(r FileRule) bool { return r.key() == p.Home })
+		p.Files[i].Access, p.Files[i].Origin = Private, Origin{Source: "flag", Key: "--fresh-home"}
+		if !req.FreshHome {
+			p.Files[i].Origin = Origin{Source: "environment", Key: "CI"}
+		}
+	}
+}
+
 // own keeps pccrun's own directories from the payload where a rule would show
 // them: what is written there would loosen the next run.
 func (b *builder) own(dirs state.Dirs) {
 	p := b.policy
 	for _, dir := range []string{dirs.State, dirs.Config, dirs.Cache} {
-		if dir == "" || p.Decide(dir).Access <= Private {
+		if dir == "" || p.Decide(dir).Access < Read {
 			continue
 		}
 		o := Origin{Source: "default", Key: "pccrun's own files"}

@@ -26,6 +26,14 @@ func (r *resolver) flagLayer() (*layer, error) {
 		rule.Access, rule.Origin = f.Access, o
 		l.files = append(l.files, fileEntry{FileRule: rule})
 	}
+	switch o := at("--home"); req.Home {
+	case "":
+	case Persist.String(), Private.String():
+		access, _ := ParseAccess(req.Home)
+		l.files = append(l.files, fileEntry{FileRule: FileRule{Path: d.home, Access: access, Origin: o}})
+	default:
+		d.at(o, "", "%q: want persist or private", req.Home)
+	}
 	for _, list := range [...]struct {
 		flag string
 		from []string

@@ -19,7 +19,7 @@ type layer struct {
 	files    []fileEntry
 	tighten  []FileRule // rules that an import may only tighten with
 	protect  []ProtectRule
-	keyed    []keyedEntry
+	seeds    []seedEntry
 	allow    []NetRule
 	deny     []NetRule
 	local    []NetRule
@@ -64,8 +64,8 @@ type boolEntry struct {
 
 // Keys that a profile file may have, for hints; the schema is held against them.
 var (
-	topKeys         = []string{"$schema", "description", "extends", "filesystem", "protect", "network", "environment", "resources", "syscalls", "nested", "strict", "report"}
-	protectKeys     = []string{"deny", "review", "keys", "strict"}
+	topKeys         = []string{"$schema", "description", "extends", "filesystem", "seeds", "protect", "network", "environment", "resources", "syscalls", "nested", "strict", "report"}
+	protectKeys     = []string{"deny", "review", "strict"}
 	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
 	injectKeys      = []string{"env", "hosts", "file", "command"}
 	environmentKeys = []string{"pass", "set"}
@@ -224,11 +224,13 @@ func (d *decoder) top(m member) {
 		}
 	case "filesystem":
 		d.object(v, m.key, nil, d.file)
+	case "seeds":
+		d.object(v, m.key, nil, d.seed)
 	case "protect":
-		d.object(v, m.key, protectKeys, func(m member) {
+		d.object(v, m.key, append(protectKeys[:len(protectKeys):len(protectKeys)], "keys"), func(m member) {
 			key := "protect." + m.key
 			if m.key == "keys" {
-				d.object(m.value, key, nil, d.keyedFile)
+				d.at(d.origin(m.line, key), `"seeds": {"~/FILE": {"mode": "follow"}} says what of a file an agent's own home begins with`, "nothing of the host's is sorted by keys any more")
 				return
 			}
 			if m.key == "strict" {
@@ -302,8 +304,15 @@ func (d *decoder) file(m member) {
 		d.at(o, "", "%v", err)
 		return
 	}
+	if rule.Access == Persist && !d.isHome(rule) {
+		d.at(o, "", "persist is for ~ only")
+		return
+	}
 	d.layer.files = append(d.layer.files, fileEntry{FileRule: rule})
 }
+
+// isHome reports whether a rule is that of ~.
+func (s *scope) isHome(r FileRule) bool { return r.Glob == "" && r.Path == s.home }
 
 func (d *decoder) network(m member) {
 	key := "network." + m.key

@@ -14,12 +14,13 @@ type Access uint8
 const (
 	Hide    Access = iota // the content is never readable
 	Private               // empty, writable, gone at exit
+	Persist               // for ~: a home of pccrun's own for this workspace and profile, there again in the next run
 	Read                  // readable, never changed
 	Overlay               // copy-on-write, kept or dropped afterwards
 	Write                 // the host's own file
 )
 
-var accessNames = [...]string{"hide", "private", "read", "overlay", "write"}
+var accessNames = [...]string{"hide", "private", "persist", "read", "overlay", "write"}
 
 // String returns the word that the policy language uses.
 func (a Access) String() string {
@@ -36,7 +37,7 @@ func ParseAccess(word string) (Access, error) {
 			return Access(i), nil
 		}
 	}
-	return 0, fmt.Errorf("access %q: want one of hide, private, read, overlay, write", word)
+	return 0, fmt.Errorf("access %q: want one of hide, private, persist, read, overlay, write", word)
 }
 
 // Origin says where a rule was written, for `why` and for errors.
@@ -75,36 +76,6 @@ type ProtectRule struct {
 	Review  bool   // may change, and is reported at exit; else cannot change
 	Origin  Origin
 }
-
-// A KeyedFile is a JSON file of the host's of which the command may change only
-// some keys. It gets a copy, and what it changed there is sorted when it is dead.
-type KeyedFile struct {
-	Path   string // absolute
-	Keys   []KeyRule
-	Origin Origin
-}
-
-// A KeyRule says what becomes of a change to a key. One that no rule names is
-// taken back, and told.
-type KeyRule struct {
-	Pattern string // names from the top, with dots between; `*` within a name; it covers what lies below
-	Fate    Fate
-}
-
-// A Fate is what becomes of a change.
-type Fate uint8
-
-// The fates. A profile says them by these words.
-const (
-	Keep   Fate = iota // "keep": the host gets it
-	Inside             // "inside": the host does not, and later runs in the same workspace do
-	Drop               // "drop": nobody gets it, and nobody is told
-)
-
-var fates = [...]string{"keep", "inside", "drop"}
-
-// String returns the word.
-func (f Fate) String() string { return fates[f] }
 
 // Network says which hosts the payload may reach. The zero value is no
 // network at all, name resolution included.
@@ -227,6 +198,7 @@ const (
 // the home and the workspace: that is the survey's part.
 type Policy struct {
 	Profile   string   // the name or path of the profile, e.g. "claude"
+	Source    string   // where that profile was read: a path, or "built-in NAME"
 	PickedBy  string   // what picked it: "--profile", "PCCRUN_PROFILE", "the command's name", "default"
 	Layers    []string // where rules came from, the later on top: paths, "built-in NAME", "environment", "flag"
 	Own       []string // pccrun's own directories that a rule would show: hidden, and to be made before the command could make them
@@ -238,7 +210,7 @@ type Policy struct {
 	Files   []FileRule // the table; see [Policy.Decide]
 	Tighten []FileRule // what can only make Files stricter, such as the workspace's own untrusted table; by source
 	Protect []ProtectRule
-	Keyed   []KeyedFile // those that the command may write, in a private directory
+	Seeds   []Seed // what of the user's a persistent home begins with
 
 	Network     Network
 	Environment Environment
@@ -248,6 +220,8 @@ type Policy struct {
 	SyscallsAt Origin // what says so
 	Nested     bool   // user namespaces inside
 	Strict     bool   // required guarantees must be strong
+
+	FreshHome bool // the home is a private directory with what a persistent one would begin with
 
 	Attempts      bool // what the command tried of files and was refused is told at exit
 	ProtectStrict bool // a protected name that is absent cannot be made; else it is set aside as it appears

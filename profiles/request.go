@@ -29,7 +29,9 @@ type Request struct {
 	Strict      bool
 	Report      string // --report: attempts or none
 
-	ProtectStrict bool // --protect-strict
+	Home          string // --home: persist or private
+	FreshHome     bool   // --fresh-home
+	ProtectStrict bool   // --protect-strict
 	Without       []string
 	AllowMissing  []string
 
@@ -58,7 +60,7 @@ type Request struct {
 func (r *Request) hasPolicy() bool {
 	lists := [...][]string{r.Allow, r.Deny, r.Local, r.Publish, r.Sockets, r.Env, r.Inject, r.InjectFiles, r.InjectRun, r.Protect, r.Review, r.Limits[:]}
 	said := func(list []string) bool { return slices.ContainsFunc(list, func(s string) bool { return s != "" }) }
-	return len(r.Files) > 0 || slices.ContainsFunc(lists[:], said) || r.Syscalls != "" || r.Nested || r.Strict || r.Report != "" || r.ProtectStrict
+	return len(r.Files) > 0 || slices.ContainsFunc(lists[:], said) || r.Syscalls != "" || r.Nested || r.Strict || r.Report != "" || r.Home != "" || r.FreshHome || r.ProtectStrict
 }
 
 // A FileFlag is --hide, --read, --write, --overlay or --private.

@@ -91,13 +91,8 @@ func requirements(p *Policy) []Requirement {
 		case FSOverlay:
 			r.Origin, asked = p.firstWith(Overlay)
 		case FSProtect:
-			switch {
-			case len(p.Protect) > 0:
+			if asked = len(p.Protect) > 0; asked {
 				r.Origin = p.Protect[0].Origin
-			case len(p.Keyed) > 0:
-				r.Origin = p.Keyed[0].Origin
-			default:
-				asked = false
 			}
 		case NetTransparent:
 			// What the policy names is to be reached, by whatever program the command is.

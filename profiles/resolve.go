@@ -337,7 +337,7 @@ func (r *resolver) profileLayers() ([]*layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.policy.Profile = name
+	r.policy.Profile, r.policy.Source = name, l.source
 	return r.extend(l, false)
 }
 

@@ -166,7 +166,11 @@ func TestBuiltins(t *testing.T) {
 		require.Empty(t, p.Warnings, name)
 		_, err := p.Network.Rules(nil)
 		require.NoError(t, err, name)
-		require.Equal(t, Private, access(p, w.home+"/.ssh"), name)
+		want := Private
+		if name == "build" || name == "agent" || slices.Contains(agents, name) {
+			want = Persist
+		}
+		require.Equal(t, want, access(p, w.home+"/.ssh"), name)
 	}
 }
 
@@ -195,13 +199,13 @@ func TestClaude(t *testing.T) {
 		r.Command = []string{"claude"}
 		r.Host.Environ = append(r.Host.Environ, "ANTHROPIC_API_KEY=k", "AWS_SECRET_ACCESS_KEY=s")
 	})
-	require.Equal(t, Write, access(p, w.home+"/.claude/projects/x"))
-	require.Equal(t, Write, access(p, w.home+"/.claude.json"))
-	require.Equal(t, Private, access(p, w.home+"/.aws/credentials"))
-	_, ok := p.Protected(w.home + "/.claude/settings.json")
-	require.True(t, ok)
-	_, ok = p.Protected(w.home + "/.claude/projects/x")
-	require.False(t, ok)
+	require.Equal(t, Persist, access(p, w.home+"/.claude/projects/x"))
+	require.Equal(t, Persist, access(p, w.home+"/.claude.json"))
+	require.Equal(t, Persist, access(p, w.home+"/.aws/credentials"))
+	require.Equal(t, Read, access(p, w.home+"/.claude/commands/x"))
+	require.Equal(t, "built-in claude", p.Source)
+	i := slices.IndexFunc(p.Seeds, func(s Seed) bool { return s.Path == w.home+"/.claude/.credentials.json" })
+	require.Equal(t, Login, p.Seeds[i].Mode)
 	env := p.Environ([]string{"ANTHROPIC_API_KEY=k", "AWS_SECRET_ACCESS_KEY=s"})
 	require.Contains(t, env, "ANTHROPIC_API_KEY=k")
 	require.NotContains(t, env, "AWS_SECRET_ACCESS_KEY=s")
@@ -391,8 +395,8 @@ func TestProfileMistakes(t *testing.T) {
 		`{"syscalls": []}`:                             `:1: syscalls: a list: want a string`,
 		`{"nested": true, "nested": true}`:             `:1: nested: stands twice, first in line 1`,
 		`{"filesystem": []}`:                           `:1: filesystem: a list: want an object`,
-		`{"filesystem": {"/x": "rw"}}`:                 `:1: filesystem."/x": access "rw": want one of hide, private, read, overlay, write`,
-		`{"filesystem": {"/x": true}}`:                 `:1: filesystem."/x": true or false: want one of hide, private, read, overlay, write`,
+		`{"filesystem": {"/x": "rw"}}`:                 `:1: filesystem."/x": access "rw": want one of hide, private, persist, read, overlay, write`,
+		`{"filesystem": {"/x": true}}`:                 `:1: filesystem."/x": true or false: want one of hide, private, persist, read, overlay, write`,
 		`{"filesystem": {"x": "read"}}`:                `:1: filesystem.x: "x": want a path that begins with /, ~, . or **/`,
 		`{"filesystem": {"": "read"}}`:                 `:1: filesystem."": empty path`,
 		`{"filesystem": {"$HOME/x": "read"}}`:          `:1: filesystem."$HOME/x": "$HOME/x": variables are not expanded`,
@@ -520,7 +524,7 @@ func TestExtends(t *testing.T) {
 	}`)
 	require.NoError(t, err)
 	require.Equal(t, Write, access(p, w.home+"/a"))
-	require.Equal(t, Private, access(p, w.home+"/b"))
+	require.Equal(t, Persist, access(p, w.home+"/b"))
 	require.Equal(t, Write, access(p, w.dir+"/.env"), "null took the rule away")
 	var hosts []string
 	for _, r := range p.Network.Allow {

@@ -81,11 +81,6 @@ func (g *Guard) aside(path, why string) (done bool, err error) {
 		return false, fmt.Errorf("set %s aside: %w", shorten(path), err)
 	}
 	defer unix.Close(dir)
-	if g.passing(dir, name, path, maxPassing) {
-		if name, err = g.stash.drop(dir, name); err == nil || gone(err) {
-			return err == nil, nil
-		}
-	}
 	c, err := g.stash.take(dir, name, Finding{Kind: Stashed, Path: path, Why: why})
 	if gone(err) {
 		return false, nil

@@ -155,11 +155,3 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 	return c, cell.close()
 }
 
-// dropHeld is [Stash.drop] for root.
-func dropHeld(dir int, name string) error {
-	cell, err := openCell(dir, strconv.Itoa(os.Getpid())+"-drop")
-	if err != nil {
-		return err
-	}
-	return errors.Join(rename(dir, name, cell.fd, held), cell.close())
-}

@@ -25,19 +25,12 @@ const (
 	Inert   FindingKind = "inert"   // what a repository that came into being would have run
 	Review  FindingKind = "review"  // a file for review has changed
 	Program FindingKind = "program" // a program where tools of the host find some
-	Keys    FindingKind = "keys"    // keys of a JSON file that were taken back
 	Grown   FindingKind = "grown"   // more directories than the next launch looks through
 )
 
 // Protected reports whether it is a protected name that was set aside: not one
-// that was too much, or that could not be carried over.
-func (c Finding) Protected() bool {
-	return c.Kind == Stashed && c.Why != TooMuch && !strings.HasPrefix(c.Why, NotCarried)
-}
-
-// NotCarried begins the Why of what the run has made, is to be kept, and could
-// not be brought to where it belongs.
-const NotCarried = "not made there: "
+// that was too much.
+func (c Finding) Protected() bool { return c.Kind == Stashed && c.Why != TooMuch }
 
 // TooMuch is the Why of directories that were set aside unseen.
 const TooMuch = "more than can be looked through"
@@ -85,7 +78,7 @@ func ParseJournal(text string) ([]Finding, error) {
 func parseFinding(line string) (c Finding, err error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch c.Kind = FindingKind(kind); c.Kind {
-	case Stashed, Inert, Review, Program, Keys, Grown:
+	case Stashed, Inert, Review, Program, Grown:
 	default:
 		return c, errNoJournal
 	}

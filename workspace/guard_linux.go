@@ -34,7 +34,7 @@ type Guard struct {
 	told     func(Finding)
 
 	linked map[string]uint64 // directories with links, by their path: what inode stood there; nil if nobody knows
-	late   bool              // it looks in the place of a launcher that was killed, or at what was made where nothing stood
+	late   bool              // it looks in the place of a launcher that was killed
 	lent   map[string]int
 	parted bool // by lent the root cannot be changed: what may be, in it, is lent for itself
 	fd     int  // the root
@@ -61,20 +61,6 @@ type Guard struct {
 	lookout lookout
 	stop    chan struct{}
 	ended   chan struct{}
-
-	// Private are paths below protected ones that are private by the policy: where
-	// a mount could not stand there, what is made at them is gone with the run,
-	// and a protected name that holds nothing else is removed without a word.
-	Private []string
-
-	// Made is what [Guard.Finish] carries over to the host, less what is protected.
-	Made []Carried
-
-	// Copied are the files of which the command had a copy.
-	Copied []*Copied
-
-	lends   []int
-	carried []string
 
 	// Last is set for a tree of which the last look is enough: nothing of the host is
 	// expected to execute what stands there meanwhile.
@@ -105,7 +91,7 @@ type leavings struct {
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Inward: q.Inward, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray, Path: q.Path}
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray, Path: q.Path}
 	for _, file := range q.Files {
 		_, in := beneath.Path(q.Root, file.Path)
 		_, around := beneath.Path(file.Path, q.Root)
@@ -271,7 +257,7 @@ func (c *rules) suspects(d *dir, yield func(suspect)) {
 // directories by their path, the workspace among them, for a launcher that may
 // not open them; nil for one that may.
 func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told func(Finding)) (*Guard, error) {
-	g := &Guard{standing: r, stash: stash, told: told, lent: lent, Private: r.Passing, stood: map[string]bool{}, repos: map[string]bool{}, shut: map[string]bool{}}
+	g := &Guard{standing: r, stash: stash, told: told, lent: lent, stood: map[string]bool{}, repos: map[string]bool{}, shut: map[string]bool{}}
 	if f != nil {
 		g.rules, g.tree, g.linked = f.after.rules, f.after.tree, map[string]uint64{}
 		g.tree.withLinks(g.linked)
@@ -491,24 +477,12 @@ func (g *Guard) replaced() {
 	})
 }
 
-// Carried returns which of [Guard.Made] is on the host now.
-func (g *Guard) Carried() []string { return g.carried }
-
 // Close gives back what the guard has opened.
 func (g *Guard) Close() {
-	for _, fd := range g.lends {
-		unix.Close(fd)
-	}
 	for _, list := range g.holds {
 		for _, h := range list {
 			h.close()
 		}
-	}
-	for _, c := range g.Made {
-		unix.Close(c.Dir)
-	}
-	for _, k := range g.Copied {
-		unix.Close(k.Dir)
 	}
 	if _, ok := g.lent[g.standing.Root]; !ok {
 		unix.Close(g.fd)

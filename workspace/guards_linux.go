@@ -2,8 +2,6 @@ package workspace
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/pccrun/pccrun/workspace/internal/beneath"
 )
@@ -28,62 +26,27 @@ func Together(list ...*Guard) Guards {
 func (gs Guards) Finish() ([]Finding, error) {
 	first := gs[0]
 	var errs []error
-	made := first.Made
 	for _, g := range gs {
 		g.halt()
-		var in []Carried
-		in, made = g.within(made)
-		carried, err := g.carry(in, nil)
-		first.carried = append(first.carried, carried...)
-		errs = append(errs, err)
 	}
-	errs = append(errs, first.lend(made))
-	all, err := gs.over(made)
-	errs = append(errs, err)
-	for _, g := range all {
+	for _, g := range gs {
 		errs = append(errs, g.search())
 	}
-	for _, g := range all {
+	for _, g := range gs {
 		g.replaced()
 	}
-	for _, g := range all { // which may set aside in each other's
+	for _, g := range gs { // which may set aside in each other's
 		errs = append(errs, g.inerter().all())
 	}
-	for _, g := range all {
+	for _, g := range gs {
 		errs = append(errs, g.review())
 		g.grown()
-	}
-	late, err := first.carry(made, errors.Join(errs...))
-	first.carried = append(first.carried, late...)
-	errs = append(errs, err)
-	for _, k := range first.Copied {
-		errs = append(errs, first.settleKeys(k))
 	}
 	first.Configs.End()
 	for _, g := range gs {
 		g.refusals = g.refused()
-		g.peers = gs
 	}
 	return first.stash.settle(), errors.Join(errs...)
-}
-
-// over adds guards over the directories that are to be carried over: nothing of
-// them stood, and they are looked at where the command has made them.
-func (gs Guards) over(made []Carried) (Guards, error) {
-	first, all := gs[0], slices.Clone(gs)
-	for _, c := range made {
-		if _, dir := first.lent[c.Path]; !dir || c.Protect == nil {
-			continue
-		}
-		r := &Standing{Session: first.standing.Session, Root: c.Path, Start: first.standing.Start, Inward: c.Inward, Protect: c.Protect}
-		g, err := NewGuard(r, nil, first.lent, first.stash, first.told)
-		if err != nil {
-			return all, fmt.Errorf("look through %s: %w", c.Path, err)
-		}
-		g.halt()
-		all = append(all, g)
-	}
-	return Together(all...), nil
 }
 
 // Watch begins to look, in the trees whose guards are to.
@@ -104,9 +67,6 @@ func (gs Guards) watching() (n int) {
 	}
 	return n
 }
-
-// Carried is [Guard.Carried] of all.
-func (gs Guards) Carried() []string { return gs[0].carried }
 
 // Close gives back what the guards have opened.
 func (gs Guards) Close() {

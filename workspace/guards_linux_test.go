@@ -103,28 +103,6 @@ func TestParseStandings(t *testing.T) {
 	}
 }
 
-// What an agent first keeps is looked through where it was made, before it is
-// brought to the host.
-func TestGuardsOverWhatIsMade(t *testing.T) {
-	w := newWatchman(t)
-	guards, _ := w.beside()
-	home, private := filepath.Dir(w.root)+"/home", filepath.Dir(w.root)+"/private"
-	require.NoError(t, os.Mkdir(home, 0o700))
-	w.sh("mkdir -p ../private/state; git init -q --bare ../private/state/a; git --git-dir ../private/state/a config core.fsmonitor evil; echo x > ../private/state/.envrc")
-	fd, err := openRoot(private)
-	require.NoError(t, err)
-	guards[0].Made = []Carried{{Path: home + "/state", Dir: fd, Name: "state", Protect: []profiles.ProtectRule{{Pattern: ".git/config", Review: true}}}}
-	found, err := guards.Finish()
-	require.NoError(t, err)
-	guards.Close()
-	require.Equal(t, []string{"inert " + home + "/state/a/config"}, w.names(found))
-	require.Equal(t, []string{home + "/state"}, guards.Carried())
-	b, err := os.ReadFile(home + "/state/a/config")
-	require.NoError(t, err)
-	require.NotContains(t, string(b), "fsmonitor")
-	require.FileExists(t, home+"/state/.envrc")
-}
-
 // Where programs keep repositories, the 256 directories over which git spreads its
 // objects are not read, and everything else is.
 func TestKept(t *testing.T) {

@@ -2,7 +2,6 @@ package workspace
 
 import (
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,11 +36,7 @@ func (g *Guard) look() (moved int, err error) {
 			aside(s.rel, s.why)
 		}
 	})
-	vacant := g.standing.Vacant
-	if g.during.last {
-		vacant = append(slices.Clip(vacant), g.standing.Passing...)
-	}
-	for _, path := range vacant {
+	for _, path := range g.standing.Vacant {
 		if path, there := g.stands(path); there {
 			done, err := g.aside(path, g.standing.whyVacant(path))
 			if done {
@@ -127,4 +122,15 @@ func (g *Guard) verify(d *dir) {
 	for _, k := range kids {
 		g.verify(k)
 	}
+}
+
+// whyVacant says why nothing may come to stand at a path: a pattern names it, or
+// something leads there.
+func (r *Standing) whyVacant(path string) string {
+	for _, p := range r.Protect {
+		if p.Pattern == path {
+			return path
+		}
+	}
+	return "a name that git or a link leads to"
 }

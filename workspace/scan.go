@@ -61,10 +61,6 @@ type Query struct {
 	// whatever repository.
 	Kept bool
 
-	// Inward is set for one of them that is an agent's own: at the end of the run no
-	// new link stands there that leads out of it.
-	Inward bool
-
 	// IndexDir is a directory outside the workspace, owned by the user and
 	// writable by nobody else, that keeps what the last scan saw, so that the
 	// next one reads only directories that changed. "" scans all. It is made

@@ -63,7 +63,7 @@ func (g *Guard) moved(rel string, now uint64) bool {
 
 // lists reports whether a record names a directory that has links. An installer makes
 // thousands of them, which are written down only where all links count.
-func (r *Standing) lists(rel string) bool { return r.Inward || !inModules(rel) || vcs.InsideGit(rel) }
+func (r *Standing) lists(rel string) bool { return !inModules(rel) || vcs.InsideGit(rel) }
 
 // tells reports whether it matters that a directory is the one that stood: with one that
 // is moved there all comes that is in it, as old as it was.
@@ -241,8 +241,8 @@ func (i *inerter) journals(d *dir) {
 
 // shortcut says why a link is not to stay, "" if it is.
 func (i *inerter) shortcut(path, rel string, room *int) string {
-	packages, inward := inModules(rel), i.guard.standing.Inward // an installer makes them by the thousand
-	if text, err := i.scan.readlink(path); err != nil || packages && !inward && !strings.Contains(text, ".git") {
+	packages := inModules(rel) // an installer makes them by the thousand
+	if text, err := i.scan.readlink(path); err != nil || packages && !strings.Contains(text, ".git") {
 		return ""
 	}
 	t, whose, far := i.leads(path, room)
@@ -259,8 +259,6 @@ func (i *inerter) shortcut(path, rel string, room *int) string {
 		return vcs.IntoGit
 	case !named && !packages && i.scan.rules.named():
 		return intoState
-	case inward && !i.stays(&t, whose):
-		return outOfState
 	}
 	return ""
 }

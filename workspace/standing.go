@@ -20,7 +20,6 @@ type Standing struct {
 	Session string    // of the run
 	Root    string    // the workspace
 	Start   time.Time // what has a ctime before it was not changed by the run
-	Inward  bool      // see [Query.Inward]
 	Files   []profiles.FileRule
 	Protect []profiles.ProtectRule
 
@@ -28,7 +27,6 @@ type Standing struct {
 	Repos    []string              // and directories of git
 	Shut     []string              // and directories that could not be listed: they are hidden inside
 	Vacant   []string              // absolute: names that no pattern finds, and that did not exist
-	Passing  []string              // absolute: names that did not exist, and are gone at the end whatever they have become
 	GitDirs  []string              // absolute: directories of git outside of the workspace that the command writes in
 	Formats  map[string]vcs.Format // of those, as far as their configuration leaves no doubt: as root that is given up, nobody can read it at the end
 	Stores   []string              // absolute: directories of objects, references and logs that it writes in with them
@@ -60,7 +58,7 @@ type Known struct {
 // standingMagic begins a record, standingEnd ends it: one without was never
 // finished, and its command never started.
 const (
-	standingMagic = "pccrun record 1\n"
+	standingMagic = "pccrun record 2\n"
 	standingEnd   = "end\n"
 )
 
@@ -95,10 +93,6 @@ func (r *Standing) Append(b []byte) []byte {
 	text(r.Session)
 	line("root", uint64(r.Start.UnixNano()))
 	text(r.Root)
-	if r.Inward {
-		line("inward")
-		text()
-	}
 	for i := range r.Files {
 		line("file", uint64(r.Files[i].Access))
 		text(r.Files[i].Path, r.Files[i].Glob)
@@ -114,7 +108,7 @@ func (r *Standing) Append(b []byte) []byte {
 	for _, list := range [...]struct {
 		word  string
 		paths []string
-	}{{"name", r.Names}, {"repo", r.Repos}, {"shut", r.Shut}, {"vacant", r.Vacant}, {"passing", r.Passing}, {"gitdir", r.GitDirs}, {"store", r.Stores}, {"hooks", r.Hooks}, {"command", r.Commands}, {"own", r.Own}, {"astray", r.Astray}, {"placed", r.Placed}, {"reviewed", r.Reviewed}, {"path", r.Path}} {
+	}{{"name", r.Names}, {"repo", r.Repos}, {"shut", r.Shut}, {"vacant", r.Vacant}, {"gitdir", r.GitDirs}, {"store", r.Stores}, {"hooks", r.Hooks}, {"command", r.Commands}, {"own", r.Own}, {"astray", r.Astray}, {"placed", r.Placed}, {"reviewed", r.Reviewed}, {"path", r.Path}} {
 		for _, path := range list.paths {
 			line(list.word)
 			text(path)
@@ -285,8 +279,6 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 		r.Shut = append(r.Shut, s[0])
 	case "vacant":
 		r.Vacant = append(r.Vacant, s[0])
-	case "passing":
-		r.Passing = append(r.Passing, s[0])
 	case "gitdir":
 		r.GitDirs = append(r.GitDirs, s[0])
 	case "store":
@@ -318,8 +310,6 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 			r.Awaited = map[string]string{}
 		}
 		r.Awaited[s[0]] = s[1]
-	case "inward":
-		r.Inward = true
 	case "links":
 		r.Linked = map[string]uint64{}
 	case "linked":

@@ -2,10 +2,8 @@ package main
 
 import (
 	"encoding/json"
-	"slices"
 
 	"github.com/pccrun/pccrun/providers/native"
-	"github.com/pccrun/pccrun/workspace"
 )
 
 // planJSON is `--dry-run --json`.
@@ -25,7 +23,6 @@ type planJSON struct {
 	Readable   []string        `json:"readable,omitempty"` // what Landlock lets be read, under strict
 	Asks       string          `json:"asks,omitempty"`     // about which calls the launcher is asked
 	Mounts     []mountJSON     `json:"mounts"`
-	Made       []string        `json:"made,omitempty"` // does not exist, or is a copy; what the command makes there is brought to the host at the end
 	Rlimits    []rlimitJSON    `json:"rlimits"`
 	OOMScore   int             `json:"oom_score_adj"`
 	Limits     []string        `json:"limits"`
@@ -59,7 +56,7 @@ func printPlan(r *native.Run, asJSON bool) int {
 	p := r.Plan
 	out := planJSON{
 		V: schemaVersion, Schema: 1, Provider: "native", Profile: r.Policy.Profile, Strict: r.Policy.Strict, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
-		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock, OOMScore: p.OOMScore, Made: p.Made,
+		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock, OOMScore: p.OOMScore,
 	}
 	for _, e := range p.Command.Env {
 		out.Env = append(out.Env, nameOf(e))
@@ -100,13 +97,6 @@ func printPlan(r *native.Run, asJSON bool) int {
 	printf("\nmounts, on the host's tree read-only\n")
 	for _, m := range p.Mounts {
 		printf("  %-60s %s\n", m.String(), m.Why)
-	}
-	for _, path := range out.Made {
-		if i := slices.IndexFunc(p.Copied, func(k workspace.Keyed) bool { return k.Real == path }); i >= 0 {
-			printf("  %-60s %s\n", "copy of "+path+", sorted by keys at the end", p.Copied[i].Rules.Origin)
-			continue
-		}
-		printf("  %-60s %s\n", "at the end, what is made at "+path, r.Policy.Decide(path).Rule.Origin)
 	}
 	if len(out.Readable) > 0 {
 		printf("\nreadable by Landlock too, as it stands now\n")

@@ -83,6 +83,8 @@ func policyFlags() []flagDef {
 		{"--read", takesValue, "PATH", "readable, never changed", access(profiles.Read)},
 		{"--overlay", takesValue, "PATH", "copy-on-write", access(profiles.Overlay)},
 		{"--write", takesValue, "PATH", "the host's own file", access(profiles.Write)},
+		{"--home", takesValue, "persist|private", "what ~ is: there again in the next run here, or gone at exit", once(func(r *profiles.Request) *string { return &r.Home })},
+		{"--fresh-home", alone, "", "a home that begins as a persistent one does, and is gone at exit", on(func(r *profiles.Request) *bool { return &r.FreshHome })},
 		{"--protect", takesValue, "PATH", "cannot be changed: a host tool would execute it", appends(func(r *profiles.Request) *[]string { return &r.Protect })},
 		{"--review", takesValue, "PATH", "may change, and is listed at exit", appends(func(r *profiles.Request) *[]string { return &r.Review })},
 		{"--allow", takesValue, "RULE", "a host that may be reached", appends(func(r *profiles.Request) *[]string { return &r.Allow })},

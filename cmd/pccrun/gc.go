@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
 )
@@ -13,8 +14,9 @@ const gcUsage = `usage: pccrun gc [--all] [--dry-run] [--json]
 
 Clears away what nobody needs: sessions whose launcher crashed, with the
 sandbox that it left, cgroups whose launcher is gone, and of the sessions that
-ended and were kept all but the last 100 and those of the last 7 days. What
-agents answered in workspaces that are gone (protect.keys) is forgotten.
+ended and were kept all but the last 100 and those of the last 7 days; homes
+of workspaces that have been gone for 30 days, and those that were used least
+recently beyond 10 GiB in all (pccrun home).
 
   --all      every session that has ended
   --dry-run  say what would go
@@ -62,11 +64,23 @@ func gcVerb(args []string) int {
 	if !o.DryRun {
 		err = errors.Join(err, removeLeftovers())
 	}
+	var gone []string
+	if dirs, e := ownDirs(); e == nil && !o.DryRun {
+		var list []homes.Entry
+		list, e = homes.Collect(dirs.State, homes.Default, time.Now())
+		for _, h := range list {
+			gone = append(gone, h.Record.Workspace.Path)
+		}
+		err = errors.Join(err, e)
+	}
 	if asJSON {
-		printJSON(object{{"removed", append([]string{}, removed...)}, {"dry_run", o.DryRun}})
+		printJSON(object{{"removed", append([]string{}, removed...)}, {"homes", append([]string{}, gone...)}, {"dry_run", o.DryRun}})
 	} else {
 		for _, id := range removed {
 			printf("%s\n", id)
+		}
+		for _, workspace := range gone {
+			printf("the home of %s\n", printable(workspace))
 		}
 	}
 	if err != nil {

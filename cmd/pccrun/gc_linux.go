@@ -18,12 +18,8 @@ func removeGroups(dirs []string) error {
 }
 
 // removeLeftovers removes the control groups of launchers that were killed
-// before any record named them, and what is remembered for workspaces that are gone.
+// before any record named them.
 func removeLeftovers() error {
 	_, err := cgroups.RemoveLeftovers()
-	dirs, none := ownDirs()
-	if none != nil {
-		return errors.Join(err, none)
-	}
-	return errors.Join(err, forgetInside(dirs))
+	return err
 }

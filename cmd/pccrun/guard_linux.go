@@ -255,7 +255,6 @@ func (l *launch) look() []events.Change {
 	refused = guard.Refused(refused)
 	guard.Close()
 	g.freezing.end()
-	l.carried(guard.Carried())
 	if err != nil {
 		// The record stays: the next pccrun tries again.
 		say("what the run left could not be looked through: " + inWords(err))
@@ -345,8 +344,6 @@ func describeFinding(c workspace.Finding, root string) string {
 			return "made inert: " + path + " (" + c.What + "; " + c.Why + ")"
 		}
 		return "made inert: " + path + " (" + c.Why + ")"
-	case workspace.Keys:
-		return "taken back: " + path + " (" + c.Why + ")"
 	case workspace.Program:
 		return "program: " + path + " (" + c.What + ")"
 	case workspace.Grown:

@@ -43,6 +43,7 @@ func verbs() []verb {
 		{"review", "show what a session left, and put back what was set aside", reviewVerb, func() string { return reviewUsage }},
 		{"trust", "let the workspace's own profile loosen, as it is now", trustVerb, func() string { return trustUsage }},
 		{"kill", "end sessions", killVerb, func() string { return killUsage }},
+		{"home", "show, remove, and copy from the homes of agents and builds", homeVerb, func() string { return homeUsage }},
 		{"gc", "clear away what crashed and old sessions left", gcVerb, func() string { return gcUsage }},
 		{"escape", "try to break out, and say which promises hold", escapeVerb, func() string { return escapeUsage }},
 		{"doctor", "say what this machine can keep, from trials, and what would mend the rest", doctorVerb, func() string { return doctorUsage }},

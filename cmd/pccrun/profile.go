@@ -241,16 +241,12 @@ func policyObject(p *profiles.Policy) object {
 		}
 		return rows
 	}
-	var protect, keys, sockets, inject, pass, set, limits, requirements []object
+	var protect, seeds, sockets, inject, pass, set, limits, requirements []object
 	for _, r := range p.Protect {
 		protect = append(protect, object{{"pattern", r.Pattern}, {"review", r.Review}, {"origin", originObject(r.Origin)}})
 	}
-	for _, k := range p.Keyed {
-		rules := object{}
-		for _, r := range k.Keys {
-			rules = append(rules, field{r.Pattern, r.Fate.String()})
-		}
-		keys = append(keys, object{{"path", k.Path}, {"keys", rules}, {"origin", originObject(k.Origin)}})
+	for _, s := range p.Seeds {
+		seeds = append(seeds, object{{"path", s.Path}, {"mode", s.Mode.String()}, {"copied", append([]string{}, s.Keys...)}, {"dropped", append([]string{}, s.Drop...)}, {"origin", originObject(s.Origin)}})
 	}
 	for _, r := range p.Network.Sockets {
 		sockets = append(sockets, object{{"path", r.Path}, {"origin", originObject(r.Origin)}})
@@ -275,7 +271,7 @@ func policyObject(p *profiles.Policy) object {
 	}
 	return object{
 		{"profile", p.Profile}, {"picked_by", p.PickedBy}, {"workspace", p.Workspace}, {"workdir", p.WorkDir}, {"home", p.Home},
-		{"filesystem", files(p.Files)}, {"tighten", files(p.Tighten)}, {"protect", protect}, {"keys", keys},
+		{"filesystem", files(p.Files)}, {"tighten", files(p.Tighten)}, {"protect", protect}, {"seeds", seeds},
 		{"network", object{
 			{"allow", nets(p.Network.Allow)}, {"deny", nets(p.Network.Deny)}, {"local", nets(p.Network.Local)}, {"publish", nets(p.Network.Publish)},
 			{"sockets", sockets}, {"inject", inject},
@@ -322,10 +318,10 @@ func writePolicy(b *strings.Builder, p *profiles.Policy) {
 			row(word, r.Pattern, r.Origin)
 		}
 	}
-	for _, k := range p.Keyed {
-		head("keys of " + printable(k.Path))
-		for _, r := range k.Keys {
-			row(r.Fate.String(), r.Pattern, k.Origin)
+	if len(p.Seeds) > 0 {
+		head("seeds of the home")
+		for _, s := range p.Seeds {
+			row(s.Mode.String(), s.Path, s.Origin)
 		}
 	}
 	head("network")

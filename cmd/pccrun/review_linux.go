@@ -181,7 +181,7 @@ func (r *review) accept(paths []string, asJSON bool) int {
 				wanted, matched[j] = true, true
 			}
 		}
-		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert && f.Kind != workspace.Keys {
+		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert {
 			continue
 		}
 		if back[f.Path] {

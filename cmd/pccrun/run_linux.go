@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
@@ -88,6 +89,9 @@ type launch struct {
 	stdio    *namespaces.Stdio
 	policy   *profiles.Policy
 	run      *native.Run
+	home     *homes.Home         // nil: it is not persistent
+	seeds    map[string]string   // what a fresh home begins with
+	stood    map[string][]string // names in the home, by directory, before the command
 	dirs     state.Dirs
 	session  *sessions.Session
 	caught   *catcher
@@ -104,7 +108,6 @@ type launch struct {
 	crowded  atomic.Int64             // connections that were reset for want of room
 	planTold bool                     // see tellPlan
 	told     string                   // why the run was refused
-	inside   map[string]*os.File      // what runs remember of files with keys, by path
 	upper    bool                     // the session holds what overlays change
 	noted    func() (overlaid, error) // [launch.noteUpper], once
 }
@@ -152,6 +155,9 @@ func (l *launch) plan() int {
 		defer slow("looking through " + policy.Workspace)()
 	case slices.ContainsFunc(policy.Network.Allow, func(r profiles.NetRule) bool { return strings.HasPrefix(r.Text, "@") }):
 		defer slow("asking package managers for their hosts")()
+	}
+	if err := l.openHome(); err != nil {
+		return l.refused(failRun(err), err)
 	}
 	if err := l.survey(nil); err != nil {
 		return l.refused(failRun(err), err)
@@ -204,9 +210,12 @@ func (l *launch) survey(before error) error {
 		if l.req.DryRun {
 			within = 0 // whoever only looks can wait, and what is read helps the next run
 		}
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Recall: l.recall, Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
+		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Home: l.homeDir(), Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
+			if err := l.furnish(); err != nil {
+				return err
+			}
 			if err := l.run.Plan.JudgeHanded(l.stdio); err != nil {
 				return err
 			}
@@ -256,9 +265,6 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		if l.caught == nil { // which starts a thread, while the copy is at work
 			l.caught = catch()
 		}
-		if err := l.openInside(); err != nil {
-			return err
-		}
 		return l.owe()
 	}
 	// What the launcher still writes there, it writes as the identity.
@@ -274,9 +280,6 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		err = l.run.Donate()
 	}
 	if err := l.handUpper(id); err != nil {
-		return err
-	}
-	if err := l.openInside(); err != nil {
 		return err
 	}
 	if err := l.owe(); err != nil {
@@ -384,11 +387,11 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 			say(inWords(err))
 		}
 		l.kept.tell()
-		l.made(started)
 		if l.guarded.refused, err = started.Refused(); err != nil {
 			say(inWords(err))
 		}
 		l.left = l.look()
+		l.leaveHome()
 		l.beside(started)
 		if l.upper {
 			_, _ = l.noted() // what goes wrong settleUpper says

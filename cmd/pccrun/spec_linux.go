@@ -415,9 +415,6 @@ func (b *bundle) lost(p *namespaces.Plan) {
 		b.lose(string(profiles.FSProtect), "a protected name that does not exist can be made")
 	}
 	b.lose("review", "nothing is reviewed, set aside or reported at exit")
-	for _, path := range p.Made {
-		b.lose("made", path+": does not exist, or is a copy: what the command makes there is gone at exit")
-	}
 	if !p.Nested {
 		b.lose("userns-limit", "user namespaces inside are refused by the filter alone")
 	}

@@ -163,7 +163,6 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			}
 		}()
 	}
-	copied, isCopy := p.Copied(path)
 	if real := resolveLinks(path); real != path && !ownTree(path) { // there links lead elsewhere inside
 		a.leadsTo, path = real, real
 	}
@@ -188,9 +187,10 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 				a.hint = flag + "/NAME shows what is named of the host's"
 			}
 		}
-		if name := vacated(p, path); name != "" {
-			a.yes = true
-			a.what, a.hint = "nothing stands there on the host, where a mount would leave a name: what is made is there until "+name, ""
+	case profiles.Persist:
+		a.yes = a.question == "write"
+		if a.what = "the home of this workspace, which is there in the next run; the host's is not shown"; !a.yes {
+			a.hint = flag + " shows the host's"
 		}
 	case profiles.Read:
 		if a.yes, a.what = a.question != "write", "the host's own, never changed"; !a.yes {
@@ -204,10 +204,6 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	case profiles.Write:
 		a.yes, a.what = true, "the host's own"
-	}
-	if isCopy && d.Access == profiles.Write {
-		a.copied(p, copied)
-		return nil
 	}
 	a.strict(p, path, d.Access)
 	if r, ok := p.ProtectedAnywhere(path); ok && a.question == "write" && d.Access >= profiles.Overlay {
@@ -249,32 +245,11 @@ func ownTree(path string) bool {
 	return tree != ""
 }
 
-// copied answers for a JSON file of which only some keys may change.
-func (a *answer) copied(p *profiles.Policy, k profiles.KeyedFile) {
-	a.what = "a copy of the host's, with what earlier runs in this workspace remembered"
-	if a.question != "write" {
-		return
-	}
-	list := func(fate profiles.Fate) string {
-		var keys []string
-		for _, r := range k.Keys {
-			if r.Fate == fate {
-				keys = append(keys, r.Pattern)
-			}
-		}
-		return strings.Join(keys, " ")
-	}
-	a.what += "; at exit the host gets what changed of: " + list(profiles.Keep) + "; later runs in this workspace of: " + list(profiles.Inside) + "; nobody of: " + list(profiles.Drop) +
-		"; any other key is taken back, and listed"
-	a.rule, a.ruleText = k.Origin, "protect.keys "+k.Path
-	a.hint = "--review " + shell.Quote(k.Path) + " lets all of it change, at once"
-}
-
 // strict says what the second layer adds to an answer about reading, under strict.
 func (a *answer) strict(p *profiles.Policy, path string, access profiles.Access) {
 	around := p.Decide(filepath.Dir(path)).Access
 	switch {
-	case !p.Strict || p.Nested || a.question == "write" || access == profiles.Private || access >= profiles.Overlay:
+	case !p.Strict || p.Nested || a.question == "write" || access == profiles.Private || access == profiles.Persist || access >= profiles.Overlay:
 	case access == profiles.Read:
 		a.what += "; strict: what appears beside something hidden once the run has started cannot be read"
 	case around == profiles.Overlay:

@@ -86,15 +86,3 @@ func unrunnable(err error) (what, hint string) {
 	}
 	return e.Err.Error(), e.Hint()
 }
-
-// vacated says until when something stands at a path that is private, but that
-// nothing could be mounted at; "" for any other.
-func vacated(p *profiles.Policy, path string) string {
-	if !namespaces.Vacant(p, path) {
-		return ""
-	}
-	if r, ok := p.Protected(path); ok && r.Review {
-		return "the end of the run, and then removed"
-	}
-	return "the launcher sees it, and then removed"
-}

@@ -13,7 +13,7 @@ import (
 // protected: whether it may write there at all, and the layer is on.
 func (r *Run) Guards() bool {
 	p := r.Policy
-	if slices.Contains(p.Without, profiles.LayerProtect) || len(p.Protect)+len(p.Keyed) == 0 {
+	if slices.Contains(p.Without, profiles.LayerProtect) || len(p.Protect) == 0 {
 		return false
 	}
 	for _, table := range [...][]profiles.FileRule{p.Files, p.Tighten} {
@@ -43,12 +43,7 @@ func (r *Run) Standing(session string) []*workspace.Standing {
 			return !r.Plan.Writes(path)
 		})
 	}
-	for _, path := range r.vacant {
-		if p, ok := r.Policy.Protected(path); ok && p.Review && r.Plan.Writes(path) {
-			list[0].Passing = append(list[0].Passing, path)
-		}
-	}
-	list[0].Review(r.reviewed(list[0].Passing))
+	list[0].Review(r.reviewed())
 	return list
 }
 
@@ -59,11 +54,11 @@ func (r *Run) Held() []profiles.ProtectRule {
 }
 
 // reviewed returns what is for review outside of the workspace, and may change:
-// the paths of the rules, and where they lead. What passes is gone at the end.
-func (r *Run) reviewed(passing []string) (paths []string) {
+// the paths of the rules, and where they lead.
+func (r *Run) reviewed() (paths []string) {
 	for i := range r.Policy.Protect {
 		p := &r.Policy.Protect[i]
-		if !p.Review || !strings.HasPrefix(p.Pattern, "/") || slices.Contains(passing, p.Pattern) {
+		if !p.Review || !strings.HasPrefix(p.Pattern, "/") {
 			continue
 		}
 		list := []string{p.Pattern}
@@ -93,51 +88,7 @@ func (r *Run) Guard(standing []*workspace.Standing, stash *workspace.Stash, told
 		g.Last = r.trees[i].State
 		list = append(list, g)
 	}
-	list[0].Private = append(slices.Clip(list[0].Private), r.passing()...)
 	return workspace.Together(list...), nil
-}
-
-// passing returns the paths below protected names that are private.
-func (r *Run) passing() (paths []string) {
-	for i := range r.Policy.Files {
-		f := &r.Policy.Files[i]
-		if f.Glob != "" || f.Access != profiles.Private {
-			continue
-		}
-		if p, ok := r.Policy.Protected(f.Path); ok && !p.Review {
-			paths = append(paths, f.Path)
-		}
-	}
-	return paths
-}
-
-// Made returns what the command has made at paths that it may write, that did
-// not exist, and that lie in a private directory: it is for [Sandbox.Gone], and
-// to be carried over. Copied are the files of which it had a copy, to be sorted by
-// keys.
-func (s *Started) Made() (list []workspace.Carried, copied []*workspace.Copied, err error) {
-	made, err := s.Sandbox.Made()
-	plan := s.run.Plan
-	for _, m := range made {
-		if i := slices.IndexFunc(plan.Copied, func(k workspace.Keyed) bool { return k.Real == m.Path }); i >= 0 {
-			k := &workspace.Copied{Keyed: plan.Copied[i], Dir: m.Dir, Name: m.Name}
-			if plan.Identity.Root {
-				k.At = plan.OpenBeside
-			}
-			copied = append(copied, k)
-			continue
-		}
-		c := workspace.Carried{Path: m.Path, Dir: m.Dir, Name: m.Name}
-		for i := range s.run.Policy.Files {
-			if f := &s.run.Policy.Files[i]; f.Glob == "" && strings.HasPrefix(f.Path, m.Path+"/") && s.run.Policy.Decide(f.Path).Access != profiles.Write {
-				c.Without = append(c.Without, f.Path)
-			}
-		}
-		rule := s.run.Policy.Decide(m.Path).Rule
-		c.Protect, c.Inward = s.run.Policy.Beside(s.run.Policy.Keeps(m.Path, rule)), s.run.Policy.Recalls(m.Path, rule)
-		list = append(list, c)
-	}
-	return list, copied, err
 }
 
 // protectMechanism says how fs.protect is kept.

@@ -117,7 +117,7 @@ func (r *Run) unreadable(t *Try) bool {
 	switch m.Kind {
 	case namespaces.Mask:
 		return t.Opened || t.Deed != supervisor.Read || strings.Contains(t.Call, "access")
-	case namespaces.Fresh:
+	case namespaces.Fresh, namespaces.Persist:
 		if t.There {
 			// An empty directory in place of the host's, or something of the
 			// command's own.
@@ -135,7 +135,7 @@ func (r *Run) unwritable(c *supervisor.Call, n supervisor.Name, place supervisor
 	switch m := r.Plan.At(place.Path); {
 	case ownTree(place.Path), n.Deed == supervisor.Remove && !place.There, place.There && n.Deed == supervisor.Create && !moves:
 		return false // ENOENT or EEXIST, whatever the policy says
-	case m.Kind == namespaces.Fresh && !m.ReadOnly && place.Path != m.Target:
+	case (m.Kind == namespaces.Fresh || m.Kind == namespaces.Persist) && !m.ReadOnly && place.Path != m.Target:
 		return !place.There && (!makes || !place.Dir) // the host may have it
 	case m.Kind == namespaces.Fresh || m.Kind == namespaces.Mask:
 		return true

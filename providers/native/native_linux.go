@@ -65,14 +65,11 @@ type Host struct {
 	// Ask asks the user about a host that no rule speaks of; nil asks nobody.
 	Ask func(ctx context.Context, host string, port uint16) netproxy.Permission
 
-	// Recall returns what earlier runs in the workspace remembered of a file of
-	// which only some keys may change; nil recalls nothing.
-	Recall func(path string) []byte
-
 	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
 	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 
-	Earliest func() time.Time // see [namespaces.Options]
+	Home     *namespaces.Home // see [namespaces.Options]
+	Earliest func() time.Time // likewise
 	Alone    bool             // likewise
 }
 
@@ -121,7 +118,6 @@ type Run struct {
 	published []published
 	found     *workspace.Found
 	trees     []namespaces.Tree // the workspace, and what else the command may write
-	vacant    []string          // see [namespaces.Vacant]
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -163,11 +159,11 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Command: command.Paths})
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Own: host.StateDir, Home: host.Home, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Command: command.Paths})
 	if err != nil {
 		return nil, err
 	}
-	r.Warnings, r.found, r.vacant = append(r.Warnings, survey.Notes...), survey.Workspace, survey.Vacant
+	r.Warnings, r.found = append(r.Warnings, survey.Notes...), survey.Workspace
 	r.trees = append([]namespaces.Tree{{Query: survey.Query, Found: survey.Workspace}}, survey.Trees...)
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err

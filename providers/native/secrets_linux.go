@@ -80,7 +80,7 @@ func readSecret(path string, p *profiles.Policy) ([]byte, error) {
 		if inside(p.Workspace, name) {
 			return nil, fmt.Errorf("%s is in the workspace, where the command could choose what is sent", path)
 		}
-		if p.Decide(name).Access > profiles.Private {
+		if p.Decide(name).Access >= profiles.Read {
 			return nil, &shownError{name}
 		}
 	}

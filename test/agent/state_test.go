@@ -80,9 +80,25 @@ func planted(t *testing.T, p Project) (list []string) {
 	return list
 }
 
+// tree is what the home holds of the agent's, by path.
+func tree(t *testing.T, p Project) map[string]string {
+	files := map[string]string{}
+	for _, root := range []string{".claude", ".claude.json"} {
+		err := filepath.WalkDir(filepath.Join(p.Home, root), func(path string, d os.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			files[path] = string(text)
+			return err
+		})
+		require.NoError(t, err)
+	}
+	return files
+}
+
 // TestHostState is a hostile agent in a home in which the host uses the same
-// agent: its work is done, its session is kept, and nothing that it plants stands
-// where the host's agent would find it.
+// agent: its work is done, its session is kept, and the host's agent finds all as it was.
 func TestHostState(t *testing.T) {
 	program, err := claude.Fetch(t.Context())
 	if err != nil {
@@ -106,6 +122,7 @@ func TestHostState(t *testing.T) {
 			})
 			require.NoError(t, err)
 			defer endpoint.Close()
+			before := tree(t, project)
 			cmd := project.Command(host.Program(t), append(append(endpoint.Flags(), "--"), Arguments()...)...)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -117,17 +134,10 @@ func TestHostState(t *testing.T) {
 			t.Logf("pccrun said:\n%s", &stderr)
 			left := planted(t, project)
 			require.Empty(t, left)
-			kept, err := filepath.Glob(filepath.Join(project.Home, ".claude/projects/*/*.jsonl"))
+			require.Equal(t, before, tree(t, project), "the user's own is as it was")
+			kept, err := filepath.Glob(filepath.Join(project.Home, ".local/state/pccrun/homes/*/home/.claude/projects/*/*.jsonl"))
 			require.NoError(t, err)
-			require.NotEmpty(t, kept, "the session can be resumed")
-			// What it wanted of the host's servers is told, and the user's to accept.
-			state := filepath.Join(project.Home, ".claude.json")
-			out, err := project.Command(host.Program(t), "review").CombinedOutput()
-			require.NoError(t, err, string(out))
-			require.Contains(t, string(out), "taken back: "+state+" (mcpServers.x.command")
-			out, err = project.Command(host.Program(t), "review", "--accept", state).CombinedOutput()
-			require.NoError(t, err, string(out))
-			require.Contains(t, planted(t, project), ".claude.json")
+			require.NotEmpty(t, kept, "the session can be resumed in the next run")
 		})
 	}
 }

@@ -37,7 +37,7 @@ func besideProbes() []Probe {
 		},
 		{
 			ID: "PER-039", Name: "a link out of what an agent keeps", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
-			Flags: []string{"--profile", "codex"}, Expect: "set aside when the run is over", References: refs("symlink(7)", "CWE-59"), Key: "protect.deny",
+			Flags: []string{"--profile", "codex"}, Expect: "the agent has a home of its own inside", References: refs("symlink(7)", "CWE-59"), Key: "protect.deny",
 			Explain: "In place of the history that an agent appends to, in words that it was told inside, stands a link to a start-up file of the home, or one to a link that a later run would make so.",
 			Payload: func(in *Inside) Outcome {
 				state := filepath.Join(in.Home, outwardState)
@@ -74,7 +74,7 @@ func besideProbes() []Probe {
 		},
 		{
 			ID: "PER-040", Name: "programs of a session of the agent outside", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
-			Flags: []string{"--profile", "codex"}, Expect: "what is the session's is not there; what names a program is set aside", References: refs("CWE-427"), Key: "protect.deny",
+			Flags: []string{"--profile", "codex"}, Expect: "the agent has a home of its own inside", References: refs("CWE-427"), Key: "protect.deny",
 			Explain: "Plants a program in the directory that an agent which goes on outside has first in its PATH, appends to what its shells source, and names a program that the next one starts.",
 			Payload: func(in *Inside) Outcome {
 				state := filepath.Join(in.Home, outwardState)

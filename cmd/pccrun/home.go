@@ -1,0 +1,236 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+const homeUsage = `usage: pccrun home list [--json]
+       pccrun home size|reset [--workspace DIR] [--profile NAME] [--yes] [--json]
+       pccrun home export PATH DEST [--workspace DIR] [--profile NAME] [--json]
+
+Shows and removes the homes that agents and builds have, one for each
+workspace and profile. What is in one, no program of the host executes.
+
+  list              all homes: when they were used last, size, workspace, profile
+  size              what the home here takes on the disk
+  reset             remove the home here: the next run begins with a new one
+  export PATH DEST  copy a file or directory of the home here (PATH is relative
+                    to ~) to DEST, which must not exist; log-ins, and what is
+                    neither file nor directory, are left out
+
+  --workspace DIR  the home of another workspace than the one that you stand in
+  --profile NAME   which one, where there are several
+  --yes            reset without a question
+  --json           print it as JSON
+
+A home that a run uses is not removed. docs/homes.md says what is in one.
+`
+
+// A homeRequest is what `pccrun home` is asked for.
+type homeRequest struct {
+	workspace, profile string
+	yes, json          bool
+}
+
+func homeVerb(args []string) int {
+	var r homeRequest
+	words, err := options(homeUsage, args, func(name string, value func() string) bool {
+		switch name {
+		case "--workspace":
+			r.workspace = value()
+		case "--profile":
+			r.profile = value()
+		case "--yes":
+			r.yes = true
+		case "--json":
+			r.json = true
+		default:
+			return false
+		}
+		return true
+	})
+	want := map[string]int{"list": 1, "size": 1, "reset": 1, "export": 3}
+	switch {
+	case err != nil:
+	case len(words) == 0:
+		err = &usageError{"what to do is missing", "one of list, size, reset, export"}
+	case want[words[0]] == 0:
+		err = &usageError{"unknown word " + quote(words[0]), "one of list, size, reset, export"}
+	case len(words) != want[words[0]]:
+		err = &usageError{words[0] + ": wrong number of arguments", "pccrun help home says more"}
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	dirs, err := ownDirs()
+	if err != nil {
+		return failSession(err)
+	}
+	defer slow("looking through homes")()
+	list, err := homes.List(dirs.State)
+	if err != nil {
+		return failSession(err)
+	}
+	if words[0] == "list" {
+		return listHomes(list, r.json)
+	}
+	e, err := r.find(list)
+	if err != nil {
+		return failSession(err)
+	}
+	switch words[0] {
+	case "size":
+		if r.json {
+			printJSON(object{{"workspace", e.Record.Workspace.Path}, {"profile", e.Record.Name}, {"bytes", e.Size}})
+		} else {
+			printf("%s\n", sizeText(e.Size))
+		}
+		return 0
+	case "reset":
+		return r.reset(dirs.State, e)
+	}
+	return r.export(dirs.State, e, words[1], words[2])
+}
+
+// listHomes prints all homes.
+func listHomes(list []homes.Entry, asJSON bool) int {
+	rows := []object{}
+	for _, e := range list {
+		if asJSON {
+			rows = append(rows, object{
+				{"key", e.Key}, {"workspace", e.Record.Workspace.Path}, {"profile", e.Record.Name}, {"source", e.Record.Profile},
+				{"used", e.Record.Used.UTC().Format(time.RFC3339)}, {"bytes", e.Size}, {"state", homeState(&e)},
+			})
+			continue
+		}
+		if e.Bad != "" {
+			printf("%-16s  %7s  %s: %s\n", "", sizeText(e.Size), printable(e.Key), printable(e.Bad))
+			continue
+		}
+		text := ""
+		if state := homeState(&e); state != "kept" {
+			text = "  " + state
+		}
+		printf("%s  %7s  %-9s %s%s\n", e.Record.Used.UTC().Format("2006-01-02 15:04"), sizeText(e.Size), printable(e.Record.Name), printable(e.Record.Workspace.Path), text)
+	}
+	if asJSON {
+		printJSON(object{{"homes", rows}})
+	}
+	return 0
+}
+
+// homeState says in a word or two how a home stands.
+func homeState(e *homes.Entry) string {
+	switch {
+	case e.Bad != "":
+		return "unreadable"
+	case e.InUse:
+		return "in use"
+	case e.Gone:
+		return "its workspace is gone"
+	case e.Old:
+		return "of a directory that was replaced"
+	}
+	return "kept"
+}
+
+// find finds the home of the workspace.
+func (r *homeRequest) find(list []homes.Entry) (*homes.Entry, error) {
+	workspace := r.workspace
+	p, err := profiles.Resolve(profiles.Request{Host: profiles.ThisHost(), Workspace: workspace, Profile: "default"})
+	switch {
+	case err == nil:
+		workspace = p.Workspace
+	case workspace == "" || !filepath.IsAbs(workspace): // of one that is gone the path will do
+		return nil, err
+	}
+	var found []*homes.Entry
+	var names []string
+	for i := range list {
+		e := &list[i]
+		if e.Bad != "" || e.Record.Workspace.Path != workspace || strings.Contains(e.Key, "-") || r.profile != "" && e.Record.Name != r.profile {
+			continue
+		}
+		found, names = append(found, e), append(names, e.Record.Name)
+	}
+	switch len(found) {
+	case 0:
+		return nil, &usageError{"there is no home for " + workspace + withProfile(r.profile), "pccrun home list shows all"}
+	case 1:
+		return found[0], nil
+	}
+	return nil, &usageError{"there are several homes for " + workspace, "--profile " + strings.Join(names, ", or --profile ")}
+}
+
+func withProfile(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " and the profile " + name
+}
+
+// reset removes a home.
+func (r *homeRequest) reset(stateDir string, e *homes.Entry) int {
+	if !r.yes {
+		fail("home reset: what is in the home of "+e.Record.Workspace.Path+", profile "+e.Record.Name+" ("+sizeText(e.Size)+"), would be gone, its log-in too", "--yes removes it")
+		return failed
+	}
+	err := homes.Remove(stateDir, e.Key)
+	if errors.Is(err, homes.ErrInUse) {
+		fail("home reset: "+err.Error(), "pccrun ps shows what runs")
+		return failed
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	if r.json {
+		printJSON(object{{"workspace", e.Record.Workspace.Path}, {"profile", e.Record.Name}, {"removed", true}})
+	}
+	return 0
+}
+
+// export copies something out of a home.
+func (r *homeRequest) export(stateDir string, e *homes.Entry, name, to string) int {
+	p, err := profiles.Resolve(profiles.Request{Host: profiles.ThisHost(), Workspace: r.workspace, Profile: e.Record.Name, Home: profiles.Persist.String()})
+	if err != nil {
+		return failWith(err)
+	}
+	name = strings.TrimPrefix(strings.TrimPrefix(path.Clean(name), p.Home+"/"), "~/")
+	if !filepath.IsLocal(name) || name == "." {
+		return failSession(&usageError{"export: " + quote(name) + ": want a path in the home", ""})
+	}
+	var logins []string
+	for _, s := range p.Seeds {
+		if rest, in := strings.CutPrefix(s.Path, p.Home+"/"); in && s.Mode == profiles.Login {
+			logins = append(logins, rest)
+		}
+	}
+	if info, err := os.Stat(to); err == nil && info.IsDir() {
+		to = filepath.Join(to, path.Base(name))
+	}
+	left, err := homes.Export(stateDir, e.Key, name, to, logins)
+	if err != nil {
+		return failSession(err)
+	}
+	if r.json {
+		printJSON(object{{"path", name}, {"to", to}, {"left_out", append([]string{}, left...)}})
+		return 0
+	}
+	for _, name := range left {
+		say("left out: " + quote("~/"+name))
+	}
+	if len(left) > 0 && left[0] == name {
+		return failed
+	}
+	say("copied to " + shell.Quote(to))
+	return 0
+}

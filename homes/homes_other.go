@@ -1,0 +1,22 @@
+//go:build !linux
+
+package homes
+
+import (
+	"errors"
+	"time"
+)
+
+// List finds no homes: there are none here yet.
+func List(string) ([]Entry, error) { return nil, nil }
+
+// Remove is not supported here.
+func Remove(string, string) error { return errors.ErrUnsupported }
+
+// Export is not supported here.
+func Export(string, string, string, string, []string) ([]string, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// Collect finds no homes.
+func Collect(string, Limits, time.Time) ([]Entry, error) { return nil, nil }

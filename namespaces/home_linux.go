@@ -1,0 +1,97 @@
+package namespaces
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A Home is the directory that stands at ~ where the policy has that persistent. It is the
+// launcher's, and what earlier runs have left in it nobody outside goes by: names for mounts
+// are made in it before the start ([Plan.HomeStubs]).
+type Home struct {
+	Path     string // absolute, without links
+	Dev, Ino uint64 // as stat(2) has them
+}
+
+// privateDirs are names of a home that no run takes over from another: what stands there says
+// whom to trust, or is a program of PATH.
+var privateDirs = [...]string{".ssh", ".gnupg", ".config/git"}
+
+// persistent puts the home in its place, and keeps apart what is never persistent.
+func (f *finder) persistent(home *Home, path, traced []string) {
+	p := f.policy
+	d := f.decider.Decide(p.Home)
+	if d.Access != profiles.Persist {
+		return
+	}
+	at := Place{Path: p.Home, Node: Directory, Access: profiles.Persist, Why: d.Rule.Origin.String()}
+	if home != nil {
+		at.Source, at.Dev, at.Ino = home.Path, device(home.Dev), home.Ino
+	}
+	if i, ok := f.seen[p.Home]; ok {
+		f.places[i] = at
+	} else {
+		f.put(at)
+	}
+	for _, name := range privateDirs {
+		if !slices.Contains(traced, name) { // else a link leads to a private one
+			f.apart(p.Home+"/"+name, "never persistent")
+		}
+	}
+	for _, dir := range path {
+		if dir != p.Home && below(dir, p.Home) && !below(dir, p.Workspace) && !below(p.Workspace, dir) {
+			f.apart(dir, "a directory of PATH, never persistent")
+		}
+	}
+}
+
+// apart makes a directory of the persistent home private, unless something of the host's is
+// shown there.
+func (f *finder) apart(path, why string) {
+	if _, ok := f.seen[path]; ok || f.shown(path) != profiles.Persist {
+		return
+	}
+	f.put(Place{Path: path, Node: Directory, Access: profiles.Private, Why: why})
+}
+
+// pathDirs are the absolute directories of the caller's PATH.
+func (o *Options) pathDirs() (list []string) {
+	if o.Getenv == nil {
+		return nil
+	}
+	for _, dir := range filepath.SplitList(o.Getenv("PATH")) {
+		if dir = filepath.Clean(dir); filepath.IsAbs(dir) {
+			list = append(list, dir)
+		}
+	}
+	return list
+}
+
+// HomeStubs returns what must stand in the persistent home for the mounts in it, parents
+// first; nil where there is none.
+func (p *Plan) HomeStubs() []Stub {
+	if i := slices.IndexFunc(p.Mounts, func(m Mount) bool { return m.Kind == Persist }); i >= 0 {
+		return p.Mounts[i].Stubs
+	}
+	return nil
+}
+
+// SeedHome puts a file into the private home, for the command to change, unless the plan has
+// something else at the path. The path is absolute.
+func (p *Plan) SeedHome(home, path, text string) {
+	in := -1
+	for i := range p.Mounts {
+		if m := &p.Mounts[i]; below(home, m.Target) && (in < 0 || len(m.Target) >= len(p.Mounts[in].Target)) {
+			in = i
+		}
+		if p.Mounts[i].Target == path {
+			return
+		}
+	}
+	if in < 0 || p.Mounts[in].Kind != Fresh || p.Mounts[in].ReadOnly {
+		return
+	}
+	p.Mounts[in].addStub(Place{Path: path, Node: File, Text: text}, p.Mounts[in].Target)
+}

@@ -1,0 +1,134 @@
+package profiles
+
+import (
+	"slices"
+	"strings"
+)
+
+// A Seed says what of a file of the user's is copied into a persistent home.
+type Seed struct {
+	Path   string // absolute, below the user's home: where it stands on the host, and inside
+	Mode   SeedMode
+	Keys   []string    // of a JSON or TOML file, what is copied, as names with dots between; none: the file as it is
+	Drop   []string    // of these, what is not
+	Server []string    // keys that hold servers by name: one with a credential is left out unless Allow names it
+	Allow  []string    // such servers
+	Set    []SeedValue // keys with the value that they have inside
+	Origin Origin
+}
+
+// A SeedValue is a key that is set inside only. `{workspace}` in it is the workspace.
+type SeedValue struct {
+	Key   string
+	Value any // a string, or a bool
+}
+
+// A SeedMode says when a file is copied.
+type SeedMode uint8
+
+// The modes. A profile says them by these words.
+const (
+	Once   SeedMode = iota // "once": when a home begins
+	Follow                 // "follow": whenever the host's has changed
+	Login                  // "login": likewise, also into a home that another run uses
+)
+
+var seedModes = [...]string{"once", "follow", "login"}
+
+// String returns the word.
+func (m SeedMode) String() string { return seedModes[m] }
+
+var seedKeys = []string{"mode", "keys", "drop", "servers", "allow", "set"}
+
+type seedEntry struct {
+	Seed
+	remove bool
+}
+
+// seed reads a member of seeds.
+func (d *decoder) seed(m member) {
+	key := join("seeds", m.key)
+	e := seedEntry{Seed: Seed{Origin: d.origin(m.line, key)}}
+	path, err := d.path(m.key, d.workspace)
+	switch rest, in := below(d.home, path); {
+	case err != nil:
+		d.at(e.Origin, hintOf(err), "%v", err)
+		return
+	case !in || rest == "":
+		d.at(e.Origin, "", "want a file below ~")
+		return
+	}
+	e.Path = path
+	if m.value.kind == kindNull {
+		e.remove = true
+		d.layer.seeds = append(d.layer.seeds, e)
+		return
+	}
+	patterns := func(v value, key string) (list []string) {
+		d.list(v, key, func(text string, o Origin) {
+			if cause := checkKeys(text); cause != "" {
+				d.at(o, "", "%s", cause)
+			}
+			list = append(list, text)
+		})
+		return list
+	}
+	moded := false
+	d.object(m.value, key, seedKeys, func(m member) {
+		key := join(key, m.key)
+		switch m.key {
+		case "mode":
+			if d.is(m.value, key, kindString) {
+				mode := slices.Index(seedModes[:], m.value.text)
+				if mode < 0 {
+					d.fail(m.line, key, "%q: want once, follow or login", m.value.text)
+					return
+				}
+				e.Mode, moded = SeedMode(mode), true
+			}
+		case "keys":
+			e.Keys = patterns(m.value, key)
+		case "drop":
+			e.Drop = patterns(m.value, key)
+		case "servers":
+			e.Server = patterns(m.value, key)
+		case "allow":
+			d.list(m.value, key, func(text string, _ Origin) { e.Allow = append(e.Allow, text) })
+		case "set":
+			d.object(m.value, key, nil, func(m member) {
+				v := SeedValue{Key: m.key, Value: m.value.text}
+				switch m.value.kind {
+				case kindBool:
+					v.Value = m.value.text == "true"
+				case kindString:
+				default:
+					d.fail(m.line, join(key, m.key), "%s: want a string, true or false", kindNames[m.value.kind])
+				}
+				e.Set = append(e.Set, v)
+			})
+		}
+	})
+	if !moded && m.value.kind == kindObject {
+		d.fail(m.line, key, "want a mode: once, follow or login")
+	}
+	d.layer.seeds = append(d.layer.seeds, e)
+}
+
+// checkKeys returns what is wrong with a pattern of keys, "" for nothing.
+func checkKeys(pattern string) string {
+	for name := range strings.SplitSeq(pattern, ".") {
+		if name == "" || strings.ContainsAny(name, `?[]\`) || strings.Count(name, "*") > 1 {
+			return "want names with dots between, each with no more than one *"
+		}
+	}
+	return ""
+}
+
+// onto lays the entry on those that are there.
+func (e *seedEntry) onto(have []Seed) []Seed {
+	have = slices.DeleteFunc(slices.Clone(have), func(h Seed) bool { return h.Path == e.Path })
+	if e.remove {
+		return have
+	}
+	return append(have, e.Seed)
+}
