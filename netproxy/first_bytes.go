@@ -44,8 +44,8 @@ func (c *client) checkFirst(l *link, ev *Event, up io.Writer) error {
 				return err
 			}
 		case recordFirst <= first[0] && first[0] <= recordLast:
-			if is, err := c.startsTLS(); !is {
-				return err
+			if !c.startsTLS() {
+				return nil
 			}
 			return c.checkHello(l, ev, up)
 		case isToken(string(first)):
@@ -79,7 +79,7 @@ const maxMajor = 16
 // startsTLS says whether what comes first is TLS: a ClientHello, or an alert or its
 // like, which some servers skip before one. Messages of MySQL and MongoDB may begin
 // with the same byte, since their length stands there.
-func (c *client) startsTLS() (bool, error) {
+func (c *client) startsTLS() bool {
 	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
 	defer c.conn.SetReadDeadline(time.Time{})
 	b, err := c.br.Peek(2)
@@ -88,16 +88,14 @@ func (c *client) startsTLS() (bool, error) {
 	}
 	switch {
 	case err == io.EOF:
-		return false, nil
-	case err != nil: // who is as slow may be going to send either
-		return true, nil
-	case b[1] == 3:
-		return true, nil
-	case b[1] >= maxMajor:
-		return false, nil
+		return false
+	case err != nil: // who is as slow may send either, and is refused
+		return true
+	case b[1] == 3 || b[1] >= maxMajor:
+		return b[1] == 3
 	}
 	isAlert := b[0] == recordAlert && b[3] == 0 && b[4] == 2
-	return isAlert || b[0] == recordHandshake && b[5] == clientHello, nil
+	return isAlert || b[0] == recordHandshake && b[5] == clientHello
 }
 
 // cleartextHTTP2 is why HTTP/2 without TLS is refused, and goAway says it to the client: no
