@@ -87,7 +87,11 @@ func (x *exchange) run(ev *Event) {
 	x.l.Close()
 	closeWrite(x.conn)
 	x.conn.SetReadDeadline(time.Now().Add(lingerTime))
-	x.closed(ev, <-sent, down)
+	up := <-sent
+	if x.websocket {
+		x.linger() // what it sent early is unread
+	}
+	x.closed(ev, up, down)
 }
 
 // requestHead is the request as the server gets it: from the origin form of
@@ -169,12 +173,49 @@ func (x *exchange) receive() (n int64, switched bool) {
 		return 0, false
 	case resp.status == 101:
 		return n, true
+	case x.websocket: // the server may wait for another request
+		x.way.end(x.l.Conn, x.conn, nil)
 	}
-	more, err := copyIdle(x.conn, x.l.Conn, &x.way.over)
+	body := &bodyWriter{x.conn, resp.left(x.r.method)}
+	if body.left >= 0 {
+		body.left -= n
+	}
+	more := int64(0)
+	if body.left != 0 {
+		more, err = copyIdle(body, x.l.Conn, &x.way.over)
+	}
 	if err != nil && !resp.sized {
 		reset(x.conn) // or the end of the connection would look like the body's
 	}
 	return n + more, false
+}
+
+// left returns how many bytes of a body follow the head, -1 if only they tell.
+func (r *response) left(method string) int64 {
+	switch {
+	case method == "HEAD", r.status == 204, r.status == 304:
+		return 0
+	case r.body.chunked, r.body.untilEOF:
+		return -1
+	}
+	return r.body.length
+}
+
+// A bodyWriter takes no more than a body. It says io.EOF when it has it whole.
+type bodyWriter struct {
+	w    io.Writer
+	left int64
+}
+
+func (w *bodyWriter) Write(b []byte) (int, error) {
+	if w.left < 0 {
+		return w.w.Write(b)
+	}
+	n, err := w.w.Write(b[:min(int64(len(b)), w.left)])
+	if w.left -= int64(n); w.left == 0 && err == nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // passResponse passes the response's head back, and what came with it: so many bytes, or
@@ -209,6 +250,9 @@ func (x *exchange) passResponse() (resp response, n int64, err error) {
 		b := h.append(nil)
 		if !interim {
 			early, _ := server.Peek(server.Buffered())
+			if left := resp.left(x.r.method); left >= 0 && resp.status != 101 {
+				early = early[:min(int64(len(early)), left)] // what follows the body is nobody's
+			}
 			b, n = append(b, early...), int64(len(early))
 		}
 		if _, err := x.conn.Write(b); err != nil {
