@@ -20,12 +20,7 @@ const accessDenied = "\x15\x03\x01\x00\x02\x02\x31"
 // name that has the address, or to the address itself. It ends as Serve does.
 func (p *Proxy) ServeCaptured(ctx context.Context, ln net.Listener) error {
 	own := ownPort(ln)
-	return p.serveAtOnce(ctx, ln, entrance{
-		protocol: "transparent",
-		own:      own,
-		decide:   func(to netip.AddrPort) rules.Verdict { return p.decideAddr(to.Addr().Unmap(), to.Port()) },
-		handle:   func(ctx context.Context, c net.Conn) func() { return p.serveCaptured(ctx, c, own) },
-	})
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveCaptured(ctx, c, own) })
 }
 
 func (p *Proxy) serveCaptured(ctx context.Context, conn net.Conn, own uint16) (rest func()) {

@@ -20,6 +20,60 @@ const maxAddrs = 12
 // errDenied says that the verdict refuses. It is no failure of the network.
 var errDenied = errors.New("denied")
 
+// connect decides on and dials host and port, and tells Event what became of
+// it. The error is errDenied where the verdict says no.
+func (p *Proxy) connect(ctx context.Context, c net.Conn, own uint16, protocol, host string, port uint16) (*link, *Event, error) {
+	return p.follow(ctx, c, own, protocol, p.decideOrAsk(ctx, host, port))
+}
+
+// follow does what a verdict says for the client c, and tells Event.
+func (p *Proxy) follow(ctx context.Context, c net.Conn, own uint16, protocol string, v rules.Verdict) (*link, *Event, error) {
+	ev := &Event{Time: time.Now(), Protocol: protocol, Verdict: v}
+	var l *link
+	err := errDenied
+	switch ev.Verdict.Action {
+	case rules.Allow:
+		l, ev.Verdict, err = p.dial(ctx, ev.Verdict, protocol, own)
+	case rules.Inspect:
+		if p.cfg.Inspect != nil {
+			l, err = &link{verdict: ev.Verdict, inspected: true, upstream: p.cfg.Upstream.proxyFor(ev.Verdict, protocol) != nil}, nil
+			break
+		}
+		ev.Verdict.Action, ev.Verdict.Reason = rules.Deny, rules.ByRule
+		ev.Verdict.Detail = "rules for methods and paths cannot be kept here"
+	}
+	switch {
+	case err == errDenied:
+		ev.Kind = Denied
+	case err != nil:
+		ev.Kind, ev.Err = Failed, err
+	default:
+		ev.Kind, ev.Upstream = Opened, l.upstream
+		if !l.inspected {
+			p.leads(ctx, c, l.Conn)
+		}
+	}
+	p.cfg.Event(*ev)
+	return l, ev, err
+}
+
+// closed tells Event that what ev opened is over.
+func (p *Proxy) closed(ev *Event, up, down int64) {
+	ev.Kind, ev.Duration = Closed, time.Since(ev.Time)
+	ev.Up, ev.Down = ev.Up+up, ev.Down+down
+	p.cfg.Event(*ev)
+}
+
+// closedSoon is closed for the goroutine of a tunnel, whose stack has stayed
+// small: to tell an event would make it grow.
+func (p *Proxy) closedSoon(ev *Event, up, down int64) {
+	p.group.Add(1) // beside the client's own, which is not given back yet
+	p.work(func() {
+		defer p.group.Done()
+		p.closed(ev, up, down)
+	})
+}
+
 // A link is a connection to where a client wanted to go.
 type link struct {
 	net.Conn
@@ -40,11 +94,11 @@ func (l *link) Close() error {
 // dial connects to what v allows, and to nothing else. The verdict that it
 // returns tells what was decided about the address, in any case.
 func (p *Proxy) dial(ctx context.Context, v rules.Verdict, protocol string, own uint16) (*link, rules.Verdict, error) {
-	if v.Local {
-		return p.dialLocal(until{ctx, time.Now().Add(dialTimeout)}, v, own)
-	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	if v.Local {
+		return p.dialLocal(ctx, v, own)
+	}
 	up := p.cfg.Upstream.proxyFor(v, protocol)
 	addrs, verdicts, err := p.resolve(ctx, v, up != nil)
 	if err != nil {
@@ -59,20 +113,6 @@ func (p *Proxy) dial(ctx context.Context, v rules.Verdict, protocol string, own 
 		return nil, v, err
 	}
 	return &link{Conn: c, verdict: verdicts[i]}, verdicts[i], nil
-}
-
-// until is a context that tells of a deadline which nothing enforces but a dialler that
-// looks at it, as Go's does: it takes no timer.
-type until struct {
-	context.Context
-	deadline time.Time
-}
-
-func (u until) Deadline() (time.Time, bool) {
-	if d, ok := u.Context.Deadline(); ok && d.Before(u.deadline) {
-		return d, true
-	}
-	return u.deadline, true
 }
 
 // dialUpstream connects by way of the host's own proxy.

@@ -122,7 +122,6 @@ func (e Event) bounded() Event {
 // long as they like.
 const (
 	headTimeout = 10 * time.Second // for a request's head, from its first byte, and a SOCKS greeting
-	idleTimeout = 2 * time.Minute  // between the requests of one client
 	dialTimeout = 30 * time.Second // to resolve and connect
 
 	attemptDelay = 250 * time.Millisecond // head start of each address over the next (RFC 8305, section 5)
@@ -134,8 +133,6 @@ type Proxy struct {
 	slots chan struct{}                                                        // one for each client served
 	local func(ctx context.Context, network, address string) (net.Conn, error) // dials the host's loopback
 
-	atOnce bool // what Dial is was left to the proxy, so that a loop may dial
-
 	idle    chan func() // taken by workers that have nothing to do
 	workers atomic.Int32
 	racing  atomic.Int32 // attempts beside a client's first
@@ -145,7 +142,6 @@ type Proxy struct {
 
 	// As the constants say; tests have less patience.
 	headTimeout  time.Duration
-	idleTimeout  time.Duration
 	attemptDelay time.Duration
 
 	recent  recent // refusals that were told
@@ -154,8 +150,6 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	live  map[io.Closer]served // listeners and connections, for Close
-	loops []*loop              // while there are doors to them
-	doors int
 	group sync.WaitGroup
 }
 
@@ -170,9 +164,9 @@ func New(cfg Config) *Proxy {
 	if cfg.Resolver == nil {
 		cfg.Resolver = net.DefaultResolver
 	}
-	local, atOnce := cfg.Dial, cfg.Dial == nil
-	if atOnce {
-		cfg.Dial, local = new(net.Dialer).DialContext, dialLoopback
+	local := cfg.Dial
+	if cfg.Dial == nil { // what cannot break unseen is not probed, which takes four calls
+		cfg.Dial, local = new(net.Dialer).DialContext, (&net.Dialer{KeepAlive: -1}).DialContext
 	}
 	if cfg.IsOwn == nil {
 		cfg.IsOwn = isOwn
@@ -192,10 +186,8 @@ func New(cfg Config) *Proxy {
 		cfg:          cfg,
 		slots:        make(chan struct{}, cfg.MaxConns),
 		local:        local,
-		atOnce:       atOnce,
 		idle:         make(chan func()),
 		headTimeout:  headTimeout,
-		idleTimeout:  idleTimeout,
 		attemptDelay: attemptDelay,
 		live:         make(map[io.Closer]served),
 	}
@@ -213,17 +205,13 @@ func (p *Proxy) Serve(ctx context.Context, ln net.Listener) error {
 // sandbox's own loopback, and carries each to that port of the host's, if a
 // localhost rule allows it. It ends as Serve does.
 func (p *Proxy) ServeLocal(ctx context.Context, ln net.Listener, port uint16) error {
-	return p.serveAtOnce(ctx, ln, p.localEntrance(port, ownPort(ln)))
+	own := ownPort(ln)
+	return p.serve(ctx, ln, func(ctx context.Context, c net.Conn) func() { return p.serveLocal(ctx, c, port, own) })
 }
 
 // serve runs handle for each client of ln, in a goroutine and a slot of its
 // own.
 func (p *Proxy) serve(ctx context.Context, ln net.Listener, handle handler) error {
-	return p.serveUntil(ctx, ln, handle, func(net.Conn) bool { return false })
-}
-
-// serveUntil is serve up to the client of which last says that it is the last one.
-func (p *Proxy) serveUntil(ctx context.Context, ln net.Listener, handle handler, last func(net.Conn) bool) error {
 	if !p.track(ln, nil) {
 		return nil
 	}
@@ -257,11 +245,7 @@ func (p *Proxy) serveUntil(ctx context.Context, ln net.Listener, handle handler,
 			<-p.slots
 			return nil
 		}
-		is := last(c)
 		p.work(func() { p.serveOne(ctx, c, handle) })
-		if is {
-			return nil
-		}
 	}
 }
 
@@ -274,14 +258,6 @@ func (p *Proxy) takeSlot() bool {
 		p.cfg.Event(Event{Kind: Full, Time: time.Now()})
 		return false
 	}
-}
-
-// An entrance is what is to become of a listener's connections.
-type entrance struct {
-	protocol string                                // of their events
-	own      uint16                                // as [ownPort] says
-	decide   func(to netip.AddrPort) rules.Verdict // about one that was on its way there
-	handle   handler                               // serves what is not done at once
 }
 
 // maxIdle bounds the workers that wait for something to do.
@@ -408,12 +384,6 @@ func (p *Proxy) Close() {
 
 // reset ends a connection so that its client hears of it at once.
 func reset(c net.Conn) {
-	switch of := c.(type) {
-	case *heard:
-		c = of.Conn
-	case *lookout:
-		c = of.Conn
-	}
 	if t, ok := c.(interface{ SetLinger(int) error }); ok {
 		t.SetLinger(0)
 	}

@@ -94,7 +94,7 @@ func build(t *testing.T, cfg *Config, texts ...string) *fixture {
 		f.events = append(f.events, e)
 	}
 	f.Proxy = New(*cfg)
-	f.headTimeout, f.idleTimeout = 2*time.Second, 2*time.Second
+	f.headTimeout = 2 * time.Second
 	return f
 }
 
@@ -653,16 +653,6 @@ func TestSlowHead(t *testing.T) {
 	}()
 	io.ReadAll(c)
 	require.Less(t, time.Since(begin), 10*time.Second)
-}
-
-func TestIdleKeepAlive(t *testing.T) {
-	f := build(t, nil, "ok.example")
-	f.idleTimeout = 100 * time.Millisecond
-	f.serve()
-	f.host("ok.example", 80, hello(t, false).Listener.Addr().String())
-	resp := f.ask("GET http://ok.example/ HTTP/1.1\r\nHost: ok.example\r\n\r\n")
-	require.Contains(t, resp, "200 OK")
-	require.NotContains(t, resp, "Connection: close")
 }
 
 // TestClose holds that nothing outlives a proxy: neither goroutine nor

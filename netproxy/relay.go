@@ -1,6 +1,7 @@
 package netproxy
 
 import (
+	"errors"
 	"net"
 	"sync/atomic"
 )
@@ -14,9 +15,6 @@ type tunnel struct{ over atomic.Bool }
 // on by closing the connections: a call less of each tunnel.
 func (t *tunnel) pass(dst, src net.Conn) (n int64) {
 	n, err := copyIdle(dst, src, &t.over)
-	if o, ok := dst.(*lookout); ok {
-		o.end()
-	}
 	t.end(dst, src, err)
 	return n
 }
@@ -26,11 +24,17 @@ func (t *tunnel) end(dst, src net.Conn, err error) {
 	if err == nil && t.over.Swap(true) {
 		return
 	}
-	if err == nil {
-		if half, ok := dst.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
-			return
-		}
+	if err == nil && closeWrite(dst) == nil {
+		return
 	}
 	reset(dst)
 	reset(src)
+}
+
+// closeWrite passes an end on.
+func closeWrite(c net.Conn) error {
+	if half, ok := c.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }

@@ -94,12 +94,8 @@ func copyIdle(dst io.Writer, src net.Conn, over *atomic.Bool) (int64, error) {
 		if readErr == syscall.EAGAIN { // as to more of it
 			readErr = nil
 		}
-		write := dst.Write
-		if readErr == io.EOF {
-			write = func(b []byte) (int, error) { return writeLast(dst, b) }
-		}
 		if n > 0 {
-			w, err := write(buf[:n])
+			w, err := dst.Write(buf[:n])
 			total += int64(w)
 			if err != nil {
 				return total, err
@@ -154,22 +150,4 @@ func isBrokenOff(c net.Conn) bool {
 		_ = raw.Control(func(fd uintptr) { is = brokenOff(fd) })
 	}
 	return is
-}
-
-// writeLast writes what nothing but an end follows, which whoever calls it passes on
-// at once: the kernel is to send both in one packet (MSG_MORE, send(2)).
-func writeLast(dst io.Writer, b []byte) (n int, err error) {
-	if sc, ok := dst.(syscall.Conn); ok {
-		if raw, err := sc.SyscallConn(); err == nil {
-			_ = raw.Write(func(fd uintptr) bool {
-				n, err = unix.SendmsgN(int(fd), b, nil, nil, moreToCome)
-				return true
-			})
-			if n = max(n, 0); n == len(b) {
-				return n, nil
-			}
-		}
-	}
-	m, err := dst.Write(b[n:]) // which waits, and says what went wrong
-	return n + m, err
 }

@@ -286,7 +286,7 @@ func (p *passage) inject(r *http.Request, out []secrets.Pair) {
 				if text, err := base64.StdEncoding.DecodeString(coded); err == nil {
 					if secret := secrets.Replace(string(text), out); secret != string(text) {
 						encoded := base64.StdEncoding.EncodeToString([]byte(secret))
-						p.back = append([]secrets.Pair{secrets.Escaped(encoded, coded)}, p.back...)
+						p.back = append(secrets.Escaped(encoded, coded), p.back...)
 						with = scheme + " " + encoded
 					}
 				}

@@ -19,7 +19,6 @@ type Reader struct {
 	r      io.Reader
 	pairs  []Pair
 	window int    // how much waits
-	lines  joined // buf without its line breaks
 	buf    []byte // what was passed on last, and what was read since
 	passed int    // how much of buf was passed on
 	ready  int    // how much of what follows is final
@@ -121,16 +120,12 @@ func (r *Reader) fill() {
 		held = 0
 	}
 	for _, p := range r.pairs {
-		r.buf = p.replace(r.buf)
+		p.replace(r.buf)
 	}
-	r.lines.join(r.buf)
-	r.lines.replace(r.buf, r.pairs)
-	if r.err == nil {
-		for _, p := range r.pairs {
-			held = max(held, p.open(r.buf))
-		}
-		held = max(held, r.lines.open(len(r.buf), r.pairs))
-	} else {
+	for _, p := range r.pairs {
+		held = max(held, p.open(r.buf))
+	}
+	if r.err != nil {
 		held = 0
 	}
 	r.ready = max(0, len(r.buf)-r.passed-held)

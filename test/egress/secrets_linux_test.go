@@ -1,8 +1,8 @@
 package egress
 
 import (
-	"encoding/json"
-	"html/template"
+	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -13,45 +13,33 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSecretEscaped has a host that sends a secret back as libraries write it into
-// HTML, scripts, JSON and URLs. The control is a client outside.
-func TestSecretEscaped(t *testing.T) {
+// TestSecretEchoed has a host that sends a secret back as it is, in base64, and as URLs
+// escape both. The control is a client outside.
+func TestSecretEchoed(t *testing.T) {
 	const key = "tok-en+with/special=zebra&more_0123456789"
-	page := template.Must(template.New("").Parse(`<p title={{.}}>{{.}}</p><script>x = {{.}}</script><a href="/?k={{.}}">`))
-	gson := strings.NewReplacer("=", `\u003d`, "&", `\u0026`)
 	theWorld.site(t, agents4+":443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent := r.Header.Get("X-Key")
-		w.Header().Set("X-Echo", template.URLQueryEscaper(template.URLQueryEscaper(sent)))
-		if err := page.Execute(w, sent); err != nil {
-			t.Error(err)
-		}
-		_, _ = w.Write([]byte(gson.Replace(sent)))
-		fragment := &strings.Builder{}
-		if err := page.Execute(fragment, sent); err != nil {
-			t.Error(err)
-		}
-		_ = json.NewEncoder(w).Encode(template.HTMLEscapeString(fragment.String())) // as APIs hand out HTML
-		_, _ = w.Write([]byte(url.QueryEscape(gson.Replace(sent))))
+		coded := base64.StdEncoding.EncodeToString([]byte("user:" + sent))
+		w.Header().Set("X-Echo", url.QueryEscape(sent))
+		fmt.Fprintf(w, "<p>%s</p><a href=\"/?k=%s&b=%s\">%s</a>\n%s\n", sent, url.QueryEscape(sent), url.QueryEscape(coded), url.PathEscape(sent), coded)
 		if strings.Contains(strings.ToLower(r.Header.Get("Accept")), "charset") || r.Header.Get("Accept-Charset") != "" {
 			_, _ = w.Write([]byte("as asked: EBCDIC"))
-		}
-		for _, c := range sent { // and to whoever did not ask
-			_, _ = w.Write([]byte{byte(c), 0})
 		}
 	}))
 	b := newBench(t, "--allow", "chatgpt.com", "--inject", "KEY=chatgpt.com", "--inject-file", "KEY=~/.key")
 	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".key"), []byte(key+"\n"), 0o600))
 	const script = `curl -isS -m 10 -H "X-Key: $KEY" -H 'Accept: text/plain;q=1; Charset="utf-16", */*' -H 'Accept-Charset: cp037' https://chatgpt.com/ 2>&1`
 	out, _ := b.inside(script)
-	require.Contains(t, out, "<script>")
+	require.Contains(t, out, "<a href")
+	coded := base64.StdEncoding.EncodeToString([]byte("user:" + key))
 	require.NotContains(t, out, "special")
 	require.NotContains(t, out, "zebra")
-	require.NotContains(t, strings.ReplaceAll(out, "\x00", ""), "zebra")
+	require.NotContains(t, out, coded[20:40])
 	require.NotContains(t, out, "as asked")
 	out, _ = b.outside("KEY='" + key + "'; " + script)
 	require.Contains(t, out, "special", "the control")
+	require.Contains(t, out, coded[20:40])
 	require.Contains(t, out, "as asked")
-	require.Contains(t, out, "z\x00e\x00b\x00r\x00a")
 }
 
 // TestTooMany: there is an end to what one sandbox can have open at once, far from

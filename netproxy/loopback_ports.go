@@ -3,20 +3,10 @@ package netproxy
 import (
 	"context"
 	"net"
-	"net/netip"
 	"time"
 
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
-
-func (p *Proxy) localEntrance(port, own uint16) entrance {
-	return entrance{
-		protocol: "local",
-		own:      own,
-		decide:   func(netip.AddrPort) rules.Verdict { return p.decide("localhost", port) },
-		handle:   func(ctx context.Context, c net.Conn) func() { return p.serveLocal(ctx, c, port, own) },
-	}
-}
 
 // serveLocal carries one connection to the host's port of the same number.
 func (p *Proxy) serveLocal(ctx context.Context, c net.Conn, port, own uint16) (rest func()) {

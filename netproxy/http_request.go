@@ -46,17 +46,7 @@ func (p *Proxy) serveClient(ctx context.Context, conn net.Conn, own uint16) (res
 	if first[0] == socksVersion {
 		return c.serveSOCKS()
 	}
-	for {
-		again, rest := c.serveRequest()
-		if !again {
-			return rest
-		}
-		conn.SetReadDeadline(time.Now().Add(p.idleTimeout))
-		if _, err := c.br.Peek(1); err != nil {
-			return nil
-		}
-		conn.SetReadDeadline(time.Now().Add(p.headTimeout))
-	}
+	return c.serveRequest()
 }
 
 // release gives the buffer back. What it still held is lost.
@@ -214,24 +204,24 @@ func splitAuthority(text string, port uint16) (string, uint16, bool) {
 	return host, port, host != "" && rest == "" && port != 0
 }
 
-// serveRequest answers one request, and says whether another may follow, or
-// what is left to do.
-func (c *client) serveRequest() (again bool, rest func()) {
+// serveRequest answers the one request of a connection, and returns what is left to do.
+func (c *client) serveRequest() (rest func()) {
 	h, err := readHead(c.br)
 	if err != nil {
 		c.refuse(request{}, err)
-		return false, nil
+		return nil
 	}
 	c.conn.SetReadDeadline(time.Time{})
 	r, err := parseRequest(h)
-	if err != nil {
+	switch {
+	case err != nil:
 		c.refuse(r, err)
-		return false, nil
+	case r.method == "CONNECT":
+		return c.serveConnect(r)
+	default:
+		c.serveForward(r)
 	}
-	if r.method == "CONNECT" {
-		return false, c.serveConnect(r)
-	}
-	return c.serveForward(r), nil
+	return nil
 }
 
 // serveConnect makes a tunnel.
@@ -259,40 +249,16 @@ func (c *client) tunnel(l *link, ev *Event) {
 	}
 	var t tunnel
 	down := make(chan int64, 1)
-	up, to := c.beginTunnel(&t, l, ev, down)
-	if to != nil {
-		up += t.pass(to, c.conn)
-	}
-	c.closedSoon(ev, up, <-down)
-}
-
-// beginTunnel begins both ways, the one up with what the client sends first, and returns
-// where the rest of that is to go; nil if it was refused. Of what it needs for that a
-// tunnel holds no more than a lookout for as long as it stands.
-func (c *client) beginTunnel(t *tunnel, l *link, ev *Event, down chan<- int64) (up int64, to net.Conn) {
-	back, o := c.conn, c.lookOut(l, ev)
-	if o != nil {
-		back = o.from
-	}
-	go func() { down <- t.pass(back, l.Conn) }()
-	up, other, err := c.forwardFirst(l, ev, o)
-	to = l.Conn
-	if err == nil && o != nil {
-		o.judged, to = !other, o
-		var early int
-		early, err = o.take(c.br)
-		up += int64(early)
-	}
+	go func() { down <- t.pass(c.conn, l.Conn) }()
+	up, err := c.forwardFirst(l, ev)
 	c.release()
-	if err != nil {
-		if o != nil {
-			o.end()
-		}
+	if err == nil {
+		up += t.pass(l.Conn, c.conn)
+	} else {
 		reset(c.conn)
 		reset(l.Conn)
-		return up, nil
 	}
-	return up, to
+	c.closedSoon(ev, up, <-down)
 }
 
 // reach does what a verdict says, and tells the client where it cannot.
@@ -311,44 +277,4 @@ func (c *client) cannotReach(r request, v rules.Verdict, err error) {
 		return
 	}
 	c.answer(r, 502, "Bad Gateway", fields{{"error", "unreachable"}, {"host", v.Host}, {"detail", explain(err)}})
-}
-
-// serveForward passes one http request on, on a connection of its own, and the
-// response back.
-func (c *client) serveForward(r request) bool {
-	protocol := "http"
-	websocket := r.has("Connection", "upgrade") && r.has("Upgrade", "websocket") && r.method == "GET" && r.body.empty() && !r.old
-	if websocket {
-		protocol = "websocket"
-	}
-	v := c.decideOrAsk(c.ctx, r.host, r.port)
-	if v.Action == rules.Inspect { // which takes nobody's help where there is no TLS
-		v = c.cfg.Rules.DecideRequest(v.Host, v.Port, rules.Request{Scheme: "http", Host: hostPort(v), Method: r.method, Path: r.path})
-		for _, f := range r.fields {
-			if v.Action != rules.Deny && rules.Rewrites(f.name) {
-				v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.BadPath, "", "the field "+f.name+" may make another request of it"
-			}
-		}
-	}
-	l, ev, ok := c.reach(r, protocol, v)
-	if !ok {
-		return false
-	}
-	defer l.Close()
-	if r.size() > shortHead { // it is held as long as the exchange lasts
-		if !takeLong() {
-			c.refuse(r, errLongHeads)
-			c.closed(ev, 0, 0)
-			return false
-		}
-		defer giveLong()
-	}
-	x := &exchange{client: c, r: r, l: l, server: readers.Get().(*bufio.Reader), websocket: websocket}
-	x.up.bare = c.cfg.Rules.SpeaksOfRequests(v)
-	x.server.Reset(l)
-	defer func() {
-		x.server.Reset(nil)
-		readers.Put(x.server)
-	}()
-	return x.run(ev)
 }

@@ -15,60 +15,6 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
-// connect decides on and dials host and port, and tells Event what became of
-// it. The error is errDenied where the verdict says no.
-func (p *Proxy) connect(ctx context.Context, c net.Conn, own uint16, protocol, host string, port uint16) (*link, *Event, error) {
-	return p.follow(ctx, c, own, protocol, p.decideOrAsk(ctx, host, port))
-}
-
-// follow does what a verdict says for the client c, and tells Event.
-func (p *Proxy) follow(ctx context.Context, c net.Conn, own uint16, protocol string, v rules.Verdict) (*link, *Event, error) {
-	ev := &Event{Time: time.Now(), Protocol: protocol, Verdict: v}
-	var l *link
-	err := errDenied
-	switch ev.Verdict.Action {
-	case rules.Allow:
-		l, ev.Verdict, err = p.dial(ctx, ev.Verdict, protocol, own)
-	case rules.Inspect:
-		if p.cfg.Inspect != nil {
-			l, err = &link{verdict: ev.Verdict, inspected: true, upstream: p.cfg.Upstream.proxyFor(ev.Verdict, protocol) != nil}, nil
-			break
-		}
-		ev.Verdict.Action, ev.Verdict.Reason = rules.Deny, rules.ByRule
-		ev.Verdict.Detail = "rules for methods and paths cannot be kept here"
-	}
-	switch {
-	case err == errDenied:
-		ev.Kind = Denied
-	case err != nil:
-		ev.Kind, ev.Err = Failed, err
-	default:
-		ev.Kind, ev.Upstream = Opened, l.upstream
-		if !l.inspected {
-			p.leads(ctx, c, l.Conn)
-		}
-	}
-	p.cfg.Event(*ev)
-	return l, ev, err
-}
-
-// closed tells Event that what ev opened is over.
-func (p *Proxy) closed(ev *Event, up, down int64) {
-	ev.Kind, ev.Duration = Closed, time.Since(ev.Time)
-	ev.Up, ev.Down = ev.Up+up, ev.Down+down
-	p.cfg.Event(*ev)
-}
-
-// closedSoon is closed for the goroutine of a tunnel, whose stack has stayed
-// small: to tell an event would make it grow.
-func (p *Proxy) closedSoon(ev *Event, up, down int64) {
-	p.group.Add(1) // beside the client's own, which is not given back yet
-	p.work(func() {
-		defer p.group.Done()
-		p.closed(ev, up, down)
-	})
-}
-
 // fields are what an answer of the proxy's own says, in order.
 type fields [][2]string
 
@@ -167,13 +113,14 @@ func explain(err error) string {
 	return err.Error()
 }
 
+// lingerTime is how long a client has to hang up after the proxy's last word.
+const lingerTime = 500 * time.Millisecond
+
 // linger waits a moment for the client to hang up. Closing with bytes of its
 // unread would reset the connection, and take the answer with it.
 func (c *client) linger() {
-	if half, ok := c.conn.(interface{ CloseWrite() error }); ok {
-		half.CloseWrite()
-	}
-	c.conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	closeWrite(c.conn)
+	c.conn.SetReadDeadline(time.Now().Add(lingerTime))
 	io.Copy(io.Discard, c.conn)
 }
 

@@ -1,0 +1,277 @@
+package netproxy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+)
+
+// forwardFirst passes on what a client sends first in a tunnel, and returns how
+// many bytes. Where that is TLS or an HTTP/1 request, it holds the host that it
+// names against the name that was decided on: one allowed host must not be the way
+// to another. Any other protocol passes as it is, as does TLS without a name.
+// What follows is between the client and its server.
+func (c *client) forwardFirst(l *link, ev *Event) (n int64, err error) {
+	up := &counter{w: l}
+	if v := l.verdict; v.Local || v.IsLiteral() { // there is no name to hold another against
+		_, err = c.br.Peek(1)
+		err = noEnd(err)
+	} else {
+		err = c.checkFirst(l, ev, up)
+	}
+	if err == nil {
+		early, _ := c.br.Peek(c.br.Buffered())
+		_, err = up.Write(early)
+	}
+	return up.n, err
+}
+
+func (c *client) checkFirst(l *link, ev *Event, up io.Writer) error {
+	for {
+		first, err := c.br.Peek(1)
+		switch {
+		case err != nil:
+			return noEnd(err)
+		case isBlank(first[0]): // servers skip empty lines before a request
+			got, _ := c.br.Peek(c.br.Buffered())
+			if _, err := io.CopyN(up, c.br, int64(len(got)-len(bytes.TrimLeft(got, blanks)))); err != nil {
+				return err
+			}
+		case recordFirst <= first[0] && first[0] <= recordLast:
+			if !c.startsTLS() {
+				return nil
+			}
+			return c.checkHello(l, ev, up)
+		case isToken(string(first)):
+			return c.checkRequest(l, ev, up)
+		default:
+			return nil
+		}
+	}
+}
+
+const blanks = "\r\n \t"
+
+func isBlank(c byte) bool { return strings.IndexByte(blanks, c) >= 0 }
+
+// A counter counts what is written through it.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.w.Write(b)
+	c.n += int64(n)
+	return n, err
+}
+
+// maxMajor is more than any server takes for the first half of a record's version,
+// which is to be ignored (RFC 8446, section 5.1): most want a 3, Go's less than 16.
+const maxMajor = 16
+
+// startsTLS says whether what comes first is TLS: a ClientHello, or an alert or its
+// like, which some servers skip before one. Messages of MySQL and MongoDB may begin
+// with the same byte, since their length stands there.
+func (c *client) startsTLS() bool {
+	c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
+	defer c.conn.SetReadDeadline(time.Time{})
+	b, err := c.br.Peek(2)
+	if err == nil && b[1] != 3 && b[1] < maxMajor {
+		b, err = c.br.Peek(6)
+	}
+	switch {
+	case err == io.EOF:
+		return false
+	case err != nil: // who is as slow may send either, and is refused
+		return true
+	case b[1] == 3 || b[1] >= maxMajor:
+		return b[1] == 3
+	}
+	isAlert := b[0] == recordAlert && b[3] == 0 && b[4] == 2
+	return isAlert || b[0] == recordHandshake && b[5] == clientHello
+}
+
+// cleartextHTTP2 is why HTTP/2 without TLS is refused, and goAway says it to the client: no
+// settings, and GOAWAY with HTTP_1_1_REQUIRED (RFC 9113, sections 6.8 and 7).
+const (
+	cleartextHTTP2 = "HTTP/2 without TLS is not read: use TLS or HTTP/1.1"
+
+	goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" +
+		"\x00\x00" + string(rune(8+len(cleartextHTTP2))) + "\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0d" + cleartextHTTP2
+)
+
+// checkRequest passes on the head of a first HTTP/1 request, if it is for the
+// tunnel's host. What has no request line passes as it is.
+func (c *client) checkRequest(l *link, ev *Event, up io.Writer) error {
+	line, end, err := c.passRequestLine(up)
+	if err == nil && line == "" {
+		return nil
+	}
+	r, answer := request{host: l.verdict.Host, port: l.verdict.Port}, c.refuse
+	switch {
+	case err != nil:
+	case line == "PRI * HTTP/2.0\r":
+		err, answer = bad(cleartextHTTP2), c.refuseHTTP2
+	default:
+		c.conn.SetReadDeadline(time.Now().Add(c.headTimeout))
+		err = c.passHead(&r, line, end, up)
+		c.conn.SetReadDeadline(time.Time{})
+	}
+	if isRefused(err) {
+		c.contradicted(l, ev, err)
+		answer(r, err)
+	}
+	return err
+}
+
+func (c *client) refuseHTTP2(request, error) {
+	if _, err := io.WriteString(c.conn, goAway); err == nil {
+		c.linger()
+	}
+}
+
+// passRequestLine returns the first line if it is that of a request, in any method,
+// and "" if it is not. A client of another protocol, which may send no whole line, is
+// not kept waiting: what comes of the line goes up, but for the piece that comes with
+// its end, so that no server takes what it has for a line.
+func (c *client) passRequestLine(up io.Writer) (line string, end []byte, err error) {
+	var b []byte
+	for long := false; ; {
+		if _, err := c.br.Peek(1); err != nil {
+			return "", nil, noEnd(err)
+		}
+		got, _ := c.br.Peek(c.br.Buffered())
+		if i := bytes.IndexByte(got, '\n'); i >= 0 {
+			if b = append(b, got[:i]...); !mayBeRequest(b) || !namesHTTP(b) {
+				return "", nil, nil
+			}
+			end = bytes.Clone(got[:i])
+			_, _ = c.br.Discard(i)
+			return string(b), end, nil
+		}
+		if b = append(b, got...); !mayBeRequest(b) {
+			return "", nil, nil
+		}
+		if !long && len(b) > shortHead {
+			if !takeLong() {
+				return "", nil, errLongHeads
+			}
+			long = true
+			defer giveLong()
+		}
+		if len(b) > maxHead {
+			if words := bytes.Fields(b); len(words) < 2 || bytes.IndexByte(words[1], '/') < 0 {
+				return "", nil, nil // some protocols have no lines
+			}
+			return "", nil, errHeadTooLong
+		}
+		if _, err := up.Write(got); err != nil {
+			return "", nil, err
+		}
+		_, _ = c.br.Discard(len(got))
+	}
+}
+
+// mayBeRequest says whether a line may begin a request: a method, and a path, a URL or
+// a host. It stays false with more behind it.
+func mayBeRequest(line []byte) bool {
+	method, target, _ := bytes.Cut(line, []byte(" "))
+	target = bytes.TrimLeft(target, " ")
+	return isToken(string(method)) && !bytes.ContainsFunc(line, func(c rune) bool { return c < ' ' && c != '\r' && c != '\t' }) &&
+		(len(target) == 0 || strings.IndexByte("/*[", target[0]) >= 0 || 'A' <= target[0]&^0x20 && target[0]&^0x20 <= 'Z' || '0' <= target[0] && target[0] <= '9')
+}
+
+// namesHTTP says whether a line names HTTP where servers look for its version, in its
+// third word or its last. In another place it is a word of a log.
+func namesHTTP(line []byte) bool {
+	words := strings.Fields(strings.ToUpper(string(line)))
+	return len(words) > 2 && (strings.HasPrefix(words[2], "HTTP/") || strings.HasPrefix(words[len(words)-1], "HTTP/"))
+}
+
+// passHead passes a request's head on, with the end of its first line, if it is for
+// r's host.
+func (c *client) passHead(r *request, line string, end []byte, up io.Writer) (err error) {
+	var seen bytes.Buffer
+	seen.Write(end)
+	rest := io.MultiReader(strings.NewReader(line), io.TeeReader(lineReader{c}, &seen))
+	if r.head, err = readHead(bufio.NewReader(rest)); err != nil {
+		return err
+	}
+	if err := r.checkPlain(); err != nil {
+		return err
+	}
+	_, err = up.Write(seen.Bytes())
+	return err
+}
+
+// lineReader reads what a client says, no further than to the end of a line: whoever
+// reads a head with it takes nothing of what follows.
+type lineReader struct{ *client }
+
+func (r lineReader) Read(b []byte) (int, error) {
+	if _, err := r.br.Peek(1); err != nil {
+		return 0, err
+	}
+	got, _ := r.br.Peek(r.br.Buffered())
+	if i := bytes.IndexByte(got, '\n'); i >= 0 {
+		got = got[:i+1]
+	}
+	return r.br.Read(b[:min(len(got), len(b))])
+}
+
+// checkPlain holds what a request to a server says of its host against the one
+// that the tunnel is for.
+func (r *request) checkPlain() error {
+	words := strings.Split(r.line, " ")
+	if len(words) != 3 || !isToken(words[0]) {
+		return bad("malformed request line")
+	}
+	switch r.method = words[0]; words[2] {
+	case "HTTP/1.1":
+	case "HTTP/1.0":
+		r.old = true // which need name no host
+	default:
+		return &refusal{505, "want HTTP/1.1"}
+	}
+	if err := r.checkTarget(words[1]); err != nil {
+		return err
+	}
+	return r.checkHost(0)
+}
+
+// checkTarget holds the host that a target names, if it does, against the tunnel's: it
+// counts for more than the Host field, RFC 9112, section 3.2.2, and of CONNECT, which
+// servers take that are proxies too, it is all that counts.
+func (r *request) checkTarget(target string) error {
+	_, rest, absolute := strings.Cut(target, "://")
+	switch {
+	case strings.EqualFold(r.method, "CONNECT"):
+		rest = target
+	case !absolute || strings.HasPrefix(target, "/"):
+		return nil
+	}
+	authority := request{host: r.host, port: r.port}
+	authority.fields = []field{{"Host", rest[:strings.IndexAny(rest+"/", "/?#")]}}
+	return authority.checkHost(0)
+}
+
+// isRefused says whether an error is that of what a client sent, and not that
+// it went away.
+func isRefused(err error) bool {
+	var failed net.Error
+	return err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) && (!errors.As(err, &failed) || failed.Timeout())
+}
+
+// contradicted tells that a client named one host to us and another inside.
+func (c *client) contradicted(l *link, ev *Event, err error) {
+	v := l.verdict
+	v.Action, v.Reason, v.Detail = rules.Deny, rules.BadMatch, err.Error()
+	c.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: ev.Protocol, Verdict: v})
+}
