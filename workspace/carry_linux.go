@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // A Carried is what a run has made in a directory of its own and is to be the

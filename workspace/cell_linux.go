@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // What is put back is often made where somebody else may write: root accepts in

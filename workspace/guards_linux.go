@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // Guards look after all trees of the host's that a run may change, each after one:

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // A Copied is a [Keyed] whose copy the launcher can reach, when the run is dead.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // What an agent keeps, its own program outside goes on writing: it appends to logs and

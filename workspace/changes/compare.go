@@ -275,7 +275,7 @@ func (l *layer) entry(name string) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := entryOf(info)
+	e := EntryOf(info)
 	if mode, ok := l.locked[name]; ok {
 		e.Mode = mode
 	}
@@ -359,7 +359,7 @@ func (l *layer) unlock(name string) error {
 	if err != nil {
 		return err
 	}
-	e := entryOf(info)
+	e := EntryOf(info)
 	if e.Mode&0o500 == 0o500 || e.Kind != workspace.File && e.Kind != workspace.Dir {
 		return nil
 	}
