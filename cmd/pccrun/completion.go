@@ -164,6 +164,7 @@ _pccrun() {
       why) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "read write exec connect env" -- "$cur")); else _pccrun_files; fi;;
       help) COMPREPLY=($(compgen -W %q -- "$cur"));;
       completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur"));;
+      sync) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "pack extract" -- "$cur")); else _pccrun_files; fi;;
       diff|apply|review) _pccrun_files;;
     esac
   fi
@@ -228,6 +229,7 @@ _pccrun() {
   case $words[2] in
     profile) _values verb list show check schema;;
     why) if ((CURRENT == 3)); then _values question read write exec connect env; else _files; fi;;
+    sync) if ((CURRENT == 3)); then _values what pack extract; else _files; fi;;
     help) _describe verb verbs;;
     completion) _values shell bash zsh fish;;
     diff|apply|review) _files;;
@@ -301,8 +303,8 @@ complete -c pccrun -n __pccrun_command -x -a '(__pccrun_delegate)'
 		}
 		fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_run %s' %s -d %s\n", strings.Join(others, " "), spell, quoted(d.line))
 	}
-	b.WriteString("complete -c pccrun -n '__pccrun_verb diff apply review' -F\n")
-	for _, v := range [...][2]string{{"profile", "list show check schema"}, {"why", "read write exec connect env"}, {"completion", "bash zsh fish"}, {"help", strings.Join(verbNames(), " ")}} {
+	b.WriteString("complete -c pccrun -n '__pccrun_verb diff apply review sync' -F\n")
+	for _, v := range [...][2]string{{"profile", "list show check schema"}, {"why", "read write exec connect env"}, {"sync", "pack extract"}, {"completion", "bash zsh fish"}, {"help", strings.Join(verbNames(), " ")}} {
 		fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_verb %s' -a '%s'\n", v[0], v[1])
 	}
 	return b.String()

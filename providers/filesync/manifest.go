@@ -35,7 +35,13 @@ type Left struct {
 	Size   int64  `json:"size,omitempty"` // of a file
 	Secret bool   `json:"secret,omitempty"`
 	Dir    bool   `json:"dir,omitempty"`
+
+	notable bool
 }
+
+// Notable reports whether nobody could have expected that it stays: no list of the user's, and no
+// list of names, says so.
+func (l Left) Notable() bool { return l.notable }
 
 // ParseManifest reads what a Manifest is as JSON, and nothing else.
 func ParseManifest(text []byte) (*Manifest, error) {
@@ -97,40 +103,76 @@ type Held struct {
 func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (kept changes.Set, held []Held) {
 	up, ignored := m.byPath(), m.ignored(now)
 	kept = changes.Set{Root: set.Root, Lost: set.Lost}
-	hold := func(c changes.Change, why string) { held = append(held, Held{c, why}) }
-	for _, c := range set.Changes {
+	for _, c := range apart(set.Changes) {
 		item := up[c.Path]
+		why := ""
 		switch {
 		case c.Before != nil && item == nil:
-			if c.After != nil {
-				hold(c, "what stands there did not go up")
+			if c.After == nil {
+				continue
 			}
-			continue
-		case c.Before == nil && item != nil && c.After != nil:
+			why = "what stands there did not go up"
+		case c.Before == nil && item != nil:
 			c.Conflict = "removed on the host since it went up"
-		case item != nil && c.Before != nil && stood(&item.Entry, c.Before) != "":
+		case item != nil:
 			c.Conflict = stood(&item.Entry, c.Before)
-		case item == nil:
-			if why := ignored(c.Path, c.After.Kind == workspace.Dir); why != "" {
-				hold(c, "left out by "+why)
-				continue
-			}
-			if i := slices.IndexFunc(m.Left, func(l Left) bool { return strings.HasPrefix(c.Path, l.Path+"/") }); i >= 0 {
-				hold(c, "it lies in what did not go up: "+m.Left[i].Path)
-				continue
+		default:
+			if line := ignored(c.Path, c.After.Kind == workspace.Dir); line != "" {
+				why = "left out by " + line
+			} else if i := slices.IndexFunc(m.Left, func(l Left) bool { return strings.HasPrefix(c.Path, l.Path+"/") }); i >= 0 {
+				why = "it lies in what did not go up: " + m.Left[i].Path
 			}
 		}
-		if c.From != "" && up[c.From] == nil { // a file moved that did not go up: it was none of the run's
-			c.From, c.Before = "", nil
+		if why != "" {
+			held = append(held, Held{c, why})
+			continue
 		}
 		kept.Changes = append(kept.Changes, c)
 	}
-	return m.whole(kept, &held), held
+	kept, held = m.whole(kept, held)
+	kept.Changes = together(kept.Changes, set.Changes)
+	return kept, held
+}
+
+// apart makes two changes of each that was moved: one may come down where the other may not.
+func apart(list []changes.Change) (all []changes.Change) {
+	for _, c := range list {
+		if c.From != "" {
+			all = append(all, changes.Change{Path: c.From, Before: c.Before})
+			c.From, c.Before = "", nil
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b changes.Change) int { return changes.ComparePaths(a.Path, b.Path) })
+	return all
+}
+
+// together makes one again of two that both may come down.
+func together(list, moved []changes.Change) []changes.Change {
+	at := func(rel string) int {
+		i := slices.IndexFunc(list, func(c changes.Change) bool { return c.Path == rel })
+		if i >= 0 && list[i].Conflict != "" {
+			return -1
+		}
+		return i
+	}
+	for _, c := range moved {
+		if c.From == "" {
+			continue
+		}
+		from, to := at(c.From), at(c.Path)
+		if from < 0 || to < 0 {
+			continue
+		}
+		list[to].From, list[to].Before = c.From, list[from].Before
+		list = slices.Delete(list, from, from+1)
+	}
+	return list
 }
 
 // whole keeps a directory that has something in it which did not go up: it is not removed, nor
 // replaced.
-func (m *Manifest) whole(set changes.Set, held *[]Held) changes.Set {
+func (m *Manifest) whole(set changes.Set, held []Held) (changes.Set, []Held) {
 	stays := map[string]bool{}
 	for _, l := range m.Left {
 		for dir := l.Path; dir != "."; dir = path.Dir(dir) {
@@ -141,10 +183,10 @@ func (m *Manifest) whole(set changes.Set, held *[]Held) changes.Set {
 		if c.Before == nil || c.Before.Kind != workspace.Dir || c.After != nil && c.After.Kind == workspace.Dir || !stays[c.Path] {
 			return false
 		}
-		*held = append(*held, Held{c, "something in it did not go up"})
+		held = append(held, Held{c, "something in it did not go up"})
 		return true
 	})
-	return set
+	return set, held
 }
 
 // stood says how what stands is not what went up, "" if it is.

@@ -234,10 +234,10 @@ func (w *walk) name(root *os.Root, dir, name string, ignored bool) error {
 	if info.Mode().IsRegular() {
 		l.Size = info.Size()
 	}
-	l.Why = w.why(rel, name, info)
+	l.Why, l.notable = w.why(rel, name, info)
 	key := foldKey(rel)
 	if other, taken := w.keys[key]; l.Why == "" && taken {
-		l.Why = "other systems take it for " + other
+		l.Why, l.notable = "other systems take it for "+other, true
 	}
 	if l.Why == "" {
 		byGit := ignored
@@ -293,29 +293,30 @@ func (w *walk) name(root *os.Root, dir, name string, ignored bool) error {
 
 var errMoved = errors.New("it was replaced while it was looked at")
 
-// why says what keeps a path from going up, whatever git makes of it.
-func (w *walk) why(rel, name string, info fs.FileInfo) string {
+// why says what keeps a path from going up, whatever git makes of it, and whether that is to be
+// told: it would be missed.
+func (w *walk) why(rel, name string, info fs.FileInfo) (why string, tell bool) {
 	if name == ".git" {
-		return "a repository's own directory"
+		return "a repository's own directory", false
 	}
 	if why := excludedAlways(rel, info.IsDir()); why != "" {
-		return why
+		return why, false
 	}
 	for _, g := range w.others {
 		if why := g.own(rel, info.IsDir()); why != "" {
-			return why
+			return why, false
 		}
 	}
 	if why := nameTrouble(name); why != "" {
-		return why
+		return why, true
 	}
 	if len(rel) > maxPath {
-		return fmt.Sprintf("the path is longer than %d bytes", maxPath)
+		return fmt.Sprintf("the path is longer than %d bytes", maxPath), true
 	}
 	if kind := info.Mode().Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {
-		return "neither a file, a directory nor a link"
+		return "neither a file, a directory nor a link", true
 	}
-	return ""
+	return "", false
 }
 
 func (w *walk) check() error {
@@ -359,7 +360,7 @@ func (w *walk) links() {
 		}
 		why := linkTrouble(item.Path, item.Entry.Target, look)
 		if why != "" {
-			w.left(Left{Path: item.Path, Why: why})
+			w.left(Left{Path: item.Path, Why: why, notable: true})
 		}
 		return why != ""
 	})
@@ -373,6 +374,9 @@ type Sent struct {
 	Files    int
 	Bytes    int64 // of their content
 }
+
+// Left is what did not go, and why.
+func (s *Sent) Left() []Left { return s.Manifest.Left }
 
 // Write writes the archive: members by path, a directory before what is in it, with their times,
 // since tools compare them, and without owners. A file in which a secret is found stays here. What

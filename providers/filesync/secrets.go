@@ -158,9 +158,12 @@ func joined(list []string) func() *regexp.Regexp {
 var guards = map[string]func(after []byte) (n int, ok bool){
 	"twilio-api-key": func(after []byte) (int, bool) { return 40, run(after, isHex) >= 32 },
 	"lob-api-key":    func(after []byte) (int, bool) { return 40, run(after, isHex) >= 35 },
-	"jwt":            func(after []byte) (int, bool) { return forward, run(after, isAlnum) >= 17 },
+	"jwt": func(after []byte) (int, bool) {
+		n := run(after, isAlnum)
+		return forward, n >= 17 && bytes.HasPrefix(after[n:], []byte(".ey"))
+	},
 	"vault-service-token": func(after []byte) (int, bool) { // of 24 characters, or 90 with a dash perhaps
-		return 200, run(after, isWord) >= 24
+		return 200, run(after, func(c byte) bool { return isAlnum(c) || c == '_' || c == '-' }) >= 24
 	},
 	generic: func(after []byte) (int, bool) {
 		n := min(run(after, isWord), 20)
@@ -213,10 +216,11 @@ func holds(re *syntax.Regexp, words []string) bool {
 			if holds(sub, words) {
 				return true
 			}
+			if all(product(texts, prefixes(sub))) {
+				return true
+			}
 			if texts = product(texts, exact(sub)); texts == nil {
 				texts = []string{""}
-			} else if all(texts) {
-				return true
 			}
 		}
 		return false
@@ -267,6 +271,36 @@ func exact(re *syntax.Regexp) []string {
 		return texts
 	}
 	return nil
+}
+
+// prefixes returns texts with one of which each match of an expression begins, in lower case.
+func prefixes(re *syntax.Regexp) []string {
+	if texts := exact(re); texts != nil {
+		return texts
+	}
+	texts := []string{""}
+	switch re.Op {
+	case syntax.OpCapture, syntax.OpPlus:
+		return prefixes(re.Sub[0])
+	case syntax.OpRepeat:
+		if re.Min > 0 {
+			return prefixes(re.Sub[0])
+		}
+	case syntax.OpConcat:
+		for _, sub := range re.Sub {
+			list := exact(sub)
+			if list == nil {
+				return product(texts, prefixes(sub))
+			}
+			texts = product(texts, list)
+		}
+	case syntax.OpAlternate:
+		texts = nil
+		for _, sub := range re.Sub {
+			texts = append(texts, prefixes(sub)...)
+		}
+	}
+	return texts
 }
 
 func product(a, b []string) (all []string) {
