@@ -18,6 +18,8 @@ require (
 )
 
 require (
+	github.com/klauspost/compress v1.20.4 // indirect
+	github.com/pelletier/go-toml/v2 v2.4.3 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // A Ban says where nothing may come to be: at each name that a [Guard] would

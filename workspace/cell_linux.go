@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // What is put back is often made where somebody else may write: root accepts in
@@ -154,4 +154,3 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 	}
 	return c, cell.close()
 }
-

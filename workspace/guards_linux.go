@@ -3,7 +3,7 @@ package workspace
 import (
 	"errors"
 
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // Guards look after all trees of the host's that a run may change, each after one:

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // A class says what a hit is for. Its values stand in the index.

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 )
 
 // A Way is a pattern of several names, cut in two: what is made at the

@@ -165,6 +165,7 @@ _pccrun() {
       help) COMPREPLY=($(compgen -W %q -- "$cur"));;
       completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$cur"));;
       home) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "list size reset export" -- "$cur")); else _pccrun_files; fi;;
+      sync) if ((COMP_CWORD == 2)); then COMPREPLY=($(compgen -W "pack extract" -- "$cur")); else _pccrun_files; fi;;
       diff|apply|review) _pccrun_files;;
     esac
   fi
@@ -229,6 +230,7 @@ _pccrun() {
   case $words[2] in
     profile) _values verb list show check schema;;
     why) if ((CURRENT == 3)); then _values question read write exec connect env; else _files; fi;;
+    sync) if ((CURRENT == 3)); then _values what pack extract; else _files; fi;;
     help) _describe verb verbs;;
     completion) _values shell bash zsh fish;;
     home) if ((CURRENT == 3)); then _values verb list size reset export; else _files; fi;;
@@ -303,8 +305,9 @@ complete -c pccrun -n __pccrun_command -x -a '(__pccrun_delegate)'
 		}
 		fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_run %s' %s -d %s\n", strings.Join(others, " "), spell, quoted(d.line))
 	}
-	b.WriteString("complete -c pccrun -n '__pccrun_verb diff apply review home' -F\n")
-	for _, v := range [...][2]string{{"profile", "list show check schema"}, {"why", "read write exec connect env"}, {"home", "list size reset export"}, {"completion", "bash zsh fish"}, {"help", strings.Join(verbNames(), " ")}} {
+	b.WriteString("complete -c pccrun -n '__pccrun_verb diff apply review home sync' -F\n")
+	for _, v := range [...][2]string{{"profile", "list show check schema"}, {"why", "read write exec connect env"}, {"home", "list size reset export"},
+		{"sync", "pack extract"}, {"completion", "bash zsh fish"}, {"help", strings.Join(verbNames(), " ")}} {
 		fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_verb %s' -a '%s'\n", v[0], v[1])
 	}
 	return b.String()

@@ -35,6 +35,7 @@ func verbs() []verb {
 		{"apply", "bring what a run changed in its overlays to the host", applyVerb, func() string { return applyUsage }},
 		{"discard", "drop what a run changed in its overlays", discardVerb, func() string { return discardUsage }},
 		{"snapshot", "keep what a run changed in its overlays, for others to begin with", snapshotVerb, func() string { return snapshotUsage }},
+		{"sync", "pack what of a directory may leave this machine, and extract what comes back", syncVerb, func() string { return syncUsage }},
 		{"ps", "list sessions", psVerb, func() string { return psUsage }},
 		{"logs", "show what happened in a session", logsVerb, func() string { return logsUsage }},
 		{"stats", "show what a session uses", statsVerb, func() string { return statsUsage }},

@@ -188,7 +188,7 @@ func (p *applyPlan) parents() {
 			continue
 		}
 		for dir := path.Dir(p.set.Changes[i].Path); ; dir = path.Dir(dir) {
-			j, ok := slices.BinarySearchFunc(p.set.Changes, dir, func(c Change, dir string) int { return comparePaths(c.Path, dir) })
+			j, ok := slices.BinarySearchFunc(p.set.Changes, dir, func(c Change, dir string) int { return ComparePaths(c.Path, dir) })
 			if ok && p.set.Changes[j].After != nil && (p.set.Changes[j].Before == nil || p.set.Changes[j].inWay) {
 				p.take[j] = true
 			}
@@ -211,5 +211,5 @@ func (p *applyPlan) whole(i int) bool {
 
 // index returns the index of the change of a path.
 func (p *applyPlan) index(name string) (int, bool) {
-	return slices.BinarySearchFunc(p.set.Changes, name, func(c Change, name string) int { return comparePaths(c.Path, name) })
+	return slices.BinarySearchFunc(p.set.Changes, name, func(c Change, name string) int { return ComparePaths(c.Path, name) })
 }

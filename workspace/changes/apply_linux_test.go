@@ -451,7 +451,7 @@ func TestComparePaths(t *testing.T) {
 	list := strings.Fields(". a a/b a/b/c a-b a.b b")
 	mixed := slices.Clone(list)
 	slices.Reverse(mixed)
-	slices.SortFunc(mixed, comparePaths)
+	slices.SortFunc(mixed, ComparePaths)
 	require.Equal(t, list, mixed)
 }
 

@@ -67,7 +67,7 @@ func (d *differ) add(name string, before, after *Entry) {
 }
 
 // directory compares what two directories of a name hold. Names are met in the
-// order of [comparePaths], since '/' is the least of bytes there. In an opaque
+// order of [ComparePaths], since '/' is the least of bytes there. In an opaque
 // directory of an upper layer everything is whole.
 func (d *differ) directory(dir string, whole bool) error {
 	now, opaque, err := d.after.names(dir)
@@ -275,7 +275,7 @@ func (l *layer) entry(name string) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := entryOf(info)
+	e := EntryOf(info)
 	if mode, ok := l.locked[name]; ok {
 		e.Mode = mode
 	}
@@ -359,7 +359,7 @@ func (l *layer) unlock(name string) error {
 	if err != nil {
 		return err
 	}
-	e := entryOf(info)
+	e := EntryOf(info)
 	if e.Mode&0o500 == 0o500 || e.Kind != workspace.File && e.Kind != workspace.Dir {
 		return nil
 	}
@@ -386,7 +386,7 @@ func (l *layer) lock(name string, mode uint32) {
 // restore gives back the modes that [layer.open] changed.
 func (l *layer) restore() error {
 	var errs []error
-	for _, name := range slices.SortedFunc(maps.Keys(l.locked), func(a, b string) int { return comparePaths(b, a) }) {
+	for _, name := range slices.SortedFunc(maps.Keys(l.locked), func(a, b string) int { return ComparePaths(b, a) }) {
 		errs = append(errs, l.root.Chmod(name, osMode(l.locked[name])))
 	}
 	l.locked = nil

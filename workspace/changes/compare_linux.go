@@ -16,8 +16,8 @@ const nonblock = unix.O_NONBLOCK // a FIFO must not hold us up
 
 func isNotDir(err error) bool { return errors.Is(err, unix.ENOTDIR) }
 
-// entryOf returns an entry, but for the target of a link.
-func entryOf(info fs.FileInfo) *Entry {
+// EntryOf returns an entry, but for the target of a link.
+func EntryOf(info fs.FileInfo) *Entry {
 	st := info.Sys().(*syscall.Stat_t)
 	e := &Entry{
 		Kind: workspace.KindOf(st.Mode), Mode: st.Mode & 0o7777, Size: st.Size,

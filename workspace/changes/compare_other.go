@@ -14,8 +14,8 @@ const nonblock = 0
 
 func isNotDir(error) bool { return false }
 
-// entryOf returns an entry, but for the target of a link.
-func entryOf(info fs.FileInfo) *Entry {
+// EntryOf returns an entry, but for the target of a link.
+func EntryOf(info fs.FileInfo) *Entry {
 	e := &Entry{Mode: uint32(info.Mode().Perm()), Stamp: Stamp{Mtime: info.ModTime().UnixNano()}}
 	switch mode := info.Mode(); {
 	case mode.IsRegular():

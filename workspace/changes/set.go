@@ -93,8 +93,8 @@ func contains(dir, path string) bool {
 	return dir == "." || path == dir || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
 }
 
-// comparePaths orders paths so that a directory comes right before what is in it.
-func comparePaths(a, b string) int {
+// ComparePaths orders paths so that a directory comes right before what is in it.
+func ComparePaths(a, b string) int {
 	switch {
 	case a == b:
 		return 0
@@ -120,7 +120,7 @@ func comparePaths(a, b string) int {
 
 // Find returns the change of a path.
 func (s *Set) Find(path string) (*Change, bool) {
-	i, ok := slices.BinarySearchFunc(s.Changes, path, func(c Change, path string) int { return comparePaths(c.Path, path) })
+	i, ok := slices.BinarySearchFunc(s.Changes, path, func(c Change, path string) int { return ComparePaths(c.Path, path) })
 	if !ok {
 		return nil, false
 	}

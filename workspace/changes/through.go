@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/internal/beneath"
+	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 

@@ -1,0 +1,306 @@
+//go:build !thin
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/filesync"
+)
+
+// syncFlags are what the verb was told.
+type syncFlags struct {
+	dryRun, json, trust bool
+	allow, accept       []string
+	limits              filesync.Limits
+}
+
+func syncVerb(args []string) int {
+	var f syncFlags
+	given := map[string]bool{}
+	var mistake error
+	words, err := options(syncUsage, args, func(name string, value func() string) bool {
+		given[name] = true
+		var err error
+		switch name {
+		case "--dry-run":
+			f.dryRun = true
+		case "--json":
+			f.json = true
+		case "--trust":
+			f.trust = true
+		case "--allow-secret":
+			f.allow = append(f.allow, value())
+		case "--accept":
+			f.accept = append(f.accept, filepath.ToSlash(filepath.Clean(value())))
+		case "--max-size":
+			if f.limits.Bytes, err = profiles.ParseSize(value()); err == nil && f.limits.Bytes < 1 {
+				err = errors.New("want at least one byte")
+			}
+		case "--max-files":
+			if f.limits.Files, err = strconv.Atoi(value()); err != nil || f.limits.Files < 1 {
+				err = errors.New("want a number from 1 on")
+			}
+		default:
+			return false
+		}
+		if err != nil && mistake == nil {
+			mistake = &usageError{"flag " + name + ": " + err.Error(), ""}
+		}
+		return true
+	})
+	if err == nil {
+		err = mistake
+	}
+	if err == nil {
+		err = checkSync(words, given)
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if words[0] == "pack" {
+		return syncPack(ctx, words[1], f)
+	}
+	return syncExtract(ctx, words[1], f)
+}
+
+// checkSync says what is wrong with a command line.
+func checkSync(words []string, given map[string]bool) error {
+	const more = "pccrun help sync says more"
+	switch {
+	case len(words) == 0 || words[0] != "pack" && words[0] != "extract":
+		return &usageError{"sync: want pack or extract", more}
+	case len(words) == 1:
+		return &usageError{"sync " + words[0] + ": want a directory", "pccrun sync " + words[0] + " ."}
+	case len(words) > 2:
+		return &usageError{"unexpected argument " + quote(words[2]), more}
+	}
+	others := []string{"--accept", "--trust"}
+	if words[0] == "extract" {
+		others = []string{"--dry-run", "--allow-secret"}
+	}
+	for _, name := range others {
+		if given[name] {
+			return &usageError{"flag " + name + ": not with " + words[0], more}
+		}
+	}
+	if words[0] == "pack" && given["--json"] && !given["--dry-run"] {
+		return &usageError{"flag --json: goes with --dry-run", "the archive is on standard output"}
+	}
+	return nil
+}
+
+func syncPack(ctx context.Context, dir string, f syncFlags) int {
+	if !f.dryRun && isTerminal(os.Stdout) {
+		return fail("sync pack: standard output is a terminal", "pccrun sync pack "+dir+" > FILE, or a pipe")
+	}
+	host := profiles.ThisHost()
+	home, _, _ := host.HomeDir() // without one, no file of the user's own leaves anything out
+	up := filesync.Up{Limits: f.limits, Allow: f.allow, Excludes: filesync.UserIgnore(home, host.Getenv("XDG_CONFIG_HOME"))}
+	shown := newProgress("packing")
+	up.Progress = shown.show
+	tree, err := filesync.Open(ctx, dir, up)
+	if err != nil {
+		return failSync("sync pack", err)
+	}
+	defer tree.Close()
+	shown.files, shown.bytes = len(tree.Manifest.Items)-1, tree.Bytes
+	var sent *filesync.Sent
+	var raw, small int64
+	if f.dryRun {
+		sent, raw, small, err = weigh(ctx, tree)
+	} else {
+		out := bufio.NewWriterSize(os.Stdout, 1<<20)
+		if sent, err = tree.Write(ctx, out); err == nil {
+			err = out.Flush()
+		}
+	}
+	shown.end()
+	if err != nil {
+		return failSync("sync pack", err)
+	}
+	if f.dryRun {
+		printPacked(sent, raw, small, f.json)
+	} else {
+		for _, l := range sent.Left() {
+			if l.Notable() {
+				say("left out: " + l.Path + ": " + l.Why)
+			}
+		}
+	}
+	for _, finding := range sent.Findings {
+		say("secret: " + finding.String())
+	}
+	if len(sent.Findings) > 0 {
+		say("hint: take it out of the file, or name what is no secret: --allow-secret " + sent.Findings[0].Fingerprint)
+		return failed
+	}
+	return 0
+}
+
+// weigh packs for nobody, and returns how large the archive is, plain and as zstd has it.
+func weigh(ctx context.Context, tree *filesync.Tree) (sent *filesync.Sent, raw, small int64, err error) {
+	packed := &counting{}
+	enc, err := filesync.Compress(packed, filesync.Zstd)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	all := &counting{to: enc}
+	sent, err = tree.Write(ctx, all)
+	return sent, all.n, packed.n, errors.Join(err, enc.Close())
+}
+
+type counting struct {
+	to io.Writer
+	n  int64
+}
+
+func (c *counting) Write(b []byte) (int, error) {
+	c.n += int64(len(b))
+	if c.to == nil {
+		return len(b), nil
+	}
+	return c.to.Write(b)
+}
+
+// printPacked says what would go and what not, with sizes.
+func printPacked(sent *filesync.Sent, raw, small int64, asJSON bool) {
+	if asJSON {
+		files, left, findings := []object{}, []object{}, []object{}
+		for _, item := range sent.Manifest.Items {
+			files = append(files, object{{"path", item.Path}, {"kind", item.Entry.Kind.String()}, {"size", item.Entry.Size}})
+		}
+		for _, l := range sent.Left() {
+			left = append(left, object{{"path", l.Path}, {"why", l.Why}, {"size", l.Size}, {"directory", l.Dir}})
+		}
+		for _, s := range sent.Findings {
+			findings = append(findings, object{{"path", s.File}, {"line", s.Line}, {"rule", s.Rule}, {"fingerprint", s.Fingerprint}})
+		}
+		printJSON(object{{"files", files}, {"left", left}, {"secrets", findings}, {"bytes", sent.Bytes}, {"archive", raw}, {"compressed", small}})
+		return
+	}
+	printf("goes: %d files, %s; as a tar %s, compressed %s\n", sent.Files, sizeText(sent.Bytes), sizeText(raw), sizeText(small))
+	for _, item := range sent.Manifest.Items[1:] {
+		size := ""
+		if item.Entry.Size > 0 {
+			size = "\t" + sizeText(item.Entry.Size)
+		}
+		printf("  %s%s\n", printable(item.Path), size)
+	}
+	printf("stays: %d\n", len(sent.Left()))
+	for _, l := range sent.Left() {
+		name, size := printable(l.Path), ""
+		if l.Dir {
+			name += "/"
+		}
+		if l.Size > 0 {
+			size = "\t" + sizeText(l.Size)
+		}
+		printf("  %s%s\t%s\n", name, size, printable(l.Why))
+	}
+}
+
+func syncExtract(ctx context.Context, dir string, f syncFlags) int {
+	if isTerminal(os.Stdin) {
+		return fail("sync extract: standard input is a terminal", "pccrun sync extract "+dir+" < FILE, or a pipe")
+	}
+	shown := newProgress("extracting")
+	down := filesync.Down{Limits: f.limits, Accept: f.accept, Trust: f.trust, Protect: filesync.Protection(profiles.DefaultProtect()), Progress: shown.show}
+	// A read of standard input is not ended by a signal: what has been made must go all the same.
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{os.Stdin}, make([]byte, 256<<10))
+		w.CloseWithError(err)
+	}()
+	context.AfterFunc(ctx, func() { r.CloseWithError(ctx.Err()) })
+	out, err := filesync.Extract(ctx, dir, r, down)
+	shown.end()
+	var refusal *filesync.RefusedError
+	if errors.As(err, &refusal) {
+		fail("sync extract: "+err.Error(), "nothing was extracted")
+		return failed
+	}
+	if err != nil {
+		return failSync("sync", err)
+	}
+	if f.json {
+		held := []object{}
+		for _, h := range out.Held {
+			held = append(held, object{{"path", h.Path}, {"why", h.Why}})
+		}
+		printJSON(object{{"files", out.Files}, {"directories", out.Dirs}, {"links", out.Links}, {"bytes", out.Bytes}, {"withheld", held}})
+	}
+	for _, h := range out.Held {
+		say("not extracted: " + h.Path + ": protected (" + h.Why + ")")
+	}
+	if len(out.Held) > 0 {
+		say("hint: a host tool would execute it: read it first (tar -xOf FILE), then name it: --accept " + out.Held[0].Path + "; of an archive of your own: --trust")
+		return failed
+	}
+	return 0
+}
+
+// failSync prints why it could not be done.
+func failSync(verb string, err error) int {
+	var h interface{ Hint() string }
+	hint := ""
+	if errors.As(err, &h) {
+		hint = h.Hint()
+	}
+	return fail(verb+": "+inWords(err), hint)
+}
+
+// A progress is a line on a terminal, and nothing elsewhere.
+type progress struct {
+	what  string
+	start time.Time
+	last  time.Time
+	on    bool
+	files int   // how many there are, 0 if nobody knows
+	bytes int64 // likewise
+}
+
+func newProgress(what string) *progress {
+	now := time.Now()
+	return &progress{what: what, start: now, last: now, on: isTerminal(os.Stderr)}
+}
+
+// show says how far it is, a few times a second.
+func (p *progress) show(files int, bytes int64) {
+	now := time.Now()
+	if !p.on || now.Sub(p.last) < 200*time.Millisecond {
+		return
+	}
+	p.last = now
+	fmt.Fprintf(os.Stderr, "\r\x1b[Kpccrun: %s", p.line(files, bytes, now.Sub(p.start)))
+}
+
+// line is what it says: rate and, where the end is known, the time left.
+func (p *progress) line(files int, bytes int64, since time.Duration) string {
+	rate := float64(bytes) / max(since.Seconds(), 0.001)
+	text := fmt.Sprintf("%s: %d files, %s, %s/s", p.what, files, sizeText(bytes), sizeText(int64(rate)))
+	if p.bytes == 0 || rate == 0 {
+		return text
+	}
+	left := time.Duration(float64(p.bytes-bytes) / rate * float64(time.Second)).Round(time.Second)
+	return fmt.Sprintf("%s: %d of %d files, %s of %s, %s/s, %s left", p.what, files, p.files, sizeText(bytes), sizeText(p.bytes), sizeText(int64(rate)), max(left, 0))
+}
+
+func (p *progress) end() {
+	if p.on && p.last != p.start {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
+}

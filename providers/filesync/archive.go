@@ -1,0 +1,373 @@
+package filesync
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// Down says how an archive comes down.
+type Down struct {
+	Limits Limits
+	// Protect says why a host tool would execute what is at a path, "" if none would. What is
+	// protected is held back unless it is named in Accept, itself or by what protects it.
+	Protect func(rel string, isLink bool) string
+	Accept  []string
+	// Trust takes an archive that this user made of files of his own: nothing is protected then, and
+	// a repository may stand without a .git around it. All else holds.
+	Trust    bool
+	Progress func(files int, bytes int64)
+}
+
+// A RefusedError says which member ended an extraction. Nothing of the archive is left.
+type RefusedError struct {
+	Member string
+	Why    string
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("refused %q: %s", e.Member, e.Why) }
+
+// A HeldBack is a member that was not extracted, because a host tool would execute it.
+type HeldBack struct{ Path, Why string }
+
+// A member is one entry of an archive, judged.
+type member struct {
+	path     string // "." for the top
+	kind     workspace.Kind
+	mode     uint32
+	size     int64
+	mtime    time.Time
+	target   string // of a link
+	hard     string // the earlier member that it is another name of
+	implicit bool   // a directory that nothing but what is in it tells of
+	shape    *gitShape
+}
+
+// An archive judges the members of a tar as they come. It makes no file.
+type archive struct {
+	down    *Down
+	members map[string]*member
+	keys    map[string]string // paths by [foldKey]
+	held    []HeldBack
+	names   int
+	bytes   int64
+
+	// standing returns what is at a path of the directory that all will go to.
+	standing func(rel string) (target string, isLink, exists bool)
+}
+
+// A tail notices whether there was an end before the archive said so.
+type tail struct {
+	r     *bufio.Reader
+	ended bool
+}
+
+func (t *tail) Read(b []byte) (int, error) {
+	n, err := t.r.Read(b)
+	t.ended = t.ended || err == io.EOF
+	return n, err
+}
+
+// maxPadding is how many zeros may follow an archive.
+const maxPadding = 1 << 20
+
+// read calls put for each member that may be made, in turn, after all that it lies in.
+func (a *archive) read(ctx context.Context, from io.Reader, put func(m *member, body io.Reader) error) error {
+	a.members, a.keys = map[string]*member{}, map[string]string{}
+	end := &tail{r: bufio.NewReaderSize(contextReader{ctx, from}, 256<<10)}
+	r := tar.NewReader(end)
+	last := ""
+	for {
+		h, err := r.Next()
+		switch {
+		case err == io.EOF:
+			return a.finish(end)
+		case errors.Is(err, tar.ErrHeader) || errors.Is(err, tar.ErrFieldTooLong):
+			return &RefusedError{last, "what follows it is no member of a tar"}
+		case errors.Is(err, io.ErrUnexpectedEOF):
+			return &RefusedError{last, "the archive is cut off"}
+		case err != nil:
+			return err
+		}
+		last = h.Name
+		m, err := a.judge(h)
+		if err != nil {
+			return err
+		}
+		if m == nil {
+			continue
+		}
+		if err := a.add(m, put, r); err != nil {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				return &RefusedError{last, "the archive is cut off"}
+			}
+			return err
+		}
+	}
+}
+
+// finish looks at what follows the last member, and at what only all together tells.
+func (a *archive) finish(end *tail) error {
+	if end.ended {
+		return &RefusedError{"", "the archive is cut off"}
+	}
+	buf := make([]byte, 32<<10)
+	for padding := 0; ; {
+		n, err := end.Read(buf)
+		if padding += n; len(bytes.Trim(buf[:n], "\x00")) > 0 || padding > maxPadding {
+			return &RefusedError{"", "something follows the end of the archive"}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	paths := make([]string, 0, len(a.members))
+	for rel := range a.members {
+		paths = append(paths, rel)
+	}
+	slices.Sort(paths)
+	for _, rel := range paths {
+		if m := a.members[rel]; m.kind == workspace.Link {
+			if why := linkTrouble(rel, m.target, a.look); why != "" {
+				return &RefusedError{rel, why}
+			}
+		}
+		if dir := path.Dir(rel); strings.EqualFold(path.Base(rel), "head") && !a.down.Trust && a.bare(dir) {
+			return &RefusedError{rel, "a repository without a .git around it: git executes what its configuration names"}
+		}
+	}
+	return nil
+}
+
+// bare reports whether a directory that has a HEAD is a repository, with what stands there.
+func (a *archive) bare(dir string) bool {
+	if _, in := inGit(dir); in {
+		return false
+	}
+	has := func(name string) bool {
+		rel := path.Join(dir, name)
+		if _, ok := a.keys[foldKey(rel)]; ok {
+			return true
+		}
+		_, _, exists := a.standing(rel)
+		return exists
+	}
+	return has("objects") && has("refs") || has("commondir")
+}
+
+func (a *archive) look(rel string) (target string, isLink bool) {
+	if m := a.members[rel]; m != nil {
+		return m.target, m.kind == workspace.Link
+	}
+	target, isLink, _ = a.standing(rel)
+	return target, isLink
+}
+
+// known are the extended headers that say nothing of where, or what, a member is, beside those that
+// package tar has read.
+var known = []string{
+	"path", "linkpath", "size", "mtime", "atime", "ctime", "uid", "gid", "uname", "gname", "comment",
+	"LIBARCHIVE.creationtime", "SCHILY.dev", "SCHILY.ino", "SCHILY.nlink",
+}
+
+// judge says what a header means, or why it means nothing that may be. A nil member is none.
+func (a *archive) judge(h *tar.Header) (*member, error) {
+	refuse := func(format string, args ...any) (*member, error) {
+		return nil, &RefusedError{h.Name, fmt.Sprintf(format, args...)}
+	}
+	for key := range h.PAXRecords {
+		if h.Typeflag == tar.TypeXGlobalHeader && key != "comment" || !slices.Contains(known, key) {
+			return refuse("an extended header that is not understood: %s", key)
+		}
+	}
+	m := &member{mode: uint32(h.Mode) & 0o1777, mtime: h.ModTime}
+	name := h.Name
+	switch h.Typeflag {
+	case tar.TypeXGlobalHeader:
+		return nil, nil
+	case tar.TypeReg:
+		m.kind, m.size = workspace.File, h.Size
+	case tar.TypeDir:
+		m.kind = workspace.Dir
+		name = strings.TrimSuffix(name, "/")
+	case tar.TypeSymlink:
+		if m.kind, m.target = workspace.Link, h.Linkname; m.target == "" {
+			return refuse("a link to nothing")
+		}
+	case tar.TypeLink:
+		m.kind = workspace.File
+		if m.hard = plainPath(h.Linkname); m.hard == "" {
+			return refuse("another name of nothing")
+		}
+	case tar.TypeChar, tar.TypeBlock:
+		return refuse("a device")
+	case tar.TypeFifo:
+		return refuse("a FIFO")
+	case tar.TypeGNUSparse:
+		return refuse("a sparse file")
+	default:
+		return refuse("a member of type %q, which is not understood", h.Typeflag)
+	}
+	switch {
+	case h.Mode&0o6000 != 0:
+		return refuse("set-user-ID or set-group-ID")
+	case h.Mode < 0:
+		return refuse("mode %o", h.Mode)
+	case h.ModTime.Unix() > 1<<33 || h.ModTime.Unix() < -1<<33:
+		return refuse("a time that no file has: %d", h.ModTime.Unix())
+	case h.Size < 0:
+		return refuse("size %d", h.Size)
+	}
+	if m.kind == workspace.Dir && (name == "." || name == "") && h.Name != "" && h.Name != "/" {
+		m.path = "."
+		return m, nil
+	}
+	if strings.HasPrefix(name, "/") {
+		return refuse("an absolute path")
+	}
+	m.path = plainPath(name)
+	if why := pathTrouble(m.path); why != "" {
+		return refuse("%s", why)
+	}
+	if lastMatch(ownNames, m.path, m.kind == workspace.Dir) != nil || strings.HasPrefix(m.path, stageName) {
+		return refuse("a name that pccrun uses itself")
+	}
+	if rest, in := inGit(m.path); in {
+		var why string
+		if m.shape, why = gitTrouble(rest, m.kind); why != "" {
+			return refuse("%s", why)
+		}
+		if m.shape != nil && m.hard != "" {
+			return refuse("git makes no second names")
+		}
+	}
+	return m, nil
+}
+
+// plainPath is a path as a member has it, without what `tar -c .` puts in front.
+func plainPath(name string) string { return strings.TrimPrefix(name, "./") }
+
+// add takes a member in, and all directories around it that have not been told of.
+func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Reader) error {
+	refuse := func(why string) error { return &RefusedError{m.path, why} }
+	if m.path == "." {
+		if a.members["."] != nil {
+			return refuse("it is there twice")
+		}
+		a.members["."] = m
+		return put(m, body)
+	}
+	var around []*member
+	for dir := parentOf(m.path); dir != ""; dir = parentOf(dir) {
+		if in := a.members[dir]; in == nil {
+			around = append(around, &member{path: dir, kind: workspace.Dir, mode: 0o755, implicit: true})
+		} else if in.kind != workspace.Dir {
+			return refuse("it lies below a " + in.kind.String())
+		} else {
+			break
+		}
+	}
+	why := a.protected(m)
+	for _, dir := range slices.Backward(around) {
+		if err := a.enter(dir); err != nil {
+			return err
+		}
+		if why == "" || a.protected(dir) == "" {
+			if err := put(dir, nil); err != nil {
+				return err
+			}
+		}
+	}
+	if m.hard != "" {
+		to := a.members[m.hard]
+		if to == nil || to.kind != workspace.File || to.size < 0 {
+			return refuse("another name of what is no file in the archive before it")
+		}
+		if held := a.protected(to); held != "" {
+			why = held
+		}
+		m.mode, m.mtime = to.mode, to.mtime
+	}
+	if before := a.members[m.path]; before != nil {
+		if !before.implicit || m.kind != workspace.Dir {
+			return refuse("it is there twice")
+		}
+		before.implicit, before.mode, before.mtime = false, m.mode, m.mtime
+		return nil
+	}
+	if err := a.enter(m); err != nil {
+		return err
+	}
+	if why != "" {
+		a.held = append(a.held, HeldBack{m.path, why})
+		return nil
+	}
+	if m.shape != nil && m.shape.sound != nil {
+		text, err := readAtMost(body, m.shape.limit)
+		if err != nil || !m.shape.sound(text) {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				return err
+			}
+			return refuse("git itself writes no such file, or it names a program or another place")
+		}
+		body = bytes.NewReader(text)
+	}
+	return put(m, body)
+}
+
+// enter counts a member, and refuses a name that some system takes for another's.
+func (a *archive) enter(m *member) error {
+	if err := a.count(m); err != nil {
+		return err
+	}
+	key := foldKey(m.path)
+	if other, taken := a.keys[key]; taken {
+		return &RefusedError{m.path, fmt.Sprintf("other systems take it for %q", other)}
+	}
+	a.keys[key], a.members[m.path] = m.path, m
+	return nil
+}
+
+func (a *archive) count(m *member) error {
+	if a.names++; a.names > a.down.Limits.Files {
+		return &RefusedError{m.path, fmt.Sprintf("more than %d files", a.down.Limits.Files)}
+	}
+	if m.size > a.down.Limits.Bytes-a.bytes {
+		return &RefusedError{m.path, fmt.Sprintf("more than %d MB", a.down.Limits.Bytes>>20)}
+	}
+	a.bytes += m.size
+	return nil
+}
+
+// protected says why a member is held back.
+func (a *archive) protected(m *member) string {
+	if a.down.Trust || a.down.Protect == nil {
+		return ""
+	}
+	if _, in := inGit(m.path); in {
+		return "" // of a repository nothing comes but what has git's shapes
+	}
+	why := a.down.Protect(m.path, m.kind == workspace.Link)
+	if why == "" {
+		return ""
+	}
+	for _, named := range a.down.Accept {
+		if named == m.path || strings.HasPrefix(m.path, named+"/") && a.down.Protect(named, false) != "" {
+			return ""
+		}
+	}
+	return why
+}

@@ -1,0 +1,537 @@
+package filesync
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// An entry is a member of an archive that a test makes.
+type entry struct {
+	tar.Header
+	body string
+}
+
+func file(name, body string) entry {
+	return entry{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(body)), ModTime: time.Unix(1e9, 0)}, body}
+}
+
+func dir(name string) entry {
+	return entry{tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: time.Unix(1e9, 0)}, ""}
+}
+
+func link(name, target string) entry {
+	return entry{tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777, ModTime: time.Unix(1e9, 0)}, ""}
+}
+
+func hard(name, target string) entry {
+	return entry{tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target, Mode: 0o644}, ""}
+}
+
+func special(kind byte, name string) entry {
+	return entry{tar.Header{Typeflag: kind, Name: name, Mode: 0o644}, ""}
+}
+
+func mode(e entry, mode int64) entry {
+	e.Mode = mode
+	return e
+}
+
+func pax(e entry, key, value string) entry {
+	e.PAXRecords = map[string]string{key: value}
+	e.Format = tar.FormatPAX
+	return e
+}
+
+func makeTar(t testing.TB, list ...entry) []byte {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range list {
+		require.NoError(t, w.WriteHeader(&e.Header), e.Name)
+		_, err := io.WriteString(w, e.body)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return b.Bytes()
+}
+
+// raw is a member whose header has fields as they stand, with the checksum that belongs to them.
+func raw(name string, kind byte, change func(block []byte)) []byte {
+	b := make([]byte, 512)
+	copy(b, name)
+	copy(b[100:], "0000644\x000000000\x000000000\x0000000000000\x0000000000000\x00        ")
+	b[156] = kind
+	copy(b[257:], "ustar\x0000")
+	if change != nil {
+		change(b)
+	}
+	sum := 0
+	for _, c := range b {
+		sum += int(c)
+	}
+	copy(b[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return b
+}
+
+var end = make([]byte, 1024)
+
+func hash(c string) string { return strings.Repeat(c, 40) }
+
+const plainConfig = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n[remote \"origin\"]\n\turl = https://example.com/x\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n"
+
+// hostile are archives that must not be extracted, each with one that differs in what makes it so,
+// and is. What stands there beforehand: dir/, file, and out, a link that leads out.
+func hostile(t testing.TB) map[string][2][]byte {
+	rows := map[string][2][]entry{
+		"absolute path":             {{file("/etc/x", "")}, {file("etc/x", "")}},
+		"dot dot":                   {{file("../x", "")}, {file("x", "")}},
+		"dot dot inside":            {{dir("a"), file("a/../../x", "")}, {dir("a"), file("a/x", "")}},
+		"dot dot at the end":        {{dir("a/..")}, {dir("a/b")}},
+		"empty component":           {{file("a//x", "")}, {file("a/x", "")}},
+		"dot component":             {{file("a/./x", "")}, {file("./a/x", "")}},
+		"link out":                  {{link("x", "../y")}, {link("x", "y")}},
+		"absolute link":             {{link("x", "/etc/passwd")}, {link("x", "etc/passwd")}},
+		"link out from below":       {{dir("a"), link("a/x", "../../y")}, {dir("a"), link("a/x", "../y")}},
+		"link through a link":       {{dir("a/b"), link("l", "a/b"), link("x", "l/../../..")}, {dir("a/b"), link("l", "a/b"), link("x", "l/../..")}},
+		"link to the top and up":    {{link("a", "."), link("x", "a/a/a/../../..")}, {link("a", "."), link("x", "a/a/a")}},
+		"link made later":           {{link("x", "a/../y"), link("a", "b/../../c")}, {link("x", "a/../y"), link("a", "b")}},
+		"link through what may be":  {{link("x", "no/../../y")}, {link("x", "no/../y")}},
+		"link through what stands":  {{link("x", "out/y")}, {link("x", "dir/y")}},
+		"link of no target":         {{link("x", "")}, {link("x", ".")}},
+		"link into git":             {{link("x", ".git/config")}, {link("x", ".github/config")}},
+		"link into git through one": {{link("a", "sub"), link("x", "a/.GIT/hooks")}, {link("a", "sub"), link("x", "a/hooks")}},
+		"file through a link":       {{link("a", "dir"), file("a/x", "")}, {dir("a"), file("a/x", "")}},
+		"file through what stands":  {{file("out/x", "")}, {file("dir/x", "")}},
+		"file below a file":         {{file("a", ""), file("a/x", "")}, {dir("a"), file("a/x", "")}},
+		"file below what stands":    {{file("file/x", "")}, {file("dir/x", "")}},
+		"file over what stands":     {{file("file", "")}, {file("file2", "")}},
+		"file over a directory":     {{file("dir", "")}, {dir("dir")}},
+		"directory over a link":     {{dir("out")}, {dir("out2")}},
+		"hard link out":             {{hard("x", "../etc/passwd")}, {file("y", "1"), hard("x", "y")}},
+		"absolute hard link":        {{hard("x", "/etc/passwd")}, {file("etc", "1"), hard("x", "etc")}},
+		"hard link to what stands":  {{hard("x", "file")}, {file("y", "1"), hard("x", "./y")}},
+		"hard link to a link":       {{link("y", "file"), hard("x", "y")}, {file("y", ""), hard("x", "y")}},
+		"hard link to what follows": {{hard("x", "y"), file("y", "")}, {file("y", ""), hard("x", "y")}},
+		"hard link in git":          {{file("y", "ref: refs/heads/x\n"), hard(".git/HEAD", "y")}, {file(".git/HEAD", "ref: refs/heads/x\n")}},
+		"device":                    {{special(tar.TypeChar, "x")}, {file("x", "")}},
+		"block device":              {{special(tar.TypeBlock, "x")}, {file("x", "")}},
+		"FIFO":                      {{special(tar.TypeFifo, "x")}, {file("x", "")}},
+		"unknown type":              {{special('Z', "x")}, {file("x", "")}},
+		"contiguous file":           {{special(tar.TypeCont, "x")}, {file("x", "")}},
+		"set-user-ID":               {{mode(file("x", ""), 0o4755)}, {mode(file("x", ""), 0o755)}},
+		"set-group-ID":              {{mode(file("x", ""), 0o2755)}, {mode(file("x", ""), 0o755)}},
+		"set-group-ID directory":    {{mode(dir("x"), 0o2755)}, {mode(dir("x"), 0o1755)}},
+		"twice":                     {{file("x", "1"), file("x", "2")}, {file("x", "1"), file("y", "2")}},
+		"twice by dot slash":        {{file("x", "1"), file("./x", "2")}, {file("x", "1"), file("./y", "2")}},
+		"directory twice":           {{dir("x"), dir("x")}, {file("x/y", ""), dir("x")}},
+		"link, then a file":         {{link("x", "y"), file("x", "2")}, {link("x", "y"), file("y", "2")}},
+		"case":                      {{file("readme", ""), file("README", "")}, {file("readme", ""), file("READ", "")}},
+		"case of a directory":       {{file("a/x", ""), file("A/y", "")}, {file("a/x", ""), file("b/y", "")}},
+		"composed":                  {{file("\u00e9", ""), file("e\u0301", "")}, {file("\u00e9", ""), file("e", "")}},
+		"folded":                    {{file("ſ", ""), file("s", "")}, {file("ß", ""), file("s", "")}},
+		"left out by HFS+":          {{file("a\u200db", ""), file("ab", "")}, {file("a\u200db", ""), file("ac", "")}},
+		"git by case":               {{file(".GIT/config", "")}, {file(".git2/config", "")}},
+		"git by HFS+":               {{file(".g\u200cit/config", "")}, {file(".g\u200citx/config", "")}},
+		"git by NTFS":               {{file("git~1/config", "")}, {file("git-1/config", "")}},
+		"git by its end":            {{file(".git./config", "")}, {file(".git.x/config", "")}},
+		"git by a stream":           {{file(".git::$INDEX_ALLOCATION/config", "")}, {file(".git-INDEX/config", "")}},
+		"git that is a file":        {{file(".git", "gitdir: ../x\n")}, {file("git", "gitdir: ../x\n")}},
+		"git that is a link":        {{link(".git", "dir")}, {link("git", "dir")}},
+		"git hook":                  {{mode(file(".git/hooks/post-commit", "#!/bin/sh\n"), 0o755)}, {file(".git/hooks/post-commit.sample", "")}},
+		"git configuration":         {{file(".git/config", "[core]\n\tfsmonitor = touch /tmp/x\n")}, {file(".git/config", plainConfig)}},
+		"git filter":                {{file(".git/config", "[filter \"x\"]\n\tsmudge = sh\n")}, {file(".git/config", plainConfig)}},
+		"git remote of a program":   {{file(".git/config", "[remote \"o\"]\n\turl = ext::sh\n")}, {file(".git/config", plainConfig)}},
+		"git alternates":            {{file(".git/objects/info/alternates", "/\n")}, {dir(".git/objects/info")}},
+		"git rebase":                {{file(".git/rebase-merge/git-rebase-todo", "exec sh\n")}, {file(".git/MERGE_MSG", "x\n")}},
+		"git HEAD":                  {{file(".git/HEAD", "ref: ../../x\n")}, {file(".git/HEAD", "ref: refs/heads/main\n")}},
+		"git reference":             {{file(".git/refs/heads/--upload-pack=x", hash("a")+"\n")}, {file(".git/refs/heads/x", hash("a")+"\n")}},
+		"git reference's content":   {{file(".git/refs/heads/x", "x\n")}, {file(".git/refs/heads/x", hash("a")+"\n")}},
+		"git replaced object":       {{file(".git/refs/replace/"+hash("a"), hash("b")+"\n")}, {file(".git/refs/tags/a", hash("b")+"\n")}},
+		"git packed references":     {{file(".git/packed-refs", hash("a")+" refs/replace/"+hash("b")+"\n")}, {file(".git/packed-refs", "# pack-refs with: peeled\n"+hash("a")+" refs/heads/x\n^"+hash("b")+"\n")}},
+		"git index":                 {{file(".git/index", "DIRC")}, {file(".git/shallow", hash("a")+"\n")}},
+		"git index that leads out":  {{file(".git/index", indexOf(".git/hooks/x"))}, {file(".git/index", indexOf("hooks/x"))}},
+		"git lock":                  {{file(".git/refs/heads/x.lock", hash("a")+"\n")}, {file(".git/refs/heads/x-lock", hash("a")+"\n")}},
+		"git module":                {{file(".git/modules/x/config", plainConfig)}, {file(".git/config", plainConfig)}},
+		"git worktree":              {{file(".git/worktrees/x/gitdir", "/x\n")}, {dir(".git/branches")}},
+		"git below git":             {{file(".git/objects/.git/config", plainConfig)}, {file("objects/.git/config", plainConfig)}},
+		"git of one below":          {{file("a/.git/hooks/x", "")}, {file("a/.git/description", "")}},
+		"link in git":               {{link(".git/refs/heads/x", "refs/heads/y")}, {file(".git/refs/heads/x", "ref: refs/heads/y\n")}},
+		"bare repository":           {{file("r/HEAD", ""), dir("r/objects"), dir("r/refs")}, {file("r/HEAD", ""), dir("r/objects")}},
+		"terminal":                  {{file("x\x1b[2J", "")}, {file("x[2J", "")}},
+		"newline":                   {{file("x\ny", "")}, {file("xy", "")}},
+		"right to left":             {{file("x\u202egpj.exe", "")}, {file("xgpj.exe", "")}},
+		"not UTF-8":                 {{file("x\xff", "")}, {file("xÿ", "")}},
+		"backslash":                 {{file(`a\..\x`, "")}, {file("a-x", "")}},
+		"drive":                     {{file("c:x", "")}, {file("c-x", "")}},
+		"device of Windows":         {{file("a/aux.txt", "")}, {file("a/auxi.txt", "")}},
+		"port of Windows":           {{file("com1", "")}, {file("com10", "")}},
+		"dot at the end":            {{file("x.", "")}, {file("x.y", "")}},
+		"space at the end":          {{file("x ", "")}, {file("x y", "")}},
+		"long name":                 {{file(strings.Repeat("x", 256), "")}, {file(strings.Repeat("x", 255), "")}},
+		"deep":                      {{file(strings.Repeat("x/", 128)+"x", "")}, {file(strings.Repeat("x/", 127)+"x", "")}},
+		"long path":                 {{file(strings.Repeat(strings.Repeat("x", 200)+"/", 21)+"x", "")}, {file(strings.Repeat(strings.Repeat("x", 200)+"/", 19)+"x", "")}},
+		"own name":                  {{file(".pccrun-extract/x", "")}, {file(".pccrun-x", "")}},
+		"attribute":                 {{pax(file("x", ""), "SCHILY.xattr.security.capability", "1")}, {pax(file("x", ""), "LIBARCHIVE.creationtime", "1")}},
+		"time":                      {{entry{tar.Header{Typeflag: tar.TypeReg, Name: "x", Mode: 0o644, ModTime: time.Unix(1<<40, 0), Format: tar.FormatGNU}, ""}}, {file("x", "")}},
+		"too much":                  {{file("x", strings.Repeat("x", 1<<20)), file("y", strings.Repeat("x", 1))}, {file("x", strings.Repeat("x", 1<<20))}},
+		"too many":                  {{file("1", ""), file("2", ""), file("3", ""), file("4", ""), file("5", ""), file("6", ""), file("7/x/y/"+strings.Repeat("x/", 123)+"y", "")}, {file("1", ""), file("2", ""), file("3", ""), file("4", ""), file("5", ""), file("6", "")}},
+	}
+	list := map[string][2][]byte{}
+	for name, row := range rows {
+		list[name] = [2][]byte{makeTar(t, row[0]...), makeTar(t, row[1]...)}
+	}
+	one := makeTar(t, file("x", "1"), file("y", "2"))
+	list["cut in a member"] = [2][]byte{one[:700], one}
+	list["cut between members"] = [2][]byte{one[:1024], one}
+	list["cut before the end"] = [2][]byte{one[:2048], one}
+	list["cut in the end"] = [2][]byte{one[:2560], one}
+	list["nothing"] = [2][]byte{nil, end}
+	list["something behind the end"] = [2][]byte{append(slices.Clone(one), one...), append(slices.Clone(one), make([]byte, 9000)...)}
+	list["no tar"] = [2][]byte{bytes.Repeat([]byte("x"), 2048), end}
+	list["wrong checksum"] = [2][]byte{append(bytes.Replace(raw("x", '0', nil), []byte("x"), []byte("y"), 1), end...), append(raw("x", '0', nil), end...)}
+	list["no name"] = [2][]byte{append(raw("./", '0', nil), end...), append(raw("./", '5', nil), end...)}
+	list["file with a slash"] = [2][]byte{append(raw("x/", '0', nil), end...), append(raw("x", '0', nil), end...)}
+	list["global header"] = [2][]byte{global(t, "path", "../../x", file("x", "")), global(t, "comment", "of git archive", file("x", ""))}
+	list["global size"] = [2][]byte{global(t, "size", "4096", file("x", "")), global(t, "comment", "1", file("x", ""))}
+	list["old sparse"] = [2][]byte{append(raw("x", 'S', func(b []byte) { copy(b[257:], "ustar  \x00") }), end...), append(raw("x", '0', func(b []byte) { copy(b[257:], "ustar  \x00") }), end...)}
+	list["negative size"] = [2][]byte{append(raw("x", '0', func(b []byte) { copy(b[124:], "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff") }), end...), append(raw("x", '0', nil), end...)}
+	list["large size"] = [2][]byte{append(raw("x", '0', func(b []byte) { copy(b[124:], "\x80\x00\x00\x00\x7f\xff\xff\xff\xff\xff\xff\xff") }), end...), append(raw("x", '0', nil), end...)}
+	list["NUL in a path"] = [2][]byte{extended("path", "x\x00y"), extended("path", "xy")}
+	list["sparse by PAX"] = [2][]byte{extended("GNU.sparse.major", "1"), extended("comment", "1")}
+	list["sparse by PAX, before 1.0"] = [2][]byte{extended("GNU.sparse.realsize", "1000000000"), extended("comment", "1")}
+	list["charset"] = [2][]byte{extended("hdrcharset", "BINARY"), extended("uname", "x")}
+	return list
+}
+
+// global puts a global header in front of members.
+func global(t testing.TB, key, value string, list ...entry) []byte {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	require.NoError(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, Name: "pax_global_header", PAXRecords: map[string]string{key: value}}))
+	require.NoError(t, w.Flush())
+	return append(b.Bytes(), makeTar(t, list...)...)
+}
+
+// extended is a member with an extended header of our own making.
+func extended(key, value string) []byte {
+	record := " " + key + "=" + value + "\n"
+	body := fmt.Sprintf("%d%s", len(record)+2, record)
+	x := raw("pax", 'x', func(b []byte) { copy(b[124:], fmt.Sprintf("%011o\x00", len(body))) })
+	x = append(append(x, body...), make([]byte, 512-len(body))...)
+	return append(append(x, raw("y", '0', nil)...), end...)
+}
+
+// indexOf is an index of git that lists one path.
+func indexOf(path string) string {
+	dir, err := os.MkdirTemp("", "index")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	at := func(args ...string) {
+		cmd := exec.Command("git", append([]string{"-C", dir}, args...)...)
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			panic(string(out))
+		}
+	}
+	at("init", "-q")
+	plain := strings.ReplaceAll(path, ".git", "_git") // which git itself would not take
+	at("update-index", "--add", "--cacheinfo", "100755,e69de29bb2d1d6434b8b29ae775ad8c2e48c5391,"+plain)
+	b, err := os.ReadFile(filepath.Join(dir, ".git/index"))
+	if err != nil {
+		panic(err)
+	}
+	return strings.Replace(string(b), plain, path, 1)
+}
+
+// place is a directory with what stands there beforehand, and a file outside.
+func place(t testing.TB) string {
+	top := t.TempDir()
+	root := filepath.Join(top, "in")
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "dir"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "file"), []byte("stands"), 0o644))
+	require.NoError(t, os.Symlink("..", filepath.Join(root, "out")))
+	require.NoError(t, os.WriteFile(filepath.Join(top, "y"), []byte("outside"), 0o644))
+	return root
+}
+
+var small = Limits{Bytes: 1 << 20, Files: 130}
+
+func TestHostileArchives(t *testing.T) {
+	for name, row := range hostile(t) {
+		t.Run(name, func(t *testing.T) {
+			root := place(t)
+			before := listing(t, filepath.Dir(root))
+			_, err := Extract(t.Context(), root, bytes.NewReader(row[0]), Down{Limits: small})
+			var refused *RefusedError
+			require.ErrorAs(t, err, &refused)
+			require.NotEmpty(t, refused.Why)
+			require.Equal(t, before, listing(t, filepath.Dir(root)), "nothing of it may stay")
+			fresh := filepath.Join(filepath.Dir(root), "new")
+			_, err = Extract(t.Context(), fresh, bytes.NewReader(row[0]), Down{Limits: small})
+			if err != nil { // what stands there is not there
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, before, listing(t, filepath.Dir(root)))
+			}
+
+			out, err := Extract(t.Context(), root, bytes.NewReader(row[1]), Down{Limits: small})
+			require.NoError(t, err, "control")
+			require.Empty(t, out.Held)
+			require.NoDirExists(t, filepath.Join(root, stageName))
+		})
+	}
+}
+
+// listing is a tree as lines: path, mode, time, content or target.
+func listing(t testing.TB, root string) (lines []string) {
+	require.NoError(t, filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, p)
+		line := fmt.Sprintf("%s %s", rel, info.Mode())
+		switch {
+		case info.Mode().IsRegular():
+			b, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			line += fmt.Sprintf(" %d %x", info.ModTime().UnixNano(), b)
+		case info.Mode()&fs.ModeSymlink != 0:
+			to, _ := os.Readlink(p)
+			line += fmt.Sprintf(" %d -> %s", info.ModTime().UnixNano(), to)
+		}
+		lines = append(lines, line)
+		return nil
+	}))
+	return lines
+}
+
+// What is protected is held back, all else comes, and what is named comes too.
+func TestHeldBack(t *testing.T) {
+	protect := func(rel string, isLink bool) string {
+		if rel == ".envrc" || rel == ".vscode" || strings.HasPrefix(rel, ".vscode/") || strings.HasPrefix(rel, "a/.vscode") {
+			return "deny"
+		}
+		return ""
+	}
+	b := makeTar(t, file("x", "1"), file(".envrc", "2"), dir(".vscode"), file(".vscode/tasks.json", "3"), file("a/.vscode/x", "4"), hard("y", ".envrc"))
+	root := place(t)
+	out, err := Extract(t.Context(), root, bytes.NewReader(b), Down{Protect: protect})
+	require.NoError(t, err)
+	require.Equal(t, []HeldBack{{".envrc", "deny"}, {".vscode", "deny"}, {".vscode/tasks.json", "deny"}, {"a/.vscode/x", "deny"}, {"y", "deny"}}, out.Held)
+	require.FileExists(t, filepath.Join(root, "x"))
+	require.NoFileExists(t, filepath.Join(root, ".envrc"))
+	require.NoDirExists(t, filepath.Join(root, ".vscode"))
+	root = place(t)
+	out, err = Extract(t.Context(), root, bytes.NewReader(b), Down{Protect: protect, Accept: []string{".vscode", "a"}})
+	require.NoError(t, err)
+	require.Len(t, out.Held, 3, "a does not name what is protected in it")
+	require.FileExists(t, filepath.Join(root, ".vscode/tasks.json"))
+	root = place(t)
+	out, err = Extract(t.Context(), root, bytes.NewReader(b), Down{Protect: protect, Trust: true})
+	require.NoError(t, err)
+	require.Empty(t, out.Held)
+	require.FileExists(t, filepath.Join(root, "y"))
+}
+
+// An extraction that is killed anywhere leaves nothing that the next one does not take away.
+func TestExtractKilled(t *testing.T) {
+	b := makeTar(t, mode(dir("closed"), 0o555), file("dir/new", "1"), dir("d"), file("d/x", "2"), link("l", "d/x"), file("z", "3"))
+	if root := os.Getenv("FILESYNC_KILLED"); root != "" {
+		var n int
+		_, err := fmt.Sscan(os.Getenv("FILESYNC_AT"), &n)
+		require.NoError(t, err)
+		passed = func() {
+			if n--; n == 0 {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+				select {}
+			}
+		}
+		_, err = Extract(t.Context(), root, bytes.NewReader(b), Down{})
+		require.NoError(t, err)
+		return
+	}
+	for _, fresh := range []bool{false, true} {
+		killed := 0
+		for n := 1; ; n++ {
+			root := place(t)
+			if fresh {
+				root = filepath.Join(filepath.Dir(root), "fresh")
+			}
+			before := listing(t, filepath.Dir(root))
+			cmd := exec.Command(os.Args[0], "-test.run", "^TestExtractKilled$")
+			cmd.Env = append(os.Environ(), "FILESYNC_KILLED="+root, fmt.Sprintf("FILESYNC_AT=%d", n))
+			out, err := cmd.CombinedOutput()
+			if err == nil {
+				require.Greater(t, n, 2)
+				break
+			}
+			require.Equal(t, syscall.SIGKILL, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(), string(out))
+			killed++
+			_, err = Extract(t.Context(), root, bytes.NewReader(makeTar(t, file("../x", ""))), Down{})
+			var refused *RefusedError
+			require.ErrorAs(t, err, &refused)
+			after := listing(t, filepath.Dir(root))
+			if slices.Equal(before, after) {
+				continue
+			}
+			// It had come to its end: all is there.
+			require.FileExists(t, filepath.Join(root, "z"))
+			require.FileExists(t, filepath.Join(root, "dir/new"))
+			require.DirExists(t, filepath.Join(root, "closed"))
+		}
+		require.GreaterOrEqual(t, killed, 2)
+	}
+}
+
+// A name that comes into being while all is put in place takes all of it back.
+func TestExtractRaced(t *testing.T) {
+	root := place(t)
+	defer func() { passed = func() {} }()
+	passed = func() {
+		_ = os.WriteFile(filepath.Join(root, "z"), []byte("the host's"), 0o644)
+	}
+	before := listing(t, root)
+	_, err := Extract(t.Context(), root, bytes.NewReader(makeTar(t, file("a", "1"), mode(dir("c"), 0o500), file("z", "2"))), Down{})
+	require.ErrorContains(t, err, "z: ")
+	require.ErrorIs(t, err, unix.EEXIST)
+	passed = func() {}
+	require.NoError(t, os.Remove(filepath.Join(root, "z")))
+	require.Equal(t, before, listing(t, root))
+}
+
+func TestExtractBusy(t *testing.T) {
+	root := place(t)
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		_, err := Extract(context.Background(), root, r, Down{})
+		done <- err
+	}()
+	b := makeTar(t, file("x", "1"))
+	_, err := w.Write(b[:600]) // it has begun
+	require.NoError(t, err)
+	_, err = Extract(t.Context(), root, bytes.NewReader(b), Down{})
+	require.ErrorIs(t, err, ErrBusy)
+	_, err = w.Write(b[600:])
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	require.NoError(t, <-done)
+}
+
+func TestExtractEnds(t *testing.T) {
+	root := place(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	before := listing(t, root)
+	r, w := io.Pipe()
+	go func() {
+		_, _ = w.Write(makeTar(t, file("x", "1"))[:1024])
+		cancel()
+		w.Close()
+	}()
+	_, err := Extract(ctx, root, r, Down{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, before, listing(t, root))
+	_, err = Extract(t.Context(), filepath.Join(root, "file"), bytes.NewReader(end), Down{})
+	require.ErrorContains(t, err, "not a directory")
+	_, err = Extract(t.Context(), filepath.Join(root, "no/no"), bytes.NewReader(end), Down{})
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.NoError(t, os.Symlink("dir", filepath.Join(root, stageName)))
+	_, err = Extract(t.Context(), root, bytes.NewReader(end), Down{})
+	require.ErrorContains(t, err, stageName)
+	require.NoError(t, os.Remove(filepath.Join(root, stageName)))
+	require.NoError(t, os.Mkdir(filepath.Join(root, stageName), 0o755))
+	_, err = Extract(t.Context(), root, bytes.NewReader(end), Down{})
+	require.ErrorContains(t, err, "remove it")
+	require.NoError(t, os.Remove(filepath.Join(root, stageName)))
+	broken := errors.New("broken")
+	_, err = Extract(t.Context(), root, io.MultiReader(bytes.NewReader(makeTar(t, file("x", "1"))[:600]), failing{broken}), Down{})
+	require.ErrorIs(t, err, broken)
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestParseUnits(t *testing.T) {
+	units, err := parseUnits(journalHeader + "5 \"a/b\"\n")
+	require.NoError(t, err)
+	require.Equal(t, []unit{{path: "a/b", ino: 5}}, units)
+	for _, bad := range []string{"", "x", journalHeader + "5 \"../b\"\n", journalHeader + "x \"b\"\n", journalHeader + "5 b\n"} {
+		_, err := parseUnits(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+// As root, what is made in somebody's directory is his.
+func TestExtractOwner(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := place(t)
+	require.NoError(t, os.Chown(root, 12345, 12346))
+	_, err := Extract(t.Context(), root, bytes.NewReader(makeTar(t, file("a/x", "1"), link("a/l", "x"))), Down{})
+	require.NoError(t, err)
+	for _, name := range []string{"a", "a/x", "a/l"} {
+		var st unix.Stat_t
+		require.NoError(t, unix.Lstat(filepath.Join(root, name), &st))
+		require.EqualValues(t, 12345, st.Uid, name)
+		require.EqualValues(t, 12346, st.Gid, name)
+	}
+}
+
+func FuzzArchive(f *testing.F) {
+	names := []string{}
+	rows := hostile(f)
+	for name := range rows {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, cmp.Compare)
+	for _, name := range names {
+		for _, b := range rows[name] {
+			if len(b) < 1<<16 {
+				f.Add(b)
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a := &archive{down: &Down{Limits: small}, standing: func(string) (string, bool, bool) { return "", false, false }}
+		made := map[string]bool{".": true}
+		err := a.read(context.Background(), bytes.NewReader(b), func(m *member, body io.Reader) error {
+			require.NotContains(t, "/"+m.path+"/", "/../")
+			require.False(t, filepath.IsAbs(m.path))
+			require.True(t, m.path == "." || made[filepath.Dir(m.path)], "%q before what it lies in", m.path)
+			made[m.path] = true
+			if body != nil {
+				_, err := io.Copy(io.Discard, body)
+				return err
+			}
+			return nil
+		})
+		_ = err
+		require.LessOrEqual(t, a.bytes, small.Bytes)
+		require.LessOrEqual(t, len(made), small.Files+1)
+	})
+}

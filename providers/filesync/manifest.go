@@ -1,0 +1,225 @@
+package filesync
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/changes"
+)
+
+// A Manifest says what of a tree went up, and what did not. It is what decides later which of
+// the names that come down may take a place.
+type Manifest struct {
+	Version int                          `json:"v"`
+	Items   []Item                       `json:"items"` // by path, a directory right before what is in it
+	Left    []Left                       `json:"left"`
+	Ignore  map[string]map[string]string `json:"ignore"` // the texts of ignore files, by name and directory
+}
+
+const manifestVersion = 1
+
+// An Item is what went up, as it stood then.
+type Item struct {
+	Path  string        `json:"path"` // relative to the top, "." for the top itself
+	Entry changes.Entry `json:"entry"`
+}
+
+// A Left is what did not go up: a file, or a directory with all that is in it.
+type Left struct {
+	Path   string `json:"path"`
+	Why    string `json:"why"`
+	Size   int64  `json:"size,omitempty"` // of a file
+	Secret bool   `json:"secret,omitempty"`
+	Dir    bool   `json:"dir,omitempty"`
+
+	notable bool
+}
+
+// Notable reports whether nobody could have expected that it stays: no list of the user's, and no
+// list of names, says so.
+func (l Left) Notable() bool { return l.notable }
+
+// ParseManifest reads what a Manifest is as JSON, and nothing else.
+func ParseManifest(text []byte) (*Manifest, error) {
+	m := &Manifest{}
+	if err := json.Unmarshal(text, m); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	if m.Version != manifestVersion {
+		return nil, fmt.Errorf("manifest: version %d, want %d", m.Version, manifestVersion)
+	}
+	for _, item := range m.Items {
+		if why := pathTrouble(item.Path); item.Path != "." && why != "" {
+			return nil, fmt.Errorf("manifest: %q: %s", item.Path, why)
+		}
+	}
+	return m, nil
+}
+
+// byPath returns the items by their paths.
+func (m *Manifest) byPath() map[string]*Item {
+	list := make(map[string]*Item, len(m.Items))
+	for i := range m.Items {
+		list[m.Items[i].Path] = &m.Items[i]
+	}
+	return list
+}
+
+// ignored returns by which line of an ignore file a path is left out: as the files were when all
+// went up, or as they are now. A run that changed them can only have more left out.
+func (m *Manifest) ignored(now map[string]map[string]string) func(rel string, isDir bool) string {
+	var list []*Ignore
+	for _, texts := range [...]map[string]map[string]string{m.Ignore, now} {
+		for name, files := range texts {
+			list = append(list, ParseIgnore(name, files))
+		}
+	}
+	return func(rel string, isDir bool) string {
+		for _, g := range list {
+			if why := g.Excluded(rel, isDir); why != "" {
+				return why
+			}
+		}
+		return ""
+	}
+}
+
+// Held is a change that does not come down.
+type Held struct {
+	Change changes.Change
+	Why    string
+}
+
+// Judge says which changes may come down, of those between the tree on the host and the one that
+// came back ([changes.Compare]). now are the texts of the ignore files as the run left them.
+//
+//   - What did not go up is not deleted by not coming back, and is never replaced.
+//   - What went up and was changed on the host since is a conflict.
+//   - What is new and left out by an ignore file, then or now, stays where it was made.
+func (m *Manifest) Judge(set *changes.Set, now map[string]map[string]string) (kept changes.Set, held []Held) {
+	up, ignored := m.byPath(), m.ignored(now)
+	kept = changes.Set{Root: set.Root, Lost: set.Lost}
+	for _, c := range apart(set.Changes) {
+		item := up[c.Path]
+		why := ""
+		switch {
+		case c.Before != nil && item == nil:
+			if c.After == nil {
+				continue
+			}
+			why = "what stands there did not go up"
+		case c.Before == nil && item != nil:
+			c.Conflict = "removed on the host since it went up"
+		case item != nil:
+			c.Conflict = stood(&item.Entry, c.Before)
+		default:
+			if line := ignored(c.Path, c.After.Kind == workspace.Dir); line != "" {
+				why = "left out by " + line
+			} else if i := slices.IndexFunc(m.Left, func(l Left) bool { return strings.HasPrefix(c.Path, l.Path+"/") }); i >= 0 {
+				why = "it lies in what did not go up: " + m.Left[i].Path
+			}
+		}
+		if why != "" {
+			held = append(held, Held{c, why})
+			continue
+		}
+		kept.Changes = append(kept.Changes, c)
+	}
+	kept, held = m.whole(kept, held)
+	kept.Changes = together(kept.Changes, set.Changes)
+	return kept, held
+}
+
+// apart makes two changes of each that was moved: one may come down where the other may not.
+func apart(list []changes.Change) (all []changes.Change) {
+	for _, c := range list {
+		if c.From != "" {
+			all = append(all, changes.Change{Path: c.From, Before: c.Before})
+			c.From, c.Before = "", nil
+		}
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b changes.Change) int { return changes.ComparePaths(a.Path, b.Path) })
+	return all
+}
+
+// together makes one again of two that both may come down.
+func together(list, moved []changes.Change) []changes.Change {
+	at := func(rel string) int {
+		i := slices.IndexFunc(list, func(c changes.Change) bool { return c.Path == rel })
+		if i >= 0 && list[i].Conflict != "" {
+			return -1
+		}
+		return i
+	}
+	for _, c := range moved {
+		if c.From == "" {
+			continue
+		}
+		from, to := at(c.From), at(c.Path)
+		if from < 0 || to < 0 {
+			continue
+		}
+		list[to].From, list[to].Before = c.From, list[from].Before
+		list = slices.Delete(list, from, from+1)
+	}
+	return list
+}
+
+// whole keeps a directory that has something in it which did not go up: it is not removed, nor
+// replaced.
+func (m *Manifest) whole(set changes.Set, held []Held) (changes.Set, []Held) {
+	stays := map[string]bool{}
+	for _, l := range m.Left {
+		for dir := l.Path; dir != "."; dir = path.Dir(dir) {
+			stays[dir] = true
+		}
+	}
+	set.Changes = slices.DeleteFunc(set.Changes, func(c changes.Change) bool {
+		if c.Before == nil || c.Before.Kind != workspace.Dir || c.After != nil && c.After.Kind == workspace.Dir || !stays[c.Path] {
+			return false
+		}
+		held = append(held, Held{c, "something in it did not go up"})
+		return true
+	})
+	return set, held
+}
+
+// stood says how what stands is not what went up, "" if it is.
+func stood(then, now *changes.Entry) string {
+	const changed = "changed on the host since it went up"
+	switch {
+	case then.Kind != now.Kind || then.Mode != now.Mode:
+		return changed
+	case then.Kind == workspace.Dir:
+		return ""
+	case then.Kind == workspace.Link && then.Target == now.Target:
+		return ""
+	case then.Size != now.Size || then.Target != now.Target || then.Stamp.Mtime != now.Stamp.Mtime || then.Stamp.Ctime != now.Stamp.Ctime || then.Stamp.Ino != now.Stamp.Ino:
+		return changed
+	}
+	return ""
+}
+
+// since returns the items that are not in another manifest as they are in this one, and the
+// paths that are only there: what a second upload has to send.
+func (m *Manifest) since(old *Manifest) (changed map[string]bool, gone []string) {
+	before := old.byPath()
+	changed = map[string]bool{}
+	for i := range m.Items {
+		item := &m.Items[i]
+		if was := before[item.Path]; was == nil || stood(&was.Entry, &item.Entry) != "" {
+			changed[item.Path] = true
+		}
+		delete(before, item.Path)
+	}
+	for rel := range before {
+		gone = append(gone, rel)
+	}
+	slices.Sort(gone)
+	return changed, gone
+}

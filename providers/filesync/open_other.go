@@ -1,0 +1,5 @@
+//go:build !unix
+
+package filesync
+
+const nonblock = 0
