@@ -16,5 +16,5 @@ Nothing is put back over what stands there by now, and nothing through a link.
 
 SESSION is an id as pccrun ps shows it, the start of one, or the start of the
 eight digits at its end; without it, the newest that left something in the
-workspace that you stand in, or else, but for --accept, anywhere.
+workspace that you stand in.
 `

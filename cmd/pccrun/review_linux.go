@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,8 +48,6 @@ func reviewVerb(args []string) int {
 	}
 	defer r.dir.Close()
 	switch {
-	case accept >= 0 && len(words) == 0 && !standsIn(r.Workspace): // nothing is put back in a workspace that nobody named
-		return failSession(errNoneToAccept)
 	case accept >= 0:
 		return r.accept(paths, asJSON)
 	case asJSON:
@@ -69,14 +66,8 @@ type review struct {
 	found []workspace.Finding
 }
 
-// standsIn reports whether the current directory is in a workspace.
-func standsIn(workspace string) bool {
-	cwd := profiles.ThisHost().Cwd
-	return cwd == workspace || strings.HasPrefix(cwd, workspace+"/")
-}
-
 // openReview finds the session that the words name, or the newest that has left
-// something in the workspace that the caller stands in, or else anywhere.
+// something in the workspace that the caller stands in.
 func openReview(words []string) (*review, error) {
 	home, err := sessionHome()
 	if err != nil {
@@ -95,16 +86,7 @@ func openReview(words []string) (*review, error) {
 			return nil, err
 		}
 		slices.Reverse(list)
-		list = slices.DeleteFunc(list, func(e sessions.Entry) bool { return !slices.Contains(e.Kept, keptChanges) })
-		var elsewhere []sessions.Entry
-		for _, e := range list {
-			if standsIn(e.Workspace) {
-				candidates = append(candidates, e)
-			} else {
-				elsewhere = append(elsewhere, e)
-			}
-		}
-		candidates = append(candidates, elsewhere...)
+		candidates = slices.DeleteFunc(list, func(e sessions.Entry) bool { return !slices.Contains(e.Kept, keptChanges) || !standsIn(e.Workspace) })
 	}
 	for _, e := range candidates {
 		dir, err := home.Open(e.ID)
@@ -121,7 +103,7 @@ func openReview(words []string) (*review, error) {
 		}
 		dir.Close()
 	}
-	return nil, errors.New("no session left anything to review")
+	return nil, errNoReview
 }
 
 // keptChanges is why a session's directory is kept that has findings.
