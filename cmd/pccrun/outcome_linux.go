@@ -226,6 +226,7 @@ func (l *launch) decided(e netproxy.Event) {
 		}
 		return
 	}
+	l.missed.heard(e)
 	v := e.Verdict
 	address := ""
 	if v.Addr.IsValid() {
@@ -305,6 +306,9 @@ func (l *launch) ended(code int, end *native.End) int {
 		if !l.req.Quiet {
 			sayDenied(distinct)
 		}
+	}
+	if !l.req.Quiet {
+		l.missed.say()
 	}
 	if n := l.crowded.Load(); n > 0 && !l.req.Quiet {
 		say(fmt.Sprintf("%s (%d times)", crowded, n))

@@ -101,6 +101,7 @@ type launch struct {
 	attempts attempts
 	learning learning
 	tries    int
+	missed   unreached
 	crowded  atomic.Int64             // connections that were reset for want of room
 	planTold bool                     // see tellPlan
 	told     string                   // why the run was refused
