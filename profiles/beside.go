@@ -28,6 +28,14 @@ func (p *Policy) Caches() []string {
 	return list
 }
 
+// Passing reports whether what stands at a path of the sandbox is the command's own and of
+// no use to another run: a cache, which a tool fills again, or a private directory that is
+// no home.
+func (p *Policy) Passing(path string) bool {
+	rule := p.Decide(path).Rule
+	return rule.Access == Private && rule.Path != p.Home || slices.ContainsFunc(p.Caches(), func(cache string) bool { return within(cache, path) })
+}
+
 // keptProtect are the rules for what [Policy.Keeps]: who keeps a repository there
 // writes its configuration, of which what executes something is taken back.
 var keptProtect = []ProtectRule{
