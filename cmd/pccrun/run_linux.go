@@ -400,7 +400,11 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	if err != nil {
 		return l.refused(failRun(err), err)
 	}
-	return l.ended(l.status(end, killed), end)
+	code := l.ended(l.status(end, killed), end)
+	if interrupted := killed || end.Status.Signaled() && end.Status.Signal() == unix.SIGINT; interrupted && code == 128+int(unix.SIGINT) {
+		l.caught.endBy(unix.SIGINT) // a shell that runs us in a loop goes by that, and not by the status
+	}
+	return code
 }
 
 // sharedKeyring is said where the floor alone keeps keys from the command.
