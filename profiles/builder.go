@@ -327,9 +327,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	b.own(dirs)
 	b.called()
 	b.moved(&req.Host)
-	if p.Decide(p.Home).Access >= Read {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("your home %s is shown, with the secrets in it (%s)", p.Home, p.Decide(p.Home).Rule.Origin))
-	}
+	b.warnOfSecrets()
 	for _, name := range req.Env {
 		if !strings.ContainsAny(name, "=*") && !req.Host.has(name) {
 			p.Warnings = append(p.Warnings, "flag --env: "+name+" is not set here")

@@ -1045,6 +1045,25 @@ func TestOwnFilesStayOut(t *testing.T) {
 	require.Empty(t, w.policy(nil).Tighten)
 }
 
+// A directory of secrets that a rule of the user's shows is named as the home is, also
+// where the rule is for what holds it; one that is not there, or not shown, is not.
+func TestShownSecretsAreNamed(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, os.MkdirAll(w.home+"/.gnupg", 0o700))
+	require.NoError(t, os.MkdirAll(w.home+"/.config/gh", 0o700))
+	for flag, want := range map[string][]string{"~/.gnupg": {"/.gnupg"}, "~/.config": {"/.config/gh"}, "~/.aws": nil, "~/.gnupg/pubring.kbx": nil} {
+		p := w.policy(func(r *Request) { r.Files = []FileFlag{{flag, Read}} })
+		var got []string
+		for _, line := range p.Warnings {
+			if path, _, ok := strings.Cut(line, " is shown, with the secrets in it (flag --read)"); ok {
+				got = append(got, strings.TrimPrefix(path, w.home))
+			}
+		}
+		require.Equal(t, want, got, "%s: %q", flag, p.Warnings)
+	}
+	require.Empty(t, w.policy(func(r *Request) { r.Files = []FileFlag{{"~/.gnupg", Hide}} }).Warnings)
+}
+
 // Nor may it change the files that its policy was read from.
 func TestPolicyFilesAreProtected(t *testing.T) {
 	w := newWorld(t)
