@@ -568,6 +568,61 @@ func TestExtends(t *testing.T) {
 	require.Empty(t, p.Protect)
 }
 
+// An entry with a - takes one out of what is inherited, spelled as it may be; one that takes
+// nothing out, and null that removes nothing, are mistakes with their line.
+func TestSubtraction(t *testing.T) {
+	w := newWorld(t)
+	w.write("~/base.jsonc", `{
+		"network": {"allow": ["a.example", "b.example", "@npm"], "deny": ["c.example", "d.example"], "local": ["1", "2"], "publish": ["3", "4"], "sockets": ["~/s", "~/t"]},
+		"environment": {"pass": ["FOO", "BAR"]}, "protect": {"deny": ["mine"], "review": ["notes"]}
+	}`)
+	less := `{"network": {"allow": ["-b.example", "e.example", "-@npm"], "deny": ["-c.example"], "local": ["-1"], "publish": ["-3"], "sockets": ["-~/s"]},
+		"environment": {"pass": ["-FOO"]}, "protect": {"deny": ["-mine", "-.envrc"], "review": ["-notes"]}, "extends": "./base.jsonc"}`
+	p, err := w.profile(less)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a.example", "e.example"}, hostsOf(p))
+	require.Equal(t, "d.example", p.Network.Deny[0].Text)
+	require.Len(t, p.Network.Deny, 1)
+	require.Equal(t, "2", p.Network.Local[0].Text)
+	require.Equal(t, "4", p.Network.Publish[0].Text)
+	require.Equal(t, []PathRule{{Path: w.home + "/t", Origin: p.Network.Sockets[0].Origin}}, p.Network.Sockets)
+	require.Equal(t, EnvScrubbed, p.DecideEnv("FOO").Action)
+	require.Equal(t, EnvPassed, p.DecideEnv("BAR").Action)
+	for _, name := range []string{"mine", ".envrc", "notes"} {
+		_, ok := p.Protected(w.dir + "/" + name)
+		require.False(t, ok, name)
+	}
+	_, ok := w.policy(nil).Protected(w.dir + "/.envrc")
+	require.True(t, ok, "the built-in list is as it was")
+
+	for text, want := range map[string]string{
+		`{"network": {"allow": ["-z.example"]}}`:                                         `:1: network.allow: -z.example: takes nothing out: no such entry is inherited`,
+		`{"extends": "./base.jsonc", "protect": {"review": ["-mine"]}}`:                  `:1: protect.review: -mine: takes nothing out`,
+		`{"extends": "./base.jsonc", "network": {"allow": ["-a.example", "a.example"]}}`: `:1: network.allow: -a.example: the same list adds it`,
+		`{"network": {"allow": ["!a.example"]}}`:                                         `:1: network.allow: "!a.example": nothing begins with !`,
+		`{"protect": {"deny": ["-"]}}`:                                                   `:1: protect.deny: `,
+		`{"filesystem": {"~/z": null}}`:                                                  `:1: filesystem."~/z": null removes nothing`,
+		`{"environment": {"set": {"ZZZ": null}}}`:                                        `:1: environment.set.ZZZ: null removes nothing`,
+	} {
+		_, err := w.profile(text)
+		require.ErrorContains(t, err, want, text)
+	}
+
+	// The workspace's own file takes out what that makes stricter; the rest is refused until
+	// it is trusted.
+	base := func(r *Request) { r.Profile = w.home + "/base.jsonc" }
+	w.write(WorkspaceFile, `{"network": {"allow": ["-a.example"]}, "environment": {"pass": ["-FOO"]}}`)
+	p = w.policy(base)
+	require.Equal(t, []string{"b.example", "@npm"}, hostsOf(p))
+	require.Equal(t, EnvScrubbed, p.DecideEnv("FOO").Action)
+	for _, text := range []string{`{"network": {"deny": ["-c.example"]}}`, `{"protect": {"deny": ["-mine"]}}`, `{"protect": {"review": ["-notes"]}}`} {
+		file := w.write(WorkspaceFile, text)
+		_, err := w.with(base)
+		require.ErrorContains(t, err, file+":1: ", text)
+		require.ErrorContains(t, err, "would loosen, and the file is not trusted", text)
+	}
+}
+
 func TestExtendsLoops(t *testing.T) {
 	w := newWorld(t)
 	a := w.write("~/a.jsonc", `{"extends": "./b.jsonc"}`)
