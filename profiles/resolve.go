@@ -228,6 +228,9 @@ func (r *resolver) findWorkspace() error {
 	if why == "" && r.req.Workspace == "" && isSystem(r.workspace) {
 		why = "a directory of the system is the workspace only where it is named"
 	}
+	if why == "" && r.req.Workspace == "" && everybodys(r.workspace, r.req.Host.UID) {
+		why = "everybody may write there: it is the workspace only where it is named"
+	}
 	if why != "" {
 		return &Error{Origin: origin, Cause: r.workspace + ": " + why, Hint: "cd to a project, or name one: --workspace DIR"}
 	}

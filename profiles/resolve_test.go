@@ -296,6 +296,44 @@ func TestWorkspace(t *testing.T) {
 
 // A .git that somebody else has put above the current directory makes nothing
 // of the directory around it writable.
+// What everybody may write, as /tmp, is the workspace only where it is named.
+func TestWorkspaceOfEverybody(t *testing.T) {
+	w := newWorld(t)
+	dir := filepath.Dir(w.dir) + "/shared"
+	require.NoError(t, os.MkdirAll(dir+"/own", 0o755))
+	at := func(cwd string) func(*Request) { return func(r *Request) { r.Host.Cwd = cwd } }
+	for _, c := range []struct {
+		dir, repository string
+		mode            os.FileMode
+		refused         bool
+	}{
+		{"/tmp", "", 0, true}, {"/var/tmp", "", 0, true},
+		{dir, "", 0o777, true}, {dir, "", os.ModeSticky | 0o777, true}, {dir, "", 0o755, false}, {dir, "", 0o775, false}, {dir + "/own", "", 0o755, false},
+		{dir, "/.git", 0o777, false}, {dir, "/.git", os.ModeSticky | 0o777, true},
+	} {
+		if within(c.dir, w.home) {
+			continue // it holds a home here
+		}
+		require.NoError(t, os.RemoveAll(dir+"/.git"))
+		if c.repository != "" {
+			require.NoError(t, os.Mkdir(dir+c.repository, 0o755))
+		}
+		if c.mode != 0 {
+			require.NoError(t, os.Chmod(c.dir, c.mode))
+		}
+		p, err := w.with(at(c.dir))
+		if !c.refused {
+			require.NoError(t, err, "%+v", c)
+			require.Equal(t, c.dir, p.Workspace)
+			continue
+		}
+		require.ErrorContains(t, err, c.dir+": everybody may write there: it is the workspace only where it is named", "%+v", c)
+		p, err = w.with(func(r *Request) { r.Host.Cwd, r.Workspace = c.dir, "." })
+		require.NoError(t, err, "control: it is named")
+		require.Equal(t, c.dir, p.Workspace)
+	}
+}
+
 func TestWorkspaceOfSomebodyElse(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to make a file of another user")
