@@ -14,7 +14,7 @@ func TestHelpFlags(t *testing.T) {
 		"snapshot": {"--list", "--remove", "--json", "--session"}, "review": {"--json", "--quiet", "--accept"}, "ps": {"--all", "--json", "-a"},
 		"logs": {"--follow", "--tail", "--output", "--save", "--json", "-f", "-n"}, "kill": {"--signal", "--wait", "--force", "--json", "--all"},
 		"gc": {"--all", "--dry-run", "--json"}, "trust": {"--workspace", "--json", "--list", "--revoke"}, "doctor": {"--fix", "--yes", "--json", "--all"},
-		"net": {"--each", "--denied", "--json"}, "help": nil, "version": nil, "completion": nil,
+		"allow": {"--profile"}, "net": {"--each", "--denied", "--json"}, "help": nil, "version": nil, "completion": nil,
 	}
 	for _, v := range verbs() {
 		if flags, ok := want[v.name]; ok {
