@@ -11,7 +11,7 @@ import (
 func TestHelpFlags(t *testing.T) {
 	want := map[string][]string{
 		"diff": {"--stat", "--name-status", "--json", "--session"}, "apply": {"--force", "--json", "--session"}, "discard": {"--json", "--session"},
-		"snapshot": {"--list", "--remove", "--json", "--session"}, "review": {"--json", "--quiet", "--accept"}, "ps": {"--all", "--json", "-a"},
+		"snapshot": {"--list", "--remove", "--json", "--session"}, "review": {"--json", "--quiet", "--accept", "--save"}, "ps": {"--all", "--json", "-a"},
 		"logs": {"--follow", "--tail", "--output", "--save", "--json", "-f", "-n"}, "kill": {"--signal", "--wait", "--force", "--json", "--all"},
 		"gc": {"--all", "--dry-run", "--json"}, "trust": {"--workspace", "--json", "--list", "--revoke"}, "doctor": {"--fix", "--yes", "--json", "--all"},
 		"allow": {"--profile"}, "net": {"--each", "--denied", "--json"}, "help": nil, "version": nil, "completion": nil,

@@ -390,7 +390,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 			say(inWords(err))
 		}
 		l.left = l.look()
-		l.beside(started)
+		l.lost(started)
 		if l.upper {
 			_, _ = l.noted() // what goes wrong settleUpper says
 		}
