@@ -310,6 +310,7 @@ func (l *launch) ended(code int, end *native.End) int {
 	if !l.req.Quiet {
 		l.missed.say()
 	}
+	l.sayHidden(code, end)
 	if n := l.crowded.Load(); n > 0 && !l.req.Quiet {
 		say(fmt.Sprintf("%s (%d times)", crowded, n))
 		say("hint: " + crowdedHint)

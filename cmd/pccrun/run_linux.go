@@ -343,6 +343,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 			say(inWords(err))
 		}
 	}
+	l.tellHidden()
 	drain := l.stdio.Run()
 	relay, err := l.relay(started)
 	if err == nil && relay != nil && l.asker != nil {

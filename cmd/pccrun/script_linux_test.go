@@ -106,13 +106,13 @@ func slack() {
 }
 
 // listening is a program that runs another with a port of the host's loopback in PORT
-// at which every client is told hello.
+// at which every client is told hello, and so at the socket that SSH_AUTH_SOCK names.
 func listening() {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	go func() {
+	serve := func(l net.Listener) {
 		for {
 			c, err := l.Accept()
 			if err != nil {
@@ -121,7 +121,16 @@ func listening() {
 			_, _ = io.WriteString(c, "hello\n")
 			_ = c.Close()
 		}
-	}()
+	}
+	go serve(l)
+	if path := os.Getenv("SSH_AUTH_SOCK"); path != "" {
+		_ = os.Remove(path)
+		s, err := net.Listen("unix", path)
+		if err != nil {
+			panic(err)
+		}
+		go serve(s)
+	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	cmd := exec.Command(os.Args[1], os.Args[2:]...)
 	cmd.Env = append(os.Environ(), "PORT="+port)
