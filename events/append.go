@@ -162,6 +162,12 @@ func (e Denial) appendFields(l *line) {
 	l.optStr("hint", e.Hint)
 }
 
+func (e Hidden) appendFields(l *line) {
+	l.str("what", e.What)
+	l.optStr("rule", e.Rule)
+	l.optStr("hint", e.Hint)
+}
+
 func (e NetDecision) appendFields(l *line) {
 	l.flag("allowed", e.Allowed)
 	l.str("host", e.Host)

@@ -28,6 +28,7 @@ const (
 	TypeWarning     Type = "warning"
 	TypeRefused     Type = "refused"
 	TypeDenial      Type = "denial"
+	TypeHidden      Type = "hidden"
 	TypeNetDecision Type = "net.decision"
 	TypeNetClosed   Type = "net.closed"
 	TypeOOM         Type = "oom"
@@ -90,6 +91,14 @@ type Denial struct {
 	What      string `json:"what"`      // e.g. "connect evil.example:443"
 	Rule      string `json:"rule"`      // what refused it, with its origin; "" for a default
 	Hint      string `json:"hint"`      // what would allow it, e.g. "--allow evil.example"; "" if nothing does
+}
+
+// Hidden is one thing that the host has and the payload will not find, known at the
+// start: nobody has tried it yet. It counts as no denial.
+type Hidden struct {
+	What string `json:"what"` // e.g. "read /home/u/p/.env", "find SSH_AUTH_SOCK"
+	Rule string `json:"rule"` // what hides it, with its origin
+	Hint string `json:"hint"` // what would show it
 }
 
 // NetDecision is the answer to one connection or name. A refused one is
@@ -208,6 +217,7 @@ func (Plan) Type() Type        { return TypePlan }
 func (Warning) Type() Type     { return TypeWarning }
 func (Refused) Type() Type     { return TypeRefused }
 func (Denial) Type() Type      { return TypeDenial }
+func (Hidden) Type() Type      { return TypeHidden }
 func (NetDecision) Type() Type { return TypeNetDecision }
 func (NetClosed) Type() Type   { return TypeNetClosed }
 func (OOM) Type() Type         { return TypeOOM }

@@ -30,6 +30,7 @@ var samples = []Event{
 	Warning{Text: "t", Hint: "h"},
 	Refused{Guarantee: "fs.hide", Cause: "c", Hint: "h"},
 	Denial{Guarantee: "net.allowlist", What: "connect evil.example:443", Rule: "r", Hint: "--allow evil.example"},
+	Hidden{What: "read /home/u/p/.env", Rule: "hide **/.env*", Hint: "--read .env"},
 	NetClosed{Host: "h", Port: 443, Address: "192.0.2.1", Via: "http", Up: 1, Down: 2, DurationMS: 3, Error: "x"},
 	NetDecision{Allowed: true, Host: "h", Port: 443, Address: "192.0.2.1:443", Upstream: true, Via: "http", Request: "GET /", Rule: "r", Guarantee: "net.allowlist", Hint: "x", Times: 7},
 	OOM{Limit: 1 << 30, Kills: 2},

@@ -66,6 +66,8 @@ func decode(t Type, f *jsontext.Fields) Event {
 		return Refused{f.String("guarantee"), f.String("cause"), f.String("hint")}
 	case TypeDenial:
 		return Denial{f.String("guarantee"), f.String("what"), f.String("rule"), f.String("hint")}
+	case TypeHidden:
+		return Hidden{f.String("what"), f.String("rule"), f.String("hint")}
 	case TypeNetDecision:
 		return NetDecision{
 			Allowed: f.Bool("allowed"), Host: f.String("host"), Port: int(f.Int("port")), Address: f.String("address"), Upstream: f.Bool("upstream"), Via: f.String("via"),

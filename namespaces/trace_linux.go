@@ -18,12 +18,6 @@ import (
 // It is a report and no protection: the command can take a trace away, and set
 // its times. `ls -l ~` reads it too.
 
-// traced are names in a home under which secrets are kept, and which programs
-// look for only if they mean to use them.
-var traced = [...]string{
-	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".config/gcloud", ".config/gh", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
-}
-
 // traceDir holds what traces lead to, in the private home.
 const traceDir = ".pccrun"
 
@@ -38,7 +32,7 @@ func traces(policy *profiles.Policy) (names []string) {
 	if !policy.Attempts || home.Access != profiles.Private && home.Access != profiles.Persist {
 		return nil
 	}
-	for _, name := range traced {
+	for _, name := range profiles.SecretDirs {
 		path := policy.Home + "/" + name
 		var st unix.Stat_t
 		if d := policy.Decide(path); d.Access == home.Access && d.Rule.Path == home.Rule.Path && unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {

@@ -18,6 +18,9 @@ var cacheDirs = [...]string{".cache", ".npm", ".cargo/registry", ".cargo/git", "
 // nobody works in them.
 var sharedDirs = []string{"/tmp", "/var/tmp", "/run"}
 
+// Temporary reports whether a directory is one in which nothing is meant to last.
+func (p *Policy) Temporary(dir string) bool { return slices.Contains(sharedDirs, dir) }
+
 // Caches returns the directories below the home in which tools keep what they have
 // fetched.
 func (p *Policy) Caches() []string {
@@ -26,6 +29,49 @@ func (p *Policy) Caches() []string {
 		list[i] = filepath.Join(p.Home, dir)
 	}
 	return list
+}
+
+// remade are what programs write to any home and miss in none, below the home: histories,
+// logs, states of their own, what they have fetched.
+var remade = [...]string{
+	".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".psql_history", ".mysql_history", ".sqlite_history", ".rediscli_history", ".lesshst", ".viminfo",
+	".wget-hsts", ".Xauthority", ".ICEauthority", ".dbus", ".pki", ".parallel", ".nv", ".java", ".ipython", ".jupyter", ".matplotlib",
+	".config/go", ".config/configstore", ".config/matplotlib", ".config/NuGet", ".local/state", ".local/share/Trash", ".local/share/recently-used.xbel", ".local/share/virtualenv",
+	".ccache", ".sccache", ".gradle", ".m2", ".ivy2", ".sbt", ".coursier", ".cargo/.package-cache", ".cargo/.global-cache", ".rustup", ".nuget", ".dotnet", ".templateengine",
+	".yarn", ".pnpm-store", ".node-gyp", ".electron-gyp", ".deno", ".bun/install/cache", ".pub-cache", ".gem", ".bundle/cache", ".cpan", ".cpanm", ".conda", ".hex", ".mix", ".stack", ".cabal", ".opam",
+	".julia", ".swiftpm", ".terraform.d/plugin-cache", ".vscode-server", ".npm-global", ".config/pip", ".subversion", ".hgcache",
+}
+
+// Remade returns the paths of which nobody misses what a run has written there: caches,
+// what any program writes to any home, and what profiles of agents name of their state.
+func (p *Policy) Remade() []string {
+	list := p.Caches()
+	for _, name := range remade {
+		list = append(list, filepath.Join(p.Home, name))
+	}
+	for i := range p.Files {
+		r := &p.Files[i]
+		if rest, in := below(p.Home, r.Path); in && rest != "" && strings.HasPrefix(r.Origin.Source, "built-in ") && r.Origin.Source != "built-in default" {
+			names := strings.SplitN(rest, "/", 4)
+			n := 1
+			switch names[0] {
+			case ".config":
+				n = 2
+			case ".local":
+				n = 3
+			}
+			list = append(list, filepath.Join(p.Home, strings.Join(names[:min(n, len(names))], "/")))
+		}
+	}
+	return list
+}
+
+// Passing reports whether what stands at a path of the sandbox is the command's own and of
+// no use to another run: a cache, which a tool fills again, or a private directory that is
+// no home.
+func (p *Policy) Passing(path string) bool {
+	rule := p.Decide(path).Rule
+	return rule.Access == Private && rule.Path != p.Home || slices.ContainsFunc(p.Caches(), func(cache string) bool { return within(cache, path) })
 }
 
 // keptProtect are the rules for what [Policy.Keeps]: who keeps a repository there

@@ -50,3 +50,20 @@ func TestBeside(t *testing.T) {
 	require.Nil(t, p.Beside(true))
 	require.Nil(t, p.Beside(false))
 }
+
+// What programs write to any home, and what a profile of an agent names of its state, is
+// made again; the rest of the home, and what the user's own rules name, is not.
+func TestRemade(t *testing.T) {
+	p := &Policy{Home: "/home/u", Files: []FileRule{
+		{Path: "/home/u", Origin: Origin{Source: "built-in default"}}, {Path: "/home/u/.local/bin", Origin: Origin{Source: "built-in default"}},
+		{Path: "/home/u/.agent/settings/a", Origin: Origin{Source: "built-in agent"}}, {Path: "/home/u/.config/agent/x", Origin: Origin{Source: "built-in agent"}},
+		{Path: "/home/u/.local/share/agent/x/y", Origin: Origin{Source: "built-in agent"}}, {Path: "/home/u/mine", Origin: Origin{Source: "/p.jsonc"}},
+	}}
+	got := p.Remade()
+	require.Subset(t, got, []string{"/home/u/.cache", "/home/u/.bash_history", "/home/u/.agent", "/home/u/.config/agent", "/home/u/.local/share/agent"})
+	for _, path := range []string{"/home/u", "/home/u/mine", "/home/u/.local/bin", "/home/u/.config", "/home/u/go"} {
+		require.NotContains(t, got, path)
+	}
+	require.True(t, p.Temporary("/tmp"))
+	require.False(t, p.Temporary("/home/u"))
+}

@@ -44,6 +44,7 @@ func (b *builder) file(f fileEntry) {
 		b.policy.Files[i].Path = ""
 		delete(b.index, key)
 	case f.remove:
+		b.at(f.Origin, "", "null removes nothing: no rule for that path is inherited")
 	case ok:
 		b.policy.Files[i] = f.FileRule
 	default:
@@ -80,6 +81,7 @@ func override(have, more []ProtectRule) []ProtectRule {
 func (b *builder) apply(l *layer) {
 	p := b.policy
 	b.removeLists(l.clear)
+	b.subtract(l, true)
 	for _, f := range l.files {
 		b.file(f)
 	}
@@ -111,10 +113,14 @@ func (b *builder) apply(l *layer) {
 	}
 	e.Scrub = unite(e.Scrub, l.scrub, func(r EnvRule) string { return r.Pattern })
 	for _, s := range l.set {
-		if s.remove {
-			delete(e.Set, s.name)
-		} else {
+		_, stood := e.Set[s.name]
+		switch {
+		case !s.remove:
 			e.Set[s.name] = s.EnvSet
+		case !stood:
+			b.at(s.Origin, "", "null removes nothing: no value is inherited")
+		default:
+			delete(e.Set, s.name)
 		}
 	}
 	for i, limit := range l.limits {
@@ -183,6 +189,48 @@ func (b *builder) removeLists(origins []Origin) {
 	}
 }
 
+// subtract takes out of the lists what a layer names with a - before it. What takes
+// nothing out is a mistake, and so is what would loosen, unless that may be.
+func (b *builder) subtract(l *layer, loosen bool) {
+	if l.minus == nil {
+		return
+	}
+	n := &b.policy.Network
+	net := func(r NetRule) (string, Origin) { return r.Text, r.Origin }
+	less(b, &n.Allow, l.minus.allow, l.allow, true, net)
+	less(b, &n.Deny, l.minus.deny, l.deny, loosen, net)
+	less(b, &n.Local, l.minus.local, l.local, true, net)
+	less(b, &n.Publish, l.minus.publish, l.publish, true, net)
+	less(b, &n.Sockets, l.minus.sockets, l.sockets, true, func(r PathRule) (string, Origin) { return r.Path, r.Origin })
+	less(b, &b.policy.Environment.Pass, l.minus.pass, l.pass, true, func(r EnvRule) (string, Origin) { return r.Pattern, r.Origin })
+	less(b, &b.policy.Protect, l.minus.protect, l.protect, loosen, func(r ProtectRule) (string, Origin) {
+		if r.Review { // another list
+			return "review " + r.Pattern, r.Origin
+		}
+		return r.Pattern, r.Origin
+	})
+}
+
+// less takes minus out of a list. Plus is what the same layer adds to it.
+func less[T any](b *builder, have *[]T, minus, plus []T, may bool, key func(T) (string, Origin)) {
+	for _, m := range minus {
+		text, o := key(m)
+		is := func(h T) bool { k, _ := key(h); return k == text }
+		i := slices.IndexFunc(*have, is)
+		text = strings.TrimPrefix(text, "review ")
+		switch {
+		case slices.ContainsFunc(plus, is):
+			b.at(o, "", "-%s: the same list adds it", text)
+		case i < 0:
+			b.at(o, "pccrun profile show prints what is inherited", "-%s: takes nothing out: no such entry is inherited", text)
+		case !may:
+			b.at(o, "pccrun trust, once you have read the file; or take the line out", "-%s: would loosen, and the file is not trusted", text)
+		default:
+			*have = slices.Delete(slices.Clone(*have), i, i+1) // a built-in list is everybody's
+		}
+	}
+}
+
 // planted reports whether a file that was read unasked lies where what stands
 // below it lets the command write: an earlier run may have made it.
 func (b *builder) planted(l *layer) bool {
@@ -194,6 +242,7 @@ func (b *builder) planted(l *layer) bool {
 // needs no judgement, since Tighten cannot loosen.
 func (b *builder) tighten(l *layer) {
 	p := b.policy
+	b.subtract(l, false)
 	var ignored []string
 	ignore := func(o Origin) { ignored = append(ignored, fmt.Sprintf("line %d: %s", o.Line, o.Key)) }
 
@@ -322,9 +371,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	b.warnOfSockets()
 	b.own(dirs)
 	b.moved(&req.Host)
-	if p.Decide(p.Home).Access >= Read {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("your home %s is shown, with the secrets in it (%s)", p.Home, p.Decide(p.Home).Rule.Origin))
-	}
+	b.warnOfSecrets()
 	for _, name := range req.Env {
 		if !strings.ContainsAny(name, "=*") && !req.Host.has(name) {
 			p.Warnings = append(p.Warnings, "flag --env: "+name+" is not set here")

@@ -6,11 +6,48 @@ import (
 	"fmt"
 	"go/format"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// scriptsFile says which scripts tools take from a repository; its entries stand in the
+// default profile, between these lines.
+const (
+	scriptsFile  = "builtin/scripts.tsv"
+	defaultFile  = "builtin/default.jsonc"
+	scriptsBegin = "      // scripts.tsv: what tools run that they find in a repository\n"
+	scriptsEnd   = "      // end of scripts.tsv\n"
+)
+
+// withScripts returns the text of the default profile with the entries that scriptsFile has.
+func withScripts(t *testing.T, text string) string {
+	data, err := os.ReadFile(scriptsFile)
+	require.NoError(t, err)
+	var b strings.Builder
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		require.Len(t, columns, 3, line)
+		names := strings.Fields(columns[0])
+		require.NotEmpty(t, names, line)
+		require.NotEmpty(t, columns[1], line)
+		require.NotEmpty(t, columns[2], line)
+		b.WriteString("      ")
+		for _, name := range names {
+			fmt.Fprintf(&b, "%q, ", name)
+		}
+		fmt.Fprintf(&b, "// %s\n", columns[1])
+	}
+	before, rest, begins := strings.Cut(text, scriptsBegin)
+	_, after, ends := strings.Cut(rest, scriptsEnd)
+	require.True(t, begins && ends, defaultFile)
+	return before + scriptsBegin + b.String() + scriptsEnd + after
+}
 
 var update = flag.Bool("update", false, "write "+parsedFile+" anew")
 
@@ -19,9 +56,16 @@ const parsedFile = "builtin_parsed.go"
 // A launch takes the built-in profiles as they were parsed when pccrun was made. What
 // was parsed is what their files hold, and whoever changes one is told how to go on.
 func TestBuiltinsAreParsedAsTheyStand(t *testing.T) {
+	text, err := os.ReadFile(defaultFile)
+	require.NoError(t, err)
+	if scripts := withScripts(t, string(text)); *update {
+		require.NoError(t, os.WriteFile(defaultFile, []byte(scripts), 0o644))
+	} else {
+		assert.Equal(t, scripts, string(text), "go generate ./profiles brings scripts.tsv into it")
+	}
 	want := make([]builtinValue, 0, len(builtins))
 	for _, name := range Builtin() {
-		text, err := builtin.ReadFile("builtin/" + name + ".jsonc")
+		text, err := os.ReadFile("builtin/" + name + ".jsonc")
 		require.NoError(t, err)
 		v, err := parseJSONC(name, string(text))
 		require.NoError(t, err)

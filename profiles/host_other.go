@@ -27,6 +27,7 @@ func readFile(string, linkMode) ([]byte, error)        { return nil, errors.ErrU
 func readUpTo(string, linkMode, int64) ([]byte, error) { return nil, errors.ErrUnsupported }
 func gitTop(string, int) string                        { return "" }
 func ownDir(string, int) bool                          { return false }
+func everybodys(string, int) bool                      { return false }
 
 func isDir(path string) bool {
 	info, err := os.Stat(path)

@@ -134,6 +134,14 @@ func ownDir(path string, uid int) bool {
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == uid
 }
 
+// everybodys reports whether everybody may write in a directory, as in /tmp: what stands
+// there is not the user's. One without the sticky bit that is the top of a repository of
+// the user's own is: some file systems give every directory those bits.
+func everybodys(dir string, uid int) bool {
+	var st unix.Stat_t
+	return unix.Stat(dir, &st) == nil && st.Mode&unix.S_IWOTH != 0 && (st.Mode&unix.S_ISVTX != 0 || gitTop(dir, uid) != dir)
+}
+
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()

@@ -37,6 +37,7 @@ type layer struct {
 	report   *boolEntry // of attempts
 	forbid   *boolEntry // protect.strict
 	clear    []Origin   // lists set to null, by key
+	minus    *layer     // what entries with a - before them take out of lists; nil for nothing
 	warnings []string
 	unasked  bool // read because it is there: see [builder.planted]
 }
@@ -76,8 +77,10 @@ var (
 type decoder struct {
 	*scope
 	mistakes
-	source string
-	layer  layer
+	source    string
+	layer     layer
+	minus     layer // becomes that of layer, if it
+	subtracts bool
 }
 
 // decodeProfile reads a profile file's text. All mistakes are returned.
@@ -98,6 +101,9 @@ func decode(s *scope, source string, v value) (*layer, error) {
 	}
 	if err := d.err(); err != nil {
 		return nil, err
+	}
+	if d.subtracts {
+		d.layer.minus = &d.minus
 	}
 	return &d.layer, nil
 }
@@ -205,6 +211,25 @@ func (d *decoder) list(v value, key string, each func(text string, o Origin)) {
 	}
 }
 
+// rules is list for one whose entries can be taken out again: with a - before it one is
+// added to what the layer subtracts.
+func (d *decoder) rules(v value, key string, each func(text string, o Origin)) {
+	d.list(v, key, func(text string, o Origin) {
+		rest, minus := strings.CutPrefix(text, "-")
+		switch {
+		case strings.HasPrefix(text, "!"):
+			d.at(o, "a - takes it out: "+quote("-"+text[1:]), "%q: nothing begins with !", text)
+		case minus:
+			d.subtracts = true
+			d.layer, d.minus = d.minus, d.layer
+			each(rest, o)
+			d.layer, d.minus = d.minus, d.layer
+		default:
+			each(text, o)
+		}
+	})
+}
+
 func (d *decoder) top(m member) {
 	v, o := m.value, d.origin(m.line, m.key)
 	switch m.key {
@@ -240,7 +265,7 @@ func (d *decoder) top(m member) {
 				return
 			}
 			d.layer.protect = slices.Grow(d.layer.protect, len(m.value.items))
-			d.list(m.value, key, func(text string, o Origin) {
+			d.rules(m.value, key, func(text string, o Origin) {
 				pattern, err := d.protectPattern(text)
 				if err != nil {
 					d.at(o, "", "%v", err)
@@ -319,7 +344,7 @@ func (d *decoder) network(m member) {
 	l := &d.layer
 	switch m.key {
 	case "sockets":
-		d.list(m.value, key, func(text string, o Origin) {
+		d.rules(m.value, key, func(text string, o Origin) {
 			path, err := d.path(text, d.workspace)
 			if err != nil {
 				d.at(o, hintOf(err), "%v", err)
@@ -339,7 +364,7 @@ func (d *decoder) network(m member) {
 		}
 	default:
 		into := l.nets(m.key)
-		d.list(m.value, key, func(text string, o Origin) {
+		d.rules(m.value, key, func(text string, o Origin) {
 			if err := checkNet(m.key, text); err != nil {
 				d.at(o, hintOf(err), "%v", err)
 				return
@@ -407,7 +432,7 @@ func (d *decoder) injection(v value, key string) {
 
 func (d *decoder) environment(m member) {
 	if m.key == "pass" {
-		d.list(m.value, "environment.pass", func(text string, o Origin) {
+		d.rules(m.value, "environment.pass", func(text string, o Origin) {
 			if !isEnvName(strings.TrimSuffix(text, "*")) && text != "*" {
 				hint := ""
 				if name, value, sets := strings.Cut(text, "="); sets && isEnvName(name) {

@@ -228,6 +228,9 @@ func (r *resolver) findWorkspace() error {
 	if why == "" && r.req.Workspace == "" && isSystem(r.workspace) {
 		why = "a directory of the system is the workspace only where it is named"
 	}
+	if why == "" && r.req.Workspace == "" && everybodys(r.workspace, r.req.Host.UID) {
+		why = "everybody may write there: it is the workspace only where it is named"
+	}
 	if why != "" {
 		return &Error{Origin: origin, Cause: r.workspace + ": " + why, Hint: "cd to a project, or name one: --workspace DIR"}
 	}
@@ -523,9 +526,7 @@ func checkNet(list, text string) error {
 	case "local":
 		_, err = rules.ParseLocal(text)
 	case "publish":
-		if n, e := parseCount(text); e != nil || n < 1 || n > 65535 {
-			err = fmt.Errorf("publish %q: want a port", text)
-		}
+		_, _, err = PublishedPorts(text)
 	default:
 		var rule rules.Rule
 		rule, err = rules.Parse(text)
@@ -539,12 +540,27 @@ func checkNet(list, text string) error {
 	return err
 }
 
+// PublishedPorts reads a rule of network.publish: the port at the host's loopback, and the
+// one inside that it leads to, which is the same where only one is named.
+func PublishedPorts(text string) (host, inside uint16, err error) {
+	at, to, two := strings.Cut(text, ":")
+	if !two {
+		to = at
+	}
+	h, err := parseCount(at)
+	i, errInside := parseCount(to)
+	if err != nil || errInside != nil || min(h, i) < 1 || max(h, i) > 65535 {
+		return 0, 0, fmt.Errorf("publish %q: want a port, or HOST:INSIDE", text)
+	}
+	return uint16(h), uint16(i), nil
+}
+
 // netHint says how to write what is written otherwise elsewhere, "" if nothing is
 // known: a list in one rule, the URL of a git remote, two ports as for a container.
 func netHint(list, text string) string {
 	switch _, inside, two := strings.Cut(text, ":"); {
-	case list == "publish" && two:
-		return "a port is the same inside and outside: " + inside
+	case list == "publish" && two && strings.Contains(inside, ":"):
+		return "it is published at the host's loopback, and nowhere else: " + inside
 	case list == "publish" || list == "local":
 		if strings.ContainsAny(text, ", ") {
 			return "name each port by itself"

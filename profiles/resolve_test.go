@@ -134,6 +134,7 @@ func TestDefault(t *testing.T) {
 		"rust-project.json": true, ".rust-project.json": true, "sub/analysis_options.yaml": true, ".factorypath": true, ".venv/pyvenv.cfg": true, "x/conda-meta/history": true, "_opam/.opam-switch/environment": true, "sub/_opam/.opam-switch/switch-config": true, ".jdbrc": false, "jdb.ini": false, ".sourcekit-lsp/config.json": false, "sub/.tern-project": false, ".perlcriticrc": false, ".lite_project.lua": false, ".run/all.run.xml": true,
 		".ugrep": false, "sub/.hie-bios": false, "bin/activate-hermit": false, "sub/bin/hermit.hcl": false, ".ruby-env": false, ".versions.conf": false, ".tmux-sessionizer": false, ".smug.yml": false, ".ghcid": false, ".mc.menu": false, "codebuff.json": false, ".pixi/config.toml": false, ".luarocks/config-5.4.lua": false,
 		"hk.local.pkl": true, ".config/hk.pkl": true, "mise.lock": true, ".overmind.env": true, ".buckconfig.local": true, ".buckconfig.d/x": true, ".gradle/config.properties": true, "pyrefly.toml": true, ".pyre_configuration.local": true, ".phan/config.php": true, ".alexrc.js": true, ".scss-lint.yml": true, "tslint.json": true, "sub/.syntastic_cpp_config": true,
+		"conductor.json": true, "sub/.superset/config.json": true, ".workmux.yaml": true, ".dmux-hooks/x": true, "build.zig": true, "settings.gradle.kts": true, "sub/build.gradle": true, "build.sbt": true, "project/plugins.sbt": true, "mix.exs": true, "x.cabal": true, "sub/x.csproj": true,
 		"lean-toolchain": true, ".jabbarc": true, ".fvmrc": true, ".fvm/flutter_sdk": true, ".conda/conda-meta/state": true, "env/etc/conda/activate.d/x.sh": true, ".pixi/envs/default/etc/conda/env_vars.d/x.json": true,
 	} {
 		rule, ok := p.Protected(w.dir + "/" + path)
@@ -300,6 +301,44 @@ func TestWorkspace(t *testing.T) {
 
 // A .git that somebody else has put above the current directory makes nothing
 // of the directory around it writable.
+// What everybody may write, as /tmp, is the workspace only where it is named.
+func TestWorkspaceOfEverybody(t *testing.T) {
+	w := newWorld(t)
+	dir := filepath.Dir(w.dir) + "/shared"
+	require.NoError(t, os.MkdirAll(dir+"/own", 0o755))
+	at := func(cwd string) func(*Request) { return func(r *Request) { r.Host.Cwd = cwd } }
+	for _, c := range []struct {
+		dir, repository string
+		mode            os.FileMode
+		refused         bool
+	}{
+		{"/tmp", "", 0, true}, {"/var/tmp", "", 0, true},
+		{dir, "", 0o777, true}, {dir, "", os.ModeSticky | 0o777, true}, {dir, "", 0o755, false}, {dir, "", 0o775, false}, {dir + "/own", "", 0o755, false},
+		{dir, "/.git", 0o777, false}, {dir, "/.git", os.ModeSticky | 0o777, true},
+	} {
+		if within(c.dir, w.home) {
+			continue // it holds a home here
+		}
+		require.NoError(t, os.RemoveAll(dir+"/.git"))
+		if c.repository != "" {
+			require.NoError(t, os.Mkdir(dir+c.repository, 0o755))
+		}
+		if c.mode != 0 {
+			require.NoError(t, os.Chmod(c.dir, c.mode))
+		}
+		p, err := w.with(at(c.dir))
+		if !c.refused {
+			require.NoError(t, err, "%+v", c)
+			require.Equal(t, c.dir, p.Workspace)
+			continue
+		}
+		require.ErrorContains(t, err, c.dir+": everybody may write there: it is the workspace only where it is named", "%+v", c)
+		p, err = w.with(func(r *Request) { r.Host.Cwd, r.Workspace = c.dir, "." })
+		require.NoError(t, err, "control: it is named")
+		require.Equal(t, c.dir, p.Workspace)
+	}
+}
+
 func TestWorkspaceOfSomebodyElse(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to make a file of another user")
@@ -421,7 +460,7 @@ func TestProfileMistakes(t *testing.T) {
 		`{"network": {"allow": ["deny a.example"]}}`:                                                      `:1: network.allow: rule "deny a.example" denies`,
 		`{"network": {"allow": ["a\u0000.example"]}}`:                                                     `:1: network.allow: rule "a\x00.example": `,
 		`{"network": {"local": ["0"]}}`:                                                                   `:1: network.local: local "0": `,
-		`{"network": {"publish": ["70000"]}}`:                                                             `:1: network.publish: publish "70000": want a port`,
+		`{"network": {"publish": ["70000"]}}`:                                                             `:1: network.publish: publish "70000": want a port, or HOST:INSIDE`,
 		`{"network": {"sockets": ["x"]}}`:                                                                 `:1: network.sockets: "x": want a path that begins with /, ~, . or **/`,
 		`{"network": {"inject": {}}}`:                                                                     `:1: network.inject: an object: want a list`,
 		`{"network": {"inject": [{"env": "A"}]}}`:                                                         `:1: network.inject.hosts: want at least one host`,
@@ -572,6 +611,61 @@ func TestExtends(t *testing.T) {
 	require.Empty(t, p.Protect)
 }
 
+// An entry with a - takes one out of what is inherited, spelled as it may be; one that takes
+// nothing out, and null that removes nothing, are mistakes with their line.
+func TestSubtraction(t *testing.T) {
+	w := newWorld(t)
+	w.write("~/base.jsonc", `{
+		"network": {"allow": ["a.example", "b.example", "@npm"], "deny": ["c.example", "d.example"], "local": ["1", "2"], "publish": ["3", "4"], "sockets": ["~/s", "~/t"]},
+		"environment": {"pass": ["FOO", "BAR"]}, "protect": {"deny": ["mine"], "review": ["notes"]}
+	}`)
+	less := `{"network": {"allow": ["-b.example", "e.example", "-@npm"], "deny": ["-c.example"], "local": ["-1"], "publish": ["-3"], "sockets": ["-~/s"]},
+		"environment": {"pass": ["-FOO"]}, "protect": {"deny": ["-mine", "-.envrc"], "review": ["-notes"]}, "extends": "./base.jsonc"}`
+	p, err := w.profile(less)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a.example", "e.example"}, hostsOf(p))
+	require.Equal(t, "d.example", p.Network.Deny[0].Text)
+	require.Len(t, p.Network.Deny, 1)
+	require.Equal(t, "2", p.Network.Local[0].Text)
+	require.Equal(t, "4", p.Network.Publish[0].Text)
+	require.Equal(t, []PathRule{{Path: w.home + "/t", Origin: p.Network.Sockets[0].Origin}}, p.Network.Sockets)
+	require.Equal(t, EnvScrubbed, p.DecideEnv("FOO").Action)
+	require.Equal(t, EnvPassed, p.DecideEnv("BAR").Action)
+	for _, name := range []string{"mine", ".envrc", "notes"} {
+		_, ok := p.Protected(w.dir + "/" + name)
+		require.False(t, ok, name)
+	}
+	_, ok := w.policy(nil).Protected(w.dir + "/.envrc")
+	require.True(t, ok, "the built-in list is as it was")
+
+	for text, want := range map[string]string{
+		`{"network": {"allow": ["-z.example"]}}`:                                         `:1: network.allow: -z.example: takes nothing out: no such entry is inherited`,
+		`{"extends": "./base.jsonc", "protect": {"review": ["-mine"]}}`:                  `:1: protect.review: -mine: takes nothing out`,
+		`{"extends": "./base.jsonc", "network": {"allow": ["-a.example", "a.example"]}}`: `:1: network.allow: -a.example: the same list adds it`,
+		`{"network": {"allow": ["!a.example"]}}`:                                         `:1: network.allow: "!a.example": nothing begins with !`,
+		`{"protect": {"deny": ["-"]}}`:                                                   `:1: protect.deny: `,
+		`{"filesystem": {"~/z": null}}`:                                                  `:1: filesystem."~/z": null removes nothing`,
+		`{"environment": {"set": {"ZZZ": null}}}`:                                        `:1: environment.set.ZZZ: null removes nothing`,
+	} {
+		_, err := w.profile(text)
+		require.ErrorContains(t, err, want, text)
+	}
+
+	// The workspace's own file takes out what that makes stricter; the rest is refused until
+	// it is trusted.
+	base := func(r *Request) { r.Profile = w.home + "/base.jsonc" }
+	w.write(WorkspaceFile, `{"network": {"allow": ["-a.example"]}, "environment": {"pass": ["-FOO"]}}`)
+	p = w.policy(base)
+	require.Equal(t, []string{"b.example", "@npm"}, hostsOf(p))
+	require.Equal(t, EnvScrubbed, p.DecideEnv("FOO").Action)
+	for _, text := range []string{`{"network": {"deny": ["-c.example"]}}`, `{"protect": {"deny": ["-mine"]}}`, `{"protect": {"review": ["-notes"]}}`} {
+		file := w.write(WorkspaceFile, text)
+		_, err := w.with(base)
+		require.ErrorContains(t, err, file+":1: ", text)
+		require.ErrorContains(t, err, "would loosen, and the file is not trusted", text)
+	}
+}
+
 func TestExtendsLoops(t *testing.T) {
 	w := newWorld(t)
 	a := w.write("~/a.jsonc", `{"extends": "./b.jsonc"}`)
@@ -704,37 +798,39 @@ func flagLimit(name string, n int64) Limit {
 func TestFlagMistakes(t *testing.T) {
 	w := newWorld(t)
 	for want, change := range map[string]func(*Request){
-		`flag --hide: hides the workspace ` + w.dir:                   func(r *Request) { r.Files = []FileFlag{{".", Hide}} },
-		`flag --read: empty path`:                                     func(r *Request) { r.Files = []FileFlag{{"", Read}} },
-		`flag --hide: "a\nb": control character in a path`:            func(r *Request) { r.Files = []FileFlag{{"a\nb", Hide}} },
-		`flag --write: contradicts --read, which names the same path`: func(r *Request) { r.Files = []FileFlag{{"a", Read}, {"./a", Write}} },
-		`flag --hide: "[": [ without ]`:                               func(r *Request) { r.Files = []FileFlag{{"[", Hide}} },
-		`flag --allow: rule "*":`:                                     func(r *Request) { r.Allow = []string{"*"} },
-		`flag --allow: rule "":`:                                      func(r *Request) { r.Allow = []string{""} },
-		`flag --deny: rule "allow a.example":`:                        func(r *Request) { r.Deny = []string{"allow a.example"} },
-		`flag --deny: "a.example" is allowed too, by --allow`:         func(r *Request) { r.Allow, r.Deny = []string{"a.example"}, []string{"a.example"} },
-		`flag --local: local "x":`:                                    func(r *Request) { r.Local = []string{"x"} },
-		`flag --publish: publish "0": want a port`:                    func(r *Request) { r.Publish = []string{"0"} },
-		`flag --socket: empty path`:                                   func(r *Request) { r.Sockets = []string{""} },
-		`flag --env: "A-B": want NAME or NAME=VALUE`:                  func(r *Request) { r.Env = []string{"A-B=1"} },
-		`flag --env: "": want NAME or NAME=VALUE`:                     func(r *Request) { r.Env = []string{"=1"} },
-		`flag --env: "A*": want NAME or NAME=VALUE`:                   func(r *Request) { r.Env = []string{"A*=1"} },
-		`flag --env: A: given twice`:                                  func(r *Request) { r.Env = []string{"A=1", "A"} },
-		`flag --inject: "KEY": want NAME=HOST`:                        func(r *Request) { r.Inject = []string{"KEY"} },
-		`flag --inject: "K=*": want NAME=HOST`:                        func(r *Request) { r.Inject = []string{"K=*"} },
-		`flag --inject-file: "KEY": want NAME and a value`:            func(r *Request) { r.InjectFiles = []string{"KEY"} },
-		`flag --inject-file: KEY goes to no host`:                     func(r *Request) { r.InjectFiles = []string{"KEY=/x"} },
-		`flag --inject-command: KEY: want a program, or [`:            func(r *Request) { r.InjectRun = []string{"KEY=[1]"} },
-		`flag --inject-command: KEY has two sources`:                  func(r *Request) { r.InjectFiles, r.InjectRun = []string{"KEY=/x"}, []string{"KEY=y"} },
-		`flag --protect: "": want a name, or a path in the workspace`: func(r *Request) { r.Protect = []string{""} },
-		`flag --review: "x" is denied too, by --protect`:              func(r *Request) { r.Protect, r.Review = []string{"x"}, []string{"x"} },
-		`flag --memory: "0": want at least 1m`:                        func(r *Request) { r.Limits[0] = "0" },
-		`flag --cpus: "1e30": want a number of processors`:            func(r *Request) { r.Limits[1] = "1e30" },
-		`flag --syscalls: "a\x00": control character in a path`:       func(r *Request) { r.Syscalls = "a\x00" },
-		`flag --allow-missing: unknown name "res.memry"`:              func(r *Request) { r.AllowMissing = []string{"res.memry"} },
-		`flag --without: unknown name "everything"`:                   func(r *Request) { r.Without = []string{"everything"} },
-		`flag --settings: ` + w.dir + `/gone: no such file`:           func(r *Request) { r.Settings = []string{"gone"} },
-		`network: rule "GET https://a.example/x": means nothing`:      func(r *Request) { r.Allow = []string{"a.example", "GET https://a.example/x"} },
+		`flag --hide: hides the workspace ` + w.dir:                    func(r *Request) { r.Files = []FileFlag{{".", Hide}} },
+		`flag --read: empty path`:                                      func(r *Request) { r.Files = []FileFlag{{"", Read}} },
+		`flag --hide: "a\nb": control character in a path`:             func(r *Request) { r.Files = []FileFlag{{"a\nb", Hide}} },
+		`flag --write: contradicts --read, which names the same path`:  func(r *Request) { r.Files = []FileFlag{{"a", Read}, {"./a", Write}} },
+		`flag --hide: "[": [ without ]`:                                func(r *Request) { r.Files = []FileFlag{{"[", Hide}} },
+		`flag --allow: rule "*":`:                                      func(r *Request) { r.Allow = []string{"*"} },
+		`flag --allow: rule "":`:                                       func(r *Request) { r.Allow = []string{""} },
+		`flag --deny: rule "allow a.example":`:                         func(r *Request) { r.Deny = []string{"allow a.example"} },
+		`flag --deny: "a.example" is allowed too, by --allow`:          func(r *Request) { r.Allow, r.Deny = []string{"a.example"}, []string{"a.example"} },
+		`flag --local: local "x":`:                                     func(r *Request) { r.Local = []string{"x"} },
+		`flag --publish: publish "0": want a port`:                     func(r *Request) { r.Publish = []string{"0"} },
+		`flag --publish: publish "1:2:3": want a port, or HOST:INSIDE`: func(r *Request) { r.Publish = []string{"1:2:3"} },
+		`flag --publish: publish "80:": want a port, or HOST:INSIDE`:   func(r *Request) { r.Publish = []string{"80:"} },
+		`flag --socket: empty path`:                                    func(r *Request) { r.Sockets = []string{""} },
+		`flag --env: "A-B": want NAME or NAME=VALUE`:                   func(r *Request) { r.Env = []string{"A-B=1"} },
+		`flag --env: "": want NAME or NAME=VALUE`:                      func(r *Request) { r.Env = []string{"=1"} },
+		`flag --env: "A*": want NAME or NAME=VALUE`:                    func(r *Request) { r.Env = []string{"A*=1"} },
+		`flag --env: A: given twice`:                                   func(r *Request) { r.Env = []string{"A=1", "A"} },
+		`flag --inject: "KEY": want NAME=HOST`:                         func(r *Request) { r.Inject = []string{"KEY"} },
+		`flag --inject: "K=*": want NAME=HOST`:                         func(r *Request) { r.Inject = []string{"K=*"} },
+		`flag --inject-file: "KEY": want NAME and a value`:             func(r *Request) { r.InjectFiles = []string{"KEY"} },
+		`flag --inject-file: KEY goes to no host`:                      func(r *Request) { r.InjectFiles = []string{"KEY=/x"} },
+		`flag --inject-command: KEY: want a program, or [`:             func(r *Request) { r.InjectRun = []string{"KEY=[1]"} },
+		`flag --inject-command: KEY has two sources`:                   func(r *Request) { r.InjectFiles, r.InjectRun = []string{"KEY=/x"}, []string{"KEY=y"} },
+		`flag --protect: "": want a name, or a path in the workspace`:  func(r *Request) { r.Protect = []string{""} },
+		`flag --review: "x" is denied too, by --protect`:               func(r *Request) { r.Protect, r.Review = []string{"x"}, []string{"x"} },
+		`flag --memory: "0": want at least 1m`:                         func(r *Request) { r.Limits[0] = "0" },
+		`flag --cpus: "1e30": want a number of processors`:             func(r *Request) { r.Limits[1] = "1e30" },
+		`flag --syscalls: "a\x00": control character in a path`:        func(r *Request) { r.Syscalls = "a\x00" },
+		`flag --allow-missing: unknown name "res.memry"`:               func(r *Request) { r.AllowMissing = []string{"res.memry"} },
+		`flag --without: unknown name "everything"`:                    func(r *Request) { r.Without = []string{"everything"} },
+		`flag --settings: ` + w.dir + `/gone: no such file`:            func(r *Request) { r.Settings = []string{"gone"} },
+		`network: rule "GET https://a.example/x": means nothing`:       func(r *Request) { r.Allow = []string{"a.example", "GET https://a.example/x"} },
 	} {
 		_, err := w.with(change)
 		require.ErrorContains(t, err, want)
@@ -1047,6 +1143,25 @@ func TestOwnFilesStayOut(t *testing.T) {
 	}
 	require.Contains(t, p.Warnings[0], "is shown, with the secrets in it")
 	require.Empty(t, w.policy(nil).Tighten)
+}
+
+// A directory of secrets that a rule of the user's shows is named as the home is, also
+// where the rule is for what holds it; one that is not there, or not shown, is not.
+func TestShownSecretsAreNamed(t *testing.T) {
+	w := newWorld(t)
+	require.NoError(t, os.MkdirAll(w.home+"/.gnupg", 0o700))
+	require.NoError(t, os.MkdirAll(w.home+"/.config/gh", 0o700))
+	for flag, want := range map[string][]string{"~/.gnupg": {"/.gnupg"}, "~/.config": {"/.config/gh"}, "~/.aws": nil, "~/.gnupg/pubring.kbx": nil} {
+		p := w.policy(func(r *Request) { r.Files = []FileFlag{{flag, Read}} })
+		var got []string
+		for _, line := range p.Warnings {
+			if path, _, ok := strings.Cut(line, " is shown, with the secrets in it (flag --read)"); ok {
+				got = append(got, strings.TrimPrefix(path, w.home))
+			}
+		}
+		require.Equal(t, want, got, "%s: %q", flag, p.Warnings)
+	}
+	require.Empty(t, w.policy(func(r *Request) { r.Files = []FileFlag{{"~/.gnupg", Hide}} }).Warnings)
 }
 
 // Nor may it change the files that its policy was read from.

@@ -1,9 +1,33 @@
 package profiles
 
 import (
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 )
+
+// SecretDirs are names in a home under which secrets are kept, and which programs
+// look for only if they mean to use them.
+var SecretDirs = [...]string{
+	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".config/gcloud", ".config/gh", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
+}
+
+// warnOfSecrets says which of them a rule of the user's shows: that may be meant, and is
+// no less than to show the home.
+func (b *builder) warnOfSecrets() {
+	p := b.policy
+	if d := p.Decide(p.Home); d.Access >= Read {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("your home %s is shown, with the secrets in it (%s)", p.Home, d.Rule.Origin))
+		return
+	}
+	for _, name := range SecretDirs {
+		d := p.Decide(p.Home + "/" + name)
+		if _, err := os.Lstat(p.Home + "/" + name); err == nil && d.Access >= Read && !strings.HasPrefix(d.Rule.Origin.Source, "built-in ") {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s/%s is shown, with the secrets in it (%s)", p.Home, name, d.Rule.Origin))
+		}
+	}
+}
 
 // secretWords are parts of the names of variables that hold secrets.
 var secretWords = [...]string{"TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "APIKEY", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "AUTH_SOCK"}

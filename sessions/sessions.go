@@ -216,16 +216,6 @@ var (
 	ErrElsewhere = errors.New("it runs in another pid namespace, or on another machine")
 )
 
-// ErrNone is the [ErrNoSession] of a home without any.
-var ErrNone error = noneError{} // no fmt.Errorf, which each start would pay for
-
-type noneError struct{}
-
-func (noneError) Error() string { return ErrNoSession.Error() + ": there are none" }
-
-// Unwrap returns what it is a case of.
-func (noneError) Unwrap() error { return ErrNoSession }
-
 // Find returns the session that name means: its id, the start of it, the
 // start of the eight digits at its end, or "" for the newest. A name that
 // could mean two is an error.
@@ -242,8 +232,6 @@ func (h Home) Find(name string) (Entry, error) {
 		}
 	}
 	switch {
-	case len(found) == 0 && name == "":
-		return Entry{}, ErrNone
 	case len(found) == 0:
 		return Entry{}, fmt.Errorf("%w: %q", ErrNoSession, name)
 	case len(found) > 1 && name != "":

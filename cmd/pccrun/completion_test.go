@@ -11,10 +11,10 @@ import (
 func TestHelpFlags(t *testing.T) {
 	want := map[string][]string{
 		"diff": {"--stat", "--name-status", "--json", "--session"}, "apply": {"--force", "--json", "--session"}, "discard": {"--json", "--session"},
-		"snapshot": {"--list", "--remove", "--json", "--session"}, "review": {"--json", "--quiet", "--accept"}, "ps": {"--all", "--json", "-a"},
+		"snapshot": {"--list", "--remove", "--json", "--session"}, "review": {"--json", "--quiet", "--accept", "--save"}, "ps": {"--all", "--json", "-a"},
 		"logs": {"--follow", "--tail", "--output", "--save", "--json", "-f", "-n"}, "kill": {"--signal", "--wait", "--force", "--json", "--all"},
 		"gc": {"--all", "--dry-run", "--json"}, "trust": {"--workspace", "--json", "--list", "--revoke"}, "sync": {"--dry-run", "--json", "--allow-secret", "--accept", "--trust", "--max-size", "--max-files"}, "doctor": {"--fix", "--yes", "--json", "--all"},
-		"net": {"--each", "--denied", "--json"}, "help": nil, "version": nil, "completion": nil,
+		"allow": {"--profile"}, "net": {"--each", "--denied", "--json"}, "help": nil, "version": nil, "completion": nil,
 	}
 	for _, v := range verbs() {
 		if flags, ok := want[v.name]; ok {

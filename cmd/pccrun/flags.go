@@ -90,7 +90,7 @@ func policyFlags() []flagDef {
 		{"--allow", takesValue, "RULE", "a host that may be reached", appends(func(r *profiles.Request) *[]string { return &r.Allow })},
 		{"--deny", takesValue, "RULE", "a host that may not, whatever allows it", appends(func(r *profiles.Request) *[]string { return &r.Deny })},
 		{"--local", takesValue, "PORT", "a port of the host's loopback, at host.pccrun.internal", appends(func(r *profiles.Request) *[]string { return &r.Local })},
-		{"--publish", takesValue, "PORT", "a port inside that the host may reach", appends(func(r *profiles.Request) *[]string { return &r.Publish })},
+		{"--publish", takesValue, "[HOST:]INSIDE", "a port inside that the host's loopback leads to, from its port HOST", appends(func(r *profiles.Request) *[]string { return &r.Publish })},
 		{"--socket", takesValue, "PATH", "a unix socket of the host", appends(func(r *profiles.Request) *[]string { return &r.Sockets })},
 		{"--env", takesValue, "NAME[=VALUE]", "pass the host's variable, or set it", appends(func(r *profiles.Request) *[]string { return &r.Env })},
 		{"--inject", takesValue, "NAME=HOST", "a placeholder inside; the value goes out to HOST only", appends(func(r *profiles.Request) *[]string { return &r.Inject })},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -369,25 +368,9 @@ func (l *lesson) save(tty *os.File) error {
 		say("learn: nothing is written")
 		return nil
 	}
-	root, err := state.Open(path.Dir(l.file.Path), l.policy.Workspace)
-	if err != nil {
+	if err := writeProfile(l.req, l.policy, l.file, l.text); err != nil {
 		return err
 	}
-	defer root.Close()
-	now, err := profiles.FileOf(*l.req, l.policy)
-	if err != nil {
-		return err
-	}
-	if now.Text != l.file.Text {
-		return &usageError{l.file.Path + ": has changed meanwhile, and is left as it is", "run learn again"}
-	}
-	if err := state.WriteFile(root, path.Base(l.file.Path), []byte(l.text), state.Durable); err != nil {
-		return err
-	}
-	text := "learn: written: " + l.file.Path + ", " + l.sum()
-	if l.file.New && slices.Contains(profiles.Builtin(), l.policy.Profile) {
-		text += "; from now on it stands in place of the built-in " + l.policy.Profile
-	}
-	say(text)
+	say("learn: written: " + l.file.Path + ", " + l.sum() + standsInPlace(l.policy, l.file))
 	return nil
 }

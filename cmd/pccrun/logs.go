@@ -266,6 +266,10 @@ func describe(r events.Record) string {
 		add("", e.Cause)
 	case events.Denial:
 		line += denialText(e)
+	case events.Hidden:
+		add("", e.What)
+		add("by ", e.Rule)
+		add("allowed by ", e.Hint)
 	case events.NetDecision:
 		line += netText(e)
 	case events.NetClosed:

@@ -30,6 +30,7 @@ func verbs() []verb {
 		{"profile", "list, show and check profiles; print their schema", profileVerb, func() string { return profileUsage }},
 		{"why", "say what the policy makes of a path, a host or a variable, and which rule", whyVerb, func() string { return whyUsage }},
 		{"learn", "run a command, and print what of its profile would have to change", learnVerb, func() string { return learnUsage }},
+		{"allow", "write rules for hosts into your own profile, for good", allowVerb, func() string { return allowUsage }},
 		{"config", "say what a run would go by: profile, workspace, files, directories", configVerb, func() string { return configUsage }},
 		{"diff", "show what a run changed in its overlays", diffVerb, func() string { return diffUsage }},
 		{"apply", "bring what a run changed in its overlays to the host", applyVerb, func() string { return applyUsage }},

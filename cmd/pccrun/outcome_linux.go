@@ -226,6 +226,7 @@ func (l *launch) decided(e netproxy.Event) {
 		}
 		return
 	}
+	l.missed.heard(e)
 	v := e.Verdict
 	address := ""
 	if v.Addr.IsValid() {
@@ -306,6 +307,10 @@ func (l *launch) ended(code int, end *native.End) int {
 			sayDenied(distinct)
 		}
 	}
+	if !l.req.Quiet {
+		l.missed.say()
+	}
+	l.sayHidden(code, end)
 	if n := l.crowded.Load(); n > 0 && !l.req.Quiet {
 		say(fmt.Sprintf("%s (%d times)", crowded, n))
 		say("hint: " + crowdedHint)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +17,9 @@ import (
 )
 
 func reviewVerb(args []string) int {
+	if i := slices.Index(args, "--save"); i >= 0 && !slices.Contains(args, "--accept") {
+		return saveLost(slices.Delete(slices.Clone(args), i, i+1))
+	}
 	var paths []string
 	accept := slices.Index(args, "--accept")
 	if accept >= 0 {
@@ -49,8 +51,6 @@ func reviewVerb(args []string) int {
 	}
 	defer r.dir.Close()
 	switch {
-	case accept >= 0 && len(words) == 0 && !standsIn(r.Workspace): // nothing is put back in a workspace that nobody named
-		return failSession(errNoneToAccept)
 	case accept >= 0:
 		return r.accept(paths, asJSON)
 	case asJSON:
@@ -61,22 +61,45 @@ func reviewVerb(args []string) int {
 	return 0
 }
 
+// saveLost copies what a session has kept of what was lost: SESSION PATH DEST.
+func saveLost(args []string) int {
+	words, err := options(reviewUsage, args, func(string, func() string) bool { return false })
+	if err == nil && len(words) != 3 {
+		err = &usageError{"flag --save: want a session, a path of what is gone, and where it is to be copied to", "pccrun review --save SESSION PATH DEST"}
+	}
+	var r *review
+	if err == nil {
+		r, err = openReview(words[:1])
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	defer r.dir.Close()
+	if r.State == sessions.Running {
+		return failSession(fmt.Errorf("session %s: %w", r.ID, sessions.ErrAlive))
+	}
+	path, err := filepath.Abs(words[1])
+	if err == nil {
+		words[2], err = workspace.SaveLost(r.dir, r.lost, path, filepath.Clean(words[2]))
+	}
+	if err != nil {
+		return failSession(err)
+	}
+	say("copied: " + path + " to " + words[2])
+	return 0
+}
+
 // A review is a session and what is left to be looked at of it.
 type review struct {
 	sessions.Entry
 	home  sessions.Home
 	dir   *os.Root
 	found []workspace.Finding
-}
-
-// standsIn reports whether the current directory is in a workspace.
-func standsIn(workspace string) bool {
-	cwd := profiles.ThisHost().Cwd
-	return cwd == workspace || strings.HasPrefix(cwd, workspace+"/")
+	lost  []workspace.Lost
 }
 
 // openReview finds the session that the words name, or the newest that has left
-// something in the workspace that the caller stands in, or else anywhere.
+// something in the workspace that the caller stands in.
 func openReview(words []string) (*review, error) {
 	home, err := sessionHome()
 	if err != nil {
@@ -95,33 +118,29 @@ func openReview(words []string) (*review, error) {
 			return nil, err
 		}
 		slices.Reverse(list)
-		list = slices.DeleteFunc(list, func(e sessions.Entry) bool { return !slices.Contains(e.Kept, keptChanges) })
-		var elsewhere []sessions.Entry
-		for _, e := range list {
-			if standsIn(e.Workspace) {
-				candidates = append(candidates, e)
-			} else {
-				elsewhere = append(elsewhere, e)
-			}
-		}
-		candidates = append(candidates, elsewhere...)
+		candidates = slices.DeleteFunc(list, func(e sessions.Entry) bool {
+			return !slices.Contains(e.Kept, keptChanges) && !slices.Contains(e.Kept, keptLost) || !standsIn(e.Workspace)
+		})
 	}
 	for _, e := range candidates {
 		dir, err := home.Open(e.ID)
 		if err != nil {
 			return nil, err
 		}
-		found, err := workspace.ReadFindings(dir)
+		r := &review{Entry: e, home: home, dir: dir}
+		if r.found, err = workspace.ReadFindings(dir); err == nil {
+			r.lost, err = workspace.ReadLost(dir)
+		}
 		if err != nil {
 			dir.Close()
 			return nil, err
 		}
-		if len(found) > 0 || len(words) > 0 {
-			return &review{e, home, dir, found}, nil
+		if len(r.found)+len(r.lost) > 0 || len(words) > 0 {
+			return r, nil
 		}
 		dir.Close()
 	}
-	return nil, errors.New("no session left anything to review")
+	return nil, errNoReview
 }
 
 // keptChanges is why a session's directory is kept that has findings.
@@ -129,8 +148,11 @@ const keptChanges = "changes"
 
 func (r *review) print(diffs bool) {
 	printf("session %s in %s\n", r.ID, printable(r.Workspace))
-	if len(r.found) == 0 {
+	if len(r.found)+len(r.lost) == 0 {
 		printf("nothing to review\n")
+	}
+	for _, one := range r.lost {
+		printf("gone: %s (%s)\n", printable(one.Path), lostSize(one))
 	}
 	for _, f := range r.found {
 		printf("%s\n", printable(describeFinding(f, r.Workspace)))
@@ -152,7 +174,11 @@ func (r *review) printJSON(diffs bool) {
 		}
 		list = append(list, o)
 	}
-	printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"state", string(r.State)}, {"changes", list}})
+	lost := []object{}
+	for _, one := range r.lost {
+		lost = append(lost, object{{"path", one.Path}, {"files", one.Files}, {"bytes", one.Size}, {"kept", one.Kept != ""}})
+	}
+	printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"state", string(r.State)}, {"changes", list}, {"lost", lost}})
 }
 
 // accept puts back what was set aside at the paths, or all of it.

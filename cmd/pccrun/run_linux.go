@@ -105,6 +105,7 @@ type launch struct {
 	attempts attempts
 	learning learning
 	tries    int
+	missed   unreached
 	crowded  atomic.Int64             // connections that were reset for want of room
 	planTold bool                     // see tellPlan
 	told     string                   // why the run was refused
@@ -345,6 +346,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 			say(inWords(err))
 		}
 	}
+	l.tellHidden()
 	drain := l.stdio.Run()
 	relay, err := l.relay(started)
 	if err == nil && relay != nil && l.asker != nil {
@@ -392,7 +394,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		}
 		l.left = l.look()
 		l.leaveHome()
-		l.beside(started)
+		l.lost(started)
 		if l.upper {
 			_, _ = l.noted() // what goes wrong settleUpper says
 		}
@@ -402,7 +404,11 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	if err != nil {
 		return l.refused(failRun(err), err)
 	}
-	return l.ended(l.status(end, killed), end)
+	code := l.ended(l.status(end, killed), end)
+	if interrupted := killed || end.Status.Signaled() && end.Status.Signal() == unix.SIGINT; interrupted && code == 128+int(unix.SIGINT) {
+		l.caught.endBy(unix.SIGINT) // a shell that runs us in a loop goes by that, and not by the status
+	}
+	return code
 }
 
 // sharedKeyring is said where the floor alone keeps keys from the command.

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -16,6 +18,7 @@ import (
 
 func init() {
 	programs["remap"], programs["notify"], programs["small"], programs["keyful"], programs["slack"] = remap, notify, small, keyful, slack
+	programs["listening"] = listening
 	conditions["scratch"] = func() bool { return kernel.AtLeast(6, 6) } // what fetched things can be changed on
 }
 
@@ -100,4 +103,38 @@ func slack() {
 		err = unix.Exec(os.Args[1], os.Args[1:], os.Environ())
 	}
 	panic(err)
+}
+
+// listening is a program that runs another with a port of the host's loopback in PORT
+// at which every client is told hello, and so at the socket that SSH_AUTH_SOCK names.
+func listening() {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	serve := func(l net.Listener) {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, "hello\n")
+			_ = c.Close()
+		}
+	}
+	go serve(l)
+	if path := os.Getenv("SSH_AUTH_SOCK"); path != "" {
+		_ = os.Remove(path)
+		s, err := net.Listen("unix", path)
+		if err != nil {
+			panic(err)
+		}
+		go serve(s)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	cmd := exec.Command(os.Args[1], os.Args[2:]...)
+	cmd.Env = append(os.Environ(), "PORT="+port)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	_ = cmd.Run()
+	os.Exit(cmd.ProcessState.ExitCode())
 }

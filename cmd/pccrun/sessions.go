@@ -19,10 +19,15 @@ import (
 
 const sessionHelp = `
 SESSION is an id as pccrun ps shows it, the start of one, or the start of the
-eight digits at its end; without it, the newest that pccrun ps --all shows.
+eight digits at its end; without it, the newest of the workspace that you stand
+in that pccrun ps --all shows.
 `
 
-var errNoneToAccept = errors.New("no session left anything to review in this workspace")
+// Why there is nothing to show of the workspace that the caller stands in.
+var (
+	errNoReview = errors.New("no session left anything to review in this workspace")
+	errNotHere  = errors.New("no session of this workspace was kept")
+)
 
 // failed is the exit status of a verb that was asked for what is not there.
 const failed = 1
@@ -57,12 +62,31 @@ func findSession(words []string) (sessions.Home, sessions.Entry, error) {
 	if err != nil {
 		return home, sessions.Entry{}, err
 	}
+	if name == "" {
+		return lastHere(home)
+	}
 	e, err := home.Find(name)
 	return home, e, err
 }
 
+// lastHere finds the newest session of the workspace that the caller stands in. What ran
+// elsewhere is never shown in its place.
+func lastHere(home sessions.Home) (sessions.Home, sessions.Entry, error) {
+	e, ok, err := home.Newest(func(e sessions.Entry) bool { return standsIn(e.Workspace) })
+	if err == nil && !ok {
+		err = errNotHere
+	}
+	return home, e, err
+}
+
+// standsIn reports whether the current directory is in a workspace.
+func standsIn(workspace string) bool {
+	cwd := profiles.ThisHost().Cwd
+	return workspace != "" && (cwd == workspace || strings.HasPrefix(cwd, workspace+"/"))
+}
+
 // sayWhich says which session is shown where the words name none: the newest that was
-// kept may be of another workspace, and older than a run that was refused nothing.
+// kept may be older than a run that was refused nothing.
 func sayWhich(words []string, e sessions.Entry) {
 	if len(words) == 0 {
 		say("session " + e.ID + " in " + e.Workspace + ": " + commandLine(e.Argv))
@@ -89,10 +113,10 @@ func sessionHint(err error) string {
 		return unsafeHint
 	case errors.Is(err, errNoneHere), errors.Is(err, errNoChanges):
 		return "pccrun --overlay . -- COMMAND keeps what it changes apart; pccrun ps --all lists the sessions there are"
-	case errors.Is(err, errNoneToAccept):
-		return "pccrun review shows what was left elsewhere; pccrun review SESSION --accept puts it back there"
-	case errors.Is(err, sessions.ErrNone):
-		return "a run is kept if it was refused something, left something to look at, or had --log"
+	case errors.Is(err, errNotHere):
+		return "a run is kept if it was refused something, left something to look at, or had --log; pccrun ps --all lists those of other workspaces"
+	case errors.Is(err, errNoReview):
+		return "pccrun ps --all lists the sessions of other workspaces; pccrun review SESSION shows what one left"
 	case errors.Is(err, sessions.ErrNoSession):
 		return "pccrun ps --all lists them"
 	case errors.Is(err, sessions.ErrAlive):

@@ -40,7 +40,7 @@ func (b *maker) files(denials []Denial) (list []Proposal) {
 				}
 			}
 		}
-		if d.Deed != Read && d.Deed != Write {
+		if d.Deed != Read && d.Deed != Write || b.policy.Passing(d.What) {
 			continue
 		}
 		w := b.wants(d)

@@ -20,6 +20,7 @@ func testPolicy() *profiles.Policy {
 		Files: []profiles.FileRule{
 			{Path: "/", Access: profiles.Read, Origin: at("built-in default", 9, `filesystem."/"`)},
 			{Path: "/home", Access: profiles.Hide, Origin: at("default", 0, "homes")},
+			{Path: "/tmp", Access: profiles.Private, Origin: at("built-in default", 9, `filesystem."/tmp"`)},
 			{Path: "/home/u", Access: profiles.Private, Origin: at("built-in default", 9, `filesystem."~"`)},
 			{Path: "/home/u/w", Access: profiles.Write, Origin: at("built-in default", 9, `filesystem."."`)},
 			{Path: "/home/u/w", Glob: "**/.env*", Access: profiles.Hide, Origin: at("built-in default", 9, `filesystem."**/.env*"`)},
@@ -101,6 +102,7 @@ func TestMake(t *testing.T) {
 		want    []string
 	}{
 		"a file, twice":                      {reads("/home/u/a", "/home/u/a"), nil, []string{"filesystem|~/a=read"}},
+		"caches and private places":          {append(reads("/home/u/.cache/x/y", "/home/u/.npm/z", "/tmp/t", "/home/u/.cached"), write("/home/u/go/pkg/x")), nil, []string{"filesystem|~/.cached=read"}},
 		"by a link":                          {named("/home/u/l", "/home/u/a"), nil, []string{"filesystem|~/l=read"}},
 		"by a link, and as it is":            {append(named("/home/u/l", "/home/u/a"), reads("/home/u/a")...), nil, []string{"filesystem|~/a=read", "filesystem|~/l=read"}},
 		"by a link, and written":             {append(named("/home/u/l", "/home/u/a"), write("/home/u/a")), nil, []string{"filesystem|~/a=write", "filesystem|~/l=write"}},

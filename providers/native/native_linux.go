@@ -296,6 +296,7 @@ func (r *Run) network(host *Host) error {
 		r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
 	}
 	if !some {
+		r.unreachable(host, nil)
 		return r.unconnected()
 	}
 	asker := clients.Asker{Environ: host.Environ, Workspace: r.Policy.Workspace, StateDir: host.StateDir, Note: func(text string) {
@@ -324,7 +325,11 @@ func (r *Run) network(host *Host) error {
 	for _, addr := range r.upstream.Addresses() {
 		r.Warnings = append(r.Warnings, "connections go by the proxy "+addr+", which the environment names")
 	}
+	if proxy("ALL_PROXY") != "" && len(r.upstream.Addresses()) == 0 {
+		r.Warnings = append(r.Warnings, "ALL_PROXY is not followed, connections go out directly: an HTTP proxy in HTTPS_PROXY and HTTP_PROXY is")
+	}
 	r.Rules = set
+	r.unreachable(host, set)
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	r.Plan.Listen = []netip.AddrPort{netip.AddrPortFrom(loopback, proxyPort)}
 	for _, local := range n.Local {

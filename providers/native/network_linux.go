@@ -208,21 +208,21 @@ type published struct {
 // that is taken is no surprise later.
 func (r *Run) publish() error {
 	for _, p := range r.Policy.Network.Publish {
-		port, err := strconv.ParseUint(p.Text, 10, 16)
+		at, inside, err := profiles.PublishedPorts(p.Text)
 		if err != nil {
-			return &profiles.Error{Origin: p.Origin, Cause: "publish: want a port"}
+			return &profiles.Error{Origin: p.Origin, Cause: err.Error()}
 		}
 		for i, address := range [...]string{"127.0.0.1", "::1"} {
-			l, err := net.Listen("tcp", net.JoinHostPort(address, p.Text))
+			l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(int(at))))
 			if err != nil && i == 0 {
-				hint := "publish a port that is free on this machine"
+				hint := "--publish FREE:" + strconv.Itoa(int(inside)) + " takes a port that is free on this machine"
 				if errors.Is(err, unix.EACCES) {
 					hint = "publish a port from 1024 on: those below are root's, which pccrun is not by then (net.ipv4.ip_unprivileged_port_start)"
 				}
 				return &profiles.Error{Origin: p.Origin, Cause: "publish: " + err.Error(), Hint: hint}
 			}
 			if err == nil {
-				r.published = append(r.published, published{l, uint16(port)})
+				r.published = append(r.published, published{l, inside})
 			}
 		}
 	}

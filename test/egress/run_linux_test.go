@@ -192,9 +192,13 @@ func TestPublish(t *testing.T) {
 	require.NotContains(t, out, "ran")
 	free.Close()
 
-	for _, address := range []string{"127.0.0.1", "::1"} {
-		r := newBench(t, "--publish", port).shell()
-		r.say("echo published > f; python3 -m http.server -b " + address + " " + port + " >/dev/null 2>&1 & sleep 0.5")
+	for i, address := range []string{"127.0.0.1", "::1", "127.0.0.1"} {
+		rule, inside := port, port
+		if i == 2 {
+			rule, inside = port+":3000", "3000"
+		}
+		r := newBench(t, "--publish", rule).shell()
+		r.say("echo published > f; python3 -m http.server -b " + address + " " + inside + " >/dev/null 2>&1 & sleep 0.5")
 		get := func(host string) (string, error) {
 			c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
 			resp, err := c.Get("http://" + net.JoinHostPort(host, port) + "/f")

@@ -168,6 +168,41 @@ func (r *Report) Exit() int {
 	return 0
 }
 
+// verdict says in one line what [Report.Exit] says in a number.
+func (r *Report) verdict() string {
+	var failed, stopped, degraded, broken, untested int
+	for i := range r.Results {
+		switch res := &r.Results[i]; {
+		case res.failed(r.failOn):
+			failed++
+		case res.Verdict == VerdictDegraded:
+			stopped, degraded = stopped+1, degraded+1
+		case res.Verdict == VerdictBlocked:
+			stopped++
+		case res.Verdict == VerdictError:
+			broken++
+		}
+	}
+	for _, list := range r.Untested {
+		untested += len(list)
+	}
+	switch r.Exit() {
+	case 0:
+		text := fmt.Sprintf("every claim that was tried holds: %d probes were stopped", stopped)
+		if degraded > 0 {
+			text += fmt.Sprintf(", %d of them by a weak mechanism", degraded)
+		}
+		return text
+	case 1:
+		return fmt.Sprintf("a claim does not hold: %d probes escaped", failed)
+	case 2:
+		return fmt.Sprintf("not known: %d probes failed, %d claims are untested", broken, untested)
+	case 3:
+		return errNothing.Error()
+	}
+	return r.Interrupted.Error() + ": what was not tried by then is not known"
+}
+
 // A format writes a report for one kind of reader.
 type format func(io.Writer, *Report) error
 
@@ -419,6 +454,7 @@ func writeTable(w io.Writer, r *Report, style tableStyle) error {
 	if len(r.Layers) > 0 {
 		writeLayers(&b, r.Layers, r.strict)
 	}
+	fmt.Fprintf(&b, "verdict: %s\n", r.verdict())
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -315,6 +316,31 @@ func TestTable(t *testing.T) {
 	require.NoError(t, writeTable(&colour, sample(), tableStyle{Colour: true}))
 	require.Contains(t, colour.String(), "\x1b[31;1m")
 	require.NotContains(t, colour.String(), "\x1b[31m|")
+}
+
+// The table ends with one line that says what the exit status says.
+func TestVerdict(t *testing.T) {
+	blocked, degraded := Result{Verdict: VerdictBlocked, Severity: High}, Result{Verdict: VerdictDegraded, Severity: High}
+	escaped, failed := Result{Verdict: VerdictEscaped, Severity: High}, Result{Verdict: VerdictError}
+	for want, c := range map[string]struct {
+		code    int
+		results []Result
+		report  Report
+	}{
+		"every claim that was tried holds: 2 probes were stopped, 1 of them by a weak mechanism": {0, []Result{blocked, degraded}, Report{}},
+		"every claim that was tried holds: 1 probes were stopped":                                {0, []Result{blocked}, Report{}},
+		"a claim does not hold: 1 probes escaped":                                                {1, []Result{blocked, escaped}, Report{}},
+		"not known: 1 probes failed, 0 claims are untested":                                      {2, []Result{blocked, failed}, Report{}},
+		errNothing.Error(): {3, nil, Report{}},
+		"interrupted by SIGINT: what was not tried by then is not known": {130, []Result{escaped}, Report{Interrupted: &interrupted{syscall.SIGINT}}},
+	} {
+		r := c.report
+		r.Results, r.failOn = c.results, Low
+		require.Equal(t, c.code, r.Exit(), want)
+		var b bytes.Buffer
+		require.NoError(t, writeTable(&b, &r, tableStyle{}))
+		require.True(t, strings.HasSuffix(b.String(), "\nverdict: "+want+"\n") || b.String() == "verdict: "+want+"\n", "%s: %s", want, b.String())
+	}
 }
 
 func TestBaseline(t *testing.T) {

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// keptLost is why a session's directory is kept that has what private directories held.
+const keptLost = "lost"
+
+// lost tells of what was made in the home, or beside the workspace, and is gone, since the
+// directory there was the sandbox's own: the command had no error. The session keeps it.
+func (l *launch) lost(s *native.Started) {
+	p := l.policy
+	beside := filepath.Dir(p.Workspace)
+	list, err := s.Lost(func(target string) bool {
+		return target == p.Home || target == p.Decide(beside).Rule.Path && !p.Temporary(target)
+	}, p.Remade())
+	if err != nil {
+		say(inWords(err))
+	}
+	if len(list) == 0 {
+		return
+	}
+	items := make([]workspace.Lost, len(list))
+	for i, one := range list {
+		items[i] = workspace.Lost{Path: one.Path, Dir: one.Dir, Files: one.Files, Size: one.Size, More: one.More}
+	}
+	session, err := l.session.Want(keptLost)
+	if err == nil {
+		items, err = workspace.KeepLost(session, items, s.OpenLost)
+	}
+	if err != nil {
+		say("what is gone could not be kept: " + inWords(err))
+	}
+	var names []string
+	fetch, keep := "", ""
+	for i, one := range items {
+		l.log.Emit(events.Changed{Path: one.Path, Kind: "lost", What: "new", Why: lostSize(one)})
+		if i < maxSaid {
+			names = append(names, one.Path+" ("+lostSize(one)+")")
+		}
+		if one.Kept != "" && fetch == "" {
+			fetch = "pccrun review --save " + l.session.ID() + " " + shell.Quote(one.Path) + " DEST fetches it"
+		}
+		// Nothing of the host's is to be given away for a name that the command has chosen,
+		// and nothing that the host would execute.
+		var st unix.Stat_t
+		if _, protected := p.Protected(one.Path); keep == "" && !protected && !strings.Contains(strings.TrimPrefix(one.Path, p.Home), "/.") && unix.Lstat(one.Path, &st) == unix.ENOENT {
+			keep = "--write " + shell.Quote(one.Path) + " keeps it the next time"
+		}
+	}
+	w := events.Warning{Text: "gone: " + strings.Join(names, ", ")}
+	if more := len(list) - len(names); more > 0 {
+		w.Text += fmt.Sprintf(" and %d more", more)
+	}
+	w.Text += ", made where the directory was the sandbox's own"
+	w.Hint = strings.TrimPrefix(strings.TrimSuffix(fetch+"; "+keep, "; "), "; ")
+	l.log.Emit(w)
+	if !l.req.Quiet {
+		say(w.Text)
+		if w.Hint != "" {
+			say("hint: " + w.Hint)
+		}
+	}
+}
+
+// lostSize says how much of a run's is gone at a path.
+func lostSize(l workspace.Lost) string {
+	text := byteCount(l.Size)
+	if l.Size < 1<<10 {
+		text += " bytes"
+	}
+	if l.Dir {
+		files := " files, "
+		if l.Files == 1 {
+			files = " file, "
+		}
+		text = strconv.Itoa(l.Files) + files + text
+	}
+	if l.More {
+		text = "more than " + text
+	}
+	if l.Kept == "" {
+		text += ", too large to be kept"
+	}
+	return text
+}

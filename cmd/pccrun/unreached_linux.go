@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+
+	"github.com/pccrun/pccrun/netproxy"
+)
+
+// unreached are the hosts that the policy allowed and that were not reached when the
+// command last tried: it may print no more than that something went wrong.
+type unreached struct {
+	mu    sync.Mutex
+	order []string
+	tries map[string]*failedTries
+}
+
+type failedTries struct {
+	n     int
+	cause string
+}
+
+// maxUnreached bounds the hosts that are remembered, and maxSaid those that are printed.
+const maxUnreached = 256
+
+// heard takes an event of the proxy. What failed on the way in, through a published
+// port, is no host.
+func (u *unreached) heard(e netproxy.Event) {
+	if e.Protocol == "publish" || e.Kind != netproxy.Failed && e.Kind != netproxy.Opened {
+		return
+	}
+	host := e.Verdict.Host
+	if e.Verdict.Port != 0 {
+		host += ":" + strconv.Itoa(int(e.Verdict.Port))
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	t := u.tries[host]
+	switch {
+	case e.Kind == netproxy.Opened:
+		if t != nil {
+			t.n = 0
+		}
+	case t != nil:
+		t.n, t.cause = t.n+1, e.Err.Error()
+	case len(u.tries) < maxUnreached:
+		if u.tries == nil {
+			u.tries = map[string]*failedTries{}
+		}
+		u.tries[host], u.order = &failedTries{1, e.Err.Error()}, append(u.order, host)
+	}
+}
+
+// say prints a line for each.
+func (u *unreached) say() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	said := 0
+	for _, host := range u.order {
+		t := u.tries[host]
+		if t.n == 0 {
+			continue
+		}
+		if said++; said > maxSaid {
+			say("not reached: more hosts, see pccrun net")
+			return
+		}
+		text := "not reached: " + host + ", which is allowed: " + t.cause
+		if t.n > 1 {
+			text += fmt.Sprintf(" (%d times)", t.n)
+		}
+		say(text)
+	}
+}

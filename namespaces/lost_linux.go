@@ -1,0 +1,174 @@
+package namespaces
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Lost is a file that the command has made in a private directory, or a directory
+// of such, which is gone with the sandbox.
+type Lost struct {
+	Path  string // of the file or the directory
+	Dir   bool
+	Files int   // that are no directories
+	Size  int64 // bytes of all of them
+	More  bool  // there was no room to count all
+}
+
+// holder returns the index of the mount that holds a name, -1 for the host's own
+// tree.
+func (p *Plan) holder(path string) int {
+	in := -1
+	for i := range p.Mounts {
+		if target := p.Mounts[i].Target; below(path, target) && path != target && (in < 0 || len(target) >= len(p.Mounts[in].Target)) {
+			in = i
+		}
+	}
+	return in
+}
+
+// private returns what a path in a private directory is called in the tmpfs that holds them.
+func (p *Plan) private(path string) string {
+	i := p.holder(path)
+	return entry(i) + path[len(p.Mounts[i].Target):]
+}
+
+// Bounds of what is looked at.
+const (
+	maxLostEntries = 20_000
+	maxLostDepth   = 64
+)
+
+// Lost returns what the command has made in the private directories at which wanted says
+// yes, by path: the topmost of what it has made. What was put there for mounts
+// is none of it, nor is what known says is made again by any run; where some of that lies
+// below, what lies beside it is named by itself. It is for [Sandbox.Gone].
+func (s *Sandbox) Lost(wanted func(target string) bool, known []string) (list []Lost, err error) {
+	for i := range s.plan.Mounts {
+		m := &s.plan.Mounts[i]
+		if m.Kind != Fresh || m.ReadOnly || !wanted(m.Target) {
+			continue
+		}
+		w := lostWalk{room: maxLostEntries, known: slices.Clone(known)}
+		for _, stub := range m.Stubs {
+			w.known = append(w.known, filepath.Join(m.Target, stub.Name))
+		}
+		fd, err := openPlain(s.Private, entry(i), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		if err == nil {
+			err = w.look(fd, m.Target)
+		}
+		if err != nil {
+			return list, fmt.Errorf("look through %s in the sandbox: %w", m.Target, err)
+		}
+		list = append(list, w.list...)
+	}
+	slices.SortFunc(list, func(a, b Lost) int { return strings.Compare(a.Path, b.Path) })
+	return list, nil
+}
+
+// OpenLost opens the directory that holds a [Lost], in which it has the name.
+func (s *Sandbox) OpenLost(path string) (dir int, name string, err error) {
+	dir, err = openPlain(s.Private, filepath.Dir(s.plan.private(path)), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+	return dir, filepath.Base(path), err
+}
+
+type lostWalk struct {
+	room  int
+	known []string
+	list  []Lost
+}
+
+// look goes through one directory, whose descriptor it closes.
+func (w *lostWalk) look(fd int, path string) error {
+	return w.each(fd, func(name string, st *unix.Stat_t) error {
+		whole := filepath.Join(path, name)
+		dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+		if slices.ContainsFunc(w.known, func(known string) bool { return below(whole, known) }) {
+			return nil
+		}
+		if dir && slices.ContainsFunc(w.known, func(known string) bool { return below(known, whole) }) {
+			child, err := openOwnDir(fd, name)
+			if err != nil {
+				return err
+			}
+			return w.look(child, whole)
+		}
+		l := Lost{Path: whole, Dir: dir}
+		if err := w.count(&l, fd, name, st, maxLostDepth); err != nil {
+			return err
+		}
+		if l.Files > 0 {
+			w.list = append(w.list, l)
+		}
+		return nil
+	})
+}
+
+// count adds a tree up.
+func (w *lostWalk) count(l *Lost, dir int, name string, st *unix.Stat_t, depth int) error {
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		l.Files++
+		l.Size += st.Size
+		return nil
+	}
+	if depth == 0 {
+		l.More = true
+		return nil
+	}
+	fd, err := openOwnDir(dir, name)
+	if err != nil {
+		return err
+	}
+	err = w.each(fd, func(name string, st *unix.Stat_t) error { return w.count(l, fd, name, st, depth-1) })
+	l.More = l.More || w.room < 0
+	return err
+}
+
+// each calls f for the entries of a directory, as long as there is room.
+func (w *lostWalk) each(fd int, f func(name string, st *unix.Stat_t) error) error {
+	defer unix.Close(fd)
+	names, err := namesOf(fd)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if w.room--; w.room < 0 {
+			return nil
+		}
+		var st unix.Stat_t
+		if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		if err := f(name, &st); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// namesOf returns the names in a directory, as many as are looked at.
+func namesOf(fd int) (names []string, err error) {
+	buf := make([]byte, 16<<10)
+	for len(names) <= maxLostEntries {
+		n, err := unix.ReadDirent(fd, buf)
+		if n <= 0 || err != nil {
+			return names, err
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+	}
+	return names, nil
+}
+
+// openOwnDir opens a directory of a sandbox that has ended, whatever its mode.
+func openOwnDir(dir int, name string) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(dir, name, flags, 0)
+	if err == unix.EACCES && unix.Fchmodat(dir, name, 0o700, 0) == nil {
+		fd, err = unix.Openat(dir, name, flags, 0)
+	}
+	return fd, err
+}

@@ -1,0 +1,98 @@
+package native
+
+import (
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// endpoints are the variables by which agents are sent to another server than their
+// maker's, by the profiles of the agents that read them.
+var endpoints = map[string][]string{
+	"ANTHROPIC_BASE_URL":         {"claude", "opencode"},
+	"ANTHROPIC_API_BASE":         {"aider"},
+	"OPENAI_BASE_URL":            {"codex", "opencode"},
+	"OPENAI_API_BASE":            {"aider"},
+	"CODEX_OSS_BASE_URL":         {"codex"},
+	"OLLAMA_HOST":                {"aider", "opencode"},
+	"OLLAMA_API_BASE":            {"aider"},
+	"GOOGLE_GEMINI_BASE_URL":     {"gemini"},
+	"GOOGLE_VERTEX_BASE_URL":     {"gemini"},
+	"CODE_ASSIST_ENDPOINT":       {"gemini"},
+	"AZURE_OPENAI_ENDPOINT":      {"opencode"},
+	"AZURE_API_BASE":             {"aider"},
+	"LM_STUDIO_API_BASE":         {"aider"},
+	"ANTHROPIC_BEDROCK_BASE_URL": {"claude"},
+	"ANTHROPIC_VERTEX_BASE_URL":  {"claude"},
+}
+
+// ollamaPort is the one that OLLAMA_HOST means where it names none.
+const ollamaPort = 11434
+
+// unreachable says which of these variables the command gets, or would have to get, whose
+// server the policy does not let it reach: an agent tries for a minute before it says so.
+func (r *Run) unreachable(host *Host, set *rules.Set) {
+	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
+		d := r.Policy.DecideEnv(name)
+		value, flag := host.Getenv(name), ""
+		switch {
+		case d.Action == profiles.EnvSetTo:
+			value = d.Value
+		case value == "":
+			continue
+		case d.Action == profiles.EnvScrubbed:
+			if !slices.ContainsFunc(endpoints[name], func(agent string) bool { return slices.Contains(r.Policy.Layers, "built-in "+agent) }) {
+				continue
+			}
+			flag = "--env " + name + " "
+		}
+		server, port, ok := serverOf(name, value)
+		if !ok {
+			continue
+		}
+		v := set.Decide(server, port)
+		text := name + " names " + net.JoinHostPort(server, strconv.Itoa(int(port)))
+		switch {
+		case v.Action != rules.Deny && flag == "":
+		case v.Action != rules.Deny:
+			r.Warnings = append(r.Warnings, text+", and is not passed: "+strings.TrimSpace(flag)+" passes it")
+		case v.AllowWith == "":
+			r.Warnings = append(r.Warnings, text+", which "+v.Rule+" denies")
+		default:
+			r.Warnings = append(r.Warnings, text+", which no rule allows: "+flag+v.AllowWith+" opens it")
+		}
+	}
+}
+
+// serverOf returns the host and port that the value of such a variable names.
+func serverOf(name, value string) (host string, port uint16, ok bool) {
+	ollama := strings.HasPrefix(name, "OLLAMA_")
+	if ollama && !strings.Contains(value, "://") {
+		value = "http://" + value
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
+		return "", 0, false
+	}
+	host = u.Hostname()
+	if ollama && (host == "" || host == "0.0.0.0" || host == "::") {
+		host = "127.0.0.1" // what a client makes of the address at which the server listens
+	}
+	switch n, err := strconv.ParseUint(u.Port(), 10, 16); {
+	case err == nil:
+		port = uint16(n)
+	case ollama && u.Scheme == "http":
+		port = ollamaPort
+	case u.Scheme == "http":
+		port = 80
+	default:
+		port = 443
+	}
+	return host, port, host != ""
+}

@@ -1,0 +1,143 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/beneath"
+)
+
+// What a command has written to private directories is gone with the sandbox. A session
+// keeps it within a bound, so that who misses it can fetch it.
+
+// A Lost is a file, or a directory of such, that was in a private directory.
+type Lost struct {
+	Path  string // where the command saw it
+	Dir   bool
+	Files int
+	Size  int64
+	More  bool   // than was counted
+	Kept  string // its name in the session's directory; "" where it was too large
+}
+
+// LostName is the directory of a session that holds what was lost, and its list.
+const (
+	LostName     = "lost"
+	lostList     = "list"
+	maxLost      = 64 << 20 // bytes of all that is kept
+	maxLostFiles = 20_000
+	maxLostItems = 256
+	maxLostList  = 4 << 20
+)
+
+// KeepLost keeps what open finds of a list in a session, as far as there is room, and notes
+// there which of it is kept.
+func KeepLost(session *os.Root, list []Lost, open func(path string) (dir int, name string, err error)) ([]Lost, error) {
+	if len(list) > maxLostItems {
+		list = list[:maxLostItems]
+	}
+	if err := session.Mkdir(LostName, 0o700); err != nil {
+		return list, err
+	}
+	to, err := lostDir(session)
+	if err != nil {
+		return list, err
+	}
+	defer to.Close()
+	k := &copier{room: maxLost, entries: maxLostFiles, plain: true}
+	var text []byte
+	for i := range list {
+		l := &list[i]
+		if room := *k; !l.More && l.Size <= k.room {
+			l.Kept = strconv.Itoa(i)
+			dir, name, err := open(l.Path)
+			if err == nil {
+				err = k.copy(dir, name, int(to.Fd()), l.Kept)
+				unix.Close(dir)
+			}
+			if err != nil {
+				_ = session.RemoveAll(LostName + "/" + l.Kept)
+				l.Kept, *k = "", room
+				if !errors.Is(err, ErrTooMuch) {
+					return list, fmt.Errorf("keep %s: %w", l.Path, err)
+				}
+			}
+		}
+		text = fmt.Appendf(text, "%q %t %d %d %t %q\n", l.Path, l.Dir, l.Files, l.Size, l.More, l.Kept)
+	}
+	return list, writeNew(int(to.Fd()), lostList, text, 0o600)
+}
+
+func lostDir(session *os.Root) (*os.File, error) {
+	return session.OpenFile(LostName, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+// ReadLost returns what a session notes of what was lost. None is no error.
+func ReadLost(session *os.Root) (list []Lost, err error) {
+	f, err := session.OpenFile(LostName+"/"+lostList, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxLostList))
+	for line := range strings.Lines(string(text)) {
+		var l Lost
+		if _, e := fmt.Sscanf(line, "%q %t %d %d %t %q\n", &l.Path, &l.Dir, &l.Files, &l.Size, &l.More, &l.Kept); e != nil {
+			return nil, fmt.Errorf("%s/%s: %w", LostName, lostList, e)
+		}
+		list = append(list, l)
+	}
+	return list, err
+}
+
+// SaveLost copies what was lost at a path, or below one, out of a session: to a name that
+// does not exist yet, or into a directory that does.
+func SaveLost(session *os.Root, list []Lost, path, dest string) (string, error) {
+	for _, l := range list {
+		rest, ok := beneath.Path(l.Path, path)
+		if !ok {
+			continue
+		}
+		if l.Kept == "" {
+			return "", fmt.Errorf("%s: too large: it was not kept", path)
+		}
+		if info, err := os.Stat(dest); err == nil && info.IsDir() {
+			dest = filepath.Join(dest, filepath.Base(path))
+		}
+		from, err := lostDir(session)
+		if err != nil {
+			return "", err
+		}
+		defer from.Close()
+		at := int(from.Fd())
+		name := filepath.Join(l.Kept, rest)
+		if rest != "" {
+			if at, err = beneath.Open(at, filepath.Dir(name), unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+				return "", fmt.Errorf("%s: %w", path, err)
+			}
+			defer unix.Close(at)
+		}
+		to, err := os.OpenFile(filepath.Dir(dest), os.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return "", err
+		}
+		defer to.Close()
+		k := &copier{room: maxLost, entries: maxLostFiles, plain: true}
+		if err := k.copy(at, filepath.Base(name), int(to.Fd()), filepath.Base(dest)); err != nil {
+			return "", fmt.Errorf("%s: %w", dest, err)
+		}
+		return dest, nil
+	}
+	return "", fmt.Errorf("%s: nothing of that path was lost", path)
+}
