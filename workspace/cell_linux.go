@@ -154,4 +154,3 @@ func (s *Stash) asideHeld(dir int, name string, c Finding, why error) (Finding, 
 	}
 	return c, cell.close()
 }
-
