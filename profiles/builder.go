@@ -232,9 +232,10 @@ func less[T any](b *builder, have *[]T, minus, plus []T, may bool, key func(T) (
 }
 
 // planted reports whether a file that was read unasked lies where what stands
-// below it lets the command write: an earlier run may have made it.
+// below it lets the command write: an earlier run may have made it. Claude Code's own
+// settings its program writes outside, at the word of what it has read there.
 func (b *builder) planted(l *layer) bool {
-	return l.unasked && max(b.policy.Decide(l.source).Access, b.policy.Decide(real(l.source)).Access) >= Overlay
+	return l.unasked && l.source == b.policy.Home+claudeSettings || l.unasked && max(b.policy.Decide(l.source).Access, b.policy.Decide(real(l.source)).Access) >= Overlay
 }
 
 // tighten applies a file that is not trusted: what makes the policy stricter
@@ -400,7 +401,7 @@ func (b *builder) home(req Request) {
 			b.at(Origin{Source: "flag", Key: "--fresh-home"}, "--home persist gives one", "~ is %s and has no seeds (%s)", d.Access, d.Rule.Origin)
 		}
 		p.Seeds = nil
-	case req.FreshHome || req.Home == "" && req.Host.Getenv("CI") != "":
+	case req.FreshHome || req.Home == "" && req.Host.Getenv("CI") != "" && req.Host.Getenv("CI") != "false":
 		p.FreshHome = true
 		i := slices.IndexFunc(p.Files, func(r FileRule) bool { return r.key() == p.Home })
 		p.Files[i].Access, p.Files[i].Origin = Private, Origin{Source: "flag", Key: "--fresh-home"}

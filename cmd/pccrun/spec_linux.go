@@ -58,6 +58,13 @@ func specVerb(args []string) int {
 	if policy.Decide(dir).Access >= profiles.Overlay {
 		return fail("spec: "+dir+": the command could change the bundle there", "--bundle DIR names another place")
 	}
+	persist := policy.Decide(policy.Home).Access == profiles.Persist || policy.FreshHome
+	if persist { // what a runtime would be given there, the launcher could not look after
+		req.Home, req.FreshHome = profiles.Private.String(), false
+		if policy, err = profiles.Resolve(*req); err != nil {
+			return failWith(err)
+		}
+	}
 	for _, w := range policy.Warnings {
 		say(w)
 	}
@@ -83,6 +90,9 @@ func specVerb(args []string) int {
 		return failRun(err)
 	}
 	b.spec.Process.Terminal = o.terminal
+	if persist {
+		b.lose("home", "~ is private, and what a home begins with is not in it")
+	}
 	if n := len(policy.Network.Allow) + len(policy.Network.Local); n > 0 {
 		b.lose("network", "there is no proxy: what "+strconv.Itoa(n)+" rules allow cannot be reached")
 	}

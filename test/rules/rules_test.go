@@ -37,7 +37,7 @@ const module = "github.com/pccrun/pccrun"
 var layers = [][]string{
 	{"netproxy/rules", "state", "events", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start"},
 	{"profiles"},
-	{"clients", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "terminal", "sessions"},
+	{"clients", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "homes", "terminal", "sessions"},
 	{"providers/filesync"},
 	{"providers"},
 	{"test/escape"},
