@@ -104,7 +104,8 @@ const (
 	cleartextHTTP2 = "HTTP/2 without TLS is not read: use TLS or HTTP/1.1"
 
 	goAway = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" +
-		"\x00\x00" + string(rune(8+len(cleartextHTTP2))) + "\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0d" + cleartextHTTP2
+		"\x00\x00" + string(rune(8+len(cleartextHTTP2))) + "\x07\x00\x00\x00\x00\x00" +
+		"\x00\x00\x00\x00\x00\x00\x00\x0d" + cleartextHTTP2
 )
 
 // checkRequest passes on the head of a first HTTP/1 request, if it is for the
@@ -142,35 +143,33 @@ func (c *client) refuseHTTP2(request, error) {
 // not kept waiting: what comes of the line goes up, but for the piece that comes with
 // its end, so that no server takes what it has for a line.
 func (c *client) passRequestLine(up io.Writer) (line string, end []byte, err error) {
-	var b []byte
+	var l requestLine
 	for long := false; ; {
 		if _, err := c.br.Peek(1); err != nil {
 			return "", nil, noEnd(err)
 		}
 		got, _ := c.br.Peek(c.br.Buffered())
-		if i := bytes.IndexByte(got, '\n'); i >= 0 {
-			if b = append(b, got[:i]...); !mayBeRequest(b) || !namesHTTP(b) {
-				return "", nil, nil
-			}
-			end = bytes.Clone(got[:i])
-			_, _ = c.br.Discard(i)
-			return string(b), end, nil
+		n := bytes.IndexByte(got, '\n')
+		if n >= 0 {
+			got = got[:n]
 		}
-		if b = append(b, got...); !mayBeRequest(b) {
+		switch may := l.add(got); {
+		case !may, n >= 0 && !namesHTTP(l.text):
 			return "", nil, nil
-		}
-		if !long && len(b) > shortHead {
+		case n >= 0:
+			end = bytes.Clone(got)
+			_, _ = c.br.Discard(n)
+			return string(l.text), end, nil
+		case len(l.text) > maxHead && !l.hasPath:
+			return "", nil, nil // some protocols have no lines
+		case len(l.text) > maxHead:
+			return "", nil, errHeadTooLong
+		case len(l.text) > shortHead && !long:
 			if !takeLong() {
 				return "", nil, errLongHeads
 			}
 			long = true
 			defer giveLong()
-		}
-		if len(b) > maxHead {
-			if words := bytes.Fields(b); len(words) < 2 || bytes.IndexByte(words[1], '/') < 0 {
-				return "", nil, nil // some protocols have no lines
-			}
-			return "", nil, errHeadTooLong
 		}
 		if _, err := up.Write(got); err != nil {
 			return "", nil, err
@@ -179,13 +178,34 @@ func (c *client) passRequestLine(up io.Writer) (line string, end []byte, err err
 	}
 }
 
-// mayBeRequest says whether a line may begin a request: a method, and a path, a URL or
-// a host. It stays false with more behind it.
-func mayBeRequest(line []byte) bool {
-	method, target, _ := bytes.Cut(line, []byte(" "))
-	target = bytes.TrimLeft(target, " ")
-	return isToken(string(method)) && !bytes.ContainsFunc(line, func(c rune) bool { return c < ' ' && c != '\r' && c != '\t' }) &&
-		(len(target) == 0 || strings.IndexByte("/*[", target[0]) >= 0 || 'A' <= target[0]&^0x20 && target[0]&^0x20 <= 'Z' || '0' <= target[0] && target[0] <= '9')
+// A requestLine is the beginning of a line that may be a request's.
+type requestLine struct {
+	text                  []byte
+	method, target, after bool // what has come: a whole method, something of a target, a whole one
+	hasPath               bool // in the target
+}
+
+// targetStart is what a target begins with: a path, an asterisk, a URL or a host.
+const targetStart = "/*[0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// add says whether the line may still be a request's with more of it: a method, and a
+// target, without control characters.
+func (l *requestLine) add(more []byte) bool {
+	l.text = append(l.text, more...)
+	for _, c := range more {
+		switch {
+		case c < ' ' && c != '\r' && c != '\t', !l.method && c != ' ' && !isToken(string([]byte{c})):
+			return false
+		case c == ' ':
+			l.method, l.after = true, l.target
+		case l.method && !l.target && strings.IndexByte(targetStart, c) < 0:
+			return false
+		case l.method:
+			l.target = true
+			l.hasPath = l.hasPath || c == '/' && !l.after
+		}
+	}
+	return true
 }
 
 // namesHTTP says whether a line names HTTP where servers look for its version, in its
@@ -265,8 +285,11 @@ func (r *request) checkTarget(target string) error {
 // isRefused says whether an error is that of what a client sent, and not that
 // it went away.
 func isRefused(err error) bool {
+	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return false
+	}
 	var failed net.Error
-	return err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) && (!errors.As(err, &failed) || failed.Timeout())
+	return !errors.As(err, &failed) || failed.Timeout()
 }
 
 // contradicted tells that a client named one host to us and another inside.

@@ -16,16 +16,19 @@ import (
 // response back. No second one follows: both sides are told so.
 func (c *client) serveForward(r request) {
 	protocol := "http"
-	websocket := r.has("Connection", "upgrade") && r.has("Upgrade", "websocket") && r.method == "GET" && r.body.empty() && !r.old
+	upgrade := r.has("Connection", "upgrade") && r.has("Upgrade", "websocket")
+	websocket := upgrade && r.method == "GET" && r.body.empty() && !r.old
 	if websocket {
 		protocol = "websocket"
 	}
 	v := c.decideOrAsk(c.ctx, r.host, r.port)
 	if v.Action == rules.Inspect { // which takes nobody's help where there is no TLS
-		v = c.cfg.Rules.DecideRequest(v.Host, v.Port, rules.Request{Scheme: "http", Host: hostPort(v), Method: r.method, Path: r.path})
+		asked := rules.Request{Scheme: "http", Host: hostPort(v), Method: r.method, Path: r.path}
+		v = c.cfg.Rules.DecideRequest(v.Host, v.Port, asked)
 		for _, f := range r.fields {
 			if v.Action != rules.Deny && rules.Rewrites(f.name) {
-				v.Action, v.Reason, v.Rule, v.Detail = rules.Deny, rules.BadPath, "", "the field "+f.name+" may make another request of it"
+				v.Action, v.Reason, v.Rule = rules.Deny, rules.BadPath, ""
+				v.Detail = "the field " + f.name + " may make another request of it"
 			}
 		}
 	}
@@ -291,7 +294,8 @@ func readResponse(br *bufio.Reader) (response, error) {
 // badGateway ends the exchange on both sides.
 func (x *exchange) badGateway(err error) {
 	x.l.Close() // so that nothing more of the request goes up
-	x.answer(x.r, 502, "Bad Gateway", fields{{"error", "bad gateway"}, {"host", x.l.verdict.Host}, {"detail", explain(err)}})
+	f := fields{{"error", "bad gateway"}, {"host", x.l.verdict.Host}, {"detail", explain(err)}}
+	x.answer(x.r, 502, "Bad Gateway", f)
 }
 
 // A writeError tells a failure to write from one to read.

@@ -74,7 +74,7 @@ var steps = []step{
 	{name: "the name in a TLS greeting is held against the tunnel's", probe: "NET-024",
 		cuts: []cut{{"netproxy/client_hello.go", "err = h.check(l.verdict.Host)", "err = h.check(h.name)"}}},
 	{name: "the host of a captured request is held against the name", probe: "NET-058",
-		cuts: []cut{{"netproxy/first_bytes.go", "!mayBeRequest(b) || !namesHTTP(b)", "!mayBeRequest(b) || namesHTTP(b)"}}},
+		cuts: []cut{{"netproxy/first_bytes.go", "n >= 0 && !namesHTTP(l.text)", "n >= 0 && namesHTTP(l.text)"}}},
 	{name: "a secret stays outside", probe: "LCH-083",
 		cuts: []cut{{"providers/native/inspect_linux.go", "inject.Env+\"=\"+secret.Placeholder", "inject.Env+\"=\"+secret.Value"}}},
 	{name: "what is mounted is what was decided on", probe: "LCH-085",
