@@ -2,7 +2,6 @@ package filesync
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -440,6 +439,8 @@ type packing struct {
 	queue chan *parcel // in the order of the archive
 	work  chan *parcel
 	sent  Sent
+
+	buffers sync.Pool // of files that have gone
 }
 
 // open opens the files one after the other, through the directory of each.
@@ -514,7 +515,12 @@ func openSame(dir *os.Root, name string, e *changes.Entry) (*os.File, error) {
 func (p *packing) look() {
 	for c := range p.work {
 		if c.large = c.item.Entry.Size > piece; !c.large {
-			buf := make([]byte, c.item.Entry.Size+1) // one more tells whether it has grown
+			size := int(c.item.Entry.Size) + 1 // one more tells whether it has grown
+			buf, _ := p.buffers.Get().([]byte)
+			if cap(buf) < size {
+				buf = make([]byte, max(size, 64<<10))
+			}
+			buf = buf[:size]
 			n, err := io.ReadFull(c.file, buf)
 			switch {
 			case err == nil:
@@ -523,7 +529,7 @@ func (p *packing) look() {
 				c.err = err
 			default:
 				c.data = buf[:n]
-				c.findings, c.err = p.rules.read(c.item.Path, bytes.NewReader(c.data), p.allowed, nil)
+				c.findings = p.rules.all(c.item.Path, c.data, p.allowed)
 			}
 		}
 		close(c.done)
@@ -575,8 +581,11 @@ func (p *packing) put(c *parcel) error {
 		if err := p.write(c); err != nil {
 			return err
 		}
-	} else if _, err := p.tar.Write(c.data); err != nil {
-		return err
+	} else if c.file != nil {
+		if _, err := p.tar.Write(c.data); err != nil {
+			return err
+		}
+		p.buffers.Put(c.data[:0])
 	}
 	if p.up.Progress != nil {
 		p.up.Progress(p.sent.Files, p.sent.Bytes)

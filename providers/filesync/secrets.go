@@ -551,9 +551,21 @@ const (
 	overlap = 64 << 10
 )
 
+// all looks through a text as a whole.
+func (s *secretRules) all(file string, text []byte, allowed func(fingerprint string) bool) (list []Finding) {
+	line, at := 1, 0
+	for _, f := range s.scan(file, text) {
+		line, at = line+bytes.Count(text[at:f.start], []byte{'\n'}), f.start
+		if print := fingerprint(f.rule, file, f.secret); !allowed(print) {
+			list = append(list, Finding{file, line, f.rule, print})
+		}
+	}
+	return list
+}
+
 // read looks through all of a reader, and calls passed with what has been looked through, piece
 // by piece; a piece in which a secret is found that is not allowed is not passed, nor is what follows.
-func (s *secretRules) read(file string, r io.Reader, allowed func(fingerprint string) bool, passed func([]byte) error) (all []Finding, err error) {
+func (s *secretRules) read(file string, r io.Reader, allowed func(fingerprint string) bool, passed func([]byte) error) (list []Finding, err error) {
 	buf := make([]byte, overlap+piece)
 	held, line, offset := 0, 1, 0
 	known := map[found]bool{}
@@ -561,7 +573,7 @@ func (s *secretRules) read(file string, r io.Reader, allowed func(fingerprint st
 		n, err := io.ReadFull(r, buf[held:])
 		last := err == io.EOF || err == io.ErrUnexpectedEOF
 		if err != nil && !last {
-			return all, err
+			return list, err
 		}
 		text := buf[:held+n]
 		for _, f := range s.scan(file, text) {
@@ -572,19 +584,19 @@ func (s *secretRules) read(file string, r io.Reader, allowed func(fingerprint st
 				continue
 			}
 			known[at] = true
-			all = append(all, Finding{file, line + bytes.Count(text[:f.start], []byte{'\n'}), f.rule, print})
+			list = append(list, Finding{file, line + bytes.Count(text[:f.start], []byte{'\n'}), f.rule, print})
 		}
 		done := len(text)
 		if !last {
 			done -= overlap
 		}
-		if passed != nil && len(all) == 0 {
+		if passed != nil && len(list) == 0 {
 			if err := passed(text[:done]); err != nil {
-				return all, err
+				return list, err
 			}
 		}
 		if last {
-			return all, nil
+			return list, nil
 		}
 		line += bytes.Count(text[:done], []byte{'\n'})
 		offset += done
