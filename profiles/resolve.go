@@ -15,13 +15,10 @@ import (
 	"github.com/pccrun/pccrun/state"
 )
 
-// The texts of the built-in profiles, for people. A launch takes them parsed:
-// the default one has some six hundred entries.
-//
+//go:generate go test -run TestDefaultHasTheScripts -update .
+
 //go:embed builtin/*.jsonc
 var builtin embed.FS
-
-//go:generate go test -run TestBuiltinsAreParsedAsTheyStand -update .
 
 // WorkspaceFile is the name of the workspace's own profile, in its root.
 const WorkspaceFile = ".pccrun.jsonc"
@@ -29,21 +26,6 @@ const WorkspaceFile = ".pccrun.jsonc"
 // Builtin returns the names of the built-in profiles.
 func Builtin() []string {
 	return []string{"default", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
-}
-
-// parsed returns what a built-in profile's file holds.
-func parsed(name string) (v value, known bool) {
-	i := slices.IndexFunc(builtins[:], func(b builtinValue) bool { return b.name == name })
-	if i < 0 {
-		return value{}, false
-	}
-	return builtins[i].value, true
-}
-
-// A builtinValue is what the file of a built-in profile holds.
-type builtinValue struct {
-	name  string
-	value value
 }
 
 // agents are the commands whose name picks a built-in profile.
@@ -401,8 +383,8 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 			}
 		}
 	}
-	v, known := parsed(name)
-	if !known {
+	text, err := builtin.ReadFile("builtin/" + name + ".jsonc")
+	if err != nil {
 		hint := "pccrun profile list shows them"
 		if near := Nearest(name, Builtin()); near != "" {
 			hint = "did you mean " + near + "?"
@@ -413,6 +395,10 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 			}
 		}
 		return fail(hint, "no profile %q", name)
+	}
+	v, err := parseJSONC("built-in "+name, string(text))
+	if err != nil {
+		return nil, err
 	}
 	return decode(&r.scope, "built-in "+name, v)
 }
