@@ -38,7 +38,7 @@ var settings = []need{
 		"hw.tbfrequency", "hw.tbfrequency_compat", "hw.byteorder", "hw.cacheconfig", "hw.vectorunit", "vm.loadavg")},
 	{"the same, by level of performance", prefixes("hw.perflevel")},
 	{"which machine: uname, installers of Homebrew, npm and pip that choose a build", sysctls(
-		"hw.machine", "hw.model", "hw.cputype", "hw.cpufamily", "sysctl.proc_cputype", "sysctl.proc_translated", "machdep.cpu.brand_string")},
+		"hw.machine", "hw.model", "hw.cputype", "hw.cpufamily", "sysctl.proc_cputype", "sysctl.proc_translated")},
 	{"what the processor can: Go's and OpenSSL's cryptography, V8", prefixes("hw.optional.", "machdep.cpu.")},
 	{"the host's name: Node's os.hostname and Python's socket.gethostname raise without it", sysctls("kern.hostname")},
 	{"the machine's addresses: Node's os.networkInterfaces raises without them, and servers of Vite's kind end", prefixes("net.routetable.")},

@@ -95,8 +95,9 @@ func classExpression(members string) (string, error) {
 			i += 2
 		}
 		for c := int(low); c <= int(high); c++ {
+			has[c] = true
 			for _, both := range bothCases(byte(c)) {
-				has[both] = true
+				has[both] = has[both] || !negated
 			}
 		}
 	}

@@ -202,6 +202,8 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 	}
 	w.comment("What holds something that is hidden or protected stays where it is.")
 	w.rule("deny file-write-unlink", append(filters, w.repositories(p)...)...)
+	w.comment("No program that is made here runs as somebody else.")
+	w.rule("deny file-write-setugid", `(subpath "/")`)
 }
 
 // repositories returns a filter for the directories above what is protected of a

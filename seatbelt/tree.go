@@ -41,16 +41,15 @@ func newTree(p *profiles.Policy, s *Survey) (*tree, error) {
 	own := slices.DeleteFunc([]string{s.Home, s.Temp}, func(dir string) bool { return dir == "" })
 	t := &tree{known: append([]string{"/", p.Home, p.Workspace}, own...)}
 	paths := append([]string{"/"}, own...)
-	rules := slices.Concat(table.Files, table.Tighten)
-	for i := range rules {
-		paths = append(paths, rules[i].Path)
+	for _, r := range slices.Concat(table.Files, table.Tighten) {
+		paths = append(paths, r.Path)
 	}
 	slices.Sort(paths)
 	for _, path := range slices.Compact(paths) {
 		at := &place{path: path, decision: table.Decide(path)}
 		if slices.ContainsFunc(own, func(dir string) bool { return within(dir, path) }) {
 			at.decision = profiles.Decision{Access: profiles.Write, Rule: profiles.FileRule{Path: path, Access: profiles.Write, Origin: private}}
-		} else if at.patterns, err = patternsAt(path, rules); err != nil {
+		} else if at.patterns, err = patternsAt(path, table); err != nil {
 			return nil, err
 		}
 		if around := t.around(path); around != nil {
@@ -89,15 +88,21 @@ func realPolicy(p *profiles.Policy, s *Survey) (*profiles.Policy, error) {
 	return table, nil
 }
 
-// patternsAt returns what the globs of the rules say below a path.
-func patternsAt(path string, rules []profiles.FileRule) (list []pattern, err error) {
-	for _, r := range rules {
+// patternsAt returns what the globs of the tables say below a path: no more than
+// what only tightens leaves there.
+func patternsAt(path string, table *profiles.Policy) (list []pattern, err error) {
+	all := profiles.Policy{Files: []profiles.FileRule{{Path: "/", Access: profiles.Write}}, Tighten: table.Tighten}
+	most := all.Decide(path).Access
+	for i, r := range slices.Concat(table.Files, table.Tighten) {
 		if r.Glob == "" || !within(r.Path, path) {
 			continue
 		}
 		globs, err := globsOf(r.Glob)
 		if err != nil {
 			return nil, err
+		}
+		if r.Access = min(r.Access, most); i >= len(table.Files) {
+			r.Access = min(r.Access, table.Decide(path).Access)
 		}
 		rel := strings.TrimPrefix(path[len(r.Path):], "/")
 		for _, g := range globs {
