@@ -31,8 +31,9 @@ func (e *OverlayError) Error() string {
 // It refuses an overlay ([OverlayError]) and a pattern that no expression of
 // Seatbelt's stands for.
 func Profile(p *profiles.Policy, s Survey) (Document, error) {
+	s.Home, s.Temp = s.own()
 	real := *p
-	real.Home, real.Workspace = s.real(p.Home), s.real(p.Workspace)
+	real.Home, real.Workspace = s.Real(p.Home), s.Real(p.Workspace)
 	t, err := newTree(&real, &s)
 	if err != nil {
 		return Document{}, err
@@ -222,7 +223,7 @@ func (w *writer) network(p *profiles.Policy, s *Survey) {
 		}
 	}
 	for _, sock := range p.Network.Sockets {
-		named = append(named, remark("network.sockets, "+label(sock.Origin)), "(remote unix-socket (path-literal "+w.ref(s.real(sock.Path), "SOCKET")+"))")
+		named = append(named, remark("network.sockets, "+label(sock.Origin)), "(remote unix-socket (path-literal "+w.ref(s.Real(sock.Path), "SOCKET")+"))")
 	}
 	unix := func(side string) (filters []string) {
 		for _, dir := range own {
@@ -346,7 +347,7 @@ func (w *writer) except(at *place, p pattern, s *Survey) string {
 		filters = append(filters, filter)
 	}
 	for _, file := range s.Unhidden {
-		if file = s.real(file); within(at.path, file) {
+		if file = s.Real(file); within(at.path, file) {
 			filters = append(filters, "(literal "+w.ref(file, "UNHIDDEN")+")")
 		}
 	}

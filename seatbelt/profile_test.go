@@ -208,8 +208,8 @@ func TestSurvey(t *testing.T) {
 func TestWorkspaceBehindALink(t *testing.T) {
 	for named, real := range map[string]string{"/tmp/work": "/private/tmp/work", "/System/Volumes/Data/Users/dev/w": "/Users/dev/w", "/var/tmp/x/w": "/private/var/tmp/x/w"} {
 		p := policy(t, "default", func(r *profiles.Request) { r.Workspace = named })
-		rules := rulesOf(t, p, Survey{})
-		for path, allowed := range map[string]bool{real + "/a": true, real + "/.envrc": false, real + "/.env": false, real: true} {
+		rules := rulesOf(t, p, Survey{Temp: "/tmp/own"})
+		for path, allowed := range map[string]bool{"/private/tmp/own/x": true, real + "/a": true, real + "/.envrc": false, real + "/.env": false, real: true} {
 			v, err := Evaluate(rules, "file-write-data", Target{Path: path})
 			require.NoError(t, err)
 			assert.Equal(t, allowed, v.Allowed, path)

@@ -19,10 +19,10 @@ func (w *writer) protected(p *profiles.Policy, s *Survey) error {
 	for i := range p.Protect {
 		r := &p.Protect[i]
 		file, ok := protectedPath(p, r)
-		if !ok || r.Review || !w.tree.at(s.real(file)).gives(writable) {
+		if !ok || r.Review || !w.tree.at(s.Real(file)).gives(writable) {
 			continue
 		}
-		file = s.real(file)
+		file = s.Real(file)
 		if strings.HasPrefix(r.Origin.Source, "built-in ") && within(p.Home, file) && file != p.Home {
 			sets[0].choices = append(sets[0].choices, choice{pattern: file[len(p.Home)+1:]})
 			continue
@@ -32,7 +32,7 @@ func (w *writer) protected(p *profiles.Policy, s *Survey) error {
 	}
 	for _, file := range s.Protect {
 		paths = append(paths, remark("this machine"))
-		paths = append(paths, w.at(s.real(file), "PROTECT")...)
+		paths = append(paths, w.at(s.Real(file), "PROTECT")...)
 	}
 	if len(paths) > 0 {
 		w.comment("What a tool outside would execute later, by its path.")
@@ -181,11 +181,11 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 	}
 	for i := range p.Protect {
 		if file, ok := protectedPath(p, &p.Protect[i]); ok && !p.Protect[i].Review {
-			around(s.real(file))
+			around(s.Real(file))
 		}
 	}
 	for _, file := range slices.Concat(s.Protect, s.Standing) {
-		around(s.real(file))
+		around(s.Real(file))
 	}
 	slices.Sort(dirs)
 	for _, dir := range dirs {

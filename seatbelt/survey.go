@@ -68,8 +68,8 @@ var systemLinks = [...]Link{
 	{"/System/Volumes/Data", "/"},
 }
 
-// real returns the path that the kernel compares.
-func (s *Survey) real(name string) string {
+// Real returns the path that the kernel compares.
+func (s *Survey) Real(name string) string {
 	for range len(s.Links) + 1 { // a link may lead to a path behind another
 		to, found := "", ""
 		for _, l := range s.Links {
@@ -88,6 +88,17 @@ func (s *Survey) real(name string) string {
 		}
 	}
 	return name
+}
+
+// own returns the directories of the command's own, as the kernel compares them.
+func (s *Survey) own() (home, temp string) {
+	if s.Home != "" {
+		home = s.Real(s.Home)
+	}
+	if s.Temp != "" {
+		temp = s.Real(s.Temp)
+	}
+	return home, temp
 }
 
 // within reports whether a path is a directory's own or lies below it.

@@ -48,7 +48,7 @@ func newTree(p *profiles.Policy, s *Survey) (*tree, error) {
 	for _, path := range slices.Compact(paths) {
 		at := &place{path: path, decision: table.Decide(path)}
 		if slices.ContainsFunc(own, func(dir string) bool { return within(dir, path) }) {
-			at.decision = profiles.Decision{Access: profiles.Write, Rule: profiles.FileRule{Path: path, Access: profiles.Write, Origin: private}}
+			at.decision = ownDecision(path)
 		} else if at.patterns, err = patternsAt(path, table); err != nil {
 			return nil, err
 		}
@@ -76,7 +76,7 @@ func realPolicy(p *profiles.Policy, s *Survey) (*profiles.Policy, error) {
 			if rules[i].Access == profiles.Overlay {
 				return nil, &OverlayError{Rule: rules[i]}
 			}
-			rules[i].Path = s.real(rules[i].Path)
+			rules[i].Path = s.Real(rules[i].Path)
 			named[rules[i].Path] = named[rules[i].Path] || rules[i].Glob == ""
 		}
 	}
@@ -86,6 +86,27 @@ func realPolicy(p *profiles.Policy, s *Survey) (*profiles.Policy, error) {
 		}
 	}
 	return table, nil
+}
+
+// Decide is [profiles.Policy.Decide] with the places that the machine, the system
+// and the run add: it names the rule behind an answer of [Evaluate].
+func Decide(p *profiles.Policy, s Survey, path string) (profiles.Decision, error) {
+	table, err := realPolicy(p, &s)
+	if err != nil {
+		return profiles.Decision{}, err
+	}
+	path = s.Real(path)
+	home, temp := s.own()
+	for _, own := range []string{home, temp} {
+		if own != "" && within(own, path) {
+			return ownDecision(own), nil
+		}
+	}
+	return table.Decide(path), nil
+}
+
+func ownDecision(dir string) profiles.Decision {
+	return profiles.Decision{Access: profiles.Write, Rule: profiles.FileRule{Path: dir, Access: profiles.Write, Origin: private}}
 }
 
 // patternsAt returns what the globs of the tables say below a path: no more than
