@@ -39,7 +39,7 @@ func (w *writer) protected(p *profiles.Policy, s *Survey) error {
 	}
 	w.rule("deny file-write* file-link", paths...)
 
-	for _, set := range append(sets, w.protectSets(p)...) {
+	for _, set := range append(sets, w.protectSets(p, s)...) {
 		expressions, err := set.expressions()
 		if err != nil {
 			return err
@@ -77,7 +77,8 @@ type choice struct{ head, pattern string }
 // repository's own directory, a submodule's or a worktree's.
 var (
 	anyDepth = "([^/]+/)*"
-	anyGit   = anyDepth + quoteName(".git") + "/(" + quoteName("modules") + "/([^/]+/)*|" + quoteName("worktrees") + "/[^/]+/)?"
+	inGit    = "(" + quoteName("modules") + "/([^/]+/)*|" + quoteName("worktrees") + "/[^/]+/)?"
+	anyGit   = anyDepth + quoteName(".git") + "/" + inGit
 )
 
 // choiceOf says of a pattern where it holds: [profiles.ProtectRule.Matches].
@@ -96,13 +97,19 @@ func choiceOf(pattern string) choice {
 
 // protectSets returns the patterns of the workspace, and those of the other
 // directories that the command may write: [profiles.Policy.ProtectedAnywhere].
-func (w *writer) protectSets(p *profiles.Policy) (sets []*protectSet) {
-	add := func(dir string, rules []profiles.ProtectRule) {
+func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet) {
+	add := func(dir string, rules []profiles.ProtectRule, isRepository bool) {
 		var choices []choice
 		for i := range rules {
-			if _, single := protectedPath(p, &rules[i]); !rules[i].Review && !single {
-				choices = append(choices, choiceOf(rules[i].Pattern))
+			c := choiceOf(rules[i].Pattern)
+			_, single := protectedPath(p, &rules[i])
+			switch {
+			case rules[i].Review || single || isRepository && c.head != anyGit || !isRepository && c.head == anyGit && s.Repositories != nil:
+				continue
+			case isRepository:
+				c.head = inGit
 			}
+			choices = append(choices, c)
 		}
 		root := anyOf(w.at(dir, "WRITE"))
 		for _, set := range sets {
@@ -113,11 +120,14 @@ func (w *writer) protectSets(p *profiles.Policy) (sets []*protectSet) {
 		}
 		sets = append(sets, &protectSet{choices: choices, dir: dir, roots: []string{root}})
 	}
-	add(p.Workspace, p.Protect)
+	add(p.Workspace, p.Protect, false)
+	for _, dir := range s.Repositories {
+		add(s.Real(dir), p.Protect, true)
+	}
 	for _, r := range w.tree.regions(writable) {
 		rule := r.decision.Rule
 		if r.gives(writable) && rule.Origin != private && !within(p.Workspace, r.path) {
-			add(r.path, p.Beside(p.Keeps(rule.Path, rule)))
+			add(r.path, p.Beside(p.Keeps(rule.Path, rule)), false)
 		}
 	}
 	return sets
@@ -126,7 +136,7 @@ func (w *writer) protectSets(p *profiles.Policy) (sets []*protectSet) {
 // expressions returns the patterns of a set, several in one expression, each after a
 // comment with their names.
 func (s *protectSet) expressions() (list []string, err error) {
-	heads := []string{"", anyGit, anyDepth}
+	heads := []string{"", anyGit, inGit, anyDepth}
 	expressions, names := map[string][]string{}, map[string][]string{}
 	flush := func(head string) {
 		if len(names[head]) > 0 {
@@ -140,7 +150,7 @@ func (s *protectSet) expressions() (list []string, err error) {
 			return nil, err
 		}
 		name := c.pattern
-		if c.head == anyGit {
+		if c.head == anyGit || c.head == inGit {
 			name = ".git/" + name
 		}
 		names[c.head] = append(names[c.head], name)
@@ -187,6 +197,9 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 	for _, file := range slices.Concat(s.Protect, s.Standing) {
 		around(s.Real(file))
 	}
+	for _, dir := range s.Repositories {
+		around(s.Real(dir) + "/hooks")
+	}
 	slices.Sort(dirs)
 	for _, dir := range dirs {
 		filters = append(filters, "(literal "+w.ref(dir, "FIXED")+")")
@@ -201,14 +214,14 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 		}
 	}
 	w.comment("What holds something that is hidden or protected stays where it is.")
-	w.rule("deny file-write-unlink", append(filters, w.repositories(p)...)...)
+	w.rule("deny file-write-unlink", append(filters, w.repositories(p, s)...)...)
 	w.comment("No program that is made here runs as somebody else.")
 	w.rule("deny file-write-setugid", `(subpath "/")`)
 }
 
-// repositories returns a filter for the directories above what is protected of a
-// repository, wherever one stands.
-func (w *writer) repositories(p *profiles.Policy) []string {
+// repositories returns filters for the directories above what is protected of a repository:
+// of each that stands, or wherever one may.
+func (w *writer) repositories(p *profiles.Policy, s *Survey) (list []string) {
 	inner := []string{quoteName("modules"), quoteName("worktrees")}
 	found := false
 	for _, r := range p.Protect {
@@ -221,6 +234,15 @@ func (w *writer) repositories(p *profiles.Policy) []string {
 	if !found {
 		return nil
 	}
-	expression := anyDepth + quoteName(".git") + "(/(" + strings.Join(inner, "|") + "))?$"
-	return []string{remark("repositories"), form("require-all", w.at(p.Workspace, "")[0], regex(below(p.Workspace, expression)))}
+	choices := "(" + strings.Join(inner, "|") + ")"
+	add := func(dir, expression string) {
+		list = append(list, form("require-all", anyOf(w.at(dir, "REPOSITORY")), regex(below(dir, expression+"$"))))
+	}
+	if s.Repositories == nil {
+		add(p.Workspace, anyDepth+quoteName(".git")+"(/"+choices+")?")
+	}
+	for _, dir := range s.Repositories {
+		add(s.Real(dir), choices)
+	}
+	return append([]string{remark("repositories")}, list...)
 }

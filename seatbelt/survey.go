@@ -19,7 +19,12 @@ type Survey struct {
 	Protect  []string // what the machine adds to protect.deny: what a configuration of git's executes
 	Standing []string // what exists of what patterns hide or protect: no directory above it can be moved
 	Terminal string   // the command's own terminal
-	Proxy    []uint16 // the ports of the loopback on which the proxy listens
+
+	// Repositories are the git directories that stand in what the command may write: what it
+	// makes itself is the post-run check's. Where it is nil none was looked for, and in the
+	// workspace no repository can be made.
+	Repositories []string
+	Proxy        []uint16 // the ports of the loopback on which the proxy listens
 }
 
 // A Place is a rule for files that the machine adds.
@@ -64,7 +69,8 @@ var systemPlaces = [...]systemPlace{
 // systemLinks are the links of every Mac's root: a rule that names one never
 // matches, since the kernel compares the path to which it leads.
 var systemLinks = [...]Link{
-	{"/tmp", "/private/tmp"}, {"/var", "/private/var"}, {"/etc", "/private/etc"}, {"/run", "/private/var/run"},
+	{"/tmp", "/private/tmp"}, {"/var", "/private/var"}, {"/etc", "/private/etc"},
+	{"/run", "/private/var/run"}, // there is no /run: what a policy says of it is meant of this
 	{"/System/Volumes/Data", "/"},
 }
 

@@ -134,7 +134,11 @@ func takes(words []string) error {
 	own := func(name string, kind flagKind) flagDef {
 		return flagDef{name, kind, "", "", func(*profiles.Request, string) error { return nil }}
 	}
-	defs := append(runFlags(), own("--session", takesValue), own("--save", alone), own("--bundle", takesValue), own("--terminal", alone))
+	defs := append(runFlags(), own("--session", takesValue), own("--save", alone), own("--bundle", takesValue), own("--terminal", alone), own("--format", takesValue), own("--platform", takesValue),
+		flagDef{"--home", takesValue, "", "", func(r *profiles.Request, v string) error {
+			r.Host.Home, r.Host.Elsewhere = v, true
+			return nil
+		}})
 	req := &profiles.Request{Host: profiles.ThisHost()}
 	for len(words) > 0 {
 		rest, dashes, err := parseFlags(defs, req, words)
