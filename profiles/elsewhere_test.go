@@ -31,7 +31,7 @@ func TestElsewhere(t *testing.T) {
 	here := req
 	here.Host.Elsewhere = false
 	_, err = Resolve(here)
-	require.ErrorContains(t, err, "end of file", "the control")
+	require.ErrorContains(t, err, "want a key", "the control")
 
 	req.Host.Home, req.Workspace = "/Users/me", "/Users/me/nowhere"
 	p, err = Resolve(req)

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -190,12 +191,13 @@ func FuzzProfile(f *testing.F) {
 	f.Add("/Users/dev/\") (allow default) (\"", "[!a]*", "**")
 	f.Add("/tmp/a;b", "a\")(allow file-write* (subpath \"/", "$x^y\\z")
 	f.Fuzz(func(t *testing.T, path, hide, protect string) {
-		req := profiles.Request{Profile: "claude", Workspace: testWorkspace, Host: profiles.Host{Home: testHome, Elsewhere: true, Memory: 1 << 30, Cwd: testWorkspace},
+		req := profiles.Request{Profile: "default", Workspace: testWorkspace, Host: profiles.Host{Home: testHome, Elsewhere: true, Memory: 1 << 30, Cwd: testWorkspace},
 			Files: []profiles.FileFlag{{Path: path, Access: profiles.Write}, {Path: "./" + hide, Access: profiles.Hide}}, Protect: []string{protect}, Sockets: []string{path}}
 		p, err := profiles.Resolve(req)
 		if err != nil {
 			return
 		}
+		p.Protect = slices.DeleteFunc(p.Protect, func(r profiles.ProtectRule) bool { return r.Origin.Source != "flag" }) // some hundreds
 		d, err := Profile(p, Example(testHome))
 		if err != nil {
 			return
