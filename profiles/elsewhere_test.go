@@ -16,10 +16,12 @@ func TestElsewhere(t *testing.T) {
 	for _, dir := range []string{"/project", "/.parallel-cc", "/.claude", "/.config/pccrun/profiles"} {
 		require.NoError(t, os.MkdirAll(home+dir, 0o755))
 	}
-	for _, file := range []string{"/project/.pccrun.jsonc", "/.parallel-cc/sandbox.json", "/.claude/settings.json", "/.config/pccrun/profiles/claude.jsonc"} {
+	for _, file := range []string{"/project/.pccrun.jsonc", "/.parallel-cc/sandbox.json", "/.claude/settings.json",
+		"/.config/pccrun/profiles/claude.jsonc"} {
 		require.NoError(t, os.WriteFile(home+file, []byte("{ broken"), 0o644))
 	}
-	req := Request{Profile: "claude", Workspace: workspace, Host: Host{UID: os.Getuid(), Home: home, Elsewhere: true, Memory: 1 << 30}}
+	req := Request{Profile: "claude", Workspace: workspace, Host: Host{UID: os.Getuid(), Home: home, Elsewhere: true,
+		Memory: 1 << 30}}
 	p, err := Resolve(req)
 	require.NoError(t, err)
 	assert.Empty(t, p.Warnings)
@@ -42,7 +44,9 @@ func TestElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, p.Homes, "/srv/homes")
 
-	for _, bad := range [][2]string{{"me", "/w"}, {"/", "/w"}, {"/Users/me", ""}, {"/Users/me", "w"}, {"/Users/me", "/"}, {"/Users/me", "/Users"}, {"/Users/me", "/usr"}, {"/Users/me", "/dev/x"}} {
+	for _, bad := range [][2]string{{"me", "/w"}, {"/", "/w"}, {"/Users/me", ""}, {"/Users/me", "w"}, {"/Users/me",
+		"/"}, {"/Users/me", "/Users"}, {"/Users/me", "/usr"}, {"/Users/me", "/dev/x"},
+		{"/Users/me", "/Users/me/a\nb"}, {"/Users/a\nb", "/w"}} {
 		req.Host.Home, req.Workspace = bad[0], bad[1]
 		_, err := Resolve(req)
 		assert.Error(t, err, bad)

@@ -148,11 +148,11 @@ func Resolve(req Request) (*Policy, error) {
 // findHome decides what ~ is.
 func (r *resolver) findHome() error {
 	if r.req.Host.Elsewhere {
-		r.home = path.Clean(r.req.Host.Home)
-		if !strings.HasPrefix(r.home, "/") || r.home == "/" {
+		home, err := r.path(r.req.Host.Home, "")
+		if err != nil || !strings.HasPrefix(r.req.Host.Home, "/") || home == "/" {
 			return &Error{Origin: Origin{Source: "flag", Key: "--home"}, Cause: quote(r.req.Host.Home) + ": want the absolute path of a home"}
 		}
-		r.policy.Home, r.policy.Homes = r.home, homesElsewhere(r.home)
+		r.home, r.policy.Home, r.policy.Homes = home, home, homesElsewhere(home)
 		return nil
 	}
 	home, warning, err := r.req.Host.HomeDir()
@@ -255,9 +255,9 @@ func (r *resolver) findWorkspace() error {
 
 // workspaceElsewhere takes the workspace as it is named.
 func (r *resolver) workspaceElsewhere() error {
-	dir := path.Clean(r.req.Workspace)
+	dir, err := r.path(r.req.Workspace, "")
 	why := ""
-	if !strings.HasPrefix(dir, "/") {
+	if err != nil || !strings.HasPrefix(r.req.Workspace, "/") {
 		why = "want an absolute path"
 	} else if why = r.badWorkspaceName(dir); why == "" && isSystem(dir) {
 		why = "a directory of the system"

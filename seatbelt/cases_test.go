@@ -17,11 +17,16 @@ import (
 
 // words are the operations as tables write them.
 var words = map[string]string{
-	"read": "file-read-data", "stat": "file-read-metadata", "xattrs": "file-write-xattr", "xattr": "file-read-xattr", "exists": "file-test-existence", "write": "file-write-data", "create": "file-write-create",
-	"remove": "file-write-unlink", "chmod": "file-write-mode", "setid": "file-write-setugid", "link": "file-link", "clone": "file-clone", "map": "file-map-executable", "ioctl": "file-ioctl",
-	"mknod": "file-mknod", "mount": "file-mount", "exec": "process-exec", "connect": "network-outbound", "listen": "network-inbound", "socket": "network-outbound", "bind": "network-bind",
-	"domain": "system-socket", "signal": "signal", "ps": "process-info-pidinfo", "task": "mach-priv-task-port", "fork": "process-fork", "pty": "pseudo-tty", "sem": "ipc-posix-sem",
-	"shm": "ipc-posix-shm", "sysv": "ipc-sysv-shm", "launch": "job-creation", "appleevent": "appleevent-send", "lookup": "mach-lookup", "register": "mach-register",
+	"read": "file-read-data", "stat": "file-read-metadata", "xattrs": "file-write-xattr", "xattr": "file-read-xattr",
+	"exists": "file-test-existence", "write": "file-write-data", "create": "file-write-create",
+	"remove": "file-write-unlink", "chmod": "file-write-mode", "setid": "file-write-setugid", "link": "file-link",
+	"clone": "file-clone", "map": "file-map-executable", "ioctl": "file-ioctl",
+	"mknod": "file-mknod", "mount": "file-mount", "exec": "process-exec", "connect": "network-outbound",
+	"listen": "network-inbound", "socket": "network-outbound", "bind": "network-bind",
+	"domain": "system-socket", "signal": "signal", "ps": "process-info-pidinfo", "task": "mach-priv-task-port",
+	"fork": "process-fork", "pty": "pseudo-tty", "sem": "ipc-posix-sem",
+	"shm": "ipc-posix-shm", "sysv": "ipc-sysv-shm", "launch": "job-creation", "appleevent": "appleevent-send",
+	"lookup": "mach-lookup", "register": "mach-register",
 	"sysctl": "sysctl-read", "sysctl-set": "sysctl-write", "iokit": "iokit-open",
 }
 
@@ -161,8 +166,10 @@ func TestEveryFilterCounts(t *testing.T) {
 	d, err := Profile(p, Example(testHome))
 	require.NoError(t, err)
 	list := cases(t, "claude")
-	for _, more := range []struct{ word, text string }{{"connect", "localhost:5433"}, {"listen", "localhost:3001"}, {"bind", "127.0.0.1:3001"}, {"socket", "/opt/db/.s.PGSQL.5432"}} {
-		list = append(list, tableCase{where: more.text, allowed: true, word: more.word, target: target(t, more.word, more.text)})
+	for _, more := range []struct{ word, text string }{{"connect", "localhost:5433"}, {"listen", "localhost:3001"},
+		{"bind", "127.0.0.1:3001"}, {"socket", "/opt/db/.s.PGSQL.5432"}} {
+		list = append(list, tableCase{where: more.text, allowed: true, word: more.word, target: target(t, more.word,
+			more.text)})
 	}
 	forms, err := read(d.Text)
 	require.NoError(t, err)
@@ -180,7 +187,8 @@ func TestEveryFilterCounts(t *testing.T) {
 	// What another rule says as well, of the profile of Claude Code.
 	doubled := []string{
 		`(subpath "/")`, // says no less than nothing
-		`(require-not (literal "~/.claude/plugins/store"))`, `(require-not (subpath "~/.claude/plugins/store"))`, // hidden, below what is protected
+		`(require-not (literal "~/.claude/plugins/store"))`, `(require-not (subpath "~/.claude/plugins/store"))`,
+		// hidden, below what is protected
 		`(literal "~/.claude/plugins")`, // protected itself, and above the former
 		`(subpath "~")`,                 // no other home has something that is written
 	}
@@ -226,7 +234,8 @@ func eachDropped(n node, f func(changed node, line int)) {
 		without := func() (node, bool) {
 			changed := n
 			changed.list = slices.DeleteFunc(slices.Clone(n.list), func(other node) bool { return samePath(other, item) })
-			return changed, len(changed.list) > 1 && slices.ContainsFunc(changed.list, func(left node) bool { return left.kind == '(' })
+			return changed, len(changed.list) > 1 && slices.ContainsFunc(changed.list,
+				func(left node) bool { return left.kind == '(' })
 		}
 		if changed, ok := without(); ok {
 			f(changed, item.line)

@@ -33,7 +33,8 @@ type AmbiguousError struct {
 }
 
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("%s: line %d or line %d: which of them decides depends on how Seatbelt orders rules", e.Operation, e.Last.Line, e.Filtered.Line)
+	return fmt.Sprintf("%s: line %d or line %d: which of them decides depends on how Seatbelt orders rules",
+		e.Operation, e.Last.Line, e.Filtered.Line)
 }
 
 // Evaluate says whether a profile allows an operation. Two orders are reported of
@@ -78,7 +79,8 @@ func (t *Target) check(k kind) error {
 	switch {
 	case k == onFile && !isPath:
 		return fmt.Errorf("path %q: want an absolute and clean one", t.Path)
-	case k == onNetwork && (t.Host == "") == (t.Path == "") || k == onNetwork && t.Path != "" && !isPath || k == onNetwork && t.Host != "" && t.Port == 0:
+	case k == onNetwork && (t.Host == "") == (t.Path == "") || k == onNetwork && t.Path != "" && !isPath ||
+		k == onNetwork && t.Host != "" && t.Port == 0:
 		return fmt.Errorf("want the path of a socket, or a host and a port")
 	case (k == onService || k == onSetting || k == onDevice || k == onMemory) && t.Name == "":
 		return fmt.Errorf("want a name")

@@ -25,33 +25,33 @@ type operation struct {
 
 // operations are those that the evaluator can be asked about. What they are part of goes
 // by the tables of macOS 10.12 to 10.15 (docs/macos.md).
-var operations = table(map[string]string{
-	"file-read-data": "file-read* file*", "file-read-metadata": "file-read* file*", "file-read-xattr": "file-read* file*",
-	"file-write-acl": "file-write* file*", "file-write-create": "file-write* file*", "file-write-data": "file-write* file*", "file-write-flags": "file-write* file*",
-	"file-write-mode": "file-write* file*", "file-write-owner": "file-write* file*", "file-write-setugid": "file-write* file*", "file-write-times": "file-write* file*",
-	"file-write-unlink": "file-write* file*", "file-write-xattr": "file-write* file*",
-	"file-clone": "file*", "file-ioctl": "file*", "file-link": "file*", "file-map-executable": "file*", "file-mknod": "file*", "file-mount": "file*", "file-revoke": "file*",
-	"file-test-existence": "file*",
-	"process-exec":        "process-exec* process*",
-	"network-bind":        "network*", "network-inbound": "network*", "network-outbound": "network*",
-	"system-socket": "",
-	"signal":        "", "process-info-listpids": "process-info* process*", "process-info-pidinfo": "process-info* process*", "process-info-setcontrol": "process-info* process*",
-	"mach-lookup": "mach*", "mach-register": "mach*", "mach-priv-task-port": "mach-priv* mach*",
-	"sysctl-read": "sysctl*", "sysctl-write": "sysctl*",
-	"iokit-open":      "",
-	"ipc-posix-sem":   "ipc-posix* ipc*",
-	"ipc-posix-shm":   "ipc-posix* ipc*",
-	"ipc-sysv-shm":    "ipc-sysv* ipc*",
-	"process-fork":    "process*",
-	"pseudo-tty":      "",
-	"job-creation":    "",
-	"appleevent-send": "",
+var operations = table([]members{
+	{"file-read* file*", "file-read-data file-read-metadata file-read-xattr"},
+	{"file-write* file*", "file-write-acl file-write-create file-write-data file-write-flags file-write-mode"},
+	{"file-write* file*", "file-write-owner file-write-setugid file-write-times file-write-unlink file-write-xattr"},
+	{"file*", "file-clone file-ioctl file-link file-map-executable file-mknod file-mount file-revoke"},
+	{"file*", "file-test-existence"},
+	{"network*", "network-bind network-inbound network-outbound"},
+	{"process-exec* process*", "process-exec"},
+	{"process-info* process*", "process-info-listpids process-info-pidinfo process-info-setcontrol"},
+	{"process*", "process-fork"},
+	{"mach*", "mach-lookup mach-register"},
+	{"mach-priv* mach*", "mach-priv-task-port"},
+	{"sysctl*", "sysctl-read sysctl-write"},
+	{"ipc-posix* ipc*", "ipc-posix-sem ipc-posix-shm"},
+	{"ipc-sysv* ipc*", "ipc-sysv-shm"},
+	{"", "appleevent-send iokit-open job-creation pseudo-tty signal system-socket"},
 })
 
-func table(groups map[string]string) map[string]operation {
+// members are operations, and the groups in which they are.
+type members struct{ groups, operations string }
+
+func table(rows []members) map[string]operation {
 	all := map[string]operation{}
-	for name, of := range groups {
-		all[name] = operation{kindOf(name), append(strings.Fields(of), "default")}
+	for _, row := range rows {
+		for name := range strings.FieldsSeq(row.operations) {
+			all[name] = operation{kindOf(name), append(strings.Fields(row.groups), "default")}
+		}
 	}
 	return all
 }
@@ -61,7 +61,8 @@ func kindOf(name string) kind {
 		prefix string
 		kind   kind
 	}{
-		{"file", onFile}, {"process-exec", onFile}, {"network", onNetwork}, {"system-socket", onSocket}, {"signal", onProcess}, {"process-info", onProcess},
+		{"file", onFile}, {"process-exec", onFile}, {"network", onNetwork}, {"system-socket", onSocket}, {"signal",
+			onProcess}, {"process-info", onProcess},
 		{"mach-priv", onProcess}, {"mach", onService}, {"sysctl", onSetting}, {"iokit", onDevice}, {"ipc-posix", onMemory},
 	} {
 		if strings.HasPrefix(name, k.prefix) {
@@ -96,7 +97,9 @@ func isOperation(name string) bool {
 
 // filterKinds are the filters that are modelled, by what they speak of.
 var filterKinds = map[string][]kind{
-	"literal": {onFile, onNetwork}, "subpath": {onFile, onNetwork}, "prefix": {onFile, onNetwork}, "regex": {onFile, onNetwork}, "extension": {onFile},
+	"literal": {onFile, onNetwork}, "subpath": {onFile, onNetwork}, "prefix": {onFile, onNetwork}, "regex": {onFile,
+		onNetwork}, "extension": {onFile},
 	"remote": {onNetwork}, "local": {onNetwork}, "socket-domain": {onSocket}, "target": {onProcess},
-	"global-name": {onService}, "sysctl-name": {onSetting}, "sysctl-name-prefix": {onSetting}, "iokit-registry-entry-class": {onDevice}, "ipc-posix-name": {onMemory},
+	"global-name": {onService}, "sysctl-name": {onSetting}, "sysctl-name-prefix": {onSetting},
+	"iokit-registry-entry-class": {onDevice}, "ipc-posix-name": {onMemory},
 }

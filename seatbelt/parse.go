@@ -205,7 +205,10 @@ func compile(forms []node, params []Param) (*Rules, error) {
 
 // is reports whether a node is a list of these words.
 func (n node) is(words ...string) bool {
-	return n.kind == '(' && slices.EqualFunc(n.list, words, func(item node, w string) bool { return item.kind == 'a' && item.text == w })
+	return n.kind == '(' && slices.EqualFunc(n.list, words, func(item node, w string) bool {
+		return item.kind == 'a' &&
+			item.text == w
+	})
 }
 
 // head returns the word with which a list begins, "" for anything else.
@@ -284,7 +287,8 @@ func (c *compiler) filter(n node, operations []string) (f filter, err error) {
 		}
 		return f, nil
 	case "target", "socket-domain":
-		if len(args) != 1 || args[0].kind != 'a' || !slices.Contains([]string{"self", "same-sandbox", "others", "AF_UNIX"}, args[0].text) {
+		if len(args) != 1 || args[0].kind != 'a' || !slices.Contains([]string{"self", "same-sandbox", "others", "AF_UNIX"},
+			args[0].text) {
 			return f, n.fail("%s: a value that is not modelled", f.head)
 		}
 		f.text = args[0].text
@@ -362,7 +366,8 @@ func (c *compiler) address(f *filter, n node, operations []string) error {
 		if f.host != "localhost" && f.host != "*" {
 			return n.fail("address %q: the host must be * or localhost", args[1].text)
 		}
-		if port, err := strconv.ParseUint(f.port, 10, 16); f.port != "*" && (err != nil || port == 0 || strconv.FormatUint(port, 10) != f.port) {
+		if port, err := strconv.ParseUint(f.port, 10, 16); f.port != "*" && (err != nil || port == 0 ||
+			strconv.FormatUint(port, 10) != f.port) {
 			return n.fail("address %q: want a port or *", args[1].text)
 		}
 		return nil

@@ -52,12 +52,16 @@ func Profile(p *profiles.Policy, s Survey) (Document, error) {
 	w.network(p, &s)
 	w.devices(&s)
 	w.reading(&s)
-	w.writing()
+	w.writing(&s)
 	if err := w.protected(&real, &s); err != nil {
 		return Document{}, err
 	}
 	w.fixed(&real, &s)
-	return Document{Text: w.String(), Params: w.params}, nil
+	d := Document{Text: w.String(), Params: w.params}
+	if _, err := Parse(d.Text, d.Params); err != nil {
+		return Document{}, fmt.Errorf("profile: %w", err) // a path that cannot be compared, such as one with a line feed
+	}
+	return d, nil
 }
 
 // hasProxy reports whether the policy lets anything out by name.
@@ -66,10 +70,11 @@ func hasProxy(p *profiles.Policy) bool { return len(p.Network.Allow)+len(p.Netwo
 // A writer writes the text, and gives paths their parameters.
 type writer struct {
 	strings.Builder
-	tree   *tree
-	params []Param
-	names  map[string]string // by path
-	counts map[string]int    // by role
+	tree    *tree
+	params  []Param
+	names   map[string]string // by path
+	sockets []string          // those of the host that the policy names
+	counts  map[string]int    // by role
 }
 
 func (w *writer) line(text string) { w.WriteString(text + "\n") }
@@ -158,7 +163,7 @@ func (w *writer) processes() {
 	w.comment("Processes: its own, and nobody else's.")
 	w.line("(allow process-fork)")
 	w.rule("allow signal process-info*", "(target same-sandbox)")
-	w.comment("Semaphores of POSIX: Python's multiprocessing makes some. Terminals that the command makes, as script and tmux do.")
+	w.comment("Python's multiprocessing makes semaphores; script, tmux and agents make terminals.")
 	w.line("(allow ipc-posix-sem)")
 	w.line("(allow pseudo-tty)")
 }
@@ -183,181 +188,11 @@ func (w *writer) lookups(proxy bool) {
 	list("allow iokit-open", devicesOfIOKit)
 }
 
-// network allows the proxy, and what the policy names.
-func (w *writer) network(p *profiles.Policy, s *Survey) {
-	var out []string
-	if hasProxy(p) {
-		for _, port := range s.Proxy {
-			out = append(out, port16("remote", port))
-		}
-	}
-	if len(out) > 0 {
-		w.comment("The network: the proxy, which decides by name, and ports of the loopback that the policy names.")
-		out = append([]string{remark("the proxy of this run")}, out...)
-	}
-	for _, r := range p.Network.Local {
-		if digits, ok := strings.CutPrefix(r.Text, "localhost:"); ok {
-			if port, err := strconv.ParseUint(digits, 10, 16); err == nil {
-				out = append(out, remark("network.local, "+label(r.Origin)), port16("remote", uint16(port)))
-			}
-		}
-	}
-	w.rule("allow network-outbound", out...)
-	var in []string
-	for _, r := range p.Network.Publish {
-		if port, err := strconv.ParseUint(r.Text, 10, 16); err == nil {
-			in = append(in, remark("network.publish, "+label(r.Origin)), port16("local", uint16(port)))
-		}
-	}
-	if len(in) > 0 {
-		w.comment("Ports on which the command may listen.")
-	}
-	w.rule("allow network-bind network-inbound", in...)
-
-	w.comment("Unix sockets: in the command's own directories, and those that the policy names.")
-	w.rule("allow system-socket", "(socket-domain AF_UNIX)")
-	var own, named []string
-	for _, dir := range []string{s.Home, s.Temp} {
-		if dir != "" {
-			own = append(own, "(subpath "+w.ref(dir, "PRIVATE")+")")
-		}
-	}
-	for _, sock := range p.Network.Sockets {
-		named = append(named, remark("network.sockets, "+label(sock.Origin)), "(remote unix-socket (path-literal "+w.ref(s.Real(sock.Path), "SOCKET")+"))")
-	}
-	unix := func(side string) (filters []string) {
-		for _, dir := range own {
-			filters = append(filters, "("+side+" unix-socket "+dir+")")
-		}
-		return filters
-	}
-	w.rule("allow network-bind network-inbound", unix("local")...)
-	w.rule("allow network-outbound", append(unix("remote"), named...)...)
-}
-
-func port16(side string, port uint16) string {
-	return fmt.Sprintf(`(%s ip "localhost:%d")`, side, port)
-}
-
-// devices allows the few files of /dev that programs need.
-func (w *writer) devices(s *Survey) {
-	w.comment("Devices: none is the host's terminal.")
-	list := []string{`(literal "/dev/null")`, `(literal "/dev/zero")`, `(literal "/dev/random")`, `(literal "/dev/urandom")`,
-		remark("the command's own terminal, and those that it makes"), `(literal "/dev/tty")`, `(literal "/dev/ptmx")`}
-	if s.Terminal != "" {
-		list = append(list, "(literal "+w.ref(s.Terminal, "TERMINAL")+")")
-	}
-	list = append(list, form("require-all", regex("^/dev/ttys[0-9]+$"), `(extension "com.apple.sandbox.pty")`))
-	w.rule("allow file-read* file-write-data file-ioctl", list...)
-	w.rule("allow file-read* file-write-data", remark("descriptors that are open, by name"), `(subpath "/dev/fd")`)
-	w.rule("allow file-read-metadata", `(literal "/dev")`, `(literal "/dev/stdin")`, `(literal "/dev/stdout")`, `(literal "/dev/stderr")`)
-}
-
-// reading allows what the policy shows, and the way there.
-func (w *writer) reading(s *Survey) {
-	w.comment("Files that are read, and executed.")
-	regions := w.tree.regions(readable)
-	w.rule("allow file-read* file-test-existence file-map-executable file-clone process-exec*", w.filters(regions, readable, s)...)
-
-	var way []string
-	add := func(dir string) {
-		if at := w.tree.at(dir); !at.gives(readable) && !slices.Contains(way, dir) {
-			way = append(way, dir)
-		}
-	}
-	for _, r := range regions {
-		for dir := path.Dir(r.path); dir != "/" && r.path != "/"; dir = path.Dir(dir) {
-			add(dir)
-		}
-	}
-	for _, sock := range w.params {
-		if strings.HasPrefix(sock.Name, "SOCKET_") {
-			for dir := path.Dir(sock.Value); dir != "/"; dir = path.Dir(dir) {
-				add(dir)
-			}
-		}
-	}
-	for _, l := range s.Links {
-		if at := w.tree.at(l.From); !at.gives(readable) {
-			way = append(way, l.From)
-		}
-	}
-	slices.Sort(way)
-	var filters []string
-	for _, dir := range way {
-		filters = append(filters, "(literal "+w.ref(dir, "WAY")+")")
-	}
-	if len(filters) > 0 {
-		w.comment("Directories on the way to what is shown: that they are there, and not what they hold.")
-	}
-	w.rule("allow file-read-metadata file-test-existence", filters...)
-}
-
-// writing allows what the policy lets be changed. A link is a second name by
-// which a file can be changed.
-func (w *writer) writing() {
-	w.comment("Files that are changed.")
-	w.rule("allow file-write* file-link", w.filters(w.tree.regions(writable), writable, &Survey{})...)
-}
-
-// filters returns a filter for each region.
-func (w *writer) filters(regions []*region, right class, s *Survey) (list []string) {
-	for _, r := range regions {
-		list = append(list, remark(r.decision.Access.String()+", "+label(r.decision.Rule.Origin)))
-		here, turning := w.at(r.path, role(r.decision.Access)), r.turning(right)
-		if len(r.holes) == 0 && len(turning) == 0 {
-			list = append(list, here...)
-			continue
-		}
-		parts := []string{anyOf(here)}
-		for _, hole := range r.holes {
-			for _, filter := range w.at(hole.path, role(hole.decision.Access)) {
-				parts = append(parts, not(filter))
-			}
-		}
-		var opening []string
-		for _, p := range turning {
-			if r.gives(right) {
-				parts = append(parts, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), w.except(r.place, p, s))
-			} else {
-				opening = append(opening, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), regex(below(r.path, whole(p.expression()))))
-			}
-		}
-		if len(opening) > 0 {
-			parts = append(parts, form("require-any", opening...))
-			for _, p := range r.patterns { // of two patterns the stricter holds
-				if !right(p.rule.Access) {
-					parts = append(parts, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), w.except(r.place, p, s))
-				}
-			}
-		}
-		list = append(list, form("require-all", parts...))
-	}
-	return list
-}
-
-// except returns a filter for what a pattern does not match, or leaves alone.
-func (w *writer) except(at *place, p pattern, s *Survey) string {
-	filters := []string{not(regex(below(at.path, whole(p.expression()))))}
-	if template := p.template(); template != "" && p.rule.Access == profiles.Hide {
-		filter := regex(below(at.path, whole(template)))
-		if twice := p.twice(); twice != "" {
-			filter = form("require-all", filter, not(regex(below(at.path, whole(twice)))))
-		}
-		filters = append(filters, filter)
-	}
-	for _, file := range s.Unhidden {
-		if file = s.Real(file); within(at.path, file) {
-			filters = append(filters, "(literal "+w.ref(file, "UNHIDDEN")+")")
-		}
-	}
-	return anyOf(filters)
-}
-
 // label says where a rule was written, without a path of the user's.
 func label(o profiles.Origin) string {
 	switch {
-	case strings.HasPrefix(o.Source, "built-in "), o.Source == "default", o.Source == "flag", o.Source == "environment", o.Source == "macOS":
+	case strings.HasPrefix(o.Source, "built-in "), o.Source == "default", o.Source == "flag", o.Source == "environment",
+		o.Source == "macOS":
 		return o.String()
 	case o.Source == "this machine":
 		return o.Source

@@ -20,7 +20,8 @@ const (
 
 // policy returns what a profile is on a Mac of which nothing else is known.
 func policy(t testing.TB, profile string, change func(*profiles.Request)) *profiles.Policy {
-	req := profiles.Request{Profile: profile, Workspace: testWorkspace, Host: profiles.Host{Home: testHome, Elsewhere: true, Memory: 16 << 30}}
+	req := profiles.Request{Profile: profile, Workspace: testWorkspace, Host: profiles.Host{Home: testHome,
+		Elsewhere: true, Memory: 16 << 30}}
 	if change != nil {
 		change(&req)
 	}
@@ -36,7 +37,8 @@ func TestText(t *testing.T) {
 	for _, name := range profiles.Builtin() {
 		p := policy(t, name, func(r *profiles.Request) {
 			r.Local, r.Publish, r.Sockets = []string{"localhost:5433", "8080"}, []string{"3000"}, []string{"/Users/dev/s.sock"}
-			r.Files = []profiles.FileFlag{{Path: "/opt/own", Access: profiles.Write}, {Path: "./sub/**/*.key", Access: profiles.Hide}}
+			r.Files = []profiles.FileFlag{{Path: "/opt/own", Access: profiles.Write}, {Path: "./sub/**/*.key",
+				Access: profiles.Hide}}
 			r.Host.Cwd = testWorkspace
 		})
 		d, err := Profile(p, Example(testHome))
@@ -53,7 +55,8 @@ func TestText(t *testing.T) {
 				assert.Regexp(t, address, line)
 			}
 			rest := regexp.MustCompile(`#?"[^"]*"`).ReplaceAllString(line, "")
-			assert.False(t, strings.Contains(rest, ";") && !strings.HasPrefix(strings.TrimSpace(line), ";"), "%s: line %d has a comment behind something", name, i+1)
+			assert.False(t, strings.Contains(rest, ";") && !strings.HasPrefix(strings.TrimSpace(line), ";"),
+				"%s: line %d has a comment behind something", name, i+1)
 			for _, c := range line {
 				assert.True(t, c >= ' ' && c <= '~')
 			}
@@ -104,13 +107,15 @@ func TestAgainstTheTable(t *testing.T) {
 			p.Files = append(p.Files, profiles.FileRule{Path: somewhere(4), Access: access()})
 		}
 		if random.IntN(2) == 0 {
-			rule := profiles.FileRule{Path: somewhere(2), Glob: pick("**/*.key", "a/*.pem", "**/a/**", "?", "[ab]", "**/b/*.key"), Access: access()}
+			rule := profiles.FileRule{Path: somewhere(2), Glob: pick("**/*.key", "a/*.pem", "**/a/**", "?", "[ab]",
+				"**/b/*.key"), Access: access()}
 			// Of two patterns the stricter holds, and not the longer: docs/macos.md.
 			p.Files = slices.DeleteFunc(p.Files, func(r profiles.FileRule) bool { return r.Glob != "" })
 			p.Files = append(p.Files, rule)
 		}
 		for range random.IntN(3) {
-			p.Tighten = append(p.Tighten, profiles.FileRule{Path: somewhere(4), Access: access(), Origin: profiles.Origin{Source: "own"}})
+			p.Tighten = append(p.Tighten, profiles.FileRule{Path: somewhere(4), Access: access(),
+				Origin: profiles.Origin{Source: "own"}})
 		}
 		rules := rulesOf(t, p, Survey{})
 		for range 60 {
@@ -122,7 +127,8 @@ func TestAgainstTheTable(t *testing.T) {
 				v, err := Evaluate(rules, words[word], Target{Path: path})
 				require.NoError(t, err)
 				d := p.Decide(path)
-				require.Equal(t, right(d.Access), v.Allowed, "round %d: %s %s: %s %s of %v %v", round, word, path, d.Access, d.Rule.Text(), p.Files, p.Tighten)
+				require.Equal(t, right(d.Access), v.Allowed, "round %d: %s %s: %s %s of %v %v", round, word, path, d.Access,
+					d.Rule.Text(), p.Files, p.Tighten)
 			}
 		}
 	}
@@ -169,12 +175,15 @@ func TestProtectedNames(t *testing.T) {
 
 func TestSurvey(t *testing.T) {
 	p := policy(t, "default", func(r *profiles.Request) {
-		r.Files = []profiles.FileFlag{{Path: "/Users/dev/.toolrc", Access: profiles.Read}, {Path: testWorkspace + "/data/secret", Access: profiles.Hide},
-			{Path: testWorkspace + "/keys/*.pem", Access: profiles.Hide}, {Path: "/tmp/shared", Access: profiles.Write}, {Path: "/opt/beside", Access: profiles.Write}}
+		r.Files = []profiles.FileFlag{{Path: "/Users/dev/.toolrc", Access: profiles.Read},
+			{Path: testWorkspace + "/data/secret", Access: profiles.Hide},
+			{Path: testWorkspace + "/keys/*.pem", Access: profiles.Hide}, {Path: "/tmp/shared", Access: profiles.Write},
+			{Path: "/opt/beside", Access: profiles.Write}}
 		r.Protect = []string{"scripts/deploy.sh"}
 	})
 	s := Example(testHome)
-	s.Places = []Place{{"/Users/dev/.nvm/v22", profiles.Read, "PATH"}, {"/Users/dev/main/.git", profiles.Write, "the worktree's repository"}}
+	s.Places = []Place{{"/Users/dev/.nvm/v22", profiles.Read, "PATH"}, {"/Users/dev/main/.git", profiles.Write,
+		"the worktree's repository"}}
 	s.Links = []Link{{"/Users/dev/.toolrc", "/Users/dev/dotfiles/toolrc"}, {"/Users/dev/.nvm", "/Volumes/Big/nvm"}}
 	s.Unhidden = []string{testWorkspace + "/.env.ci"}
 	s.Protect = []string{"/Users/dev/main/.git/hooks"}
@@ -185,17 +194,26 @@ func TestSurvey(t *testing.T) {
 		allowed    bool
 		word, path string
 	}{
-		{true, "read", "/Users/dev/dotfiles/toolrc"}, {false, "read", "/Users/dev/dotfiles/other"}, {true, "stat", "/Users/dev/.toolrc"}, {false, "read", "/Users/dev/.toolrc"},
-		{true, "exec", "/Volumes/Big/nvm/v22/bin/node"}, {false, "read", "/Volumes/Big/nvm/other"}, {true, "stat", "/Users/dev/.nvm"},
-		{true, "read", testWorkspace + "/.env.ci"}, {false, "read", testWorkspace + "/.env.cd"}, {false, "read", testWorkspace + "/.env.ci/x"},
-		{true, "write", "/Users/dev/main/.git/objects/x"}, {false, "write", "/Users/dev/main/.git/hooks/x"}, {false, "remove", "/Users/dev/main/.git"},
-		{false, "remove", testWorkspace + "/sub"}, {false, "remove", testWorkspace + "/sub/deep"}, {true, "remove", testWorkspace + "/sub/other"},
-		{false, "remove", testWorkspace + "/data"}, {false, "read", testWorkspace + "/data/secret"}, {true, "write", testWorkspace + "/data/other"},
-		{false, "remove", testWorkspace + "/keys"}, {false, "read", testWorkspace + "/keys/a.pem"}, {true, "remove", testWorkspace + "/keys2"},
-		{false, "write", testWorkspace + "/scripts/deploy.sh"}, {false, "remove", testWorkspace + "/scripts"}, {true, "write", testWorkspace + "/scripts/other.sh"},
+		{true, "read", "/Users/dev/dotfiles/toolrc"}, {false, "read", "/Users/dev/dotfiles/other"}, {true, "stat",
+			"/Users/dev/.toolrc"}, {false, "read", "/Users/dev/.toolrc"},
+		{true, "exec", "/Volumes/Big/nvm/v22/bin/node"}, {false, "read", "/Volumes/Big/nvm/other"}, {true, "stat",
+			"/Users/dev/.nvm"},
+		{true, "read", testWorkspace + "/.env.ci"}, {true, "write", testWorkspace + "/.env.ci"}, {false, "read", testWorkspace + "/.env.cd"}, {false, "read",
+			testWorkspace + "/.env.ci/x"},
+		{true, "write", "/Users/dev/main/.git/objects/x"}, {false, "write", "/Users/dev/main/.git/hooks/x"}, {false,
+			"remove", "/Users/dev/main/.git"},
+		{false, "remove", testWorkspace + "/sub"}, {false, "remove", testWorkspace + "/sub/deep"}, {true, "remove",
+			testWorkspace + "/sub/other"},
+		{false, "remove", testWorkspace + "/data"}, {false, "read", testWorkspace + "/data/secret"}, {true, "write",
+			testWorkspace + "/data/other"},
+		{false, "remove", testWorkspace + "/keys"}, {false, "read", testWorkspace + "/keys/a.pem"}, {true, "remove",
+			testWorkspace + "/keys2"},
+		{false, "write", testWorkspace + "/scripts/deploy.sh"}, {false, "remove", testWorkspace + "/scripts"}, {true,
+			"write", testWorkspace + "/scripts/other.sh"},
 		{true, "write", "/dev/ttys042"}, {true, "ioctl", "/dev/ttys042"}, {false, "write", "/dev/ttys041"},
 		{true, "write", "/private/tmp/shared/x"}, {false, "write", "/private/tmp/x"}, {true, "stat", "/private/tmp"},
-		{true, "write", "/opt/beside/x"}, {false, "write", "/opt/beside/.envrc"}, {false, "write", "/opt/beside/r/.git/hooks/x"}, {false, "remove", "/opt/beside"},
+		{true, "write", "/opt/beside/x"}, {false, "write", "/opt/beside/.envrc"}, {false, "write",
+			"/opt/beside/r/.git/hooks/x"}, {false, "remove", "/opt/beside"},
 	} {
 		v, err := Evaluate(rules, words[c.word], Target{Path: c.path})
 		require.NoError(t, err)
@@ -212,17 +230,22 @@ func TestRepositories(t *testing.T) {
 	s.Repositories = []string{testWorkspace + "/vendor/lib/.git", "/Users/dev/main/.git"}
 	rules := rulesOf(t, p, s)
 	for path, allowed := range map[string]bool{
-		testWorkspace + "/.git/config": true, testWorkspace + "/.git/hooks/pre-commit": true, testWorkspace + "/.envrc": false, testWorkspace + "/vendor/lib/.git/index": true,
-		testWorkspace + "/vendor/lib/.git/config": false, testWorkspace + "/vendor/lib/.git/modules/a/b/hooks/x": false, "/Users/dev/main/.git/HOOKS/x": false,
-		"/Users/dev/main/.git/worktrees/w/commondir": false, "/Users/dev/main/.git/worktrees/w/index": true, "/Users/dev/main/.git/info/attributes": false,
+		testWorkspace + "/.git/config": true, testWorkspace + "/.git/hooks/pre-commit": true,
+		testWorkspace + "/.envrc": false, testWorkspace + "/vendor/lib/.git/index": true,
+		testWorkspace + "/vendor/lib/.git/config": false, testWorkspace + "/vendor/lib/.git/modules/a/b/hooks/x": false,
+		"/Users/dev/main/.git/HOOKS/x":               false,
+		"/Users/dev/main/.git/worktrees/w/commondir": false, "/Users/dev/main/.git/worktrees/w/index": true,
+		"/Users/dev/main/.git/info/attributes": false,
 	} {
 		v, err := Evaluate(rules, "file-write-create", Target{Path: path})
 		require.NoError(t, err)
 		assert.Equal(t, allowed, v.Allowed, path)
 	}
 	for path, allowed := range map[string]bool{
-		testWorkspace + "/new/.git": true, testWorkspace + "/vendor": false, testWorkspace + "/vendor/lib": false, testWorkspace + "/vendor/lib/.git": false,
-		testWorkspace + "/vendor/lib/.git/info": false, "/Users/dev/main/.git/modules": false, "/Users/dev/main/.git": false, testWorkspace + "/vendor/other": true,
+		testWorkspace + "/new/.git": true, testWorkspace + "/vendor": false, testWorkspace + "/vendor/lib": false,
+		testWorkspace + "/vendor/lib/.git":      false,
+		testWorkspace + "/vendor/lib/.git/info": false, "/Users/dev/main/.git/modules": false,
+		"/Users/dev/main/.git": false, testWorkspace + "/vendor/other": true,
 	} {
 		v, err := Evaluate(rules, "file-write-unlink", Target{Path: path})
 		require.NoError(t, err)
@@ -233,10 +256,12 @@ func TestRepositories(t *testing.T) {
 // TestWorkspaceBehindALink names the workspace by a link of the system's, and by the
 // second name of the disk of the homes.
 func TestWorkspaceBehindALink(t *testing.T) {
-	for named, real := range map[string]string{"/tmp/work": "/private/tmp/work", "/System/Volumes/Data/Users/dev/w": "/Users/dev/w", "/var/tmp/x/w": "/private/var/tmp/x/w"} {
+	for named, real := range map[string]string{"/tmp/work": "/private/tmp/work",
+		"/System/Volumes/Data/Users/dev/w": "/Users/dev/w", "/var/tmp/x/w": "/private/var/tmp/x/w"} {
 		p := policy(t, "default", func(r *profiles.Request) { r.Workspace = named })
 		rules := rulesOf(t, p, Survey{Temp: "/tmp/own"})
-		for path, allowed := range map[string]bool{"/private/tmp/own/x": true, real + "/a": true, real + "/.envrc": false, real + "/.env": false, real: true} {
+		for path, allowed := range map[string]bool{"/private/tmp/own/x": true, real + "/a": true, real + "/.envrc": false,
+			real + "/.env": false, real: true} {
 			v, err := Evaluate(rules, "file-write-data", Target{Path: path})
 			require.NoError(t, err)
 			assert.Equal(t, allowed, v.Allowed, path)
@@ -256,14 +281,17 @@ func TestWorkspaceBelowAProtectedName(t *testing.T) {
 }
 
 func TestProfileRefuses(t *testing.T) {
+	_, err := Profile(policy(t, "default", nil), Survey{Home: "/Users/dev/a\nb"})
+	require.ErrorContains(t, err, "control character")
 	p := policy(t, "default", func(r *profiles.Request) {
 		r.Files = []profiles.FileFlag{{Path: testWorkspace, Access: profiles.Overlay}}
 	})
-	_, err := Profile(p, Survey{})
+	_, err = Profile(p, Survey{})
 	var overlay *OverlayError
 	require.ErrorAs(t, err, &overlay)
 	require.ErrorContains(t, err, testWorkspace+": overlay")
-	for pattern, cause := range map[string]string{"a\"*": "no expression", "ä*": "no expression", "[!.]*": "all but a sign", `["]`: "no expression"} {
+	for pattern, cause := range map[string]string{"a\"*": "no expression", "ä*": "no expression",
+		"[!.]*": "all but a sign", `["]`: "no expression"} {
 		p := policy(t, "default", func(r *profiles.Request) {
 			r.Files = []profiles.FileFlag{{Path: testWorkspace + "/" + pattern, Access: profiles.Hide}}
 		})
@@ -277,8 +305,10 @@ func TestProfileRefuses(t *testing.T) {
 
 // TestPatterns holds expressions to the pattern language.
 func TestPatterns(t *testing.T) {
-	names := []string{"a", "A", "b", "ab", "a.b", "a-b", "a]b", "^", "x/a", "x/y/a", "a/b", "a/x/b", "a/x/y/b", "[ab]", "k1", "k2", "k-", "pages/[id].js", "pages/i.js", "$x"}
-	for _, pattern := range []string{"a", "*", "?", "a*b", "**/a", "a/**/b", "**/a/**", "[ab]", "[!a]", "k[0-9]", "k[1-]", "[]^]", "a[]]b", "pages/[id].js", "**", "a/**", "**/**/a", "$x", "^"} {
+	names := []string{"a", "A", "b", "ab", "a.b", "a-b", "a]b", "^", "x/a", "x/y/a", "a/b", "a/x/b", "a/x/y/b", "[ab]",
+		"k1", "k2", "k-", "pages/[id].js", "pages/i.js", "$x"}
+	for _, pattern := range []string{"a", "*", "?", "a*b", "**/a", "a/**/b", "**/a/**", "[ab]", "[!a]", "k[0-9]",
+		"k[1-]", "[]^]", "a[]]b", "pages/[id].js", "**", "a/**", "**/**/a", "$x", "^"} {
 		rule := profiles.FileRule{Path: "/w", Glob: pattern, Access: profiles.Read}
 		globs, err := globsOf(pattern)
 		require.NoError(t, err, pattern)

@@ -57,7 +57,8 @@ func protectedPath(p *profiles.Policy, r *profiles.ProtectRule) (string, bool) {
 	switch {
 	case strings.HasPrefix(r.Pattern, "/"):
 		return r.Pattern, true
-	case strings.ContainsAny(r.Pattern, "*?[") || !strings.Contains(r.Pattern, "/") || strings.HasPrefix(r.Pattern, ".git/"):
+	case strings.ContainsAny(r.Pattern, "*?[") || !strings.Contains(r.Pattern, "/") || strings.HasPrefix(r.Pattern,
+		".git/"):
 		return "", false
 	}
 	return path.Join(p.Workspace, r.Pattern), true
@@ -104,7 +105,8 @@ func (w *writer) protectSets(p *profiles.Policy, s *Survey) (sets []*protectSet)
 			c := choiceOf(rules[i].Pattern)
 			_, single := protectedPath(p, &rules[i])
 			switch {
-			case rules[i].Review || single || isRepository && c.head != anyGit || !isRepository && c.head == anyGit && s.Repositories != nil:
+			case rules[i].Review || single || isRepository && c.head != anyGit || !isRepository && c.head == anyGit &&
+				s.Repositories != nil:
 				continue
 			case isRepository:
 				c.head = inGit
@@ -140,7 +142,8 @@ func (s *protectSet) expressions() (list []string, err error) {
 	expressions, names := map[string][]string{}, map[string][]string{}
 	flush := func(head string) {
 		if len(names[head]) > 0 {
-			list = append(list, remark(strings.Join(names[head], " ")), regex(below(s.dir, whole(head+"("+strings.Join(expressions[head], "|")+")"))))
+			list = append(list, remark(strings.Join(names[head], " ")), regex(below(s.dir,
+				whole(head+"("+strings.Join(expressions[head], "|")+")"))))
 		}
 		expressions[head], names[head] = nil, nil
 	}
@@ -208,7 +211,8 @@ func (w *writer) fixed(p *profiles.Policy, s *Survey) {
 		for _, p := range r.patterns {
 			for _, g := range p.above() {
 				if !writable(p.rule.Access) {
-					filters = append(filters, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), regex(below(r.path, g.expression()+"$")))
+					filters = append(filters, remark(p.rule.Access.String()+", "+label(p.rule.Origin)), regex(below(r.path,
+						g.expression()+"$")))
 				}
 			}
 		}
@@ -227,7 +231,8 @@ func (w *writer) repositories(p *profiles.Policy, s *Survey) (list []string) {
 	for _, r := range p.Protect {
 		own, ok := strings.CutPrefix(r.Pattern, ".git/")
 		found = found || ok && !r.Review
-		if dir, _, deep := strings.Cut(own, "/"); ok && deep && !r.Review && !strings.ContainsAny(dir, `*?["`) && !slices.Contains(inner, quoteName(dir)) {
+		if dir, _, deep := strings.Cut(own, "/"); ok && deep && !r.Review && !strings.ContainsAny(dir, `*?["`) &&
+			!slices.Contains(inner, quoteName(dir)) {
 			inner = append(inner, quoteName(dir))
 		}
 	}

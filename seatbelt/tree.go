@@ -68,7 +68,8 @@ func realPolicy(p *profiles.Policy, s *Survey) (*profiles.Policy, error) {
 		table.Tighten = append(table.Tighten, profiles.FileRule{Path: k.Path, Access: profiles.Read, Origin: k.Origin})
 	}
 	for _, add := range s.Places {
-		table.Files = append(table.Files, profiles.FileRule{Path: add.Path, Access: add.Access, Origin: profiles.Origin{Source: "this machine", Key: add.Why}})
+		table.Files = append(table.Files, profiles.FileRule{Path: add.Path, Access: add.Access,
+			Origin: profiles.Origin{Source: "this machine", Key: add.Why}})
 	}
 	named := map[string]bool{}
 	for _, rules := range [...][]profiles.FileRule{table.Files, table.Tighten} {
@@ -82,7 +83,8 @@ func realPolicy(p *profiles.Policy, s *Survey) (*profiles.Policy, error) {
 	}
 	for _, add := range systemPlaces {
 		if !named[add.path] {
-			table.Files = append(table.Files, profiles.FileRule{Path: add.path, Access: profiles.Hide, Origin: profiles.Origin{Source: "macOS", Key: add.why}})
+			table.Files = append(table.Files, profiles.FileRule{Path: add.path, Access: profiles.Hide,
+				Origin: profiles.Origin{Source: "macOS", Key: add.why}})
 		}
 	}
 	return table, nil
@@ -106,7 +108,8 @@ func Decide(p *profiles.Policy, s Survey, path string) (profiles.Decision, error
 }
 
 func ownDecision(dir string) profiles.Decision {
-	return profiles.Decision{Access: profiles.Write, Rule: profiles.FileRule{Path: dir, Access: profiles.Write, Origin: private}}
+	return profiles.Decision{Access: profiles.Write, Rule: profiles.FileRule{Path: dir, Access: profiles.Write,
+		Origin: private}}
 }
 
 // patternsAt returns what the globs of the tables say below a path: no more than
@@ -210,5 +213,6 @@ func (at *place) differs(around *place, right class) bool {
 
 // turning returns the patterns that say of the right what the place does not.
 func (at *place) turning(right class) []pattern {
-	return slices.DeleteFunc(slices.Clone(at.patterns), func(p pattern) bool { return right(p.rule.Access) == at.gives(right) })
+	return slices.DeleteFunc(slices.Clone(at.patterns),
+		func(p pattern) bool { return right(p.rule.Access) == at.gives(right) })
 }

@@ -28,7 +28,8 @@ func specSeatbelt(req *profiles.Request, home string) int {
 		for i, param := range doc.Params {
 			params[i] = field{param.Name, param.Value}
 		}
-		printJSON(object{{"text", doc.Text}, {"parameters", params}, {"profile", p.Profile}, {"home", p.Home}, {"workspace", p.Workspace}})
+		printJSON(object{{"text", doc.Text}, {"parameters", params}, {"profile", p.Profile}, {"home", p.Home},
+			{"workspace", p.Workspace}})
 		return 0
 	}
 	printf("%s", doc.Text)
@@ -75,7 +76,8 @@ func policyOnDarwin(req *profiles.Request, home string) (*profiles.Policy, seatb
 // named makes the files that flags name absolute: they are this machine's.
 func named(req *profiles.Request) (err error) {
 	list := []*string{}
-	if strings.Contains(req.Profile, "/") || strings.HasSuffix(req.Profile, ".json") || strings.HasSuffix(req.Profile, ".jsonc") {
+	if strings.Contains(req.Profile, "/") || strings.HasSuffix(req.Profile, ".json") || strings.HasSuffix(req.Profile,
+		".jsonc") {
 		list = append(list, &req.Profile)
 	}
 	for i := range req.Settings {
@@ -128,14 +130,16 @@ func (a *answer) onDarwin(p *profiles.Policy, host *profiles.Host, survey seatbe
 	case a.question == "connect" && !isPath:
 		return a.hostOnDarwin(p, host, survey, rules)
 	case a.question != "connect":
-		return &usageError{"why --platform darwin " + a.question + ": want read, write, exec or connect", "variables and requests are the same on every system: leave --platform out"}
+		return &usageError{"why --platform darwin " + a.question + ": want read, write, exec or connect",
+			"variables and requests are the same on every system: leave --platform out"}
 	}
 	if a.subject, err = expand(a.subject, p, host); err != nil {
 		return err
 	}
 	v, err := seatbelt.Evaluate(rules, "network-outbound", seatbelt.Target{Path: survey.Real(a.subject)})
 	a.yes, a.what = v.Allowed, lineOf(v)
-	a.rule, a.hint = profiles.Origin{Source: "default", Key: "no rule names it"}, "--socket "+shell.Quote(a.subject)+" names it"
+	a.rule, a.hint = profiles.Origin{Source: "default", Key: "no rule names it"},
+		"--socket "+shell.Quote(a.subject)+" names it"
 	for _, s := range p.Network.Sockets {
 		if s.Path == a.subject {
 			a.rule, a.ruleText, a.hint = s.Origin, "socket "+s.Path, ""
@@ -145,7 +149,8 @@ func (a *answer) onDarwin(p *profiles.Policy, host *profiles.Host, survey seatbe
 }
 
 // fileOnDarwin answers for a file. To write is to change it, and to make it where it is not.
-func (a *answer) fileOnDarwin(p *profiles.Policy, host *profiles.Host, survey seatbelt.Survey, rules *seatbelt.Rules) error {
+func (a *answer) fileOnDarwin(p *profiles.Policy, host *profiles.Host, survey seatbelt.Survey,
+	rules *seatbelt.Rules) error {
 	path, err := expand(a.subject, p, host)
 	if err != nil {
 		return err
@@ -157,7 +162,8 @@ func (a *answer) fileOnDarwin(p *profiles.Policy, host *profiles.Host, survey se
 	if path = survey.Real(path); path != a.subject {
 		a.leadsTo = path
 	}
-	operations := map[string][]string{"read": {"file-read-data"}, "exec": {"process-exec"}, "write": {"file-write-create", "file-write-data"}}
+	operations := map[string][]string{"read": {"file-read-data"}, "exec": {"process-exec"},
+		"write": {"file-write-create", "file-write-data"}}
 	for _, op := range operations[a.question] {
 		v, err := seatbelt.Evaluate(rules, op, seatbelt.Target{Path: path})
 		if err != nil {
@@ -172,7 +178,8 @@ func (a *answer) fileOnDarwin(p *profiles.Policy, host *profiles.Host, survey se
 		return err
 	}
 	a.rule, a.ruleText = d.Rule.Origin, d.Access.String()+" "+d.Rule.Text()
-	if r, ok := p.ProtectedAnywhere(path); ok && !r.Review && !a.yes && a.question == "write" && d.Access == profiles.Write {
+	if r, ok := p.ProtectedAnywhere(path); ok && !r.Review && !a.yes && a.question == "write" &&
+		d.Access == profiles.Write {
 		a.rule, a.ruleText = r.Origin, "protect "+r.Pattern
 	}
 	if d.Access == profiles.Private {
@@ -183,7 +190,8 @@ func (a *answer) fileOnDarwin(p *profiles.Policy, host *profiles.Host, survey se
 
 // hostOnDarwin answers for a host: the profile lets nothing out but the proxy, which asks
 // the rules.
-func (a *answer) hostOnDarwin(p *profiles.Policy, host *profiles.Host, survey seatbelt.Survey, rules *seatbelt.Rules) error {
+func (a *answer) hostOnDarwin(p *profiles.Policy, host *profiles.Host, survey seatbelt.Survey,
+	rules *seatbelt.Rules) error {
 	name, port, err := splitTarget(a.subject)
 	if err != nil {
 		return err
