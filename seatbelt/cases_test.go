@@ -162,14 +162,23 @@ func rulesOf(t testing.TB, p *profiles.Policy, s Survey) *Rules {
 func TestEveryFilterCounts(t *testing.T) {
 	p := policy(t, "claude", func(r *profiles.Request) {
 		r.Local, r.Publish, r.Sockets = []string{"localhost:5433"}, []string{"3001"}, []string{"/opt/db/.s.PGSQL.5432"}
+		r.Files = []profiles.FileFlag{{Path: testWorkspace + "/data/secret", Access: profiles.Hide}}
+		r.Protect = []string{"scripts/deploy.sh"}
 	})
 	d, err := Profile(p, Example(testHome))
 	require.NoError(t, err)
 	list := cases(t, "claude")
-	for _, more := range []struct{ word, text string }{{"connect", "localhost:5433"}, {"listen", "localhost:3001"},
-		{"bind", "127.0.0.1:3001"}, {"socket", "/opt/db/.s.PGSQL.5432"}} {
-		list = append(list, tableCase{where: more.text, allowed: true, word: more.word, target: target(t, more.word,
-			more.text)})
+	for _, more := range []struct {
+		allowed    bool
+		word, text string
+	}{
+		{true, "connect", "localhost:5433"}, {true, "listen", "localhost:3001"}, {true, "bind", "127.0.0.1:3001"},
+		{true, "socket", "/opt/db/.s.PGSQL.5432"}, {false, "read", "./data/secret"}, {false, "write", "./data/secret"},
+		{false, "remove", "./data"}, {false, "write", "./scripts/deploy.sh"}, {false, "remove", "./scripts"},
+		{true, "write", "./scripts/other.sh"}, {true, "remove", "./data/other"},
+	} {
+		list = append(list, tableCase{where: more.text, allowed: more.allowed, word: more.word,
+			target: target(t, more.word, more.text)})
 	}
 	forms, err := read(d.Text)
 	require.NoError(t, err)
@@ -184,14 +193,7 @@ func TestEveryFilterCounts(t *testing.T) {
 		return true
 	}
 	require.True(t, holds(forms), "the control")
-	// What another rule says as well, of the profile of Claude Code.
-	doubled := []string{
-		`(subpath "/")`, // says no less than nothing
-		`(require-not (literal "~/.claude/plugins/store"))`, `(require-not (subpath "~/.claude/plugins/store"))`,
-		// hidden, below what is protected
-		`(literal "~/.claude/plugins")`, // protected itself, and above the former
-		`(subpath "~")`,                 // no other home has something that is written
-	}
+	doubled := []string{`(subpath "/")`} // says no less than nothing
 	dropped := 0
 	drop := func(changed []node, line int) {
 		if slices.Contains(doubled, withValues(d, line)) {

@@ -15,20 +15,14 @@ const maxChoice = 600
 // rule opens a part of it again.
 func (w *writer) protected(p *profiles.Policy, s *Survey) error {
 	var paths []string
-	sets := []*protectSet{{dir: p.Home, roots: w.at(p.Home, "")}}
 	for i := range p.Protect {
 		r := &p.Protect[i]
 		file, ok := protectedPath(p, r)
 		if !ok || r.Review || !w.tree.at(s.Real(file)).gives(writable) {
 			continue
 		}
-		file = s.Real(file)
-		if strings.HasPrefix(r.Origin.Source, "built-in ") && within(p.Home, file) && file != p.Home {
-			sets[0].choices = append(sets[0].choices, choice{pattern: file[len(p.Home)+1:]})
-			continue
-		}
 		paths = append(paths, remark(label(r.Origin)))
-		paths = append(paths, w.at(file, "PROTECT")...)
+		paths = append(paths, w.at(s.Real(file), "PROTECT")...)
 	}
 	for _, file := range s.Protect {
 		paths = append(paths, remark("this machine"))
@@ -39,7 +33,7 @@ func (w *writer) protected(p *profiles.Policy, s *Survey) error {
 	}
 	w.rule("deny file-write* file-link", paths...)
 
-	for _, set := range append(sets, w.protectSets(p, s)...) {
+	for _, set := range w.protectSets(p, s) {
 		expressions, err := set.expressions()
 		if err != nil {
 			return err

@@ -64,9 +64,6 @@ func newTree(p *profiles.Policy, s *Survey) (*tree, error) {
 // the machine and the system add.
 func realPolicy(p *profiles.Policy, s *Survey) (*profiles.Policy, error) {
 	table := &profiles.Policy{Files: slices.Clone(p.Files), Tighten: slices.Clone(p.Tighten)}
-	for _, k := range p.Keyed { // the command gets a copy, in its own home
-		table.Tighten = append(table.Tighten, profiles.FileRule{Path: k.Path, Access: profiles.Read, Origin: k.Origin})
-	}
 	for _, add := range s.Places {
 		table.Files = append(table.Files, profiles.FileRule{Path: add.Path, Access: add.Access,
 			Origin: profiles.Origin{Source: "this machine", Key: add.Why}})

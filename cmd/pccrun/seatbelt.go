@@ -182,7 +182,7 @@ func (a *answer) fileOnDarwin(p *profiles.Policy, host *profiles.Host, survey se
 		d.Access == profiles.Write {
 		a.rule, a.ruleText = r.Origin, "protect "+r.Pattern
 	}
-	if d.Access == profiles.Private {
+	if d.Access == profiles.Private || d.Access == profiles.Persist {
 		a.what += "; HOME and TMPDIR are directories of pccrun's there"
 	}
 	return nil

@@ -1,6 +1,11 @@
 package main
 
-import "github.com/pccrun/pccrun/profiles"
+import (
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
 
 const specUsage = `usage: pccrun spec [--bundle DIR] [--terminal] [--dry-run] [--json] [FLAGS] -- COMMAND [ARG…]
        pccrun spec --format seatbelt [--home DIR] [--json] [FLAGS] -- COMMAND [ARG…]
@@ -43,14 +48,27 @@ func (o *specOptions) flags() []flagDef {
 	text := func(at *string) func(*profiles.Request, string) error {
 		return func(_ *profiles.Request, v string) error { *at = v; return nil }
 	}
-	return append(policyFlags(),
+	return append(homeElsewhere(policyFlags(), &o.home),
 		flagDef{"--format", takesValue, "oci|seatbelt", "", text(&o.format)},
 		flagDef{"--bundle", takesValue, "DIR", "", text(&o.bundle)},
-		flagDef{"--home", takesValue, "DIR", "", text(&o.home)},
 		flagDef{"--terminal", alone, "", "", func(*profiles.Request, string) error { o.terminal = true; return nil }},
 		flagDef{"--dry-run", alone, "", "", on(func(r *profiles.Request) *bool { return &r.DryRun })},
 		flagDef{"--json", alone, "", "", on(func(r *profiles.Request) *bool { return &r.JSON })},
 	)
+}
+
+// homeElsewhere lets --home name a directory too: the home of somebody on a Mac that is not here.
+func homeElsewhere(defs []flagDef, at *string) []flagDef {
+	i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == "--home" })
+	word := defs[i].set
+	defs[i].set = func(r *profiles.Request, v string) error {
+		if !strings.Contains(v, "/") {
+			return word(r, v)
+		}
+		*at = v
+		return nil
+	}
+	return defs
 }
 
 // readSpec reads the command line, and refuses what does not go together.
@@ -71,7 +89,7 @@ func readSpec(args []string) (req *profiles.Request, o specOptions, err error) {
 	case o.format == "seatbelt" && (o.bundle != "" || o.terminal || req.DryRun):
 		return nil, o, mistake("--bundle, --terminal and --dry-run are about bundles: a profile for macOS is printed", "")
 	case o.format != "seatbelt" && o.home != "":
-		return nil, o, mistake("--home goes with --format seatbelt: a bundle is made of this machine's files", "")
+		return nil, o, mistake("--home DIR goes with --format seatbelt: a bundle is made of this machine's files", "")
 	}
 	return req, o, nil
 }

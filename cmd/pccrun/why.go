@@ -57,10 +57,11 @@ func whyVerb(args []string) int {
 		session = v
 		return nil
 	}}
-	text := func(name, arg, line string, at *string) flagDef {
-		return flagDef{name, takesValue, arg, line, func(_ *profiles.Request, v string) error { *at = v; return nil }}
-	}
-	defs := append(policyFlags(), jsonFlag(), ofSession, text("--platform", "NAME", "answer for another system", &platform), text("--home", "DIR", "a home on it", &home))
+	on := flagDef{"--platform", takesValue, "NAME", "answer for another system", func(_ *profiles.Request, v string) error {
+		platform = v
+		return nil
+	}}
+	defs := append(homeElsewhere(policyFlags(), &home), jsonFlag(), ofSession, on)
 	req, words, err := queryRequest(defs, args)
 	var before *past
 	if err == nil && session != "" {
@@ -78,7 +79,7 @@ func whyVerb(args []string) int {
 	case platform != "" && platform != "darwin":
 		return fail("why: platform "+quote(platform)+": want darwin", "of this machine pccrun why says it without --platform")
 	case home != "" && platform == "":
-		return fail("why: --home goes with --platform darwin", "HOME says what the home is on this machine")
+		return fail("why: --home DIR goes with --platform darwin", "HOME says what the home is on this machine")
 	case platform != "" && before != nil:
 		return fail("why: --session is about a run on this machine, --platform about none")
 	case platform != "":
