@@ -370,8 +370,10 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	b.home(req)
 	b.network()
 	b.warnOfSockets()
-	b.own(dirs)
-	b.moved(&req.Host)
+	if !req.Host.Elsewhere {
+		b.own(dirs)
+		b.moved(&req.Host)
+	}
 	b.warnOfSecrets()
 	for _, name := range req.Env {
 		if !strings.ContainsAny(name, "=*") && !req.Host.has(name) {

@@ -37,6 +37,16 @@ func homesOf(database, home string) []string {
 	return slices.Compact(homes)
 }
 
+// homesElsewhere returns the directories that hold homes on a Mac, as far as the
+// path of one tells.
+func homesElsewhere(home string) []string {
+	homes := []string{"/Users", "/private/var/root"}
+	if parent := path.Dir(home); !slices.Contains(systemDirs, parent) && !slices.Contains(homes, parent) {
+		homes = append(homes, parent)
+	}
+	return homes
+}
+
 // homesAround returns where a virtual machine shows the homes of the system
 // that it runs on, below root: Lima and its like at the same path, WSL, OrbStack,
 // Docker Desktop. A key lies there as in one of its own.

@@ -83,6 +83,9 @@ func (r *resolver) importFile(file string, asked askedFor, read func(*importer, 
 	if asked {
 		origin = Origin{Source: "flag", Key: "--settings"}
 	}
+	if !bool(asked) && r.req.Host.Elsewhere {
+		return nil, nil
+	}
 	text, err := readFile(file, followLinks)
 	if !bool(asked) && err == nil && !r.asks(path.Dir(file), path.Dir(strings.TrimPrefix(file, r.home)), file) {
 		return nil, nil

@@ -77,6 +77,10 @@ type Host struct {
 	Environ []string // of this process
 	Cwd     string   // absolute, without links
 	Memory  int64    // bytes
+
+	// Elsewhere: the home is one of a Mac that is not here. Neither it nor a workspace
+	// in it is looked at, and no file is read but those that the flags name.
+	Elsewhere bool
 }
 
 // Getenv returns the value of a variable of the host's environment.

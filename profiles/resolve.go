@@ -129,6 +129,14 @@ func Resolve(req Request) (*Policy, error) {
 
 // findHome decides what ~ is.
 func (r *resolver) findHome() error {
+	if r.req.Host.Elsewhere {
+		home, err := r.path(r.req.Host.Home, "")
+		if err != nil || !strings.HasPrefix(r.req.Host.Home, "/") || home == "/" {
+			return &Error{Origin: Origin{Source: "flag", Key: "--home"}, Cause: quote(r.req.Host.Home) + ": want the absolute path of a home"}
+		}
+		r.home, r.policy.Home, r.policy.Homes = home, home, homesElsewhere(home)
+		return nil
+	}
 	home, warning, err := r.req.Host.HomeDir()
 	if err != nil {
 		return err
@@ -177,6 +185,9 @@ func real(name string) string {
 // findWorkspace decides what . is: section "the workspace" of docs/policy.md.
 func (r *resolver) findWorkspace() error {
 	r.cwd = r.req.Host.Cwd
+	if r.req.Host.Elsewhere {
+		return r.workspaceElsewhere()
+	}
 	origin := Origin{Source: "flag", Key: "--workspace"}
 	if r.req.Workspace == "" {
 		origin = Origin{Key: "workspace"}
@@ -224,6 +235,22 @@ func (r *resolver) findWorkspace() error {
 	return nil
 }
 
+// workspaceElsewhere takes the workspace as it is named.
+func (r *resolver) workspaceElsewhere() error {
+	dir, err := r.path(r.req.Workspace, "")
+	why := ""
+	if err != nil || !strings.HasPrefix(r.req.Workspace, "/") {
+		why = "want an absolute path"
+	} else if why = r.badWorkspaceName(dir); why == "" && isSystem(dir) {
+		why = "a directory of the system"
+	}
+	if why != "" {
+		return &Error{Origin: Origin{Source: "flag", Key: "--workspace"}, Cause: quote(r.req.Workspace) + ": " + why}
+	}
+	r.workspace, r.policy.Workspace, r.policy.WorkDir = dir, dir, dir
+	return nil
+}
+
 // sayWorkspace says where the workspace is, if it was reached by a link: what
 // stands in a project somebody else may have made.
 func (r *resolver) sayWorkspace(named string) {
@@ -243,6 +270,20 @@ func isSystem(dir string) bool {
 
 // badWorkspace says why a directory cannot be the workspace, "" if it can.
 func (r *resolver) badWorkspace(dir string) string {
+	if why := r.badWorkspaceName(dir); why != "" {
+		return why
+	}
+	if slices.Contains(homesAround(""), path.Dir(dir)) {
+		return "a home of the system around this one cannot be the workspace"
+	}
+	if partOfGit(dir) {
+		return "a part of a repository's own directory cannot be the workspace: git executes what stands there"
+	}
+	return ""
+}
+
+// badWorkspaceName is what of badWorkspace a name alone tells.
+func (r *resolver) badWorkspaceName(dir string) string {
 	if dir == "/" {
 		return "the root of the file system cannot be the workspace"
 	}
@@ -251,16 +292,10 @@ func (r *resolver) badWorkspace(dir string) string {
 			return "a home, or what holds homes, cannot be the workspace"
 		}
 	}
-	if slices.Contains(homesAround(""), path.Dir(dir)) {
-		return "a home of the system around this one cannot be the workspace"
-	}
 	for _, special := range []string{"/proc", "/sys", "/dev"} {
 		if within(special, dir) {
 			return "the kernel's own files cannot be the workspace"
 		}
-	}
-	if partOfGit(dir) {
-		return "a part of a repository's own directory cannot be the workspace: git executes what stands there"
 	}
 	return ""
 }
@@ -287,6 +322,9 @@ const unreadProfiles = "your profiles are not read: "
 // findConfig finds the directory of the user's own profiles. One that the
 // payload or somebody else could write is not used.
 func (r *resolver) findConfig() {
+	if r.req.Host.Elsewhere {
+		return
+	}
 	var err error
 	if r.dirs, err = state.Find(r.req.Host.Getenv, r.home); err != nil {
 		return
@@ -462,6 +500,9 @@ func (r *resolver) extend(l *layer, adds bool) ([]*layer, error) {
 // workspaceLayer reads the workspace's own profile, once, through one
 // descriptor, following no link; nil if there is none.
 func (r *resolver) workspaceLayer() (*layer, []byte, error) {
+	if r.req.Host.Elsewhere {
+		return nil, nil, nil
+	}
 	file := r.workspace + "/" + WorkspaceFile
 	text, err := readFile(file, noLinks)
 	if errors.Is(err, fs.ErrNotExist) {

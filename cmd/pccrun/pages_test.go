@@ -134,8 +134,10 @@ func takes(words []string) error {
 	own := func(name string, kind flagKind) flagDef {
 		return flagDef{name, kind, "", "", func(*profiles.Request, string) error { return nil }}
 	}
-	defs := append(runFlags(), own("--session", takesValue), own("--save", alone), own("--bundle", takesValue), own("--terminal", alone))
+	defs := append(runFlags(), own("--session", takesValue), own("--save", alone), own("--bundle", takesValue), own("--terminal", alone), own("--format", takesValue), own("--platform", takesValue))
+	home := ""
 	req := &profiles.Request{Host: profiles.ThisHost()}
+	defs = homeElsewhere(defs, &home)
 	for len(words) > 0 {
 		rest, dashes, err := parseFlags(defs, req, words)
 		if err != nil {
@@ -152,6 +154,9 @@ func takes(words []string) error {
 	}
 	if req.Profile != "" && !slices.Contains(profiles.Builtin(), req.Profile) {
 		req.Profile = "" // the reader's own
+	}
+	if home != "" {
+		req.Host.Home, req.Host.Elsewhere = home, true
 	}
 	if _, err := profiles.Resolve(*req); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -1,12 +1,26 @@
 package main
 
+import (
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
 const specUsage = `usage: pccrun spec [--bundle DIR] [--terminal] [--dry-run] [--json] [FLAGS] -- COMMAND [ARG…]
+       pccrun spec --format seatbelt [--home DIR] [--json] [FLAGS] -- COMMAND [ARG…]
 
 Writes what pccrun run would do with these flags as an OCI runtime bundle:
-config.json, an empty rootfs, and the files that stand in for hidden ones.
+config.json, an empty rootfs, and the files that stand in for hidden ones. Or
+prints the same policy as a profile for macOS's sandbox-exec, on any system.
 
+  --format NAME  oci, or seatbelt (default: oci)
   --bundle DIR   where; made if it is not there (default: the current directory)
   --terminal     the command gets a terminal
+  --home DIR     seatbelt: the home of somebody on a Mac that is not here, and
+                 --workspace a directory there (default: DIR/workspace). Neither
+                 is looked at, and no file is read but those that --profile and
+                 --settings name
   --dry-run      print the plan, and write nothing
   --json         print what was written, or the plan, as JSON
 
@@ -16,5 +30,66 @@ names the files of this host as they are now, and the runtime looks them up by
 name. It holds the values of the command's environment. Who writes it should
 be who runs it: as root the command is given an identity that is not root.
 
+In a profile for macOS paths are parameters, which stderr lists as sandbox-exec
+takes them; the directories and ports of a run are examples. docs/macos.md says
+what of it has been tried.
+
 example: pccrun spec --bundle /tmp/b -- make test && runc run --bundle /tmp/b NAME
+         pccrun spec --format seatbelt --home /Users/me --workspace /Users/me/src -- claude
 `
+
+// specOptions are the flags of the verb's own.
+type specOptions struct {
+	format, bundle, home string
+	terminal             bool
+}
+
+func (o *specOptions) flags() []flagDef {
+	text := func(at *string) func(*profiles.Request, string) error {
+		return func(_ *profiles.Request, v string) error { *at = v; return nil }
+	}
+	return append(homeElsewhere(policyFlags(), &o.home),
+		flagDef{"--format", takesValue, "oci|seatbelt", "", text(&o.format)},
+		flagDef{"--bundle", takesValue, "DIR", "", text(&o.bundle)},
+		flagDef{"--terminal", alone, "", "", func(*profiles.Request, string) error { o.terminal = true; return nil }},
+		flagDef{"--dry-run", alone, "", "", on(func(r *profiles.Request) *bool { return &r.DryRun })},
+		flagDef{"--json", alone, "", "", on(func(r *profiles.Request) *bool { return &r.JSON })},
+	)
+}
+
+// homeElsewhere lets --home name a directory too: the home of somebody on a Mac that is not here.
+func homeElsewhere(defs []flagDef, at *string) []flagDef {
+	i := slices.IndexFunc(defs, func(d flagDef) bool { return d.name == "--home" })
+	word := defs[i].set
+	defs[i].set = func(r *profiles.Request, v string) error {
+		if !strings.Contains(v, "/") {
+			return word(r, v)
+		}
+		*at = v
+		return nil
+	}
+	return defs
+}
+
+// readSpec reads the command line, and refuses what does not go together.
+func readSpec(args []string) (req *profiles.Request, o specOptions, err error) {
+	req = &profiles.Request{}
+	rest, dashes, err := parseFlags(o.flags(), req, args)
+	req.Command = rest
+	mistake := func(text, hint string) error { return &usageError{"spec: " + text, hint} }
+	switch {
+	case err != nil:
+		return nil, o, err
+	case !dashes || len(rest) == 0 || rest[0] == "":
+		return nil, o, mistake("no command", "pccrun spec [FLAGS] -- COMMAND")
+	case len(req.Without) > 0:
+		return nil, o, mistake("--without switches layers of pccrun's own launch off", "")
+	case o.format != "" && o.format != "oci" && o.format != "seatbelt":
+		return nil, o, mistake("format "+quote(o.format)+": want oci or seatbelt", "")
+	case o.format == "seatbelt" && (o.bundle != "" || o.terminal || req.DryRun):
+		return nil, o, mistake("--bundle, --terminal and --dry-run are about bundles: a profile for macOS is printed", "")
+	case o.format != "seatbelt" && o.home != "":
+		return nil, o, mistake("--home DIR goes with --format seatbelt: a bundle is made of this machine's files", "")
+	}
+	return req, o, nil
+}

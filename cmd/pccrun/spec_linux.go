@@ -23,30 +23,17 @@ import (
 	"github.com/pccrun/pccrun/seccomp"
 )
 
-// specOptions are the flags of the verb's own.
-type specOptions struct {
-	bundle   string
-	terminal bool
-}
-
 func specVerb(args []string) int {
-	req, o := &profiles.Request{}, specOptions{bundle: "."}
-	defs := append(policyFlags(),
-		flagDef{"--bundle", takesValue, "DIR", "", func(_ *profiles.Request, v string) error { o.bundle = v; return nil }},
-		flagDef{"--terminal", alone, "", "", func(*profiles.Request, string) error { o.terminal = true; return nil }},
-		flagDef{"--dry-run", alone, "", "", on(func(r *profiles.Request) *bool { return &r.DryRun })},
-		flagDef{"--json", alone, "", "", on(func(r *profiles.Request) *bool { return &r.JSON })},
-	)
-	rest, dashes, err := parseFlags(defs, req, args)
+	req, o, err := readSpec(args)
 	switch {
 	case err != nil:
 		return failUsage(err)
-	case !dashes || len(rest) == 0 || rest[0] == "":
-		return fail("spec: no command", "pccrun spec [FLAGS] -- COMMAND")
-	case len(req.Without) > 0:
-		return fail("spec: --without switches layers of pccrun's own launch off")
+	case o.format == "seatbelt":
+		return specSeatbelt(req, o.home)
+	case o.bundle == "":
+		o.bundle = "."
 	}
-	req.Command, req.Host = rest, profiles.ThisHost()
+	req.Host = profiles.ThisHost()
 	policy, err := profiles.Resolve(*req)
 	if err != nil {
 		return failWith(err)

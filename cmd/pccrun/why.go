@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,6 +27,10 @@ is not run.
 
   --session ID  say first what that session did about it, and then what its
                 workspace and profile make of it
+  --platform NAME
+                darwin: answer for read, write, exec and connect from the profile
+                that pccrun spec --format seatbelt prints
+  --home DIR    with it: the home of somebody on a Mac that is not here
   --json        print it as JSON
 
 The exit status is 0 for yes, 1 for no, 125 for a mistake.
@@ -47,12 +52,17 @@ type answer struct {
 }
 
 func whyVerb(args []string) int {
-	session := ""
+	session, platform, home := "", "", ""
 	ofSession := flagDef{"--session", takesValue, "ID", "what a session did about it", func(_ *profiles.Request, v string) error {
 		session = v
 		return nil
 	}}
-	req, words, err := queryRequest(append(policyFlags(), jsonFlag(), ofSession), args)
+	on := flagDef{"--platform", takesValue, "NAME", "answer for another system", func(_ *profiles.Request, v string) error {
+		platform = v
+		return nil
+	}}
+	defs := append(homeElsewhere(policyFlags(), &home), jsonFlag(), ofSession, on)
+	req, words, err := queryRequest(defs, args)
 	var before *past
 	if err == nil && session != "" {
 		if before, err = findPast(session, req); err != nil {
@@ -64,6 +74,16 @@ func whyVerb(args []string) int {
 		return failUsage(err)
 	case len(words) != 2:
 		return fail("why: want a question and one thing to ask about", "e.g. pccrun why read ~/.ssh/id_rsa; pccrun help why says more")
+	case words[1] == "":
+		return fail("why "+words[0]+": empty", "pccrun help why says what can be asked about")
+	case platform != "" && platform != "darwin":
+		return fail("why: platform "+quote(platform)+": want darwin", "of this machine pccrun why says it without --platform")
+	case home != "" && platform == "":
+		return fail("why: --home DIR goes with --platform darwin", "HOME says what the home is on this machine")
+	case platform != "" && before != nil:
+		return fail("why: --session is about a run on this machine, --platform about none")
+	case platform != "":
+		return whyOnDarwin(args, req, words, home)
 	}
 	p, err := profiles.Resolve(*req)
 	if err != nil {
@@ -73,9 +93,6 @@ func whyVerb(args []string) int {
 		say(w)
 	}
 	a := answer{question: words[0], subject: words[1]}
-	if a.subject == "" {
-		return fail("why "+a.question+": empty", "pccrun help why says what can be asked about")
-	}
 	switch a.question {
 	case "read", "write", "exec":
 		err = a.path(p, &req.Host)
@@ -100,6 +117,11 @@ func whyVerb(args []string) int {
 			return failSession(err)
 		}
 	}
+	return a.report(req, p, before)
+}
+
+// report prints the answer, and returns the status that says it.
+func (a *answer) report(req *profiles.Request, p *profiles.Policy, before *past) int {
 	if req.JSON {
 		o := object{
 			{"question", a.question}, {"subject", a.subject}, {"leads_to", a.leadsTo}, {"answer", a.yes}, {"text", a.what},
@@ -374,6 +396,11 @@ func (a *answer) request(p *profiles.Policy, host *profiles.Host) error {
 // networkRules are the policy's, groups such as @npm put in by the clients that
 // they stand for, as at a run.
 func networkRules(p *profiles.Policy, host *profiles.Host) (*rules.Set, error) {
+	if host.Elsewhere {
+		return p.Network.Rules(func(rules.Rule) ([]rules.Rule, error) {
+			return nil, errors.New("a group stands for the hosts of a client that is not here")
+		})
+	}
 	asker := clients.Asker{Environ: host.Environ, Workspace: p.Workspace, Note: say}
 	if dirs, err := state.Find(host.Getenv, p.Home); err == nil {
 		asker.StateDir = dirs.State

@@ -1,0 +1,270 @@
+package seatbelt
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// words are the operations as tables write them.
+var words = map[string]string{
+	"read": "file-read-data", "stat": "file-read-metadata", "xattrs": "file-write-xattr", "xattr": "file-read-xattr",
+	"exists": "file-test-existence", "write": "file-write-data", "create": "file-write-create",
+	"remove": "file-write-unlink", "chmod": "file-write-mode", "setid": "file-write-setugid", "link": "file-link",
+	"clone": "file-clone", "map": "file-map-executable", "ioctl": "file-ioctl",
+	"mknod": "file-mknod", "mount": "file-mount", "exec": "process-exec", "connect": "network-outbound",
+	"listen": "network-inbound", "socket": "network-outbound", "bind": "network-bind",
+	"domain": "system-socket", "signal": "signal", "ps": "process-info-pidinfo", "task": "mach-priv-task-port",
+	"fork": "process-fork", "pty": "pseudo-tty", "sem": "ipc-posix-sem",
+	"shm": "ipc-posix-shm", "sysv": "ipc-sysv-shm", "launch": "job-creation", "appleevent": "appleevent-send",
+	"lookup": "mach-lookup", "register": "mach-register",
+	"sysctl": "sysctl-read", "sysctl-set": "sysctl-write", "iokit": "iokit-open",
+}
+
+// A tableCase is a target of a line of a table.
+type tableCase struct {
+	where   string
+	macOnly bool // Linux says nothing of it, or otherwise
+	allowed bool
+	word    string
+	target  Target
+}
+
+// tables are those that hold of a built-in profile.
+func tables(profile string) []string {
+	list := []string{"common"}
+	switch profile {
+	case "default", "offline":
+		return append(list, "offline")
+	case "strict":
+		return append(list, "offline", "strict")
+	case "build", "agent":
+		return append(list, "offline", "build")
+	}
+	return append(list, "proxy", "build", profile)
+}
+
+func cases(t testing.TB, profile string) (list []tableCase) {
+	for _, name := range tables(profile) {
+		file := filepath.Join("testdata/cases", name+".txt")
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for i, line := range strings.Split(string(text), "\n") {
+			fields := strings.Fields(line)
+			if len(fields) == 0 || fields[0] == "#" {
+				continue
+			}
+			c := tableCase{where: fmt.Sprintf("%s:%d: %s", file, i+1, line)}
+			if c.macOnly = fields[0] == "mac"; c.macOnly {
+				fields = fields[1:]
+			}
+			require.Contains(t, []string{"allow", "deny"}, fields[0], c.where)
+			require.Contains(t, words, fields[1], c.where)
+			c.allowed, c.word = fields[0] == "allow", fields[1]
+			for _, text := range fields[2:] {
+				c.target = target(t, c.word, text)
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+// target reads the target of an operation.
+func target(t testing.TB, word, text string) Target {
+	own := Example(testHome)
+	for _, dir := range [...][2]string{{"~", testHome}, {".", testWorkspace}, {"@home", own.Home}, {"@tmp", own.Temp}} {
+		if text == dir[0] || strings.HasPrefix(text, dir[0]+"/") {
+			text = dir[1] + text[len(dir[0]):]
+		}
+	}
+	switch kindOf(words[word]) {
+	case onFile:
+		path, lent := strings.CutSuffix(text, "+pty")
+		if lent {
+			return Target{Path: path, Extension: "com.apple.sandbox.pty"}
+		}
+		return Target{Path: path}
+	case onNetwork:
+		if strings.HasPrefix(text, "/") {
+			return Target{Path: text}
+		}
+		i := strings.LastIndexByte(text, ':')
+		port, err := strconv.ParseUint(text[i+1:], 10, 16)
+		require.NoError(t, err, text)
+		return Address(text[:i], uint16(port))
+	case onProcess:
+		return Target{Process: text}
+	case onSocket:
+		return Target{Domain: text}
+	}
+	return Target{Name: text}
+}
+
+func TestCases(t *testing.T) {
+	for _, name := range profiles.Builtin() {
+		t.Run(name, func(t *testing.T) {
+			p := policy(t, name, nil)
+			rules := rulesOf(t, p, Example(testHome))
+			list := cases(t, name)
+			want := 60
+			if name == "claude" {
+				want = 300
+			}
+			require.GreaterOrEqual(t, len(list), want)
+			compared := 0
+			for _, c := range list {
+				v, err := Evaluate(rules, words[c.word], c.target)
+				if !assert.NoError(t, err, "%s %+v", c.where, c.target) {
+					continue
+				}
+				assert.Equal(t, c.allowed, v.Allowed, "%s %+v: line %d", c.where, c.target, v.Line)
+				if !c.macOnly {
+					assert.Equal(t, linux(p, c.word, c.target.Path), v.Allowed, "Linux: %s %+v", c.where, c.target)
+					compared++
+				}
+			}
+			assert.Greater(t, compared, 60)
+			t.Logf("%d cases, %d of them compared with the Linux answer", len(list), compared)
+		})
+	}
+}
+
+// linux is the answer of `pccrun why` on Linux: by the functions that enforce it there.
+func linux(p *profiles.Policy, word, path string) bool {
+	access := p.Decide(path).Access
+	if word != "write" {
+		return access >= profiles.Read
+	}
+	r, protected := p.ProtectedAnywhere(path)
+	return access == profiles.Write && (!protected || r.Review)
+}
+
+func rulesOf(t testing.TB, p *profiles.Policy, s Survey) *Rules {
+	d, err := Profile(p, s)
+	require.NoError(t, err)
+	rules, err := Parse(d.Text, d.Params)
+	require.NoError(t, err)
+	return rules
+}
+
+// TestEveryFilterCounts drops each rule, and each filter of one that has others, from
+// the text: some case has to change.
+func TestEveryFilterCounts(t *testing.T) {
+	p := policy(t, "claude", func(r *profiles.Request) {
+		r.Local, r.Publish, r.Sockets = []string{"localhost:5433"}, []string{"3001"}, []string{"/opt/db/.s.PGSQL.5432"}
+		r.Files = []profiles.FileFlag{{Path: testWorkspace + "/data/secret", Access: profiles.Hide}}
+		r.Protect = []string{"scripts/deploy.sh"}
+	})
+	d, err := Profile(p, Example(testHome))
+	require.NoError(t, err)
+	list := cases(t, "claude")
+	for _, more := range []struct {
+		allowed    bool
+		word, text string
+	}{
+		{true, "connect", "localhost:5433"}, {true, "listen", "localhost:3001"}, {true, "bind", "127.0.0.1:3001"},
+		{true, "socket", "/opt/db/.s.PGSQL.5432"}, {false, "read", "./data/secret"}, {false, "write", "./data/secret"},
+		{false, "remove", "./data"}, {false, "write", "./scripts/deploy.sh"}, {false, "remove", "./scripts"},
+		{true, "write", "./scripts/other.sh"}, {true, "remove", "./data/other"},
+	} {
+		list = append(list, tableCase{where: more.text, allowed: more.allowed, word: more.word,
+			target: target(t, more.word, more.text)})
+	}
+	forms, err := read(d.Text)
+	require.NoError(t, err)
+	holds := func(forms []node) bool {
+		rules, err := compile(forms, d.Params)
+		require.NoError(t, err)
+		for _, c := range list {
+			if v, err := Evaluate(rules, words[c.word], c.target); err != nil || v.Allowed != c.allowed {
+				return false
+			}
+		}
+		return true
+	}
+	require.True(t, holds(forms), "the control")
+	doubled := []string{`(subpath "/")`} // says no less than nothing
+	dropped := 0
+	drop := func(changed []node, line int) {
+		if slices.Contains(doubled, withValues(d, line)) {
+			return
+		}
+		dropped++
+		assert.False(t, holds(changed), "without line %d all is as before: %s", line, strings.Split(d.Text, "\n")[line-1])
+	}
+	for i := 2; i < len(forms); i++ {
+		drop(slices.Delete(slices.Clone(forms), i, i+1), forms[i].line)
+		with := func(changed node) []node {
+			all := slices.Clone(forms)
+			all[i] = changed
+			return all
+		}
+		eachDropped(forms[i], func(changed node, line int) { drop(with(changed), line) })
+	}
+	t.Logf("%d rules and filters dropped", dropped)
+	assert.Greater(t, dropped, 150)
+}
+
+// withValues returns a line of the text, with the values of parameters in it.
+func withValues(d Document, line int) string {
+	text := strings.TrimSpace(strings.Split(d.Text, "\n")[line-1])
+	for _, p := range d.Params {
+		text = strings.ReplaceAll(text, `(param "`+p.Name+`")`, `"`+strings.Replace(p.Value, testHome, "~", 1)+`"`)
+	}
+	return text
+}
+
+// eachDropped calls f with a rule without one of its filters. That a path is a
+// literal and a subpath counts as one.
+func eachDropped(n node, f func(changed node, line int)) {
+	for i := range n.list {
+		item := n.list[i]
+		head := item.head()
+		if head == "" || head == "param" || n.head() == "local" || n.head() == "remote" || n.head() == "require-not" {
+			continue
+		}
+		without := func() (node, bool) {
+			changed := n
+			changed.list = slices.DeleteFunc(slices.Clone(n.list), func(other node) bool { return samePath(other, item) })
+			return changed, len(changed.list) > 1 && slices.ContainsFunc(changed.list,
+				func(left node) bool { return left.kind == '(' })
+		}
+		if changed, ok := without(); ok {
+			f(changed, item.line)
+		}
+		if strings.HasPrefix(head, "require-") {
+			eachDropped(item, func(inner node, line int) {
+				changed := n
+				changed.list = slices.Clone(n.list)
+				changed.list[i] = inner
+				f(changed, line)
+			})
+		}
+	}
+}
+
+// samePath reports whether two filters are the same, or say literal and subpath of one path.
+func samePath(a, b node) bool {
+	return strings.Replace(show(a), "literal", "subpath", 1) == strings.Replace(show(b), "literal", "subpath", 1)
+}
+
+func show(n node) string {
+	if n.kind != '(' {
+		return string(n.kind) + n.text
+	}
+	var b strings.Builder
+	for _, item := range n.list {
+		b.WriteString(" " + show(item))
+	}
+	return "(" + b.String() + ")"
+}

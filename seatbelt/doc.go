@@ -1,0 +1,17 @@
+// Package seatbelt turns a policy into a profile for macOS's sandbox, and says
+// what such a profile allows.
+//
+// It promises:
+//   - [Profile] is a pure function: the same policy and survey give the same
+//     text on every system, and nothing of the machine is read;
+//   - no path of the user stands in the text: each is a parameter, so that no
+//     name can end a string and begin a rule;
+//   - what the text does not allow is denied. Files and hosts are allowed by rules
+//     that exclude each other's places, so their order says nothing; the few rules
+//     that deny something in what others allow stand last;
+//   - [Evaluate] answers from the text alone, and answers under every order of
+//     precedence that is reported of Seatbelt; where two of them differ it is an
+//     error. [Parse] refuses each form that the evaluator has no model of.
+//
+// There was no Mac to try any of it on: docs/macos.md says what that leaves open.
+package seatbelt

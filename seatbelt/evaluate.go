@@ -1,0 +1,140 @@
+package seatbelt
+
+import (
+	"fmt"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Target is what an operation is done to; which fields count goes by the operation.
+type Target struct {
+	Path      string // of a file or a unix socket, as the kernel has it: no part is a link
+	Extension string // what the kernel has lent the process for the file, e.g. "com.apple.sandbox.pty"
+	Host      string // "localhost" for the machine's own addresses, anything else for another
+	Port      uint16
+	Name      string // of a service, a setting, a class of IOKit's, shared memory
+	Process   string // "self", "same-sandbox" or "others"
+	Domain    string // of a socket that is made: "AF_UNIX", …
+}
+
+// A Verdict is what a profile says.
+type Verdict struct {
+	Allowed bool
+	Line    int // of the rule that says it, 0 for the default
+}
+
+// An AmbiguousError says that the answer depends on how Seatbelt orders rules.
+type AmbiguousError struct {
+	Operation      string
+	Last, Filtered Verdict // the last rule that matches; the last one with a filter, before any without
+}
+
+func (e *AmbiguousError) Error() string {
+	return fmt.Sprintf("%s: line %d or line %d: which of them decides depends on how Seatbelt orders rules",
+		e.Operation, e.Last.Line, e.Filtered.Line)
+}
+
+// Evaluate says whether a profile allows an operation. Two orders are reported of
+// Seatbelt: the last rule that matches decides, or the last that has a filter, and
+// one without only where there is none. Both are asked; where they differ it is an
+// error.
+func Evaluate(r *Rules, op string, t Target) (Verdict, error) {
+	known, ok := operations[op]
+	if !ok {
+		return Verdict{}, fmt.Errorf("operation %q: want one that is modelled, and no group", op)
+	}
+	if err := t.check(known.kind); err != nil {
+		return Verdict{}, fmt.Errorf("%s: %w", op, err)
+	}
+	last := Verdict{Allowed: r.byDefault}
+	filtered, unfiltered := last, last
+	found := false
+	for i := range r.rules {
+		rule := &r.rules[i]
+		if !slices.ContainsFunc(rule.operations, func(name string) bool { return covers(name, op) }) || !rule.matches(&t) {
+			continue
+		}
+		last = Verdict{rule.allow, rule.line}
+		if len(rule.filters) == 0 {
+			unfiltered = last
+		} else {
+			filtered, found = last, true
+		}
+	}
+	if !found {
+		filtered = unfiltered
+	}
+	if last.Allowed != filtered.Allowed {
+		return Verdict{}, &AmbiguousError{op, last, filtered}
+	}
+	return last, nil
+}
+
+// check refuses a target that says less than the operation's rules may ask.
+func (t *Target) check(k kind) error {
+	isPath := strings.HasPrefix(t.Path, "/") && path.Clean(t.Path) == t.Path
+	switch {
+	case k == onFile && !isPath:
+		return fmt.Errorf("path %q: want an absolute and clean one", t.Path)
+	case k == onNetwork && (t.Host == "") == (t.Path == "") || k == onNetwork && t.Path != "" && !isPath ||
+		k == onNetwork && t.Host != "" && t.Port == 0:
+		return fmt.Errorf("want the path of a socket, or a host and a port")
+	case (k == onService || k == onSetting || k == onDevice || k == onMemory) && t.Name == "":
+		return fmt.Errorf("want a name")
+	case k == onProcess && !slices.Contains([]string{"self", "same-sandbox", "others"}, t.Process):
+		return fmt.Errorf("process %q: want self, same-sandbox or others", t.Process)
+	case k == onSocket && t.Domain == "":
+		return fmt.Errorf("want a domain")
+	}
+	return nil
+}
+
+// Address returns the target for a host, by name or address, and a port. Of addresses
+// of this machine only two are the localhost of a rule.
+func Address(host string, port uint16) Target {
+	if addr, err := netip.ParseAddr(host); err == nil && !addr.Is4In6() && addr.IsLoopback() {
+		host = "localhost"
+	}
+	return Target{Host: host, Port: port}
+}
+
+func (r *rule) matches(t *Target) bool {
+	return len(r.filters) == 0 || slices.ContainsFunc(r.filters, func(f filter) bool { return f.matches(t) })
+}
+
+func (f *filter) matches(t *Target) bool {
+	matches := func(inner filter) bool { return inner.matches(t) }
+	switch f.head {
+	case "require-all":
+		return !slices.ContainsFunc(f.inner, func(inner filter) bool { return !inner.matches(t) })
+	case "require-any":
+		return slices.ContainsFunc(f.inner, matches)
+	case "require-not":
+		return !f.inner[0].matches(t)
+	case "literal":
+		return t.Path == f.text
+	case "subpath":
+		return t.Path != "" && within(f.text, t.Path)
+	case "prefix":
+		return strings.HasPrefix(t.Path, f.text)
+	case "regex":
+		return t.Path != "" && f.regexp.MatchString(t.Path)
+	case "extension":
+		return t.Extension == f.text
+	case "remote", "local":
+		if f.text == "unix-socket" {
+			return f.inner[0].matches(t)
+		}
+		return t.Host != "" && (f.host == "*" || t.Host == f.host) && (f.port == "*" || f.port == strconv.Itoa(int(t.Port)))
+	case "target":
+		return t.Process == f.text || t.Process == "self" && f.text == "same-sandbox"
+	case "socket-domain":
+		return t.Domain == f.text
+	case "sysctl-name-prefix":
+		return strings.HasPrefix(t.Name, f.text)
+	}
+	return t.Name == f.text // global-name, sysctl-name, iokit-registry-entry-class, ipc-posix-name
+}

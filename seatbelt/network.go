@@ -1,0 +1,68 @@
+package seatbelt
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// network allows the proxy, and what the policy names.
+func (w *writer) network(p *profiles.Policy, s *Survey) {
+	var out []string
+	if hasProxy(p) {
+		for _, port := range s.Proxy {
+			out = append(out, port16("remote", port))
+		}
+	}
+	if len(out) > 0 {
+		w.comment("The network: the proxy, which decides by name, and ports of the loopback that the policy names.")
+		out = append([]string{remark("the proxy of this run")}, out...)
+	}
+	for _, r := range p.Network.Local {
+		if digits, ok := strings.CutPrefix(r.Text, "localhost:"); ok {
+			if port, err := strconv.ParseUint(digits, 10, 16); err == nil {
+				out = append(out, remark("network.local, "+label(r.Origin)), port16("remote", uint16(port)))
+			}
+		}
+	}
+	w.rule("allow network-outbound", out...)
+	var in []string
+	for _, r := range p.Network.Publish {
+		if port, err := strconv.ParseUint(r.Text, 10, 16); err == nil {
+			in = append(in, remark("network.publish, "+label(r.Origin)), port16("local", uint16(port)))
+		}
+	}
+	if len(in) > 0 {
+		w.comment("Ports on which the command may listen.")
+	}
+	w.rule("allow network-bind network-inbound", in...)
+
+	w.comment("Unix sockets: in the command's own directories, and those that the policy names.")
+	w.rule("allow system-socket", "(socket-domain AF_UNIX)")
+	var own, named []string
+	for _, dir := range []string{s.Home, s.Temp} {
+		if dir != "" {
+			own = append(own, "(subpath "+w.ref(dir, "PRIVATE")+")")
+		}
+	}
+	for _, rule := range p.Network.Sockets {
+		socket := s.Real(rule.Path)
+		w.sockets = append(w.sockets, socket)
+		named = append(named, remark("network.sockets, "+label(rule.Origin)),
+			"(remote unix-socket (path-literal "+w.ref(socket, "SOCKET")+"))")
+	}
+	unix := func(side string) (filters []string) {
+		for _, dir := range own {
+			filters = append(filters, "("+side+" unix-socket "+dir+")")
+		}
+		return filters
+	}
+	w.rule("allow network-bind network-inbound", unix("local")...)
+	w.rule("allow network-outbound", append(unix("remote"), named...)...)
+}
+
+func port16(side string, port uint16) string {
+	return fmt.Sprintf(`(%s ip "localhost:%d")`, side, port)
+}

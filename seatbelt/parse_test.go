@@ -1,0 +1,241 @@
+package seatbelt
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+const start = "(version 1)\n(deny default)\n"
+
+func TestParseRefuses(t *testing.T) {
+	good := []string{
+		`(allow file-read* (literal "/a"))`, `(allow file-read* (subpath (param "P")))`,
+		`(allow file-read* (regex #"^/a/[^/]+$"))`,
+		`(allow network-outbound (remote ip "localhost:80") (remote tcp "*:443") (remote unix-socket (path-literal "/s")))`,
+		`(allow signal process-info* (target same-sandbox))`, `(allow file-read* (literal "/tmp")) ; the link itself`,
+		`(allow file-read* (literal "/a\"\\b"))`,
+		`(allow ipc-posix-shm (ipc-posix-name "x"))`, `(deny file-write* (prefix "/a"))`, `(allow file* (subpath "/a"))`,
+	}
+	for _, text := range good {
+		_, err := Parse(start+text, []Param{{"P", "/p"}})
+		require.NoError(t, err, text)
+	}
+	for text, cause := range map[string]string{
+		`(allow file-read* (literal "/a")`: "( without )", `)`: ") without (",
+		`(allow file-read* (literal "/a))`: "without end", `allow`: "want a rule",
+		`(allow file-raed* (literal "/a"))`: "is not modelled", `(allow default)`: "2 rules for default",
+		`(permit file-read*)`: "want a rule", `(allow)`: "without an operation",
+		`(allow file-read* (path "/a"))`: "is not modelled", `(allow file-read* (literal "a"))`: "absolute",
+		`(allow file-read* (literal "/a/../b"))`: "absolute",
+		`(allow file-read* (subpath "/a/"))`:     "absolute", `(deny file-read* (subpath "/tmp"))`: "never holds",
+		`(deny file-read* (literal "/var/x"))`:                   "never holds",
+		`(allow file-read* (subpath (param "Q")))`:               "has no value",
+		`(allow file-read* (subpath (string-append "/a" "/b")))`: "want one", `(allow file-read* (literal))`: "want one",
+		`(allow file-read* (regex "^/a"))`: "want (regex", `(allow file-read* (regex #"^/(?i)a"))`: "not modelled",
+		`(allow file-read* (regex #"a{3}"))`: "not modelled",
+		`(allow file-read* (regex #"\d"))`:   "not modelled", `(allow file-read* (regex #"("))`: "missing",
+		`(allow file-read* (regex #""))`:                               "empty expression",
+		`(allow network-outbound (remote ip "127.0.0.1:80"))`:          "must be * or localhost",
+		`(allow network-outbound (remote ip "localhost:0"))`:           "want a port",
+		`(allow network-outbound (remote ip "localhost:080"))`:         "want a port",
+		`(allow network-outbound (local ip "localhost:80"))`:           "not modelled",
+		`(allow network-inbound (remote ip "*:80"))`:                   "not modelled",
+		`(allow network-outbound (remote icmp "*:80"))`:                "not modelled",
+		`(allow network-outbound (remote unix-socket (regex #"^/a")))`: "want (path-literal",
+		`(allow network-outbound (remote ip))`:                         "want ip",
+		`(allow network-outbound (remote ip (param "P")))`:             "in quotes",
+		`(allow file-read* (global-name "a"))`:                         "says nothing of",
+		`(allow mach-lookup (subpath "/a"))`:                           "says nothing of", `(allow signal (target children))`: "not modelled",
+		`(allow file-read* (require-not (literal "/a") (literal "/b")))`: "2 filters",
+		`(allow file-read* (require-all))`:                               "0 filters", `(allow file-read* "x")`: "want a filter",
+		`(allow file-read* (with no-log))`: "is not modelled", `(import "system.sb")`: "want a rule",
+		`(define x 1)`: "want a rule", `(allow file-read* (literal "/a\n"))`: "before something else",
+		"(allow file-read* (literal \"/a\nb\"))": "control character", `(allow file-read* #t)`: `# without "`,
+		`{}`: "not a part", `(version 1)`: "want a rule",
+		`(allow mach-lookup (global-name ""))`: "want one", strings.Repeat("(", 40): "in each other",
+		`(allow file-read* (literal "/a\`: "before something else", `#`: `# without "`,
+	} {
+		_, err := Parse(start+text, []Param{{"P", "/p"}})
+		assert.ErrorContains(t, err, cause, text)
+	}
+	for text, cause := range map[string]string{
+		"": "begins with (version 1)", "(deny default)": "begins with (version 1)",
+		"(version 2)(deny default)": "begins with (version 1)", "(version 1)": "0 rules for default",
+		strings.Repeat(" ", maxText+1): "want at most",
+	} {
+		_, err := Parse(text, nil)
+		assert.ErrorContains(t, err, cause)
+	}
+	_, err := Parse(start, []Param{{"P", "/a"}, {"P", "/b"}})
+	assert.ErrorContains(t, err, "want each once")
+	_, err = Parse(start+`(allow file-read* (literal (param "P")))`, []Param{{"P", "/a\nb"}})
+	assert.ErrorContains(t, err, "control character")
+}
+
+func TestEvaluateRefuses(t *testing.T) {
+	rules, err := Parse(start+`(allow file-read* (subpath "/a"))`, nil)
+	require.NoError(t, err)
+	v, err := Evaluate(rules, "file-read-data", Target{Path: "/a/b"})
+	require.NoError(t, err)
+	require.Equal(t, Verdict{true, 3}, v, "the control")
+	for op, target := range map[string]Target{
+		"file-read*": {Path: "/a"}, "file-read-data": {Path: "a"}, "file-write-data": {Path: "/a/../b"},
+		"network-outbound": {}, "network-bind": {Host: "localhost"},
+		"network-inbound": {Host: "localhost", Port: 1, Path: "/a"}, "mach-lookup": {}, "signal": {Process: "me"},
+		"system-socket": {}, "default": {}, "unheard": {},
+	} {
+		_, err := Evaluate(rules, op, target)
+		assert.Error(t, err, op)
+	}
+}
+
+// TestPublished evaluates the ideas of other projects' profiles: what their authors
+// say that they do.
+func TestPublished(t *testing.T) {
+	for _, c := range []struct {
+		file, op string
+		target   Target
+		want     string
+	}{
+		{"open-but", "file-read-data", Target{Path: "/Users/a/x"}, "allow"},
+		{"open-but", "file-read-data", Target{Path: "/secret/x"}, "deny"},
+		{"open-but", "file-write-data", Target{Path: "/Users/a/x"}, "deny"},
+		{"open-but", "file-write-data", Target{Path: "/out/x"}, "allow"},
+		{"open-but", "network-outbound", Address("127.0.0.1", 80), "allow"},
+		{"open-but", "network-outbound", Address("example.com", 80), "allow"},
+		// no path: its rule for all sockets was for files
+		{"open-but", "mach-lookup", Target{Name: "com.apple.x"}, "allow"},
+		{"closed-root", "file-write-data", Target{Path: "/root/src/a"}, "allow"},
+		{"closed-root", "file-write-data", Target{Path: "/root/.git/config"}, "deny"},
+		{"closed-root", "file-write-create", Target{Path: "/root/.git"}, "deny"},
+		{"closed-root", "file-write-unlink", Target{Path: "/root"}, "deny"},
+		{"closed-root", "file-write-unlink", Target{Path: "/root/a"}, "allow"},
+		{"closed-root", "process-exec", Target{Path: "/usr/bin/git"}, "allow"},
+		{"closed-root", "process-exec", Target{Path: "/root/a"}, "deny"},
+		{"closed-root", "signal", Target{Process: "others"}, "deny"},
+		{"closed-root", "network-outbound", Address("example.com", 443), "deny"},
+		{"order", "network-outbound", Target{Path: "/private/var/run/docker.sock"}, "ambiguous"},
+		{"order", "network-outbound", Target{Path: "/private/var/run/other.sock"}, "allow"},
+		{"order", "file-read-data", Target{Path: "/Users/a"}, "deny"},
+		{"order", "file-read-data", Target{Path: "/bin/sh"}, "allow"},
+	} {
+		text, err := os.ReadFile(filepath.Join("testdata/published", c.file+".sb"))
+		require.NoError(t, err)
+		rules, err := Parse(string(text), []Param{{"OUT", "/out"}, {"SECRETS", "/secret"}, {"ROOT", "/root"}, {"PART",
+			"/root/.git"}})
+		require.NoError(t, err)
+		v, err := Evaluate(rules, c.op, c.target)
+		got := "deny"
+		var ambiguous *AmbiguousError
+		switch {
+		case assert.ObjectsAreEqual(c.want, "ambiguous"):
+			require.ErrorAs(t, err, &ambiguous)
+			require.ErrorContains(t, err, "line 5 or line 4") // the allowing rule, the denying one
+			continue
+		case v.Allowed:
+			got = "allow"
+		}
+		require.NoError(t, err, "%v", c)
+		assert.Equal(t, c.want, got, "%v", c)
+	}
+}
+
+// TestOrderSaysNothing shuffles the rules that allow something: all cases hold.
+func TestOrderSaysNothing(t *testing.T) {
+	rules := rulesOf(t, policy(t, "claude", nil), Example(testHome))
+	last := 0
+	for i, r := range rules.rules {
+		if r.allow {
+			require.Equal(t, last, i, "a rule that denies stands before one that allows")
+			last = i + 1
+		}
+	}
+	require.Less(t, last, len(rules.rules))
+	random := rand.New(rand.NewPCG(41, 41))
+	for range 5 {
+		random.Shuffle(last, func(i, j int) { rules.rules[i], rules.rules[j] = rules.rules[j], rules.rules[i] })
+		random.Shuffle(len(rules.rules)-last, func(i, j int) {
+			rules.rules[last+i], rules.rules[last+j] = rules.rules[last+j], rules.rules[last+i]
+		})
+		for _, c := range cases(t, "claude") {
+			v, err := Evaluate(rules, words[c.word], c.target)
+			require.NoError(t, err)
+			require.Equal(t, c.allowed, v.Allowed, c.where)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	published, err := filepath.Glob("testdata/published/*.sb")
+	require.NoError(f, err)
+	require.NotEmpty(f, published)
+	for _, file := range published {
+		text, err := os.ReadFile(file)
+		require.NoError(f, err)
+		f.Add(string(text))
+	}
+	d, err := Profile(policy(f, "claude", nil), Example(testHome))
+	require.NoError(f, err)
+	f.Add(d.Text)
+	f.Add(start + `(allow file-read* (literal "/a\"") (regex #"^[[]|[]]$")) ; x`)
+	params := append(d.Params, Param{"OUT", "/out"}, Param{"SECRETS", "/secret"}, Param{"ROOT", "/root"}, Param{"PART",
+		"/root/.git"})
+	f.Fuzz(func(t *testing.T, text string) {
+		rules, err := Parse(text, params)
+		if err != nil {
+			return
+		}
+		for op, known := range operations {
+			target := map[kind]Target{
+				onFile: {Path: "/Users/dev/a"}, onNetwork: {Host: "localhost", Port: 80}, onSocket: {Domain: "AF_UNIX"},
+				onProcess: {Process: "self"},
+			}[known.kind]
+			if target == (Target{}) {
+				target.Name = "x"
+			}
+			v, err := Evaluate(rules, op, target)
+			if err == nil && v.Line == 0 {
+				require.Equal(t, rules.byDefault, v.Allowed)
+			}
+		}
+	})
+}
+
+// FuzzProfile puts what a user may write into a policy: the text stays a profile, and
+// what he wrote as a path stays out of it.
+func FuzzProfile(f *testing.F) {
+	f.Add("/Users/dev/x", "**/*.pem", "secret/[a-z]x?")
+	f.Add("/Users/dev/\") (allow default) (\"", "[!a]*", "**")
+	f.Add("/tmp/a;b", "a\")(allow file-write* (subpath \"/", "$x^y\\z")
+	f.Fuzz(func(t *testing.T, path, hide, protect string) {
+		req := profiles.Request{Profile: "default", Workspace: testWorkspace, Host: profiles.Host{Home: testHome,
+			Elsewhere: true, Memory: 1 << 30, Cwd: testWorkspace},
+			Files:   []profiles.FileFlag{{Path: path, Access: profiles.Write}, {Path: "./" + hide, Access: profiles.Hide}},
+			Protect: []string{protect}, Sockets: []string{path}}
+		p, err := profiles.Resolve(req)
+		if err != nil {
+			return
+		}
+		p.Protect = slices.DeleteFunc(p.Protect,
+			func(r profiles.ProtectRule) bool { return r.Origin.Source != "flag" }) // some hundreds
+		d, err := Profile(p, Example(testHome))
+		if err != nil {
+			return
+		}
+		rules, err := Parse(d.Text, d.Params)
+		require.NoError(t, err)
+		require.False(t, rules.byDefault)
+		if strings.HasPrefix(path, "/Users/dev/") {
+			require.NotContains(t, d.Text, "/Users/dev")
+		}
+	})
+}

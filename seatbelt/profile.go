@@ -1,0 +1,201 @@
+package seatbelt
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A Document is a profile: its text, and the values of the parameters that the
+// text names.
+type Document struct {
+	Text   string
+	Params []Param
+}
+
+// A Param is a parameter, which sandbox-exec takes as -D NAME=VALUE.
+type Param struct{ Name, Value string }
+
+// An OverlayError says that a policy asks for copy-on-write, which Seatbelt has not.
+type OverlayError struct{ Rule profiles.FileRule }
+
+func (e *OverlayError) Error() string {
+	return fmt.Sprintf("filesystem %s: overlay: macOS has no copy-on-write for a sandbox", e.Rule.Text())
+}
+
+// Profile returns the policy as a profile for a run as the survey describes it.
+// It refuses an overlay ([OverlayError]) and a pattern that no expression of
+// Seatbelt's stands for.
+func Profile(p *profiles.Policy, s Survey) (Document, error) {
+	s.Home, s.Temp = s.own()
+	real := *p
+	real.Home, real.Workspace = s.Real(p.Home), s.Real(p.Workspace)
+	t, err := newTree(&real, &s)
+	if err != nil {
+		return Document{}, err
+	}
+	w := &writer{tree: t, names: map[string]string{}, counts: map[string]int{}}
+	w.param("HOME", real.Home)
+	w.param("WORKSPACE", real.Workspace)
+	w.param("PRIVATE_HOME", s.Home)
+	w.param("PRIVATE_TMP", s.Temp)
+
+	w.line("(version 1)")
+	w.comment("What no rule here allows is denied.")
+	w.line("(deny default)")
+	w.processes()
+	w.lookups(hasProxy(p))
+	w.network(p, &s)
+	w.devices(&s)
+	w.reading(&s)
+	w.writing(&s)
+	if err := w.protected(&real, &s); err != nil {
+		return Document{}, err
+	}
+	w.fixed(&real, &s)
+	d := Document{Text: w.String(), Params: w.params}
+	if _, err := Parse(d.Text, d.Params); err != nil {
+		return Document{}, fmt.Errorf("profile: %w", err) // a path that cannot be compared, such as one with a line feed
+	}
+	return d, nil
+}
+
+// hasProxy reports whether the policy lets anything out by name.
+func hasProxy(p *profiles.Policy) bool { return len(p.Network.Allow)+len(p.Network.Local) > 0 }
+
+// A writer writes the text, and gives paths their parameters.
+type writer struct {
+	strings.Builder
+	tree    *tree
+	params  []Param
+	names   map[string]string // by path
+	sockets []string          // those of the host that the policy names
+	counts  map[string]int    // by role
+}
+
+func (w *writer) line(text string) { w.WriteString(text + "\n") }
+
+// comment writes what is plain text, on lines of its own, and nothing that could
+// end a line.
+func (w *writer) comment(text string) { w.line("\n" + remark(text)) }
+
+func remark(text string) string {
+	return "; " + strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+// rule writes a rule with its filters, each of which begins on a line of its own.
+func (w *writer) rule(head string, filters ...string) {
+	if len(filters) > 0 {
+		w.line(form(head, filters...))
+	}
+}
+
+// form puts a list into parentheses.
+func form(head string, parts ...string) string {
+	return "(" + head + "\n  " + strings.ReplaceAll(strings.Join(parts, "\n"), "\n", "\n  ") + ")"
+}
+
+func not(filter string) string { return "(require-not " + filter + ")" }
+
+func regex(expression string) string { return `(regex #"` + expression + `")` }
+
+// anyOf is one filter in place of several.
+func anyOf(filters []string) string {
+	if len(filters) == 1 {
+		return filters[0]
+	}
+	return form("require-any", filters...)
+}
+
+func (w *writer) param(name, value string) {
+	if _, ok := w.names[value]; !ok && value != "" {
+		w.names[value] = name
+		w.params = append(w.params, Param{name, value})
+	}
+}
+
+// ref returns what stands for a path in the text: the system's own places stand
+// for themselves, all else is a parameter.
+func (w *writer) ref(path, role string) string {
+	if _, ok := w.names[path]; !ok {
+		if path == "/" || path == "/private/tmp" || path == "/private/var/tmp" ||
+			slices.ContainsFunc(systemPlaces[:], func(s systemPlace) bool { return s.path == path }) {
+			return `"` + path + `"`
+		}
+		w.counts[role]++
+		w.param(role+"_"+strconv.Itoa(w.counts[role]), path)
+	}
+	return `(param "` + w.names[path] + `")`
+}
+
+// at returns the filters for a path and what lies below it. That subpath covers a
+// path that is a file is relied on by many, and doubted by one: so both stand there.
+func (w *writer) at(path, role string) []string {
+	ref := w.ref(path, role)
+	if slices.Contains(w.tree.known, path) || strings.HasPrefix(ref, `"`) {
+		return []string{"(subpath " + ref + ")"}
+	}
+	return []string{"(literal " + ref + ")", "(subpath " + ref + ")"}
+}
+
+// roles name the parameters of places.
+func role(a profiles.Access) string {
+	switch {
+	case writable(a):
+		return "WRITE"
+	case readable(a):
+		return "READ"
+	}
+	return "HIDE"
+}
+
+// processes allows what every program does with itself and its like.
+func (w *writer) processes() {
+	w.comment("Processes: its own, and nobody else's.")
+	w.line("(allow process-fork)")
+	w.rule("allow signal process-info*", "(target same-sandbox)")
+	w.comment("Python's multiprocessing makes semaphores; script, tmux and agents make terminals.")
+	w.line("(allow ipc-posix-sem)")
+	w.line("(allow pseudo-tty)")
+}
+
+// lookups allows the services of the system that programs cannot do without.
+func (w *writer) lookups(proxy bool) {
+	w.comment("Services of the system: each with who needs it. No keychain, no clipboard, nothing that starts programs.")
+	list := func(head string, entries []need) {
+		var filters []string
+		for _, e := range entries {
+			filters = append(filters, remark(e.why))
+			filters = append(filters, e.filters...)
+		}
+		w.rule(head, filters...)
+	}
+	list("allow mach-lookup", services)
+	if proxy {
+		list("allow mach-lookup", trust)
+	}
+	list("allow sysctl-read", settings)
+	list("allow sysctl-write", written)
+	list("allow iokit-open", devicesOfIOKit)
+}
+
+// label says where a rule was written, without a path of the user's.
+func label(o profiles.Origin) string {
+	switch {
+	case strings.HasPrefix(o.Source, "built-in "), o.Source == "default", o.Source == "flag", o.Source == "environment",
+		o.Source == "macOS":
+		return o.String()
+	case o.Source == "this machine":
+		return o.Source
+	}
+	return fmt.Sprintf("%s:%d", path.Base(o.Source), o.Line)
+}

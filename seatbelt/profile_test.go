@@ -1,0 +1,335 @@
+package seatbelt
+
+import (
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+const (
+	testHome      = "/Users/dev"
+	testWorkspace = "/Users/dev/src/project"
+)
+
+// policy returns what a profile is on a Mac of which nothing else is known.
+func policy(t testing.TB, profile string, change func(*profiles.Request)) *profiles.Policy {
+	req := profiles.Request{Profile: profile, Workspace: testWorkspace, Host: profiles.Host{Home: testHome,
+		Elsewhere: true, Memory: 16 << 30}}
+	if change != nil {
+		change(&req)
+	}
+	p, err := profiles.Resolve(req)
+	require.NoError(t, err)
+	return p
+}
+
+// TestText holds what can be said of every text: small, plain, the same each time, and
+// without a path of the user's.
+func TestText(t *testing.T) {
+	address := regexp.MustCompile(`"(localhost|\*):[1-9][0-9]*"`)
+	for _, name := range profiles.Builtin() {
+		p := policy(t, name, func(r *profiles.Request) {
+			r.Local, r.Publish, r.Sockets = []string{"localhost:5433", "8080"}, []string{"3000"}, []string{"/Users/dev/s.sock"}
+			r.Files = []profiles.FileFlag{{Path: "/opt/own", Access: profiles.Write}, {Path: "./sub/**/*.key",
+				Access: profiles.Hide}}
+			r.Host.Cwd = testWorkspace
+		})
+		d, err := Profile(p, Example(testHome))
+		require.NoError(t, err, name)
+		again, err := Profile(p, Example(testHome))
+		require.NoError(t, err)
+		require.Equal(t, d, again)
+		assert.True(t, strings.HasPrefix(d.Text, "(version 1)\n"))
+		for _, own := range []string{"/Users/", "src/project", "/opt/own", "s.sock"} {
+			assert.NotContains(t, d.Text, own, name)
+		}
+		for i, line := range strings.Split(d.Text, "\n") {
+			if strings.Contains(line, " ip ") && !strings.HasPrefix(strings.TrimSpace(line), ";") {
+				assert.Regexp(t, address, line)
+			}
+			rest := regexp.MustCompile(`#?"[^"]*"`).ReplaceAllString(line, "")
+			assert.False(t, strings.Contains(rest, ";") && !strings.HasPrefix(strings.TrimSpace(line), ";"),
+				"%s: line %d has a comment behind something", name, i+1)
+			for _, c := range line {
+				assert.True(t, c >= ' ' && c <= '~')
+			}
+		}
+		rules, err := Parse(d.Text, d.Params)
+		require.NoError(t, err)
+		for _, r := range rules.rules {
+			if len(r.filters) == 0 {
+				assert.Subset(t, []string{"process-fork", "ipc-posix-sem", "pseudo-tty"}, r.operations)
+			}
+		}
+		seen := map[string]bool{}
+		for _, param := range d.Params {
+			assert.Regexp(t, `^[A-Z]+(_[A-Z]+)?(_[0-9]+)?$`, param.Name)
+			assert.False(t, seen[param.Name] || seen[param.Value], param)
+			seen[param.Name], seen[param.Value] = true, true
+			assert.Contains(t, d.Text, `(param "`+param.Name+`")`, "nobody asks for it")
+		}
+		d, err = Profile(policy(t, name, nil), Example(testHome))
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(d.Text), 40_000, name)
+	}
+}
+
+// TestAgainstTheTable holds the text to the policy's own answer, on tables and paths
+// that are made at random.
+func TestAgainstTheTable(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 41))
+	pick := func(list ...string) string { return list[random.IntN(len(list))] }
+	name := func() string { return pick("a", "b", "ab", "key.pem", ".env", ".env.example", "x.key") }
+	somewhere := func(most int) string {
+		path := testWorkspace
+		if random.IntN(4) == 0 {
+			path = pick(testHome, "/opt", "/Users/dev/src")
+		}
+		for range random.IntN(most) {
+			path += "/" + name()
+		}
+		return path
+	}
+	access := func() profiles.Access {
+		return []profiles.Access{profiles.Hide, profiles.Private, profiles.Read, profiles.Write}[random.IntN(4)]
+	}
+	for round := range 300 {
+		p := policy(t, "default", nil)
+		p.Protect = nil
+		for range random.IntN(6) {
+			p.Files = append(p.Files, profiles.FileRule{Path: somewhere(4), Access: access()})
+		}
+		if random.IntN(2) == 0 {
+			rule := profiles.FileRule{Path: somewhere(2), Glob: pick("**/*.key", "a/*.pem", "**/a/**", "?", "[ab]",
+				"**/b/*.key"), Access: access()}
+			// Of two patterns the stricter holds, and not the longer: docs/macos.md.
+			p.Files = slices.DeleteFunc(p.Files, func(r profiles.FileRule) bool { return r.Glob != "" })
+			p.Files = append(p.Files, rule)
+		}
+		for range random.IntN(3) {
+			p.Tighten = append(p.Tighten, profiles.FileRule{Path: somewhere(4), Access: access(),
+				Origin: profiles.Origin{Source: "own"}})
+		}
+		rules := rulesOf(t, p, Survey{})
+		for range 60 {
+			path := somewhere(5)
+			if strings.Count(path, ".env.example") > 1 {
+				continue // hidden here: a template below a template
+			}
+			for word, right := range map[string]class{"read": readable, "write": writable} {
+				v, err := Evaluate(rules, words[word], Target{Path: path})
+				require.NoError(t, err)
+				d := p.Decide(path)
+				require.Equal(t, right(d.Access), v.Allowed, "round %d: %s %s: %s %s of %v %v", round, word, path, d.Access,
+					d.Rule.Text(), p.Files, p.Tighten)
+			}
+		}
+	}
+}
+
+// TestProtectedNames tries each pattern of the protect list, in the workspace and in
+// another case.
+func TestProtectedNames(t *testing.T) {
+	p := policy(t, "claude", nil)
+	rules := rulesOf(t, p, Example(testHome))
+	denied := func(path string) bool {
+		v, err := Evaluate(rules, "file-write-create", Target{Path: path})
+		require.NoError(t, err)
+		return !v.Allowed
+	}
+	require.False(t, denied(testWorkspace+"/plain/name"), "the control")
+	tried := 0
+	for i := range p.Protect {
+		r := &p.Protect[i]
+		if r.Review {
+			continue
+		}
+		path := r.Pattern
+		switch {
+		case strings.HasPrefix(path, "/"):
+		case strings.HasPrefix(path, ".git/") || !strings.Contains(path, "/"):
+			path = testWorkspace + "/deep/er/" + path
+		default:
+			path = testWorkspace + "/" + strings.Replace(path, "**", "deep/er", 1)
+		}
+		path = strings.ReplaceAll(path, "*", "x")
+		require.True(t, r.Matches(p.Workspace, path), "%s %s", r.Pattern, path)
+		dir := testHome
+		if within(testWorkspace, path) {
+			dir = testWorkspace
+		}
+		for _, path := range []string{path, path + "/below", dir + strings.ToUpper(path[len(dir):])} {
+			assert.True(t, denied(path), path)
+			tried++
+		}
+	}
+	assert.Greater(t, tried, 700)
+}
+
+func TestSurvey(t *testing.T) {
+	p := policy(t, "default", func(r *profiles.Request) {
+		r.Files = []profiles.FileFlag{{Path: "/Users/dev/.toolrc", Access: profiles.Read},
+			{Path: testWorkspace + "/data/secret", Access: profiles.Hide},
+			{Path: testWorkspace + "/keys/*.pem", Access: profiles.Hide}, {Path: "/tmp/shared", Access: profiles.Write},
+			{Path: "/opt/beside", Access: profiles.Write}}
+		r.Protect = []string{"scripts/deploy.sh"}
+	})
+	s := Example(testHome)
+	s.Places = []Place{{"/Users/dev/.nvm/v22", profiles.Read, "PATH"}, {"/Users/dev/main/.git", profiles.Write,
+		"the worktree's repository"}}
+	s.Links = []Link{{"/Users/dev/.toolrc", "/Users/dev/dotfiles/toolrc"}, {"/Users/dev/.nvm", "/Volumes/Big/nvm"}}
+	s.Unhidden = []string{testWorkspace + "/.env.ci"}
+	s.Protect = []string{"/Users/dev/main/.git/hooks"}
+	s.Standing = []string{testWorkspace + "/sub/deep/.envrc"}
+	s.Terminal = "/dev/ttys042"
+	rules := rulesOf(t, p, s)
+	for _, c := range []struct {
+		allowed    bool
+		word, path string
+	}{
+		{true, "read", "/Users/dev/dotfiles/toolrc"}, {false, "read", "/Users/dev/dotfiles/other"}, {true, "stat",
+			"/Users/dev/.toolrc"}, {false, "read", "/Users/dev/.toolrc"},
+		{true, "exec", "/Volumes/Big/nvm/v22/bin/node"}, {false, "read", "/Volumes/Big/nvm/other"}, {true, "stat",
+			"/Users/dev/.nvm"},
+		{true, "read", testWorkspace + "/.env.ci"}, {true, "write", testWorkspace + "/.env.ci"}, {false, "read", testWorkspace + "/.env.cd"}, {false, "read",
+			testWorkspace + "/.env.ci/x"},
+		{true, "write", "/Users/dev/main/.git/objects/x"}, {false, "write", "/Users/dev/main/.git/hooks/x"}, {false,
+			"remove", "/Users/dev/main/.git"},
+		{false, "remove", testWorkspace + "/sub"}, {false, "remove", testWorkspace + "/sub/deep"}, {true, "remove",
+			testWorkspace + "/sub/other"},
+		{false, "remove", testWorkspace + "/data"}, {false, "read", testWorkspace + "/data/secret"}, {true, "write",
+			testWorkspace + "/data/other"},
+		{false, "remove", testWorkspace + "/keys"}, {false, "read", testWorkspace + "/keys/a.pem"}, {true, "remove",
+			testWorkspace + "/keys2"},
+		{false, "write", testWorkspace + "/scripts/deploy.sh"}, {false, "remove", testWorkspace + "/scripts"}, {true,
+			"write", testWorkspace + "/scripts/other.sh"},
+		{true, "write", "/dev/ttys042"}, {true, "ioctl", "/dev/ttys042"}, {false, "write", "/dev/ttys041"},
+		{true, "write", "/private/tmp/shared/x"}, {false, "write", "/private/tmp/x"}, {true, "stat", "/private/tmp"},
+		{true, "write", "/opt/beside/x"}, {false, "write", "/opt/beside/.envrc"}, {false, "write",
+			"/opt/beside/r/.git/hooks/x"}, {false, "remove", "/opt/beside"},
+	} {
+		v, err := Evaluate(rules, words[c.word], Target{Path: c.path})
+		require.NoError(t, err)
+		assert.Equal(t, c.allowed, v.Allowed, "%s %s: line %d", c.word, c.path, v.Line)
+	}
+}
+
+// TestRepositories names those that stand: what the command makes itself is its own.
+func TestRepositories(t *testing.T) {
+	p := policy(t, "claude", func(r *profiles.Request) {
+		r.Files = []profiles.FileFlag{{Path: "/Users/dev/main/.git", Access: profiles.Write}}
+	})
+	s := Example(testHome)
+	s.Repositories = []string{testWorkspace + "/vendor/lib/.git", "/Users/dev/main/.git"}
+	rules := rulesOf(t, p, s)
+	for path, allowed := range map[string]bool{
+		testWorkspace + "/.git/config": true, testWorkspace + "/.git/hooks/pre-commit": true,
+		testWorkspace + "/.envrc": false, testWorkspace + "/vendor/lib/.git/index": true,
+		testWorkspace + "/vendor/lib/.git/config": false, testWorkspace + "/vendor/lib/.git/modules/a/b/hooks/x": false,
+		"/Users/dev/main/.git/HOOKS/x":               false,
+		"/Users/dev/main/.git/worktrees/w/commondir": false, "/Users/dev/main/.git/worktrees/w/index": true,
+		"/Users/dev/main/.git/info/attributes": false,
+	} {
+		v, err := Evaluate(rules, "file-write-create", Target{Path: path})
+		require.NoError(t, err)
+		assert.Equal(t, allowed, v.Allowed, path)
+	}
+	for path, allowed := range map[string]bool{
+		testWorkspace + "/new/.git": true, testWorkspace + "/vendor": false, testWorkspace + "/vendor/lib": false,
+		testWorkspace + "/vendor/lib/.git":      false,
+		testWorkspace + "/vendor/lib/.git/info": false, "/Users/dev/main/.git/modules": false,
+		"/Users/dev/main/.git": false, testWorkspace + "/vendor/other": true,
+	} {
+		v, err := Evaluate(rules, "file-write-unlink", Target{Path: path})
+		require.NoError(t, err)
+		assert.Equal(t, allowed, v.Allowed, path)
+	}
+}
+
+// TestWorkspaceBehindALink names the workspace by a link of the system's, and by the
+// second name of the disk of the homes.
+func TestWorkspaceBehindALink(t *testing.T) {
+	for named, real := range map[string]string{"/tmp/work": "/private/tmp/work",
+		"/System/Volumes/Data/Users/dev/w": "/Users/dev/w", "/var/tmp/x/w": "/private/var/tmp/x/w"} {
+		p := policy(t, "default", func(r *profiles.Request) { r.Workspace = named })
+		rules := rulesOf(t, p, Survey{Temp: "/tmp/own"})
+		for path, allowed := range map[string]bool{"/private/tmp/own/x": true, real + "/a": true, real + "/.envrc": false,
+			real + "/.env": false, real: true} {
+			v, err := Evaluate(rules, "file-write-data", Target{Path: path})
+			require.NoError(t, err)
+			assert.Equal(t, allowed, v.Allowed, path)
+		}
+	}
+}
+
+// A workspace may lie below a name that is protected in it.
+func TestWorkspaceBelowAProtectedName(t *testing.T) {
+	p := policy(t, "default", func(r *profiles.Request) { r.Workspace = "/Users/dev/repo/.claude/worktrees/w" })
+	rules := rulesOf(t, p, Survey{})
+	for path, allowed := range map[string]bool{"/a": true, "/.claude/x": false, "/b/.claude/x": false} {
+		v, err := Evaluate(rules, "file-write-data", Target{Path: p.Workspace + path})
+		require.NoError(t, err)
+		assert.Equal(t, allowed, v.Allowed, path)
+	}
+}
+
+func TestProfileRefuses(t *testing.T) {
+	_, err := Profile(policy(t, "default", nil), Survey{Home: "/Users/dev/a\nb"})
+	require.ErrorContains(t, err, "control character")
+	p := policy(t, "default", func(r *profiles.Request) {
+		r.Files = []profiles.FileFlag{{Path: testWorkspace, Access: profiles.Overlay}}
+	})
+	_, err = Profile(p, Survey{})
+	var overlay *OverlayError
+	require.ErrorAs(t, err, &overlay)
+	require.ErrorContains(t, err, testWorkspace+": overlay")
+	for pattern, cause := range map[string]string{"a\"*": "no expression", "ä*": "no expression",
+		"[!.]*": "all but a sign", `["]`: "no expression"} {
+		p := policy(t, "default", func(r *profiles.Request) {
+			r.Files = []profiles.FileFlag{{Path: testWorkspace + "/" + pattern, Access: profiles.Hide}}
+		})
+		_, err := Profile(p, Survey{})
+		assert.ErrorContains(t, err, cause, pattern)
+		p = policy(t, "default", func(r *profiles.Request) { r.Protect = []string{pattern} })
+		_, err = Profile(p, Survey{})
+		assert.ErrorContains(t, err, cause, pattern)
+	}
+}
+
+// TestPatterns holds expressions to the pattern language.
+func TestPatterns(t *testing.T) {
+	names := []string{"a", "A", "b", "ab", "a.b", "a-b", "a]b", "^", "x/a", "x/y/a", "a/b", "a/x/b", "a/x/y/b", "[ab]",
+		"k1", "k2", "k-", "pages/[id].js", "pages/i.js", "$x"}
+	for _, pattern := range []string{"a", "*", "?", "a*b", "**/a", "a/**/b", "**/a/**", "[ab]", "[!a]", "k[0-9]",
+		"k[1-]", "[]^]", "a[]]b", "pages/[id].js", "**", "a/**", "**/**/a", "$x", "^"} {
+		rule := profiles.FileRule{Path: "/w", Glob: pattern, Access: profiles.Read}
+		globs, err := globsOf(pattern)
+		require.NoError(t, err, pattern)
+		for _, name := range names {
+			got, folded := false, false
+			for _, g := range globs {
+				got = got || regexp.MustCompile(below("/w", g.expression()+"$")).MatchString("/w/"+name)
+			}
+			for _, same := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
+				folded = folded || rule.Matches("/w/"+same)
+			}
+			if strings.HasSuffix(pattern, "/**") { // what it matches covers what lies below
+				continue
+			}
+			if strings.Contains(pattern, "[!") { // all but a member, in the case in which it is written
+				folded = rule.Matches("/w/" + name)
+			}
+			if pattern == "**" {
+				folded = !strings.Contains(name, "/")
+			}
+			assert.Equal(t, folded, got, "%s %s", pattern, name)
+		}
+	}
+}
