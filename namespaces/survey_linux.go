@@ -102,7 +102,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	var unread error
 	go func() {
 		table, unread = procfs.Read("/proc/self/mountinfo")
-		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv, Changeable: func(dir string) bool {
+		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Command: o.Command, Env: o.Getenv, Changeable: func(dir string) bool {
 			return policy.Decide(dir).Access >= profiles.Overlay
 		}})
 	}()

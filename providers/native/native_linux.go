@@ -224,8 +224,9 @@ func Programs(policy *profiles.Policy, name string, environ []string) (paths []s
 	if strings.Contains(name, "/") {
 		path := name
 		if !strings.HasPrefix(name, "/") {
-			path = filepath.Join(policy.WorkDir, name)
+			path = policy.WorkDir + "/" + name
 		}
+		path = profiles.Physical(path)
 		return []string{path}, executable(name, path)
 	}
 	search := "/bin:/usr/bin" // execvp(3)
@@ -233,7 +234,7 @@ func Programs(policy *profiles.Policy, name string, environ []string) (paths []s
 		search = strings.TrimPrefix(environ[i], "PATH=")
 	}
 	for _, dir := range filepath.SplitList(search) {
-		if !strings.HasPrefix(dir, "/") || filepath.Clean(dir) == policy.Home {
+		if dir = profiles.Physical(dir); !strings.HasPrefix(dir, "/") || dir == policy.Home {
 			continue
 		}
 		path := filepath.Join(dir, name)
