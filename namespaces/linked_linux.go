@@ -177,7 +177,7 @@ func (f *finder) lends(path string) bool {
 	}
 	for _, name := range secrets {
 		secret := filepath.Join(f.policy.Home, name)
-		if below(secret, path) || below(path, secret) && !settings(name, path[len(secret):]) {
+		if below(secret, path) || below(path, secret) && !settings(name, path[len(secret):]) && !isPublic(path) {
 			return false
 		}
 	}

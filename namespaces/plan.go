@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -38,6 +39,7 @@ type Place struct {
 	Scratch  bool // Access is Overlay, and what is changed is gone at exit
 	Apart    bool // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [Apart]
 	Text     string
+	Source   string // what of the host stands there, if it lies elsewhere: of a socket only
 	Why      string // the rule, for people
 }
 
@@ -195,7 +197,7 @@ func layout(places []Place) ([]Mount, error) {
 		}
 		switch p.Access {
 		case profiles.Write, profiles.Read:
-			m.Kind, m.Source, m.Dev, m.Ino = Bind, p.Path, p.Dev, p.Ino
+			m.Kind, m.Source, m.Dev, m.Ino = Bind, cmp.Or(p.Source, p.Path), p.Dev, p.Ino
 			m.Tree = p.Node == Directory
 			m.ReadOnly = p.Access == profiles.Read
 			if p.Apart && m.ReadOnly {
@@ -260,7 +262,7 @@ func (m *Mount) addStub(p Place, path string) {
 	name := strings.TrimPrefix(p.Path[len(path):], "/")
 	for i := 0; i < len(name); i++ {
 		if name[i] == '/' {
-			m.stub(Stub{Name: name[:i], Node: Directory})
+			m.stub(Stub{Name: name[:i], Node: Directory, Closed: keptClosed(name[:i])})
 		}
 	}
 	s := Stub{Name: name, Node: p.Node, Link: p.Link, Text: p.Text}
@@ -268,6 +270,12 @@ func (m *Mount) addStub(p Place, path string) {
 		s.Node = File // anything that is no directory can carry a mount of a file
 	}
 	m.stub(s)
+}
+
+// keptClosed reports whether programs refuse a directory that is open to others: ssh, gpg.
+func keptClosed(name string) bool {
+	base := filepath.Base(name)
+	return base == ".ssh" || base == ".gnupg" || base == "gnupg"
 }
 
 func (m *Mount) stub(s Stub) {

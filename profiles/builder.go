@@ -94,6 +94,7 @@ func (b *builder) apply(l *layer) {
 	n.Local = unite(n.Local, l.local, NetRule.text)
 	n.Publish = unite(n.Publish, l.publish, NetRule.text)
 	n.Sockets = unite(n.Sockets, l.sockets, func(r PathRule) string { return r.Path })
+	p.Use = unite(p.Use, l.use, func(u UseRule) string { return u.Name })
 	n.Inject = unite(n.Inject, l.inject, func(in Injection) string { return in.Env })
 	for _, s := range l.sources {
 		i := slices.IndexFunc(n.Inject, func(in Injection) bool { return in.Env == s.Env })
@@ -175,6 +176,8 @@ func (b *builder) removeLists(origins []Origin) {
 			p.Network.Sockets = nil
 		case "network.inject":
 			p.Network.Inject = nil
+		case "use":
+			p.Use = nil
 		case "environment.pass":
 			p.Environment.Pass = nil
 		default:
@@ -241,6 +244,11 @@ func (b *builder) tighten(l *layer) {
 	for _, s := range l.sockets {
 		if !slices.ContainsFunc(n.Sockets, func(h PathRule) bool { return h.Path == s.Path }) {
 			ignore(s.Origin)
+		}
+	}
+	for _, u := range l.use {
+		if !p.Uses(u.Name) {
+			ignore(u.Origin)
 		}
 	}
 	for _, in := range l.inject {
@@ -323,6 +331,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	}
 	b.network()
 	b.keyed()
+	b.use(&req.Host)
 	b.warnOfSockets()
 	b.own(dirs)
 	b.called()

@@ -241,7 +241,7 @@ func policyObject(p *profiles.Policy) object {
 		}
 		return rows
 	}
-	var protect, keys, sockets, inject, pass, set, limits, requirements []object
+	var protect, keys, sockets, use, inject, pass, set, limits, requirements []object
 	for _, r := range p.Protect {
 		protect = append(protect, object{{"pattern", r.Pattern}, {"review", r.Review}, {"origin", originObject(r.Origin)}})
 	}
@@ -253,7 +253,10 @@ func policyObject(p *profiles.Policy) object {
 		keys = append(keys, object{{"path", k.Path}, {"keys", rules}, {"origin", originObject(k.Origin)}})
 	}
 	for _, r := range p.Network.Sockets {
-		sockets = append(sockets, object{{"path", r.Path}, {"origin", originObject(r.Origin)}})
+		sockets = append(sockets, object{{"path", r.Path}, {"at", r.At}, {"origin", originObject(r.Origin)}})
+	}
+	for _, u := range p.Use {
+		use = append(use, object{{"name", u.Name}, {"origin", originObject(u.Origin)}})
 	}
 	for _, in := range p.Network.Inject {
 		inject = append(inject, object{{"env", in.Env}, {"hosts", in.Hosts}, {"file", in.File}, {"command", append([]string{}, in.Command...)}, {"origin", originObject(in.Origin)}})
@@ -281,7 +284,7 @@ func policyObject(p *profiles.Policy) object {
 			{"sockets", sockets}, {"inject", inject},
 		}},
 		{"environment", object{{"pass", pass}, {"set", set}}},
-		{"resources", limits}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
+		{"resources", limits}, {"use", use}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
 		{"requirements", requirements}, {"without", texts(p.Without)}, {"allow_missing", texts(p.AllowMissing)}, {"warnings", p.Warnings},
 	}
 }

@@ -163,7 +163,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Command: command.Paths})
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Recall: host.Recall, Own: host.StateDir, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Environ: host.Environ, Network: host.Ask != nil || host.Learn != nil, Command: command.Paths})
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,9 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err
 	}
-	r.Plan.Command.Env = append(r.Plan.Command.Env, survey.Env...)
+	for _, v := range survey.Env {
+		r.Plan.Command.Env = append(r.Plan.Command.Env, v.Entry)
+	}
 	if survey.Spelled != "" && command.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
 		r.Plan.Command.Env = append(r.Plan.Command.Env, "PWD="+survey.Spelled)
 	}

@@ -177,6 +177,12 @@ var layouts = map[string]layout{
 		prepare: `echo '*.o' > .ignored; mkdir .hooks; printf '#!/bin/sh\necho hook\n' > .hooks/pre-commit; chmod +x .hooks/pre-commit
 			printf '[core]\n\texcludesFile = ~/.ignored\n\thooksPath = ~/.hooks\n[user]\n\tname = a\n\temail = b\n' > .gitconfig`,
 		flags: built, script: `touch a.o b.c; git status --short; git commit -q --allow-empty -m x 2>&1`, want: "?? b.c\nhook\n"},
+	"files that git's configuration names": {
+		prepare: `mkdir names; for n in ignored mailmap order signature template; do echo $n > names/$n; done; mkdir .ssh; echo "b ssh-ed25519 AAAA" > .ssh/signers; echo "ssh-ed25519 AAAA b" > .ssh/key.pub; echo secret > .ssh/key
+			printf -- '-----BEGIN CERTIFICATE-----\n' > names/ca.pem
+			printf '[blame]\n\tignoreRevsFile = ~/names/ignored\n[mailmap]\n\tfile = ~/names/mailmap\n[diff]\n\torderFile = ~/names/order\n[format]\n\tsignatureFile = ~/names/signature\n[commit]\n\ttemplate = ~/names/template\n' > .gitconfig
+			printf '[http "https://x.example"]\n\tsslCAInfo = ~/names/ca.pem\n[gpg "ssh"]\n\tallowedSignersFile = ~/.ssh/signers\n[user]\n\tsigningKey = ~/.ssh/key\n' >> .gitconfig`,
+		flags: built, script: `cat ~/names/*; cat ~/.ssh/signers ~/.ssh/key.pub`, want: "-----BEGIN CERTIFICATE-----\nignored\nmailmap\norder\nsignature\ntemplate\nb ssh-ed25519 AAAA\nssh-ed25519 AAAA b\n"},
 
 	// Agents.
 	"dotfiles of codex": {
