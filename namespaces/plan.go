@@ -171,6 +171,9 @@ func layout(places []Place) ([]Mount, error) {
 			}
 			continue
 		case p.Access == around.access && !p.Pin && p.Node != Link:
+			if fresh && p.Access == profiles.Private && p.Node == Directory {
+				mounts[around.mount].addStub(p, around.path) // it is there, and empty
+			}
 			continue
 		case p.Access == profiles.Overlay && around.access == profiles.Overlay:
 			continue // there a directory of the host's cannot be renamed anyway (EXDEV), and a file is a copy

@@ -97,7 +97,10 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	}
 	if access > profiles.Hide {
 		if err := f.refuses(prefix, &st, access, real); err != "" {
-			f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, %s (%s)", path, access, prefix, err, why)
+			f.err = &profiles.Error{
+				Cause: fmt.Sprintf("filesystem %s: %s: leads through the link %s, %s (%s)", path, access, prefix, err, why),
+				Hint:  "name where it leads, if that is meant: --" + access.String() + " " + shell.Quote(real),
+			}
 			return
 		}
 	}

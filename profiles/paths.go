@@ -162,6 +162,15 @@ func (s *scope) protectPattern(text string) (string, error) {
 	if plainName(text) { // most are, of some hundreds at each launch
 		return text, nil
 	}
+	if first, _, _ := strings.Cut(text, "/"); s.bare && (first == "." || first == "..") { // a flag: from where the user is
+		p, err := s.path(text, s.cwd)
+		if err != nil {
+			return "", err
+		}
+		if text = p; p != s.workspace && within(s.workspace, p) {
+			text = p[len(s.workspace)+1:]
+		}
+	}
 	if strings.HasPrefix(text, "~") || strings.HasPrefix(text, "/") {
 		p, err := s.path(text, s.workspace)
 		if err == nil && isGlob(p) {
