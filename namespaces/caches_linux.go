@@ -12,7 +12,7 @@ import (
 // them: as directories that may be changed, and are as they were when the run is
 // over. Read-only they would be worse than none, since a tool that finds one
 // puts there what it lacks. It returns the variables that say where they are.
-func (f *finder) caches(list []Cache, mounts []mountpoint) (env []string) {
+func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 	for _, c := range list {
 		if c.Access != profiles.Overlay || !f.byDefault(c.Path) {
 			continue
@@ -34,7 +34,7 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []string) {
 		}
 		f.places[i].Scratch = true
 		if c.Env == moduleCache && c.Path != filepath.Join(f.policy.Home, "go/pkg/mod") && f.free(c.Env) {
-			env = append(env, c.Env+"="+c.Path)
+			env = append(env, Variable{c.Env + "=" + c.Path, "where the tool's cache is"})
 		}
 	}
 	return env

@@ -76,14 +76,14 @@ func TestCaches(t *testing.T) {
 // no use unless the command is told.
 func TestModuleCacheIsTold(t *testing.T) {
 	w := newCountry(t, []string{"home/go/pkg/mod/", "home/x/mod/"})
-	told := func(path string, change func(*profiles.Environment)) []string {
+	told := func(path string, change func(*profiles.Environment)) []Variable {
 		w.policy.Environment = profiles.Environment{}
 		change(&w.policy.Environment)
 		return w.finder().caches([]Cache{{Path: w.path(path), Access: profiles.Overlay, Env: moduleCache}}, nil)
 	}
 	nothing := func(*profiles.Environment) {}
 	if kernel.AtLeast(6, 6) {
-		require.Equal(t, []string{"GOMODCACHE=" + w.path("home/x/mod")}, told("home/x/mod", nothing))
+		require.Equal(t, []Variable{{"GOMODCACHE=" + w.path("home/x/mod"), "where the tool's cache is"}}, told("home/x/mod", nothing))
 	}
 	require.Empty(t, told("home/go/pkg/mod", nothing))
 	require.Empty(t, told("home/x/mod", func(e *profiles.Environment) { e.Pass = []profiles.EnvRule{{Pattern: "GO*"}} }))

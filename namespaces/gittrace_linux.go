@@ -36,7 +36,7 @@ func (f *finder) hearsGit(s *Survey, o *Options) bool {
 	if o.Alone || without(profiles.LayerProtect) || without(profiles.LayerHide) || f.policy.Resources.FileSize.Value > 0 {
 		return false
 	}
-	if !f.inGitsWay(s.Workspace) && !slices.ContainsFunc(s.Trees, func(t Tree) bool { return !t.State && f.inGitsWay(t.Found) }) {
+	if !f.cannotSign(s.Workspace) && !f.inGitsWay(s.Workspace) && !slices.ContainsFunc(s.Trees, func(t Tree) bool { return !t.State && f.inGitsWay(t.Found) }) {
 		return false
 	}
 	var size unix.Rlimit
@@ -46,6 +46,17 @@ func (f *finder) hearsGit(s *Survey, o *Options) bool {
 	elsewhere := slices.ContainsFunc(s.Workspace.Traced, func(path string) bool { return f.shown(path) >= profiles.Read })
 	return !elsewhere && f.unset(vcs.TraceVariable, o) && f.privately(gitTrace)
 }
+
+// signers are the services by which git signs, by gpg.format.
+var signers = map[string]string{"openpgp": "gpg-agent", "x509": "gpg-agent", "ssh": "ssh-agent"}
+
+// cannotSign reports whether git is set up to sign, and has nobody to do it.
+func (f *finder) cannotSign(found *workspace.Found) bool {
+	return found.Signs != "" && !f.policy.Uses(signers[found.Signs])
+}
+
+// Signer returns the service by which git signs as it is set up here, "" for none.
+func Signer(found *workspace.Found) string { return signers[found.Signs] }
 
 // inGitsWay reports whether git would fail at something that is pinned in a tree, or shown
 // read-only for it, and nothing else would tell.
@@ -81,6 +92,8 @@ type GitTrace struct {
 	translated bool
 	files      [2]tracedFile // the one that stands, and the one before, into which processes may still write
 	buffer     []byte
+
+	Unsigned bool // git has failed to sign
 }
 
 type tracedFile struct {
@@ -114,6 +127,7 @@ func (t *GitTrace) Read(failed func(path string) bool) (grown bool) {
 	for i := range t.files {
 		if f := &t.files[i]; f.fd != 0 && f.read(t.buffer, failed) {
 			grown = true
+			t.Unsigned = t.Unsigned || f.trace.Unsigned
 		}
 	}
 	if f := &t.files[0]; f.at > maxGitTrace && st.Ino == f.ino {

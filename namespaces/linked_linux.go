@@ -61,10 +61,14 @@ func (f *finder) hops(path string) (list []hop, end Place, err error) {
 func (f *finder) protected() {
 	for i := range f.policy.Protect {
 		r := &f.policy.Protect[i]
-		if r.Review || !strings.HasPrefix(r.Pattern, "/") || below(r.Pattern, f.policy.Workspace) || f.decider.Decide(r.Pattern).Access < profiles.Overlay {
+		inert := f.decider.Decide(r.Pattern).Access < profiles.Overlay
+		if r.Review || !strings.HasPrefix(r.Pattern, "/") || below(r.Pattern, f.policy.Workspace) || inert && builtIn(r.Origin) {
 			continue
 		}
 		list, end, err := f.hops(r.Pattern)
+		if inert && (err != nil || f.shown(end.Path) < profiles.Overlay) {
+			continue // nor can what it leads to be changed
+		}
 		if err != nil {
 			f.err = fmt.Errorf("protect %s: %w (%s)", r.Pattern, err, r.Origin)
 		} else if below(f.policy.Workspace, end.Path) {
@@ -174,7 +178,7 @@ func (f *finder) lends(path string) bool {
 	}
 	for _, name := range secrets {
 		secret := filepath.Join(f.policy.Home, name)
-		if below(secret, path) || below(path, secret) && !settings(name, path[len(secret):]) {
+		if below(secret, path) || below(path, secret) && !settings(name, path[len(secret):]) && !isPublic(path) {
 			return false
 		}
 	}

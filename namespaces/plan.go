@@ -1,6 +1,7 @@
 package namespaces
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -34,10 +35,11 @@ type Place struct {
 	Pin      bool // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
 	Protect  bool // it belongs to what a host tool would execute later
 	Optional bool // it may be gone, or out of the command\'s reach, by the time it is covered; or it need not be there at all
+	Copied   bool // the command gets a copy, with Text in it, where a private directory holds the name
 	Scratch  bool // Access is Overlay, and what is changed is gone at exit
 	Apart    bool // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [Apart]
 	Text     string
-	Source   string // Access is Persist: the directory that stands there
+	Source   string // what of the host stands there, if it lies elsewhere: of a socket, or of a persistent home
 	Why      string // the rule, for people
 }
 
@@ -175,15 +177,22 @@ func layout(places []Place) ([]Mount, error) {
 			}
 			continue
 		case p.Access == around.access && !p.Pin && p.Node != Link:
+			if fresh && p.Access == profiles.Private && p.Node == Directory {
+				mounts[around.mount].addStub(p, around.path) // it is there, and empty
+			}
 			continue
 		case p.Access == profiles.Overlay && around.access == profiles.Overlay:
 			continue // there a directory of the host's cannot be renamed anyway (EXDEV), and a file is a copy
 		case fresh && p.Access == profiles.Hide, around.access == profiles.Hide && p.Access == profiles.Private && p.Node != Directory:
 			continue // it is not there to begin with
 		}
+		copied := p.Copied && fresh && !persist && !mounts[around.mount].ReadOnly
+		if p.Copied && !copied && p.Ino == 0 {
+			continue // a text of the survey's, and no place for it
+		}
 		if fresh {
 			mounts[around.mount].addStub(p, around.path)
-			if p.Node == Link {
+			if p.Node == Link || copied {
 				continue
 			}
 		} else if p.Node == Link && !p.Pin {
@@ -197,7 +206,7 @@ func layout(places []Place) ([]Mount, error) {
 		}
 		switch p.Access {
 		case profiles.Write, profiles.Read:
-			m.Kind, m.Source, m.Dev, m.Ino = Bind, p.Path, p.Dev, p.Ino
+			m.Kind, m.Source, m.Dev, m.Ino = Bind, cmp.Or(p.Source, p.Path), p.Dev, p.Ino
 			m.Tree = p.Node == Directory
 			m.ReadOnly = p.Access == profiles.Read
 			if p.Apart && m.ReadOnly {
@@ -267,7 +276,7 @@ func (m *Mount) addStub(p Place, path string) {
 	name := strings.TrimPrefix(p.Path[len(path):], "/")
 	for i := 0; i < len(name); i++ {
 		if name[i] == '/' {
-			m.stub(Stub{Name: name[:i], Node: Directory})
+			m.stub(Stub{Name: name[:i], Node: Directory, Closed: keptClosed(name[:i])})
 		}
 	}
 	s := Stub{Name: name, Node: p.Node, Link: p.Link, Text: p.Text}
@@ -275,6 +284,12 @@ func (m *Mount) addStub(p Place, path string) {
 		s.Node = File // anything that is no directory can carry a mount of a file
 	}
 	m.stub(s)
+}
+
+// keptClosed reports whether programs refuse a directory that is open to others: ssh, gpg.
+func keptClosed(name string) bool {
+	base := filepath.Base(name)
+	return base == ".ssh" || base == ".gnupg" || base == "gnupg"
 }
 
 func (m *Mount) stub(s Stub) {

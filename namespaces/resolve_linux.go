@@ -97,7 +97,10 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	}
 	if access > profiles.Hide {
 		if err := f.refuses(prefix, &st, access, real); err != "" {
-			f.err = fmt.Errorf("filesystem %s: %s: leads through the link %s, %s (%s)", path, access, prefix, err, why)
+			f.err = &profiles.Error{
+				Cause: fmt.Sprintf("filesystem %s: %s: leads through the link %s, %s (%s)", path, access, prefix, err, why),
+				Hint:  "name where it leads, if that is meant: --" + access.String() + " " + shell.Quote(real),
+			}
 			return
 		}
 	}
@@ -108,12 +111,17 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		link.Pin, link.Dev, link.Ino = true, device(st.Dev), st.Ino
 	}
 	f.put(link)
-	// Where it leads may have a rule of its own: the stricter wins, but
-	// for the rule that merely hides the homes as a whole.
-	if d := f.decider.Decide(real); d.Rule.Path != f.policy.Home && d.Rule.Path != "/" && d.Access < access {
+	// Where it leads may have a rule of its own: the stricter wins, but for one
+	// that merely closes a place as a whole.
+	if d := f.decider.Decide(real); !f.asWhole(&d.Rule) && d.Access < access {
 		access = d.Access
 	}
 	f.resolve(real, access, why, depth+1)
+}
+
+// asWhole reports whether a rule merely closes a place as a whole: a home, all homes, /tmp.
+func (f *finder) asWhole(r *profiles.FileRule) bool {
+	return r.Path == f.policy.Home || r.Path == "/" || r.Glob == "" && builtIn(r.Origin) && !below(r.Path, f.policy.Home)
 }
 
 // beyond marks what is hidden where root alone gets to: the command is not root,

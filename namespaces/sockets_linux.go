@@ -25,6 +25,7 @@ const maxSockets = 256
 // Anybody can be in that list, and make a path that cannot be resolved: what
 // the kernel does not find for us it does not find for the command.
 func (f *finder) sockets() error {
+	shown := map[string]bool{}
 	for _, s := range f.policy.Network.Sockets {
 		var st unix.Stat_t
 		switch err := unix.Stat(s.Path, &st); {
@@ -33,7 +34,14 @@ func (f *finder) sockets() error {
 		case err == nil && st.Mode&unix.S_IFMT != unix.S_IFSOCK:
 			return &profiles.Error{Origin: s.Origin, Cause: s.Path + ": no unix socket", Hint: "--read " + shell.Quote(s.Path) + " shows what is no socket"}
 		}
+		if s.At != "" {
+			f.put(Place{Path: s.At, Source: s.Path, Node: Special, Dev: device(st.Dev), Ino: st.Ino, Access: profiles.Read, Why: s.Origin.String()})
+			continue
+		}
 		f.add(s.Path, profiles.Read, s.Origin.String())
+		if real, err := filepath.EvalSymlinks(s.Path); err == nil {
+			shown[real] = true
+		}
 	}
 	if slices.Contains(f.policy.Without, profiles.LayerSockets) {
 		return nil
@@ -46,8 +54,7 @@ func (f *finder) sockets() error {
 	var paths []string
 	for _, name := range namesOfSockets(string(list)) {
 		path, ok := f.socket(name)
-		if ok && f.decider.Decide(path).Access >= profiles.Read && !below(path, "/run") && !below(path, "/dev") && !(hidden && below(path, sssd)) &&
-			!slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == path }) {
+		if ok && f.decider.Decide(path).Access >= profiles.Read && !below(path, "/run") && !below(path, "/dev") && !(hidden && below(path, sssd)) && !shown[path] {
 			paths = append(paths, path)
 		}
 	}

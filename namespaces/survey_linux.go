@@ -32,7 +32,7 @@ type Survey struct {
 	OOMScore    int         // see [Plan.OOMScore]
 	Notes       []string    // what the user should hear
 
-	Env []string // variables that say where something is that the policy passes none for
+	Env []Variable // what belongs to what the policy gives, where it says nothing of the variable
 
 	GitTrace string // see [Plan.GitTrace]
 
@@ -57,6 +57,8 @@ type Options struct {
 	Within   time.Duration       // how long that scan may take; 0 for as long as it takes
 	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
 	Getenv   func(string) string // the host's environment
+	Environ  []string            // the same
+	Network  bool                // hosts may be reached that the policy does not name
 	Command  []string            // the files that the command's name stands for
 	Home     *Home               // what stands at ~ where that is persistent; nil for a plan that is only looked at
 	Own      string              // pccrun's own directory, which nothing inside may reach; "" for none
@@ -99,7 +101,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	var unread error
 	go func() {
 		table, unread = procfs.Read("/proc/self/mountinfo")
-		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Env: o.Getenv, Changeable: func(dir string) bool {
+		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Command: o.Command, Env: o.Getenv, Changeable: func(dir string) bool {
 			return policy.Decide(dir).Access >= profiles.Overlay
 		}})
 	}()
@@ -145,10 +147,12 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	needs := <-tools // and with it the table of mounts
 	mounts := parseMountinfo(string(table))
 	f.tools(needs, o.Command)
-	s.Env = f.caches(needs.Caches, mounts)
+	s.Env = slices.Concat(f.caches(needs.Caches, mounts), f.certificates(&o, s.Workspace), f.namedSockets(o.Environ))
+	f.ssh(policy.Uses("ssh-agent"))
+	f.trust()
 	if f.hearsGit(s, &o) {
 		s.GitTrace = gitTrace
-		s.Env = append(s.Env, vcs.TraceVariable+"="+gitTrace)
+		s.Env = append(s.Env, Variable{vcs.TraceVariable + "=" + gitTrace, "where git writes what it does, and the launcher reads which pinned files it could not change"})
 	}
 	s.Traces = traces(policy)
 	f.persistent(o.Home, o.pathDirs(), s.Traces)
@@ -179,6 +183,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	}
 	s.Places = f.places
 	s.texts(policy)
+	s.sshSystem(f.sshTexts)
 	s.Notes = f.notes
 	if policy.Strict && !policy.Nested && s.Landlock >= landlockRefer && f.err == nil {
 		s.Readable, f.err = f.readable(s.Identity.Root)
@@ -200,18 +205,19 @@ func nodeOf(mode uint32) Node {
 
 // finder collects places; the first mistake wins.
 type finder struct {
-	policy  *profiles.Policy
-	decider *profiles.Decider // of the policy, once somebody has asked
-	places  []Place
-	roots   []string               // of trees that lie in another: mounts by which the launcher reaches them
-	commons []string               // git directories outside the workspace that are shown for it
-	seen    map[string]int         // by path, index into places
-	dirs    map[string]inode       // directories that are known, and no link is on the way to them
-	single  map[string]bool        // files that have no other name, as known
-	led     []profiles.ProtectRule // where links of protected names lead, beside those of the policy
-	own     string                 // pccrun's own directory
-	notes   []string
-	err     error
+	policy   *profiles.Policy
+	decider  *profiles.Decider // of the policy, once somebody has asked
+	places   []Place
+	roots    []string               // of trees that lie in another: mounts by which the launcher reaches them
+	commons  []string               // git directories outside the workspace that are shown for it
+	seen     map[string]int         // by path, index into places
+	dirs     map[string]inode       // directories that are known, and no link is on the way to them
+	single   map[string]bool        // files that have no other name, as known
+	led      []profiles.ProtectRule // where links of protected names lead, beside those of the policy
+	own      string                 // pccrun's own directory
+	notes    []string
+	sshTexts []Stub // files of the system's that ssh takes from its user only
+	err      error
 
 	earliest     func() time.Time // see [Options.Earliest]
 	since, asked time.Time        // what it said, and when

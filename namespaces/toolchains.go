@@ -17,6 +17,7 @@ type ToolQuery struct {
 	Path      string              // the caller's PATH
 	Home      string              // absolute, clean
 	Workspace string              // absolute, clean, without symbolic links
+	Command   []string            // the files that the command's name stands for, looked at as those of PATH are
 	Env       func(string) string // the caller's other variables: GOPATH, CARGO_HOME, PYENV_ROOT, …; nil for none
 
 	// Changeable says whether the command may change what lies in a
@@ -53,7 +54,7 @@ type Tools struct {
 // Toolchains finds what programs need that live where a policy usually shows
 // nothing: below the home, or in a place of their own. It follows entries of
 // PATH, the links in them, and the interpreters of scripts, to the prefix that
-// each belongs to; and so of JAVA_HOME.
+// each belongs to; and so of JAVA_HOME and the command itself.
 //
 // Entries that are relative, lie in the workspace, hold no program, or are the
 // home itself or a directory above it do not count: what stands there was not
@@ -73,7 +74,7 @@ func Toolchains(q ToolQuery) Tools {
 	if q.Changeable == nil {
 		q.Changeable = func(string) bool { return false }
 	}
-	f := toolFinder{q: q, show: map[string]string{}, seen: map[string]bool{}}
+	f := toolFinder{q: q, show: map[string]string{}, seen: map[string]bool{}, prefixed: map[string]bool{}}
 	for _, s := range secrets {
 		f.secrets = append(f.secrets, q.Home+"/"+s)
 	}
@@ -81,7 +82,7 @@ func Toolchains(q ToolQuery) Tools {
 		f.roots = append(f.roots, f.place(r.env, r.path))
 	}
 	for _, dir := range filepath.SplitList(q.Path) {
-		f.entry(filepath.Clean(dir), "PATH")
+		f.entry(profiles.Physical(dir), "PATH")
 	}
 	// Maven and Gradle look there first, and not in PATH. What a variable names must look like it.
 	if bin := filepath.Join(q.Env("JAVA_HOME"), "bin"); filepath.IsAbs(bin) {
@@ -89,10 +90,17 @@ func Toolchains(q ToolQuery) Tools {
 			f.entry(bin, "JAVA_HOME")
 		}
 	}
+	for _, path := range q.Command {
+		f.command(path)
+	}
 	if len(f.show) > 0 {
-		// Virtual environments anywhere lead here; asdf's shims read the other.
+		// Virtual environments anywhere lead here; shims of asdf and mise read the others.
 		f.add(filepath.Join(q.Home, ".local/share/uv/python"), "uv's interpreters")
 		f.add(filepath.Join(q.Home, ".tool-versions"), "asdf")
+		f.add(filepath.Join(q.Home, ".asdfrc"), "asdf")
+		if mise := filepath.Join(q.Home, ".config/mise/config.toml"); versionsOnly(mise) {
+			f.force(mise, "mise")
+		}
 	}
 	t := Tools{Caches: f.caches()}
 	for path, why := range f.show {
@@ -109,8 +117,10 @@ type toolFinder struct {
 	roots   []string
 	secrets []string
 	show    map[string]string // why, by path
-	seen    map[string]bool   // entries and directories that have been dealt with
+	seen    map[string]bool   // entries that have been dealt with
 	open    bool              // the entry lies in the open part of the home
+
+	prefixed map[string]bool // directories of which the prefix has been dealt with
 }
 
 // maxPrograms bounds what is looked at in one entry of PATH.
@@ -139,19 +149,41 @@ func (f *toolFinder) entry(dir, variable string) {
 		}
 		f.add(dir, variable)
 		f.prefix(real, dir+" in "+variable)
-	}
-	if filepath.Base(real) == "shims" {
-		return // all alike, and all lead to the prefix that is shown now
+	} else if !system(dir) { // ~/.nix-profile, ~/.guix-profile: the links are what lacks
+		f.add(dir, variable)
 	}
 	f.open = f.inOpen(real)
+	shims, led := filepath.Base(real) == "shims", map[string]bool{}
 	for _, e := range entries[:min(len(entries), maxPrograms)] {
 		path := filepath.Join(real, e.Name())
 		switch {
+		case shims: // all alike: scripts need the prefix, which is shown now, links one program
+			if text, err := os.Readlink(path); err == nil && !led[text] {
+				led[text] = true
+				f.program(path, 0)
+			}
 		case e.Type()&os.ModeSymlink != 0:
 			f.program(path, 0)
 		case e.Type().IsRegular() && !system(real):
 			f.interpreter(path, 0)
 		}
+	}
+}
+
+// command is for a file that the command's name stands for: what it needs beside
+// itself, in a PATH or not. What it is itself the survey shows.
+func (f *toolFinder) command(path string) {
+	dir, ok := f.follow(filepath.Dir(path))
+	if !ok || system(dir) && system(path) || f.ignored(dir) {
+		return
+	}
+	f.open = f.inOpen(dir)
+	f.prefix(dir, "the command")
+	real := filepath.Join(dir, filepath.Base(path))
+	if _, err := os.Readlink(real); err == nil {
+		f.program(real, 0)
+	} else {
+		f.interpreter(real, 0)
 	}
 }
 
@@ -321,16 +353,23 @@ var roots = [...]root{
 	{"PYENV_ROOT", ".pyenv"}, {"RBENV_ROOT", ".rbenv"}, {"NODENV_ROOT", ".nodenv"}, {"GOENV_ROOT", ".goenv"}, {"JENV_ROOT", ".jenv"},
 	{"ASDF_DATA_DIR", ".asdf"}, {"ASDF_DIR", ".asdf"}, {"MISE_DATA_DIR", ".local/share/mise"}, {"VOLTA_HOME", ".volta"},
 	{"SDKMAN_CANDIDATES_DIR", ".sdkman/candidates"}, {"RUSTUP_HOME", ".rustup"}, {"BUN_INSTALL", ".bun"}, {"PNPM_HOME", ".local/share/pnpm"},
-	{"HOMEBREW_PREFIX", "/home/linuxbrew/.linuxbrew"}, {"DOTNET_ROOT", ".dotnet"}, {"PIPX_HOME", ".local/share/pipx"}, {"", ".local/pipx"}, {"UV_TOOL_DIR", ".local/share/uv"},
+	{"HOMEBREW_PREFIX", "/home/linuxbrew/.linuxbrew"}, {"", "/home/linuxbrew/.linuxbrew"}, {"", ".linuxbrew"}, {"DOTNET_ROOT", ".dotnet"}, {"PIPX_HOME", ".local/share/pipx"}, {"", ".local/pipx"}, {"UV_TOOL_DIR", ".local/share/uv"},
 	{"", ".ghcup"}, {"", ".krew"}, {"", ".juliaup"}, {"", ".julia/juliaup"}, {"", ".opam"}, {"", ".dotnet/tools"},
 	{"", "google-cloud-sdk"}, {"", "flutter"}, {"", "miniconda3"}, {"", "anaconda3"}, {"", "miniforge3"}, {"", "mambaforge"}, {"", "micromamba"},
 }
 
-// parts are what belongs to the programs of a prefix that is not shown whole.
-var parts = [...]string{"lib", "lib64", "libexec", "conf", "jmods", "include", "pyvenv.cfg"}
+// parts are what belongs to the programs of a prefix that is not shown whole: it may be
+// anybody's project. In one of Homebrew's, programs are links into the Cellar, and find
+// each other through opt.
+var parts = [...]string{"lib", "lib64", "libexec", "share", "conf", "jmods", "include", "pyvenv.cfg",
+	"Cellar", "opt", "Homebrew", "Library", "etc/ssl", "etc/openssl@3", "etc/ca-certificates", "etc/fonts", "etc/gitconfig"}
 
 // prefix shows what the programs in a directory need around them.
 func (f *toolFinder) prefix(dir, why string) {
+	if f.prefixed[dir] {
+		return
+	}
+	f.prefixed[dir] = true
 	for _, r := range roots {
 		if path := f.place(r.env, r.path); path != "" && below(dir, path) && f.add(path, why) {
 			return
@@ -392,14 +431,23 @@ func (f *toolFinder) add(path, why string) bool {
 	if _, seen := f.show[path]; seen {
 		return true
 	}
-	if !f.showable(path) {
-		return false
-	}
+	return f.showable(path) && f.force(path, why)
+}
+
+// force shows a path if it is there.
+func (f *toolFinder) force(path, why string) bool {
 	if _, err := os.Lstat(path); err != nil {
 		return false
 	}
 	f.show[path] = why
 	return true
+}
+
+// versionsOnly reports whether a configuration of mise says which versions are wanted, and
+// nothing of variables, which may be secrets.
+func versionsOnly(path string) bool {
+	text, err := profiles.ReadFile(path)
+	return err == nil && !bytes.Contains(text, []byte("env"))
 }
 
 // showable reports whether a path neither is nor contains what must stay hidden.

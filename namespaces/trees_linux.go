@@ -204,6 +204,15 @@ func (f *finder) pinned(found *workspace.Found) {
 			p.Apart, p.Text = true, pin.Text
 		}
 		f.put(placeOf(pin.Node, p))
+		if pin.Kind != workspace.Link {
+			continue
+		}
+		// The scan has pinned what it leads to in the workspace. Elsewhere it may be written too.
+		_, end, err := f.hops(pin.Path)
+		if err == nil && (end.Node == File || end.Node == Directory) && !below(end.Path, f.policy.Workspace) && !below(f.policy.Workspace, end.Path) && f.shown(end.Path) >= profiles.Overlay {
+			end.Access, end.Pin, end.Protect, end.Why = profiles.Read, true, true, p.Why
+			f.put(end)
+		}
 	}
 }
 

@@ -96,6 +96,7 @@ func (b *builder) apply(l *layer) {
 	n.Local = unite(n.Local, l.local, NetRule.text)
 	n.Publish = unite(n.Publish, l.publish, NetRule.text)
 	n.Sockets = unite(n.Sockets, l.sockets, func(r PathRule) string { return r.Path })
+	p.Use = unite(p.Use, l.use, func(u UseRule) string { return u.Name })
 	n.Inject = unite(n.Inject, l.inject, func(in Injection) string { return in.Env })
 	for _, s := range l.sources {
 		i := slices.IndexFunc(n.Inject, func(in Injection) bool { return in.Env == s.Env })
@@ -181,6 +182,8 @@ func (b *builder) removeLists(origins []Origin) {
 			p.Network.Sockets = nil
 		case "network.inject":
 			p.Network.Inject = nil
+		case "use":
+			p.Use = nil
 		case "environment.pass":
 			p.Environment.Pass = nil
 		default:
@@ -289,6 +292,11 @@ func (b *builder) tighten(l *layer) {
 			ignore(s.Origin)
 		}
 	}
+	for _, u := range l.use {
+		if !p.Uses(u.Name) {
+			ignore(u.Origin)
+		}
+	}
 	for _, in := range l.inject {
 		ignore(in.Origin)
 	}
@@ -369,6 +377,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	}
 	b.home(req)
 	b.network()
+	b.use(&req.Host)
 	b.warnOfSockets()
 	if !req.Host.Elsewhere {
 		b.own(dirs)

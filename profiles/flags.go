@@ -55,6 +55,9 @@ func (r *resolver) flagLayer() (*layer, error) {
 		}
 		l.sockets = append(l.sockets, PathRule{Path: path, Origin: at("--socket")})
 	}
+	for _, name := range req.Use {
+		d.useName(name, at("--use"))
+	}
 	d.envFlags(req.Env)
 	for _, text := range req.Inject {
 		name, host, _ := strings.Cut(text, "=")

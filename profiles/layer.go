@@ -26,6 +26,7 @@ type layer struct {
 	publish  []NetRule
 	sockets  []PathRule
 	inject   []Injection
+	use      []UseRule
 	sources  []Injection // of flags: where values of inject, or of what lies below, come from
 	pass     []EnvRule
 	scrub    []EnvRule // names that an import takes off the pass list
@@ -65,7 +66,7 @@ type boolEntry struct {
 
 // Keys that a profile file may have, for hints; the schema is held against them.
 var (
-	topKeys         = []string{"$schema", "description", "extends", "filesystem", "seeds", "protect", "network", "environment", "resources", "syscalls", "nested", "strict", "report"}
+	topKeys         = []string{"$schema", "description", "extends", "filesystem", "seeds", "protect", "network", "environment", "resources", "use", "syscalls", "nested", "strict", "report"}
 	protectKeys     = []string{"deny", "review", "strict"}
 	networkKeys     = []string{"allow", "deny", "local", "publish", "sockets", "inject"}
 	injectKeys      = []string{"env", "hosts", "file", "command"}
@@ -280,6 +281,8 @@ func (d *decoder) top(m member) {
 		d.object(v, m.key, environmentKeys, d.environment)
 	case "resources":
 		d.object(v, m.key, resourceKeys, d.resource)
+	case "use":
+		d.list(v, m.key, d.useName)
 	case "syscalls":
 		if d.is(v, m.key, kindString) {
 			path, err := d.syscallsPath(v.text, d.base)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -80,9 +81,9 @@ func (s *scope) expand(text, dot string) (full, base string, err error) {
 		return "", "", hinted{fmt.Errorf("%q: want a path that begins with /, ~, . or **/", text), "./" + text + " is the path in the workspace"}
 	}
 	if strings.HasPrefix(text, "/") {
-		full = path.Clean(text) // which is itself, where there is nothing to clean
+		full = Physical(text) // which is itself, where there is nothing to clean
 	} else {
-		full = path.Clean(base + "/" + rest)
+		full = Physical(base + "/" + rest)
 	}
 	if len(full) > maxPath {
 		return "", "", fmt.Errorf("path of %d bytes: want at most %d", len(full), maxPath)
@@ -95,6 +96,24 @@ func (s *scope) expand(text, dot string) (full, base string, err error) {
 		i = next
 	}
 	return full, base, nil
+}
+
+// Physical returns a path that leads where this one does, and is clean: to the kernel
+// the parent of a link is that of what it leads to, where path.Clean takes the link away.
+func Physical(name string) string {
+	if !strings.HasPrefix(name, "/") || !strings.Contains(name, "/..") {
+		return path.Clean(name)
+	}
+	at := "/"
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			if to, err := filepath.EvalSymlinks(at); err == nil {
+				at = to
+			}
+		}
+		at = path.Join(at, part)
+	}
+	return at
 }
 
 // fileRule expands a key of the file table; a pattern is split at the first
@@ -142,6 +161,15 @@ func plainName(text string) bool {
 func (s *scope) protectPattern(text string) (string, error) {
 	if plainName(text) { // most are, of some hundreds at each launch
 		return text, nil
+	}
+	if first, _, _ := strings.Cut(text, "/"); s.bare && (first == "." || first == "..") { // a flag: from where the user is
+		p, err := s.path(text, s.cwd)
+		if err != nil {
+			return "", err
+		}
+		if text = p; p != s.workspace && within(s.workspace, p) {
+			text = p[len(s.workspace)+1:]
+		}
 	}
 	if strings.HasPrefix(text, "~") || strings.HasPrefix(text, "/") {
 		p, err := s.path(text, s.workspace)

@@ -97,6 +97,7 @@ type NetRule struct {
 // A PathRule is an absolute path and where it was written.
 type PathRule struct {
 	Path   string
+	At     string // where a socket stands inside; "" for Path
 	Origin Origin
 }
 
@@ -215,6 +216,7 @@ type Policy struct {
 	Network     Network
 	Environment Environment
 	Resources   Resources
+	Use         []UseRule // what they stand for is in the other rules
 
 	Syscalls   string // "default", or the absolute path of an OCI seccomp profile
 	SyscallsAt Origin // what says so

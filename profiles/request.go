@@ -17,6 +17,7 @@ type Request struct {
 	Local       []string
 	Publish     []string
 	Sockets     []string
+	Use         []string // --use
 	Env         []string // --env: NAME, or NAME=VALUE
 	Inject      []string // --inject: NAME=HOST
 	InjectFiles []string // --inject-file: NAME=PATH
@@ -58,7 +59,7 @@ type Request struct {
 // hasPolicy reports whether the flags say anything of the policy beyond the
 // profile and the workspace.
 func (r *Request) hasPolicy() bool {
-	lists := [...][]string{r.Allow, r.Deny, r.Local, r.Publish, r.Sockets, r.Env, r.Inject, r.InjectFiles, r.InjectRun, r.Protect, r.Review, r.Limits[:]}
+	lists := [...][]string{r.Allow, r.Deny, r.Local, r.Publish, r.Sockets, r.Use, r.Env, r.Inject, r.InjectFiles, r.InjectRun, r.Protect, r.Review, r.Limits[:]}
 	said := func(list []string) bool { return slices.ContainsFunc(list, func(s string) bool { return s != "" }) }
 	return len(r.Files) > 0 || slices.ContainsFunc(lists[:], said) || r.Syscalls != "" || r.Nested || r.Strict || r.Report != "" || r.Home != "" || r.FreshHome || r.ProtectStrict
 }

@@ -1,9 +1,11 @@
 package workspace
 
 import (
+	"cmp"
 	"path/filepath"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // beside notes what the user's own configuration of git names outside of the
@@ -16,6 +18,21 @@ import (
 func (s *scan) names(path string) {
 	if path = s.expand(path); s.mine && filepath.IsAbs(path) && !inside(s.root, filepath.Clean(path)) {
 		s.beside[filepath.Clean(path)] = true
+	}
+}
+
+// signs notes that git is set up to sign what is committed, and how.
+func (s *scan) signs(c *vcs.Setting) {
+	switch {
+	case c.Name() == "gpg.format":
+		s.signFormat = c.Value
+	case (c.Name() == "commit.gpgsign" || c.Name() == "tag.gpgsign") && c.Value != "false" && c.Value != "no" && c.Value != "off" && c.Value != "0":
+		s.signed = true
+	default:
+		return
+	}
+	if s.signed {
+		s.found.Signs = cmp.Or(s.signFormat, "openpgp")
 	}
 }
 

@@ -615,9 +615,13 @@ func (s *scan) named(path string, bases []string, depth int) error {
 func (s *scan) settings(all []vcs.Setting, path string, bases []string, depth int) error {
 	for i := range all {
 		c := &all[i]
-		if c.Reads() {
-			s.names(c.Value)
+		if file := c.Reads(); file != "" {
+			s.names(file)
+			if file = s.expand(file); s.mine && c.Certifies() && filepath.IsAbs(file) && !slices.Contains(s.found.Certificates, file) {
+				s.found.Certificates = append(s.found.Certificates, file)
+			}
 		}
+		s.signs(c)
 		s.traced = s.traced || c.Name() == vcs.TraceTarget
 		rule := profiles.ProtectRule{Pattern: c.Name() + " in " + path}
 		var err error

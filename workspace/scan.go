@@ -203,6 +203,12 @@ type Found struct {
 	// absolute, and they need not exist.
 	Beside []string
 
+	// Certificates are the files of certificate authorities that it names.
+	Certificates []string
+
+	// Signs says how git signs each commit, if it is set up to: "openpgp", "ssh" or "x509".
+	Signs string
+
 	// Worktrees are the .git files of working trees outside whose repository lies in
 	// the workspace, as it spells their paths, and which lead back to it: git takes one
 	// that it does not see for gone, and removes what the repository has of it.

@@ -228,6 +228,8 @@ type scan struct {
 	everywhere  bool            // the configuration that is read counts in every repository
 	traced      bool            // it sets [vcs.TraceTarget]
 	mine        bool            // the configuration that is read is the user's own
+	signed      bool            // git signs what is committed
+	signFormat  string          // and how: gpg.format
 	torn        map[string]bool // configurations that git cannot parse
 	beside      map[string]bool // see [Found.Beside]
 

@@ -92,6 +92,7 @@ func policyFlags() []flagDef {
 		{"--local", takesValue, "PORT", "a port of the host's loopback, at host.pccrun.internal", appends(func(r *profiles.Request) *[]string { return &r.Local })},
 		{"--publish", takesValue, "[HOST:]INSIDE", "a port inside that the host's loopback leads to, from its port HOST", appends(func(r *profiles.Request) *[]string { return &r.Publish })},
 		{"--socket", takesValue, "PATH", "a unix socket of the host", appends(func(r *profiles.Request) *[]string { return &r.Sockets })},
+		{"--use", takesValue, "NAME", "a service of the host with all it needs: ssh-agent, gpg-agent, docker", lists(func(r *profiles.Request) *[]string { return &r.Use })},
 		{"--env", takesValue, "NAME[=VALUE]", "pass the host's variable, or set it", appends(func(r *profiles.Request) *[]string { return &r.Env })},
 		{"--inject", takesValue, "NAME=HOST", "a placeholder inside; the value goes out to HOST only", appends(func(r *profiles.Request) *[]string { return &r.Inject })},
 		{"--inject-file", takesValue, "NAME=PATH", "take its value from a file that is not shown inside", appends(func(r *profiles.Request) *[]string { return &r.InjectFiles })},

@@ -241,7 +241,7 @@ func policyObject(p *profiles.Policy) object {
 		}
 		return rows
 	}
-	var protect, seeds, sockets, inject, pass, set, limits, requirements []object
+	var protect, seeds, sockets, use, inject, pass, set, limits, requirements []object
 	for _, r := range p.Protect {
 		protect = append(protect, object{{"pattern", r.Pattern}, {"review", r.Review}, {"origin", originObject(r.Origin)}})
 	}
@@ -249,7 +249,10 @@ func policyObject(p *profiles.Policy) object {
 		seeds = append(seeds, object{{"path", s.Path}, {"mode", s.Mode.String()}, {"copied", append([]string{}, s.Keys...)}, {"dropped", append([]string{}, s.Drop...)}, {"origin", originObject(s.Origin)}})
 	}
 	for _, r := range p.Network.Sockets {
-		sockets = append(sockets, object{{"path", r.Path}, {"origin", originObject(r.Origin)}})
+		sockets = append(sockets, object{{"path", r.Path}, {"at", r.At}, {"origin", originObject(r.Origin)}})
+	}
+	for _, u := range p.Use {
+		use = append(use, object{{"name", u.Name}, {"origin", originObject(u.Origin)}})
 	}
 	for _, in := range p.Network.Inject {
 		inject = append(inject, object{{"env", in.Env}, {"hosts", in.Hosts}, {"file", in.File}, {"command", append([]string{}, in.Command...)}, {"origin", originObject(in.Origin)}})
@@ -277,7 +280,7 @@ func policyObject(p *profiles.Policy) object {
 			{"sockets", sockets}, {"inject", inject},
 		}},
 		{"environment", object{{"pass", pass}, {"set", set}}},
-		{"resources", limits}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
+		{"resources", limits}, {"use", use}, {"syscalls", p.Syscalls}, {"nested", p.Nested}, {"strict", p.Strict}, {"report", reportName(p)}, {"protect_strict", p.ProtectStrict},
 		{"requirements", requirements}, {"without", texts(p.Without)}, {"allow_missing", texts(p.AllowMissing)}, {"warnings", p.Warnings},
 	}
 }

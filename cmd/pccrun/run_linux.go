@@ -392,6 +392,9 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		if l.guarded.refused, err = started.Refused(); err != nil {
 			say(inWords(err))
 		}
+		if service := started.Unsigned(); service != "" {
+			l.log.Emit(events.Denial{Guarantee: string(profiles.IPCUnix), What: "sign a commit, as your git does", Hint: "--use " + service})
+		}
 		l.left = l.look()
 		l.leaveHome()
 		l.lost(started)

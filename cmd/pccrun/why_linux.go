@@ -16,7 +16,7 @@ import (
 // gone at exit. Of a path that does not exist only what it lies in tells more than the table.
 func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs, scratch bool) {
 	_, missing := os.Lstat(path)
-	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv})
+	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv, Environ: host.Environ})
 	if err != nil {
 		say("a run would not start: " + inWords(err))
 		return d, false, false
@@ -49,17 +49,13 @@ func changedWith(d *profiles.Decision, path string) string {
 // surveyedEnv returns the value that a launch gives to a variable of which the policy says
 // nothing, and what is there; "" for none.
 func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) (value, what string) {
-	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv})
+	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv, Environ: host.Environ})
 	if err != nil {
 		return "", ""
 	}
-	for _, entry := range survey.Env {
-		value, ok := strings.CutPrefix(entry, name+"=")
-		switch {
-		case ok && value == survey.GitTrace:
-			return value, "where git writes what it does, and the launcher reads which pinned files it could not change"
-		case ok:
-			return value, "where the tool's cache is"
+	for _, v := range survey.Env {
+		if value, ok := strings.CutPrefix(v.Entry, name+"="); ok {
+			return value, v.Why
 		}
 	}
 	return "", ""

@@ -473,6 +473,9 @@ func (r *Rule) parsePrefix(text string) error {
 	return nil
 }
 
+// Covers reports whether a rule speaks of a port, of whatever host.
+func (r Rule) Covers(port uint16) bool { return r.hasPort(port) }
+
 func (r *Rule) hasPort(port uint16) bool {
 	for _, p := range r.ports {
 		if p.lo <= port && port <= p.hi {

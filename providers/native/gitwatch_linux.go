@@ -30,6 +30,8 @@ type gitWatch struct {
 	failed []workspace.Refusal
 	known  map[string]bool
 	asked  int // since the last look began
+
+	unsigned bool // git has failed to sign
 }
 
 // gitSoon and gitLate are the shortest and the longest time between two looks. What git
@@ -90,6 +92,7 @@ func (g *gitWatch) end() []workspace.Refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.trace != nil {
+		g.unsigned = g.trace.Unsigned
 		g.trace.Close()
 		g.trace = nil
 	}
@@ -155,6 +158,16 @@ func (r *Run) refusal(pin *workspace.Pin, path string) (workspace.Refusal, bool)
 	a := r.attempt(pin.Path)
 	refusal.Flags = a.Hint
 	return refusal, a.Hint != "" && a.Guarantee == profiles.FSProtect
+}
+
+// Unsigned returns the service that git lacked, if it failed to sign what was committed. It is
+// for when [Started.Refused] was called.
+func (s *Started) Unsigned() string {
+	service := namespaces.Signer(s.run.found)
+	if s.git == nil || !s.git.unsigned || s.run.Policy.Uses(service) {
+		return ""
+	}
+	return service
 }
 
 // translated reports whether programs may speak another language than English by an

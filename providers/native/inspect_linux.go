@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
 	"github.com/pccrun/pccrun/netproxy/rules"
@@ -39,6 +40,8 @@ var trustVariables = [...]string{
 	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "DENO_CERT",
 	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "NIX_SSL_CERT_FILE", "CODEX_CA_CERTIFICATE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS",
 }
+
+// Those of [namespaces.CertificateFiles] that are not among them name it too where they are set.
 
 const nodeTrust = "NODE_EXTRA_CA_CERTS"
 
@@ -84,10 +87,18 @@ func (r *Run) inspects(host *Host) error {
 	if len(in.setup.Secrets) == 0 && len(r.Rules.Inspected()) == 0 {
 		return nil
 	}
-	for _, name := range slices.Concat(trustVariables[:], []string{nodeTrust}) {
-		for _, env := range [...][]string{host.Environ, r.Plan.Command.Env} {
+	for _, env := range [...][]string{host.Environ, r.Plan.Command.Env} {
+		for _, name := range namespaces.CertificateFiles {
 			r.trustFile(in, name, getenv(env, name))
 		}
+		for _, name := range namespaces.CertificateDirs {
+			for _, dir := range filepath.SplitList(getenv(env, name)) {
+				r.trustDir(in, name, dir)
+			}
+		}
+	}
+	for _, path := range r.found.Certificates {
+		r.trustFile(in, "http.sslCAInfo", path)
 	}
 	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy, in.setup.ProxyPorts = r.proxies[0], r.proxies[1], r.proxies[2], r.proxyPorts
 	r.inspection = in
@@ -109,6 +120,19 @@ func (r *Run) trustFile(in *inspection, name, path string) {
 		return
 	}
 	in.setup.Certificates = append(in.setup.Certificates, real)
+}
+
+// trustDir notes the files of a directory of certificates, but for the system's own, of which
+// there is a file.
+func (r *Run) trustDir(in *inspection, name, dir string) {
+	const most = 512
+	if real, err := filepath.EvalSymlinks(dir); err != nil || strings.HasPrefix(real, "/etc/") || strings.HasPrefix(real, "/usr/") {
+		return
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries[:min(len(entries), most)] {
+		r.trustFile(in, name, filepath.Join(dir, e.Name()))
+	}
 }
 
 // secret reads the value of an injected variable and makes its placeholder.
@@ -229,6 +253,11 @@ func (r *Run) StartInspector(program func() (*os.File, error)) error {
 	env := r.Plan.Command.Env
 	for _, name := range trustVariables {
 		env = append(without(env, name), name+"="+bundlePath)
+	}
+	for _, name := range namespaces.CertificateFiles {
+		if name != nodeTrust && getenv(env, name) != "" {
+			env = append(without(env, name), name+"="+bundlePath)
+		}
 	}
 	extra := authorityPath
 	if len(in.setup.Certificates) > 0 {

@@ -159,7 +159,7 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Own: host.StateDir, Home: host.Home, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Command: command.Paths})
+	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Own: host.StateDir, Home: host.Home, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Environ: host.Environ, Network: host.Ask != nil || host.Learn != nil, Command: command.Paths})
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,9 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err
 	}
-	r.Plan.Command.Env = append(r.Plan.Command.Env, survey.Env...)
+	for _, v := range survey.Env {
+		r.Plan.Command.Env = append(r.Plan.Command.Env, v.Entry)
+	}
 	if survey.Spelled != "" && command.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
 		r.Plan.Command.Env = append(r.Plan.Command.Env, "PWD="+survey.Spelled)
 	}
@@ -220,8 +222,9 @@ func Programs(policy *profiles.Policy, name string, environ []string) (paths []s
 	if strings.Contains(name, "/") {
 		path := name
 		if !strings.HasPrefix(name, "/") {
-			path = filepath.Join(policy.WorkDir, name)
+			path = policy.WorkDir + "/" + name
 		}
+		path = profiles.Physical(path)
 		return []string{path}, executable(name, path)
 	}
 	search := "/bin:/usr/bin" // execvp(3)
@@ -229,7 +232,7 @@ func Programs(policy *profiles.Policy, name string, environ []string) (paths []s
 		search = strings.TrimPrefix(environ[i], "PATH=")
 	}
 	for _, dir := range filepath.SplitList(search) {
-		if !strings.HasPrefix(dir, "/") || filepath.Clean(dir) == policy.Home {
+		if dir = profiles.Physical(dir); !strings.HasPrefix(dir, "/") || dir == policy.Home {
 			continue
 		}
 		path := filepath.Join(dir, name)

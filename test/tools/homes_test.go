@@ -26,6 +26,7 @@ type layout struct {
 	dir     string   // where it starts; "" is ws
 	flags   []string
 	script  string   // for sh
+	command string   // a program that says the same where it is the command itself; "" for none
 	want    string   // is what it prints, outside and inside; @ is the home
 	says    []string // what pccrun says, a part of each line in order
 }
@@ -34,6 +35,10 @@ const system = "/usr/local/bin:/usr/bin:/bin"
 
 // built is the profile with git's configuration, in as few words as possible.
 var built = []string{"--profile", "build", "-q"}
+
+// brewed makes a prefix of Homebrew's in $d with a program that finds its data as those do.
+const brewed = `mkdir -p $d/bin $d/opt $d/Cellar/b/1.7/bin $d/Cellar/b/1.7/share; ln -s ../Cellar/b/1.7 $d/opt/b; ln -s ../Cellar/b/1.7/bin/brewed $d/bin/brewed
+	echo brewed > $d/Cellar/b/1.7/share/data; printf '#!/bin/sh\ncat %s/opt/b/share/data\n' "$d" > $d/Cellar/b/1.7/bin/brewed; chmod +x $d/Cellar/b/1.7/bin/brewed`
 
 var layouts = map[string]layout{
 	"the control": {script: `pwd; echo $HOME`, want: "@/ws\n@\n"},
@@ -92,6 +97,49 @@ var layouts = map[string]layout{
 		prepare: `d=ws/node_modules/.pnpm/d@1/node_modules/d; mkdir -p $d; echo 'module.exports = "d"' > $d/index.js; ln -s .pnpm/d@1/node_modules/d ws/node_modules/d`,
 		script:  `node -p 'require("d")'`, want: "d\n"},
 
+	// Where programs lie: what PATH names, and what that leads to. Each is started by a shell, and as the
+	// command itself.
+	"Homebrew, in a home of its own": {
+		prepare: "d=$HOME/../linuxbrew/.linuxbrew\n" + brewed, env: []string{"PATH=~/../linuxbrew/.linuxbrew/bin:" + system},
+		script: "brewed", command: "@/../linuxbrew/.linuxbrew/bin/brewed", want: "brewed\n"},
+	"Homebrew, by the command alone": {
+		prepare: "d=$HOME/../linuxbrew/.linuxbrew\n" + brewed, script: "echo brewed", command: "@/../linuxbrew/.linuxbrew/bin/brewed", want: "brewed\n"},
+	"Homebrew, in the home": {
+		prepare: "d=$HOME/.linuxbrew\n" + brewed, env: []string{"PATH=~/.linuxbrew/bin:" + system}, script: "brewed", command: "@/.linuxbrew/bin/brewed", want: "brewed\n"},
+	"Homebrew, where the user wanted it": { // Linuxbrew/brew issue 901
+		prepare: "d=$HOME/opt/brew\n" + brewed, env: []string{"PATH=~/opt/brew/bin:" + system}, script: "brewed", command: "@/opt/brew/bin/brewed", want: "brewed\n"},
+	"Nix: ~/.nix-profile": { // anthropics/claude-code issue 53593
+		prepare: `mkdir -p .local/state/nix/profiles; ln -s /usr .local/state/nix/profiles/profile-1-link; ln -s profile-1-link .local/state/nix/profiles/profile; ln -s .local/state/nix/profiles/profile .nix-profile`,
+		env:     []string{"PATH=~/.nix-profile/bin:" + system}, script: "command -v env; env true", command: "@/.nix-profile/bin/which env", want: "@/.nix-profile/bin/env\n"},
+	"Nix, in the directories of XDG": {
+		prepare: `mkdir -p .local/state/nix/profiles; ln -s /usr .local/state/nix/profiles/profile-1-link; ln -s profiles/profile-1-link .local/state/nix/profile`,
+		env:     []string{"PATH=~/.local/state/nix/profile/bin:" + system}, script: "command -v env; env true", command: "@/.local/state/nix/profile/bin/which env", want: "@/.local/state/nix/profile/bin/env\n"},
+	"Guix": {
+		prepare: `mkdir -p .config/guix; ln -s /usr ../guix-1-link; ln -s guix-1-link ../guix-profile; ln -s "$HOME/../guix-profile" .guix-profile; ln -s "$HOME/../guix-profile" .config/guix/current`,
+		env:     []string{"PATH=~/.config/guix/current/bin:~/.guix-profile/bin:" + system}, script: "command -v env; ~/.guix-profile/bin/env true", command: "@/.guix-profile/bin/which env", want: "@/.config/guix/current/bin/env\n"},
+	"mise's shims": { // carderne/pi-sandbox issue 51
+		prepare: `mkdir -p .local/bin .local/share/mise/shims .local/share/mise/installs/n/20/bin .config/mise; printf '[tools]\nn = "20"\n' > .config/mise/config.toml
+			printf '#!/bin/sh\nexec ~/.local/share/mise/installs/n/$(sed -n "s/n = .\\(.*\\)./\\1/p" ~/.config/mise/config.toml)/bin/${0##*/}\n' > .local/bin/mise
+			printf '#!/bin/sh\necho tool\n' > .local/share/mise/installs/n/20/bin/tool; chmod +x .local/bin/mise .local/share/mise/installs/n/20/bin/tool; ln -s "$HOME/.local/bin/mise" .local/share/mise/shims/tool`,
+		env: []string{"PATH=~/.local/share/mise/shims:" + system}, script: "tool", command: "tool", want: "tool\n"},
+	"volta": {
+		prepare: `mkdir -p .volta/bin .volta/tools/image/node/22/bin; printf '#!/bin/sh\nexec ~/.volta/tools/image/node/22/bin/${0##*/}\n' > .volta/bin/volta-shim; ln -s volta-shim .volta/bin/tool
+			printf '#!/bin/sh\necho tool\n' > .volta/tools/image/node/22/bin/tool; chmod +x .volta/bin/* .volta/tools/image/node/22/bin/tool`,
+		env: []string{"VOLTA_HOME=~/.volta", "PATH=~/.volta/bin:" + system}, script: "tool", command: "@/.volta/bin/tool", want: "tool\n"},
+	"pnpm's directory elsewhere": {
+		prepare: `d=.data/pnpm/global/5; mkdir -p $d/node_modules/.bin $d/node_modules/t; printf '#!/bin/sh\necho t\n' > $d/node_modules/t/t; ln -s global/5/node_modules/t/t .data/pnpm/t; chmod +x $d/node_modules/t/t`,
+		env:     []string{"PATH=~/.data/pnpm:" + system}, script: "t", command: "@/.data/pnpm/t", want: "t\n"},
+	"bun's global programs": {
+		prepare: `d=.bun/install/global/node_modules/t; mkdir -p $d .bun/bin; printf '#!/bin/sh\ncat ~/%s/data\n' $d > $d/cli; echo t > $d/data; chmod +x $d/cli; ln -s ../install/global/node_modules/t/cli .bun/bin/t`,
+		env:     []string{"PATH=~/.bun/bin:" + system}, script: "t", command: "@/.bun/bin/t", want: "t\n"},
+	"flatpak's exports": {
+		prepare: `d=.local/share/flatpak; mkdir -p $d/exports/bin $d/app/org.t/x/1/export/bin; ln -s x $d/app/org.t/current; ln -s 1 $d/app/org.t/x/active; printf '#!/bin/sh\necho t\n' > $d/app/org.t/x/1/export/bin/org.t
+			chmod +x $d/app/org.t/x/1/export/bin/org.t; ln -s ../../app/org.t/current/active/export/bin/org.t $d/exports/bin/org.t`,
+		env: []string{"PATH=~/.local/share/flatpak/exports/bin:" + system}, script: "org.t", command: "org.t", want: "t\n"},
+	"links from one directory of programs to another": { // /snap/bin, /opt/…/bin, /usr/local/bin
+		prepare: `mkdir -p ../snap/bin ../opt/tool/bin ../opt/tool/lib; echo t > ../opt/tool/lib/data; printf '#!/bin/sh\ncat %s/../opt/tool/lib/data\n' "$HOME" > ../opt/tool/bin/t; chmod +x ../opt/tool/bin/t; ln -s "$HOME/../opt/tool/bin/t" ../snap/bin/t`,
+		env:     []string{"PATH=~/../snap/bin:" + system}, script: "t", command: "@/../snap/bin/t", want: "t\n"},
+
 	// Links to another disk, and a place that is reached by links.
 	"~/.cache": {prepare: `mkdir disk; ln -s disk .cache`, script: `mkdir -p ~/.cache/x && echo y > ~/.cache/x/y && cat ~/.cache/x/y`, want: "y\n"},
 	"~/.local/share": {
@@ -129,6 +177,12 @@ var layouts = map[string]layout{
 		prepare: `echo '*.o' > .ignored; mkdir .hooks; printf '#!/bin/sh\necho hook\n' > .hooks/pre-commit; chmod +x .hooks/pre-commit
 			printf '[core]\n\texcludesFile = ~/.ignored\n\thooksPath = ~/.hooks\n[user]\n\tname = a\n\temail = b\n' > .gitconfig`,
 		flags: built, script: `touch a.o b.c; git status --short; git commit -q --allow-empty -m x 2>&1`, want: "?? b.c\nhook\n"},
+	"files that git's configuration names": {
+		prepare: `mkdir names; for n in ignored mailmap order signature template; do echo $n > names/$n; done; mkdir .ssh; echo "b ssh-ed25519 AAAA" > .ssh/signers; echo "ssh-ed25519 AAAA b" > .ssh/key.pub; echo secret > .ssh/key
+			printf -- '-----BEGIN CERTIFICATE-----\n' > names/ca.pem
+			printf '[blame]\n\tignoreRevsFile = ~/names/ignored\n[mailmap]\n\tfile = ~/names/mailmap\n[diff]\n\torderFile = ~/names/order\n[format]\n\tsignatureFile = ~/names/signature\n[commit]\n\ttemplate = ~/names/template\n' > .gitconfig
+			printf '[http "https://x.example"]\n\tsslCAInfo = ~/names/ca.pem\n[gpg "ssh"]\n\tallowedSignersFile = ~/.ssh/signers\n[user]\n\tsigningKey = ~/.ssh/key\n' >> .gitconfig`,
+		flags: built, script: `cat ~/names/*; cat ~/.ssh/signers ~/.ssh/key.pub`, want: "-----BEGIN CERTIFICATE-----\nignored\nmailmap\norder\nsignature\ntemplate\nb ssh-ed25519 AAAA\nssh-ed25519 AAAA b\n"},
 
 	// Agents.
 	"dotfiles of codex": {
@@ -210,22 +264,29 @@ func TestHomes(t *testing.T) {
 						shell += "unset " + name + "; "
 					}
 				}
-				cmd := exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", shell + `exec "$@"`, "sh"}, append(first, "-c", at(row.script))...)...)
-				cmd.Env = env
-				var stderr bytes.Buffer
-				cmd.Stderr = &stderr
-				got, err := cmd.Output()
-				require.NoErrorf(t, err, "inside %t: %s%s", inside, got, stderr.String())
-				require.Equalf(t, at(row.want), string(got), "inside %t: %s", inside, stderr.String())
+				run := func(words ...string) string {
+					cmd := exec.CommandContext(t.Context(), "/bin/sh", append([]string{"-c", shell + `exec "$@"`, "sh"}, words...)...)
+					cmd.Env = env
+					var stderr bytes.Buffer
+					cmd.Stderr = &stderr
+					got, err := cmd.Output()
+					require.NoErrorf(t, err, "inside %t: %s%s", inside, got, stderr.String())
+					require.Equalf(t, at(row.want), string(got), "inside %t: %s", inside, stderr.String())
+					return stderr.String()
+				}
+				stderr := run(append(first, "-c", at(row.script))...)
+				if row.command != "" {
+					run(append(first[:len(first)-1:len(first)-1], strings.Fields(at(row.command))...)...)
+				}
 				if !inside {
 					continue
 				}
-				said := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
+				said := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
 				if len(row.says) == 0 {
-					require.Empty(t, stderr.String())
+					require.Empty(t, stderr)
 					continue
 				}
-				require.Len(t, said, len(row.says), stderr.String())
+				require.Len(t, said, len(row.says), stderr)
 				for i, part := range row.says {
 					require.Contains(t, said[i], at(part))
 				}

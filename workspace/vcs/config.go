@@ -470,14 +470,34 @@ func (s *Setting) Name() string {
 	return s.Section + "." + s.Sub + "." + s.Key
 }
 
-// Reads reports whether git reads the file that a setting names, as text: git help
-// config, 2.51.
-func (s *Setting) Reads() bool {
-	switch s.Section {
-	case "core":
-		return s.Key == "excludesfile" || s.Key == "attributesfile"
-	case "commit":
-		return s.Key == "template"
+// read are the settings that name a file or directory which git, or a program of its own, reads
+// as text, and which is no secret: git help config, 2.51. Left out are sslKey, sslCert and
+// cookieFile of http, smtpSSLClientKey of sendemail and their like, and what git writes.
+var read = strings.Fields(`
+	blame.ignorerevsfile commit.template core.attributesfile core.excludesfile diff.orderfile
+	fsck.skiplist fetch.fsck.skiplist receive.fsck.skiplist format.signaturefile
+	gpg.allowedsignersfile gpg.revocationfile http.sslcainfo http.sslcapath http.proxysslcainfo http.pinnedpubkey
+	instaweb.modulepath mailmap.file sendemail.aliasesfile sendemail.mailmap.file sendemail.smtpsslcertpath help.htmlpath
+`)
+
+// Reads returns the file that a setting has git read, as text, "" for none. A name that
+// begins with :(optional) need not be there.
+func (s *Setting) Reads() string {
+	value := strings.TrimPrefix(s.Value, ":(optional)")
+	switch {
+	case s.Section == "user" && s.Key == "signingkey":
+		// The key itself is the agent's: ssh-keygen wants to know which.
+		if !strings.HasPrefix(value, "/") && !strings.HasPrefix(value, "~/") {
+			return ""
+		}
+		return strings.TrimSuffix(value, ".pub") + ".pub"
+	case slices.Contains(read, s.Section+"."+s.Key) || slices.Contains(read, s.Name()):
+		return value
 	}
-	return false
+	return ""
+}
+
+// Certifies reports whether that is a file of certificate authorities, for every host.
+func (s *Setting) Certifies() bool {
+	return s.Section == "http" && s.Sub == "" && (s.Key == "sslcainfo" || s.Key == "proxysslcainfo")
 }

@@ -32,6 +32,10 @@ type Trace struct {
 	// error that is not known for another one counts.
 	Translated bool
 
+	// Unsigned is set when git has failed at a commit or tag that it was to sign, or has
+	// failed to write one, for which there is hardly another reason.
+	Unsigned bool
+
 	rest  []byte   // of a line that has not ended
 	long  bool     // and is too long
 	trees []string // working trees, the latest first
@@ -72,6 +76,9 @@ func (t *Trace) line(line []byte, failed func(path string) bool) {
 	case "worktree":
 		t.tree(string(rest))
 	case "error":
+		if text := string(rest); strings.HasPrefix(text, "gpg failed to sign the data") || text == "failed to write commit object" || text == "unable to sign the tag" {
+			t.Unsigned = true
+		}
 		if utf8.Valid(rest) {
 			t.failure(string(rest), failed)
 		}

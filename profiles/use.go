@@ -1,0 +1,179 @@
+package profiles
+
+import (
+	"crypto/sha1"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// A UseRule gives the command a service of the host, with all that belongs to it.
+type UseRule struct {
+	Name   string // of [Services]
+	Origin Origin
+}
+
+// Services are what `use` can name.
+var Services = []string{"ssh-agent", "gpg-agent", "docker"}
+
+// displays are what it cannot: each is another user's whole desktop for whoever gets it.
+var displays = map[string]string{
+	"x11":     "every program at an X server reads the keys that are typed into all others, and types into them",
+	"wayland": "its socket hands out the clipboard, and with many compositors the screen and the keyboard",
+}
+
+// useName checks a word of `use`.
+func (d *decoder) useName(name string, o Origin) {
+	if why, refused := displays[name]; refused {
+		d.at(o, "run what needs a window outside, and let the command write what it shows", "%s: not given: %s", name, why)
+		return
+	}
+	if !slices.Contains(Services, name) {
+		hint := "one of " + strings.Join(Services, ", ")
+		if near := Nearest(name, Services); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		d.at(o, hint, "unknown service %q", name)
+		return
+	}
+	d.layer.use = append(d.layer.use, UseRule{Name: name, Origin: o})
+}
+
+// Uses reports whether a service is given.
+func (p *Policy) Uses(name string) bool {
+	return slices.ContainsFunc(p.Use, func(u UseRule) bool { return u.Name == name })
+}
+
+// use adds the rules that each service stands for.
+func (b *builder) use(host *Host) {
+	p := b.policy
+	for _, u := range p.Use {
+		var err error
+		switch u.Name {
+		case "ssh-agent":
+			err = b.sshAgent(host, u.Origin)
+		case "gpg-agent":
+			err = b.gpgAgent(host, u.Origin)
+		case "docker":
+			err = b.docker(host, u.Origin)
+		}
+		if err != nil {
+			b.at(u.Origin, hintOf(err), "%s: %v", u.Name, err)
+		}
+	}
+}
+
+// socket adds a socket, at another path than its own if there is one.
+func (b *builder) socket(name, at string, o Origin) {
+	p := b.policy
+	p.Network.Sockets = unite(p.Network.Sockets, []PathRule{{Path: Physical(name), At: at, Origin: o}}, func(r PathRule) string { return r.Path + "\x00" + r.At })
+}
+
+// pass passes a variable of which no rule speaks.
+func (b *builder) pass(name string, o Origin) {
+	p := b.policy
+	if p.DecideEnv(name).Action == EnvScrubbed {
+		p.Environment.Pass = append(p.Environment.Pass, EnvRule{Pattern: name, Origin: o})
+	}
+}
+
+func isSocket(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode()&os.ModeSocket != 0
+}
+
+func (b *builder) sshAgent(host *Host, o Origin) error {
+	if host.UID == 0 {
+		return hinted{errors.New("it answers root and its own user only, and the command of a run of root's is neither"), "run pccrun as the user whose agent it is"}
+	}
+	name := host.Getenv("SSH_AUTH_SOCK")
+	if !strings.HasPrefix(name, "/") {
+		return hinted{errors.New("SSH_AUTH_SOCK names no socket: no agent runs here"), `eval "$(ssh-agent)" starts one, ssh-add gives it keys`}
+	}
+	if !isSocket(name) {
+		return hinted{fmt.Errorf("nothing listens at %s, which SSH_AUTH_SOCK names", name), `eval "$(ssh-agent)" starts an agent, ssh-add gives it keys`}
+	}
+	b.socket(name, "", o)
+	b.pass("SSH_AUTH_SOCK", o)
+	return nil
+}
+
+// public are the files of GnuPG's home that hold no secrets.
+var public = [...]string{"pubring.kbx", "pubring.gpg", "gpg.conf", "common.conf", "trustdb.gpg"}
+
+func (b *builder) gpgAgent(host *Host, o Origin) error {
+	home := b.policy.Home + "/.gnupg"
+	usual := home
+	if dir := host.Getenv("GNUPGHOME"); strings.HasPrefix(dir, "/") {
+		home = real(dir)
+		b.pass("GNUPGHOME", o)
+	}
+	// _gnupg_socketdir_internal of GnuPG's common/homedir.c: by the user in /run, else in its home.
+	dirs := []string{fmt.Sprintf("/run/user/%d/gnupg", host.UID), home}
+	if home != usual {
+		sum := sha1.Sum([]byte(home))
+		dirs[0] += "/d." + zbase32(sum[:15])
+	}
+	var found, dir string
+	// Of the two that an agent listens at, .extra lets no key be taken out.
+	for _, dir = range dirs {
+		for _, name := range [...]string{"/S.gpg-agent.extra", "/S.gpg-agent"} {
+			if found == "" && isSocket(dir+name) {
+				found = dir + name
+			}
+		}
+		if found != "" {
+			break
+		}
+	}
+	if found == "" {
+		return hinted{fmt.Errorf("no agent listens in %s", strings.Join(dirs, " or ")), "gpgconf --launch gpg-agent starts one"}
+	}
+	for _, at := range dirs {
+		b.socket(found, at+"/S.gpg-agent", o)
+	}
+	for _, name := range public {
+		file := home + "/" + name
+		named := slices.ContainsFunc(b.policy.Files, func(r FileRule) bool { return r.Path == file })
+		if _, err := os.Stat(file); err == nil && !named {
+			b.policy.Files = append(b.policy.Files, FileRule{Path: file, Access: Read, Origin: o})
+		}
+	}
+	return nil
+}
+
+// zbase32 spells 15 bytes in 24 letters, five bits each.
+func zbase32(b []byte) string {
+	const letters = "ybndrfg8ejkmcpqxot1uwisza345h769"
+	var text []byte
+	for i := 0; i < len(b)*8; i += 5 {
+		pair := uint16(b[i/8]) << 8
+		if i/8+1 < len(b) {
+			pair |= uint16(b[i/8+1])
+		}
+		text = append(text, letters[pair>>(11-i%8)&31])
+	}
+	return string(text)
+}
+
+func (b *builder) docker(host *Host, o Origin) error {
+	names := []string{"/var/run/docker.sock", path.Join(host.Getenv("XDG_RUNTIME_DIR"), "docker.sock")}
+	if at := host.Getenv("DOCKER_HOST"); at != "" {
+		name, unix := strings.CutPrefix(at, "unix://")
+		if !unix {
+			return hinted{fmt.Errorf("DOCKER_HOST is %s, which is no socket", at), "--allow HOST:PORT --env DOCKER_HOST reaches it"}
+		}
+		names = []string{name}
+		b.pass("DOCKER_HOST", o)
+	}
+	for _, name := range names {
+		if isSocket(name) {
+			b.socket(name, "", o)
+			return nil
+		}
+	}
+	return hinted{fmt.Errorf("nothing listens at %s", strings.Join(names, " or ")), "start Docker, or set DOCKER_HOST"}
+}
