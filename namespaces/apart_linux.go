@@ -2,49 +2,84 @@ package namespaces
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// Git writes the configuration of a submodule's repository at each `git submodule
-// update`, always with what it says already (ensure_core_worktree in
-// builtin/submodule--helper.c), and where it checks submodules out as well the .git file
-// too (connect_work_tree_and_git_dir in dir.c); it goes no further if that fails. Neither can the host's
-// file be given to the command, nor git be talked out of it. But git writes where a link
-// leads (resolve_symlink in lockfile.c): so a link is mounted over the file, to a copy.
-// Nothing of that copy comes back.
+// Git replaces its configuration by a rename, which a mount over the file refuses, and the host's file cannot
+// be given to the command. But git writes where a link leads (resolve_symlink in lockfile.c): so a
+// link is mounted over the file, to a copy in a private directory, of which the launcher merges into the host's
+// file what may be ([workspace.Configs]). Of the .git file of a submodule's working tree, which git
+// writes anew with what it says already (connect_work_tree_and_git_dir in dir.c), nothing comes back, nor of a
+// submodule's configuration in an overlay, which git writes so as well (ensure_core_worktree in
+// builtin/submodule--helper.c).
 
-// Unkept returns the configurations of which the command has changed its copy, in what it
-// says and not only in where the working tree is: for [Sandbox.Gone]. One that has grown
-// by more than that is not read: a thousand of a megabyte take a minute.
-func (s *Sandbox) Unkept() (paths []string, err error) {
+// Configs returns the private copies of the sandbox, those that are merged, or those of which nothing comes back.
+func (s *Sandbox) Configs(merged bool) (list []workspace.Config) {
+	top := s.plan.top()
 	for i := range s.plan.Mounts {
 		m := &s.plan.Mounts[i]
-		if m.Kind != Apart || filepath.Base(m.Target) == ".git" || s.plan.skips(m) {
+		if m.Kind != Apart || filepath.Base(m.Target) == ".git" || s.plan.skips(m) || s.plan.inOwn(m.Target, top) == merged {
 			continue
 		}
-		fd, err := openPlain(s.Private, s.plan.private(m.Link), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC)
-		if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP || err == unix.EACCES || err == unix.ENXIO {
-			continue // what the command has made of it is no configuration
+		open := func() (dir int, name string, err error) {
+			dir, err = openPlain(s.Private, filepath.Dir(s.plan.private(m.Link)), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+			return dir, filepath.Base(m.Link), err
 		}
-		if err != nil {
-			return paths, fmt.Errorf("look for the copy of %s in the sandbox: %w", m.Target, err)
+		list = append(list, workspace.Config{Path: m.Target, Text: m.Text, Open: open})
+	}
+	return list
+}
+
+// copiesConfig reports whether a pin is one of which the command gets a copy: where it may write in the
+// repository, and nobody has said otherwise of the file.
+func (f *finder) copiesConfig(pin *workspace.Pin) bool {
+	if !pin.Private || f.policy.Nested { // in a sandbox within this one the link would lead to nothing
+		return false
+	}
+	around := f.around(pin.Path)
+	if filepath.Base(pin.Path) == ".git" || around == profiles.Overlay && vcs.OfSubmodule(pin.Path) {
+		return true
+	}
+	// The repository of a worktree lies elsewhere, and is read-only but for what a commit writes.
+	shared := slices.Contains(f.commons, filepath.Dir(pin.Path)) && f.byDefault(pin.Path) && f.decider.Decide(f.policy.Workspace).Access == profiles.Write
+	return shared || around == profiles.Write
+}
+
+// donateConfigs opens, as root, the directories of configurations of which the command has a copy and in which it may
+// not write: the launcher, which is somebody else by then, merges into these.
+func (p *Plan) donateConfigs(donate func(m *Mount) (int, error)) error {
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		dir := filepath.Dir(m.Target)
+		if _, ok := p.Configs[dir]; ok || m.Kind != Apart || filepath.Base(m.Target) == ".git" || p.Writes(dir) {
+			continue
 		}
 		var st unix.Stat_t
-		f := os.NewFile(uintptr(fd), m.Link)
-		if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
-			most := len(m.Text) + unix.PathMax // where the working tree is may take more room
-			now, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
-			if err == nil && (len(now) > most || !vcs.SameSettings([]byte(m.Text), now)) {
-				paths = append(paths, m.Target)
+		err := unix.Lstat(dir, &st)
+		if err == nil {
+			if p.Configs == nil {
+				p.Configs = map[string]int{}
 			}
+			p.Configs[dir], err = donate(&Mount{Kind: Bind, Source: dir, Dev: device(st.Dev), Ino: st.Ino})
 		}
-		f.Close()
+		if err != nil {
+			return fmt.Errorf("open %s, for what may change of %s: %w", dir, m.Target, err)
+		}
 	}
-	return paths, nil
+	return nil
+}
+
+// OpenConfig opens the directory of a configuration that is among [Plan.Configs], -1 for another.
+func (p *Plan) OpenConfig(path string) (int, error) {
+	if fd, ok := p.Configs[filepath.Dir(path)]; ok {
+		return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	return -1, nil
 }

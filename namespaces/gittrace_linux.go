@@ -3,6 +3,7 @@ package namespaces
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -61,11 +62,16 @@ func Signer(found *workspace.Found) string { return signers[found.Signs] }
 // inGitsWay reports whether git would fail at something that is pinned in a tree, or shown
 // read-only for it, and nothing else would tell.
 func (f *finder) inGitsWay(found *workspace.Found) bool {
-	return found.Tracked || slices.ContainsFunc(found.Common, func(c workspace.Common) bool { return c.GitDir != c.Path }) ||
-		slices.ContainsFunc(f.policy.Files, func(r profiles.FileRule) bool { return r.Access == profiles.Overlay }) &&
-			slices.ContainsFunc(found.Pins, func(p workspace.Pin) bool {
-				return p.Kind == workspace.File && f.shown(filepath.Dir(p.Path)) == profiles.Overlay
-			})
+	overlay := slices.ContainsFunc(f.policy.Files, func(r profiles.FileRule) bool { return r.Access == profiles.Overlay })
+	return found.Tracked || slices.ContainsFunc(found.Pins, func(p workspace.Pin) bool {
+		i, put := f.seen[p.Path]
+		config := strings.HasPrefix(p.Why, ".git/config") && put && !f.places[i].Apart
+		if p.Kind != workspace.File || !overlay && !config {
+			return false
+		}
+		access := f.shown(filepath.Dir(p.Path))
+		return access == profiles.Overlay || config && access == profiles.Write
+	})
 }
 
 // unset reports whether the command gets no variable of a name from elsewhere.

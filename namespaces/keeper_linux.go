@@ -127,7 +127,7 @@ func (k *Keeper) list(p *Plan) {
 		switch m.Kind {
 		case Mask:
 			item.with = "mask"
-		case Fresh:
+		case Fresh, Apart:
 			item.with = entry(i)
 		}
 		k.items = append(k.items, item)
@@ -403,7 +403,7 @@ func (h *helper) cover(private int, v view, item *kept, seen *unix.Statx_t) erro
 	var tree inside.Reg
 	clone := unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC
 	if item.with != "" {
-		tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(private), p.Str(item.with), inside.Int(clone))
+		tree = p.Get(unix.SYS_OPEN_TREE, inside.Int(private), p.Str(item.with), inside.Int(clone|unix.AT_SYMLINK_NOFOLLOW))
 	} else {
 		tree = p.Get(unix.SYS_OPEN_TREE, inside.Result(target), p.Str(""), inside.Int(clone|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE))
 	}

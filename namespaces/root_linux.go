@@ -88,7 +88,7 @@ func (p *Plan) Donate() error {
 		}
 		p.Own[m.Target] = fd
 	}
-	return nil
+	return p.donateConfigs(func(m *Mount) (int, error) { return m.donate(p.Identity, maps, new(owner)) })
 }
 
 // parted reports whether the workspace can be changed in parts only. What appears in one of

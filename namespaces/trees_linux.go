@@ -200,7 +200,7 @@ func (f *finder) pinned(found *workspace.Found) {
 			access = profiles.Hide
 		}
 		p := Place{Access: min(access, f.around(pin.Path)), Pin: true, Protect: true, Why: "protect: " + pin.Why}
-		if pin.Text != "" && !f.policy.Nested { // in a sandbox within this one the link would lead to nothing
+		if f.copiesConfig(&pin) {
 			p.Apart, p.Text = true, pin.Text
 		}
 		f.put(placeOf(pin.Node, p))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -26,11 +27,11 @@ func (g *Guard) review() error {
 			continue // the host, or another run, has removed all of it: nothing is left to be executed
 		case gone(err):
 			f.What = "removed"
-		case err == unix.EACCES && !k.Pin && !g.inside(k.Path):
-			continue // in a directory that is named instead: see reviewed
+		case err == unix.EACCES && !g.inside(k.Path) && (!k.Pin || strings.HasPrefix(k.Why, ".git/config")):
+			continue // in a directory that is named instead: see reviewed; or the command cannot write there
 		case err != nil:
 			return fmt.Errorf("stat %s: %w", k.Path, err)
-		case !g.changed(k, &st):
+		case !g.changed(k, &st), k.Pin && g.peers[0].Configs.mine(k.Path, &st):
 			continue
 		}
 		if k.Pin {

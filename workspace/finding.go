@@ -25,6 +25,8 @@ const (
 	Inert   FindingKind = "inert"   // what a repository that came into being would have run
 	Review  FindingKind = "review"  // a file for review has changed
 	Program FindingKind = "program" // a program where tools of the host find some
+	Address FindingKind = "address" // an address in a configuration of git is new, or another
+	Setting FindingKind = "setting" // a key of a configuration of git that was not taken over
 	Grown   FindingKind = "grown"   // more directories than the next launch looks through
 )
 
@@ -78,7 +80,7 @@ func ParseJournal(text string) ([]Finding, error) {
 func parseFinding(line string) (c Finding, err error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	switch c.Kind = FindingKind(kind); c.Kind {
-	case Stashed, Inert, Review, Program, Grown:
+	case Stashed, Inert, Review, Program, Address, Setting, Grown:
 	default:
 		return c, errNoJournal
 	}

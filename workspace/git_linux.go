@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/gitconfig"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -68,7 +70,7 @@ func (s *scan) gitEntry(dir, path string, kind Kind) error {
 		}
 		s.pinLinks(t, rule)
 		if kind == File && t.found && vcs.OfSubmodule(t.end.Path) {
-			s.rewritten(path)
+			s.private(path)
 		}
 	}
 	if !t.found || t.end.Kind != Dir {
@@ -412,9 +414,17 @@ func (s *scan) pinGitDir(dir string) error {
 	if (dir == s.root || !inside(s.root, dir)) && writable { // which no pattern says of what lies in the root
 		names = append(slices.Clone(names), s.gitOwn()...)
 	}
+	common := dir
+	if linked {
+		var err error
+		if common, err = s.commonDir(dir); err != nil {
+			return err
+		}
+	}
 	for i, name := range names {
 		path := filepath.Join(dir, name)
 		r := s.gitRule(".git/" + name)
+		own := name == "config" || name == "config.worktree"
 		t, err := s.follow(dir, name)
 		if err != nil {
 			return err
@@ -425,25 +435,29 @@ func (s *scan) pinGitDir(dir string) error {
 			case r.Review && name == "hooks": // the walk tells of what is new in it
 			case r.Review && name != "commondir": // git would take another repository's configuration for this one's
 				s.awaited[path] = r.Pattern
+			case name == "config.worktree" && !s.splits(common):
+				s.late[path] = common + "/config"
 			default:
 				s.vacant[path] = true
 			}
 			continue
 		}
 		// Of a directory that is shown read-only there is nothing to pin,
-		// but for what lies in the workspace.
-		if !writable {
-			continue
-		}
+		// but for what lies in the workspace, and what the command has a copy of.
 		n, _, ok := s.node(path)
-		if !ok {
+		if !ok || !writable && !own {
 			continue
 		}
-		if err := s.guard(n, r); err != nil {
+		if !writable {
+			err = s.pin(n.Path, r)
+		} else {
+			err = s.guard(n, r)
+		}
+		if err != nil {
 			return err
 		}
-		if name == "config" && !r.Review && vcs.OfSubmodule(dir) {
-			s.rewritten(path)
+		if own && (!r.Review || !writable) {
+			s.private(path)
 		}
 		if name == "hooks" && !r.Review && !s.walked[dir] {
 			if err := s.programs(path, r); err != nil {
@@ -454,23 +468,47 @@ func (s *scan) pinGitDir(dir string) error {
 	return nil
 }
 
-// The files of submodules of which a run has a copy are bounded, and the bytes of each
-// and of all.
+// splits reports whether a configuration may have git read config.worktree as well, in each
+// working tree.
+func (s *scan) splits(common string) bool {
+	b, err := s.readFile(common+"/config", vcs.MaxConfig)
+	return splits(b) || err != nil && !gone(err)
+}
+
+// splits is right about all that says so, in whatever spelling.
+func splits(config []byte) bool {
+	return bytes.Contains(bytes.ToLower(config), []byte("worktreeconfig"))
+}
+
+// The files of which a run has a copy are bounded, and the bytes of all.
 const (
-	maxRewritten      = 1024
-	maxRewrittenBytes = 16 << 10
-	maxRewrittenTotal = 2 << 20
+	maxPrivate      = 1024
+	maxPrivateTotal = 2 << 20
 )
 
-// rewritten notes what stands in a file that is pinned, and that git writes anew with what
-// it says already: the configuration of a submodule, or the .git file of its working tree.
-func (s *scan) rewritten(path string) {
+// private notes what stands in a file that is pinned, and of which the command is to have a
+// copy that git can write.
+func (s *scan) private(path string) {
 	p, pinned := s.pins[path]
-	if !pinned || p.Kind != File || p.Text != "" || s.copies == maxRewritten {
+	if !pinned || p.Private {
 		return
 	}
-	if b, err := s.readAllowed(p.Node, maxRewrittenBytes); err == nil && s.copied+len(b) <= maxRewrittenTotal {
-		p.Text = string(b)
+	if p.Kind != File {
+		s.note("%s is a link: git cannot change it inside", path)
+		return
+	}
+	b, err := s.readAllowed(p.Node, gitconfig.MaxSize-1)
+	switch {
+	case errors.Is(err, ErrTooMuch):
+		s.note("%s has %d KiB or more: git cannot change it inside; --review .git/config lets it", path, gitconfig.MaxSize>>10)
+	case err != nil: // the command cannot read it either
+	case s.copies == maxPrivate || s.copied+len(b) > maxPrivateTotal:
+		if !s.crowded {
+			s.note("%s and others: git cannot change them inside; there are more configurations than a run has copies of", path)
+		}
+		s.crowded = true
+	default:
+		p.Private, p.Text = true, string(b)
 		s.pins[path] = p
 		s.copies, s.copied = s.copies+1, s.copied+len(b)
 	}

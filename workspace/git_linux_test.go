@@ -94,7 +94,8 @@ func TestScanRepository(t *testing.T) {
 	f := scanOf(t, Query{Root: root})
 	require.Equal(t, []string{".git/config", ".git/hooks", ".git/info/attributes"}, pinPaths(t, root, f))
 	require.Equal(t, []string{".git", ".git/info"}, relative(t, root, f.Anchors))
-	require.Equal(t, []string{".git/commondir", ".git/config.worktree"}, relative(t, root, f.Vacant))
+	require.Equal(t, []string{".git/commondir"}, relative(t, root, f.Vacant))
+	require.Equal(t, map[string]string{root + "/.git/config.worktree": root + "/.git/config"}, f.Late)
 	require.Empty(t, f.Common)
 	require.Empty(t, f.Notes)
 	for _, p := range f.Pins {
@@ -150,7 +151,9 @@ func TestScanWorktreeOutside(t *testing.T) {
 	gitDir := main + "/.git"
 	own := gitDir + "/worktrees/side"
 	require.Equal(t, []Common{{Path: gitDir, GitDir: own, Write: []string{own, gitDir + "/objects", gitDir + "/refs", gitDir + "/logs"}, sure: true}}, f.Common)
-	require.Equal(t, []string{own + "/commondir", ".git", "tools/hooks"}, pinPaths(t, root, f))
+	require.Equal(t, []string{gitDir + "/config", own + "/commondir", ".git", "tools/hooks"}, pinPaths(t, root, f))
+	require.True(t, f.Pins[0].Private)
+	require.Equal(t, map[string]string{own + "/config.worktree": gitDir + "/config"}, f.Late)
 	require.Equal(t, []string{"tools"}, relative(t, root, f.Anchors))
 	require.Empty(t, f.Notes)
 	require.Contains(t, f.Vacant, own+"/modules")
@@ -159,7 +162,7 @@ func TestScanWorktreeOutside(t *testing.T) {
 	// Nobody looks through submodules out there: they stay as they are.
 	require.NoError(t, os.Mkdir(own+"/modules", 0o755))
 	withModules := scanOf(t, Query{Root: root})
-	require.Equal(t, []string{own + "/commondir", own + "/modules", ".git", "tools/hooks"}, pinPaths(t, root, withModules))
+	require.Equal(t, []string{gitDir + "/config", own + "/commondir", own + "/modules", ".git", "tools/hooks"}, pinPaths(t, root, withModules))
 	require.NotContains(t, withModules.Vacant, own+"/modules")
 	require.NoError(t, os.Remove(own+"/modules"))
 
@@ -276,9 +279,10 @@ func TestScanSubmodules(t *testing.T) {
 	}, pinPaths(t, root, f))
 	require.Contains(t, relative(t, root, f.Anchors), ".git/modules/deep/lib")
 	require.Contains(t, relative(t, root, f.Anchors), "deep/lib")
-	for _, p := range f.Pins { // git writes these anew
+	for _, p := range f.Pins { // git writes these
 		name := strings.TrimPrefix(p.Path, root+"/")
-		require.Equal(t, name == ".git/modules/deep/lib/config" || name == "deep/lib/.git", p.Text != "", name)
+		require.Equal(t, strings.HasSuffix(name, "/config") || name == "deep/lib/.git", p.Private, name)
+		require.Equal(t, p.Private, p.Text != "", name)
 	}
 
 	// The submodule alone as a workspace: its git directory lies outside.
@@ -307,7 +311,7 @@ func TestScanCopiesWhatTheCommandMayRead(t *testing.T) {
 		require.NoError(t, os.Chown(config, c.uid, c.gid))
 		require.NoError(t, os.Chmod(config, c.mode))
 		i := slices.IndexFunc(scanOf(t, Query{Root: root}).Pins, func(p Pin) bool { return p.Path == config })
-		require.Equal(t, c.copied, scanOf(t, Query{Root: root}).Pins[i].Text != "", "%+v", c)
+		require.Equal(t, c.copied, scanOf(t, Query{Root: root}).Pins[i].Private, "%+v", c)
 	}
 }
 

@@ -44,8 +44,8 @@ type Guard struct {
 	shut   map[string]bool
 	during during
 
-	// Configs hears of attempts at pinned configurations; nil if nobody does.
-	Configs *ConfigWatch
+	// Configs are the private copies of the run; of the first guard, nil if there are none.
+	Configs *Configs
 
 	tips         map[string]map[string]bool   // what their references led to, as far as that is known: see [commits.drop]
 	absent       map[string][]tip             // and of what there was no object
@@ -53,8 +53,6 @@ type Guard struct {
 	places       map[string]uint64            // inodes of directories with which all comes that is in them: see [Guard.exchanged]
 	replacements map[string]map[string]string // of repositories, by their paths, as they stood: see [Guard.histories]
 
-	locks     *lockWatch
-	refusals  []Refusal
 	unwritten []Refusal         // pinned files that git has other content for
 	originals map[string][]byte // of files for review, by path
 
@@ -91,7 +89,7 @@ type leavings struct {
 // Standing returns what a look at the end of a run in this workspace needs to
 // know. The query is the one that was answered.
 func (f *Found) Standing(session string, q Query) *Standing {
-	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray, Path: q.Path}
+	r := &Standing{Session: session, Root: q.Root, Start: f.Start, Vacant: f.Vacant, Late: f.Late, Protect: q.Protect, Recent: f.after.recent, Keys: f.after.keys, Hooks: f.after.hooks, Commands: f.after.commands, Own: f.after.own, Placed: f.after.placed, Astray: f.after.astray, Path: q.Path}
 	for _, file := range q.Files {
 		_, in := beneath.Path(q.Root, file.Path)
 		_, around := beneath.Path(file.Path, q.Root)
@@ -370,8 +368,6 @@ func (g *Guard) follow() {
 func (g *Guard) watch() {
 	g.during.begin(&g.lookout, g.peers.watching())
 	defer g.during.end()
-	g.locks = g.watchLocks()
-	defer g.locks.end()
 	credit, last := burst, time.Now()
 	for !g.stopped() {
 		began := worked()

@@ -26,6 +26,7 @@ func Together(list ...*Guard) Guards {
 func (gs Guards) Finish() ([]Finding, error) {
 	first := gs[0]
 	var errs []error
+	first.Configs.halt()
 	for _, g := range gs {
 		g.halt()
 	}
@@ -38,13 +39,10 @@ func (gs Guards) Finish() ([]Finding, error) {
 	for _, g := range gs { // which may set aside in each other's
 		errs = append(errs, g.inerter().all())
 	}
+	first.Configs.finish()
 	for _, g := range gs {
 		errs = append(errs, g.review())
 		g.grown()
-	}
-	first.Configs.End()
-	for _, g := range gs {
-		g.refusals = g.refused()
 	}
 	return first.stash.settle(), errors.Join(errs...)
 }
@@ -56,6 +54,7 @@ func (gs Guards) Watch() {
 			g.Watch()
 		}
 	}
+	gs[0].Configs.Watch()
 }
 
 // watching returns how many there are whose trees are watched.

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,7 +37,15 @@ func (g *Guard) look() (moved int, err error) {
 			aside(s.rel, s.why)
 		}
 	})
-	for _, path := range g.standing.Vacant {
+	vacant := slices.Clip(g.standing.Vacant)
+	for path, config := range g.standing.Late {
+		// Git inside has its own configuration, which lets it read that; the host's has not, unless
+		// the host has changed it.
+		if _, there := g.stands(path); there && (g.during.last || g.splits(config)) {
+			vacant = append(vacant, path)
+		}
+	}
+	for _, path := range vacant {
 		if path, there := g.stands(path); there {
 			done, err := g.aside(path, g.standing.whyVacant(path))
 			if done {

@@ -63,6 +63,9 @@ func (l *lookout) wake() {
 	}
 }
 
+// ownerThread is F_OWNER_TID of linux/fcntl.h.
+const ownerThread = 0
+
 // own has the kernel tell the lookout what happens to a descriptor.
 func (l *lookout) own(fd int) error {
 	owner := struct{ kind, id int32 }{ownerThread, int32(l.tid)} // struct f_owner_ex

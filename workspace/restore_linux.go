@@ -212,7 +212,7 @@ var ErrInTheWay = errors.New("something stands there by now")
 // Restore puts back what was set aside, where it stood: never through a link,
 // never over what the host has made since.
 func (c Finding) Restore(session *os.Root) error {
-	if c.Kind != Stashed && c.Kind != Inert || c.Stash == "" {
+	if c.Kind != Stashed && c.Kind != Inert && c.Kind != Setting || c.Stash == "" {
 		return fmt.Errorf("put %s back: it was not set aside", shorten(c.Path))
 	}
 	if err := c.restore(session); err != nil {
@@ -237,6 +237,9 @@ func (c Finding) restore(session *os.Root) error {
 		return err
 	}
 	defer unix.Close(dir)
+	if c.Kind == Setting {
+		return c.restoreSetting(stash, dir, name)
+	}
 	left, err := readOwn(stash, c.Stash+leftOver, vcs.MaxConfig)
 	if err == nil {
 		return c.exchange(stash, dir, name, left)

@@ -83,7 +83,7 @@ func TestRefusedAsSaid(t *testing.T) {
 	_, err := w.guard.Finish()
 	require.NoError(t, err)
 	defer w.guard.Close()
-	w.guard.refusals = []Refusal{{Path: w.root + "/.git/config", Why: ".git/config"}}
+	w.guard.unwritten = []Refusal{{Path: w.root + "/.git/config", Why: ".git/config"}}
 	in := func(name, pin string) Refusal {
 		r := Refusal{Path: w.root + "/" + name, Why: "x"}
 		if pin != "" {

@@ -121,11 +121,12 @@ type Pin struct {
 	Why    string          // the pattern that it matches, or what names it
 	Origin profiles.Origin // zero for the package's own rules
 
-	// Text is what stands in a file that git writes anew whenever it updates a submodule,
-	// and does not get on without: the configuration of its repository, and the .git file
-	// of its working tree. "" else, and of one of more than 16 KiB, or behind 1,024 others
-	// or 2 MiB of them.
-	Text string
+	// Private is set where the command is to have a copy of its own, with Text in it, in which git
+	// may write: of a configuration of git, and of the .git file of a submodule's working tree,
+	// which git writes anew whenever it updates that. Not of one of [gitconfig.MaxSize] or more, nor behind 1,024
+	// others or 2 MiB of them.
+	Private bool
+	Text    string
 }
 
 // Unlisted is the Why of a pinned directory of which nobody could say what is
@@ -197,6 +198,10 @@ type Found struct {
 	// finds: in the git directories, inside the workspace or not, and at the end of
 	// links that lead nowhere.
 	Vacant []string
+
+	// Late are the names config.worktree that do not exist, by where the configuration lies
+	// without which git does not read them (extensions.worktreeConfig), and which does not say so.
+	Late map[string]string
 
 	// Beside are the files and directories outside the workspace that the user's own
 	// configuration of git names, as far as git reads them, or runs hooks from there:

@@ -206,6 +206,7 @@ type scan struct {
 	review  map[string]Reviewed
 	fifos   map[string]Node
 	vacant  map[string]bool
+	late    map[string]string // see [Found.Late]
 	awaited map[string]string // see [Standing.Awaited]
 	unseen  map[string]error  // what could not be looked at, and why
 
@@ -216,7 +217,8 @@ type scan struct {
 	ownGit      string          // where the root's own .git leads, if that is outside and trusted
 	configs     int             // files of configuration that were read
 	configBytes int
-	copies      int             // see [Pin.Text]
+	copies      int             // see [Pin.Private]
+	crowded     bool            // there are more
 	copied      int             // bytes of those
 	hooks       map[string]bool // relative paths of hooks that configurations name
 	commands    map[string]bool // and of programs
@@ -264,7 +266,7 @@ func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
 		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree, until: w.until,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
-		vacant: map[string]bool{}, unseen: map[string]error{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
+		vacant: map[string]bool{}, late: map[string]string{}, unseen: map[string]error{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -662,6 +664,9 @@ func (s *scan) finish() (*Found, error) {
 	for _, p := range f.Pins {
 		f.Tracked = f.Tracked || s.inTree(p.Path)
 		top := s.root
+		if !inside(top, p.Path) {
+			top = filepath.Dir(p.Path) // the command cannot write there
+		}
 		for _, c := range f.Common {
 			for _, w := range c.Write {
 				if _, ok := beneath.Path(w, p.Path); ok {
@@ -688,6 +693,7 @@ func (s *scan) finish() (*Found, error) {
 		}
 	}
 	f.Vacant = slices.Sorted(maps.Keys(s.vacant))
+	f.Late = s.late
 	f.after = leavings{s.rules, s.tree, s.recent(), f.keys(s), slices.Sorted(maps.Keys(s.hooks)), s.plainGits(), slices.Sorted(maps.Keys(s.commands)), slices.Sorted(maps.Keys(s.own)), slices.Sorted(maps.Keys(s.placed)), slices.Sorted(maps.Keys(s.astray)), s.awaited}
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)

@@ -27,6 +27,7 @@ type Standing struct {
 	Repos    []string              // and directories of git
 	Shut     []string              // and directories that could not be listed: they are hidden inside
 	Vacant   []string              // absolute: names that no pattern finds, and that did not exist
+	Late     map[string]string     // see [Found.Late]
 	GitDirs  []string              // absolute: directories of git outside of the workspace that the command writes in
 	Formats  map[string]vcs.Format // of those, as far as their configuration leaves no doubt: as root that is given up, nobody can read it at the end
 	Stores   []string              // absolute: directories of objects, references and logs that it writes in with them
@@ -117,6 +118,10 @@ func (r *Standing) Append(b []byte) []byte {
 	for _, path := range slices.Sorted(maps.Keys(r.Awaited)) {
 		line("awaited")
 		text(path, r.Awaited[path])
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.Late)) {
+		line("late")
+		text(path, r.Late[path])
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.Formats)) {
 		line("format", uint64(r.Formats[path]))
@@ -218,7 +223,7 @@ var standingShape = [...]struct {
 	word           string
 	numbers, texts int
 }{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"command", 0, 1}, {"own", 0, 1}, {"astray", 0, 1}, {"placed", 0, 1}, {"reviewed", 0, 1}, {"path", 0, 1}, {"awaited", 0, 2}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2},
+	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"late", 0, 2}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"command", 0, 1}, {"own", 0, 1}, {"astray", 0, 1}, {"placed", 0, 1}, {"reviewed", 0, 1}, {"path", 0, 1}, {"awaited", 0, 2}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2},
 	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
 }
 
@@ -279,6 +284,11 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 		r.Shut = append(r.Shut, s[0])
 	case "vacant":
 		r.Vacant = append(r.Vacant, s[0])
+	case "late":
+		if r.Late == nil {
+			r.Late = map[string]string{}
+		}
+		r.Late[s[0]] = s[1]
 	case "gitdir":
 		r.GitDirs = append(r.GitDirs, s[0])
 	case "store":

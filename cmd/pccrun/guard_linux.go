@@ -26,7 +26,6 @@ import (
 type guarded struct {
 	standing []*workspace.Standing // of the workspace, and what else the command may write
 	debt     *sessions.Debt
-	configs  *workspace.ConfigWatch
 	guard    workspace.Guards
 	freezing freezing
 	refused  []workspace.Refusal // by what the run itself tells of
@@ -124,8 +123,6 @@ func (l *launch) owe() error {
 	if err != nil {
 		return &debtError{err}
 	}
-	l.guarded.configs.End() // of a launch that has begun anew
-	l.guarded.configs = workspace.WatchConfigs(l.guarded.standing...)
 	var record []byte
 	for _, standing := range l.guarded.standing {
 		record = standing.Append(record)
@@ -214,9 +211,9 @@ func (l *launch) guard(s *native.Started) error {
 	}
 	g.freezing.run, g.freezing.proc = s, s.Proc()
 	for _, one := range g.guard {
-		one.Configs = g.configs
 		one.Freeze = g.freezing.turn
 	}
+	g.guard.Attach(s.Configs(l.session.ID()))
 	g.guard.Watch()
 	return nil
 }
@@ -344,6 +341,13 @@ func describeFinding(c workspace.Finding, root string) string {
 			return "made inert: " + path + " (" + c.What + "; " + c.Why + ")"
 		}
 		return "made inert: " + path + " (" + c.Why + ")"
+	case workspace.Address:
+		return "changed: " + path + ": " + c.What + " (" + c.Why + ")"
+	case workspace.Setting:
+		if c.What == "" { // no key of it
+			return "not taken over: " + path + " (" + c.Why + ")"
+		}
+		return "not taken over: " + path + ": " + c.What + " (" + c.Why + ")"
 	case workspace.Program:
 		return "program: " + path + " (" + c.What + ")"
 	case workspace.Grown:
@@ -427,6 +431,14 @@ func payDebt(home sessions.Home, id, text string) error {
 			return err
 		}
 		guards = append(guards, guard)
+	}
+	if dir, err := home.Open(id); err == nil {
+		configs, err := workspace.OwedConfigs(id, dir)
+		dir.Close()
+		if err != nil {
+			return err
+		}
+		guards.Attach(configs)
 	}
 	found, err := workspace.Together(guards...).Finish()
 	if err != nil {

@@ -6,10 +6,12 @@ const reviewUsage = `usage: pccrun review [SESSION] [--json] [--quiet]
 
 Shows what a session left that you should look at before you go on working
 there, with diffs: protected names that appeared and were set aside, what new
-repositories would have run, and files for review that changed; and names what
-it wrote to private directories, which are gone.
+repositories would have run, keys of git's configuration that were not taken
+over, and files for review that changed; and names what it wrote to private
+directories, which are gone.
 
-  --accept  put back what was set aside: all, or the paths that follow
+  --accept  put back what was set aside, and set keys that were not taken over:
+            all, or the paths that follow
   --save    copy what is gone at PATH, or below, to DEST, which must not exist
             yet, or be a directory; 64 MiB are kept of a session
   --quiet   no diffs

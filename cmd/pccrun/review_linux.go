@@ -207,7 +207,20 @@ func (r *review) accept(paths []string, asJSON bool) int {
 				wanted, matched[j] = true, true
 			}
 		}
-		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert {
+		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert && f.Kind != workspace.Setting || f.Stash == "" && f.Kind == workspace.Setting {
+			continue
+		}
+		if f.Kind == workspace.Setting { // each key is one by itself
+			if id := live(f.Path); id != "" {
+				wrong(fmt.Errorf("%s: session %s runs in that workspace: accept it when that has ended", within(r.Workspace, f.Path), id))
+			} else if err := f.Restore(r.dir); err != nil {
+				wrong(err)
+			} else {
+				done = append(done, strings.TrimSuffix(within(r.Workspace, f.Path)+": "+f.What, ": "))
+				if !asJSON {
+					say("taken over: " + done[len(done)-1])
+				}
+			}
 			continue
 		}
 		if back[f.Path] {
@@ -296,7 +309,7 @@ func (r *review) diff(f workspace.Finding) string {
 	}
 	path := within(r.Workspace, f.Path)
 	switch {
-	case f.Kind == workspace.Program || f.Kind == workspace.Grown:
+	case f.Kind == workspace.Program || f.Kind == workspace.Grown || f.Kind == workspace.Address:
 	case f.Kind == workspace.Review && f.What == "new":
 		now, err := workspace.ReadNow(f.Path)
 		if err != nil {

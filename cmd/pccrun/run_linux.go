@@ -389,9 +389,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 			say(inWords(err))
 		}
 		l.kept.tell()
-		if l.guarded.refused, err = started.Refused(); err != nil {
-			say(inWords(err))
-		}
+		l.guarded.refused = started.Refused()
 		if service := started.Unsigned(); service != "" {
 			l.log.Emit(events.Denial{Guarantee: string(profiles.IPCUnix), What: "sign a commit, as your git does", Hint: "--use " + service})
 		}

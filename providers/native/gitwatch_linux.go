@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -134,12 +133,6 @@ func (g *gitWatch) refusal(path string) (workspace.Refusal, bool) {
 			return g.run.refusal(pin, path)
 		}
 	}
-	for _, c := range g.run.found.Common {
-		if path == c.Path+"/config" && !g.run.Plan.Writes(c.Path) {
-			const why = ".git/config"
-			return workspace.Refusal{Path: path, Why: why, Flags: "--write " + shell.Quote(c.Path) + " --review " + why}, true
-		}
-	}
 	return workspace.Refusal{}, false
 }
 
@@ -186,16 +179,16 @@ func translated(env []string) bool {
 	return false
 }
 
-// Refused returns the pinned files that the command was refused to change: those of which it
-// has changed its copy, of which nothing is on the host, and those at which git says that it
-// has failed. It is for [namespaces.Sandbox.Gone], and to be called once.
-func (s *Started) Refused() (list []workspace.Refusal, err error) {
-	paths, err := s.Unkept()
-	for _, path := range paths {
-		list = append(list, workspace.Refusal{Path: path, Why: ".git/config"}) // what is written there once that may be
+// Refused returns the pinned files at which git says that it has failed, and those of which the command has
+// changed a copy that nothing comes back of. It is for [namespaces.Sandbox.Gone], and to be called once.
+func (s *Started) Refused() (list []workspace.Refusal) {
+	for _, c := range s.Sandbox.Configs(false) {
+		if c.Changed() {
+			list = append(list, workspace.Refusal{Path: c.Path, Why: ".git/config"})
+		}
 	}
 	if s.git != nil {
 		list = append(list, s.git.end()...)
 	}
-	return list, err
+	return list
 }

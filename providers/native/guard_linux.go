@@ -91,6 +91,17 @@ func (r *Run) Guard(standing []*workspace.Standing, stash *workspace.Stash, told
 	return workspace.Together(list...), nil
 }
 
+// Configs returns the private copies of git's configurations that a run which has started has.
+func (s *Started) Configs(session string) *workspace.Configs {
+	c := workspace.NewConfigs(session, s.Sandbox.Configs(true))
+	if c != nil {
+		decider := s.run.Policy.Decider()
+		c.At = s.run.Plan.OpenConfig
+		c.Shown = func(path string) bool { return decider.Decide(path).Access >= profiles.Read }
+	}
+	return c
+}
+
 // protectMechanism says how fs.protect is kept.
 const protectMechanism = "pinned read-only mounts, a watch that sets new names aside, a last look"
 

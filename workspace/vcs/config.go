@@ -21,11 +21,29 @@ var errConfigSyntax = errors.New("not a git configuration")
 // does. What stood before a mistake is returned with the error: git acts on it
 // too before it gives up.
 func ParseConfig(b []byte) ([]Setting, error) {
+	all, _, err := ParseConfigPlaces(b)
+	return all, err
+}
+
+// A Heading is where a section begins in a file: `[section "sub"]`.
+type Heading struct {
+	Section, Sub string
+	From, To     int // of the brackets and what is between them
+	First        int // the index of the first setting in it
+}
+
+// Place returns where the setting stands in the file that it was read from, with the end of
+// its line.
+func (s *Setting) Place() (from, to int) { return s.from, s.to }
+
+// ParseConfigPlaces is [ParseConfig], and returns the headings too.
+func ParseConfigPlaces(b []byte) ([]Setting, []Heading, error) {
 	p := configParser{s: string(b)}
 	if strings.HasPrefix(p.s, "\uFEFF") {
 		p.i = len("\uFEFF")
 	}
 	var all []Setting
+	var headings []Heading
 	var cur Setting
 	named := false
 	for {
@@ -33,28 +51,30 @@ func ParseConfig(b []byte) ([]Setting, error) {
 		switch {
 		case c == '\n':
 			if p.eof {
-				return all, nil
+				return all, headings, nil
 			}
 		case isSpace(c):
 		case c == '#' || c == ';':
 			p.skipLine()
 		case c == '[':
+			from := p.i - 1
 			section, sub, ok := p.header()
 			if !ok {
-				return all, errConfigSyntax
+				return all, headings, errConfigSyntax
 			}
 			cur, named = Setting{Section: section, Sub: sub}, true
+			headings = append(headings, Heading{section, sub, from, p.i, len(all)})
 		case isAlpha(c):
 			cur.from = p.i - 1
 			key, value, ok := p.pair(c)
 			// A key before the first section has no name that git would know.
 			if !ok || !named {
-				return all, errConfigSyntax
+				return all, headings, errConfigSyntax
 			}
 			cur.Key, cur.Value, cur.to = key, value, p.i
 			all = append(all, cur)
 		default:
-			return all, errConfigSyntax
+			return all, headings, errConfigSyntax
 		}
 	}
 }

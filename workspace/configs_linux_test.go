@@ -1,0 +1,262 @@
+package workspace
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/gitconfig"
+	"github.com/pccrun/pccrun/workspace/internal/fixture"
+)
+
+// A copied is a workspace whose configuration has a private copy, which lies in a directory here.
+type copied struct {
+	*watchman
+	copy    string
+	configs *Configs
+}
+
+func newCopied(t *testing.T) *copied {
+	w := newWatchman(t)
+	w.sh("git config --local user.name host; git config core.logAllRefUpdates true")
+	c := &copied{watchman: w, copy: fixture.Dir(t) + "/config"}
+	text := c.host()
+	require.NoError(t, os.WriteFile(c.copy, []byte(text), 0o600))
+	w.begin()
+	c.configs = NewConfigs("20260101T000000Z-00000000", []Config{{Path: w.path(".git/config"), Text: text, Open: func() (int, string, error) {
+		fd, err := unix.Open(filepath.Dir(c.copy), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		return fd, "config", err
+	}}})
+	c.configs.Shown = func(path string) bool { return inside(w.root, path) }
+	Guards{w.guard}.Attach(c.configs)
+	w.guard.peers = Guards{w.guard}
+	return c
+}
+
+func (c *copied) host() string {
+	b, err := os.ReadFile(c.path(".git/config"))
+	require.NoError(c.t, err)
+	return string(b)
+}
+
+// git changes the copy as git does.
+func (c *copied) git(args ...string) {
+	for i := 0; i+1 < len(args); i += 2 {
+		c.sh("git config --file " + c.copy + " " + args[i] + " '" + args[i+1] + "'")
+	}
+}
+
+// settings ends the run and returns what was told of configurations.
+func (c *copied) settings() (list []string) {
+	found, err := c.guard.Finish()
+	require.NoError(c.t, err)
+	c.guard.Close()
+	for _, f := range found {
+		if f.Kind == Address || f.Kind == Setting || f.Kind == Review {
+			list = append(list, strings.TrimSpace(string(f.Kind)+" "+f.What+": "+f.Why))
+		}
+	}
+	return list
+}
+
+// What has changed while a run goes on is the host's at once, in its place, and what the host has stays.
+func TestConfigsWhileTheRunGoesOn(t *testing.T) {
+	c := newCopied(t)
+	require.NoError(t, os.Chmod(c.path(".git/config"), 0o440)) // whatever the mode
+	before, err := os.Stat(c.path(".git/config"))
+	require.NoError(t, err)
+	c.configs.Watch()
+	c.git("user.name", "a much longer name than before, by some", "remote.x.url", "./there", "remote.y.url", "/elsewhere", "core.fsmonitor", "./x")
+	require.Eventually(t, func() bool {
+		return strings.Contains(c.host(), "a much longer name") && strings.Contains(c.host(), "./there")
+	}, 10*time.Second, time.Millisecond)
+	c.git("user.name", "x", "branch.b.remote", "x")
+	require.Eventually(t, func() bool { return strings.Contains(c.host(), "name = x\n") && strings.Contains(c.host(), `"b"`) }, 10*time.Second, time.Millisecond)
+	c.sh("git config pull.rebase true") // by a rename
+	after, err := os.Stat(c.path(".git/config"))
+	require.NoError(t, err)
+	require.Equal(t, before.Mode(), after.Mode())
+	c.git("user.email", "x@example.org")
+	require.Equal(t, []string{
+		"address remote.x.url is ./there: it is new",
+		"setting core.fsmonitor: it names a program",
+		"setting remote.y.url: its value is a path that this run was not shown",
+		"review changed by the host, or in the moment after it did: .git/config",
+	}, c.settings())
+	for _, want := range []string{"email = x@example.org", "rebase = true"} {
+		require.Contains(t, c.host(), want)
+	}
+	for _, not := range []string{"elsewhere", "fsmonitor"} {
+		require.NotContains(t, c.host(), not)
+	}
+	c.sh("test ! -e .git/config.lock; test ! -e " + c.session.Name() + "/config-0")
+}
+
+// Without the host's doing nothing is said of a change that was merged.
+func TestConfigsAreNoOthersChange(t *testing.T) {
+	c := newCopied(t)
+	time.Sleep(2 * racy)
+	c.git("user.name", "x")
+	require.Empty(t, c.settings())
+	c.sh(`test "$(git config user.name)" = x`)
+}
+
+// Where the host's git is at work the run waits, and what could not be merged is told, and accepted later.
+func TestConfigsLocked(t *testing.T) {
+	c := newCopied(t)
+	c.configs.Watch()
+	fixture.Write(t, c.path(".git/config.lock"), "")
+	c.git("user.name", "x")
+	time.Sleep(50 * time.Millisecond)
+	require.NotContains(t, c.host(), "name = x\n")
+	require.NoError(t, os.Remove(c.path(".git/config.lock")))
+	require.Eventually(t, func() bool { return strings.Contains(c.host(), "name = x\n") }, 10*time.Second, time.Millisecond)
+	fixture.Write(t, c.path(".git/config.lock"), "")
+	c.git("user.name", "y", "core.pager", "z")
+	require.Equal(t, []string{"setting : " + errConfigLocked.Error()}, c.settings())
+	found, err := ReadFindings(c.session)
+	require.NoError(t, err)
+	require.ErrorIs(t, found[0].Restore(c.session), errConfigLocked)
+	require.NoError(t, os.Remove(c.path(".git/config.lock")))
+	require.NoError(t, found[0].Restore(c.session))
+	c.sh(`test "$(git config user.name)" = y; test "$(git config core.pager)" = z`)
+	require.ErrorIs(t, found[0].Restore(c.session), unix.ENOENT, "it is put back once")
+}
+
+// What is accepted takes the place of nothing that has changed since.
+func TestAcceptSetting(t *testing.T) {
+	c := newCopied(t)
+	c.git("core.fsmonitor", "./x", "core.pager", "./y")
+	require.Len(t, c.settings(), 2)
+	found, err := ReadFindings(c.session)
+	require.NoError(t, err)
+	require.Equal(t, "[core]\n\tfsmonitor = ./x\n", string(must(readOwn(int(openDirT(t, c.session.Name()+"/stash")), found[0].Stash, 100))))
+	c.sh("git config core.fsmonitor ./mine")
+	require.ErrorIs(t, found[0].Restore(c.session), ErrInTheWay)
+	require.NoError(t, found[1].Restore(c.session))
+	c.sh(`test "$(git config core.fsmonitor)" = ./mine; test "$(git config core.pager)" = ./y`)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func openDirT(t *testing.T, path string) int {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// Whatever stands in the place of a copy, or of the host's file, the run ends.
+func TestConfigsThatAreNone(t *testing.T) {
+	for name, do := range map[string]struct{ copy, want string }{
+		"removed":              {"rm $1", ""},
+		"a directory":          {"rm $1; mkdir $1", ""},
+		"a FIFO":               {"rm $1; mkfifo $1", ""},
+		"a link":               {"rm $1; ln -s /etc/passwd $1", ""},
+		"unreadable":           {"chmod 0 $1; test $(id -u) != 0 || rm $1", ""},
+		"too large":            {"git config --file $1 user.name y; yes '# x' | head -c 70000 >> $1", "setting : " + gitconfig.ErrSize.Error()},
+		"unclear":              {"printf '\\a' >> $1", "setting : " + gitconfig.ErrControl.Error()},
+		"the host's is gone":   {"git config --file $1 user.name y; rm .git/config", "setting : " + errReplaced.Error()},
+		"the host's is a link": {"git config --file $1 user.name y; mv .git/config .git/x; ln -s x .git/config", "setting : " + errReplaced.Error()},
+		"the host's is no configuration": {"git config --file $1 user.name y; echo '[' > .git/config",
+			"setting : the host's file: " + gitconfig.ErrSyntax.Error()},
+		"the host's is locked by one who was killed": {"git config --file $1 core.pager y; echo pccrun 20260101T000000Z-00000000 > .git/config.lock", "setting core.pager: it names a program"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCopied(t)
+			c.sh("set -- " + c.copy + "; " + do.copy)
+			var told []string
+			for _, line := range c.settings() {
+				if !strings.HasPrefix(line, "review") {
+					told = append(told, line)
+				}
+			}
+			require.Equal(t, do.want, strings.Join(told, "\n"))
+		})
+	}
+}
+
+// What a launcher that was killed had seen and not merged the next one merges, and it tells of all.
+func TestOwedConfigs(t *testing.T) {
+	c := newCopied(t)
+	c.configs.Watch()
+	c.git("remote.x.url", c.root+"/r")
+	require.Eventually(t, func() bool { return strings.Contains(c.host(), "/r\n") }, 10*time.Second, time.Millisecond)
+	fixture.Write(t, c.path(".git/config.lock"), "")
+	c.git("user.name", "y", "core.pager", "z")
+	require.Eventually(t, func() bool {
+		b, _ := os.ReadFile(c.session.Name() + "/config-0")
+		return bytes.Contains(b, []byte("pager"))
+	}, 10*time.Second, time.Millisecond)
+	c.configs.halt()
+	c.guard.Close()
+	require.NoError(t, os.Remove(c.path(".git/config.lock")))
+	require.NotContains(t, c.host(), "name = y")
+
+	owed, err := OwedConfigs("20260101T000000Z-00000000", c.session)
+	require.NoError(t, err)
+	s := scanOf(t, c.query).Standing("x", c.query)
+	c.guard, err = NewGuard(s, nil, nil, c.stash(), func(Finding) {})
+	require.NoError(t, err)
+	Guards{c.guard}.Attach(owed)
+	require.Equal(t, []string{"address remote.x.url is " + c.root + "/r: it is new", "setting core.pager: it names a program"}, c.settings())
+	require.Contains(t, c.host(), "name = y")
+	owed, err = OwedConfigs("x", c.session)
+	require.NoError(t, err)
+	require.Nil(t, owed, "it is done")
+	for _, text := range []string{"", recordMagic, recordMagic + standingEnd, recordMagic + "\"a\"\n", recordMagic + "\"/a\"\n\"\"\n\"\"\n" + standingEnd} {
+		require.NoError(t, os.WriteFile(c.session.Name()+"/config-3", []byte(text), 0o600))
+		_, err = OwedConfigs("x", c.session)
+		require.ErrorIs(t, err, errNoRecord)
+	}
+}
+
+// A file never has a part of two texts behind each other, and a full disk changes nothing.
+func TestOverwrite(t *testing.T) {
+	name := fixture.Dir(t) + "/f"
+	for _, c := range [][2]string{{"abc", "a"}, {"a", "abc"}, {"", "x"}, {"x", ""}, {"same", "same"}} {
+		require.NoError(t, os.WriteFile(name, []byte(c[0]), 0o600))
+		fd, err := unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		require.NoError(t, err)
+		require.NoError(t, overwrite(fd, []byte(c[0]), []byte(c[1])))
+		unix.Close(fd)
+		got, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.Equal(t, c[1], string(got))
+	}
+	full, err := unix.Open("/dev/full", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(full)
+	require.Error(t, overwrite(full, []byte("a"), []byte("abc")))
+	require.Error(t, overwrite(full, []byte("abc"), []byte("a")))
+}
+
+// config.worktree, which git inside may make, stands until the end, unless the host's git would read it.
+func TestLateConfig(t *testing.T) {
+	for _, read := range []bool{false, true} {
+		w := newWatchman(t)
+		w.begin()
+		if read {
+			w.sh("git config extensions.worktreeConfig true")
+		}
+		w.sh("echo '[core]' > .git/config.worktree")
+		_, err := w.guard.look()
+		require.NoError(t, err)
+		_, err = os.Lstat(w.path(".git/config.worktree"))
+		require.Equal(t, read, err != nil)
+		require.Contains(t, w.end(), "stashed .git/config.worktree")
+		_, err = os.Lstat(w.path(".git/config.worktree"))
+		require.ErrorIs(t, err, os.ErrNotExist)
+	}
+}

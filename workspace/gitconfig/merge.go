@@ -1,0 +1,229 @@
+package gitconfig
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// MaxSize bounds a configuration of which a run has a private copy, and what it makes of that.
+const MaxSize = 64 << 10
+
+// A Context is what a merge has to know beside the texts.
+type Context struct {
+	// Submodule says that the repository is a submodule's: git writes anew there where the
+	// working tree is (core.worktree), which is no change.
+	Submodule bool
+
+	// Shown reports whether the run was shown a path that is an address; nil: no path.
+	Shown func(path string) bool
+}
+
+// A Change is an address that is new, or not what it was.
+type Change struct{ Key, Old, New string } // Old is "" for a new one
+
+// A Refusal is a key that was not taken over.
+type Refusal struct {
+	Key, Reason   string
+	Before, After []byte // a configuration with the key alone, as it was handed out and as the run left it
+}
+
+// A Result is what became of a merge.
+type Result struct {
+	Host    []byte // the host's new text
+	Base    []byte // what was handed out, with what is taken over by now: the next merge begins there
+	Changes []Change
+	Refused []Refusal
+}
+
+// The errors of a text that is not merged at all.
+var (
+	ErrSyntax  = errors.New("git could not parse it, or not each git in the same way")
+	ErrControl = errors.New("it holds control characters, or is no UTF-8")
+	ErrSize    = fmt.Errorf("it is larger than %d KiB", MaxSize>>10)
+)
+
+// A key is a key as git compares it.
+type key struct{ section, sub, name string }
+
+func (k key) String() string {
+	if k.sub == "" {
+		return k.section + "." + k.name
+	}
+	return k.section + "." + k.sub + "." + k.name
+}
+
+// general is the key as the list of keys has it: with any subsection.
+func (k key) general() string {
+	if k.sub == "" {
+		return k.section + "." + k.name
+	}
+	return k.section + ".*." + k.name
+}
+
+func keyOf(s *vcs.Setting) key { return key{s.Section, s.Sub, s.Key} }
+
+// values are those of each key, in their order. A key that stands without a value has none like
+// that of any file: see [valueOf].
+type values map[key][]string
+
+// bare is the value of a key without "=", which git takes for true. No value of a file
+// has a NUL.
+const bare = "\x00"
+
+// valueOf tells an empty value from none.
+func valueOf(text []byte, s *vcs.Setting) string {
+	from, to := s.Place()
+	if s.Value == "" && !strings.Contains(string(text[from:to]), "=") {
+		return bare
+	}
+	return s.Value
+}
+
+// parse reads a text that is to be merged, or merged into.
+func parse(text []byte) (values, []vcs.Setting, error) {
+	if !utf8.Valid(text) || strings.HasPrefix(string(text), "\uFEFF") {
+		return nil, nil, ErrControl
+	}
+	for i, c := range text {
+		if c < ' ' && c != '\t' && c != '\n' && (c != '\r' || i+1 == len(text) || text[i+1] != '\n') || c == 0x7f {
+			return nil, nil, ErrControl
+		}
+	}
+	all, headings, err := vcs.ParseConfigPlaces(text)
+	if err != nil {
+		return nil, nil, ErrSyntax
+	}
+	for _, h := range headings { // [a ""] is another section than [a] to git, and [] none
+		if h.Section == "" || h.Sub == "" && strings.ContainsAny(string(text[h.From:h.To]), `".`) {
+			return nil, nil, ErrSyntax
+		}
+	}
+	v := values{}
+	for i := range all {
+		k := keyOf(&all[i])
+		v[k] = append(v[k], valueOf(text, &all[i]))
+	}
+	return v, all, nil
+}
+
+// continued reports whether a setting that is in a text as such takes several lines: git before and after
+// 2.45 read the blanks of these in different ways.
+func continued(text []byte, s *vcs.Setting) bool {
+	from, to := s.Place()
+	return strings.Contains(strings.TrimRight(string(text[from:to]), "\r\n"), "\n")
+}
+
+// Merge takes over into the host's text what a copy says otherwise than its base, as far as
+// each key is on the list and the host has not changed it as well. An error says why
+// nothing of the copy can be taken over.
+func Merge(base, copied, host []byte, c Context) (Result, error) {
+	return merge(base, copied, host, func(m *merger) map[key]string { return m.judge(c) })
+}
+
+// Accept does to the host's text what one key of a copy says otherwise than its base, whatever that is: the
+// user has looked at it. It is false where the host's text says something else by now.
+func Accept(before, after, host []byte) (text []byte, ok bool, err error) {
+	r, err := merge(before, after, host, func(*merger) map[key]string { return nil })
+	return r.Host, err == nil && len(r.Refused) == 0, err
+}
+
+// A merger holds the three texts.
+type merger struct {
+	base, copied, host values
+	changed            []key
+	continued          map[key]bool
+}
+
+// moved is why a key is not taken over that the host has changed as well.
+const moved = "the host has changed it meanwhile"
+
+func merge(base, copied, host []byte, judge func(*merger) map[key]string) (r Result, err error) {
+	r = Result{Host: host, Base: base}
+	if len(copied) > MaxSize {
+		return r, ErrSize
+	}
+	m := merger{continued: map[key]bool{}}
+	var stood, settings []vcs.Setting
+	if m.base, stood, err = parse(base); err != nil {
+		return r, err
+	}
+	if m.copied, settings, err = parse(copied); err != nil {
+		return r, err
+	}
+	if m.host, _, err = parse(host); err != nil {
+		return r, fmt.Errorf("the host's file: %w", err)
+	}
+	for i := range settings {
+		if continued(copied, &settings[i]) {
+			m.continued[keyOf(&settings[i])] = true
+		}
+	}
+	for _, list := range [...][]vcs.Setting{settings, stood} {
+		for i := range list {
+			if k := keyOf(&list[i]); !slices.Equal(m.base[k], m.copied[k]) && !slices.Contains(m.changed, k) {
+				m.changed = append(m.changed, k)
+			}
+		}
+	}
+	if len(m.changed) == 0 {
+		return r, nil
+	}
+	refused := judge(&m)
+	into, settled := values{}, values{}
+	var changed, taken []key
+	for _, k := range m.changed {
+		reason, no := refused[k]
+		if no && reason == "" {
+			continue // it is no change
+		}
+		if have := m.host[k]; !no && !slices.Equal(have, m.base[k]) && !slices.Equal(have, m.copied[k]) {
+			no, reason = true, moved
+		}
+		if no {
+			r.Refused = append(r.Refused, Refusal{k.String(), reason, alone(k, m.base[k]), alone(k, m.copied[k])})
+			continue
+		}
+		settled[k], taken = m.copied[k], append(taken, k)
+		if !slices.Equal(m.host[k], m.copied[k]) {
+			into[k], changed = m.copied[k], append(changed, k)
+		}
+		if addresses[k.general()] && len(m.copied[k]) > 0 {
+			r.Changes = append(r.Changes, Change{k.String(), redact(m.base[k]), redact(m.copied[k])})
+		}
+	}
+	if r.Host, err = edit(host, changed, into); err != nil {
+		return Result{Host: host, Base: base}, err
+	}
+	if r.Base, err = edit(base, taken, settled); err != nil {
+		return Result{Host: host, Base: base}, err
+	}
+	return r, nil
+}
+
+// alone is a configuration that says nothing else.
+func alone(k key, list []string) []byte {
+	text, err := edit(nil, []key{k}, values{k: list})
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// redact leaves the passwords out of addresses.
+func redact(list []string) string {
+	list = slices.Clone(list)
+	for i, address := range list {
+		scheme, rest, ok := strings.Cut(address, "://")
+		authority, path, _ := strings.Cut(rest, "/")
+		at := strings.LastIndexByte(authority, '@')
+		if colon := strings.IndexByte(authority, ':'); ok && at >= 0 && colon >= 0 && colon < at {
+			list[i] = scheme + "://" + authority[:colon] + ":***" + authority[at:] + "/" + path
+		}
+	}
+	return strings.Join(list, " ")
+}
