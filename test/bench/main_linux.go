@@ -21,7 +21,7 @@ import (
 const usage = `usage: go run ./test/bench [flags]
 
   -quick       little of everything: shows that the bench works, not the figures
-  -only NAMES  some of: launch work tree network peers requests memory standing (separated by commas)
+  -only NAMES  some of: launch work tree sync network peers requests memory standing (separated by commas)
   -rounds N    launches of each kind (default 300)
   -files N     files of the large repository (default 100000)
   -standing N  sandboxes that stand while one more starts (default 1000)
