@@ -234,7 +234,7 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 		return failed
 	}
 	if err != nil {
-		return failSync("sync", err)
+		return failSync("sync extract", err)
 	}
 	if f.json {
 		held := []object{}
@@ -257,6 +257,9 @@ func syncExtract(ctx context.Context, dir string, f syncFlags) int {
 func failSync(verb string, err error) int {
 	var h interface{ Hint() string }
 	hint := ""
+	if errors.Is(err, context.Canceled) {
+		return fail(verb + ": interrupted")
+	}
 	if errors.As(err, &h) {
 		hint = h.Hint()
 	}

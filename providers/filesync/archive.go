@@ -250,9 +250,10 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 		if m.shape, why = gitTrouble(rest, m.kind); why != "" {
 			return refuse("%s", why)
 		}
-		if m.shape != nil && m.hard != "" {
-			return refuse("git makes no second names")
-		}
+	}
+	_, of := inGit(m.hard)
+	if _, in := inGit(m.path); m.hard != "" && (in || of) {
+		return refuse("git makes no second names: who writes to the one changes the other")
 	}
 	return m, nil
 }

@@ -61,6 +61,7 @@ type extraction struct {
 	stage  int      // locked
 	tree   int      // in the stage
 	owner  [2]int   // of what root makes
+	mode   uint32   // of a directory that was not there
 	down   *Down
 	out    Extracted
 	made   []string // paths in the order of the archive
@@ -339,6 +340,9 @@ func (x *extraction) finish(a *archive) error {
 		if m.kind != workspace.Dir {
 			continue
 		}
+		if _, isLink, exists := x.standing(rel); exists && !isLink {
+			continue // what stands stays as it is, and what goes into it is reached through this one
+		}
 		fd, err := beneath.Open(x.tree, rel, unix.O_RDONLY|unix.O_DIRECTORY)
 		if err == nil {
 			err = x.settle(fd, m)
@@ -355,7 +359,10 @@ func (x *extraction) finish(a *archive) error {
 	if top == nil {
 		top = &member{mode: 0o755}
 	}
-	return x.settle(x.tree, top)
+	x.mode = top.mode
+	open := *top
+	open.mode |= 0o700
+	return x.settle(x.tree, &open)
 }
 
 func (x *extraction) settle(fd int, m *member) error {
@@ -391,7 +398,7 @@ func (x *extraction) publish(a *archive) error {
 		}
 		x.ended = true
 		passed()
-		return nil
+		return os.NewSyscallError("fchmod", unix.Fchmod(x.tree, x.mode)) // only now: what moves has to be writable
 	}
 	units, err := x.plan(a)
 	if err != nil {
@@ -501,12 +508,17 @@ func (x *extraction) note(units []unit) error {
 	for _, u := range units {
 		text = fmt.Appendf(text, "%d %q\n", u.ino, u.path)
 	}
-	root, err := x.base.OpenRoot(stageName)
+	const half = journalName + ".new"
+	fd, err := unix.Openat(x.stage, half, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
+		return os.NewSyscallError("openat", err)
+	}
+	f := os.NewFile(uintptr(fd), half)
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	defer root.Close()
-	return state.WriteFile(root, journalName, text, state.Fast)
+	return os.NewSyscallError("renameat", unix.Renameat(x.stage, half, x.stage, journalName))
 }
 
 // takeBack moves what has its place already out of it again, the last first.
@@ -562,11 +574,23 @@ func (x *extraction) away(u *unit, st *unix.Stat_t, back int, name string) error
 			return err
 		}
 		defer unix.Close(dir)
+		var now unix.Stat_t
+		if err := unix.Fstat(dir, &now); err != nil || now.Ino != u.ino {
+			return err
+		}
 		if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", dir), st.Mode&0o7777|0o700); err != nil {
 			return err
 		}
 	}
-	return os.NewSyscallError("renameat2", unix.Renameat2(from, path.Base(u.path), back, name, unix.RENAME_NOREPLACE))
+	if err := unix.Renameat2(from, path.Base(u.path), back, name, unix.RENAME_NOREPLACE); err != nil {
+		return os.NewSyscallError("renameat2", err)
+	}
+	var moved unix.Stat_t
+	if unix.Fstatat(back, name, &moved, unix.AT_SYMLINK_NOFOLLOW) == nil && moved.Ino != u.ino {
+		// Somebody put it there at this moment: it is his.
+		return os.NewSyscallError("renameat2", unix.Renameat2(back, name, from, path.Base(u.path), unix.RENAME_NOREPLACE))
+	}
+	return nil
 }
 
 // parseUnits reads what note wrote.

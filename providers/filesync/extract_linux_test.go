@@ -129,6 +129,9 @@ func hostile(t testing.TB) map[string][2][]byte {
 		"hard link to a link":       {{link("y", "file"), hard("x", "y")}, {file("y", ""), hard("x", "y")}},
 		"hard link to what follows": {{hard("x", "y"), file("y", "")}, {file("y", ""), hard("x", "y")}},
 		"hard link in git":          {{file("y", "ref: refs/heads/x\n"), hard(".git/HEAD", "y")}, {file(".git/HEAD", "ref: refs/heads/x\n")}},
+		"hard link out of git":      {{file(".git/HEAD", "ref: refs/heads/x\n"), hard("x", ".git/HEAD")}, {file("y", ""), hard("x", "y")}},
+		"link of a terminal":        {{link("x", "a\x1b[2J")}, {link("x", "a[2J")}},
+		"link of Windows":           {{link("x", `a\..\..\b`)}, {link("x", "a-b")}},
 		"device":                    {{special(tar.TypeChar, "x")}, {file("x", "")}},
 		"block device":              {{special(tar.TypeBlock, "x")}, {file("x", "")}},
 		"FIFO":                      {{special(tar.TypeFifo, "x")}, {file("x", "")}},
@@ -358,7 +361,7 @@ func TestHeldBack(t *testing.T) {
 
 // An extraction that is killed anywhere leaves nothing that the next one does not take away.
 func TestExtractKilled(t *testing.T) {
-	b := makeTar(t, mode(dir("closed"), 0o555), file("dir/new", "1"), dir("d"), file("d/x", "2"), link("l", "d/x"), file("z", "3"))
+	b := makeTar(t, mode(dir("."), 0o555), mode(dir("closed"), 0o555), mode(dir("dir"), 0o500), file("dir/new", "1"), dir("d"), file("d/x", "2"), link("l", "d/x"), file("z", "3"))
 	if root := os.Getenv("FILESYNC_KILLED"); root != "" {
 		var n int
 		_, err := fmt.Sscan(os.Getenv("FILESYNC_AT"), &n)
@@ -398,6 +401,7 @@ func TestExtractKilled(t *testing.T) {
 				continue
 			}
 			// It had come to its end: all is there.
+			t.Cleanup(func() { _ = os.Chmod(root, 0o755) })
 			require.FileExists(t, filepath.Join(root, "z"))
 			require.FileExists(t, filepath.Join(root, "dir/new"))
 			require.DirExists(t, filepath.Join(root, "closed"))

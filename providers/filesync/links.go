@@ -41,6 +41,9 @@ func linkTrouble(rel, target string, look func(rel string) (target string, isLin
 		case len(at) >= 2*maxDepth:
 			return "the link leads too deep: " + target
 		}
+		if why := nameTrouble(name); why != "" {
+			return "where the link leads: " + why
+		}
 		at = append(at, name)
 		next, isLink := look(path.Join(at...))
 		if !isLink {
