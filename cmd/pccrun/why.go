@@ -237,6 +237,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			if strings.HasPrefix(r.Pattern, ".git/") {
 				a.what = "it is protected in each repository that stands at the start; what one runs that is made inside is set aside at the end"
 			}
+			if r.Pattern == ".git/config" || r.Pattern == ".git/config.worktree" {
+				a.what = "git has a private copy of it in each repository that stands at the start: of what changes there, keys that name no program are taken over"
+			}
 			a.hint = "--review " + shell.Quote(r.Pattern) + " lets it change, and lists it"
 		}
 	}
