@@ -391,3 +391,42 @@ func TestExpired(t *testing.T) {
 	require.Equal(t, []string{"gone", "replaced", "old"}, Expired(list, Limits{30 * day, 18}, now))
 	require.Equal(t, []string{"gone", "replaced", "old", "new", "just gone"}, Expired(list, Limits{30 * day, 0}, now), "what is used, or nobody knows, stays")
 }
+
+// What looks like a credential keeps a server out: in doubt it is left out.
+func TestCredential(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"command": "npx", "args": ["-y", "@scope/server"]}`:                          false,
+		`{"url": "https://mcp.example.com/sse", "enabled": true, "n": 3}`:              false,
+		`{"command": "x", "env": {}, "headers": null, "oauth": "", "environment": []}`: false,
+		`{"command": "x", "env": {"A": "b"}}`:                                          true,
+		`{"url": "https://mcp.example.com/?key=1"}`:                                    true,
+		`{"url": "https://user@mcp.example.com/"}`:                                     true,
+		`{"command": ["x", "--token=1"]}`:                                              true,
+		`{"command": "x", "options": {"deep": ["ghp_0123"]}}`:                          true,
+		`{"command": "x", "args": ["0123456789012345678901234567890123456789"]}`:       true,
+		`{"url": "https://x", "headers": {"Authorization": "Bearer y"}}`:               true,
+	} {
+		v, err := parse("x.json", []byte(text))
+		require.NoError(t, err)
+		require.Equal(t, want, credential(v), text)
+	}
+	require.True(t, credential("a string"))
+	require.True(t, credential(map[string]any{"args": []string{"--secret"}}))
+}
+
+func TestParse(t *testing.T) {
+	v, err := parse("x.json", []byte(`{ /* a */ "a": "// no \" comment", // b
+		"list": [1, 2, ], }`))
+	require.NoError(t, err)
+	require.Equal(t, `// no " comment`, v["a"])
+	require.Len(t, v["list"], 2)
+	v, err = parse("x.json", []byte("  // nothing"))
+	require.NoError(t, err)
+	require.Empty(t, v)
+	for _, bad := range []string{"{} {}", "[]", "{", `{"a": /* `} {
+		_, err := parse("x.json", []byte(bad))
+		require.Error(t, err, bad)
+	}
+	_, err = parse("x.toml", []byte("a = ["))
+	require.Error(t, err)
+}

@@ -192,7 +192,6 @@ func TestCodexLogin(t *testing.T) {
 	var keys, codes seen
 	theWorld.site(t, agents4+":443", openai(&keys, &codes))
 	b := newBench(t)
-	b.standing(".codex")
 	login := func(flags ...string) (*url.URL, func(os.Signal) string) {
 		return b.signIn(b.command(b.agentCommand(flags, program, "login")...), "https://auth.openai.com/oauth/authorize?")
 	}
@@ -205,7 +204,7 @@ func TestCodexLogin(t *testing.T) {
 	require.NoError(t, come(page))
 	require.Contains(t, wait(syscall.Signal(0)), "Successfully logged in")
 	require.Equal(t, []string{"auth.openai.com code-of-the-test"}, codes.take())
-	require.FileExists(t, filepath.Join(b.home, ".codex", "auth.json"))
+	b.keeps(".codex/auth.json")
 
 	// Its own login, in the next run. What the service answers to an account is
 	// not played here: the token that it is asked with is enough.

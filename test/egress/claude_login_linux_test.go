@@ -69,7 +69,6 @@ func TestClaudeLogin(t *testing.T) {
 	theWorld.site(t, agents4+":443", anthropic(model, &tokens, &codes))
 
 	b := newBench(t)
-	b.standing(".claude")
 	line := func(flags []string, args ...string) []string {
 		return append(append(append(claudeCommand(program), flags...), "--", program), args...)
 	}
@@ -99,7 +98,7 @@ func TestClaudeLogin(t *testing.T) {
 	require.Contains(t, out, "profile claude")
 	require.Equal(t, []string{"platform.claude.com authorization_code code-of-the-test"}, codes.take())
 	require.NotContains(t, out, "set aside")
-	require.FileExists(t, filepath.Join(b.home, ".claude", ".credentials.json"))
+	b.keeps(".claude/.credentials.json")
 
 	for _, prefix := range []string{"", bare} {
 		script := append(append(claudeCommand(program), "--profile", "claude"), "--", "bash", "-c", prefix+program+" -p 'go on' </dev/null")
