@@ -77,6 +77,11 @@ func (r *Run) reviewed(passing []string) (paths []string) {
 			}
 		}
 	}
+	for _, path := range r.Policy.Opened { // the scan stays out of what is protected as a whole
+		if r.Plan.Writes(path) && !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
 	return paths
 }
 
