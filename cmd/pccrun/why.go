@@ -240,7 +240,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			if r.Pattern == ".git/config" || r.Pattern == ".git/config.worktree" {
 				a.what = "git has a private copy of it in each repository that stands at the start: of what changes there, keys that name no program are taken over"
 			}
-			a.hint = "--review " + shell.Quote(r.Pattern) + " lets it change, and lists it"
+			if flag := p.ReviewFlag(path, r); flag != "" {
+				a.hint = flag + " lets it change, and lists it"
+			}
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -150,7 +151,11 @@ func (r *Run) refusal(pin *workspace.Pin, path string) (workspace.Refusal, bool)
 	}
 	a := r.attempt(pin.Path)
 	refusal.Flags = a.Hint
-	return refusal, a.Hint != "" && a.Guarantee == profiles.FSProtect
+	if p, ok := r.Policy.ProtectedAnywhere(pin.Path); ok && !p.Review {
+		// git puts another file in the place of one, for which a file alone is not enough.
+		refusal.Flags = "--review " + shell.Quote(p.Pattern)
+	}
+	return refusal, refusal.Flags != "" && a.Guarantee == profiles.FSProtect
 }
 
 // Unsigned returns the service that git lacked, if it failed to sign what was committed. It is
