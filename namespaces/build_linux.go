@@ -168,7 +168,11 @@ func rlimits(r *profiles.Resources, s *Survey) []Rlimit {
 	if n := uint64(r.FileSize.Value); n > 0 {
 		list = append(list, Rlimit{unix.RLIMIT_FSIZE, "file size", n, n})
 	}
-	return list
+	// What is so already is left alone: some kernels refuse to set what they do not have.
+	return slices.DeleteFunc(list, func(l Rlimit) bool {
+		have, known := s.Limits[l.Resource]
+		return known && have == unix.Rlimit{Cur: l.Soft, Max: l.Hard}
+	})
 }
 
 // AddFresh adds an empty directory that the command can read and only the

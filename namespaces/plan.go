@@ -333,7 +333,7 @@ var (
 	procReadOnly = [...]string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 	procMasks    = [...]string{"/proc/cmdline", "/proc/config.gz", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/latency_stats", "/proc/sched_debug", "/proc/timer_list"}
 	procEmpty    = [...]string{"/proc/acpi", "/proc/asound", "/proc/scsi"}
-	sysEmpty     = [...]string{"/sys/devices/virtual/dmi", "/sys/devices/virtual/powercap", "/sys/firmware", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"}
+	sysEmpty     = [...]string{"/sys/devices/virtual/dmi", "/sys/devices/virtual/powercap", "/sys/firmware", "/sys/hypervisor", "/sys/devices/soc0", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"}
 )
 
 // Hostname is what uname(2) says inside.

@@ -95,7 +95,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		f.err = err
 		return
 	}
-	if access > profiles.Hide {
+	if access > profiles.Hide && !f.tightening {
 		if err := f.refuses(prefix, &st, access, real); err != "" {
 			f.err = &profiles.Error{
 				Cause: fmt.Sprintf("filesystem %s: %s: leads through the link %s, %s (%s)", path, access, prefix, err, why),
@@ -107,13 +107,16 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	link := Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why}
 	// What closes a path by a link closes it as long as the link stands: a command
 	// that could take it away, or lead it elsewhere, would open the path to the next run.
-	if access < profiles.Read && f.within(prefix) {
+	if (access < profiles.Read || f.tightening) && f.within(prefix) {
 		link.Pin, link.Dev, link.Ino = true, device(st.Dev), st.Ino
 	}
 	f.put(link)
 	// Where it leads may have a rule of its own: the stricter wins, but for one
 	// that merely closes a place as a whole.
-	if d := f.decider.Decide(real); !f.asWhole(&d.Rule) && d.Access < access {
+	if d := f.decider.Decide(real); (f.tightening || !f.asWhole(&d.Rule)) && d.Access < access {
+		if f.tightening {
+			f.notes = append(f.notes, fmt.Sprintf("%s: leads to %s by the link %s, and opens nothing there, since the file is not trusted: name %[2]s itself, then pccrun trust", why, real, prefix))
+		}
 		access = d.Access
 	}
 	f.resolve(real, access, why, depth+1)

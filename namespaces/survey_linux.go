@@ -21,16 +21,17 @@ import (
 type Survey struct {
 	Identity    Identity
 	Places      []Place
-	Landlock    int         // ABI version, 0 where the kernel has none
-	Readable    []Readable  // under strict: see [Plan.Readable]
-	Texts       []Mount     // files that have a content of their own inside
-	Files, Core unix.Rlimit // the caller\'s own limits of open files and core dumps
-	Pending     unix.Rlimit // and of signals that wait, and timers
-	Unhidden    bool        // a path that a rule hides does not exist
-	Folding     Folding     // a directory of the workspace that takes .GIT for .git
-	CoreHandler string      // see [Plan.CoreHandler]
-	OOMScore    int         // see [Plan.OOMScore]
-	Notes       []string    // what the user should hear
+	Landlock    int                 // ABI version, 0 where the kernel has none
+	Readable    []Readable          // under strict: see [Plan.Readable]
+	Texts       []Mount             // files that have a content of their own inside
+	Files, Core unix.Rlimit         // the caller\'s own limits of open files and core dumps
+	Pending     unix.Rlimit         // and of signals that wait, and timers
+	Limits      map[int]unix.Rlimit // what else of the caller's own is known, by resource
+	Unhidden    bool                // a path that a rule hides does not exist
+	Folding     Folding             // a directory of the workspace that takes .GIT for .git
+	CoreHandler string              // see [Plan.CoreHandler]
+	OOMScore    int                 // see [Plan.OOMScore]
+	Notes       []string            // what the user should hear
 
 	Env []Variable // what belongs to what the policy gives, where it says nothing of the variable
 
@@ -80,8 +81,15 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &s.Core); err != nil {
 		return nil, os.NewSyscallError("getrlimit", err)
 	}
-	if err := unix.Getrlimit(unix.RLIMIT_SIGPENDING, &s.Pending); err != nil {
-		return nil, os.NewSyscallError("getrlimit", err)
+	if unix.Getrlimit(unix.RLIMIT_SIGPENDING, &s.Pending) != nil {
+		s.Pending = unix.Rlimit{} // a kernel that has none bounds nothing
+	}
+	s.Limits = map[int]unix.Rlimit{unix.RLIMIT_CORE: s.Core}
+	for _, resource := range [...]int{unix.RLIMIT_RTPRIO, unix.RLIMIT_NICE} {
+		var limit unix.Rlimit
+		if unix.Getrlimit(resource, &limit) == nil {
+			s.Limits[resource] = limit
+		}
 	}
 	var err error
 	if s.OOMScore, err = oomScore("/proc/self/oom_score_adj"); err != nil {
@@ -111,13 +119,18 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	for _, home := range policy.Homes {
 		f.rule(home)
 	}
-	for _, table := range [...][]profiles.FileRule{policy.Files, policy.Tighten} {
-		for i := range table {
-			if table[i].Glob == "" {
-				f.rule(table[i].Path)
-			}
+	for i := range policy.Files {
+		if policy.Files[i].Glob == "" {
+			f.rule(policy.Files[i].Path)
 		}
 	}
+	f.tightening = true
+	for i := range policy.Tighten {
+		if r := &policy.Tighten[i]; r.Glob == "" && f.decider.Decide(r.Path).Rule.Origin == r.Origin { // else another is stricter
+			f.rule(r.Path)
+		}
+	}
+	f.tightening = false
 	f.patterns(policy.Files)
 	f.patterns(policy.Tighten)
 	if f.err == nil {
@@ -219,6 +232,8 @@ type finder struct {
 	sshTexts []Stub // files of the system's that ssh takes from its user only
 	err      error
 
+	tightening bool // the rule is of a table that opens nothing, wherever it leads
+
 	earliest     func() time.Time // see [Options.Earliest]
 	since, asked time.Time        // what it said, and when
 }
@@ -238,6 +253,13 @@ func (f *finder) rule(path string) {
 	d := f.decider.Decide(path)
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
 	f.beyond(path)
+	// A default for what an image lacks, such as /var/tmp, covers nothing.
+	if i, ok := f.seen[path]; ok && f.places[i].Node == Absent && d.Access == profiles.Private && f.byDefault(path) && f.shown(filepath.Dir(path)) <= profiles.Read {
+		f.places[i].Optional = true
+		if path == f.policy.Home { // a user has none, and the place for it is private
+			f.places[i].Node = Directory
+		}
+	}
 	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && below(path, f.policy.Home) && f.byDefault(path) {
 		if _, end, err := f.hops(path); err == nil && end.Node == Directory {
 			f.inner(nil, end.Path, d.Rule.Origin.String())
@@ -452,7 +474,18 @@ func (f *finder) put(p Place) {
 // texts are the files of /etc that say who and where one is.
 func (s *Survey) texts(policy *profiles.Policy) {
 	s.text(policy, "/etc/hosts", "127.0.0.1 localhost "+Hostname+"\n::1 localhost ip6-localhost ip6-loopback\n")
-	s.text(policy, "/etc/machine-id", "70636372756e00000000000000000000\n")
+	// Each name by which a machine can be told from another, in the form that programs expect.
+	const machine = "70636372756e00000000000000000000\n"
+	for _, path := range [...]string{"/etc/machine-id", "/var/lib/dbus/machine-id", "/var/db/dbus/machine-id", "/usr/local/etc/machine-id"} {
+		s.text(policy, path, machine)
+	}
+	s.text(policy, "/etc/hostname", Hostname+"\n")
+	s.text(policy, "/etc/machine-info", "\n")
+	s.text(policy, "/etc/hostid", "pccr")
+	s.text(policy, "/var/lib/cloud/data/instance-id", Hostname+"\n")
+	if !policy.Nested { // else the kernel makes no /proc in a sandbox within this one
+		s.text(policy, "/proc/sys/kernel/random/boot_id", "70636372-756e-4000-8000-000000000000\n")
+	}
 	// No search list: the host name has no domain, so there is none by
 	// default either, and with "search ." musl finds no name of one label.
 	if n := &policy.Network; len(n.Allow) > 0 || len(n.Local) > 0 {

@@ -482,8 +482,8 @@ func TestTextsNeedRead(t *testing.T) {
 	w := newCountry(t, nil)
 	s := &Survey{Identity: Identity{UID: 1000, GID: 1000, Root: true}}
 	s.texts(w.policy)
-	optional := strings.NewReplacer("/etc/machine-id ", "", "/etc/resolv.conf ", "")
-	require.Equal(t, "/etc/hosts /etc/passwd /etc/group", optional.Replace(texts(s)))
+	optional := strings.NewReplacer("/etc/machine-id ", "", "/etc/resolv.conf ", "", "/var/lib/dbus/machine-id ", "", "/etc/hostname ", "", "/etc/machine-info ", "", "/etc/hostid ", "", "/var/lib/cloud/data/instance-id ", "")
+	require.Equal(t, "/etc/hosts /proc/sys/kernel/random/boot_id /etc/passwd /etc/group", optional.Replace(texts(s)))
 	require.Contains(t, s.Texts[len(s.Texts)-2].Text, "pccrun:x:1000:1000:pccrun:"+w.policy.Home)
 	w.policy.Files = append(w.policy.Files, profiles.FileRule{Path: "/etc/hosts", Access: profiles.Hide})
 	s = &Survey{}

@@ -149,6 +149,9 @@ func (r *resolver) findHome() error {
 	return nil
 }
 
+// NoHome begins the path that is ~ for a user who has no home; the uid follows.
+const NoHome = "/tmp/pccrun-home-"
+
 // HomeDir returns what ~ is, where its links lead: $HOME if it is the user's own
 // directory, as for every program, else the home of the user database, and what
 // the user is to hear of that. What looks for sessions asks here too: a run and
@@ -158,6 +161,11 @@ func (h *Host) HomeDir() (home, warning string, err error) {
 		return &Error{Origin: Origin{Source: "environment", Key: "HOME"}, Cause: cause, Hint: "set HOME to a directory of your own"}
 	}
 	home = h.Getenv("HOME")
+	if h.Home == "" && (home == "" || path.Clean(home) == "/") && h.UID >= 0 {
+		// A user whom nobody knows, as an image has it that is started with any number. Nothing stands there.
+		home = NoHome + itoa(h.UID)
+		return home, fmt.Sprintf("user %d has no home: ~ is %s, empty and gone at exit", h.UID, home), nil
+	}
 	if home != "" && home != h.Home && !(strings.HasPrefix(home, "/") && path.Clean(home) != "/" && ownDir(home, h.UID)) {
 		if h.Home == "" {
 			return "", "", wrong(quote(home) + ": not a directory of your own")

@@ -374,12 +374,17 @@ func TestHome(t *testing.T) {
 		require.Len(t, p.Warnings, 1, bad)
 	}
 	require.Equal(t, w.home, w.policy(func(r *Request) { r.Host.Environ = nil }).Home)
-	_, err := w.with(func(r *Request) { r.Host.Environ, r.Host.Home = nil, "" })
-	require.EqualError(t, err, "environment: HOME: no home directory is known")
-	_, err = w.with(func(r *Request) { r.Host.Environ, r.Host.Home = nil, "/" })
+	// A user whom the database does not know: small images are started with any number.
+	for _, environ := range [][]string{nil, {"HOME=/"}} {
+		p, err := w.with(func(r *Request) { r.Host.Environ, r.Host.Home, r.Host.UID = environ, "", 4242 })
+		require.NoError(t, err)
+		require.Equal(t, NoHome+"4242", p.Home)
+		require.Contains(t, p.Warnings[0], "user 4242 has no home")
+	}
+	_, err := w.with(func(r *Request) { r.Host.Environ, r.Host.Home = nil, "/" })
 	require.Error(t, err)
-	_, err = w.with(func(r *Request) { r.Host.Environ, r.Host.Home = []string{"HOME=/"}, "" })
-	require.EqualError(t, err, `environment: HOME: "/": not a directory of your own`)
+	_, err = w.with(func(r *Request) { r.Host.Environ, r.Host.Home = []string{"HOME=/gone"}, "" })
+	require.EqualError(t, err, `environment: HOME: "/gone": not a directory of your own`)
 
 	// A home in the workspace would let a repository bring its own profiles.
 	require.NoError(t, os.Mkdir(w.dir+"/fake", 0o755))

@@ -34,6 +34,9 @@ func (g *Guard) review() error {
 		case !g.changed(k, &st), k.Pin && g.peers[0].Configs.mine(k.Path, &st):
 			continue
 		}
+		if text, known := g.links[k.Path]; known && err == nil && k.is(&st) && text == g.linkText(k.Path) {
+			continue // nobody changes a link but by another in its place, and this was made shortly before
+		}
 		if k.Pin {
 			f.What += " by the host, or in the moment after it did"
 		}
@@ -87,6 +90,21 @@ func (g *Guard) content(path string) ([]byte, error) {
 	return beneath.ReadFile(fd, vcs.MaxOriginal)
 }
 
+// linkText returns where a link leads, as it says.
+func (g *Guard) linkText(path string) string {
+	dir, name, err := g.parent(path)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(dir)
+	text := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(dir, name, text)
+	if err != nil {
+		return ""
+	}
+	return string(text[:n])
+}
+
 // maxOriginals bounds what is kept of files for review as they were.
 const maxOriginals = 4 << 20
 
@@ -94,10 +112,13 @@ const maxOriginals = 4 << 20
 // changed them yet.
 func (g *Guard) remember() {
 	g.knowReplacements()
-	g.originals = map[string][]byte{}
+	g.originals, g.links = map[string][]byte{}, map[string]string{}
 	room := maxOriginals
 	for i := range g.standing.Known {
 		k := &g.standing.Known[i]
+		if k.Kind == Link && k.Pin {
+			g.links[k.Path] = g.linkText(k.Path)
+		}
 		if k.Kind != File || room < vcs.MaxOriginal {
 			continue
 		}

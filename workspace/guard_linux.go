@@ -55,6 +55,7 @@ type Guard struct {
 
 	unwritten []Refusal         // pinned files that git has other content for
 	originals map[string][]byte // of files for review, by path
+	links     map[string]string // where those that are pinned led, by path
 
 	lookout lookout
 	stop    chan struct{}

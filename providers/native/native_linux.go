@@ -164,6 +164,9 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 		return nil, err
 	}
 	r.Warnings, r.found = append(r.Warnings, survey.Notes...), survey.Workspace
+	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
+		r.Warnings = append(r.Warnings, "the workspace is an overlay: a program inside that watches files is not told what the host changes in them")
+	}
 	r.trees = append([]namespaces.Tree{{Query: survey.Query, Found: survey.Workspace}}, survey.Trees...)
 	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
 		return nil, err
@@ -207,6 +210,9 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 		if l == profiles.LayerEnv {
 			c.Env = host.Environ
 		}
+	}
+	if strings.HasPrefix(r.Policy.Home, profiles.NoHome) && getenv(c.Env, "HOME") == "" {
+		c.Env = append(without(c.Env, "HOME"), "HOME="+r.Policy.Home) // nor does the user database say it
 	}
 	c.Umask = syscall.Umask(0)
 	syscall.Umask(c.Umask)
