@@ -59,23 +59,22 @@ func helper(name string, args []string) {
 		fill(mapping(number(0), unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, -1))
 	case "shared": // BYTES
 		fill(mapping(number(0), unix.MAP_SHARED|unix.MAP_ANONYMOUS, -1))
-	case "mapped": // BYTES: shared, and not touched
-		mapping(number(0), unix.MAP_SHARED|unix.MAP_ANONYMOUS, -1)
-	case "watch": // begins a watch and a timer of a second, stops itself, and says what is over when it goes on, and when the watch is
+	case "hidden": // HELPER ARG: not dumpable
+		must(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
+		helper(args[0], args[1:])
+		return
+	case "watch": // watches itself for half a second, begins a timer of as much, stops itself, and says what is over when it goes on, and when the watch is
 		watched := make(chan bool, 1)
-		_, done := watch(time.Second, func() { watched <- true })
-		timer := time.NewTimer(time.Second)
-		defer done()
-		must(unix.Kill(os.Getpid(), unix.SIGSTOP))
-		on := time.Now()
-		<-timer.C
-		fmt.Println("watched", len(watched), "timed", time.Since(on) < 500*time.Millisecond)
-		<-watched
-		fmt.Println("watched")
-	case "memfd", "memfd-mapped", "memfd-hidden": // BYTES: the memory is in an open file, or mapped and closed
-		if name == "memfd-hidden" {
-			must(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
-		}
+		watch(500*time.Millisecond, func() {
+			timer := time.NewTimer(500 * time.Millisecond)
+			must(unix.Kill(os.Getpid(), unix.SIGSTOP))
+			on := time.Now()
+			<-timer.C
+			fmt.Println("watched", len(watched), "timed", time.Since(on) < 250*time.Millisecond)
+			<-watched
+			fmt.Println("watched")
+		}, func() { watched <- true })
+	case "memfd", "memfd-mapped": // BYTES: the memory is in an open file, or mapped and closed
 		fd, err := unix.MemfdCreate("hog", 0)
 		must(err)
 		must(unix.Ftruncate(fd, int64(number(0))))
@@ -84,27 +83,6 @@ func helper(name string, args []string) {
 		if name != "memfd-mapped" {
 			must(unix.Munmap(b))
 		} else {
-			must(unix.Close(fd))
-		}
-	case "shared-back": // BYTES: given back, piece by piece
-		b := mapping(number(0), unix.MAP_SHARED|unix.MAP_ANONYMOUS, -1)
-		for len(b) > 0 {
-			piece := b[:min(len(b), mib)]
-			fill(piece)
-			must(unix.Madvise(piece, unix.MADV_DONTNEED))
-			b = b[len(piece):]
-		}
-	case "memfd-sent": // BYTES: in files of 8 MiB that are under way in a socket
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-		must(err)
-		chunk := make([]byte, 8*mib)
-		fill(chunk)
-		for range number(0) / len(chunk) {
-			fd, err := unix.MemfdCreate("hog", 0)
-			must(err)
-			_, err = unix.Write(fd, chunk)
-			must(err)
-			must(unix.Sendmsg(pair[0], []byte{1}, unix.UnixRights(fd), nil, 0))
 			must(unix.Close(fd))
 		}
 	case "memfd-program": // BYTES: behind a program
@@ -152,15 +130,6 @@ func helper(name string, args []string) {
 			os.Exit(0)
 		}()
 		syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
-	case "stacked": // DIRECTORY: says what filesystems of the machine gain by 8 MiB in one of two at a path
-		must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
-		for range 2 {
-			must(unix.Mount("tmpfs", args[0], "tmpfs", 0, "size=64m"))
-		}
-		e := newElsewhere()
-		before := e.gained()
-		must(os.WriteFile(filepath.Join(args[0], "file"), make([]byte, 8*mib), 0o600))
-		fmt.Println((e.gained() - before) / mib)
 	case "tmpfs": // DIRECTORY BYTES: mounts one there, says so, waits for a line, fills it
 		must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		must(unix.Mount("tmpfs", args[0], "tmpfs", 0, ""))

@@ -345,7 +345,7 @@ func (p *Plan) fallback(h Host, a *Answer, n int64) {
 	case Memory:
 		p.Supervise = n
 		a.Mechanism = BySupervisor
-		a.Cause = "memory is sampled: a burst may pass the limit by up to a quarter before everything is killed; page cache and kernel memory are not counted"
+		a.Cause = "memory is sampled: a burst may pass the limit before everything is killed; page cache, kernel memory and shared memory that a process hides are not counted"
 	case CPUs:
 		p.Affinity = int((n + 999) / 1000)
 		a.Mechanism = ByAffinity

@@ -102,7 +102,7 @@ memory: kept: cgroup v1
 /m/pccrun-*/memory.swappiness: 0
 `},
 		{"v1, cheap", hostV1(), some, Options{Cheap: Memory | Pids}, `
-memory: weak: supervisor over the process tree: memory is sampled: a burst may pass the limit by up to a quarter before everything is killed; page cache and kernel memory are not counted
+memory: weak: supervisor over the process tree: memory is sampled: a burst may pass the limit before everything is killed; page cache, kernel memory and shared memory that a process hides are not counted
 cpus: kept: cgroup v1
 pids: kept: RLIMIT_NPROC in the user namespace
 /sys/fs/cgroup/cpu/x/pccrun-*/cpu.cfs_period_us: 100000
