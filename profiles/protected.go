@@ -3,7 +3,10 @@ package profiles
 // DefaultProtect returns the rules of the built-in default profile for names that a host tool would
 // execute: what holds where there is no run whose policy could be asked.
 func DefaultProtect() (list []ProtectRule) {
-	v, _ := parsed("default")
+	v, err := parseBuiltin("default")
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
 	for _, section := range v.members {
 		if section.key != "protect" {
 			continue

@@ -15,13 +15,10 @@ import (
 	"github.com/pccrun/pccrun/state"
 )
 
-// The texts of the built-in profiles, for people. A launch takes them parsed:
-// the default one has some six hundred entries.
-//
 //go:embed builtin/*.jsonc
 var builtin embed.FS
 
-//go:generate go test -run TestBuiltinsAreParsedAsTheyStand -update .
+//go:generate go test -run TestScriptsStandInTheDefaultProfile -update .
 
 // WorkspaceFile is the name of the workspace's own profile, in its root.
 const WorkspaceFile = ".pccrun.jsonc"
@@ -31,19 +28,13 @@ func Builtin() []string {
 	return []string{"default", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
 }
 
-// parsed returns what a built-in profile's file holds.
-func parsed(name string) (v value, known bool) {
-	i := slices.IndexFunc(builtins[:], func(b builtinValue) bool { return b.name == name })
-	if i < 0 {
-		return value{}, false
+// parseBuiltin returns what a built-in profile's file holds.
+func parseBuiltin(name string) (value, error) {
+	text, err := builtin.ReadFile("builtin/" + name + ".jsonc")
+	if err != nil {
+		return value{}, err
 	}
-	return builtins[i].value, true
-}
-
-// A builtinValue is what the file of a built-in profile holds.
-type builtinValue struct {
-	name  string
-	value value
+	return parseJSONC("built-in "+name, string(text))
 }
 
 // agents are the commands whose name picks a built-in profile.
@@ -401,8 +392,8 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 			}
 		}
 	}
-	v, known := parsed(name)
-	if !known {
+	v, err := parseBuiltin(name)
+	if errors.Is(err, fs.ErrNotExist) {
 		hint := "pccrun profile list shows them"
 		if near := Nearest(name, Builtin()); near != "" {
 			hint = "did you mean " + near + "?"
@@ -413,6 +404,9 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 			}
 		}
 		return fail(hint, "no profile %q", name)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return decode(&r.scope, "built-in "+name, v)
 }
