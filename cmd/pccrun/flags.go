@@ -268,7 +268,6 @@ func suggestName(flags []string, name string) string {
 
 // runCommand is `pccrun run`, and `pccrun -- …`.
 func runCommand(args []string) int {
-	quietUsers()
 	req, code := runRequest(args)
 	if req == nil {
 		return code

@@ -57,24 +57,10 @@ func verbs() []verb {
 }
 
 func main() {
-	quietQuit()
+	endQuietly()
 	args := os.Args[1:]
-	growStack()
 	os.Exit(stdout.finish(args, Main(args)))
 }
-
-// growStack makes room on the stack for all of a launch, while there is hardly
-// anything on it that would have to be moved: it would else be copied five times over,
-// each time looking up the frames of all that is being called, a fortieth of a launch.
-//
-//go:noinline
-func growStack() {
-	var room [48 << 10]byte
-	touch(&room)
-}
-
-//go:noinline
-func touch(*[48 << 10]byte) {}
 
 // Main is the whole program, less the exit.
 func Main(args []string) int {

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,7 +63,7 @@ func catch() *catcher {
 		}
 	}
 	signal.Notify(c.signals, unix.SIGPIPE)
-	catchQuits(unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2)
+	signal.Stop(early)
 	go func() {
 		for sig := range c.signals {
 			c.caught(sig.(unix.Signal))
@@ -139,15 +138,15 @@ func (e *interruptedError) Error() string {
 	return "launch: " + unix.SignalName(e.signal) + " came before the command ran"
 }
 
-// endBy ends this process by a signal, as it ends any program; the first of a pid namespace,
-// as in a container, which no such signal ends (pid_namespaces(7)), with the status that a
-// shell would tell.
+// endBy ends this process by a signal, as it ends any program. Those that Go's runtime
+// would not end it by, and any in the first process of a pid namespace, which no such
+// signal ends (pid_namespaces(7)), end it with the status that a shell reports.
 func endBy(sig unix.Signal) {
-	signal.Reset(sig)
-	quietQuit()
-	quietUsers()
-	unix.Kill(os.Getpid(), sig)
-	time.Sleep(settled) // another thread may be the one that meets it
+	if sig == unix.SIGINT || sig == unix.SIGHUP || sig == unix.SIGTERM {
+		signal.Reset(sig)
+		unix.Kill(os.Getpid(), sig)
+		time.Sleep(settled) // another thread may be the one that meets it
+	}
 	os.Exit(128 + int(sig))
 }
 
@@ -260,65 +259,24 @@ func pending(sig unix.Signal) bool {
 	return set>>(sig-1)&1 != 0
 }
 
-// A sigaction is the kernel's, of 64-bit machines: handler, flags, restorer, mask
-// (rt_sigaction(2)).
-type sigaction [4]uint64
+// early has the signals at which Go's runtime prints a trace of all goroutines (QUIT), or
+// which it drops, until somebody else takes them.
+var early = make(chan os.Signal, 1)
 
-// quits are the signals at which the runtime does not end the process as long as nobody
-// wants to be told of them, with what it does: at QUIT it prints where each goroutine
-// stands, USR1 and USR2 it drops.
-var quits = []struct {
-	sig     unix.Signal
-	runtime sigaction
-}{{sig: unix.SIGQUIT}, {sig: unix.SIGUSR1}, {sig: unix.SIGUSR2}}
-
-// quietQuit lets QUIT, from Ctrl-\ at a terminal, end this process as it ends any
-// other, without a trace of the runtime's: a few system calls, where a handler of
-// ours would start a thread before the launch. What the signal would leave beside
-// that, an image of our memory in the current directory (core(5)), may hold secrets,
-// and a command could read it: there is none. A limit of 1 stops a handler of the
+// endQuietly ends this process at them, as others do, with the status that a shell
+// reports. No signal leaves an image of our memory in the current directory (core(5)): it
+// may hold secrets, and a command could read it. A limit of 1 stops a handler of the
 // host's too; what the command gets does not come from ours.
-func quietQuit() {
+func endQuietly() {
 	var core unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_CORE, &core) != nil {
-		return
+	if unix.Getrlimit(unix.RLIMIT_CORE, &core) == nil {
+		core.Cur = min(1, core.Max)
+		_ = unix.Setrlimit(unix.RLIMIT_CORE, &core)
 	}
-	if none := min(1, core.Max); core.Cur != none && unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: none, Max: core.Max}) != nil {
-		return
-	}
-	byDefault(unix.SIGQUIT)
-}
-
-// byDefault lets a signal of [quits] end this process.
-func byDefault(sig unix.Signal) {
-	for i := range quits {
-		var old sigaction
-		if q := &quits[i]; q.sig == sig {
-			if setAction(sig, &sigaction{}, &old); old[0] != 0 {
-				q.runtime = old
-			}
+	for _, sig := range [...]os.Signal{unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2} {
+		if !signal.Ignored(sig) {
+			signal.Notify(early, sig)
 		}
 	}
-}
-
-// catchQuits takes that back for those of which the caller is told from now on, as he has
-// said before: the runtime thinks that its handler is there, and does not install it
-// again.
-func catchQuits(sigs ...unix.Signal) {
-	for _, q := range quits {
-		if q.runtime[0] != 0 && slices.Contains(sigs, q.sig) {
-			setAction(q.sig, &q.runtime, nil)
-		}
-	}
-}
-
-func setAction(sig unix.Signal, to, old *sigaction) {
-	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(to)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(to[0]), 0, 0)
-}
-
-// quietUsers does the same for USR1 and USR2 from the beginning of a run until they
-// are passed on: who sends one that early would wait for ever for what it does.
-func quietUsers() {
-	byDefault(unix.SIGUSR1)
-	byDefault(unix.SIGUSR2)
+	go func() { os.Exit(128 + int((<-early).(unix.Signal))) }()
 }

@@ -2,8 +2,5 @@
 
 package main
 
-// quietQuit is for the time of a launch: nothing can run here.
-func quietQuit() {}
-
-// quietUsers likewise.
-func quietUsers() {}
+// endQuietly is for the time of a launch: nothing can run here.
+func endQuietly() {}
