@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/BurntSushi/toml v1.6.0
 	github.com/elazarl/goproxy v1.9.2
+	github.com/godbus/dbus/v5 v5.2.4
 	github.com/joshdk/go-junit v1.0.0
 	github.com/klauspost/compress v1.20.4
 	github.com/miekg/dns v1.1.73

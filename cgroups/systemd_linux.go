@@ -1,11 +1,16 @@
 package cgroups
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/godbus/dbus/v5"
 )
 
 // scopeWait bounds how long the service manager may take. It answers within
@@ -18,13 +23,10 @@ const scopeWait = 5 * time.Second
 // has, and returns the group's directory. systemd removes the scope when the
 // last process has left.
 func startScope(socket, name string) (string, error) {
-	b, err := dialBus(socket, time.Now().Add(scopeWait))
-	if err != nil {
-		return "", err
-	}
-	defer b.f.Close()
-	if err := b.startScope(name, os.Getpid()); err != nil {
-		return "", fmt.Errorf("start scope %s: %w", name, err)
+	ctx, cancel := context.WithTimeout(context.Background(), scopeWait)
+	defer cancel()
+	if err := askForScope(ctx, socket, name); err != nil {
+		return "", fmt.Errorf("start scope %s by %s: %w", name, socket, cmp.Or(ctx.Err(), err))
 	}
 	return scopeDir(machine{proc: "/proc/self", cgroup: "/sys/fs/cgroup", fstype: fstype}, name)
 }
@@ -43,68 +45,66 @@ func scopeDir(m machine, name string) (string, error) {
 	return path.Join(m.base(), group), nil
 }
 
-// startScope asks for the scope and waits for the end of the job.
-func (b *bus) startScope(name string, pid int) error {
-	const manager, managerPath = "org.freedesktop.systemd1.Manager", "/org/freedesktop/systemd1"
-	// First, so that the end of the job cannot be missed.
-	match := encoder{}
-	match.string("type='signal',interface='" + manager + "',member='JobRemoved',path='" + managerPath + "'")
-	if _, err := b.call(message{path: "/org/freedesktop/DBus", iface: "org.freedesktop.DBus", member: "AddMatch",
-		destination: "org.freedesktop.DBus", signature: "s", body: match.b}, nil); err != nil {
-		return err
-	}
-	ended := map[string]string{} // results by job
-	note := func(m message) {
-		if m.iface != manager || m.member != "JobRemoved" {
-			return
-		}
-		if args, err := m.strings(); err == nil && len(args) == 3 {
-			ended[args[0]] = args[2]
-		}
-	}
-	answer, err := b.call(message{path: managerPath, iface: manager, member: "StartTransientUnit",
-		destination: "org.freedesktop.systemd1", signature: "ssa(sv)a(sa(sv))", body: scopeProperties(name, pid)}, note)
-	if err != nil {
-		return err
-	}
-	job, err := answer.strings()
-	if err != nil || len(job) != 1 {
-		return fmt.Errorf("StartTransientUnit: answer %q not understood", answer.signature)
-	}
-	for {
-		if result, ok := ended[job[0]]; ok {
-			if result != "done" {
-				return fmt.Errorf("job %s", result)
-			}
-			return nil
-		}
-		m, err := readMessage(b.r)
-		if err != nil {
-			return err
-		}
-		note(m)
+const manager, managerPath = "org.freedesktop.systemd1.Manager", dbus.ObjectPath("/org/freedesktop/systemd1")
+
+// A property is (sv) of D-Bus.
+type property struct {
+	Name  string
+	Value dbus.Variant
+}
+
+// scopeProperties are those of a scope for a process.
+func scopeProperties(name string, pid int) []property {
+	return []property{
+		{"Description", dbus.MakeVariant("pccrun sandbox " + strings.TrimSuffix(name, ".scope"))},
+		{"Delegate", dbus.MakeVariant(true)},
+		// Nothing of a scope is kept once it is empty, also if a process in it
+		// was killed.
+		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
+		{"PIDs", dbus.MakeVariant([]uint32{uint32(pid)})},
 	}
 }
 
-// scopeProperties marshals the arguments of StartTransientUnit.
-func scopeProperties(name string, pid int) []byte {
-	var e encoder
-	e.string(name)
-	e.string("fail")
-	e.array(8, func() {
-		property := func(key, signature string, value func()) {
-			e.align(8)
-			e.string(key)
-			e.signature(signature)
-			value()
+// askForScope asks for the scope and waits for the end of the job.
+func askForScope(ctx context.Context, socket, name string) error {
+	c, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(socket), dbus.WithContext(ctx))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Geteuid()))}); err != nil {
+		return err
+	}
+	if err := c.Hello(); err != nil {
+		return err
+	}
+	// First, so that the end of the job cannot be missed.
+	signals := make(chan *dbus.Signal, 16)
+	c.Signal(signals)
+	if err := c.AddMatchSignalContext(ctx, dbus.WithMatchInterface(manager), dbus.WithMatchMember("JobRemoved"),
+		dbus.WithMatchObjectPath(managerPath)); err != nil {
+		return err
+	}
+	var job dbus.ObjectPath
+	type aux struct {
+		Name       string
+		Properties []property
+	}
+	if err := c.Object("org.freedesktop.systemd1", managerPath).CallWithContext(ctx, manager+".StartTransientUnit", 0,
+		name, "fail", scopeProperties(name, os.Getpid()), []aux{}).Store(&job); err != nil {
+		return err
+	}
+	for s := range signals {
+		var id uint32
+		var ended dbus.ObjectPath
+		var unit, result string
+		if s.Name != manager+".JobRemoved" || dbus.Store(s.Body, &id, &ended, &unit, &result) != nil || ended != job {
+			continue
 		}
-		property("Description", "s", func() { e.string("pccrun sandbox " + strings.TrimSuffix(name, ".scope")) })
-		property("Delegate", "b", func() { e.uint32(1) })
-		// Nothing of a scope is kept once it is empty, also if a process in it
-		// was killed.
-		property("CollectMode", "s", func() { e.string("inactive-or-failed") })
-		property("PIDs", "au", func() { e.array(4, func() { e.uint32(uint32(pid)) }) })
-	})
-	e.array(8, func() {})
-	return e.b
+		if result != "done" {
+			return fmt.Errorf("job %s", result)
+		}
+		return nil
+	}
+	return dbus.ErrClosed
 }
