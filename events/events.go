@@ -42,95 +42,94 @@ const (
 // An Event is one of the structures of this package.
 type Event interface {
 	Type() Type
-	appendFields(*line)
 }
 
 // Start is the first event of a session.
 type Start struct {
-	Version      string   `json:"version"`       // pccrun's
-	Pid          int      `json:"pid"`           // the launcher's
-	Argv         []string `json:"argv"`          // pccrun's own, secrets blanked: see [Redact]
-	Workspace    string   `json:"workspace"`     // absolute
-	WorkDir      string   `json:"workdir"`       // where the command starts
-	Profile      string   `json:"profile"`       // the one that picked the defaults
-	Provider     string   `json:"provider"`      // "native", "docker", …
-	Without      []string `json:"without"`       // layers that were switched off
-	AllowMissing []string `json:"allow_missing"` // guarantees that the user gave up
+	Version      string   `json:"version"`                 // pccrun's
+	Pid          int      `json:"pid"`                     // the launcher's
+	Argv         []string `json:"argv,omitempty"`          // pccrun's own, secrets blanked: see [Redact]
+	Workspace    string   `json:"workspace"`               // absolute
+	WorkDir      string   `json:"workdir"`                 // where the command starts
+	Profile      string   `json:"profile"`                 // the one that picked the defaults
+	Provider     string   `json:"provider"`                // "native", "docker", …
+	Without      []string `json:"without,omitempty"`       // layers that were switched off
+	AllowMissing []string `json:"allow_missing,omitempty"` // guarantees that the user gave up
 }
 
 // Plan says what the provider answered for each guarantee of the policy.
 type Plan struct {
-	Guarantees []Guarantee `json:"guarantees"`
+	Guarantees []Guarantee `json:"guarantees,omitempty"`
 }
 
 // Guarantee is one answer of a [Plan].
 type Guarantee struct {
 	Name      string `json:"name"`
 	State     string `json:"state"` // "kept", "weak" or "missing"
-	Mechanism string `json:"mechanism"`
-	Cause     string `json:"cause"` // weak: the gap; missing: why
+	Mechanism string `json:"mechanism,omitempty"`
+	Cause     string `json:"cause,omitempty"` // weak: the gap; missing: why
 }
 
 // Warning is what pccrun says on stderr without ending the run.
 type Warning struct {
 	Text string `json:"text"`
-	Hint string `json:"hint"`
+	Hint string `json:"hint,omitempty"`
 }
 
 // Refused says why the command was not run. An [Exit] with code 125, 126 or
 // 127 follows.
 type Refused struct {
-	Guarantee string `json:"guarantee"` // "" if it was no guarantee's fault
+	Guarantee string `json:"guarantee,omitempty"` // "" if it was no guarantee's fault
 	Cause     string `json:"cause"`
-	Hint      string `json:"hint"`
+	Hint      string `json:"hint,omitempty"`
 }
 
 // Denial is one thing that the payload tried and was refused.
 type Denial struct {
-	Guarantee string `json:"guarantee"` // the one that was held, e.g. "net.allowlist"
-	What      string `json:"what"`      // e.g. "connect evil.example:443"
-	Rule      string `json:"rule"`      // what refused it, with its origin; "" for a default
-	Hint      string `json:"hint"`      // what would allow it, e.g. "--allow evil.example"; "" if nothing does
+	Guarantee string `json:"guarantee"`      // the one that was held, e.g. "net.allowlist"
+	What      string `json:"what"`           // e.g. "connect evil.example:443"
+	Rule      string `json:"rule,omitempty"` // what refused it, with its origin; "" for a default
+	Hint      string `json:"hint,omitempty"` // what would allow it, e.g. "--allow evil.example"; "" if nothing does
 }
 
 // Hidden is one thing that the host has and the payload will not find, known at the
 // start: nobody has tried it yet. It counts as no denial.
 type Hidden struct {
-	What string `json:"what"` // e.g. "read /home/u/p/.env", "find SSH_AUTH_SOCK"
-	Rule string `json:"rule"` // what hides it, with its origin
-	Hint string `json:"hint"` // what would show it
+	What string `json:"what"`           // e.g. "read /home/u/p/.env", "find SSH_AUTH_SOCK"
+	Rule string `json:"rule,omitempty"` // what hides it, with its origin
+	Hint string `json:"hint,omitempty"` // what would show it
 }
 
 // NetDecision is the answer to one connection or name. A refused one is
 // followed by its [Denial]: [Log.Emit] sees to it.
 type NetDecision struct {
 	Allowed   bool   `json:"allowed"`
-	Host      string `json:"host"`      // as the payload named it
-	Port      int    `json:"port"`      // 0 for a name alone
-	Address   string `json:"address"`   // what was dialled; "" if it did not come to that
-	Upstream  bool   `json:"upstream"`  // by way of the host's own proxy, which resolves the name itself
-	Via       string `json:"via"`       // "http", "socks5", "transparent", "dns", "local", "publish"
-	Request   string `json:"request"`   // method and path, where they were seen
-	Rule      string `json:"rule"`      // what decided, with its origin
-	Guarantee string `json:"guarantee"` // of a refusal
-	Hint      string `json:"hint"`
+	Host      string `json:"host"`                // as the payload named it
+	Port      int    `json:"port,omitempty"`      // 0 for a name alone
+	Address   string `json:"address,omitempty"`   // what was dialled; "" if it did not come to that
+	Upstream  bool   `json:"upstream,omitempty"`  // by way of the host's own proxy, which resolves the name itself
+	Via       string `json:"via"`                 // "http", "socks5", "transparent", "dns", "local", "publish"
+	Request   string `json:"request,omitempty"`   // method and path, where they were seen
+	Rule      string `json:"rule,omitempty"`      // what decided, with its origin
+	Guarantee string `json:"guarantee,omitempty"` // of a refusal
+	Hint      string `json:"hint,omitempty"`
 	// Times is how many refusals like this one the event stands for, those
 	// since the last that was told. 0 is one. Only one that stands for one is
 	// followed by its Denial.
-	Times int64 `json:"times"`
+	Times int64 `json:"times,omitempty"`
 }
 
 // NetClosed says how a connection ended that a [NetDecision] allowed. It bears
 // the decision's host, port and way.
 type NetClosed struct {
 	Host       string `json:"host"`
-	Port       int    `json:"port"`
-	Address    string `json:"address"`
+	Port       int    `json:"port,omitempty"`
+	Address    string `json:"address,omitempty"`
 	Via        string `json:"via"`
 	Up         int64  `json:"up"` // bytes from the payload, HTTP heads aside
 	Down       int64  `json:"down"`
-	DurationMS int64  `json:"duration_ms"` // since the decision
-	Error      string `json:"error"`       // why it was not reached; "" if it was
+	DurationMS int64  `json:"duration_ms"`     // since the decision
+	Error      string `json:"error,omitempty"` // why it was not reached; "" if it was
 }
 
 // Denial returns the refusal that d is. It means nothing if d was allowed.
@@ -162,20 +161,20 @@ type Timeout struct {
 // Changed is one thing that the run left and the user should look at: what was
 // set aside at the moment when it was, the rest at the end.
 type Changed struct {
-	Path string `json:"path"` // absolute
-	Kind string `json:"kind"` // "review", "stashed", "inert", "program", "keys", "made"
-	What string `json:"what"` // what has become of it: "new", "changed", what kind of file was set aside
-	Why  string `json:"why"`  // the pattern, or what would execute it
+	Path string `json:"path"`          // absolute
+	Kind string `json:"kind"`          // "review", "stashed", "inert", "program", "keys", "made"
+	What string `json:"what"`          // what has become of it: "new", "changed", what kind of file was set aside
+	Why  string `json:"why,omitempty"` // the pattern, or what would execute it
 }
 
 // Tried is something that a run under `pccrun learn` tried of the host and the
 // policy kept from it, whether or not the host has it; and each program that it
 // executed. Told at the end, each once.
 type Tried struct {
-	Deed    string `json:"deed"`    // "read", "write", "execute", "connect", "limit"
-	Path    string `json:"path"`    // absolute, as the command sees it; of a limit its key: "pids", "disk", …
-	Call    string `json:"call"`    // the system call that came first, e.g. "openat"
-	Program string `json:"program"` // that made it
+	Deed    string `json:"deed"`              // "read", "write", "execute", "connect", "limit"
+	Path    string `json:"path"`              // absolute, as the command sees it; of a limit its key: "pids", "disk", …
+	Call    string `json:"call,omitempty"`    // the system call that came first, e.g. "openat"
+	Program string `json:"program,omitempty"` // that made it
 	Times   int64  `json:"times"`
 	There   bool   `json:"there"`  // something stands at the path inside
 	Opened  bool   `json:"opened"` // it was not only looked at
@@ -190,20 +189,20 @@ type Dropped struct {
 
 // Exit is the last event of a session.
 type Exit struct {
-	Code       int      `json:"code"`   // what pccrun exits with
-	Signal     string   `json:"signal"` // "SIGKILL", if one ended the command
+	Code       int      `json:"code"`             // what pccrun exits with
+	Signal     string   `json:"signal,omitempty"` // "SIGKILL", if one ended the command
 	TimedOut   bool     `json:"timed_out"`
 	OOM        bool     `json:"oom"`
 	WallMS     int64    `json:"wall_ms"`
-	UserMS     int64    `json:"user_ms"`
-	SystemMS   int64    `json:"system_ms"`
-	MaxMemory  int64    `json:"max_memory"` // bytes, the peak of all together
-	ReadBytes  int64    `json:"read_bytes"`
-	WriteBytes int64    `json:"write_bytes"`
-	IOBy       string   `json:"io_by"`     // what counted the two before: "cgroup v2" or "rusage"
-	Processes  int64    `json:"processes"` // and threads, the most at a time; 0 if not counted
+	UserMS     int64    `json:"user_ms,omitempty"`
+	SystemMS   int64    `json:"system_ms,omitempty"`
+	MaxMemory  int64    `json:"max_memory,omitempty"` // bytes, the peak of all together
+	ReadBytes  int64    `json:"read_bytes,omitempty"`
+	WriteBytes int64    `json:"write_bytes,omitempty"`
+	IOBy       string   `json:"io_by,omitempty"`     // what counted the two before: "cgroup v2" or "rusage"
+	Processes  int64    `json:"processes,omitempty"` // and threads, the most at a time; 0 if not counted
 	Denials    int64    `json:"denials"`
-	Changed    []Change `json:"changed"` // what the user should look at, not every file
+	Changed    []Change `json:"changed,omitempty"` // what the user should look at, not every file
 }
 
 // Change is one path of an [Exit].

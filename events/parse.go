@@ -2,12 +2,11 @@ package events
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"time"
-
-	"github.com/pccrun/pccrun/events/jsontext"
 )
 
 // A Record is one event as it was read.
@@ -25,84 +24,69 @@ type Record struct {
 var ErrVersion = errors.New("event of another schema version")
 
 // Parse reads one line. It takes fields and types that it does not know, as
-// the schema asks of readers, and nothing else that [Append] would not write.
+// the schema asks of readers.
 func Parse(line []byte) (Record, error) {
-	f, err := jsontext.Object(line)
-	if err != nil {
-		return Record{}, fmt.Errorf("event: %w", err)
+	var head struct {
+		V       int       `json:"v"`
+		Seq     uint64    `json:"seq"`
+		Time    time.Time `json:"time"`
+		Session string    `json:"session"`
+		Type    Type      `json:"type"`
 	}
-	r := Record{V: int(f.Int("v")), Seq: f.Uint("seq"), Session: f.String("session"), Type: Type(f.String("type")), Line: line}
-	if r.V > Version {
+	err := json.Unmarshal(line, &head)
+	r := Record{V: head.V, Seq: head.Seq, Time: head.Time, Session: head.Session, Type: head.Type, Line: line}
+	switch {
+	case r.V > Version:
 		return r, fmt.Errorf("%w: %d", ErrVersion, r.V)
+	case err != nil:
+		return r, fmt.Errorf("event: %w", err)
+	case r.V < 1 || r.Time.IsZero() || r.Type == "" || r.Session == "":
+		return r, errors.New("event: it has no head (v, seq, time, session, type)")
 	}
-	r.Time, err = time.Parse(time.RFC3339Nano, f.String("time"))
-	if err != nil || r.V < 1 || r.Type == "" || r.Session == "" {
-		return r, errors.Join(errors.New("event: it has no head (v, seq, time, session, type)"), f.Err())
-	}
-	r.Event = decode(r.Type, f)
-	if err := f.Err(); err != nil {
+	if r.Event, err = decode(r.Type, line); err != nil {
 		return r, fmt.Errorf("event %s: %w", Clean(string(r.Type)), err)
 	}
 	return r, nil
 }
 
-// decode is the reverse of appendFields.
-func decode(t Type, f *jsontext.Fields) Event {
+func decode(t Type, line []byte) (Event, error) {
 	switch t {
 	case TypeStart:
-		return Start{
-			Version: f.String("version"), Pid: int(f.Int("pid")), Argv: f.Strings("argv"), Workspace: f.String("workspace"), WorkDir: f.String("workdir"),
-			Profile: f.String("profile"), Provider: f.String("provider"), Without: f.Strings("without"), AllowMissing: f.Strings("allow_missing"),
-		}
+		return as[Start](line)
 	case TypePlan:
-		var e Plan
-		for _, g := range f.Objects("guarantees") {
-			e.Guarantees = append(e.Guarantees, Guarantee{g.String("name"), g.String("state"), g.String("mechanism"), g.String("cause")})
-		}
-		return e
+		return as[Plan](line)
 	case TypeWarning:
-		return Warning{f.String("text"), f.String("hint")}
+		return as[Warning](line)
 	case TypeRefused:
-		return Refused{f.String("guarantee"), f.String("cause"), f.String("hint")}
+		return as[Refused](line)
 	case TypeDenial:
-		return Denial{f.String("guarantee"), f.String("what"), f.String("rule"), f.String("hint")}
+		return as[Denial](line)
 	case TypeHidden:
-		return Hidden{f.String("what"), f.String("rule"), f.String("hint")}
+		return as[Hidden](line)
 	case TypeNetDecision:
-		return NetDecision{
-			Allowed: f.Bool("allowed"), Host: f.String("host"), Port: int(f.Int("port")), Address: f.String("address"), Upstream: f.Bool("upstream"), Via: f.String("via"),
-			Request: f.String("request"), Rule: f.String("rule"), Guarantee: f.String("guarantee"), Hint: f.String("hint"), Times: f.Int("times"),
-		}
+		return as[NetDecision](line)
 	case TypeNetClosed:
-		return NetClosed{
-			Host: f.String("host"), Port: int(f.Int("port")), Address: f.String("address"), Via: f.String("via"),
-			Up: f.Int("up"), Down: f.Int("down"), DurationMS: f.Int("duration_ms"), Error: f.String("error"),
-		}
+		return as[NetClosed](line)
 	case TypeOOM:
-		return OOM{f.Int("limit"), f.Int("kills")}
+		return as[OOM](line)
 	case TypeTimeout:
-		return Timeout{f.Int("after_ms")}
+		return as[Timeout](line)
 	case TypeChanged:
-		return Changed{f.String("path"), f.String("kind"), f.String("what"), f.String("why")}
+		return as[Changed](line)
 	case TypeTried:
-		return Tried{
-			Deed: f.String("deed"), Path: f.String("path"), Call: f.String("call"), Program: f.String("program"), Times: f.Int("times"),
-			There: f.Bool("there"), Opened: f.Bool("opened"), Done: f.Bool("done"),
-		}
+		return as[Tried](line)
 	case TypeDropped:
-		return Dropped{f.Int("count")}
+		return as[Dropped](line)
 	case TypeExit:
-		e := Exit{
-			Code: int(f.Int("code")), Signal: f.String("signal"), TimedOut: f.Bool("timed_out"), OOM: f.Bool("oom"),
-			WallMS: f.Int("wall_ms"), UserMS: f.Int("user_ms"), SystemMS: f.Int("system_ms"), MaxMemory: f.Int("max_memory"),
-			ReadBytes: f.Int("read_bytes"), WriteBytes: f.Int("write_bytes"), IOBy: f.String("io_by"), Processes: f.Int("processes"), Denials: f.Int("denials"),
-		}
-		for _, c := range f.Objects("changed") {
-			e.Changed = append(e.Changed, Change{c.String("path"), c.String("kind")})
-		}
-		return e
+		return as[Exit](line)
 	}
-	return nil
+	return nil, nil
+}
+
+func as[E Event](line []byte) (Event, error) {
+	var e E
+	err := json.Unmarshal(line, &e)
+	return e, err
 }
 
 // maxLine bounds a line that is read: more than [Append] can write.

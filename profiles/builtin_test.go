@@ -49,25 +49,22 @@ func withScripts(t *testing.T, text string) string {
 
 var update = flag.Bool("update", false, "write "+defaultFile+" anew")
 
-// The default profile has the scripts of scriptsFile, and whoever changes one is told how to go on.
-func TestDefaultHasTheScripts(t *testing.T) {
+// The default profile has the entries of scriptsFile.
+func TestScriptsStandInTheDefaultProfile(t *testing.T) {
 	text, err := os.ReadFile(defaultFile)
 	require.NoError(t, err)
-	scripts := withScripts(t, string(text))
-	if *update {
+	if scripts := withScripts(t, string(text)); *update {
 		require.NoError(t, os.WriteFile(defaultFile, []byte(scripts), 0o644))
-		return
+	} else {
+		assert.Equal(t, scripts, string(text), "go generate ./profiles brings scripts.tsv into it")
 	}
-	assert.Equal(t, scripts, string(text), "go generate ./profiles brings scripts.tsv into it")
 }
 
 // The rules of a built-in profile are taken as they stand, so none may be a second of
 // its pattern; control: two of a profile file's are one.
 func TestBuiltinsProtectNothingTwice(t *testing.T) {
 	for _, name := range Builtin() {
-		text, err := os.ReadFile("builtin/" + name + ".jsonc")
-		require.NoError(t, err)
-		v, err := parseJSONC(name, string(text))
+		v, err := parseBuiltin(name)
 		require.NoError(t, err)
 		l, err := decode(&scope{home: "/home/u", workspace: "/home/u/w"}, "built-in "+name, v)
 		require.NoError(t, err)

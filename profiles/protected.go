@@ -3,13 +3,9 @@ package profiles
 // DefaultProtect returns the rules of the built-in default profile for names that a host tool would
 // execute: what holds where there is no run whose policy could be asked.
 func DefaultProtect() (list []ProtectRule) {
-	text, err := builtin.ReadFile("builtin/default.jsonc")
+	v, err := parseBuiltin("default")
 	if err != nil {
 		panic("BUG: " + err.Error())
-	}
-	v, err := parseJSONC("built-in default", string(text))
-	if err != nil {
-		panic("BUG: " + err.Error()) // a test reads it
 	}
 	for _, section := range v.members {
 		if section.key != "protect" {

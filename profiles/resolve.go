@@ -15,10 +15,10 @@ import (
 	"github.com/pccrun/pccrun/state"
 )
 
-//go:generate go test -run TestDefaultHasTheScripts -update .
-
 //go:embed builtin/*.jsonc
 var builtin embed.FS
+
+//go:generate go test -run TestScriptsStandInTheDefaultProfile -update .
 
 // WorkspaceFile is the name of the workspace's own profile, in its root.
 const WorkspaceFile = ".pccrun.jsonc"
@@ -26,6 +26,15 @@ const WorkspaceFile = ".pccrun.jsonc"
 // Builtin returns the names of the built-in profiles.
 func Builtin() []string {
 	return []string{"default", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
+}
+
+// parseBuiltin returns what a built-in profile's file holds.
+func parseBuiltin(name string) (value, error) {
+	text, err := builtin.ReadFile("builtin/" + name + ".jsonc")
+	if err != nil {
+		return value{}, err
+	}
+	return parseJSONC("built-in "+name, string(text))
 }
 
 // agents are the commands whose name picks a built-in profile.
@@ -429,8 +438,8 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 			}
 		}
 	}
-	text, err := builtin.ReadFile("builtin/" + name + ".jsonc")
-	if err != nil {
+	v, err := parseBuiltin(name)
+	if errors.Is(err, fs.ErrNotExist) {
 		hint := "pccrun profile list shows them"
 		if near := Nearest(name, Builtin()); near != "" {
 			hint = "did you mean " + near + "?"
@@ -442,7 +451,6 @@ func (r *resolver) load(name, dir string, from Origin, self string) (*layer, err
 		}
 		return fail(hint, "no profile %q", name)
 	}
-	v, err := parseJSONC("built-in "+name, string(text))
 	if err != nil {
 		return nil, err
 	}

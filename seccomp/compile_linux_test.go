@@ -160,7 +160,7 @@ func TestCompilerKeepsTheMeaningOfRules(t *testing.T) {
 			m, _ := machines(goarch)
 			r := rand.New(rand.NewPCG(4, 4))
 			refused := 0
-			for range 300 {
+			for range 150 {
 				p := testProfile{DefaultAction: testActions[r.IntN(len(testActions))]}
 				for _, a := range m.arches {
 					p.Architectures = append(p.Architectures, a.oci)
@@ -203,12 +203,12 @@ func TestCompilerKeepsTheMeaningOfRules(t *testing.T) {
 									d.Args[i] = p.values[r.IntN(len(p.values))] + uint64(r.IntN(3)) - 1
 								}
 							}
-							require.Equal(t, p.mean(d, a), program.Run(d), "%s %s %+v\n%s", a.oci, name, d, src)
+							requireSame(t, p.mean(d, a), program.Run(d), d, a.oci, name, src)
 						}
 					}
 				}
 			}
-			require.Less(t, refused, 250, "most profiles compile")
+			require.Less(t, refused, 125, "most profiles compile")
 		})
 	}
 }

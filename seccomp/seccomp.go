@@ -2,10 +2,11 @@
 //
 // It promises three things:
 //
-//   - The built-in filters ([Default], [Nested]) are bytes that libseccomp made
-//     ahead of time, shortened ([Shorten]), and that the linker put into the
-//     program: having them costs no start-up time. What they decide, and why, is in docs/seccomp.md.
-//     Below them stands a second filter, made by hand ([Floor], [NestedFloor]).
+//   - The built-in filters ([Default], [Nested]) are bytes that libseccomp made ahead
+//     of time, and that a generator among the tests shortened. The linker put them into
+//     the program: having them costs no start-up time. docs/seccomp.md says what they
+//     decide, and why. Below them stands a second filter, made by hand ([Floor],
+//     [NestedFloor]).
 //   - [CompileOCI] turns an OCI or Docker seccomp profile into the same form
 //     without cgo, deciding as libseccomp would, or refuses the profile by
 //     line and key. It never drops what it does not understand.
@@ -20,7 +21,7 @@ package seccomp
 // The first needs the headers of linux-libc-dev, the second gcc and libseccomp-dev 2.5.4.
 //
 //go:generate go run ./internal/tables
-//go:generate go run -tags libseccomp ./internal/gen -out builtin
+//go:generate go test -run TestEmbeddedFiltersAreWhatLibseccompMakes -update .
 //go:generate go run ./internal/floor/write -out builtin
 
 // Default returns the filter that stands in front of every payload, for the

@@ -3,8 +3,8 @@
 // Command gen has libseccomp make filters: the built-in ones, as files, or one
 // for each profile that it reads.
 //
-//	gen -out DIR          write NAME.GOARCH.bpf for each built-in filter, and with
-//	                      -long as libseccomp makes it, not shortened
+//	gen -out DIR          write NAME.GOARCH.bpf for each built-in filter, as
+//	                      libseccomp makes it, not shortened
 //	gen -oracle GOARCH    read OCI or Docker profiles from stdin, one a line, and
 //	                      write for each "ok " and the filter in base64, or
 //	                      "error " and why libseccomp refuses
@@ -19,14 +19,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/internal/rules"
 	libseccomp "github.com/seccomp/libseccomp-golang"
 )
 
 func main() {
 	out := flag.String("out", "", "write the built-in filters to this directory")
-	long := flag.Bool("long", false, "write them as libseccomp makes them")
 	oracle := flag.String("oracle", "", "make filters of profiles for this Go architecture")
 	names := flag.Bool("names", false, "write the numbers of system calls")
 	version := flag.Bool("version", false, "write the version of libseccomp")
@@ -41,7 +39,7 @@ func main() {
 	case *oracle != "":
 		err = answer(*oracle)
 	default:
-		err = generate(*out, *long)
+		err = generate(*out)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
@@ -49,13 +47,10 @@ func main() {
 	}
 }
 
-func generate(dir string, long bool) error {
+func generate(dir string) error {
 	for name, list := range map[string][]rules.Rule{"default": rules.Default(), "nested": rules.Nested()} {
 		for _, goarch := range []string{"amd64", "arm64"} {
 			b, err := build(list, goarch)
-			if err == nil && !long {
-				b, err = seccomp.Shorten(b)
-			}
 			if err != nil {
 				return fmt.Errorf("filter %s for %s: %w", name, goarch, err)
 			}

@@ -11,7 +11,7 @@ import (
 // leading are the words by which a filter decides first, in order.
 var leading = []uint32{offsetArch, offsetNr}
 
-// Shorten returns a filter that answers every call as the given one does, in
+// shorten returns a filter that answers every call as the given one does, in
 // few instructions: where libseccomp asks for each number, and for each pattern
 // of an argument, by itself, a run of them with one answer is asked for by its
 // ends.
@@ -23,7 +23,7 @@ var leading = []uint32{offsetArch, offsetNr}
 // It is for filters as libseccomp and [CompileOCI] make them: comparisons of
 // words under masks. Any other is an error. What is made is read again and held
 // against what was read at first.
-func Shorten(filter []byte) ([]byte, error) {
+func shorten(filter []byte) ([]byte, error) {
 	program, err := Load(filter)
 	if err != nil {
 		return nil, err
