@@ -382,8 +382,8 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	if !req.Host.Elsewhere {
 		b.own(dirs)
 		b.moved(&req.Host)
+		b.warnOfSecrets()
 	}
-	b.warnOfSecrets()
 	for _, name := range req.Env {
 		if !strings.ContainsAny(name, "=*") && !req.Host.has(name) {
 			p.Warnings = append(p.Warnings, "flag --env: "+name+" is not set here")
