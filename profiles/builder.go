@@ -238,10 +238,9 @@ func less[T any](b *builder, have *[]T, minus, plus []T, may bool, key func(T) (
 }
 
 // planted reports whether a file that was read unasked lies where what stands
-// below it lets the command write: an earlier run may have made it. Claude Code's own
-// settings its program writes outside, at the word of what it has read there.
+// below it lets the command write: an earlier run may have made it.
 func (b *builder) planted(l *layer) bool {
-	return l.unasked && l.source == b.policy.Home+claudeSettings || l.unasked && max(b.policy.Decide(l.source).Access, b.policy.Decide(real(l.source)).Access) >= Overlay
+	return l.unasked && max(b.policy.Decide(l.source).Access, b.policy.Decide(real(l.source)).Access) >= Overlay
 }
 
 // tighten applies a file that is not trusted: what makes the policy stricter

@@ -112,8 +112,9 @@ func TestImportClaude(t *testing.T) {
 		settings + ":4: sandbox.newKey: ignored: unknown key",
 	}, p.Warnings)
 
-	// Where nobody has named it, it may be the work of an agent outside.
-	p = w.policy(func(r *Request) { r.Command = []string{"claude"} })
+	// Where the command may write there, a file that nobody trusted may be its own work.
+	w.write("~/own.jsonc", `{"extends": "claude", "filesystem": {"~/.claude": "write"}}`)
+	p = w.policy(func(r *Request) { r.Command, r.Profile = []string{"claude"}, w.home+"/own.jsonc" })
 	require.Equal(t, Read, access(p, "/opt/out"))
 	require.Equal(t, Hide, access(p, w.home+"/.kube/config"))
 	require.NotContains(t, hostsOf(p), "corp.example")
