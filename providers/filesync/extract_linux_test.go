@@ -383,6 +383,7 @@ func TestExtractKilled(t *testing.T) {
 			if fresh {
 				root = filepath.Join(filepath.Dir(root), "fresh")
 			}
+			t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwX", root).Run() })
 			before := listing(t, filepath.Dir(root))
 			cmd := exec.Command(os.Args[0], "-test.run", "^TestExtractKilled$")
 			cmd.Env = append(os.Environ(), "FILESYNC_KILLED="+root, fmt.Sprintf("FILESYNC_AT=%d", n))
@@ -401,7 +402,6 @@ func TestExtractKilled(t *testing.T) {
 				continue
 			}
 			// It had come to its end: all is there.
-			t.Cleanup(func() { _ = os.Chmod(root, 0o755) })
 			require.FileExists(t, filepath.Join(root, "z"))
 			require.FileExists(t, filepath.Join(root, "dir/new"))
 			require.DirExists(t, filepath.Join(root, "closed"))
