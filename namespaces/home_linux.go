@@ -47,6 +47,40 @@ func (f *finder) persistent(home *Home, path, traced []string) {
 	}
 }
 
+// spelledInHome shows what a rule's path in the persistent home leads to at the path itself, where
+// a link is on the way: `~/.agent` may be one into a repository of dotfiles, and what the agent
+// keeps beside is the home's. It reports whether it has.
+func (f *finder) spelledInHome(path string, d *profiles.Decision) bool {
+	home := f.policy.Home
+	if d.Access != profiles.Read || path == home || !below(path, home) || below(path, f.policy.Workspace) || f.decider.Decide(home).Access != profiles.Persist {
+		return false
+	}
+	list, end, err := f.hops(path)
+	if err != nil || len(list) == 0 {
+		return false
+	}
+	if end.Node == Absent { // no link of the home's is needed for nothing
+		return true
+	}
+	if end.Node != File && end.Node != Directory || below(home, end.Path) {
+		return false
+	}
+	for i := range list {
+		if f.refuses(list[i].at, &list[i].st, profiles.Read, list[i].to) != "" {
+			return false // which is said where it is resolved
+		}
+	}
+	if to := f.decider.Decide(end.Path); to.Rule.Path != home && to.Rule.Path != "/" && to.Access < profiles.Read {
+		return false
+	}
+	end.Source, end.Path, end.Access, end.Why = end.Path, path, profiles.Read, d.Rule.Origin.String()
+	f.put(end)
+	if end.Node == Directory && f.byDefault(path) {
+		f.inner(nil, end.Source, end.Why)
+	}
+	return true
+}
+
 // apart makes a directory of the persistent home private, unless something of the host's is
 // shown there.
 func (f *finder) apart(path, why string) {

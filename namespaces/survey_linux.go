@@ -251,6 +251,9 @@ func newFinder(policy *profiles.Policy) *finder {
 // [profiles.Policy.Decide] gives it, and where it leads.
 func (f *finder) rule(path string) {
 	d := f.decider.Decide(path)
+	if f.spelledInHome(path, &d) {
+		return
+	}
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
 	f.beyond(path)
 	// A default for what an image lacks, such as /var/tmp, covers nothing.

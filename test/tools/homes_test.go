@@ -189,7 +189,7 @@ var layouts = map[string]layout{
 		prepare: `mkdir -p dot/skills .codex; echo 'm = 1' > dot/config.toml; echo s > dot/skills/s; ln -s ../dot/config.toml .codex/config.toml; ln -s ../dot/skills .codex/skills`,
 		flags:   []string{"--profile", "codex", "-q"}, script: `grep -x "m = 1" ~/.codex/config.toml; cat ~/.codex/skills/s; echo log > ~/.codex/log`, want: "m = 1\ns\n"},
 	"dotfiles of Claude Code, as a whole": {
-		prepare: `mkdir -p dot/claude; echo '{"a": 1}' > dot/claude/settings.json; ln -s dot/claude .claude`,
+		prepare: `mkdir -p dot/claude; printf '{\n  "a": 1\n}\n' > dot/claude/settings.json; ln -s dot/claude .claude`,
 		flags:   []string{"--profile", "claude", "-q"}, script: `cat ~/.claude/settings.json; echo log > ~/.claude/log`, want: "{\n  \"a\": 1\n}\n"},
 	"CODEX_HOME": {
 		prepare: `mkdir ch; echo m > ch/config.toml`, env: []string{"CODEX_HOME=~/ch"}, flags: []string{"--profile", "codex", "--env", "CODEX_HOME", "--write", "~/ch"},
