@@ -3,9 +3,11 @@ package profiles
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/state"
 )
@@ -14,7 +16,8 @@ import (
 // removes.
 type builder struct {
 	policy *Policy
-	index  map[string]int // of policy.Files, by FileRule.key
+	index  map[string]int  // of policy.Files, by FileRule.key
+	tight  map[string]bool // the sources that can only tighten
 	mistakes
 }
 
@@ -244,6 +247,10 @@ func (b *builder) planted(l *layer) bool {
 func (b *builder) tighten(l *layer) {
 	p := b.policy
 	b.subtract(l, false)
+	if b.tight == nil {
+		b.tight = map[string]bool{}
+	}
+	b.tight[l.source] = true
 	var ignored []string
 	ignore := func(o Origin) { ignored = append(ignored, fmt.Sprintf("line %d: %s", o.Line, o.Key)) }
 
@@ -373,6 +380,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	if !req.Host.Elsewhere {
 		b.own(dirs)
 		b.moved(&req.Host)
+		b.open()
 	}
 	b.warnOfSecrets()
 	for _, name := range req.Env {
@@ -412,6 +420,62 @@ func (b *builder) home(req Request) {
 		}
 	}
 }
+
+// open lets a file change, and lists it at exit, that a review rule of the user's names by
+// its path and that stands in a directory which is protected as a whole: the rest of that
+// stays as it is. Such a rule for anything else would do nothing.
+func (b *builder) open() {
+	p := b.policy
+	for i := range p.Protect {
+		r := &p.Protect[i]
+		path := r.Pattern
+		if !strings.HasPrefix(path, "/") {
+			path = p.Workspace + "/" + path
+		}
+		if !r.Review || r.Origin.Source == "default" || r.Origin.builtin() || b.tight[r.Origin.Source] || isGlob(path) || strings.Count(path, "/") < 2 {
+			continue
+		}
+		at := slices.IndexFunc(p.Protect, func(d ProtectRule) bool {
+			return !d.Review && d.Pattern != r.Pattern && d.Matches(p.Workspace, parentOf(path))
+		})
+		if at < 0 || p.Protect[at].Pattern == r.Pattern {
+			continue
+		}
+		d := &p.Protect[at]
+		info, err := os.Lstat(path)
+		if err != nil || !info.Mode().IsRegular() {
+			b.at(r.Origin, "name a file that is there", "review %s: would do nothing: it lies in what is protected as %s, and is no file that stands there", r.Pattern, d.Pattern)
+			continue
+		}
+		if !d.Origin.builtin() {
+			b.at(r.Origin, "", "review %s: %s protects %s", r.Pattern, d.Origin, d.Pattern)
+			continue
+		}
+		p.Opened = append(p.Opened, path)
+		b.file(fileEntry{FileRule: FileRule{Path: path, Access: Write, Origin: r.Origin}})
+	}
+}
+
+// ReviewFlag is the flag that lets a path change that a rule protects: the file alone, where
+// it stands in a directory that is protected as a whole. Of such a directory nothing else is
+// opened, and no flag is named that opens all of it.
+func (p *Policy) ReviewFlag(path string, r ProtectRule) string {
+	info, err := os.Lstat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return ""
+	case !r.Matches(p.Workspace, parentOf(path)):
+		return "--review " + shell.Quote(r.Pattern)
+	case err != nil || !info.Mode().IsRegular():
+		return ""
+	}
+	if rest, in := below(p.Workspace, path); in {
+		path = rest
+	}
+	return "--review " + shell.Quote(path)
+}
+
+func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/')] }
 
 // own keeps pccrun's own directories from the payload where a rule would show
 // them: what is written there would loosen the next run.

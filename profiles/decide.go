@@ -173,6 +173,12 @@ func (r *ProtectRule) Matches(workspace, path string) bool {
 // denies before one that reviews.
 func (p *Policy) Protected(path string) (ProtectRule, bool) {
 	found := -1
+	if slices.Contains(p.Opened, path) {
+		at := slices.IndexFunc(p.Protect, func(r ProtectRule) bool {
+			return r.Review && (r.Pattern == path || p.Workspace+"/"+r.Pattern == path)
+		})
+		return p.Protect[at], true
+	}
 	for i := range p.Protect {
 		if r := &p.Protect[i]; (found < 0 || !r.Review) && r.Matches(p.Workspace, path) {
 			if !r.Review {

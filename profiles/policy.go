@@ -201,6 +201,7 @@ type Policy struct {
 	Source    string   // where that profile was read: a path, or "built-in NAME"
 	PickedBy  string   // what picked it: "--profile", "PCCRUN_PROFILE", "the command's name", "default"
 	Layers    []string // where rules came from, the later on top: paths, "built-in NAME", "environment", "flag"
+	Opened    []string // files for review in a protected directory, each named by its path: see [builder.open]
 	Own       []string // pccrun's own directories that a rule would show: hidden, and to be made before the command could make them
 	Home      string   // absolute, clean; the user's
 	Homes     []string // directories that hold homes, e.g. /home and /root: hidden but for what rules show

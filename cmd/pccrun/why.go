@@ -237,7 +237,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			if strings.HasPrefix(r.Pattern, ".git/") {
 				a.what = "it is protected in each repository that stands at the start; what one runs that is made inside is set aside at the end"
 			}
-			a.hint = "--review " + shell.Quote(r.Pattern) + " lets it change, and lists it"
+			if flag := p.ReviewFlag(path, r); flag != "" {
+				a.hint = flag + " lets it change, and lists it"
+			}
 		}
 	}
 	return nil

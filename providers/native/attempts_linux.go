@@ -165,7 +165,7 @@ func (r *Run) forbidden(path, pattern string) Attempt {
 // attempt says what refuses a path, and what would not: as `pccrun why` does.
 func (r *Run) attempt(path string) Attempt {
 	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
-		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + " (" + p.Origin.String() + ")", Hint: "--review " + shell.Quote(p.Pattern)}
+		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + " (" + p.Origin.String() + ")", Hint: r.Policy.ReviewFlag(path, p)}
 	}
 	for _, p := range r.trees[0].Query.Protect[min(len(r.Policy.Protect), len(r.trees[0].Query.Protect)):] { // what links of protected names lead to
 		if p.Matches(r.Policy.Workspace, path) {

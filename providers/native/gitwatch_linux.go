@@ -154,7 +154,11 @@ func (r *Run) refusal(pin *workspace.Pin, path string) (workspace.Refusal, bool)
 	}
 	a := r.attempt(pin.Path)
 	refusal.Flags = a.Hint
-	return refusal, a.Hint != "" && a.Guarantee == profiles.FSProtect
+	if p, ok := r.Policy.ProtectedAnywhere(pin.Path); ok && !p.Review {
+		// git puts another file in the place of one, for which a file alone is not enough.
+		refusal.Flags = "--review " + shell.Quote(p.Pattern)
+	}
+	return refusal, refusal.Flags != "" && a.Guarantee == profiles.FSProtect
 }
 
 // translated reports whether programs may speak another language than English by an

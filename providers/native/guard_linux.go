@@ -72,6 +72,11 @@ func (r *Run) reviewed() (paths []string) {
 			}
 		}
 	}
+	for _, path := range r.Policy.Opened { // the scan stays out of what is protected as a whole
+		if r.Plan.Writes(path) && !slices.Contains(paths, path) {
+			paths = append(paths, path)
+		}
+	}
 	return paths
 }
 
