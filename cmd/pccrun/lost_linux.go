@@ -56,7 +56,11 @@ func (l *launch) lost(s *native.Started) {
 		// and nothing that the host would execute.
 		var st unix.Stat_t
 		if _, protected := p.Protected(one.Path); keep == "" && !protected && !strings.Contains(strings.TrimPrefix(one.Path, p.Home), "/.") && unix.Lstat(one.Path, &st) == unix.ENOENT {
-			keep = "--write " + shell.Quote(one.Path) + " keeps it the next time"
+			make := "touch "
+			if one.Dir {
+				make = "mkdir "
+			}
+			keep = make + shell.Quote(one.Path) + " before the run, and --write " + shell.Quote(one.Path) + ", keep it the next time"
 		}
 	}
 	w := events.Warning{Text: "gone: " + strings.Join(names, ", ")}
