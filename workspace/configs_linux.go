@@ -398,11 +398,17 @@ func openToWrite(dir int, name string) (int, error) {
 	if err := unix.Fstat(path, &st); err != nil {
 		return -1, err
 	}
-	if err := chmodPath(path, st.Mode&0o7777|0o200); err != nil {
+	if err := chmodPath(path, 0o200); err != nil {
 		return -1, unix.EACCES
 	}
-	fd, err = beneath.Open(dir, name, unix.O_WRONLY)
-	return fd, errors.Join(err, chmodPath(path, st.Mode&0o7777))
+	if fd, err = beneath.Open(dir, name, unix.O_WRONLY); err != nil {
+		return -1, err
+	}
+	if err := unix.Fchmod(fd, st.Mode&0o7777); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }
 
 // overwrite puts a text in the place of another, by one write that never makes the file
