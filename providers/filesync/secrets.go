@@ -15,7 +15,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/pelletier/go-toml/v2"
+	"github.com/BurntSushi/toml"
 )
 
 // rulesText is gitleaks' own set of rules (github.com/gitleaks/gitleaks, v8.30.1,
