@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -30,6 +31,8 @@ import (
 func cage(ctx context.Context, j *job) (Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, longTime)
 	defer cancel()
+	runtime.LockOSThread() // the cage's death signal is this thread's end, and no other goroutine may end it
+	defer runtime.UnlockOSThread()
 	dir, err := os.MkdirTemp(j.Dir, "cage-")
 	if err != nil {
 		return Outcome{}, err

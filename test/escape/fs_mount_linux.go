@@ -130,7 +130,7 @@ func mountProbes() []Probe {
 					all = append(all, Tried(err, "open /dev/%s", name))
 				}
 				o := Any(all...)
-				if in.Control && o.Kind == DidBlock { // without protection this caller cannot open one either
+				if in.Control && !in.Alone && o.Kind == DidBlock { // without protection this caller cannot open one either
 					return Needing("a device of the host that its user may open: " + o.Detail)
 				}
 				return o

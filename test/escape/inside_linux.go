@@ -25,6 +25,7 @@ type Spec struct {
 	Nonce     string // echoed with the outcome: the sentinel
 	SecretSum string // SHA-256 of the secret, in hex
 	Caged     bool   // the launcher itself runs in a cage
+	Alone     bool   // one layer protects, in a control
 	Control   bool   // nothing protects: for payloads that would be slow, never for the judgement
 
 	Workspace string // the one place that is meant to be shown, writable

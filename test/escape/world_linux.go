@@ -66,7 +66,7 @@ func (w *world) build(j *job) (err error) {
 	sum := sha256.Sum256([]byte(w.secret))
 	rand.Read(raw[:8])
 	w.Spec = Spec{
-		Nonce: hex.EncodeToString(raw[:8]), SecretSum: hex.EncodeToString(sum[:]), Caged: j.Caged, Control: j.Control,
+		Nonce: hex.EncodeToString(raw[:8]), SecretSum: hex.EncodeToString(sum[:]), Caged: j.Caged, Control: j.Control, Alone: j.Alone != "",
 		Launcher: j.Launcher, Namespaces: map[string]string{}, ShmID: -1, MsgID: -1, SemID: -1,
 	}
 	mark := j.Run + "-" + w.Nonce[:8]
