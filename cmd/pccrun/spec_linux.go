@@ -222,6 +222,8 @@ func (b *bundle) mounts(p *namespaces.Plan) error {
 			b.spec.Linux.MaskedPaths = append(b.spec.Linux.MaskedPaths, m.Target) // no failure if it is gone by then
 		case m.Kind == namespaces.Mask:
 			b.mount(m.Target, b.path("mask"), "bind", "bind", "ro", "nosuid", "nodev")
+		case m.Kind == namespaces.Text && strings.HasPrefix(m.Target, "/proc/"):
+			b.lose("text."+entry, m.Target+": runc mounts nothing in /proc, so it is the host's")
 		case m.Kind == namespaces.Text:
 			b.files = append(b.files, bundleFile{name: "text-" + entry, text: m.Text, mode: os.FileMode(m.Mode)})
 			b.mount(m.Target, b.path("text-"+entry), "bind", "bind", "ro", "nosuid", "nodev")
