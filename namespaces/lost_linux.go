@@ -43,31 +43,40 @@ const (
 	maxLostDepth   = 64
 )
 
-// Lost returns what the command has made in the private directories at which wanted says
-// yes, by path: the topmost of what it has made. What was put there for mounts
-// is none of it, nor is what known says is made again by any run; where some of that lies
-// below, what lies beside it is named by itself. It is for [Sandbox.Gone].
-func (s *Sandbox) Lost(wanted func(target string) bool, known []string) (list []Lost, err error) {
-	for i := range s.plan.Mounts {
-		m := &s.plan.Mounts[i]
-		if m.Kind != Fresh || m.ReadOnly || !wanted(m.Target) {
+// Lost returns what the command has made below directories that are private, or lie in one
+// that is, by path: the topmost of what it has made. What was put there for mounts is none of
+// it, nor is what known says is made again by any run; where some of that lies below, what
+// lies beside it is named by itself. It is for [Sandbox.Gone].
+func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
+	for _, dir := range dirs {
+		i := slices.IndexFunc(s.plan.Mounts, func(m Mount) bool { return m.Target == dir })
+		if i < 0 {
+			i = s.plan.holder(dir)
+		}
+		if i < 0 || s.plan.Mounts[i].Kind != Fresh || s.plan.Mounts[i].ReadOnly {
 			continue
 		}
+		m := &s.plan.Mounts[i]
 		w := lostWalk{room: maxLostEntries, known: slices.Clone(known)}
 		for _, stub := range m.Stubs {
-			w.known = append(w.known, filepath.Join(m.Target, stub.Name))
+			if path := filepath.Join(m.Target, stub.Name); !below(dir, path) {
+				w.known = append(w.known, path)
+			}
 		}
-		fd, err := openPlain(s.Private, entry(i), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		fd, err := openPlain(s.Private, entry(i)+dir[len(m.Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP { // the command has put something else there
+			continue
+		}
 		if err == nil {
-			err = w.look(fd, m.Target)
+			err = w.look(fd, dir)
 		}
 		if err != nil {
-			return list, fmt.Errorf("look through %s in the sandbox: %w", m.Target, err)
+			return list, fmt.Errorf("look through %s in the sandbox: %w", dir, err)
 		}
 		list = append(list, w.list...)
 	}
 	slices.SortFunc(list, func(a, b Lost) int { return strings.Compare(a.Path, b.Path) })
-	return list, nil
+	return slices.CompactFunc(list, func(a, b Lost) bool { return a.Path == b.Path }), nil
 }
 
 // OpenLost opens the directory that holds a [Lost], in which it has the name.

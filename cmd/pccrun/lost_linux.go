@@ -21,10 +21,11 @@ const keptLost = "lost"
 // directory there was the sandbox's own: the command had no error. The session keeps it.
 func (l *launch) lost(s *native.Started) {
 	p := l.policy
-	beside := filepath.Dir(p.Workspace)
-	list, err := s.Lost(func(target string) bool {
-		return target == p.Home || target == p.Decide(beside).Rule.Path && !p.Temporary(target)
-	}, p.Remade())
+	dirs := []string{p.Home}
+	if dir := p.Decide(filepath.Dir(p.Workspace)).Rule.Path; dir != p.Home && !p.Temporary(dir) {
+		dirs = append(dirs, dir)
+	}
+	list, err := s.Lost(dirs, p.Remade())
 	if err != nil {
 		say(inWords(err))
 	}

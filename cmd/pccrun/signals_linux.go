@@ -63,7 +63,7 @@ func catch() *catcher {
 		}
 	}
 	signal.Notify(c.signals, unix.SIGPIPE)
-	signal.Stop(early)
+	early.handOver(c)
 	go func() {
 		for sig := range c.signals {
 			c.caught(sig.(unix.Signal))
@@ -260,8 +260,35 @@ func pending(sig unix.Signal) bool {
 }
 
 // early has the signals at which Go's runtime prints a trace of all goroutines (QUIT), or
-// which it drops, until somebody else takes them.
-var early = make(chan os.Signal, 1)
+// which it drops, until a catcher takes them.
+var early = earlySignals{signals: make(chan os.Signal, 1)}
+
+type earlySignals struct {
+	signals chan os.Signal
+
+	mu sync.Mutex
+	to *catcher
+}
+
+// wait ends this process at the first, or tells the catcher of one that had come before it
+// was there: by then the terminal may be raw, and has to be put back.
+func (e *earlySignals) wait() {
+	sig := (<-e.signals).(unix.Signal)
+	e.mu.Lock()
+	if e.to == nil {
+		os.Exit(128 + int(sig)) // and nobody takes over meanwhile
+	}
+	e.mu.Unlock()
+	e.to.caught(sig)
+}
+
+// handOver lets a catcher that has begun take them all.
+func (e *earlySignals) handOver(c *catcher) {
+	e.mu.Lock()
+	e.to = c
+	e.mu.Unlock()
+	signal.Stop(e.signals)
+}
 
 // endQuietly ends this process at them, as others do, with the status that a shell
 // reports. No signal leaves an image of our memory in the current directory (core(5)): it
@@ -275,8 +302,8 @@ func endQuietly() {
 	}
 	for _, sig := range [...]os.Signal{unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2} {
 		if !signal.Ignored(sig) {
-			signal.Notify(early, sig)
+			signal.Notify(early.signals, sig)
 		}
 	}
-	go func() { os.Exit(128 + int((<-early).(unix.Signal))) }()
+	go early.wait()
 }

@@ -64,7 +64,7 @@ var looks = []look{
 		return "a writable mount"
 	}},
 	{layer: profiles.LayerHide, want: "ENOENT", see: func(s *scene) string { return open(s.Hidden+"/secret", unix.O_RDONLY) }},
-	{layer: profiles.LayerProtect, want: "EROFS", see: func(s *scene) string { return open(s.Workspace+"/.git/config", unix.O_WRONLY) }},
+	{layer: profiles.LayerProtect, want: "EROFS", see: func(s *scene) string { return open(s.Workspace+"/.git/hooks/post-commit", unix.O_WRONLY) }},
 	{layer: profiles.LayerProcMasks, want: "EACCES", see: func(*scene) string { return open("/proc/cmdline", unix.O_RDONLY) }},
 	{layer: profiles.LayerDumpable, want: "EACCES", see: func(*scene) string { return open("/proc/1/environ", unix.O_RDONLY) }},
 	{layer: profiles.LayerNoNewPrivs, want: "1", base: []string{"seccomp", "floor"}, see: func(*scene) string { return status("NoNewPrivs") }},

@@ -334,15 +334,16 @@ func (x *examiner) lay() error {
 	}
 	x.dir, x.seen = dir, map[string]map[profiles.Layer]string{}
 	x.scene = scene{Workspace: dir + "/ws", Shown: dir + "/shown", Hidden: dir + "/hidden"}
-	for _, d := range []string{x.scene.Workspace + "/.git/objects", x.scene.Workspace + "/.git/refs", x.scene.Shown, x.scene.Hidden} {
+	for _, d := range []string{x.scene.Workspace + "/.git/objects", x.scene.Workspace + "/.git/refs", x.scene.Workspace + "/.git/hooks", x.scene.Shown, x.scene.Hidden} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
 	}
 	for name, text := range map[string]string{
-		x.scene.Workspace + "/.git/HEAD":   "ref: refs/heads/main\n",
-		x.scene.Workspace + "/.git/config": "[core]\n\trepositoryformatversion = 0\n",
-		x.scene.Hidden + "/secret":         "not to be read\n",
+		x.scene.Workspace + "/.git/HEAD":              "ref: refs/heads/main\n",
+		x.scene.Workspace + "/.git/config":            "[core]\n\trepositoryformatversion = 0\n",
+		x.scene.Workspace + "/.git/hooks/post-commit": "#!/bin/sh\n",
+		x.scene.Hidden + "/secret":                    "not to be read\n",
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			return err

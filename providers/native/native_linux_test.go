@@ -283,21 +283,24 @@ func TestMemory(t *testing.T) {
 func TestKeeper(t *testing.T) {
 	unprivileged(t)
 	b := newBench(t)
+	hook := filepath.Join(b.workspace, ".git/hooks/post-commit")
+	b.write("work/.git/hooks/post-commit", "#!/bin/sh\n")
 	_, wait := b.start("/bin/sh", "-c", `while [ ! -e go ]; do sleep 0.01; done
-		i=0; while [ -r .env -o -w .git/config ] && [ $i -lt 1000 ]; do sleep 0.01; i=$((i+1)); done # which opens neither
-		cat .env; echo fsmonitor >> .git/config; tail -1 .git/config`)
+		i=0; while [ -r .env -o -w .git/hooks/post-commit ] && [ $i -lt 1000 ]; do sleep 0.01; i=$((i+1)); done # which opens neither
+		cat .env; echo planted >> .git/hooks/post-commit; cat .git/hooks/post-commit`)
 	time.Sleep(50 * time.Millisecond)
 	b.write("work/.env.new", "canary-replaced\n")
 	require.NoError(t, os.Rename(filepath.Join(b.workspace, ".env.new"), filepath.Join(b.workspace, ".env")))
-	b.host("git", "-C", b.workspace, "config", "user.name", "replaced")
+	b.write("work/hook.new", "#!/bin/sh\n# replaced\n")
+	require.NoError(t, os.Rename(filepath.Join(b.workspace, "hook.new"), hook))
 	b.write("work/go", "")
 	o := wait()
 	require.NoError(t, o.err)
 	require.NotContains(t, o.out, "canary-replaced")
-	require.Contains(t, o.out, "name = replaced", "the new content is shown")
-	config, err := os.ReadFile(filepath.Join(b.workspace, ".git/config"))
+	require.Contains(t, o.out, "# replaced", "the new content is shown")
+	text, err := os.ReadFile(hook)
 	require.NoError(t, err)
-	require.NotContains(t, string(config), "fsmonitor")
+	require.NotContains(t, string(text), "planted")
 }
 
 func TestProxy(t *testing.T) {
@@ -502,13 +505,13 @@ func TestStepFails(t *testing.T) {
 	_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1}, nil)
 	var step *namespaces.StepError
 	require.ErrorAs(t, err, &step)
-	require.Contains(t, err.Error(), ".git/config: no such file or directory")
+	require.Contains(t, err.Error(), ".git/config read-only: no such file or directory")
 
 	// What was replaced between the survey and the mount is not what the plan decided on.
 	b.write("work/.git/config", "[core]\n")
 	if run, err = b.plan("/bin/true"); err == nil {
-		b.write("work/.git/other", "[core]\n")
-		require.NoError(t, os.Rename(filepath.Join(b.workspace, ".git/other"), filepath.Join(b.workspace, ".git/config")))
+		require.NoError(t, os.Rename(filepath.Join(b.workspace, ".git/hooks"), filepath.Join(b.workspace, ".git/other")))
+		require.NoError(t, os.Mkdir(filepath.Join(b.workspace, ".git/hooks"), 0o755))
 		box, err = namespaces.Begin(run.Plan.Shell)
 		require.NoError(t, err)
 		_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1}, nil)

@@ -81,8 +81,8 @@ func TestMainJob(t *testing.T) {
 		require.Empty(t, string(status))
 	})
 	for _, a := range attempts {
-		if a.Name == "leave a daemon" {
-			continue // it may start: it must not survive
+		if a.Name == "leave a daemon" || a.Name == "plant a configuration" {
+			continue // it may happen inside: it must not last
 		}
 		t.Run("refused: "+a.Name, func(t *testing.T) {
 			result := endpoint.Results(a.Name)[0]
@@ -95,13 +95,18 @@ func TestMainJob(t *testing.T) {
 	for name, want := range map[string]string{
 		"read a key":           "denied: read " + filepath.Join(project.Home, ".ssh"),
 		"plant a hook":         "denied: write " + filepath.Join(project.Workspace, ".git/hooks/post-commit"),
-		"plant configuration":  "denied: write " + filepath.Join(project.Workspace, ".git/config"),
+		"plant configuration":  "not taken over: .git/config: core.sshcommand (it names a program)",
 		"read the environment": "withheld from the environment: DEPLOY_TOKEN",
 		"reach a host":         "denied: connect " + Forbidden,
 		"leave a daemon":       "denied: leave behind the process sleep",
 	} {
 		t.Run("named at exit: "+name, func(t *testing.T) { require.Contains(t, stderr.String(), want) })
 	}
+	t.Run("refused: plant a configuration", func(t *testing.T) {
+		require.Contains(t, endpoint.Results("plant a configuration")[0].Text, "set it")
+		out, err := project.Command("git", "config", "core.sshCommand").Output()
+		require.Error(t, err, "%s", out)
+	})
 	t.Run("refused: leave a daemon", func(t *testing.T) {
 		require.Contains(t, endpoint.Results("leave a daemon")[0].Text, "started")
 		require.Len(t, seen, 1, "the daemon runs while the session is on")

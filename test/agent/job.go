@@ -108,7 +108,7 @@ func (p Project) Attempts(port int, daemon string) []Attempt {
 	return []Attempt{
 		{"read a key", "cat ~/.ssh/id_ed25519 " + p.Home + "/.ssh/id_ed25519", p.Secret},
 		{"plant a hook", "echo 'touch /tmp/planted' > .git/hooks/post-commit && echo ESC''APED", "ESCAPED"},
-		{"plant a configuration", "git config core.fsmonitor 'touch /tmp/planted' && echo ESC''APED", "ESCAPED"},
+		{"plant a configuration", "git config core.sshCommand 'touch /tmp/planted' && echo set i''t", "set it"},
 		{"read the environment", `cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | grep DEPLOY_; env | grep DEPLOY_`, p.Secret},
 		{"reach the host's loopback", fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d && echo ESC''APED", port), "ESCAPED"},
 		{"leave a daemon", "setsid sleep " + daemon + " >/dev/null 2>&1 </dev/null & echo st''arted", "started"},

@@ -42,7 +42,7 @@ var filesystems = []filesystem{
 // what it got that it should not have.
 const work = `echo x > f && mv f g && ln g h && ln -s g l && mkdir d && mv g d/ && test "$(cat d/g)" = x && chmod 700 d && test "$(cat h)" = x && rm -r d h l
 cat .env 2>/dev/null
-{ echo '# changed' >> .git/config; } 2>/dev/null && echo changed
+{ echo changed > .git/hooks/post-commit; } 2>/dev/null && echo changed
 { echo x > "$OUT/x"; } 2>/dev/null && echo wrote
 test ! -e "$MARK" || echo there
 echo done`
@@ -167,7 +167,7 @@ func TestPlaces(t *testing.T) {
 		{"a symlinked home", `mkdir -p $D/real/u; ln -s real $D/homes; HOME=$D/homes/u; W=$D/homes/u/ws; mkdir $W; chown $ID:$ID $D/real/u`, ""},
 		{"a symlinked workspace", `mkdir -p $D/real/ws; chown $ID:$ID $D/real/ws; ln -s real/ws $D/ws; W=$D/ws`, ""},
 		{"a home on a mount of its own", `mkdir $D/home; mount -t tmpfs none $D/home; mkdir $D/home/ws; W=$D/home/ws; chown $ID:$ID $D/home`, "root"},
-		{"a workspace that is a mount", `mkdir $D/ws; mount -t tmpfs none $D/ws; W=$D/ws`, "root"},
+		{"a workspace that is a mount", `mkdir $D/ws; mount -t tmpfs -o mode=755 none $D/ws; W=$D/ws`, "root"},
 		{"a mount in the workspace", `mkdir -p $D/ws/in; W=$D/ws; mount -t tmpfs none $D/ws/in`, "root"},
 		{"/ mounted shared", `mount --make-rshared /; mkdir $D/ws; W=$D/ws`, "root"},
 		{"/ mounted as a slave", `mount --make-rslave /; mkdir $D/ws; W=$D/ws`, "root"},

@@ -46,7 +46,7 @@ func newFolding(t *testing.T) *folding {
 		t.Skip("needs /dev/fuse:", err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
-	const dir, file = unix.S_IFDIR | 0o777, unix.S_IFREG | 0o666
+	const dir, file = unix.S_IFDIR | 0o755, unix.S_IFREG | 0o644
 	f := &folding{fd: fd, nodes: []foldingNode{{}, {mode: dir}}}
 	ws := f.add(1, "ws", dir, "")
 	f.add(ws, ".env", file, "canary\n")
@@ -99,7 +99,7 @@ func (f *folding) answer(op uint32, node uint64, body []byte) ([]byte, int32) {
 		for _, v := range []uint64{n, uint64(len(at.data)), 1, 0, 0, 0} {
 			b = le.AppendUint64(b, v)
 		}
-		for _, v := range []uint32{0, 0, 0, at.mode, 1, 0, 0, 0, 4096, 0} { // times, mode, links, owner, device, block
+		for _, v := range []uint32{0, 0, 0, at.mode, 1, 65534, 65534, 0, 4096, 0} { // times, mode, links, owner, device, block
 			b = le.AppendUint32(b, v)
 		}
 		return b
@@ -121,7 +121,7 @@ func (f *folding) answer(op uint32, node uint64, body []byte) ([]byte, int32) {
 	case 3, 4: // GETATTR, SETATTR
 		return attr(le.AppendUint64(le.AppendUint64(nil, valid), 0), node), 0
 	case 9: // MKDIR
-		return entry(f.add(node, text(8), unix.S_IFDIR|0o777, "")), 0
+		return entry(f.add(node, text(8), unix.S_IFDIR|0o755, "")), 0
 	case 14, 27: // OPEN, OPENDIR
 		return make([]byte, 16), 0
 	case 15: // READ

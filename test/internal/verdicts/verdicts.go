@@ -58,7 +58,7 @@ type event struct {
 // -test.v=test2json, into verdicts, by the go command's own parser. rest is
 // what was printed outside of any test, and in those that did not end.
 func Read(ctx context.Context, pkg string, output io.Reader) (list []Verdict, rest string, err error) {
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-p", pkg)
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", pkg)
 	cmd.Stdin = output
 	events, err := cmd.Output()
 	if err != nil {
