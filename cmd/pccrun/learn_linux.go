@@ -47,7 +47,7 @@ func observe(args []string) (*seen, int, error) {
 	// is sent to us alone is passed on.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
-	signal.Stop(early.signals)
+	signal.Stop(arrived.signals)
 	defer signal.Stop(signals)
 	run, err := os.StartProcess("/proc/self/exe", append([]string{os.Args[0], "learn", supervised}, args...), &os.ProcAttr{
 		Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stderr, os.Stderr, w}, Sys: &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM},

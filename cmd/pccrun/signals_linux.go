@@ -56,19 +56,14 @@ var ends = [...]os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, 
 // catch begins to catch signals. What is ignored stays so for the time of the launch,
 // for it is what the copy that is to be pid 1 begins with.
 func catch() *catcher {
-	c := &catcher{forced: !signal.Ignored(unix.SIGINT), signals: make(chan os.Signal, 16)}
+	c := &catcher{forced: !signal.Ignored(unix.SIGINT), signals: arrived.signals}
 	for _, sig := range ends {
 		if !signal.Ignored(sig) {
 			signal.Notify(c.signals, sig)
 		}
 	}
 	signal.Notify(c.signals, unix.SIGPIPE)
-	early.handOver(c)
-	go func() {
-		for sig := range c.signals {
-			c.caught(sig.(unix.Signal))
-		}
-	}()
+	arrived.handTo(c)
 	return c
 }
 
@@ -259,41 +254,43 @@ func pending(sig unix.Signal) bool {
 	return set>>(sig-1)&1 != 0
 }
 
-// early has the signals at which Go's runtime prints a trace of all goroutines (QUIT), or
-// which it drops, until a catcher takes them.
-var early = earlySignals{signals: make(chan os.Signal, 1)}
+// arrived are the signals that this process gets: one channel from the start to the end, so
+// that none is lost, or met twice, as a catcher takes over.
+var arrived = arrivals{signals: make(chan os.Signal, 16)}
 
-type earlySignals struct {
+type arrivals struct {
 	signals chan os.Signal
+	begin   sync.Once
 
 	mu sync.Mutex
-	to *catcher
+	to *catcher // nil: a signal ends this process
 }
 
-// wait ends this process at the first, or tells the catcher of one that had come before it
-// was there: by then the terminal may be raw, and has to be put back.
-func (e *earlySignals) wait() {
-	sig := (<-e.signals).(unix.Signal)
-	e.mu.Lock()
-	if e.to == nil {
-		os.Exit(128 + int(sig)) // and nobody takes over meanwhile
+// handTo lets a catcher have the signals; nil, nobody.
+func (a *arrivals) handTo(c *catcher) {
+	a.mu.Lock()
+	a.to = c
+	a.mu.Unlock()
+	a.begin.Do(func() { go a.deliver() })
+}
+
+func (a *arrivals) deliver() {
+	for sig := range a.signals {
+		a.mu.Lock()
+		to := a.to
+		if to == nil {
+			os.Exit(128 + int(sig.(unix.Signal))) // locked: nobody makes the terminal raw meanwhile
+		}
+		a.mu.Unlock()
+		to.caught(sig.(unix.Signal))
 	}
-	e.mu.Unlock()
-	e.to.caught(sig)
 }
 
-// handOver lets a catcher that has begun take them all.
-func (e *earlySignals) handOver(c *catcher) {
-	e.mu.Lock()
-	e.to = c
-	e.mu.Unlock()
-	signal.Stop(e.signals)
-}
-
-// endQuietly ends this process at them, as others do, with the status that a shell
-// reports. No signal leaves an image of our memory in the current directory (core(5)): it
-// may hold secrets, and a command could read it. A limit of 1 stops a handler of the
-// host's too; what the command gets does not come from ours.
+// endQuietly has the signals at which Go's runtime prints a trace of all goroutines (QUIT),
+// or which it drops, end this process, with the status that a shell reports. No signal leaves
+// an image of our memory in the current directory (core(5)): it may hold secrets, and a
+// command could read it. A limit of 1 stops a handler of the host's too; what the command
+// gets does not come from ours.
 func endQuietly() {
 	var core unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_CORE, &core) == nil {
@@ -302,8 +299,8 @@ func endQuietly() {
 	}
 	for _, sig := range [...]os.Signal{unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2} {
 		if !signal.Ignored(sig) {
-			signal.Notify(early.signals, sig)
+			signal.Notify(arrived.signals, sig)
 		}
 	}
-	go early.wait()
+	arrived.handTo(nil)
 }

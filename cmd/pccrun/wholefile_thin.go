@@ -35,7 +35,7 @@ func runWholeFile(args, env []string, why error) int {
 	defer root.Close()
 	ends := make(chan os.Signal, 1) // until the file has an owner that removes it
 	signal.Notify(ends, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
-	signal.Stop(early.signals)
+	signal.Stop(arrived.signals)
 	name := fmt.Sprintf("%s%d-%x", wholeFile, os.Getpid(), time.Now().UnixNano())
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if err != nil {
