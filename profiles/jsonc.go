@@ -35,7 +35,7 @@ type value struct {
 	text    string   // a string's content, a number's digits, "true" or "false"
 	items   []value  // of an array
 	members []member // of an object, in the order of the file
-	at, end int      // its bytes; 0 where it came parsed: what is built in is not amended
+	at, end int      // its bytes
 }
 
 type member struct {
