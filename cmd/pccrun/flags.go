@@ -130,16 +130,16 @@ func runFlags() []flagDef {
 	)
 }
 
-// providers are those that are built, then those that are not yet.
-var providers = [...]string{"native", "auto", "docker", "e2b", "daytona", "cloudflare", "modal", "sprites"}
+// providerNames are those that are built, then those that are not yet.
+var providerNames = [...]string{"native", "auto", "docker", "e2b", "daytona", "cloudflare", "modal", "sprites"}
 
 const builtProviders = 2
 
 func provider(r *profiles.Request, v string) error {
-	switch i := slices.Index(providers[:], v); {
+	switch i := slices.Index(providerNames[:], v); {
 	case i < 0:
-		hint := "it is one of " + strings.Join(providers[:builtProviders], ", ") + "; not built yet: " + strings.Join(providers[builtProviders:], ", ")
-		if near := profiles.Nearest(v, providers[:]); near != "" {
+		hint := "it is one of " + strings.Join(providerNames[:builtProviders], ", ") + "; not built yet: " + strings.Join(providerNames[builtProviders:], ", ")
+		if near := profiles.Nearest(v, providerNames[:]); near != "" {
 			hint = "did you mean " + near + "? " + hint
 		}
 		return &usageError{quote(v) + ": no such provider", hint}

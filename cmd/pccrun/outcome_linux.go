@@ -16,6 +16,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
@@ -36,7 +37,7 @@ type hinter interface{ Hint() string }
 
 // failRun prints why a run did not begin, and returns the status that says so.
 func failRun(err error) int {
-	var several native.MissingErrors
+	var several providers.MissingErrors
 	if errors.As(err, &several) {
 		last := len(several) - 1
 		for _, one := range several[:last] {
@@ -98,7 +99,7 @@ func (l *launch) refused(code int, err error) int {
 	if errors.As(err, &h) {
 		e.Hint = h.Hint()
 	}
-	var missing *native.MissingError
+	var missing *providers.MissingError
 	if errors.As(err, &missing) {
 		e.Guarantee = string(missing.Answer.Guarantee)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // maxCaptured is how many ports are captured where the kernel has no packet
@@ -176,8 +177,8 @@ func (r *Run) connected(box *namespaces.Sandbox) error {
 		r.Answers[i] = a
 	}
 	for _, q := range r.Policy.Requirements {
-		if q.Guarantee == a.Guarantee && q.Required && (a.State == profiles.Missing || q.Strong) && !r.givenUp(q.Guarantee, r.Answers[i]) {
-			return &MissingError{Answer: a, Origin: q.Origin}
+		if q.Guarantee == a.Guarantee && q.Required && (a.State == profiles.Missing || q.Strong) && !providers.GivenUp(r.Policy, q.Guarantee, r.Answers[i]) {
+			return &providers.MissingError{Answer: a, Origin: q.Origin}
 		}
 	}
 	if a.State == profiles.Missing {
