@@ -27,6 +27,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/inspect"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // The process that reads requests is this program again.
