@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
@@ -30,6 +31,10 @@ type flow struct {
 	watched  *native.Guarded // what it may write of this machine's
 	tells    bool            // the command has a file that tells it of refusals
 
+	home  *homes.Home       // nil: it is not persistent
+	seeds map[string]string // what a fresh home begins with
+
+	running  atomic.Bool // the command
 	denials  *os.File
 	guarded  guarded
 	kept     *transcript     // of what the command prints, if that is wanted
@@ -62,7 +67,7 @@ func (f *flow) resolve() int {
 			return messages.Fail(messages.InWords(err), dir.variable+"=DIR names another directory")
 		}
 	}
-	if err := Settle(sessions.In(f.dirs.State)); errors.Is(err, state.ErrUnsafe) {
+	if err := Settle(sessions.In(f.dirs.State), f.program); errors.Is(err, state.ErrUnsafe) {
 		return messages.Fail(messages.InWords(err), UnsafeHint) // what this run owes could not be written there either
 	} else if err != nil {
 		messages.Say(unsettled + messages.InWords(err))

@@ -385,9 +385,9 @@ func Within(root, path string) string {
 
 // SettleOwed looks after killed runs before a verb does its work. A run does so
 // by itself, since it knows its home better.
-func SettleOwed() {
+func SettleOwed(program Program) {
 	if home, err := Sessions(); err == nil {
-		if err = Settle(home); err != nil {
+		if err = Settle(home, program); err != nil {
 			messages.Say(unsettled + messages.InWords(err))
 		}
 	}
@@ -397,11 +397,11 @@ const unsettled = "a run that was killed could not be looked after: "
 
 // Settle looks after the runs whose launchers were killed, before anything else
 // is done in their workspaces.
-func Settle(home sessions.Home) error {
-	return home.Settle(func(id, text string) error { return payDebt(home, id, text) })
+func Settle(home sessions.Home, program Program) error {
+	return home.Settle(func(id, text string) error { return payDebt(home, program, id, text) })
 }
 
-func payDebt(home sessions.Home, id, text string) error {
+func payDebt(home sessions.Home, program Program, id, text string) error {
 	records, rest, err := workspace.ParseStandings(text)
 	if workspace.Unfinished(err) {
 		return nil // its command never started
@@ -421,7 +421,11 @@ func payDebt(home sessions.Home, id, text string) error {
 	if len(records) == 0 {
 		return nil
 	}
-	if pid, err := strconv.Atoi(strings.TrimSuffix(rest, "\n")); err == nil {
+	if strings.HasPrefix(rest, owedBy) {
+		if err := endAt(home, program, id); err != nil {
+			return err
+		}
+	} else if pid, err := strconv.Atoi(strings.TrimSuffix(rest, "\n")); err == nil {
 		if err := sessions.AwaitEnd(pid, record.Start, 5*time.Second); err != nil {
 			return err
 		}

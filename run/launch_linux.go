@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/inside"
@@ -30,6 +29,17 @@ func Run(req profiles.Request, program Program) int {
 	// The order is the launch's: what the command will hold is judged before
 	// anything is cloned, and the kernel makes the namespaces while the
 	// policy is read. Flags that change the namespaces wait for the policy.
+	c, err := choose(&req)
+	if err != nil {
+		return messages.Fail(messages.InWords(err), hintOf(err))
+	}
+	if c.Name != providers.Native {
+		if program.Become != nil {
+			return program.Become()
+		}
+		code, _ := runElsewhere(&req, program, c)
+		return code
+	}
 	if req.From != "" {
 		if err := fromSnapshot(&req); err != nil {
 			return messages.FailUsage(err)
@@ -52,9 +62,13 @@ func Run(req profiles.Request, program Program) int {
 			return messages.Fail(messages.InWords(err))
 		}
 	}
-	if code := r.plan(); code != 0 || req.DryRun {
+	r.auto = c.auto
+	if code := r.plan(); code != 0 || req.DryRun || r.passed != nil {
 		if box != nil {
 			box.Close()
+		}
+		if r.passed != nil {
+			return r.next()
 		}
 		return code
 	}
@@ -88,8 +102,6 @@ type launch struct {
 	flow
 	stdio    *namespaces.Stdio
 	run      *native.Run
-	home     *homes.Home         // nil: it is not persistent
-	seeds    map[string]string   // what a fresh home begins with
 	stood    map[string][]string // names in the home, by directory, before the command
 	caught   *catcher
 	secrets  *native.Secrets
@@ -97,6 +109,8 @@ type launch struct {
 	attempts attempts
 	learning learning
 	tries    int
+	auto     bool  // another provider may be taken
+	passed   error // why this machine is not
 }
 
 // plan reads the policy and plans the run, and says what the user should hear.
@@ -121,6 +135,10 @@ func (l *launch) plan() int {
 		return l.refused(FailRun(err), err)
 	}
 	if err := l.survey(nil); err != nil {
+		if l.auto && isMissing(err) {
+			l.passed = err
+			return 0
+		}
 		return l.refused(FailRun(err), err)
 	}
 	if l.req.DryRun {
@@ -128,6 +146,32 @@ func (l *launch) plan() int {
 	}
 	l.announce()
 	return 0
+}
+
+// next takes the first other provider of this machine that keeps what the policy requires,
+// since this machine itself does not. It never takes a cloud: no file leaves by surprise.
+func (l *launch) next() int {
+	if l.program.Become != nil {
+		return l.program.Become()
+	}
+	why := []string{"provider native: " + messages.InWords(l.passed)}
+	for _, k := range providers.Known() {
+		if k.Name == providers.Native || k.Cloud {
+			continue
+		}
+		if _, err := l.program.build(k, l.req, providers.Host{Environ: l.req.Host.Environ, StateDir: l.dirs.State, CacheDir: l.dirs.Cache}); err != nil {
+			continue
+		}
+		code, passed := runElsewhere(l.req, l.program, choice{Kind: k, by: "--provider auto: " + strings.Join(why, "; "), auto: true})
+		if passed == nil {
+			return code
+		}
+		why = append(why, "provider "+k.Name+": "+messages.InWords(passed))
+	}
+	for _, text := range why[1:] {
+		messages.Say(text)
+	}
+	return l.refused(FailRun(l.passed), l.passed)
 }
 
 // maxTries bounds how often a launch begins anew because what it had found was
@@ -196,6 +240,14 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 	}
 	if err := l.keepOutput(); err != nil {
 		return err
+	}
+	if l.kept != nil {
+		l.stdio.Log = l.kept
+		if id := l.run.Plan.Identity; id.Root {
+			if err := l.kept.file.Chown(id.HostUID, id.HostGID); err != nil {
+				return err
+			}
+		}
 	}
 	if err := l.run.StartInspector(l.program.Whole); err != nil {
 		return err

@@ -35,6 +35,15 @@ const (
 // hinter is an error that knows what mends it.
 type hinter interface{ Hint() string }
 
+// hintOf returns what mends an error, "" where it does not know.
+func hintOf(err error) string {
+	var h hinter
+	if errors.As(err, &h) {
+		return h.Hint()
+	}
+	return ""
+}
+
 // FailRun prints why a run did not begin, and returns the status that says so.
 func FailRun(err error) int {
 	var several providers.MissingErrors
@@ -45,11 +54,8 @@ func FailRun(err error) int {
 		}
 		return messages.Fail(messages.InWords(several[last]), several.Hint()) // one hint for all
 	}
-	hint := ""
+	hint := hintOf(err)
 	var h hinter
-	if errors.As(err, &h) {
-		hint = h.Hint()
-	}
 	var absent *native.ErrNotFound
 	var exec *namespaces.ExecError
 	code := messages.Refused
