@@ -437,8 +437,9 @@ func (o observer) Ask(ctx context.Context, host string, port uint16) providers.P
 	return o.run.asker.ask(ctx, host, port)
 }
 
-// owedBy begins the line of a debt that says which provider the run's resources are at.
-const owedBy = "provider "
+// owedBy begins the line after the records of a debt that says at which provider the run has
+// something: no word of a record begins so.
+const owedBy = "at "
 
 // endAt ends what a killed run left at another provider, before anybody looks at what it did.
 func endAt(home sessions.Home, program Program, id string) error {

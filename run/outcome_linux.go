@@ -58,12 +58,15 @@ func FailRun(err error) int {
 	var h hinter
 	var absent *native.ErrNotFound
 	var exec *namespaces.ExecError
+	var elsewhere *providers.ExecError
 	code := messages.Refused
 	switch {
 	case errors.As(err, &absent):
 		code = execStatus(absent.Err)
 	case errors.As(err, &exec):
 		code = execStatus(exec.Errno)
+	case errors.As(err, &elsewhere):
+		code = execStatus(elsewhere.Err)
 	case hint == "" && errors.Is(err, state.ErrUnsafe):
 		hint = UnsafeHint
 	case hint == "" && errors.Is(err, unix.EMFILE):

@@ -41,7 +41,7 @@ var layers = [][]string{
 	{"egress"},
 	{"providers/filesync"},
 	{"providers"},
-	{"run"},
+	{"run", "internal/bare"},
 	{"test/escape"},
 	{"cmd"},
 	{"test"},
