@@ -40,7 +40,7 @@ func values(d flagDef) (words []string, path bool) {
 	case "--without":
 		return profiles.LayerNames(), false
 	case "--provider":
-		return providers[:builtProviders], false
+		return providerNames[:builtProviders], false
 	case "--report":
 		return []string{"attempts", "none"}, false
 	case "--syscalls":

@@ -5,7 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 )
 
 // A flagKind says what stands after a flag.
@@ -130,16 +132,16 @@ func runFlags() []flagDef {
 	)
 }
 
-// providers are those that are built, then those that are not yet.
-var providers = [...]string{"native", "auto", "docker", "e2b", "daytona", "cloudflare", "modal", "sprites"}
+// providerNames are those that are built, then those that are not yet.
+var providerNames = [...]string{"native", "auto", "docker", "e2b", "daytona", "cloudflare", "modal", "sprites"}
 
 const builtProviders = 2
 
 func provider(r *profiles.Request, v string) error {
-	switch i := slices.Index(providers[:], v); {
+	switch i := slices.Index(providerNames[:], v); {
 	case i < 0:
-		hint := "it is one of " + strings.Join(providers[:builtProviders], ", ") + "; not built yet: " + strings.Join(providers[builtProviders:], ", ")
-		if near := profiles.Nearest(v, providers[:]); near != "" {
+		hint := "it is one of " + strings.Join(providerNames[:builtProviders], ", ") + "; not built yet: " + strings.Join(providerNames[builtProviders:], ", ")
+		if near := profiles.Nearest(v, providerNames[:]); near != "" {
 			hint = "did you mean " + near + "? " + hint
 		}
 		return &usageError{quote(v) + ": no such provider", hint}
@@ -273,7 +275,7 @@ func runCommand(args []string) int {
 	if req == nil {
 		return code
 	}
-	return runVerb(*req)
+	return run.Run(*req, thisProgram())
 }
 
 // runRequest reads the command line of a run; nil if there is nothing to run,
@@ -315,5 +317,5 @@ func failUsage(err error) int {
 	if u, ok := err.(*usageError); ok {
 		return fail(u.text, u.hint)
 	}
-	return failWith(err)
+	return messages.FailUsage(err)
 }

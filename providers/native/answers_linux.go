@@ -2,73 +2,14 @@ package native
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 )
-
-// A MissingError says that a guarantee that the policy requires would not be
-// kept. Nothing has run.
-type MissingError struct {
-	Answer profiles.Answer
-	Origin profiles.Origin // what requires it
-	among  bool            // of several: the flag that gives all of them up is named once
-}
-
-func (e *MissingError) Error() string {
-	what := "missing"
-	if e.Answer.State == profiles.Weak {
-		what = "only weakly kept, by " + e.Answer.Mechanism
-	}
-	return fmt.Sprintf("guarantee %s: %s: %s (required by %s)", e.Answer.Guarantee, what, e.Answer.Cause, e.Origin)
-}
-
-// Hint says what mends it, or how to do without.
-func (e *MissingError) Hint() string {
-	if e.Answer.Hint != "" || e.among {
-		return e.Answer.Hint
-	}
-	return "--allow-missing " + string(e.Answer.Guarantee) + " runs without it"
-}
-
-// MissingErrors are all that the policy requires and that would not be kept,
-// two at least, in the order of [profiles.Guarantees]. Nothing has run.
-type MissingErrors []*MissingError
-
-func (e MissingErrors) Error() string {
-	lines := make([]string, len(e))
-	for i, one := range e {
-		lines[i] = one.Error()
-	}
-	return strings.Join(lines, "\n")
-}
-
-// Unwrap returns each of them.
-func (e MissingErrors) Unwrap() []error {
-	list := make([]error, len(e))
-	for i, one := range e {
-		list[i] = one
-	}
-	return list
-}
-
-// Hint says how to do without them; what mends one is that one's own.
-func (e MissingErrors) Hint() string {
-	names := make([]string, len(e))
-	for i, one := range e {
-		names[i] = string(one.Answer.Guarantee)
-	}
-	leave := "--allow-missing " + strings.Join(names, ",") + " runs although they are missing or weak"
-	advice, _, _ := strings.Cut(e[0].Answer.Hint, "; --allow-missing ")
-	if advice == "" || slices.ContainsFunc(e, func(one *MissingError) bool { return !strings.HasPrefix(one.Answer.Hint, advice) }) {
-		return leave
-	}
-	return advice + "; " + leave // one thing mends all
-}
 
 // layerOf names the layer that a guarantee cannot do without.
 var layerOf = [...]struct {
@@ -260,7 +201,7 @@ func (r *Run) overlayMissing(err error) error {
 	if !errors.As(err, &refused) {
 		return err
 	}
-	e := &MissingError{Answer: profiles.Answer{Guarantee: profiles.FSOverlay, State: profiles.Missing, Cause: refused.Error(), Hint: refused.Hint()}}
+	e := &providers.MissingError{Answer: profiles.Answer{Guarantee: profiles.FSOverlay, State: profiles.Missing, Cause: refused.Error(), Hint: refused.Hint()}}
 	for _, q := range r.Policy.Requirements {
 		if q.Guarantee == profiles.FSOverlay {
 			e.Origin = q.Origin
@@ -296,43 +237,4 @@ func guaranteeOf(r cgroups.Resource) profiles.Guarantee {
 		return profiles.ResCPU
 	}
 	return profiles.ResPids
-}
-
-// givenUp reports whether the user has said that a guarantee may be missing.
-func (r *Run) givenUp(g profiles.Guarantee, a profiles.Answer) bool {
-	return slices.Contains(r.Policy.AllowMissing, g) || strings.HasPrefix(a.Cause, "--without ")
-}
-
-// check holds the answers against what the policy requires, and names all that
-// is not kept: who meets the refusal wants to know once what his machine lacks.
-// What is wanted, or given up by the user, becomes a warning.
-func (r *Run) check() error {
-	var missing MissingErrors
-	for _, q := range r.Policy.Requirements {
-		i := slices.IndexFunc(r.Answers, func(a profiles.Answer) bool { return a.Guarantee == q.Guarantee })
-		if i < 0 {
-			continue
-		}
-		a := r.Answers[i]
-		switch {
-		case a.State == profiles.Kept, a.State == profiles.Weak && !q.Strong:
-			continue
-		case !q.Required:
-			r.Warnings = append(r.Warnings, "guarantee "+string(a.Guarantee)+": "+a.Cause)
-			continue
-		case r.givenUp(q.Guarantee, a):
-			continue // named on stderr with the flag
-		}
-		missing = append(missing, &MissingError{Answer: a, Origin: q.Origin})
-	}
-	switch len(missing) {
-	case 0:
-		return nil
-	case 1:
-		return missing[0]
-	}
-	for _, one := range missing {
-		one.among = true
-	}
-	return missing
 }

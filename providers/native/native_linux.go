@@ -3,7 +3,7 @@
 // guarantee how far the whole keeps it.
 //
 // The promise: [New] either returns a run that keeps what the policy requires,
-// or a [MissingError] that names what is not kept, why, and what mends it.
+// or a [providers.MissingError] that names what is not kept, why, and what mends it.
 package native
 
 import (
@@ -26,6 +26,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
 	"github.com/pccrun/pccrun/workspace"
@@ -167,7 +168,9 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 		return nil, err
 	}
 	r.Answers = r.answers()
-	return r, r.check()
+	warnings, err := providers.Check(policy, r.Answers)
+	r.Warnings = append(r.Warnings, warnings...)
+	return r, err
 }
 
 // command finds the files that the command's name stands for.

@@ -26,6 +26,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // bench is a home with a workspace in it, and what a run in it says.
@@ -348,7 +349,7 @@ func TestMissing(t *testing.T) {
 	b := newBench(t)
 	b.request.Inject = []string{"TOKEN=api.example.com"} // and no network
 	_, err := b.plan("/bin/true")
-	var missing *MissingError
+	var missing *providers.MissingError
 	require.ErrorAs(t, err, &missing)
 	require.Equal(t, profiles.NetInject, missing.Answer.Guarantee)
 	require.NotEmpty(t, missing.Hint())
@@ -423,7 +424,7 @@ except OSError as e:
 		c.change(run.Plan.Network)
 		s, wait := b.launch(run)
 		if c.state == profiles.Missing {
-			var missing *MissingError
+			var missing *providers.MissingError
 			require.ErrorAs(t, wait().err, &missing)
 			require.Equal(t, profiles.NetTransparent, missing.Answer.Guarantee)
 			require.Equal(t, "--allow-missing net.transparent runs with the proxy alone, for programs that know of one", missing.Hint())
@@ -561,10 +562,10 @@ func TestAnswers(t *testing.T) {
 
 	b.request.Strict = true
 	_, err := b.plan("/bin/true")
-	var missing *MissingError
+	var missing *providers.MissingError
 	require.ErrorAs(t, err, &missing, "strict asks for strong mechanisms")
 	require.Contains(t, missing.Error(), "only weakly kept")
-	var all MissingErrors
+	var all providers.MissingErrors
 	require.ErrorAs(t, err, &all, "all that is weak is named at once")
 	require.Len(t, strings.Split(all.Error(), "\n"), len(all))
 	flag, _, _ := strings.Cut(strings.TrimPrefix(all.Hint(), "--allow-missing "), " ")
@@ -600,11 +601,13 @@ func TestCoreHandler(t *testing.T) {
 		run, err := newBench(t).plan("/bin/true")
 		require.NoError(t, err)
 		require.Empty(t, run.Plan.CoreHandler)
-		require.NoError(t, run.check(), "control")
+		_, err = providers.Check(run.Policy, run.Answers)
+		require.NoError(t, err, "control")
 		run.Plan.CoreHandler = handler
 		run.Answers = run.answers()
-		var missing *MissingError
-		require.ErrorAs(t, run.check(), &missing)
+		var missing *providers.MissingError
+		_, err = providers.Check(run.Policy, run.Answers)
+		require.ErrorAs(t, err, &missing)
 		require.Equal(t, profiles.PrivNone, missing.Answer.Guarantee)
 		require.ErrorContains(t, missing, handler)
 		require.Contains(t, missing.Hint(), hint)

@@ -15,6 +15,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // Secrets reads what is injected: see [egress.Secrets].
@@ -153,8 +154,8 @@ func (r *Run) connected(box *namespaces.Sandbox) error {
 		r.Answers[i] = a
 	}
 	for _, q := range r.Policy.Requirements {
-		if q.Guarantee == a.Guarantee && q.Required && (a.State == profiles.Missing || q.Strong) && !r.givenUp(q.Guarantee, r.Answers[i]) {
-			return &MissingError{Answer: a, Origin: q.Origin}
+		if q.Guarantee == a.Guarantee && q.Required && (a.State == profiles.Missing || q.Strong) && !providers.GivenUp(r.Policy, q.Guarantee, r.Answers[i]) {
+			return &providers.MissingError{Answer: a, Origin: q.Origin}
 		}
 	}
 	if a.State == profiles.Missing {

@@ -1,0 +1,162 @@
+// Package providers says what a place is in which a command can run under a
+// policy: this machine, a container engine, a cloud.
+//
+// It promises that a provider is one interface, that what it hears and returns
+// belongs to no operating system, and that a policy's requirements are held
+// against every provider's answers by the same function ([Check]). It knows no
+// provider: package run has the list.
+package providers
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/sessions"
+)
+
+// A Provider is a place where commands run.
+type Provider interface {
+	// Name is what --provider and the records of sessions call it: "docker".
+	Name() string
+
+	// Examine asks the engine or the cloud what it is and can do. It starts
+	// nothing. An error says that the provider cannot be used now, and why.
+	Examine(ctx context.Context) (Facts, error)
+
+	// Plan decides a run. It reads nothing but its arguments and changes nothing:
+	// equal arguments give equal plans. What the answers miss is no error of it: package
+	// run holds them against the policy, with [Check].
+	Plan(policy *profiles.Policy, survey *Survey, facts Facts, command Command) (Plan, error)
+
+	// Find lists what stands at the provider under a label (see [Command.Label]),
+	// or under any label of pccrun's where that is "".
+	Find(ctx context.Context, label string) ([]Resource, error)
+
+	// Destroy ends and removes a resource with all that runs in it. One that is
+	// gone already is no error.
+	Destroy(ctx context.Context, r Resource) error
+}
+
+// Facts are what [Provider.Examine] has learned. Only the provider that made
+// them looks into them.
+type Facts any
+
+// A Plan is a run that is decided and has not begun. Nobody changes it.
+type Plan interface {
+	// Answers says of each guarantee how far the run keeps it.
+	Answers() []profiles.Answer
+
+	// Warnings are what the user should hear before the command starts.
+	Warnings() []string
+
+	// Describe returns a value that says all of the plan: --dry-run prints it as
+	// JSON, tests compare it. It holds no secret.
+	Describe() any
+
+	// Run carries the plan out, once, and returns when the command has ended and
+	// what the provider made for it is gone. An error says that the command did
+	// not start, or that its end is not known. When ctx is done the run is killed.
+	Run(ctx context.Context, io Stdio, o Observer) (Result, error)
+}
+
+// Command is what is to run.
+type Command struct {
+	Argv []string
+	Env  []string // all that the policy passes and sets, NAME=VALUE
+	Dir  string   // where it starts, a directory that the policy shows
+
+	// Label is a random word that the session's record holds before anything is
+	// made: what the provider makes bears it under [LabelKey], so that it is found
+	// after a crash. "" for a plan that is only looked at.
+	Label string
+}
+
+// LabelKey is the key of the label that each resource bears.
+const LabelKey = "pccrun.session"
+
+// Place is a path at which access changes, with what stands there.
+type Place = namespaces.Place
+
+// Survey is what only this machine knows, read once, the same for every provider.
+type Survey struct {
+	UID, GID int      // whose files these are; a command must not run as 0
+	Places   []Place  // outermost first; what no place speaks of is as the directory it is in
+	Command  []string // files of this machine that the command's name stands for, the first that starts wins
+	Env      []string // what belongs to what the policy shows, NAME=VALUE; below [Command.Env]
+	Notes    []string // what the user should hear
+	Machine  any      // what only the provider of this machine reads
+}
+
+// Host is what a provider is made with: what it may take from this process.
+type Host struct {
+	Environ  []string // of the user: where engines are, keys of clouds, proxies
+	StateDir string   // where pccrun keeps its runs: never shown inside
+	CacheDir string   // where it keeps what it can read again
+	Launcher string   // the file of the launcher for Linux, to be mounted or uploaded
+}
+
+// Stdio is what the command reads and prints.
+type Stdio struct {
+	In       io.Reader // nil: closed
+	Out, Err io.Writer
+
+	Terminal *Terminal  // nil: In, Out and Err are no terminal. Else the command gets one of its own, which prints to Out
+	Signals  <-chan int // for the command, by Linux's numbers; nil: none come
+}
+
+// Terminal is the user's.
+type Terminal struct {
+	Name    string                     // what TERM says
+	Size    func() (columns, rows int) // now
+	Resized <-chan struct{}
+}
+
+// Observer hears what happens in a run, from any goroutine. It waits for nobody,
+// Created and Ask excepted.
+type Observer interface {
+	// Created is called as soon as a resource is there, before the command starts:
+	// the session's record has it when the call returns.
+	Created(Resource)
+	// Started is called when the command runs.
+	Started()
+	Decision(events.NetDecision)
+	Closed(events.NetClosed)
+	Denial(events.Denial)
+	Change(events.Changed)
+	Warning(events.Warning)
+
+	// Ask asks the user about a host that no rule speaks of.
+	Ask(ctx context.Context, host string, port uint16) Permission
+}
+
+// Permission is the answer to [Observer.Ask].
+type Permission = netproxy.Permission
+
+// Resource names what a provider made for a session.
+type Resource = sessions.Resource
+
+// Result is how a run ended. What nobody counted is 0.
+type Result struct {
+	Code     int  // the command's exit status, where Signal is 0
+	Signal   int  // that ended it, by Linux's number
+	TimedOut bool // the policy's wall time was up
+	OOM      bool // memory ran out, and something was killed for it
+	DiskFull bool // more of the disk was used than is allowed
+	Killed   bool // the whole was ended from outside before the command could end
+
+	Wall         time.Duration
+	User, System time.Duration // processor time of all that ran
+	Memory       int64         // bytes, the peak of all together
+	Kills        int64         // processes that were killed because memory ran out
+	Processes    int64         // and threads, the most at a time
+	Read         int64         // bytes from storage
+	Written      int64         // bytes to storage
+	IOBy         string        // what counted them: "cgroup v2", "rusage"
+
+	Survivors []string // what ran on when the command was gone, by name, and was killed
+}
