@@ -101,4 +101,7 @@ func (l *launch) sayHidden(code int, end *native.End) {
 		}
 		say("hidden: " + h.What + ", allowed by " + h.Hint)
 	}
+	if denied, _ := l.log.Denied(); denied == 0 && l.run.Pinned() != "" {
+		say(l.run.Pinned())
+	}
 }
