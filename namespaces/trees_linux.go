@@ -33,7 +33,7 @@ func (f *finder) trees() (list []Tree) {
 	}
 	add := func(t Tree, path string) {
 		_, end, err := f.hops(path)
-		if err != nil || end.Node != Directory || end.Path == "/" || below(end.Path, p.Workspace) || f.shown(end.Path) != profiles.Write || kernelTree(end.Path) != "" {
+		if err != nil || end.Node != Directory || end.Path == "/" || below(end.Path, p.Workspace) && !f.unsearched(end.Path) || f.shown(end.Path) != profiles.Write || kernelTree(end.Path) != "" {
 			return // a root that may be written the plan refuses
 		}
 		t.Query.Root = end.Path
@@ -42,11 +42,12 @@ func (f *finder) trees() (list []Tree) {
 	for _, table := range [...][]profiles.FileRule{p.Files, p.Tighten} {
 		for i := range table {
 			r := &table[i]
-			if r.Access != profiles.Write || r.Glob != "" || below(r.Path, p.Workspace) {
+			in := below(r.Path, p.Workspace)
+			if r.Access != profiles.Write || r.Glob != "" || in && !f.unsearched(r.Path) {
 				continue
 			}
 			if d := f.decider.Decide(r.Path); d.Access == profiles.Write {
-				add(Tree{State: p.Keeps(r.Path, d.Rule)}, r.Path)
+				add(Tree{State: !in && p.Keeps(r.Path, d.Rule)}, r.Path)
 			}
 		}
 	}
@@ -74,6 +75,16 @@ func (f *finder) trees() (list []Tree) {
 		}
 	}
 	return outer
+}
+
+// unsearched reports whether a path lies in a directory of the workspace that is protected as a
+// whole. The workspace's own guard stays out of it: what a rule opens in there is a tree by itself.
+func (f *finder) unsearched(path string) bool {
+	if path == f.policy.Workspace {
+		return false
+	}
+	r, is := f.policy.Protected(filepath.Dir(path))
+	return is && !r.Review
 }
 
 // nearest returns the tree that a path is in, nil for none.

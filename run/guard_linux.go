@@ -236,7 +236,7 @@ func (l *launch) unguarded() {
 func (l *launch) changed(c workspace.Finding) {
 	l.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Protected() {
-		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + shell.Quote(c.Why)})
+		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: l.policy.NewFlag(c.Why, c.What == "directory")})
 	}
 	l.log.Start()
 }
@@ -266,7 +266,7 @@ func (l *launch) look() []events.Change {
 	}
 	l.session.Keep(KeepChanges)
 	if !l.req.Quiet {
-		sayFindings(found, l.policy.Workspace, l.session.ID())
+		sayFindings(found, l.policy, l.policy.Workspace, l.session.ID())
 	}
 	list := make([]events.Change, 0, min(len(found), maxTold))
 	for _, c := range found[:min(len(found), maxTold)] {
@@ -298,8 +298,8 @@ const (
 	maxSaid = 10
 )
 
-// sayFindings says what a run left, a line for each.
-func sayFindings(found []workspace.Finding, root, session string) {
+// sayFindings says what a run left, a line for each, with the flag that would have let it be.
+func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session string) {
 	programs := 0
 	said := 0
 	for _, c := range found {
@@ -310,7 +310,13 @@ func sayFindings(found []workspace.Finding, root, session string) {
 		if said++; said > maxSaid {
 			continue
 		}
-		messages.Say(DescribeFinding(c, root))
+		text := DescribeFinding(c, root)
+		if p != nil && c.Kind == workspace.Stashed && c.Protected() {
+			if flag := p.NewFlag(c.Why, c.What == "directory"); flag != "" {
+				text += ", allowed by " + flag
+			}
+		}
+		messages.Say(text)
 	}
 	if said > maxSaid {
 		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
@@ -451,7 +457,7 @@ func payDebt(home sessions.Home, id, text string) error {
 		}
 	}
 	messages.Say("a run in " + record.Root + " was killed:")
-	sayFindings(found, record.Root, id)
+	sayFindings(found, nil, record.Root, id)
 	return home.Bury(id, record.Root, record.Start, KeepChanges)
 }
 
