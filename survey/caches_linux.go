@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"path/filepath"
@@ -18,7 +18,7 @@ func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 			continue
 		}
 		_, end, err := f.hops(c.Path)
-		if err != nil || end.Node != Directory || below(f.policy.Home, end.Path) || below(end.Path, f.policy.Workspace) || f.shown(end.Path) > profiles.Read {
+		if err != nil || end.Node != Directory || Below(f.policy.Home, end.Path) || Below(end.Path, f.policy.Workspace) || f.shown(end.Path) > profiles.Read {
 			continue
 		}
 		if !f.scratches(end.Path, mounts) {
@@ -52,6 +52,6 @@ func (f *finder) free(name string) bool {
 // What is mounted below a directory no overlay shows. Under strict nothing
 // depends on what the kernel makes of it.
 func (f *finder) scratches(path string, mounts []mountpoint) bool {
-	return !f.policy.Strict && kernel.AtLeast(6, 6) && f.byDefault(path) && !below(f.policy.Workspace, path) &&
-		!slices.ContainsFunc(mounts, func(m mountpoint) bool { return m.target != path && below(m.target, path) })
+	return !f.policy.Strict && kernel.AtLeast(6, 6) && f.byDefault(path) && !Below(f.policy.Workspace, path) &&
+		!slices.ContainsFunc(mounts, func(m mountpoint) bool { return m.target != path && Below(m.target, path) })
 }

@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"os"
@@ -9,21 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folding is a directory in which .GIT is .git: of some file systems it is the
-// whole of them (a share of Windows or macOS, vfat), of others a directory
-// (ext4's chattr +F). Rules go by names as they are spelled.
-type Folding struct {
-	Dir     string // "" for none
-	Covered bool   // the kernel folds the names itself: what is mounted on one is on all its spellings
-}
-
 // folds looks at one name of each file system that the workspace has places on,
 // or at the workspace's own where it has none: whatever that is, spelled with
 // other capitals it must not be there.
 func (f *finder) folds() Folding {
 	var seen []uint64
 	for _, p := range f.places {
-		if p.Ino == 0 || !below(p.Path, f.policy.Workspace) || p.Path == f.policy.Workspace || slices.Contains(seen, p.Dev) || respell(filepath.Base(p.Path)) == filepath.Base(p.Path) {
+		if p.Ino == 0 || !Below(p.Path, f.policy.Workspace) || p.Path == f.policy.Workspace || slices.Contains(seen, p.Dev) || respell(filepath.Base(p.Path)) == filepath.Base(p.Path) {
 			continue
 		}
 		seen = append(seen, p.Dev)

@@ -1,19 +1,13 @@
-package namespaces
+package survey
 
 import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/pccrun/pccrun/profiles"
 )
-
-// A Home is the directory that stands at ~ where the policy has that persistent. It is the
-// launcher's, and what earlier runs have left in it nobody outside goes by: names for mounts
-// are made in it before the start ([Plan.HomeStubs]).
-type Home struct {
-	Path     string // absolute, without links
-	Dev, Ino uint64 // as stat(2) has them
-}
 
 // privateDirs are names of a home that no run takes over from another: what stands there says
 // whom to trust, or is a program of PATH.
@@ -28,7 +22,7 @@ func (f *finder) persistent(home *Home, path, traced []string) {
 	}
 	at := Place{Path: p.Home, Node: Directory, Access: profiles.Persist, Why: d.Rule.Origin.String()}
 	if home != nil {
-		at.Source, at.Dev, at.Ino = home.Path, device(home.Dev), home.Ino
+		at.Source, at.Dev, at.Ino = home.Path, Device(home.Dev), home.Ino
 	}
 	if i, ok := f.seen[p.Home]; ok {
 		f.places[i] = at
@@ -41,7 +35,7 @@ func (f *finder) persistent(home *Home, path, traced []string) {
 		}
 	}
 	for _, dir := range path {
-		if dir != p.Home && below(dir, p.Home) && !below(dir, p.Workspace) && !below(p.Workspace, dir) {
+		if dir != p.Home && Below(dir, p.Home) && !Below(dir, p.Workspace) && !Below(p.Workspace, dir) {
 			f.apart(dir, "a directory of PATH, never persistent")
 		}
 	}
@@ -52,7 +46,7 @@ func (f *finder) persistent(home *Home, path, traced []string) {
 // keeps beside is the home's. It reports whether it has.
 func (f *finder) spelledInHome(path string, d *profiles.Decision) bool {
 	home := f.policy.Home
-	if d.Access != profiles.Read || path == home || !below(path, home) || below(path, f.policy.Workspace) || f.decider.Decide(home).Access != profiles.Persist {
+	if d.Access != profiles.Read || path == home || !Below(path, home) || Below(path, f.policy.Workspace) || f.decider.Decide(home).Access != profiles.Persist {
 		return false
 	}
 	list, end, err := f.hops(path)
@@ -62,7 +56,7 @@ func (f *finder) spelledInHome(path string, d *profiles.Decision) bool {
 	if end.Node == Absent { // no link of the home's is needed for nothing
 		return true
 	}
-	if end.Node != File && end.Node != Directory || below(home, end.Path) {
+	if end.Node != File && end.Node != Directory || Below(home, end.Path) {
 		return false
 	}
 	for i := range list {
@@ -103,29 +97,19 @@ func (o *Options) pathDirs() (list []string) {
 	return list
 }
 
-// HomeStubs returns what must stand in the persistent home for the mounts in it, parents
-// first; nil where there is none.
-func (p *Plan) HomeStubs() []Stub {
-	if i := slices.IndexFunc(p.Mounts, func(m Mount) bool { return m.Kind == Persist }); i >= 0 {
-		return p.Mounts[i].Stubs
+// traces returns the names of the home that are on the host, and of which
+// nothing is shown: where the home is the sandbox's own.
+func traces(policy *profiles.Policy) (names []string) {
+	home := policy.Decide(policy.Home)
+	if !policy.Attempts || home.Access != profiles.Private && home.Access != profiles.Persist {
+		return nil
 	}
-	return nil
-}
-
-// SeedHome puts a file into the private home, for the command to change, unless the plan has
-// something else at the path. The path is absolute.
-func (p *Plan) SeedHome(home, path, text string) {
-	in := -1
-	for i := range p.Mounts {
-		if m := &p.Mounts[i]; below(home, m.Target) && (in < 0 || len(m.Target) >= len(p.Mounts[in].Target)) {
-			in = i
-		}
-		if p.Mounts[i].Target == path {
-			return
+	for _, name := range profiles.SecretDirs {
+		path := policy.Home + "/" + name
+		var st unix.Stat_t
+		if d := policy.Decide(path); d.Access == home.Access && d.Rule.Path == home.Rule.Path && unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+			names = append(names, name)
 		}
 	}
-	if in < 0 || p.Mounts[in].Kind != Fresh || p.Mounts[in].ReadOnly {
-		return
-	}
-	p.Mounts[in].addStub(Place{Path: path, Node: File, Text: text}, p.Mounts[in].Target)
+	return names
 }

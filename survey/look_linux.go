@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"fmt"
@@ -11,92 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/procfs"
-	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// Survey is what only this machine knows, read once before the plan.
-type Survey struct {
-	Identity    Identity
-	Places      []Place
-	Landlock    int                 // ABI version, 0 where the kernel has none
-	Readable    []Readable          // under strict: see [Plan.Readable]
-	Texts       []Mount             // files that have a content of their own inside
-	Files, Core unix.Rlimit         // the caller\'s own limits of open files and core dumps
-	Pending     unix.Rlimit         // and of signals that wait, and timers
-	Limits      map[int]unix.Rlimit // what else of the caller's own is known, by resource
-	Unhidden    bool                // a path that a rule hides does not exist
-	Folding     Folding             // a directory of the workspace that takes .GIT for .git
-	CoreHandler string              // see [Plan.CoreHandler]
-	OOMScore    int                 // see [Plan.OOMScore]
-	Notes       []string            // what the user should hear
-
-	Env []Variable // what belongs to what the policy gives, where it says nothing of the variable
-
-	GitTrace string // see [Plan.GitTrace]
-
-	Spelled string // the current directory as the caller spells it, where links lead there; "" else
-
-	Traces []string // names in the home whose being looked for is told at the end
-
-	Workspace *workspace.Found // what stands there
-	Query     workspace.Query  // what it was asked
-	Trees     []Tree           // what else the command may write
-}
-
-// Identity is who the command is, outside and inside.
-type Identity struct {
-	HostUID, HostGID int  // in the host's user namespace
-	UID, GID         int  // as the command sees itself
-	Root             bool // pccrun was started as root and gives that up
-}
-
-// Options says what a survey needs beside the policy.
-type Options struct {
-	Within   time.Duration       // how long that scan may take; 0 for as long as it takes
-	IndexDir string              // where the scan of the workspace keeps what it saw; "" for nowhere
-	Getenv   func(string) string // the host's environment
-	Environ  []string            // the same
-	Network  bool                // hosts may be reached that the policy does not name
-	Command  []string            // the files that the command's name stands for
-	Home     *Home               // what stands at ~ where that is persistent; nil for a plan that is only looked at
-	Own      string              // pccrun's own directory, which nothing inside may reach; "" for none
-	Alone    bool                // nobody looks when the command is over: it is another's to run
-	Earliest func() time.Time    // when the first began of the other runs that go on; the zero time, and nil, for none
-}
-
-// Look reads from the host what the plan of this policy needs to know.
+// Look reads from the host what a plan of this policy needs to know.
 func Look(policy *profiles.Policy, o Options) (*Survey, error) {
-	s := &Survey{Identity: WhoAmI(), Landlock: landlockABI()}
-	// Go raised the soft limit of open files at its start; the caller's shell
-	// still has the one that the command should get.
-	if unix.Prlimit(os.Getppid(), unix.RLIMIT_NOFILE, nil, &s.Files) != nil {
-		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &s.Files); err != nil {
-			return nil, os.NewSyscallError("getrlimit", err)
-		}
-		s.Files.Cur = min(s.Files.Cur, 1024)
-	}
-	if err := unix.Getrlimit(unix.RLIMIT_CORE, &s.Core); err != nil {
-		return nil, os.NewSyscallError("getrlimit", err)
-	}
-	if unix.Getrlimit(unix.RLIMIT_SIGPENDING, &s.Pending) != nil {
-		s.Pending = unix.Rlimit{} // a kernel that has none bounds nothing
-	}
-	s.Limits = map[int]unix.Rlimit{unix.RLIMIT_CORE: s.Core}
-	for _, resource := range [...]int{unix.RLIMIT_RTPRIO, unix.RLIMIT_NICE} {
-		var limit unix.Rlimit
-		if unix.Getrlimit(resource, &limit) == nil {
-			s.Limits[resource] = limit
-		}
-	}
+	s := new(Survey)
 	var err error
-	if s.OOMScore, err = oomScore("/proc/self/oom_score_adj"); err != nil {
-		return nil, err
-	}
-	s.CoreHandler = coreHandler(readCorePattern(corePattern), s.Core.Max)
-	if tree := kernelTree(policy.Workspace); tree != "" {
+	if tree := KernelTree(policy.Workspace); tree != "" {
 		return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, tree)
 	}
 	if err := keepsSecrets(policy); err != nil {
@@ -164,8 +88,8 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	f.ssh(policy.Uses("ssh-agent"))
 	f.trust()
 	if f.hearsGit(s, &o) {
-		s.GitTrace = gitTrace
-		s.Env = append(s.Env, Variable{vcs.TraceVariable + "=" + gitTrace, "where git writes what it does, and the launcher reads which pinned files it could not change"})
+		s.GitTrace = GitTraceFile
+		s.Env = append(s.Env, Variable{vcs.TraceVariable + "=" + GitTraceFile, "where git writes what it does, and the launcher reads which pinned files it could not change"})
 	}
 	s.Traces = traces(policy)
 	f.persistent(o.Home, o.pathDirs(), s.Traces)
@@ -184,7 +108,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		return nil, unread
 	}
 	f.aliases(mounts)
-	if s.Identity.Root {
+	if os.Getuid() == 0 {
 		if err := f.setIDs(); err != nil {
 			return nil, err
 		}
@@ -195,16 +119,13 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		s.Folding = foldsIn(s.Trees)
 	}
 	s.Places = f.places
-	s.texts(policy)
-	s.sshSystem(f.sshTexts)
+	s.Texts = f.sshTexts
 	s.Notes = f.notes
-	if policy.Strict && !policy.Nested && s.Landlock >= landlockRefer && f.err == nil {
-		s.Readable, f.err = f.readable(s.Identity.Root)
-	}
 	return s, f.err
 }
 
-func nodeOf(mode uint32) Node {
+// NodeOf returns what a mode of stat(2) is of.
+func NodeOf(mode uint32) Node {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		return File
@@ -229,7 +150,7 @@ type finder struct {
 	led      []profiles.ProtectRule // where links of protected names lead, beside those of the policy
 	own      string                 // pccrun's own directory
 	notes    []string
-	sshTexts []Stub // files of the system's that ssh takes from its user only
+	sshTexts []Text // files of the system's that ssh takes from its user only
 	err      error
 
 	tightening bool // the rule is of a table that opens nothing, wherever it leads
@@ -263,7 +184,7 @@ func (f *finder) rule(path string) {
 			f.places[i].Node = Directory
 		}
 	}
-	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && below(path, f.policy.Home) && f.byDefault(path) {
+	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && Below(path, f.policy.Home) && f.byDefault(path) {
 		if _, end, err := f.hops(path); err == nil && end.Node == Directory {
 			f.inner(nil, end.Path, d.Rule.Origin.String())
 		}
@@ -333,7 +254,7 @@ func (f *finder) workspace(found *workspace.Found) {
 		const why = "the .git file of a worktree of this repository"
 		if links, _, err := f.hops(path); err != nil || len(links) > 0 {
 			f.lend(path, why)
-		} else if f.byDefault(path) && f.decider.Decide(path).Access < profiles.Read && (f.own == "" || !below(path, f.own)) {
+		} else if f.byDefault(path) && f.decider.Decide(path).Access < profiles.Read && (f.own == "" || !Below(path, f.own)) {
 			f.add(path, profiles.Read, why)
 		}
 	}
@@ -345,9 +266,6 @@ func (f *finder) workspace(found *workspace.Found) {
 	f.pinned(found)
 }
 
-// WorktreeRepository is why the repository of a workspace that is a linked worktree is shown.
-const WorktreeRepository = "the repository of this worktree"
-
 // restricting returns the rules that take something away. What else stands in a
 // table that only tightens grants nothing.
 func restricting(table []profiles.FileRule) []profiles.FileRule {
@@ -358,10 +276,10 @@ func restricting(table []profiles.FileRule) []profiles.FileRule {
 // the repository of a worktree, which no rule names, what was just shown of it.
 func (f *finder) around(path string) profiles.Access {
 	for _, common := range f.commons {
-		if !below(path, common) || !f.byDefault(path) {
+		if !Below(path, common) || !f.byDefault(path) {
 			continue
 		}
-		for dir := path; below(dir, common); dir = filepath.Dir(dir) {
+		for dir := path; Below(dir, common); dir = filepath.Dir(dir) {
 			if i, ok := f.seen[dir]; ok {
 				return f.places[i].Access
 			}
@@ -394,6 +312,11 @@ func (f *finder) byDefault(path string) bool {
 	return d.Rule.Glob == "" && (builtIn(d.Rule.Origin) || d.Access == profiles.Persist || d.Rule.Path == f.policy.Home && homeFlag(d.Rule.Origin))
 }
 
+// ByDefault reports whether no rule of the user's own decides on a path.
+func ByDefault(policy *profiles.Policy, path string) bool {
+	return (&finder{policy: policy, decider: policy.Decider()}).byDefault(path)
+}
+
 func builtIn(o profiles.Origin) bool {
 	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
 }
@@ -404,7 +327,7 @@ func homeFlag(o profiles.Origin) bool {
 }
 
 func placeOf(n workspace.Node, p Place) Place {
-	p.Path, p.Dev, p.Ino = n.Path, device(n.Dev), n.Ino
+	p.Path, p.Dev, p.Ino = n.Path, Device(n.Dev), n.Ino
 	switch n.Kind {
 	case workspace.File:
 		p.Node = File
@@ -418,8 +341,8 @@ func placeOf(n workspace.Node, p Place) Place {
 	return p
 }
 
-// device turns st_dev into what statx(2) reports: major<<32 | minor.
-func device(dev uint64) uint64 { return uint64(unix.Major(dev))<<32 | uint64(unix.Minor(dev)) }
+// Device turns st_dev into what statx(2) reports: major<<32 | minor.
+func Device(dev uint64) uint64 { return uint64(unix.Major(dev))<<32 | uint64(unix.Minor(dev)) }
 
 // anchors pins the directories between what may be written and what may not:
 // a directory that can be renamed away makes room for another of its name.
@@ -444,7 +367,7 @@ func (f *finder) anchors() {
 func (f *finder) patterns(table []profiles.FileRule) {
 	for i := range table {
 		r := &table[i]
-		if r.Glob != "" && !below(r.Path, f.policy.Workspace) && f.err == nil {
+		if r.Glob != "" && !Below(r.Path, f.policy.Workspace) && f.err == nil {
 			f.err = &PatternError{Rule: *r}
 		}
 	}
@@ -472,43 +395,4 @@ func (f *finder) put(p Place) {
 	}
 	f.seen[p.Path] = len(f.places)
 	f.places = append(f.places, p)
-}
-
-// texts are the files of /etc that say who and where one is.
-func (s *Survey) texts(policy *profiles.Policy) {
-	s.text(policy, "/etc/hosts", "127.0.0.1 localhost "+Hostname+"\n::1 localhost ip6-localhost ip6-loopback\n")
-	// Each name by which a machine can be told from another, in the form that programs expect.
-	const machine = "70636372756e00000000000000000000\n"
-	for _, path := range [...]string{"/etc/machine-id", "/var/lib/dbus/machine-id", "/var/db/dbus/machine-id", "/usr/local/etc/machine-id"} {
-		s.text(policy, path, machine)
-	}
-	s.text(policy, "/etc/hostname", Hostname+"\n")
-	s.text(policy, "/etc/machine-info", "\n")
-	s.text(policy, "/etc/hostid", "pccr")
-	s.text(policy, "/var/lib/cloud/data/instance-id", Hostname+"\n")
-	if !policy.Nested { // else the kernel makes no /proc in a sandbox within this one
-		s.text(policy, "/proc/sys/kernel/random/boot_id", "70636372-756e-4000-8000-000000000000\n")
-	}
-	// No search list: the host name has no domain, so there is none by
-	// default either, and with "search ." musl finds no name of one label.
-	if n := &policy.Network; len(n.Allow) > 0 || len(n.Local) > 0 {
-		s.text(policy, "/etc/resolv.conf", "nameserver "+network.Resolver().String()+"\n")
-	} else if !slices.Contains(policy.Without, profiles.LayerNetns) { // where no route leads elsewhere
-		s.text(policy, "/etc/resolv.conf", "nameserver 127.0.0.1\n")
-	}
-	if id := s.Identity; id.Root {
-		s.text(policy, "/etc/passwd", id.passwd("/etc/passwd", fmt.Sprintf("pccrun:x:%d:%d:pccrun:%s:/bin/bash", id.UID, id.GID, policy.Home)))
-		s.text(policy, "/etc/group", id.passwd("/etc/group", fmt.Sprintf("pccrun:x:%d:", id.GID)))
-	}
-}
-
-func (s *Survey) text(policy *profiles.Policy, path, text string) {
-	var st unix.Stat_t
-	if unix.Lstat(path, &st) != nil || policy.Decide(path).Access != profiles.Read {
-		return
-	}
-	// A link, as resolv.conf often is one into /run, is covered itself.
-	if n := nodeOf(st.Mode); n == File || n == Link {
-		s.Texts = append(s.Texts, Mount{Kind: Text, Target: path, OverLink: n == Link, ReadOnly: true, Mode: 0o644, Text: text, Donated: -1, Why: "who and where the command is"})
-	}
 }

@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"fmt"
@@ -290,7 +290,7 @@ func TestSocketsOfAStranger(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf("/srv/a/%d", i), fmt.Sprintf("/w/sub/%d", i), fmt.Sprintf("/srv/b/%d/s", i))
 	}
-	got := crowd(slices.Clone(many), 256, func(dir string) bool { return dir == "/srv" || below(dir, "/w") })
+	got := crowd(slices.Clone(many), 256, func(dir string) bool { return dir == "/srv" || Below(dir, "/w") })
 	require.Len(t, got, 1002)
 	require.Equal(t, []string{"/srv/a", "/srv/b"}, got[:2])
 	require.Equal(t, "/w/sub/0", got[2], "what the command works in stays open")
@@ -451,13 +451,6 @@ func TestLook(t *testing.T) {
 	for _, want := range []string{"private dir home", "read file home/tools/x", "write dir ws", "hide file ws/.env"} {
 		require.Contains(t, found, want)
 	}
-	require.Equal(t, WhoAmI(), s.Identity)
-	require.NotZero(t, s.Files.Max)
-	require.Contains(t, texts(s), "/etc/hosts")
-	require.Equal(t, s.Identity.Root, strings.Contains(texts(s), "/etc/passwd"))
-	mounts, err := layout(s.Places)
-	require.NoError(t, err)
-	require.NotEmpty(t, mounts)
 
 	_, err = look(func(r *profiles.Request) {
 		r.Files = []profiles.FileFlag{{Path: w.path("home/*.key"), Access: profiles.Hide}}
@@ -467,52 +460,6 @@ func TestLook(t *testing.T) {
 	p.Workspace = "/proc/self"
 	_, err = Look(&p, Options{Getenv: os.Getenv})
 	require.EqualError(t, err, "workspace /proc/self: the sandbox has a /proc of its own")
-}
-
-func texts(s *Survey) string {
-	var names []string
-	for _, m := range s.Texts {
-		names = append(names, m.Target)
-	}
-	return strings.Join(names, " ")
-}
-
-// What a rule hides is not given a text either.
-func TestTextsNeedRead(t *testing.T) {
-	w := newCountry(t, nil)
-	s := &Survey{Identity: Identity{UID: 1000, GID: 1000, Root: true}}
-	s.texts(w.policy)
-	optional := strings.NewReplacer("/etc/machine-id ", "", "/etc/resolv.conf ", "", "/var/lib/dbus/machine-id ", "", "/etc/hostname ", "", "/etc/machine-info ", "", "/etc/hostid ", "", "/var/lib/cloud/data/instance-id ", "")
-	require.Equal(t, "/etc/hosts /proc/sys/kernel/random/boot_id /etc/passwd /etc/group", optional.Replace(texts(s)))
-	require.Contains(t, s.Texts[len(s.Texts)-2].Text, "pccrun:x:1000:1000:pccrun:"+w.policy.Home)
-	w.policy.Files = append(w.policy.Files, profiles.FileRule{Path: "/etc/hosts", Access: profiles.Hide})
-	s = &Survey{}
-	s.texts(w.policy)
-	require.NotContains(t, texts(s), "/etc/hosts")
-}
-
-// The name server that the command finds is the one that is there.
-func TestTextOfTheNameServer(t *testing.T) {
-	var st unix.Stat_t
-	if unix.Lstat("/etc/resolv.conf", &st) != nil {
-		t.Skip("needs a resolv.conf")
-	}
-	w := newCountry(t, nil)
-	server := func() string {
-		s := &Survey{}
-		s.texts(w.policy)
-		for _, m := range s.Texts {
-			if m.Target == "/etc/resolv.conf" {
-				return m.Text
-			}
-		}
-		return "the host's"
-	}
-	require.Equal(t, "nameserver 127.0.0.1\n", server())
-	w.policy.Network.Allow = []profiles.NetRule{{Text: "a.example"}}
-	require.Equal(t, "nameserver 198.18.0.53\n", server())
-	w.policy.Network.Allow, w.policy.Without = nil, []profiles.Layer{profiles.LayerNetns}
-	require.Equal(t, "the host's", server())
 }
 
 func TestMountinfo(t *testing.T) {
@@ -531,7 +478,7 @@ odd
 		require.Equal(t, device, mountOf(mounts, path).device, path)
 	}
 	for text, want := range map[string]string{`a\040`: "a ", `\`: `\`, `\04`: "\x04", `\999`: `\999`, `x\134040`: `x\040`, "": ""} {
-		require.Equal(t, want, unescape(text), text)
+		require.Equal(t, want, Unescape(text), text)
 	}
 }
 
@@ -545,10 +492,9 @@ func FuzzMountinfo(f *testing.F) {
 	})
 }
 
-// aliasesRole binds the home of a country to a second place, in a mount
+// otherMounts binds the home of a country to a second place, in a mount
 // namespace of its own, and prints what of it is covered.
-func aliasesRole(args []string) error {
-	root := args[0]
+func otherMounts(root string) error {
 	p := &profiles.Policy{Home: root + "/home", Workspace: root + "/ws", Files: []profiles.FileRule{
 		{Path: "/", Access: profiles.Read, Origin: profiles.Origin{Source: "default"}}, {Path: root + "/home", Access: profiles.Private, Origin: profiles.Origin{Source: "default"}}, {Path: root + "/home/shown", Access: profiles.Read},
 		{Path: root + "/f", Access: profiles.Hide}, {Path: root + "/disk/open", Access: profiles.Read, Origin: profiles.Origin{Source: "flag --read"}},
@@ -594,7 +540,7 @@ func aliasesRole(args []string) error {
 // out of that of the process that mounts for it.
 func TestAliases(t *testing.T) {
 	w := newCountry(t, []string{"home/deep/f", "home/deep/state/", "second/", "third/", "named/", "around/", "f", "f2", "g", "disk/documents/", "disk/open/", "disk/tool/", "home/documents/", "home/open/", "home/usr/", "home/shown/"})
-	cmd := self(t, "aliases", w.root)
+	cmd := self(t, w.root)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
 	documents := "hide disk/documents"
 	if os.Getuid() == 0 {

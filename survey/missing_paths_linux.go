@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"path/filepath"

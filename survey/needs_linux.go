@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
@@ -18,12 +16,6 @@ import (
 // What a policy allows is of no use without what belongs to it: a host without the
 // authorities that certify it, ssh without the keys of hosts, an agent's socket without
 // the variable that names it. None of this is a secret.
-
-// A Variable is one that a run sets beside those of the policy.
-type Variable struct {
-	Entry string // NAME=VALUE
-	Why   string
-}
 
 // networked reports whether a run reaches anything.
 func (o *Options) networked(p *profiles.Policy) bool {
@@ -177,7 +169,7 @@ func (f *finder) ssh(agent bool) {
 	files, _ := filepath.Glob("/etc/ssh/ssh_config.d/*.conf")
 	for _, name := range files {
 		if text, err := profiles.ReadFile(name); err == nil && f.decider.Decide(name).Access == profiles.Read {
-			f.sshTexts = append(f.sshTexts, Stub{Name: name, Text: string(text)})
+			f.sshTexts = append(f.sshTexts, Text{Path: name, Content: string(text)})
 		}
 	}
 }
@@ -338,16 +330,6 @@ func sshPath(name, home string) string {
 		return home + "/.ssh/" + name
 	}
 	return name
-}
-
-// sshSystem covers the system's files with the same, of the command's own.
-func (s *Survey) sshSystem(texts []Stub) {
-	for _, t := range texts {
-		var st unix.Stat_t
-		if unix.Lstat(t.Name, &st) == nil {
-			s.Texts = append(s.Texts, Mount{Kind: Text, Target: t.Name, OverLink: nodeOf(st.Mode) == Link, ReadOnly: true, Mode: 0o644, Text: t.Text, Donated: -1, Why: "the same, which ssh takes from its user only"})
-		}
-	}
 }
 
 // namedSockets passes the variables that name a socket which is shown: SSH_AUTH_SOCK is one,

@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"path/filepath"
@@ -39,7 +39,7 @@ func (f *finder) aliases(mounts []mountpoint) {
 		})
 		for _, m := range mounts {
 			var st unix.Stat_t
-			if p.Node == Directory && m.target != p.Path && below(m.target, p.Path) && f.decider.Decide(m.target).Access < profiles.Read &&
+			if p.Node == Directory && m.target != p.Path && Below(m.target, p.Path) && f.decider.Decide(m.target).Access < profiles.Read &&
 				unix.Lstat(m.target, &st) == nil && st.Uid != 0 && st.Uid != nobody {
 				f.alias(mounts, m, m.root, m.target, f.byDefault)
 			}
@@ -70,12 +70,12 @@ func (f *finder) alias(mounts []mountpoint, own mountpoint, inside, path string,
 			continue
 		}
 		alias := m.target // all of the mount lies in what is hidden
-		if below(inside, m.root) {
+		if Below(inside, m.root) {
 			alias = filepath.Join(m.target, strings.TrimPrefix(inside, m.root))
-		} else if !below(m.root, inside) {
+		} else if !Below(m.root, inside) {
 			continue
 		}
-		if alias != "/" && f.decider.Decide(alias).Access >= profiles.Read && !below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target && hides(alias) {
+		if alias != "/" && f.decider.Decide(alias).Access >= profiles.Read && !Below(alias, f.policy.Workspace) && mountOf(mounts, alias).target == m.target && hides(alias) {
 			f.add(alias, profiles.Hide, "another mount of "+path)
 			f.beyond(alias)
 		}
@@ -90,14 +90,14 @@ func parseMountinfo(text string) []mountpoint {
 	var list []mountpoint
 	for line := range strings.Lines(text) {
 		if f := strings.SplitN(line, " ", 6); len(f) == 6 {
-			list = append(list, mountpoint{f[2], unescape(f[3]), unescape(f[4])})
+			list = append(list, mountpoint{f[2], Unescape(f[3]), Unescape(f[4])})
 		}
 	}
 	return list
 }
 
-// unescape undoes the octal escapes of the table: \\040 is a space.
-func unescape(s string) string {
+// Unescape undoes the octal escapes of the table: \\040 is a space.
+func Unescape(s string) string {
 	if !strings.Contains(s, "\\") {
 		return s
 	}
@@ -117,7 +117,7 @@ func unescape(s string) string {
 // and of those the last.
 func mountOf(mounts []mountpoint, path string) (best mountpoint) {
 	for _, m := range mounts {
-		if below(path, m.target) && len(m.target) >= len(best.target) {
+		if Below(path, m.target) && len(m.target) >= len(best.target) {
 			best = m
 		}
 	}

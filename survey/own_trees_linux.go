@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 // owned judges a rule for what the sandbox has of its own. It reports whether nothing is
 // to be mounted: what the rule asks is so, or is refused.
 func (f *finder) owned(path string, access profiles.Access, why string) (done bool) {
-	tree, has := kernelTree(path), ownDevice(path)
+	tree, has := KernelTree(path), OwnDevice(path)
 	refuse := func(format string, args ...any) bool {
 		f.err = &profiles.Error{Cause: fmt.Sprintf("filesystem %s: %s: %s (%s)", path, access, fmt.Sprintf(format, args...), why)}
 		return true
@@ -24,15 +24,14 @@ func (f *finder) owned(path string, access profiles.Access, why string) (done bo
 		if d := f.decider.Decide(tree); path != tree && d.Access < profiles.Read {
 			return refuse("%s has the access %s (%s)", tree, d.Access, d.Rule.Origin)
 		}
-		if _, shown, _ := Own(path, false); tree == "/dev" && !shown {
+		if tree == "/dev" && !inOwnDev(path) {
 			f.notes = append(f.notes, path+" is not in the /dev of the sandbox, which shows no device of the host's ("+why+")")
 		}
 		return true
 	case path == tree || tree == "/sys":
 		return false
 	case tree == "/dev":
-		_, there, _ := Own(path, false)
-		return !there // what the host has in its own is not in the way
+		return !inOwnDev(path) // what the host has in its own is not in the way
 	}
 	switch name, _, _ := strings.Cut(path[len("/proc/"):], "/"); {
 	case strings.Trim(name, "0123456789") == "":

@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ type hop struct {
 func (f *finder) hops(path string) (list []hop, end Place, err error) {
 	for {
 		prefix, st, err := f.first(path)
-		end = Place{Path: path, Node: nodeOf(st.Mode), Dev: device(st.Dev), Ino: st.Ino}
+		end = Place{Path: path, Node: NodeOf(st.Mode), Dev: Device(st.Dev), Ino: st.Ino}
 		switch {
 		case err != nil && nowhere(err) && (err != unix.EACCES || !f.owns(filepath.Dir(prefix))):
 			return list, Place{Path: path, Node: Absent}, nil
@@ -62,7 +62,7 @@ func (f *finder) protected() {
 	for i := range f.policy.Protect {
 		r := &f.policy.Protect[i]
 		inert := f.decider.Decide(r.Pattern).Access < profiles.Overlay
-		if r.Review || !strings.HasPrefix(r.Pattern, "/") || below(r.Pattern, f.policy.Workspace) || inert && builtIn(r.Origin) {
+		if r.Review || !strings.HasPrefix(r.Pattern, "/") || Below(r.Pattern, f.policy.Workspace) || inert && builtIn(r.Origin) {
 			continue
 		}
 		list, end, err := f.hops(r.Pattern)
@@ -71,7 +71,7 @@ func (f *finder) protected() {
 		}
 		if err != nil {
 			f.err = fmt.Errorf("protect %s: %w (%s)", r.Pattern, err, r.Origin)
-		} else if below(f.policy.Workspace, end.Path) {
+		} else if Below(f.policy.Workspace, end.Path) {
 			f.err = &LedError{Rule: *r, To: end.Path}
 		}
 		if f.err != nil {
@@ -110,7 +110,7 @@ func (f *finder) guard(r *profiles.ProtectRule, list []hop, end Place, why strin
 		f.lead(r, h.to)
 		p := Place{Path: h.at, Node: Link, Link: h.text, Access: profiles.Read, Why: why}
 		if f.within(h.at) {
-			p.Pin, p.Protect, p.Dev, p.Ino = true, true, device(h.st.Dev), h.st.Ino
+			p.Pin, p.Protect, p.Dev, p.Ino = true, true, Device(h.st.Dev), h.st.Ino
 		}
 		carries = carries && f.refuses(h.at, &h.st, profiles.Read, h.to) == ""
 		f.put(p)
@@ -162,7 +162,7 @@ func (f *finder) sworn(path string, st *unix.Stat_t) bool {
 // below one.
 func (f *finder) guarded(path string) bool {
 	r, ok := f.policy.Protected(path)
-	return ok && !r.Review && !below(path, f.policy.Workspace)
+	return ok && !r.Review && !Below(path, f.policy.Workspace)
 }
 
 // ctimeGrain is the coarsest time that a file system keeps: FAT's.
@@ -178,11 +178,11 @@ func (f *finder) lends(path string) bool {
 	}
 	for _, name := range secrets {
 		secret := filepath.Join(f.policy.Home, name)
-		if below(secret, path) || below(path, secret) && !settings(name, path[len(secret):]) && !isPublic(path) {
+		if Below(secret, path) || Below(path, secret) && !settings(name, path[len(secret):]) && !isPublic(path) {
 			return false
 		}
 	}
-	return f.own == "" || !below(path, f.own)
+	return f.own == "" || !Below(path, f.own)
 }
 
 // settings reports whether what lies there below a directory with secrets is made
@@ -193,7 +193,7 @@ func settings(name, rest string) bool {
 		first, _, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
 		return slices.Contains([]string{"skills", "agents", "commands", "prompts", "rules", "hooks", "plugins", "output-styles", "CLAUDE.md", "AGENTS.md", "GEMINI.md"}, first)
 	case ".config":
-		return strings.Count(rest, "/") > 1 && !slices.ContainsFunc(keyrings[:], func(k string) bool { return below(rest, k) })
+		return strings.Count(rest, "/") > 1 && !slices.ContainsFunc(keyrings[:], func(k string) bool { return Below(rest, k) })
 	case ".local/state":
 		return strings.HasPrefix(rest, "/nix/")
 	}
@@ -206,7 +206,7 @@ var keyrings = [...]string{"/gcloud", "/gh", "/glab-cli", "/google-chrome", "/ch
 // lead notes that a protected path goes on at another one, which the command may
 // write: there it is protected as well, what does not exist yet included.
 func (f *finder) lead(r *profiles.ProtectRule, to string) {
-	if f.shown(to) < profiles.Overlay || below(f.policy.Workspace, to) || f.reviewed(to) {
+	if f.shown(to) < profiles.Overlay || Below(f.policy.Workspace, to) || f.reviewed(to) {
 		return
 	}
 	if !slices.ContainsFunc(f.led, func(have profiles.ProtectRule) bool { return have.Pattern == to }) {
@@ -343,7 +343,7 @@ func (f *finder) leadIn(r *profiles.ProtectRule, path string) {
 		return
 	}
 	for _, h := range list {
-		if below(h.to, f.policy.Workspace) {
+		if Below(h.to, f.policy.Workspace) {
 			f.lead(r, h.to)
 		}
 	}

@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"errors"
@@ -30,7 +30,7 @@ func (f *finder) anchor(path string) {
 			f.err = fmt.Errorf("lstat %s: %w", path, err)
 			return
 		}
-		node, at = nodeOf(st.Mode), inode{device(st.Dev), st.Ino}
+		node, at = NodeOf(st.Mode), inode{Device(st.Dev), st.Ino}
 	}
 	protect := !slices.Contains(f.roots, path)
 	f.put(Place{Path: path, Node: node, Dev: at.dev, Ino: at.ino, Access: f.around(path), Pin: true, Protect: protect, Why: "holds what must stay where it is"})
@@ -82,12 +82,12 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 		f.err = fmt.Errorf("lstat %s: %w", prefix, err)
 		return
 	}
-	n := nodeOf(st.Mode)
+	n := NodeOf(st.Mode)
 	if n != Link {
 		if n == File && st.Nlink == 1 {
 			f.single[path] = true
 		}
-		f.put(Place{Path: path, Node: n, Dev: device(st.Dev), Ino: st.Ino, Access: access, Why: why})
+		f.put(Place{Path: path, Node: n, Dev: Device(st.Dev), Ino: st.Ino, Access: access, Why: why})
 		return
 	}
 	text, real, err := leads(prefix, path[len(prefix):])
@@ -108,7 +108,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 	// What closes a path by a link closes it as long as the link stands: a command
 	// that could take it away, or lead it elsewhere, would open the path to the next run.
 	if (access < profiles.Read || f.tightening) && f.within(prefix) {
-		link.Pin, link.Dev, link.Ino = true, device(st.Dev), st.Ino
+		link.Pin, link.Dev, link.Ino = true, Device(st.Dev), st.Ino
 	}
 	f.put(link)
 	// Where it leads may have a rule of its own: the stricter wins, but for one
@@ -124,7 +124,7 @@ func (f *finder) resolve(path string, access profiles.Access, why string, depth 
 
 // asWhole reports whether a rule merely closes a place as a whole: a home, all homes, /tmp.
 func (f *finder) asWhole(r *profiles.FileRule) bool {
-	return r.Path == f.policy.Home || r.Path == "/" || r.Glob == "" && builtIn(r.Origin) && !below(r.Path, f.policy.Home)
+	return r.Path == f.policy.Home || r.Path == "/" || r.Glob == "" && builtIn(r.Origin) && !Below(r.Path, f.policy.Home)
 }
 
 // beyond marks what is hidden where root alone gets to: the command is not root,
@@ -133,7 +133,7 @@ func (f *finder) asWhole(r *profiles.FileRule) bool {
 // is the host's own.
 func (f *finder) beyond(path string) {
 	i, ok := f.seen[path]
-	if !ok || f.places[i].Access != profiles.Hide || f.places[i].Node != File && f.places[i].Node != Directory || !WhoAmI().Root {
+	if !ok || f.places[i].Access != profiles.Hide || f.places[i].Node != File && f.places[i].Node != Directory || os.Getuid() != 0 {
 		return
 	}
 	closed := false
@@ -155,11 +155,11 @@ func (f *finder) first(path string) (prefix string, st unix.Stat_t, err error) {
 			continue
 		}
 		prefix = path[:i]
-		if err = unix.Lstat(prefix, &st); err != nil || nodeOf(st.Mode) == Link {
+		if err = unix.Lstat(prefix, &st); err != nil || NodeOf(st.Mode) == Link {
 			break
 		}
-		if nodeOf(st.Mode) == Directory {
-			f.dirs[prefix] = inode{device(st.Dev), st.Ino}
+		if NodeOf(st.Mode) == Directory {
+			f.dirs[prefix] = inode{Device(st.Dev), st.Ino}
 		}
 	}
 	return prefix, st, err
@@ -188,7 +188,7 @@ func (f *finder) refuses(link string, st *unix.Stat_t, access profiles.Access, t
 	switch {
 	case (f.shown(dir) >= profiles.Overlay || f.guarded(link)) && !f.sworn(link, st):
 		return "which the command could have made"
-	case below(link, f.policy.Workspace) && f.decider.Decide(to).Access < access:
+	case Below(link, f.policy.Workspace) && f.decider.Decide(to).Access < access:
 		return "which is the workspace's, to " + to
 	case planted(dir, st):
 		return fmt.Sprintf("which uid %d has put where everybody may", st.Uid)

@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func (e *SecretError) Hint() string {
 func keepsSecrets(policy *profiles.Policy) error {
 	for _, name := range secrets {
 		dir := policy.Home + "/" + name
-		if !below(policy.Workspace, dir) {
+		if !Below(policy.Workspace, dir) {
 			continue
 		}
 		var st unix.Stat_t

@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"encoding/binary"
@@ -25,7 +25,7 @@ func (f *finder) setIDs() error {
 			return err
 		}
 		for _, file := range found {
-			f.put(Place{Path: file.path, Node: File, Dev: device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a program that gives rights to who runs it"})
+			f.put(Place{Path: file.path, Node: File, Dev: Device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a program that gives rights to who runs it"})
 		}
 	}
 	return nil
@@ -39,10 +39,10 @@ func (f *finder) writable() []string {
 			roots = append(roots, p.Path)
 		}
 	}
-	slices.SortFunc(roots, less)
+	slices.SortFunc(roots, Less)
 	last := ""
 	return slices.DeleteFunc(roots, func(path string) bool {
-		if last != "" && below(path, last) {
+		if last != "" && Below(path, last) {
 			return true
 		}
 		last = path

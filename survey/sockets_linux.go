@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"os"
@@ -35,7 +35,7 @@ func (f *finder) sockets() error {
 			return &profiles.Error{Origin: s.Origin, Cause: s.Path + ": no unix socket", Hint: "--read " + shell.Quote(s.Path) + " shows what is no socket"}
 		}
 		if s.At != "" {
-			f.put(Place{Path: s.At, Source: s.Path, Node: Special, Dev: device(st.Dev), Ino: st.Ino, Access: profiles.Read, Why: s.Origin.String()})
+			f.put(Place{Path: s.At, Source: s.Path, Node: Special, Dev: Device(st.Dev), Ino: st.Ino, Access: profiles.Read, Why: s.Origin.String()})
 			continue
 		}
 		f.add(s.Path, profiles.Read, s.Origin.String())
@@ -54,7 +54,7 @@ func (f *finder) sockets() error {
 	var paths []string
 	for _, name := range namesOfSockets(string(list)) {
 		path, ok := f.socket(name)
-		if ok && f.decider.Decide(path).Access >= profiles.Read && !below(path, "/run") && !below(path, "/dev") && !(hidden && below(path, sssd)) && !shown[path] {
+		if ok && f.decider.Decide(path).Access >= profiles.Read && !Below(path, "/run") && !Below(path, "/dev") && !(hidden && Below(path, sssd)) && !shown[path] {
 			paths = append(paths, path)
 		}
 	}
@@ -77,8 +77,8 @@ const sssd = "/var/lib/sss/pipes"
 func (f *finder) service(dir string) bool {
 	var st unix.Stat_t
 	d := f.decider.Decide(dir)
-	if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || d.Access < profiles.Read || below(d.Rule.Path, dir) ||
-		slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return below(s.Path, dir) }) {
+	if unix.Lstat(dir, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || d.Access < profiles.Read || Below(d.Rule.Path, dir) ||
+		slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return Below(s.Path, dir) }) {
 		return false
 	}
 	f.add(dir, profiles.Hide, "a service listens in it that looks names up")
@@ -123,11 +123,11 @@ func (f *finder) socket(path string) (string, bool) {
 // what the command works with.
 func (f *finder) keepsOpen(dir string) bool {
 	for _, needed := range [...]string{f.policy.Workspace, f.policy.Home, "/usr", "/etc", "/opt", "/srv", "/var/lib", "/nix", "/gnu"} {
-		if below(needed, dir) {
+		if Below(needed, dir) {
 			return true
 		}
 	}
-	return below(dir, f.policy.Workspace)
+	return Below(dir, f.policy.Workspace)
 }
 
 // crowd names the directories of sockets in place of them, from below, until

@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"bytes"
@@ -208,16 +208,16 @@ func runs(dir string, e os.DirEntry) bool {
 // inOpen reports whether a directory lies where people keep what they work on.
 func (f *toolFinder) inOpen(dir string) bool {
 	rest, in := strings.CutPrefix(dir, f.q.Home+"/")
-	return in && rest[0] != '.' && rest != "bin" && !below(dir, f.place("GOPATH", "go")) && !f.rooted(dir)
+	return in && rest[0] != '.' && rest != "bin" && !Below(dir, f.place("GOPATH", "go")) && !f.rooted(dir)
 }
 
 // rooted reports whether a version manager or installer has a place.
 func (f *toolFinder) rooted(path string) bool {
-	return slices.ContainsFunc(f.roots, func(root string) bool { return root != "" && below(path, root) })
+	return slices.ContainsFunc(f.roots, func(root string) bool { return root != "" && Below(path, root) })
 }
 
 func (f *toolFinder) follow(path string) (string, bool) {
-	return Follow(path, func(dir string) bool { return below(dir, f.q.Workspace) || f.q.Changeable(dir) })
+	return Follow(path, func(dir string) bool { return Below(dir, f.q.Workspace) || f.q.Changeable(dir) })
 }
 
 // Follow returns where an absolute path leads, if something stands there and
@@ -257,13 +257,13 @@ func Follow(path string, changeable func(dir string) bool) (string, bool) {
 
 // ignored reports whether nothing in a directory is run on purpose.
 func (f *toolFinder) ignored(dir string) bool {
-	return below(dir, f.q.Workspace) || below(f.q.Home, dir)
+	return Below(dir, f.q.Workspace) || Below(f.q.Home, dir)
 }
 
 // system reports whether a place is shown by every policy that runs anything.
 func system(path string) bool {
 	for _, dir := range [...]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/snap", "/etc", "/gnu"} {
-		if below(path, dir) {
+		if Below(path, dir) {
 			return true
 		}
 	}
@@ -281,7 +281,7 @@ func (f *toolFinder) program(path string, hops int) bool {
 		return true // beside it, and looked at for itself
 	}
 	real, ok := f.follow(path)
-	if !ok || hops > maxHops || below(real, f.q.Workspace) || f.open && !system(real) && !f.rooted(real) {
+	if !ok || hops > maxHops || Below(real, f.q.Workspace) || f.open && !system(real) && !f.rooted(real) {
 		return false
 	}
 	info, err := os.Stat(real)
@@ -319,7 +319,7 @@ func (f *toolFinder) interpreter(path string, hops int) {
 	line := make([]byte, 256)
 	n, _ := file.Read(line)
 	interpreter := shebang(line[:n])
-	if interpreter == "" || system(interpreter) || below(interpreter, f.q.Workspace) || f.ignored(filepath.Dir(interpreter)) {
+	if interpreter == "" || system(interpreter) || Below(interpreter, f.q.Workspace) || f.ignored(filepath.Dir(interpreter)) {
 		return
 	}
 	if f.program(interpreter, hops+1) {
@@ -371,7 +371,7 @@ func (f *toolFinder) prefix(dir, why string) {
 	}
 	f.prefixed[dir] = true
 	for _, r := range roots {
-		if path := f.place(r.env, r.path); path != "" && below(dir, path) && f.add(path, why) {
+		if path := f.place(r.env, r.path); path != "" && Below(dir, path) && f.add(path, why) {
 			return
 		}
 	}
@@ -452,11 +452,11 @@ func versionsOnly(path string) bool {
 
 // showable reports whether a path neither is nor contains what must stay hidden.
 func (f *toolFinder) showable(path string) bool {
-	if below(f.q.Home, path) || below(f.q.Workspace, path) || below(path, f.q.Workspace) {
+	if Below(f.q.Home, path) || Below(f.q.Workspace, path) || Below(path, f.q.Workspace) {
 		return false
 	}
 	for _, secret := range f.secrets {
-		if below(secret, path) || below(path, secret) && !besideSecrets(path[len(secret):]) {
+		if Below(secret, path) || Below(path, secret) && !besideSecrets(path[len(secret):]) {
 			return false
 		}
 	}

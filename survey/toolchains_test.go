@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"os"
@@ -183,7 +183,7 @@ func TestToolchains(t *testing.T) {
 			require.Equal(t, c.want, have)
 			for _, tool := range got.Show {
 				for _, s := range secrets {
-					require.False(t, below(filepath.Join(home, s), tool.Path), "%s shows %s", tool.Path, s)
+					require.False(t, Below(filepath.Join(home, s), tool.Path), "%s shows %s", tool.Path, s)
 				}
 			}
 		})
@@ -234,7 +234,7 @@ func TestToolchainsHere(t *testing.T) {
 			continue
 		}
 		entries, err := os.ReadDir(dir)
-		if err != nil || below(filepath.Clean(dir), "/usr/bin") {
+		if err != nil || Below(filepath.Clean(dir), "/usr/bin") {
 			continue
 		}
 		for _, e := range entries {
@@ -244,7 +244,7 @@ func TestToolchainsHere(t *testing.T) {
 			}
 			shown := system(real)
 			for _, tool := range got.Show {
-				shown = shown || below(real, tool.Path)
+				shown = shown || Below(real, tool.Path)
 			}
 			if info, err := os.Stat(real); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 				require.True(t, shown, "%s in %s leads to %s, which is not shown", e.Name(), dir, real)

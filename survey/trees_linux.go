@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"cmp"
@@ -11,18 +11,6 @@ import (
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// A Tree is a directory beside the workspace that the command may write on the
-// host, and what stands there. What a tool of the host executes it finds there as
-// well as in the workspace.
-type Tree struct {
-	Query workspace.Query
-	Found *workspace.Found
-
-	// State is set for what a cache keeps for itself: of names there
-	// nothing is known, but a repository of git is one, and git is run in it.
-	State bool
-}
-
 // trees lists the directories beside the workspace that the rules let the command
 // write, the outermost of each sort: a nearer one of the same sort is part of it.
 // A launch that has none looks nothing up for it.
@@ -33,7 +21,7 @@ func (f *finder) trees() (list []Tree) {
 	}
 	add := func(t Tree, path string) {
 		_, end, err := f.hops(path)
-		if err != nil || end.Node != Directory || end.Path == "/" || below(end.Path, p.Workspace) && !f.unsearched(end.Path) || f.shown(end.Path) != profiles.Write || kernelTree(end.Path) != "" {
+		if err != nil || end.Node != Directory || end.Path == "/" || Below(end.Path, p.Workspace) && !f.unsearched(end.Path) || f.shown(end.Path) != profiles.Write || KernelTree(end.Path) != "" {
 			return // a root that may be written the plan refuses
 		}
 		t.Query.Root = end.Path
@@ -42,7 +30,7 @@ func (f *finder) trees() (list []Tree) {
 	for _, table := range [...][]profiles.FileRule{p.Files, p.Tighten} {
 		for i := range table {
 			r := &table[i]
-			in := below(r.Path, p.Workspace)
+			in := Below(r.Path, p.Workspace)
 			if r.Access != profiles.Write || r.Glob != "" || in && !f.unsearched(r.Path) {
 				continue
 			}
@@ -90,7 +78,7 @@ func (f *finder) unsearched(path string) bool {
 // nearest returns the tree that a path is in, nil for none.
 func nearest(list []Tree, path string) (near *Tree) {
 	for i := range list {
-		if t := &list[i]; below(path, t.Query.Root) && (near == nil || len(t.Query.Root) > len(near.Query.Root)) {
+		if t := &list[i]; Below(path, t.Query.Root) && (near == nil || len(t.Query.Root) > len(near.Query.Root)) {
 			near = t
 		}
 	}
@@ -143,11 +131,11 @@ func (f *finder) query(t *Tree, within []string, o *Options) {
 		q.Home, q.XDG, q.Git = f.policy.Home, o.xdg(), o.git()
 	}
 	closed := slices.Clone(within)
-	if o.Own != "" && below(o.Own, q.Root) {
+	if o.Own != "" && Below(o.Own, q.Root) {
 		closed = append(closed, o.Own)
 	}
 	for _, p := range f.places {
-		if p.Node != Directory || p.Path == q.Root || !below(p.Path, q.Root) || slices.ContainsFunc(within, func(w string) bool { return below(p.Path, w) }) {
+		if p.Node != Directory || p.Path == q.Root || !Below(p.Path, q.Root) || slices.ContainsFunc(within, func(w string) bool { return Below(p.Path, w) }) {
 			continue
 		}
 		if p.Protect && p.Access <= profiles.Read {
@@ -172,7 +160,7 @@ func (f *finder) aside(list []Tree, o *Options) error {
 		root := t.Query.Root
 		var within []string
 		for _, r := range roots {
-			if r != root && below(r, root) {
+			if r != root && Below(r, root) {
 				within = append(within, r)
 			}
 		}
@@ -220,7 +208,7 @@ func (f *finder) pinned(found *workspace.Found) {
 		}
 		// The scan has pinned what it leads to in the workspace. Elsewhere it may be written too.
 		_, end, err := f.hops(pin.Path)
-		if err == nil && (end.Node == File || end.Node == Directory) && !below(end.Path, f.policy.Workspace) && !below(f.policy.Workspace, end.Path) && f.shown(end.Path) >= profiles.Overlay {
+		if err == nil && (end.Node == File || end.Node == Directory) && !Below(end.Path, f.policy.Workspace) && !Below(f.policy.Workspace, end.Path) && f.shown(end.Path) >= profiles.Overlay {
 			end.Access, end.Pin, end.Protect, end.Why = profiles.Read, true, true, p.Why
 			f.put(end)
 		}
@@ -243,4 +231,19 @@ func foldsIn(list []Tree) Folding {
 		}
 	}
 	return Folding{}
+}
+
+// copiesConfig reports whether a pin is one of which the command gets a copy: where it may write in the
+// repository, and nobody has said otherwise of the file.
+func (f *finder) copiesConfig(pin *workspace.Pin) bool {
+	if !pin.Private || f.policy.Nested { // in a sandbox within this one the link would lead to nothing
+		return false
+	}
+	around := f.around(pin.Path)
+	if filepath.Base(pin.Path) == ".git" || around == profiles.Overlay && vcs.OfSubmodule(pin.Path) {
+		return true
+	}
+	// The repository of a worktree lies elsewhere, and is read-only but for what a commit writes.
+	shared := slices.Contains(f.commons, filepath.Dir(pin.Path)) && f.byDefault(pin.Path) && f.decider.Decide(f.policy.Workspace).Access == profiles.Write
+	return shared || around == profiles.Write
 }

@@ -1,4 +1,4 @@
-package namespaces
+package survey
 
 import (
 	"slices"
@@ -22,7 +22,7 @@ var commonTrees = [...]string{"/etc", "/opt", "/var", "/tmp"}
 // hidden outside the workspace is said too.
 func (f *finder) leads(m workspace.Match) bool {
 	access := f.atMost(m.Target, m.Rule.Access)
-	outside := !below(m.Target, f.policy.Workspace)
+	outside := !Below(m.Target, f.policy.Workspace)
 	if access < profiles.Read && f.isWhole(m.Target) {
 		f.notes = append(f.notes, m.Path+" leads to "+m.Target+", which is not hidden for that ("+m.Rule.Origin.String()+")")
 		return false
@@ -42,8 +42,8 @@ func (f *finder) isWhole(path string) bool {
 	if unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG && st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return true
 	}
-	holds := func(tree string) bool { return tree != "" && below(tree, path) }
+	holds := func(tree string) bool { return tree != "" && Below(tree, path) }
 	return holds(f.policy.Workspace) || holds(f.policy.Home) || slices.ContainsFunc(f.policy.Homes, holds) ||
 		slices.ContainsFunc(commonTrees[:], holds) ||
-		slices.ContainsFunc(systemTrees[:], func(tree string) bool { return holds(tree) || below(path, tree) })
+		slices.ContainsFunc(systemTrees[:], func(tree string) bool { return holds(tree) || Below(path, tree) })
 }
