@@ -241,7 +241,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 				a.what = "git has a private copy of it in each repository that stands at the start: of what changes there, keys that name no program are taken over"
 			}
 			if flag := p.ReviewFlag(path, r); flag != "" {
-				a.hint = flag + " lets it change, and lists it"
+				if a.hint = flag + " lets it change, and lists it"; !strings.HasPrefix(flag, "--") {
+					a.hint = flag + " let it be made there, and list it"
+				}
 			}
 		}
 	}
