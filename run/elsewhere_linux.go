@@ -22,7 +22,6 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
 )
@@ -138,7 +137,7 @@ const examineWithin = 30 * time.Second
 // survey looks at this machine, and at what the command may write of it.
 func (r *elsewhere) survey() (*providers.Survey, error) {
 	host := &r.req.Host
-	paths, err := native.Programs(r.policy, r.req.Command[0], host.Environ)
+	paths, err := survey.Programs(r.policy, r.req.Command[0], host.Environ)
 	if err != nil && !r.kind.Cloud { // a cloud has programs of its own
 		return nil, err
 	}
@@ -153,7 +152,7 @@ func (r *elsewhere) survey() (*providers.Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.watched = &native.Guarded{
+	r.watched = &survey.Guarded{
 		Policy: r.policy, Trees: append([]survey.Tree{{Query: found.Query, Found: found.Workspace}}, found.Trees...),
 		Writes: func(path string) bool { return r.policy.Decide(path).Access == profiles.Write },
 	}

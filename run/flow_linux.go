@@ -9,9 +9,9 @@ import (
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // flow is what a run is wherever its command runs.
@@ -28,7 +28,7 @@ type flow struct {
 	answers  []profiles.Answer
 	warnings []string
 	workDir  string          // where the command starts
-	watched  *native.Guarded // what it may write of this machine's
+	watched  *survey.Guarded // what it may write of this machine's
 	tells    bool            // the command has a file that tells it of refusals
 
 	home  *homes.Home       // nil: it is not persistent

@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/terminal"
 )
 
@@ -216,7 +217,7 @@ func (l *launch) survey(before error) error {
 
 // stale reports whether an error says that a path is not what it was.
 func stale(err error) bool {
-	var absent *native.ErrNotFound
+	var absent *survey.ErrNotFound
 	var exec *namespaces.ExecError
 	if errors.As(err, &absent) || errors.As(err, &exec) {
 		return false

@@ -20,6 +20,7 @@ import (
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // This is what a run says of itself: why it was refused, what it is exiting with,
@@ -56,7 +57,7 @@ func FailRun(err error) int {
 	}
 	hint := hintOf(err)
 	var h hinter
-	var absent *native.ErrNotFound
+	var absent *survey.ErrNotFound
 	var exec *namespaces.ExecError
 	var elsewhere *providers.ExecError
 	code := messages.Refused

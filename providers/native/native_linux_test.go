@@ -27,6 +27,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // bench is a home with a workspace in it, and what a run in it says.
@@ -326,7 +327,7 @@ func TestNotExecuted(t *testing.T) {
 	unprivileged(t)
 	b := newBench(t)
 	_, err := b.plan("no-such-command")
-	var absent *ErrNotFound
+	var absent *survey.ErrNotFound
 	require.ErrorAs(t, err, &absent)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.EqualError(t, err, "no-such-command: command not found")
