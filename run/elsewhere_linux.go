@@ -136,20 +136,9 @@ const examineWithin = 30 * time.Second
 
 // survey looks at this machine, and at what the command may write of it.
 func (r *elsewhere) survey() (*providers.Survey, error) {
-	host := &r.req.Host
-	paths, err := survey.Programs(r.policy, r.req.Command[0], host.Environ)
-	if err != nil && !r.kind.Cloud { // a cloud has programs of its own
-		return nil, err
-	}
-	within := scanWithin
-	if r.req.DryRun {
-		within = 0
-	}
-	found, err := survey.Look(r.policy, survey.Options{
-		IndexDir: r.dirs.Cache, Within: within, Own: r.dirs.State, Home: r.homeDir(), Earliest: sessions.In(r.dirs.State).Earliest,
-		Getenv: host.Getenv, Environ: host.Environ, Network: r.req.Ask, Command: paths,
-	})
-	if err != nil {
+	found, paths, err := r.look(r.req.Ask)
+	var absent *survey.ErrNotFound
+	if found == nil || err != nil && !(r.kind.Cloud && errors.As(err, &absent)) { // a cloud has programs of its own
 		return nil, err
 	}
 	r.watched = &survey.Guarded{

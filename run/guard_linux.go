@@ -245,8 +245,8 @@ func (f *flow) changed(c workspace.Finding) {
 	f.log.Start()
 }
 
-// look looks a last time, when all of the run is dead, and says what was found.
-func (f *flow) look() []events.Change {
+// lookBack looks a last time, when all of the run is dead, and says what was found.
+func (f *flow) lookBack() []events.Change {
 	g := &f.guarded
 	guard, refused := g.guard, g.refused
 	if g.guard, g.refused = nil, nil; guard == nil {

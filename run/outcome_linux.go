@@ -294,7 +294,7 @@ func (f *flow) decided(e netproxy.Event) {
 
 // ended writes the last events, tells what was denied, and ends the session.
 func (f *flow) ended(code int, end *providers.Result) int {
-	f.left = append(f.left, f.look()...) // of a run that was ended before it was followed
+	f.left = append(f.left, f.lookBack()...) // of a run that was ended before it was followed
 	if f.guarded.failed {
 		code = messages.Refused // a promise was not kept: no status of the command's says that
 	}

@@ -43,18 +43,13 @@ type Host struct {
 	// call two switches between processes, and is no protection.
 	Learn func(*supervisor.Call)
 
-	Environ  []string
-	Within   time.Duration // how long that scan may take; 0 for as long as it takes
-	IndexDir string        // where the scan of the workspace keeps what it saw; "" for nowhere
+	Environ []string
 	// Ask asks the user about a host that no rule speaks of; nil asks nobody.
 	Ask func(ctx context.Context, host string, port uint16) netproxy.Permission
 
 	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
 	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 
-	Home     *survey.Home     // see [survey.Options]
-	Earliest func() time.Time // likewise
-	Alone    bool             // likewise
 }
 
 // Getenv returns a variable of the host's environment.
@@ -97,21 +92,11 @@ type Run struct {
 	trees []survey.Tree // the workspace, and what else the command may write
 }
 
-// New plans a run of a command under a policy.
-func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
+// New plans a run of a command under a policy, given what this machine is and which files the
+// command's name stands for.
+func New(policy *profiles.Policy, looked *survey.Survey, paths []string, host Host, argv []string) (*Run, error) {
 	r := &Run{Policy: policy, learn: host.Learn, serveAfter: serveAfter}
-	command, err := r.command(argv, &host)
-	if err != nil {
-		return nil, err
-	}
-	looked, err := survey.Look(policy, survey.Options{
-		IndexDir: host.IndexDir, Within: host.Within, Own: host.StateDir, Home: host.Home, Alone: host.Alone,
-		Earliest: host.Earliest, Getenv: host.Getenv, Environ: host.Environ, Command: command.Paths,
-		Network: host.Ask != nil || host.Learn != nil,
-	})
-	if err != nil {
-		return nil, err
-	}
+	command := r.command(argv, paths, &host)
 	r.Warnings, r.found = append(r.Warnings, looked.Notes...), looked.Workspace
 	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
 		r.Warnings = append(r.Warnings, "the workspace is an overlay: a program inside that watches files is not told what the host changes in them")
@@ -148,9 +133,9 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	return r, err
 }
 
-// command finds the files that the command's name stands for.
-func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
-	c := namespaces.Command{Argv: argv, Env: r.Policy.Environ(host.Environ), Dir: r.Policy.WorkDir}
+// command is what the copy executes, and with what.
+func (r *Run) command(argv, paths []string, host *Host) namespaces.Command {
+	c := namespaces.Command{Paths: paths, Argv: argv, Env: r.Policy.Environ(host.Environ), Dir: r.Policy.WorkDir}
 	if namespaces.WhoAmI().Root {
 		for i, e := range c.Env {
 			if strings.HasPrefix(e, "USER=") || strings.HasPrefix(e, "LOGNAME=") {
@@ -171,9 +156,7 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 	}
 	c.Umask = syscall.Umask(0)
 	syscall.Umask(c.Umask)
-	var err error
-	c.Paths, err = survey.Programs(r.Policy, argv[0], host.Environ)
-	return c, err
+	return c
 }
 
 // ownFilter compiles the user's filter.

@@ -81,7 +81,7 @@ func (b *bench) plan(argv ...string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(policy, Host{Environ: req.Host.Environ, StateDir: b.state, Secrets: b.secrets}, argv)
+	return plan(policy, Host{Environ: req.Host.Environ, StateDir: b.state, Secrets: b.secrets}, argv)
 }
 
 // outcome is what a run printed, and how it ended.
@@ -822,4 +822,19 @@ func TestCount(t *testing.T) {
 	e = End{Result: namespaces.Result{Usage: used, Killed: true}}
 	e.count()
 	require.Equal(t, End{Result: namespaces.Result{Killed: true}}, e)
+}
+
+// plan surveys this machine and plans a run.
+func plan(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
+	paths, err := survey.Programs(policy, argv[0], host.Environ)
+	if err != nil {
+		return nil, err
+	}
+	looked, err := survey.Look(policy, survey.Options{
+		Own: host.StateDir, Getenv: host.Getenv, Environ: host.Environ, Command: paths, Network: host.Ask != nil || host.Learn != nil,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return New(policy, looked, paths, host, argv)
 }
