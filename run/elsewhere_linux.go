@@ -23,6 +23,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/survey"
 )
 
@@ -441,4 +442,23 @@ func endAt(home sessions.Home, program Program, id string) error {
 		return err
 	}
 	return Destroy(program, e.Resource)
+}
+
+// Inquire asks a provider what it would keep of the default policy in the current directory,
+// for doctor: nothing is made there. The error says why it cannot be used, or what it misses.
+func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
+	req := &profiles.Request{Host: profiles.ThisHost(), Command: []string{"/bin/true"}, DryRun: true}
+	r := &elsewhere{flow: flow{program: program, req: req, provider: k.Name}, kind: k}
+	if _, err := program.build(k, req, providers.Host{Environ: req.Host.Environ}); err != nil {
+		return nil, err // without a look at the workspace
+	}
+	var err error
+	if r.policy, err = profiles.Resolve(*req); err != nil {
+		return nil, err
+	}
+	if r.dirs, err = state.Find(req.Host.Getenv, r.policy.Home); err != nil {
+		return nil, err
+	}
+	err = r.prepare()
+	return r.answers, err
 }

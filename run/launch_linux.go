@@ -32,7 +32,7 @@ func Run(req profiles.Request, program Program) int {
 	// policy is read. Flags that change the namespaces wait for the policy.
 	c, err := choose(&req)
 	if err != nil {
-		return messages.Fail(messages.InWords(err), hintOf(err))
+		return messages.Fail(messages.InWords(err), Hint(err))
 	}
 	if c.Name != providers.Native {
 		if program.Become != nil {

@@ -33,18 +33,6 @@ const (
 	notFound      = 127
 )
 
-// hinter is an error that knows what mends it.
-type hinter interface{ Hint() string }
-
-// hintOf returns what mends an error, "" where it does not know.
-func hintOf(err error) string {
-	var h hinter
-	if errors.As(err, &h) {
-		return h.Hint()
-	}
-	return ""
-}
-
 // FailRun prints why a run did not begin, and returns the status that says so.
 func FailRun(err error) int {
 	var several providers.MissingErrors
@@ -55,7 +43,7 @@ func FailRun(err error) int {
 		}
 		return messages.Fail(messages.InWords(several[last]), several.Hint()) // one hint for all
 	}
-	hint := hintOf(err)
+	hint := Hint(err)
 	var h hinter
 	var absent *survey.ErrNotFound
 	var exec *namespaces.ExecError

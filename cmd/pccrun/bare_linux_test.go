@@ -12,7 +12,7 @@ import (
 // bareMain is pccrun with a provider for tests in the place of each that is not native.
 func bareMain() {
 	newProvider = func(name string, _ *profiles.Request, host providers.Host) (providers.Provider, error) {
-		return &bare.Provider{As: name, Root: os.Getenv("BARE_ROOT"), Dir: filepath.Join(host.StateDir, "bare")}, nil
+		return &bare.Provider{As: name, Root: os.Getenv("BARE_ROOT"), Gone: os.Getenv("BARE_GONE") != "", Dir: filepath.Join(host.StateDir, "bare")}, nil
 	}
 	main()
 }

@@ -30,15 +30,16 @@ import (
 type Provider struct {
 	As   string
 	Root string // for chroot(2); "" for none
+	Gone bool   // its engine is not there
 	Dir  string // holds what there is: a file for each run, by its label, with its process group
 }
 
 // Name returns the name.
 func (p *Provider) Name() string { return p.As }
 
-// Examine knows nothing but the system's name, which is an error for who sets BARE_GONE.
+// Examine knows what runs the command, if that is there.
 func (p *Provider) Examine(context.Context) (providers.Facts, error) {
-	if os.Getenv("BARE_GONE") != "" {
+	if p.Gone {
 		return nil, &providers.UnusableError{Provider: p.As, Cause: "the engine is gone", Advice: "start it"}
 	}
 	return "a child of pccrun", nil
@@ -207,6 +208,13 @@ func (p *Provider) Destroy(_ context.Context, r providers.Resource) error {
 	}
 	if err := unix.Kill(-pid, unix.SIGKILL); err != nil && err != unix.ESRCH {
 		return err
+	}
+	for range 100 { // its leader is gone, or waits for a parent
+		status, err := os.ReadFile("/proc/" + r.ID + "/status")
+		if err != nil || strings.Contains(string(status), "\nState:\tZ") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	err = os.Remove(filepath.Join(p.Dir, r.Labels[providers.LabelKey]))
 	if errors.Is(err, fs.ErrNotExist) {
