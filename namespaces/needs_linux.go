@@ -25,18 +25,6 @@ type Variable struct {
 	Why   string
 }
 
-// CertificateFiles are the variables that name a file of certificate authorities, and
-// CertificateDirs those that name a directory, or several with colons between.
-var (
-	CertificateFiles = [...]string{
-		"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE",
-		"GIT_PROXY_SSL_CAINFO", "CARGO_HTTP_CAINFO", "DENO_CERT", "NIX_SSL_CERT_FILE", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "CODEX_CA_CERTIFICATE",
-		"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS", "npm_config_cafile", "NPM_CONFIG_CAFILE", "YARN_HTTPS_CA_FILE_PATH", "YARN_CAFILE", "HEX_CACERTS_PATH", "COMPOSER_CAFILE",
-		"BUNDLE_SSL_CA_CERT", "PERL_LWP_SSL_CA_FILE", "HTTPS_CA_FILE", "CONDA_SSL_VERIFY", "UV_SSL_CERT_FILE", "PGSSLROOTCERT", "VAULT_CACERT", "CONSUL_CACERT", "NOMAD_CACERT", "ELIXIR_CACERTS", "STRIPE_CA_BUNDLE",
-	}
-	CertificateDirs = [...]string{"SSL_CERT_DIR", "GIT_SSL_CAPATH", "PERL_LWP_SSL_CA_PATH", "HTTPS_CA_DIR", "VAULT_CAPATH"}
-)
-
 // networked reports whether a run reaches anything.
 func (o *Options) networked(p *profiles.Policy) bool {
 	return o.Network || len(p.Network.Allow)+len(p.Network.Local) > 0
@@ -49,7 +37,7 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 		return nil
 	}
 	const why = "certificate authorities that your environment names"
-	for i, name := range slices.Concat(CertificateFiles[:], CertificateDirs[:]) {
+	for i, name := range slices.Concat(profiles.CertificateFiles[:], profiles.CertificateDirs[:]) {
 		value, pass := o.Getenv(name), false
 		switch d := f.policy.DecideEnv(name); {
 		case d.Action == profiles.EnvSetTo:
@@ -63,7 +51,7 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 			continue
 		}
 		paths := []string{value}
-		if i >= len(CertificateFiles) {
+		if i >= len(profiles.CertificateFiles) {
 			paths = filepath.SplitList(value)
 		}
 		for _, path := range paths {

@@ -97,7 +97,7 @@ func (r *Run) answers() []profiles.Answer {
 			a = kept("overlayfs in the sandbox's user namespace") // the set-up is the trial: see overlayMissing
 		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:
 			a = kept("network namespace")
-			if r.Rules != nil {
+			if r.Egress.Rules != nil {
 				a = kept("network namespace, proxy, packet rules")
 			}
 		case profiles.NetTransparent:
@@ -109,8 +109,8 @@ func (r *Run) answers() []profiles.Answer {
 			}
 		case profiles.NetInject:
 			a = kept("a process of its own that reads the requests to its hosts")
-			if len(p.Network.Inject) > 0 && r.inspection == nil {
-				a = missing(unreachable(&p.Network))
+			if ok, cause, hint := r.Egress.Injects(); !ok {
+				a = missing(cause, hint)
 			}
 		case profiles.IPCUnix:
 			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it", "")

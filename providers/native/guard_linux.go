@@ -28,8 +28,7 @@ func (r *Run) Guards() bool {
 
 // Tells reports whether the command has a file that tells it of refusals.
 func (r *Run) Tells() bool {
-	n := &r.Policy.Network
-	return r.Guards() || r.Policy.Attempts || len(n.Allow)+len(n.Local) > 0 || r.ask != nil || r.learn != nil
+	return r.Guards() || r.Policy.Attempts || r.Egress.Rules != nil
 }
 
 // Standing returns what stood in the workspace, and in each other tree that the

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,11 +22,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/cgroups"
-	"github.com/pccrun/pccrun/clients"
+	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/namespaces"
-	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
-	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seccomp"
@@ -37,19 +34,6 @@ import (
 
 // DenialsPath is where the command can read what was refused, and why.
 const DenialsPath = "/run/pccrun/denials.jsonl"
-
-// maxListeners bounds the ports that the launcher serves in a sandbox.
-const maxListeners = 64
-
-// maxInward is how many connections to published ports there can be at once.
-const maxInward = 48
-
-// proxyPort is where the proxy listens on the sandbox's own loopback, proxyURL
-// how programs are told of it.
-const (
-	proxyPort = 3128
-	proxyURL  = "http://127.0.0.1:3128"
-)
 
 // Host is what a run takes from this process.
 type Host struct {
@@ -85,8 +69,7 @@ type Run struct {
 	Policy   *profiles.Policy
 	Plan     *namespaces.Plan
 	Limits   cgroups.Plan
-	Rules    *rules.Set // nil: no network at all
-	denied   *rules.Set // where there is no network at all: what denies names
+	Egress   *egress.Plan
 	Answers  []profiles.Answer
 	Warnings []string
 
@@ -104,21 +87,15 @@ type Run struct {
 	// one goroutine; set before the start of a run whose Host.Learn calls [Run.Study].
 	Tried func(Try)
 
-	room       int64     // for processes: see countForks
-	proxies    [3]string // the host's own, for http, for https, and what needs none
-	proxyPorts []string  // of this machine's loopback that they may have
-	upstream   netproxy.Upstream
-	inspection *inspection // nil: nothing is inspected
-	learn      func(*supervisor.Call)
-	group      *cgroups.Group      // made before the sandbox is begun, or root is shed
-	janitor    *namespaces.Janitor // as root
+	room    int64 // for processes: see countForks
+	learn   func(*supervisor.Call)
+	group   *cgroups.Group      // made before the sandbox is begun, or root is shed
+	janitor *namespaces.Janitor // as root
 
 	serveAfter time.Duration // see serveSoon; tests have more patience
 
-	ask       func(ctx context.Context, host string, port uint16) netproxy.Permission
-	published []published
-	found     *workspace.Found
-	trees     []namespaces.Tree // the workspace, and what else the command may write
+	found *workspace.Found
+	trees []namespaces.Tree // the workspace, and what else the command may write
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -214,8 +191,8 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 			c.Env = host.Environ
 		}
 	}
-	if strings.HasPrefix(r.Policy.Home, profiles.NoHome) && getenv(c.Env, "HOME") == "" {
-		c.Env = append(without(c.Env, "HOME"), "HOME="+r.Policy.Home) // nor does the user database say it
+	if strings.HasPrefix(r.Policy.Home, profiles.NoHome) && (&Host{Environ: c.Env}).Getenv("HOME") == "" {
+		c.Env = append(slices.DeleteFunc(slices.Clone(c.Env), func(e string) bool { return strings.HasPrefix(e, "HOME=") }), "HOME="+r.Policy.Home) // nor does the user database say it
 	}
 	c.Umask = syscall.Umask(0)
 	syscall.Umask(c.Umask)
@@ -293,75 +270,6 @@ func executable(name, path string) error {
 		return &ErrNotFound{Name: name, Err: err}
 	}
 	return nil
-}
-
-// network plans the egress: nothing, or the proxy on the sandbox's loopback.
-func (r *Run) network(host *Host) error {
-	n := &r.Policy.Network
-	if len(n.Publish) > 0 {
-		r.Plan.Dial = maxInward
-	}
-	r.ask = host.Ask
-	some := len(n.Allow)+len(n.Local) > 0 || host.Ask != nil || r.learn != nil
-	if r.Tells() {
-		r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
-		r.Plan.Command.Env = append(r.Plan.Command.Env, "PCCRUN_DENIALS="+DenialsPath)
-	}
-	if !some {
-		r.unreachable(host, nil)
-		return r.unconnected()
-	}
-	asker := clients.Asker{Environ: host.Environ, Workspace: r.Policy.Workspace, StateDir: host.StateDir, Note: func(text string) {
-		r.Warnings = append(r.Warnings, text)
-	}}
-	set, err := n.Rules(asker.Expand)
-	if err != nil {
-		return err
-	}
-	proxy := func(name string) string {
-		if v := host.Getenv(strings.ToLower(name)); v != "" {
-			return v
-		}
-		return host.Getenv(name)
-	}
-	r.proxies = [3]string{host.Getenv("http_proxy"), proxy("HTTPS_PROXY"), proxy("NO_PROXY")}
-	if r.upstream, err = netproxy.ParseUpstream(r.proxies[0], r.proxies[1], r.proxies[2]); err != nil {
-		return err
-	}
-	for _, l := range n.Local {
-		r.proxyPorts = append(r.proxyPorts, strings.TrimPrefix(l.Text, "localhost:"))
-	}
-	if err := r.upstream.Restrict(func(port string) bool { return slices.Contains(r.proxyPorts, port) }); err != nil {
-		return err
-	}
-	for _, addr := range r.upstream.Addresses() {
-		r.Warnings = append(r.Warnings, "connections go by the proxy "+addr+", which the environment names")
-	}
-	if proxy("ALL_PROXY") != "" && len(r.upstream.Addresses()) == 0 {
-		r.Warnings = append(r.Warnings, "ALL_PROXY is not followed, connections go out directly: an HTTP proxy in HTTPS_PROXY and HTTP_PROXY is")
-	}
-	r.Rules = set
-	r.unreachable(host, set)
-	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	r.Plan.Listen = []netip.AddrPort{netip.AddrPortFrom(loopback, proxyPort)}
-	for _, local := range n.Local {
-		rule, err := rules.ParseLocal(local.Text)
-		if err != nil {
-			return err
-		}
-		for _, port := range rule.LocalPorts() {
-			r.Plan.Listen = append(r.Plan.Listen, netip.AddrPortFrom(loopback, port))
-			if network.HasIPv6() {
-				r.Plan.Listen = append(r.Plan.Listen, netip.AddrPortFrom(netip.IPv6Loopback(), port))
-			}
-		}
-		if len(r.Plan.Listen) > maxListeners {
-			return &profiles.Error{Origin: local.Origin, Cause: fmt.Sprintf("more than %d ports at the sandbox's own loopback", maxListeners), Hint: "name the ports that are used, or the port alone, for host.pccrun.internal"}
-		}
-	}
-	r.capture()
-	r.Plan.Command.Env = netproxy.AddEnviron(r.Plan.Command.Env, proxyURL)
-	return r.inspects(host)
 }
 
 // ownFilter compiles the user's filter.
@@ -506,8 +414,7 @@ type Started struct {
 
 	run    *Run
 	group  *cgroups.Group
-	proxy  *netproxy.Proxy
-	inward *netproxy.Proxy // serves published ports
+	way    *egress.Service
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	seen   *supervisor.Supervisor // nil: nobody asks
@@ -525,7 +432,8 @@ type Started struct {
 // decided hears of each decision of the proxy, from many goroutines.
 func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(netproxy.Event)) (*Started, error) {
 	s := &Started{Sandbox: box, run: r, group: r.group, full: make(chan int64, 1), broken: make(chan error, 1)}
-	if err := r.publish(); err != nil {
+	var err error
+	if s.way, err = r.Egress.Open(decided); err != nil {
 		box.Close()
 		return nil, s.close(err)
 	}
@@ -573,13 +481,8 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	if r.Policy.Resources.Disk.Value > 0 && r.Tried != nil {
 		s.watchPrivate(ctx)
 	}
-	switch {
-	case r.Rules != nil:
-		s.serveSoon(ctx, decided)
-	case r.Plan.Questions:
-		s.answerSoon(ctx, decided)
-	}
-	s.servePublished(ctx, decided)
+	s.serveSoon(ctx)
+	s.way.Published(ctx, s.Dial)
 	return s, nil
 }
 
@@ -672,12 +575,7 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	if s.refusals != nil {
 		<-s.refusals // all that was refused is told: whoever tried is dead
 	}
-	for _, p := range [...]*netproxy.Proxy{s.proxy, s.inward} {
-		if p != nil {
-			p.Close()
-		}
-	}
-	s.run.inspection.close()
+	s.way.Close()
 	// What the keeper meets while a sandbox that has ended is taken apart is no
 	// reason of anything.
 	if err == nil && result.Killed {
@@ -721,8 +619,11 @@ func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
 	return end, nil
 }
 
-// close removes the control groups.
+// close gives the host's ports back and removes the control groups.
 func (s *Started) close(err error) error {
+	if s.way != nil {
+		s.way.Close()
+	}
 	if s.group != nil {
 		if e := s.group.Remove(2 * time.Second); err == nil {
 			err = e

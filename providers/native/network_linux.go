@@ -2,24 +2,24 @@ package native
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
-	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
-	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 )
+
+// Secrets reads what is injected: see [egress.Secrets].
+type Secrets = egress.Secrets
 
 // maxCaptured is how many ports are captured where the kernel has no packet
 // rules.
@@ -27,8 +27,8 @@ const maxCaptured = 16
 
 // capture plans the way out for programs that know nothing of the proxy.
 func (r *Run) capture() {
-	plan := &network.Plan{Range: network.NewRange(rand.Uint64()), Allowed: r.Rules.Prefixes()}
-	plan.Capture, _ = r.Rules.Ports(maxCaptured)
+	plan := &network.Plan{Range: network.NewRange(rand.Uint64()), Allowed: r.Egress.Rules.Prefixes()}
+	plan.Capture, _ = r.Egress.Rules.Ports(maxCaptured)
 	for _, at := range r.Plan.Listen {
 		plan.Ports = append(plan.Ports, at.Port())
 	}
@@ -53,29 +53,6 @@ func (s *Started) names() *netproxy.Names {
 // both processors, in which pid 1 and the command would wait.
 const serveAfter = 2 * time.Millisecond
 
-// unconnected plans a run without any network, which has a name server all the same:
-// it knows no name, and who looks one up is told of, with what would allow it.
-func (r *Run) unconnected() (err error) {
-	r.Plan.Questions = !slices.Contains(r.Policy.Without, profiles.LayerNetns)
-	// No client is asked what its group stands for: that takes longer than a launch.
-	r.denied, err = r.Policy.Network.Rules(func(group rules.Rule) (list []rules.Rule, err error) {
-		if group.Group() == "github" {
-			list = append(list, group)
-		}
-		return list, nil
-	})
-	return err
-}
-
-// answerSoon begins to tell in a moment which names the command looks up, in a run
-// without any network: to none of them there is an address.
-func (s *Started) answerSoon(ctx context.Context, decided func(netproxy.Event)) {
-	s.soonServe(func() {
-		s.proxy = netproxy.New(netproxy.Config{Rules: s.run.denied, Hostname: namespaces.Hostname, Event: decided})
-		go s.proxy.ServeQuestions(ctx, s.Questions)
-	})
-}
-
 // soonServe has what arrives from inside served in a moment.
 func (s *Started) soonServe(serve func()) {
 	s.serve = sync.OnceFunc(func() {
@@ -92,19 +69,19 @@ func (s *Started) soonServe(serve func()) {
 	s.soon = time.AfterFunc(s.run.serveAfter, s.serve)
 }
 
-// serveSoon begins to serve the sandbox's network in a moment.
-func (s *Started) serveSoon(ctx context.Context, decided func(netproxy.Event)) {
-	r := s.run
-	cfg := netproxy.Config{Rules: r.Rules, Hostname: namespaces.Hostname, Names: s.names(), Upstream: r.upstream, Ask: r.ask, Event: decided, Learn: r.learn != nil}
-	if r.inspection != nil {
-		cfg.Inspect = r.inspection.take
+// serveSoon begins in a moment to serve the sandbox's network, or to tell which names the
+// command looks up where there is none.
+func (s *Started) serveSoon(ctx context.Context) {
+	if s.run.Egress.Rules == nil && !s.run.Plan.Questions {
+		return
 	}
-	s.proxy = netproxy.New(cfg)
+	s.way.Begin(s.names())
 	s.soonServe(func() {
-		go s.proxy.Serve(ctx, s.Listeners[0])
-		for i, l := range s.Listeners[1:] {
-			go s.proxy.ServeLocal(ctx, l, r.Plan.Listen[1+i].Port())
+		if s.run.Egress.Rules == nil {
+			s.way.Questions(ctx, s.Questions)
+			return
 		}
+		s.way.Listeners(ctx, s.Listeners)
 		s.serveNetwork(ctx)
 	})
 }
@@ -126,7 +103,7 @@ func (s *Started) servedBefore(gone func(*namespaces.Result)) func(*namespaces.R
 	}
 }
 
-func (s *Started) refused(r network.Refusal) { s.proxy.Refused(r.Protocol, r.To) }
+func (s *Started) refused(r network.Refusal) { s.way.Refused(r.Protocol, r.To) }
 
 // serveNetwork serves what programs do without knowing of the proxy.
 func (s *Started) serveNetwork(ctx context.Context) {
@@ -134,9 +111,9 @@ func (s *Started) serveNetwork(ctx context.Context) {
 		return
 	}
 	for _, l := range s.Net.Captured {
-		go s.proxy.ServeCaptured(ctx, l)
+		s.way.Captured(ctx, l)
 	}
-	go s.proxy.ServeQuestions(ctx, s.Net.Questions)
+	s.way.Questions(ctx, s.Net.Questions)
 	go s.Net.KeepAlive(ctx)
 	s.refusals = make(chan struct{})
 	go func() {
@@ -182,7 +159,7 @@ func (r *Run) connected(box *namespaces.Sandbox) error {
 		}
 	}
 	if a.State == profiles.Missing {
-		box.Environ(netproxy.AddUncaptured(r.Plan.Command.Env, proxyURL))
+		box.Environ(r.Egress.Uncaptured(r.Plan.Command.Env))
 	}
 	return nil
 }
@@ -199,44 +176,53 @@ func (s *Started) Resume(foreground bool) {
 	s.Sandbox.Resume(foreground)
 }
 
-// A published port is one inside that the host reaches at its own loopback.
-type published struct {
-	net.Listener
-	port uint16
-}
-
-// publish opens the host's ports. It comes before the command, so that one
-// that is taken is no surprise later.
-func (r *Run) publish() error {
-	for _, p := range r.Policy.Network.Publish {
-		at, inside, err := profiles.PublishedPorts(p.Text)
-		if err != nil {
-			return &profiles.Error{Origin: p.Origin, Cause: err.Error()}
-		}
-		for i, address := range [...]string{"127.0.0.1", "::1"} {
-			l, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(int(at))))
-			if err != nil && i == 0 {
-				hint := "--publish FREE:" + strconv.Itoa(int(inside)) + " takes a port that is free on this machine"
-				if errors.Is(err, unix.EACCES) {
-					hint = "publish a port from 1024 on: those below are root's, which pccrun is not by then (net.ipv4.ip_unprivileged_port_start)"
-				}
-				return &profiles.Error{Origin: p.Origin, Cause: "publish: " + err.Error(), Hint: hint}
-			}
-			if err == nil {
-				r.published = append(r.published, published{l, inside})
-			}
-		}
+// network plans the way out, and what this machine does for it.
+func (r *Run) network(host *Host) (err error) {
+	c := &r.Plan.Command
+	r.Egress, err = egress.New(r.Policy, egress.Host{Environ: host.Environ, StateDir: host.StateDir, Secrets: host.Secrets,
+		Certificates: r.found.Certificates, Ask: host.Ask}, egress.Sandbox{Hostname: namespaces.Hostname,
+		IPv6: network.HasIPv6(), Learn: r.learn != nil, Environ: c.Env})
+	if err != nil {
+		return err
 	}
+	r.Warnings, c.Env = append(r.Warnings, r.Egress.Warnings...), r.Egress.Environ
+	if len(r.Policy.Network.Publish) > 0 {
+		r.Plan.Dial = egress.MaxInward
+	}
+	if r.Tells() {
+		r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
+		c.Env = append(c.Env, "PCCRUN_DENIALS="+DenialsPath)
+	}
+	if r.Egress.Rules == nil {
+		r.Plan.Questions = !slices.Contains(r.Policy.Without, profiles.LayerNetns)
+		return nil
+	}
+	r.Plan.Listen = r.Egress.Listen
+	r.capture()
 	return nil
 }
 
-// servePublished carries connections from the host's ports inside.
-func (s *Started) servePublished(ctx context.Context, decided func(netproxy.Event)) {
-	if len(s.run.published) == 0 {
-		return
+// Inspects reports whether [Run.StartInspector] starts anything.
+func (r *Run) Inspects() bool { return r.Egress.Inspects() }
+
+// StartInspector starts the process that reads requests, if the policy needs
+// one, and has what it issues trusted inside. program returns the whole of
+// this program, open. What fails here ends the launch.
+func (r *Run) StartInspector(program func() (*os.File, error)) error {
+	uid, gid := 0, 0
+	if id := r.Plan.Identity; id.Root {
+		uid, gid = id.HostUID, id.HostGID
 	}
-	s.inward = netproxy.New(netproxy.Config{Event: decided})
-	for _, p := range s.run.published {
-		go s.inward.ServePublished(ctx, p, p.port, func() (net.Conn, error) { return s.Dial(p.port) })
+	files, err := r.Egress.StartInspector(program, uid, gid)
+	if err != nil {
+		return err
 	}
+	for _, f := range files {
+		r.Plan.AddText(f.Path, f.Text, f.Why)
+	}
+	r.Plan.Command.Env = r.Egress.Trusting(r.Plan.Command.Env)
+	return nil
 }
+
+// Abandon ends what StartInspector began, for a run that will not be started.
+func (r *Run) Abandon() { r.Egress.Abandon() }

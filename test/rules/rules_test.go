@@ -38,6 +38,7 @@ var layers = [][]string{
 	{"netproxy/rules", "state", "events", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start"},
 	{"profiles"},
 	{"clients", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "homes", "terminal", "sessions"},
+	{"egress"},
 	{"providers/filesync"},
 	{"providers"},
 	{"test/escape"},

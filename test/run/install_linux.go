@@ -1,91 +1,46 @@
 package main
 
-import (
-	"context"
-	"fmt"
-	"os"
-	"os/exec"
-	"strings"
-)
-
-// A need is a program on PATH, or a file, and the Debian package that brings it.
-type need struct{ program, file, debian string }
-
-func (n need) met() bool {
-	if n.file != "" {
-		_, err := os.Stat(n.file)
-		return err == nil
-	}
-	_, err := exec.LookPath(n.program)
-	return err == nil
-}
+import "github.com/pccrun/pccrun/test/internal/debian"
 
 // needed is what the tests use: docs/dependencies.md says why each.
-var needed = []need{
-	{program: "git", debian: "git"},
-	{program: "bwrap", debian: "bubblewrap"},
-	{program: "gcc", debian: "gcc"},
-	{file: "/usr/include/stdlib.h", debian: "libc6-dev"},
-	{file: "/usr/include/seccomp.h", debian: "libseccomp-dev"},
-	{program: "pkg-config", debian: "pkg-config"},
-	{program: "gdb", debian: "gdb"},
-	{program: "vim", debian: "vim"},
-	{program: "runc", debian: "runc"},
-	{program: "make", debian: "make"},
-	{program: "ps", debian: "procps"},
-	{program: "hg", debian: "mercurial"},
-	{program: "python3", debian: "python3-venv"},
-	{program: "node", debian: "nodejs"},
-	{program: "npm", debian: "npm"},
-	{program: "pip", debian: "python3-pip"},
-	{program: "curl", debian: "curl"},
-	{program: "openssl", debian: "openssl"},
-	{program: "socat", debian: "socat"},
-	{program: "javac", debian: "default-jdk-headless"},
-	{program: "wget", debian: "wget"},
-	{program: "busybox", debian: "busybox"},
-	{program: "psql", debian: "postgresql-client"},
-	{program: "redis-cli", debian: "redis-tools"},
-	{program: "ssh", debian: "openssh-client"},
-	{file: "/usr/sbin/sshd", debian: "openssh-server"},
-	{file: "/usr/lib/python3/dist-packages/requests", debian: "python3-requests"},
-	{file: "/usr/lib/python3/dist-packages/aiohttp", debian: "python3-aiohttp"},
-	{file: "/usr/sbin/useradd", debian: "passwd"},
-	{program: "qemu-system-x86_64", debian: "qemu-system-x86"},
-	{program: "qemu-aarch64", debian: "qemu-user"},
-	{file: "/usr/share/seabios/bios-256k.bin", debian: "seabios"},
-	{file: "/usr/sbin/mke2fs", debian: "e2fsprogs"},
-	{file: "/usr/sbin/depmod", debian: "kmod"},
-	{program: "xz", debian: "xz-utils"},
-	{program: "patch", debian: "patch"},
-	{program: "dbus-daemon", debian: "dbus-daemon"},
-	{program: "xmllint", debian: "libxml2-utils"},
-	{file: "/usr/share/zoneinfo/Europe/Berlin", debian: "tzdata"},
-}
-
-// install brings what the tests need where that is possible, as root on
-// Debian; elsewhere it says what is missing, and those tests skip.
-func install(ctx context.Context) error {
-	var missing []string
-	for _, n := range needed {
-		if !n.met() {
-			missing = append(missing, n.debian)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	if _, err := exec.LookPath("apt-get"); err != nil || os.Getuid() != 0 {
-		fmt.Println("missing, and so not tested:", strings.Join(missing, " "))
-		return nil
-	}
-	fmt.Println("installing", strings.Join(missing, " "))
-	for _, args := range [][]string{{"update", "-qq"}, append([]string{"install", "-qq", "-y", "--no-install-recommends"}, missing...)} {
-		cmd := exec.CommandContext(ctx, "apt-get", args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("apt-get %s: %w\n%s", args[0], err, out)
-		}
-	}
-	return nil
+var needed = []debian.Need{
+	{Program: "git", Package: "git"},
+	{Program: "bwrap", Package: "bubblewrap"},
+	{Program: "gcc", Package: "gcc"},
+	{File: "/usr/include/stdlib.h", Package: "libc6-dev"},
+	{File: "/usr/include/seccomp.h", Package: "libseccomp-dev"},
+	{Program: "pkg-config", Package: "pkg-config"},
+	{Program: "gdb", Package: "gdb"},
+	{Program: "vim", Package: "vim"},
+	{Program: "runc", Package: "runc"},
+	{Program: "make", Package: "make"},
+	{Program: "ps", Package: "procps"},
+	{Program: "hg", Package: "mercurial"},
+	{Program: "python3", Package: "python3-venv"},
+	{Program: "node", Package: "nodejs"},
+	{Program: "npm", Package: "npm"},
+	{Program: "pip", Package: "python3-pip"},
+	{Program: "curl", Package: "curl"},
+	{Program: "openssl", Package: "openssl"},
+	{Program: "socat", Package: "socat"},
+	{Program: "javac", Package: "default-jdk-headless"},
+	{Program: "wget", Package: "wget"},
+	{Program: "busybox", Package: "busybox"},
+	{Program: "psql", Package: "postgresql-client"},
+	{Program: "redis-cli", Package: "redis-tools"},
+	{Program: "ssh", Package: "openssh-client"},
+	{File: "/usr/sbin/sshd", Package: "openssh-server"},
+	{File: "/usr/lib/python3/dist-packages/requests", Package: "python3-requests"},
+	{File: "/usr/lib/python3/dist-packages/aiohttp", Package: "python3-aiohttp"},
+	{File: "/usr/sbin/useradd", Package: "passwd"},
+	{Program: "qemu-system-x86_64", Package: "qemu-system-x86"},
+	{Program: "qemu-aarch64", Package: "qemu-user"},
+	{File: "/usr/share/seabios/bios-256k.bin", Package: "seabios"},
+	{File: "/usr/sbin/mke2fs", Package: "e2fsprogs"},
+	{File: "/usr/sbin/depmod", Package: "kmod"},
+	{Program: "xz", Package: "xz-utils"},
+	{Program: "patch", Package: "patch"},
+	{Program: "dbus-daemon", Package: "dbus-daemon"},
+	{Program: "xmllint", Package: "libxml2-utils"},
+	{File: "/usr/share/zoneinfo/Europe/Berlin", Package: "tzdata"},
 }

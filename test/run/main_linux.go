@@ -24,6 +24,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pccrun/pccrun/test/internal/debian"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
@@ -88,8 +89,12 @@ var errFailed = errors.New("some tests failed")
 
 func test(ctx context.Context, o options) (err error) {
 	start := time.Now()
-	if err := install(ctx); err != nil {
+	missing, err := debian.Install(ctx, needed)
+	if err != nil {
 		return err
+	}
+	if len(missing) > 0 {
+		fmt.Println("missing, and so not tested:", strings.Join(missing, " "))
 	}
 	total := report{failures: vet(ctx, o.packages)}
 	dir, err := os.MkdirTemp("", "pccrun-test-")

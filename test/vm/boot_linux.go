@@ -95,7 +95,8 @@ func (m *machine) build(ctx context.Context, arch string, tests []testedPackage)
 		return b, m.cache.image(ctx, b.payload, stage, "100M")
 	}
 	// What tests read lies where it does here.
-	if err := m.cache.run(ctx, m.root, "sh", "-ec", `git ls-files -z | cpio -0pdm --quiet "$1"`, "sh", filepath.Join(stage, "src")); err != nil {
+	const copied = `mkdir -p "$1"; git ls-files -z | tar -c --null -T - | tar -x -C "$1"`
+	if err := m.cache.run(ctx, m.root, "sh", "-ec", copied, "sh", filepath.Join(stage, "src")); err != nil {
 		return b, err
 	}
 	return b, m.cache.image(ctx, b.payload, stage, "400M")

@@ -34,6 +34,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/test/internal/debian"
 	"github.com/pccrun/pccrun/test/internal/verdicts"
 )
 
@@ -87,6 +88,17 @@ func main() {
 	}
 }
 
+// needed is what makes and boots the machines.
+var needed = []debian.Need{
+	{Program: "qemu-system-x86_64", Package: "qemu-system-x86"},
+	{Program: "qemu-system-aarch64", Package: "qemu-system-arm"},
+	{File: "/usr/share/seabios/bios-256k.bin", Package: "seabios"},
+	{Program: "debootstrap", Package: "debootstrap"},
+	{File: "/usr/sbin/mke2fs", Package: "e2fsprogs"},
+	{File: "/usr/sbin/depmod", Package: "kmod"},
+	{Program: "xz", Package: "xz-utils"},
+}
+
 // host is this machine's side.
 func host(ctx context.Context) (err error) {
 	var o struct {
@@ -132,6 +144,11 @@ func host(ctx context.Context) (err error) {
 			fmt.Printf("%-14s Linux %-7s %-9s %s\n", s.name, s.kernel, s.userland, s.says)
 		}
 		return nil
+	}
+	if missing, err := debian.Install(ctx, needed); err != nil {
+		return err
+	} else if len(missing) > 0 {
+		return fmt.Errorf("missing: %s", strings.Join(missing, " "))
 	}
 	if o.cache == "" {
 		user, err := os.UserCacheDir()

@@ -1,4 +1,4 @@
-package native
+package egress
 
 import (
 	"maps"
@@ -35,11 +35,11 @@ var endpoints = map[string][]string{
 // ollamaPort is the one that OLLAMA_HOST means where it names none.
 const ollamaPort = 11434
 
-// unreachable says which of these variables the command gets, or would have to get, whose
+// warnOfEndpoints says which of these variables the command gets, or would have to get, whose
 // server the policy does not let it reach: an agent tries for a minute before it says so.
-func (r *Run) unreachable(host *Host, set *rules.Set) {
+func (p *Plan) warnOfEndpoints(host *Host, set *rules.Set) {
 	for _, name := range slices.Sorted(maps.Keys(endpoints)) {
-		d := r.Policy.DecideEnv(name)
+		d := p.policy.DecideEnv(name)
 		value, flag := host.Getenv(name), ""
 		switch {
 		case d.Action == profiles.EnvSetTo:
@@ -47,7 +47,7 @@ func (r *Run) unreachable(host *Host, set *rules.Set) {
 		case value == "":
 			continue
 		case d.Action == profiles.EnvScrubbed:
-			if !slices.ContainsFunc(endpoints[name], func(agent string) bool { return slices.Contains(r.Policy.Layers, "built-in "+agent) }) {
+			if !slices.ContainsFunc(endpoints[name], func(agent string) bool { return slices.Contains(p.policy.Layers, "built-in "+agent) }) {
 				continue
 			}
 			flag = "--env " + name + " "
@@ -61,11 +61,11 @@ func (r *Run) unreachable(host *Host, set *rules.Set) {
 		switch {
 		case v.Action != rules.Deny && flag == "":
 		case v.Action != rules.Deny:
-			r.Warnings = append(r.Warnings, text+", and is not passed: "+strings.TrimSpace(flag)+" passes it")
+			p.Warnings = append(p.Warnings, text+", and is not passed: "+strings.TrimSpace(flag)+" passes it")
 		case v.AllowWith == "":
-			r.Warnings = append(r.Warnings, text+", which "+v.Rule+" denies")
+			p.Warnings = append(p.Warnings, text+", which "+v.Rule+" denies")
 		default:
-			r.Warnings = append(r.Warnings, text+", which no rule allows: "+flag+v.AllowWith+" opens it")
+			p.Warnings = append(p.Warnings, text+", which no rule allows: "+flag+v.AllowWith+" opens it")
 		}
 	}
 }

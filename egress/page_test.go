@@ -1,4 +1,4 @@
-package native
+package egress
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 // TestPage holds docs/network.md to the variables and files by which a command
 // trusts the authority of its session.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/network.md")
+	page, err := os.ReadFile("../docs/network.md")
 	require.NoError(t, err)
 	for _, name := range append(trustVariables[:], nodeTrust, bundlePath) {
 		require.Contains(t, string(page), "`"+name+"`")

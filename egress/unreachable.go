@@ -1,4 +1,4 @@
-package native
+package egress
 
 import (
 	"net"

@@ -1,4 +1,4 @@
-package native
+package egress
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/netproxy/secrets"
@@ -85,7 +83,7 @@ func readSecret(path string, p *profiles.Policy) ([]byte, error) {
 		}
 	}
 	// What is no regular file must not be waited for.
-	f, err := os.OpenFile(real, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(real, os.O_RDONLY|secretFlags, 0)
 	if err != nil {
 		return nil, err
 	}

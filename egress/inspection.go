@@ -1,0 +1,114 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/inspect/wire"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// inspection is what has to be read on its way, and who reads it.
+type inspection struct {
+	setup   wire.Setup
+	conn    *net.UnixConn
+	process *os.Process
+
+	mu      sync.Mutex
+	next    uint64
+	most    int // connections at once
+	open    map[uint64]netproxy.Handover
+	dead    bool
+	drained chan struct{} // closed when the last report was read
+}
+
+// inspects plans what has to be inspected: hosts with rules for requests, and
+// hosts that secrets go to. A secret's place inside is taken by a placeholder.
+func (p *Plan) inspects(host *Host) error {
+	in := new(inspection)
+	in.setup.Rules = p.Rules.Texts()
+	for _, inject := range p.policy.Network.Inject {
+		secret, err := p.secret(inject, host)
+		if err != nil {
+			hint := ""
+			if shown := (*shownError)(nil); errors.As(err, &shown) {
+				hint = "--hide " + shell.Quote(shown.path)
+			} else if errors.As(err, new(valueError)) {
+				hint = "want a value of at least 12 bytes in " + inject.Source()
+			}
+			return &profiles.Error{Origin: inject.Origin, Cause: fmt.Sprintf("inject %s: %v", inject.Env, err), Hint: hint}
+		}
+		hosts, err := p.secretHosts(inject)
+		if err != nil {
+			return err
+		}
+		secret.Hosts = hosts.Texts()
+		p.Rules = p.Rules.Watch(hosts)
+		in.setup.Secrets = append(in.setup.Secrets, secret)
+		p.Environ = append(without(p.Environ, inject.Env), inject.Env+"="+secret.Placeholder)
+	}
+	if len(in.setup.Secrets) == 0 && len(p.Rules.Inspected()) == 0 {
+		return nil
+	}
+	for _, env := range [...][]string{host.Environ, p.Environ} {
+		for _, name := range profiles.CertificateFiles {
+			p.trustFile(in, name, getenv(env, name))
+		}
+		for _, name := range profiles.CertificateDirs {
+			for _, dir := range filepath.SplitList(getenv(env, name)) {
+				p.trustDir(in, name, dir)
+			}
+		}
+	}
+	for _, path := range host.Certificates {
+		p.trustFile(in, "http.sslCAInfo", path)
+	}
+	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy, in.setup.ProxyPorts = p.proxies[0], p.proxies[1], p.proxies[2], p.proxyPorts
+	p.inspection = in
+	return nil
+}
+
+// A File is one that the sandbox shows at its path, read-only.
+type File struct{ Path, Text, Why string }
+
+// Inspects reports whether [Plan.StartInspector] starts anything.
+func (p *Plan) Inspects() bool { return p.inspection != nil }
+
+// StartInspector starts the process that reads requests, and returns the files by
+// which what it issues is trusted inside; none where the policy needs no such process. program returns the
+// whole of this program, open; uid and gid are whom the process becomes, 0 for who it is.
+// What fails here ends the launch.
+func (p *Plan) StartInspector(program func() (*os.File, error), uid, gid int) ([]File, error) {
+	in := p.inspection
+	if in == nil {
+		return nil, nil
+	}
+	in.setup.UID, in.setup.GID = uid, gid
+	files, err := in.start(program)
+	if err != nil {
+		return nil, fmt.Errorf("inspection: %w", err)
+	}
+	list := []File{
+		{authorityPath, files[0], "the authority that inspected hosts are certified by"},
+		{bundlePath, files[1], "what is trusted inside"},
+		{javaPath, files[2], "what is trusted inside, for Java"},
+	}
+	for _, target := range trustTargets() {
+		text := files[1]
+		if strings.HasSuffix(target, "cacerts") {
+			text = files[2]
+		}
+		list = append(list, File{target, text, "what is trusted inside"})
+	}
+	return list, nil
+}
+
+// Abandon ends what StartInspector began, for a run that will not be started.
+func (p *Plan) Abandon() { p.inspection.close() }

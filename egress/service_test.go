@@ -1,0 +1,308 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// log notes what is decided.
+type log struct {
+	mu     sync.Mutex
+	events []netproxy.Event
+}
+
+func (l *log) note(e netproxy.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
+}
+
+func (l *log) has(is func(netproxy.Event) bool) func() bool {
+	return func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, e := range l.events {
+			if is(e) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// greeter says hello to whoever connects to its port of this machine's loopback.
+func greeter(t *testing.T) (port string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "hello")
+			c.Close()
+		}
+	}()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+func TestPlan(t *testing.T) {
+	b := newBench(t)
+	p, err := b.plan()
+	require.NoError(t, err)
+	require.Nil(t, p.Rules)
+	require.Empty(t, p.Listen)
+	require.NotContains(t, p.Environ, "HTTPS_PROXY=http://127.0.0.1:3128")
+	b.sandbox.Learn = true
+	p, err = b.plan()
+	require.NoError(t, err)
+	require.NotNil(t, p.Rules, "what is tried is to be learned")
+
+	b.sandbox = Sandbox{Hostname: "sandbox", IPv6: true}
+	b.request.Allow, b.request.Local = []string{"a.example"}, []string{"localhost:5432"}
+	b.environ = []string{"https_proxy=http://192.0.2.1:8080", "OPENAI_BASE_URL=https://b.example/v1", "CANARY=1"}
+	b.request.Env = []string{"OPENAI_BASE_URL"}
+	p, err = b.plan()
+	require.NoError(t, err)
+	require.Equal(t, rules.Allow, p.Rules.Decide("a.example", 443).Action)
+	require.Equal(t, rules.Deny, p.Rules.Decide("b.example", 443).Action)
+	require.Equal(t, []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:3128"), netip.MustParseAddrPort("127.0.0.1:5432"), netip.MustParseAddrPort("[::1]:5432")}, p.Listen)
+	require.Contains(t, p.Environ, "HTTPS_PROXY=http://127.0.0.1:3128")
+	require.NotContains(t, p.Environ, "CANARY=1")
+	require.NotEqual(t, p.Environ, p.Uncaptured(p.Environ))
+	require.Equal(t, []string{
+		"connections go by the proxy 192.0.2.1:8080, which the environment names",
+		"OPENAI_BASE_URL names b.example:443, which no rule allows: --allow b.example opens it",
+	}, p.Warnings)
+	require.False(t, p.Inspects())
+	require.Equal(t, []string{"A=1"}, p.Trusting([]string{"A=1"}))
+
+	b.sandbox = Sandbox{Proxy: 41000}
+	p, err = b.plan()
+	require.NoError(t, err)
+	require.Equal(t, []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:41000"), netip.MustParseAddrPort("127.0.0.1:5432")}, p.Listen)
+	require.Contains(t, p.Environ, "HTTPS_PROXY=http://127.0.0.1:41000")
+
+	b.environ, b.request.Env = []string{"ALL_PROXY=socks5://192.0.2.1:1080"}, nil
+	p, err = b.plan()
+	require.NoError(t, err)
+	require.Len(t, p.Warnings, 1)
+	require.Contains(t, p.Warnings[0], "ALL_PROXY is not followed")
+	b.environ = []string{"HTTPS_PROXY=:"}
+	_, err = b.plan()
+	require.Error(t, err)
+}
+
+// TestStreams serves connections that no listener of this machine has accepted.
+func TestStreams(t *testing.T) {
+	port := greeter(t)
+	number, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	b := newBench(t)
+	b.request.Local = []string{"localhost:" + port}
+	p, err := b.plan()
+	require.NoError(t, err)
+	var seen log
+	s, err := p.Open(seen.note)
+	require.NoError(t, err)
+	defer s.Close()
+	s.Begin(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var listeners []net.Listener
+	for _, at := range p.Listen {
+		listeners = append(listeners, NewStreams(at))
+	}
+	require.Equal(t, "127.0.0.1:"+port, listeners[1].Addr().String())
+	require.Equal(t, "stream", listeners[1].Addr().Network())
+	s.Listeners(ctx, listeners)
+
+	ours, theirs := net.Pipe()
+	require.NoError(t, listeners[1].(*Streams).Hand(ctx, theirs))
+	text, err := io.ReadAll(ours)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(text))
+	require.Eventually(t, seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Closed && e.Verdict.Port == uint16(number) }), 5*time.Second, time.Millisecond)
+
+	for host, want := range map[string]int{"localhost:" + port: http.StatusOK, "localhost:9": http.StatusForbidden, "b.example:443": http.StatusForbidden} {
+		ours, theirs := net.Pipe()
+		require.NoError(t, listeners[0].(*Streams).Hand(ctx, theirs))
+		go io.WriteString(ours, "CONNECT "+host+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(ours), &http.Request{Method: http.MethodConnect})
+		require.NoError(t, err)
+		require.Equal(t, want, answer.StatusCode, host)
+		ours.Close()
+	}
+	s.Refused("tcp", netip.MustParseAddrPort("192.0.2.1:80"))
+	require.Eventually(t, seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Denied && e.Verdict.Host == "192.0.2.1" }), 5*time.Second, time.Millisecond)
+
+	listeners[0].Close()
+	_, theirs = net.Pipe()
+	require.ErrorIs(t, listeners[0].(*Streams).Hand(ctx, theirs), net.ErrClosed)
+	cancel()
+	_, theirs = net.Pipe()
+	require.Error(t, NewStreams(p.Listen[0]).Hand(ctx, theirs))
+}
+
+// TestQuestions answers names, and tells of those that are denied, with and without a network.
+func TestQuestions(t *testing.T) {
+	query := []byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01b\x07example\x00\x00\x01\x00\x01")
+	for _, allow := range [][]string{nil, {"a.example"}} {
+		b := newBench(t)
+		b.request.Allow = allow
+		p, err := b.plan()
+		require.NoError(t, err)
+		var seen log
+		s, err := p.Open(seen.note)
+		require.NoError(t, err)
+		s.Begin(netproxy.NewNames(netip.MustParsePrefix("198.18.0.0/15"), netip.Prefix{}))
+		server, err := net.ListenPacket("udp", "127.0.0.1:0")
+		require.NoError(t, err)
+		s.Questions(t.Context(), server)
+		c, err := net.Dial("udp", server.LocalAddr().String())
+		require.NoError(t, err)
+		_, err = c.Write(query)
+		require.NoError(t, err)
+		answer := make([]byte, 512)
+		n, err := c.Read(answer)
+		require.NoError(t, err)
+		require.Greater(t, n, 12)
+		require.EqualValues(t, 3, answer[3]&0xf, "no such name")
+		require.Eventually(t, seen.has(func(e netproxy.Event) bool { return e.Kind == netproxy.Denied && e.Verdict.Host == "b.example" }), 5*time.Second, time.Millisecond)
+		s.Close()
+		server.Close()
+		c.Close()
+	}
+}
+
+func TestPublished(t *testing.T) {
+	inside := greeter(t)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	outside := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
+	b := newBench(t)
+	b.request.Publish = []string{outside + ":" + inside}
+	p, err := b.plan()
+	require.NoError(t, err)
+	_, err = p.Open(func(netproxy.Event) {})
+	var told *profiles.Error
+	require.ErrorAs(t, err, &told, "the port is taken")
+	require.Equal(t, "--publish FREE:"+inside+" takes a port that is free on this machine", told.Hint)
+	free.Close()
+	var seen log
+	s, err := p.Open(seen.note)
+	require.NoError(t, err)
+	s.Published(t.Context(), func(port uint16) (net.Conn, error) {
+		return net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	})
+	c, err := net.Dial("tcp", "127.0.0.1:"+outside)
+	require.NoError(t, err)
+	text, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(text))
+	s.Close()
+	_, err = net.Dial("tcp", "127.0.0.1:"+outside)
+	require.Error(t, err, "given back")
+}
+
+// server is a TLS server at an address of this machine that is not its loopback, and the
+// file of its certificate. It says what it was asked.
+func server(t *testing.T) (hostPort, ca string) {
+	addrs, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range addrs {
+		ip := a.(*net.IPNet).IP.To4()
+		if ip == nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
+			continue
+		}
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		require.NoError(t, err)
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{ip},
+			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+		require.NoError(t, err)
+		ca = filepath.Join(t.TempDir(), "ca.pem")
+		require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+		ln, err := tls.Listen("tcp", net.JoinHostPort(ip.String(), "0"), &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+		require.NoError(t, err)
+		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, r.Method+" "+r.URL.Path+" "+r.Header.Get("X-Key"))
+		})}
+		go srv.Serve(ln)
+		t.Cleanup(func() { srv.Close() })
+		return ln.Addr().String(), ca
+	}
+	t.Skip("needs an address that is not loopback's")
+	return "", ""
+}
+
+// TestEndpoints names servers that an agent would be sent to, and cannot reach.
+func TestEndpoints(t *testing.T) {
+	for entry, want := range map[string][]string{
+		"ANTHROPIC_BASE_URL=https://b.example":      {"ANTHROPIC_BASE_URL names b.example:443, which no rule allows: --allow b.example opens it"},
+		"ANTHROPIC_BASE_URL=http://b.example":       {"ANTHROPIC_BASE_URL names b.example:80, which no rule allows: --allow b.example opens it"},
+		"ANTHROPIC_BASE_URL=https://denied.example": {"ANTHROPIC_BASE_URL names denied.example:443, which denied.example denies"},
+		"OLLAMA_HOST=0.0.0.0":                       {"OLLAMA_HOST names 127.0.0.1:11434, which no rule allows: --local localhost:11434 opens it"},
+		"ANTHROPIC_BASE_URL=https://a.example":      nil, // the control: it is reached
+		"ANTHROPIC_BASE_URL=a.example":              nil, // no URL
+	} {
+		b := newBench(t)
+		b.environ, b.request.Env = []string{entry}, []string{entry[:strings.IndexByte(entry, '=')]}
+		b.request.Allow, b.request.Deny = []string{"a.example"}, []string{"denied.example"}
+		p, err := b.plan()
+		require.NoError(t, err)
+		require.Equal(t, want, p.Warnings, entry)
+	}
+	b := newBench(t)
+	b.request.Profile, b.environ = "claude", []string{"ANTHROPIC_BEDROCK_BASE_URL=https://api.anthropic.com", "OPENAI_API_BASE=https://b.example"}
+	p, err := b.plan()
+	require.NoError(t, err)
+	require.Equal(t, []string{"ANTHROPIC_BEDROCK_BASE_URL names api.anthropic.com:443, and is not passed: --env ANTHROPIC_BEDROCK_BASE_URL passes it"}, p.Warnings)
+}
+
+// TestTrustDirectory trusts what a directory has that a variable names, and nothing of a project.
+func TestTrustDirectory(t *testing.T) {
+	b := newBench(t)
+	require.NoError(t, os.Mkdir(filepath.Join(b.home, "certs"), 0o755))
+	b.write("certs/one.pem", "")
+	b.write("work/two.pem", "")
+	require.NoError(t, os.Symlink(filepath.Join(b.workspace, "two.pem"), filepath.Join(b.home, "certs/two.pem")))
+	b.environ = []string{"SSL_CERT_DIR=/etc/ssl/certs:" + filepath.Join(b.home, "certs")}
+	b.request.Allow, b.request.Deny = []string{"GET https://a.example/x"}, []string{"@github"}
+	p, err := b.plan()
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(b.home, "certs/one.pem")}, p.inspection.setup.Certificates)
+	require.Contains(t, p.Trusting(nil), nodeTrust+"="+bundlePath)
+	b.request.Allow = nil
+	p, err = b.plan()
+	require.NoError(t, err, "a group that is denied")
+	require.Nil(t, p.Rules)
+}

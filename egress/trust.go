@@ -1,0 +1,102 @@
+package egress
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// Where what is trusted stands inside.
+const (
+	authorityPath = "/run/pccrun/ca.pem"        // the session's authority alone
+	bundlePath    = "/run/pccrun/ca-bundle.pem" // with the system's and the user's
+	javaPath      = "/run/pccrun/ca-bundle.p12"
+)
+
+// trustVariables make programs trust the bundle that they name. Each stands
+// for the whole of what a program trusts, but for node's, which adds.
+var trustVariables = [...]string{
+	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "DENO_CERT",
+	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "NIX_SSL_CERT_FILE", "CODEX_CA_CERTIFICATE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS",
+}
+
+// Those of [profiles.CertificateFiles] that are not among them name it too where they are set.
+
+const nodeTrust = "NODE_EXTRA_CA_CERTS"
+
+// Trusting returns the environment of a command that trusts what the process that reads
+// requests issues: env itself where there is none.
+func (p *Plan) Trusting(env []string) []string {
+	if p.inspection == nil {
+		return env
+	}
+	for _, name := range trustVariables {
+		env = append(without(env, name), name+"="+bundlePath)
+	}
+	for _, name := range profiles.CertificateFiles {
+		if name != nodeTrust && getenv(env, name) != "" {
+			env = append(without(env, name), name+"="+bundlePath)
+		}
+	}
+	extra := authorityPath
+	if len(p.inspection.setup.Certificates) > 0 {
+		extra = bundlePath
+	}
+	return append(without(env, nodeTrust), nodeTrust+"="+extra)
+}
+
+// trustTargets are the files of the system by which programs trust that look
+// at no variable: bundles, and the stores of Java.
+func trustTargets() (list []string) {
+	patterns := []string{
+		"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/pki/tls/cacert.pem",
+		"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem",
+		"/etc/ssl/certs/java/cacerts", "/usr/lib/jvm/*/lib/security/cacerts", "/usr/lib/jvm/*/jre/lib/security/cacerts",
+	}
+	for _, pattern := range patterns {
+		paths, _ := filepath.Glob(pattern)
+		for _, path := range paths {
+			real, err := filepath.EvalSymlinks(path)
+			if err != nil || slices.Contains(list, real) {
+				continue
+			}
+			if info, err := os.Stat(real); err == nil && info.Mode().IsRegular() {
+				list = append(list, real)
+			}
+		}
+	}
+	return list
+}
+
+// trustFile notes a file of certificates that a variable names. What a project
+// could have put there does not count.
+func (p *Plan) trustFile(in *inspection, name, path string) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil || !filepath.IsAbs(path) || slices.Contains(in.setup.Certificates, real) {
+		return
+	}
+	if info, err := os.Stat(real); err != nil || !info.Mode().IsRegular() {
+		return
+	}
+	if strings.HasPrefix(real, p.policy.Workspace+"/") || strings.HasPrefix(path, p.policy.Workspace+"/") {
+		p.Warnings = append(p.Warnings, name+": "+path+" is in the workspace: its certificates are not trusted")
+		return
+	}
+	in.setup.Certificates = append(in.setup.Certificates, real)
+}
+
+// trustDir notes the files of a directory of certificates, but for the system's own, of which
+// there is a file.
+func (p *Plan) trustDir(in *inspection, name, dir string) {
+	const most = 512
+	if real, err := filepath.EvalSymlinks(dir); err != nil || strings.HasPrefix(real, "/etc/") || strings.HasPrefix(real, "/usr/") {
+		return
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries[:min(len(entries), most)] {
+		p.trustFile(in, name, filepath.Join(dir, e.Name()))
+	}
+}

@@ -1,0 +1,13 @@
+package profiles
+
+// CertificateFiles are the variables that name a file of certificate authorities, and
+// CertificateDirs those that name a directory, or several with colons between.
+var (
+	CertificateFiles = [...]string{
+		"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT", "AWS_CA_BUNDLE",
+		"GIT_PROXY_SSL_CAINFO", "CARGO_HTTP_CAINFO", "DENO_CERT", "NIX_SSL_CERT_FILE", "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", "CODEX_CA_CERTIFICATE",
+		"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "HTTPLIB2_CA_CERTS", "npm_config_cafile", "NPM_CONFIG_CAFILE", "YARN_HTTPS_CA_FILE_PATH", "YARN_CAFILE", "HEX_CACERTS_PATH", "COMPOSER_CAFILE",
+		"BUNDLE_SSL_CA_CERT", "PERL_LWP_SSL_CA_FILE", "HTTPS_CA_FILE", "CONDA_SSL_VERIFY", "UV_SSL_CERT_FILE", "PGSSLROOTCERT", "VAULT_CACERT", "CONSUL_CACERT", "NOMAD_CACERT", "ELIXIR_CACERTS", "STRIPE_CA_BUNDLE",
+	}
+	CertificateDirs = [...]string{"SSL_CERT_DIR", "GIT_SSL_CAPATH", "PERL_LWP_SSL_CA_PATH", "HTTPS_CA_DIR", "VAULT_CAPATH"}
+)
