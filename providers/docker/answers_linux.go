@@ -2,7 +2,6 @@ package docker
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -32,7 +31,8 @@ func (r *plan) answer() []profiles.Answer {
 		}
 		return kept(mechanism)
 	}
-	gvisor, network, want := r.runsc(), len(r.inside.Listen) > 0, &r.policy.Resources
+	gvisor, want := r.runsc(), &r.policy.Resources
+	network := len(r.policy.Network.Allow)+len(r.policy.Network.Local) > 0
 	second := func(first, other string) string { // Landlock, where the kernel has it
 		if gvisor || r.facts.Landlock < landlockRefer {
 			return first
@@ -78,9 +78,9 @@ func (r *plan) answer() []profiles.Answer {
 				a = kept("no network")
 			}
 		case profiles.NetInject:
-			a = kept("nothing is injected")
-			if len(r.policy.Network.Inject) > 0 || r.inspects() {
-				a = missing("requests of a container are not read yet", "--provider native reads them")
+			a = kept("a process of its own that reads the requests to its hosts")
+			if len(r.policy.Network.Inject) > 0 && !network {
+				a = missing("no host can be reached", "--allow HOST, which the secret goes out to")
 			}
 		case profiles.IPCUnix:
 			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it", "--runtime runsc lets nobody connect to a socket of the host")
@@ -134,9 +134,9 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.InfoHost:
 			a = weak("uts namespace, own /proc and /sys", "the table of mounts names the host's directories, /etc/passwd its users", "")
 		case profiles.LaunchIntegrity:
-			a = weak("inodes compared by pid 1, one failing step ends the launch", "pid 1 has the command's user, without a capability: the command can signal it and lower its limits, and so end itself", "")
+			a = weak("inodes compared by pid 1, one failing step ends the launch", "pid 1 has the command's user, without a capability: the command can lower its limits, and so end itself", "")
 			if gvisor {
-				a = weak("mounts compared by pid 1, one failing step ends the launch", "gVisor numbers files anew, so that no inode can be compared: a link that somebody puts in the way at that moment is followed; pid 1 has the command's user", "--runtime runc compares them")
+				a = weak("mounts compared by pid 1, one failing step ends the launch", "gVisor numbers files anew, so that no inode can be compared: a link that somebody puts in the way at that moment is followed; pid 1 has the command's user, which can end it", "--runtime runc compares them")
 			}
 		default:
 			continue // of providers that copy files
@@ -155,11 +155,4 @@ func (r *plan) hidesFiles() bool { return r.masked }
 func (r *plan) hidesPatterns() bool {
 	pattern := func(f profiles.FileRule) bool { return f.Glob != "" && f.Access == profiles.Hide }
 	return slices.ContainsFunc(r.policy.Files, pattern) || slices.ContainsFunc(r.policy.Tighten, pattern)
-}
-
-// inspects reports whether a rule speaks of requests and not of hosts alone.
-func (r *plan) inspects() bool {
-	return slices.ContainsFunc(slices.Concat(r.policy.Network.Allow, r.policy.Network.Deny), func(n profiles.NetRule) bool {
-		return strings.ContainsAny(n.Text, " /") && strings.Contains(n.Text, "://")
-	})
 }

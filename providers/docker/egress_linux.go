@@ -3,153 +3,133 @@ package docker
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/yamux"
 
-	"github.com/pccrun/pccrun/clients"
+	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/inside"
 )
 
-// egress is the way out of a container.
-type egress struct {
-	proxy   *netproxy.Proxy
-	doors   map[uint16]*door
-	denials *events.Log
+// way is the way out of a container.
+type way struct {
+	service *egress.Service
+	streams map[netip.AddrPort]*egress.Streams
+	denials *events.Log // nil: the command is not told
 	cancel  context.CancelFunc
 }
 
-// door is a listener whose connections pid 1 accepts.
-type door struct {
-	port  uint16
-	taken chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (d *door) Accept() (net.Conn, error) {
-	select {
-	case c := <-d.taken:
-		return c, nil
-	case <-d.done:
-		return nil, net.ErrClosed
+// leave plans the way out, and puts what belongs to it into the command's environment
+// and into what the engine binds. What it serves is served once pid 1 is ready.
+func (r *running) leave() (err error) {
+	host := egress.Host{Environ: r.provider.host.Environ, StateDir: r.provider.host.StateDir, Secrets: new(egress.Secrets)}
+	r.egress, err = egress.New(r.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, Environ: r.environ})
+	if err != nil {
+		return err
 	}
-}
-
-func (d *door) Close() error {
-	d.once.Do(func() { close(d.done) })
+	for _, text := range r.egress.Warnings {
+		r.observer.Warning(events.Warning{Text: text})
+	}
+	files, err := r.egress.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }, 0, 0)
+	if err != nil {
+		return err
+	}
+	for i, f := range files {
+		if !r.shows(f.Path) {
+			continue
+		}
+		r.own(file{Name: fmt.Sprintf("trust-%d", i), Text: f.Text, Mode: 0o444}, f.Path)
+	}
+	env := r.egress.Trusting(r.egress.Environ)
+	if len(r.egress.Listen) > 0 {
+		env = r.egress.Uncaptured(env)
+	}
+	r.inside.Env = inside.Texts(env)
+	for _, at := range r.egress.Listen {
+		r.inside.Listen = append(r.inside.Listen, at.Port())
+	}
 	return nil
 }
 
-func (d *door) Addr() net.Addr { return address{d.port} }
-
-// address is of no socket of this machine.
-type address struct{ port uint16 }
-
-func (address) Network() string { return "container" }
-func (a address) String() string {
-	return "container"
+// shows reports whether a file of the way out has a place: one of the system's own has
+// none where an image is another system.
+func (r *plan) shows(path string) bool {
+	return strings.HasPrefix(path, filepath.Dir(denialsPath)+"/") || r.provider.options.Image == "" && r.policy.Decide(path).Access == profiles.Read
 }
 
-// client is a connection of the command's.
+// serve begins to decide on what comes.
+func (r *running) serve(ctx context.Context) (*way, error) {
+	w := &way{streams: map[netip.AddrPort]*egress.Streams{}}
+	if file, err := os.OpenFile(filepath.Join(r.dir, denialsName), os.O_WRONLY|os.O_APPEND, 0); err == nil {
+		w.denials = events.NewLog(r.label, events.Denials(file))
+		w.denials.Start()
+	}
+	var err error
+	if w.service, err = r.egress.Open(func(e netproxy.Event) { r.decided(w, e) }); err != nil {
+		return nil, err
+	}
+	ctx, w.cancel = context.WithCancel(ctx)
+	w.service.Begin(nil)
+	var list []net.Listener
+	for _, at := range r.egress.Listen {
+		w.streams[at] = egress.NewStreams(at)
+		list = append(list, w.streams[at])
+	}
+	w.service.Listeners(ctx, list)
+	return w, nil
+}
+
+// take hands a connection in, by the port that it came to.
+func (w *way) take(ctx context.Context, s *yamux.Stream) {
+	var port [2]byte
+	_, err := io.ReadFull(s, port[:])
+	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), binary.BigEndian.Uint16(port[:]))
+	if streams := w.streams[at]; err == nil && streams != nil {
+		_ = streams.Hand(ctx, connection{s})
+		return
+	}
+	_ = connection{s}.Close()
+}
+
+func (w *way) close() {
+	w.cancel()
+	w.service.Close()
+	if w.denials != nil {
+		_ = w.denials.Close(time.Second)
+	}
+}
+
+// connection is one of the command's, as a stream.
 type connection struct{ *yamux.Stream }
 
 // CloseWrite ends the direction to the command; the other goes on.
 func (c connection) CloseWrite() error { return c.Stream.Close() }
 
-// Close ends both: what still comes is thrown away, and the command's side ends with that.
+// Close ends both: what still comes is not read, and pid 1 is told of no more than
+// that nothing comes from here.
 func (c connection) Close() error {
 	err := c.Stream.Close()
-	_ = c.Stream.SetReadDeadline(time.Now().Add(-time.Second)) // whoever reads here is done
+	_ = c.SetReadDeadline(time.Now())
+	go func() { // a stream is forgotten when both of its ends are closed
+		_ = c.SetReadDeadline(time.Time{})
+		_, _ = io.Copy(io.Discard, c.Stream)
+	}()
 	return err
 }
 
-// serve begins to decide on what comes.
-func (r *running) serve(ctx context.Context) (*egress, error) {
-	e := &egress{doors: map[uint16]*door{}}
-	if len(r.inside.Listen) == 0 {
-		return e, nil
-	}
-	n := &r.policy.Network
-	asker := clients.Asker{Environ: r.provider.host.Environ, Workspace: r.policy.Workspace, StateDir: r.provider.host.StateDir, Note: func(text string) {
-		r.observer.Warning(events.Warning{Text: text})
-	}}
-	set, err := n.Rules(asker.Expand)
-	if err != nil {
-		return nil, err
-	}
-	host := profiles.Host{Environ: r.provider.host.Environ}
-	proxy := func(name string) string {
-		if v := host.Getenv(strings.ToLower(name)); v != "" {
-			return v
-		}
-		return host.Getenv(name)
-	}
-	upstream, err := netproxy.ParseUpstream(host.Getenv("http_proxy"), proxy("HTTPS_PROXY"), proxy("NO_PROXY"))
-	if err != nil {
-		return nil, err
-	}
-	if file, err := os.OpenFile(filepath.Join(r.dir, "denials.jsonl"), os.O_WRONLY|os.O_APPEND, 0); err == nil {
-		e.denials = events.NewLog(r.label, events.Denials(file))
-		e.denials.Start()
-	}
-	e.proxy = netproxy.New(netproxy.Config{
-		Rules: set, Hostname: namespaces.Hostname, Upstream: upstream, Ask: r.observer.Ask, Event: func(event netproxy.Event) { r.decided(e, event) },
-	})
-	ctx, e.cancel = context.WithCancel(ctx)
-	for _, port := range r.inside.Listen {
-		d := &door{port: port, taken: make(chan net.Conn), done: make(chan struct{})}
-		e.doors[port] = d
-		if port == proxyPort {
-			go e.proxy.Serve(ctx, d)
-		} else {
-			go e.proxy.ServeLocal(ctx, d, port)
-		}
-	}
-	return e, nil
-}
-
-// take hands a connection to whom it came to.
-func (e *egress) take(s *yamux.Stream) {
-	var port [2]byte
-	if _, err := io.ReadFull(s, port[:]); err != nil {
-		_ = s.Close()
-		return
-	}
-	d := e.doors[binary.BigEndian.Uint16(port[:])]
-	if d == nil { // pid 1 listens where it was asked to
-		_ = s.Close()
-		return
-	}
-	select {
-	case d.taken <- connection{s}:
-	case <-d.done:
-		_ = s.Close()
-	}
-}
-
-func (e *egress) close() {
-	if e.proxy == nil {
-		return
-	}
-	e.cancel()
-	e.proxy.Close()
-	if e.denials != nil {
-		_ = e.denials.Close(time.Second)
-	}
-}
-
 // decided turns what the proxy did into events.
-func (r *running) decided(e *egress, event netproxy.Event) {
+func (r *running) decided(w *way, event netproxy.Event) {
 	v := event.Verdict
 	addr := ""
 	if v.Addr.IsValid() {
@@ -178,11 +158,13 @@ func (r *running) decided(e *egress, event netproxy.Event) {
 		if v.Detail != "" && d.Rule == "" {
 			d.Rule = v.Detail
 		}
-		if e.denials != nil {
-			e.denials.Emit(d)
+		if w.denials != nil {
+			w.denials.Emit(d)
 		}
 	}
-	r.observer.Decision(d)
+	if event.Kind != netproxy.Failed || event.Request == "" { // a request was told of before it was sent
+		r.observer.Decision(d)
+	}
 	if event.Kind == netproxy.Failed {
 		closed.DurationMS = time.Since(event.Time).Milliseconds()
 		r.observer.Closed(closed)

@@ -14,21 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces"
-	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/seccomp"
 )
 
-// Where pccrun's own stands in a container, and where the proxy listens there.
+// Where pccrun's own stands in a container.
 const (
 	insideDir   = "/.pccrun"
 	insideFile  = insideDir + "/pccrun"
 	canaryFile  = insideDir + "/canary"
-	denialsPath = "/run/pccrun/denials.jsonl"
-	proxyPort   = 3128
-	proxyURL    = "http://127.0.0.1:3128"
+	denialsName = "denials.jsonl"
+	denialsPath = "/run/pccrun/" + denialsName
 )
 
 // sentryTasks is room for the threads of gVisor's kernel, which the engine counts
@@ -43,13 +41,14 @@ type plan struct {
 	label    string
 	uid, gid int
 
-	config container.Config
-	host   container.HostConfig
-	inside inside.Plan
-	layer  []byte // of the image, where it is the host's own system
-	dir    string // of the files that the engine binds
-	files  []file // made in it
-	homes  []stub // made in a persistent home, so that the engine need not
+	config  container.Config
+	host    container.HostConfig
+	inside  inside.Plan
+	environ []string // of the command, before it is told of the way out
+	layer   []byte   // of the image, where it is the host's own system
+	dir     string   // of the files that the engine binds
+	files   []file   // made in it
+	homes   []stub   // made in a persistent home, so that the engine need not
 
 	names    map[string]bool // paths at which something is mounted already
 	unlinked string          // a link that should be pinned and cannot be
@@ -397,7 +396,6 @@ func (r *plan) disk() int64 { return r.policy.Resources.Disk.Value }
 
 // command plans what runs, which the engine never learns.
 func (r *plan) command(survey *providers.Survey, c providers.Command) error {
-	n := &r.policy.Network
 	env := slices.Clone(c.Env)
 	for _, e := range survey.Env {
 		name, _, _ := strings.Cut(e, "=")
@@ -405,16 +403,12 @@ func (r *plan) command(survey *providers.Survey, c providers.Command) error {
 			env = append(env, e)
 		}
 	}
-	if len(n.Allow)+len(n.Local) > 0 {
-		env = netproxy.AddUncaptured(netproxy.AddEnviron(env, proxyURL), proxyURL)
-		r.inside.Listen = []uint16{proxyPort}
-	}
 	if _, private := r.host.Tmpfs["/run"]; private {
-		r.own(file{Name: "denials.jsonl", Mode: 0o644}, denialsPath)
+		r.own(file{Name: denialsName, Mode: 0o644}, denialsPath)
 		env = append(env, "PCCRUN_DENIALS="+denialsPath)
 	}
-	r.inside.Argv, r.inside.Env, r.inside.Dir = inside.Texts(c.Argv), inside.Texts(env), inside.Text(c.Dir)
-	r.inside.Umask = 0o022
+	r.environ = env
+	r.inside.Argv, r.inside.Dir = inside.Texts(c.Argv), inside.Text(c.Dir)
 	if r.provider.options.Image == "" {
 		r.inside.Paths = inside.Texts(survey.Command)
 	}

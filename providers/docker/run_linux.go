@@ -16,11 +16,10 @@ import (
 
 	"github.com/hashicorp/yamux"
 	"github.com/moby/moby/api/pkg/stdcopy"
-	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 )
@@ -45,14 +44,15 @@ func (e *ExecError) Unwrap() error { return e.Errno }
 
 // running is a run under way.
 type running struct {
-	*plan
+	plan     // a copy, to which the run adds what it alone knows
+	egress   *egress.Plan
 	io       providers.Stdio
 	observer providers.Observer
 	id       string
 	session  *yamux.Session
 	oom      atomic.Bool
 	printed  sync.WaitGroup // what the command prints
-	proxies  *egress
+	way      *way
 
 	mu      sync.Mutex
 	control *json.Encoder
@@ -64,15 +64,19 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 		return result, errors.New("BUG: docker: a plan that is only looked at is run")
 	}
 	begun := time.Now()
-	if err := r.furnish(); err != nil {
+	run := &running{plan: *r, io: io, observer: o}
+	if err := run.leave(); err != nil {
+		return result, err
+	}
+	defer run.egress.Abandon()
+	if err := run.furnish(); err != nil {
 		return result, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	if err := r.provider.image(ctx, r.config.Image, r.layer); err != nil {
 		return result, err
 	}
-	run := &running{plan: r, io: io, observer: o}
-	if run.id, err = r.create(ctx); err != nil {
+	if run.id, err = run.create(ctx); err != nil {
 		return result, err
 	}
 	o.Created(providers.Resource{Provider: Name, ID: run.id, Labels: r.config.Labels})
@@ -311,16 +315,21 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 		case m.Hello != nil && m.Hello.Version != inside.Version:
 			return nil, fmt.Errorf("BUG: docker: pid 1 speaks version %d", m.Hello.Version)
 		case m.Hello != nil:
-			r.say(inside.Message{Plan: &r.plan.inside})
+			r.say(inside.Message{Plan: &r.inside})
 		case m.Ready != nil:
 			if err := r.judge(m.Ready); err != nil {
 				return nil, err
 			}
-			if r.proxies, err = r.serve(ctx); err != nil {
+			if r.way, err = r.serve(ctx); err != nil {
 				return nil, err
 			}
-			defer r.proxies.close()
-			go r.streams()
+			defer r.way.close()
+			expected := 2 // of what the command prints
+			if r.inside.Terminal {
+				expected = 1
+			}
+			r.printed.Add(expected) // before the end of the command can be heard
+			go r.streams(ctx, expected)
 			r.say(inside.Message{Go: true})
 		case m.Started:
 			r.observer.Started()
@@ -385,11 +394,15 @@ func (r *running) accept() (*yamux.Stream, inside.Kind, error) {
 // streams joins what the command has with what it has here. The command's processes
 // reach none of it but by reading, writing and connecting: what pid 1 opens is what
 // it was asked for.
-func (r *running) streams() {
+func (r *running) streams(ctx context.Context, expected int) {
 	for {
 		s, kind, err := r.accept()
 		if err != nil {
+			r.printed.Add(-expected)
 			return
+		}
+		if kind == inside.Stdout || kind == inside.Stderr || kind == inside.Terminal {
+			expected--
 		}
 		switch kind {
 		case inside.Stdin:
@@ -409,7 +422,7 @@ func (r *running) streams() {
 			}
 			r.print(s, r.io.Out)
 		case inside.Connection:
-			go r.proxies.take(s)
+			go r.way.take(ctx, s)
 		default:
 			_ = s.Close()
 		}
@@ -418,13 +431,14 @@ func (r *running) streams() {
 
 // print passes on what the command prints.
 func (r *running) print(s net.Conn, w io.Writer) {
-	r.printed.Go(func() {
+	go func() {
+		defer r.printed.Done()
 		if w == nil {
 			w = io.Discard
 		}
 		_, _ = io.Copy(w, s)
 		_ = s.Close()
-	})
+	}()
 }
 
 // forward passes signals and sizes on while the command runs.
@@ -482,6 +496,4 @@ func (p *Provider) Destroy(ctx context.Context, res providers.Resource) error {
 var (
 	_ providers.Provider = (*Provider)(nil)
 	_ providers.Plan     = (*plan)(nil)
-	_                    = container.WaitConditionRemoved
-	_                    = events.NetDecision{}
 )

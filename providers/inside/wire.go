@@ -171,6 +171,7 @@ func Config() *yamux.Config {
 	c.EnableKeepAlive = false
 	c.ConnectionWriteTimeout = 100 * 365 * 24 * time.Hour // for a reader who takes his time
 	c.StreamOpenTimeout = 0
+	c.StreamCloseTimeout = 24 * time.Hour // for a client that has said all and waits for a long answer
 	c.MaxStreamWindowSize = 1 << 20
 	c.LogOutput = io.Discard
 	return c

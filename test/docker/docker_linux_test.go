@@ -5,9 +5,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -104,6 +108,11 @@ type task struct {
 	stdin   string
 	env     []string
 	heard   *heard
+
+	signals  <-chan int
+	terminal *providers.Terminal
+	provider *docker.Provider
+	runs     int
 }
 
 // heard is what an observer heard.
@@ -113,10 +122,17 @@ type heard struct {
 	decisions []events.NetDecision
 	warnings  []events.Warning
 	started   chan struct{}
+	once      sync.Once
+	onCreated func(providers.Resource)
 }
 
-func (h *heard) Created(r providers.Resource)                                 { h.created = append(h.created, r) }
-func (h *heard) Started()                                                     { close(h.started) }
+func (h *heard) Created(r providers.Resource) {
+	h.created = append(h.created, r)
+	if h.onCreated != nil {
+		h.onCreated(r)
+	}
+}
+func (h *heard) Started()                                                     { h.once.Do(func() { close(h.started) }) }
 func (h *heard) Closed(events.NetClosed)                                      {}
 func (h *heard) Denial(events.Denial)                                         {}
 func (h *heard) Change(events.Changed)                                        {}
@@ -181,11 +197,13 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
+	k.runs++
 	p, err := docker.New(providers.Host{Environ: environ, StateDir: t.TempDir(), Launcher: self}, k.Options)
 	require.NoError(t, err)
+	k.provider = p
 	facts, err := p.Examine(t.Context())
 	require.NoError(t, err)
-	return p.Plan(policy, survey, facts, providers.Command{Argv: argv, Env: policy.Environ(environ), Dir: k.dir, Label: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))})
+	return p.Plan(policy, survey, facts, providers.Command{Argv: argv, Env: policy.Environ(environ), Dir: k.dir, Label: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + strconv.Itoa(k.runs)})
 }
 
 // run runs a command and returns what it printed.
@@ -194,7 +212,7 @@ func (k *task) run(t *testing.T, argv ...string) (stdout, stderr string, result 
 	plan, err := k.plan(t, argv...)
 	require.NoError(t, err)
 	var out, errs bytes.Buffer
-	io := providers.Stdio{Out: &out, Err: &errs}
+	io := providers.Stdio{Out: &out, Err: &errs, Signals: k.signals, Terminal: k.terminal}
 	if k.stdin != "" {
 		io.In = strings.NewReader(k.stdin)
 	}
@@ -208,10 +226,205 @@ func (k *task) run(t *testing.T, argv ...string) (stdout, stderr string, result 
 func TestRunsACommand(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, runtime string) {
 		k := newTask(t, runtime)
-		out, errs, result := k.run(t, "sh", "-c", "uname -r; id -u; pwd; echo $$; cat /proc/1/status | head -3; ls -la /; touch made; exit 3")
-		t.Log(out, errs, result)
+		out, _, result := k.run(t, "sh", "-c", "uname -r; id -u; pwd; touch made; exit 3")
+		lines := strings.Fields(out)
+		require.Len(t, lines, 3)
+		assert.Equal(t, runtime == docker.Runsc, strings.Contains(lines[0], "gvisor"))
+		assert.Equal(t, strconv.Itoa(int(world.user.UID)), lines[1])
+		assert.Equal(t, k.dir, lines[2])
 		assert.Equal(t, 3, result.Code)
-		assert.Equal(t, runtime == docker.Runsc, strings.Contains(out, "gvisor"))
-		assert.FileExists(t, filepath.Join(k.dir, "made"))
+		info, err := os.Stat(filepath.Join(k.dir, "made"))
+		require.NoError(t, err)
+		assert.Equal(t, world.user.UID, info.Sys().(*syscall.Stat_t).Uid)
+		require.Len(t, k.heard.created, 1)
+		left, err := k.provider.Find(t.Context(), "")
+		require.NoError(t, err)
+		assert.Empty(t, left)
+	})
+}
+
+// What the command is, reads and knows stands in nothing that the engine keeps.
+func TestTheEngineLearnsNothing(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		k.env, k.request.Env = []string{"SECRET=hush-1"}, []string{"SECRET"}
+		k.heard.onCreated = func(r providers.Resource) {
+			out, err := exec.Command("docker", "-H", world.engine.Host, "inspect", r.ID).CombinedOutput()
+			assert.NoError(t, err)
+			assert.Contains(t, string(out), "pccrun", "the control")
+			assert.NotContains(t, string(out), "hush-")
+		}
+		out, _, _ := k.run(t, "sh", "-c", `echo "$SECRET $1"`, "sh", "hush-2")
+		assert.Equal(t, "hush-1 hush-2\n", out)
+		require.Len(t, k.heard.created, 1)
+	})
+}
+
+func TestStreams(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		k.stdin = strings.Repeat("0123456789abcdef", 1<<16)
+		out, errs, result := k.run(t, "sh", "-c", "cat; echo no >&2; exec 0<&-; exit 0")
+		assert.Equal(t, k.stdin, out)
+		assert.Equal(t, "no\n", errs)
+		assert.Zero(t, result.Code)
+
+		k.stdin = "" // closed
+		out, _, _ = k.run(t, "sh", "-c", "wc -c; head -c 10000000 /dev/zero")
+		assert.Equal(t, 10000002, len(out))
+	})
+}
+
+func TestHowACommandEnds(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		_, _, result := k.run(t, "sh", "-c", "kill -SEGV $$")
+		assert.Equal(t, int(syscall.SIGSEGV), result.Signal)
+
+		k.request.Limits[6] = "1s"
+		_, _, result = k.run(t, "sh", "-c", "trap 'echo; exit 9' TERM; while :; do sleep 0.1; done")
+		assert.True(t, result.TimedOut)
+		assert.Equal(t, 9, result.Code)
+		k.request.Limits[6] = ""
+
+		_, _, result = k.run(t, "sh", "-c", "sleep 1000 & exit 0")
+		assert.Equal(t, []string{"sleep"}, result.Survivors)
+
+		plan, err := k.plan(t, "./none")
+		require.NoError(t, err)
+		_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
+		var exec *docker.ExecError
+		require.ErrorAs(t, err, &exec)
+		assert.Equal(t, syscall.ENOENT, exec.Errno)
+	})
+}
+
+func TestSignals(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		signals := make(chan int)
+		k.signals = signals
+		go func() {
+			<-k.heard.started
+			time.Sleep(300 * time.Millisecond) // until its trap is set
+			signals <- int(syscall.SIGUSR1)
+		}()
+		out, _, result := k.run(t, "sh", "-c", "trap 'echo usr1; exit 4' USR1; while :; do sleep 0.05; done")
+		assert.Equal(t, "usr1\n", out)
+		assert.Equal(t, 4, result.Code)
+	})
+}
+
+func TestTerminal(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		resized := make(chan struct{}, 1)
+		size := [2]int{81, 25}
+		k.stdin = "typed\n"
+		k.terminal = &providers.Terminal{Name: "xterm", Size: func() (int, int) { return size[0], size[1] }, Resized: resized}
+		out, _, result := k.run(t, "sh", "-c", "stty size; read a; echo got $a; tty; ps -o tty= -p $$ >/dev/null; exit 5")
+		assert.Contains(t, out, "25 81\r\n")
+		assert.Contains(t, out, "got typed\r\n")
+		assert.Contains(t, out, "/dev/pts/")
+		assert.Equal(t, 5, result.Code)
+
+		k.stdin = ""
+		go func() {
+			<-k.heard.started
+			size = [2]int{100, 30}
+			resized <- struct{}{}
+		}()
+		out, _, _ = k.run(t, "sh", "-c", "until stty size | grep -x '30 100'; do sleep 0.05; done")
+		assert.Contains(t, out, "30 100")
+	})
+}
+
+// Each of these has its control: the same file, which the policy does not speak of.
+func TestFiles(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		k.write(t, ".env", "SECRET=1")
+		k.write(t, "plain.env.txt", "SHOWN=1")
+		k.write(t, "keys/id", "hidden")
+		k.write(t, "fixed/a", "stays")
+		k.write(t, ".vscode/tasks.json", "{}")
+		k.write(t, "open/b", "goes")
+		k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "keys"), Access: profiles.Hide}, {Path: filepath.Join(k.dir, "fixed"), Access: profiles.Read}, {Path: filepath.Join(k.dir, ".env"), Access: profiles.Hide}}
+		other := filepath.Join(world.user.Home, "other")
+		require.NoError(t, os.WriteFile(other, []byte("home"), 0o644))
+		out, _, _ := k.run(t, "sh", "-c", strings.Join([]string{
+			"cat .env keys/id " + other + " 2>/dev/null; cat plain.env.txt; echo",
+			"echo x >fixed/a; rm fixed/a; mv fixed gone; echo x >.vscode/tasks.json; mv .vscode gone2; rm -rf .git/hooks; echo x >>.git/config; echo x >.git/hooks/pre-commit",
+			"chmod 644 .env; cat .env",
+			"echo changed >open/b; mv open moved",
+			"echo y >/usr/bin/y; echo y >/etc/y; echo y >/tmp/y && cat /tmp/y; echo z >~/z && cat ~/z",
+			"ls ~ /home",
+		}, "\n"))
+		assert.NotContains(t, out, "SECRET")
+		assert.NotContains(t, out, "hidden")
+		assert.NotContains(t, out, "home\n")
+		assert.NotContains(t, out, "other")
+		for _, shown := range []string{"SHOWN=1\n", "y\n", "z\n"} {
+			assert.Contains(t, out, shown, "the control")
+		}
+		read := func(name string) string {
+			text, err := os.ReadFile(filepath.Join(k.dir, name))
+			require.NoError(t, err)
+			return string(text)
+		}
+		assert.Equal(t, "stays", read("fixed/a"))
+		assert.Equal(t, "{}", read(".vscode/tasks.json"))
+		assert.NotContains(t, read(".git/config"), "x\n")
+		assert.NoFileExists(t, filepath.Join(k.dir, ".git/hooks/pre-commit"))
+		assert.Equal(t, "changed\n", read("moved/b"), "the control")
+		assert.NoFileExists(t, filepath.Join(world.user.Home, "z"))
+	})
+}
+
+func TestPrivileges(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		out, _, _ := k.run(t, "sh", "-c", "cat /proc/self/status; unshare -Ur true && echo namespace; ls -l /proc/1/exe /proc/1/fd; cat /proc/1/environ; ls /sys/class/net; echo alive")
+		for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd"} {
+			assert.Contains(t, out, set+":\t0000000000000000")
+		}
+		assert.Contains(t, out, "NoNewPrivs:\t1")
+		assert.Contains(t, out, "Seccomp:\t2")
+		assert.NotContains(t, out, "namespace")
+		assert.NotContains(t, out, "eth")
+		assert.Contains(t, out, "alive")
+	})
+}
+
+// A server of the host's own loopback that the policy names is reached by the proxy;
+// nothing else is, by whatever way.
+func TestNetwork(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		serve := func() (port string) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }))
+			t.Cleanup(s.Close)
+			_, port, _ = net.SplitHostPort(s.Listener.Addr().String())
+			return port
+		}
+		named, other := serve(), serve()
+		k := newTask(t, runtime)
+		k.request.Local, k.request.Allow, k.request.AllowMissing = []string{named}, []string{"example.com"}, []string{"net.transparent"}
+		out, _, _ := k.run(t, "sh", "-c", strings.Join([]string{
+			"curl -sS http://host.pccrun.internal:" + named,
+			"curl -sS http://host.pccrun.internal:" + other,
+			"curl -sS --noproxy '*' -m 2 http://127.0.0.1:" + other,
+			"curl -sS https://evil.example",
+			"cat $PCCRUN_DENIALS; echo x >>$PCCRUN_DENIALS",
+		}, "\n"))
+		assert.Equal(t, 1, strings.Count(out, "served"))
+		assert.True(t, strings.HasPrefix(out, "served"), "the control")
+		assert.Contains(t, out, "evil.example")
+		k.heard.mu.Lock()
+		defer k.heard.mu.Unlock()
+		refused := map[string]bool{}
+		for _, d := range k.heard.decisions {
+			refused[fmt.Sprint(d.Host, ":", d.Port)] = !d.Allowed
+		}
+		assert.Equal(t, map[string]bool{"host.pccrun.internal:" + named: false, "host.pccrun.internal:" + other: true, "evil.example:443": true}, refused)
 	})
 }
