@@ -93,8 +93,7 @@ func findEndpoint(host *profiles.Host) (endpoint, error) {
 	if name == "" || name == "default" {
 		return endpoint{}, nil
 	}
-	sum := sha256.Sum256([]byte(name))
-	id := hex.EncodeToString(sum[:])
+	id := contextID(name)
 	var meta struct {
 		Endpoints map[string]struct{ Host string }
 	}
@@ -106,6 +105,12 @@ func findEndpoint(host *profiles.Host) (endpoint, error) {
 		e.certs = certs
 	}
 	return e, nil
+}
+
+// contextID is the name of the directories that the docker client keeps of a context.
+func contextID(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:])
 }
 
 func readJSON(path string, into any) error {

@@ -171,15 +171,22 @@ func (r *plan) refused(what string, err error) error {
 	return e
 }
 
-// remove takes the container away, if it is there any more.
+// remove takes the container away. The engine may be at it already: it removes what has
+// ended, and is asked until it has.
 func (r *plan) remove(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_, err := r.provider.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	if err == nil || notFound(err) || strings.Contains(err.Error(), "already in progress") {
-		return nil
+	for {
+		_, err := r.provider.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		if err == nil || notFound(err) || client.IsErrConnectionFailed(err) { // where the engine is gone, another run clears away
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return &EngineError{Text: "remove the container " + id[:12], Advice: "docker rm -f " + id[:12], Err: plain(err)}
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	return &EngineError{Text: "remove the container " + id[:12], Advice: "docker rm -f " + id[:12], Err: plain(err)}
 }
 
 // stream is the connection to pid 1 over what the engine attaches.

@@ -113,6 +113,8 @@ type task struct {
 	terminal *providers.Terminal
 	provider *docker.Provider
 	runs     int
+	state    string          // "": one of the plan's own
+	engine   *dockerd.Engine // nil: the one of all tests
 }
 
 // heard is what an observer heard.
@@ -184,7 +186,14 @@ func (k *task) write(t *testing.T, name, text string) {
 // plan plans a run of a command.
 func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	t.Helper()
-	environ := append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + world.user.Home, "DOCKER_HOST=" + world.engine.Host, "LANG=C.UTF-8", "TERM=xterm"}, k.env...)
+	engine, state := world.engine, k.state
+	if k.engine != nil {
+		engine = k.engine
+	}
+	if state == "" {
+		state = t.TempDir()
+	}
+	environ := append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + world.user.Home, "DOCKER_HOST=" + engine.Host, "LANG=C.UTF-8", "TERM=xterm"}, k.env...)
 	k.request.Command = argv
 	k.request.Host = profiles.Host{UID: int(world.user.UID), Home: world.user.Home, Environ: environ, Cwd: k.dir, Memory: 8 << 30}
 	policy, err := profiles.Resolve(k.request)
@@ -198,7 +207,7 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	k.runs++
-	p, err := docker.New(providers.Host{Environ: environ, StateDir: t.TempDir(), Launcher: self}, k.Options)
+	p, err := docker.New(providers.Host{Environ: environ, StateDir: state, Launcher: self}, k.Options)
 	require.NoError(t, err)
 	k.provider = p
 	facts, err := p.Examine(t.Context())
@@ -426,5 +435,147 @@ func TestNetwork(t *testing.T) {
 			refused[fmt.Sprint(d.Host, ":", d.Port)] = !d.Allowed
 		}
 		assert.Equal(t, map[string]bool{"host.pccrun.internal:" + named: false, "host.pccrun.internal:" + other: true, "evil.example:443": true}, refused)
+	})
+}
+
+// What goes wrong has one line and, where something mends it, a hint.
+func TestWhatGoesWrong(t *testing.T) {
+	needEngine(t)
+	fails := func(t *testing.T, k *task, want, hint string) {
+		t.Helper()
+		plan, err := k.plan(t, "true")
+		if err == nil {
+			_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
+		}
+		require.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), "\n")
+		var engine *docker.EngineError
+		require.ErrorAs(t, err, &engine)
+		assert.Contains(t, engine.Hint(), hint)
+		left, err := k.provider.Find(t.Context(), "")
+		require.NoError(t, err)
+		for _, r := range left {
+			assert.NotContains(t, r.Labels[providers.LabelKey], "whatgoeswrong")
+		}
+	}
+	t.Run("image", func(t *testing.T) {
+		k := newTask(t, docker.Runc)
+		k.Image = "pccrun-none:1"
+		fails(t, k, "the image pccrun-none:1 is not there", "docker pull")
+	})
+	t.Run("runtime", func(t *testing.T) {
+		fails(t, newTask(t, "kata"), "no runtime kata", "runc")
+	})
+	t.Run("name", func(t *testing.T) {
+		k := newTask(t, docker.Runc)
+		k.run(t, "true") // the image is there
+		client(t, "create", "--name", "pccrun-testwhatgoeswrong-name2", hostImage(t), "true")
+		defer client(t, "rm", "-f", "pccrun-testwhatgoeswrong-name2")
+		fails(t, k, "is taken", "pccrun gc")
+	})
+	t.Run("files", func(t *testing.T) {
+		k := newTask(t, docker.Runc)
+		k.state = t.TempDir()
+		// To the engine another file system is there.
+		hide := exec.Command("nsenter", "--mount", "--target", strconv.Itoa(world.engine.Pid()), "mount", "-t", "tmpfs", "none", k.state)
+		out, err := hide.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		defer exec.Command("nsenter", "--mount", "--target", strconv.Itoa(world.engine.Pid()), "umount", k.state).Run()
+		fails(t, k, "has other files than this machine", "--provider native")
+	})
+}
+
+// client is the engine's own command line.
+func client(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command("docker", append([]string{"-H", world.engine.Host}, args...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return strings.TrimSpace(string(out))
+}
+
+func hostImage(t *testing.T) string {
+	return strings.Fields(client(t, "images", "--format", "{{.Repository}}:{{.Tag}}", "pccrun-host"))[0]
+}
+
+// Somebody puts a link in the way after the survey: the engine follows it as root, and
+// pid 1 sees that it is another file. Under gVisor no inode can be compared: the
+// answer says so.
+func TestASwappedDirectoryEndsTheLaunch(t *testing.T) {
+	needEngine(t)
+	k := newTask(t, docker.Runc)
+	k.write(t, "inner/a", "mine")
+	k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "inner"), Access: profiles.Read}}
+	secret := t.TempDir()
+	plan, err := k.plan(t, "true")
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(filepath.Join(k.dir, "inner"), filepath.Join(k.dir, "old")))
+	require.NoError(t, os.Symlink(secret, filepath.Join(k.dir, "inner")))
+	_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
+	require.ErrorContains(t, err, "another file than the survey saw")
+
+	require.NoError(t, os.Remove(filepath.Join(k.dir, "inner")))
+	require.NoError(t, os.Rename(filepath.Join(k.dir, "old"), filepath.Join(k.dir, "inner")))
+	k.run(t, "true") // the control
+}
+
+func TestMemoryRunsOut(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		k.request.Limits[0] = "128m"
+		_, _, result := k.run(t, "sh", "-c", "echo fits")
+		assert.False(t, result.OOM, "the control")
+		_, _, result = k.run(t, "sh", "-c", "head -c 600m /dev/zero | tail >/dev/null")
+		assert.True(t, result.OOM)
+	})
+}
+
+func TestAnImageOfTheUsers(t *testing.T) {
+	needEngine(t)
+	k := newTask(t, docker.Runc)
+	k.Image = "pccrun-test:1"
+	out, err := exec.Command("sh", "-c", `d=$(mktemp -d) && cd $d && mkdir -p bin && cp -L /bin/busybox bin/sh && ln -s sh bin/cat && ln -s sh bin/ls && for l in $(ldd /bin/busybox $0 | grep -o '/[^ :]*\.so[^ ]*' | sort -u); do mkdir -p .${l%/*} && cp -L $l .$l; done && echo mine >of-the-image && tar c . | docker -H `+world.engine.Host+` import - pccrun-test:1 && rm -rf $d`, os.Args[0]).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	k.write(t, "a", "workspace\n")
+	stdout, stderr, result := k.run(t, "sh", "-c", "cat a /of-the-image; ls /")
+	assert.Zero(t, result.Code, stderr)
+	assert.True(t, strings.HasPrefix(stdout, "workspace\nmine\n"), stdout)
+	assert.NotContains(t, stdout, "boot\n")
+}
+
+// The engine crashes: what runs is ended, and the run says why.
+func TestTheEngineGoesAway(t *testing.T) {
+	needEngine(t)
+	mine, err := dockerd.Start(int(world.user.GID), "")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, mine.Stop()) }()
+	k := newTask(t, docker.Runc)
+	k.engine = mine
+	plan, err := k.plan(t, "sleep", "1000")
+	require.NoError(t, err)
+	go func() {
+		<-k.heard.started
+		_ = mine.Kill()
+	}()
+	_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
+	require.ErrorContains(t, err, "the engine went away")
+}
+
+// A run that is told to end does so at once.
+func TestARunIsKilled(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		k := newTask(t, runtime)
+		plan, err := k.plan(t, "sleep", "1000")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-k.heard.started
+			cancel()
+		}()
+		result, err := plan.Run(ctx, providers.Stdio{}, k.heard)
+		require.NoError(t, err)
+		assert.True(t, result.Killed)
+		left, err := k.provider.Find(t.Context(), k.heard.created[0].Labels[providers.LabelKey])
+		require.NoError(t, err)
+		assert.Empty(t, left)
 	})
 }

@@ -95,6 +95,9 @@ func Start(gid int, runsc string) (*Engine, error) {
 
 func (e *Engine) path(name string) string { return filepath.Join(e.dir, name) }
 
+// Pid is the engine's process.
+func (e *Engine) Pid() int { return e.daemon.Process.Pid }
+
 // Kill ends the engine at once, as a crash would.
 func (e *Engine) Kill() error {
 	if err := e.daemon.Process.Kill(); err != nil {
