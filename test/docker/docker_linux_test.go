@@ -296,7 +296,7 @@ func TestHowACommandEnds(t *testing.T) {
 		assert.Equal(t, 9, result.Code)
 		k.request.Limits[6] = ""
 
-		_, _, result = k.run(t, "sh", "-c", "sleep 1000 & exit 0")
+		_, _, result = k.run(t, "sh", "-c", "sleep 1000 & sleep 0.3; exit 0")
 		assert.Equal(t, []string{"sleep"}, result.Survivors)
 
 		plan, err := k.plan(t, "./none")
