@@ -16,6 +16,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/sessions"
 )
 
 // A Provider is a place where commands run.
@@ -28,8 +29,8 @@ type Provider interface {
 	Examine(ctx context.Context) (Facts, error)
 
 	// Plan decides a run. It reads nothing but its arguments and changes nothing:
-	// equal arguments give equal plans. It returns a [*MissingError] or
-	// [MissingErrors] where a required guarantee would not be kept: see [Check].
+	// equal arguments give equal plans. What the answers miss is no error of it: package
+	// run holds them against the policy, with [Check].
 	Plan(policy *profiles.Policy, survey *Survey, facts Facts, command Command) (Plan, error)
 
 	// Find lists what stands at the provider under a label (see [Command.Label]),
@@ -137,12 +138,7 @@ type Observer interface {
 type Permission = netproxy.Permission
 
 // Resource names what a provider made for a session.
-type Resource struct {
-	Provider string            `json:"provider"`
-	ID       string            `json:"id,omitempty"` // the provider's name for it; "" until it is known
-	Region   string            `json:"region,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"`
-}
+type Resource = sessions.Resource
 
 // Result is how a run ended. What nobody counted is 0.
 type Result struct {

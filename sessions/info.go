@@ -20,6 +20,7 @@ type Info struct {
 	Workspace    string    `json:"workspace"`
 	Profile      string    `json:"profile"`
 	Provider     string    `json:"provider"`
+	Resource     *Resource `json:"resource,omitempty"` // what the provider made; nil where that is processes of this machine
 	Without      []string  `json:"without,omitempty"`
 	AllowMissing []string  `json:"allow_missing,omitempty"`
 	Cgroups      []string  `json:"cgroups,omitempty"` // directories of the run's own

@@ -228,16 +228,20 @@ func (c *Configs) merge(k *config, patience time.Duration) {
 	c.record(k)
 	k.refused, k.changes = nil, nil
 	context := gitconfig.Context{Submodule: vcs.OfSubmodule(k.Path), Shown: func(path string) bool { return c.shows(k, path) }}
+	base := k.base
 	k.failed = c.edit(k.Path, patience, func(host []byte) ([]byte, error) {
 		r, err := gitconfig.Merge(k.base, k.now, host, context)
 		if err != nil {
 			return nil, err
 		}
-		k.refused, k.base = r.Refused, r.Base
+		k.refused, base = r.Refused, r.Base
 		all, err := gitconfig.Merge([]byte(k.Text), k.now, r.Host, context) // also what was taken over before
 		k.changes = all.Changes
 		return r.Host, err
 	}, k)
+	if k.failed == nil { // else the host's file lacks what the copy says
+		k.base = base
+	}
 }
 
 // shows reports whether the run was shown what an address leads to. One that is relative

@@ -129,6 +129,22 @@ func TestConfigsLocked(t *testing.T) {
 	require.ErrorIs(t, found[0].Restore(c.session), unix.ENOENT, "it is put back once")
 }
 
+// What could not be written to the host's file, as on a full disk, is written at the end.
+func TestConfigsThatCannotBeWritten(t *testing.T) {
+	c := newCopied(t)
+	config, away := c.path(".git/config"), c.path("away")
+	c.configs.Shown = func(string) bool { // asked between reading and writing
+		require.NoError(t, os.Rename(config, away))
+		return true
+	}
+	c.git("user.name", "x", "remote.x.url", "./there")
+	require.False(t, c.configs.look())
+	require.ErrorIs(t, c.configs.list[0].failed, unix.ENOENT, "control")
+	require.NoError(t, os.Rename(away, config))
+	require.Contains(t, c.settings(), "address remote.x.url is ./there: it is new")
+	require.Contains(t, c.host(), "name = x\n")
+}
+
 // What is accepted takes the place of nothing that has changed since.
 func TestAcceptSetting(t *testing.T) {
 	c := newCopied(t)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -107,22 +108,12 @@ func diffVerb(args []string) int {
 			{"interrupted", c.upper.Interrupted()}, {"changes", append([]object{}, d.objects...)}, {"lost", append([]string{}, lost...)}})
 		return 0
 	case "stat":
-		d.printf(" %s, %d insertions(+), %d deletions(-)\n", pathsChanged(d.paths), d.plus, d.minus)
+		d.printf(" %s, %d insertions(+), %d deletions(-)\n", run.PathsChanged(d.paths), d.plus, d.minus)
 	}
 	for _, name := range lost {
 		say(name + ": sockets, FIFOs and devices are not kept")
 	}
 	return 0
-}
-
-// pathsChanged is one count for the end of a run and for diff: of files and directories,
-// and of a moved file twice, since a run's end does not read contents to find out that
-// what went is what came.
-func pathsChanged(n int) string {
-	if n == 1 {
-		return "1 path changed"
-	}
-	return fmt.Sprintf("%d paths changed", n)
 }
 
 // selected reports whether one of the paths names a change, or holds it.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
 )
 
@@ -34,7 +35,7 @@ func discardVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	if home, err := sessionHome(); err == nil {
+	if home, err := run.Sessions(); err == nil {
 		if err := dropRest(home); err != nil {
 			say(inWords(err))
 		}

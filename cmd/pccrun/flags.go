@@ -5,7 +5,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 )
 
 // A flagKind says what stands after a flag.
@@ -273,7 +275,7 @@ func runCommand(args []string) int {
 	if req == nil {
 		return code
 	}
-	return runVerb(*req)
+	return run.Run(*req, thisProgram())
 }
 
 // runRequest reads the command line of a run; nil if there is nothing to run,
@@ -315,5 +317,5 @@ func failUsage(err error) int {
 	if u, ok := err.(*usageError); ok {
 		return fail(u.text, u.hint)
 	}
-	return failWith(err)
+	return messages.FailUsage(err)
 }

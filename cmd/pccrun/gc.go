@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
 )
@@ -47,7 +48,7 @@ func gcVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	home, err := sessionHome()
+	home, err := run.Sessions()
 	if err != nil {
 		return failSession(err)
 	}
@@ -65,7 +66,7 @@ func gcVerb(args []string) int {
 		err = errors.Join(err, removeLeftovers())
 	}
 	var gone []string
-	if dirs, e := ownDirs(); e == nil && !o.DryRun {
+	if dirs, e := run.Dirs(); e == nil && !o.DryRun {
 		var list []homes.Entry
 		list, e = homes.Collect(dirs.State, homes.Default, time.Now())
 		for _, h := range list {

@@ -11,6 +11,7 @@ import (
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 )
 
 const homeUsage = `usage: pccrun home list [--json]
@@ -71,7 +72,7 @@ func homeVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	dirs, err := ownDirs()
+	dirs, err := run.Dirs()
 	if err != nil {
 		return failSession(err)
 	}

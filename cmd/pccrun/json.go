@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 )
 
 // An object is a JSON object with its fields in order. Values are what encoding/json
@@ -16,9 +17,7 @@ type field struct {
 	value any
 }
 
-// schemaVersion is the "v" of everything that --json prints, except events,
-// which have their own.
-const schemaVersion = 1
+const schemaVersion = messages.SchemaVersion
 
 // printJSON prints a verb's result.
 func printJSON(o object) {

@@ -9,14 +9,12 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 // What the verbs about a run's overlays share.
-
-// keptUpper is why a session is kept whose overlays changed something.
-const keptUpper = "upper"
 
 const lastRunHelp = `
 Without --session it is about the last run in the current workspace that
@@ -38,7 +36,7 @@ type kept struct {
 // workspace that keeps something. With an error it is not nil if the session was
 // found, and only the host's directory is not there to compare with.
 func openChanges(name string) (*kept, error) {
-	home, err := sessionHome()
+	home, err := run.Sessions()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +81,7 @@ func holds(home sessions.Home, e sessions.Entry) bool {
 
 func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
 	e, ok, err := home.Newest(func(e sessions.Entry) bool {
-		return slices.Contains(e.Kept, keptUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/")) && holds(home, e)
+		return slices.Contains(e.Kept, run.KeepUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/")) && holds(home, e)
 	})
 	switch {
 	case err != nil || ok:
@@ -155,14 +153,14 @@ func dropUpper(home sessions.Home, id string) error {
 	if err := changes.RemoveUpper(dir); err != nil {
 		return err
 	}
-	return home.Release(id, keptUpper)
+	return home.Release(id, run.KeepUpper)
 }
 
 // dropRest removes what was dropped by who was killed before it was through.
 func dropRest(home sessions.Home) error {
 	list, err := home.List()
 	for _, e := range list {
-		if slices.Contains(e.Kept, keptUpper) && (e.State == sessions.Ended || e.State == sessions.Crashed) && !holds(home, e) {
+		if slices.Contains(e.Kept, run.KeepUpper) && (e.State == sessions.Ended || e.State == sessions.Crashed) && !holds(home, e) {
 			err = errors.Join(err, dropUpper(home, e.ID))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
 )
 
@@ -67,7 +68,7 @@ func killVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	home, err := sessionHome()
+	home, err := run.Sessions()
 	if err != nil {
 		return failSession(err)
 	}

@@ -10,8 +10,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/profiles/proposals"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/state"
 )
 
@@ -89,7 +91,7 @@ func learnVerb(args []string) int {
 	}
 	if child {
 		req.JSON, req.Learn, req.Events = false, true, "fd:3"
-		return runVerb(*req)
+		return run.Run(*req, thisProgram())
 	}
 	tty := openTerminal(req.Quiet)
 	if tty != nil {
@@ -117,9 +119,9 @@ func learnVerb(args []string) int {
 	case seen.refused != nil: // it has said so itself
 		causes := strings.Split(seen.refused.Cause, "\n")
 		for _, cause := range causes[1:] {
-			mistake(cause, "")
+			messages.Note(cause, "")
 		}
-		mistake(causes[0], seen.refused.Hint)
+		messages.Note(causes[0], seen.refused.Hint)
 		return code
 	}
 	dirs, err := state.Find(req.Host.Getenv, policy.Home)

@@ -15,8 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/profiles/proposals"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/terminal"
 )
 
@@ -47,9 +49,9 @@ func observe(args []string) (*seen, int, error) {
 	// is sent to us alone is passed on.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2)
-	signal.Stop(arrived.signals)
+	run.LeaveSignals()
 	defer signal.Stop(signals)
-	run, err := os.StartProcess("/proc/self/exe", append([]string{os.Args[0], "learn", supervised}, args...), &os.ProcAttr{
+	child, err := os.StartProcess("/proc/self/exe", append([]string{os.Args[0], "learn", supervised}, args...), &os.ProcAttr{
 		Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stderr, os.Stderr, w}, Sys: &syscall.SysProcAttr{Pdeathsig: unix.SIGTERM},
 	})
 	w.Close()
@@ -59,12 +61,12 @@ func observe(args []string) (*seen, int, error) {
 	go func() {
 		for sig := range signals {
 			if sig != unix.SIGINT && sig != unix.SIGQUIT {
-				_ = run.Signal(sig)
+				_ = child.Signal(sig)
 			}
 		}
 	}()
 	s, err := readSeen(r)
-	state, e := run.Wait()
+	state, e := child.Wait()
 	if err = errors.Join(err, e); err != nil {
 		return nil, refused, err
 	}
@@ -149,7 +151,7 @@ func (s *seen) denials(req *profiles.Request, policy *profiles.Policy) (list []p
 		}
 	}
 	if s.oom != nil {
-		list = append(list, proposals.Denial{Deed: proposals.Limit, What: "memory", Call: "more than " + mebibytes(s.oom.Limit) + " was used"})
+		list = append(list, proposals.Denial{Deed: proposals.Limit, What: "memory", Call: "more than " + messages.Mebibytes(s.oom.Limit) + " was used"})
 	}
 	if s.timeout != nil {
 		list = append(list, proposals.Denial{Deed: proposals.Limit, What: "timeout", Call: "the command was not done by then"})

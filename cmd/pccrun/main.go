@@ -13,6 +13,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/run"
 )
 
 // A verb is one row of the table: `pccrun name …`.
@@ -58,10 +59,13 @@ func verbs() []verb {
 }
 
 func main() {
-	endQuietly()
+	run.EndQuietly()
 	args := os.Args[1:]
-	os.Exit(stdout.finish(args, Main(args)))
+	os.Exit(finish(args, Main(args)))
 }
+
+// thisProgram is what package run needs of it.
+func thisProgram() run.Program { return run.Program{Version: version, Whole: wholeProgram} }
 
 // Main is the whole program, less the exit.
 func Main(args []string) int {
@@ -80,7 +84,7 @@ func Main(args []string) int {
 	case args[0] == "--help" || args[0] == "-h":
 		return helpVerb(nil)
 	case args[0] == "--version":
-		settleOwed()
+		run.SettleOwed()
 		return versionVerb(nil)
 	case strings.HasPrefix(args[0], "-"):
 		if asksHelp(args) {
@@ -94,7 +98,7 @@ func Main(args []string) int {
 			return helpVerb(args[:1])
 		}
 		if i > 0 && table[i].name != "help" { // a run does so itself
-			settleOwed()
+			run.SettleOwed()
 		}
 		return table[i].run(args[1:])
 	}

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 )
 
 const netUsage = `usage: pccrun net [SESSION] [--each] [--denied] [--json]
@@ -117,27 +118,10 @@ func netTable(words []string, denied bool) int {
 	row := func(cells ...string) { _, _ = w.Write([]byte(strings.Join(cells, "\t") + "\n")) }
 	row("HOST", "ALLOWED", "FAILED", "DENIED", "SENT", "RECEIVED", "ALLOWED BY")
 	for _, s := range sums {
-		row(printable(s.host), itoa(s.allowed), itoa(s.failed), itoa(s.denied), byteCount(s.up), byteCount(s.down), printable(s.hint))
+		row(printable(s.host), itoa(s.allowed), itoa(s.failed), itoa(s.denied), messages.ByteCount(s.up), messages.ByteCount(s.down), printable(s.hint))
 	}
 	_ = w.Flush()
 	return 0
-}
-
-// byteCount says a number of bytes in at most five characters.
-func byteCount(n int64) string {
-	if n < 1<<10 {
-		return itoa(n)
-	}
-	for _, unit := range "KMGT" {
-		if n < 1000<<10 || unit == 'T' {
-			if n < 10<<10 {
-				return strconv.FormatFloat(float64(n)/(1<<10), 'f', 1, 64) + string(unit)
-			}
-			return itoa(n>>10) + string(unit)
-		}
-		n >>= 10
-	}
-	return ""
 }
 
 // closedText says how a connection ended, with a blank before it.

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
 )
 
@@ -39,7 +40,7 @@ func psVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	home, err := sessionHome()
+	home, err := run.Sessions()
 	if err != nil {
 		return failSession(err)
 	}

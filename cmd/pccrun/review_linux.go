@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace"
 )
@@ -101,7 +102,7 @@ type review struct {
 // openReview finds the session that the words name, or the newest that has left
 // something in the workspace that the caller stands in.
 func openReview(words []string) (*review, error) {
-	home, err := sessionHome()
+	home, err := run.Sessions()
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +120,7 @@ func openReview(words []string) (*review, error) {
 		}
 		slices.Reverse(list)
 		candidates = slices.DeleteFunc(list, func(e sessions.Entry) bool {
-			return !slices.Contains(e.Kept, keptChanges) && !slices.Contains(e.Kept, keptLost) || !standsIn(e.Workspace)
+			return !slices.Contains(e.Kept, run.KeepChanges) && !slices.Contains(e.Kept, run.KeepLost) || !standsIn(e.Workspace)
 		})
 	}
 	for _, e := range candidates {
@@ -143,19 +144,16 @@ func openReview(words []string) (*review, error) {
 	return nil, errNoReview
 }
 
-// keptChanges is why a session's directory is kept that has findings.
-const keptChanges = "changes"
-
 func (r *review) print(diffs bool) {
 	printf("session %s in %s\n", r.ID, printable(r.Workspace))
 	if len(r.found)+len(r.lost) == 0 {
 		printf("nothing to review\n")
 	}
 	for _, one := range r.lost {
-		printf("gone: %s (%s)\n", printable(one.Path), lostSize(one))
+		printf("gone: %s (%s)\n", printable(one.Path), run.LostSize(one))
 	}
 	for _, f := range r.found {
-		printf("%s\n", printable(describeFinding(f, r.Workspace)))
+		printf("%s\n", printable(run.DescribeFinding(f, r.Workspace)))
 		if !diffs {
 			continue
 		}
@@ -168,7 +166,7 @@ func (r *review) print(diffs bool) {
 func (r *review) printJSON(diffs bool) {
 	list := []object{}
 	for _, f := range r.found {
-		o := object{{"kind", string(f.Kind)}, {"path", within(r.Workspace, f.Path)}, {"why", f.Why}, {"what", f.What}, {"set_aside", f.Stash != "" && f.Kind != workspace.Review}}
+		o := object{{"kind", string(f.Kind)}, {"path", run.Within(r.Workspace, f.Path)}, {"why", f.Why}, {"what", f.What}, {"set_aside", f.Stash != "" && f.Kind != workspace.Review}}
 		if diffs {
 			o = append(o, field{"diff", r.diff(f)})
 		}
@@ -212,11 +210,11 @@ func (r *review) accept(paths []string, asJSON bool) int {
 		}
 		if f.Kind == workspace.Setting { // each key is one by itself
 			if id := live(f.Path); id != "" {
-				wrong(fmt.Errorf("%s: session %s runs in that workspace: accept it when that has ended", within(r.Workspace, f.Path), id))
+				wrong(fmt.Errorf("%s: session %s runs in that workspace: accept it when that has ended", run.Within(r.Workspace, f.Path), id))
 			} else if err := f.Restore(r.dir); err != nil {
 				wrong(err)
 			} else {
-				done = append(done, strings.TrimSuffix(within(r.Workspace, f.Path)+": "+f.What, ": "))
+				done = append(done, strings.TrimSuffix(run.Within(r.Workspace, f.Path)+": "+f.What, ": "))
 				if !asJSON {
 					say("taken over: " + done[len(done)-1])
 				}
@@ -234,7 +232,7 @@ func (r *review) accept(paths []string, asJSON bool) int {
 		}
 		back[f.Path] = true
 		if id := live(f.Path); id != "" {
-			wrong(fmt.Errorf("%s: session %s runs in that workspace, and would set it aside again: accept it when that has ended", within(r.Workspace, f.Path), id))
+			wrong(fmt.Errorf("%s: session %s runs in that workspace, and would set it aside again: accept it when that has ended", run.Within(r.Workspace, f.Path), id))
 			continue
 		}
 		names := f.Taken(r.dir)
@@ -243,7 +241,7 @@ func (r *review) accept(paths []string, asJSON bool) int {
 			continue
 		}
 		taken[f.Path] = names
-		done = append(done, within(r.Workspace, f.Path))
+		done = append(done, run.Within(r.Workspace, f.Path))
 		if !asJSON {
 			say("put back: " + done[len(done)-1])
 		}
@@ -257,7 +255,7 @@ func (r *review) accept(paths []string, asJSON bool) int {
 		say("nothing is set aside")
 	}
 	if asJSON {
-		printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"accepted", append([]string{}, done...)}, {"errors", append([]object{}, mistakes...)}})
+		printJSON(object{{"session", r.ID}, {"workspace", r.Workspace}, {"accepted", append([]string{}, done...)}, {"errors", mistakes()}})
 	}
 	return status
 }
@@ -307,7 +305,7 @@ func (r *review) diff(f workspace.Finding) string {
 			b.Write(line)
 		}
 	}
-	path := within(r.Workspace, f.Path)
+	path := run.Within(r.Workspace, f.Path)
 	switch {
 	case f.Kind == workspace.Program || f.Kind == workspace.Grown || f.Kind == workspace.Address:
 	case f.Kind == workspace.Review && f.What == "new":

@@ -4,13 +4,14 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
 )
@@ -32,22 +33,6 @@ var (
 // failed is the exit status of a verb that was asked for what is not there.
 const failed = 1
 
-// sessionHome finds the sessions of the user.
-func sessionHome() (sessions.Home, error) {
-	dirs, err := ownDirs()
-	return sessions.In(dirs.State), err
-}
-
-// ownDirs finds the caller's own directories for a verb that has no policy.
-func ownDirs() (state.Dirs, error) {
-	host := profiles.ThisHost()
-	home, _, err := host.HomeDir()
-	if err != nil {
-		return state.Dirs{}, err
-	}
-	return state.Find(host.Getenv, home)
-}
-
 // findSession finds the one session that the words name.
 func findSession(words []string) (sessions.Home, sessions.Entry, error) {
 	name := ""
@@ -58,7 +43,7 @@ func findSession(words []string) (sessions.Home, sessions.Entry, error) {
 	default:
 		return sessions.Home{}, sessions.Entry{}, &usageError{"unexpected argument " + quote(words[1]), "name one session"}
 	}
-	home, err := sessionHome()
+	home, err := run.Sessions()
 	if err != nil {
 		return home, sessions.Entry{}, err
 	}
@@ -97,20 +82,21 @@ func sayWhich(words []string, e sessions.Entry) {
 // the command line.
 func failSession(err error) int {
 	var u *usageError
+	var usage *messages.UsageError
 	if errors.As(err, &u) {
 		return fail(u.text, u.hint)
+	}
+	if errors.As(err, &usage) {
+		return messages.FailUsage(usage)
 	}
 	fail(inWords(err), sessionHint(err))
 	return failed
 }
 
-// unsafeHint mends a state directory that is refused, and is said of no other.
-const unsafeHint = "XDG_STATE_HOME=DIR names another directory, which nobody else can write"
-
 func sessionHint(err error) string {
 	switch {
 	case errors.Is(err, state.ErrUnsafe):
-		return unsafeHint
+		return run.UnsafeHint
 	case errors.Is(err, errNoneHere), errors.Is(err, errNoChanges):
 		return "pccrun --overlay . -- COMMAND keeps what it changes apart; pccrun ps --all lists the sessions there are"
 	case errors.Is(err, errNotHere):
@@ -226,12 +212,6 @@ func drainEvents(r *events.Reader, f func(events.Record)) error {
 			f(record)
 		}
 	}
-}
-
-// isTerminal reports whether what is written there is seen by a person.
-func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&fs.ModeCharDevice != 0
 }
 
 // ago says how long something lasts or is past, in its largest unit.

@@ -6,11 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -51,7 +50,7 @@ func snapshotVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	dir, err := snapshots()
+	dir, err := run.SnapshotDir()
 	if err != nil {
 		return failChanges(err)
 	}
@@ -66,39 +65,6 @@ func snapshotVerb(args []string) int {
 		name = words[0]
 	}
 	return takeSnapshot(dir, name, session, asJSON)
-}
-
-// snapshots is the directory that holds them.
-func snapshots() (string, error) {
-	dirs, err := ownDirs()
-	return filepath.Join(dirs.State, "snapshots"), err
-}
-
-// checkSnapshotName refuses what would be no name of its own there.
-func checkSnapshotName(name string) error {
-	odd := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
-	}
-	if name == "" || len(name) > 100 || name[0] == '.' || name[0] == '-' || strings.ContainsFunc(name, odd) {
-		return &usageError{"snapshot " + quote(name) + ": want letters, digits, '.', '-' and '_'", "a snapshot has a name and no path: pccrun snapshot tried-a"}
-	}
-	return nil
-}
-
-// openSnapshot opens one that is there.
-func openSnapshot(name string) (*os.Root, error) {
-	if err := checkSnapshotName(name); err != nil {
-		return nil, err
-	}
-	dir, err := snapshots()
-	if err != nil {
-		return nil, err
-	}
-	root, err := state.OpenExisting(filepath.Join(dir, name), "")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &usageError{"snapshot " + quote(name) + ": there is none", "pccrun snapshot --list lists them"}
-	}
-	return root, err
 }
 
 // The names in the directory of snapshots that are none.
@@ -119,7 +85,7 @@ func sweepSnapshots(root *os.Root) error {
 }
 
 func takeSnapshot(dir, name, session string, asJSON bool) int {
-	if err := checkSnapshotName(name); err != nil {
+	if err := run.CheckSnapshotName(name); err != nil {
 		return failSession(err)
 	}
 	c, err := openChanges(session)
@@ -182,11 +148,11 @@ func listSnapshots(dir string, asJSON bool) int {
 	}
 	list := []object{}
 	for _, e := range entries {
-		if checkSnapshotName(e.Name()) != nil {
+		if run.CheckSnapshotName(e.Name()) != nil {
 			continue
 		}
 		o := object{{"snapshot", e.Name()}}
-		root, err := openSnapshot(e.Name())
+		root, err := run.OpenSnapshot(e.Name())
 		if err == nil {
 			var r *changes.Record
 			if r, err = changes.ReadRecord(root); err == nil {
@@ -210,10 +176,10 @@ func listSnapshots(dir string, asJSON bool) int {
 }
 
 func removeSnapshot(dir, name string, asJSON bool) int {
-	if err := checkSnapshotName(name); err != nil {
+	if err := run.CheckSnapshotName(name); err != nil {
 		return failSession(err)
 	}
-	root, err := openSnapshot(name)
+	root, err := run.OpenSnapshot(name)
 	if err != nil {
 		failSession(err)
 		return failed // it is not there
@@ -232,24 +198,4 @@ func removeSnapshot(dir, name string, asJSON bool) int {
 		say("snapshot " + name + " is removed")
 	}
 	return 0
-}
-
-// fromSnapshot makes overlays of the directories that a snapshot has changes of.
-func fromSnapshot(req *profiles.Request) error {
-	root, err := openSnapshot(req.From)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	r, err := changes.ReadRecord(root)
-	if err != nil {
-		return fmt.Errorf("snapshot %s: %w", req.From, err)
-	}
-	for _, l := range r.Layers {
-		flag := profiles.FileFlag{Path: l.Path, Access: profiles.Overlay}
-		if !slices.Contains(req.Files, flag) {
-			req.Files = append(req.Files, flag)
-		}
-	}
-	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/seccomp"
 )
 
@@ -59,22 +60,22 @@ func specVerb(args []string) int {
 	// the environment that names one.
 	offline := *policy
 	offline.Network.Allow, offline.Network.Local, offline.Network.Inject = nil, nil, nil
-	run, err := native.New(&offline, native.Host{Environ: req.Host.Environ, Alone: true}, req.Command)
+	planned, err := native.New(&offline, native.Host{Environ: req.Host.Environ, Alone: true}, req.Command)
 	if err != nil {
-		return failRun(err)
+		return run.FailRun(err)
 	}
 	if req.DryRun {
-		return printPlan(run, req.JSON)
+		return run.PrintPlan(planned, req.JSON)
 	}
-	if list := run.Plan.Overlays(); len(list) > 0 {
+	if list := planned.Plan.Overlays(); len(list) > 0 {
 		return fail("spec: filesystem "+list[0].Target+": overlay: a bundle has nowhere to keep what it changes", "--read or --private in place of --overlay")
 	}
-	if closed := unsearchable(dir); closed != "" && run.Plan.Identity.Root {
+	if closed := unsearchable(dir); closed != "" && planned.Plan.Identity.Root {
 		return fail("spec: "+closed+": the identity that the command gets in place of root cannot search it", "--bundle DIR names another place, or chmod o+x "+closed)
 	}
-	b, err := newBundle(run, dir)
+	b, err := newBundle(planned, dir)
 	if err != nil {
-		return failRun(err)
+		return run.FailRun(err)
 	}
 	b.spec.Process.Terminal = o.terminal
 	if persist {

@@ -221,7 +221,7 @@ func TestTimeoutWithoutReader(t *testing.T) {
 		select {
 		case err := <-ended:
 			require.NoError(t, ignoreExit(err))
-			require.Equal(t, timedOut, cmd.ProcessState.ExitCode())
+			require.Equal(t, 124, cmd.ProcessState.ExitCode())
 		case <-time.After(20 * time.Second):
 			require.Fail(t, "it has not ended")
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 )
 
 const trustUsage = `usage: pccrun trust [--workspace DIR] [--json]
@@ -73,7 +74,7 @@ func trustVerb(args []string) int {
 
 // trustList finds the list of what the user trusts.
 func trustList() (profiles.Trust, error) {
-	dirs, err := ownDirs()
+	dirs, err := run.Dirs()
 	return profiles.TrustIn(dirs.State), err
 }
 

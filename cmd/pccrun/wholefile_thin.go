@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/state"
 )
 
@@ -35,7 +36,7 @@ func runWholeFile(args, env []string, why error) int {
 	defer root.Close()
 	ends := make(chan os.Signal, 1) // until the file has an owner that removes it
 	signal.Notify(ends, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2)
-	signal.Stop(arrived.signals)
+	run.LeaveSignals()
 	name := fmt.Sprintf("%s%d-%x", wholeFile, os.Getpid(), time.Now().UnixNano())
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if err != nil {

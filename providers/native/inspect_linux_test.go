@@ -27,6 +27,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/netproxy/inspect"
 	"github.com/pccrun/pccrun/netproxy/inspect/wire"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // The process that reads requests is this program again.
@@ -245,7 +246,7 @@ func TestInjectedWithoutNetwork(t *testing.T) {
 		b.request.Deny, b.request.Inject = c.deny, []string{"MY_TOKEN=a.example"}
 		_, err := b.plan("/bin/true")
 		require.ErrorContains(t, err, c.cause)
-		var missing *MissingError
+		var missing *providers.MissingError
 		require.ErrorAs(t, err, &missing)
 		require.Contains(t, missing.Hint(), c.hint)
 	}

@@ -39,7 +39,7 @@ var strict = []string{"--strict", "--allow-missing", "fs.hide,fs.protect,fs.spec
 
 var steps = []step{
 	{name: "what is new and protected is set aside", probe: "PER-006",
-		cuts: []cut{{"cmd/pccrun/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}},
+		cuts: []cut{{"run/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}},
 	{name: "a link on the way to a protected name is that name", probe: "PER-034",
 		cuts: []cut{{"workspace/guard_linux.go", "case h.class == classWay && !inModules(d.rel) && h.name != last:", "case h.class == classWay && h.name == \"\":"}}},
 	{name: "what may be written beside the workspace is looked through", probe: "PER-037",

@@ -37,10 +37,11 @@ const module = "github.com/pccrun/pccrun"
 var layers = [][]string{
 	{"netproxy/rules", "state", "events", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start"},
 	{"profiles"},
-	{"clients", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "homes", "terminal", "sessions"},
+	{"clients", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "homes", "terminal", "sessions", "internal/messages"},
 	{"egress"},
 	{"providers/filesync"},
 	{"providers"},
+	{"run"},
 	{"test/escape"},
 	{"cmd"},
 	{"test"},

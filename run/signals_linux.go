@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"os"
@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/terminal"
@@ -188,7 +189,7 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 		if over && !held {
 			held = true
 			time.AfterFunc(impatience, func() {
-				say("the command has ended, and what it left is looked after; a second signal ends that, and what is not kept by then is lost")
+				messages.Say("the command has ended, and what it left is looked after; a second signal ends that, and what is not kept by then is lost")
 			})
 			return
 		}
@@ -286,12 +287,12 @@ func (a *arrivals) deliver() {
 	}
 }
 
-// endQuietly has the signals at which Go's runtime prints a trace of all goroutines (QUIT),
+// EndQuietly has the signals at which Go's runtime prints a trace of all goroutines (QUIT),
 // or which it drops, end this process, with the status that a shell reports. No signal leaves
 // an image of our memory in the current directory (core(5)): it may hold secrets, and a
 // command could read it. A limit of 1 stops a handler of the host's too; what the command
 // gets does not come from ours.
-func endQuietly() {
+func EndQuietly() {
 	var core unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_CORE, &core) == nil {
 		core.Cur = min(1, core.Max)
@@ -304,3 +305,6 @@ func endQuietly() {
 	}
 	arrived.handTo(nil)
 }
+
+// LeaveSignals leaves the signals that come from now on to others in this process.
+func LeaveSignals() { signal.Stop(arrived.signals) }

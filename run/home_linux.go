@@ -1,13 +1,15 @@
-package main
+package run
 
 import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
@@ -74,7 +76,7 @@ func (l *launch) furnish() error {
 	}
 	if len(l.home.Aside) > 0 && !l.req.Quiet {
 		for _, name := range l.home.Aside[:min(len(l.home.Aside), maxSaid)] {
-			say("moved out of the home: " + quote("~/"+name) + ", which an earlier run has made")
+			messages.Say("moved out of the home: " + strconv.Quote("~/"+name) + ", which an earlier run has made")
 		}
 	}
 	l.home.Aside = nil
@@ -115,7 +117,7 @@ func (l *launch) leaveHome() {
 	const most = 3
 	var paths []string
 	for _, name := range made[:min(len(made), most)] {
-		paths = append(paths, quote("~/"+name))
+		paths = append(paths, strconv.Quote("~/"+name))
 	}
 	text := "in the home of this workspace: " + strings.Join(paths, ", ")
 	if more := len(made) - most; more > 0 {
@@ -124,8 +126,8 @@ func (l *launch) leaveHome() {
 	w := events.Warning{Text: text, Hint: "pccrun home" + l.homeFlags() + " export " + shell.Quote(made[0]) + " DEST copies it"}
 	l.log.Emit(w)
 	if !l.req.Quiet {
-		say(w.Text)
-		say("hint: " + w.Hint)
+		messages.Say(w.Text)
+		messages.Say("hint: " + w.Hint)
 	}
 }
 

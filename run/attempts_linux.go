@@ -1,10 +1,11 @@
-package main
+package run
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
@@ -75,6 +76,6 @@ func (a *attempts) withheld(end *native.End) {
 	text := "withheld from the environment: " + strings.Join(names, ", ") + more
 	a.launch.log.Emit(events.Warning{Text: text, Hint: "--env NAME passes one"})
 	if !a.launch.req.Quiet {
-		say(text)
+		messages.Say(text)
 	}
 }

@@ -1,8 +1,9 @@
-package main
+package run
 
 import (
 	"encoding/json"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/providers/native"
 )
 
@@ -51,11 +52,11 @@ type guaranteeJSON struct {
 	Hint      string `json:"hint,omitempty"`
 }
 
-// printPlan prints what a run would do.
-func printPlan(r *native.Run, asJSON bool) int {
+// PrintPlan prints what a run would do.
+func PrintPlan(r *native.Run, asJSON bool) int {
 	p := r.Plan
 	out := planJSON{
-		V: schemaVersion, Schema: 1, Provider: "native", Profile: r.Policy.Profile, Strict: r.Policy.Strict, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
+		V: messages.SchemaVersion, Schema: 1, Provider: "native", Profile: r.Policy.Profile, Strict: r.Policy.Strict, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
 		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock, OOMScore: p.OOMScore,
 	}
 	for _, e := range p.Command.Env {
@@ -83,46 +84,46 @@ func printPlan(r *native.Run, asJSON bool) int {
 		}
 	}
 	if asJSON {
-		e := json.NewEncoder(stdout)
+		e := json.NewEncoder(messages.Stdout)
 		e.SetIndent("", "  ")
 		if err := e.Encode(out); err != nil {
-			return fail(inWords(err))
+			return messages.Fail(messages.InWords(err))
 		}
 		return 0
 	}
-	printf("profile    %s\nworkspace  %s\ncommand    %q in %s\nfilter     %s\nlandlock   ABI %d\n", out.Profile, out.Workspace, out.Command, out.WorkDir, out.Filter, out.Landlock)
+	messages.Printf("profile    %s\nworkspace  %s\ncommand    %q in %s\nfilter     %s\nlandlock   ABI %d\n", out.Profile, out.Workspace, out.Command, out.WorkDir, out.Filter, out.Landlock)
 	if out.Asks != "" {
-		printf("launcher   asked about %s\n", out.Asks)
+		messages.Printf("launcher   asked about %s\n", out.Asks)
 	}
-	printf("\nmounts, on the host's tree read-only\n")
+	messages.Printf("\nmounts, on the host's tree read-only\n")
 	for _, m := range p.Mounts {
-		printf("  %-60s %s\n", m.String(), m.Why)
+		messages.Printf("  %-60s %s\n", m.String(), m.Why)
 	}
 	if len(out.Readable) > 0 {
-		printf("\nreadable by Landlock too, as it stands now\n")
+		messages.Printf("\nreadable by Landlock too, as it stands now\n")
 	}
 	for _, r := range out.Readable {
-		printf("  %s\n", r)
+		messages.Printf("  %s\n", r)
 	}
-	printf("\nenvironment\n")
+	messages.Printf("\nenvironment\n")
 	for _, name := range out.Env {
-		printf("  %s\n", name)
+		messages.Printf("  %s\n", name)
 	}
-	printf("\nlimits\n")
+	messages.Printf("\nlimits\n")
 	for _, l := range out.Rlimits {
-		printf("  %s %d\n", l.Name, l.Hard)
+		messages.Printf("  %s %d\n", l.Name, l.Hard)
 	}
-	printf("  oom_score_adj %d\n", out.OOMScore)
+	messages.Printf("  oom_score_adj %d\n", out.OOMScore)
 	for _, l := range out.Limits {
-		printf("  %s\n", l)
+		messages.Printf("  %s\n", l)
 	}
-	printf("\nguarantees\n")
+	messages.Printf("\nguarantees\n")
 	for _, g := range out.Guarantees {
-		printf("  %-20s %-8s %s", g.Guarantee, g.State, g.Mechanism)
+		messages.Printf("  %-20s %-8s %s", g.Guarantee, g.State, g.Mechanism)
 		if g.Cause != "" {
-			printf(" (%s)", g.Cause)
+			messages.Printf(" (%s)", g.Cause)
 		}
-		printf("\n")
+		messages.Printf("\n")
 	}
 	return 0
 }

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
@@ -22,34 +23,34 @@ import (
 	"github.com/pccrun/pccrun/terminal"
 )
 
-// runVerb runs what the request asks for and returns the status to exit with.
-func runVerb(req profiles.Request) int {
+// Run runs what the request asks for and returns the status to exit with.
+func Run(req profiles.Request, program Program) int {
 	if text, hint := starved(); text != "" {
-		return fail(text, hint)
+		return messages.Fail(text, hint)
 	}
 	// The order is the launch's: what the command will hold is judged before
 	// anything is cloned, and the kernel makes the namespaces while the
 	// policy is read. Flags that change the namespaces wait for the policy.
 	if req.From != "" {
 		if err := fromSnapshot(&req); err != nil {
-			return failUsage(err)
+			return messages.FailUsage(err)
 		}
 	}
 	if err := namespaces.JudgePassed(req.PassFDs); err != nil {
-		return fail(inWords(err))
+		return messages.Fail(messages.InWords(err))
 	}
 	stdio, err := namespaces.JudgeStdio(req.Log)
 	if err != nil {
-		return fail(inWords(err))
+		return messages.Fail(messages.InWords(err))
 	}
-	r := &launch{req: &req, stdio: stdio}
+	r := &launch{program: program, req: &req, stdio: stdio}
 	if why := r.cannotAsk(); req.Ask && why != "" {
-		return fail(why, "--allow RULE names what may be reached")
+		return messages.Fail(why, "--allow RULE names what may be reached")
 	}
 	var box *namespaces.Sandbox
 	if !req.DryRun && !req.Nested && len(req.Without) == 0 && os.Getuid() != 0 {
 		if box, err = namespaces.Begin(namespaces.Shell{Identity: namespaces.WhoAmI()}); err != nil {
-			return fail(inWords(err))
+			return messages.Fail(messages.InWords(err))
 		}
 	}
 	if code := r.plan(); code != 0 || req.DryRun {
@@ -85,6 +86,7 @@ func runVerb(req profiles.Request) int {
 
 // launch is one run, from the request to the exit status.
 type launch struct {
+	program  Program
 	req      *profiles.Request
 	stdio    *namespaces.Stdio
 	policy   *profiles.Policy
@@ -117,30 +119,30 @@ type launch struct {
 func (l *launch) plan() int {
 	policy, err := profiles.Resolve(*l.req)
 	if err != nil {
-		return l.refused(failWith(err), err)
+		return l.refused(messages.FailWith(err), err)
 	}
 	l.policy = policy
 	if l.req.Learn {
 		policy.Attempts = false // its traces stand where the command would find nothing
 	}
 	if l.dirs, err = state.Find(l.req.Host.Getenv, policy.Home); err != nil {
-		return fail(inWords(err))
+		return messages.Fail(messages.InWords(err))
 	}
 	for _, dir := range [...]struct{ path, variable string }{{l.dirs.State, "XDG_STATE_HOME"}, {l.dirs.Cache, "XDG_CACHE_HOME"}} {
 		if err := state.Outside(dir.path, policy.Workspace); err != nil {
-			return fail(inWords(err), dir.variable+"=DIR names another directory")
+			return messages.Fail(messages.InWords(err), dir.variable+"=DIR names another directory")
 		}
 	}
-	if err := settle(sessions.In(l.dirs.State)); errors.Is(err, state.ErrUnsafe) {
-		return fail(inWords(err), unsafeHint) // what this run owes could not be written there either
+	if err := Settle(sessions.In(l.dirs.State)); errors.Is(err, state.ErrUnsafe) {
+		return messages.Fail(messages.InWords(err), UnsafeHint) // what this run owes could not be written there either
 	} else if err != nil {
-		say(unsettled + inWords(err))
+		messages.Say(unsettled + messages.InWords(err))
 	}
 	if !l.req.DryRun {
 		for _, dir := range policy.Own {
 			root, err := state.Open(dir, policy.Workspace)
 			if err != nil {
-				return fail(inWords(err), "XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME say where pccrun's own directories are")
+				return messages.Fail(messages.InWords(err), "XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME say where pccrun's own directories are")
 			}
 			root.Close()
 		}
@@ -153,36 +155,36 @@ func (l *launch) plan() int {
 	}
 	switch { // a launch is not slow, or gives up, but where others have to be asked
 	case l.req.DryRun:
-		defer slow("looking through " + policy.Workspace)()
+		defer messages.Slow("looking through " + policy.Workspace)()
 	case slices.ContainsFunc(policy.Network.Allow, func(r profiles.NetRule) bool { return strings.HasPrefix(r.Text, "@") }):
-		defer slow("asking package managers for their hosts")()
+		defer messages.Slow("asking package managers for their hosts")()
 	}
 	if err := l.openHome(); err != nil {
-		return l.refused(failRun(err), err)
+		return l.refused(FailRun(err), err)
 	}
 	if err := l.survey(nil); err != nil {
-		return l.refused(failRun(err), err)
+		return l.refused(FailRun(err), err)
 	}
 	if l.req.DryRun {
-		return printPlan(l.run, l.req.JSON)
+		return PrintPlan(l.run, l.req.JSON)
 	}
 	for _, w := range policy.Without {
-		say("layer " + string(w) + " is off: --without")
+		messages.Say("layer " + string(w) + " is off: --without")
 	}
 	for _, g := range policy.AllowMissing {
-		say("guarantee " + string(g) + " may be missing: --allow-missing")
+		messages.Say("guarantee " + string(g) + " may be missing: --allow-missing")
 	}
 	if l.req.Quiet {
 		return 0
 	}
 	for _, w := range policy.Warnings {
-		say(w)
+		messages.Say(w)
 	}
 	for _, w := range l.run.Warnings {
-		say(w)
+		messages.Say(w)
 	}
 	if l.req.Verbose || policy.PickedBy != "default" || policy.Workspace != policy.WorkDir {
-		say("profile " + policy.Profile + " (" + policy.PickedBy + "), workspace " + policy.Workspace)
+		messages.Say("profile " + policy.Profile + " (" + policy.PickedBy + "), workspace " + policy.Workspace)
 	}
 	return 0
 }
@@ -244,7 +246,7 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		l.caught = catch() // before anything is made that would be left
 	}
 	l.session = sessions.In(l.dirs.State).Begin(sessions.Info{
-		Version: version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
+		Version: l.program.Version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
 		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
 	})
 	if err := l.openLog(); err != nil {
@@ -253,7 +255,7 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 	if err := l.keepOutput(); err != nil {
 		return err
 	}
-	if err := l.run.StartInspector(wholeProgram); err != nil {
+	if err := l.run.StartInspector(l.program.Whole); err != nil {
 		return err
 	}
 	if err := l.makeUpper(); err != nil {
@@ -306,7 +308,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		if err = l.owe(); err != nil {
 			break
 		}
-		if err = l.run.StartInspector(wholeProgram); err != nil {
+		if err = l.run.StartInspector(l.program.Whole); err != nil {
 			break
 		}
 		var shell namespaces.Shell
@@ -326,16 +328,16 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		if a.Mechanism != "" {
 			state += ", by " + a.Mechanism
 		}
-		say("guarantee " + string(a.Guarantee) + ": " + state + ": " + a.Cause)
+		messages.Say("guarantee " + string(a.Guarantee) + ": " + state + ": " + a.Cause)
 	}
 	if started.SharesKeyring {
 		l.log.Emit(events.Warning{Text: sharedKeyring})
 		if l.req.Verbose {
-			say(sharedKeyring)
+			messages.Say(sharedKeyring)
 		}
 	}
 	if started.Unreported && !l.req.Quiet {
-		say("refused writes are not reported: system calls have a supervisor already, around this pccrun")
+		messages.Say("refused writes are not reported: system calls have a supervisor already, around this pccrun")
 	}
 	if l.run.Tells() {
 		// The file must be there before the command can look; the log is
@@ -343,7 +345,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		if f, err := started.Create(native.DenialsPath); err == nil {
 			l.denials = f
 		} else {
-			say(inWords(err))
+			messages.Say(messages.InWords(err))
 		}
 	}
 	l.tellHidden()
@@ -360,7 +362,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		started.Kill()
 		started.Wait(func(unix.Signal) {})
 		l.unguarded()
-		return l.ended(fail(inWords(err)), nil)
+		return l.ended(messages.Fail(messages.InWords(err)), nil)
 	}
 	if l.req.Events != "" {
 		l.log.Start() // who reads them learns from the first which session this is
@@ -379,14 +381,14 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		patience := time.Duration(0)
 		if killed || r.TimedOut || r.Status.Signaled() {
 			patience = time.Second
-			hasty.Store(true)
+			messages.Hurry()
 		}
 		if relay != nil {
 			relay.Wait(patience)
 			relay.Close(patience)
 		}
 		if err := drain(patience); err != nil {
-			say(inWords(err))
+			messages.Say(messages.InWords(err))
 		}
 		l.kept.tell()
 		l.guarded.refused = started.Refused()
@@ -403,7 +405,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	}
 	end, err := started.Wait(func(sig unix.Signal) { l.stopped(started, relay, sig) })
 	if err != nil {
-		return l.refused(failRun(err), err)
+		return l.refused(FailRun(err), err)
 	}
 	code := l.ended(l.status(end, killed), end)
 	if interrupted := killed || end.Status.Signaled() && end.Status.Signal() == unix.SIGINT; interrupted && code == 128+int(unix.SIGINT) {

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"errors"
@@ -6,13 +6,13 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
@@ -35,15 +35,15 @@ const (
 // hinter is an error that knows what mends it.
 type hinter interface{ Hint() string }
 
-// failRun prints why a run did not begin, and returns the status that says so.
-func failRun(err error) int {
+// FailRun prints why a run did not begin, and returns the status that says so.
+func FailRun(err error) int {
 	var several providers.MissingErrors
 	if errors.As(err, &several) {
 		last := len(several) - 1
 		for _, one := range several[:last] {
-			fail(inWords(one))
+			messages.Fail(messages.InWords(one))
 		}
-		return fail(inWords(several[last]), several.Hint()) // one hint for all
+		return messages.Fail(messages.InWords(several[last]), several.Hint()) // one hint for all
 	}
 	hint := ""
 	var h hinter
@@ -52,24 +52,24 @@ func failRun(err error) int {
 	}
 	var absent *native.ErrNotFound
 	var exec *namespaces.ExecError
-	code := refused
+	code := messages.Refused
 	switch {
 	case errors.As(err, &absent):
 		code = execStatus(absent.Err)
 	case errors.As(err, &exec):
 		code = execStatus(exec.Errno)
 	case hint == "" && errors.Is(err, state.ErrUnsafe):
-		hint = unsafeHint
+		hint = UnsafeHint
 	case hint == "" && errors.Is(err, unix.EMFILE):
 		hint = pinnedHint
 	case hint == "":
 		// What a kernel that is no good for a launch says may be anything.
 		if err = namespaces.Unfit(err); !errors.As(err, &h) {
-			return failWith(err)
+			return messages.FailWith(err)
 		}
 		hint = h.Hint()
 	}
-	fail(inWords(err), hint)
+	messages.Fail(messages.InWords(err), hint)
 	return code
 }
 
@@ -84,7 +84,7 @@ func (l *launch) failed(err error) int {
 	}
 	var interrupted *interruptedError
 	if !errors.As(err, &interrupted) {
-		return l.refused(failRun(err), err)
+		return l.refused(FailRun(err), err)
 	}
 	l.session.Drop(sessions.LogName) // nothing was printed
 	code := l.refused(128+int(interrupted.signal), err)
@@ -124,11 +124,11 @@ func (l *launch) refused(code int, err error) int {
 		return code // which is the error that was told, or the lesser one
 	}
 	log := events.NewLog(sessions.NewID(time.Now()), sink)
-	log.Emit(events.Start{Version: version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: "native"})
+	log.Emit(events.Start{Version: l.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: "native"})
 	log.Emit(e)
 	log.Emit(events.Exit{Code: code})
 	if bad := log.Close(time.Second); bad != nil {
-		say(bad.Error())
+		messages.Say(bad.Error())
 	}
 	return code
 }
@@ -143,17 +143,17 @@ func execStatus(err error) int {
 // status is what pccrun exits with.
 func (l *launch) status(end *native.End, killed bool) int {
 	if end.Outlived() {
-		fail(fmt.Sprintf("out of memory: more than %s was wanted, and the kernel killed %d of the processes", mebibytes(end.Limit), end.Kills), "--memory SIZE sets the limit")
+		messages.Fail(fmt.Sprintf("out of memory: more than %s was wanted, and the kernel killed %d of the processes", messages.Mebibytes(end.Limit), end.Kills), "--memory SIZE sets the limit")
 	}
 	switch {
 	case end.OOM && !end.Outlived():
-		fail(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", mebibytes(end.Limit)), "--memory SIZE sets the limit")
+		messages.Fail(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", messages.Mebibytes(end.Limit)), "--memory SIZE sets the limit")
 		return 128 + int(unix.SIGKILL)
 	case end.Full:
-		fail("disk full: the overlays and private directories took more than --disk allows, and the sandbox was ended", "--disk SIZE sets the limit; what was changed is kept")
+		messages.Fail("disk full: the overlays and private directories took more than --disk allows, and the sandbox was ended", "--disk SIZE sets the limit; what was changed is kept")
 		return 128 + int(unix.SIGKILL)
 	case end.TimedOut:
-		say("timed out after " + l.policy.Resources.Deadline().String())
+		messages.Say("timed out after " + l.policy.Resources.Deadline().String())
 		return timedOut
 	case killed:
 		return 128 + int(unix.SIGINT)
@@ -162,8 +162,6 @@ func (l *launch) status(end *native.End, killed bool) int {
 	}
 	return end.Status.ExitStatus()
 }
-
-func mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }
 
 // openLog makes the log of events. Nothing is written before the command runs.
 func (l *launch) openLog() error {
@@ -188,7 +186,7 @@ func (l *launch) openLog() error {
 	}
 	l.log = events.NewLog(l.session.ID(), sinks...)
 	start := events.Start{
-		Version: version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Workspace: l.policy.Workspace, WorkDir: l.run.Plan.Command.Dir,
+		Version: l.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Workspace: l.policy.Workspace, WorkDir: l.run.Plan.Command.Dir,
 		Profile: l.policy.Profile, Provider: "native", Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
 	}
 	l.log.Emit(start)
@@ -272,11 +270,11 @@ func (l *launch) ended(code int, end *native.End) int {
 	l.learning.end(end)
 	l.left = append(l.left, l.look()...) // of a run that was ended before it was followed
 	if l.guarded.failed {
-		code = refused // a promise was not kept: no status of the command's says that
+		code = messages.Refused // a promise was not kept: no status of the command's says that
 	}
 	if l.upper && end != nil {
 		if _, err := l.noted(); err != nil {
-			code = refused // the same: settleUpper says why
+			code = messages.Refused // the same: settleUpper says why
 		}
 	}
 	l.paid()
@@ -300,7 +298,7 @@ func (l *launch) ended(code int, end *native.End) int {
 		}
 	}
 	if l.asker != nil && l.asker.failed != nil {
-		say("flag --ask: the answer is not written: " + l.asker.failed.Error())
+		messages.Say("flag --ask: the answer is not written: " + l.asker.failed.Error())
 	}
 	if total > 0 {
 		l.session.Keep("denials")
@@ -313,8 +311,8 @@ func (l *launch) ended(code int, end *native.End) int {
 	}
 	l.sayHidden(code, end)
 	if n := l.crowded.Load(); n > 0 && !l.req.Quiet {
-		say(fmt.Sprintf("%s (%d times)", crowded, n))
-		say("hint: " + crowdedHint)
+		messages.Say(fmt.Sprintf("%s (%d times)", crowded, n))
+		messages.Say("hint: " + crowdedHint)
 	}
 	l.attempts.withheld(end)
 	l.log.Emit(exit)
@@ -325,7 +323,7 @@ func (l *launch) ended(code int, end *native.End) int {
 		told := l.told // what kept the session from being written is found by each who ends it
 		for line := range strings.Lines(err.Error()) {
 			if line = strings.TrimSuffix(line, "\n"); line != told {
-				say(line)
+				messages.Say(line)
 			}
 			told = line
 		}
@@ -352,7 +350,7 @@ func sayDenied(distinct []events.DenialCount) {
 	})
 	for i, d := range distinct {
 		if i == most {
-			say(fmt.Sprintf("denied: %d more, see pccrun denials", len(distinct)-most))
+			messages.Say(fmt.Sprintf("denied: %d more, see pccrun denials", len(distinct)-most))
 			break
 		}
 		text := "denied: " + d.What
@@ -362,7 +360,7 @@ func sayDenied(distinct []events.DenialCount) {
 		if d.Hint != "" {
 			text += ", allowed by " + d.Hint
 		}
-		say(text)
+		messages.Say(text)
 	}
 }
 

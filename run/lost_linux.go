@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"fmt"
@@ -9,13 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/workspace"
 )
-
-// keptLost is why a session's directory is kept that has what private directories held.
-const keptLost = "lost"
 
 // lost tells of what was made in the home, or beside the workspace, and is gone, since the
 // directory there was the sandbox's own: the command had no error. The session keeps it.
@@ -27,7 +25,7 @@ func (l *launch) lost(s *native.Started) {
 	}
 	list, err := s.Lost(dirs, p.Remade())
 	if err != nil {
-		say(inWords(err))
+		messages.Say(messages.InWords(err))
 	}
 	if len(list) == 0 {
 		return
@@ -36,19 +34,19 @@ func (l *launch) lost(s *native.Started) {
 	for i, one := range list {
 		items[i] = workspace.Lost{Path: one.Path, Dir: one.Dir, Files: one.Files, Size: one.Size, More: one.More}
 	}
-	session, err := l.session.Want(keptLost)
+	session, err := l.session.Want(KeepLost)
 	if err == nil {
 		items, err = workspace.KeepLost(session, items, s.OpenLost)
 	}
 	if err != nil {
-		say("what is gone could not be kept: " + inWords(err))
+		messages.Say("what is gone could not be kept: " + messages.InWords(err))
 	}
 	var names []string
 	fetch, keep := "", ""
 	for i, one := range items {
-		l.log.Emit(events.Changed{Path: one.Path, Kind: "lost", What: "new", Why: lostSize(one)})
+		l.log.Emit(events.Changed{Path: one.Path, Kind: "lost", What: "new", Why: LostSize(one)})
 		if i < maxSaid {
-			names = append(names, one.Path+" ("+lostSize(one)+")")
+			names = append(names, one.Path+" ("+LostSize(one)+")")
 		}
 		if one.Kept != "" && fetch == "" {
 			fetch = "pccrun review --save " + l.session.ID() + " " + shell.Quote(one.Path) + " DEST fetches it"
@@ -72,16 +70,16 @@ func (l *launch) lost(s *native.Started) {
 	w.Hint = strings.TrimPrefix(strings.TrimSuffix(fetch+"; "+keep, "; "), "; ")
 	l.log.Emit(w)
 	if !l.req.Quiet {
-		say(w.Text)
+		messages.Say(w.Text)
 		if w.Hint != "" {
-			say("hint: " + w.Hint)
+			messages.Say("hint: " + w.Hint)
 		}
 	}
 }
 
-// lostSize says how much of a run's is gone at a path.
-func lostSize(l workspace.Lost) string {
-	text := byteCount(l.Size)
+// LostSize says how much of a run's is gone at a path.
+func LostSize(l workspace.Lost) string {
+	text := messages.ByteCount(l.Size)
 	if l.Size < 1<<10 {
 		text += " bytes"
 	}

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
@@ -96,9 +97,9 @@ func (l *launch) sayHidden(code int, end *native.End) {
 	list := slices.Concat(l.hidden(), l.unpassed())
 	for i, h := range list {
 		if i == maxSaid {
-			say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))
+			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))
 			break
 		}
-		say("hidden: " + h.What + ", allowed by " + h.Hint)
+		messages.Say("hidden: " + h.What + ", allowed by " + h.Hint)
 	}
 }

@@ -1,10 +1,11 @@
-package main
+package run
 
 import (
 	"fmt"
 	"os"
 	"sync"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/sessions"
 )
 
@@ -57,7 +58,7 @@ func (t *transcript) Write(b []byte) (int, error) {
 	if err != nil {
 		t.err = err
 	} else if n < len(b) {
-		t.err = fmt.Errorf("write %s: more than %s was printed", t.file.Name(), mebibytes(maxKept))
+		t.err = fmt.Errorf("write %s: more than %s was printed", t.file.Name(), messages.Mebibytes(maxKept))
 	}
 	return len(b), nil
 }
@@ -74,6 +75,6 @@ func (t *transcript) tell() {
 		err = e
 	}
 	if t.err = os.ErrClosed; err != nil {
-		say("the output is not kept whole: " + inWords(err))
+		messages.Say("the output is not kept whole: " + messages.InWords(err))
 	}
 }

@@ -1,10 +1,11 @@
-package main
+package run
 
 import (
 	"fmt"
 	"strconv"
 	"sync"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/netproxy"
 )
 
@@ -63,13 +64,13 @@ func (u *unreached) say() {
 			continue
 		}
 		if said++; said > maxSaid {
-			say("not reached: more hosts, see pccrun net")
+			messages.Say("not reached: more hosts, see pccrun net")
 			return
 		}
 		text := "not reached: " + host + ", which is allowed: " + t.cause
 		if t.n > 1 {
 			text += fmt.Sprintf(" (%d times)", t.n)
 		}
-		say(text)
+		messages.Say(text)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"context"
@@ -113,18 +113,18 @@ func (a *asker) widened(rule string) (file, content string, err error) {
 				hosts = append(hosts, strings.TrimSuffix(host, `"`))
 			}
 		}
-		if string(old) != allowing(a.profile, hosts) {
+		if string(old) != Allowing(a.profile, hosts) {
 			return "", "", fmt.Errorf("%s is written by hand", file)
 		}
 	}
 	if !slices.Contains(hosts, rule) {
 		hosts = append(hosts, rule)
 	}
-	return file, allowing(a.profile, hosts), nil
+	return file, Allowing(a.profile, hosts), nil
 }
 
-// allowing is the text of a profile that adds hosts to another of its name.
-func allowing(profile string, hosts []string) string {
+// Allowing is the text of a profile that adds hosts to another of its name.
+func Allowing(profile string, hosts []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{\n  \"extends\": %q,\n  \"network\": {\n    \"allow\": [\n", profile)
 	for i, h := range hosts {

@@ -1,4 +1,4 @@
-package main
+package messages
 
 import (
 	"errors"
@@ -21,6 +21,6 @@ func TestInWords(t *testing.T) {
 		{errors.Join(two, fmt.Errorf("x: %w", errors.Join(two, errors.New("three")))), "remove a\nb: file already exists; two; x: remove a\nb: file already exists; two; three"},
 		{fmt.Errorf("%w, and %w", two, two), "remove a\nb: file already exists; two, and remove a\nb: file already exists; two"},
 	} {
-		require.Equal(t, c.want, inWords(c.err))
+		require.Equal(t, c.want, InWords(c.err))
 	}
 }

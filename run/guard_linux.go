@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/inside"
@@ -193,7 +194,7 @@ func (l *launch) paid() {
 	if d := l.guarded.debt; d != nil {
 		l.guarded.debt = nil
 		if err := d.Paid(); err != nil {
-			say(inWords(err))
+			messages.Say(messages.InWords(err))
 		}
 	}
 }
@@ -220,14 +221,14 @@ func (l *launch) guard(s *native.Started) error {
 
 // stash is the session's directory, for what is set aside, and noted as wanted before
 // anything is.
-func (l *launch) stash() (*os.Root, error) { return l.session.Want(keptChanges) }
+func (l *launch) stash() (*os.Root, error) { return l.session.Want(KeepChanges) }
 
 // unguarded leaves the record of a run that began, and that nobody could look after:
 // the next pccrun does, as if this one had been killed.
 func (l *launch) unguarded() {
 	if g := &l.guarded; g.guard == nil && g.debt != nil {
 		g.debt, g.failed = nil, true
-		say("what the command had done by then is looked after by the next pccrun")
+		messages.Say("what the command had done by then is looked after by the next pccrun")
 	}
 }
 
@@ -254,22 +255,22 @@ func (l *launch) look() []events.Change {
 	g.freezing.end()
 	if err != nil {
 		// The record stays: the next pccrun tries again.
-		say("what the run left could not be looked through: " + inWords(err))
-		l.log.Emit(events.Warning{Text: inWords(err)})
+		messages.Say("what the run left could not be looked through: " + messages.InWords(err))
+		l.log.Emit(events.Warning{Text: messages.InWords(err)})
 		g.debt, g.failed = nil, true
 	}
 	l.unchanged(refused)
 	if len(found) == 0 {
-		l.session.Drop(keptChanges)
+		l.session.Drop(KeepChanges)
 		return nil
 	}
-	l.session.Keep(keptChanges)
+	l.session.Keep(KeepChanges)
 	if !l.req.Quiet {
 		sayFindings(found, l.policy.Workspace, l.session.ID())
 	}
 	list := make([]events.Change, 0, min(len(found), maxTold))
 	for _, c := range found[:min(len(found), maxTold)] {
-		list = append(list, events.Change{Path: within(l.policy.Workspace, c.Path), Kind: string(c.Kind)})
+		list = append(list, events.Change{Path: Within(l.policy.Workspace, c.Path), Kind: string(c.Kind)})
 	}
 	return list
 }
@@ -283,11 +284,11 @@ func (l *launch) unchanged(refused []workspace.Refusal) {
 		}
 		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: flags})
 		if i < maxSaid && !l.req.Quiet {
-			say("not changed: " + within(l.policy.Workspace, r.Path) + ", which is pinned; " + flags + " lets it change")
+			messages.Say("not changed: " + Within(l.policy.Workspace, r.Path) + ", which is pinned; " + flags + " lets it change")
 		}
 	}
 	if more := len(refused) - maxSaid; more > 0 && !l.req.Quiet {
-		say(fmt.Sprintf("and %d more that are pinned: pccrun denials %s", more, l.session.ID()))
+		messages.Say(fmt.Sprintf("and %d more that are pinned: pccrun denials %s", more, l.session.ID()))
 	}
 }
 
@@ -309,24 +310,24 @@ func sayFindings(found []workspace.Finding, root, session string) {
 		if said++; said > maxSaid {
 			continue
 		}
-		say(describeFinding(c, root))
+		messages.Say(DescribeFinding(c, root))
 	}
 	if said > maxSaid {
-		say(fmt.Sprintf("and %d more", said-maxSaid))
+		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
 	}
 	if programs > 0 {
-		say(fmt.Sprintf("%d new or changed programs where tools of the host look for some", programs))
+		messages.Say(fmt.Sprintf("%d new or changed programs where tools of the host look for some", programs))
 	}
 	what := " shows them"
 	if slices.ContainsFunc(found, func(c workspace.Finding) bool { return c.Stash != "" && c.Kind != workspace.Review }) {
 		what += ", and puts back what you accept"
 	}
-	say("pccrun review " + session + what)
+	messages.Say("pccrun review " + session + what)
 }
 
-// describeFinding says what a change is, in one line.
-func describeFinding(c workspace.Finding, root string) string {
-	path := within(root, c.Path)
+// DescribeFinding says what a change is, in one line.
+func DescribeFinding(c workspace.Finding, root string) string {
+	path := Within(root, c.Path)
 	switch c.Kind {
 	case workspace.Stashed:
 		why := c.Why
@@ -371,29 +372,29 @@ var reviewReasons = map[string]string{
 
 const svnReason = "svn writes, moves and removes files where it says, outside too; a fresh checkout is what helps"
 
-// within returns a path as one in the workspace, if it is.
-func within(root, path string) string {
+// Within returns a path as one in the workspace, if it is.
+func Within(root, path string) string {
 	if rest, ok := strings.CutPrefix(path, root+"/"); ok {
 		return rest
 	}
 	return path
 }
 
-// settleOwed looks after killed runs before a verb does its work. A run does so
+// SettleOwed looks after killed runs before a verb does its work. A run does so
 // by itself, since it knows its home better.
-func settleOwed() {
-	if home, err := sessionHome(); err == nil {
-		if err = settle(home); err != nil {
-			say(unsettled + inWords(err))
+func SettleOwed() {
+	if home, err := Sessions(); err == nil {
+		if err = Settle(home); err != nil {
+			messages.Say(unsettled + messages.InWords(err))
 		}
 	}
 }
 
 const unsettled = "a run that was killed could not be looked after: "
 
-// settle looks after the runs whose launchers were killed, before anything else
+// Settle looks after the runs whose launchers were killed, before anything else
 // is done in their workspaces.
-func settle(home sessions.Home) error {
+func Settle(home sessions.Home) error {
 	return home.Settle(func(id, text string) error { return payDebt(home, id, text) })
 }
 
@@ -408,7 +409,7 @@ func payDebt(home sessions.Home, id, text string) error {
 	if slices.ContainsFunc(records, func(r *workspace.Standing) bool { return r.Session != id }) {
 		return errors.New("the record is another run's")
 	}
-	defer slow("looking after session " + id + ", which was killed")()
+	defer messages.Slow("looking after session " + id + ", which was killed")()
 	record := records[0]
 	records = slices.DeleteFunc(records, func(r *workspace.Standing) bool {
 		_, err := os.Lstat(r.Root)
@@ -449,9 +450,9 @@ func payDebt(home sessions.Home, id, text string) error {
 			return err
 		}
 	}
-	say("a run in " + record.Root + " was killed:")
+	messages.Say("a run in " + record.Root + " was killed:")
 	sayFindings(found, record.Root, id)
-	return home.Bury(id, record.Root, record.Start, keptChanges)
+	return home.Bury(id, record.Root, record.Start, KeepChanges)
 }
 
 // setAside returns what the directory of a session has kept, if there is one.

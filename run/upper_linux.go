@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -20,7 +21,7 @@ func (l *launch) makeUpper() error {
 	if len(overlays) == 0 {
 		return nil
 	}
-	session, err := l.session.Want(keptUpper) // also if we are killed
+	session, err := l.session.Want(KeepUpper) // also if we are killed
 	if err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (l *launch) makeUpper() error {
 	}
 	var snapshot *os.Root
 	if l.req.From != "" {
-		if snapshot, err = openSnapshot(l.req.From); err != nil {
+		if snapshot, err = OpenSnapshot(l.req.From); err != nil {
 			return err
 		}
 		defer snapshot.Close()
@@ -80,7 +81,7 @@ func (l *launch) noteUpper() (o overlaid, err error) {
 		return o, fmt.Errorf("overlay: %w", err)
 	}
 	if o.changed == 0 {
-		l.session.Drop(keptUpper)
+		l.session.Drop(KeepUpper)
 		return o, changes.RemoveUpper(session)
 	}
 	return o, nil
@@ -89,22 +90,22 @@ func (l *launch) noteUpper() (o overlaid, err error) {
 // settleUpper says what the run changed in its overlays, or why that is not noted.
 func (l *launch) settleUpper() {
 	if !l.upper {
-		l.session.Drop(keptUpper)
+		l.session.Drop(KeepUpper)
 		return
 	}
 	o, err := l.noted()
 	if err != nil {
-		fail(inWords(err), "what was changed stands as it is: pccrun diff shows it; apply and discard work when that is mended")
+		messages.Fail(messages.InWords(err), "what was changed stands as it is: pccrun diff shows it; apply and discard work when that is mended")
 		return
 	}
 	if l.req.Quiet {
 		return
 	}
 	if o.lost > 0 {
-		say(fmt.Sprintf("%d sockets, FIFOs or devices in the overlay are not kept", o.lost))
+		messages.Say(fmt.Sprintf("%d sockets, FIFOs or devices in the overlay are not kept", o.lost))
 	}
 	if o.changed > 0 {
-		say(pathsChanged(o.changed) + " in the overlay: pccrun diff, apply or discard")
+		messages.Say(PathsChanged(o.changed) + " in the overlay: pccrun diff, apply or discard")
 	}
 }
 

@@ -1,0 +1,230 @@
+// Package messages is what pccrun says on standard error, and how a verb's result gets to
+// standard output.
+//
+// It promises that nothing that a hostile name or file brings in acts on a terminal, that
+// each message is a line of its own, and that who is in a hurry does not wait for a reader.
+package messages
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// What pccrun says goes to standard error, one line each: "pccrun: …" for what
+// happened, "pccrun: hint: …" for what mends it. Lower case, no full stop.
+// Standard output is the command's, or a verb's result.
+
+// Refused is the exit status of whatever stopped pccrun before the command ran.
+const Refused = 125
+
+// Say prints one line. Control characters, which a path or a file of the
+// workspace may bring in, are shown as escapes: they would act on the terminal.
+func Say(text string) {
+	line := "pccrun: " + Printable(text) + "\n"
+	if !hasty.Load() {
+		os.Stderr.WriteString(line)
+		return
+	}
+	if deaf.Load() {
+		return
+	}
+	said := make(chan struct{})
+	go func() {
+		os.Stderr.WriteString(line)
+		close(said)
+	}()
+	select {
+	case <-said:
+	case <-time.After(hearing):
+		deaf.Store(true)
+	}
+}
+
+// hasty is set when somebody wants the end, as by --timeout, and so does not wait for who
+// reads what is said; deaf, when that one has taken nothing for as long as hearing.
+var hasty, deaf atomic.Bool
+
+const hearing = time.Second
+
+// Fail prints an error and its hints, and returns the status to exit with.
+func Fail(text string, hints ...string) int {
+	Say(text)
+	var given []string
+	for _, hint := range hints {
+		if hint != "" {
+			Say("hint: " + hint)
+			given = append(given, hint)
+		}
+	}
+	Note(text, strings.Join(given, "; "))
+	return Refused
+}
+
+// Note adds to the mistakes one that is not printed.
+func Note(text, hint string) { Mistakes = append(Mistakes, Mistake{text, hint}) }
+
+// InWords is what an error says, on one line: what [errors.Join] puts on lines of their
+// own stands one behind the other.
+func InWords(err error) string {
+	text := err.Error()
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		var lines, words []string
+		for _, part := range e.Unwrap() {
+			lines, words = append(lines, part.Error()), append(words, InWords(part))
+		}
+		if text == strings.Join(lines, "\n") {
+			return strings.Join(words, "; ")
+		}
+		for i := range lines {
+			text = strings.Replace(text, lines[i], words[i], 1)
+		}
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			text = strings.Replace(text, inner.Error(), InWords(inner), 1)
+		}
+	}
+	return text
+}
+
+// A Mistake is what went wrong, for who asked for JSON.
+type Mistake struct{ Text, Hint string }
+
+// Mistakes are those that [Fail] has printed.
+var Mistakes []Mistake
+
+// SchemaVersion is the "v" of everything that --json prints, except events, which have
+// their own.
+const SchemaVersion = 1
+
+// A UsageError is a mistake in the command line, with its hint.
+type UsageError struct{ Text, Hint string }
+
+func (e *UsageError) Error() string { return e.Text }
+
+// FailUsage prints a mistake in the command line, or all that an error names.
+func FailUsage(err error) int {
+	if u, ok := err.(*UsageError); ok {
+		return Fail(u.Text, u.Hint)
+	}
+	return FailWith(err)
+}
+
+// FailWith prints all mistakes that an error names.
+func FailWith(err error) int {
+	for _, mistake := range profiles.Mistakes(err) {
+		Fail(InWords(mistake), profiles.Hint(mistake))
+	}
+	return Refused
+}
+
+// patience is how long a verb may be silent before a person wonders.
+const patience = 2 * time.Second
+
+// Slow says once, at a terminal, what takes so long; nothing if the function
+// that it returns is called before.
+func Slow(text string) (done func()) {
+	if !IsTerminal(os.Stderr) {
+		return func() {}
+	}
+	t := time.AfterFunc(patience, func() { Say(text + " …") })
+	return func() { t.Stop() }
+}
+
+// Printable escapes what is not plain text.
+func Printable(s string) string {
+	return Plain(s, "")
+}
+
+// Plain escapes what is not plain text, but for some characters. A byte that
+// is no UTF-8 is not plain either: terminals take some for controls.
+func Plain(s, but string) string {
+	is := func(r rune) bool { return strconv.IsPrint(r) || strings.ContainsRune(but, r) }
+	if utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !is(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case is(r):
+			b.WriteRune(r)
+		default:
+			q := strconv.QuoteRune(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+		s = s[n:]
+	}
+	return b.String()
+}
+
+// Printf prints a verb's result, which names of a hostile workspace may be part of.
+func Printf(format string, args ...any) {
+	io.WriteString(Stdout, Plain(fmt.Sprintf(format, args...), "\n\t"))
+}
+
+// Stdout is standard output. It remembers the first error: a verb whose result
+// is cut short by a full disk has not succeeded.
+var Stdout = new(Output)
+
+// Output is [Stdout].
+type Output struct {
+	Wrote bool
+	Err   error
+}
+
+// Write writes, and remembers the first error.
+func (o *Output) Write(b []byte) (int, error) {
+	o.Wrote = true
+	n, err := os.Stdout.Write(b)
+	if o.Err == nil {
+		o.Err = err
+	}
+	return n, err
+}
+
+// PrintableLine escapes what is not plain text, but for tabs.
+func PrintableLine(s string) string {
+	return Plain(s, "\t")
+}
+
+// IsTerminal reports whether what is written there is seen by a person.
+func IsTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&fs.ModeCharDevice != 0
+}
+
+// Hurry is for when somebody wants the end, as by --timeout: from now on nobody waits for
+// who reads what is said.
+func Hurry() { hasty.Store(true) }
+
+// ByteCount says a number of bytes in at most five characters.
+func ByteCount(n int64) string {
+	if n < 1<<10 {
+		return strconv.FormatInt(n, 10)
+	}
+	for _, unit := range "KMGT" {
+		if n < 1000<<10 || unit == 'T' {
+			if n < 10<<10 {
+				return strconv.FormatFloat(float64(n)/(1<<10), 'f', 1, 64) + string(unit)
+			}
+			return strconv.FormatInt(n>>10, 10) + string(unit)
+		}
+		n >>= 10
+	}
+	return ""
+}
+
+// Mebibytes says a number of bytes in MiB.
+func Mebibytes(n int64) string { return strconv.FormatInt(n>>20, 10) + " MiB" }

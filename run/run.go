@@ -1,0 +1,58 @@
+// Package run is the one flow of a run, for every provider: policy, survey, plan, session,
+// start, what happens meanwhile, the look at what was left, and the exit status. It also
+// looks after runs whose launchers were killed.
+//
+// It promises that what it says and returns is the same wherever the command runs, and that
+// what a run owes to a workspace is written down before the command starts.
+package run
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
+)
+
+// Program is what a run takes from the program that it is a part of.
+type Program struct {
+	Version string
+	Whole   func() (*os.File, error) // a file with all verbs of the program
+}
+
+// The reasons for which the directory of a session is kept.
+const (
+	KeepChanges = "changes" // there are findings to review
+	KeepLost    = "lost"    // what private directories held
+	KeepUpper   = "upper"   // overlays changed something
+)
+
+// UnsafeHint mends a state directory that is refused, and is said of no other.
+const UnsafeHint = "XDG_STATE_HOME=DIR names another directory, which nobody else can write"
+
+// Sessions finds the sessions of the user.
+func Sessions() (sessions.Home, error) {
+	dirs, err := Dirs()
+	return sessions.In(dirs.State), err
+}
+
+// Dirs finds the caller's own directories where there is no policy.
+func Dirs() (state.Dirs, error) {
+	host := profiles.ThisHost()
+	home, _, err := host.HomeDir()
+	if err != nil {
+		return state.Dirs{}, err
+	}
+	return state.Find(host.Getenv, home)
+}
+
+// PathsChanged is one count for the end of a run and for diff: of files and directories,
+// and of a moved file twice, since a run's end does not read contents to find out that
+// what went is what came.
+func PathsChanged(n int) string {
+	if n == 1 {
+		return "1 path changed"
+	}
+	return fmt.Sprintf("%d paths changed", n)
+}
