@@ -102,6 +102,9 @@ func (r *plan) answer() []profiles.Answer {
 			a = kept("two seccomp filters")
 		case profiles.PrivNone:
 			a = kept("no capability, no_new_privs")
+			if r.facts.Crash != "" && !gvisor {
+				a = missing("a crash inside starts the host's handler of core dumps ("+r.facts.Crash+")", "")
+			}
 		case profiles.EnvScrub:
 			a = kept("an environment of its own, sent over a stream; pid 1 not dumpable")
 		case profiles.ResMemory:

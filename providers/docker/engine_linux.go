@@ -141,6 +141,7 @@ type Facts struct {
 	Pids     bool
 	Options  []string // its security options: "name=seccomp,profile=default"
 
+	Crash     string     // what a crash inside would feed, and no limit stops; "" for nothing
 	Landlock  int        // ABI version of this machine's kernel, 0 for none
 	Root      []Entry    // of /
 	Submounts []Submount // file systems that are mounted below it
@@ -207,6 +208,10 @@ func (f *Facts) look() error {
 			}
 		}
 		f.Root = append(f.Root, entry)
+	}
+	// A socket is fed whatever RLIMIT_CORE is, core(5); a program is not where that is 1.
+	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil && strings.HasPrefix(string(pattern), "@") {
+		f.Crash = strings.TrimSpace(string(pattern))
 	}
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -280,3 +280,38 @@ func TestEngineThatDoesNotAnswer(t *testing.T) {
 func TestMountinfo(t *testing.T) {
 	assert.Equal(t, []Submount{{"/", "ext4"}, {"/a b", "xfs"}}, parseMountinfo("1 0 8:1 / / rw - ext4 /dev/x rw\n2 1 8:2 / /a\\040b ro shared:1 - tmpfs x rw\n3 1 8:2 / /a\\040b ro - xfs x rw\nshort\n"))
 }
+
+// TestTable holds docs/providers.md to the answers; PCCRUN_UPDATE=1 writes it.
+func TestTable(t *testing.T) {
+	const page = "../../docs/providers.md"
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), "<!-- table -->\n")
+	require.True(t, ok)
+	_, after, ok := strings.Cut(rest, "<!-- end -->\n")
+	require.True(t, ok)
+	request := profiles.Request{Allow: []string{"example.com"}, Limits: [7]string{0: "4g", 2: "512", 5: "1g"}, AllowMissing: []string{"net.transparent"}}
+	runc, err := planned(t, Options{}, request)
+	require.NoError(t, err)
+	runsc, _ := planned(t, Options{Runtime: Runsc}, request)
+	cell := func(a profiles.Answer) string {
+		words := a.State.String()
+		if a.Mechanism != "" {
+			words += ": " + a.Mechanism
+		}
+		if a.Cause != "" {
+			words += " (" + a.Cause + ")"
+		}
+		return words
+	}
+	var b strings.Builder
+	b.WriteString("| guarantee | docker with runc | docker with runsc |\n|---|---|---|\n")
+	for i, a := range runc.Answers() {
+		b.WriteString("| `" + string(a.Guarantee) + "` | " + cell(a) + " | " + cell(runsc.Answers()[i]) + " |\n")
+	}
+	want := before + "<!-- table -->\n" + b.String() + "<!-- end -->\n" + after
+	if os.Getenv("PCCRUN_UPDATE") != "" {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+	}
+	assert.Equal(t, want, string(text), "PCCRUN_UPDATE=1 go test ./providers/docker writes it")
+}
