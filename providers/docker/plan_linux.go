@@ -50,6 +50,7 @@ type plan struct {
 	files   []file   // made in it
 	homes   []stub   // made in a persistent home, so that the engine need not
 
+	doors    map[string]bool // sockets and FIFOs of this machine
 	names    map[string]bool // paths at which something is mounted already
 	unlinked string          // a link that should be pinned and cannot be
 	masked   bool            // a single file is hidden
@@ -76,7 +77,12 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	if !ok {
 		return nil, fmt.Errorf("BUG: docker: facts of another provider: %T", facts)
 	}
-	r := &plan{provider: p, policy: policy, facts: f, label: command.Label, uid: survey.UID, gid: survey.GID, names: map[string]bool{}}
+	r := &plan{provider: p, policy: policy, facts: f, label: command.Label, uid: survey.UID, gid: survey.GID, names: map[string]bool{}, doors: map[string]bool{}}
+	for _, place := range survey.Places {
+		if place.Node == namespaces.Special {
+			r.doors[place.Path] = true
+		}
+	}
 	r.warnings = append(r.warnings, survey.Notes...)
 	name := command.Label
 	if name == "" {
@@ -245,6 +251,9 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 				r.homes = append(r.homes, stub{filepath.Join(m.Source, s.Name), s.Node == namespaces.Directory})
 			}
 		case namespaces.Mask:
+			if r.runsc() && r.doors[m.Target] {
+				continue // it mounts nothing on one, and nobody inside opens or connects to any
+			}
 			r.masked = r.masked || !m.Optional
 			r.bind(filepath.Join(r.dir, "mask"), m.Target, true, false, 0, 0)
 		case namespaces.Text:
