@@ -160,3 +160,11 @@ type Result struct {
 
 	Survivors []string // what ran on when the command was gone, by name, and was killed
 }
+
+// Outlived reports whether memory ran out, and the command itself lived on: a
+// control group kills the process that wanted too much, and not the agent that
+// started it.
+func (r *Result) Outlived() bool { return r.Kills > 0 && !r.Killed && r.Signal != sigkill }
+
+// sigkill is Linux's number of SIGKILL.
+const sigkill = 9

@@ -115,22 +115,22 @@ var again = [...]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, ti
 
 // owe writes down what stands in the workspace and beside it, before the command can change
 // it: if this launcher is killed, the next pccrun looks in its place.
-func (l *launch) owe() error {
-	if !l.run.Guards() {
+func (f *flow) owe() error {
+	if !native.Guards(f.policy) {
 		return nil
 	}
-	l.guarded.standing = l.run.Standing(l.session.ID())
-	err := l.meet()
+	f.guarded.standing = f.watched.Standing(f.session.ID())
+	err := f.meet()
 	if err != nil {
 		return &debtError{err}
 	}
 	var record []byte
-	for _, standing := range l.guarded.standing {
+	for _, standing := range f.guarded.standing {
 		record = standing.Append(record)
 	}
-	if l.guarded.debt, err = sessions.In(l.dirs.State).Owe(l.session.ID(), record); err != nil {
-		if slices.Contains(l.policy.AllowMissing, profiles.FSProtect) {
-			l.guarded.standing = nil
+	if f.guarded.debt, err = sessions.In(f.dirs.State).Owe(f.session.ID(), record); err != nil {
+		if slices.Contains(f.policy.AllowMissing, profiles.FSProtect) {
+			f.guarded.standing = nil
 			return nil
 		}
 		return &debtError{err}
@@ -142,12 +142,12 @@ func (l *launch) owe() error {
 // and will set aside, and the repositories that they are making. Nothing is read for it
 // but where a name is younger than the earliest of all runs, or a repository is not
 // finished.
-func (l *launch) meet() error {
-	doubtful := slices.DeleteFunc(slices.Clone(l.guarded.standing), func(s *workspace.Standing) bool { return !s.Doubtful() })
+func (f *flow) meet() error {
+	doubtful := slices.DeleteFunc(slices.Clone(f.guarded.standing), func(s *workspace.Standing) bool { return !s.Doubtful() })
 	if len(doubtful) == 0 {
 		return nil
 	}
-	home := sessions.In(l.dirs.State)
+	home := sessions.In(f.dirs.State)
 	since := home.Earliest()
 	for _, s := range doubtful {
 		s.Forget(!since.IsZero())
@@ -190,63 +190,66 @@ func (e *debtError) Hint() string {
 }
 
 // paid takes the record away of a run that never began, or has been looked after.
-func (l *launch) paid() {
-	if d := l.guarded.debt; d != nil {
-		l.guarded.debt = nil
+func (f *flow) paid() {
+	if d := f.guarded.debt; d != nil {
+		f.guarded.debt = nil
 		if err := d.Paid(); err != nil {
 			messages.Say(messages.InWords(err))
 		}
 	}
 }
 
-// guard begins to set aside what appears.
-func (l *launch) guard(s *native.Started) error {
-	g := &l.guarded
+// guard begins to set aside what appears. Run, if it is not nil, is stopped where that
+// is more than can be kept up with.
+func (f *flow) guard(run *native.Started) error {
+	g := &f.guarded
 	if g.standing == nil {
 		return nil
 	}
 	var err error
-	g.guard, err = l.run.Guard(g.standing, &workspace.Stash{Open: l.stash}, l.changed)
+	g.guard, err = f.watched.Guard(g.standing, &workspace.Stash{Open: f.stash}, f.changed)
 	if err != nil {
 		return err
 	}
-	g.freezing.run, g.freezing.proc = s, s.Proc()
-	for _, one := range g.guard {
-		one.Freeze = g.freezing.turn
+	if run != nil {
+		g.freezing.run, g.freezing.proc = run, run.Proc()
+		for _, one := range g.guard {
+			one.Freeze = g.freezing.turn
+		}
+		g.guard.Attach(run.Configs(f.session.ID()))
 	}
-	g.guard.Attach(s.Configs(l.session.ID()))
 	g.guard.Watch()
 	return nil
 }
 
 // stash is the session's directory, for what is set aside, and noted as wanted before
 // anything is.
-func (l *launch) stash() (*os.Root, error) { return l.session.Want(KeepChanges) }
+func (f *flow) stash() (*os.Root, error) { return f.session.Want(KeepChanges) }
 
 // unguarded leaves the record of a run that began, and that nobody could look after:
 // the next pccrun does, as if this one had been killed.
-func (l *launch) unguarded() {
-	if g := &l.guarded; g.guard == nil && g.debt != nil {
+func (f *flow) unguarded() {
+	if g := &f.guarded; g.guard == nil && g.debt != nil {
 		g.debt, g.failed = nil, true
 		messages.Say("what the command had done by then is looked after by the next pccrun")
 	}
 }
 
 // changed turns what the guard did into events.
-func (l *launch) changed(c workspace.Finding) {
-	l.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
+func (f *flow) changed(c workspace.Finding) {
+	f.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Protected() {
-		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + shell.Quote(c.Why)})
+		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + shell.Quote(c.Why)})
 	}
-	l.log.Start()
+	f.log.Start()
 }
 
 // look looks a last time, when all of the run is dead, and says what was found.
-func (l *launch) look() []events.Change {
-	g := &l.guarded
+func (f *flow) look() []events.Change {
+	g := &f.guarded
 	guard, refused := g.guard, g.refused
 	if g.guard, g.refused = nil, nil; guard == nil {
-		l.unchanged(guard.Refused(refused)) // of an overlay
+		f.unchanged(guard.Refused(refused)) // of an overlay
 		return nil
 	}
 	found, err := guard.Finish()
@@ -256,39 +259,39 @@ func (l *launch) look() []events.Change {
 	if err != nil {
 		// The record stays: the next pccrun tries again.
 		messages.Say("what the run left could not be looked through: " + messages.InWords(err))
-		l.log.Emit(events.Warning{Text: messages.InWords(err)})
+		f.log.Emit(events.Warning{Text: messages.InWords(err)})
 		g.debt, g.failed = nil, true
 	}
-	l.unchanged(refused)
+	f.unchanged(refused)
 	if len(found) == 0 {
-		l.session.Drop(KeepChanges)
+		f.session.Drop(KeepChanges)
 		return nil
 	}
-	l.session.Keep(KeepChanges)
-	if !l.req.Quiet {
-		sayFindings(found, l.policy.Workspace, l.session.ID())
+	f.session.Keep(KeepChanges)
+	if !f.req.Quiet {
+		sayFindings(found, f.policy.Workspace, f.session.ID())
 	}
 	list := make([]events.Change, 0, min(len(found), maxTold))
 	for _, c := range found[:min(len(found), maxTold)] {
-		list = append(list, events.Change{Path: Within(l.policy.Workspace, c.Path), Kind: string(c.Kind)})
+		list = append(list, events.Change{Path: Within(f.policy.Workspace, c.Path), Kind: string(c.Kind)})
 	}
 	return list
 }
 
 // unchanged says what is pinned and somebody has tried to change.
-func (l *launch) unchanged(refused []workspace.Refusal) {
+func (f *flow) unchanged(refused []workspace.Refusal) {
 	for i, r := range refused {
 		flags := r.Flags
 		if flags == "" {
 			flags = "--review " + shell.Quote(r.Why)
 		}
-		l.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: flags})
-		if i < maxSaid && !l.req.Quiet {
-			messages.Say("not changed: " + Within(l.policy.Workspace, r.Path) + ", which is pinned; " + flags + " lets it change")
+		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: flags})
+		if i < maxSaid && !f.req.Quiet {
+			messages.Say("not changed: " + Within(f.policy.Workspace, r.Path) + ", which is pinned; " + flags + " lets it change")
 		}
 	}
-	if more := len(refused) - maxSaid; more > 0 && !l.req.Quiet {
-		messages.Say(fmt.Sprintf("and %d more that are pinned: pccrun denials %s", more, l.session.ID()))
+	if more := len(refused) - maxSaid; more > 0 && !f.req.Quiet {
+		messages.Say(fmt.Sprintf("and %d more that are pinned: pccrun denials %s", more, f.session.ID()))
 	}
 }
 
@@ -382,9 +385,9 @@ func Within(root, path string) string {
 
 // SettleOwed looks after killed runs before a verb does its work. A run does so
 // by itself, since it knows its home better.
-func SettleOwed() {
+func SettleOwed(program Program) {
 	if home, err := Sessions(); err == nil {
-		if err = Settle(home); err != nil {
+		if err = Settle(home, program); err != nil {
 			messages.Say(unsettled + messages.InWords(err))
 		}
 	}
@@ -394,11 +397,11 @@ const unsettled = "a run that was killed could not be looked after: "
 
 // Settle looks after the runs whose launchers were killed, before anything else
 // is done in their workspaces.
-func Settle(home sessions.Home) error {
-	return home.Settle(func(id, text string) error { return payDebt(home, id, text) })
+func Settle(home sessions.Home, program Program) error {
+	return home.Settle(func(id, text string) error { return payDebt(home, program, id, text) })
 }
 
-func payDebt(home sessions.Home, id, text string) error {
+func payDebt(home sessions.Home, program Program, id, text string) error {
 	records, rest, err := workspace.ParseStandings(text)
 	if workspace.Unfinished(err) {
 		return nil // its command never started
@@ -418,7 +421,11 @@ func payDebt(home sessions.Home, id, text string) error {
 	if len(records) == 0 {
 		return nil
 	}
-	if pid, err := strconv.Atoi(strings.TrimSuffix(rest, "\n")); err == nil {
+	if strings.HasPrefix(rest, owedBy) {
+		if err := endAt(home, program, id); err != nil {
+			return err
+		}
+	} else if pid, err := strconv.Atoi(strings.TrimSuffix(rest, "\n")); err == nil {
 		if err := sessions.AwaitEnd(pid, record.Start, 5*time.Second); err != nil {
 			return err
 		}

@@ -3,4 +3,4 @@
 package run
 
 // SettleOwed does nothing: where nothing runs natively, nothing is owed.
-func SettleOwed() {}
+func SettleOwed(Program) {}

@@ -14,7 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // maxHidden bounds what is told of that is hidden.
@@ -89,8 +89,8 @@ func (l *launch) unpassed() (list []events.Hidden) {
 }
 
 // sayHidden prints it when the command has failed, or with -v.
-func (l *launch) sayHidden(code int, end *native.End) {
-	failed := end != nil && !end.Status.Signaled() && end.Status.ExitStatus() != 0 && code < 124
+func (l *launch) sayHidden(code int, end *providers.Result) {
+	failed := end != nil && end.Signal == 0 && end.Code != 0 && code < 124
 	if end == nil || l.req.Quiet || !failed && !l.req.Verbose {
 		return
 	}

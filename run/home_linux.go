@@ -19,25 +19,25 @@ import (
 
 // openHome opens the home that the policy asks for, and copies into it what the profile says.
 // From then on no other run is kept out. A dry run makes none.
-func (l *launch) openHome() error {
-	if l.req.DryRun {
+func (f *flow) openHome() error {
+	if f.req.DryRun {
 		return nil
 	}
-	if l.policy.FreshHome {
+	if f.policy.FreshHome {
 		var notes []string
-		l.seeds, notes = homes.Files(l.policy)
-		l.policy.Warnings = append(l.policy.Warnings, notes...)
+		f.seeds, notes = homes.Files(f.policy)
+		f.policy.Warnings = append(f.policy.Warnings, notes...)
 		return nil
 	}
-	if l.policy.Decide(l.policy.Home).Access != profiles.Persist {
+	if f.policy.Decide(f.policy.Home).Access != profiles.Persist {
 		return nil
 	}
-	h, err := homes.Open(l.dirs.State, l.policy.Workspace, l.policy.Source, l.policy.Profile)
+	h, err := homes.Open(f.dirs.State, f.policy.Workspace, f.policy.Source, f.policy.Profile)
 	if err != nil {
 		return err
 	}
 	if err = h.Clear(); err == nil {
-		err = h.Seed(l.policy)
+		err = h.Seed(f.policy)
 	}
 	if err == nil {
 		err = h.Share()
@@ -46,17 +46,17 @@ func (l *launch) openHome() error {
 		h.Close()
 		return err
 	}
-	l.home = h
-	l.policy.Warnings = append(l.policy.Warnings, h.Notes...)
+	f.home = h
+	f.policy.Warnings = append(f.policy.Warnings, h.Notes...)
 	return nil
 }
 
 // homeDir is what the plan mounts at ~.
-func (l *launch) homeDir() *namespaces.Home {
-	if l.home == nil {
+func (f *flow) homeDir() *namespaces.Home {
+	if f.home == nil {
 		return nil
 	}
-	return &namespaces.Home{Path: l.home.Path, Dev: l.home.Dev, Ino: l.home.Ino}
+	return &namespaces.Home{Path: f.home.Path, Dev: f.home.Dev, Ino: f.home.Ino}
 }
 
 // furnish makes what the plan needs in the home.

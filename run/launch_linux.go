@@ -6,20 +6,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
-	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/terminal"
 )
 
@@ -31,6 +29,17 @@ func Run(req profiles.Request, program Program) int {
 	// The order is the launch's: what the command will hold is judged before
 	// anything is cloned, and the kernel makes the namespaces while the
 	// policy is read. Flags that change the namespaces wait for the policy.
+	c, err := choose(&req)
+	if err != nil {
+		return messages.Fail(messages.InWords(err), hintOf(err))
+	}
+	if c.Name != providers.Native {
+		if program.Become != nil {
+			return program.Become()
+		}
+		code, _ := runElsewhere(&req, program, c)
+		return code
+	}
 	if req.From != "" {
 		if err := fromSnapshot(&req); err != nil {
 			return messages.FailUsage(err)
@@ -43,7 +52,7 @@ func Run(req profiles.Request, program Program) int {
 	if err != nil {
 		return messages.Fail(messages.InWords(err))
 	}
-	r := &launch{program: program, req: &req, stdio: stdio}
+	r := &launch{flow: flow{program: program, req: &req, provider: providers.Native}, stdio: stdio}
 	if why := r.cannotAsk(); req.Ask && why != "" {
 		return messages.Fail(why, "--allow RULE names what may be reached")
 	}
@@ -53,9 +62,13 @@ func Run(req profiles.Request, program Program) int {
 			return messages.Fail(messages.InWords(err))
 		}
 	}
-	if code := r.plan(); code != 0 || req.DryRun {
+	r.auto = c.auto
+	if code := r.plan(); code != 0 || req.DryRun || r.passed != nil {
 		if box != nil {
 			box.Close()
+		}
+		if r.passed != nil {
+			return r.next()
 		}
 		return code
 	}
@@ -84,69 +97,28 @@ func Run(req profiles.Request, program Program) int {
 	return r.start(box)
 }
 
-// launch is one run, from the request to the exit status.
+// launch is one run on this machine, from the request to the exit status.
 type launch struct {
-	program  Program
-	req      *profiles.Request
+	flow
 	stdio    *namespaces.Stdio
-	policy   *profiles.Policy
 	run      *native.Run
-	home     *homes.Home         // nil: it is not persistent
-	seeds    map[string]string   // what a fresh home begins with
 	stood    map[string][]string // names in the home, by directory, before the command
-	dirs     state.Dirs
-	session  *sessions.Session
 	caught   *catcher
-	log      *events.Log
 	secrets  *native.Secrets
 	asker    *asker
-	denials  *os.File
-	guarded  guarded
-	kept     *transcript     // of what the command prints, if that is wanted
-	left     []events.Change // what the run changed, once it was looked at
 	attempts attempts
 	learning learning
 	tries    int
-	missed   unreached
-	crowded  atomic.Int64             // connections that were reset for want of room
-	planTold bool                     // see tellPlan
-	told     string                   // why the run was refused
-	upper    bool                     // the session holds what overlays change
-	noted    func() (overlaid, error) // [launch.noteUpper], once
+	auto     bool  // another provider may be taken
+	passed   error // why this machine is not
 }
 
 // plan reads the policy and plans the run, and says what the user should hear.
 func (l *launch) plan() int {
-	policy, err := profiles.Resolve(*l.req)
-	if err != nil {
-		return l.refused(messages.FailWith(err), err)
+	if code := l.resolve(); code != 0 {
+		return code
 	}
-	l.policy = policy
-	if l.req.Learn {
-		policy.Attempts = false // its traces stand where the command would find nothing
-	}
-	if l.dirs, err = state.Find(l.req.Host.Getenv, policy.Home); err != nil {
-		return messages.Fail(messages.InWords(err))
-	}
-	for _, dir := range [...]struct{ path, variable string }{{l.dirs.State, "XDG_STATE_HOME"}, {l.dirs.Cache, "XDG_CACHE_HOME"}} {
-		if err := state.Outside(dir.path, policy.Workspace); err != nil {
-			return messages.Fail(messages.InWords(err), dir.variable+"=DIR names another directory")
-		}
-	}
-	if err := Settle(sessions.In(l.dirs.State)); errors.Is(err, state.ErrUnsafe) {
-		return messages.Fail(messages.InWords(err), UnsafeHint) // what this run owes could not be written there either
-	} else if err != nil {
-		messages.Say(unsettled + messages.InWords(err))
-	}
-	if !l.req.DryRun {
-		for _, dir := range policy.Own {
-			root, err := state.Open(dir, policy.Workspace)
-			if err != nil {
-				return messages.Fail(messages.InWords(err), "XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME say where pccrun's own directories are")
-			}
-			root.Close()
-		}
-	}
+	policy := l.policy
 	if !l.req.DryRun {
 		l.secrets = new(native.Secrets)
 	}
@@ -163,30 +135,43 @@ func (l *launch) plan() int {
 		return l.refused(FailRun(err), err)
 	}
 	if err := l.survey(nil); err != nil {
+		if l.auto && isMissing(err) {
+			l.passed = err
+			return 0
+		}
 		return l.refused(FailRun(err), err)
 	}
 	if l.req.DryRun {
 		return PrintPlan(l.run, l.req.JSON)
 	}
-	for _, w := range policy.Without {
-		messages.Say("layer " + string(w) + " is off: --without")
-	}
-	for _, g := range policy.AllowMissing {
-		messages.Say("guarantee " + string(g) + " may be missing: --allow-missing")
-	}
-	if l.req.Quiet {
-		return 0
-	}
-	for _, w := range policy.Warnings {
-		messages.Say(w)
-	}
-	for _, w := range l.run.Warnings {
-		messages.Say(w)
-	}
-	if l.req.Verbose || policy.PickedBy != "default" || policy.Workspace != policy.WorkDir {
-		messages.Say("profile " + policy.Profile + " (" + policy.PickedBy + "), workspace " + policy.Workspace)
-	}
+	l.announce()
 	return 0
+}
+
+// next takes the first other provider of this machine that keeps what the policy requires,
+// since this machine itself does not. It never takes a cloud: no file leaves by surprise.
+func (l *launch) next() int {
+	if l.program.Become != nil {
+		return l.program.Become()
+	}
+	why := []string{"provider native: " + messages.InWords(l.passed)}
+	for _, k := range providers.Known() {
+		if k.Name == providers.Native || k.Cloud {
+			continue
+		}
+		if _, err := l.program.build(k, l.req, providers.Host{Environ: l.req.Host.Environ, StateDir: l.dirs.State, CacheDir: l.dirs.Cache}); err != nil {
+			continue
+		}
+		code, passed := runElsewhere(l.req, l.program, choice{Kind: k, by: "--provider auto: " + strings.Join(why, "; "), auto: true})
+		if passed == nil {
+			return code
+		}
+		why = append(why, "provider "+k.Name+": "+messages.InWords(passed))
+	}
+	for _, text := range why[1:] {
+		messages.Say(text)
+	}
+	return l.refused(FailRun(l.passed), l.passed)
 }
 
 // maxTries bounds how often a launch begins anew because what it had found was
@@ -216,6 +201,7 @@ func (l *launch) survey(before error) error {
 		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Home: l.homeDir(), Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
 		if err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
+			l.watched, l.answers, l.warnings, l.workDir, l.tells = run.Guarded(), run.Answers, run.Warnings, run.Plan.Command.Dir, run.Tells()
 			if err := l.furnish(); err != nil {
 				return err
 			}
@@ -246,7 +232,7 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 		l.caught = catch() // before anything is made that would be left
 	}
 	l.session = sessions.In(l.dirs.State).Begin(sessions.Info{
-		Version: l.program.Version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: "native",
+		Version: l.program.Version, Argv: os.Args, Workspace: l.policy.Workspace, Profile: l.policy.Profile, Provider: l.provider,
 		Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
 	})
 	if err := l.openLog(); err != nil {
@@ -254,6 +240,14 @@ func (l *launch) prepare(box *namespaces.Sandbox) error {
 	}
 	if err := l.keepOutput(); err != nil {
 		return err
+	}
+	if l.kept != nil {
+		l.stdio.Log = l.kept
+		if id := l.run.Plan.Identity; id.Root {
+			if err := l.kept.file.Chown(id.HostUID, id.HostGID); err != nil {
+				return err
+			}
+		}
 	}
 	if err := l.run.StartInspector(l.program.Whole); err != nil {
 		return err
@@ -356,6 +350,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		close(l.asker.ready)
 	}
 	if err == nil {
+		l.watched = l.run.Guarded() // as root the plan has descriptors by now
 		err = l.guard(started)
 	}
 	if err != nil {
@@ -407,7 +402,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 	if err != nil {
 		return l.refused(FailRun(err), err)
 	}
-	code := l.ended(l.status(end, killed), end)
+	code := l.ended(l.status(end.Told(), killed), end)
 	if interrupted := killed || end.Status.Signaled() && end.Status.Signal() == unix.SIGINT; interrupted && code == 128+int(unix.SIGINT) {
 		l.caught.endBy(unix.SIGINT) // a shell that runs us in a loop goes by that, and not by the status
 	}
@@ -429,7 +424,10 @@ func (l *launch) begin(box *namespaces.Sandbox) (*native.Started, error) {
 	}
 	l.attempts.begin(l)
 	l.learning.begin(l)
-	l.run.Settled = l.tellPlan
+	l.run.Settled = func() {
+		l.answers = l.run.Answers
+		l.tellPlan()
+	}
 	return l.run.Start(box, l.stdio, l.decided)
 }
 

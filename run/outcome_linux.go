@@ -35,6 +35,15 @@ const (
 // hinter is an error that knows what mends it.
 type hinter interface{ Hint() string }
 
+// hintOf returns what mends an error, "" where it does not know.
+func hintOf(err error) string {
+	var h hinter
+	if errors.As(err, &h) {
+		return h.Hint()
+	}
+	return ""
+}
+
 // FailRun prints why a run did not begin, and returns the status that says so.
 func FailRun(err error) int {
 	var several providers.MissingErrors
@@ -45,11 +54,8 @@ func FailRun(err error) int {
 		}
 		return messages.Fail(messages.InWords(several[last]), several.Hint()) // one hint for all
 	}
-	hint := ""
+	hint := hintOf(err)
 	var h hinter
-	if errors.As(err, &h) {
-		hint = h.Hint()
-	}
 	var absent *native.ErrNotFound
 	var exec *namespaces.ExecError
 	code := messages.Refused
@@ -76,6 +82,25 @@ func FailRun(err error) int {
 // pinnedHint is for a launch that had no descriptor left.
 const pinnedHint = "a higher hard limit of open files (ulimit -Hn): a launch holds one for each file that it pins"
 
+// ended tells what only this machine knows of a run, and ends it.
+func (l *launch) ended(code int, end *native.End) int {
+	var result *providers.Result
+	if end != nil {
+		result = end.Told()
+		l.survivors(result)
+		l.attempts.end(end)
+		l.learning.end(end)
+	}
+	l.attempts.withheld(end)
+	if l.asker != nil && l.asker.failed != nil {
+		messages.Say("flag --ask: the answer is not written: " + l.asker.failed.Error())
+	}
+	l.sayHidden(code, result)
+	code = l.flow.ended(code, result)
+	l.run.Tidy()
+	return code
+}
+
 // failed ends a launch that has made something: it takes that away, and says why, but
 // where a signal ends it, by which it then goes.
 func (l *launch) failed(err error) int {
@@ -93,7 +118,7 @@ func (l *launch) failed(err error) int {
 }
 
 // refused tells the events why the command was not run, and returns the status.
-func (l *launch) refused(code int, err error) int {
+func (f *flow) refused(code int, err error) int {
 	e := events.Refused{Cause: err.Error(), Hint: profiles.Hint(err)}
 	var h hinter
 	if errors.As(err, &h) {
@@ -103,28 +128,28 @@ func (l *launch) refused(code int, err error) int {
 	if errors.As(err, &missing) {
 		e.Guarantee = string(missing.Answer.Guarantee)
 	}
-	if l.log != nil {
-		l.tellPlan()
-		l.log.Emit(e)
-		l.told = err.Error()
-		return l.ended(code, nil)
+	if f.log != nil {
+		f.tellPlan()
+		f.log.Emit(e)
+		f.told = err.Error()
+		return f.ended(code, nil)
 	}
-	if l.session != nil {
-		_ = l.session.End(code) // it had begun: on a busy machine it is there by now
+	if f.session != nil {
+		_ = f.session.End(code) // it had begun: on a busy machine it is there by now
 	}
-	if l.req.Events == "" || l.req.DryRun {
+	if f.req.Events == "" || f.req.DryRun {
 		return code
 	}
-	workspace := l.req.Host.Cwd
-	if l.policy != nil {
-		workspace = l.policy.Workspace
+	workspace := f.req.Host.Cwd
+	if f.policy != nil {
+		workspace = f.policy.Workspace
 	}
-	sink, bad := events.Target(l.req.Events, workspace)
+	sink, bad := events.Target(f.req.Events, workspace)
 	if bad != nil {
 		return code // which is the error that was told, or the lesser one
 	}
 	log := events.NewLog(sessions.NewID(time.Now()), sink)
-	log.Emit(events.Start{Version: l.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: "native"})
+	log.Emit(events.Start{Version: f.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: f.provider})
 	log.Emit(e)
 	log.Emit(events.Exit{Code: code})
 	if bad := log.Close(time.Second); bad != nil {
@@ -141,72 +166,72 @@ func execStatus(err error) int {
 }
 
 // status is what pccrun exits with.
-func (l *launch) status(end *native.End, killed bool) int {
+func (f *flow) status(end *providers.Result, killed bool) int {
 	if end.Outlived() {
-		messages.Fail(fmt.Sprintf("out of memory: more than %s was wanted, and the kernel killed %d of the processes", messages.Mebibytes(end.Limit), end.Kills), "--memory SIZE sets the limit")
+		messages.Fail(fmt.Sprintf("out of memory: more than %s was wanted, and the kernel killed %d of the processes", messages.Mebibytes(f.policy.Resources.Memory.Value), end.Kills), "--memory SIZE sets the limit")
 	}
 	switch {
 	case end.OOM && !end.Outlived():
-		messages.Fail(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", messages.Mebibytes(end.Limit)), "--memory SIZE sets the limit")
+		messages.Fail(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", messages.Mebibytes(f.policy.Resources.Memory.Value)), "--memory SIZE sets the limit")
 		return 128 + int(unix.SIGKILL)
-	case end.Full:
+	case end.DiskFull:
 		messages.Fail("disk full: the overlays and private directories took more than --disk allows, and the sandbox was ended", "--disk SIZE sets the limit; what was changed is kept")
 		return 128 + int(unix.SIGKILL)
 	case end.TimedOut:
-		messages.Say("timed out after " + l.policy.Resources.Deadline().String())
+		messages.Say("timed out after " + f.policy.Resources.Deadline().String())
 		return timedOut
 	case killed:
 		return 128 + int(unix.SIGINT)
-	case end.Status.Signaled():
-		return 128 + int(end.Status.Signal())
+	case end.Signal != 0:
+		return 128 + end.Signal
 	}
-	return end.Status.ExitStatus()
+	return end.Code
 }
 
 // openLog makes the log of events. Nothing is written before the command runs.
-func (l *launch) openLog() error {
-	sinks := []events.Sink{l.session.Events()}
-	if l.req.Events != "" {
-		sink, err := events.Target(l.req.Events, l.policy.Workspace)
+func (f *flow) openLog() error {
+	sinks := []events.Sink{f.session.Events()}
+	if f.req.Events != "" {
+		sink, err := events.Target(f.req.Events, f.policy.Workspace)
 		if err != nil {
 			return err
 		}
 		sinks = append(sinks, sink)
 	}
-	if l.run.Tells() {
+	if f.tells {
 		sink := events.Denials(nil)
-		sink.Wanted = func() bool { return l.denials != nil }
+		sink.Wanted = func() bool { return f.denials != nil }
 		sink.Open = func() (io.WriteCloser, error) {
-			if l.denials == nil {
+			if f.denials == nil {
 				return nil, events.ErrNotWanted
 			}
-			return l.denials, nil
+			return f.denials, nil
 		}
 		sinks = append(sinks, sink)
 	}
-	l.log = events.NewLog(l.session.ID(), sinks...)
+	f.log = events.NewLog(f.session.ID(), sinks...)
 	start := events.Start{
-		Version: l.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Workspace: l.policy.Workspace, WorkDir: l.run.Plan.Command.Dir,
-		Profile: l.policy.Profile, Provider: "native", Without: layerNames(l.policy.Without), AllowMissing: guaranteeNames(l.policy.AllowMissing),
+		Version: f.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Workspace: f.policy.Workspace, WorkDir: f.workDir,
+		Profile: f.policy.Profile, Provider: f.provider, Without: layerNames(f.policy.Without), AllowMissing: guaranteeNames(f.policy.AllowMissing),
 	}
-	l.log.Emit(start)
+	f.log.Emit(start)
 	return nil
 }
 
 // tellPlan writes down what is kept of the policy, once: when the sandbox stands,
 // since all of it is known only then.
-func (l *launch) tellPlan() {
-	if l.planTold {
+func (f *flow) tellPlan() {
+	if f.planTold {
 		return
 	}
-	l.planTold = true
+	f.planTold = true
 	plan := events.Plan{}
-	for _, a := range l.run.Answers {
+	for _, a := range f.answers {
 		plan.Guarantees = append(plan.Guarantees, events.Guarantee{Name: string(a.Guarantee), State: a.State.String(), Mechanism: a.Mechanism, Cause: a.Cause})
 	}
-	l.log.Emit(plan)
-	for _, w := range append(slices.Clip(l.policy.Warnings), l.run.Warnings...) {
-		l.log.Emit(events.Warning{Text: w})
+	f.log.Emit(plan)
+	for _, w := range append(slices.Clip(f.policy.Warnings), f.warnings...) {
+		f.log.Emit(events.Warning{Text: w})
 	}
 }
 
@@ -217,27 +242,27 @@ const (
 )
 
 // decided turns what the proxy did into events.
-func (l *launch) decided(e netproxy.Event) {
+func (f *flow) decided(e netproxy.Event) {
 	if e.Kind == netproxy.Full {
-		if l.crowded.Add(1) == 1 {
-			l.log.Emit(events.Warning{Text: crowded, Hint: crowdedHint})
-			l.log.Start()
+		if f.crowded.Add(1) == 1 {
+			f.log.Emit(events.Warning{Text: crowded, Hint: crowdedHint})
+			f.log.Start()
 		}
 		return
 	}
-	l.missed.heard(e)
+	f.missed.heard(e)
 	v := e.Verdict
 	address := ""
 	if v.Addr.IsValid() {
 		address = v.Addr.String()
 	}
-	defer l.log.Start()
+	defer f.log.Start()
 	if e.Kind == netproxy.Closed {
 		closed := events.NetClosed{Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Up: e.Up, Down: e.Down, DurationMS: e.Duration.Milliseconds()}
 		if e.Err != nil { // nobody was there to read its requests
 			closed.Error = e.Err.Error()
 		}
-		l.log.Emit(closed)
+		f.log.Emit(closed)
 		return
 	}
 	d := events.NetDecision{
@@ -256,71 +281,60 @@ func (l *launch) decided(e netproxy.Event) {
 		}
 	}
 	if e.Kind != netproxy.Failed || e.Request == "" { // a request was told of before it was sent
-		l.log.Emit(d)
+		f.log.Emit(d)
 	}
 	if e.Kind == netproxy.Failed {
-		l.log.Emit(events.NetClosed{Host: d.Host, Port: d.Port, Address: address, Via: d.Via, DurationMS: time.Since(e.Time).Milliseconds(), Error: e.Err.Error()})
+		f.log.Emit(events.NetClosed{Host: d.Host, Port: d.Port, Address: address, Via: d.Via, DurationMS: time.Since(e.Time).Milliseconds(), Error: e.Err.Error()})
 	}
 }
 
 // ended writes the last events, tells what was denied, and ends the session.
-func (l *launch) ended(code int, end *native.End) int {
-	l.survivors(end)
-	l.attempts.end(end)
-	l.learning.end(end)
-	l.left = append(l.left, l.look()...) // of a run that was ended before it was followed
-	if l.guarded.failed {
+func (f *flow) ended(code int, end *providers.Result) int {
+	f.left = append(f.left, f.look()...) // of a run that was ended before it was followed
+	if f.guarded.failed {
 		code = messages.Refused // a promise was not kept: no status of the command's says that
 	}
-	if l.upper && end != nil {
-		if _, err := l.noted(); err != nil {
+	if f.upper && end != nil {
+		if _, err := f.noted(); err != nil {
 			code = messages.Refused // the same: settleUpper says why
 		}
 	}
-	l.paid()
-	total, distinct := l.log.Denied()
-	exit := events.Exit{Code: code, Denials: total, Changed: l.left}
+	f.paid()
+	total, distinct := f.log.Denied()
+	exit := events.Exit{Code: code, Denials: total, Changed: f.left}
 	if end != nil {
 		exit.TimedOut, exit.OOM, exit.WallMS = end.TimedOut, end.OOM, end.Wall.Milliseconds()
-		exit.UserMS = time.Duration(end.Usage.Utime.Nano()).Milliseconds()
-		exit.SystemMS = time.Duration(end.Usage.Stime.Nano()).Milliseconds()
-		exit.MaxMemory = max(end.Peak, int64(end.Usage.Maxrss)<<10)
+		exit.UserMS, exit.SystemMS, exit.MaxMemory = end.User.Milliseconds(), end.System.Milliseconds(), end.Memory
 		exit.ReadBytes, exit.WriteBytes, exit.IOBy = end.Read, end.Written, end.IOBy
-		exit.Processes = end.Tasks
-		if end.Status.Signaled() {
-			exit.Signal = unix.SignalName(end.Status.Signal())
+		exit.Processes = end.Processes
+		if end.Signal != 0 {
+			exit.Signal = unix.SignalName(unix.Signal(end.Signal))
 		}
 		if end.OOM {
-			l.log.Emit(events.OOM{Limit: end.Limit, Kills: max(1, end.Kills)})
+			f.log.Emit(events.OOM{Limit: f.policy.Resources.Memory.Value, Kills: max(1, end.Kills)})
 		}
 		if end.TimedOut {
-			l.log.Emit(events.Timeout{AfterMS: l.policy.Resources.Deadline().Milliseconds()})
+			f.log.Emit(events.Timeout{AfterMS: f.policy.Resources.Deadline().Milliseconds()})
 		}
 	}
-	if l.asker != nil && l.asker.failed != nil {
-		messages.Say("flag --ask: the answer is not written: " + l.asker.failed.Error())
-	}
 	if total > 0 {
-		l.session.Keep("denials")
-		if !l.req.Quiet {
+		f.session.Keep("denials")
+		if !f.req.Quiet {
 			sayDenied(distinct)
 		}
 	}
-	if !l.req.Quiet {
-		l.missed.say()
+	if !f.req.Quiet {
+		f.missed.say()
 	}
-	l.sayHidden(code, end)
-	if n := l.crowded.Load(); n > 0 && !l.req.Quiet {
+	if n := f.crowded.Load(); n > 0 && !f.req.Quiet {
 		messages.Say(fmt.Sprintf("%s (%d times)", crowded, n))
 		messages.Say("hint: " + crowdedHint)
 	}
-	l.attempts.withheld(end)
-	l.log.Emit(exit)
-	l.settleUpper()
-	err := errors.Join(l.session.Settle(), l.log.Close(time.Second), l.session.End(code))
-	l.run.Tidy()
-	if err != nil && !l.req.Quiet {
-		told := l.told // what kept the session from being written is found by each who ends it
+	f.log.Emit(exit)
+	f.settleUpper()
+	err := errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(code))
+	if err != nil && !f.req.Quiet {
+		told := f.told // what kept the session from being written is found by each who ends it
 		for line := range strings.Lines(err.Error()) {
 			if line = strings.TrimSuffix(line, "\n"); line != told {
 				messages.Say(line)
@@ -333,12 +347,12 @@ func (l *launch) ended(code int, end *native.End) int {
 
 // survivors makes a refusal of each process that wanted to outlive the command.
 // Where a signal has ended the command it is about to end the others too.
-func (l *launch) survivors(end *native.End) {
-	if end == nil || end.Status.Signaled() || end.Status.ExitStatus() > 128 {
+func (f *flow) survivors(end *providers.Result) {
+	if end == nil || end.Signal != 0 || end.Code > 128 {
 		return
 	}
 	for _, name := range end.Survivors {
-		l.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: "leave behind the process " + name})
+		f.log.Emit(events.Denial{Guarantee: string(profiles.ProcNoSurvivors), What: "leave behind the process " + name})
 	}
 }
 

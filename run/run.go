@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
 )
@@ -19,6 +20,13 @@ import (
 type Program struct {
 	Version string
 	Whole   func() (*os.File, error) // a file with all verbs of the program
+
+	// Become replaces this process by the program that has all providers, and returns only
+	// if that fails; nil where this one has them.
+	Become func() int
+
+	// Provider makes a provider, nil for one that is not built. A nil function has none.
+	Provider func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error)
 }
 
 // The reasons for which the directory of a session is kept.

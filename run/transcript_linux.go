@@ -22,27 +22,20 @@ type transcript struct {
 }
 
 // keepOutput begins the transcript, if one is wanted.
-func (l *launch) keepOutput() error {
-	if !l.req.Log {
+func (f *flow) keepOutput() error {
+	if !f.req.Log {
 		return nil
 	}
-	l.session.Keep(sessions.LogName)
-	dir, err := l.session.Dir()
+	f.session.Keep(sessions.LogName)
+	dir, err := f.session.Dir()
 	if err != nil {
 		return err
 	}
-	f, err := dir.OpenFile(sessions.LogName, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	file, err := dir.OpenFile(sessions.LogName, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	if id := l.run.Plan.Identity; id.Root {
-		if err := f.Chown(id.HostUID, id.HostGID); err != nil {
-			f.Close()
-			return err
-		}
-	}
-	l.kept = &transcript{file: f, left: maxKept}
-	l.stdio.Log = l.kept
+	f.kept = &transcript{file: file, left: maxKept}
 	return nil
 }
 

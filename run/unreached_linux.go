@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/netproxy"
 )
@@ -25,6 +26,15 @@ type failedTries struct {
 // maxUnreached bounds the hosts that are remembered, and maxSaid those that are printed.
 const maxUnreached = 256
 
+// closed takes what another provider tells of a connection that was allowed.
+func (u *unreached) closed(c events.NetClosed) {
+	host := c.Host
+	if c.Port != 0 {
+		host += ":" + strconv.Itoa(c.Port)
+	}
+	u.note(host, c.Error)
+}
+
 // heard takes an event of the proxy. What failed on the way in, through a published
 // port, is no host.
 func (u *unreached) heard(e netproxy.Event) {
@@ -35,21 +45,30 @@ func (u *unreached) heard(e netproxy.Event) {
 	if e.Verdict.Port != 0 {
 		host += ":" + strconv.Itoa(int(e.Verdict.Port))
 	}
+	cause := ""
+	if e.Kind == netproxy.Failed {
+		cause = e.Err.Error()
+	}
+	u.note(host, cause)
+}
+
+// note notes that a host was reached, or why not.
+func (u *unreached) note(host, cause string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	t := u.tries[host]
 	switch {
-	case e.Kind == netproxy.Opened:
+	case cause == "":
 		if t != nil {
 			t.n = 0
 		}
 	case t != nil:
-		t.n, t.cause = t.n+1, e.Err.Error()
+		t.n, t.cause = t.n+1, cause
 	case len(u.tries) < maxUnreached:
 		if u.tries == nil {
 			u.tries = map[string]*failedTries{}
 		}
-		u.tries[host], u.order = &failedTries{1, e.Err.Error()}, append(u.order, host)
+		u.tries[host], u.order = &failedTries{1, cause}, append(u.order, host)
 	}
 }
 

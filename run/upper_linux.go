@@ -25,7 +25,7 @@ func (l *launch) makeUpper() error {
 	if err != nil {
 		return err
 	}
-	record := &changes.Record{Workspace: l.policy.Workspace, Protect: l.run.Held(), Started: changes.Clock()}
+	record := &changes.Record{Workspace: l.policy.Workspace, Protect: l.watched.Held(), Started: changes.Clock()}
 	for _, m := range overlays {
 		record.Layers = append(record.Layers, changes.Layer{Path: m.Source, Dev: m.Device(), Ino: m.Ino})
 	}
@@ -45,7 +45,7 @@ func (l *launch) makeUpper() error {
 		return err
 	}
 	l.run.Plan.SetUpper(dir)
-	l.upper, l.noted = true, sync.OnceValues(l.noteUpper)
+	l.lower, l.upper, l.noted = l.openLower, true, sync.OnceValues(l.noteUpper)
 	l.run.Overlaid = func() int64 { return changes.Usage(session) }
 	return nil
 }
@@ -67,12 +67,12 @@ type overlaid struct{ changed, lost int }
 
 // noteUpper notes what the run changed, and removes what nothing was changed in.
 // Nothing of the run lives: it is done while the kernel takes the mounts apart.
-func (l *launch) noteUpper() (o overlaid, err error) {
-	session, err := l.session.Dir()
+func (f *flow) noteUpper() (o overlaid, err error) {
+	session, err := f.session.Dir()
 	if err != nil {
 		return o, err
 	}
-	upper, err := changes.OpenUpper(session, l.openLower)
+	upper, err := changes.OpenUpper(session, f.lower)
 	if err != nil {
 		return o, err
 	}
@@ -81,24 +81,24 @@ func (l *launch) noteUpper() (o overlaid, err error) {
 		return o, fmt.Errorf("overlay: %w", err)
 	}
 	if o.changed == 0 {
-		l.session.Drop(KeepUpper)
+		f.session.Drop(KeepUpper)
 		return o, changes.RemoveUpper(session)
 	}
 	return o, nil
 }
 
 // settleUpper says what the run changed in its overlays, or why that is not noted.
-func (l *launch) settleUpper() {
-	if !l.upper {
-		l.session.Drop(KeepUpper)
+func (f *flow) settleUpper() {
+	if !f.upper {
+		f.session.Drop(KeepUpper)
 		return
 	}
-	o, err := l.noted()
+	o, err := f.noted()
 	if err != nil {
 		messages.Fail(messages.InWords(err), "what was changed stands as it is: pccrun diff shows it; apply and discard work when that is mended")
 		return
 	}
-	if l.req.Quiet {
+	if f.req.Quiet {
 		return
 	}
 	if o.lost > 0 {

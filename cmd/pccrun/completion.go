@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // The scripts complete verbs, flags and the values that are a closed list, and
@@ -40,7 +41,7 @@ func values(d flagDef) (words []string, path bool) {
 	case "--without":
 		return profiles.LayerNames(), false
 	case "--provider":
-		return providerNames[:builtProviders], false
+		return providerNames(), false
 	case "--report":
 		return []string{"attempts", "none"}, false
 	case "--syscalls":
@@ -311,4 +312,13 @@ complete -c pccrun -n __pccrun_command -x -a '(__pccrun_delegate)'
 		fmt.Fprintf(&b, "complete -c pccrun -n '__pccrun_verb %s' -a '%s'\n", v[0], v[1])
 	}
 	return b.String()
+}
+
+// providerNames are what --provider takes.
+func providerNames() []string {
+	names := []string{providers.Auto}
+	for _, k := range providers.Known() {
+		names = append(names, k.Name)
+	}
+	return names
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/run"
 )
 
@@ -132,21 +134,11 @@ func runFlags() []flagDef {
 	)
 }
 
-// providerNames are those that are built, then those that are not yet.
-var providerNames = [...]string{"native", "auto", "docker", "e2b", "daytona", "cloudflare", "modal", "sprites"}
-
-const builtProviders = 2
-
+// provider sets --provider. That one is not built is said when it is to be used.
 func provider(r *profiles.Request, v string) error {
-	switch i := slices.Index(providerNames[:], v); {
-	case i < 0:
-		hint := "it is one of " + strings.Join(providerNames[:builtProviders], ", ") + "; not built yet: " + strings.Join(providerNames[builtProviders:], ", ")
-		if near := profiles.Nearest(v, providerNames[:]); near != "" {
-			hint = "did you mean " + near + "? " + hint
-		}
-		return &usageError{quote(v) + ": no such provider", hint}
-	case i >= builtProviders:
-		return &usageError{v + ": not built yet", "--provider native"}
+	var unusable *providers.UnusableError
+	if _, err := providers.KindOf(v); v != providers.Auto && errors.As(err, &unusable) {
+		return &usageError{quote(v) + ": " + unusable.Cause, unusable.Hint()}
 	}
 	return once(func(r *profiles.Request) *string { return &r.Provider })(r, v)
 }

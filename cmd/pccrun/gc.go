@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"syscall"
 	"time"
 
 	"github.com/pccrun/pccrun/homes"
@@ -52,7 +51,10 @@ func gcVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	o.Crashed = func(e sessions.Entry) error { return clearCrashed(home, e) }
+	if list, err := home.List(); err == nil && needsWhole(list...) {
+		return become()
+	}
+	o.Crashed = func(e sessions.Entry) error { return run.ClearCrashed(thisProgram(), home, e) }
 	defer slow("clearing away")()
 	var rest error
 	if !o.DryRun {
@@ -63,7 +65,7 @@ func gcVerb(args []string) int {
 	removed, err := home.GC(o)
 	err = errors.Join(rest, err)
 	if !o.DryRun {
-		err = errors.Join(err, removeLeftovers())
+		err = errors.Join(err, run.RemoveLeftovers())
 	}
 	var gone []string
 	if dirs, e := run.Dirs(); e == nil && !o.DryRun {
@@ -88,14 +90,4 @@ func gcVerb(args []string) int {
 		return failSession(err)
 	}
 	return 0
-}
-
-// clearCrashed ends the sandbox that a crashed launcher left, and removes
-// its cgroups, which are empty then.
-func clearCrashed(home sessions.Home, e sessions.Entry) error {
-	err := home.Kill(e, syscall.SIGKILL, 10*time.Second)
-	if err != nil && !errors.Is(err, sessions.ErrGone) && !errors.Is(err, sessions.ErrElsewhere) {
-		return err
-	}
-	return removeGroups(e.Cgroups)
 }

@@ -100,7 +100,7 @@ func (c *kept) begin() error {
 		return fmt.Errorf("session %s: %w", c.entry.ID, sessions.ErrAlive)
 	}
 	if c.entry.State == sessions.Crashed {
-		if err := clearCrashed(c.home, c.entry); err != nil { // nothing of it writes any more
+		if err := run.ClearCrashed(thisProgram(), c.home, c.entry); err != nil { // nothing of it writes any more
 			return err
 		}
 	}

@@ -76,10 +76,13 @@ func killVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
+	if needsWhole(targets...) {
+		return become()
+	}
 	code, results := 0, []object{}
 	for _, e := range targets {
 		done := slow("waiting for session " + e.ID + " to end")
-		err := home.Kill(e, signal, wait)
+		err := endSession(home, e, signal, wait)
 		done()
 		if force && errors.Is(err, sessions.ErrAlive) {
 			err = home.Kill(e, unix.SIGKILL, wait)
@@ -98,6 +101,15 @@ func killVerb(args []string) int {
 		printJSON(object{{"sessions", results}})
 	}
 	return code
+}
+
+// endSession ends one: a launcher passes the signal on, wherever the command runs, and what
+// one that crashed left at a provider is destroyed there.
+func endSession(home sessions.Home, e sessions.Entry, signal syscall.Signal, wait time.Duration) error {
+	if e.Resource != nil && e.State == sessions.Crashed {
+		return run.Destroy(thisProgram(), e.Resource)
+	}
+	return home.Kill(e, signal, wait)
 }
 
 // killTargets returns the sessions that the words name, or without words all

@@ -65,7 +65,9 @@ func main() {
 }
 
 // thisProgram is what package run needs of it.
-func thisProgram() run.Program { return run.Program{Version: version, Whole: wholeProgram} }
+func thisProgram() run.Program {
+	return run.Program{Version: version, Whole: wholeProgram, Become: become, Provider: newProvider}
+}
 
 // Main is the whole program, less the exit.
 func Main(args []string) int {
@@ -84,7 +86,7 @@ func Main(args []string) int {
 	case args[0] == "--help" || args[0] == "-h":
 		return helpVerb(nil)
 	case args[0] == "--version":
-		run.SettleOwed()
+		run.SettleOwed(thisProgram())
 		return versionVerb(nil)
 	case strings.HasPrefix(args[0], "-"):
 		if asksHelp(args) {
@@ -98,7 +100,7 @@ func Main(args []string) int {
 			return helpVerb(args[:1])
 		}
 		if i > 0 && table[i].name != "help" { // a run does so itself
-			run.SettleOwed()
+			run.SettleOwed(thisProgram())
 		}
 		return table[i].run(args[1:])
 	}

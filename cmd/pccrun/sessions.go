@@ -166,6 +166,9 @@ func sessionObject(e sessions.Entry) object {
 		field{"started", e.Started.UTC().Format(time.RFC3339Nano)}, field{"version", e.Version}, field{"pid", e.Launcher.Pid}, field{"sandbox_pid", e.Sandbox.Pid},
 		field{"argv", e.Argv}, field{"workspace", e.Workspace}, field{"profile", e.Profile}, field{"provider", e.Provider},
 		field{"without", e.Without}, field{"allow_missing", e.AllowMissing})
+	if e.Resource != nil {
+		o = append(o, field{"resource", e.Resource})
+	}
 	if !e.Ended.IsZero() {
 		o = append(o, field{"ended", e.Ended.UTC().Format(time.RFC3339Nano)}, field{"code", e.Code}, field{"kept", e.Kept})
 	}
@@ -225,4 +228,10 @@ func ago(d time.Duration) string {
 		return strings.TrimSuffix(d.Truncate(time.Hour).String(), "0m0s")
 	}
 	return itoa(int64(d/(24*time.Hour))) + "d"
+}
+
+// needsWhole reports whether something of a session is at a provider that this program may
+// not have: it then becomes the one that has them all.
+func needsWhole(list ...sessions.Entry) bool {
+	return become != nil && slices.ContainsFunc(list, func(e sessions.Entry) bool { return e.Resource != nil && e.State == sessions.Crashed })
 }

@@ -35,6 +35,9 @@ func statsVerb(args []string) int {
 	o := object{{"id", e.ID}, {"state", string(e.State)}}
 	switch e.State {
 	case sessions.Running:
+		if e.Resource != nil {
+			return failSession(errors.New("session " + e.ID + ": provider " + e.Resource.Provider + " tells what it uses when it has ended"))
+		}
 		u, err := e.Usage()
 		if err != nil {
 			return failSession(err)

@@ -23,7 +23,7 @@ import (
 // forbids reports whether the launcher makes names in place of the command, so
 // that protected ones cannot come to be at all, and why it cannot if it should.
 func (r *Run) forbids() (bool, error) {
-	if !r.Policy.ProtectStrict || !r.Guards() {
+	if !r.Policy.ProtectStrict || !Guards(r.Policy) {
 		return false, nil
 	}
 	switch off := r.Policy.Without; {
@@ -71,7 +71,7 @@ func (s *Started) deputy(seen func(*supervisor.Call)) *supervisor.Deputy {
 	d.Forbids = func(string, func(string) bool) bool { return false }
 	if r.Policy.ProtectStrict {
 		ban := &workspace.Ban{}
-		for i, standing := range r.Standing("") {
+		for i, standing := range r.Guarded().Standing("") {
 			ban.Add(r.trees[i].Found, standing)
 		}
 		d.Apart = ban.Apart

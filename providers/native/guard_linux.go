@@ -5,14 +5,27 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
 )
 
+// Guarded is what the look after a run goes by: the trees that the command may write.
+type Guarded struct {
+	Policy *profiles.Policy
+	Trees  []namespaces.Tree // the workspace first
+	Writes func(path string) bool
+	Own    map[string]int // see [namespaces.Plan.Own]
+}
+
+// Guarded returns it for this run.
+func (r *Run) Guarded() *Guarded {
+	return &Guarded{Policy: r.Policy, Trees: r.trees, Writes: r.Plan.Writes, Own: r.Plan.Own}
+}
+
 // Guards reports whether the command could leave something on the host that is
 // protected: whether it may write there at all, and the layer is on.
-func (r *Run) Guards() bool {
-	p := r.Policy
+func Guards(p *profiles.Policy) bool {
 	if slices.Contains(p.Without, profiles.LayerProtect) || len(p.Protect) == 0 {
 		return false
 	}
@@ -28,35 +41,35 @@ func (r *Run) Guards() bool {
 
 // Tells reports whether the command has a file that tells it of refusals.
 func (r *Run) Tells() bool {
-	return r.Guards() || r.Policy.Attempts || r.Egress.Rules != nil
+	return Guards(r.Policy) || r.Policy.Attempts || r.Egress.Rules != nil
 }
 
 // Standing returns what stood in the workspace, and in each other tree that the
 // command may write, for the look at the end.
-func (r *Run) Standing(session string) []*workspace.Standing {
-	list := make([]*workspace.Standing, len(r.trees))
-	for i, t := range r.trees {
+func (g *Guarded) Standing(session string) []*workspace.Standing {
+	list := make([]*workspace.Standing, len(g.Trees))
+	for i, t := range g.Trees {
 		list[i] = t.Found.Standing(session, t.Query)
 		// Where the command cannot write, nothing appears that is its own.
 		list[i].Vacant = slices.DeleteFunc(slices.Clone(list[i].Vacant), func(path string) bool {
-			return !r.Plan.Writes(path)
+			return !g.Writes(path)
 		})
 	}
-	list[0].Review(r.reviewed())
+	list[0].Review(g.reviewed())
 	return list
 }
 
 // Held returns what is protected in an overlay: what the policy names, and what git would
 // execute in the workspace by the configurations that stood.
-func (r *Run) Held() []profiles.ProtectRule {
-	return append(slices.Clip(r.Policy.Protect), r.found.Named()...)
+func (g *Guarded) Held() []profiles.ProtectRule {
+	return append(slices.Clip(g.Policy.Protect), g.Trees[0].Found.Named()...)
 }
 
 // reviewed returns what is for review outside of the workspace, and may change:
 // the paths of the rules, and where they lead.
-func (r *Run) reviewed() (paths []string) {
-	for i := range r.Policy.Protect {
-		p := &r.Policy.Protect[i]
+func (g *Guarded) reviewed() (paths []string) {
+	for i := range g.Policy.Protect {
+		p := &g.Policy.Protect[i]
 		if !p.Review || !strings.HasPrefix(p.Pattern, "/") {
 			continue
 		}
@@ -65,14 +78,14 @@ func (r *Run) reviewed() (paths []string) {
 			list = append(list, to)
 		}
 		for _, path := range list {
-			in := path == r.Policy.Workspace || strings.HasPrefix(path, r.Policy.Workspace+"/")
-			if rule, ok := r.Policy.Protected(path); !in && r.Plan.Writes(path) && (!ok || rule.Review) {
+			in := path == g.Policy.Workspace || strings.HasPrefix(path, g.Policy.Workspace+"/")
+			if rule, ok := g.Policy.Protected(path); !in && g.Writes(path) && (!ok || rule.Review) {
 				paths = append(paths, path)
 			}
 		}
 	}
-	for _, path := range r.Policy.Opened { // the scan stays out of what is protected as a whole
-		if r.Plan.Writes(path) && !slices.Contains(paths, path) {
+	for _, path := range g.Policy.Opened { // the scan stays out of what is protected as a whole
+		if g.Writes(path) && !slices.Contains(paths, path) {
 			paths = append(paths, path)
 		}
 	}
@@ -80,17 +93,17 @@ func (r *Run) reviewed() (paths []string) {
 }
 
 // Guard returns the guards over the trees of a run that has started, given what
-// [Run.Standing] returned.
-func (r *Run) Guard(standing []*workspace.Standing, stash *workspace.Stash, told func(workspace.Finding)) (workspace.Guards, error) {
+// [Guarded.Standing] returned.
+func (g *Guarded) Guard(standing []*workspace.Standing, stash *workspace.Stash, told func(workspace.Finding)) (workspace.Guards, error) {
 	list := make(workspace.Guards, 0, len(standing))
 	for i, s := range standing {
-		g, err := workspace.NewGuard(s, r.trees[i].Found, r.Plan.Own, stash, told)
+		one, err := workspace.NewGuard(s, g.Trees[i].Found, g.Own, stash, told)
 		if err != nil {
 			list.Close()
 			return nil, err
 		}
-		g.Last = r.trees[i].State
-		list = append(list, g)
+		one.Last = g.Trees[i].State
+		list = append(list, one)
 	}
 	return workspace.Together(list...), nil
 }

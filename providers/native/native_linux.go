@@ -546,11 +546,18 @@ type End struct {
 	IOBy    string // what counted them: "cgroup v2", else "rusage"
 }
 
-// Outlived reports whether memory ran out, and the command itself lived on: a
-// control group kills the process that wanted too much, and not the agent that
-// started it.
-func (e *End) Outlived() bool {
-	return e.Kills > 0 && !e.Killed && !(e.Status.Signaled() && e.Status.Signal() == unix.SIGKILL)
+// Told says what every provider tells of an end.
+func (e *End) Told() *providers.Result {
+	r := &providers.Result{
+		TimedOut: e.TimedOut, OOM: e.OOM, DiskFull: e.Full, Killed: e.Killed, Wall: e.Wall, User: time.Duration(e.Usage.Utime.Nano()), System: time.Duration(e.Usage.Stime.Nano()),
+		Memory: max(e.Peak, int64(e.Usage.Maxrss)<<10), Kills: e.Kills, Processes: e.Tasks, Read: e.Read, Written: e.Written, IOBy: e.IOBy, Survivors: e.Survivors,
+	}
+	if e.Status.Signaled() {
+		r.Signal = int(e.Status.Signal())
+	} else {
+		r.Code = e.Status.ExitStatus()
+	}
+	return r
 }
 
 // count takes over what wait4(2) counted. Processes that were killed with pid 1 nobody has

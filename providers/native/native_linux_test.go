@@ -277,7 +277,7 @@ func TestMemory(t *testing.T) {
 	require.True(t, o.end.OOM, o.out)
 	// A control group kills the process that wants too much, a supervisor all.
 	require.Equal(t, o.end.Kills > 0, strings.Contains(o.out, "survived"), o.out)
-	require.Equal(t, o.end.Kills > 0, o.end.Outlived())
+	require.Equal(t, o.end.Kills > 0, o.end.Told().Outlived())
 }
 
 // The host replaces what is covered while the command looks.

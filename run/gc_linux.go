@@ -1,4 +1,4 @@
-package main
+package run
 
 import (
 	"errors"
@@ -17,9 +17,9 @@ func removeGroups(dirs []string) error {
 	return nil
 }
 
-// removeLeftovers removes the control groups of launchers that were killed
+// RemoveLeftovers removes the control groups of launchers that were killed
 // before any record named them.
-func removeLeftovers() error {
+func RemoveLeftovers() error {
 	_, err := cgroups.RemoveLeftovers()
 	return err
 }

@@ -1,8 +1,9 @@
 //go:build !linux
 
-package main
+package run
 
 // Control groups are Linux's.
 func removeGroups([]string) error { return nil }
 
-func removeLeftovers() error { return nil }
+// RemoveLeftovers has nothing to remove.
+func RemoveLeftovers() error { return nil }

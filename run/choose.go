@@ -1,0 +1,77 @@
+package run
+
+import (
+	"errors"
+	"os"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+)
+
+// providerVariable names the provider where no flag does.
+const providerVariable = "PARALLEL_CC_SANDBOX_PROVIDER"
+
+// A choice is a provider by its name, and what chose it.
+type choice struct {
+	providers.Kind
+	by   string // "--provider", the name of a variable, "default"
+	auto bool
+}
+
+// choose returns the provider that the request or its environment names, this machine
+// where neither does.
+func choose(req *profiles.Request) (choice, error) {
+	c := choice{by: "default"}
+	name := providers.Native
+	if value := req.Host.Getenv(providerVariable); value != "" {
+		name, c.by = value, providerVariable
+	}
+	if req.Provider != "" {
+		name, c.by = req.Provider, "--provider"
+	}
+	if name == providers.Auto {
+		name, c.auto = providers.Native, true
+	}
+	kind, err := providers.KindOf(name)
+	c.Kind = kind
+	var unusable *providers.UnusableError
+	if errors.As(err, &unusable) && c.by == providerVariable {
+		unusable.Cause += ", as " + providerVariable + " names it"
+	}
+	return c, err
+}
+
+// build makes a provider that is not this machine itself. What a key is missing for, or
+// nobody has built, is an error that says so.
+func (p *Program) build(k providers.Kind, req *profiles.Request, host providers.Host) (providers.Provider, error) {
+	getenv := req.Host.Getenv
+	if p.Provider == nil {
+		return nil, k.NotBuilt(getenv)
+	}
+	provider, err := p.Provider(k.Name, req, host)
+	switch {
+	case err != nil:
+		return nil, err
+	case provider == nil:
+		return nil, k.NotBuilt(getenv)
+	}
+	if keys := k.MissingKeys(getenv); keys != "" {
+		return nil, &providers.UnusableError{Provider: k.Name, Cause: "not set up: " + keys + " is not set", Advice: "set it, or --provider native runs on this machine"}
+	}
+	return provider, nil
+}
+
+// isMissing reports whether an error says that a required guarantee would not be kept.
+func isMissing(err error) bool {
+	var one *providers.MissingError
+	return errors.As(err, &one)
+}
+
+// launcherFile is the launcher that the user started, which a provider takes inside.
+func launcherFile() string {
+	if path := os.Getenv("PCCRUN_LAUNCHER"); path != "" {
+		return path
+	}
+	path, _ := os.Executable() // where it has no name, a provider that needs it says so
+	return path
+}

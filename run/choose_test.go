@@ -1,0 +1,49 @@
+package run
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+)
+
+func TestChoose(t *testing.T) {
+	for _, c := range []struct{ flag, variable, name, by, err string }{
+		{"", "", "native", "default", ""},
+		{"docker", "e2b", "docker", "--provider", ""},
+		{"", "e2b", "e2b", providerVariable, ""},
+		{"auto", "e2b", "native", "--provider", ""},
+		{"", "nowhere", "", providerVariable, "provider nowhere: no such provider, as PARALLEL_CC_SANDBOX_PROVIDER names it"},
+		{"nowhere", "e2b", "", "--provider", "provider nowhere: no such provider"},
+	} {
+		req := &profiles.Request{Provider: c.flag}
+		if c.variable != "" {
+			req.Host.Environ = []string{providerVariable + "=" + c.variable}
+		}
+		got, err := choose(req)
+		if c.err != "" {
+			require.EqualError(t, err, c.err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, [3]any{c.name, c.by, c.flag == "auto"}, [3]any{got.Name, got.by, got.auto})
+	}
+}
+
+func TestBuild(t *testing.T) {
+	e2b, err := providers.KindOf("e2b")
+	require.NoError(t, err)
+	req := &profiles.Request{}
+	_, err = new(Program).build(e2b, req, providers.Host{})
+	require.EqualError(t, err, "provider e2b: not built yet, and not set up: E2B_API_KEY is not set")
+	program := &Program{Provider: func(name string, _ *profiles.Request, _ providers.Host) (providers.Provider, error) {
+		return struct{ providers.Provider }{}, nil
+	}}
+	_, err = program.build(e2b, req, providers.Host{})
+	require.EqualError(t, err, "provider e2b: not set up: E2B_API_KEY is not set")
+	req.Host.Environ = []string{"E2B_API_KEY=x"}
+	_, err = program.build(e2b, req, providers.Host{})
+	require.NoError(t, err, "control")
+}

@@ -1,0 +1,64 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/sessions"
+)
+
+// ClearCrashed ends what a crashed launcher left: the sandbox with its control groups, which
+// are empty then, or what it has at another provider.
+func ClearCrashed(program Program, home sessions.Home, e sessions.Entry) error {
+	if e.Resource != nil {
+		return Destroy(program, e.Resource)
+	}
+	err := home.Kill(e, syscall.SIGKILL, 10*time.Second)
+	if err != nil && !errors.Is(err, sessions.ErrGone) && !errors.Is(err, sessions.ErrElsewhere) {
+		return err
+	}
+	return removeGroups(e.Cgroups)
+}
+
+// Destroy ends what a session has at a provider that is not this machine, by the name and
+// the label that its record has.
+func Destroy(program Program, r *sessions.Resource) error {
+	if program.Become != nil {
+		return fmt.Errorf("provider %s: what a killed run left there is not ended: pccrun gc does it", r.Provider)
+	}
+	kind, err := providers.KindOf(r.Provider)
+	if err != nil {
+		return err
+	}
+	req := &profiles.Request{Host: profiles.ThisHost()}
+	dirs, err := Dirs()
+	if err != nil {
+		return err
+	}
+	place, err := program.build(kind, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache, Launcher: launcherFile()})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), destroyWithin)
+	defer cancel()
+	list := []sessions.Resource{*r}
+	if label := r.Labels[providers.LabelKey]; label != "" {
+		found, err := place.Find(ctx, label)
+		if err != nil {
+			return fmt.Errorf("provider %s: find what session %s left: %w", r.Provider, label, err)
+		}
+		list = found // what is not found is gone
+	}
+	for _, one := range list {
+		err = errors.Join(err, place.Destroy(ctx, one))
+	}
+	return err
+}
+
+// destroyWithin bounds how long a provider may take to end what it has.
+const destroyWithin = time.Minute

@@ -1,0 +1,124 @@
+package run
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/terminal"
+)
+
+// A seat is the user's terminal for a command that runs elsewhere: a pseudo-terminal of this
+// machine without a line discipline, of which one side is relayed to the user's and the other
+// is the stream to the provider. So what the command prints is filtered, and what the relay
+// does for the keys and modes of the user's holds there too.
+type seat struct {
+	slave   *os.File
+	relay   *terminal.Relay
+	resized chan struct{}
+	winch   chan os.Signal
+}
+
+// takeSeat begins to relay. What the command prints goes to log too, if that is not nil.
+func takeSeat(log *transcript) (*seat, error) {
+	master, slave, err := openTerminalPair()
+	if err != nil {
+		return nil, fmt.Errorf("open a pseudo-terminal: %w", err)
+	}
+	o := terminal.Options{Terminal: int(os.Stdout.Fd()), Master: master}
+	if log != nil {
+		o.Log = io.Writer(log)
+	}
+	s := &seat{slave: slave, resized: make(chan struct{}, 1), winch: make(chan os.Signal, 1)}
+	if s.relay, err = terminal.Start(o); err == nil {
+		err = makeRaw(slave)
+	}
+	if err != nil {
+		slave.Close()
+		return nil, err
+	}
+	signal.Notify(s.winch, unix.SIGWINCH)
+	go func() {
+		for range s.winch {
+			select {
+			case s.resized <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return s, nil
+}
+
+// terminal is what a provider is told of it.
+func (s *seat) terminal(name string) *providers.Terminal {
+	return &providers.Terminal{Name: name, Resized: s.resized, Size: func() (columns, rows int) {
+		size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ)
+		if err != nil {
+			return 80, 24
+		}
+		return int(size.Col), int(size.Row)
+	}}
+}
+
+// close gives the user's terminal back.
+func (s *seat) close() {
+	if s == nil {
+		return
+	}
+	signal.Stop(s.winch)
+	s.slave.Close()
+	s.relay.Wait(lastWord)
+	s.relay.Close(lastWord)
+}
+
+// openTerminalPair opens a pseudo-terminal, as pts(4) says.
+func openTerminalPair() (master, slave *os.File, err error) {
+	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	master = os.NewFile(uintptr(fd), "/dev/ptmx")
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		master.Close()
+		return nil, nil, err
+	}
+	return master, slave, nil
+}
+
+// makeRaw takes the line discipline away: the command's own terminal has one.
+func makeRaw(f *os.File) error {
+	t, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, t)
+}
+
+// filtered is a terminal of the user's to which a command prints that has none of its own.
+type filtered struct {
+	to     io.Writer
+	filter terminal.Filter
+}
+
+// Write writes what passes, and says that it was all.
+func (f *filtered) Write(b []byte) (int, error) {
+	_, err := f.to.Write(f.filter.Filter(b))
+	return len(b), err
+}
