@@ -270,7 +270,7 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		if !slices.Contains(r.facts.Texts, path) && !image || !ownsText(path) && image || r.policy.Decide(path).Access != profiles.Read {
 			continue
 		}
-		r.own(file{Name: "etc-" + filepath.Base(path), Text: text(path), Mode: 0o444}, path)
+		r.own(file{Name: "own" + strings.ReplaceAll(path, "/", "-"), Text: text(path), Mode: 0o444}, path)
 	}
 	r.inside.Writable = append(r.inside.Writable, "/dev", "/proc")
 	return nil
