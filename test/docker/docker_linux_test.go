@@ -25,8 +25,8 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/docker"
-	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/test/internal/dockerd"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 )
