@@ -371,6 +371,7 @@ func (b *builder) tighten(l *layer) {
 func (b *builder) finish(req Request, dirs state.Dirs) error {
 	p := b.policy
 	p.Files = slices.DeleteFunc(p.Files, func(r FileRule) bool { return r.Path == "" })
+	b.unlinked(req.Host.Elsewhere)
 	if d := p.Decide(p.Workspace); d.Access == Hide {
 		b.at(d.Rule.Origin, "name another with --workspace DIR", "hides the workspace %s", p.Workspace)
 	}

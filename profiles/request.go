@@ -38,16 +38,20 @@ type Request struct {
 
 	// How to run it. [Resolve] does not look at these.
 	Provider string
-	PassFDs  []int
-	Events   string // a path, or fd:N
-	DryRun   bool
-	JSON     bool
-	Log      bool
-	Verbose  bool
-	Quiet    bool
-	Ask      bool
-	From     string // --from: a snapshot to begin with
-	Learn    bool   // every refusal is told, with what of the host it was about
+
+	Runtime     string // --runtime: of a container engine
+	DockerImage string // --docker-image
+
+	PassFDs []int
+	Events  string // a path, or fd:N
+	DryRun  bool
+	JSON    bool
+	Log     bool
+	Verbose bool
+	Quiet   bool
+	Ask     bool
+	From    string // --from: a snapshot to begin with
+	Learn   bool   // every refusal is told, with what of the host it was about
 
 	// Draft stands in place of a profile file that is not written yet, to see
 	// what would come of it; nil for none.

@@ -13,6 +13,12 @@ import (
 // over. Read-only they would be worse than none, since a tool that finds one
 // puts there what it lacks. It returns the variables that say where they are.
 func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
+	for i := range f.places {
+		p := &f.places[i] // of the workspace, put there before anybody knew what is mounted
+		if p.Scratch && slices.ContainsFunc(mounts, func(m mountpoint) bool { return Below(m.target, p.Path) }) {
+			p.Scratch, p.Access = false, profiles.Read
+		}
+	}
 	for _, c := range list {
 		if c.Access != profiles.Overlay || !f.byDefault(c.Path) {
 			continue

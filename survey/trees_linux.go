@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/pccrun/pccrun/internal/kernel"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -201,6 +202,9 @@ func (f *finder) pinned(found *workspace.Found) {
 		p := Place{Access: min(access, f.around(pin.Path)), Pin: true, Protect: true, Why: "protect: " + pin.Why}
 		if f.copiesConfig(&pin) {
 			p.Apart, p.Text = true, pin.Text
+		}
+		if dirs, _ := f.policy.AgentDirs(); pin.Kind == workspace.Dir && f.around(pin.Path) == profiles.Write && kernel.AtLeast(6, 6) && slices.Contains(dirs, pin.Path) {
+			p.Access, p.Scratch = profiles.Overlay, true
 		}
 		f.put(placeOf(pin.Node, p))
 		if pin.Kind != workspace.Link {

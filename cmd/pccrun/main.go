@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/run"
 )
 
@@ -72,6 +73,9 @@ func thisProgram() run.Program {
 func Main(args []string) int {
 	if os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
 		return fail("set-uid and set-gid are refused: remove the bit from the program")
+	}
+	if len(args) > 0 && args[0] == inside.Verb { // in a container, as its first process
+		return inside.Main(args[1:])
 	}
 	if code, is := escapeHidden(args); is {
 		return code

@@ -5,11 +5,15 @@ package main
 import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/docker"
 )
 
 // newProvider makes a provider that is not this machine itself: the list of those that are
 // built. One that is not is nil.
 var newProvider = func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
+	if name == docker.Name {
+		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage})
+	}
 	return nil, nil
 }
 

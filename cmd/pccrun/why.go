@@ -228,7 +228,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		a.yes, a.what = true, "the host's own"
 	}
 	a.strict(p, path, d.Access)
-	if r, ok := p.ProtectedAnywhere(path); ok && a.question == "write" && d.Access >= profiles.Overlay {
+	if r, ok := p.ProtectedAnywhere(path); ok && a.question == "write" && d.Access >= profiles.Overlay && !scratch {
 		a.rule = r.Origin
 		if r.Review {
 			a.ruleText, a.what = "review "+r.Pattern, "and it is listed at exit, since a tool on the host would execute it"

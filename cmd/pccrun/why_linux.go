@@ -29,7 +29,7 @@ func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	}
 	table := p.Decide(path)
 	inShown := deepest.Scratch || deepest.Access == profiles.Read && table.Rule.Glob == "" && table.Rule.Path != path
-	if missing != nil && !inShown || deepest.Path == "" || deepest.Protect || deepest.Access == table.Access {
+	if missing != nil && !inShown || deepest.Path == "" || deepest.Protect && !deepest.Scratch || deepest.Access == table.Access {
 		return d, false, false
 	}
 	rule := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}

@@ -6,6 +6,7 @@ import "github.com/pccrun/pccrun/test/internal/debian"
 var needed = []debian.Need{
 	{Program: "git", Package: "git"},
 	{Program: "bwrap", Package: "bubblewrap"},
+	{File: "/usr/sbin/dockerd", Package: "docker.io"},
 	{Program: "gcc", Package: "gcc"},
 	{File: "/usr/include/stdlib.h", Package: "libc6-dev"},
 	{File: "/usr/include/seccomp.h", Package: "libseccomp-dev"},

@@ -1,0 +1,161 @@
+package docker
+
+import (
+	"slices"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// landlockRefer is the first version of Landlock that is used.
+const landlockRefer = 2
+
+// unreachable is what is said of programs that know of no proxy.
+const unreachable = "the container has no network and no packet rules: only programs that know of the proxy reach a host"
+
+// answer says of each guarantee how far this plan keeps it. Most of them differ by
+// runtime: under gVisor the command meets another kernel.
+func (r *plan) answer() []profiles.Answer {
+	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
+	weak := func(mechanism, gap, hint string) profiles.Answer {
+		return profiles.Answer{State: profiles.Weak, Mechanism: mechanism, Cause: gap, Hint: hint}
+	}
+	missing := func(cause, hint string) profiles.Answer {
+		return profiles.Answer{State: profiles.Missing, Cause: cause, Hint: hint}
+	}
+	limited := func(can bool, mechanism string, wanted int64) profiles.Answer {
+		switch {
+		case wanted == 0:
+			return kept("no limit is set")
+		case !can:
+			return missing("the engine has no control group for it", "")
+		}
+		return kept(mechanism)
+	}
+	gvisor, want := r.runsc(), &r.policy.Resources
+	network := len(r.policy.Network.Allow)+len(r.policy.Network.Local) > 0
+	second := func(first, other string) string { // Landlock, where the kernel has it
+		if gvisor || r.facts.Landlock < landlockRefer {
+			return first
+		}
+		return first + ", " + other
+	}
+	list := make([]profiles.Answer, 0, len(profiles.Guarantees))
+	for i := range profiles.Guarantees {
+		g := profiles.Guarantees[i].Guarantee
+		var a profiles.Answer
+		switch g {
+		case profiles.FSHide:
+			a = kept("mount namespace")
+			if r.hidesFiles() || r.hidesPatterns() {
+				a = weak("mount namespace", "a hidden file that the host replaces, or makes during the run, can be read", "hide its directory")
+			}
+		case profiles.FSReadonly:
+			a = kept(second("read-only mounts", "Landlock"))
+		case profiles.FSSpecial:
+			switch {
+			case gvisor:
+				a = kept("gVisor opens no FIFO, socket or device of the host")
+			case r.facts.Landlock < landlockRefer:
+				a = weak("no device but the container's own, no_new_privs", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19), or --runtime runsc")
+			default:
+				a = kept("no device but the container's own, no_new_privs, Landlock")
+			}
+		case profiles.FSProtect:
+			a = weak("pinned read-only mounts, a check when the run is over", "a new protected name stands until the run is over, and a protected file that the host replaces during the run can be changed", "")
+			if r.unlinked != "" {
+				a.Cause += "; the link " + r.unlinked + " can be replaced: no engine mounts on a link"
+			}
+		case profiles.FSOverlay:
+			a = missing("no overlay of the host's files is made for a container", "--provider native makes them, or --read or --private in place of --overlay")
+		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:
+			a = kept("no network")
+			if network {
+				a = kept("no network, a proxy over the container's one stream")
+			}
+		case profiles.NetTransparent:
+			a = missing(unreachable, "--allow-missing net.transparent runs with the proxy alone, for programs that know of one")
+			if !network {
+				a = kept("no network")
+			}
+		case profiles.NetInject:
+			a = kept("a process of its own that reads the requests to its hosts")
+			if len(r.policy.Network.Inject) > 0 && !network {
+				a = missing("no host can be reached", "--allow HOST, which the secret goes out to")
+			}
+		case profiles.IPCUnix:
+			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it", "--runtime runsc lets nobody connect to a socket of the host")
+			if gvisor {
+				a = kept("gVisor lets nobody connect to a socket of the host")
+			}
+		case profiles.IPCSysV:
+			a = kept("ipc namespace")
+		case profiles.ProcIsolated:
+			a = kept("pid namespace")
+		case profiles.ProcNoSurvivors:
+			a = kept("pid namespace, which ends with the launcher's connection")
+		case profiles.SysFilter:
+			a = kept("two seccomp filters")
+			if gvisor {
+				a = kept("gVisor's kernel, two seccomp filters in it")
+			}
+		case profiles.SysNoNewUserns:
+			a = kept("two seccomp filters")
+		case profiles.PrivNone:
+			a = kept("no capability, no_new_privs")
+			if r.facts.Crash != "" && !gvisor {
+				a = missing("a crash inside starts the host's handler of core dumps ("+r.facts.Crash+")", "")
+			}
+		case profiles.EnvScrub:
+			a = kept("an environment of its own, sent over a stream; pid 1 not dumpable")
+		case profiles.ResMemory:
+			a = limited(r.facts.Memory, "control group of the engine", want.Memory.Value)
+		case profiles.ResCPU:
+			a = limited(r.facts.CPUs, "control group of the engine", want.CPUs.Value)
+		case profiles.ResPids:
+			a = limited(r.facts.Pids, "control group of the engine", want.Pids.Value)
+			if gvisor && want.Pids.Value > 0 {
+				a = missing("the engine counts the threads of gVisor, and not the processes in it", "--runtime runc counts them")
+			}
+		case profiles.ResFiles:
+			a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
+		case profiles.ResDisk:
+			a = kept("no limit is set")
+			if want.Disk.Value > 0 {
+				a = weak("the size of each private tmpfs", "each private directory has the size that all should have together", "")
+			}
+		case profiles.ResTime:
+			a = kept("pid 1's clock")
+		case profiles.TTYIsolated:
+			a = kept("a pseudo-terminal of its own")
+		case profiles.TTYOutput:
+			a = kept("a filter over the terminal's output")
+		case profiles.InfoKernel:
+			a = kept("covered files, seccomp")
+			if gvisor {
+				a = kept("gVisor's own /proc and /sys")
+			}
+		case profiles.InfoHost:
+			a = weak("uts namespace, own /proc and /sys", "the table of mounts names the host's directories, /etc/passwd its users", "")
+		case profiles.LaunchIntegrity:
+			a = weak("inodes compared by pid 1, one failing step ends the launch", "pid 1 has the command's user, without a capability: the command can lower its limits, and so end itself", "")
+			if gvisor {
+				a = weak("mounts compared by pid 1, one failing step ends the launch", "gVisor numbers files anew, so that no inode can be compared: a link that somebody puts in the way at that moment is followed; pid 1 has the command's user, which can end it", "--runtime runc compares them")
+			}
+		default:
+			continue // of providers that copy files
+		}
+		a.Guarantee = g
+		list = append(list, a)
+	}
+	return list
+}
+
+// hidesFiles reports whether a single file is hidden: the cover of a file does not
+// stay where the host replaces it, that of a directory does.
+func (r *plan) hidesFiles() bool { return r.masked }
+
+// hidesPatterns reports whether names are hidden that may come into being.
+func (r *plan) hidesPatterns() bool {
+	pattern := func(f profiles.FileRule) bool { return f.Glob != "" && f.Access == profiles.Hide }
+	return slices.ContainsFunc(r.policy.Files, pattern) || slices.ContainsFunc(r.policy.Tighten, pattern)
+}

@@ -1,0 +1,52 @@
+// Package docker runs a policy in a container of an engine of this machine, with
+// runc or with gVisor's runsc.
+//
+// The container's root is an empty image with binds of what the policy shows of the
+// host's own system, or an image of the user's. Its first process is pccrun itself
+// (package inside), bound read-only, which compares the mounts with the survey,
+// takes rights away, and starts the command. There is no network: the command's
+// connections come over the one stream that the engine carries between that process
+// and the launcher, and package netproxy decides on them here.
+//
+// It promises that no word of the command, of its environment or of a secret stands
+// in what the engine is asked for or keeps; that the command starts only if each
+// mount is what the survey saw and the runtime is the one that was asked for; and
+// that the container ends when the launcher does, however that ended. An engine
+// whose files are not this machine's is refused: a file of a random name decides.
+package docker
+
+import "fmt"
+
+// Name is what --provider calls it.
+const Name = "docker"
+
+// The runtimes that are known, as engines name them.
+const (
+	Runc  = "runc"
+	Runsc = "runsc" // gVisor's
+)
+
+// Options are what flags say of the engine.
+type Options struct {
+	Runtime string // "" for runc
+	Image   string // "" for the host's own system
+}
+
+// An EngineError says what is wrong with the engine, and what mends it.
+type EngineError struct {
+	Text, Advice string
+	Err          error
+}
+
+func (e *EngineError) Error() string {
+	if e.Err == nil {
+		return "docker: " + e.Text
+	}
+	return fmt.Sprintf("docker: %s: %s", e.Text, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *EngineError) Unwrap() error { return e.Err }
+
+// Hint says what to do.
+func (e *EngineError) Hint() string { return e.Advice }

@@ -1,0 +1,172 @@
+package docker
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/inside"
+)
+
+// way is the way out of a container.
+type way struct {
+	service *egress.Service
+	streams map[netip.AddrPort]*egress.Streams
+	denials *events.Log // nil: the command is not told
+	cancel  context.CancelFunc
+}
+
+// leave plans the way out, and puts what belongs to it into the command's environment
+// and into what the engine binds. What it serves is served once pid 1 is ready.
+func (r *running) leave() (err error) {
+	host := egress.Host{Environ: r.provider.host.Environ, StateDir: r.provider.host.StateDir, Secrets: new(egress.Secrets)}
+	r.egress, err = egress.New(r.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, Environ: r.environ})
+	if err != nil {
+		return err
+	}
+	for _, text := range r.egress.Warnings {
+		r.observer.Warning(events.Warning{Text: text})
+	}
+	files, err := r.egress.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }, 0, 0)
+	if err != nil {
+		return err
+	}
+	for i, f := range files {
+		if !r.shows(f.Path) {
+			continue
+		}
+		r.own(file{Name: fmt.Sprintf("trust-%d", i), Text: f.Text, Mode: 0o444}, f.Path)
+	}
+	env := r.egress.Trusting(r.egress.Environ)
+	if len(r.egress.Listen) > 0 {
+		env = r.egress.Uncaptured(env)
+	}
+	r.inside.Env = inside.Texts(env)
+	for _, at := range r.egress.Listen {
+		r.inside.Listen = append(r.inside.Listen, at.Port())
+	}
+	return nil
+}
+
+// shows reports whether a file of the way out has a place: one of the system's own has
+// none where an image is another system.
+func (r *plan) shows(path string) bool {
+	return strings.HasPrefix(path, filepath.Dir(denialsPath)+"/") || r.provider.options.Image == "" && r.policy.Decide(path).Access == profiles.Read
+}
+
+// serve begins to decide on what comes.
+func (r *running) serve(ctx context.Context) (*way, error) {
+	w := &way{streams: map[netip.AddrPort]*egress.Streams{}}
+	if file, err := os.OpenFile(filepath.Join(r.dir, denialsName), os.O_WRONLY|os.O_APPEND, 0); err == nil {
+		w.denials = events.NewLog(r.label, events.Denials(file))
+		w.denials.Start()
+	}
+	var err error
+	if w.service, err = r.egress.Open(func(e netproxy.Event) { r.decided(w, e) }); err != nil {
+		return nil, err
+	}
+	ctx, w.cancel = context.WithCancel(ctx)
+	w.service.Begin(nil)
+	var list []net.Listener
+	for _, at := range r.egress.Listen {
+		w.streams[at] = egress.NewStreams(at)
+		list = append(list, w.streams[at])
+	}
+	w.service.Listeners(ctx, list)
+	return w, nil
+}
+
+// take hands a connection in, by the port that it came to.
+func (w *way) take(ctx context.Context, s *yamux.Stream) {
+	var port [2]byte
+	_, err := io.ReadFull(s, port[:])
+	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), binary.BigEndian.Uint16(port[:]))
+	if streams := w.streams[at]; err == nil && streams != nil {
+		_ = streams.Hand(ctx, connection{s})
+		return
+	}
+	_ = connection{s}.Close()
+}
+
+func (w *way) close() {
+	w.cancel()
+	w.service.Close()
+	if w.denials != nil {
+		_ = w.denials.Close(time.Second)
+	}
+}
+
+// connection is one of the command's, as a stream.
+type connection struct{ *yamux.Stream }
+
+// CloseWrite ends the direction to the command; the other goes on.
+func (c connection) CloseWrite() error { return c.Stream.Close() }
+
+// Close ends both: what still comes is not read, and pid 1 is told of no more than
+// that nothing comes from here.
+func (c connection) Close() error {
+	err := c.Stream.Close()
+	_ = c.SetReadDeadline(time.Now())
+	go func() { // a stream is forgotten when both of its ends are closed
+		_ = c.SetReadDeadline(time.Time{})
+		_, _ = io.Copy(io.Discard, c.Stream)
+	}()
+	return err
+}
+
+// decided turns what the proxy did into events.
+func (r *running) decided(w *way, event netproxy.Event) {
+	v := event.Verdict
+	addr := ""
+	if v.Addr.IsValid() {
+		addr = v.Addr.String()
+	}
+	closed := events.NetClosed{Host: v.Host, Port: int(v.Port), Address: addr, Via: event.Protocol, Up: event.Up, Down: event.Down, DurationMS: event.Duration.Milliseconds()}
+	if event.Err != nil {
+		closed.Error = event.Err.Error()
+	}
+	switch event.Kind {
+	case netproxy.Full:
+		r.observer.Warning(events.Warning{Text: "more connections at once than can be served: those beyond are reset"})
+		return
+	case netproxy.Closed:
+		r.observer.Closed(closed)
+		return
+	}
+	d := events.NetDecision{
+		Allowed: event.Kind != netproxy.Denied, Host: v.Host, Port: int(v.Port), Address: addr, Upstream: event.Upstream, Via: event.Protocol, Request: event.Request, Rule: v.Rule, Hint: v.AllowWith,
+	}
+	if !d.Allowed {
+		d.Guarantee = string(profiles.NetAllowlist)
+		if d.Address != "" && d.Request == "" {
+			d.Guarantee = string(profiles.NetAddress)
+		}
+		if v.Detail != "" && d.Rule == "" {
+			d.Rule = v.Detail
+		}
+		if w.denials != nil {
+			w.denials.Emit(d)
+		}
+	}
+	if event.Kind != netproxy.Failed || event.Request == "" { // a request was told of before it was sent
+		r.observer.Decision(d)
+	}
+	if event.Kind == netproxy.Failed {
+		closed.DurationMS = time.Since(event.Time).Milliseconds()
+		r.observer.Closed(closed)
+	}
+}

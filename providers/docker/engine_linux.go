@@ -1,0 +1,285 @@
+package docker
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/inside"
+)
+
+// Provider is a container engine.
+type Provider struct {
+	host    providers.Host
+	options Options
+	client  *client.Client
+	address string // of the engine, for people
+}
+
+// New returns the engine that the user's environment and his docker client name.
+func New(host providers.Host, options Options) (*Provider, error) {
+	if options.Runtime == "" {
+		options.Runtime = Runc
+	}
+	p := &Provider{host: host, options: options}
+	e, err := findEndpoint(&profiles.Host{Environ: host.Environ})
+	if err != nil {
+		return nil, err
+	}
+	if e.host == "" {
+		e.host = client.DefaultDockerHost
+	}
+	if p.address = e.host; strings.HasPrefix(e.host, "ssh://") {
+		return nil, elsewhere(p.address, nil)
+	}
+	opts := []client.Opt{client.WithHost(e.host)}
+	if e.certs != "" {
+		file := func(name string) string { return filepath.Join(e.certs, name) }
+		opts = append(opts, client.WithTLSClientConfig(file("ca.pem"), file("cert.pem"), file("key.pem")))
+	}
+	if p.client, err = client.New(opts...); err != nil {
+		return nil, &EngineError{Text: "the engine " + e.host, Err: err}
+	}
+	return p, nil
+}
+
+// Name returns "docker".
+func (p *Provider) Name() string { return Name }
+
+// endpoint is where an engine is.
+type endpoint struct{ host, certs string }
+
+// findEndpoint does as the docker client does: DOCKER_HOST, then the context that
+// DOCKER_CONTEXT names or that is in use.
+func findEndpoint(host *profiles.Host) (endpoint, error) {
+	dir := host.Getenv("DOCKER_CONFIG")
+	if dir == "" {
+		dir = filepath.Join(host.Getenv("HOME"), ".docker")
+	}
+	if e := (endpoint{host: host.Getenv("DOCKER_HOST")}); e.host != "" {
+		if certs := host.Getenv("DOCKER_CERT_PATH"); certs != "" || host.Getenv("DOCKER_TLS_VERIFY") != "" {
+			e.certs = certs
+			if certs == "" {
+				e.certs = dir
+			}
+		}
+		return e, nil
+	}
+	name := host.Getenv("DOCKER_CONTEXT")
+	if name == "" {
+		var config struct {
+			CurrentContext string `json:"currentContext"`
+		}
+		if err := readJSON(filepath.Join(dir, "config.json"), &config); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return endpoint{}, &EngineError{Text: "the docker client's configuration", Err: err}
+		}
+		name = config.CurrentContext
+	}
+	if name == "" || name == "default" {
+		return endpoint{}, nil
+	}
+	id := contextID(name)
+	var meta struct {
+		Endpoints map[string]struct{ Host string }
+	}
+	if err := readJSON(filepath.Join(dir, "contexts", "meta", id, "meta.json"), &meta); err != nil {
+		return endpoint{}, &EngineError{Text: "the context " + name + " of the docker client", Advice: "docker context ls shows those that there are", Err: err}
+	}
+	e := endpoint{host: meta.Endpoints["docker"].Host}
+	if certs := filepath.Join(dir, "contexts", "tls", id, "docker"); exists(filepath.Join(certs, "ca.pem")) {
+		e.certs = certs
+	}
+	return e, nil
+}
+
+// contextID is the name of the directories that the docker client keeps of a context.
+func contextID(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return hex.EncodeToString(sum[:])
+}
+
+func readJSON(path string, into any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return &fs.PathError{Op: "parse", Path: path, Err: err}
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Facts are what an engine says of itself, and what stands in this machine's root.
+type Facts struct {
+	Version  string
+	Kernel   string // of the engine's machine
+	Runtimes []string
+	DataRoot string // where the engine keeps its own
+	Cgroups  string // version
+	Memory   bool   // what it can limit
+	CPUs     bool
+	Pids     bool
+	Options  []string // its security options: "name=seccomp,profile=default"
+
+	Crash     string     // what a crash inside would feed, and no limit stops; "" for nothing
+	Landlock  int        // ABI version of this machine's kernel, 0 for none
+	Root      []Entry    // of /
+	Submounts []Submount // file systems that are mounted below it
+	Texts     []string   // files that are covered with texts where they are there
+}
+
+// Entry is a name in the root directory.
+type Entry struct {
+	Path, Link string
+	Dir        bool
+	Dev, Ino   uint64
+}
+
+// Submount is a mount point of this machine.
+type Submount struct{ Path, Type string }
+
+// covered are files that say who and where one is, if they are there.
+var covered = [...]string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/machine-id", "/var/lib/dbus/machine-id", "/etc/machine-info"}
+
+// Examine asks the engine what it is.
+func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
+	if _, err := p.client.Ping(ctx, client.PingOptions{NegotiateAPIVersion: true}); err != nil {
+		return nil, p.unreached(err)
+	}
+	result, err := p.client.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return nil, p.unreached(err)
+	}
+	info := &result.Info
+	f := &Facts{
+		Version: info.ServerVersion, Kernel: info.KernelVersion, DataRoot: info.DockerRootDir, Cgroups: info.CgroupVersion,
+		Memory: info.MemoryLimit, CPUs: info.CPUCfsQuota, Pids: info.PidsLimit, Options: info.SecurityOptions,
+	}
+	for name := range info.Runtimes {
+		f.Runtimes = append(f.Runtimes, name)
+	}
+	slices.Sort(f.Runtimes)
+	f.Landlock = inside.Landlock()
+	switch arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]; {
+	case info.OSType != "linux":
+		return nil, &EngineError{Text: "the engine runs containers of " + info.OSType}
+	case info.Architecture != arch:
+		return nil, elsewhere(p.address, errors.New("its processor is a "+info.Architecture))
+	}
+	return f, f.look()
+}
+
+// look reads this machine's root.
+func (f *Facts) look() error {
+	entries, err := os.ReadDir("/")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		entry := Entry{Path: "/" + e.Name(), Dir: e.IsDir()}
+		var st unix.Stat_t
+		if err := unix.Lstat(entry.Path, &st); err != nil {
+			continue // gone by now
+		}
+		entry.Dev, entry.Ino = uint64(unix.Major(st.Dev))<<32|uint64(unix.Minor(st.Dev)), st.Ino
+		if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			if entry.Link, err = os.Readlink(entry.Path); err != nil {
+				continue
+			}
+		}
+		f.Root = append(f.Root, entry)
+	}
+	// A socket is fed whatever RLIMIT_CORE is, core(5); a program is not where that is 1.
+	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil && strings.HasPrefix(string(pattern), "@") {
+		f.Crash = strings.TrimSpace(string(pattern))
+	}
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	f.Submounts = parseMountinfo(string(text))
+	for _, path := range covered {
+		if exists(path) {
+			f.Texts = append(f.Texts, path)
+		}
+	}
+	return nil
+}
+
+// parseMountinfo returns each mount point once, with the type of what is on top.
+func parseMountinfo(text string) (list []Submount) {
+	for line := range strings.Lines(text) {
+		before, after, ok := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(kind) == 0 {
+			continue
+		}
+		path := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
+		list = slices.DeleteFunc(list, func(s Submount) bool { return s.Path == path })
+		list = append(list, Submount{path, kind[0]})
+	}
+	return list
+}
+
+// has reports whether the engine names a security option.
+func (f *Facts) has(option string) bool {
+	return slices.ContainsFunc(f.Options, func(o string) bool { return o == "name="+option || strings.HasPrefix(o, "name="+option+",") })
+}
+
+// elsewhere refuses an engine of another machine.
+func elsewhere(address string, err error) error {
+	return &EngineError{
+		Text: "the engine " + address + " has other files than this machine", Err: err,
+		Advice: "--provider native runs here; an engine elsewhere would need a copy of the workspace, which is not built yet",
+	}
+}
+
+// unreached says why the engine does not answer.
+func (p *Provider) unreached(err error) error {
+	socket, local := strings.CutPrefix(p.address, "unix://")
+	if local {
+		// The client's own words are for a terminal that docker is typed at.
+		if _, dial := net.Dial("unix", socket); dial != nil {
+			switch {
+			case errors.Is(dial, unix.EACCES):
+				return &EngineError{Text: "no permission to use " + socket, Advice: "the group that owns the socket is for those who may be root by it: join it (usermod -aG docker USER, then log in anew), or use a rootless engine (DOCKER_HOST)"}
+			case errors.Is(dial, unix.ENOENT), errors.Is(dial, unix.ECONNREFUSED):
+				return &EngineError{Text: "no engine answers at " + socket, Advice: "start it (systemctl start docker), or name another in DOCKER_HOST"}
+			}
+			err = dial
+		}
+	}
+	return &EngineError{Text: "the engine at " + p.address + " does not answer", Advice: "DOCKER_HOST or docker context use NAME names another", Err: plain(err)}
+}
+
+// plain takes the prefix of the engine's answers away.
+func plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := strings.TrimPrefix(err.Error(), "Error response from daemon: ")
+	return errors.New(strings.TrimSuffix(strings.Join(strings.Fields(text), " "), "."))
+}
+
+// notFound reports whether the engine has no such object.
+func notFound(err error) bool { return errdefs.IsNotFound(err) }

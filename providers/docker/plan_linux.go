@@ -1,0 +1,508 @@
+package docker
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/seccomp"
+	machine "github.com/pccrun/pccrun/survey"
+)
+
+// Where pccrun's own stands in a container.
+const (
+	insideDir   = "/.pccrun"
+	insideFile  = insideDir + "/pccrun"
+	canaryFile  = insideDir + "/canary"
+	denialsName = "denials.jsonl"
+	denialsPath = "/run/pccrun/" + denialsName
+)
+
+// sentryTasks is room for the threads of gVisor's kernel, which the engine counts
+// with the command's.
+const sentryTasks = 512
+
+// plan is a run that is decided.
+type plan struct {
+	provider *Provider
+	policy   *profiles.Policy
+	facts    *Facts
+	label    string
+	uid, gid int
+
+	config  container.Config
+	host    container.HostConfig
+	inside  inside.Plan
+	environ []string // of the command, before it is told of the way out
+	layer   []byte   // of the image, where it is the host's own system
+	dir     string   // of the files that the engine binds
+	files   []file   // made in it
+	homes   []stub   // made in a persistent home, so that the engine need not
+
+	doors    map[string]bool // sockets and FIFOs of this machine
+	names    map[string]bool // paths at which something is mounted already
+	unlinked string          // a link that should be pinned and cannot be
+	masked   bool            // a single file is hidden
+	answers  []profiles.Answer
+	warnings []string
+}
+
+// file is what the launcher makes for the engine to bind: a directory, a link or a text.
+type file struct {
+	Name, Text, Link string
+	Mode             uint32
+	Dir              bool
+}
+
+// stub is a name in a directory of this machine.
+type stub struct {
+	Path string
+	Dir  bool
+}
+
+// Plan decides a run.
+func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts providers.Facts, command providers.Command) (providers.Plan, error) {
+	f, ok := facts.(*Facts)
+	if !ok {
+		return nil, fmt.Errorf("BUG: docker: facts of another provider: %T", facts)
+	}
+	r := &plan{provider: p, policy: policy, facts: f, label: command.Label, uid: survey.UID, gid: survey.GID, names: map[string]bool{}, doors: map[string]bool{}}
+	for _, place := range survey.Places {
+		if place.Node == namespaces.Special {
+			r.doors[place.Path] = true
+		}
+	}
+	r.warnings = append(r.warnings, survey.Notes...)
+	name := command.Label
+	if name == "" {
+		name = "look"
+	}
+	r.dir = filepath.Join(p.host.StateDir, "docker", name)
+	if err := r.refuse(); err != nil {
+		return nil, err
+	}
+	mounts, err := namespaces.Build(policy, &machine.Survey{Places: survey.Places}, new(namespaces.Facts), namespaces.Command{})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.container(); err != nil {
+		return nil, err
+	}
+	if err := r.mounts(mounts.Mounts); err != nil {
+		return nil, err
+	}
+	if err := r.command(survey, command); err != nil {
+		return nil, err
+	}
+	if err := r.filter(); err != nil {
+		return nil, err
+	}
+	r.limits()
+	if err := r.carried(); err != nil {
+		return nil, err
+	}
+	r.answers = r.answer()
+	warnings, err := providers.Check(policy, r.answers)
+	r.warnings = append(r.warnings, warnings...)
+	return r, err
+}
+
+// refuse names what cannot be had of a container, before anything is made of it.
+func (r *plan) refuse() error {
+	p, o := r.policy, r.provider.options
+	switch {
+	case !slices.Contains(r.facts.Runtimes, o.Runtime):
+		return &EngineError{Text: "the engine has no runtime " + o.Runtime, Advice: "it has " + strings.Join(r.facts.Runtimes, ", ") + "; the engine's daemon.json names others"}
+	case r.facts.has("rootless"), r.facts.has("userns"):
+		return &EngineError{Text: "the engine maps users (rootless, or userns-remap), which is not built yet", Advice: "DOCKER_HOST names another engine"}
+	case r.uid == 0:
+		return &EngineError{Text: "the workspace " + p.Workspace + " is root's, and no command in a container runs as root", Advice: "chown -R USER " + p.Workspace + ", or --provider native, which lends root's files to an identity of its own"}
+	case len(p.Without) > 0:
+		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
+	case p.Nested:
+		return &EngineError{Text: "nested: user namespaces inside a container are not built yet", Advice: "--provider native has them"}
+	case p.ProtectStrict:
+		return &EngineError{Text: "protect.strict: nobody supervises the system calls of a container", Advice: "without it, what is new under a protected name is set aside"}
+	case len(p.Network.Publish) > 0:
+		return &profiles.Error{Origin: p.Network.Publish[0].Origin, Cause: "docker: publish: ports of a container are not built yet", Hint: "--provider native has them"}
+	case len(p.Network.Sockets) > 0 && r.runsc():
+		return &profiles.Error{Origin: p.Network.Sockets[0].Origin, Cause: "docker: socket: gVisor lets nobody connect to a socket of the host", Hint: "--runtime runc does"}
+	}
+	return nil
+}
+
+func (r *plan) runsc() bool { return r.provider.options.Runtime == Runsc }
+
+// container is what every run has.
+func (r *plan) container() error {
+	yes, none := true, "none"
+	r.config = container.Config{
+		Hostname: namespaces.Hostname, User: fmt.Sprintf("%d:%d", r.uid, r.gid), WorkingDir: "/",
+		AttachStdin: true, AttachStdout: true, AttachStderr: true, OpenStdin: true,
+		StdinOnce:  true, // when the launcher is gone pid 1 reads the end
+		Entrypoint: []string{insideFile}, Cmd: []string{inside.Verb}, Env: []string{},
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		Labels:      map[string]string{providers.LabelKey: r.label},
+		Image:       r.provider.options.Image,
+	}
+	if r.config.Image == "" {
+		var err error
+		if r.layer, r.config.Image, err = rootfs(r.facts.Root); err != nil {
+			return err
+		}
+	}
+	readOnly, masked := (&namespaces.Plan{}).KernelFiles()
+	r.host = container.HostConfig{
+		AutoRemove: true, Runtime: r.provider.options.Runtime, NetworkMode: container.NetworkMode(none),
+		LogConfig: container.LogConfig{Type: none}, ReadonlyRootfs: true, CapDrop: []string{"ALL"},
+		SecurityOpt: []string{"no-new-privileges"}, IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate,
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		Tmpfs:         map[string]string{}, MaskedPaths: masked, ReadonlyPaths: readOnly,
+	}
+	no := !yes
+	r.host.Init = &no
+	return nil
+}
+
+// bind adds a bind of something of this machine's.
+func (r *plan) bind(source, target string, readOnly, tree bool, dev, ino uint64) {
+	if r.names[target] {
+		return
+	}
+	r.names[target] = true
+	r.host.Mounts = append(r.host.Mounts, mount.Mount{
+		Type: mount.TypeBind, Source: source, Target: target, ReadOnly: readOnly,
+		BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate, NonRecursive: !tree},
+	})
+	m := inside.Mount{Path: target, Dev: dev, Ino: ino, ReadOnly: readOnly}
+	if r.runsc() {
+		m.Dev, m.Ino = 0, 0 // it numbers files anew
+		// Its kernel refuses writes to all of a read-only tree, and its helper may not
+		// take a tree without what is mounted there (mount(2), EINVAL).
+		r.host.Mounts[len(r.host.Mounts)-1].BindOptions.NonRecursive = false
+	}
+	r.inside.Mounts = append(r.inside.Mounts, m)
+	if !readOnly {
+		r.inside.Writable = append(r.inside.Writable, target)
+	}
+}
+
+// own adds a file or directory that the launcher makes.
+func (r *plan) own(f file, target string) {
+	if r.names[target] {
+		return
+	}
+	r.files = append(r.files, f)
+	r.bind(filepath.Join(r.dir, f.Name), target, true, false, 0, 0)
+}
+
+// below reports whether path is dir or lies in it.
+func below(path, dir string) bool {
+	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
+}
+
+// kernels are directories of which a container has its own.
+var kernels = [...]string{"/proc", "/sys", "/dev"}
+
+func ofKernel(path string) bool {
+	return slices.ContainsFunc(kernels[:], func(dir string) bool { return below(path, dir) })
+}
+
+// mounts turns the plan of mounts, which is the same on this machine, into the
+// engine's. The engine mounts what has fewer names in its path first.
+func (r *plan) mounts(list []namespaces.Mount) error {
+	image := r.provider.options.Image != ""
+	if image {
+		list = slices.DeleteFunc(slices.Clone(list), r.systems)
+	}
+	r.own(file{Name: "canary", Text: r.label, Mode: 0o444}, canaryFile)
+	r.bind(r.provider.host.Launcher, insideFile, true, false, 0, 0)
+	r.files = append(r.files, file{Name: "mask", Mode: 0})
+	around := map[string]int{}
+	for i := range list {
+		m := &list[i]
+		around[m.Target] = i
+		if ofKernel(m.Target) {
+			continue // of a container's own, and covered by [container.HostConfig.MaskedPaths]
+		}
+		switch m.Kind {
+		case namespaces.Bind, namespaces.Apart, namespaces.Scratch:
+			if m.OverLink {
+				r.unlinked = m.Target
+				continue
+			}
+			// Of a read-only tree older engines leave writable what is mounted in it: see submounts.
+			readOnly := m.ReadOnly || m.Kind != namespaces.Bind
+			r.bind(m.Source, m.Target, readOnly, m.Tree && !readOnly, m.Dev, m.Ino)
+		case namespaces.Persist:
+			r.bind(m.Source, m.Target, false, false, m.Dev, m.Ino)
+			for _, s := range m.Stubs {
+				r.homes = append(r.homes, stub{filepath.Join(m.Source, s.Name), s.Node == namespaces.Directory})
+			}
+		case namespaces.Mask:
+			if r.runsc() && r.doors[m.Target] {
+				continue // it mounts nothing on one, and nobody inside opens or connects to any
+			}
+			r.masked = r.masked || !m.Optional
+			r.bind(filepath.Join(r.dir, "mask"), m.Target, true, false, 0, 0)
+		case namespaces.Text:
+			r.own(file{Name: "text-" + strconv.Itoa(i), Text: m.Text, Mode: m.Mode}, m.Target)
+		case namespaces.Fresh:
+			r.fresh(i, m, list)
+		case namespaces.Copy, namespaces.Trace: // see answer
+		}
+	}
+	if !image {
+		r.system(list, around)
+	}
+	for _, path := range covered {
+		if !slices.Contains(r.facts.Texts, path) && !image || !ownsText(path) && image || r.policy.Decide(path).Access != profiles.Read {
+			continue
+		}
+		r.own(file{Name: "own" + strings.ReplaceAll(path, "/", "-"), Text: text(path), Mode: 0o444}, path)
+	}
+	r.inside.Writable = append(r.inside.Writable, "/dev", "/proc")
+	return nil
+}
+
+// ownsText reports whether the engine has a file of its own there in any image.
+func ownsText(path string) bool {
+	return path == "/etc/hosts" || path == "/etc/hostname" || path == "/etc/resolv.conf"
+}
+
+// text is what stands in a file that says who and where one is.
+func text(path string) string {
+	switch filepath.Base(path) {
+	case "hosts":
+		return "127.0.0.1 localhost " + namespaces.Hostname + "\n::1 localhost ip6-localhost ip6-loopback\n"
+	case "hostname":
+		return namespaces.Hostname + "\n"
+	case "resolv.conf":
+		return "nameserver 127.0.0.1\n" // where nobody answers: names are the proxy's part
+	case "machine-id":
+		return "70636372756e00000000000000000000\n"
+	}
+	return "\n"
+}
+
+// systems reports whether a mount is of this machine's system, which an image of
+// the user's has in its own way.
+func (r *plan) systems(m namespaces.Mount) bool {
+	if below(m.Target, r.policy.Workspace) || m.Kind != namespaces.Scratch && m.Kind != namespaces.Mask && (m.Kind != namespaces.Bind || !m.ReadOnly) {
+		return false
+	}
+	d := r.policy.Decide(m.Target)
+	return d.Rule.Origin.Source == "default" || strings.HasPrefix(d.Rule.Origin.Source, "built-in ")
+}
+
+// system binds what the policy shows of this machine's root, read-only.
+func (r *plan) system(list []namespaces.Mount, around map[string]int) {
+	for _, e := range r.facts.Root {
+		if _, is := around[e.Path]; is || e.Link != "" || ofKernel(e.Path) || e.Path == insideDir {
+			continue
+		}
+		if e.Dir || e.Ino != 0 {
+			r.bind(e.Path, e.Path, true, false, e.Dev, e.Ino)
+		}
+	}
+	for _, s := range r.facts.Submounts {
+		if r.runsc() {
+			break // they are there with the trees that they are in
+		}
+		if s.Path == "/" || ofKernel(s.Path) || pseudo(s.Type) || r.facts.DataRoot != "" && below(s.Path, r.facts.DataRoot) {
+			continue
+		}
+		at := -1
+		for dir := s.Path; dir != "/" && at < 0; dir = filepath.Dir(dir) {
+			if i, is := around[dir]; is {
+				at = i
+			}
+		}
+		// In what may be written it is there with the tree; in what is hidden it is hidden.
+		if at < 0 || list[at].Kind == namespaces.Bind && list[at].ReadOnly && list[at].Source == list[at].Target {
+			r.bind(s.Path, s.Path, true, false, 0, 0)
+		}
+	}
+}
+
+// pseudo are file systems that hold no files of anybody's, or that root may not look into.
+func pseudo(kind string) bool {
+	switch kind {
+	case "proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "mqueue", "debugfs", "tracefs", "securityfs", "pstore", "bpf", "configfs",
+		"fusectl", "hugetlbfs", "binfmt_misc", "autofs", "nsfs", "rpc_pipefs", "efivarfs", "overlay":
+		return true
+	}
+	return strings.HasPrefix(kind, "fuse.")
+}
+
+// fresh makes a directory that the host's is covered with. A hidden one is a
+// directory of the launcher's, read-only; a private one is a tmpfs, and so is each
+// directory in it that something is mounted in: the engine would make it root's.
+func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
+	name := "fresh-" + strconv.Itoa(i)
+	if m.ReadOnly {
+		r.files = append(r.files, file{Name: name, Dir: true, Mode: 0o755})
+		for _, s := range m.Stubs {
+			f := file{Name: name + "/" + s.Name, Mode: 0o644, Dir: s.Node == namespaces.Directory, Link: s.Link, Text: s.Text}
+			if f.Dir {
+				f.Mode = 0o755
+			}
+			r.files = append(r.files, f)
+		}
+		r.bind(filepath.Join(r.dir, name), m.Target, true, false, 0, 0)
+		return
+	}
+	r.tmpfs(m.Target, m.Mode)
+	for _, s := range m.Stubs {
+		path := m.Target + "/" + s.Name
+		mounted := slices.ContainsFunc(list, func(o namespaces.Mount) bool { return o.Target == path })
+		holds := slices.ContainsFunc(list, func(o namespaces.Mount) bool { return o.Target != path && below(o.Target, path) })
+		switch {
+		case mounted:
+		case s.Node == namespaces.Directory && holds:
+			r.tmpfs(path, stubMode(s))
+		default:
+			r.inside.Files = append(r.inside.Files, inside.File{Path: path, Dir: s.Node == namespaces.Directory, Link: s.Link, Text: s.Text})
+		}
+	}
+}
+
+func stubMode(s namespaces.Stub) uint32 {
+	if s.Closed {
+		return 0o700
+	}
+	return 0o755
+}
+
+// tmpfs adds a private directory.
+func (r *plan) tmpfs(path string, mode uint32) {
+	if r.names[path] {
+		return
+	}
+	r.names[path] = true
+	options := fmt.Sprintf("rw,exec,nosuid,nodev,mode=%o,uid=%d,gid=%d", mode, r.uid, r.gid)
+	if n := r.disk(); n > 0 {
+		options += fmt.Sprintf(",size=%d", n)
+	}
+	r.host.Tmpfs[path] = options
+	r.inside.Mounts = append(r.inside.Mounts, inside.Mount{Path: path})
+	r.inside.Writable = append(r.inside.Writable, path)
+}
+
+// disk is the size of each private directory, 0 for the kernel's own bound.
+func (r *plan) disk() int64 { return r.policy.Resources.Disk.Value }
+
+// command plans what runs, which the engine never learns.
+func (r *plan) command(survey *providers.Survey, c providers.Command) error {
+	env := slices.Clone(c.Env)
+	for _, e := range survey.Env {
+		name, _, _ := strings.Cut(e, "=")
+		if !slices.ContainsFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") }) {
+			env = append(env, e)
+		}
+	}
+	if _, private := r.host.Tmpfs["/run"]; private {
+		r.own(file{Name: denialsName, Mode: 0o644}, denialsPath)
+		env = append(env, "PCCRUN_DENIALS="+denialsPath)
+	}
+	r.environ = env
+	r.inside.Argv, r.inside.Dir = inside.Texts(c.Argv), inside.Text(c.Dir)
+	if r.provider.options.Image == "" {
+		r.inside.Paths = inside.Texts(survey.Command)
+	}
+	r.inside.Canary = canaryFile
+	r.inside.Deadline, r.inside.Grace = r.policy.Resources.Deadline(), grace
+	return nil
+}
+
+// filter takes the seccomp filters: the engine's own layer is the same as ours where
+// that has a form that it takes, and ours is applied inside in any case.
+func (r *plan) filter() error {
+	r.inside.Filter, r.inside.Floor = seccomp.Default(), seccomp.Floor()
+	engine := "unconfined"
+	if own := r.policy.Syscalls; own != "" && own != seccomp.NameDefault {
+		text, err := profiles.ReadFile(own)
+		if err == nil {
+			r.inside.Filter, err = seccomp.CompileOCI(text, runtime.GOARCH)
+		}
+		if err != nil {
+			return &profiles.Error{Origin: r.policy.SyscallsAt, Cause: own + ": " + err.Error()}
+		}
+	}
+	r.host.SecurityOpt = append(r.host.SecurityOpt, "seccomp="+engine)
+	return nil
+}
+
+// limits plans what bounds the container.
+func (r *plan) limits() {
+	want, have := &r.policy.Resources, &r.host.Resources
+	if n := want.Memory.Value; n > 0 && r.facts.Memory {
+		have.Memory, have.MemorySwap = n, n
+	}
+	if n := want.CPUs.Value; n > 0 && r.facts.CPUs {
+		have.NanoCPUs = n * 1_000_000
+	}
+	if n := want.Pids.Value; n > 0 && r.facts.Pids {
+		n++ // pid 1
+		if r.runsc() {
+			n += sentryTasks
+		}
+		have.PidsLimit = &n
+	}
+	r.host.ShmSize = r.disk()
+	limit := func(resource int, soft, hard uint64) {
+		r.inside.Rlimits = append(r.inside.Rlimits, inside.Rlimit{Resource: resource, Soft: soft, Hard: hard})
+	}
+	if n := uint64(want.Files.Value); n > 0 {
+		limit(unix.RLIMIT_NOFILE, n, n)
+	} else {
+		limit(unix.RLIMIT_NOFILE, 1024, 1<<19)
+	}
+	if n := uint64(want.FileSize.Value); n > 0 {
+		limit(unix.RLIMIT_FSIZE, n, n)
+	}
+	limit(unix.RLIMIT_CORE, 1, 1) // not 0: core(5), and package namespaces
+}
+
+// carried refuses what the engine's requests would change: a path that is not UTF-8
+// would name another file.
+func (r *plan) carried() error {
+	for _, m := range r.host.Mounts {
+		if !utf8.ValidString(m.Source) || !utf8.ValidString(m.Target) {
+			return &EngineError{Text: strconv.Quote(m.Target) + ": not UTF-8: the engine cannot be asked for it"}
+		}
+	}
+	for path := range r.host.Tmpfs {
+		if !utf8.ValidString(path) {
+			return &EngineError{Text: strconv.Quote(path) + ": not UTF-8: the engine cannot be asked for it"}
+		}
+	}
+	return nil
+}
+
+// Answers says of each guarantee how far the run keeps it.
+func (r *plan) Answers() []profiles.Answer { return r.answers }
+
+// Warnings are what the user should hear.
+func (r *plan) Warnings() []string { return r.warnings }
+
+// Describe returns the request to the engine, which holds no secret.
+func (r *plan) Describe() any {
+	return struct {
+		Image  string
+		Config container.Config
+		Host   container.HostConfig
+	}{r.config.Image, r.config, r.host}
+}

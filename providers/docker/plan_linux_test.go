@@ -1,0 +1,317 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moby/moby/api/types/mount"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+)
+
+// facts are those of an engine that nobody asked.
+func facts() *Facts {
+	return &Facts{
+		Version: "20.10.24", Runtimes: []string{"runc", "runsc"}, DataRoot: "/var/lib/docker", Cgroups: "2", Memory: true, CPUs: true, Pids: true, Landlock: 7,
+		Root: []Entry{
+			{Path: "/bin", Link: "usr/bin"}, {Path: "/usr", Dir: true, Dev: 1, Ino: 10}, {Path: "/etc", Dir: true, Dev: 1, Ino: 11}, {Path: "/home", Dir: true, Dev: 1, Ino: 12},
+			{Path: "/tmp", Dir: true, Dev: 1, Ino: 13}, {Path: "/proc", Dir: true, Dev: 2, Ino: 1}, {Path: "/run", Dir: true, Dev: 1, Ino: 14}, {Path: "/var", Dir: true, Dev: 1, Ino: 15},
+		},
+		Submounts: []Submount{{"/", "ext4"}, {"/proc", "proc"}, {"/usr/local", "ext4"}, {"/home/u", "ext4"}, {"/var/lib/docker/overlay2/x", "overlay"}, {"/run/lock", "tmpfs"}, {"/etc/portal", "fuse.portal"}},
+		Texts:     []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"},
+	}
+}
+
+// places are those of a workspace /home/u/w that a survey would find.
+func places() []providers.Place {
+	return []providers.Place{
+		{Path: "/home", Node: namespaces.Directory, Access: profiles.Hide, Why: "homes"},
+		{Path: "/home/u", Node: namespaces.Directory, Access: profiles.Private, Why: "~"},
+		{Path: "/home/u/w", Node: namespaces.Directory, Dev: 1, Ino: 100, Access: profiles.Write, Why: "."},
+		{Path: "/home/u/w/.env", Node: namespaces.File, Dev: 1, Ino: 101, Access: profiles.Hide, Why: ".env"},
+		{Path: "/home/u/w/.git/hooks", Node: namespaces.Directory, Dev: 1, Ino: 102, Access: profiles.Read, Pin: true, Protect: true, Why: "protect"},
+		{Path: "/home/u/w/link", Node: namespaces.Link, Link: "x", Dev: 1, Ino: 103, Access: profiles.Read, Pin: true, Protect: true, Why: "protect"},
+		{Path: "/home/u/.config/git/config", Node: namespaces.File, Dev: 1, Ino: 104, Access: profiles.Read, Why: "git"},
+		{Path: "/run", Node: namespaces.Directory, Access: profiles.Private, Why: "run"},
+		{Path: "/tmp", Node: namespaces.Directory, Access: profiles.Private, Why: "tmp"},
+	}
+}
+
+// resolve makes a policy of flags.
+func resolve(t *testing.T, request profiles.Request) *profiles.Policy {
+	t.Helper()
+	home := t.TempDir()
+	work := filepath.Join(home, "w")
+	require.NoError(t, os.Mkdir(work, 0o755))
+	request.Host = profiles.Host{UID: os.Getuid(), Home: home, Environ: []string{"HOME=" + home, "PATH=/usr/bin"}, Cwd: work, Memory: 1 << 33}
+	request.Command = []string{"true"}
+	p, err := profiles.Resolve(request)
+	require.NoError(t, err)
+	return p
+}
+
+func provider(t *testing.T, o Options) *Provider {
+	t.Helper()
+	p, err := New(providers.Host{Environ: []string{"DOCKER_HOST=unix:///none"}, StateDir: "/state", Launcher: "/opt/pccrun"}, o)
+	require.NoError(t, err)
+	return p
+}
+
+func planned(t *testing.T, o Options, request profiles.Request) (*plan, error) {
+	t.Helper()
+	made, err := provider(t, o).Plan(resolve(t, request), &providers.Survey{UID: 1000, GID: 1001, Places: places(), Command: []string{"/usr/bin/true"}, Env: []string{"GOCACHE=/x"}, Notes: []string{"a note"}},
+		facts(), providers.Command{Argv: []string{"true", "secret-argument"}, Env: []string{"TOKEN=secret-value", "GOCACHE=/mine"}, Dir: "/home/u/w", Label: "abc"})
+	p, _ := made.(*plan)
+	return p, err
+}
+
+// mounted returns the mount at a path.
+func (p *plan) mounted(t *testing.T, target string) mount.Mount {
+	t.Helper()
+	i := slices.IndexFunc(p.host.Mounts, func(m mount.Mount) bool { return m.Target == target })
+	require.GreaterOrEqual(t, i, 0, "nothing is bound at %s", target)
+	return p.host.Mounts[i]
+}
+
+func TestPlan(t *testing.T) {
+	p, err := planned(t, Options{}, profiles.Request{})
+	require.NoError(t, err)
+	assert.Contains(t, p.Warnings(), "a note")
+
+	assert.Equal(t, "1000:1001", p.config.User)
+	assert.Equal(t, []string{"ALL"}, []string(p.host.CapDrop))
+	assert.True(t, p.host.ReadonlyRootfs)
+	assert.Equal(t, "none", string(p.host.NetworkMode))
+	assert.Contains(t, p.host.SecurityOpt, "no-new-privileges")
+	assert.Equal(t, []string{"NONE"}, p.config.Healthcheck.Test)
+	assert.Equal(t, "abc", p.config.Labels[providers.LabelKey])
+	assert.EqualValues(t, p.policy.Resources.Memory.Value, p.host.Memory)
+	assert.EqualValues(t, p.policy.Resources.Memory.Value, p.host.MemorySwap)
+	assert.EqualValues(t, p.policy.Resources.Pids.Value+1, *p.host.PidsLimit)
+
+	work := p.mounted(t, "/home/u/w")
+	assert.False(t, work.ReadOnly)
+	assert.False(t, work.BindOptions.NonRecursive)
+	assert.Equal(t, "/state/docker/abc/mask", p.mounted(t, "/home/u/w/.env").Source)
+	assert.True(t, p.mounted(t, "/home/u/w/.git/hooks").ReadOnly)
+	assert.True(t, p.mounted(t, "/home").ReadOnly)
+	for _, path := range []string{"/usr", "/etc", "/usr/local", "/etc/hosts", insideFile} {
+		m := p.mounted(t, path)
+		assert.True(t, m.ReadOnly, path)
+		assert.True(t, m.BindOptions.NonRecursive, path)
+	}
+	for _, path := range []string{"/home/u", "/home/u/.config", "/home/u/.config/git", "/run", "/tmp"} {
+		assert.Contains(t, p.host.Tmpfs[path], "uid=1000,gid=1001", path)
+	}
+	for _, m := range p.host.Mounts {
+		for _, never := range []string{"/proc", "/bin", "/var/lib/docker/overlay2/x", "/run/lock", "/etc/portal", "/home/u/w/link"} {
+			assert.NotEqual(t, never, m.Target)
+		}
+	}
+	assert.Equal(t, "/home/u/w/link", p.unlinked)
+
+	request, err := json.Marshal(p.Describe())
+	require.NoError(t, err)
+	assert.Contains(t, string(request), "/home/u/w", "the control")
+	assert.NotContains(t, string(request), "secret-")
+	assert.Contains(t, p.environ, "TOKEN=secret-value")
+	assert.Contains(t, p.environ, "GOCACHE=/mine")
+	assert.NotContains(t, p.environ, "GOCACHE=/x")
+
+	// Equal arguments give equal plans.
+	for _, m := range p.inside.Mounts {
+		if m.Path == "/home/u/w" {
+			assert.EqualValues(t, 100, m.Ino)
+		}
+	}
+}
+
+func TestPlanUnderGVisor(t *testing.T) {
+	p, err := planned(t, Options{Runtime: Runsc}, profiles.Request{Limits: [7]string{2: "none"}})
+	require.NoError(t, err)
+	for _, m := range p.inside.Mounts {
+		assert.Zero(t, m.Ino, "it numbers files anew")
+	}
+	assert.False(t, p.mounted(t, "/usr").BindOptions.NonRecursive)
+	assert.False(t, slices.ContainsFunc(p.host.Mounts, func(m mount.Mount) bool { return m.Target == "/usr/local" }))
+}
+
+func TestPlanOfAnImage(t *testing.T) {
+	p, err := planned(t, Options{Image: "debian:12"}, profiles.Request{})
+	require.NoError(t, err)
+	assert.Equal(t, "debian:12", p.config.Image)
+	assert.Nil(t, p.layer)
+	assert.Empty(t, p.inside.Paths, "the image's own programs are looked for")
+	p.mounted(t, "/etc/hosts")
+	p.mounted(t, "/home/u/w")
+	assert.False(t, slices.ContainsFunc(p.host.Mounts, func(m mount.Mount) bool { return m.Target == "/usr" }))
+}
+
+// Each refusal has its control: [TestPlan] is planned of the same.
+func TestWhatIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		options Options
+		request profiles.Request
+		want    string
+	}{
+		"runtime":  {Options{Runtime: "kata"}, profiles.Request{}, "no runtime kata"},
+		"without":  {Options{}, profiles.Request{Without: []string{"seccomp"}}, "--without"},
+		"nested":   {Options{}, profiles.Request{Nested: true}, "nested"},
+		"strict":   {Options{}, profiles.Request{ProtectStrict: true}, "protect.strict"},
+		"publish":  {Options{}, profiles.Request{Publish: []string{"3000"}}, "publish"},
+		"network":  {Options{}, profiles.Request{Allow: []string{"example.com"}}, "net.transparent"},
+		"pids":     {Options{Runtime: Runsc}, profiles.Request{Limits: [7]string{2: "100"}}, "res.pids"},
+		"syscalls": {Options{}, profiles.Request{Syscalls: "/none"}, "/none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := planned(t, c.options, c.request)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+	plan := func(change func(*providers.Survey, *Facts)) error {
+		f, s := facts(), &providers.Survey{UID: 1000, GID: 1000, Places: places()}
+		change(s, f)
+		_, err := provider(t, Options{}).Plan(resolve(t, profiles.Request{}), s, f, providers.Command{Argv: []string{"true"}, Dir: "/"})
+		return err
+	}
+	require.NoError(t, plan(func(*providers.Survey, *Facts) {}), "the control")
+	require.ErrorContains(t, plan(func(s *providers.Survey, _ *Facts) { s.UID = 0 }), "is root's")
+	require.ErrorContains(t, plan(func(_ *providers.Survey, f *Facts) { f.Options = []string{"name=rootless"} }), "rootless")
+	require.ErrorContains(t, plan(func(s *providers.Survey, _ *Facts) {
+		s.Places = append(s.Places, providers.Place{Path: "/home/u/w/\xff", Node: namespaces.File, Ino: 1, Access: profiles.Hide})
+	}), "not UTF-8")
+	_, err := provider(t, Options{}).Plan(resolve(t, profiles.Request{}), &providers.Survey{UID: 1}, "others", providers.Command{})
+	require.ErrorContains(t, err, "BUG")
+}
+
+// Every guarantee that is not of copies has an answer, by each runtime.
+func TestAnswers(t *testing.T) {
+	for _, runtime := range []string{Runc, Runsc} {
+		p, err := planned(t, Options{Runtime: runtime}, profiles.Request{Limits: [7]string{2: "none"}})
+		require.NoError(t, err)
+		for _, g := range profiles.Guarantees {
+			answered := slices.ContainsFunc(p.Answers(), func(a profiles.Answer) bool { return a.Guarantee == g.Guarantee })
+			assert.Equal(t, !strings.HasPrefix(string(g.Guarantee), "sync."), answered, g.Guarantee)
+		}
+		for _, a := range p.Answers() {
+			assert.True(t, a.State == profiles.Kept || a.Cause != "", a.Guarantee)
+		}
+	}
+}
+
+func TestRootfs(t *testing.T) {
+	layer, name, err := rootfs(facts().Root)
+	require.NoError(t, err)
+	again, same, err := rootfs(facts().Root)
+	require.NoError(t, err)
+	assert.Equal(t, layer, again)
+	assert.Equal(t, name, same)
+	_, other, err := rootfs(facts().Root[1:])
+	require.NoError(t, err)
+	assert.NotEqual(t, name, other)
+	links := map[string]string{}
+	for r := tar.NewReader(bytes.NewReader(layer)); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		links[h.Name] = h.Linkname
+	}
+	assert.Equal(t, map[string]string{".pccrun/": "", "bin": "usr/bin"}, links)
+}
+
+func TestWhereTheEngineIs(t *testing.T) {
+	home := t.TempDir()
+	write := func(name, text string) {
+		path := filepath.Join(home, ".docker", name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	at := func(environ ...string) endpoint {
+		e, err := findEndpoint(&profiles.Host{Environ: append(environ, "HOME="+home)})
+		require.NoError(t, err)
+		return e
+	}
+	assert.Equal(t, endpoint{}, at())
+	assert.Equal(t, endpoint{host: "tcp://x:1", certs: "/c"}, at("DOCKER_HOST=tcp://x:1", "DOCKER_CERT_PATH=/c"))
+	assert.Equal(t, endpoint{host: "tcp://x:1", certs: home + "/.docker"}, at("DOCKER_HOST=tcp://x:1", "DOCKER_TLS_VERIFY=1"))
+	write("config.json", `{"currentContext": "far"}`)
+	_, err := findEndpoint(&profiles.Host{Environ: []string{"HOME=" + home}})
+	require.ErrorContains(t, err, "context far")
+	id := contextID("far")
+	write("contexts/meta/"+id+"/meta.json", `{"Name": "far", "Endpoints": {"docker": {"Host": "ssh://u@far"}}}`)
+	write("contexts/tls/"+id+"/docker/ca.pem", "")
+	assert.Equal(t, endpoint{host: "ssh://u@far", certs: home + "/.docker/contexts/tls/" + id + "/docker"}, at())
+	assert.Equal(t, endpoint{}, at("DOCKER_CONTEXT=default"))
+	_, err = New(providers.Host{Environ: []string{"HOME=" + home}}, Options{})
+	require.ErrorContains(t, err, "other files than this machine")
+	write("config.json", "{")
+	_, err = findEndpoint(&profiles.Host{Environ: []string{"HOME=" + home}})
+	require.ErrorContains(t, err, "config.json")
+}
+
+func TestEngineThatDoesNotAnswer(t *testing.T) {
+	examine := func(host string) error {
+		p, err := New(providers.Host{Environ: []string{"DOCKER_HOST=" + host}}, Options{})
+		require.NoError(t, err)
+		_, err = p.Examine(t.Context())
+		return err
+	}
+	err := examine("unix://" + t.TempDir() + "/none")
+	require.ErrorContains(t, err, "no engine answers")
+	var engine *EngineError
+	require.ErrorAs(t, err, &engine)
+	assert.Contains(t, engine.Hint(), "DOCKER_HOST")
+	require.ErrorContains(t, examine("tcp://127.0.0.1:1"), "does not answer")
+}
+
+func TestMountinfo(t *testing.T) {
+	assert.Equal(t, []Submount{{"/", "ext4"}, {"/a b", "xfs"}}, parseMountinfo("1 0 8:1 / / rw - ext4 /dev/x rw\n2 1 8:2 / /a\\040b ro shared:1 - tmpfs x rw\n3 1 8:2 / /a\\040b ro - xfs x rw\nshort\n"))
+}
+
+// TestTable holds docs/providers.md to the answers; PCCRUN_UPDATE=1 writes it.
+func TestTable(t *testing.T) {
+	const page = "../../docs/providers.md"
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), "<!-- table -->\n")
+	require.True(t, ok)
+	_, after, ok := strings.Cut(rest, "<!-- end -->\n")
+	require.True(t, ok)
+	request := profiles.Request{Allow: []string{"example.com"}, Limits: [7]string{0: "4g", 2: "512", 5: "1g"}, AllowMissing: []string{"net.transparent"}}
+	runc, err := planned(t, Options{}, request)
+	require.NoError(t, err)
+	runsc, _ := planned(t, Options{Runtime: Runsc}, request)
+	cell := func(a profiles.Answer) string {
+		words := a.State.String()
+		if a.Mechanism != "" {
+			words += ": " + a.Mechanism
+		}
+		if a.Cause != "" {
+			words += " (" + a.Cause + ")"
+		}
+		return words
+	}
+	var b strings.Builder
+	b.WriteString("| guarantee | docker with runc | docker with runsc |\n|---|---|---|\n")
+	for i, a := range runc.Answers() {
+		b.WriteString("| `" + string(a.Guarantee) + "` | " + cell(a) + " | " + cell(runsc.Answers()[i]) + " |\n")
+	}
+	want := before + "<!-- table -->\n" + b.String() + "<!-- end -->\n" + after
+	if os.Getenv("PCCRUN_UPDATE") != "" {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+	}
+	assert.Equal(t, want, string(text), "PCCRUN_UPDATE=1 go test ./providers/docker writes it")
+}

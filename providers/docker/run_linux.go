@@ -1,0 +1,506 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/yamux"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/inside"
+)
+
+// grace is how long the command has between TERM and KILL when its time is up, and
+// patience how long the engine has to take away what has ended.
+const (
+	grace    = 5 * time.Second
+	patience = 20 * time.Second
+)
+
+// An ExecError says that the command could not be executed.
+type ExecError struct {
+	Name  string
+	Errno unix.Errno
+}
+
+func (e *ExecError) Error() string { return e.Name + ": " + e.Errno.Error() }
+
+// Unwrap returns the cause.
+func (e *ExecError) Unwrap() error { return e.Errno }
+
+// running is a run under way.
+type running struct {
+	plan     // a copy, to which the run adds what it alone knows
+	egress   *egress.Plan
+	io       providers.Stdio
+	observer providers.Observer
+	id       string
+	session  *yamux.Session
+	oom      atomic.Bool
+	printed  sync.WaitGroup // what the command prints
+	way      *way
+
+	mu      sync.Mutex
+	control *json.Encoder
+}
+
+// Run carries the plan out.
+func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer) (result providers.Result, err error) {
+	if r.label == "" {
+		return result, errors.New("BUG: docker: a plan that is only looked at is run")
+	}
+	begun := time.Now()
+	run := &running{plan: *r, io: io, observer: o}
+	if err := run.leave(); err != nil {
+		return result, err
+	}
+	defer run.egress.Abandon()
+	if err := run.furnish(); err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	if err := r.provider.image(ctx, r.config.Image, r.layer); err != nil {
+		return result, err
+	}
+	if run.id, err = run.create(ctx); err != nil {
+		return result, err
+	}
+	o.Created(providers.Resource{Provider: Name, ID: run.id, Labels: r.config.Labels})
+	defer func() { err = errors.Join(err, r.remove(run.id)) }()
+	result, err = run.follow(ctx)
+	result.Wall = time.Since(begun)
+	return result, err
+}
+
+// furnish makes the files that the engine binds.
+func (r *plan) furnish() error {
+	if err := os.MkdirAll(filepath.Dir(r.dir), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(r.dir, 0o700); err != nil {
+		return err
+	}
+	for _, f := range r.files {
+		if err := f.make(filepath.Join(r.dir, f.Name)); err != nil {
+			return err
+		}
+	}
+	for _, s := range r.homes { // the engine would make them root's
+		var err error
+		if s.Dir {
+			err = os.MkdirAll(s.Path, 0o755)
+		} else if f, e := os.OpenFile(s.Path, os.O_CREATE|os.O_WRONLY, 0o644); e != nil {
+			err = e
+		} else {
+			err = f.Close()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.inside.Umask = umask()
+	return nil
+}
+
+func (f *file) make(path string) error {
+	switch {
+	case f.Dir:
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return err
+		}
+	case f.Link != "":
+		return os.Symlink(f.Link, path)
+	default:
+		if err := os.WriteFile(path, []byte(f.Text), 0o600); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(path, os.FileMode(f.Mode)) // whatever the umask is
+}
+
+// umask returns this process's, which only Linux's /proc says without a change of it.
+func umask() int {
+	text, _ := os.ReadFile("/proc/self/status")
+	_, after, ok := strings.Cut(string(text), "\nUmask:")
+	mask := 0o022
+	if ok {
+		_, _ = fmt.Sscanf(after, "%o", &mask)
+	}
+	return mask
+}
+
+// create has the container made, which is the trial of whether the engine sees the
+// files of this machine.
+func (r *plan) create(ctx context.Context) (string, error) {
+	made, err := r.provider.client.ContainerCreate(ctx, client.ContainerCreateOptions{Config: &r.config, HostConfig: &r.host, Name: "pccrun-" + r.label})
+	if err == nil {
+		return made.ID, nil
+	}
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "bind source path does not exist: "+filepath.Join(r.dir, "canary")):
+		return "", elsewhere(r.provider.address, nil)
+	case strings.Contains(text, "already in use"):
+		return "", &EngineError{Text: "the name pccrun-" + r.label + " is taken", Advice: "pccrun gc takes away what a run has left", Err: plain(err)}
+	case client.IsErrConnectionFailed(err):
+		return "", r.provider.unreached(err)
+	}
+	return "", r.refused("create the container", err)
+}
+
+// refused says what the engine would not do.
+func (r *plan) refused(what string, err error) error {
+	e := &EngineError{Text: what, Err: plain(err)}
+	if strings.Contains(err.Error(), "no space left on device") {
+		e.Advice = "the engine's disk is full: docker system prune frees what it keeps in " + r.facts.DataRoot
+	}
+	return e
+}
+
+// remove takes the container away. The engine may be at it already: it removes what has
+// ended, and is asked until it has.
+func (r *plan) remove(id string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		_, err := r.provider.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		if err == nil || notFound(err) || client.IsErrConnectionFailed(err) { // where the engine is gone, another run clears away
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return &EngineError{Text: "remove the container " + id[:12], Advice: "docker rm -f " + id[:12], Err: plain(err)}
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// stream is the connection to pid 1 over what the engine attaches.
+type stream struct {
+	io.Reader
+	client.HijackedResponse
+}
+
+func (s *stream) Read(b []byte) (int, error)  { return s.Reader.Read(b) }
+func (s *stream) Write(b []byte) (int, error) { return s.Conn.Write(b) }
+func (s *stream) Close() error                { return s.Conn.Close() }
+
+// complaints keeps the beginning of what pid 1 itself prints as errors.
+type complaints struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (c *complaints) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if room := 4096 - len(c.text); room > 0 {
+		c.text = append(c.text, b[:min(room, len(b))]...)
+	}
+	return len(b), nil
+}
+
+func (c *complaints) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	line, _, _ := strings.Cut(strings.TrimPrefix(string(c.text), "pccrun: "), "\n")
+	return line
+}
+
+// follow starts the container and follows it to its end.
+func (r *running) follow(ctx context.Context) (result providers.Result, err error) {
+	c := r.provider.client
+	attached, err := c.ContainerAttach(ctx, r.id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return result, r.refused("attach to the container", err)
+	}
+	defer attached.Close()
+	var said complaints
+	out, in := io.Pipe()
+	go func() {
+		_, err := stdcopy.StdCopy(in, &said, attached.Reader)
+		if err == nil {
+			err = io.EOF
+		}
+		in.CloseWithError(err)
+	}()
+	watching, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go r.watch(watching)
+	if _, err := c.ContainerStart(ctx, r.id, client.ContainerStartOptions{}); err != nil {
+		return result, r.refused("start the container", err)
+	}
+	if r.session, err = yamux.Client(&stream{out, attached.HijackedResponse}, inside.Config()); err != nil {
+		return result, err
+	}
+	defer r.session.Close()
+	stop := context.AfterFunc(ctx, func() { r.kill() })
+	defer stop()
+	end, err := r.talk(ctx)
+	switch {
+	case err == nil && end != nil:
+		r.printed.Wait() // all of it is here, and with readers who take their time
+		return providers.Result{
+			Code: end.Code, Signal: end.Signal, TimedOut: end.TimedOut, OOM: r.oom.Load(), User: end.User, System: end.System, Survivors: end.Survivors,
+		}, nil
+	case ctx.Err() != nil:
+		return providers.Result{Killed: true, Signal: int(unix.SIGKILL)}, nil
+	case r.oom.Load():
+		return providers.Result{OOM: true, Signal: int(unix.SIGKILL)}, nil
+	case err != nil:
+		return result, err
+	}
+	e := &EngineError{Text: "the container ended before the command did"}
+	if line := said.String(); line != "" {
+		e.Err = errors.New(line)
+	} else if _, ping := c.Ping(context.Background(), client.PingOptions{}); ping != nil {
+		e.Text = "the engine went away during the run, and the container with it"
+	}
+	return result, e
+}
+
+// watch notes when memory ran out in the container.
+func (r *running) watch(ctx context.Context) {
+	events := r.provider.client.Events(ctx, client.EventsListOptions{Filters: make(client.Filters).Add("container", r.id).Add("event", "oom")})
+	for {
+		select {
+		case <-events.Messages:
+			r.oom.Store(true)
+		case <-events.Err:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// kill ends the container.
+func (r *running) kill() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, _ = r.provider.client.ContainerKill(ctx, r.id, client.ContainerKillOptions{Signal: "KILL"})
+	_ = r.session.Close()
+}
+
+// talk gives pid 1 the plan, and returns how the command ended; nil where the
+// connection ended before.
+func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
+	opened, kind, err := r.accept()
+	if err != nil {
+		return nil, nil
+	}
+	if kind != inside.Control {
+		return nil, fmt.Errorf("BUG: docker: the first stream is of kind %q", kind)
+	}
+	in := json.NewDecoder(opened)
+	r.control = json.NewEncoder(opened)
+	r.inside.Stdin = r.io.In != nil
+	if t := r.io.Terminal; t != nil {
+		r.inside.Terminal = true
+		r.inside.Columns, r.inside.Rows = t.Size()
+	}
+	for {
+		var m inside.Message
+		if err := in.Decode(&m); err != nil {
+			return nil, nil
+		}
+		switch {
+		case m.Hello != nil && m.Hello.Version != inside.Version:
+			return nil, fmt.Errorf("BUG: docker: pid 1 speaks version %d", m.Hello.Version)
+		case m.Hello != nil:
+			r.say(inside.Message{Plan: &r.inside})
+		case m.Ready != nil:
+			if err := r.judge(m.Ready); err != nil {
+				return nil, err
+			}
+			if r.way, err = r.serve(ctx); err != nil {
+				return nil, err
+			}
+			defer r.way.close()
+			expected := 2 // of what the command prints
+			if r.inside.Terminal {
+				expected = 1
+			}
+			r.printed.Add(expected) // before the end of the command can be heard
+			go r.streams(ctx, expected)
+			r.say(inside.Message{Go: true})
+		case m.Started:
+			r.observer.Started()
+			go r.forward()
+		case m.Failed != nil:
+			return nil, r.failed(m.Failed)
+		case m.Ended != nil:
+			return m.Ended, nil
+		}
+	}
+}
+
+func (r *running) say(m inside.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = r.control.Encode(m) // a container that is gone ends the session
+}
+
+// judge holds what the container lets be applied against what was planned: one that
+// keeps less is a start that came to nothing.
+func (r *running) judge(ready *inside.Ready) error {
+	less := func(what string) error {
+		return &EngineError{Text: "the container keeps less than was planned: " + what}
+	}
+	gvisor := strings.Contains(strings.ToLower(ready.Kernel), "gvisor")
+	switch {
+	case ready.Canary != r.label:
+		return elsewhere(r.provider.address, nil)
+	case ready.UID != r.uid:
+		return less(fmt.Sprintf("pid 1 has user %d", ready.UID))
+	case ready.Caps != 0:
+		return less(fmt.Sprintf("pid 1 has the capabilities %#x", ready.Caps))
+	case !ready.Filter:
+		return less("no seccomp filter can be loaded")
+	case r.runsc() && !gvisor:
+		return less("the runtime " + r.provider.options.Runtime + " is not gVisor: its kernel is " + ready.Kernel)
+	case !r.runsc() && !gvisor && ready.Landlock < r.facts.Landlock:
+		return less(fmt.Sprintf("Landlock has version %d, and %d on this machine", ready.Landlock, r.facts.Landlock))
+	}
+	return nil
+}
+
+// failed turns what pid 1 says into an error of this side.
+func (r *running) failed(f *inside.Failed) error {
+	if f.Exec {
+		return &ExecError{Name: string(r.inside.Argv[0]), Errno: unix.Errno(f.Errno)}
+	}
+	return &EngineError{Text: f.Step, Err: errors.New(f.Text)}
+}
+
+// accept takes the next stream and reads its kind.
+func (r *running) accept() (*yamux.Stream, inside.Kind, error) {
+	s, err := r.session.AcceptStream()
+	if err != nil {
+		return nil, 0, err
+	}
+	var kind [1]byte
+	_, err = io.ReadFull(s, kind[:])
+	return s, inside.Kind(kind[0]), err
+}
+
+// streams joins what the command has with what it has here. The command's processes
+// reach none of it but by reading, writing and connecting: what pid 1 opens is what
+// it was asked for.
+func (r *running) streams(ctx context.Context, expected int) {
+	for {
+		s, kind, err := r.accept()
+		if err != nil {
+			r.printed.Add(-expected)
+			return
+		}
+		if kind == inside.Stdout || kind == inside.Stderr || kind == inside.Terminal {
+			expected--
+		}
+		switch kind {
+		case inside.Stdin:
+			go func() {
+				_, _ = io.Copy(s, r.io.In)
+				_ = s.Close()
+			}()
+		case inside.Stdout:
+			r.print(s, r.io.Out)
+		case inside.Stderr:
+			r.print(s, r.io.Err)
+		case inside.Terminal:
+			if r.io.In != nil {
+				go func() {
+					_, _ = io.Copy(s, r.io.In)
+				}()
+			}
+			r.print(s, r.io.Out)
+		case inside.Connection:
+			go r.way.take(ctx, s)
+		default:
+			_ = s.Close()
+		}
+	}
+}
+
+// print passes on what the command prints.
+func (r *running) print(s net.Conn, w io.Writer) {
+	go func() {
+		defer r.printed.Done()
+		if w == nil {
+			w = io.Discard
+		}
+		_, _ = io.Copy(w, s)
+		_ = s.Close()
+	}()
+}
+
+// forward passes signals and sizes on while the command runs.
+func (r *running) forward() {
+	var resized <-chan struct{}
+	if r.io.Terminal != nil {
+		resized = r.io.Terminal.Resized
+	}
+	for {
+		select {
+		case sig, ok := <-r.io.Signals:
+			if !ok {
+				r.io.Signals = nil
+				continue
+			}
+			r.say(inside.Message{Signal: sig})
+		case <-resized:
+			columns, rows := r.io.Terminal.Size()
+			r.say(inside.Message{Size: &[2]int{columns, rows}})
+		case <-r.session.CloseChan():
+			return
+		}
+	}
+}
+
+// Find lists the containers that bear a label.
+func (p *Provider) Find(ctx context.Context, label string) (list []providers.Resource, err error) {
+	want := providers.LabelKey
+	if label != "" {
+		want += "=" + label
+	}
+	found, err := p.client.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", want)})
+	if err != nil {
+		return nil, p.unreached(err)
+	}
+	for _, c := range found.Items {
+		list = append(list, providers.Resource{Provider: Name, ID: c.ID, Labels: c.Labels})
+	}
+	return list, nil
+}
+
+// Destroy ends a container and takes away what was made for it.
+func (p *Provider) Destroy(ctx context.Context, res providers.Resource) error {
+	if res.ID != "" {
+		if err := (&plan{provider: p}).remove(res.ID); err != nil {
+			return err
+		}
+	}
+	if label := res.Labels[providers.LabelKey]; label != "" && filepath.IsLocal(label) && filepath.Base(label) == label {
+		return os.RemoveAll(filepath.Join(p.host.StateDir, "docker", label))
+	}
+	return nil
+}
+
+var (
+	_ providers.Provider = (*Provider)(nil)
+	_ providers.Plan     = (*plan)(nil)
+)

@@ -1,0 +1,84 @@
+package inside
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func (f *File) make() error {
+	switch {
+	case f.Dir:
+		if err := os.MkdirAll(f.Path, 0o755); err != nil {
+			return err
+		}
+		return nil
+	case f.Link != "":
+		return os.Symlink(f.Link, f.Path)
+	}
+	return os.WriteFile(f.Path, []byte(f.Text), 0o600)
+}
+
+// compare holds what stands at each path against the survey: the engine follows
+// links on the way, as root, and the survey looked at what they led to a moment ago.
+func compare(mounts []Mount) error {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	table := readOnly(string(text))
+	for _, m := range mounts {
+		var st unix.Stat_t
+		if err := unix.Lstat(m.Path, &st); err != nil {
+			return &os.PathError{Op: "lstat", Path: m.Path, Err: err}
+		}
+		dev := uint64(unix.Major(st.Dev))<<32 | uint64(unix.Minor(st.Dev))
+		if m.Ino != 0 && (m.Dev != dev || m.Ino != st.Ino) {
+			return fmt.Errorf("%s: another file than the survey saw", m.Path)
+		}
+		switch ro, is := table[m.Path]; {
+		case !is:
+			return fmt.Errorf("%s: nothing is mounted there", m.Path)
+		case m.ReadOnly && !ro:
+			return fmt.Errorf("%s: mounted writable, and not read-only", m.Path)
+		}
+	}
+	return nil
+}
+
+// readOnly returns for each mount point of a mountinfo whether its topmost mount is
+// read-only, proc_pid_mountinfo(5).
+func readOnly(mountinfo string) map[string]bool {
+	table := map[string]bool{}
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 6 {
+			continue
+		}
+		ro := false
+		for option := range strings.SplitSeq(fields[5], ",") {
+			ro = ro || option == "ro"
+		}
+		table[unescape(fields[4])] = ro
+	}
+	return table
+}
+
+// unescape undoes the kernel's \040 and its like.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}

@@ -1,0 +1,251 @@
+package inside
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+	"golang.org/x/sys/unix"
+)
+
+// failed is the status of a launch that came to nothing; what was wrong has been told.
+const failed = 125
+
+// Main is `pccrun inside`, and returns the status to exit with.
+func Main(args []string) int {
+	// Before a byte is read: what this process holds is nobody else's to look at.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return complain("prctl(PR_SET_DUMPABLE)", err)
+	}
+	switch {
+	case len(args) == 1 && args[0] == Stage:
+		return stage()
+	case len(args) > 0:
+		return complain("inside", errors.New("no arguments are taken"))
+	case os.Getpid() != 1:
+		return complain("inside", errors.New("this is for the first process of a container, which pccrun starts"))
+	}
+	// Handled, they are the default's again in the command: what is ignored would stay so.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGTTOU, unix.SIGTTIN, unix.SIGTSTP, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE)
+	return serve(stdio{})
+}
+
+func complain(what string, err error) int {
+	fmt.Fprintln(os.Stderr, "pccrun: "+what+": "+err.Error())
+	return failed
+}
+
+// stdio is the connection to the launcher.
+type stdio struct{}
+
+func (stdio) Read(b []byte) (int, error)  { return os.Stdin.Read(b) }
+func (stdio) Write(b []byte) (int, error) { return os.Stdout.Write(b) }
+func (stdio) Close() error                { return errors.Join(os.Stdin.Close(), os.Stdout.Close()) }
+
+// place is pid 1 at work.
+type place struct {
+	session *yamux.Session
+	plan    *Plan
+	master  *os.File // of the command's terminal
+	slave   *os.File
+
+	mu      sync.Mutex
+	out     *json.Encoder
+	group   int  // of the command's processes; 0 before it is started
+	expired bool // the wall time is up
+}
+
+// serve carries out the plan that comes over a connection.
+func serve(conn io.ReadWriteCloser) int {
+	session, err := yamux.Server(conn, Config())
+	if err != nil {
+		return complain("inside", err)
+	}
+	p := &place{session: session}
+	control, err := p.open(Control)
+	if err != nil {
+		return complain("open the control stream", err)
+	}
+	p.out = json.NewEncoder(control)
+	in := json.NewDecoder(control)
+	p.say(Message{Hello: &Hello{Version}})
+	var m Message
+	if err := in.Decode(&m); err != nil || m.Plan == nil {
+		return complain("read the plan", err)
+	}
+	p.plan = m.Plan
+	ready, step, err := p.prepare()
+	if err != nil {
+		return p.refuse(step, err, false)
+	}
+	p.say(Message{Ready: ready})
+	if err := in.Decode(&m); err != nil || !m.Go {
+		return failed // the launcher wants no more of it
+	}
+	done, step, err := p.start()
+	if err != nil {
+		var exec *execError
+		return p.refuse(step, err, errors.As(err, &exec))
+	}
+	p.say(Message{Started: true})
+	go p.obey(in)
+	ended := make(chan *Ended, 1)
+	go func() { ended <- done() }()
+	select {
+	case end := <-ended:
+		p.say(Message{Ended: end})
+	case <-session.CloseChan(): // the launcher is gone, and with it all else
+		return failed
+	}
+	select { // until the launcher has all of it
+	case <-session.CloseChan():
+	case <-time.After(time.Minute):
+	}
+	return 0
+}
+
+func (p *place) say(m Message) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.out.Encode(m) // a launcher that is gone ends the session
+}
+
+// refuse tells why the command was not started.
+func (p *place) refuse(step string, err error, exec bool) int {
+	f := &Failed{Step: step, Text: err.Error(), Exec: exec}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		f.Errno = int(errno)
+	}
+	p.say(Message{Failed: f})
+	select {
+	case <-p.session.CloseChan():
+	case <-time.After(time.Minute):
+	}
+	return failed
+}
+
+// open opens a stream.
+func (p *place) open(kind Kind, more ...byte) (*yamux.Stream, error) {
+	s, err := p.session.OpenStream()
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.Write(append([]byte{byte(kind)}, more...))
+	return s, err
+}
+
+// prepare holds the place against the plan and makes what must stand before the
+// command.
+func (p *place) prepare() (r *Ready, step string, err error) {
+	r = &Ready{UID: os.Getuid(), Landlock: Landlock(), Filter: filters()}
+	if r.Caps, err = capabilities(); err != nil {
+		return nil, "read the capabilities", err
+	}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return nil, "uname", err
+	}
+	r.Kernel = unix.ByteSliceToString(name.Release[:])
+	if p.plan.Canary != "" {
+		text, err := os.ReadFile(p.plan.Canary)
+		if err != nil {
+			return nil, "read the canary", err
+		}
+		r.Canary = string(text)
+	}
+	if err := compare(p.plan.Mounts); err != nil {
+		return nil, "compare the mounts", err
+	}
+	for _, f := range p.plan.Files {
+		if err := f.make(); err != nil {
+			return nil, "make " + f.Path, err
+		}
+	}
+	for _, port := range p.plan.Listen {
+		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+		if err != nil {
+			return nil, "listen on port " + strconv.Itoa(int(port)), err
+		}
+		go p.carry(l, port)
+	}
+	if p.plan.Terminal {
+		if p.master, p.slave, err = openTerminal(p.plan.Columns, p.plan.Rows); err != nil {
+			return nil, "open a terminal", err
+		}
+	}
+	return r, "", nil
+}
+
+// carry carries each connection to a port to the launcher, who decides on it.
+func (p *place) carry(l net.Listener, port uint16) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			s, err := p.open(Connection, byte(port>>8), byte(port))
+			if err != nil {
+				return
+			}
+			defer s.Close()
+			Join(c.(*net.TCPConn), s)
+		}()
+	}
+}
+
+// A half is a connection of which each direction can be closed.
+type half interface {
+	io.ReadWriter
+	CloseWrite() error
+}
+
+// Join carries bytes between a connection and a stream until both directions are
+// at their end.
+func Join(c half, s *yamux.Stream) {
+	up := make(chan struct{})
+	go func() {
+		defer close(up)
+		_, _ = io.Copy(s, c)
+		_ = s.Close() // of the stream's own direction alone
+	}()
+	_, _ = io.Copy(c, s)
+	_ = c.CloseWrite()
+	<-up
+}
+
+// obey does what the launcher says while the command runs.
+func (p *place) obey(in *json.Decoder) {
+	for {
+		var m Message
+		if in.Decode(&m) != nil {
+			return // the session's end is somebody else's part
+		}
+		switch {
+		case m.Signal != 0:
+			p.signal(unix.Signal(m.Signal))
+		case m.Size != nil && p.master != nil:
+			resize(p.master, m.Size[0], m.Size[1])
+		}
+	}
+}
+
+// signal sends a signal to the command's process group; what has left it is ended
+// with the command.
+func (p *place) signal(sig unix.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.group != 0 {
+		_ = unix.Kill(-p.group, sig)
+	}
+}

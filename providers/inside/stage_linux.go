@@ -1,0 +1,199 @@
+package inside
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The descriptors of the stage beside the command's own three.
+const (
+	planFD  = 3
+	errorFD = 4
+)
+
+// stage is what becomes the command: it takes rights away from its one thread,
+// the most necessary for the work first, and executes. It returns only if that
+// fails.
+func stage() int {
+	runtime.LockOSThread() // filters and Landlock are a thread's, and execve(2) keeps those of who calls it
+	unix.CloseOnExec(errorFD)
+	in := os.NewFile(planFD, "plan")
+	var p Plan
+	err := json.NewDecoder(in).Decode(&p)
+	in.Close()
+	step, exec := "read the plan", false
+	if err == nil {
+		step, exec, err = p.become()
+	}
+	f := Failed{Step: step, Text: err.Error(), Exec: exec}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		f.Errno = int(errno)
+	}
+	_ = json.NewEncoder(os.NewFile(errorFD, "errors")).Encode(f)
+	return failed
+}
+
+// become ends as the command, or says which step did not succeed.
+func (p *Plan) become() (step string, exec bool, err error) {
+	if err := unix.Chdir(string(p.Dir)); err != nil {
+		return "enter " + string(p.Dir), false, err
+	}
+	unix.Umask(p.Umask)
+	paths := p.Paths
+	if len(paths) == 0 {
+		paths = p.look()
+	}
+	argv, err := pointers(p.Argv)
+	if err != nil {
+		return "the command's arguments", false, err
+	}
+	env, err := pointers(p.Env)
+	if err != nil {
+		return "the command's environment", false, err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return "forbid new privileges", false, err
+	}
+	if err := p.landlock(); err != nil {
+		return "restrict files with Landlock", false, err
+	}
+	for _, r := range p.Rlimits {
+		if err := r.set(); err != nil {
+			return fmt.Sprintf("set limit %d", r.Resource), false, err
+		}
+	}
+	const rest = ^uint(0) >> 33 // the largest descriptor that the kernel takes
+	if err := unix.CloseRange(3, rest, unix.CLOSE_RANGE_CLOEXEC); err != nil && err != unix.ENOSYS {
+		return "close descriptors", false, err
+	}
+	for _, filter := range [...][]byte{p.Floor, p.Filter} { // the other filter may refuse to have one more
+		if len(filter) == 0 {
+			continue
+		}
+		if err := install(filter); err != nil {
+			return "install the seccomp filter", false, err
+		}
+	}
+	err = unix.ENOENT
+	for _, path := range paths {
+		name, bad := unix.BytePtrFromString(string(path))
+		if bad != nil {
+			continue
+		}
+		// execve(2) itself: Go's would set limits first, which the filter refuses.
+		_, _, errno := unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])))
+		if err = errno; errno != unix.ENOENT && errno != unix.EACCES && errno != unix.ENOTDIR {
+			break // as execvp(3) goes on
+		}
+	}
+	return "execute " + string(p.Argv[0]), true, err
+}
+
+// pointers are what execve(2) takes, a null pointer last.
+func pointers(list []Text) ([]*byte, error) {
+	pointers := make([]*byte, len(list)+1)
+	for i, text := range list {
+		var err error
+		if pointers[i], err = unix.BytePtrFromString(string(text)); err != nil {
+			return nil, err
+		}
+	}
+	return pointers, nil
+}
+
+// look returns the files that the command's name stands for in a place whose files
+// nobody has looked at before.
+func (p *Plan) look() (paths []Text) {
+	name := string(p.Argv[0])
+	if strings.Contains(name, "/") {
+		return []Text{p.Argv[0]}
+	}
+	search := "/usr/local/bin:/usr/bin:/bin"
+	for _, e := range p.Env {
+		if value, is := strings.CutPrefix(string(e), "PATH="); is {
+			search = value
+			break
+		}
+	}
+	for _, dir := range filepath.SplitList(search) {
+		path := filepath.Join(dir, name)
+		if filepath.IsAbs(dir) && unix.Access(path, unix.X_OK) == nil {
+			paths = append(paths, Text(path))
+		}
+	}
+	return paths
+}
+
+// set sets a limit, below the hard limit that this process has.
+func (r Rlimit) set() error {
+	var now unix.Rlimit
+	if err := prlimit(r.Resource, nil, &now); err != nil {
+		return err
+	}
+	r.Hard = min(r.Hard, now.Max)
+	r.Soft = min(r.Soft, r.Hard)
+	if now.Cur == r.Soft && now.Max == r.Hard {
+		return nil
+	}
+	return prlimit(r.Resource, &unix.Rlimit{Cur: r.Soft, Max: r.Hard}, nil)
+}
+
+// prlimit is the system call: Go's would have it that nobody but Go knows of the
+// limit of open files.
+func prlimit(resource int, set, get *unix.Rlimit) error {
+	_, _, errno := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(resource), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(get)), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// install loads a filter for this thread, seccomp(2).
+func install(filter []byte) error {
+	program := unix.SockFprog{Len: uint16(len(filter) / int(unsafe.Sizeof(unix.SockFilter{}))), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))}
+	set := func(flags uintptr) unix.Errno {
+		_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+		return errno
+	}
+	errno := set(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
+	if errno == unix.EINVAL {
+		errno = set(0) // gVisor knows no flag of the processor's
+	}
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// filters reports whether seccomp filters can be loaded, by a thread that loads one
+// which allows everything, and ends.
+func filters() bool {
+	loaded := make(chan bool)
+	go func() {
+		runtime.LockOSThread()
+		allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+		text := unsafe.Slice((*byte)(unsafe.Pointer(&allow)), unsafe.Sizeof(allow))
+		loaded <- unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == nil && install(text) == nil
+	}()
+	return <-loaded
+}
+
+// capabilities returns those that this process has or could have.
+func capabilities() (uint64, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0, os.NewSyscallError("capget", err)
+	}
+	set := func(d unix.CapUserData) uint64 { return uint64(d.Effective | d.Permitted | d.Inheritable) }
+	return set(data[0]) | set(data[1])<<32, nil
+}

@@ -1,0 +1,178 @@
+// Package inside is pccrun as the first process of a place that another engine
+// made: a container, a micro-VM. It is pid 1 there, is given a plan over its
+// standard input, applies what of the policy the place lets it apply, starts the
+// command, and carries the command's streams and connections to the launcher.
+//
+//	launcher                                  inside (pid 1)
+//	   ◀── stream Control: Hello ──────────────  it is there, not dumpable, nothing was read
+//	   ─── Plan ──────────────────────────────▶
+//	   ◀── Ready (what the trial found) ────────  mounts compared, files made, listeners open
+//	   ─── Go ────────────────────────────────▶
+//	   ◀── streams Stdin, Stdout, Stderr or Terminal
+//	   ◀── Started, or Failed
+//	   ─── Signal, Size ──────────────────────▶
+//	   ◀── a stream Connection for each client of the proxy
+//	   ◀── Ended
+//	   ─── closes the session ────────────────▶
+//
+// All streams are opened from inside, each with one byte that says its kind, and
+// all of them share one connection (yamux). The promises: the command starts only
+// if each step was carried out; nothing of the plan stands in the container's
+// description; when the connection ends, however that came, all inside ends. The
+// launcher takes nothing that comes over the connection for more than a request.
+package inside
+
+import (
+	"encoding/base64"
+	"io"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+// Kind is the first byte of a stream.
+type Kind byte
+
+// The kinds of streams.
+const (
+	Control    Kind = 'c' // messages in both directions, JSON
+	Stdin      Kind = 'i'
+	Stdout     Kind = 'o'
+	Stderr     Kind = 'e'
+	Terminal   Kind = 't' // of a pseudo-terminal, both directions
+	Connection Kind = 'p' // of a client of the proxy; two bytes follow, the port that it came to
+)
+
+// Verb is the hidden verb of the program that is pid 1, and Stage what it calls
+// itself with to become the command.
+const (
+	Verb  = "inside"
+	Stage = "--command"
+)
+
+// Plan is what the launcher sends. It holds secrets: it is printed nowhere.
+type Plan struct {
+	Paths []Text // files that are tried in their order; none: Argv[0] is looked for in the PATH of Env
+	Argv  []Text
+	Env   []Text
+	Dir   Text
+	Umask int
+	Stdin bool // else it is /dev/null
+
+	Terminal      bool
+	Columns, Rows int
+
+	Canary   string   // the file whose content Ready returns; "" for none
+	Mounts   []Mount  // compared before anything else is done
+	Files    []File   // made in private directories, in this order
+	Writable []string // what Landlock lets be written: all else it refuses
+	Filter   []byte   // seccomp, as package seccomp makes them
+	Floor    []byte
+	Rlimits  []Rlimit
+	Listen   []uint16 // ports of the loopback that lead to the launcher
+
+	Deadline, Grace time.Duration // 0 for none
+}
+
+// Text is any bytes: JSON would change a string that is not UTF-8.
+type Text string
+
+// MarshalText is base64.
+func (t Text) MarshalText() ([]byte, error) {
+	return base64.StdEncoding.AppendEncode(nil, []byte(t)), nil
+}
+
+// UnmarshalText undoes it.
+func (t *Text) UnmarshalText(b []byte) error {
+	text, err := base64.StdEncoding.AppendDecode(nil, b)
+	*t = Text(text)
+	return err
+}
+
+// Texts converts a list.
+func Texts(list []string) []Text {
+	texts := make([]Text, len(list))
+	for i, s := range list {
+		texts[i] = Text(s)
+	}
+	return texts
+}
+
+// A Mount is what must stand at a path.
+type Mount struct {
+	Path     string
+	Dev, Ino uint64 // 0: not compared
+	ReadOnly bool
+}
+
+// A File is a link, a directory or a text in a private directory.
+type File struct {
+	Path, Link, Text string
+	Dir              bool
+}
+
+// Rlimit is one setrlimit(2) of the command.
+type Rlimit struct {
+	Resource   int
+	Soft, Hard uint64
+}
+
+// Message is what either side says on Control: one of its fields is set.
+type Message struct {
+	Hello   *Hello  `json:",omitempty"`
+	Plan    *Plan   `json:",omitempty"`
+	Ready   *Ready  `json:",omitempty"`
+	Go      bool    `json:",omitempty"`
+	Started bool    `json:",omitempty"`
+	Failed  *Failed `json:",omitempty"`
+	Signal  int     `json:",omitempty"`
+	Size    *[2]int `json:",omitempty"` // columns, rows
+	Ended   *Ended  `json:",omitempty"`
+}
+
+// Hello is the first message.
+type Hello struct{ Version int }
+
+// Version is that of the protocol: both sides are the same file, so that another
+// one is a mistake.
+const Version = 1
+
+// Ready says what the place let be applied.
+type Ready struct {
+	Canary   string // content of [Plan.Canary]
+	Kernel   string // uname(2): release
+	Landlock int    // ABI version, 0 for none
+	Filter   bool   // seccomp filters can be loaded
+	UID      int    // of pid 1
+	Caps     uint64 // capabilities that it has, which should be none
+}
+
+// Failed says why the command was not started.
+type Failed struct {
+	Step  string // what was done
+	Errno int    // 0 where no system call failed
+	Text  string
+	Exec  bool // execve(2) was what failed
+}
+
+// Ended says how the command ended.
+type Ended struct {
+	Code, Signal int
+	TimedOut     bool
+	User, System time.Duration
+	Survivors    []string // what ran on and was killed, by name
+}
+
+// Config is the multiplexer's on both sides. Nobody is taken for dead because he
+// is slow: a launcher that is stopped comes back, and one that is gone closes the
+// connection.
+func Config() *yamux.Config {
+	c := yamux.DefaultConfig()
+	c.EnableKeepAlive = false
+	c.ConnectionWriteTimeout = 100 * 365 * 24 * time.Hour // for a reader who takes his time
+	c.StreamOpenTimeout = 0
+	c.StreamCloseTimeout = 24 * time.Hour // for a client that has said all and waits for a long answer
+	c.MaxStreamWindowSize = 1 << 20
+	c.LogOutput = io.Discard
+	return c
+}

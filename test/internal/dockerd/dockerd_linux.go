@@ -1,0 +1,169 @@
+// Package dockerd gives root a container engine of a test's own, with runc and,
+// where it was built, gVisor's runsc, and takes it away again with all that it made.
+//
+// It has namespaces of its own for mounts and the network: no bridge, no packet rule
+// and no mount of it is the machine's, and an engine that runs already keeps its own.
+package dockerd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const prefix = "pccrun-dockerd-"
+
+// Program is the engine's, of Debian's package docker.io.
+const Program = "/usr/sbin/dockerd"
+
+// An Engine is a dockerd that runs.
+type Engine struct {
+	Host string // what DOCKER_HOST says
+
+	dir    string
+	group  string // of control groups
+	daemon *exec.Cmd
+	exited chan struct{}
+}
+
+// Start starts an engine whose socket a group may use. runsc is gVisor's program, ""
+// for none.
+func Start(gid int, runsc string) (*Engine, error) {
+	if err := removeStale(); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("/tmp", prefix+strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Host: "unix://" + dir + "/docker.sock", dir: dir, group: filepath.Base(dir), exited: make(chan struct{})}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	config := "{}"
+	if runsc != "" {
+		config = fmt.Sprintf(`{"runtimes": {"runsc": {"path": %q}}}`, runsc)
+	}
+	if err := os.WriteFile(e.path("daemon.json"), []byte(config), 0o600); err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	log, err := os.Create(e.path("log"))
+	if err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	defer log.Close()
+	e.daemon = exec.Command(Program, "--data-root", e.path("data"), "--exec-root", e.path("exec"), "--host", e.Host, "--group", strconv.Itoa(gid),
+		"--pidfile", e.path("pid"), "--config-file", e.path("daemon.json"), "--bridge=none", "--iptables=false", "--ip6tables=false", "--cgroup-parent", "/"+e.group)
+	e.daemon.Stdout, e.daemon.Stderr = log, log
+	e.daemon.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Setpgid: true}
+	if err := e.daemon.Start(); err != nil {
+		e.daemon = nil
+		return nil, errors.Join(err, e.Stop())
+	}
+	go func() {
+		_ = e.daemon.Wait()
+		close(e.exited)
+	}()
+	for range 600 {
+		if c, err := net.Dial("unix", e.path("docker.sock")); err == nil {
+			_, _ = c.Write([]byte("GET /_ping HTTP/1.0\r\n\r\n"))
+			answer := make([]byte, 64)
+			n, _ := c.Read(answer)
+			c.Close()
+			if bytes.Contains(answer[:n], []byte(" 200 ")) {
+				return e, nil
+			}
+		}
+		select {
+		case <-e.exited:
+			said, _ := os.ReadFile(e.path("log"))
+			return nil, errors.Join(fmt.Errorf("dockerd ended:\n%s", said), e.Stop())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	said, _ := os.ReadFile(e.path("log"))
+	return nil, errors.Join(fmt.Errorf("dockerd does not answer:\n%s", said), e.Stop())
+}
+
+func (e *Engine) path(name string) string { return filepath.Join(e.dir, name) }
+
+// Pid is the engine's process.
+func (e *Engine) Pid() int { return e.daemon.Process.Pid }
+
+// Kill ends the engine at once, as a crash would.
+func (e *Engine) Kill() error {
+	if err := e.daemon.Process.Kill(); err != nil {
+		return err
+	}
+	<-e.exited
+	return nil
+}
+
+// Stop ends the engine and takes away all of it.
+func (e *Engine) Stop() error {
+	if e.daemon != nil {
+		_ = e.daemon.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-e.exited:
+		case <-time.After(20 * time.Second):
+			_ = e.Kill()
+		}
+	}
+	return sweep(e.dir)
+}
+
+// sweep ends what runs for an engine whose directory this is, and removes that.
+func sweep(dir string) error {
+	for range 50 {
+		pids := users(dir)
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if len(pids) == 0 {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir))
+	for _, group := range append(groups, "/sys/fs/cgroup/"+filepath.Base(dir)) {
+		inner, _ := filepath.Glob(group + "/*/")
+		for _, one := range append(inner, group) {
+			_ = syscall.Rmdir(one)
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// users returns the processes whose arguments name a directory: the engine's own,
+// containerd's and the shims.
+func users(dir string) (pids []int) {
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range names {
+		line, err := os.ReadFile(name)
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil && pid != os.Getpid() && strings.Contains(string(line), dir+"/") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// removeStale takes away the engines of tests that were killed.
+func removeStale() error {
+	dirs, err := filepath.Glob("/tmp/" + prefix + "*")
+	for _, dir := range dirs {
+		maker, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
+		if pid, bad := strconv.Atoi(maker); bad == nil && syscall.Kill(pid, 0) != nil {
+			err = errors.Join(err, sweep(dir))
+		}
+	}
+	return err
+}
