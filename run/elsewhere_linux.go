@@ -438,7 +438,7 @@ func (o observer) Ask(ctx context.Context, host string, port uint16) providers.P
 }
 
 // owedBy begins the line of a debt that says which provider the run's resources are at.
-const owedBy = "provider "
+const owedBy = "at " // no letter that a record begins with
 
 // endAt ends what a killed run left at another provider, before anybody looks at what it did.
 func endAt(home sessions.Home, program Program, id string) error {

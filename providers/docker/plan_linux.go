@@ -2,6 +2,7 @@ package docker
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -50,6 +51,7 @@ type plan struct {
 	files   []file   // made in it
 	homes   []stub   // made in a persistent home, so that the engine need not
 
+	asRoot   bool            // the launcher is root's
 	doors    map[string]bool // sockets and FIFOs of this machine
 	names    map[string]bool // paths at which something is mounted already
 	unlinked string          // a link that should be pinned and cannot be
@@ -69,15 +71,23 @@ type file struct {
 type stub struct {
 	Path string
 	Dir  bool
+	Mode uint32 // of a directory: runc gives it to what is mounted there
 }
 
 // Plan decides a run.
-func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts providers.Facts, command providers.Command) (providers.Plan, error) {
+func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts providers.Facts, command providers.Command) (_ providers.Plan, err error) {
 	f, ok := facts.(*Facts)
 	if !ok {
 		return nil, fmt.Errorf("BUG: docker: facts of another provider: %T", facts)
 	}
 	r := &plan{provider: p, policy: policy, facts: f, label: command.Label, uid: survey.UID, gid: survey.GID, names: map[string]bool{}, doors: map[string]bool{}}
+	if machine, is := survey.Machine.(*namespaces.Survey); is && machine.Identity.Root {
+		// Of an identity that owns nothing no file would be writable: no engine maps owners.
+		r.asRoot = true
+		if r.uid, r.gid, err = owner(policy.Workspace); err != nil {
+			return nil, err
+		}
+	}
 	for _, place := range survey.Places {
 		if place.Node == namespaces.Special {
 			r.doors[place.Path] = true
@@ -116,6 +126,15 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	warnings, err := providers.Check(policy, r.answers)
 	r.warnings = append(r.warnings, warnings...)
 	return r, err
+}
+
+// owner returns whose a directory is.
+func owner(path string) (uid, gid int, err error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return int(st.Uid), int(st.Gid), nil
 }
 
 // refuse names what cannot be had of a container, before anything is made of it.
@@ -246,9 +265,12 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			readOnly := m.ReadOnly || m.Kind != namespaces.Bind
 			r.bind(m.Source, m.Target, readOnly, m.Tree && !readOnly, m.Dev, m.Ino)
 		case namespaces.Persist:
+			if r.asRoot {
+				return &EngineError{Text: "the persistent home " + m.Target + " is root's, and the command is not root", Advice: "--home private, or start pccrun as the owner of " + r.policy.Workspace}
+			}
 			r.bind(m.Source, m.Target, false, false, m.Dev, m.Ino)
 			for _, s := range m.Stubs {
-				r.homes = append(r.homes, stub{filepath.Join(m.Source, s.Name), s.Node == namespaces.Directory})
+				r.homes = append(r.homes, stub{filepath.Join(m.Source, s.Name), s.Node == namespaces.Directory, stubMode(s)})
 			}
 		case namespaces.Mask:
 			if r.runsc() && r.doors[m.Target] {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,10 +70,10 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 		return result, err
 	}
 	defer run.egress.Abandon()
+	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	if err := run.furnish(); err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	if err := r.provider.image(ctx, r.config.Image, r.layer); err != nil {
 		return result, err
 	}
@@ -102,7 +103,7 @@ func (r *plan) furnish() error {
 	for _, s := range r.homes { // the engine would make them root's
 		var err error
 		if s.Dir {
-			err = os.MkdirAll(s.Path, 0o755)
+			err = os.MkdirAll(s.Path, os.FileMode(s.Mode))
 		} else if f, e := os.OpenFile(s.Path, os.O_CREATE|os.O_WRONLY, 0o644); e != nil {
 			err = e
 		} else {
@@ -471,7 +472,8 @@ func (r *running) forward() {
 	}
 }
 
-// Find lists the containers that bear a label.
+// Find lists the containers that bear a label, and what was made on this machine for
+// those that are gone.
 func (p *Provider) Find(ctx context.Context, label string) (list []providers.Resource, err error) {
 	want := providers.LabelKey
 	if label != "" {
@@ -483,6 +485,17 @@ func (p *Provider) Find(ctx context.Context, label string) (list []providers.Res
 	}
 	for _, c := range found.Items {
 		list = append(list, providers.Resource{Provider: Name, ID: c.ID, Labels: c.Labels})
+	}
+	entries, err := os.ReadDir(filepath.Join(p.host.StateDir, "docker"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		own := map[string]string{providers.LabelKey: e.Name()}
+		stands := slices.ContainsFunc(list, func(r providers.Resource) bool { return r.Labels[providers.LabelKey] == e.Name() })
+		if (label == "" || label == e.Name()) && !stands {
+			list = append(list, providers.Resource{Provider: Name, Labels: own})
+		}
 	}
 	return list, nil
 }
