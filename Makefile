@@ -16,10 +16,10 @@ test-long: build
 	$(GO) run ./test/run -long
 	$(GO) run ./test/run -fuzz 30s
 	$(GO) run ./test/soak
-	$(GO) run ./test/vm -write docs/hosts.md
+	$(GO) run ./test/vm -write test/vm/machines.md
 
 test-vm:
-	$(GO) run ./test/vm -write docs/hosts.md
+	$(GO) run ./test/vm -write test/vm/machines.md
 
 soak: build
 	$(GO) run ./test/soak

@@ -3,13 +3,11 @@ package namespaces
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Git replaces its configuration by a rename, which a mount over the file refuses, and the host's file cannot
@@ -37,21 +35,6 @@ func (s *Sandbox) Configs(merged bool) (list []workspace.Config) {
 	return list
 }
 
-// copiesConfig reports whether a pin is one of which the command gets a copy: where it may write in the
-// repository, and nobody has said otherwise of the file.
-func (f *finder) copiesConfig(pin *workspace.Pin) bool {
-	if !pin.Private || f.policy.Nested { // in a sandbox within this one the link would lead to nothing
-		return false
-	}
-	around := f.around(pin.Path)
-	if filepath.Base(pin.Path) == ".git" || around == profiles.Overlay && vcs.OfSubmodule(pin.Path) {
-		return true
-	}
-	// The repository of a worktree lies elsewhere, and is read-only but for what a commit writes.
-	shared := slices.Contains(f.commons, filepath.Dir(pin.Path)) && f.byDefault(pin.Path) && f.decider.Decide(f.policy.Workspace).Access == profiles.Write
-	return shared || around == profiles.Write
-}
-
 // donateConfigs opens, as root, the directories of configurations of which the command has a copy and in which it may
 // not write: the launcher, which is somebody else by then, merges into these.
 func (p *Plan) donateConfigs(donate func(m *Mount) (int, error)) error {
@@ -67,7 +50,7 @@ func (p *Plan) donateConfigs(donate func(m *Mount) (int, error)) error {
 			if p.Configs == nil {
 				p.Configs = map[string]int{}
 			}
-			p.Configs[dir], err = donate(&Mount{Kind: Bind, Source: dir, Dev: device(st.Dev), Ino: st.Ino})
+			p.Configs[dir], err = donate(&Mount{Kind: Bind, Source: dir, Dev: survey.Device(st.Dev), Ino: st.Ino})
 		}
 		if err != nil {
 			return fmt.Errorf("open %s, for what may change of %s: %w", dir, m.Target, err)

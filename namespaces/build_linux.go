@@ -10,6 +10,7 @@ import (
 
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // Command is what runs inside.
@@ -46,7 +47,7 @@ type Plan struct {
 	Dial       int              // sockets with which the launcher can connect to ports inside at once
 	PassFDs    []int            // descriptors beyond 2 that the command gets as they are
 	Unhidden   bool             // a path that a rule hides does not exist: there is nothing to cover
-	Folding    Folding          // where names are reached by other spellings than the rules'
+	Folding    survey.Folding   // where names are reached by other spellings than the rules'
 
 	// GitTrace is where git writes what it does and what of that fails, in a private
 	// directory: see [Sandbox.GitTrace]. "" for nowhere.
@@ -106,7 +107,7 @@ func (p Shell) has(l profiles.Layer) bool {
 
 // Build plans what the policy asks of mounts and processes; the filter, the
 // limits and the network are the caller's to add. It is pure.
-func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
+func Build(policy *profiles.Policy, s *survey.Survey, f *Facts, c Command) (*Plan, error) {
 	mounts, err := layout(s.Places)
 	if err != nil {
 		return nil, err
@@ -117,15 +118,15 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 	}
 	p := &Plan{
 		guarded:     guarded,
-		Shell:       Shell{Identity: s.Identity, Nested: policy.Nested, Without: policy.Without},
+		Shell:       Shell{Identity: f.Identity, Nested: policy.Nested, Without: policy.Without},
 		Mounts:      mounts,
 		Disk:        policy.Resources.Disk.Value,
-		Landlock:    s.Landlock,
-		Readable:    s.Readable,
+		Landlock:    f.Landlock,
+		Readable:    f.Readable,
 		Deadline:    policy.Resources.Deadline(),
 		GitTrace:    s.GitTrace,
-		CoreHandler: s.CoreHandler,
-		OOMScore:    s.OOMScore,
+		CoreHandler: f.CoreHandler,
+		OOMScore:    f.OOMScore,
 		Unhidden:    s.Unhidden,
 		Folding:     s.Folding,
 		Grace:       5 * time.Second,
@@ -142,8 +143,8 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 		p.Disk += GitTraceRoom
 		p.Inodes += 2 // that which is written, and the one before
 	}
-	p.Mounts = append(p.Mounts, s.Texts...)
-	p.Rlimits = rlimits(&policy.Resources, s)
+	p.Mounts = append(p.Mounts, f.Texts...)
+	p.Rlimits = rlimits(&policy.Resources, f)
 	p.trace(policy.Home, s.Traces)
 	return p, nil
 }
@@ -152,17 +153,17 @@ func Build(policy *profiles.Policy, s *Survey, c Command) (*Plan, error) {
 const pageSize = 4096
 
 // rlimits returns what the command gets, getrlimit(2).
-func rlimits(r *profiles.Resources, s *Survey) []Rlimit {
-	files := Rlimit{unix.RLIMIT_NOFILE, "open files", s.Files.Cur, s.Files.Max}
+func rlimits(r *profiles.Resources, f *Facts) []Rlimit {
+	files := Rlimit{unix.RLIMIT_NOFILE, "open files", f.Files.Cur, f.Files.Max}
 	if n := uint64(r.Files.Value); n > 0 {
 		files.Soft, files.Hard = n, n
 	}
 	// A limit of 0 does not stop a core_pattern that pipes to a handler of the
 	// host's root; 1 does (core(5)). The filter keeps it so.
-	list := []Rlimit{files, {unix.RLIMIT_CORE, "core dumps", min(1, s.Core.Max), min(1, s.Core.Max)}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_NICE, "priority", 0, 0}}
+	list := []Rlimit{files, {unix.RLIMIT_CORE, "core dumps", min(1, f.Core.Max), min(1, f.Core.Max)}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_NICE, "priority", 0, 0}}
 	// Counted for the user, on the host too: without one, none of his programs
 	// there makes a timer. The other half is theirs.
-	if n := s.Pending.Cur / 2; n > 0 {
+	if n := f.Pending.Cur / 2; n > 0 {
 		list = append(list, Rlimit{unix.RLIMIT_SIGPENDING, "signals that wait", n, n})
 	}
 	if n := uint64(r.FileSize.Value); n > 0 {
@@ -170,7 +171,7 @@ func rlimits(r *profiles.Resources, s *Survey) []Rlimit {
 	}
 	// What is so already is left alone: some kernels refuse to set what they do not have.
 	return slices.DeleteFunc(list, func(l Rlimit) bool {
-		have, known := s.Limits[l.Resource]
+		have, known := f.Limits[l.Resource]
 		return known && have == unix.Rlimit{Cur: l.Soft, Max: l.Hard}
 	})
 }

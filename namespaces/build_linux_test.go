@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 func TestRlimits(t *testing.T) {
-	s := &Survey{Files: unix.Rlimit{Cur: 1024, Max: 4096}, Core: unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, Pending: unix.Rlimit{Cur: 99, Max: 200}}
+	s := &Facts{Files: unix.Rlimit{Cur: 1024, Max: 4096}, Core: unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}, Pending: unix.Rlimit{Cur: 99, Max: 200}}
 	require.Equal(t, []Rlimit{
 		{unix.RLIMIT_NOFILE, "open files", 1024, 4096}, {unix.RLIMIT_CORE, "core dumps", 1, 1}, {unix.RLIMIT_RTPRIO, "real-time priority", 0, 0}, {unix.RLIMIT_NICE, "priority", 0, 0},
 		{unix.RLIMIT_SIGPENDING, "signals that wait", 49, 49},
@@ -26,22 +27,23 @@ func TestBuild(t *testing.T) {
 	policy := &profiles.Policy{Nested: true, Without: []profiles.Layer{profiles.LayerIpcns}}
 	policy.Resources.Timeout.Value = int64(time.Minute)
 	text := Mount{Kind: Text, Target: "/etc/hosts", Donated: -1}
-	s := &Survey{Identity: Identity{UID: 7}, Landlock: 4, Places: places(t, []string{"write dir /w"}), Texts: []Mount{text}}
-	p, err := Build(policy, s, Command{Argv: []string{"true"}})
+	s := &survey.Survey{Places: places(t, []string{"write dir /w"})}
+	f := &Facts{Identity: Identity{UID: 7}, Landlock: 4, Texts: []Mount{text}}
+	p, err := Build(policy, s, f, Command{Argv: []string{"true"}})
 	require.NoError(t, err)
-	require.Equal(t, Shell{Identity: s.Identity, Nested: true, Without: policy.Without}, p.Shell)
+	require.Equal(t, Shell{Identity: f.Identity, Nested: true, Without: policy.Without}, p.Shell)
 	require.Equal(t, []string{"bind on /w", "text on /etc/hosts"}, []string{p.Mounts[0].String(), p.Mounts[1].String()})
 	require.Equal(t, time.Minute, p.Deadline)
 	require.Zero(t, p.Disk)
 	require.EqualValues(t, 128, p.Inodes)
 	require.Len(t, p.Rlimits, 4)
 	policy.Resources.Disk.Value = 1 << 30
-	p, err = Build(policy, s, Command{})
+	p, err = Build(policy, s, f, Command{})
 	require.NoError(t, err)
 	require.EqualValues(t, 1<<15, p.Inodes, "one for each 32 KiB")
 
 	s.Places = places(t, []string{"overlay file /w"})
-	_, err = Build(policy, s, Command{})
+	_, err = Build(policy, s, f, Command{})
 	require.Error(t, err)
 }
 

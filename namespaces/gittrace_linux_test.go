@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/survey"
 )
 
 const refusedLine = "error unable to unlink old '%s': Read-only file system\n"
@@ -21,12 +23,12 @@ func traceIn(t *testing.T) (g *GitTrace, file string, found func() []string) {
 	require.NoError(t, os.Mkdir(dir+"/m0", 0o755))
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
-	g = (&Sandbox{Private: fd, plan: &Plan{GitTrace: gitTrace, Mounts: []Mount{{Kind: Fresh, Target: "/run"}}}}).GitTrace(false)
+	g = (&Sandbox{Private: fd, plan: &Plan{GitTrace: survey.GitTraceFile, Mounts: []Mount{{Kind: Fresh, Target: "/run"}}}}).GitTrace(false)
 	t.Cleanup(func() {
 		g.Close()
 		unix.Close(fd)
 	})
-	return g, dir + "/m0/" + filepath.Base(gitTrace), func() (list []string) {
+	return g, dir + "/m0/" + filepath.Base(survey.GitTraceFile), func() (list []string) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

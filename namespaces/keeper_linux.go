@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // A mount ends when the host renames something onto what it covers, or removes
@@ -141,8 +142,8 @@ func (k *Keeper) list(p *Plan) {
 			}
 		}
 	}
-	slices.SortStableFunc(k.items, func(a, b kept) int { return less(a.path, b.path) })
-	slices.SortStableFunc(k.dirs, func(a, b watched) int { return less(a.path, b.path) })
+	slices.SortStableFunc(k.items, func(a, b kept) int { return survey.Less(a.path, b.path) })
+	slices.SortStableFunc(k.dirs, func(a, b watched) int { return survey.Less(a.path, b.path) })
 }
 
 // keeps reports whether a mount is one that the keeper covers again.
@@ -196,7 +197,7 @@ func (k *Keeper) watch(d *watched) error {
 		if err := unix.Fstat(d.fd, &st); err != nil {
 			return os.NewSyscallError("fstat", err)
 		}
-		if there && st.Nlink > 0 && st.Ino == now.Ino && device(st.Dev) == uint64(now.Dev_major)<<32|uint64(now.Dev_minor) {
+		if there && st.Nlink > 0 && st.Ino == now.Ino && survey.Device(st.Dev) == uint64(now.Dev_major)<<32|uint64(now.Dev_minor) {
 			return nil
 		}
 		unix.Close(d.fd)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,25 @@ func (p *Plan) holder(path string) int {
 // private returns what a path in a private directory is called in the tmpfs that holds them.
 func (p *Plan) private(path string) string {
 	i := p.holder(path)
-	return entry(i) + path[len(p.Mounts[i].Target):]
+	return p.kept(i) + path[len(p.Mounts[i].Target):]
+}
+
+// kept returns what holds, in that tmpfs, what the command has made in a mount.
+func (p *Plan) kept(i int) string {
+	if p.Mounts[i].Kind == Scratch {
+		return upperName + strconv.Itoa(i)
+	}
+	return entry(i)
+}
+
+// Layers returns the directories of the workspace over which lies a layer that is gone at exit.
+func (p *Plan) Layers(workspace string) (dirs []string) {
+	for i := range p.Mounts {
+		if m := &p.Mounts[i]; m.Kind == Scratch && below(m.Target, workspace) {
+			dirs = append(dirs, m.Target)
+		}
+	}
+	return dirs
 }
 
 // Bounds of what is looked at.
@@ -53,7 +72,7 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 		if i < 0 {
 			i = s.plan.holder(dir)
 		}
-		if i < 0 || s.plan.Mounts[i].Kind != Fresh || s.plan.Mounts[i].ReadOnly {
+		if i < 0 || s.plan.Mounts[i].Kind != Fresh && s.plan.Mounts[i].Kind != Scratch || s.plan.Mounts[i].ReadOnly && s.plan.Mounts[i].Kind == Fresh {
 			continue
 		}
 		m := &s.plan.Mounts[i]
@@ -63,7 +82,7 @@ func (s *Sandbox) Lost(dirs, known []string) (list []Lost, err error) {
 				w.known = append(w.known, path)
 			}
 		}
-		fd, err := openPlain(s.Private, entry(i)+dir[len(m.Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+		fd, err := openPlain(s.Private, s.plan.kept(i)+dir[len(m.Target):], unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 		if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP { // the command has put something else there
 			continue
 		}
@@ -96,8 +115,8 @@ func (w *lostWalk) look(fd int, path string) error {
 	return w.each(fd, func(name string, st *unix.Stat_t) error {
 		whole := filepath.Join(path, name)
 		dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-		if slices.ContainsFunc(w.known, func(known string) bool { return below(whole, known) }) {
-			return nil
+		if slices.ContainsFunc(w.known, func(known string) bool { return below(whole, known) }) || st.Mode&unix.S_IFMT == unix.S_IFCHR {
+			return nil // a device is what a layer has of a name that was removed
 		}
 		if dir && slices.ContainsFunc(w.known, func(known string) bool { return below(known, whole) }) {
 			child, err := openOwnDir(fd, name)

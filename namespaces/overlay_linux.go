@@ -105,6 +105,9 @@ func (c *compiler) layers(lower, tree, work inside.Reg, then func()) inside.Reg 
 	return m
 }
 
+// upperName begins the name of the layer of a scratch overlay.
+const upperName = "upper"
+
 // scratch makes an overlay whose changes lie in the sandbox's own tmpfs, bounded
 // and gone as all that is private. Nothing depends on it but convenience, so it
 // is tried: where the kernel has none of this host's directory (another file
@@ -113,7 +116,7 @@ func (c *compiler) layers(lower, tree, work inside.Reg, then func()) inside.Reg 
 func (c *compiler) scratch(i int, lower inside.Reg) {
 	at := inside.Result(c.tmpfs)
 	var dirs [2]inside.Reg
-	for n, name := range [...]string{"upper", "work"} {
+	for n, name := range [...]string{upperName, "work"} {
 		name += strconv.Itoa(i)
 		c.Call(unix.SYS_MKDIRAT, at, c.Str(name), inside.Int(0o755))
 		dirs[n] = c.below(c.tmpfs, name)

@@ -5,28 +5,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/pccrun/pccrun/survey"
 )
-
-// kernelTrees are those of which each sandbox has its own.
-var kernelTrees = [...]string{"/proc", "/sys", "/dev"}
-
-// kernelTree returns the one that a path is in, "" for any other path.
-func kernelTree(path string) string {
-	for _, tree := range kernelTrees {
-		if below(path, tree) {
-			return tree
-		}
-	}
-	return ""
-}
-
-// ownDevice reports whether a path is of a device that each sandbox has: a node, a terminal,
-// in whose place it has one of its own, or a link to what the command has open.
-func ownDevice(path string) bool {
-	name, ok := strings.CutPrefix(path, "/dev/")
-	return ok && (slices.Contains(deviceNodes[:], name) || strings.HasPrefix(name, "pts/") ||
-		slices.ContainsFunc(deviceLinks[:], func(l [2]string) bool { return below(path, "/dev/"+l[0]) }))
-}
 
 // Own says what the command finds at a path of /dev, /proc or /sys, where no rule
 // covers it: tree is "" for any other path. With nested, nothing of /proc and /sys is
@@ -35,12 +16,12 @@ func Own(path string, nested bool) (tree string, read, write bool) {
 	in := func(list []string) bool {
 		return slices.ContainsFunc(list, func(dir string) bool { return below(path, dir) })
 	}
-	tree = kernelTree(path)
+	tree = survey.KernelTree(path)
 	switch tree {
 	case "":
 		return "", false, false
 	case "/dev":
-		write = ownDevice(path) || below(path, "/dev/pts") || below(path, "/dev/shm")
+		write = survey.OwnDevice(path) || below(path, "/dev/pts") || below(path, "/dev/shm")
 		return tree, write || path == tree, write
 	case "/proc":
 		name, _, _ := strings.Cut(strings.TrimPrefix(path, "/proc/"), "/")
@@ -61,7 +42,5 @@ func Own(path string, nested bool) (tree string, read, write bool) {
 	return tree, err == nil, false
 }
 
-// RuntimeDir is private whatever the policy says: to connect(2) to a service's socket no
-// mount is an obstacle, and what pccrun tells the command of lies there. A rule may name
-// what is in it.
-const RuntimeDir = "/run"
+// RuntimeDir is [survey.RuntimeDir].
+const RuntimeDir = survey.RuntimeDir

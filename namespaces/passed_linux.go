@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // AddPassed adds descriptors, which [JudgePassed] let through, for the command
@@ -41,13 +42,16 @@ func (p *Plan) AddPassed(fds []int) error {
 		if err != nil {
 			return fmt.Errorf("--pass-fd %d: %w", fd, err)
 		}
-		if at := p.pinned(path, inode{device(st.Dev), st.Ino}); at != "" {
+		if at := p.pinned(path, inode{survey.Device(st.Dev), st.Ino}); at != "" {
 			return &PassedError{fd, at}
 		}
 	}
 	p.PassFDs = fds
 	return nil
 }
+
+// inode is a file as stat(2) has it, its device as statx(2) does.
+type inode struct{ dev, ino uint64 }
 
 // pinned returns the path at which mounts alone keep a file from being written, ""
 // for none. A file of several names may have been opened by one that has no mount.

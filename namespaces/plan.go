@@ -10,38 +10,23 @@ import (
 
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
-// A Node says what stands at a path.
-type Node uint8
+// What stands at a path, and where access changes, is a survey's to say.
+type (
+	Node  = survey.Node
+	Place = survey.Place
+)
 
 // The kinds of nodes that the plan tells apart.
 const (
-	Absent Node = iota
-	File
-	Directory
-	Link
-	Special // socket, FIFO or device
+	Absent    = survey.Absent
+	File      = survey.File
+	Directory = survey.Directory
+	Link      = survey.Link
+	Special   = survey.Special
 )
-
-// A Place is a path at which access changes, as the survey found it.
-type Place struct {
-	Path     string
-	Node     Node
-	Dev      uint64 // major<<32 | minor of its file system
-	Ino      uint64
-	Link     string // Node == Link: its text
-	Access   profiles.Access
-	Pin      bool // a mount of its own even where the access is that of its surroundings: it cannot be renamed away
-	Protect  bool // it belongs to what a host tool would execute later
-	Optional bool // it may be gone, or out of the command\'s reach, by the time it is covered; or it need not be there at all
-	Copied   bool // the command gets a copy, with Text in it, where a private directory holds the name
-	Scratch  bool // Access is Overlay, and what is changed is gone at exit
-	Apart    bool // a pin of which the command gets a copy to change, with Text in it, where the plan has a place for one: see [Apart]
-	Text     string
-	Source   string // what of the host stands there, if it lies elsewhere: of a socket, or of a persistent home
-	Why      string // the rule, for people
-}
 
 // Kind says how a mount is made.
 type Kind uint8
@@ -112,28 +97,7 @@ func (m Mount) String() string {
 	return b.String()
 }
 
-// less orders paths so that each directory comes right before what is in it.
-func less(a, b string) int {
-	for i := 0; i < len(a) && i < len(b); i++ {
-		x, y := a[i], b[i]
-		if x == y {
-			continue
-		}
-		if x == '/' {
-			return -1
-		}
-		if y == '/' {
-			return 1
-		}
-		return int(x) - int(y)
-	}
-	return len(a) - len(b)
-}
-
-// below reports whether path is dir or lies in it.
-func below(path, dir string) bool {
-	return dir == "/" || path == dir || len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
-}
+func below(path, dir string) bool { return survey.Below(path, dir) }
 
 // layout turns places into mounts, each after the one that contains it. It is
 // pure: what it knows of the machine is in the survey.
@@ -144,7 +108,7 @@ func below(path, dir string) bool {
 // behind that something could climb back to.
 func layout(places []Place) ([]Mount, error) {
 	places = slices.Clone(places)
-	slices.SortStableFunc(places, func(a, b Place) int { return less(a.Path, b.Path) })
+	slices.SortStableFunc(places, func(a, b Place) int { return survey.Less(a.Path, b.Path) })
 	mounts := make([]Mount, 0, len(places))
 	type frame struct {
 		path   string
@@ -324,9 +288,6 @@ func (e *FileOverlayError) Hint() string { return "--overlay " + shell.Quote(fil
 
 // What every sandbox has, whatever the policy says.
 var (
-	deviceNodes = [...]string{"null", "zero", "full", "random", "urandom", "tty"}
-	deviceLinks = [...][2]string{{"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"}, {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}, {"ptmx", "pts/ptmx"}}
-
 	// The kernel's files that container runtimes make read-only or mask
 	// (runtime-spec, config-linux.md: readonlyPaths, maskedPaths), and some
 	// that tell of the host. Each is covered where the kernel has it.

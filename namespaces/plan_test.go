@@ -195,15 +195,3 @@ func TestLayoutDoesNotDependOnOrder(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 }
-
-func TestLess(t *testing.T) {
-	want := []string{"/", "/a", "/a/b", "/a/b/c", "/a/b-c", "/a b", "/a-b", "/ab", "/b"}
-	got := slices.Clone(want)
-	slices.Reverse(got)
-	slices.SortFunc(got, less)
-	require.Equal(t, want, got)
-	require.True(t, below("/a", "/"))
-	require.True(t, below("/a/b", "/a"))
-	require.False(t, below("/ab", "/a"))
-	require.False(t, below("/", "/a"))
-}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // Under strict what is hidden is hidden twice: the mounts cover it, and
@@ -62,10 +63,10 @@ type shower struct {
 var hashes = [...]string{"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"}
 
 // readable returns what strict lets the command read, beside what it may write.
-func (f *finder) readable(root bool) ([]Readable, error) {
-	places := slices.Clip(f.places)
+func readable(policy *profiles.Policy, places []Place, root bool) ([]Readable, error) {
+	places = slices.Clip(places)
 	for _, path := range hashes {
-		if root && f.decider.Decide(path).Access == profiles.Read && f.byDefault(path) {
+		if root && policy.Decide(path).Access == profiles.Read && survey.ByDefault(policy, path) {
 			places = append(places, Place{Path: path, Node: File, Access: profiles.Hide})
 		}
 	}
@@ -76,7 +77,7 @@ func (f *finder) readable(root bool) ([]Readable, error) {
 // directories are listed. What may be written is granted with its mount.
 func Readables(places []Place, list func(string) ([]fs.DirEntry, error)) ([]Readable, error) {
 	s := &shower{places: make(map[string]Place, len(places)), list: list}
-	sorted := slices.SortedFunc(slices.Values(places), func(a, b Place) int { return less(a.Path, b.Path) })
+	sorted := slices.SortedFunc(slices.Values(places), func(a, b Place) int { return survey.Less(a.Path, b.Path) })
 	for _, p := range sorted {
 		s.places[p.Path] = p
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/kernel"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // A Refusal is a step that this host is set up to refuse: which setting does
@@ -217,7 +218,7 @@ func covered(mountinfo, root string) string {
 		if len(f) < 6 {
 			continue
 		}
-		at := unescape(f[4])
+		at := survey.Unescape(f[4])
 		switch {
 		case at == "/proc/sys/fs/binfmt_misc", at == "/sys/fs/cgroup" || strings.HasPrefix(at, "/sys/fs/") || strings.HasPrefix(at, "/sys/kernel/"):
 			continue // mount points that the kernel made for it

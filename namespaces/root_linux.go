@@ -13,6 +13,7 @@ import (
 
 	"github.com/pccrun/pccrun/internal/credentials"
 	"github.com/pccrun/pccrun/namespaces/inside"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // Started as root, pccrun gives that up for an identity that owns nothing on
@@ -158,7 +159,7 @@ func (m *Mount) donate(id Identity, maps map[owner]*os.File, of *owner) (int, er
 	if err := unix.Fstat(fd, &st); err != nil {
 		return -1, err
 	}
-	if device(st.Dev) != m.Dev || st.Ino != m.Ino {
+	if survey.Device(st.Dev) != m.Dev || st.Ino != m.Ino {
 		return -1, unix.ESTALE
 	}
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC | unix.AT_EMPTY_PATH)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/survey"
 )
 
 func needsRoot(t *testing.T) {
@@ -66,7 +68,7 @@ func shedRole(args []string) error {
 		if err := unix.Lstat(dir+"/"+name, &st); err != nil {
 			return err
 		}
-		p.Mounts = append(p.Mounts, Mount{Kind: Bind, Target: dir + "/" + name, Source: dir + "/" + name, Dev: device(st.Dev), Ino: st.Ino, Tree: true, ReadOnly: name == "shown", Donated: -1})
+		p.Mounts = append(p.Mounts, Mount{Kind: Bind, Target: dir + "/" + name, Source: dir + "/" + name, Dev: survey.Device(st.Dev), Ino: st.Ino, Tree: true, ReadOnly: name == "shown", Donated: -1})
 	}
 	pins := args[2:]
 	for _, path := range pins {
@@ -74,7 +76,7 @@ func shedRole(args []string) error {
 		if err := unix.Lstat(path, &st); err != nil {
 			return err
 		}
-		p.Mounts = append(p.Mounts, Mount{Kind: Bind, Target: path, Source: path, Dev: device(st.Dev), Ino: st.Ino, ReadOnly: true, Protect: true, Donated: -1})
+		p.Mounts = append(p.Mounts, Mount{Kind: Bind, Target: path, Source: path, Dev: survey.Device(st.Dev), Ino: st.Ino, ReadOnly: true, Protect: true, Donated: -1})
 	}
 	if err := p.Donate(); err != nil {
 		return err
@@ -166,7 +168,7 @@ func TestDonateFails(t *testing.T) {
 	bind := func(path string) *Plan {
 		var st unix.Stat_t
 		require.NoError(t, unix.Lstat(path, &st))
-		return &Plan{Shell: Shell{Identity: WhoAmI()}, Mounts: []Mount{{Kind: Fresh}, {Kind: Bind, Source: path, Target: path, Dev: device(st.Dev), Ino: st.Ino, Donated: -1}}}
+		return &Plan{Shell: Shell{Identity: WhoAmI()}, Mounts: []Mount{{Kind: Fresh}, {Kind: Bind, Source: path, Target: path, Dev: survey.Device(st.Dev), Ino: st.Ino, Donated: -1}}}
 	}
 	p := bind(dir + "/f")
 	require.NoError(t, p.Donate(), "control")

@@ -99,7 +99,7 @@ func TestInside(t *testing.T) {
 		{name: "limits", script: "ulimit -n; ulimit -Hn", want: "77\n99\n", change: func(p *Plan) { p.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, "open files", 77, 99}} }},
 		{name: "first to go for want of memory", script: "cat /proc/self/oom_score_adj", want: "234\n", change: func(p *Plan) { p.OOMScore = 234 }},
 		{name: "no raised priority", script: "grep -c 'Max nice priority *0 *0' /proc/self/limits", want: "1\n", change: func(p *Plan) {
-			p.Rlimits = rlimits(&profiles.Resources{}, &Survey{Files: unix.Rlimit{Cur: 64, Max: 64}})
+			p.Rlimits = rlimits(&profiles.Resources{}, &Facts{Files: unix.Rlimit{Cur: 64, Max: 64}})
 		}},
 		{name: "processors", script: "nproc", want: "1\n", change: func(p *Plan) { p.CPUs = firstProcessor() }},
 		{name: "disk", script: "head -c 1m /dev/zero > /dev/shm/fits && echo fits; head -c 9m /dev/zero > /dev/shm/x 2>/dev/null || echo full", want: "fits\nfull\n", change: func(p *Plan) { p.Disk, p.Inodes = 4<<20, 128 }},

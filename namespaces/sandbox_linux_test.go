@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // A role is what this test binary does when a test has started it again: what
 // changes a process for good, or judges its standard descriptors.
 type role func(args []string) error
 
-var roles = map[string]role{"stdio": stdioRole, "pump": pumpRole, "begin": beginRole, "connect": connectRole, "handed": handedRole, "write": writeRole, "shed": shedRole, "aliases": aliasesRole, "watched": watchedRole, "queue": queueRole}
+var roles = map[string]role{"stdio": stdioRole, "pump": pumpRole, "begin": beginRole, "connect": connectRole, "handed": handedRole, "write": writeRole, "shed": shedRole, "watched": watchedRole, "queue": queueRole}
 
 const roleVariable = "PCCRUN_NAMESPACES_TEST_ROLE"
 
@@ -101,7 +102,7 @@ func (b *bench) place(rule string) Place {
 	p := place(b.t, f[0]+" absent "+b.path(f[1])+" "+strings.Join(f[2:], " "))
 	var st unix.Stat_t
 	require.NoError(b.t, unix.Lstat(p.Path, &st))
-	p.Node, p.Dev, p.Ino = nodeOf(st.Mode), device(st.Dev), st.Ino
+	p.Node, p.Dev, p.Ino = survey.NodeOf(st.Mode), survey.Device(st.Dev), st.Ino
 	return p
 }
 

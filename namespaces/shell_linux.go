@@ -8,6 +8,7 @@ import (
 
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // This is what every sandbox has, whatever the policy says: the calls of
@@ -102,12 +103,12 @@ func (c *compiler) devices() {
 	c.Step("make /dev")
 	at := inside.Result(c.tmpfs)
 	c.Call(unix.SYS_MKDIRAT, at, c.Str("dev"), inside.Int(0o755))
-	for _, name := range deviceNodes {
+	for _, name := range survey.DeviceNodes {
 		c.Call(unix.SYS_MKNODAT, at, c.Str("dev/"+name), inside.Int(unix.S_IFREG|0o644), inside.Int(0))
 		node := c.Get(unix.SYS_OPEN_TREE, inside.Int(unix.AT_FDCWD), c.Str("/dev/"+name), inside.Int(unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC))
 		c.nodes = append(c.nodes, node)
 	}
-	for _, l := range deviceLinks {
+	for _, l := range survey.DeviceLinks {
 		c.Call(unix.SYS_SYMLINKAT, c.Str(l[1]), at, c.Str("dev/"+l[0]))
 	}
 	c.Call(unix.SYS_MKDIRAT, at, c.Str("dev/pts"), inside.Int(0o755))
@@ -115,7 +116,7 @@ func (c *compiler) devices() {
 	c.Call(unix.SYS_MKDIRAT, at, c.Str("shm"), inside.Int(0o1777))
 	dev := c.ownTree("dev", attrHidden|unix.MOUNT_ATTR_NOEXEC)
 	c.move(dev, "/dev")
-	for i, name := range deviceNodes {
+	for i, name := range survey.DeviceNodes {
 		c.move(c.nodes[i], "/dev/"+name)
 	}
 	// The devices lie below /dev, whose own names stay as they are: it is mounted read-only.

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/namespaces/inside"
-	"github.com/pccrun/pccrun/profiles"
 )
 
 // A trace tells at the end whether the command looked for a secret of the home
@@ -24,23 +23,6 @@ const traceDir = ".pccrun"
 // traceTime is the time of a link that nobody has read, in seconds: relatime
 // sets a time of access that is not later than that of the last change.
 const traceTime = 1
-
-// traces returns the names of the home that are on the host, and of which
-// nothing is shown: where the home is the sandbox's own.
-func traces(policy *profiles.Policy) (names []string) {
-	home := policy.Decide(policy.Home)
-	if !policy.Attempts || home.Access != profiles.Private && home.Access != profiles.Persist {
-		return nil
-	}
-	for _, name := range profiles.SecretDirs {
-		path := policy.Home + "/" + name
-		var st unix.Stat_t
-		if d := policy.Decide(path); d.Access == home.Access && d.Rule.Path == home.Rule.Path && unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-			names = append(names, name)
-		}
-	}
-	return names
-}
 
 // trace puts the links into the private directory that the home is, or lies in.
 func (p *Plan) trace(home string, names []string) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // ErrWatched says that nobody can be asked: somebody around this sandbox answers
@@ -20,7 +21,7 @@ var ErrWatched = errors.New("system calls have a supervisor already, around this
 // that its name is taken or given away. The sandbox's own /proc, /sys and /dev
 // refuse for reasons of their own, of which this says nothing.
 func (p *Plan) Refuses(path string, renames bool) bool {
-	if kernelTree(path) != "" {
+	if survey.KernelTree(path) != "" {
 		return false
 	}
 	deepest := p.At(path)

@@ -371,6 +371,7 @@ func (b *builder) tighten(l *layer) {
 func (b *builder) finish(req Request, dirs state.Dirs) error {
 	p := b.policy
 	p.Files = slices.DeleteFunc(p.Files, func(r FileRule) bool { return r.Path == "" })
+	b.unlinked(req.Host.Elsewhere)
 	if d := p.Decide(p.Workspace); d.Access == Hide {
 		b.at(d.Rule.Origin, "name another with --workspace DIR", "hides the workspace %s", p.Workspace)
 	}
@@ -474,13 +475,51 @@ func (p *Policy) ReviewFlag(path string, r ProtectRule) string {
 		return ""
 	case !r.Matches(p.Workspace, parentOf(path)):
 		return "--review " + shell.Quote(r.Pattern)
-	case err != nil || !info.Mode().IsRegular():
+	case err != nil:
+		return p.newBelow(path, false)
+	case !info.Mode().IsRegular():
 		return ""
 	}
 	if rest, in := below(p.Workspace, path); in {
 		path = rest
 	}
 	return "--review " + shell.Quote(path)
+}
+
+// DirFlag is [Policy.ReviewFlag] for a directory that the command wants to make.
+func (p *Policy) DirFlag(path string, r ProtectRule) string {
+	if !r.Matches(p.Workspace, parentOf(path)) {
+		return ""
+	}
+	return p.newBelow(path, true)
+}
+
+// newBelow says how a file or directory can be made in a directory that is protected as a whole:
+// a mount needs something to stand on, which only the user can make there. Names that a program
+// means to rename are not worth it.
+func (p *Policy) newBelow(path string, dir bool) string {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	above, err := os.Lstat(parentOf(path))
+	rest, in := below(p.Workspace, path)
+	if err != nil || !above.IsDir() || !in || strings.HasPrefix(rest, ".git/") || strings.Contains(rest, "/.git/") ||
+		strings.Contains(name, "tmp") || strings.HasSuffix(name, "~") || strings.HasSuffix(name, ".lock") {
+		return ""
+	}
+	if rest = shell.Quote(rest); dir {
+		return "mkdir " + rest + " and --write " + rest
+	}
+	return "touch " + rest + " and --review " + rest
+}
+
+// NewFlag is the flag that lets the command make a file of a name that is set aside as a rule's
+// pattern has it, "" where there is none: a directory is not opened as a whole, and of git's own
+// names more is looked at than a rule says.
+func (p *Policy) NewFlag(pattern string, dir bool) string {
+	named := func(r ProtectRule) bool { return r.Pattern == pattern && !r.Review }
+	if dir || strings.HasPrefix(pattern, ".git/") || !slices.ContainsFunc(p.Protect, named) {
+		return ""
+	}
+	return "--review " + shell.Quote(pattern)
 }
 
 func parentOf(path string) string { return path[:strings.LastIndexByte(path, '/')] }

@@ -182,6 +182,10 @@ func (p *Policy) Protected(path string) (ProtectRule, bool) {
 	for i := range p.Protect {
 		if r := &p.Protect[i]; (found < 0 || !r.Review) && r.Matches(p.Workspace, path) {
 			if !r.Review {
+				if root := p.tree(path); root != "" {
+					beside := Policy{Workspace: root, Protect: p.Beside(false)}
+					return beside.Protected(path)
+				}
 				return *r, true
 			}
 			found = i
@@ -191,6 +195,23 @@ func (p *Policy) Protected(path string) (ProtectRule, bool) {
 		return ProtectRule{}, false
 	}
 	return p.Protect[found], true
+}
+
+// tree returns the directory in a protected one of the workspace that a rule lets the command
+// write, and a path lies in; "" for none. In there names are protected as in the workspace.
+func (p *Policy) tree(path string) (root string) {
+	for i := range p.Files {
+		r := &p.Files[i]
+		if r.Access != Write || r.Glob != "" || len(r.Path) <= len(root) || r.Path == p.Workspace || !within(r.Path, path) || !within(p.Workspace, r.Path) {
+			continue
+		}
+		above := parentOf(r.Path)
+		in := func(d ProtectRule) bool { return !d.Review && d.Matches(p.Workspace, above) }
+		if slices.ContainsFunc(p.Protect, in) && p.Decide(r.Path).Access == Write {
+			root = r.Path
+		}
+	}
+	return root
 }
 
 // EnvAction says what happens to a variable.

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // A Provider is a place where commands run.
@@ -80,7 +80,7 @@ type Command struct {
 const LabelKey = "pccrun.session"
 
 // Place is a path at which access changes, with what stands there.
-type Place = namespaces.Place
+type Place = survey.Place
 
 // Survey is what only this machine knows, read once, the same for every provider.
 type Survey struct {

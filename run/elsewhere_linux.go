@@ -24,6 +24,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // elsewhere is one run at a provider that is not this machine itself: the same flow, in
@@ -145,7 +146,7 @@ func (r *elsewhere) survey() (*providers.Survey, error) {
 	if r.req.DryRun {
 		within = 0
 	}
-	found, err := namespaces.Look(r.policy, namespaces.Options{
+	found, err := survey.Look(r.policy, survey.Options{
 		IndexDir: r.dirs.Cache, Within: within, Own: r.dirs.State, Home: r.homeDir(), Earliest: sessions.In(r.dirs.State).Earliest,
 		Getenv: host.Getenv, Environ: host.Environ, Network: r.req.Ask, Command: paths,
 	})
@@ -153,10 +154,11 @@ func (r *elsewhere) survey() (*providers.Survey, error) {
 		return nil, err
 	}
 	r.watched = &native.Guarded{
-		Policy: r.policy, Trees: append([]namespaces.Tree{{Query: found.Query, Found: found.Workspace}}, found.Trees...),
+		Policy: r.policy, Trees: append([]survey.Tree{{Query: found.Query, Found: found.Workspace}}, found.Trees...),
 		Writes: func(path string) bool { return r.policy.Decide(path).Access == profiles.Write },
 	}
-	s := &providers.Survey{UID: found.Identity.HostUID, GID: found.Identity.HostGID, Places: found.Places, Command: paths, Notes: found.Notes, Machine: found}
+	id := namespaces.WhoAmI()
+	s := &providers.Survey{UID: id.HostUID, GID: id.HostGID, Places: found.Places, Command: paths, Notes: found.Notes, Machine: found}
 	for _, v := range found.Env {
 		s.Env = append(s.Env, v.Entry)
 	}

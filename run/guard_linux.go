@@ -239,7 +239,7 @@ func (f *flow) unguarded() {
 func (f *flow) changed(c workspace.Finding) {
 	f.log.Emit(events.Changed{Path: c.Path, Kind: string(c.Kind), What: c.What, Why: c.Why})
 	if c.Protected() {
-		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: "--review " + shell.Quote(c.Why)})
+		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "keep " + c.Path, Rule: "protect " + c.Why, Hint: f.policy.NewFlag(c.Why, c.What == "directory")})
 	}
 	f.log.Start()
 }
@@ -269,7 +269,7 @@ func (f *flow) look() []events.Change {
 	}
 	f.session.Keep(KeepChanges)
 	if !f.req.Quiet {
-		sayFindings(found, f.policy.Workspace, f.session.ID())
+		sayFindings(found, f.policy, f.policy.Workspace, f.session.ID())
 	}
 	list := make([]events.Change, 0, min(len(found), maxTold))
 	for _, c := range found[:min(len(found), maxTold)] {
@@ -301,8 +301,8 @@ const (
 	maxSaid = 10
 )
 
-// sayFindings says what a run left, a line for each.
-func sayFindings(found []workspace.Finding, root, session string) {
+// sayFindings says what a run left, a line for each, with the flag that would have let it be.
+func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session string) {
 	programs := 0
 	said := 0
 	for _, c := range found {
@@ -313,7 +313,13 @@ func sayFindings(found []workspace.Finding, root, session string) {
 		if said++; said > maxSaid {
 			continue
 		}
-		messages.Say(DescribeFinding(c, root))
+		text := DescribeFinding(c, root)
+		if p != nil && c.Kind == workspace.Stashed && c.Protected() {
+			if flag := p.NewFlag(c.Why, c.What == "directory"); flag != "" {
+				text += ", allowed by " + flag
+			}
+		}
+		messages.Say(text)
 	}
 	if said > maxSaid {
 		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
@@ -458,7 +464,7 @@ func payDebt(home sessions.Home, program Program, id, text string) error {
 		}
 	}
 	messages.Say("a run in " + record.Root + " was killed:")
-	sayFindings(found, record.Root, id)
+	sayFindings(found, nil, record.Root, id)
 	return home.Bury(id, record.Root, record.Start, KeepChanges)
 }
 

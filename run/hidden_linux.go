@@ -102,4 +102,7 @@ func (l *launch) sayHidden(code int, end *providers.Result) {
 		}
 		messages.Say("hidden: " + h.What + ", allowed by " + h.Hint)
 	}
+	if denied, _ := l.log.Denied(); denied == 0 && l.run.Pinned() != "" {
+		messages.Say(l.run.Pinned())
+	}
 }

@@ -23,7 +23,8 @@ func (l *launch) lost(s *native.Started) {
 	if dir := p.Decide(filepath.Dir(p.Workspace)).Rule.Path; dir != p.Home && !p.Temporary(dir) {
 		dirs = append(dirs, dir)
 	}
-	list, err := s.Lost(dirs, p.Remade())
+	_, remade := p.AgentDirs()
+	list, err := s.Lost(append(dirs, l.run.Plan.Layers(p.Workspace)...), append(p.Remade(), remade...))
 	if err != nil {
 		messages.Say(messages.InWords(err))
 	}

@@ -31,11 +31,14 @@ const (
 )
 
 // Protected reports whether it is a protected name that was set aside: not one
-// that was too much.
-func (c Finding) Protected() bool { return c.Kind == Stashed && c.Why != TooMuch }
+// that was too much, nor what is left of a worktree.
+func (c Finding) Protected() bool { return c.Kind == Stashed && c.Why != TooMuch && c.Why != Removed }
 
 // TooMuch is the Why of directories that were set aside unseen.
 const TooMuch = "more than can be looked through"
+
+// Removed is the Why of a linked worktree that stood, and of which git inside has removed a part.
+const Removed = "git worktree remove could not end: names in it were pinned"
 
 // journalMagic begins the journal of a stash.
 const journalMagic = "pccrun stash 1\n"

@@ -34,6 +34,9 @@ func (gs Guards) Finish() ([]Finding, error) {
 		errs = append(errs, g.search())
 	}
 	for _, g := range gs {
+		errs = append(errs, g.removed()...)
+	}
+	for _, g := range gs {
 		g.replaced()
 	}
 	for _, g := range gs { // which may set aside in each other's

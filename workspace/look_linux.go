@@ -33,7 +33,7 @@ func (g *Guard) look() (moved int, err error) {
 		}
 	}
 	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isName && !g.stood[s.rel] {
+		if s.kind == isName && !g.stood[s.rel] && !g.mirrors(s) {
 			aside(s.rel, s.why)
 		}
 	})

@@ -39,6 +39,47 @@ type during struct {
 	mu      sync.Mutex
 	fds     map[int]bool    // what watches; nil where nothing does
 	written map[string]bool // directories, by path, whose files are watched for what is written to them
+	heeded  map[string]int  // what watches in protected directories that may stand: see [Guard.mirrors]
+}
+
+// writes has a directory watched for what is written to its files.
+func (u *during) writes(rel string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.fds == nil || u.written[rel] {
+		return
+	}
+	u.written[rel] = true
+	u.lookout.wake() // it is armed so in the next look
+}
+
+// heeds arms a directory that the tree does not go into. If it keeps the descriptor it returns
+// true.
+func (u *during) heeds(rel string, fd int) (kept bool) {
+	if u.fds == nil {
+		return false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if old, is := u.heeded[rel]; is {
+		if sameFile(old, fd) {
+			u.written[rel] = true
+			u.arm(old, rel)
+			return false
+		}
+		unix.Close(old)
+		delete(u.heeded, rel)
+	}
+	if len(u.heeded) >= maxMirrored || u.lookout.own(fd) != nil {
+		u.blind = true
+		return false
+	}
+	if u.heeded == nil {
+		u.heeded = map[string]int{}
+	}
+	u.written[rel], u.heeded[rel] = true, fd
+	u.arm(fd, rel)
+	return true
 }
 
 // begin makes the looks that follow watch what they read, with a part of the
@@ -62,7 +103,10 @@ func (u *during) end() {
 	for fd := range u.fds {
 		unix.Close(fd)
 	}
-	u.fds = nil
+	for _, fd := range u.heeded {
+		unix.Close(fd)
+	}
+	u.fds, u.heeded = nil, nil
 }
 
 // skips reports whether a look leaves a directory for the last one: what is in

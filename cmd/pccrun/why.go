@@ -228,7 +228,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		a.yes, a.what = true, "the host's own"
 	}
 	a.strict(p, path, d.Access)
-	if r, ok := p.ProtectedAnywhere(path); ok && a.question == "write" && d.Access >= profiles.Overlay {
+	if r, ok := p.ProtectedAnywhere(path); ok && a.question == "write" && d.Access >= profiles.Overlay && !scratch {
 		a.rule = r.Origin
 		if r.Review {
 			a.ruleText, a.what = "review "+r.Pattern, "and it is listed at exit, since a tool on the host would execute it"
@@ -241,7 +241,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 				a.what = "git has a private copy of it in each repository that stands at the start: of what changes there, keys that name no program are taken over"
 			}
 			if flag := p.ReviewFlag(path, r); flag != "" {
-				a.hint = flag + " lets it change, and lists it"
+				if a.hint = flag + " lets it change, and lists it"; !strings.HasPrefix(flag, "--") {
+					a.hint = flag + " let it be made there, and list it"
+				}
 			}
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"os"
 	"strings"
 
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // surveyed returns what a launch would put at a path, if that is not what the
@@ -16,21 +16,21 @@ import (
 // gone at exit. Of a path that does not exist only what it lies in tells more than the table.
 func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs, scratch bool) {
 	_, missing := os.Lstat(path)
-	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv, Environ: host.Environ})
+	looked, err := survey.Look(p, survey.Options{Getenv: host.Getenv, Environ: host.Environ})
 	if err != nil {
 		say("a run would not start: " + inWords(err))
 		return d, false, false
 	}
-	deepest := namespaces.Place{}
-	for _, place := range survey.Places {
+	deepest := survey.Place{}
+	for _, place := range looked.Places {
 		covers := place.Path == path || place.Path == "/" || strings.HasPrefix(path, place.Path+"/")
-		if covers && place.Node != namespaces.Link && len(place.Path) >= len(deepest.Path) {
+		if covers && place.Node != survey.Link && len(place.Path) >= len(deepest.Path) {
 			deepest = place
 		}
 	}
 	table := p.Decide(path)
 	inShown := deepest.Scratch || deepest.Access == profiles.Read && table.Rule.Glob == "" && table.Rule.Path != path
-	if missing != nil && !inShown || deepest.Path == "" || deepest.Protect || deepest.Access == table.Access {
+	if missing != nil && !inShown || deepest.Path == "" || deepest.Protect && !deepest.Scratch || deepest.Access == table.Access {
 		return d, false, false
 	}
 	rule := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}
@@ -40,7 +40,7 @@ func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 // changedWith returns what a rule has to name for a path to change: of the repository of a
 // worktree all, since git makes names there that did not exist.
 func changedWith(d *profiles.Decision, path string) string {
-	if d.Rule.Origin.Key == namespaces.WorktreeRepository {
+	if d.Rule.Origin.Key == survey.WorktreeRepository {
 		return d.Rule.Path
 	}
 	return path
@@ -49,11 +49,11 @@ func changedWith(d *profiles.Decision, path string) string {
 // surveyedEnv returns the value that a launch gives to a variable of which the policy says
 // nothing, and what is there; "" for none.
 func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) (value, what string) {
-	survey, err := namespaces.Look(p, namespaces.Options{Getenv: host.Getenv, Environ: host.Environ})
+	looked, err := survey.Look(p, survey.Options{Getenv: host.Getenv, Environ: host.Environ})
 	if err != nil {
 		return "", ""
 	}
-	for _, v := range survey.Env {
+	for _, v := range looked.Env {
 		if value, ok := strings.CutPrefix(v.Entry, name+"="); ok {
 			return value, v.Why
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // layerOf names the layer that a guarantee cannot do without.
@@ -180,7 +181,7 @@ func (r *Run) answers() []profiles.Answer {
 }
 
 // folded says what does not hold in a directory that folds names, and what to do.
-func folded(f namespaces.Folding, instance string, g profiles.Guarantee) (cause, hint string) {
+func folded(f survey.Folding, instance string, g profiles.Guarantee) (cause, hint string) {
 	return f.Dir + " takes names for each other that differ in capitals only, and rules go by their spelling: " + instance,
 		"keep the workspace where capitals count (in WSL below ~, not on /mnt/c); --allow-missing " + string(g) + " runs without"
 }

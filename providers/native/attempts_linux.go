@@ -122,7 +122,11 @@ func (r *Run) look(c *supervisor.Call) {
 			continue // it may, and would keep nothing: there was no place for a mount
 		}
 		if r.Plan.Refuses(place.Path, moves) && r.ours(place.Path) {
-			r.Attempted(r.attempt(place.Path))
+			a := r.attempt(place.Path)
+			if p, ok := r.Policy.ProtectedAnywhere(place.Path); ok && !p.Review && strings.HasPrefix(c.Name, "mkdir") {
+				a.Hint = r.Policy.DirFlag(place.Path, p)
+			}
+			r.Attempted(a)
 		}
 	}
 }
@@ -165,7 +169,12 @@ func (r *Run) forbidden(path, pattern string) Attempt {
 // attempt says what refuses a path, and what would not: as `pccrun why` does.
 func (r *Run) attempt(path string) Attempt {
 	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
-		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + " (" + p.Origin.String() + ")", Hint: r.Policy.ReviewFlag(path, p)}
+		a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + " (" + p.Origin.String() + ")", Hint: r.Policy.ReviewFlag(path, p)}
+		var st unix.Stat_t // a new name that a pattern hides is not covered
+		if a.Hint != "" && r.Policy.Decide(path).Access == profiles.Hide && unix.Lstat(path, &st) == nil {
+			a.Hint += " --write " + shell.Quote(path)
+		}
+		return a
 	}
 	for _, p := range r.trees[0].Query.Protect[min(len(r.Policy.Protect), len(r.trees[0].Query.Protect)):] { // what links of protected names lead to
 		if p.Matches(r.Policy.Workspace, path) {

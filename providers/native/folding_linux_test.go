@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // Where capitals do not count a file of another spelling is the one that is
@@ -16,7 +16,7 @@ import (
 func TestFoldingAnswers(t *testing.T) {
 	b := newBench(t)
 	b.request.Files = append(b.request.Files, profiles.FileFlag{Path: b.workspace + "/.env", Access: profiles.Hide})
-	state := func(f namespaces.Folding, patterns bool) map[profiles.Guarantee]profiles.State {
+	state := func(f survey.Folding, patterns bool) map[profiles.Guarantee]profiles.State {
 		run, err := b.plan("/bin/true")
 		require.NoError(t, err)
 		run.Plan.Folding = f
@@ -32,12 +32,12 @@ func TestFoldingAnswers(t *testing.T) {
 		return states
 	}
 	for name, c := range map[string]struct {
-		folding        namespaces.Folding
+		folding        survey.Folding
 		named, pattern profiles.State
 	}{
-		"no":            {namespaces.Folding{}, profiles.Weak, profiles.Weak},
-		"by the kernel": {namespaces.Folding{Dir: "/x", Covered: true}, profiles.Weak, profiles.Missing},
-		"by the server": {namespaces.Folding{Dir: "/x"}, profiles.Missing, profiles.Missing},
+		"no":            {survey.Folding{}, profiles.Weak, profiles.Weak},
+		"by the kernel": {survey.Folding{Dir: "/x", Covered: true}, profiles.Weak, profiles.Missing},
+		"by the server": {survey.Folding{Dir: "/x"}, profiles.Missing, profiles.Missing},
 	} {
 		require.Equal(t, c.named, state(c.folding, false)[profiles.FSHide], name)
 		require.Equal(t, c.pattern, state(c.folding, true)[profiles.FSHide], name)

@@ -10,6 +10,7 @@ import (
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -161,7 +162,7 @@ func (r *Run) refusal(pin *workspace.Pin, path string) (workspace.Refusal, bool)
 // Unsigned returns the service that git lacked, if it failed to sign what was committed. It is
 // for when [Started.Refused] was called.
 func (s *Started) Unsigned() string {
-	service := namespaces.Signer(s.run.found)
+	service := survey.Signer(s.run.found)
 	if s.git == nil || !s.git.unsigned || s.run.Policy.Uses(service) {
 		return ""
 	}

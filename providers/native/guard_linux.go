@@ -5,17 +5,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 )
 
 // Guarded is what the look after a run goes by: the trees that the command may write.
 type Guarded struct {
 	Policy *profiles.Policy
-	Trees  []namespaces.Tree // the workspace first
+	Trees  []survey.Tree // the workspace first
 	Writes func(path string) bool
-	Own    map[string]int // see [namespaces.Plan.Own]
+	Own    map[string]int // see Plan.Own of package namespaces
 }
 
 // Guarded returns it for this run.

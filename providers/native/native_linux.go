@@ -29,6 +29,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/seccomp"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -53,7 +54,7 @@ type Host struct {
 	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
 	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 
-	Home     *namespaces.Home // see [namespaces.Options]
+	Home     *survey.Home     // see [survey.Options]
 	Earliest func() time.Time // likewise
 	Alone    bool             // likewise
 }
@@ -95,7 +96,7 @@ type Run struct {
 	serveAfter time.Duration // see serveSoon; tests have more patience
 
 	found *workspace.Found
-	trees []namespaces.Tree // the workspace, and what else the command may write
+	trees []survey.Tree // the workspace, and what else the command may write
 }
 
 // ErrNotFound says that no file of the command's name is there to be executed.
@@ -137,23 +138,31 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	survey, err := namespaces.Look(policy, namespaces.Options{IndexDir: host.IndexDir, Within: host.Within, Own: host.StateDir, Home: host.Home, Alone: host.Alone, Earliest: host.Earliest, Getenv: host.Getenv, Environ: host.Environ, Network: host.Ask != nil || host.Learn != nil, Command: command.Paths})
+	looked, err := survey.Look(policy, survey.Options{
+		IndexDir: host.IndexDir, Within: host.Within, Own: host.StateDir, Home: host.Home, Alone: host.Alone,
+		Earliest: host.Earliest, Getenv: host.Getenv, Environ: host.Environ, Command: command.Paths,
+		Network: host.Ask != nil || host.Learn != nil,
+	})
 	if err != nil {
 		return nil, err
 	}
-	r.Warnings, r.found = append(r.Warnings, survey.Notes...), survey.Workspace
+	r.Warnings, r.found = append(r.Warnings, looked.Notes...), looked.Workspace
 	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
 		r.Warnings = append(r.Warnings, "the workspace is an overlay: a program inside that watches files is not told what the host changes in them")
 	}
-	r.trees = append([]namespaces.Tree{{Query: survey.Query, Found: survey.Workspace}}, survey.Trees...)
-	if r.Plan, err = namespaces.Build(policy, survey, command); err != nil {
+	r.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
+	facts, err := namespaces.Examine(policy, looked)
+	if err != nil {
 		return nil, err
 	}
-	for _, v := range survey.Env {
+	if r.Plan, err = namespaces.Build(policy, looked, facts, command); err != nil {
+		return nil, err
+	}
+	for _, v := range looked.Env {
 		r.Plan.Command.Env = append(r.Plan.Command.Env, v.Entry)
 	}
-	if survey.Spelled != "" && command.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
-		r.Plan.Command.Env = append(r.Plan.Command.Env, "PWD="+survey.Spelled)
+	if looked.Spelled != "" && command.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
+		r.Plan.Command.Env = append(r.Plan.Command.Env, "PWD="+looked.Spelled)
 	}
 	if err := r.network(&host); err != nil {
 		return nil, err
@@ -225,7 +234,7 @@ func Programs(policy *profiles.Policy, name string, environ []string) (paths []s
 		// Nothing that a run may have changed decides which program runs,
 		// wherever PATH and its links lead from.
 		changeable := func(dir string) bool { return policy.Decide(dir).Access >= profiles.Overlay }
-		real, ok := namespaces.Follow(path, changeable)
+		real, ok := survey.Follow(path, changeable)
 		if !ok || strings.HasPrefix(real, policy.Workspace+"/") || strings.HasPrefix(path, policy.Workspace+"/") {
 			continue
 		}

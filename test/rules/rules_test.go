@@ -37,8 +37,9 @@ const module = "github.com/pccrun/pccrun"
 var layers = [][]string{
 	{"netproxy/rules", "state", "events", "internal/shell", "internal/procfs", "internal/kernel", "internal/credentials", "internal/start"},
 	{"profiles"},
-	{"clients", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "homes", "terminal", "sessions", "internal/messages"},
-	{"egress"},
+	{"clients", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace", "homes", "terminal", "sessions", "internal/messages"},
+	{"survey", "egress"},
+	{"namespaces"},
 	{"providers/filesync"},
 	{"providers"},
 	{"run"},

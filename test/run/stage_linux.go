@@ -33,6 +33,7 @@ type stage struct {
 	packages []testPackage
 	broken   []string // packages whose tests do not compile
 	agent    string   // Claude Code, "" where it cannot be had
+	opencode string   // likewise
 	clients  string   // what test/egress sends out beside it, "" likewise
 	skips    verdicts.Skips
 	rows     verdicts.PackageRows
@@ -88,6 +89,14 @@ func prepare(ctx context.Context, dir string, o options) (*stage, error) {
 	} else {
 		s.agent = filepath.Join(dir, "bin", "claude")
 		if err := place(agent, s.agent); err != nil {
+			return nil, err
+		}
+	}
+	if opencode, err := npm.FetchOpencode(ctx); err != nil {
+		fmt.Println("opencode:", err)
+	} else {
+		s.opencode = filepath.Join(dir, "bin", "opencode")
+		if err := place(opencode, s.opencode); err != nil {
 			return nil, err
 		}
 	}
@@ -206,7 +215,7 @@ func (s *stage) run(ctx context.Context, who identity, p testPackage, o options)
 	}
 	args := []string{"-test.v=test2json", "-test.paniconexit0", "-test.gocoverdir=" + counters, "-test.timeout=" + patience.String()}
 	env := append(slices.Clone(who.env), "GOCOVERDIR="+counters, "PCCRUN_TEST_BIN="+s.program(),
-		"PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_CLIENTS="+s.clients, "PCCRUN_TEST_TIMES="+s.times())
+		"PCCRUN_TEST_CLAUDE="+s.agent, "PCCRUN_TEST_OPENCODE="+s.opencode, "PCCRUN_TEST_CLIENTS="+s.clients, "PCCRUN_TEST_TIMES="+s.times())
 	pattern := o.pattern
 	if o.long {
 		env = append(env, "PCCRUN_LONG=1")

@@ -32,6 +32,24 @@ func FetchClients(ctx context.Context) (string, error) {
 	return Fetch(ctx, "clients-2", Clients...)
 }
 
+// opencode is the version that test/agent knows how to talk to: about 360 MB.
+const opencode = "1.18.33"
+
+// FetchOpencode returns the path of opencode's own program. $PCCRUN_TEST_OPENCODE names one that
+// is there already.
+func FetchOpencode(ctx context.Context) (string, error) {
+	if path := os.Getenv("PCCRUN_TEST_OPENCODE"); path != "" {
+		return path, nil
+	}
+	dir, err := Fetch(ctx, "opencode-"+opencode, "opencode-ai@"+opencode)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "node_modules", "opencode-"+runtime.GOOS+"-"+arch, "bin", "opencode")
+	_, err = os.Stat(path)
+	return path, err
+}
+
 // Fetch installs packages into a directory of that name in the user's cache,
 // if they are not there yet, and returns its path. The name has to change with
 // the list. No script of a package runs.

@@ -1,0 +1,26 @@
+package profiles
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The directory that an agent takes for its own is that of the built-in profile, and of no other
+// that has its name.
+func TestAgentDirs(t *testing.T) {
+	for agent, name := range map[string]string{"claude": ".claude", "codex": ".codex", "gemini": ".gemini", "opencode": ".opencode"} {
+		p := &Policy{Workspace: "/home/u/ws", Layers: []string{"built-in default", "built-in agent", "built-in " + agent, "built-in " + agent, "flag"}}
+		dirs, remade := p.AgentDirs()
+		require.Equal(t, []string{"/home/u/ws/" + name}, dirs)
+		for _, path := range remade {
+			require.True(t, within(dirs[0], path), path)
+		}
+		p.Strict = true
+		dirs, _ = p.AgentDirs()
+		require.Empty(t, dirs)
+		require.Contains(t, Builtin(), agent)
+	}
+	dirs, _ := (&Policy{Workspace: "/ws", Layers: []string{"built-in default", "/home/u/.config/pccrun/claude.jsonc", "claude"}}).AgentDirs()
+	require.Empty(t, dirs)
+}

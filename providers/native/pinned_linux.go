@@ -1,0 +1,45 @@
+package native
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/internal/shell"
+)
+
+// Pinned says what stands in the workspace and the command could not change, with what lets it;
+// "" where there is nothing. Nobody knows whether it was tried: the kernel alone refuses it. (A
+// report has writes, and no removals.) What git keeps, and what lies where nothing may be
+// written, is no part of it.
+func (r *Run) Pinned() string {
+	const most = 3
+	var names []string
+	flag, more := "", 0
+	for _, pin := range r.found.Pins {
+		rel, in := strings.CutPrefix(pin.Path, r.Policy.Workspace+"/")
+		rule, is := r.Policy.Protected(pin.Path)
+		if !in || !is || rule.Review || strings.HasPrefix(pin.Why, ".git/") || pin.Private || !r.Plan.Writes(filepath.Dir(pin.Path)) {
+			continue
+		}
+		if flag == "" {
+			flag = r.Policy.ReviewFlag(pin.Path, rule)
+		}
+		if len(names) == most {
+			more++
+		} else {
+			names = append(names, shell.Quote(rel))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	text := "pinned: " + strings.Join(names, ", ")
+	if more > 0 {
+		text += " and " + strconv.Itoa(more) + " more"
+	}
+	if flag == "" || len(names) > 1 {
+		flag = "--review FILE"
+	}
+	return text + ": not to be changed; " + flag + " lets a file change"
+}

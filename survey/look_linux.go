@@ -1,0 +1,403 @@
+package survey
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/procfs"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// Look reads from the host what a plan of this policy needs to know.
+func Look(policy *profiles.Policy, o Options) (*Survey, error) {
+	s := new(Survey)
+	var err error
+	if tree := KernelTree(policy.Workspace); tree != "" {
+		return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, tree)
+	}
+	if err := keepsSecrets(policy); err != nil {
+		return nil, err
+	}
+	// Looking through PATH takes as long as all the rest, and the kernel is slow to
+	// print its mounts while the copy makes some: side by side.
+	tools := make(chan Tools, 1)
+	var table []byte
+	var unread error
+	go func() {
+		table, unread = procfs.Read("/proc/self/mountinfo")
+		tools <- Toolchains(ToolQuery{Path: o.Getenv("PATH"), Home: policy.Home, Workspace: policy.Workspace, Command: o.Command, Env: o.Getenv, Changeable: func(dir string) bool {
+			return policy.Decide(dir).Access >= profiles.Overlay
+		}})
+	}()
+	f := newFinder(policy)
+	f.own, f.earliest = o.Own, o.Earliest
+	f.runs()
+	for _, home := range policy.Homes {
+		f.rule(home)
+	}
+	for i := range policy.Files {
+		if policy.Files[i].Glob == "" {
+			f.rule(policy.Files[i].Path)
+		}
+	}
+	f.tightening = true
+	for i := range policy.Tighten {
+		if r := &policy.Tighten[i]; r.Glob == "" && f.decider.Decide(r.Path).Rule.Origin == r.Origin { // else another is stricter
+			f.rule(r.Path)
+		}
+	}
+	f.tightening = false
+	f.patterns(policy.Files)
+	f.patterns(policy.Tighten)
+	if f.err == nil {
+		f.protected()
+	}
+	if f.err != nil {
+		return nil, f.err
+	}
+	f.dotfiles()
+	s.Query = workspace.Query{
+		Root: policy.Workspace, Home: policy.Home, XDG: o.xdg(), Git: o.git(), Path: o.path(policy.Workspace), Files: append(slices.Clip(policy.Files), restricting(policy.Tighten)...), Protect: append(slices.Clip(policy.Protect), f.led...), Distinct: len(f.led) == 0, IndexDir: o.IndexDir, Within: o.Within,
+		Single: func(path string) bool { return f.single[path] },
+	}
+	s.Trees = f.trees()
+	for _, t := range s.Trees {
+		if !t.State { // else more of a repository there may change
+			s.Query.Trees = append(s.Query.Trees, t.Query.Root)
+		}
+	}
+	if s.Workspace, err = workspace.Scan(s.Query); err != nil {
+		return nil, err
+	}
+	f.workspace(s.Workspace)
+	if err := f.aside(s.Trees, &o); err != nil {
+		return nil, err
+	}
+	needs := <-tools // and with it the table of mounts
+	mounts := parseMountinfo(string(table))
+	f.tools(needs, o.Command)
+	s.Env = slices.Concat(f.caches(needs.Caches, mounts), f.certificates(&o, s.Workspace), f.namedSockets(o.Environ))
+	f.ssh(policy.Uses("ssh-agent"))
+	f.trust()
+	if f.hearsGit(s, &o) {
+		s.GitTrace = GitTraceFile
+		s.Env = append(s.Env, Variable{vcs.TraceVariable + "=" + GitTraceFile, "where git writes what it does, and the launcher reads which pinned files it could not change"})
+	}
+	s.Traces = traces(policy)
+	f.persistent(o.Home, o.pathDirs(), s.Traces)
+	f.terminfo(o.Getenv)
+	f.spelled(o.Getenv("HOME"))
+	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {
+		s.Spelled = pwd
+	}
+	if o.Own != "" && policy.Decide(o.Own).Access >= profiles.Read {
+		f.add(o.Own, profiles.Hide, "what pccrun keeps of its runs")
+	}
+	if err := f.sockets(); err != nil {
+		return nil, err
+	}
+	if unread != nil {
+		return nil, unread
+	}
+	f.aliases(mounts)
+	if os.Getuid() == 0 {
+		if err := f.setIDs(); err != nil {
+			return nil, err
+		}
+	}
+	f.anchors()
+	s.Unhidden = f.absent()
+	if s.Folding = f.folds(); s.Folding.Dir == "" {
+		s.Folding = foldsIn(s.Trees)
+	}
+	s.Places = f.places
+	s.Texts = f.sshTexts
+	s.Notes = f.notes
+	return s, f.err
+}
+
+// NodeOf returns what a mode of stat(2) is of.
+func NodeOf(mode uint32) Node {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return File
+	case unix.S_IFDIR:
+		return Directory
+	case unix.S_IFLNK:
+		return Link
+	}
+	return Special
+}
+
+// finder collects places; the first mistake wins.
+type finder struct {
+	policy   *profiles.Policy
+	decider  *profiles.Decider // of the policy, once somebody has asked
+	places   []Place
+	roots    []string               // of trees that lie in another: mounts by which the launcher reaches them
+	commons  []string               // git directories outside the workspace that are shown for it
+	seen     map[string]int         // by path, index into places
+	dirs     map[string]inode       // directories that are known, and no link is on the way to them
+	single   map[string]bool        // files that have no other name, as known
+	led      []profiles.ProtectRule // where links of protected names lead, beside those of the policy
+	own      string                 // pccrun's own directory
+	notes    []string
+	sshTexts []Text // files of the system's that ssh takes from its user only
+	err      error
+
+	tightening bool // the rule is of a table that opens nothing, wherever it leads
+
+	earliest     func() time.Time // see [Options.Earliest]
+	since, asked time.Time        // what it said, and when
+}
+
+// newFinder returns a finder with room for what the rules name.
+func newFinder(policy *profiles.Policy) *finder {
+	n := len(policy.Files) + len(policy.Tighten)
+	return &finder{
+		policy: policy, decider: policy.Decider(), places: make([]Place, 0, 2*n),
+		seen: make(map[string]int, 2*n), dirs: make(map[string]inode, n), single: make(map[string]bool, n),
+	}
+}
+
+// rule adds the place that a rule's path names, with the access that
+// [profiles.Policy.Decide] gives it, and where it leads.
+func (f *finder) rule(path string) {
+	d := f.decider.Decide(path)
+	if f.spelledInHome(path, &d) {
+		return
+	}
+	if d.Access == profiles.Write && d.Rule.Path == path && path != f.policy.Workspace && below(path, f.policy.Workspace) && strings.HasPrefix(d.Rule.Origin.Source, "built-in ") {
+		if _, end, err := f.hops(path); err != nil || end.Path != path {
+			return // a link that has come since the policy was read says what it opens
+		}
+	}
+	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
+	f.beyond(path)
+	// A default for what an image lacks, such as /var/tmp, covers nothing.
+	if i, ok := f.seen[path]; ok && f.places[i].Node == Absent && d.Access == profiles.Private && f.byDefault(path) && f.shown(filepath.Dir(path)) <= profiles.Read {
+		f.places[i].Optional = true
+		if path == f.policy.Home { // a user has none, and the place for it is private
+			f.places[i].Node = Directory
+		}
+	}
+	if i, ok := f.seen[path]; ok && f.err == nil && d.Access == profiles.Read && f.places[i].Node != File && path != f.policy.Home && Below(path, f.policy.Home) && f.byDefault(path) {
+		if _, end, err := f.hops(path); err == nil && end.Node == Directory {
+			f.inner(nil, end.Path, d.Rule.Origin.String())
+		}
+	}
+}
+
+func (f *finder) add(path string, access profiles.Access, why string) {
+	f.resolve(path, access, why, 0)
+}
+
+// tools shows what the programs of PATH need, where nothing but the defaults
+// hides it, and the command itself.
+func (f *finder) tools(t Tools, command []string) {
+	show := func(path, why string) {
+		if f.decider.Decide(path).Access < profiles.Read && f.byDefault(path) {
+			f.add(path, profiles.Read, why)
+		}
+	}
+	for _, path := range command {
+		show(path, "the command")
+	}
+	for _, tool := range t.Show {
+		show(tool.Path, tool.Why)
+	}
+}
+
+// workspace adds what the workspace has at the start: what is hidden by a
+// pattern, and what a host tool would execute later.
+func (f *finder) workspace(found *workspace.Found) {
+	f.notes = append(f.notes, found.Notes...)
+	// What the workspace holds, somebody in it may have put there: it only ever
+	// takes away from what the policy says of a path.
+	for _, n := range found.FIFOs {
+		if d := f.decider.Decide(n.Path); d.Rule.Path != n.Path { // else it is named
+			f.put(placeOf(n, Place{Access: f.atMost(n.Path, profiles.Hide), Optional: true, Why: "a FIFO, whose other end is outside"}))
+		}
+	}
+	for _, m := range found.Matches {
+		if d := f.decider.Decide(m.Path); d.Rule.Path == m.Path && d.Rule.Glob == "" && m.Target == "" {
+			continue // the user has named it, which beats a pattern
+		}
+		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
+		if m.Target != "" && !f.leads(m) || m.Rule.Access >= profiles.Overlay {
+			continue
+		}
+		for _, l := range m.Links { // as in [finder.resolve]
+			f.put(placeOf(l, Place{Access: f.atMost(l.Path, m.Rule.Access), Why: m.Rule.Origin.String(), Pin: f.within(l.Path)}))
+		}
+	}
+	for _, c := range found.Common {
+		if !f.byDefault(c.Path) {
+			continue
+		}
+		f.commons = append(f.commons, c.Path)
+		if c.GitDir != c.Path { // that of a submodule is written as a whole
+			f.add(c.Path, profiles.Read, WorktreeRepository)
+		}
+		// What the command does to the workspace it does to its repository.
+		access := min(profiles.Write, max(profiles.Read, f.decider.Decide(f.policy.Workspace).Access))
+		for _, path := range c.Write {
+			if f.byDefault(path) {
+				f.add(path, access, "what a commit in this worktree writes")
+			}
+		}
+	}
+	for _, path := range found.Worktrees {
+		const why = "the .git file of a worktree of this repository"
+		if links, _, err := f.hops(path); err != nil || len(links) > 0 {
+			f.lend(path, why)
+		} else if f.byDefault(path) && f.decider.Decide(path).Access < profiles.Read && (f.own == "" || !Below(path, f.own)) {
+			f.add(path, profiles.Read, why)
+		}
+	}
+	for _, path := range found.Beside {
+		if f.git() {
+			f.lend(path, "what your git configuration names")
+		}
+	}
+	f.pinned(found)
+}
+
+// restricting returns the rules that take something away. What else stands in a
+// table that only tightens grants nothing.
+func restricting(table []profiles.FileRule) []profiles.FileRule {
+	return slices.DeleteFunc(slices.Clone(table), func(r profiles.FileRule) bool { return r.Access > profiles.Read })
+}
+
+// around returns what is allowed where a path lies: what the policy says, but in
+// the repository of a worktree, which no rule names, what was just shown of it.
+func (f *finder) around(path string) profiles.Access {
+	for _, common := range f.commons {
+		if !Below(path, common) || !f.byDefault(path) {
+			continue
+		}
+		for dir := path; Below(dir, common); dir = filepath.Dir(dir) {
+			if i, ok := f.seen[dir]; ok {
+				return f.places[i].Access
+			}
+		}
+	}
+	return f.shown(path)
+}
+
+// shown returns what the command may do at a path: what the policy says, but where
+// a link of a rule's path has led above it, what that rule says.
+func (f *finder) shown(path string) profiles.Access {
+	d := f.decider.Decide(path)
+	for dir := path; len(dir) > len(d.Rule.Path) && dir != "/"; dir = filepath.Dir(dir) {
+		if i, ok := f.seen[dir]; ok && f.places[i].Node != Absent && f.places[i].Node != Link {
+			return f.places[i].Access
+		}
+	}
+	return d.Access
+}
+
+// atMost returns an access, or what the policy says of the path if that is
+// stricter.
+func (f *finder) atMost(path string, access profiles.Access) profiles.Access {
+	return min(access, f.decider.Decide(path).Access)
+}
+
+// byDefault reports whether no rule of the user's own decides on a path.
+func (f *finder) byDefault(path string) bool {
+	d := f.decider.Decide(path)
+	return d.Rule.Glob == "" && (builtIn(d.Rule.Origin) || d.Access == profiles.Persist || d.Rule.Path == f.policy.Home && homeFlag(d.Rule.Origin))
+}
+
+// ByDefault reports whether no rule of the user's own decides on a path.
+func ByDefault(policy *profiles.Policy, path string) bool {
+	return (&finder{policy: policy, decider: policy.Decider()}).byDefault(path)
+}
+
+func builtIn(o profiles.Origin) bool {
+	return o.Source == "default" || strings.HasPrefix(o.Source, "built-in ")
+}
+
+// homeFlag reports whether a rule says no more than what sort of home there is.
+func homeFlag(o profiles.Origin) bool {
+	return o.Source == "flag" && (o.Key == "--home" || o.Key == "--fresh-home") || o.Source == "environment"
+}
+
+func placeOf(n workspace.Node, p Place) Place {
+	p.Path, p.Dev, p.Ino = n.Path, Device(n.Dev), n.Ino
+	switch n.Kind {
+	case workspace.File:
+		p.Node = File
+	case workspace.Dir:
+		p.Node = Directory
+	case workspace.Link:
+		p.Node = Link
+	default:
+		p.Node = Special
+	}
+	return p
+}
+
+// Device turns st_dev into what statx(2) reports: major<<32 | minor.
+func Device(dev uint64) uint64 { return uint64(unix.Major(dev))<<32 | uint64(unix.Minor(dev)) }
+
+// anchors pins the directories between what may be written and what may not:
+// a directory that can be renamed away makes room for another of its name.
+// That a rule names one of them with the access that it has anyway changes
+// nothing.
+func (f *finder) anchors() {
+	done := map[string]bool{}
+	for _, p := range f.places[:len(f.places):len(f.places)] {
+		if p.Node == Absent || p.Access >= profiles.Overlay {
+			continue
+		}
+		// The topmost of them is the root of a mount anyway.
+		for dir := filepath.Dir(p.Path); dir != "/" && !done[dir] && f.shown(filepath.Dir(dir)) == profiles.Write; dir = filepath.Dir(dir) {
+			done[dir] = true
+			f.anchor(dir)
+		}
+	}
+}
+
+// patterns refuses rules whose pattern would have to be looked for outside the
+// workspace: only that is walked, and a rule must not be half kept.
+func (f *finder) patterns(table []profiles.FileRule) {
+	for i := range table {
+		r := &table[i]
+		if r.Glob != "" && !Below(r.Path, f.policy.Workspace) && f.err == nil {
+			f.err = &PatternError{Rule: *r}
+		}
+	}
+}
+
+// A PatternError says that a pattern reaches beyond the workspace.
+type PatternError struct{ Rule profiles.FileRule }
+
+func (e *PatternError) Error() string {
+	return fmt.Sprintf("filesystem %s: a pattern is looked for in the workspace only (%s)", e.Rule.Text(), e.Rule.Origin)
+}
+
+// Hint says what to do instead.
+func (e *PatternError) Hint() string { return "name the directory itself: " + e.Rule.Path }
+
+// put adds a place, or makes the one that is there stricter.
+func (f *finder) put(p Place) {
+	if i, ok := f.seen[p.Path]; ok {
+		if p.Access < f.places[i].Access {
+			f.places[i].Access, f.places[i].Why = p.Access, p.Why
+		}
+		f.places[i].Pin = f.places[i].Pin || p.Pin
+		f.places[i].Protect = f.places[i].Protect || p.Protect
+		return
+	}
+	f.seen[p.Path] = len(f.places)
+	f.places = append(f.places, p)
+}

@@ -1,0 +1,358 @@
+package survey
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pccrun/pccrun/netproxy/rules"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// What a policy allows is of no use without what belongs to it: a host without the
+// authorities that certify it, ssh without the keys of hosts, an agent's socket without
+// the variable that names it. None of this is a secret.
+
+// networked reports whether a run reaches anything.
+func (o *Options) networked(p *profiles.Policy) bool {
+	return o.Network || len(p.Network.Allow)+len(p.Network.Local) > 0
+}
+
+// certificates passes the variables that name certificate authorities, and shows what
+// they name; and so with what git's configuration names, which not every profile shows.
+func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variable) {
+	if !o.networked(f.policy) || o.Getenv == nil {
+		return nil
+	}
+	const why = "certificate authorities that your environment names"
+	for i, name := range slices.Concat(profiles.CertificateFiles[:], profiles.CertificateDirs[:]) {
+		value, pass := o.Getenv(name), false
+		switch d := f.policy.DecideEnv(name); {
+		case d.Action == profiles.EnvSetTo:
+			value = d.Value
+		case d.Action == profiles.EnvScrubbed && f.free(name):
+			pass = true
+		case d.Action != profiles.EnvPassed:
+			continue
+		}
+		if value == "" {
+			continue
+		}
+		paths := []string{value}
+		if i >= len(profiles.CertificateFiles) {
+			paths = filepath.SplitList(value)
+		}
+		for _, path := range paths {
+			if cause := f.certificate(path, why); cause != "" {
+				f.notes = append(f.notes, name+" names "+path+", "+cause+": it is not passed")
+				pass = false
+			}
+		}
+		if pass {
+			env = append(env, Variable{name + "=" + value, why})
+		}
+	}
+	for _, path := range found.Certificates {
+		const why, name = "certificate authorities that your git configuration names", "GIT_SSL_CAINFO"
+		if f.certificate(path, why) == "" && !f.git() && o.Getenv(name) == "" && f.free(name) {
+			env = append(env, Variable{name + "=" + path, why})
+		}
+	}
+	return env
+}
+
+// certificate shows a file or directory of certificates wherever nothing but the defaults
+// hides it, and says why not.
+func (f *finder) certificate(path, why string) (cause string) {
+	if !filepath.IsAbs(path) {
+		return "" // of the current directory, or no path at all
+	}
+	path = profiles.Physical(path)
+	list, end, err := f.hops(path)
+	if err != nil || end.Node == Absent {
+		return "" // as it is outside
+	}
+	hidden := f.shown(end.Path) < profiles.Read
+	switch {
+	case !f.byDefault(path) && f.decider.Decide(path).Access < profiles.Read || hidden && !f.byDefault(end.Path):
+		return "which a rule hides (" + f.decider.Decide(end.Path).Rule.Origin.String() + ")"
+	case hidden && end.Node == Directory && !f.lends(end.Path):
+		return "which is a directory with more than certificates"
+	case hidden && end.Node != Directory && !holds(end.Path, isCertificates):
+		return "which does not hold certificates alone"
+	}
+	for i := range list {
+		if hidden {
+			if no := f.refuses(list[i].at, &list[i].st, profiles.Read, list[i].to); no != "" {
+				return "by the link " + list[i].at + ", " + no
+			}
+		}
+	}
+	for _, h := range list {
+		f.put(Place{Path: h.at, Node: Link, Link: h.text, Access: profiles.Read, Why: why})
+	}
+	if hidden {
+		end.Access, end.Why = profiles.Read, why
+		f.put(end)
+	}
+	return ""
+}
+
+// holds reports whether a file is one of no more than a megabyte or so, and its content is
+// what is says.
+func holds(path string, is func(text []byte) bool) bool {
+	text, err := profiles.ReadFile(path)
+	return err == nil && is(text)
+}
+
+// isCertificates reports whether a text has certificates in it, and no key.
+func isCertificates(text []byte) bool {
+	return bytes.Contains(text, []byte("CERTIFICATE-----")) && !bytes.Contains(text, []byte("PRIVATE KEY"))
+}
+
+// isPublicKeys reports whether a text is one of OpenSSH's with public keys: one key, keys of
+// hosts, or of who signs.
+func isPublicKeys(text []byte) bool {
+	keys := 0
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		if !slices.ContainsFunc(strings.Fields(string(line)), isKeyType) {
+			return false
+		}
+		keys++
+	}
+	return keys > 0
+}
+
+func isKeyType(word string) bool {
+	for _, prefix := range [...]string{"ssh-rsa", "ssh-ed25519", "ssh-dss", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-", "rsa-sha2-"} {
+		if strings.HasPrefix(word, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// isPublic reports whether a file below a directory with secrets holds certificates or public
+// keys, and nothing else.
+func isPublic(path string) bool {
+	return holds(path, func(text []byte) bool { return isCertificates(text) || isPublicKeys(text) })
+}
+
+// ssh shows what a client needs where a host may be reached by ssh: the keys of hosts, and of
+// the user's configuration which hosts there are. What else is in it are keys, programs and
+// files, which stay outside.
+func (f *finder) ssh(agent bool) {
+	dir := f.policy.Home + "/.ssh"
+	var config sshConfig
+	if text, err := profiles.ReadFile(dir + "/config"); err == nil {
+		config = readSSHConfig(string(text), f.policy.Home, agent)
+	}
+	if !f.reachesSSH(config.ports) && !agent {
+		return
+	}
+	const why = "what ssh needs to know hosts by"
+	for _, name := range slices.Concat([]string{dir + "/known_hosts", dir + "/known_hosts2"}, config.hosts, config.keys) {
+		f.openly(name, why)
+	}
+	if config.text != "" {
+		f.own0600(dir+"/config", config.text, why)
+	}
+	// To the command these are nobody's, and of a file that /etc/ssh/ssh_config includes ssh
+	// wants that it is root's or the user's own.
+	files, _ := filepath.Glob("/etc/ssh/ssh_config.d/*.conf")
+	for _, name := range files {
+		if text, err := profiles.ReadFile(name); err == nil && f.decider.Decide(name).Access == profiles.Read {
+			f.sshTexts = append(f.sshTexts, Text{Path: name, Content: string(text)})
+		}
+	}
+}
+
+// reachesSSH reports whether the policy allows a port at which the user's servers of ssh are.
+func (f *finder) reachesSSH(ports []uint16) bool {
+	reaches := func(text string, parse func(string) (rules.Rule, error)) bool {
+		rule, err := parse(text)
+		return err == nil && slices.ContainsFunc(append(ports, 22), rule.Covers)
+	}
+	return slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return reaches(r.Text, rules.Parse) }) ||
+		slices.ContainsFunc(f.policy.Network.Local, func(r profiles.NetRule) bool { return reaches(r.Text, rules.ParseLocal) })
+}
+
+// openly shows a file of public keys where nothing but the defaults hides it.
+func (f *finder) openly(path, why string) {
+	if !f.byDefault(path) || !isPublic(path) {
+		return
+	}
+	if list, end, err := f.hops(path); err == nil && end.Node == File && f.byDefault(end.Path) {
+		f.give(list, end, why)
+	}
+}
+
+// own0600 gives the command a file of its own with a text, in a private directory.
+func (f *finder) own0600(path, text, why string) {
+	if d := f.decider.Decide(path); f.byDefault(path) && d.Access > profiles.Hide && d.Access < profiles.Read {
+		f.put(Place{Path: path, Node: File, Access: profiles.Read, Copied: true, Text: text, Why: why})
+	}
+}
+
+// trust gives gpg a trust database of its own: it stops where it can read one and not write.
+func (f *finder) trust() {
+	for i := range f.places {
+		if p := &f.places[i]; f.policy.Uses("gpg-agent") && filepath.Base(p.Path) == "trustdb.gpg" && p.Access == profiles.Read && p.Node == File {
+			if text, err := profiles.ReadFile(p.Path); err == nil && f.shown(filepath.Dir(p.Path)) < profiles.Read {
+				p.Copied, p.Text = true, string(text)
+			}
+		}
+	}
+}
+
+// An sshConfig is what of a user's configuration of ssh is no secret.
+type sshConfig struct {
+	text  string
+	hosts []string // files with the keys of hosts
+	keys  []string // public keys that it names
+	ports []uint16
+}
+
+// sshKeys are the keywords of ssh_config(5) that say where a host is and how it is spoken to,
+// in lower case. With an agent, also which of its keys is whose.
+var sshKeys = [...]string{
+	"host", "hostname", "port", "user", "hostkeyalias", "proxyjump", "ciphers", "macs", "kexalgorithms", "hostkeyalgorithms", "casignaturealgorithms",
+	"pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes", "hostbasedacceptedalgorithms", "rekeylimit", "compression", "addressfamily", "connecttimeout",
+	"userknownhostsfile", "globalknownhostsfile", "stricthostkeychecking", "checkhostip", "hashknownhosts",
+	"canonicalizehostname", "canonicaldomains", "canonicalizefallbacklocal", "canonicalizemaxdots", "serveraliveinterval", "serveralivecountmax", "ignoreunknown",
+}
+
+// maxSSHInclude is how deep ssh follows Include, and maxSSHFiles how many are followed here.
+const (
+	maxSSHInclude = 16
+	maxSSHFiles   = 64
+)
+
+// readSSHConfig keeps of a configuration what is on the list. Match is dropped, with what it
+// is about; an included file stands in the place of its line.
+func readSSHConfig(text, home string, agent bool) (c sshConfig) {
+	var b strings.Builder
+	left := maxSSHFiles
+	var read func(text, host string, depth int)
+	read = func(text, host string, depth int) {
+		current, dropped := host, false
+		for line := range strings.Lines(text) {
+			word, value := sshWords(line)
+			switch word {
+			case "":
+				continue
+			case "match":
+				dropped = true
+				continue
+			case "host":
+				// Within a file that a host's own lines include, ssh wants both to match.
+				dropped, current = host != "" && host != "*", value
+				if !dropped {
+					b.WriteString("Host " + value + "\n")
+				}
+				continue
+			}
+			if dropped {
+				continue
+			}
+			if word == "include" {
+				for _, pattern := range strings.Fields(value) {
+					files, _ := filepath.Glob(sshPath(strings.Trim(pattern, `"`), home))
+					for _, name := range files {
+						if text, err := profiles.ReadFile(name); err == nil && depth < maxSSHInclude && left > 0 {
+							left--
+							read(string(text), current, depth+1)
+						}
+					}
+				}
+				if depth == 0 || current != "" {
+					if current == "" {
+						b.WriteString("Host *\n")
+					} else {
+						b.WriteString("Host " + current + "\n")
+					}
+				}
+				continue
+			}
+			own := agent && (word == "identityfile" || word == "identitiesonly")
+			if !own && !slices.Contains(sshKeys[:], word) {
+				continue
+			}
+			switch word {
+			case "port":
+				if n, err := strconv.ParseUint(value, 10, 16); err == nil {
+					c.ports = append(c.ports, uint16(n))
+				}
+			case "userknownhostsfile":
+				for _, name := range strings.Fields(value) {
+					c.hosts = append(c.hosts, sshPath(strings.Trim(name, `"`), home))
+				}
+			case "identityfile":
+				name := sshPath(strings.Trim(value, `"`), home)
+				c.keys = append(c.keys, strings.TrimSuffix(name, ".pub")+".pub")
+			}
+			b.WriteString("  " + strings.TrimSpace(line) + "\n")
+		}
+	}
+	read(text, "", 0)
+	c.text = b.String()
+	return c
+}
+
+// sshWords returns the keyword of a line in lower case, and its value.
+func sshWords(line string) (word, value string) {
+	line = strings.TrimSpace(line)
+	if line == "" || line[0] == '#' {
+		return "", ""
+	}
+	i := strings.IndexAny(line, " \t=")
+	if i < 0 {
+		return strings.ToLower(line), ""
+	}
+	value = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line[i:]), "="))
+	return strings.ToLower(strings.Trim(line[:i], `"`)), value
+}
+
+// sshPath is where a file of the user's configuration lies.
+func sshPath(name, home string) string {
+	name = strings.NewReplacer("%d", home, "${HOME}", home).Replace(name)
+	if rest, ok := strings.CutPrefix(name, "~/"); ok {
+		return home + "/" + rest
+	}
+	if !filepath.IsAbs(name) {
+		return home + "/.ssh/" + name
+	}
+	return name
+}
+
+// namedSockets passes the variables that name a socket which is shown: SSH_AUTH_SOCK is one,
+// DOCKER_HOST another.
+func (f *finder) namedSockets(environ []string) (env []Variable) {
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		path := strings.TrimPrefix(value, "unix://")
+		if !filepath.IsAbs(path) || !f.free(name) {
+			continue
+		}
+		for _, s := range f.policy.Network.Sockets {
+			if s.At == "" && sameFile(path, s.Path) {
+				env = append(env, Variable{entry, "it names a socket that is shown (" + s.Origin.String() + ")"})
+				break
+			}
+		}
+	}
+	return env
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	y, e := os.Stat(b)
+	return err == nil && e == nil && os.SameFile(x, y)
+}

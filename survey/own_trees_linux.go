@@ -1,0 +1,54 @@
+package survey
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// owned judges a rule for what the sandbox has of its own. It reports whether nothing is
+// to be mounted: what the rule asks is so, or is refused.
+func (f *finder) owned(path string, access profiles.Access, why string) (done bool) {
+	tree, has := KernelTree(path), OwnDevice(path)
+	refuse := func(format string, args ...any) bool {
+		f.err = &profiles.Error{Cause: fmt.Sprintf("filesystem %s: %s: %s (%s)", path, access, fmt.Sprintf(format, args...), why)}
+		return true
+	}
+	switch {
+	case tree == "":
+		return false
+	case access >= profiles.Overlay && !(access == profiles.Write && has):
+		return refuse("the sandbox has a %s of its own, in which nothing of the host's can stand", tree)
+	case access >= profiles.Read:
+		if d := f.decider.Decide(tree); path != tree && d.Access < profiles.Read {
+			return refuse("%s has the access %s (%s)", tree, d.Access, d.Rule.Origin)
+		}
+		if tree == "/dev" && !inOwnDev(path) {
+			f.notes = append(f.notes, path+" is not in the /dev of the sandbox, which shows no device of the host's ("+why+")")
+		}
+		return true
+	case path == tree || tree == "/sys":
+		return false
+	case tree == "/dev":
+		return !inOwnDev(path) // what the host has in its own is not in the way
+	}
+	switch name, _, _ := strings.Cut(path[len("/proc/"):], "/"); {
+	case strings.Trim(name, "0123456789") == "":
+		return refuse("/proc has no process of the host's")
+	case name == "self", name == "thread-self":
+		return refuse("/proc/%s is another directory for each process", name)
+	}
+	return false
+}
+
+// runs adds [RuntimeDir], and refuses a rule that opens the whole of it.
+func (f *finder) runs() {
+	f.add(RuntimeDir, profiles.Private, "sockets and state of the host's services")
+	if d := f.decider.Decide(RuntimeDir); d.Rule.Path == RuntimeDir && d.Access >= profiles.Read && f.err == nil {
+		f.err = &profiles.Error{
+			Cause: fmt.Sprintf("filesystem %s: %s: it is always private: the sockets of the host's services lie there (%s)", RuntimeDir, d.Access, d.Rule.Origin),
+			Hint:  "name what is wanted of it: --" + d.Access.String() + " " + RuntimeDir + "/NAME",
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package survey
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// inode is a directory as a survey has seen it. It is remembered for what lies in
+// it: of hundreds of rules most share what is on the way. A survey is one look, and
+// what has changed since then the launch finds by the inode when it opens it.
+type inode struct{ dev, ino uint64 }
+
+// anchor pins what holds something that must stay where it is.
+func (f *finder) anchor(path string) {
+	node := Directory
+	at, ok := f.dirs[path]
+	if !ok {
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			f.err = fmt.Errorf("lstat %s: %w", path, err)
+			return
+		}
+		node, at = NodeOf(st.Mode), inode{Device(st.Dev), st.Ino}
+	}
+	protect := !slices.Contains(f.roots, path)
+	f.put(Place{Path: path, Node: node, Dev: at.dev, Ino: at.ino, Access: f.around(path), Pin: true, Protect: protect, Why: "holds what must stay where it is"})
+}
+
+// unknown returns the length of the first part of a path that is not known.
+func (f *finder) unknown(path string) int {
+	for end := len(path); ; {
+		dir := strings.LastIndexByte(path[:end], '/')
+		if _, ok := f.dirs[path[:max(dir, 0)]]; ok {
+			return end
+		}
+		if dir <= 0 {
+			return 1
+		}
+		end = dir
+	}
+}
+
+// resolve adds path as a place. A link on the way is followed as the kernel
+// would, and each link is a place of its own, since in a fresh directory it
+// must be made again. Links that the command itself could have made never
+// carry a grant: whoever can write there could point them anywhere. Nor do those
+// of the workspace, where it is read-only: whoever wrote the repository chose
+// where they lead.
+func (f *finder) resolve(path string, access profiles.Access, why string, depth int) {
+	if f.err != nil {
+		return
+	}
+	if depth > 40 {
+		f.err = fmt.Errorf("filesystem %s: %w", path, unix.ELOOP)
+		return
+	}
+	if f.owned(path, access, why) {
+		return
+	}
+	prefix, st, err := f.first(path)
+	if err != nil {
+		if err == unix.EACCES && f.owns(filepath.Dir(prefix)) {
+			// The command has the same owner: it could make it searchable,
+			// and what is below would be covered by nothing.
+			f.err = &ClosedError{Path: path, Access: access, Dir: filepath.Dir(prefix), Why: why}
+			return
+		}
+		if nowhere(err) {
+			f.put(Place{Path: path, Node: Absent, Access: access, Why: why})
+			return
+		}
+		f.err = fmt.Errorf("lstat %s: %w", prefix, err)
+		return
+	}
+	n := NodeOf(st.Mode)
+	if n != Link {
+		if n == File && st.Nlink == 1 {
+			f.single[path] = true
+		}
+		f.put(Place{Path: path, Node: n, Dev: Device(st.Dev), Ino: st.Ino, Access: access, Why: why})
+		return
+	}
+	text, real, err := leads(prefix, path[len(prefix):])
+	if err != nil {
+		f.err = err
+		return
+	}
+	if access > profiles.Hide && !f.tightening {
+		if err := f.refuses(prefix, &st, access, real); err != "" {
+			f.err = &profiles.Error{
+				Cause: fmt.Sprintf("filesystem %s: %s: leads through the link %s, %s (%s)", path, access, prefix, err, why),
+				Hint:  "name where it leads, if that is meant: --" + access.String() + " " + shell.Quote(real),
+			}
+			return
+		}
+	}
+	link := Place{Path: prefix, Node: Link, Link: text, Access: access, Why: why}
+	// What closes a path by a link closes it as long as the link stands: a command
+	// that could take it away, or lead it elsewhere, would open the path to the next run.
+	if (access < profiles.Read || f.tightening) && f.within(prefix) {
+		link.Pin, link.Dev, link.Ino = true, Device(st.Dev), st.Ino
+	}
+	f.put(link)
+	// Where it leads may have a rule of its own: the stricter wins, but for one
+	// that merely closes a place as a whole.
+	if d := f.decider.Decide(real); (f.tightening || !f.asWhole(&d.Rule)) && d.Access < access {
+		if f.tightening {
+			f.notes = append(f.notes, fmt.Sprintf("%s: leads to %s by the link %s, and opens nothing there, since the file is not trusted: name %[2]s itself, then pccrun trust", why, real, prefix))
+		}
+		access = d.Access
+	}
+	f.resolve(real, access, why, depth+1)
+}
+
+// asWhole reports whether a rule merely closes a place as a whole: a home, all homes, /tmp.
+func (f *finder) asWhole(r *profiles.FileRule) bool {
+	return r.Path == f.policy.Home || r.Path == "/" || r.Glob == "" && builtIn(r.Origin) && !Below(r.Path, f.policy.Home)
+}
+
+// beyond marks what is hidden where root alone gets to: the command is not root,
+// and neither is who mounts for it. Of what is lent the owner is changed, so there
+// a directory says nothing of who may enter it; what may be read all the way down
+// is the host's own.
+func (f *finder) beyond(path string) {
+	i, ok := f.seen[path]
+	if !ok || f.places[i].Access != profiles.Hide || f.places[i].Node != File && f.places[i].Node != Directory || os.Getuid() != 0 {
+		return
+	}
+	closed := false
+	for dir := path; dir != "/"; {
+		dir = filepath.Dir(dir)
+		if f.decider.Decide(dir).Access != profiles.Read {
+			return
+		}
+		var st unix.Stat_t
+		closed = closed || unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IXOTH == 0
+	}
+	f.places[i].Optional = f.places[i].Optional || closed
+}
+
+// first looks along a path as far as the first link on the way, or to its end.
+func (f *finder) first(path string) (prefix string, st unix.Stat_t, err error) {
+	for i := f.unknown(path); i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
+		prefix = path[:i]
+		if err = unix.Lstat(prefix, &st); err != nil || NodeOf(st.Mode) == Link {
+			break
+		}
+		if NodeOf(st.Mode) == Directory {
+			f.dirs[prefix] = inode{Device(st.Dev), st.Ino}
+		}
+	}
+	return prefix, st, err
+}
+
+// leads returns the text of a link, and where a path leads that goes on from it.
+func leads(link, rest string) (text, to string, err error) {
+	if text, err = os.Readlink(link); err != nil {
+		return "", "", err
+	}
+	if to = text; !strings.HasPrefix(to, "/") {
+		to = filepath.Join(filepath.Dir(link), to)
+	}
+	return text, filepath.Join(to, rest), nil
+}
+
+// nowhere reports whether an error says that nothing stands at a path, or
+// nothing that anybody like us could reach.
+func nowhere(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || err == unix.ENOTDIR || err == unix.EACCES
+}
+
+// refuses says why a link must not carry a grant to where it leads, "" if it may.
+func (f *finder) refuses(link string, st *unix.Stat_t, access profiles.Access, to string) string {
+	dir := filepath.Dir(link)
+	switch {
+	case (f.shown(dir) >= profiles.Overlay || f.guarded(link)) && !f.sworn(link, st):
+		return "which the command could have made"
+	case Below(link, f.policy.Workspace) && f.decider.Decide(to).Access < access:
+		return "which is the workspace's, to " + to
+	case planted(dir, st):
+		return fmt.Sprintf("which uid %d has put where everybody may", st.Uid)
+	}
+	return ""
+}
+
+// owns reports whether a directory is the user's own.
+func (f *finder) owns(dir string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(dir, &st) == nil && int(st.Uid) == os.Getuid()
+}
+
+// planted reports whether a link stands where others may make names, such as
+// /tmp, and is somebody else's: as the kernel has it with protected_symlinks
+// (proc_sys_fs(5)), which does not count where we follow by ourselves.
+func planted(dir string, link *unix.Stat_t) bool {
+	var st unix.Stat_t
+	if unix.Lstat(dir, &st) != nil {
+		return true
+	}
+	return st.Mode&0o002 != 0 && link.Uid != st.Uid && int(link.Uid) != os.Getuid()
+}
+
+// A ClosedError says that a directory of the user's own on the way to a path cannot
+// be searched.
+type ClosedError struct {
+	Path   string
+	Access profiles.Access
+	Dir    string
+	Why    string
+}
+
+func (e *ClosedError) Error() string {
+	return fmt.Sprintf("filesystem %s: %s: %s cannot be searched, and the command could change that (%s)", e.Path, e.Access, e.Dir, e.Why)
+}
+
+// Hint says what to do.
+func (e *ClosedError) Hint() string {
+	return "chmod u+rwx " + shell.Quote(e.Dir) + " once you have seen what is in it: an earlier run may have closed it"
+}

@@ -1,0 +1,196 @@
+package survey
+
+import (
+	"encoding/binary"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// setIDs pins the programs that give who runs them rights (set-user-ID,
+// set-group-ID, file capabilities), wherever the command may write. Root's are
+// the command's own by the map of owners, and what is written through a shared
+// mapping keeps the bit and the attribute, chmod(2). Only root pays for the
+// walk, and at each launch: neither leaves a mark on the directory.
+func (f *finder) setIDs() error {
+	for _, root := range f.writable() {
+		found, err := setIDFiles(root)
+		if err != nil {
+			return err
+		}
+		for _, file := range found {
+			f.put(Place{Path: file.path, Node: File, Dev: Device(file.dev), Ino: file.ino, Access: f.atMost(file.path, profiles.Read), Pin: true, Protect: true, Why: "a program that gives rights to who runs it"})
+		}
+	}
+	return nil
+}
+
+// writable lists what the command may write, topmost only.
+func (f *finder) writable() []string {
+	roots := []string{f.policy.Workspace}
+	for _, p := range f.places {
+		if p.Access == profiles.Write && (p.Node == Directory || p.Node == File) {
+			roots = append(roots, p.Path)
+		}
+	}
+	slices.SortFunc(roots, Less)
+	last := ""
+	return slices.DeleteFunc(roots, func(path string) bool {
+		if last != "" && Below(path, last) {
+			return true
+		}
+		last = path
+		return false
+	})
+}
+
+type setID struct {
+	path     string
+	dev, ino uint64
+}
+
+// A setIDWalk reads directories, with a worker for each processor.
+type setIDWalk struct {
+	mu    sync.Mutex
+	wake  sync.Cond
+	todo  []string
+	busy  int
+	found []setID
+	err   error
+}
+
+// setIDFiles lists the regular files of a tree, or the file itself, that have
+// one of the bits or capabilities. What vanishes meanwhile has none.
+func setIDFiles(root string) ([]setID, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(root, &st); err != nil {
+		return nil, &os.PathError{Op: "lstat", Path: root, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		gives, err := givesRights(root, &st)
+		if err != nil || !gives {
+			return nil, err
+		}
+		return []setID{{root, uint64(st.Dev), st.Ino}}, nil
+	}
+	w := &setIDWalk{todo: []string{root}}
+	w.wake.L = &w.mu
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(w.work)
+	}
+	workers.Wait()
+	slices.SortFunc(w.found, func(a, b setID) int { return strings.Compare(a.path, b.path) })
+	return w.found, w.err
+}
+
+func (w *setIDWalk) work() {
+	buf := make([]byte, 32<<10)
+	for {
+		w.mu.Lock()
+		for len(w.todo) == 0 && w.busy > 0 {
+			w.wake.Wait()
+		}
+		if len(w.todo) == 0 || w.err != nil {
+			w.mu.Unlock()
+			w.wake.Broadcast()
+			return
+		}
+		dir := w.todo[len(w.todo)-1]
+		w.todo = w.todo[:len(w.todo)-1]
+		w.busy++
+		w.mu.Unlock()
+
+		dirs, files, err := readSetIDs(dir, buf)
+
+		w.mu.Lock()
+		w.busy--
+		w.todo, w.found = append(w.todo, dirs...), append(w.found, files...)
+		if err != nil && w.err == nil {
+			w.err = err
+		}
+		w.mu.Unlock()
+		w.wake.Broadcast()
+	}
+}
+
+// readSetIDs reads one directory, getdents64(2).
+func readSetIDs(dir string, buf []byte) (dirs []string, files []setID, err error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	defer unix.Close(fd)
+	for {
+		n, err := unix.ReadDirent(fd, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, nil, &os.PathError{Op: "getdents", Path: dir, Err: err}
+		}
+		if n == 0 {
+			return dirs, files, nil
+		}
+		for b := buf[:n]; len(b) > 0; {
+			length := binary.NativeEndian.Uint16(b[16:])
+			kind, name := b[18], unix.ByteSliceToString(b[19:length])
+			b = b[length:]
+			if name == "." || name == ".." {
+				continue
+			}
+			if kind != unix.DT_REG && kind != unix.DT_DIR && kind != unix.DT_UNKNOWN {
+				continue
+			}
+			var st unix.Stat_t
+			if kind != unix.DT_DIR {
+				if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err == unix.ENOENT {
+					continue
+				} else if err != nil {
+					return nil, nil, &os.PathError{Op: "lstat", Path: dir + "/" + name, Err: err}
+				}
+			}
+			if kind == unix.DT_DIR || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				dirs = append(dirs, dir+"/"+name)
+				continue
+			}
+			gives, err := givesRights(dir+"/"+name, &st)
+			if err != nil {
+				return nil, nil, err
+			}
+			if gives {
+				files = append(files, setID{dir + "/" + name, uint64(st.Dev), st.Ino})
+			}
+		}
+	}
+}
+
+// givesRights reports whether a file has one of the bits, or is a program with
+// capabilities of its own, capabilities(7).
+func givesRights(path string, st *unix.Stat_t) (bool, error) {
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return false, nil
+	case st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0:
+		return true, nil
+	case st.Mode&0o111 == 0:
+		return false, nil
+	}
+	switch _, err := unix.Lgetxattr(path, "security.capability", nil); err {
+	case nil:
+		return true, nil
+	case unix.ENODATA, unix.ENOTSUP, unix.ENOENT:
+		return false, nil
+	default:
+		return false, &os.PathError{Op: "lgetxattr", Path: path, Err: err}
+	}
+}

@@ -1,0 +1,519 @@
+package survey
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// A ToolQuery says where programs are looked for.
+type ToolQuery struct {
+	Path      string              // the caller's PATH
+	Home      string              // absolute, clean
+	Workspace string              // absolute, clean, without symbolic links
+	Command   []string            // the files that the command's name stands for, looked at as those of PATH are
+	Env       func(string) string // the caller's other variables: GOPATH, CARGO_HOME, PYENV_ROOT, …; nil for none
+
+	// Changeable says whether the command may change what lies in a
+	// directory; nil if it may nowhere.
+	Changeable func(dir string) bool
+}
+
+// A Tool is a file or directory that programs of PATH need, to be shown
+// read-only with all links on the way to it.
+type Tool struct {
+	Path string // absolute, clean, and exists; as the user, or a link, spells it
+	Why  string
+}
+
+// A Cache is a directory that a tool fills, with the access that keeps the
+// tool working and leaves nothing for the host to trip over.
+type Cache struct {
+	Path   string          // absolute, clean, and exists
+	Access profiles.Access // Overlay for sources that offline builds need, Private for all else
+	Env    string          // the variable that says where it is, or would
+	Why    string
+}
+
+// moduleCache is the variable of [Cache.Env] for Go's modules, which lie in
+// ~/go/pkg/mod without it.
+const moduleCache = "GOMODCACHE"
+
+// Tools is what the programs of PATH need.
+type Tools struct {
+	Show   []Tool // sorted; none lies below another
+	Caches []Cache
+}
+
+// Toolchains finds what programs need that live where a policy usually shows
+// nothing: below the home, or in a place of their own. It follows entries of
+// PATH, the links in them, and the interpreters of scripts, to the prefix that
+// each belongs to; and so of JAVA_HOME and the command itself.
+//
+// Entries that are relative, lie in the workspace, hold no program, or are the
+// home itself or a directory above it do not count: what stands there was not
+// put there to be run by everybody, or is the payload's to change. So is a link
+// in what the command may change, wherever on the way it stands. An entry in
+// the open part of the home may belong to a project, and an earlier command may
+// have written in it: what its links and scripts lead to counts only where a
+// version manager or installer has it. A place known to hold secrets is never
+// shown, nor is a directory that contains one: of such a prefix only the parts
+// that hold programs are.
+//
+// It asks the file system and runs nothing. What it cannot read does not count.
+func Toolchains(q ToolQuery) Tools {
+	if q.Env == nil {
+		q.Env = func(string) string { return "" }
+	}
+	if q.Changeable == nil {
+		q.Changeable = func(string) bool { return false }
+	}
+	f := toolFinder{q: q, show: map[string]string{}, seen: map[string]bool{}, prefixed: map[string]bool{}}
+	for _, s := range secrets {
+		f.secrets = append(f.secrets, q.Home+"/"+s)
+	}
+	for _, r := range roots {
+		f.roots = append(f.roots, f.place(r.env, r.path))
+	}
+	for _, dir := range filepath.SplitList(q.Path) {
+		f.entry(profiles.Physical(dir), "PATH")
+	}
+	// Maven and Gradle look there first, and not in PATH. What a variable names must look like it.
+	if bin := filepath.Join(q.Env("JAVA_HOME"), "bin"); filepath.IsAbs(bin) {
+		if info, err := os.Stat(filepath.Join(bin, "java")); err == nil && info.Mode().IsRegular() {
+			f.entry(bin, "JAVA_HOME")
+		}
+	}
+	for _, path := range q.Command {
+		f.command(path)
+	}
+	if len(f.show) > 0 {
+		// Virtual environments anywhere lead here; shims of asdf and mise read the others.
+		f.add(filepath.Join(q.Home, ".local/share/uv/python"), "uv's interpreters")
+		f.add(filepath.Join(q.Home, ".tool-versions"), "asdf")
+		f.add(filepath.Join(q.Home, ".asdfrc"), "asdf")
+		if mise := filepath.Join(q.Home, ".config/mise/config.toml"); versionsOnly(mise) {
+			f.force(mise, "mise")
+		}
+	}
+	t := Tools{Caches: f.caches()}
+	for path, why := range f.show {
+		if !f.covered(path) {
+			t.Show = append(t.Show, Tool{path, why})
+		}
+	}
+	slices.SortFunc(t.Show, func(a, b Tool) int { return strings.Compare(a.Path, b.Path) })
+	return t
+}
+
+type toolFinder struct {
+	q       ToolQuery
+	roots   []string
+	secrets []string
+	show    map[string]string // why, by path
+	seen    map[string]bool   // entries that have been dealt with
+	open    bool              // the entry lies in the open part of the home
+
+	prefixed map[string]bool // directories of which the prefix has been dealt with
+}
+
+// maxPrograms bounds what is looked at in one entry of PATH.
+const maxPrograms = 2000
+
+// entry is for a directory of programs that a variable of the caller's names.
+func (f *toolFinder) entry(dir, variable string) {
+	if !filepath.IsAbs(dir) || f.seen[dir] {
+		return
+	}
+	f.seen[dir] = true
+	if distribution(dir) {
+		return // what they lead to is there too
+	}
+	real, ok := f.follow(dir)
+	if !ok || f.ignored(dir) || f.ignored(real) {
+		return
+	}
+	entries, err := os.ReadDir(real)
+	if err != nil {
+		return
+	}
+	if !system(real) {
+		if !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return runs(real, e) }) {
+			return
+		}
+		f.add(dir, variable)
+		f.prefix(real, dir+" in "+variable)
+	} else if !system(dir) { // ~/.nix-profile, ~/.guix-profile: the links are what lacks
+		f.add(dir, variable)
+	}
+	f.open = f.inOpen(real)
+	shims, led := filepath.Base(real) == "shims", map[string]bool{}
+	for _, e := range entries[:min(len(entries), maxPrograms)] {
+		path := filepath.Join(real, e.Name())
+		switch {
+		case shims: // all alike: scripts need the prefix, which is shown now, links one program
+			if text, err := os.Readlink(path); err == nil && !led[text] {
+				led[text] = true
+				f.program(path, 0)
+			}
+		case e.Type()&os.ModeSymlink != 0:
+			f.program(path, 0)
+		case e.Type().IsRegular() && !system(real):
+			f.interpreter(path, 0)
+		}
+	}
+}
+
+// command is for a file that the command's name stands for: what it needs beside
+// itself, in a PATH or not. What it is itself the survey shows.
+func (f *toolFinder) command(path string) {
+	dir, ok := f.follow(filepath.Dir(path))
+	if !ok || system(dir) && system(path) || f.ignored(dir) {
+		return
+	}
+	f.open = f.inOpen(dir)
+	f.prefix(dir, "the command")
+	real := filepath.Join(dir, filepath.Base(path))
+	if _, err := os.Readlink(real); err == nil {
+		f.program(real, 0)
+	} else {
+		f.interpreter(real, 0)
+	}
+}
+
+// distribution reports whether a directory of programs is the distribution's own.
+func distribution(dir string) bool {
+	switch dir {
+	case "/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/games", "/usr/local/games":
+		return true
+	}
+	return false
+}
+
+// runs reports whether a directory entry can be a program.
+func runs(dir string, e os.DirEntry) bool {
+	if e.Type()&os.ModeSymlink != 0 {
+		return true
+	}
+	info, err := e.Info()
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// inOpen reports whether a directory lies where people keep what they work on.
+func (f *toolFinder) inOpen(dir string) bool {
+	rest, in := strings.CutPrefix(dir, f.q.Home+"/")
+	return in && rest[0] != '.' && rest != "bin" && !Below(dir, f.place("GOPATH", "go")) && !f.rooted(dir)
+}
+
+// rooted reports whether a version manager or installer has a place.
+func (f *toolFinder) rooted(path string) bool {
+	return slices.ContainsFunc(f.roots, func(root string) bool { return root != "" && Below(path, root) })
+}
+
+func (f *toolFinder) follow(path string) (string, bool) {
+	return Follow(path, func(dir string) bool { return Below(dir, f.q.Workspace) || f.q.Changeable(dir) })
+}
+
+// Follow returns where an absolute path leads, if something stands there and
+// none of the links on the way lies in a directory that may be changed: whoever
+// can write there says where the path leads.
+func Follow(path string, changeable func(dir string) bool) (string, bool) {
+	at := "/"
+	for links := 0; path != ""; {
+		var name string
+		name, path, _ = strings.Cut(path, "/")
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, name)
+		text, err := os.Readlink(next)
+		switch {
+		case errors.Is(err, syscall.EINVAL):
+			at = next // no link
+			continue
+		case err != nil:
+			return "", false
+		}
+		if links++; links > 40 || changeable(at) {
+			return "", false
+		}
+		if filepath.IsAbs(text) {
+			at = "/"
+		}
+		path = text + "/" + path
+	}
+	return at, true
+}
+
+// ignored reports whether nothing in a directory is run on purpose.
+func (f *toolFinder) ignored(dir string) bool {
+	return Below(dir, f.q.Workspace) || Below(f.q.Home, dir)
+}
+
+// system reports whether a place is shown by every policy that runs anything.
+func system(path string) bool {
+	for _, dir := range [...]string{"/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/snap", "/etc", "/gnu"} {
+		if Below(path, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxHops bounds a chain of scripts whose interpreters are scripts.
+const maxHops = 4
+
+// program shows what a link in PATH, or the interpreter of a script, leads to,
+// and reports whether that is a program.
+func (f *toolFinder) program(path string, hops int) bool {
+	text, err := os.Readlink(path)
+	if err == nil && strings.IndexByte(text, '/') < 0 && hops == 0 {
+		return true // beside it, and looked at for itself
+	}
+	real, ok := f.follow(path)
+	if !ok || hops > maxHops || Below(real, f.q.Workspace) || f.open && !system(real) && !f.rooted(real) {
+		return false
+	}
+	info, err := os.Stat(real)
+	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+		return false
+	}
+	why := "where " + path + " leads"
+	// The next hop as the link spells it, since another link may stand there.
+	if text != "" {
+		if !filepath.IsAbs(text) {
+			text = filepath.Join(filepath.Dir(path), text)
+		}
+		if text = filepath.Clean(text); !system(text) {
+			f.add(text, why)
+		}
+	}
+	if system(real) {
+		return true
+	}
+	if !f.ignored(filepath.Dir(real)) {
+		f.prefix(filepath.Dir(real), why)
+	}
+	f.add(real, why)
+	f.interpreter(real, hops)
+	return true
+}
+
+// interpreter shows what runs a script.
+func (f *toolFinder) interpreter(path string, hops int) {
+	file, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	line := make([]byte, 256)
+	n, _ := file.Read(line)
+	interpreter := shebang(line[:n])
+	if interpreter == "" || system(interpreter) || Below(interpreter, f.q.Workspace) || f.ignored(filepath.Dir(interpreter)) {
+		return
+	}
+	if f.program(interpreter, hops+1) {
+		f.add(interpreter, "runs "+path)
+		f.prefix(filepath.Dir(interpreter), "runs "+path)
+	}
+}
+
+// shebang returns the interpreter that a script begins with, "" if it has none
+// or does not say where it is.
+func shebang(head []byte) string {
+	text, ok := bytes.CutPrefix(head, []byte("#!"))
+	if !ok {
+		return ""
+	}
+	text, _, _ = bytes.Cut(text, []byte("\n"))
+	fields := strings.Fields(string(text))
+	if len(fields) == 0 || !filepath.IsAbs(fields[0]) {
+		return ""
+	}
+	return filepath.Clean(fields[0])
+}
+
+// A root is a directory that a version manager or installer has to itself.
+type root struct {
+	env  string // the variable that moves it
+	path string // its place below the home else
+}
+
+var roots = [...]root{
+	{"PYENV_ROOT", ".pyenv"}, {"RBENV_ROOT", ".rbenv"}, {"NODENV_ROOT", ".nodenv"}, {"GOENV_ROOT", ".goenv"}, {"JENV_ROOT", ".jenv"},
+	{"ASDF_DATA_DIR", ".asdf"}, {"ASDF_DIR", ".asdf"}, {"MISE_DATA_DIR", ".local/share/mise"}, {"VOLTA_HOME", ".volta"},
+	{"SDKMAN_CANDIDATES_DIR", ".sdkman/candidates"}, {"RUSTUP_HOME", ".rustup"}, {"BUN_INSTALL", ".bun"}, {"PNPM_HOME", ".local/share/pnpm"},
+	{"HOMEBREW_PREFIX", "/home/linuxbrew/.linuxbrew"}, {"", "/home/linuxbrew/.linuxbrew"}, {"", ".linuxbrew"}, {"DOTNET_ROOT", ".dotnet"}, {"PIPX_HOME", ".local/share/pipx"}, {"", ".local/pipx"}, {"UV_TOOL_DIR", ".local/share/uv"},
+	{"", ".ghcup"}, {"", ".krew"}, {"", ".juliaup"}, {"", ".julia/juliaup"}, {"", ".opam"}, {"", ".dotnet/tools"},
+	{"", "google-cloud-sdk"}, {"", "flutter"}, {"", "miniconda3"}, {"", "anaconda3"}, {"", "miniforge3"}, {"", "mambaforge"}, {"", "micromamba"},
+}
+
+// parts are what belongs to the programs of a prefix that is not shown whole: it may be
+// anybody's project. In one of Homebrew's, programs are links into the Cellar, and find
+// each other through opt.
+var parts = [...]string{"lib", "lib64", "libexec", "share", "conf", "jmods", "include", "pyvenv.cfg",
+	"Cellar", "opt", "Homebrew", "Library", "etc/ssl", "etc/openssl@3", "etc/ca-certificates", "etc/fonts", "etc/gitconfig"}
+
+// prefix shows what the programs in a directory need around them.
+func (f *toolFinder) prefix(dir, why string) {
+	if f.prefixed[dir] {
+		return
+	}
+	f.prefixed[dir] = true
+	for _, r := range roots {
+		if path := f.place(r.env, r.path); path != "" && Below(dir, path) && f.add(path, why) {
+			return
+		}
+	}
+	if dir == filepath.Join(f.place("CARGO_HOME", ".cargo"), "bin") {
+		// What a variable names must look like it, since it holds no entry of PATH.
+		rustup := f.place("RUSTUP_HOME", ".rustup")
+		if _, err := os.Lstat(filepath.Join(rustup, "toolchains")); err == nil {
+			f.add(rustup, "the toolchains of "+dir)
+		}
+	}
+	if i := strings.Index(dir+"/", "/node_modules/"); i >= 0 && f.add(dir[:i]+"/node_modules", why) {
+		return
+	}
+	rest, ok := strings.CutPrefix(dir, f.q.Home+"/")
+	if app, is := strings.CutPrefix(rest, ".local/share/"); ok && is {
+		name, _, _ := strings.Cut(app, "/")
+		f.add(filepath.Join(f.q.Home, ".local/share", name), why)
+		return
+	}
+	base := filepath.Base(dir)
+	prefix := filepath.Dir(dir)
+	if base != "bin" && base != "sbin" || prefix == f.q.Home {
+		return
+	}
+	// Well inside a hidden directory of the home a prefix is an installation;
+	// elsewhere it may be a project, or somebody's home.
+	if ok && rest[0] == '.' && strings.Count(rest, "/") > 1 && f.add(prefix, why) {
+		return
+	}
+	for _, part := range parts {
+		f.add(filepath.Join(prefix, part), why)
+	}
+}
+
+// place returns a directory that a variable names, or that lies below the home.
+func (f *toolFinder) place(env, rel string) string {
+	if env != "" {
+		if path := f.q.Env(env); filepath.IsAbs(path) {
+			return filepath.Clean(path)
+		}
+	}
+	if filepath.IsAbs(rel) {
+		return rel
+	}
+	return filepath.Join(f.q.Home, rel)
+}
+
+// secrets are never shown, nor is a directory that contains one. They need not exist.
+var secrets = [...]string{
+	".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".local/share/keyrings", ".local/share/kwalletd", ".local/state",
+	".password-store", ".netrc", ".npmrc", ".pypirc", ".git-credentials", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
+	".m2/settings.xml", ".gradle/gradle.properties", ".terraform.d", ".vault-token", ".mozilla", ".thunderbird", ".claude", ".codex", ".gemini",
+}
+
+// add shows a path, and reports whether it does.
+func (f *toolFinder) add(path, why string) bool {
+	if _, seen := f.show[path]; seen {
+		return true
+	}
+	return f.showable(path) && f.force(path, why)
+}
+
+// force shows a path if it is there.
+func (f *toolFinder) force(path, why string) bool {
+	if _, err := os.Lstat(path); err != nil {
+		return false
+	}
+	f.show[path] = why
+	return true
+}
+
+// versionsOnly reports whether a configuration of mise says which versions are wanted, and
+// nothing of variables, which may be secrets.
+func versionsOnly(path string) bool {
+	text, err := profiles.ReadFile(path)
+	return err == nil && !bytes.Contains(text, []byte("env"))
+}
+
+// showable reports whether a path neither is nor contains what must stay hidden.
+func (f *toolFinder) showable(path string) bool {
+	if Below(f.q.Home, path) || Below(f.q.Workspace, path) || Below(path, f.q.Workspace) {
+		return false
+	}
+	for _, secret := range f.secrets {
+		if Below(secret, path) || Below(path, secret) && !besideSecrets(path[len(secret):]) {
+			return false
+		}
+	}
+	return true
+}
+
+// besideSecrets reports whether what lies there below a directory with secrets
+// is a program of a tool that keeps both in one place: ~/.claude/local, or
+// ~/.config/yarn/global/node_modules.
+func besideSecrets(rest string) bool {
+	return strings.HasPrefix(rest+"/", "/local/") || strings.Contains(rest+"/", "/node_modules/") || strings.HasSuffix(rest, "/bin")
+}
+
+// covered reports whether something above a path is shown.
+func (f *toolFinder) covered(path string) bool {
+	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
+		if _, ok := f.show[dir]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// caches returns what exists of the caches of the usual tools.
+func (f *toolFinder) caches() []Cache {
+	gopath := f.place("GOPATH", "go")
+	if list := filepath.SplitList(f.q.Env("GOPATH")); len(list) > 1 {
+		gopath = list[0]
+	}
+	cargo := f.place("CARGO_HOME", ".cargo")
+	var all []Cache
+	// A variable that names what does not look like the cache is not believed
+	// so far as to show it.
+	add := func(env, path, mark string, access profiles.Access, why string) {
+		if v := f.q.Env(env); env != "" && filepath.IsAbs(v) {
+			path = filepath.Clean(v)
+		}
+		info, err := os.Stat(filepath.Join(path, mark))
+		if err != nil || !info.IsDir() || !f.showable(path) {
+			return
+		}
+		if real, ok := f.follow(path); ok && f.showable(real) {
+			all = append(all, Cache{Path: path, Access: access, Env: env, Why: why})
+		}
+	}
+	add(moduleCache, filepath.Join(gopath, "pkg/mod"), "cache/download", profiles.Overlay, "Go's modules")
+	add("", filepath.Join(cargo, "registry"), "index", profiles.Overlay, "cargo's crates")
+	add("", filepath.Join(cargo, "git"), "db", profiles.Overlay, "cargo's repositories")
+	add("", filepath.Join(f.q.Home, ".m2/repository"), "", profiles.Overlay, "Maven's artifacts")
+	add("", filepath.Join(f.q.Home, ".cache/node/corepack"), "v1", profiles.Overlay, "corepack's package managers")
+	add("GOCACHE", filepath.Join(f.q.Home, ".cache/go-build"), "", profiles.Private, "Go's builds")
+	add("npm_config_cache", filepath.Join(f.q.Home, ".npm"), "", profiles.Private, "npm")
+	add("PIP_CACHE_DIR", filepath.Join(f.q.Home, ".cache/pip"), "", profiles.Private, "pip")
+	add("UV_CACHE_DIR", filepath.Join(f.q.Home, ".cache/uv"), "", profiles.Private, "uv")
+	add("YARN_CACHE_FOLDER", filepath.Join(f.q.Home, ".cache/yarn"), "", profiles.Private, "yarn")
+	add("DENO_DIR", filepath.Join(f.q.Home, ".cache/deno"), "", profiles.Private, "deno")
+	add("CCACHE_DIR", filepath.Join(f.q.Home, ".cache/ccache"), "", profiles.Private, "ccache")
+	add("", filepath.Join(f.q.Home, ".gradle/caches"), "", profiles.Private, "Gradle")
+	return all
+}

@@ -1,0 +1,253 @@
+package survey
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/pccrun/pccrun/internal/kernel"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// trees lists the directories beside the workspace that the rules let the command
+// write, the outermost of each sort: a nearer one of the same sort is part of it.
+// A launch that has none looks nothing up for it.
+func (f *finder) trees() (list []Tree) {
+	p := f.policy
+	if p.Beside(true) == nil {
+		return nil
+	}
+	add := func(t Tree, path string) {
+		_, end, err := f.hops(path)
+		if err != nil || end.Node != Directory || end.Path == "/" || Below(end.Path, p.Workspace) && !f.unsearched(end.Path) || f.shown(end.Path) != profiles.Write || KernelTree(end.Path) != "" {
+			return // a root that may be written the plan refuses
+		}
+		t.Query.Root = end.Path
+		list = append(list, t)
+	}
+	for _, table := range [...][]profiles.FileRule{p.Files, p.Tighten} {
+		for i := range table {
+			r := &table[i]
+			in := Below(r.Path, p.Workspace)
+			if r.Access != profiles.Write || r.Glob != "" || in && !f.unsearched(r.Path) {
+				continue
+			}
+			if d := f.decider.Decide(r.Path); d.Access == profiles.Write {
+				add(Tree{State: !in && p.Keeps(r.Path, d.Rule)}, r.Path)
+			}
+		}
+	}
+	if slices.ContainsFunc(list, func(t Tree) bool { return !t.State }) {
+		for _, cache := range p.Caches() {
+			if f.decider.Decide(cache).Access == profiles.Write {
+				add(Tree{State: true}, cache)
+			}
+		}
+	}
+	// What is around comes first; of one that is named twice the one with more rules.
+	slices.SortFunc(list, func(a, b Tree) int {
+		if n := cmp.Compare(a.Query.Root, b.Query.Root); n != 0 || a.State == b.State {
+			return n
+		}
+		if b.State {
+			return -1
+		}
+		return 1
+	})
+	outer := list[:0]
+	for _, t := range list {
+		if around := nearest(outer, t.Query.Root); around == nil || around.State != t.State && around.Query.Root != t.Query.Root {
+			outer = append(outer, t)
+		}
+	}
+	return outer
+}
+
+// unsearched reports whether a path lies in a directory of the workspace that is protected as a
+// whole. The workspace's own guard stays out of it: what a rule opens in there is a tree by itself.
+func (f *finder) unsearched(path string) bool {
+	if path == f.policy.Workspace {
+		return false
+	}
+	r, is := f.policy.Protected(filepath.Dir(path))
+	return is && !r.Review
+}
+
+// nearest returns the tree that a path is in, nil for none.
+func nearest(list []Tree, path string) (near *Tree) {
+	for i := range list {
+		if t := &list[i]; Below(path, t.Query.Root) && (near == nil || len(t.Query.Root) > len(near.Query.Root)) {
+			near = t
+		}
+	}
+	return near
+}
+
+// xdg returns $XDG_CONFIG_HOME, if git takes it for a directory wherever it is started.
+func (o *Options) xdg() string {
+	if o.Getenv != nil {
+		if dir := o.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+			return filepath.Clean(dir)
+		}
+	}
+	return ""
+}
+
+// path returns where the user's shell finds programs, but for what is the distribution's own. An
+// entry that is relative is so to where a shell stands: to the root of the tree, as a rule.
+func (o *Options) path(root string) (list []string) {
+	if o.Getenv == nil {
+		return nil
+	}
+	for _, dir := range filepath.SplitList(o.Getenv("PATH")) {
+		if !filepath.IsAbs(dir) {
+			dir = root + "/" + dir
+		}
+		if dir = filepath.Clean(dir); !distribution(dir) && !slices.Contains(list, dir) {
+			list = append(list, dir)
+		}
+	}
+	return list
+}
+
+// git returns what the environment says to the user's git.
+func (o *Options) git() []vcs.Variable {
+	if o.Getenv == nil {
+		return nil
+	}
+	return vcs.Environment(o.Getenv)
+}
+
+// query completes what is asked of a tree, given those that lie in it: somebody else
+// looks through these.
+func (f *finder) query(t *Tree, within []string, o *Options) {
+	q := &t.Query
+	q.Aside, q.Kept, q.IndexDir, q.Within = true, t.State, o.IndexDir, o.Within
+	q.Protect = f.policy.Beside(t.State)
+	q.Path = o.path(q.Root)
+	if !t.State {
+		q.Home, q.XDG, q.Git = f.policy.Home, o.xdg(), o.git()
+	}
+	closed := slices.Clone(within)
+	if o.Own != "" && Below(o.Own, q.Root) {
+		closed = append(closed, o.Own)
+	}
+	for _, p := range f.places {
+		if p.Node != Directory || p.Path == q.Root || !Below(p.Path, q.Root) || slices.ContainsFunc(within, func(w string) bool { return Below(p.Path, w) }) {
+			continue
+		}
+		if p.Protect && p.Access <= profiles.Read {
+			closed = append(closed, p.Path) // it is pinned as a whole
+			continue
+		}
+		q.Files = append(q.Files, profiles.FileRule{Path: p.Path, Access: p.Access})
+	}
+	for _, path := range closed {
+		q.Files = append(q.Files, profiles.FileRule{Path: path, Access: profiles.Private})
+	}
+}
+
+// aside looks through the trees beside the workspace, and pins what stands there.
+func (f *finder) aside(list []Tree, o *Options) error {
+	roots := []string{f.policy.Workspace}
+	for _, t := range list {
+		roots = append(roots, t.Query.Root)
+	}
+	for i := range list {
+		t := &list[i]
+		root := t.Query.Root
+		var within []string
+		for _, r := range roots {
+			if r != root && Below(r, root) {
+				within = append(within, r)
+			}
+		}
+		f.query(t, within, o)
+		var err error
+		if t.Found, err = workspace.Scan(t.Query); err != nil {
+			return fmt.Errorf("%s may be written: %w", root, err)
+		}
+		for _, note := range t.Found.Notes { // of the user's own configuration another may have said the same
+			if !slices.Contains(f.notes, note) {
+				f.notes = append(f.notes, note)
+			}
+		}
+		for _, path := range within {
+			// Renamed away it would make room for one that nobody looks through.
+			f.roots = append(f.roots, path)
+			f.anchor(path)
+			for dir := filepath.Dir(path); dir != root && f.shown(filepath.Dir(dir)) == profiles.Write; dir = filepath.Dir(dir) {
+				f.anchor(dir)
+			}
+		}
+		t.Found.Pins = slices.DeleteFunc(t.Found.Pins, func(p workspace.Pin) bool { return slices.Contains(within, p.Path) })
+		f.pinned(t.Found)
+	}
+	return nil
+}
+
+// pinned adds what must stay as it is, and what holds it.
+func (f *finder) pinned(found *workspace.Found) {
+	for _, path := range found.Anchors {
+		f.anchor(path)
+	}
+	for _, pin := range found.Pins {
+		access := profiles.Read
+		if pin.Why == workspace.Unlisted {
+			access = profiles.Hide
+		}
+		p := Place{Access: min(access, f.around(pin.Path)), Pin: true, Protect: true, Why: "protect: " + pin.Why}
+		if f.copiesConfig(&pin) {
+			p.Apart, p.Text = true, pin.Text
+		}
+		if dirs, _ := f.policy.AgentDirs(); pin.Kind == workspace.Dir && f.around(pin.Path) == profiles.Write && kernel.AtLeast(6, 6) && slices.Contains(dirs, pin.Path) {
+			p.Access, p.Scratch = profiles.Overlay, true
+		}
+		f.put(placeOf(pin.Node, p))
+		if pin.Kind != workspace.Link {
+			continue
+		}
+		// The scan has pinned what it leads to in the workspace. Elsewhere it may be written too.
+		_, end, err := f.hops(pin.Path)
+		if err == nil && (end.Node == File || end.Node == Directory) && !Below(end.Path, f.policy.Workspace) && !Below(f.policy.Workspace, end.Path) && f.shown(end.Path) >= profiles.Overlay {
+			end.Access, end.Pin, end.Protect, end.Why = profiles.Read, true, true, p.Why
+			f.put(end)
+		}
+	}
+}
+
+// foldsIn looks at one name in each tree, as [finder.folds] does.
+func foldsIn(list []Tree) Folding {
+	for _, t := range list {
+		path := t.Query.Root
+		if pins := t.Found.Pins; len(pins) > 0 {
+			path = pins[0].Path
+		} else if t.State {
+			// by its own name: an agent's directory of sessions can be a long list
+		} else if names := entriesOf(path); len(names) > 0 {
+			path += "/" + names[0].Name()
+		}
+		if dir := foldedAt(path); dir.Dir != "" {
+			return dir
+		}
+	}
+	return Folding{}
+}
+
+// copiesConfig reports whether a pin is one of which the command gets a copy: where it may write in the
+// repository, and nobody has said otherwise of the file.
+func (f *finder) copiesConfig(pin *workspace.Pin) bool {
+	if !pin.Private || f.policy.Nested { // in a sandbox within this one the link would lead to nothing
+		return false
+	}
+	around := f.around(pin.Path)
+	if filepath.Base(pin.Path) == ".git" || around == profiles.Overlay && vcs.OfSubmodule(pin.Path) {
+		return true
+	}
+	// The repository of a worktree lies elsewhere, and is read-only but for what a commit writes.
+	shared := slices.Contains(f.commons, filepath.Dir(pin.Path)) && f.byDefault(pin.Path) && f.decider.Decide(f.policy.Workspace).Access == profiles.Write
+	return shared || around == profiles.Write
+}

@@ -1,0 +1,133 @@
+package workspace
+
+import (
+	"bytes"
+	"io"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/workspace/beneath"
+)
+
+// What git checks out into a new linked worktree has protected names where the repository has
+// some. Set aside under its hands they would make `git worktree add` fail half way. So such a name
+// stands where it holds what stands by the same path in the workspace, which the command cannot
+// have changed: what a tool of the host executes there, it executes here already. While git
+// writes a file it may hold the beginning of it; when the run is over it is all of it, or is set
+// aside.
+
+// Bounds of what is compared for one name.
+const (
+	maxMirrored     = 256 // files
+	maxMirroredSize = 1 << 20
+	maxMirrorDepth  = 16
+)
+
+// mirrors reports whether a protected name may stand, since it is a part of a linked worktree and
+// holds what the workspace has.
+func (g *Guard) mirrors(s suspect) bool {
+	main := g.peers[0]
+	at := g.worktree(s.rel)
+	if at == "" || s.hit.kind == Link || strings.HasPrefix(s.why, ".git/") {
+		return false
+	}
+	rest := s.rel[len(at)+1:]
+	stood := false
+	for above := rest; above != "." && !stood; above = path.Dir(above) {
+		stood = main.stood[above]
+	}
+	if !stood {
+		return false
+	}
+	m := mirror{guard: g, main: main, room: maxMirrored}
+	m.shown.Workspace = main.standing.Root
+	m.shown.Files = append([]profiles.FileRule{{Path: main.standing.Root, Access: profiles.Write}}, main.standing.Files...)
+	if !m.same(s.rel, rest, 0) {
+		return false
+	}
+	g.during.writes(path.Dir(s.rel))
+	return true
+}
+
+// worktree returns the nearest directory around a name that has a .git file, "" for none: the
+// root of the tree is none that the run has made.
+func (g *Guard) worktree(rel string) string {
+	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
+		var st unix.Stat_t
+		if beneath.Stat(g.fd, dir+"/.git", &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			return dir
+		}
+	}
+	return ""
+}
+
+// A mirror compares what is new in one tree with what stood in another.
+type mirror struct {
+	guard, main *Guard
+	shown       profiles.Policy // what of the workspace the command may read: what it may not, it must not be able to guess
+	room        int
+}
+
+// same reports whether a path holds what stood at another, or less of it.
+func (m *mirror) same(rel, stood string, depth int) bool {
+	if m.room--; m.room < 0 || depth > maxMirrorDepth {
+		return false
+	}
+	if m.shown.Decide(m.main.abs(stood)).Access < profiles.Read {
+		return false
+	}
+	now, err := beneath.Open(m.guard.fd, rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
+	if err != nil {
+		return gone(err)
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			unix.Close(now)
+		}
+	}()
+	was, err := beneath.Open(m.main.fd, stood, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(was)
+	var a, b unix.Stat_t
+	if unix.Fstat(now, &a) != nil || unix.Fstat(was, &b) != nil || a.Mode&unix.S_IFMT != b.Mode&unix.S_IFMT || a.Uid != b.Uid || a.Mode&^b.Mode&0o7111 != 0 {
+		return false
+	}
+	switch a.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		kept = m.guard.during.heeds(rel, now) // armed first, and then compared
+		names, err := beneath.Entries(now)
+		for _, name := range names {
+			if err != nil || !m.same(rel+"/"+name, stood+"/"+name, depth+1) {
+				return false
+			}
+		}
+		return err == nil
+	case unix.S_IFREG:
+		if a.Nlink != 1 || a.Size > b.Size || b.Size > maxMirroredSize || m.main.touched(&b) {
+			return false
+		}
+		text, err := read(now)
+		if err != nil || text == nil {
+			return false
+		}
+		whole, err := read(was)
+		return err == nil && whole != nil && bytes.HasPrefix(whole, text) && (!m.guard.during.last || len(text) == len(whole))
+	}
+	return false
+}
+
+// read reads a file that stays open.
+func read(fd int) ([]byte, error) {
+	b := make([]byte, maxMirroredSize+1)
+	n, err := beneath.Reader(fd).ReadAt(b, 0)
+	if err == io.EOF {
+		return b[:n], nil
+	}
+	return nil, err // nil where it is too long: nothing begins with that
+}

@@ -1,0 +1,63 @@
+package workspace
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A linked worktree may have the protected names that the workspace has, with what these hold:
+// git checks them out. All else is set aside as anywhere, and what was changed afterwards too.
+func TestMirrored(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(`mkdir .vscode .husky out; echo tasks > .vscode/tasks.json; echo more > .vscode/more.json; echo hook > .husky/pre-commit; echo registry > .npmrc
+		echo "SECRET=1" > .envrc; ln -s x .pccrun.jsonc; git add -f .vscode .husky .npmrc .pccrun.jsonc; git -c user.name=a -c user.email=a@b commit -qm 1`)
+	w.begin()
+	w.guard.Watch()
+	time.Sleep(2 * grace)
+	w.sh(`set +e; git worktree add -q trees/a 2>&1; mkdir -p trees/b trees/c/.vscode trees/d trees/e/.husky
+		for d in b d e; do echo "gitdir: ../../.git/worktrees/a" > trees/$d/.git; done
+		echo tasks > trees/c/.vscode/tasks.json; echo SECRET=1 > trees/b/.envrc; echo regis > trees/b/.npmrc; echo registry > trees/d/x; ln trees/d/x trees/d/.npmrc; mkdir -p trees/d/.vscode; echo tasks > trees/d/.vscode/other.json
+		echo hook > trees/e/.husky/pre-commit; chmod 755 trees/e/.husky/pre-commit; true`)
+	aside := func(name string) {
+		t.Helper()
+		require.Eventually(t, func() bool { _, err := os.Lstat(w.path(name)); return os.IsNotExist(err) }, 5*time.Second, time.Millisecond, name)
+	}
+	for _, name := range []string{"trees/c/.vscode", "trees/b/.envrc", "trees/b/.npmrc", "trees/d/.npmrc", "trees/d/.vscode", "trees/e/.husky", "trees/a/.pccrun.jsonc"} {
+		aside(name)
+	}
+	for _, name := range []string{"trees/a/.vscode/tasks.json", "trees/a/.husky/pre-commit", "trees/a/.npmrc"} {
+		require.FileExists(t, w.path(name))
+	}
+	// A beginning is let be while the run goes on; what is written to a file that stood the test,
+	// or beside it, is heard of.
+	w.sh(`printf tas > trees/a/.vscode/more.json.new; true`)
+	aside("trees/a/.vscode")
+	w.sh(`echo evil >> trees/a/.husky/pre-commit`)
+	aside("trees/a/.husky")
+	w.sh(`printf reg > trees/a/.npmrc`)
+	time.Sleep(20 * time.Millisecond)
+	require.FileExists(t, w.path("trees/a/.npmrc"))
+	require.Contains(t, w.end(), "stashed trees/a/.npmrc", "the beginning is not all")
+}
+
+// The last look alone, as after a launcher that was killed, believes what is the same.
+func TestMirroredAtTheEnd(t *testing.T) {
+	w := newWatchman(t)
+	w.sh(`mkdir .vscode; echo tasks > .vscode/tasks.json; echo registry > .npmrc; git add -f .; git -c user.name=a -c user.email=a@b commit -qm 1`)
+	s := w.begin()
+	w.guard.Close()
+	w.sh(`git worktree add -q trees/a; git worktree add -q trees/b; echo evil > trees/b/.npmrc`)
+	parsed, _, err := ParseStanding(string(s.Append(nil)))
+	require.NoError(t, err)
+	late, err := NewGuard(parsed, nil, nil, w.stash(), func(Finding) {})
+	require.NoError(t, err)
+	found, err := late.Finish()
+	require.NoError(t, err)
+	late.Close()
+	require.Contains(t, w.names(found), "stashed trees/b/.npmrc")
+	require.NotContains(t, w.names(found), "stashed trees/a/.npmrc")
+	require.FileExists(t, w.path("trees/a/.vscode/tasks.json"))
+}
