@@ -15,7 +15,7 @@ import (
 func (f *finder) caches(list []Cache, mounts []mountpoint) (env []Variable) {
 	for i := range f.places {
 		p := &f.places[i] // of the workspace, put there before anybody knew what is mounted
-		if p.Scratch && slices.ContainsFunc(mounts, func(m mountpoint) bool { return below(m.target, p.Path) }) {
+		if p.Scratch && slices.ContainsFunc(mounts, func(m mountpoint) bool { return Below(m.target, p.Path) }) {
 			p.Scratch, p.Access = false, profiles.Read
 		}
 	}

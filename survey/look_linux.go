@@ -175,7 +175,7 @@ func (f *finder) rule(path string) {
 	if f.spelledInHome(path, &d) {
 		return
 	}
-	if d.Access == profiles.Write && d.Rule.Path == path && path != f.policy.Workspace && below(path, f.policy.Workspace) && strings.HasPrefix(d.Rule.Origin.Source, "built-in ") {
+	if d.Access == profiles.Write && d.Rule.Path == path && path != f.policy.Workspace && Below(path, f.policy.Workspace) && strings.HasPrefix(d.Rule.Origin.Source, "built-in ") {
 		if _, end, err := f.hops(path); err != nil || end.Path != path {
 			return // a link that has come since the policy was read says what it opens
 		}

@@ -142,6 +142,7 @@ type Facts struct {
 	Options  []string // its security options: "name=seccomp,profile=default"
 
 	Crash     string     // what a crash inside would feed, and no limit stops; "" for nothing
+	AsRoot    bool       // pccrun was started as root
 	Landlock  int        // ABI version of this machine's kernel, 0 for none
 	Root      []Entry    // of /
 	Submounts []Submount // file systems that are mounted below it
@@ -179,7 +180,7 @@ func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
 		f.Runtimes = append(f.Runtimes, name)
 	}
 	slices.Sort(f.Runtimes)
-	f.Landlock = inside.Landlock()
+	f.Landlock, f.AsRoot = inside.Landlock(), os.Getuid() == 0
 	switch arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]; {
 	case info.OSType != "linux":
 		return nil, &EngineError{Text: "the engine runs containers of " + info.OSType}

@@ -19,6 +19,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/seccomp"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // Where pccrun's own stands in a container.
@@ -75,25 +76,25 @@ type stub struct {
 }
 
 // Plan decides a run.
-func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts providers.Facts, command providers.Command) (_ providers.Plan, err error) {
+func (p *Provider) Plan(policy *profiles.Policy, found *providers.Survey, facts providers.Facts, command providers.Command) (_ providers.Plan, err error) {
 	f, ok := facts.(*Facts)
 	if !ok {
 		return nil, fmt.Errorf("BUG: docker: facts of another provider: %T", facts)
 	}
-	r := &plan{provider: p, policy: policy, facts: f, label: command.Label, uid: survey.UID, gid: survey.GID, names: map[string]bool{}, doors: map[string]bool{}}
-	if machine, is := survey.Machine.(*namespaces.Survey); is && machine.Identity.Root {
+	r := &plan{provider: p, policy: policy, facts: f, label: command.Label, uid: found.UID, gid: found.GID, names: map[string]bool{}, doors: map[string]bool{}}
+	if f.AsRoot {
 		// Of an identity that owns nothing no file would be writable: no engine maps owners.
 		r.asRoot = true
 		if r.uid, r.gid, err = owner(policy.Workspace); err != nil {
 			return nil, err
 		}
 	}
-	for _, place := range survey.Places {
-		if place.Node == namespaces.Special {
+	for _, place := range found.Places {
+		if place.Node == survey.Special {
 			r.doors[place.Path] = true
 		}
 	}
-	r.warnings = append(r.warnings, survey.Notes...)
+	r.warnings = append(r.warnings, found.Notes...)
 	name := command.Label
 	if name == "" {
 		name = "look"
@@ -102,7 +103,7 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	if err := r.refuse(); err != nil {
 		return nil, err
 	}
-	mounts, err := namespaces.Build(policy, &namespaces.Survey{Places: survey.Places}, namespaces.Command{})
+	mounts, err := namespaces.Build(policy, &survey.Survey{Places: found.Places}, &namespaces.Facts{}, namespaces.Command{})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	if err := r.mounts(mounts.Mounts); err != nil {
 		return nil, err
 	}
-	if err := r.command(survey, command); err != nil {
+	if err := r.command(found, command); err != nil {
 		return nil, err
 	}
 	if err := r.filter(); err != nil {
@@ -270,7 +271,7 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			}
 			r.bind(m.Source, m.Target, false, false, m.Dev, m.Ino)
 			for _, s := range m.Stubs {
-				r.homes = append(r.homes, stub{filepath.Join(m.Source, s.Name), s.Node == namespaces.Directory, stubMode(s)})
+				r.homes = append(r.homes, stub{filepath.Join(m.Source, s.Name), s.Node == survey.Directory, stubMode(s)})
 			}
 		case namespaces.Mask:
 			if r.runsc() && r.doors[m.Target] {
@@ -376,7 +377,7 @@ func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
 	if m.ReadOnly {
 		r.files = append(r.files, file{Name: name, Dir: true, Mode: 0o755})
 		for _, s := range m.Stubs {
-			f := file{Name: name + "/" + s.Name, Mode: 0o644, Dir: s.Node == namespaces.Directory, Link: s.Link, Text: s.Text}
+			f := file{Name: name + "/" + s.Name, Mode: 0o644, Dir: s.Node == survey.Directory, Link: s.Link, Text: s.Text}
 			if f.Dir {
 				f.Mode = 0o755
 			}
@@ -392,10 +393,10 @@ func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
 		holds := slices.ContainsFunc(list, func(o namespaces.Mount) bool { return o.Target != path && below(o.Target, path) })
 		switch {
 		case mounted:
-		case s.Node == namespaces.Directory && holds:
+		case s.Node == survey.Directory && holds:
 			r.tmpfs(path, stubMode(s))
 		default:
-			r.inside.Files = append(r.inside.Files, inside.File{Path: path, Dir: s.Node == namespaces.Directory, Link: s.Link, Text: s.Text})
+			r.inside.Files = append(r.inside.Files, inside.File{Path: path, Dir: s.Node == survey.Directory, Link: s.Link, Text: s.Text})
 		}
 	}
 }
@@ -426,9 +427,9 @@ func (r *plan) tmpfs(path string, mode uint32) {
 func (r *plan) disk() int64 { return r.policy.Resources.Disk.Value }
 
 // command plans what runs, which the engine never learns.
-func (r *plan) command(survey *providers.Survey, c providers.Command) error {
+func (r *plan) command(found *providers.Survey, c providers.Command) error {
 	env := slices.Clone(c.Env)
-	for _, e := range survey.Env {
+	for _, e := range found.Env {
 		name, _, _ := strings.Cut(e, "=")
 		if !slices.ContainsFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") }) {
 			env = append(env, e)
@@ -441,7 +442,7 @@ func (r *plan) command(survey *providers.Survey, c providers.Command) error {
 	r.environ = env
 	r.inside.Argv, r.inside.Dir = inside.Texts(c.Argv), inside.Text(c.Dir)
 	if r.provider.options.Image == "" {
-		r.inside.Paths = inside.Texts(survey.Command)
+		r.inside.Paths = inside.Texts(found.Command)
 	}
 	r.inside.Canary = canaryFile
 	r.inside.Deadline, r.inside.Grace = r.policy.Resources.Deadline(), grace

@@ -22,11 +22,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/docker"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/test/internal/dockerd"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 )
@@ -204,11 +204,11 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	k.request.Host = profiles.Host{UID: int(world.user.UID), Home: world.user.Home, Environ: environ, Cwd: k.dir, Memory: 8 << 30}
 	policy, err := profiles.Resolve(k.request)
 	require.NoError(t, err)
-	look, err := namespaces.Look(policy, namespaces.Options{Getenv: k.request.Host.Getenv, Environ: environ})
+	look, err := survey.Look(policy, survey.Options{Getenv: k.request.Host.Getenv, Environ: environ})
 	require.NoError(t, err)
-	survey := &providers.Survey{UID: int(world.user.UID), GID: int(world.user.GID), Places: look.Places}
+	found := &providers.Survey{UID: int(world.user.UID), GID: int(world.user.GID), Places: look.Places}
 	if path, err := exec.LookPath(argv[0]); err == nil {
-		survey.Command = []string{path}
+		found.Command = []string{path}
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -218,7 +218,7 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	k.provider = p
 	facts, err := p.Examine(t.Context())
 	require.NoError(t, err)
-	return p.Plan(policy, survey, facts, providers.Command{Argv: argv, Env: policy.Environ(environ), Dir: k.dir, Label: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + strconv.Itoa(k.runs)})
+	return p.Plan(policy, found, facts, providers.Command{Argv: argv, Env: policy.Environ(environ), Dir: k.dir, Label: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + strconv.Itoa(k.runs)})
 }
 
 // run runs a command and returns what it printed.
