@@ -139,7 +139,7 @@ const examineWithin = 30 * time.Second
 func (r *elsewhere) survey() (*providers.Survey, error) {
 	host := &r.req.Host
 	paths, err := native.Programs(r.policy, r.req.Command[0], host.Environ)
-	if err != nil && !r.kind.Cloud { // a cloud has programs of its own
+	if err != nil && !r.kind.Cloud && r.req.DockerImage == "" { // a cloud has programs of its own, and so has an image
 		return nil, err
 	}
 	within := scanWithin

@@ -31,6 +31,9 @@ const (
 	denialsPath = "/run/pccrun/" + denialsName
 )
 
+// oomScore has the kernel end what is inside before the launcher.
+const oomScore = 200
+
 // sentryTasks is room for the threads of gVisor's kernel, which the engine counts
 // with the command's.
 const sentryTasks = 512
@@ -187,6 +190,7 @@ func (r *plan) container() error {
 		AutoRemove: true, Runtime: r.provider.options.Runtime, NetworkMode: container.NetworkMode(none),
 		LogConfig: container.LogConfig{Type: none}, ReadonlyRootfs: true, CapDrop: []string{"ALL"},
 		SecurityOpt: []string{"no-new-privileges"}, IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate,
+		OomScoreAdj:   oomScore,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Tmpfs:         map[string]string{}, MaskedPaths: masked, ReadonlyPaths: readOnly,
 	}

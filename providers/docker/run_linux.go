@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 )
@@ -31,17 +32,6 @@ const (
 	grace    = 5 * time.Second
 	patience = 20 * time.Second
 )
-
-// An ExecError says that the command could not be executed.
-type ExecError struct {
-	Name  string
-	Errno unix.Errno
-}
-
-func (e *ExecError) Error() string { return e.Name + ": " + e.Errno.Error() }
-
-// Unwrap returns the cause.
-func (e *ExecError) Unwrap() error { return e.Errno }
 
 // running is a run under way.
 type running struct {
@@ -279,7 +269,10 @@ func (r *running) watch(ctx context.Context) {
 	events := r.provider.client.Events(ctx, client.EventsListOptions{Filters: make(client.Filters).Add("container", r.id).Add("event", "oom")})
 	for {
 		select {
-		case <-events.Messages:
+		case _, ok := <-events.Messages:
+			if !ok {
+				return
+			}
 			r.oom.Store(true)
 		case <-events.Err:
 			return
@@ -383,7 +376,11 @@ func (r *running) judge(ready *inside.Ready) error {
 // failed turns what pid 1 says into an error of this side.
 func (r *running) failed(f *inside.Failed) error {
 	if f.Exec {
-		return &ExecError{Name: string(r.inside.Argv[0]), Errno: unix.Errno(f.Errno)}
+		err := &namespaces.ExecError{Name: string(r.inside.Argv[0]), Errno: unix.Errno(f.Errno)}
+		if image := r.provider.options.Image; image != "" {
+			return &EngineError{Text: "the image " + image, Advice: "it is looked for in the image, by the PATH that the command gets", Err: err}
+		}
+		return err
 	}
 	return &EngineError{Text: f.Step, Err: errors.New(f.Text)}
 }
