@@ -157,6 +157,9 @@ func (r *elsewhere) survey() (*providers.Survey, error) {
 		Policy: r.policy, Trees: append([]survey.Tree{{Query: found.Query, Found: found.Workspace}}, found.Trees...),
 		Writes: func(path string) bool { return r.policy.Decide(path).Access == profiles.Write },
 	}
+	for path, text := range r.seeds {
+		found.Places = append(found.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: text, Why: "what a home begins with"})
+	}
 	id := namespaces.WhoAmI()
 	s := &providers.Survey{UID: id.HostUID, GID: id.HostGID, Places: found.Places, Command: paths, Notes: found.Notes, Machine: found}
 	for _, v := range found.Env {

@@ -36,6 +36,9 @@ func New(host providers.Host, options Options) (*Provider, error) {
 	if options.Runtime == "" {
 		options.Runtime = Runc
 	}
+	if options.Ask {
+		return nil, &EngineError{Text: "flag --ask: not built for containers yet", Advice: "--allow RULE names what may be reached"}
+	}
 	p := &Provider{host: host, options: options}
 	e, err := findEndpoint(&profiles.Host{Environ: host.Environ})
 	if err != nil {

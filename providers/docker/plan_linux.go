@@ -49,11 +49,12 @@ type plan struct {
 	config  container.Config
 	host    container.HostConfig
 	inside  inside.Plan
-	environ []string // of the command, before it is told of the way out
-	layer   []byte   // of the image, where it is the host's own system
-	dir     string   // of the files that the engine binds
-	files   []file   // made in it
-	homes   []stub   // made in a persistent home, so that the engine need not
+	environ []string          // of the command, before it is told of the way out
+	layer   []byte            // of the image, where it is the host's own system
+	dir     string            // of the files that the engine binds
+	files   []file            // made in it
+	home    string            // of pccrun's own, which is persistent; "" for none
+	homes   []namespaces.Stub // made in it, so that the engine need not
 
 	asRoot   bool            // the launcher is root's
 	doors    map[string]bool // sockets and FIFOs of this machine
@@ -69,13 +70,6 @@ type file struct {
 	Name, Text, Link string
 	Mode             uint32
 	Dir              bool
-}
-
-// stub is a name in a directory of this machine.
-type stub struct {
-	Path string
-	Dir  bool
-	Mode uint32 // of a directory: runc gives it to what is mounted there
 }
 
 // Plan decides a run.
@@ -155,6 +149,8 @@ func (r *plan) refuse() error {
 		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
 	case p.Nested:
 		return &EngineError{Text: "nested: user namespaces inside a container are not built yet", Advice: "--provider native has them"}
+	case p.Attempts:
+		return &EngineError{Text: "report attempts: nobody supervises the system calls of a container", Advice: "--report none"}
 	case p.ProtectStrict:
 		return &EngineError{Text: "protect.strict: nobody supervises the system calls of a container", Advice: "without it, what is new under a protected name is set aside"}
 	case len(p.Network.Publish) > 0:
@@ -275,8 +271,9 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			}
 			r.bind(m.Source, m.Target, false, false, m.Dev, m.Ino)
 			for _, s := range m.Stubs {
-				r.homes = append(r.homes, stub{filepath.Join(m.Source, s.Name), s.Node == survey.Directory, stubMode(s)})
+				r.homes = append(r.homes, s)
 			}
+			r.home = m.Source
 		case namespaces.Mask:
 			if r.runsc() && r.doors[m.Target] {
 				continue // it mounts nothing on one, and nobody inside opens or connects to any
@@ -405,6 +402,7 @@ func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
 	}
 }
 
+// stubMode is the mode of a directory: runc gives it to what is mounted there.
 func stubMode(s namespaces.Stub) uint32 {
 	if s.Closed {
 		return 0o700

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/survey"
@@ -169,6 +170,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"without":  {Options{}, profiles.Request{Without: []string{"seccomp"}}, "--without"},
 		"nested":   {Options{}, profiles.Request{Nested: true}, "nested"},
 		"strict":   {Options{}, profiles.Request{ProtectStrict: true}, "protect.strict"},
+		"attempts": {Options{}, profiles.Request{Report: "attempts"}, "report attempts"},
 		"publish":  {Options{}, profiles.Request{Publish: []string{"3000"}}, "publish"},
 		"network":  {Options{}, profiles.Request{Allow: []string{"example.com"}}, "net.transparent"},
 		"pids":     {Options{Runtime: Runsc}, profiles.Request{Limits: [7]string{2: "100"}}, "res.pids"},
@@ -260,6 +262,26 @@ func TestWhereTheEngineIs(t *testing.T) {
 	write("config.json", "{")
 	_, err = findEndpoint(&profiles.Host{Environ: []string{"HOME=" + home}})
 	require.ErrorContains(t, err, "config.json")
+}
+
+// What an earlier run has put into its home leads nobody out of it.
+func TestFurnishHome(t *testing.T) {
+	home, outside := t.TempDir(), t.TempDir()
+	p := &plan{home: home, homes: []namespaces.Stub{
+		{Name: ".config", Node: survey.Directory}, {Name: ".config/git", Node: survey.Directory}, {Name: ".config/git/config", Node: survey.File}, {Name: "l", Node: survey.Link, Link: "x"}, {Name: ".ssh", Node: survey.Directory, Closed: true},
+	}}
+	require.NoError(t, p.furnishHome())
+	require.NoError(t, p.furnishHome(), "again")
+	assert.FileExists(t, home+"/.config/git/config")
+	info, err := os.Stat(home + "/.ssh")
+	require.NoError(t, err)
+	assert.EqualValues(t, 0o700, info.Mode().Perm())
+	require.NoError(t, os.RemoveAll(home+"/.config"))
+	require.NoError(t, os.Symlink(outside, home+"/.config"))
+	require.ErrorContains(t, p.furnishHome(), "in the way")
+	left, err := os.ReadDir(outside)
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 func TestEngineThatDoesNotAnswer(t *testing.T) {

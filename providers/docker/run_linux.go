@@ -24,6 +24,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // grace is how long the command has between TERM and KILL when its time is up, and
@@ -90,20 +91,41 @@ func (r *plan) furnish() error {
 			return err
 		}
 	}
-	for _, s := range r.homes { // the engine would make them root's
-		var err error
-		if s.Dir {
-			err = os.MkdirAll(s.Path, os.FileMode(s.Mode))
-		} else if f, e := os.OpenFile(s.Path, os.O_CREATE|os.O_WRONLY, 0o644); e != nil {
-			err = e
-		} else {
-			err = f.Close()
+	r.inside.Umask = umask()
+	return r.furnishHome()
+}
+
+// furnishHome makes the names in a persistent home that something is mounted on: the
+// engine would make them root's. What an earlier run has put in the way is left alone,
+// and named: a link of its own could lead anywhere.
+func (r *plan) furnishHome() error {
+	if r.home == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(r.home)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, s := range r.homes { // parents first
+		info, err := root.Lstat(s.Name)
+		switch {
+		case err == nil && info.Mode().Type() == map[survey.Node]os.FileMode{survey.Directory: os.ModeDir, survey.Link: os.ModeSymlink}[s.Node]:
+		case err == nil:
+			return &EngineError{Text: "~/" + s.Name + " in the persistent home is in the way of what is shown there: an earlier run has made it", Advice: "pccrun home lists the homes; remove " + filepath.Join(r.home, s.Name)}
+		case !errors.Is(err, os.ErrNotExist):
+			return err
+		case s.Node == survey.Directory:
+			err = root.Mkdir(s.Name, os.FileMode(stubMode(s)))
+		case s.Node == survey.Link:
+			err = root.Symlink(s.Link, s.Name)
+		default:
+			err = root.WriteFile(s.Name, []byte(s.Text), 0o644)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	r.inside.Umask = umask()
 	return nil
 }
 
