@@ -404,6 +404,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.refused(FailRun(err), err)
 	}
 	code := l.ended(l.status(end.Told(), killed), end)
+	l.giveBack()
 	if interrupted := killed || end.Status.Signaled() && end.Status.Signal() == unix.SIGINT; interrupted && code == 128+int(unix.SIGINT) {
 		l.caught.endBy(unix.SIGINT) // a shell that runs us in a loop goes by that, and not by the status
 	}
