@@ -47,7 +47,9 @@ func (p *Plan) warnOfEndpoints(host *Host, set *rules.Set) {
 		case value == "":
 			continue
 		case d.Action == profiles.EnvScrubbed:
-			if !slices.ContainsFunc(endpoints[name], func(agent string) bool { return slices.Contains(p.policy.Layers, "built-in "+agent) }) {
+			if !slices.ContainsFunc(endpoints[name], func(agent string) bool {
+				return slices.Contains(p.policy.Layers, "built-in "+agent)
+			}) {
 				continue
 			}
 			flag = "--env " + name + " "

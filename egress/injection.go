@@ -37,7 +37,8 @@ func (p *Plan) secretHosts(inject profiles.Injection) (*rules.Set, error) {
 	var list []rules.Rule
 	for _, text := range inject.Hosts {
 		name := text
-		if !strings.Contains(text, "://") && !strings.ContainsAny(strings.TrimSuffix(text[strings.LastIndexByte(text, ']')+1:], ":"), ": /") {
+		rest := strings.TrimSuffix(text[strings.LastIndexByte(text, ']')+1:], ":") // after an IPv6 address
+		if !strings.Contains(text, "://") && !strings.ContainsAny(rest, ": /") {
 			text = "https://" + text // port 443 alone
 		}
 		rule, err := rules.Parse(text)

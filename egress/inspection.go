@@ -70,7 +70,8 @@ func (p *Plan) inspects(host *Host) error {
 	for _, path := range host.Certificates {
 		p.trustFile(in, "http.sslCAInfo", path)
 	}
-	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy, in.setup.ProxyPorts = p.proxies[0], p.proxies[1], p.proxies[2], p.proxyPorts
+	in.setup.HTTPProxy, in.setup.HTTPSProxy, in.setup.NoProxy = p.proxies[0], p.proxies[1], p.proxies[2]
+	in.setup.ProxyPorts = p.proxyPorts
 	p.inspection = in
 	return nil
 }

@@ -50,7 +50,8 @@ func (in *inspection) start(program func() (*os.File, error)) (files []string, e
 		return nil, err
 	}
 	in.conn = conn.(*net.UnixConn)
-	in.process, err = os.StartProcess(fmt.Sprintf("/proc/self/fd/%d", wire.ProgramFD), []string{"pccrun", wire.Verb}, &os.ProcAttr{
+	path, argv := fmt.Sprintf("/proc/self/fd/%d", wire.ProgramFD), []string{"pccrun", wire.Verb}
+	in.process, err = os.StartProcess(path, argv, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, theirs, setup, exe},
 		Sys: &unix.SysProcAttr{Setpgid: true}, // Ctrl-C is for the command
 	})

@@ -84,9 +84,10 @@ func New(policy *profiles.Policy, host Host, sandbox Sandbox) (*Plan, error) {
 		p.warnOfEndpoints(&host, nil)
 		return p, p.deny()
 	}
-	asker := clients.Asker{Environ: host.Environ, Workspace: policy.Workspace, StateDir: host.StateDir, Note: func(text string) {
-		p.Warnings = append(p.Warnings, text)
-	}}
+	asker := clients.Asker{
+		Environ: host.Environ, Workspace: policy.Workspace, StateDir: host.StateDir,
+		Note: func(text string) { p.Warnings = append(p.Warnings, text) },
+	}
 	var err error
 	if p.Rules, err = n.Rules(asker.Expand); err != nil {
 		return nil, err
@@ -137,7 +138,8 @@ func (p *Plan) goBy(host *Host) (err error) {
 		p.Warnings = append(p.Warnings, "connections go by the proxy "+addr+", which the environment names")
 	}
 	if proxy("ALL_PROXY") != "" && len(p.upstream.Addresses()) == 0 {
-		p.Warnings = append(p.Warnings, "ALL_PROXY is not followed, connections go out directly: an HTTP proxy in HTTPS_PROXY and HTTP_PROXY is")
+		p.Warnings = append(p.Warnings,
+			"ALL_PROXY is not followed, connections go out directly: an HTTP proxy in HTTPS_PROXY and HTTP_PROXY is")
 	}
 	return nil
 }
@@ -158,7 +160,11 @@ func (p *Plan) listen() error {
 			}
 		}
 		if len(p.Listen) > maxListeners {
-			return &profiles.Error{Origin: local.Origin, Cause: fmt.Sprintf("more than %d ports at the sandbox's own loopback", maxListeners), Hint: "name the ports that are used, or the port alone, for host.pccrun.internal"}
+			return &profiles.Error{
+				Origin: local.Origin,
+				Cause:  fmt.Sprintf("more than %d ports at the sandbox's own loopback", maxListeners),
+				Hint:   "name the ports that are used, or the port alone, for host.pccrun.internal",
+			}
 		}
 	}
 	return nil

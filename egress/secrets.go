@@ -166,7 +166,8 @@ func secretProgram(name string, p *profiles.Policy, host *Host) (string, error) 
 		if err != nil {
 			return "", err
 		}
-		if inside(p.Workspace, path) || inside(p.Workspace, real) || p.Decide(path).Access == profiles.Write || p.Decide(real).Access == profiles.Write {
+		if inside(p.Workspace, path) || inside(p.Workspace, real) ||
+			p.Decide(path).Access == profiles.Write || p.Decide(real).Access == profiles.Write {
 			none = fmt.Errorf("%s is where the command can write", path)
 			continue
 		}

@@ -51,7 +51,8 @@ func (s *Service) publish(text string, origin profiles.Origin) error {
 		if err != nil && i == 0 {
 			hint := "--publish FREE:" + strconv.Itoa(int(inside)) + " takes a port that is free on this machine"
 			if errors.Is(err, fs.ErrPermission) {
-				hint = "publish a port from 1024 on: those below are root's, which pccrun is not by then (net.ipv4.ip_unprivileged_port_start)"
+				hint = "publish a port from 1024 on: those below are root's, which pccrun is not by then " +
+					"(net.ipv4.ip_unprivileged_port_start)"
 			}
 			return &profiles.Error{Origin: origin, Cause: "publish: " + err.Error(), Hint: hint}
 		}

@@ -92,7 +92,8 @@ func (p *Plan) trustFile(in *inspection, name, path string) {
 // there is a file.
 func (p *Plan) trustDir(in *inspection, name, dir string) {
 	const most = 512
-	if real, err := filepath.EvalSymlinks(dir); err != nil || strings.HasPrefix(real, "/etc/") || strings.HasPrefix(real, "/usr/") {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil || strings.HasPrefix(real, "/etc/") || strings.HasPrefix(real, "/usr/") {
 		return
 	}
 	entries, _ := os.ReadDir(dir)

@@ -41,7 +41,8 @@ func noWay(n *profiles.Network, set *rules.Set, host string) (cause, hint string
 			break
 		}
 	}
-	return "its host " + host + " is denied by the rule " + rule, "a rule that denies wins: take it away, or inject for a host that is allowed"
+	return "its host " + host + " is denied by the rule " + rule,
+		"a rule that denies wins: take it away, or inject for a host that is allowed"
 }
 
 // unreachable says why what is injected has nowhere to go where there is no

@@ -1,9 +1,9 @@
-// Package namespaces is the native Linux sandbox: it surveys the host, plans a
-// run as a printable value, and carries the plan out with namespaces, mounts,
-// Landlock and a seccomp filter, unprivileged.
+// Package namespaces is the native Linux sandbox: it plans a run as a
+// printable value, and carries the plan out with namespaces, mounts, Landlock
+// and a seccomp filter, unprivileged.
 //
-//	Survey(policy)  ─▶ Survey      what only this machine knows, read once
-//	Build(policy, survey, command) ─▶ Plan    pure, printable
+//	Examine(policy, survey)  ─▶ Facts                what the kernel says of itself and of the caller
+//	Build(policy, survey, facts, command) ─▶ Plan    pure, printable
 //	Plan.Run(stdio) ─▶ Result      clone, set up, execve, reap
 //
 // Inside and outside are kept apart: what runs in the copy between clone and

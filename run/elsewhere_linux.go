@@ -139,12 +139,16 @@ const examineWithin = 30 * time.Second
 func (r *elsewhere) survey() (*providers.Survey, error) {
 	found, paths, err := r.look(r.req.Ask)
 	var absent *survey.ErrNotFound
-	if found == nil || err != nil && !(r.kind.Cloud && errors.As(err, &absent)) { // a cloud has programs of its own
+	elsewhere := r.kind.Cloud || r.req.DockerImage != "" // which have programs of their own
+	if found == nil || err != nil && !(elsewhere && errors.As(err, &absent)) {
 		return nil, err
 	}
 	r.watched = &survey.Guarded{
 		Policy: r.policy, Trees: append([]survey.Tree{{Query: found.Query, Found: found.Workspace}}, found.Trees...),
 		Writes: func(path string) bool { return r.policy.Decide(path).Access == profiles.Write },
+	}
+	for path, text := range r.seeds {
+		found.Places = append(found.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: text, Why: "what a home begins with"})
 	}
 	who := namespaces.WhoAmI()
 	s := &providers.Survey{UID: who.HostUID, GID: who.HostGID, Places: found.Places, Command: paths, Notes: found.Notes, Machine: found}

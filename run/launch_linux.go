@@ -34,6 +34,9 @@ func Run(req profiles.Request, program Program) int {
 	if err != nil {
 		return messages.Fail(messages.InWords(err), Hint(err))
 	}
+	if (req.Runtime != "" || req.DockerImage != "") && c.Name != "docker" {
+		return messages.Fail("flags --runtime and --docker-image: the provider is "+c.Name, "--provider docker")
+	}
 	if c.Name != providers.Native {
 		if program.Become != nil {
 			return program.Become()
@@ -401,6 +404,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.refused(FailRun(err), err)
 	}
 	code := l.ended(l.status(end.Told(), killed), end)
+	l.giveBack()
 	if interrupted := killed || end.Status.Signaled() && end.Status.Signal() == unix.SIGINT; interrupted && code == 128+int(unix.SIGINT) {
 		l.caught.endBy(unix.SIGINT) // a shell that runs us in a loop goes by that, and not by the status
 	}

@@ -12,7 +12,7 @@ import (
 // built. One that is not is nil.
 var newProvider = func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
 	if name == docker.Name {
-		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage})
+		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Ask: req.Ask})
 	}
 	return nil, nil
 }

@@ -61,7 +61,7 @@ func (r *plan) answer() []profiles.Answer {
 				a = kept("no device but the container's own, no_new_privs, Landlock")
 			}
 		case profiles.FSProtect:
-			a = weak("pinned read-only mounts, a check when the run is over", "a new protected name stands until the run is over, and a protected file that the host replaces during the run can be changed", "")
+			a = weak("pinned read-only mounts, a watch that sets new names aside, a last look", "a protected file that the host replaces during the run can be changed", "")
 			if r.unlinked != "" {
 				a.Cause += "; the link " + r.unlinked + " can be replaced: no engine mounts on a link"
 			}

@@ -30,6 +30,7 @@ const (
 type Options struct {
 	Runtime string // "" for runc
 	Image   string // "" for the host's own system
+	Ask     bool   // the user wants to be asked about hosts, which is not built
 }
 
 // An EngineError says what is wrong with the engine, and what mends it.

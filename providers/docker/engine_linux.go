@@ -36,6 +36,9 @@ func New(host providers.Host, options Options) (*Provider, error) {
 	if options.Runtime == "" {
 		options.Runtime = Runc
 	}
+	if options.Ask {
+		return nil, &EngineError{Text: "flag --ask: not built for containers yet", Advice: "--allow RULE names what may be reached"}
+	}
 	p := &Provider{host: host, options: options}
 	e, err := findEndpoint(&profiles.Host{Environ: host.Environ})
 	if err != nil {
@@ -142,6 +145,7 @@ type Facts struct {
 	Options  []string // its security options: "name=seccomp,profile=default"
 
 	Crash     string     // what a crash inside would feed, and no limit stops; "" for nothing
+	AsRoot    bool       // pccrun was started as root
 	Landlock  int        // ABI version of this machine's kernel, 0 for none
 	Root      []Entry    // of /
 	Submounts []Submount // file systems that are mounted below it
@@ -179,7 +183,7 @@ func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
 		f.Runtimes = append(f.Runtimes, name)
 	}
 	slices.Sort(f.Runtimes)
-	f.Landlock = inside.Landlock()
+	f.Landlock, f.AsRoot = inside.Landlock(), os.Getuid() == 0
 	switch arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]; {
 	case info.OSType != "linux":
 		return nil, &EngineError{Text: "the engine runs containers of " + info.OSType}

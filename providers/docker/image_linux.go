@@ -41,8 +41,10 @@ func rootfs(root []Entry) (layer []byte, name string, err error) {
 // image makes sure that the image of a plan is there. What the user names is not
 // fetched: the engine's own client does that, and asks for a login where one is needed.
 func (p *Provider) image(ctx context.Context, name string, layer []byte) error {
-	_, err := p.client.ImageInspect(ctx, name)
+	found, err := p.client.ImageInspect(ctx, name)
 	switch {
+	case err == nil && found.Config != nil && len(found.Config.Volumes) > 0:
+		return &EngineError{Text: "the image " + name + " declares volumes, which the engine would make writable", Advice: "an image without VOLUME"}
 	case err == nil:
 		return nil
 	case !notFound(err):

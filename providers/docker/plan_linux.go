@@ -2,6 +2,7 @@ package docker
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -18,7 +19,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/seccomp"
-	machine "github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // Where pccrun's own stands in a container.
@@ -29,6 +30,9 @@ const (
 	denialsName = "denials.jsonl"
 	denialsPath = "/run/pccrun/" + denialsName
 )
+
+// oomScore has the kernel end what is inside before the launcher.
+const oomScore = 200
 
 // sentryTasks is room for the threads of gVisor's kernel, which the engine counts
 // with the command's.
@@ -45,12 +49,14 @@ type plan struct {
 	config  container.Config
 	host    container.HostConfig
 	inside  inside.Plan
-	environ []string // of the command, before it is told of the way out
-	layer   []byte   // of the image, where it is the host's own system
-	dir     string   // of the files that the engine binds
-	files   []file   // made in it
-	homes   []stub   // made in a persistent home, so that the engine need not
+	environ []string          // of the command, before it is told of the way out
+	layer   []byte            // of the image, where it is the host's own system
+	dir     string            // of the files that the engine binds
+	files   []file            // made in it
+	home    string            // of pccrun's own, which is persistent; "" for none
+	homes   []namespaces.Stub // made in it, so that the engine need not
 
+	asRoot   bool            // the launcher is root's
 	doors    map[string]bool // sockets and FIFOs of this machine
 	names    map[string]bool // paths at which something is mounted already
 	unlinked string          // a link that should be pinned and cannot be
@@ -66,25 +72,26 @@ type file struct {
 	Dir              bool
 }
 
-// stub is a name in a directory of this machine.
-type stub struct {
-	Path string
-	Dir  bool
-}
-
 // Plan decides a run.
-func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts providers.Facts, command providers.Command) (providers.Plan, error) {
+func (p *Provider) Plan(policy *profiles.Policy, found *providers.Survey, facts providers.Facts, command providers.Command) (_ providers.Plan, err error) {
 	f, ok := facts.(*Facts)
 	if !ok {
 		return nil, fmt.Errorf("BUG: docker: facts of another provider: %T", facts)
 	}
-	r := &plan{provider: p, policy: policy, facts: f, label: command.Label, uid: survey.UID, gid: survey.GID, names: map[string]bool{}, doors: map[string]bool{}}
-	for _, place := range survey.Places {
-		if place.Node == namespaces.Special {
+	r := &plan{provider: p, policy: policy, facts: f, label: command.Label, uid: found.UID, gid: found.GID, names: map[string]bool{}, doors: map[string]bool{}}
+	if f.AsRoot {
+		// Of an identity that owns nothing no file would be writable: no engine maps owners.
+		r.asRoot = true
+		if r.uid, r.gid, err = owner(policy.Workspace); err != nil {
+			return nil, err
+		}
+	}
+	for _, place := range found.Places {
+		if place.Node == survey.Special {
 			r.doors[place.Path] = true
 		}
 	}
-	r.warnings = append(r.warnings, survey.Notes...)
+	r.warnings = append(r.warnings, found.Notes...)
 	name := command.Label
 	if name == "" {
 		name = "look"
@@ -93,7 +100,7 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	if err := r.refuse(); err != nil {
 		return nil, err
 	}
-	mounts, err := namespaces.Build(policy, &machine.Survey{Places: survey.Places}, new(namespaces.Facts), namespaces.Command{})
+	mounts, err := namespaces.Build(policy, &survey.Survey{Places: found.Places}, &namespaces.Facts{}, namespaces.Command{})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +110,7 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	if err := r.mounts(mounts.Mounts); err != nil {
 		return nil, err
 	}
-	if err := r.command(survey, command); err != nil {
+	if err := r.command(found, command); err != nil {
 		return nil, err
 	}
 	if err := r.filter(); err != nil {
@@ -117,6 +124,15 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	warnings, err := providers.Check(policy, r.answers)
 	r.warnings = append(r.warnings, warnings...)
 	return r, err
+}
+
+// owner returns whose a directory is.
+func owner(path string) (uid, gid int, err error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return int(st.Uid), int(st.Gid), nil
 }
 
 // refuse names what cannot be had of a container, before anything is made of it.
@@ -133,6 +149,8 @@ func (r *plan) refuse() error {
 		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
 	case p.Nested:
 		return &EngineError{Text: "nested: user namespaces inside a container are not built yet", Advice: "--provider native has them"}
+	case p.Attempts:
+		return &EngineError{Text: "report attempts: nobody supervises the system calls of a container", Advice: "--report none"}
 	case p.ProtectStrict:
 		return &EngineError{Text: "protect.strict: nobody supervises the system calls of a container", Advice: "without it, what is new under a protected name is set aside"}
 	case len(p.Network.Publish) > 0:
@@ -168,6 +186,7 @@ func (r *plan) container() error {
 		AutoRemove: true, Runtime: r.provider.options.Runtime, NetworkMode: container.NetworkMode(none),
 		LogConfig: container.LogConfig{Type: none}, ReadonlyRootfs: true, CapDrop: []string{"ALL"},
 		SecurityOpt: []string{"no-new-privileges"}, IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate,
+		OomScoreAdj:   oomScore,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Tmpfs:         map[string]string{}, MaskedPaths: masked, ReadonlyPaths: readOnly,
 	}
@@ -247,10 +266,14 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			readOnly := m.ReadOnly || m.Kind != namespaces.Bind
 			r.bind(m.Source, m.Target, readOnly, m.Tree && !readOnly, m.Dev, m.Ino)
 		case namespaces.Persist:
+			if r.asRoot {
+				return &EngineError{Text: "the persistent home " + m.Target + " is root's, and the command is not root", Advice: "--home private, or start pccrun as the owner of " + r.policy.Workspace}
+			}
 			r.bind(m.Source, m.Target, false, false, m.Dev, m.Ino)
 			for _, s := range m.Stubs {
-				r.homes = append(r.homes, stub{filepath.Join(m.Source, s.Name), s.Node == namespaces.Directory})
+				r.homes = append(r.homes, s)
 			}
+			r.home = m.Source
 		case namespaces.Mask:
 			if r.runsc() && r.doors[m.Target] {
 				continue // it mounts nothing on one, and nobody inside opens or connects to any
@@ -355,7 +378,7 @@ func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
 	if m.ReadOnly {
 		r.files = append(r.files, file{Name: name, Dir: true, Mode: 0o755})
 		for _, s := range m.Stubs {
-			f := file{Name: name + "/" + s.Name, Mode: 0o644, Dir: s.Node == namespaces.Directory, Link: s.Link, Text: s.Text}
+			f := file{Name: name + "/" + s.Name, Mode: 0o644, Dir: s.Node == survey.Directory, Link: s.Link, Text: s.Text}
 			if f.Dir {
 				f.Mode = 0o755
 			}
@@ -371,14 +394,15 @@ func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
 		holds := slices.ContainsFunc(list, func(o namespaces.Mount) bool { return o.Target != path && below(o.Target, path) })
 		switch {
 		case mounted:
-		case s.Node == namespaces.Directory && holds:
+		case s.Node == survey.Directory && holds:
 			r.tmpfs(path, stubMode(s))
 		default:
-			r.inside.Files = append(r.inside.Files, inside.File{Path: path, Dir: s.Node == namespaces.Directory, Link: s.Link, Text: s.Text})
+			r.inside.Files = append(r.inside.Files, inside.File{Path: path, Dir: s.Node == survey.Directory, Link: s.Link, Text: s.Text})
 		}
 	}
 }
 
+// stubMode is the mode of a directory: runc gives it to what is mounted there.
 func stubMode(s namespaces.Stub) uint32 {
 	if s.Closed {
 		return 0o700
@@ -405,9 +429,9 @@ func (r *plan) tmpfs(path string, mode uint32) {
 func (r *plan) disk() int64 { return r.policy.Resources.Disk.Value }
 
 // command plans what runs, which the engine never learns.
-func (r *plan) command(survey *providers.Survey, c providers.Command) error {
+func (r *plan) command(found *providers.Survey, c providers.Command) error {
 	env := slices.Clone(c.Env)
-	for _, e := range survey.Env {
+	for _, e := range found.Env {
 		name, _, _ := strings.Cut(e, "=")
 		if !slices.ContainsFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") }) {
 			env = append(env, e)
@@ -420,7 +444,7 @@ func (r *plan) command(survey *providers.Survey, c providers.Command) error {
 	r.environ = env
 	r.inside.Argv, r.inside.Dir = inside.Texts(c.Argv), inside.Text(c.Dir)
 	if r.provider.options.Image == "" {
-		r.inside.Paths = inside.Texts(survey.Command)
+		r.inside.Paths = inside.Texts(found.Command)
 	}
 	r.inside.Canary = canaryFile
 	r.inside.Deadline, r.inside.Grace = r.policy.Resources.Deadline(), grace

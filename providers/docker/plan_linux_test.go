@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // facts are those of an engine that nobody asked.
@@ -36,15 +37,15 @@ func facts() *Facts {
 // places are those of a workspace /home/u/w that a survey would find.
 func places() []providers.Place {
 	return []providers.Place{
-		{Path: "/home", Node: namespaces.Directory, Access: profiles.Hide, Why: "homes"},
-		{Path: "/home/u", Node: namespaces.Directory, Access: profiles.Private, Why: "~"},
-		{Path: "/home/u/w", Node: namespaces.Directory, Dev: 1, Ino: 100, Access: profiles.Write, Why: "."},
-		{Path: "/home/u/w/.env", Node: namespaces.File, Dev: 1, Ino: 101, Access: profiles.Hide, Why: ".env"},
-		{Path: "/home/u/w/.git/hooks", Node: namespaces.Directory, Dev: 1, Ino: 102, Access: profiles.Read, Pin: true, Protect: true, Why: "protect"},
-		{Path: "/home/u/w/link", Node: namespaces.Link, Link: "x", Dev: 1, Ino: 103, Access: profiles.Read, Pin: true, Protect: true, Why: "protect"},
-		{Path: "/home/u/.config/git/config", Node: namespaces.File, Dev: 1, Ino: 104, Access: profiles.Read, Why: "git"},
-		{Path: "/run", Node: namespaces.Directory, Access: profiles.Private, Why: "run"},
-		{Path: "/tmp", Node: namespaces.Directory, Access: profiles.Private, Why: "tmp"},
+		{Path: "/home", Node: survey.Directory, Access: profiles.Hide, Why: "homes"},
+		{Path: "/home/u", Node: survey.Directory, Access: profiles.Private, Why: "~"},
+		{Path: "/home/u/w", Node: survey.Directory, Dev: 1, Ino: 100, Access: profiles.Write, Why: "."},
+		{Path: "/home/u/w/.env", Node: survey.File, Dev: 1, Ino: 101, Access: profiles.Hide, Why: ".env"},
+		{Path: "/home/u/w/.git/hooks", Node: survey.Directory, Dev: 1, Ino: 102, Access: profiles.Read, Pin: true, Protect: true, Why: "protect"},
+		{Path: "/home/u/w/link", Node: survey.Link, Link: "x", Dev: 1, Ino: 103, Access: profiles.Read, Pin: true, Protect: true, Why: "protect"},
+		{Path: "/home/u/.config/git/config", Node: survey.File, Dev: 1, Ino: 104, Access: profiles.Read, Why: "git"},
+		{Path: "/run", Node: survey.Directory, Access: profiles.Private, Why: "run"},
+		{Path: "/tmp", Node: survey.Directory, Access: profiles.Private, Why: "tmp"},
 	}
 }
 
@@ -169,6 +170,7 @@ func TestWhatIsRefused(t *testing.T) {
 		"without":  {Options{}, profiles.Request{Without: []string{"seccomp"}}, "--without"},
 		"nested":   {Options{}, profiles.Request{Nested: true}, "nested"},
 		"strict":   {Options{}, profiles.Request{ProtectStrict: true}, "protect.strict"},
+		"attempts": {Options{}, profiles.Request{Report: "attempts"}, "report attempts"},
 		"publish":  {Options{}, profiles.Request{Publish: []string{"3000"}}, "publish"},
 		"network":  {Options{}, profiles.Request{Allow: []string{"example.com"}}, "net.transparent"},
 		"pids":     {Options{Runtime: Runsc}, profiles.Request{Limits: [7]string{2: "100"}}, "res.pids"},
@@ -189,7 +191,7 @@ func TestWhatIsRefused(t *testing.T) {
 	require.ErrorContains(t, plan(func(s *providers.Survey, _ *Facts) { s.UID = 0 }), "is root's")
 	require.ErrorContains(t, plan(func(_ *providers.Survey, f *Facts) { f.Options = []string{"name=rootless"} }), "rootless")
 	require.ErrorContains(t, plan(func(s *providers.Survey, _ *Facts) {
-		s.Places = append(s.Places, providers.Place{Path: "/home/u/w/\xff", Node: namespaces.File, Ino: 1, Access: profiles.Hide})
+		s.Places = append(s.Places, providers.Place{Path: "/home/u/w/\xff", Node: survey.File, Ino: 1, Access: profiles.Hide})
 	}), "not UTF-8")
 	_, err := provider(t, Options{}).Plan(resolve(t, profiles.Request{}), &providers.Survey{UID: 1}, "others", providers.Command{})
 	require.ErrorContains(t, err, "BUG")
@@ -260,6 +262,26 @@ func TestWhereTheEngineIs(t *testing.T) {
 	write("config.json", "{")
 	_, err = findEndpoint(&profiles.Host{Environ: []string{"HOME=" + home}})
 	require.ErrorContains(t, err, "config.json")
+}
+
+// What an earlier run has put into its home leads nobody out of it.
+func TestFurnishHome(t *testing.T) {
+	home, outside := t.TempDir(), t.TempDir()
+	p := &plan{home: home, homes: []namespaces.Stub{
+		{Name: ".config", Node: survey.Directory}, {Name: ".config/git", Node: survey.Directory}, {Name: ".config/git/config", Node: survey.File}, {Name: "l", Node: survey.Link, Link: "x"}, {Name: ".ssh", Node: survey.Directory, Closed: true},
+	}}
+	require.NoError(t, p.furnishHome())
+	require.NoError(t, p.furnishHome(), "again")
+	assert.FileExists(t, home+"/.config/git/config")
+	info, err := os.Stat(home + "/.ssh")
+	require.NoError(t, err)
+	assert.EqualValues(t, 0o700, info.Mode().Perm())
+	require.NoError(t, os.RemoveAll(home+"/.config"))
+	require.NoError(t, os.Symlink(outside, home+"/.config"))
+	require.ErrorContains(t, p.furnishHome(), "in the way")
+	left, err := os.ReadDir(outside)
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 func TestEngineThatDoesNotAnswer(t *testing.T) {

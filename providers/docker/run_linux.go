@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,8 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // grace is how long the command has between TERM and KILL when its time is up, and
@@ -30,17 +33,6 @@ const (
 	grace    = 5 * time.Second
 	patience = 20 * time.Second
 )
-
-// An ExecError says that the command could not be executed.
-type ExecError struct {
-	Name  string
-	Errno unix.Errno
-}
-
-func (e *ExecError) Error() string { return e.Name + ": " + e.Errno.Error() }
-
-// Unwrap returns the cause.
-func (e *ExecError) Unwrap() error { return e.Errno }
 
 // running is a run under way.
 type running struct {
@@ -69,10 +61,10 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 		return result, err
 	}
 	defer run.egress.Abandon()
+	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	if err := run.furnish(); err != nil {
 		return result, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	if err := r.provider.image(ctx, r.config.Image, r.layer); err != nil {
 		return result, err
 	}
@@ -99,20 +91,41 @@ func (r *plan) furnish() error {
 			return err
 		}
 	}
-	for _, s := range r.homes { // the engine would make them root's
-		var err error
-		if s.Dir {
-			err = os.MkdirAll(s.Path, 0o755)
-		} else if f, e := os.OpenFile(s.Path, os.O_CREATE|os.O_WRONLY, 0o644); e != nil {
-			err = e
-		} else {
-			err = f.Close()
+	r.inside.Umask = umask()
+	return r.furnishHome()
+}
+
+// furnishHome makes the names in a persistent home that something is mounted on: the
+// engine would make them root's. What an earlier run has put in the way is left alone,
+// and named: a link of its own could lead anywhere.
+func (r *plan) furnishHome() error {
+	if r.home == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(r.home)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, s := range r.homes { // parents first
+		info, err := root.Lstat(s.Name)
+		switch {
+		case err == nil && info.Mode().Type() == map[survey.Node]os.FileMode{survey.Directory: os.ModeDir, survey.Link: os.ModeSymlink}[s.Node]:
+		case err == nil:
+			return &EngineError{Text: "~/" + s.Name + " in the persistent home is in the way of what is shown there: an earlier run has made it", Advice: "pccrun home lists the homes; remove " + filepath.Join(r.home, s.Name)}
+		case !errors.Is(err, os.ErrNotExist):
+			return err
+		case s.Node == survey.Directory:
+			err = root.Mkdir(s.Name, os.FileMode(stubMode(s)))
+		case s.Node == survey.Link:
+			err = root.Symlink(s.Link, s.Name)
+		default:
+			err = root.WriteFile(s.Name, []byte(s.Text), 0o644)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	r.inside.Umask = umask()
 	return nil
 }
 
@@ -278,7 +291,10 @@ func (r *running) watch(ctx context.Context) {
 	events := r.provider.client.Events(ctx, client.EventsListOptions{Filters: make(client.Filters).Add("container", r.id).Add("event", "oom")})
 	for {
 		select {
-		case <-events.Messages:
+		case _, ok := <-events.Messages:
+			if !ok {
+				return
+			}
 			r.oom.Store(true)
 		case <-events.Err:
 			return
@@ -382,7 +398,11 @@ func (r *running) judge(ready *inside.Ready) error {
 // failed turns what pid 1 says into an error of this side.
 func (r *running) failed(f *inside.Failed) error {
 	if f.Exec {
-		return &ExecError{Name: string(r.inside.Argv[0]), Errno: unix.Errno(f.Errno)}
+		err := &namespaces.ExecError{Name: string(r.inside.Argv[0]), Errno: unix.Errno(f.Errno)}
+		if image := r.provider.options.Image; image != "" {
+			return &EngineError{Text: "the image " + image, Advice: "it is looked for in the image, by the PATH that the command gets", Err: err}
+		}
+		return err
 	}
 	return &EngineError{Text: f.Step, Err: errors.New(f.Text)}
 }
@@ -471,7 +491,8 @@ func (r *running) forward() {
 	}
 }
 
-// Find lists the containers that bear a label.
+// Find lists the containers that bear a label, and what was made on this machine for
+// those that are gone.
 func (p *Provider) Find(ctx context.Context, label string) (list []providers.Resource, err error) {
 	want := providers.LabelKey
 	if label != "" {
@@ -483,6 +504,17 @@ func (p *Provider) Find(ctx context.Context, label string) (list []providers.Res
 	}
 	for _, c := range found.Items {
 		list = append(list, providers.Resource{Provider: Name, ID: c.ID, Labels: c.Labels})
+	}
+	entries, err := os.ReadDir(filepath.Join(p.host.StateDir, "docker"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries {
+		own := map[string]string{providers.LabelKey: e.Name()}
+		stands := slices.ContainsFunc(list, func(r providers.Resource) bool { return r.Labels[providers.LabelKey] == e.Name() })
+		if (label == "" || label == e.Name()) && !stands {
+			list = append(list, providers.Resource{Provider: Name, Labels: own})
+		}
 	}
 	return list, nil
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/docker"
@@ -206,9 +207,9 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	require.NoError(t, err)
 	look, err := survey.Look(policy, survey.Options{Getenv: k.request.Host.Getenv, Environ: environ})
 	require.NoError(t, err)
-	seen := &providers.Survey{UID: int(world.user.UID), GID: int(world.user.GID), Places: look.Places}
+	found := &providers.Survey{UID: int(world.user.UID), GID: int(world.user.GID), Places: look.Places}
 	if path, err := exec.LookPath(argv[0]); err == nil {
-		seen.Command = []string{path}
+		found.Command = []string{path}
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -218,7 +219,7 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	k.provider = p
 	facts, err := p.Examine(t.Context())
 	require.NoError(t, err)
-	return p.Plan(policy, seen, facts, providers.Command{Argv: argv, Env: policy.Environ(environ), Dir: k.dir, Label: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + strconv.Itoa(k.runs)})
+	return p.Plan(policy, found, facts, providers.Command{Argv: argv, Env: policy.Environ(environ), Dir: k.dir, Label: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + strconv.Itoa(k.runs)})
 }
 
 // run runs a command and returns what it printed.
@@ -308,7 +309,7 @@ func TestHowACommandEnds(t *testing.T) {
 		plan, err := k.plan(t, "./none")
 		require.NoError(t, err)
 		_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
-		var exec *docker.ExecError
+		var exec *namespaces.ExecError
 		require.ErrorAs(t, err, &exec)
 		assert.Equal(t, syscall.ENOENT, exec.Errno)
 	})
@@ -571,6 +572,22 @@ func TestAnImageOfTheUsers(t *testing.T) {
 	assert.Zero(t, result.Code, stderr)
 	assert.True(t, strings.HasPrefix(stdout, "workspace\nmine\n"), stdout)
 	assert.NotContains(t, stdout, "boot\n")
+
+	// Through the program, a name that only the image has, and one that it has not.
+	client(t, "tag", "pccrun-test:1", "pccrun-test:2")
+	static := pccrun(t, k.dir, "--provider", "docker", "--docker-image", "pccrun-test:2", "--env", "PATH=/bin", "--", "sh", "-c", "cat /of-the-image")
+	code, stdout, stderr := status(t, static)
+	assert.Zero(t, code, stderr)
+	assert.Equal(t, "mine\n", stdout)
+	code, _, stderr = status(t, pccrun(t, k.dir, "--provider", "docker", "--docker-image", "pccrun-test:2", "--", "none-of-this-name"))
+	assert.Equal(t, 127, code)
+	assert.Contains(t, stderr, "the image pccrun-test:2: none-of-this-name")
+
+	out, err = exec.Command("sh", "-c", "tar cT /dev/null | docker -H "+world.engine.Host+" import --change 'VOLUME /data' - pccrun-test:3").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	code, _, stderr = status(t, pccrun(t, k.dir, "--provider", "docker", "--docker-image", "pccrun-test:3", "--", "true"))
+	assert.Equal(t, 125, code)
+	assert.Contains(t, stderr, "declares volumes")
 }
 
 // The engine crashes: what runs is ended, and the run says why.
