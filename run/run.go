@@ -40,6 +40,9 @@ const (
 // UnsafeHint mends a state directory that is refused, and is said of no other.
 const UnsafeHint = "XDG_STATE_HOME=DIR names another directory, which nobody else can write"
 
+// ErrNoReview says that there is nothing to show of the workspace that the caller stands in.
+var ErrNoReview = errors.New("no session left anything to review in this workspace")
+
 // Sessions finds the sessions of the user.
 func Sessions() (sessions.Home, error) {
 	dirs, err := Dirs()

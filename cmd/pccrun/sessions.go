@@ -26,8 +26,7 @@ in that pccrun ps --all shows.
 
 // Why there is nothing to show of the workspace that the caller stands in.
 var (
-	errNoReview = errors.New("no session left anything to review in this workspace")
-	errNotHere  = errors.New("no session of this workspace was kept")
+	errNotHere = errors.New("no session of this workspace was kept")
 )
 
 // failed is the exit status of a verb that was asked for what is not there.
@@ -101,7 +100,7 @@ func sessionHint(err error) string {
 		return "pccrun --overlay . -- COMMAND keeps what it changes apart; pccrun ps --all lists the sessions there are"
 	case errors.Is(err, errNotHere):
 		return "a run is kept if it was refused something, left something to look at, or had --log; pccrun ps --all lists those of other workspaces"
-	case errors.Is(err, errNoReview):
+	case errors.Is(err, run.ErrNoReview):
 		return "pccrun ps --all lists the sessions of other workspaces; pccrun review SESSION shows what one left"
 	case errors.Is(err, sessions.ErrNoSession):
 		return "pccrun ps --all lists them"

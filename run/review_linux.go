@@ -1,0 +1,220 @@
+package run
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// A Review is a session and what is left to be looked at of it.
+type Review struct {
+	sessions.Entry
+	home  sessions.Home
+	dir   *os.Root
+	Found []workspace.Finding
+	Lost  []workspace.Lost
+}
+
+// OpenReview opens the first of some sessions that has left something; the first at all if
+// it was named.
+func OpenReview(home sessions.Home, candidates []sessions.Entry, named bool) (*Review, error) {
+	for _, e := range candidates {
+		dir, err := home.Open(e.ID)
+		if err != nil {
+			return nil, err
+		}
+		r := &Review{Entry: e, home: home, dir: dir}
+		if r.Found, err = workspace.ReadFindings(dir); err == nil {
+			r.Lost, err = workspace.ReadLost(dir)
+		}
+		if err != nil {
+			dir.Close()
+			return nil, err
+		}
+		if len(r.Found)+len(r.Lost) > 0 || named {
+			return r, nil
+		}
+		dir.Close()
+	}
+	return nil, ErrNoReview
+}
+
+// Close closes it.
+func (r *Review) Close() { r.dir.Close() }
+
+// SaveLost copies what the session has kept of what was lost at a path, and says where to.
+func (r *Review) SaveLost(path, dest string) (string, error) {
+	if r.State == sessions.Running {
+		return "", fmt.Errorf("session %s: %w", r.ID, sessions.ErrAlive)
+	}
+	return workspace.SaveLost(r.dir, r.Lost, path, dest)
+}
+
+// SetAside reports whether a finding can be put back.
+func SetAside(f workspace.Finding) bool { return f.Stash != "" && f.Kind != workspace.Review }
+
+// Accept puts back what was set aside at the paths, relative ones from a directory too, or
+// all of it. It tells of each thing as it is done, and of each that cannot be.
+func (r *Review) Accept(paths []string, cwd string, told func(text string), wrong func(error)) (done []string, err error) {
+	if r.State == sessions.Running {
+		return nil, fmt.Errorf("session %s: %w, and could change what you accept", r.ID, sessions.ErrAlive)
+	}
+	live, err := r.live()
+	if err != nil {
+		return nil, err
+	}
+	matched := make([]bool, len(paths))
+	back, taken := map[string]bool{}, map[string]map[string]bool{}
+	for i := len(r.Found) - 1; i >= 0; i-- { // of several versions the last
+		f := r.Found[i]
+		wanted := len(paths) == 0
+		for j, p := range paths {
+			if f.Path == filepath.Clean(p) || f.Path == filepath.Join(r.Workspace, p) || f.Path == filepath.Join(cwd, p) { // a shell ends a directory's name with a slash
+				wanted, matched[j] = true, true
+			}
+		}
+		if !wanted || f.Kind != workspace.Stashed && f.Kind != workspace.Inert && f.Kind != workspace.Setting || f.Stash == "" && f.Kind == workspace.Setting {
+			continue
+		}
+		if f.Kind == workspace.Setting { // each key is one by itself
+			if id := live(f.Path); id != "" {
+				wrong(fmt.Errorf("%s: session %s runs in that workspace: accept it when that has ended", Within(r.Workspace, f.Path), id))
+			} else if err := f.Restore(r.dir); err != nil {
+				wrong(err)
+			} else {
+				done = append(done, strings.TrimSuffix(Within(r.Workspace, f.Path)+": "+f.What, ": "))
+				told("taken over: " + done[len(done)-1])
+			}
+			continue
+		}
+		if back[f.Path] {
+			// What was taken out of a configuration before is missing in the version that is back.
+			if names := taken[f.Path]; f.Kind == workspace.Inert && names != nil {
+				if err := f.Amend(r.dir, names); err != nil {
+					wrong(err)
+				}
+			}
+			continue
+		}
+		back[f.Path] = true
+		if id := live(f.Path); id != "" {
+			wrong(fmt.Errorf("%s: session %s runs in that workspace, and would set it aside again: accept it when that has ended", Within(r.Workspace, f.Path), id))
+			continue
+		}
+		names := f.Taken(r.dir)
+		if err := f.Restore(r.dir); err != nil {
+			wrong(err)
+			continue
+		}
+		taken[f.Path] = names
+		done = append(done, Within(r.Workspace, f.Path))
+		told("put back: " + done[len(done)-1])
+	}
+	for j, ok := range matched {
+		if !ok {
+			wrong(fmt.Errorf("%s: nothing of that path was set aside in session %s", paths[j], r.ID))
+		}
+	}
+	return done, nil
+}
+
+// live returns what says which run goes on that looks after a path, "" for none.
+func (r *Review) live() (func(path string) string, error) {
+	runs := map[string][]*workspace.Standing{}
+	err := r.home.Owed(func(id, text string) error {
+		s, _, err := workspace.ParseStandings(text)
+		if err == nil {
+			runs[id] = s
+		} else if !workspace.Unfinished(err) {
+			return fmt.Errorf("session %s: %w", id, err)
+		}
+		return nil
+	})
+	return func(path string) string {
+		for id, s := range runs {
+			if slices.ContainsFunc(s, func(one *workspace.Standing) bool { return one.Overlaps(path) }) {
+				return id
+			}
+		}
+		return ""
+	}, err
+}
+
+// maxDiff bounds the lines of a diff.
+const maxDiff = 400
+
+// Diff shows what a finding is about.
+func (r *Review) Diff(f workspace.Finding) string {
+	var b strings.Builder
+	one := func(path string, before, after []byte) {
+		path = messages.Printable(path) // a newline in a name is no line of the diff
+		if !isText(before) || !isText(after) {
+			fmt.Fprintf(&b, "%s: binary, %d bytes\n", path, len(after))
+			return
+		}
+		text := diff.Diff("a/"+path, before, "b/"+path, after)
+		_, text, _ = bytes.Cut(text, []byte("\n")) // the line "diff a b"
+		n := 0
+		for line := range bytes.Lines(text) {
+			if n++; n > maxDiff {
+				b.WriteString("…\n")
+				break
+			}
+			b.Write(line)
+		}
+	}
+	path := Within(r.Workspace, f.Path)
+	switch {
+	case f.Kind == workspace.Program || f.Kind == workspace.Grown || f.Kind == workspace.Address:
+	case f.Kind == workspace.Review && f.What == "new":
+		now, err := workspace.ReadNow(f.Path)
+		if err != nil {
+			return notShown(err)
+		}
+		one(path, nil, now)
+	case f.Kind == workspace.Review && strings.HasPrefix(f.What, "in "):
+		return "git show shows it\n"
+	case f.Stash == "":
+		return "what it held before was not kept\n"
+	case f.Kind == workspace.Review:
+		now, err := workspace.ReadNow(f.Path)
+		if err != nil && f.What != "removed" {
+			return notShown(err)
+		}
+		err = f.Show(r.dir, func(_ string, before []byte, why string) {
+			if why == "" {
+				one(path, before, now)
+			}
+		})
+		if err != nil {
+			return notShown(err)
+		}
+	default:
+		left := f.Left(r.dir)
+		err := f.Show(r.dir, func(below string, content []byte, why string) {
+			if why != "" {
+				fmt.Fprintf(&b, "%s: %s\n", path+below, why)
+				return
+			}
+			one(path+below, left, content)
+		})
+		if err != nil {
+			return notShown(err)
+		}
+	}
+	return b.String()
+}
+
+func notShown(err error) string { return "not shown: " + err.Error() + "\n" }
+
+func isText(b []byte) bool { return bytes.IndexByte(b, 0) < 0 && utf8.Valid(b) }
