@@ -45,6 +45,15 @@ func choose(req *profiles.Request) (choice, error) {
 	return c, err
 }
 
+// Chosen says which provider a run of this request would take, and what chooses it.
+func Chosen(req *profiles.Request) (name, by string, err error) {
+	c, err := choose(req)
+	if name = c.Name; c.auto {
+		name = providers.Auto
+	}
+	return name, c.by, err
+}
+
 // build makes a provider that is not this machine itself. What a key is missing for, or
 // nobody has built, is an error that says so.
 func (p *Program) build(k providers.Kind, req *profiles.Request, host providers.Host) (providers.Provider, error) {

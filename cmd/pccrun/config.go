@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/state"
 )
 
@@ -41,15 +42,19 @@ func configVerb(args []string) int {
 	for _, w := range p.Warnings {
 		say(w)
 	}
+	provider, by, err := run.Chosen(req)
+	if err != nil {
+		return fail(inWords(err), run.Hint(err))
+	}
 	if req.JSON {
 		printJSON(object{
-			{"profile", p.Profile}, {"picked_by", p.PickedBy}, {"workspace", p.Workspace}, {"workdir", p.WorkDir}, {"home", p.Home},
+			{"profile", p.Profile}, {"picked_by", p.PickedBy}, {"workspace", p.Workspace}, {"workdir", p.WorkDir}, {"home", p.Home}, {"provider", provider},
 			{"layers", p.Layers}, {"variables", set}, {"config_dir", dirs.Config}, {"state_dir", dirs.State}, {"cache_dir", dirs.Cache},
 		})
 		return 0
 	}
 	for _, row := range [...][2]string{
-		{"profile", p.Profile + ", picked by " + p.PickedBy}, {"workspace", p.Workspace}, {"starts in", p.WorkDir}, {"home", p.Home},
+		{"profile", p.Profile + ", picked by " + p.PickedBy}, {"workspace", p.Workspace}, {"starts in", p.WorkDir}, {"home", p.Home}, {"provider", provider + ", picked by " + by},
 		{"profiles", dirs.Config + "/profiles"}, {"sessions", dirs.State}, {"caches", dirs.Cache}, {"variables", cmp.Or(strings.Join(set, ", "), "none")},
 	} {
 		printf("%-10s %s\n", row[0], printable(row[1]))
