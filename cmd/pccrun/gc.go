@@ -58,7 +58,7 @@ func gcVerb(args []string) int {
 	defer slow("clearing away")()
 	var rest error
 	if !o.DryRun {
-		if rest = dropRest(home); errors.Is(rest, state.ErrUnsafe) {
+		if rest = run.DropRest(home); errors.Is(rest, state.ErrUnsafe) {
 			return failSession(rest) // nothing is cleared away there
 		}
 	}

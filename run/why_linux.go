@@ -1,23 +1,24 @@
-package main
+package run
 
 import (
 	"errors"
 	"os"
 	"strings"
 
+	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/survey"
 )
 
-// surveyed returns what a launch would put at a path, if that is not what the
+// Surveyed returns what a launch would put at a path, if that is not what the
 // table says: programs of PATH are shown, tracked files that are unchanged are not
 // hidden, a worktree's repository is there; and whether what is changed there is
 // gone at exit. Of a path that does not exist only what it lies in tells more than the table.
-func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs, scratch bool) {
+func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.Decision, differs, scratch bool) {
 	_, missing := os.Lstat(path)
 	looked, err := survey.Look(p, survey.Options{Getenv: host.Getenv, Environ: host.Environ})
 	if err != nil {
-		say("a run would not start: " + inWords(err))
+		messages.Say("a run would not start: " + messages.InWords(err))
 		return d, false, false
 	}
 	deepest := survey.Place{}
@@ -36,18 +37,18 @@ func surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	return profiles.Decision{Access: deepest.Access, Rule: rule}, true, deepest.Scratch
 }
 
-// changedWith returns what a rule has to name for a path to change: of the repository of a
+// ChangedWith returns what a rule has to name for a path to change: of the repository of a
 // worktree all, since git makes names there that did not exist.
-func changedWith(d *profiles.Decision, path string) string {
+func ChangedWith(d *profiles.Decision, path string) string {
 	if d.Rule.Origin.Key == survey.WorktreeRepository {
 		return d.Rule.Path
 	}
 	return path
 }
 
-// surveyedEnv returns the value that a launch gives to a variable of which the policy says
+// SurveyedEnv returns the value that a launch gives to a variable of which the policy says
 // nothing, and what is there; "" for none.
-func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) (value, what string) {
+func SurveyedEnv(p *profiles.Policy, host *profiles.Host, name string) (value, what string) {
 	looked, err := survey.Look(p, survey.Options{Getenv: host.Getenv, Environ: host.Environ})
 	if err != nil {
 		return "", ""
@@ -60,9 +61,9 @@ func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) (value, w
 	return "", ""
 }
 
-// program returns the file that a run tries first for a command's name, or the error
+// ProgramOf returns the file that a run tries first for a command's name, or the error
 // with which it would end.
-func program(p *profiles.Policy, host *profiles.Host, name string) (string, error) {
+func ProgramOf(p *profiles.Policy, host *profiles.Host, name string) (string, error) {
 	paths, err := survey.Programs(p, name, host.Environ)
 	if err != nil {
 		return "", err
@@ -70,8 +71,8 @@ func program(p *profiles.Policy, host *profiles.Host, name string) (string, erro
 	return paths[0], nil
 }
 
-// unrunnable says why a name stands for no program, and what mends that.
-func unrunnable(err error) (what, hint string) {
+// Unrunnable says why a name stands for no program, and what mends that.
+func Unrunnable(err error) (what, hint string) {
 	var e *survey.ErrNotFound
 	if !errors.As(err, &e) {
 		return err.Error(), ""
