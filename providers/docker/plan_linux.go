@@ -92,6 +92,9 @@ func (p *Provider) Plan(policy *profiles.Policy, found *providers.Survey, facts 
 		}
 	}
 	r.warnings = append(r.warnings, found.Notes...)
+	if policy.Attempts { // nothing is less protected for that
+		r.warnings = append(r.warnings, "what is tried of files and refused is not reported: nobody supervises the system calls of a container")
+	}
 	name := command.Label
 	if name == "" {
 		name = "look"
@@ -149,8 +152,6 @@ func (r *plan) refuse() error {
 		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
 	case p.Nested:
 		return &EngineError{Text: "nested: user namespaces inside a container are not built yet", Advice: "--provider native has them"}
-	case p.Attempts:
-		return &EngineError{Text: "report attempts: nobody supervises the system calls of a container", Advice: "--report none"}
 	case p.ProtectStrict:
 		return &EngineError{Text: "protect.strict: nobody supervises the system calls of a container", Advice: "without it, what is new under a protected name is set aside"}
 	case len(p.Network.Publish) > 0:

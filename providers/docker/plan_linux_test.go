@@ -170,7 +170,6 @@ func TestWhatIsRefused(t *testing.T) {
 		"without":  {Options{}, profiles.Request{Without: []string{"seccomp"}}, "--without"},
 		"nested":   {Options{}, profiles.Request{Nested: true}, "nested"},
 		"strict":   {Options{}, profiles.Request{ProtectStrict: true}, "protect.strict"},
-		"attempts": {Options{}, profiles.Request{Report: "attempts"}, "report attempts"},
 		"publish":  {Options{}, profiles.Request{Publish: []string{"3000"}}, "publish"},
 		"network":  {Options{}, profiles.Request{Allow: []string{"example.com"}}, "net.transparent"},
 		"pids":     {Options{Runtime: Runsc}, profiles.Request{Limits: [7]string{2: "100"}}, "res.pids"},
