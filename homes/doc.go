@@ -11,7 +11,7 @@
 //   - names that say what a shell, git or ssh obeys are taken out before the next run
 //     ([Home.Clear]);
 //   - what is copied into a home are the user's own files, as far as the profile says
-//     ([Home.Seed]), and nothing is copied back.
+//     ([Home.Seed]), and nothing is copied back but a log-in, by package login.
 //
 // It is about directories. Who mounts one, and where, is the business of namespaces.
 package homes
@@ -32,6 +32,10 @@ const DirName = "homes"
 
 // ErrInUse says that a run uses a home.
 var ErrInUse = errors.New("a run uses it")
+
+// NoLogin ends the name, and the profile, of a home into which no log-in is copied: it is another
+// than the one with log-ins, in which some may stand from earlier runs.
+const NoLogin = "-no-login"
 
 // A Workspace is what a home belongs to, as the kernel tells it: nothing in the directory does.
 type Workspace struct {

@@ -53,6 +53,7 @@ type Home struct {
 	Notes    []string // what the user should hear
 	Aside    []string // what was moved aside, relative to ~
 
+	logins      map[string]stamp // how they stood when the run began
 	fd, asideFD int
 	root        *os.Root // of its directory
 	lock        *os.File
@@ -222,7 +223,9 @@ func (h *Home) Close() {
 	if h.lock != nil {
 		h.lock.Close()
 	}
-	h.root.Close()
+	if h.root != nil {
+		h.root.Close()
+	}
 }
 
 // Clear moves aside what an earlier run has left under a name that a shell, git or npm obeys. It

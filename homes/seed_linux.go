@@ -27,6 +27,10 @@ type seeded struct {
 	Schema int            `json:"schema"`
 	Stamp  stamp          `json:"stamp"`
 	Base   map[string]any `json:"base,omitempty"` // what of a file's keys was copied
+
+	// Token is the hash of the refresh token that was copied: what else is inside was renewed, or
+	// is another log-in.
+	Token string `json:"token,omitempty"`
 }
 
 // A stamp says whether a file of the host's is as it was.
@@ -53,6 +57,7 @@ func (h *Home) Seed(p *profiles.Policy) error {
 			return err
 		}
 	}
+	h.note(p)
 	return nil
 }
 
@@ -76,7 +81,10 @@ func (h *Home) seed(p *profiles.Policy, s *profiles.Seed, name string) error {
 		return nil
 	}
 	changed := first || now.Hash != was.Stamp.Hash
-	next := seeded{Schema: Schema, Stamp: now, Base: was.Base}
+	next := seeded{Schema: Schema, Stamp: now, Base: was.Base, Token: was.Token}
+	if s.Renew != "" && text != nil {
+		next.Token = TokensOf(s.Renew, text).hash()
+	}
 	if changed {
 		if err := h.copy(p, s, name, text, now.Ino != 0, first, &next); err != nil {
 			return err

@@ -411,10 +411,12 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	return b.err()
 }
 
-// home makes the home private where the run is to begin with a fresh one.
+// home leaves log-ins out where nobody wants them, and makes the home private where the run is to begin with a fresh one.
 func (b *builder) home(req Request) {
 	p := b.policy
 	switch d := p.Decide(p.Home); {
+	case d.Access != Persist && req.NoLogin:
+		b.at(Origin{Source: "flag", Key: "--no-login"}, "", "~ is %s: nothing is copied into it (%s)", d.Access, d.Rule.Origin)
 	case d.Access != Persist:
 		if req.FreshHome {
 			b.at(Origin{Source: "flag", Key: "--fresh-home"}, "--home persist gives one", "~ is %s and has no seeds (%s)", d.Access, d.Rule.Origin)
@@ -427,6 +429,9 @@ func (b *builder) home(req Request) {
 		if !req.FreshHome {
 			p.Files[i].Origin = Origin{Source: "environment", Key: "CI"}
 		}
+	}
+	if p.NoLogin = req.NoLogin; p.NoLogin {
+		p.Seeds = slices.DeleteFunc(p.Seeds, func(s Seed) bool { return s.Mode == Login })
 	}
 }
 

@@ -224,6 +224,7 @@ type Policy struct {
 	Nested     bool   // user namespaces inside
 	Strict     bool   // required guarantees must be strong
 
+	NoLogin   bool // no log-in is copied into the home, and a persistent one is another than that with log-ins
 	FreshHome bool // the home is a private directory with what a persistent one would begin with
 
 	Attempts      bool // what the command tried of files and was refused is told at exit

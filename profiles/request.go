@@ -32,6 +32,7 @@ type Request struct {
 
 	Home          string // --home: persist or private
 	FreshHome     bool   // --fresh-home
+	NoLogin       bool   // --no-login
 	ProtectStrict bool   // --protect-strict
 	Without       []string
 	AllowMissing  []string
@@ -65,7 +66,7 @@ type Request struct {
 func (r *Request) hasPolicy() bool {
 	lists := [...][]string{r.Allow, r.Deny, r.Local, r.Publish, r.Sockets, r.Use, r.Env, r.Inject, r.InjectFiles, r.InjectRun, r.Protect, r.Review, r.Limits[:]}
 	said := func(list []string) bool { return slices.ContainsFunc(list, func(s string) bool { return s != "" }) }
-	return len(r.Files) > 0 || slices.ContainsFunc(lists[:], said) || r.Syscalls != "" || r.Nested || r.Strict || r.Report != "" || r.Home != "" || r.FreshHome || r.ProtectStrict
+	return len(r.Files) > 0 || slices.ContainsFunc(lists[:], said) || r.Syscalls != "" || r.Nested || r.Strict || r.Report != "" || r.Home != "" || r.FreshHome || r.NoLogin || r.ProtectStrict
 }
 
 // A FileFlag is --hide, --read, --write, --overlay or --private.

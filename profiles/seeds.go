@@ -1,20 +1,24 @@
 package profiles
 
 import (
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 )
 
 // A Seed says what of a file of the user's is copied into a persistent home.
 type Seed struct {
-	Path   string // absolute, below the user's home: where it stands on the host, and inside
-	Mode   SeedMode
-	Keys   []string    // of a JSON or TOML file, what is copied, as names with dots between; none: the file as it is
-	Drop   []string    // of these, what is not
-	Server []string    // keys that hold servers by name: one with a credential is left out unless Allow names it
-	Allow  []string    // such servers
-	Set    []SeedValue // keys with the value that they have inside
-	Origin Origin
+	Path     string // absolute, below the user's home: where it stands on the host, and inside
+	Mode     SeedMode
+	Keys     []string    // of a JSON or TOML file, what is copied, as names with dots between; none: the file as it is
+	Drop     []string    // of these, what is not
+	Server   []string    // keys that hold servers by name: one with a credential is left out unless Allow names it
+	Allow    []string    // such servers
+	Set      []SeedValue // keys with the value that they have inside
+	Renew    string      // of a log-in: whose tokens it holds ([homes.Tokens]), where a renewed one may go back; "" for none that does
+	Endpoint string      // and where those tokens are renewed
+	Origin   Origin
 }
 
 // A SeedValue is a key that is set inside only. `{workspace}` in it is the workspace.
@@ -38,7 +42,10 @@ var seedModes = [...]string{"once", "follow", "login"}
 // String returns the word.
 func (m SeedMode) String() string { return seedModes[m] }
 
-var seedKeys = []string{"mode", "keys", "drop", "servers", "allow", "set"}
+var seedKeys = []string{"mode", "keys", "drop", "servers", "allow", "set", "renew", "endpoint"}
+
+// renewers are the forms of log-ins that are known.
+var renewers = []string{"claude", "codex"}
 
 type seedEntry struct {
 	Seed
@@ -94,6 +101,16 @@ func (d *decoder) seed(m member) {
 			e.Server = patterns(m.value, key)
 		case "allow":
 			d.list(m.value, key, func(text string, _ Origin) { e.Allow = append(e.Allow, text) })
+		case "renew":
+			if d.is(m.value, key, kindString) && !slices.Contains(renewers, m.value.text) {
+				d.fail(m.line, key, "%q: want claude or codex", m.value.text)
+			}
+			e.Renew = m.value.text
+		case "endpoint":
+			if d.is(m.value, key, kindString) && !safeEndpoint(m.value.text) {
+				d.fail(m.line, key, "%q: want an address that begins with https://, or http:// of this machine's loopback", m.value.text)
+			}
+			e.Endpoint = m.value.text
 		case "set":
 			d.object(m.value, key, nil, func(m member) {
 				v := SeedValue{Key: m.key, Value: m.value.text}
@@ -111,7 +128,20 @@ func (d *decoder) seed(m member) {
 	if !moded && m.value.kind == kindObject {
 		d.fail(m.line, key, "want a mode: once, follow or login")
 	}
+	if moded && (e.Renew == "") != (e.Endpoint == "") || e.Renew != "" && e.Mode != Login {
+		d.fail(m.line, key, "renew and endpoint belong together, and to the mode login")
+	}
 	d.layer.seeds = append(d.layer.seeds, e)
+}
+
+// safeEndpoint reports whether a token can be sent to an address: nobody on the way reads it.
+func safeEndpoint(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.User != nil || u.Host == "" || u.Fragment != "" {
+		return false
+	}
+	addr, err := netip.ParseAddr(u.Hostname())
+	return u.Scheme == "https" || u.Scheme == "http" && err == nil && addr.IsLoopback()
 }
 
 // checkKeys returns what is wrong with a pattern of keys, "" for nothing.

@@ -168,3 +168,20 @@ func (r *Result) Outlived() bool { return r.Kills > 0 && !r.Killed && r.Signal !
 
 // sigkill is Linux's number of SIGKILL.
 const sigkill = 9
+
+// An ExecError is what [Plan.Run] returns where the place stands and the command cannot be
+// executed in it: pccrun then exits as a shell does, with 127 where Err is an
+// [io/fs.ErrNotExist], else with 126.
+type ExecError struct {
+	Name   string // the command's
+	Err    error
+	Advice string // what mends it, if that is known
+}
+
+func (e *ExecError) Error() string { return e.Name + ": " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *ExecError) Unwrap() error { return e.Err }
+
+// Hint says what mends it.
+func (e *ExecError) Hint() string { return e.Advice }

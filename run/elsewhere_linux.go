@@ -22,8 +22,8 @@ import (
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/survey"
 )
 
@@ -105,7 +105,7 @@ func (r *elsewhere) prepare() error {
 	if err := r.openHome(); err != nil {
 		return err
 	}
-	survey, err := r.survey()
+	looked, err := r.survey()
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (r *elsewhere) prepare() error {
 		r.label = strings.ToLower(rand.Text())
 	}
 	command := providers.Command{Argv: r.req.Command, Env: r.policy.Environ(r.req.Host.Environ), Dir: r.workDir, Label: r.label}
-	if r.plan, err = r.place.Plan(r.policy, survey, facts, command); err != nil {
+	if r.plan, err = r.place.Plan(r.policy, looked, facts, command); err != nil {
 		return err
 	}
 	r.answers = r.plan.Answers()
@@ -137,31 +137,21 @@ const examineWithin = 30 * time.Second
 
 // survey looks at this machine, and at what the command may write of it.
 func (r *elsewhere) survey() (*providers.Survey, error) {
-	host := &r.req.Host
-	paths, err := native.Programs(r.policy, r.req.Command[0], host.Environ)
-	if err != nil && !r.kind.Cloud && r.req.DockerImage == "" { // a cloud has programs of its own, and so has an image
+	found, paths, err := r.look(r.req.Ask)
+	var absent *survey.ErrNotFound
+	elsewhere := r.kind.Cloud || r.req.DockerImage != "" // which have programs of their own
+	if found == nil || err != nil && !(elsewhere && errors.As(err, &absent)) {
 		return nil, err
 	}
-	within := scanWithin
-	if r.req.DryRun {
-		within = 0
-	}
-	found, err := survey.Look(r.policy, survey.Options{
-		IndexDir: r.dirs.Cache, Within: within, Own: r.dirs.State, Home: r.homeDir(), Earliest: sessions.In(r.dirs.State).Earliest,
-		Getenv: host.Getenv, Environ: host.Environ, Network: r.req.Ask, Command: paths,
-	})
-	if err != nil {
-		return nil, err
-	}
-	r.watched = &native.Guarded{
+	r.watched = &survey.Guarded{
 		Policy: r.policy, Trees: append([]survey.Tree{{Query: found.Query, Found: found.Workspace}}, found.Trees...),
 		Writes: func(path string) bool { return r.policy.Decide(path).Access == profiles.Write },
 	}
 	for path, text := range r.seeds {
 		found.Places = append(found.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: text, Why: "what a home begins with"})
 	}
-	id := namespaces.WhoAmI()
-	s := &providers.Survey{UID: id.HostUID, GID: id.HostGID, Places: found.Places, Command: paths, Notes: found.Notes, Machine: found}
+	who := namespaces.WhoAmI()
+	s := &providers.Survey{UID: who.HostUID, GID: who.HostGID, Places: found.Places, Command: paths, Notes: found.Notes, Machine: found}
 	for _, v := range found.Env {
 		s.Env = append(s.Env, v.Entry)
 	}
@@ -442,8 +432,9 @@ func (o observer) Ask(ctx context.Context, host string, port uint16) providers.P
 	return o.run.asker.ask(ctx, host, port)
 }
 
-// owedBy begins the line of a debt that says which provider the run's resources are at.
-const owedBy = "at " // no letter that a record begins with
+// owedBy begins the line after the records of a debt that says at which provider the run has
+// something: no word of a record begins so.
+const owedBy = "at "
 
 // endAt ends what a killed run left at another provider, before anybody looks at what it did.
 func endAt(home sessions.Home, program Program, id string) error {
@@ -455,4 +446,23 @@ func endAt(home sessions.Home, program Program, id string) error {
 		return err
 	}
 	return Destroy(program, e.Resource)
+}
+
+// Inquire asks a provider what it would keep of the default policy in the current directory,
+// for doctor: nothing is made there. The error says why it cannot be used, or what it misses.
+func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
+	req := &profiles.Request{Host: profiles.ThisHost(), Command: []string{"/bin/true"}, DryRun: true}
+	r := &elsewhere{flow: flow{program: program, req: req, provider: k.Name}, kind: k}
+	if _, err := program.build(k, req, providers.Host{Environ: req.Host.Environ}); err != nil {
+		return nil, err // without a look at the workspace
+	}
+	var err error
+	if r.policy, err = profiles.Resolve(*req); err != nil {
+		return nil, err
+	}
+	if r.dirs, err = state.Find(req.Host.Getenv, r.policy.Home); err != nil {
+		return nil, err
+	}
+	err = r.prepare()
+	return r.answers, err
 }

@@ -4,14 +4,17 @@ import (
 	"errors"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // flow is what a run is wherever its command runs.
@@ -28,7 +31,7 @@ type flow struct {
 	answers  []profiles.Answer
 	warnings []string
 	workDir  string          // where the command starts
-	watched  *native.Guarded // what it may write of this machine's
+	watched  *survey.Guarded // what it may write of this machine's
 	tells    bool            // the command has a file that tells it of refusals
 
 	home  *homes.Home       // nil: it is not persistent
@@ -82,6 +85,48 @@ func (f *flow) resolve() int {
 		}
 	}
 	return 0
+}
+
+// look surveys this machine, and finds the files that the command's name stands for. A name
+// that stands for none is an error beside the survey. Network says that hosts may be reached
+// that the policy does not name.
+func (f *flow) look(network bool) (*survey.Survey, []string, error) {
+	host := &f.req.Host
+	o := survey.Options{
+		IndexDir: f.dirs.Cache, Within: scanWithin, Own: f.dirs.State, Home: f.homeDir(), Earliest: sessions.In(f.dirs.State).Earliest,
+		Getenv: host.Getenv, Environ: host.Environ, Network: network,
+	}
+	if f.req.DryRun {
+		o.Within = 0 // whoever only looks can wait, and what is read helps the next run
+	}
+	paths, absent := survey.Programs(f.policy, f.req.Command[0], host.Environ)
+	if absent != nil && f.provider == providers.Native {
+		return nil, nil, absent
+	}
+	o.Command = paths
+	looked, err := survey.Look(f.policy, o)
+	if err == nil {
+		err = absent
+	}
+	return looked, paths, err
+}
+
+// scanWithin is how long a launch looks through the workspace. One that refuses has two
+// seconds in all: the rest of them is for its start, and to write down what it has read.
+const scanWithin = 1500 * time.Millisecond
+
+// PlanAlone plans a run on this machine that another program is to start, and that nobody
+// looks after when it is over.
+func PlanAlone(policy *profiles.Policy, host *profiles.Host, argv []string) (*native.Run, error) {
+	paths, err := survey.Programs(policy, argv[0], host.Environ)
+	if err != nil {
+		return nil, err
+	}
+	looked, err := survey.Look(policy, survey.Options{Getenv: host.Getenv, Environ: host.Environ, Command: paths, Alone: true})
+	if err != nil {
+		return nil, err
+	}
+	return native.New(policy, looked, paths, native.Host{Environ: host.Environ}, argv)
 }
 
 // announce says what the user should hear before the command starts.

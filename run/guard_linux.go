@@ -20,6 +20,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -116,7 +117,7 @@ var again = [...]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, ti
 // owe writes down what stands in the workspace and beside it, before the command can change
 // it: if this launcher is killed, the next pccrun looks in its place.
 func (f *flow) owe() error {
-	if !native.Guards(f.policy) {
+	if !survey.Guards(f.policy) {
 		return nil
 	}
 	f.guarded.standing = f.watched.Standing(f.session.ID())
@@ -244,8 +245,8 @@ func (f *flow) changed(c workspace.Finding) {
 	f.log.Start()
 }
 
-// look looks a last time, when all of the run is dead, and says what was found.
-func (f *flow) look() []events.Change {
+// lookBack looks a last time, when all of the run is dead, and says what was found.
+func (f *flow) lookBack() []events.Change {
 	g := &f.guarded
 	guard, refused := g.guard, g.refused
 	if g.guard, g.refused = nil, nil; guard == nil {

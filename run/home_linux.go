@@ -1,11 +1,14 @@
 package run
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/homes"
@@ -32,7 +35,11 @@ func (f *flow) openHome() error {
 	if f.policy.Decide(f.policy.Home).Access != profiles.Persist {
 		return nil
 	}
-	h, err := homes.Open(f.dirs.State, f.policy.Workspace, f.policy.Source, f.policy.Profile)
+	variant := ""
+	if f.policy.NoLogin {
+		variant = homes.NoLogin
+	}
+	h, err := homes.Open(f.dirs.State, f.policy.Workspace, f.policy.Source+variant, f.policy.Profile+variant)
 	if err != nil {
 		return err
 	}
@@ -131,9 +138,50 @@ func (l *launch) leaveHome() {
 	}
 }
 
+// giveBack has a log-in that the run has renewed taken over into the user's own file, by the whole
+// program, as far as that needs no question.
+func (l *launch) giveBack() {
+	if l.home == nil {
+		return
+	}
+	renewable := false
+	for _, s := range l.home.Renewed(l.policy) {
+		if renewable = renewable || s.Renew != ""; s.Renew == "" && !l.req.Quiet {
+			if _, err := os.Lstat(s.Path); errors.Is(err, os.ErrNotExist) {
+				messages.Say("a log-in was made in the home of this workspace, and stays there: " + strconv.Quote(s.Path))
+			}
+		}
+	}
+	l.home.Close()
+	if renewable && l.run.Plan.Identity.Root {
+		messages.Say("a log-in was renewed inside, and stays there: root has been given up")
+		return
+	}
+	if !renewable {
+		return
+	}
+	exe, err := l.program.Whole()
+	if err == nil {
+		defer exe.Close()
+		args := []string{"pccrun", "home", "login", "--renewed", "--workspace", l.policy.Workspace, "--profile", l.home.Record.Name}
+		var p *os.Process
+		if p, err = os.StartProcess("/proc/self/fd/3", args, &os.ProcAttr{Dir: "/", Env: l.req.Host.Environ, Files: []*os.File{nil, os.Stderr, os.Stderr, exe}}); err == nil {
+			timer := time.AfterFunc(loginWithin, func() { _ = p.Kill() })
+			_, err = p.Wait()
+			timer.Stop()
+		}
+	}
+	if err != nil {
+		messages.Say("a log-in was renewed inside, and stays there: " + messages.InWords(err))
+	}
+}
+
+// loginWithin is how long a run waits at its end for a log-in to be taken over.
+const loginWithin = 30 * time.Second
+
 // homeFlags name the home of this run where it is not the one that `pccrun home` takes by itself.
 func (l *launch) homeFlags() string {
-	flags := " --profile " + shell.Quote(l.policy.Profile)
+	flags := " --profile " + shell.Quote(l.home.Record.Name)
 	if l.policy.WorkDir != l.policy.Workspace {
 		flags += " --workspace " + shell.Quote(l.policy.Workspace)
 	}

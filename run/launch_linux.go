@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/terminal"
 )
 
@@ -31,7 +32,7 @@ func Run(req profiles.Request, program Program) int {
 	// policy is read. Flags that change the namespaces wait for the policy.
 	c, err := choose(&req)
 	if err != nil {
-		return messages.Fail(messages.InWords(err), hintOf(err))
+		return messages.Fail(messages.InWords(err), Hint(err))
 	}
 	if (req.Runtime != "" || req.DockerImage != "") && c.Name != "docker" {
 		return messages.Fail("flags --runtime and --docker-image: the provider is "+c.Name, "--provider docker")
@@ -181,10 +182,6 @@ func (l *launch) next() int {
 // gone, or another file, by the time that it was needed.
 const maxTries = 8
 
-// scanWithin is how long a launch looks through the workspace. One that refuses has two
-// seconds in all: the rest of them is for its start, and to write down what it has read.
-const scanWithin = 1500 * time.Millisecond
-
 // survey plans the run, after what went wrong before, if anything did. Somebody
 // else works in the same place, a second run perhaps, which sets things aside:
 // what was found may be gone the next moment. An error that is not of that kind
@@ -197,12 +194,13 @@ func (l *launch) survey(before error) error {
 			time.Sleep(time.Duration(l.tries) * time.Millisecond)
 		}
 		var run *native.Run
-		within := scanWithin
-		if l.req.DryRun {
-			within = 0 // whoever only looks can wait, and what is read helps the next run
+		var looked *survey.Survey
+		var paths []string
+		if looked, paths, err = l.look(l.req.Ask || l.req.Learn); err != nil {
+			continue
 		}
-		run, err = native.New(l.policy, native.Host{Environ: l.req.Host.Environ, IndexDir: l.dirs.Cache, Within: within, StateDir: l.dirs.State, Home: l.homeDir(), Earliest: sessions.In(l.dirs.State).Earliest, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}, l.req.Command)
-		if err == nil {
+		host := native.Host{Environ: l.req.Host.Environ, StateDir: l.dirs.State, Secrets: l.secrets, Ask: l.ask(), Learn: l.hear()}
+		if run, err = native.New(l.policy, looked, paths, host, l.req.Command); err == nil {
 			l.run = run // else the run before, if there was one, is what has to be ended
 			l.watched, l.answers, l.warnings, l.workDir, l.tells = run.Guarded(), run.Answers, run.Warnings, run.Plan.Command.Dir, run.Tells()
 			if err := l.furnish(); err != nil {
@@ -219,7 +217,7 @@ func (l *launch) survey(before error) error {
 
 // stale reports whether an error says that a path is not what it was.
 func stale(err error) bool {
-	var absent *native.ErrNotFound
+	var absent *survey.ErrNotFound
 	var exec *namespaces.ExecError
 	if errors.As(err, &absent) || errors.As(err, &exec) {
 		return false
@@ -393,7 +391,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		if service := started.Unsigned(); service != "" {
 			l.log.Emit(events.Denial{Guarantee: string(profiles.IPCUnix), What: "sign a commit, as your git does", Hint: "--use " + service})
 		}
-		l.left = l.look()
+		l.left = l.lookBack()
 		l.leaveHome()
 		l.lost(started)
 		if l.upper {
@@ -406,6 +404,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		return l.refused(FailRun(err), err)
 	}
 	code := l.ended(l.status(end.Told(), killed), end)
+	l.giveBack()
 	if interrupted := killed || end.Status.Signaled() && end.Status.Signal() == unix.SIGINT; interrupted && code == 128+int(unix.SIGINT) {
 		l.caught.endBy(unix.SIGINT) // a shell that runs us in a loop goes by that, and not by the status
 	}

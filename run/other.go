@@ -7,9 +7,15 @@ import (
 
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 )
 
 // Run says that nothing can run here.
 func Run(profiles.Request, Program) int {
 	return messages.Fail("provider native: not built for " + runtime.GOOS + " yet")
+}
+
+// Inquire says that no provider can be used from here.
+func Inquire(program Program, k providers.Kind) ([]profiles.Answer, error) {
+	return nil, &providers.UnusableError{Provider: k.Name, Cause: "not built for " + runtime.GOOS + " yet"}
 }

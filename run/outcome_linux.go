@@ -20,6 +20,7 @@ import (
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // This is what a run says of itself: why it was refused, what it is exiting with,
@@ -32,18 +33,6 @@ const (
 	notFound      = 127
 )
 
-// hinter is an error that knows what mends it.
-type hinter interface{ Hint() string }
-
-// hintOf returns what mends an error, "" where it does not know.
-func hintOf(err error) string {
-	var h hinter
-	if errors.As(err, &h) {
-		return h.Hint()
-	}
-	return ""
-}
-
 // FailRun prints why a run did not begin, and returns the status that says so.
 func FailRun(err error) int {
 	var several providers.MissingErrors
@@ -54,16 +43,19 @@ func FailRun(err error) int {
 		}
 		return messages.Fail(messages.InWords(several[last]), several.Hint()) // one hint for all
 	}
-	hint := hintOf(err)
+	hint := Hint(err)
 	var h hinter
-	var absent *native.ErrNotFound
+	var absent *survey.ErrNotFound
 	var exec *namespaces.ExecError
+	var elsewhere *providers.ExecError
 	code := messages.Refused
 	switch {
 	case errors.As(err, &absent):
 		code = execStatus(absent.Err)
 	case errors.As(err, &exec):
 		code = execStatus(exec.Errno)
+	case errors.As(err, &elsewhere):
+		code = execStatus(elsewhere.Err)
 	case hint == "" && errors.Is(err, state.ErrUnsafe):
 		hint = UnsafeHint
 	case hint == "" && errors.Is(err, unix.EMFILE):
@@ -290,7 +282,7 @@ func (f *flow) decided(e netproxy.Event) {
 
 // ended writes the last events, tells what was denied, and ends the session.
 func (f *flow) ended(code int, end *providers.Result) int {
-	f.left = append(f.left, f.look()...) // of a run that was ended before it was followed
+	f.left = append(f.left, f.lookBack()...) // of a run that was ended before it was followed
 	if f.guarded.failed {
 		code = messages.Refused // a promise was not kept: no status of the command's says that
 	}

@@ -7,6 +7,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -63,4 +64,16 @@ func PathsChanged(n int) string {
 		return "1 path changed"
 	}
 	return fmt.Sprintf("%d paths changed", n)
+}
+
+// hinter is an error that knows what mends it.
+type hinter interface{ Hint() string }
+
+// Hint returns what mends an error, "" where it does not know.
+func Hint(err error) string {
+	var h hinter
+	if errors.As(err, &h) {
+		return h.Hint()
+	}
+	return ""
 }

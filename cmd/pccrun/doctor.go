@@ -15,7 +15,9 @@ import (
 
 	"github.com/pccrun/pccrun/clients"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/doctor"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/terminal"
 )
 
@@ -54,9 +56,10 @@ func doctorVerb(args []string) int {
 		return fail("doctor: " + inWords(err))
 	}
 	if f.json {
-		printJSON(reportJSON(report))
+		printJSON(reportJSON(report, others()))
 	} else {
 		printReport(report, f)
+		printOthers(f)
 	}
 	if f.fix {
 		report = mend(ctx, report, f)
@@ -248,16 +251,49 @@ func printTrials(p *doctor.Provider, f doctorFlags) {
 	}
 }
 
+// others are the providers that are not this machine itself: what each would keep of the
+// default policy, or why it cannot be used.
+func others() (list []doctor.Provider) {
+	for _, k := range providers.Known() {
+		if k.Name == providers.Native {
+			continue
+		}
+		p := doctor.Provider{Name: k.Name}
+		answers, err := run.Inquire(thisProgram(), k)
+		if p.Guarantees, p.Runs = answers, err == nil; err != nil {
+			p.Refused, p.Hint = inWords(err), run.Hint(err)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// printOthers prints them: a table of guarantees for each that can be used.
+func printOthers(f doctorFlags) {
+	printf("\nother providers\n")
+	for _, p := range others() {
+		if len(p.Guarantees) == 0 {
+			printf("  %-12s %s\n", p.Name, printable(strings.TrimPrefix(p.Refused, "provider "+p.Name+": ")))
+			continue
+		}
+		what := "would keep what the default profile requires"
+		if !p.Runs {
+			what = "would not keep what the default profile requires"
+		}
+		printf("  %-12s %s\n", p.Name, what)
+		printGuarantees(&p, f)
+	}
+}
+
 // reportJSON is `--json`: everything, whatever there is to say.
-func reportJSON(r *doctor.Report) object {
-	var providers, host, fixes []object
-	for i := range r.Providers {
-		p := &r.Providers[i]
+func reportJSON(r *doctor.Report, others []doctor.Provider) object {
+	var list, host, fixes []object
+	for _, p := range slices.Concat(r.Providers, others) {
 		var trials []object
 		for _, t := range p.Trials {
 			trials = append(trials, object{{"name", t.Name}, {"verdict", string(t.Verdict)}, {"seen", t.Seen}, {"control", t.Control}, {"hint", t.Hint}})
 		}
-		providers = append(providers, object{
+		list = append(list, object{
 			{"name", p.Name}, {"runs", p.Runs}, {"refused", p.Refused}, {"hint", p.Hint}, {"launch_us", p.Launch.Microseconds()},
 			{"guarantees", answersJSON(p.Guarantees)}, {"limits", answersJSON(p.Limits)}, {"trials", trials},
 		})
@@ -268,7 +304,7 @@ func reportJSON(r *doctor.Report) object {
 	for _, f := range r.Fixes {
 		fixes = append(fixes, object{{"why", f.Why}, {"optional", f.Optional}, {"script", f.Script()}, {"after", f.After}})
 	}
-	return object{{"ok", r.OK()}, {"providers", providers}, {"host", host}, {"fixes", fixes}}
+	return object{{"ok", r.OK()}, {"providers", list}, {"host", host}, {"fixes", fixes}}
 }
 
 func answersJSON(answers []profiles.Answer) []object {

@@ -88,6 +88,7 @@ func policyFlags() []flagDef {
 		{"--overlay", takesValue, "PATH", "copy-on-write", access(profiles.Overlay)},
 		{"--write", takesValue, "PATH", "the host's own file", access(profiles.Write)},
 		{"--home", takesValue, "persist|private", "what ~ is: there again in the next run here, or gone at exit", once(func(r *profiles.Request) *string { return &r.Home })},
+		{"--no-login", alone, "", "no log-in of the user's is copied into the home", on(func(r *profiles.Request) *bool { return &r.NoLogin })},
 		{"--fresh-home", alone, "", "a home that begins as a persistent one does, and is gone at exit", on(func(r *profiles.Request) *bool { return &r.FreshHome })},
 		{"--protect", takesValue, "PATH", "cannot be changed: a host tool would execute it", appends(func(r *profiles.Request) *[]string { return &r.Protect })},
 		{"--review", takesValue, "PATH", "may change, and is listed at exit", appends(func(r *profiles.Request) *[]string { return &r.Review })},

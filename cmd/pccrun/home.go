@@ -15,6 +15,7 @@ import (
 )
 
 const homeUsage = `usage: pccrun home list [--json]
+       pccrun home login [--workspace DIR] [--profile NAME]
        pccrun home size|reset [--workspace DIR] [--profile NAME] [--yes] [--json]
        pccrun home export PATH DEST [--workspace DIR] [--profile NAME] [--json]
 
@@ -24,6 +25,9 @@ workspace and profile. What is in one, no program of the host executes.
   list              all homes: when they were used last, size, workspace, profile
   size              what the home here takes on the disk
   reset             remove the home here: the next run begins with a new one
+  login             take a log-in that was made inside over into your own file: it
+                    is renewed at the provider's, who says whose it is, and you
+                    are asked
   export PATH DEST  copy a file or directory of the home here (PATH is relative
                     to ~) to DEST, which must not exist; log-ins, and what is
                     neither file nor directory, are left out
@@ -40,10 +44,12 @@ A home that a run uses is not removed. docs/homes.md says what is in one.
 type homeRequest struct {
 	workspace, profile string
 	yes, json          bool
+	renewed            bool     // a run has just ended, and asks no question
+	args               []string // the command line
 }
 
 func homeVerb(args []string) int {
-	var r homeRequest
+	r := homeRequest{args: append([]string{"home"}, args...)}
 	words, err := options(homeUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--workspace":
@@ -52,6 +58,8 @@ func homeVerb(args []string) int {
 			r.profile = value()
 		case "--yes":
 			r.yes = true
+		case "--renewed":
+			r.renewed = true
 		case "--json":
 			r.json = true
 		default:
@@ -59,13 +67,13 @@ func homeVerb(args []string) int {
 		}
 		return true
 	})
-	want := map[string]int{"list": 1, "size": 1, "reset": 1, "export": 3}
+	want := map[string]int{"list": 1, "size": 1, "reset": 1, "login": 1, "export": 3}
 	switch {
 	case err != nil:
 	case len(words) == 0:
-		err = &usageError{"what to do is missing", "one of list, size, reset, export"}
+		err = &usageError{"what to do is missing", "one of list, size, reset, login, export"}
 	case want[words[0]] == 0:
-		err = &usageError{"unknown word " + quote(words[0]), "one of list, size, reset, export"}
+		err = &usageError{"unknown word " + quote(words[0]), "one of list, size, reset, login, export"}
 	case len(words) != want[words[0]]:
 		err = &usageError{words[0] + ": wrong number of arguments", "pccrun help home says more"}
 	}
@@ -98,6 +106,8 @@ func homeVerb(args []string) int {
 		return 0
 	case "reset":
 		return r.reset(dirs.State, e)
+	case "login":
+		return r.login(dirs.State, e)
 	}
 	return r.export(dirs.State, e, words[1], words[2])
 }
@@ -201,7 +211,7 @@ func (r *homeRequest) reset(stateDir string, e *homes.Entry) int {
 
 // export copies something out of a home.
 func (r *homeRequest) export(stateDir string, e *homes.Entry, name, to string) int {
-	p, err := profiles.Resolve(profiles.Request{Host: profiles.ThisHost(), Workspace: r.workspace, Profile: e.Record.Name, Home: profiles.Persist.String()})
+	p, err := profiles.Resolve(profiles.Request{Host: profiles.ThisHost(), Workspace: r.workspace, Profile: strings.TrimSuffix(e.Record.Name, homes.NoLogin), Home: profiles.Persist.String()})
 	if err != nil {
 		return failWith(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 // newProvider makes a provider that is not this machine itself: the list of those that are
 // built. One that is not is nil.
-func newProvider(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
+var newProvider = func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
 	if name == docker.Name {
 		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Ask: req.Ask})
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // programs are what the scripts can start beside the host's own.
-var programs = map[string]func(){"pccrun": main, "carried": carried, "dial": dial}
+var programs = map[string]func(){"pccrun": main, "carried": carried, "dial": dial, "tokens": tokens}
 
 // conditions are what the scripts can ask beside the usual.
 var conditions = map[string]func() bool{"root": func() bool { return os.Getuid() == 0 }}

@@ -60,7 +60,7 @@ func specVerb(args []string) int {
 	// the environment that names one.
 	offline := *policy
 	offline.Network.Allow, offline.Network.Local, offline.Network.Inject = nil, nil, nil
-	planned, err := native.New(&offline, native.Host{Environ: req.Host.Environ, Alone: true}, req.Command)
+	planned, err := run.PlanAlone(&offline, &req.Host, req.Command)
 	if err != nil {
 		return run.FailRun(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/survey"
 )
 
@@ -64,7 +63,7 @@ func surveyedEnv(p *profiles.Policy, host *profiles.Host, name string) (value, w
 // program returns the file that a run tries first for a command's name, or the error
 // with which it would end.
 func program(p *profiles.Policy, host *profiles.Host, name string) (string, error) {
-	paths, err := native.Programs(p, name, host.Environ)
+	paths, err := survey.Programs(p, name, host.Environ)
 	if err != nil {
 		return "", err
 	}
@@ -73,7 +72,7 @@ func program(p *profiles.Policy, host *profiles.Host, name string) (string, erro
 
 // unrunnable says why a name stands for no program, and what mends that.
 func unrunnable(err error) (what, hint string) {
-	var e *native.ErrNotFound
+	var e *survey.ErrNotFound
 	if !errors.As(err, &e) {
 		return err.Error(), ""
 	}

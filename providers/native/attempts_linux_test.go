@@ -159,7 +159,7 @@ func TestLearn(t *testing.T) {
 	req.Host = profiles.Host{UID: os.Getuid(), Home: b.home, Cwd: b.workspace, Memory: 8 << 30, Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + b.home}}
 	policy, err := profiles.Resolve(req)
 	require.NoError(t, err)
-	run, err := New(policy, Host{Environ: req.Host.Environ, Learn: hear}, req.Command)
+	run, err := plan(policy, Host{Environ: req.Host.Environ, Learn: hear}, req.Command)
 	require.NoError(t, err)
 	_, wait := b.launch(run)
 	o := wait()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/seccomp/supervisor"
+	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
 )
 
@@ -23,7 +24,7 @@ import (
 // forbids reports whether the launcher makes names in place of the command, so
 // that protected ones cannot come to be at all, and why it cannot if it should.
 func (r *Run) forbids() (bool, error) {
-	if !r.Policy.ProtectStrict || !Guards(r.Policy) {
+	if !r.Policy.ProtectStrict || !survey.Guards(r.Policy) {
 		return false, nil
 	}
 	switch off := r.Policy.Without; {

@@ -10,8 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -45,18 +43,13 @@ type Host struct {
 	// call two switches between processes, and is no protection.
 	Learn func(*supervisor.Call)
 
-	Environ  []string
-	Within   time.Duration // how long that scan may take; 0 for as long as it takes
-	IndexDir string        // where the scan of the workspace keeps what it saw; "" for nowhere
+	Environ []string
 	// Ask asks the user about a host that no rule speaks of; nil asks nobody.
 	Ask func(ctx context.Context, host string, port uint16) netproxy.Permission
 
 	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
 	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
 
-	Home     *survey.Home     // see [survey.Options]
-	Earliest func() time.Time // likewise
-	Alone    bool             // likewise
 }
 
 // Getenv returns a variable of the host's environment.
@@ -99,53 +92,11 @@ type Run struct {
 	trees []survey.Tree // the workspace, and what else the command may write
 }
 
-// ErrNotFound says that no file of the command's name is there to be executed.
-type ErrNotFound struct {
-	Name   string
-	Err    error
-	Passed string // a file of that name in PATH, passed over: a run could have put it there, or it is the home itself that PATH has
-}
-
-func (e *ErrNotFound) Error() string {
-	if errors.Is(e.Err, os.ErrNotExist) {
-		return e.Name + ": command not found"
-	}
-	return e.Name + ": " + e.Err.Error()
-}
-
-// Unwrap returns the cause.
-func (e *ErrNotFound) Unwrap() error { return e.Err }
-
-// Hint says what mends it, "" if nothing is known.
-func (e *ErrNotFound) Hint() string {
-	variable, _, sets := strings.Cut(e.Name, "=")
-	switch {
-	case !errors.Is(e.Err, os.ErrNotExist):
-	case e.Passed != "":
-		return e.Passed + " lies where a run may write, or in the home itself, and is not looked for: name it by its path"
-	case sets && !strings.Contains(variable, "/"):
-		return "no shell reads this: --env " + variable + "=VALUE, before --, sets a variable"
-	case strings.ContainsAny(e.Name, " \t;|&<>"):
-		return "no shell reads this: give each word for itself, or take pccrun -- sh -c '…'"
-	}
-	return ""
-}
-
-// New plans a run of a command under a policy.
-func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
+// New plans a run of a command under a policy, given what this machine is and which files the
+// command's name stands for.
+func New(policy *profiles.Policy, looked *survey.Survey, paths []string, host Host, argv []string) (*Run, error) {
 	r := &Run{Policy: policy, learn: host.Learn, serveAfter: serveAfter}
-	command, err := r.command(argv, &host)
-	if err != nil {
-		return nil, err
-	}
-	looked, err := survey.Look(policy, survey.Options{
-		IndexDir: host.IndexDir, Within: host.Within, Own: host.StateDir, Home: host.Home, Alone: host.Alone,
-		Earliest: host.Earliest, Getenv: host.Getenv, Environ: host.Environ, Command: command.Paths,
-		Network: host.Ask != nil || host.Learn != nil,
-	})
-	if err != nil {
-		return nil, err
-	}
+	command := r.command(argv, paths, &host)
 	r.Warnings, r.found = append(r.Warnings, looked.Notes...), looked.Workspace
 	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
 		r.Warnings = append(r.Warnings, "the workspace is an overlay: a program inside that watches files is not told what the host changes in them")
@@ -182,9 +133,9 @@ func New(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
 	return r, err
 }
 
-// command finds the files that the command's name stands for.
-func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
-	c := namespaces.Command{Argv: argv, Env: r.Policy.Environ(host.Environ), Dir: r.Policy.WorkDir}
+// command is what the copy executes, and with what.
+func (r *Run) command(argv, paths []string, host *Host) namespaces.Command {
+	c := namespaces.Command{Paths: paths, Argv: argv, Env: r.Policy.Environ(host.Environ), Dir: r.Policy.WorkDir}
 	if namespaces.WhoAmI().Root {
 		for i, e := range c.Env {
 			if strings.HasPrefix(e, "USER=") || strings.HasPrefix(e, "LOGNAME=") {
@@ -205,80 +156,7 @@ func (r *Run) command(argv []string, host *Host) (namespaces.Command, error) {
 	}
 	c.Umask = syscall.Umask(0)
 	syscall.Umask(c.Umask)
-	var err error
-	c.Paths, err = Programs(r.Policy, argv[0], host.Environ)
-	return c, err
-}
-
-// Programs returns the files that a command's name stands for, which a run tries in
-// their order: in the PATH of an environment if the name is no path itself. Where it
-// returns an error a run ends with it.
-func Programs(policy *profiles.Policy, name string, environ []string) (paths []string, err error) {
-	if strings.Contains(name, "/") {
-		path := name
-		if !strings.HasPrefix(name, "/") {
-			path = policy.WorkDir + "/" + name
-		}
-		path = profiles.Physical(path)
-		return []string{path}, executable(name, path)
-	}
-	search := "/bin:/usr/bin" // execvp(3)
-	if i := slices.IndexFunc(environ, func(e string) bool { return strings.HasPrefix(e, "PATH=") }); i >= 0 {
-		search = strings.TrimPrefix(environ[i], "PATH=")
-	}
-	for _, dir := range filepath.SplitList(search) {
-		if dir = profiles.Physical(dir); !strings.HasPrefix(dir, "/") || dir == policy.Home {
-			continue
-		}
-		path := filepath.Join(dir, name)
-		// Nothing that a run may have changed decides which program runs,
-		// wherever PATH and its links lead from.
-		changeable := func(dir string) bool { return policy.Decide(dir).Access >= profiles.Overlay }
-		real, ok := survey.Follow(path, changeable)
-		if !ok || strings.HasPrefix(real, policy.Workspace+"/") || strings.HasPrefix(path, policy.Workspace+"/") {
-			continue
-		}
-		switch no := executable(name, path); {
-		case no == nil:
-			paths = append(paths, path)
-		case unix.Access(path, unix.F_OK) == nil:
-			err = no // it is there, and must not be executed
-		}
-	}
-	switch {
-	case len(paths) > 0:
-		return paths, nil
-	case err == nil:
-		err = &ErrNotFound{Name: name, Err: os.ErrNotExist, Passed: passedOver(search, name)}
-	}
-	return nil, err
-}
-
-// passedOver returns what stands under a name in a search path where nothing of
-// it was taken.
-func passedOver(search, name string) string {
-	for _, dir := range filepath.SplitList(search) {
-		if path := filepath.Join(dir, name); filepath.IsAbs(dir) && executable(name, path) == nil {
-			return path
-		}
-	}
-	return ""
-}
-
-// executable tells whether execve(2) has a chance with a path.
-func executable(name, path string) error {
-	var st unix.Stat_t
-	err := unix.Stat(path, &st)
-	switch {
-	case err != nil:
-		return &ErrNotFound{Name: name, Err: err}
-	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
-		return &ErrNotFound{Name: name, Err: unix.EISDIR}
-	}
-	if err := unix.Access(path, unix.X_OK); err != nil {
-		return &ErrNotFound{Name: name, Err: err}
-	}
-	return nil
+	return c
 }
 
 // ownFilter compiles the user's filter.

@@ -27,6 +27,7 @@ import (
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // bench is a home with a workspace in it, and what a run in it says.
@@ -80,7 +81,7 @@ func (b *bench) plan(argv ...string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(policy, Host{Environ: req.Host.Environ, StateDir: b.state, Secrets: b.secrets}, argv)
+	return plan(policy, Host{Environ: req.Host.Environ, StateDir: b.state, Secrets: b.secrets}, argv)
 }
 
 // outcome is what a run printed, and how it ended.
@@ -326,7 +327,7 @@ func TestNotExecuted(t *testing.T) {
 	unprivileged(t)
 	b := newBench(t)
 	_, err := b.plan("no-such-command")
-	var absent *ErrNotFound
+	var absent *survey.ErrNotFound
 	require.ErrorAs(t, err, &absent)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.EqualError(t, err, "no-such-command: command not found")
@@ -821,4 +822,19 @@ func TestCount(t *testing.T) {
 	e = End{Result: namespaces.Result{Usage: used, Killed: true}}
 	e.count()
 	require.Equal(t, End{Result: namespaces.Result{Killed: true}}, e)
+}
+
+// plan surveys this machine and plans a run.
+func plan(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
+	paths, err := survey.Programs(policy, argv[0], host.Environ)
+	if err != nil {
+		return nil, err
+	}
+	looked, err := survey.Look(policy, survey.Options{
+		Own: host.StateDir, Getenv: host.Getenv, Environ: host.Environ, Command: paths, Network: host.Ask != nil || host.Learn != nil,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return New(policy, looked, paths, host, argv)
 }

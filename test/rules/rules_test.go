@@ -42,7 +42,7 @@ var layers = [][]string{
 	{"namespaces"},
 	{"providers/filesync"},
 	{"providers"},
-	{"run"},
+	{"run", "internal/bare"},
 	{"test/escape"},
 	{"cmd"},
 	{"test"},
@@ -50,6 +50,50 @@ var layers = [][]string{
 
 // innocent packages know nothing of the policy, though they stand above it.
 var innocent = []string{"clients", "seccomp", "cgroups", "netproxy", "terminal"}
+
+// below the flow are packages that the command line reaches by package run alone.
+var belowTheFlow = []string{"survey", "egress", "namespaces", "seatbelt", "seccomp", "cgroups", "netproxy", "workspace"}
+
+// reachesThrough are the files of the command line that import one of them all the same, and
+// why. A row that is not needed any more fails the test.
+var reachesThrough = map[string]string{
+	"cmd/pccrun/apply.go workspace":        "prints change sets: they are values, and are to be those of package run",
+	"cmd/pccrun/diff.go workspace":         "the same",
+	"cmd/pccrun/kept.go workspace":         "the same",
+	"cmd/pccrun/snapshot.go workspace":     "the same",
+	"cmd/pccrun/review_linux.go workspace": "prints what the look has found: the same",
+	"cmd/pccrun/escape.go netproxy":        "is the inspector, where the launcher starts this program as one",
+	"cmd/pccrun/profile.go seccomp":        "checks the filter that a profile names",
+	"cmd/pccrun/seatbelt.go seatbelt":      "prints a text for a system on which nothing runs yet",
+	"cmd/pccrun/spec_linux.go namespaces":  "writes native's plan as an OCI bundle",
+	"cmd/pccrun/spec_linux.go seccomp":     "the same",
+	"cmd/pccrun/why.go namespaces":         "asks what stands at paths of the sandbox's own",
+	"cmd/pccrun/why_linux.go survey":       "asks the survey that a run would make",
+}
+
+func TestTheCommandLineGoesByTheFlow(t *testing.T) {
+	met := map[string]bool{}
+	eachGoFile(t, func(t *testing.T, name string, file *ast.File, _ *token.FileSet) {
+		if path.Dir(name) != "cmd/pccrun" || strings.HasSuffix(name, "_test.go") {
+			return
+		}
+		for _, spec := range file.Imports {
+			target, err := strconv.Unquote(spec.Path.Value)
+			require.NoError(t, err)
+			target, ours := strings.CutPrefix(target, module+"/")
+			i := slices.IndexFunc(belowTheFlow, func(dir string) bool { return within(target, dir) })
+			if !ours || i < 0 || target == "netproxy/rules" { // a leaf
+				continue
+			}
+			row := name + " " + belowTheFlow[i]
+			met[row] = true
+			assert.NotEmptyf(t, reachesThrough[row], "%s imports %s: package run is to have what it needs", name, target)
+		}
+	})
+	for row := range reachesThrough {
+		assert.Truef(t, met[row], "%s: the row is not needed any more", row)
+	}
+}
 
 func TestNothingImportsWhatIsAboveIt(t *testing.T) {
 	eachGoFile(t, func(t *testing.T, name string, file *ast.File, _ *token.FileSet) {

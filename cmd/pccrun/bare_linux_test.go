@@ -1,0 +1,20 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/pccrun/pccrun/internal/bare"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+)
+
+// bareMain is pccrun with a provider for tests in the place of each that is not native.
+func bareMain() {
+	newProvider = func(name string, _ *profiles.Request, host providers.Host) (providers.Provider, error) {
+		return &bare.Provider{As: name, Root: os.Getenv("BARE_ROOT"), Gone: os.Getenv("BARE_GONE") != "", Dir: filepath.Join(host.StateDir, "bare")}, nil
+	}
+	main()
+}
+
+func init() { programs["bare"] = bareMain }

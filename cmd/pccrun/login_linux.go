@@ -1,0 +1,90 @@
+//go:build !thin
+
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/pccrun/pccrun/homes"
+	"github.com/pccrun/pccrun/homes/login"
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// login takes the log-ins of a home over into the user's own files: where a run has just renewed
+// them, as far as that needs no question, else after one.
+func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
+	p, err := profiles.Resolve(profiles.Request{Host: profiles.ThisHost(), Workspace: r.workspace, Profile: strings.TrimPrefix(strings.TrimSuffix(e.Record.Profile, homes.NoLogin), "built-in "), Home: profiles.Persist.String()})
+	if err != nil {
+		return failWith(err)
+	}
+	tty := openTerminal(false)
+	if tty == nil && !r.renewed {
+		fail("home login: nothing was taken over: there is no terminal to ask on", "")
+		return failed
+	}
+	h, err := homes.OpenAlone(stateDir, e.Key)
+	if errors.Is(err, homes.ErrInUse) && r.renewed {
+		return 0 // whoever uses it finds the same when it ends
+	}
+	if err != nil {
+		fail("home login: "+err.Error(), "")
+		return failed
+	}
+	defer h.Close()
+	code, found := 0, false
+	for i := range p.Seeds {
+		s := &p.Seeds[i]
+		name, below := strings.CutPrefix(s.Path, p.Home+"/")
+		if !below || s.Mode != profiles.Login || s.Renew == "" {
+			continue
+		}
+		l := login.Login{
+			Form: s.Renew, Endpoint: s.Endpoint, Path: s.Path, UserHome: p.Home, Inside: h.Read(name),
+			Keep:   func(text []byte) error { return h.Write(name, text) },
+			Copied: func(t homes.Tokens) (bool, bool) { return h.Copied(name, t) },
+		}
+		short := "~/" + filepath.ToSlash(name)
+		if !r.renewed {
+			l.Ask = func(a homes.Account) bool {
+				return yes(tty, "take the log-in of "+whose(a)+" over to "+short+"?")
+			}
+		}
+		a, err := l.Renew(context.Background())
+		switch {
+		case errors.Is(err, login.ErrNone), errors.Is(err, login.ErrSame):
+			continue
+		case err == nil:
+			say("the log-in of " + whose(a) + ", renewed inside, is in " + short)
+		case r.renewed:
+			say("a log-in in the home of this workspace stays there: " + short + ": " + inWords(err))
+			say("hint: pccrun home login --workspace " + shell.Quote(e.Record.Workspace.Path) + " --profile " + shell.Quote(e.Record.Name) + " asks, and takes it over")
+		default:
+			fail("home login: "+short+": "+inWords(err), "")
+			code = failed
+		}
+		found = true
+	}
+	if !found && !r.renewed {
+		say("no log-in in the home here is another than outside")
+	}
+	return code
+}
+
+// whose names an account as far as it is known.
+func whose(a homes.Account) string {
+	name := a.Name
+	if name == "" {
+		name = a.User
+	}
+	if name == "" {
+		name = "somebody whom the endpoint does not name"
+	}
+	if a.Organisation != "" {
+		name += " (organisation " + a.Organisation + ")"
+	}
+	return name
+}

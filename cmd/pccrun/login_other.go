@@ -1,0 +1,12 @@
+//go:build !linux
+
+package main
+
+import (
+	"errors"
+
+	"github.com/pccrun/pccrun/homes"
+)
+
+// login has nothing to do where there are no homes yet.
+func (r *homeRequest) login(string, *homes.Entry) int { return failSession(errors.ErrUnsupported) }

@@ -1,0 +1,95 @@
+package homes
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/state"
+)
+
+// Renewed returns the log-ins of the policy's that are other inside than they were when
+// [Home.Seed] ended: the run has renewed one, or made one.
+func (h *Home) Renewed(p *profiles.Policy) (list []*profiles.Seed) {
+	for i := range p.Seeds {
+		s := &p.Seeds[i]
+		if name, below := strings.CutPrefix(s.Path, p.Home+"/"); below && s.Mode == profiles.Login && h.stampOf(name) != h.logins[name] {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// note remembers how the log-ins stand.
+func (h *Home) note(p *profiles.Policy) {
+	h.logins = map[string]stamp{}
+	for i := range p.Seeds {
+		if name, below := strings.CutPrefix(p.Seeds[i].Path, p.Home+"/"); below && p.Seeds[i].Mode == profiles.Login {
+			h.logins[name] = h.stampOf(name)
+		}
+	}
+}
+
+// stampOf is how a file of the home stands, without what is in it.
+func (h *Home) stampOf(name string) (s stamp) {
+	fd, err := open(h.fd, name, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return s
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil {
+		s = stamp{Ino: st.Ino, Ctime: st.Ctim.Nano(), Size: st.Size}
+	}
+	return s
+}
+
+// OpenAlone opens a home by its key, for itself: [ErrInUse] where a run uses it.
+func OpenAlone(stateDir, key string) (*Home, error) {
+	h := &Home{fd: -1, asideFD: -1}
+	var err error
+	if h.root, err = state.OpenExisting(filepath.Join(stateDir, DirName, key), ""); err != nil {
+		return nil, err
+	}
+	if h.lock, err = h.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600); err == nil {
+		if err = flock(h.lock, unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
+			err = ErrInUse
+		}
+	}
+	if err == nil {
+		h.Alone = true
+		h.Record, err = readRecord(h.root)
+	}
+	if err == nil {
+		err = h.open()
+	}
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// Read returns what a file of the home holds, nil where there is none that counts.
+func (h *Home) Read(name string) []byte { return h.read(name) }
+
+// Write replaces a file of the home.
+func (h *Home) Write(name string, text []byte) error { return h.write(name, text) }
+
+// Copied reports whether the refresh token of a log-in is the one that was copied into the home
+// by the name, and whether one was.
+func (h *Home) Copied(name string, t Tokens) (is, any bool) {
+	sum := sha256.Sum256([]byte(name))
+	var was seeded
+	text, err := state.ReadFile(h.root, seedsName+"/"+hex.EncodeToString(sum[:8]), 2*maxFile)
+	if err != nil || json.Unmarshal(text, &was) != nil || was.Token == "" {
+		return false, false
+	}
+	return was.Token == t.hash(), true
+}
