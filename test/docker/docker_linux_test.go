@@ -625,5 +625,16 @@ func TestARunIsKilled(t *testing.T) {
 		left, err := k.provider.Find(t.Context(), k.heard.created[0].Labels[providers.LabelKey])
 		require.NoError(t, err)
 		assert.Empty(t, left)
+
+		// From another terminal, as gc and kill do it.
+		k.heard = &heard{started: make(chan struct{})}
+		plan, err = k.plan(t, "sleep", "1000")
+		require.NoError(t, err)
+		go func() {
+			<-k.heard.started
+			assert.NoError(t, k.provider.Destroy(context.Background(), k.heard.created[0]))
+		}()
+		_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
+		require.ErrorContains(t, err, "the container ended before the command did")
 	})
 }
