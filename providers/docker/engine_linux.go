@@ -276,12 +276,15 @@ func (p *Provider) unreached(err error) error {
 	return &EngineError{Text: "the engine at " + p.address + " does not answer", Advice: "DOCKER_HOST or docker context use NAME names another", Err: plain(err)}
 }
 
-// plain takes the prefix of the engine's answers away.
+// answered begins the engine's answers, as its client puts them.
+const answered = "Error response from daemon: "
+
+// plain takes that away.
 func plain(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := strings.TrimPrefix(err.Error(), "Error response from daemon: ")
+	text := strings.TrimPrefix(err.Error(), answered)
 	return errors.New(strings.TrimSuffix(strings.Join(strings.Fields(text), " "), "."))
 }
 
