@@ -68,7 +68,7 @@ func TestWhatPidOneSays(t *testing.T) {
 
 func TestRefusedByTheEngine(t *testing.T) {
 	p := &plan{facts: facts()}
-	err := p.refused("start the container", errors.New(answered + "write /x:\n  no space left on device."))
+	err := p.refused("start the container", errors.New(answered+"write /x:\n  no space left on device."))
 	require.EqualError(t, err, "docker: start the container: write /x: no space left on device")
 	var engine *EngineError
 	require.ErrorAs(t, err, &engine)
