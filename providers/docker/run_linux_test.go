@@ -48,7 +48,9 @@ func TestJudge(t *testing.T) {
 
 func TestWhatPidOneSays(t *testing.T) {
 	r := &running{plan: plan{provider: provider(t, Options{}), inside: inside.Plan{Argv: []inside.Text{"tool"}}}}
-	err := r.failed(&inside.Failed{Step: "execute tool", Errno: int(unix.ENOENT), Text: "no such file or directory", Exec: true})
+	err := r.failed(
+		&inside.Failed{Step: "execute tool", Errno: int(unix.ENOENT), Text: "no such file or directory", Exec: true},
+	)
 	var exec *namespaces.ExecError
 	require.ErrorAs(t, err, &exec)
 	assert.Equal(t, unix.ENOENT, exec.Errno)
@@ -83,7 +85,10 @@ func TestDestroyFiles(t *testing.T) {
 	p.host.StateDir = t.TempDir()
 	dir := filepath.Join(p.host.StateDir, "docker", "abc")
 	require.NoError(t, os.MkdirAll(dir, 0o700))
-	require.NoError(t, p.Destroy(t.Context(), providers.Resource{Labels: map[string]string{providers.LabelKey: "../docker"}}))
+	require.NoError(
+		t,
+		p.Destroy(t.Context(), providers.Resource{Labels: map[string]string{providers.LabelKey: "../docker"}}),
+	)
 	require.NoError(t, p.Destroy(t.Context(), providers.Resource{Labels: map[string]string{providers.LabelKey: ".."}}))
 	assert.DirExists(t, dir, "the control")
 	require.NoError(t, p.Destroy(t.Context(), providers.Resource{Labels: map[string]string{providers.LabelKey: "abc"}}))

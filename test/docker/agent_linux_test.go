@@ -53,7 +53,10 @@ func TestTheRealAgent(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(out), project.Secret)
 
-		c := pccrun(t, project.Workspace, append(append(append(flags, endpoint.Flags()...), "--"), agent.Arguments()...)...)
+		c := pccrun(
+			t,
+			project.Workspace,
+			append(append(append(flags, endpoint.Flags()...), "--"), agent.Arguments()...)...)
 		c.Env = append(project.Environ(), "DOCKER_HOST="+world.engine.Host)
 		code, stdout, stderr := status(t, c)
 		require.Zero(t, code, "%s\n%s", stderr, stdout)
