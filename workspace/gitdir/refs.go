@@ -51,6 +51,12 @@ func ref(b []byte, _ vcs.Format) bool {
 	return whole && (isID(text) || isRef(text, "ref: refs/"))
 }
 
+// log is the shape of a log of a reference: a line begins with what that led to.
+func log(b []byte, _ vcs.Format) bool {
+	id, _, _ := strings.Cut(string(b[:min(len(b), 65)]), " ")
+	return len(b) == 0 || isID(id)
+}
+
 // ids is the shape of a file that holds names of objects.
 func ids(b []byte, _ vcs.Format) bool {
 	for line := range bytes.Lines(b) {

@@ -50,6 +50,7 @@ const (
 	WhyRef     = "it is no reference as git writes them"
 	WhyIndex   = "git would write outside of the working tree, or into .git, what it lists; git reset makes another"
 
+	whyLog     = "it is no log of git's"
 	whyGoesOn  = "git executes what it names, or writes there, when that goes on (--continue)"
 	whyMerge   = "the next commit of git ends that"
 	whyLock    = "git waits for whoever holds it; remove it if nobody does"
@@ -93,11 +94,11 @@ var table = []row{
 	shaped("index", vcs.MaxGitIndex, SoundIndex, WhyIndex), shaped("sharedindex.<hash>", vcs.MaxGitIndex, SoundIndex, WhyIndex),
 	shaped("shallow", large, ids, WhyRef),
 
-	ruled("refs/replace/", Foreign, whyHistory),
+	ruled("refs/replace/", Foreign, whyHistory), ruled("refs/replace/**", Foreign, whyHistory),
 	kept("refs/"), kept("refs/**/"), shaped("refs/**", small, ref, WhyRef),
 	shaped("packed-refs", large, packedRefs, WhyRef),
 	kept("reftable/"), kept("reftable/tables.list"), kept("reftable/0x*.ref"), kept("reftable/0x*.log"),
-	kept("logs/"), kept("logs/HEAD"), kept("logs/refs/"), kept("logs/refs/**/"), kept("logs/refs/**"),
+	kept("logs/"), shaped("logs/HEAD", large, log, whyLog), kept("logs/refs/"), kept("logs/refs/**/"), shaped("logs/refs/**", large, log, whyLog),
 
 	kept("objects/"), kept("objects/<fan>/"), kept("objects/<fan>/<object>"),
 	kept("objects/pack/"), kept("objects/pack/pack-<hash>.pack"), kept("objects/pack/pack-<hash>.idx"), kept("objects/pack/pack-<hash>.rev"),
@@ -116,12 +117,13 @@ var table = []row{
 	ruled("rebase-merge/", State, whyGoesOn), ruled("rebase-apply/", State, whyGoesOn), ruled("sequencer/", State, whyGoesOn), ruled("MERGE_AUTOSTASH", State, whyGoesOn),
 	ruled("BISECT_*", State, whyGoesOn), ruled("MERGE_RR", State, whyReplay), ruled("rr-cache/", State, whyReplay),
 
-	// What git computes again, and what it leaves behind when it is killed.
-	ruled("objects/info/commit-graph", Delete, ""), ruled("objects/info/commit-graphs/", Delete, ""), ruled("objects/info/packs", Delete, ""),
-	ruled("objects/pack/multi-pack-index*", Delete, ""), ruled("objects/pack/multi-pack-index.d/", Delete, ""), ruled("objects/pack/pack-<hash>.bitmap", Delete, ""),
+	// What git writes before it has a name: somebody may be at it.
+	kept("objects/<fan>/tmp_obj_*"), kept("objects/pack/tmp_*"), kept("objects/pack/.tmp-*"), kept("sharedindex_*"), kept("shallow_*"), kept("packed-refs.new"),
+
+	// What git computes again.
+	ruled("objects/info/commit-graph", Delete, ""), ruled("objects/info/commit-graphs/", Delete, ""), ruled("objects/info/commit-graphs/*", Delete, ""), ruled("objects/info/packs", Delete, ""),
+	ruled("objects/pack/multi-pack-index*", Delete, ""), ruled("objects/pack/multi-pack-index.d/", Delete, ""), ruled("objects/pack/multi-pack-index.d/*", Delete, ""), ruled("objects/pack/pack-<hash>.bitmap", Delete, ""),
 	ruled("info/refs", Delete, ""), ruled("gc.log", Delete, ""), ruled("gc.pid", Lock, whyLock),
-	ruled("objects/<fan>/tmp_obj_*", Delete, ""), ruled("objects/pack/tmp_*", Delete, ""), ruled("objects/pack/.tmp-*", Delete, ""),
-	ruled("sharedindex_*", Delete, ""), ruled("shallow_*", Delete, ""), ruled("packed-refs.new", Delete, ""),
 }
 
 // ofWorktree are the names that a linked worktree's part of a repository has beside those.
@@ -173,16 +175,35 @@ func Judge(rel string, kind fs.FileMode, worktree bool) *Entry {
 		return e
 	}
 	if name, is := strings.CutSuffix(rel, ".lock"); is {
-		if e := find(table, name); e != nil && (e.Verdict == Keep || e.Verdict == Config || e.Verdict == List) {
+		if e := find(table, name); e != nil && e.Verdict == Config {
+			return e // who writes a configuration says that it is locked
+		} else if e != nil && (e.Verdict == Keep || e.Verdict == List) {
 			return &Entry{Verdict: Lock, Why: whyLock}
 		}
+	}
+	if e := find(table, first+"/"); e != nil && e.Verdict == State { // what is in it goes with it
+		return e
 	}
 	return &Entry{Why: WhyForeign}
 }
 
+// Own reports whether a name in a git directory, or the directory that it lies in, is one that git reads there.
+func Own(rel string) bool {
+	first, _, _ := strings.Cut(rel, "/")
+	first = strings.TrimSuffix(first, ".lock")
+	for _, rows := range [][]row{table, ofWorktree} {
+		for i := range rows {
+			if part, _, _ := strings.Cut(rows[i].pattern, "/"); matchPart(part, first) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func find(rows []row, rel string) *Entry {
 	for i := range rows {
-		if match(rows[i].pattern, rel) {
+		if p := rows[i].pattern; rel != "" && p[0] == rel[0] && match(p, rel) { // none begins with a token
 			return &rows[i].Entry
 		}
 	}

@@ -30,9 +30,9 @@ func TestJudge(t *testing.T) {
 		"reftable/tables.list": Keep, "reftable/0x000000000001-0x000000000002-0a0b0c0d.ref": Keep, "lfs/objects/01/23/" + hash2: Keep,
 
 		"MERGE_HEAD": List, "CHERRY_PICK_HEAD": List, "REVERT_HEAD": List,
-		"index.lock": Lock, "refs/heads/main.lock": Lock, "config.lock": Lock, "gc.pid": Lock,
+		"index.lock": Lock, "refs/heads/main.lock": Lock, "config.lock": Config, "gc.pid": Lock,
 		"objects/info/commit-graph": Delete, "objects/pack/multi-pack-index": Delete, "objects/pack/pack-" + hash1 + ".bitmap": Delete, "info/refs": Delete,
-		"objects/info/packs": Delete, "gc.log": Delete, "objects/ab/tmp_obj_x1": Delete, "objects/pack/tmp_pack_x1": Delete,
+		"objects/info/packs": Delete, "gc.log": Delete, "objects/ab/tmp_obj_x1": Keep, "objects/pack/tmp_pack_x1": Keep,
 		"config": Config, "config.worktree": Config, "hooks/pre-commit": Config, "info/attributes": Config,
 
 		"objects/info/alternates": State, "objects/info/http-alternates": State, "info/grafts": State, "branches/origin": State, "remotes/origin": State,
@@ -63,6 +63,9 @@ func TestJudge(t *testing.T) {
 		require.Equal(t, want, Judge(name, 0, true).Verdict, name)
 	}
 	require.NotEmpty(t, Judge("x", 0, false).Why)
+	for name, want := range map[string]bool{"HEAD": true, "HEAD/x": true, "index.lock": true, "objects/x": true, "commondir": true, "rr-cache": true, "src": false, "README": false} {
+		require.Equal(t, want, Own(name), name)
+	}
 }
 
 // What a file holds is judged by its name.
@@ -78,6 +81,7 @@ func TestShapes(t *testing.T) {
 		{"ORIG_HEAD", hash1 + "\n", true}, {"MERGE_HEAD", hash1 + "\n" + hash1 + "\n", true}, {"MERGE_HEAD", "ref: refs/heads/x\n", false}, {"shallow", "", true}, {"shallow", hash1, false},
 		{"packed-refs", "# pack-refs with: peeled\n" + hash1 + " refs/tags/v1\n^" + hash1 + "\n", true}, {"packed-refs", hash1 + "\n", false}, {"packed-refs", "^x\n", false},
 		{"packed-refs", hash1 + " refs/heads/x", false}, {"packed-refs", "x refs/heads/x\n", false},
+		{"logs/HEAD", hash1 + " " + hash1 + " x <x> 1 +0000\tx\n", true}, {"logs/refs/heads/x", "", true}, {"logs/refs/heads/x/hooks/pre-receive", "#!/bin/sh\n", false}, {"logs/refs/x/HEAD", "ref: refs/heads/x\n", false},
 	} {
 		e := Judge(c.name, 0, false)
 		require.Equal(t, c.want, e.Sound([]byte(c.text), vcs.FormatSHA1), "%s: %q", c.name, c.text)

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// MaxOriginal bounds a file that is looked into, or kept to be shown.
+const MaxOriginal = 256 << 10
+
 // inertKeys are the keys of git's configuration that make it run nothing,
 // whatever their value: `section.key`, `section.*` for all keys of a section,
 // each with or without a subsection. What is not among them counts as something
@@ -197,4 +200,15 @@ func Restate(b, whole []byte, more []Setting) ([]byte, bool) {
 func (s Setting) same(t Setting) bool {
 	s.from, s.to, t.from, t.to = 0, 0, 0, 0
 	return s == t
+}
+
+// isOneOf says whether a word is in a list, which is a text: each launch would pay for
+// one that has to be made.
+func isOneOf(word, list string) bool {
+	for w := range strings.FieldsSeq(list) {
+		if w == word {
+			return true
+		}
+	}
+	return false
 }
