@@ -83,6 +83,9 @@ func (s *Setting) Inert() bool {
 	switch s.Key {
 	case "url", "pushurl", "remote", "pushremote", "pushdefault", "partialclone":
 		return harmless(s.Value)
+	case "fetch": // into nothing but what is a remote's
+		_, to, writes := strings.Cut(s.Value, ":")
+		return !writes || strings.HasPrefix(to, "refs/remotes/") || strings.HasPrefix(to, "refs/tags/")
 	case "refstorage": // which may say where, too (FORMAT://PATH)
 		return s.Value == "files" || s.Value == "reftable"
 	}
@@ -97,6 +100,9 @@ func (s *Setting) Inert() bool {
 // and what is escaped in a file: URL (connect.c of git) may lead there.
 func harmless(url string) bool {
 	path := "/" + url
+	if scheme, _, is := strings.Cut(url, "://"); is && !isOneOf(strings.ToLower(scheme), "https http ssh git file") {
+		return false // git-remote-SCHEME is a program
+	}
 	return !strings.Contains(url, "::") && !strings.HasPrefix(url, "-") && !strings.Contains(path, "/.git/") && !InFan(path) &&
 		!(strings.HasPrefix(url, "file:") && strings.Contains(url, "%"))
 }
