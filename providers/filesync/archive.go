@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/gitdir"
 )
 
 // Down says how an archive comes down.
@@ -50,7 +51,7 @@ type member struct {
 	target   string // of a link
 	hard     string // the earlier member that it is another name of
 	implicit bool   // a directory that nothing but what is in it tells of
-	shape    *gitShape
+	shape    *gitdir.Entry
 }
 
 // An archive judges the members of a tar as they come. It makes no file.
@@ -316,9 +317,9 @@ func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Rea
 		a.held = append(a.held, HeldBack{m.path, why})
 		return nil
 	}
-	if m.shape != nil && m.shape.sound != nil {
-		text, err := readAtMost(body, m.shape.limit)
-		if err != nil || !m.shape.sound(text) {
+	if m.shape != nil && m.shape.Sound != nil {
+		text, err := readAtMost(body, m.shape.Limit)
+		if rest, _ := inGit(m.path); err != nil || !sound(m.shape, rest, text) {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return err
 			}
