@@ -78,6 +78,7 @@ func (l *launch) furnish() error {
 	for _, s := range l.run.Plan.HomeStubs() {
 		needs = append(needs, homes.Need{Name: s.Name, Dir: s.Node == namespaces.Directory, Link: s.Link})
 	}
+	l.run.Homed = l.home.Usage
 	if err := l.home.Prepare(needs); err != nil {
 		return err
 	}
