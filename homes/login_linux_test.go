@@ -89,3 +89,35 @@ func TestTokens(t *testing.T) {
 	_, err := Tokens{}.Put("codex", []byte("["), time.Now())
 	require.Error(t, err)
 }
+
+// What a run may do beyond the one before is told where a program stands in the home.
+func TestGains(t *testing.T) {
+	p := newPlace(t)
+	policy := p.policy()
+	policy.Network.Allow, policy.Network.Local = []profiles.NetRule{{Text: "b"}, {Text: "a"}}, []profiles.NetRule{{Text: "1"}}
+	policy.Network.Sockets, policy.Network.Inject = []profiles.PathRule{{Path: "/s"}}, []profiles.Injection{{Env: "I"}}
+	policy.Use, policy.Environment.Pass = []profiles.UseRule{{Name: "u"}}, []profiles.EnvRule{{Pattern: "E"}}
+	policy.Files = append(policy.Files, profiles.FileRule{Path: "/f", Access: profiles.Read, Origin: profiles.Origin{Source: "flag"}}, profiles.FileRule{Path: "/g", Access: profiles.Read, Origin: profiles.Origin{Source: "built-in x"}})
+	policy.Files[1].Origin.Source = "default"
+	rights := Rights(policy)
+	require.Equal(t, []string{"--allow a", "--allow b", "--env E", "--inject I", "--local 1", "--read /f", "--socket /s", "--use u"}, rights)
+	h := p.open()
+	for i, c := range []struct {
+		rights, more []string
+		program      string
+	}{{rights: []string{}}, {rights: rights}, {rights: rights[:1]}, {rights: rights[:2], more: rights[1:2], program: ".tool/run"}, {rights: rights[:2]}, {rights: rights[:1]}} {
+		if i == 2 {
+			require.NoError(t, os.Mkdir(h.Path+"/.tool", 0o700))
+			require.NoError(t, os.Symlink("/bin/true", h.Path+"/.tool/link"))
+			require.NoError(t, os.WriteFile(h.Path+"/.tool/run", []byte("x"), 0o700))
+		}
+		more, program, err := h.Gains(c.rights)
+		require.NoError(t, err)
+		require.Equal(t, c.more, more, i)
+		require.Equal(t, c.program, program)
+		p.close(h)
+		h = p.open()
+		require.Equal(t, c.rights, h.Record.Rights)
+	}
+	require.Positive(t, h.Usage())
+}
