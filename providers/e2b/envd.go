@@ -363,8 +363,11 @@ func (f *following) input(ctx context.Context) {
 			if f.exec.Terminal != nil {
 				in = &input{Pty: buf[:n]}
 			}
-			if f.call(ctx, "SendInput", selected{Input: in}) != nil {
-				return // the command is gone, or its line is: who follows it says so
+			if e := f.call(ctx, "SendInput", selected{Input: in}); e != nil {
+				if lost(e) && ctx.Err() == nil && f.exec.Lost != nil {
+					f.exec.Lost(e)
+				}
+				err = e // else the program is gone, or reads no more
 			}
 		}
 		if err != nil {

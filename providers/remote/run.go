@@ -249,10 +249,15 @@ func Script(ctx context.Context, s Service, box *Sandbox, root bool, env []strin
 		var printed, said limited
 		printed.most, said.most = maxPrinted, 4<<10
 		e := &Exec{Argv: append([]string{shell, "-c", script, "sh"}, args...), Env: env, Root: root, Out: &printed, Err: &said, Again: true}
+		var half atomic.Pointer[CutError]
 		if in != nil {
 			e.In = bytes.NewReader(in)
+			e.Lost = func(err error) { half.Store(&CutError{err}) }
 		}
 		code, err = s.Exec(ctx, box, e)
+		if h := half.Load(); h != nil && err == nil {
+			err = h
+		}
 		var cut *CutError
 		if errors.As(err, &cut) && ctx.Err() == nil && n < 4 {
 			continue
@@ -330,6 +335,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	e := &Exec{
 		Argv: append([]string{shell, "-c", execute, "sh", path.Join(r.copy, r.dir), r.own}, r.command.Argv...),
 		Env:  r.env, Tag: "pccrun-" + r.command.Label, In: r.io.In, Out: r.io.Out, Err: r.io.Err,
+		Lost: func(err error) { r.warn("the command reads the end of its input too soon: %v", err) },
 	}
 	if t := r.io.Terminal; t != nil {
 		e.Terminal, e.Argv[2] = t, interact

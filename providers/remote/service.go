@@ -111,7 +111,8 @@ type Exec struct {
 
 	In       io.Reader // nil: empty
 	Out, Err io.Writer
-	Started  func() // called once it runs
+	Started  func()      // called once it runs
+	Lost     func(error) // called where not all of In could be sent; the program reads an end
 
 	// Terminal is what it gets a terminal of its own for, whose output goes to Out.
 	Terminal *providers.Terminal
