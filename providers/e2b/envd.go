@@ -364,7 +364,7 @@ func (f *following) input(ctx context.Context) {
 				in = &input{Pty: buf[:n]}
 			}
 			if e := f.call(ctx, "SendInput", selected{Input: in}); e != nil {
-				if lost(e) && ctx.Err() == nil && f.exec.Lost != nil {
+				if unsent(e) && ctx.Err() == nil && f.exec.Lost != nil {
 					f.exec.Lost(e)
 				}
 				err = e // else the program is gone, or reads no more

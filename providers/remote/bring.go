@@ -85,8 +85,12 @@ func (r *running) take(ctx context.Context, d *difference, file *os.File) (err e
 		}
 		defer plain.Close()
 		tree := filepath.Join(r.session.Name(), changes.TreeDir(0))
-		if _, err := filesync.Extract(ctx, tree, plain, filesync.Down{Asked: d.askSet}); err != nil {
+		came, err := filesync.Extract(ctx, tree, plain, filesync.Down{Asked: d.askSet})
+		if err != nil {
 			return err
+		}
+		if n := came.Files + came.Dirs + came.Links; n != len(d.ask) {
+			return &filesync.RefusedError{Why: fmt.Sprintf("%d names were asked for, and %d came", len(d.ask), n)}
 		}
 	}
 	for _, name := range d.gone {

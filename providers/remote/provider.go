@@ -50,7 +50,7 @@ func (p *Provider) Find(ctx context.Context, label string) ([]providers.Resource
 	if err := p.service.Ready(); err != nil {
 		return nil, err
 	}
-	labels := map[string]string{machineKey: machine()}
+	labels := map[string]string{machineKey: machine(p.host.StateDir)}
 	if label != "" {
 		labels[providers.LabelKey] = label
 	}
@@ -95,14 +95,15 @@ func (p *Provider) Destroy(ctx context.Context, r providers.Resource) error {
 	return err
 }
 
-// machine is a name for this machine and user that tells nobody who they are.
-func machine() string {
+// machine is a name for this machine, user and directory of sessions that tells nobody who
+// they are: whose sessions are not here, his sandboxes are not either.
+func machine(stateDir string) string {
 	id, err := os.ReadFile("/etc/machine-id")
 	host, _ := os.Hostname()
 	if err != nil {
 		id = nil
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "pccrun %s %s %d", strings.TrimSpace(string(id)), host, os.Getuid()))
+	sum := sha256.Sum256(fmt.Appendf(nil, "pccrun %s %s %d %s", strings.TrimSpace(string(id)), host, os.Getuid(), stateDir))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -112,7 +113,7 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 		return nil, fmt.Errorf("BUG: %s: facts of another provider: %T", p.Name(), facts)
 	}
 	r := &plan{provider: p, policy: policy, command: command}
-	r.request = Request{Labels: map[string]string{providers.LabelKey: command.Label, machineKey: machine()}, Lifetime: p.patient.lifetime, Policy: policy}
+	r.request = Request{Labels: map[string]string{providers.LabelKey: command.Label, machineKey: machine(p.host.StateDir)}, Lifetime: p.patient.lifetime, Policy: policy}
 	if survey != nil {
 		r.warnings = append(r.warnings, survey.Notes...)
 	}

@@ -36,23 +36,6 @@ var usual = patience{
 	transfer: 20 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute,
 }
 
-// An ExecError says that the command could not be executed.
-type ExecError struct {
-	Name  string
-	Errno syscall.Errno
-	dir   string
-}
-
-func (e *ExecError) Error() string { return e.Name + ": " + e.Errno.Error() }
-
-// Unwrap returns the cause.
-func (e *ExecError) Unwrap() error { return e.Errno }
-
-// Hint says where it was looked for.
-func (e *ExecError) Hint() string {
-	return "the sandbox has programs of its own, and the workspace at " + e.dir
-}
-
 // A StayedError says that what the command changed could not be fetched, and where it is.
 type StayedError struct {
 	Err      error
@@ -79,8 +62,11 @@ func (e *StayedError) Hint() string {
 	if e.Kept != "" {
 		return "the archive is " + e.Kept + ": tar -tzf lists it"
 	}
-	return "pccrun download fetches it once more and destroys the sandbox; pccrun gc destroys it"
+	return "the provider's own client opens the sandbox by its name; pccrun gc --all destroys it"
 }
+
+// Stays says that the session's record is wanted: something of the run's is not lost.
+func (e *StayedError) Stays() {}
 
 // running is a run under way.
 type running struct {
@@ -314,11 +300,12 @@ func (r *running) furnish(ctx context.Context, up *upload) error {
 		return err
 	}
 	_, code, err := Script(ctx, r.provider.service, r.box, false, r.env, check, nil, path.Join(r.copy, r.dir), r.command.Argv[0])
+	advice := "the sandbox has programs of its own, and the workspace at ~/" + r.name
 	switch code {
 	case 127:
-		return &ExecError{r.command.Argv[0], syscall.ENOENT, "~/" + r.name}
+		return &providers.ExecError{Name: r.command.Argv[0], Err: syscall.ENOENT, Advice: advice}
 	case 126:
-		return &ExecError{r.command.Argv[0], syscall.EACCES, "~/" + r.name}
+		return &providers.ExecError{Name: r.command.Argv[0], Err: syscall.EACCES, Advice: advice}
 	case 74:
 		return fmt.Errorf("%s: %s is not in the copy", n, r.command.Dir)
 	}

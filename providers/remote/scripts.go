@@ -64,7 +64,7 @@ exec 3<&-
 echo "$c" > "$own/group"
 wait "$c"
 s=$?
-kill -KILL -- "-$c" 2>/dev/null
+kill -s KILL -- "-$c" 2>/dev/null
 echo "$s" > "$own/status.new" && mv -- "$own/status.new" "$own/status"
 exit "$s"
 `
@@ -89,7 +89,7 @@ const signal = `
 i=0
 while [ "$i" -lt 50 ]; do
 	c=$(cat "$1/group" 2>/dev/null)
-	[ -n "$c" ] && kill "-$2" -- "-$c" 2>/dev/null && exit 0
+	[ -n "$c" ] && kill -s "$2" -- "-$c" 2>/dev/null && exit 0
 	[ -e "$1/status" ] && exit 0
 	i=$((i+1))
 	sleep 0.1

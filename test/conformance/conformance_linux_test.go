@@ -124,12 +124,12 @@ var cases = []struct {
 		require.Nil(t, k.changed())
 	}},
 	{"protected names are held back", func(t *testing.T, k *task) {
-		k.sh("echo evil > .envrc; mkdir .vscode; echo {} > .vscode/tasks.json; echo ok > ok")
-		require.Equal(t, []string{"A .envrc protected", "A .vscode protected", "A .vscode/tasks.json protected", "A ok"}, k.changed())
+		k.sh("echo evil > .mcp.json; mkdir .vscode; echo {} > .vscode/tasks.json; echo ok > ok")
+		require.Equal(t, []string{"A .mcp.json protected", "A .vscode protected", "A .vscode/tasks.json protected", "A ok"}, k.changed())
 		done, err := k.apply()
 		require.NoError(t, err)
 		require.Len(t, done.Withheld, 3)
-		require.NoFileExists(t, filepath.Join(k.dir, ".envrc"))
+		require.NoFileExists(t, filepath.Join(k.dir, ".mcp.json"))
 		require.FileExists(t, filepath.Join(k.dir, "ok"))
 	}},
 	{"what did not go up is not replaced", func(t *testing.T, k *task) {
@@ -169,8 +169,8 @@ var cases = []struct {
 	}},
 	{"a signal reaches the command and its children", func(t *testing.T, k *task) {
 		k.signals = make(chan int, 1)
-		k.started = func() { k.signals <- 2 }
-		o := k.run("/bin/sh", "-c", "trap 'echo got it; exit 9' INT; sleep 60")
+		k.started = func() { time.AfterFunc(time.Second, func() { k.signals <- 2 }) }
+		o := k.run("/bin/sh", "-c", "trap 'echo got it; exit 9' INT; sleep 30")
 		require.NoError(t, o.err)
 		require.Equal(t, 9, o.code)
 		require.Equal(t, "got it\n", o.out)
@@ -190,7 +190,8 @@ var cases = []struct {
 		k.nothingLeft()
 		_, err := k.apply()
 		require.NoError(t, err)
-		require.NoDirExists(t, "/proc/"+strings.TrimSpace(k.read("pid")))
+		status, err := os.ReadFile("/proc/" + strings.TrimSpace(k.read("pid")) + "/status")
+		require.True(t, err != nil || strings.Contains(string(status), "\nState:\tZ"), "%s", status)
 	}},
 	{"a command that is not there", func(t *testing.T, k *task) {
 		o := k.run("no-such-program")
@@ -336,7 +337,7 @@ var cases = []struct {
 		require.Equal(t, 4, o.Code)
 		require.ErrorContains(t, o.err, "could not be fetched")
 		require.ErrorContains(t, o.err, "is paused, and keeps it")
-		require.Contains(t, hint(o.err), "pccrun download")
+		require.Contains(t, hint(o.err), "pccrun gc --all")
 		require.Empty(t, k.stand("running"), "it costs money")
 		stand := k.stand("paused")
 		require.Len(t, stand, 1)
@@ -379,12 +380,9 @@ var cases = []struct {
 		require.Empty(t, found)
 		require.NoError(t, k.provider.Destroy(t.Context(), providers.Resource{Provider: k.place.name, Labels: map[string]string{providers.LabelKey: k.label}}))
 		k.nothingLeft()
-		require.NoError(t, k.provider.Destroy(t.Context(), o2(k)), "what is gone already is no error")
+		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]), "what is gone already is no error")
 	}},
 }
-
-// o2 is the sandbox that a task made.
-func o2(k *task) providers.Resource { return k.heard.created[0] }
 
 // hint is what an error says that mends it.
 func hint(err error) string {

@@ -20,7 +20,6 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/providers/remote"
 	"github.com/pccrun/pccrun/test/internal/tempuser"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
@@ -184,7 +183,7 @@ func (k *task) run(argv ...string) *outcome {
 		o.out, o.say = out.String(), say.String()
 	}
 	o.err = err
-	var exec *remote.ExecError
+	var exec *providers.ExecError
 	switch {
 	case errors.As(err, &exec) && errors.Is(err, syscall.ENOENT):
 		o.code = 127
