@@ -62,7 +62,7 @@ env --default-signal=INT,QUIT setsid -- "$@" <&3 3<&- &
 c=$!
 exec 3<&-
 echo "$c" > "$own/group"
-wait "$c"
+wait "$c" 2>/dev/null # dash says what ended it
 s=$?
 kill -s KILL -- "-$c" 2>/dev/null
 echo "$s" > "$own/status.new" && mv -- "$own/status.new" "$own/status"

@@ -28,7 +28,9 @@ var cases = []struct {
 		k.nothingLeft()
 	}},
 	{"a signal that ends the command comes back", func(t *testing.T, k *task) {
-		require.Equal(t, 128+15, k.run("/bin/sh", "-c", "kill -TERM $$").code)
+		o := k.run("/bin/sh", "-c", "kill -TERM $$")
+		require.Equal(t, 128+15, o.code)
+		require.Empty(t, o.say)
 	}},
 	{"stdout and stderr are apart", func(t *testing.T, k *task) {
 		o := k.sh("echo out; echo err >&2")
