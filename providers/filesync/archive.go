@@ -24,6 +24,8 @@ type Down struct {
 	// protected is held back unless it is named in Accept, itself or by what protects it.
 	Protect func(rel string, isLink bool) string
 	Accept  []string
+	// Asked are the paths that were asked for; any other member is refused. Nil: all may come.
+	Asked map[string]bool
 	// Trust takes an archive that this user made of files of his own: nothing is protected then, and
 	// a repository may stand without a .git around it. All else holds.
 	Trust    bool
@@ -242,6 +244,9 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 	m.path = plainPath(name)
 	if why := pathTrouble(m.path); why != "" {
 		return refuse("%s", why)
+	}
+	if a.down.Asked != nil && !a.down.Asked[m.path] {
+		return refuse("nobody asked for it")
 	}
 	if lastMatch(ownNames, m.path, m.kind == workspace.Dir) != nil || strings.HasPrefix(m.path, stageName) {
 		return refuse("a name that pccrun uses itself")
