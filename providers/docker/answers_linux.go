@@ -47,7 +47,11 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.FSHide:
 			a = kept("mount namespace")
 			if r.hidesFiles() || r.hidesPatterns() {
-				a = weak("mount namespace", "a hidden file that the host replaces, or makes during the run, can be read", "hide its directory")
+				a = weak(
+					"mount namespace",
+					"a hidden file that the host replaces, or makes during the run, can be read",
+					"hide its directory",
+				)
 			}
 		case profiles.FSReadonly:
 			a = kept(second("read-only mounts", "Landlock"))
@@ -56,24 +60,38 @@ func (r *plan) answer() []profiles.Answer {
 			case gvisor:
 				a = kept("gVisor opens no FIFO, socket or device of the host")
 			case r.facts.Landlock < landlockRefer:
-				a = weak("no device but the container's own, no_new_privs", "a FIFO of the host can be written", "a kernel with Landlock (Linux 5.19), or --runtime runsc")
+				a = weak(
+					"no device but the container's own, no_new_privs",
+					"a FIFO of the host can be written",
+					"a kernel with Landlock (Linux 5.19), or --runtime runsc",
+				)
 			default:
 				a = kept("no device but the container's own, no_new_privs, Landlock")
 			}
 		case profiles.FSProtect:
-			a = weak("pinned read-only mounts, a watch that sets new names aside, a last look", "a protected file that the host replaces during the run can be changed", "")
+			a = weak(
+				"pinned read-only mounts, a watch that sets new names aside, a last look",
+				"a protected file that the host replaces during the run can be changed",
+				"",
+			)
 			if r.unlinked != "" {
 				a.Cause += "; the link " + r.unlinked + " can be replaced: no engine mounts on a link"
 			}
 		case profiles.FSOverlay:
-			a = missing("no overlay of the host's files is made for a container", "--provider native makes them, or --read or --private in place of --overlay")
+			a = missing(
+				"no overlay of the host's files is made for a container",
+				"--provider native makes them, or --read or --private in place of --overlay",
+			)
 		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:
 			a = kept("no network")
 			if network {
 				a = kept("no network, a proxy over the container's one stream")
 			}
 		case profiles.NetTransparent:
-			a = missing(unreachable, "--allow-missing net.transparent runs with the proxy alone, for programs that know of one")
+			a = missing(
+				unreachable,
+				"--allow-missing net.transparent runs with the proxy alone, for programs that know of one",
+			)
 			if !network {
 				a = kept("no network")
 			}
@@ -83,7 +101,11 @@ func (r *plan) answer() []profiles.Answer {
 				a = missing("no host can be reached", "--allow HOST, which the secret goes out to")
 			}
 		case profiles.IPCUnix:
-			a = weak("private directories, covered sockets", "a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it", "--runtime runsc lets nobody connect to a socket of the host")
+			a = weak(
+				"private directories, covered sockets",
+				"a socket in a shown directory can be reached if the host binds it later, or bound it by a relative name or moved it",
+				"--runtime runsc lets nobody connect to a socket of the host",
+			)
 			if gvisor {
 				a = kept("gVisor lets nobody connect to a socket of the host")
 			}
@@ -114,14 +136,21 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.ResPids:
 			a = limited(r.facts.Pids, "control group of the engine", want.Pids.Value)
 			if gvisor && want.Pids.Value > 0 {
-				a = missing("the engine counts the threads of gVisor, and not the processes in it", "--runtime runc counts them")
+				a = missing(
+					"the engine counts the threads of gVisor, and not the processes in it",
+					"--runtime runc counts them",
+				)
 			}
 		case profiles.ResFiles:
 			a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
 		case profiles.ResDisk:
 			a = kept("no limit is set")
 			if want.Disk.Value > 0 {
-				a = weak("the size of each private tmpfs", "each private directory has the size that all should have together", "")
+				a = weak(
+					"the size of each private tmpfs",
+					"each private directory has the size that all should have together",
+					"",
+				)
 			}
 		case profiles.ResTime:
 			a = kept("pid 1's clock")
@@ -135,11 +164,23 @@ func (r *plan) answer() []profiles.Answer {
 				a = kept("gVisor's own /proc and /sys")
 			}
 		case profiles.InfoHost:
-			a = weak("uts namespace, own /proc and /sys", "the table of mounts names the host's directories, /etc/passwd its users", "")
+			a = weak(
+				"uts namespace, own /proc and /sys",
+				"the table of mounts names the host's directories, /etc/passwd its users",
+				"",
+			)
 		case profiles.LaunchIntegrity:
-			a = weak("inodes compared by pid 1, one failing step ends the launch", "pid 1 has the command's user, without a capability: the command can lower its limits, and so end itself", "")
+			a = weak(
+				"inodes compared by pid 1, one failing step ends the launch",
+				"pid 1 has the command's user, without a capability: the command can lower its limits, and so end itself",
+				"",
+			)
 			if gvisor {
-				a = weak("mounts compared by pid 1, one failing step ends the launch", "gVisor numbers files anew, so that no inode can be compared: a link that somebody puts in the way at that moment is followed; pid 1 has the command's user, which can end it", "--runtime runc compares them")
+				a = weak(
+					"mounts compared by pid 1, one failing step ends the launch",
+					"gVisor numbers files anew, so that no inode can be compared: a link that somebody puts in the way at that moment is followed; pid 1 has the command's user, which can end it",
+					"--runtime runc compares them",
+				)
 			}
 		default:
 			continue // of providers that copy files

@@ -33,7 +33,11 @@ type way struct {
 // leave plans the way out, and puts what belongs to it into the command's environment
 // and into what the engine binds. What it serves is served once pid 1 is ready.
 func (r *running) leave() (err error) {
-	host := egress.Host{Environ: r.provider.host.Environ, StateDir: r.provider.host.StateDir, Secrets: new(egress.Secrets)}
+	host := egress.Host{
+		Environ:  r.provider.host.Environ,
+		StateDir: r.provider.host.StateDir,
+		Secrets:  new(egress.Secrets),
+	}
 	r.egress, err = egress.New(r.policy, host, egress.Sandbox{Hostname: namespaces.Hostname, Environ: r.environ})
 	if err != nil {
 		return err
@@ -65,7 +69,8 @@ func (r *running) leave() (err error) {
 // shows reports whether a file of the way out has a place: one of the system's own has
 // none where an image is another system.
 func (r *plan) shows(path string) bool {
-	return strings.HasPrefix(path, filepath.Dir(denialsPath)+"/") || r.provider.options.Image == "" && r.policy.Decide(path).Access == profiles.Read
+	return strings.HasPrefix(path, filepath.Dir(denialsPath)+"/") ||
+		r.provider.options.Image == "" && r.policy.Decide(path).Access == profiles.Read
 }
 
 // serve begins to decide on what comes.
@@ -135,7 +140,15 @@ func (r *running) decided(w *way, event netproxy.Event) {
 	if v.Addr.IsValid() {
 		addr = v.Addr.String()
 	}
-	closed := events.NetClosed{Host: v.Host, Port: int(v.Port), Address: addr, Via: event.Protocol, Up: event.Up, Down: event.Down, DurationMS: event.Duration.Milliseconds()}
+	closed := events.NetClosed{
+		Host:       v.Host,
+		Port:       int(v.Port),
+		Address:    addr,
+		Via:        event.Protocol,
+		Up:         event.Up,
+		Down:       event.Down,
+		DurationMS: event.Duration.Milliseconds(),
+	}
 	if event.Err != nil {
 		closed.Error = event.Err.Error()
 	}

@@ -37,7 +37,10 @@ func New(host providers.Host, options Options) (*Provider, error) {
 		options.Runtime = Runc
 	}
 	if options.Ask {
-		return nil, &EngineError{Text: "flag --ask: not built for containers yet", Advice: "--allow RULE names what may be reached"}
+		return nil, &EngineError{
+			Text:   "flag --ask: not built for containers yet",
+			Advice: "--allow RULE names what may be reached",
+		}
 	}
 	p := &Provider{host: host, options: options}
 	e, err := findEndpoint(&profiles.Host{Environ: host.Environ})
@@ -101,7 +104,11 @@ func findEndpoint(host *profiles.Host) (endpoint, error) {
 		Endpoints map[string]struct{ Host string }
 	}
 	if err := readJSON(filepath.Join(dir, "contexts", "meta", id, "meta.json"), &meta); err != nil {
-		return endpoint{}, &EngineError{Text: "the context " + name + " of the docker client", Advice: "docker context ls shows those that there are", Err: err}
+		return endpoint{}, &EngineError{
+			Text:   "the context " + name + " of the docker client",
+			Advice: "docker context ls shows those that there are",
+			Err:    err,
+		}
 	}
 	e := endpoint{host: meta.Endpoints["docker"].Host}
 	if certs := filepath.Join(dir, "contexts", "tls", id, "docker"); exists(filepath.Join(certs, "ca.pem")) {
@@ -163,7 +170,14 @@ type Entry struct {
 type Submount struct{ Path, Type string }
 
 // covered are files that say who and where one is, if they are there.
-var covered = [...]string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/machine-id", "/var/lib/dbus/machine-id", "/etc/machine-info"}
+var covered = [...]string{
+	"/etc/hosts",
+	"/etc/hostname",
+	"/etc/resolv.conf",
+	"/etc/machine-id",
+	"/var/lib/dbus/machine-id",
+	"/etc/machine-info",
+}
 
 // Examine asks the engine what it is.
 func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
@@ -214,7 +228,8 @@ func (f *Facts) look() error {
 		f.Root = append(f.Root, entry)
 	}
 	// A socket is fed whatever RLIMIT_CORE is, core(5); a program is not where that is 1.
-	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil && strings.HasPrefix(string(pattern), "@") {
+	if pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern"); err == nil &&
+		strings.HasPrefix(string(pattern), "@") {
 		f.Crash = strings.TrimSpace(string(pattern))
 	}
 	text, err := os.ReadFile("/proc/self/mountinfo")
@@ -247,7 +262,10 @@ func parseMountinfo(text string) (list []Submount) {
 
 // has reports whether the engine names a security option.
 func (f *Facts) has(option string) bool {
-	return slices.ContainsFunc(f.Options, func(o string) bool { return o == "name="+option || strings.HasPrefix(o, "name="+option+",") })
+	return slices.ContainsFunc(
+		f.Options,
+		func(o string) bool { return o == "name="+option || strings.HasPrefix(o, "name="+option+",") },
+	)
 }
 
 // elsewhere refuses an engine of another machine.
@@ -266,22 +284,35 @@ func (p *Provider) unreached(err error) error {
 		if _, dial := net.Dial("unix", socket); dial != nil {
 			switch {
 			case errors.Is(dial, unix.EACCES):
-				return &EngineError{Text: "no permission to use " + socket, Advice: "the group that owns the socket is for those who may be root by it: join it (usermod -aG docker USER, then log in anew), or use a rootless engine (DOCKER_HOST)"}
+				return &EngineError{
+					Text:   "no permission to use " + socket,
+					Advice: "the group that owns the socket is for those who may be root by it: join it (usermod -aG docker USER, then log in anew), or use a rootless engine (DOCKER_HOST)",
+				}
 			case errors.Is(dial, unix.ENOENT), errors.Is(dial, unix.ECONNREFUSED):
-				return &EngineError{Text: "no engine answers at " + socket, Advice: "start it (systemctl start docker), or name another in DOCKER_HOST"}
+				return &EngineError{
+					Text:   "no engine answers at " + socket,
+					Advice: "start it (systemctl start docker), or name another in DOCKER_HOST",
+				}
 			}
 			err = dial
 		}
 	}
-	return &EngineError{Text: "the engine at " + p.address + " does not answer", Advice: "DOCKER_HOST or docker context use NAME names another", Err: plain(err)}
+	return &EngineError{
+		Text:   "the engine at " + p.address + " does not answer",
+		Advice: "DOCKER_HOST or docker context use NAME names another",
+		Err:    plain(err),
+	}
 }
 
-// plain takes the prefix of the engine's answers away.
+// answered begins the engine's answers, as its client puts them.
+const answered = "Error response from daemon: "
+
+// plain takes that away.
 func plain(err error) error {
 	if err == nil {
 		return nil
 	}
-	text := strings.TrimPrefix(err.Error(), "Error response from daemon: ")
+	text := strings.TrimPrefix(err.Error(), answered)
 	return errors.New(strings.TrimSuffix(strings.Join(strings.Fields(text), " "), "."))
 }
 

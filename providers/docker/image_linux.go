@@ -44,7 +44,10 @@ func (p *Provider) image(ctx context.Context, name string, layer []byte) error {
 	found, err := p.client.ImageInspect(ctx, name)
 	switch {
 	case err == nil && found.Config != nil && len(found.Config.Volumes) > 0:
-		return &EngineError{Text: "the image " + name + " declares volumes, which the engine would make writable", Advice: "an image without VOLUME"}
+		return &EngineError{
+			Text:   "the image " + name + " declares volumes, which the engine would make writable",
+			Advice: "an image without VOLUME",
+		}
 	case err == nil:
 		return nil
 	case !notFound(err):
@@ -52,7 +55,12 @@ func (p *Provider) image(ctx context.Context, name string, layer []byte) error {
 	case layer == nil:
 		return &EngineError{Text: "the image " + name + " is not there", Advice: "docker pull " + name}
 	}
-	answer, err := p.client.ImageImport(ctx, client.ImageImportSource{Source: bytes.NewReader(layer), SourceName: "-"}, name, client.ImageImportOptions{Message: "the links of this machine's root, by pccrun"})
+	answer, err := p.client.ImageImport(
+		ctx,
+		client.ImageImportSource{Source: bytes.NewReader(layer), SourceName: "-"},
+		name,
+		client.ImageImportOptions{Message: "the links of this machine's root, by pccrun"},
+	)
 	if err == nil {
 		_, err = io.Copy(io.Discard, answer)
 		answer.Close()

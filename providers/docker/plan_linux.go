@@ -73,12 +73,26 @@ type file struct {
 }
 
 // Plan decides a run.
-func (p *Provider) Plan(policy *profiles.Policy, found *providers.Survey, facts providers.Facts, command providers.Command) (_ providers.Plan, err error) {
+func (p *Provider) Plan(
+	policy *profiles.Policy,
+	found *providers.Survey,
+	facts providers.Facts,
+	command providers.Command,
+) (_ providers.Plan, err error) {
 	f, ok := facts.(*Facts)
 	if !ok {
 		return nil, fmt.Errorf("BUG: docker: facts of another provider: %T", facts)
 	}
-	r := &plan{provider: p, policy: policy, facts: f, label: command.Label, uid: found.UID, gid: found.GID, names: map[string]bool{}, doors: map[string]bool{}}
+	r := &plan{
+		provider: p,
+		policy:   policy,
+		facts:    f,
+		label:    command.Label,
+		uid:      found.UID,
+		gid:      found.GID,
+		names:    map[string]bool{},
+		doors:    map[string]bool{},
+	}
 	if f.AsRoot {
 		// Of an identity that owns nothing no file would be writable: no engine maps owners.
 		r.asRoot = true
@@ -92,6 +106,12 @@ func (p *Provider) Plan(policy *profiles.Policy, found *providers.Survey, facts 
 		}
 	}
 	r.warnings = append(r.warnings, found.Notes...)
+	if policy.Attempts { // nothing is less protected for that
+		r.warnings = append(
+			r.warnings,
+			"what is tried of files and refused is not reported: nobody supervises the system calls of a container",
+		)
+	}
 	name := command.Label
 	if name == "" {
 		name = "look"
@@ -100,7 +120,12 @@ func (p *Provider) Plan(policy *profiles.Policy, found *providers.Survey, facts 
 	if err := r.refuse(); err != nil {
 		return nil, err
 	}
-	mounts, err := namespaces.Build(policy, &survey.Survey{Places: found.Places}, &namespaces.Facts{}, namespaces.Command{})
+	mounts, err := namespaces.Build(
+		policy,
+		&survey.Survey{Places: found.Places},
+		&namespaces.Facts{},
+		namespaces.Command{},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -140,23 +165,44 @@ func (r *plan) refuse() error {
 	p, o := r.policy, r.provider.options
 	switch {
 	case !slices.Contains(r.facts.Runtimes, o.Runtime):
-		return &EngineError{Text: "the engine has no runtime " + o.Runtime, Advice: "it has " + strings.Join(r.facts.Runtimes, ", ") + "; the engine's daemon.json names others"}
+		return &EngineError{
+			Text:   "the engine has no runtime " + o.Runtime,
+			Advice: "it has " + strings.Join(r.facts.Runtimes, ", ") + "; the engine's daemon.json names others",
+		}
 	case r.facts.has("rootless"), r.facts.has("userns"):
-		return &EngineError{Text: "the engine maps users (rootless, or userns-remap), which is not built yet", Advice: "DOCKER_HOST names another engine"}
+		return &EngineError{
+			Text:   "the engine maps users (rootless, or userns-remap), which is not built yet",
+			Advice: "DOCKER_HOST names another engine",
+		}
 	case r.uid == 0:
-		return &EngineError{Text: "the workspace " + p.Workspace + " is root's, and no command in a container runs as root", Advice: "chown -R USER " + p.Workspace + ", or --provider native, which lends root's files to an identity of its own"}
+		return &EngineError{
+			Text:   "the workspace " + p.Workspace + " is root's, and no command in a container runs as root",
+			Advice: "chown -R USER " + p.Workspace + ", or --provider native, which lends root's files to an identity of its own",
+		}
 	case len(p.Without) > 0:
 		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
 	case p.Nested:
-		return &EngineError{Text: "nested: user namespaces inside a container are not built yet", Advice: "--provider native has them"}
-	case p.Attempts:
-		return &EngineError{Text: "report attempts: nobody supervises the system calls of a container", Advice: "--report none"}
+		return &EngineError{
+			Text:   "nested: user namespaces inside a container are not built yet",
+			Advice: "--provider native has them",
+		}
 	case p.ProtectStrict:
-		return &EngineError{Text: "protect.strict: nobody supervises the system calls of a container", Advice: "without it, what is new under a protected name is set aside"}
+		return &EngineError{
+			Text:   "protect.strict: nobody supervises the system calls of a container",
+			Advice: "without it, what is new under a protected name is set aside",
+		}
 	case len(p.Network.Publish) > 0:
-		return &profiles.Error{Origin: p.Network.Publish[0].Origin, Cause: "docker: publish: ports of a container are not built yet", Hint: "--provider native has them"}
+		return &profiles.Error{
+			Origin: p.Network.Publish[0].Origin,
+			Cause:  "docker: publish: ports of a container are not built yet",
+			Hint:   "--provider native has them",
+		}
 	case len(p.Network.Sockets) > 0 && r.runsc():
-		return &profiles.Error{Origin: p.Network.Sockets[0].Origin, Cause: "docker: socket: gVisor lets nobody connect to a socket of the host", Hint: "--runtime runc does"}
+		return &profiles.Error{
+			Origin: p.Network.Sockets[0].Origin,
+			Cause:  "docker: socket: gVisor lets nobody connect to a socket of the host",
+			Hint:   "--runtime runc does",
+		}
 	}
 	return nil
 }
@@ -185,7 +231,9 @@ func (r *plan) container() error {
 	r.host = container.HostConfig{
 		AutoRemove: true, Runtime: r.provider.options.Runtime, NetworkMode: container.NetworkMode(none),
 		LogConfig: container.LogConfig{Type: none}, ReadonlyRootfs: true, CapDrop: []string{"ALL"},
-		SecurityOpt: []string{"no-new-privileges"}, IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate,
+		SecurityOpt: []string{
+			"no-new-privileges",
+		}, IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate,
 		OomScoreAdj:   oomScore,
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Tmpfs:         map[string]string{}, MaskedPaths: masked, ReadonlyPaths: readOnly,
@@ -267,7 +315,10 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			r.bind(m.Source, m.Target, readOnly, m.Tree && !readOnly, m.Dev, m.Ino)
 		case namespaces.Persist:
 			if r.asRoot {
-				return &EngineError{Text: "the persistent home " + m.Target + " is root's, and the command is not root", Advice: "--home private, or start pccrun as the owner of " + r.policy.Workspace}
+				return &EngineError{
+					Text:   "the persistent home " + m.Target + " is root's, and the command is not root",
+					Advice: "--home private, or start pccrun as the owner of " + r.policy.Workspace,
+				}
 			}
 			r.bind(m.Source, m.Target, false, false, m.Dev, m.Ino)
 			for _, s := range m.Stubs {
@@ -291,7 +342,8 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		r.system(list, around)
 	}
 	for _, path := range covered {
-		if !slices.Contains(r.facts.Texts, path) && !image || !ownsText(path) && image || r.policy.Decide(path).Access != profiles.Read {
+		if !slices.Contains(r.facts.Texts, path) && !image || !ownsText(path) && image ||
+			r.policy.Decide(path).Access != profiles.Read {
 			continue
 		}
 		r.own(file{Name: "own" + strings.ReplaceAll(path, "/", "-"), Text: text(path), Mode: 0o444}, path)
@@ -323,7 +375,8 @@ func text(path string) string {
 // systems reports whether a mount is of this machine's system, which an image of
 // the user's has in its own way.
 func (r *plan) systems(m namespaces.Mount) bool {
-	if below(m.Target, r.policy.Workspace) || m.Kind != namespaces.Scratch && m.Kind != namespaces.Mask && (m.Kind != namespaces.Bind || !m.ReadOnly) {
+	if below(m.Target, r.policy.Workspace) ||
+		m.Kind != namespaces.Scratch && m.Kind != namespaces.Mask && (m.Kind != namespaces.Bind || !m.ReadOnly) {
 		return false
 	}
 	d := r.policy.Decide(m.Target)
@@ -344,7 +397,8 @@ func (r *plan) system(list []namespaces.Mount, around map[string]int) {
 		if r.runsc() {
 			break // they are there with the trees that they are in
 		}
-		if s.Path == "/" || ofKernel(s.Path) || pseudo(s.Type) || r.facts.DataRoot != "" && below(s.Path, r.facts.DataRoot) {
+		if s.Path == "/" || ofKernel(s.Path) || pseudo(s.Type) ||
+			r.facts.DataRoot != "" && below(s.Path, r.facts.DataRoot) {
 			continue
 		}
 		at := -1
@@ -363,8 +417,27 @@ func (r *plan) system(list []namespaces.Mount, around map[string]int) {
 // pseudo are file systems that hold no files of anybody's, or that root may not look into.
 func pseudo(kind string) bool {
 	switch kind {
-	case "proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "mqueue", "debugfs", "tracefs", "securityfs", "pstore", "bpf", "configfs",
-		"fusectl", "hugetlbfs", "binfmt_misc", "autofs", "nsfs", "rpc_pipefs", "efivarfs", "overlay":
+	case "proc",
+		"sysfs",
+		"devtmpfs",
+		"devpts",
+		"cgroup",
+		"cgroup2",
+		"mqueue",
+		"debugfs",
+		"tracefs",
+		"securityfs",
+		"pstore",
+		"bpf",
+		"configfs",
+		"fusectl",
+		"hugetlbfs",
+		"binfmt_misc",
+		"autofs",
+		"nsfs",
+		"rpc_pipefs",
+		"efivarfs",
+		"overlay":
 		return true
 	}
 	return strings.HasPrefix(kind, "fuse.")
@@ -378,7 +451,13 @@ func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
 	if m.ReadOnly {
 		r.files = append(r.files, file{Name: name, Dir: true, Mode: 0o755})
 		for _, s := range m.Stubs {
-			f := file{Name: name + "/" + s.Name, Mode: 0o644, Dir: s.Node == survey.Directory, Link: s.Link, Text: s.Text}
+			f := file{
+				Name: name + "/" + s.Name,
+				Mode: 0o644,
+				Dir:  s.Node == survey.Directory,
+				Link: s.Link,
+				Text: s.Text,
+			}
 			if f.Dir {
 				f.Mode = 0o755
 			}
@@ -391,13 +470,19 @@ func (r *plan) fresh(i int, m *namespaces.Mount, list []namespaces.Mount) {
 	for _, s := range m.Stubs {
 		path := m.Target + "/" + s.Name
 		mounted := slices.ContainsFunc(list, func(o namespaces.Mount) bool { return o.Target == path })
-		holds := slices.ContainsFunc(list, func(o namespaces.Mount) bool { return o.Target != path && below(o.Target, path) })
+		holds := slices.ContainsFunc(
+			list,
+			func(o namespaces.Mount) bool { return o.Target != path && below(o.Target, path) },
+		)
 		switch {
 		case mounted:
 		case s.Node == survey.Directory && holds:
 			r.tmpfs(path, stubMode(s))
 		default:
-			r.inside.Files = append(r.inside.Files, inside.File{Path: path, Dir: s.Node == survey.Directory, Link: s.Link, Text: s.Text})
+			r.inside.Files = append(
+				r.inside.Files,
+				inside.File{Path: path, Dir: s.Node == survey.Directory, Link: s.Link, Text: s.Text},
+			)
 		}
 	}
 }

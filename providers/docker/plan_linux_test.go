@@ -26,11 +26,27 @@ func facts() *Facts {
 	return &Facts{
 		Version: "20.10.24", Runtimes: []string{"runc", "runsc"}, DataRoot: "/var/lib/docker", Cgroups: "2", Memory: true, CPUs: true, Pids: true, Landlock: 7,
 		Root: []Entry{
-			{Path: "/bin", Link: "usr/bin"}, {Path: "/usr", Dir: true, Dev: 1, Ino: 10}, {Path: "/etc", Dir: true, Dev: 1, Ino: 11}, {Path: "/home", Dir: true, Dev: 1, Ino: 12},
-			{Path: "/tmp", Dir: true, Dev: 1, Ino: 13}, {Path: "/proc", Dir: true, Dev: 2, Ino: 1}, {Path: "/run", Dir: true, Dev: 1, Ino: 14}, {Path: "/var", Dir: true, Dev: 1, Ino: 15},
+			{
+				Path: "/bin",
+				Link: "usr/bin",
+			}, {Path: "/usr", Dir: true, Dev: 1, Ino: 10}, {Path: "/etc", Dir: true, Dev: 1, Ino: 11}, {Path: "/home", Dir: true, Dev: 1, Ino: 12},
+			{
+				Path: "/tmp",
+				Dir:  true,
+				Dev:  1,
+				Ino:  13,
+			}, {Path: "/proc", Dir: true, Dev: 2, Ino: 1}, {Path: "/run", Dir: true, Dev: 1, Ino: 14}, {Path: "/var", Dir: true, Dev: 1, Ino: 15},
 		},
-		Submounts: []Submount{{"/", "ext4"}, {"/proc", "proc"}, {"/usr/local", "ext4"}, {"/home/u", "ext4"}, {"/var/lib/docker/overlay2/x", "overlay"}, {"/run/lock", "tmpfs"}, {"/etc/portal", "fuse.portal"}},
-		Texts:     []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"},
+		Submounts: []Submount{
+			{"/", "ext4"},
+			{"/proc", "proc"},
+			{"/usr/local", "ext4"},
+			{"/home/u", "ext4"},
+			{"/var/lib/docker/overlay2/x", "overlay"},
+			{"/run/lock", "tmpfs"},
+			{"/etc/portal", "fuse.portal"},
+		},
+		Texts: []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"},
 	}
 }
 
@@ -41,8 +57,27 @@ func places() []providers.Place {
 		{Path: "/home/u", Node: survey.Directory, Access: profiles.Private, Why: "~"},
 		{Path: "/home/u/w", Node: survey.Directory, Dev: 1, Ino: 100, Access: profiles.Write, Why: "."},
 		{Path: "/home/u/w/.env", Node: survey.File, Dev: 1, Ino: 101, Access: profiles.Hide, Why: ".env"},
-		{Path: "/home/u/w/.git/hooks", Node: survey.Directory, Dev: 1, Ino: 102, Access: profiles.Read, Pin: true, Protect: true, Why: "protect"},
-		{Path: "/home/u/w/link", Node: survey.Link, Link: "x", Dev: 1, Ino: 103, Access: profiles.Read, Pin: true, Protect: true, Why: "protect"},
+		{
+			Path:    "/home/u/w/.git/hooks",
+			Node:    survey.Directory,
+			Dev:     1,
+			Ino:     102,
+			Access:  profiles.Read,
+			Pin:     true,
+			Protect: true,
+			Why:     "protect",
+		},
+		{
+			Path:    "/home/u/w/link",
+			Node:    survey.Link,
+			Link:    "x",
+			Dev:     1,
+			Ino:     103,
+			Access:  profiles.Read,
+			Pin:     true,
+			Protect: true,
+			Why:     "protect",
+		},
 		{Path: "/home/u/.config/git/config", Node: survey.File, Dev: 1, Ino: 104, Access: profiles.Read, Why: "git"},
 		{Path: "/run", Node: survey.Directory, Access: profiles.Private, Why: "run"},
 		{Path: "/tmp", Node: survey.Directory, Access: profiles.Private, Why: "tmp"},
@@ -55,7 +90,13 @@ func resolve(t *testing.T, request profiles.Request) *profiles.Policy {
 	home := t.TempDir()
 	work := filepath.Join(home, "w")
 	require.NoError(t, os.Mkdir(work, 0o755))
-	request.Host = profiles.Host{UID: os.Getuid(), Home: home, Environ: []string{"HOME=" + home, "PATH=/usr/bin"}, Cwd: work, Memory: 1 << 33}
+	request.Host = profiles.Host{
+		UID:     os.Getuid(),
+		Home:    home,
+		Environ: []string{"HOME=" + home, "PATH=/usr/bin"},
+		Cwd:     work,
+		Memory:  1 << 33,
+	}
 	request.Command = []string{"true"}
 	p, err := profiles.Resolve(request)
 	require.NoError(t, err)
@@ -64,14 +105,20 @@ func resolve(t *testing.T, request profiles.Request) *profiles.Policy {
 
 func provider(t *testing.T, o Options) *Provider {
 	t.Helper()
-	p, err := New(providers.Host{Environ: []string{"DOCKER_HOST=unix:///none"}, StateDir: "/state", Launcher: "/opt/pccrun"}, o)
+	p, err := New(
+		providers.Host{Environ: []string{"DOCKER_HOST=unix:///none"}, StateDir: "/state", Launcher: "/opt/pccrun"},
+		o,
+	)
 	require.NoError(t, err)
 	return p
 }
 
 func planned(t *testing.T, o Options, request profiles.Request) (*plan, error) {
 	t.Helper()
-	made, err := provider(t, o).Plan(resolve(t, request), &providers.Survey{UID: 1000, GID: 1001, Places: places(), Command: []string{"/usr/bin/true"}, Env: []string{"GOCACHE=/x"}, Notes: []string{"a note"}},
+	made, err := provider(
+		t,
+		o,
+	).Plan(resolve(t, request), &providers.Survey{UID: 1000, GID: 1001, Places: places(), Command: []string{"/usr/bin/true"}, Env: []string{"GOCACHE=/x"}, Notes: []string{"a note"}},
 		facts(), providers.Command{Argv: []string{"true", "secret-argument"}, Env: []string{"TOKEN=secret-value", "GOCACHE=/mine"}, Dir: "/home/u/w", Label: "abc"})
 	p, _ := made.(*plan)
 	return p, err
@@ -170,7 +217,6 @@ func TestWhatIsRefused(t *testing.T) {
 		"without":  {Options{}, profiles.Request{Without: []string{"seccomp"}}, "--without"},
 		"nested":   {Options{}, profiles.Request{Nested: true}, "nested"},
 		"strict":   {Options{}, profiles.Request{ProtectStrict: true}, "protect.strict"},
-		"attempts": {Options{}, profiles.Request{Report: "attempts"}, "report attempts"},
 		"publish":  {Options{}, profiles.Request{Publish: []string{"3000"}}, "publish"},
 		"network":  {Options{}, profiles.Request{Allow: []string{"example.com"}}, "net.transparent"},
 		"pids":     {Options{Runtime: Runsc}, profiles.Request{Limits: [7]string{2: "100"}}, "res.pids"},
@@ -184,16 +230,29 @@ func TestWhatIsRefused(t *testing.T) {
 	plan := func(change func(*providers.Survey, *Facts)) error {
 		f, s := facts(), &providers.Survey{UID: 1000, GID: 1000, Places: places()}
 		change(s, f)
-		_, err := provider(t, Options{}).Plan(resolve(t, profiles.Request{}), s, f, providers.Command{Argv: []string{"true"}, Dir: "/"})
+		_, err := provider(
+			t,
+			Options{},
+		).Plan(resolve(t, profiles.Request{}), s, f, providers.Command{Argv: []string{"true"}, Dir: "/"})
 		return err
 	}
 	require.NoError(t, plan(func(*providers.Survey, *Facts) {}), "the control")
 	require.ErrorContains(t, plan(func(s *providers.Survey, _ *Facts) { s.UID = 0 }), "is root's")
-	require.ErrorContains(t, plan(func(_ *providers.Survey, f *Facts) { f.Options = []string{"name=rootless"} }), "rootless")
+	require.ErrorContains(
+		t,
+		plan(func(_ *providers.Survey, f *Facts) { f.Options = []string{"name=rootless"} }),
+		"rootless",
+	)
 	require.ErrorContains(t, plan(func(s *providers.Survey, _ *Facts) {
-		s.Places = append(s.Places, providers.Place{Path: "/home/u/w/\xff", Node: survey.File, Ino: 1, Access: profiles.Hide})
+		s.Places = append(
+			s.Places,
+			providers.Place{Path: "/home/u/w/\xff", Node: survey.File, Ino: 1, Access: profiles.Hide},
+		)
 	}), "not UTF-8")
-	_, err := provider(t, Options{}).Plan(resolve(t, profiles.Request{}), &providers.Survey{UID: 1}, "others", providers.Command{})
+	_, err := provider(
+		t,
+		Options{},
+	).Plan(resolve(t, profiles.Request{}), &providers.Survey{UID: 1}, "others", providers.Command{})
 	require.ErrorContains(t, err, "BUG")
 }
 
@@ -203,7 +262,10 @@ func TestAnswers(t *testing.T) {
 		p, err := planned(t, Options{Runtime: runtime}, profiles.Request{Limits: [7]string{2: "none"}})
 		require.NoError(t, err)
 		for _, g := range profiles.Guarantees {
-			answered := slices.ContainsFunc(p.Answers(), func(a profiles.Answer) bool { return a.Guarantee == g.Guarantee })
+			answered := slices.ContainsFunc(
+				p.Answers(),
+				func(a profiles.Answer) bool { return a.Guarantee == g.Guarantee },
+			)
 			assert.Equal(t, !strings.HasPrefix(string(g.Guarantee), "sync."), answered, g.Guarantee)
 		}
 		for _, a := range p.Answers() {
@@ -248,7 +310,11 @@ func TestWhereTheEngineIs(t *testing.T) {
 	}
 	assert.Equal(t, endpoint{}, at())
 	assert.Equal(t, endpoint{host: "tcp://x:1", certs: "/c"}, at("DOCKER_HOST=tcp://x:1", "DOCKER_CERT_PATH=/c"))
-	assert.Equal(t, endpoint{host: "tcp://x:1", certs: home + "/.docker"}, at("DOCKER_HOST=tcp://x:1", "DOCKER_TLS_VERIFY=1"))
+	assert.Equal(
+		t,
+		endpoint{host: "tcp://x:1", certs: home + "/.docker"},
+		at("DOCKER_HOST=tcp://x:1", "DOCKER_TLS_VERIFY=1"),
+	)
 	write("config.json", `{"currentContext": "far"}`)
 	_, err := findEndpoint(&profiles.Host{Environ: []string{"HOME=" + home}})
 	require.ErrorContains(t, err, "context far")
@@ -268,7 +334,10 @@ func TestWhereTheEngineIs(t *testing.T) {
 func TestFurnishHome(t *testing.T) {
 	home, outside := t.TempDir(), t.TempDir()
 	p := &plan{home: home, homes: []namespaces.Stub{
-		{Name: ".config", Node: survey.Directory}, {Name: ".config/git", Node: survey.Directory}, {Name: ".config/git/config", Node: survey.File}, {Name: "l", Node: survey.Link, Link: "x"}, {Name: ".ssh", Node: survey.Directory, Closed: true},
+		{
+			Name: ".config",
+			Node: survey.Directory,
+		}, {Name: ".config/git", Node: survey.Directory}, {Name: ".config/git/config", Node: survey.File}, {Name: "l", Node: survey.Link, Link: "x"}, {Name: ".ssh", Node: survey.Directory, Closed: true},
 	}}
 	require.NoError(t, p.furnishHome())
 	require.NoError(t, p.furnishHome(), "again")
@@ -300,7 +369,13 @@ func TestEngineThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestMountinfo(t *testing.T) {
-	assert.Equal(t, []Submount{{"/", "ext4"}, {"/a b", "xfs"}}, parseMountinfo("1 0 8:1 / / rw - ext4 /dev/x rw\n2 1 8:2 / /a\\040b ro shared:1 - tmpfs x rw\n3 1 8:2 / /a\\040b ro - xfs x rw\nshort\n"))
+	assert.Equal(
+		t,
+		[]Submount{{"/", "ext4"}, {"/a b", "xfs"}},
+		parseMountinfo(
+			"1 0 8:1 / / rw - ext4 /dev/x rw\n2 1 8:2 / /a\\040b ro shared:1 - tmpfs x rw\n3 1 8:2 / /a\\040b ro - xfs x rw\nshort\n",
+		),
+	)
 }
 
 // TestTable holds docs/providers.md to the answers; PCCRUN_UPDATE=1 writes it.
@@ -312,7 +387,11 @@ func TestTable(t *testing.T) {
 	require.True(t, ok)
 	_, after, ok := strings.Cut(rest, "<!-- end -->\n")
 	require.True(t, ok)
-	request := profiles.Request{Allow: []string{"example.com"}, Limits: [7]string{0: "4g", 2: "512", 5: "1g"}, AllowMissing: []string{"net.transparent"}}
+	request := profiles.Request{
+		Allow:        []string{"example.com"},
+		Limits:       [7]string{0: "4g", 2: "512", 5: "1g"},
+		AllowMissing: []string{"net.transparent"},
+	}
 	runc, err := planned(t, Options{}, request)
 	require.NoError(t, err)
 	runsc, _ := planned(t, Options{Runtime: Runsc}, request)

@@ -112,7 +112,10 @@ func (r *plan) furnishHome() error {
 		switch {
 		case err == nil && info.Mode().Type() == map[survey.Node]os.FileMode{survey.Directory: os.ModeDir, survey.Link: os.ModeSymlink}[s.Node]:
 		case err == nil:
-			return &EngineError{Text: "~/" + s.Name + " in the persistent home is in the way of what is shown there: an earlier run has made it", Advice: "pccrun home lists the homes; remove " + filepath.Join(r.home, s.Name)}
+			return &EngineError{
+				Text:   "~/" + s.Name + " in the persistent home is in the way of what is shown there: an earlier run has made it",
+				Advice: "pccrun home lists the homes; remove " + filepath.Join(r.home, s.Name),
+			}
 		case !errors.Is(err, os.ErrNotExist):
 			return err
 		case s.Node == survey.Directory:
@@ -159,7 +162,10 @@ func umask() int {
 // create has the container made, which is the trial of whether the engine sees the
 // files of this machine.
 func (r *plan) create(ctx context.Context) (string, error) {
-	made, err := r.provider.client.ContainerCreate(ctx, client.ContainerCreateOptions{Config: &r.config, HostConfig: &r.host, Name: "pccrun-" + r.label})
+	made, err := r.provider.client.ContainerCreate(
+		ctx,
+		client.ContainerCreateOptions{Config: &r.config, HostConfig: &r.host, Name: "pccrun-" + r.label},
+	)
 	if err == nil {
 		return made.ID, nil
 	}
@@ -168,7 +174,11 @@ func (r *plan) create(ctx context.Context) (string, error) {
 	case strings.Contains(text, "bind source path does not exist: "+filepath.Join(r.dir, "canary")):
 		return "", elsewhere(r.provider.address, nil)
 	case strings.Contains(text, "already in use"):
-		return "", &EngineError{Text: "the name pccrun-" + r.label + " is taken", Advice: "pccrun gc takes away what a run has left", Err: plain(err)}
+		return "", &EngineError{
+			Text:   "the name pccrun-" + r.label + " is taken",
+			Advice: "pccrun gc takes away what a run has left",
+			Err:    plain(err),
+		}
 	case client.IsErrConnectionFailed(err):
 		return "", r.provider.unreached(err)
 	}
@@ -190,13 +200,22 @@ func (r *plan) remove(id string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
-		_, err := r.provider.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-		if err == nil || notFound(err) || client.IsErrConnectionFailed(err) { // where the engine is gone, another run clears away
+		_, err := r.provider.client.ContainerRemove(
+			ctx,
+			id,
+			client.ContainerRemoveOptions{Force: true, RemoveVolumes: true},
+		)
+		if err == nil || notFound(err) ||
+			client.IsErrConnectionFailed(err) { // where the engine is gone, another run clears away
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return &EngineError{Text: "remove the container " + id[:12], Advice: "docker rm -f " + id[:12], Err: plain(err)}
+			return &EngineError{
+				Text:   "remove the container " + id[:12],
+				Advice: "docker rm -f " + id[:12],
+				Err:    plain(err),
+			}
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -237,7 +256,11 @@ func (c *complaints) String() string {
 // follow starts the container and follows it to its end.
 func (r *running) follow(ctx context.Context) (result providers.Result, err error) {
 	c := r.provider.client
-	attached, err := c.ContainerAttach(ctx, r.id, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	attached, err := c.ContainerAttach(
+		ctx,
+		r.id,
+		client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true},
+	)
 	if err != nil {
 		return result, r.refused("attach to the container", err)
 	}
@@ -288,7 +311,10 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 
 // watch notes when memory ran out in the container.
 func (r *running) watch(ctx context.Context) {
-	events := r.provider.client.Events(ctx, client.EventsListOptions{Filters: make(client.Filters).Add("container", r.id).Add("event", "oom")})
+	events := r.provider.client.Events(
+		ctx,
+		client.EventsListOptions{Filters: make(client.Filters).Add("container", r.id).Add("event", "oom")},
+	)
 	for {
 		select {
 		case _, ok := <-events.Messages:
@@ -400,7 +426,11 @@ func (r *running) failed(f *inside.Failed) error {
 	if f.Exec {
 		err := &namespaces.ExecError{Name: string(r.inside.Argv[0]), Errno: unix.Errno(f.Errno)}
 		if image := r.provider.options.Image; image != "" {
-			return &EngineError{Text: "the image " + image, Advice: "it is looked for in the image, by the PATH that the command gets", Err: err}
+			return &EngineError{
+				Text:   "the image " + image,
+				Advice: "it is looked for in the image, by the PATH that the command gets",
+				Err:    err,
+			}
 		}
 		return err
 	}
@@ -498,7 +528,10 @@ func (p *Provider) Find(ctx context.Context, label string) (list []providers.Res
 	if label != "" {
 		want += "=" + label
 	}
-	found, err := p.client.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", want)})
+	found, err := p.client.ContainerList(
+		ctx,
+		client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", want)},
+	)
 	if err != nil {
 		return nil, p.unreached(err)
 	}
@@ -511,7 +544,10 @@ func (p *Provider) Find(ctx context.Context, label string) (list []providers.Res
 	}
 	for _, e := range entries {
 		own := map[string]string{providers.LabelKey: e.Name()}
-		stands := slices.ContainsFunc(list, func(r providers.Resource) bool { return r.Labels[providers.LabelKey] == e.Name() })
+		stands := slices.ContainsFunc(
+			list,
+			func(r providers.Resource) bool { return r.Labels[providers.LabelKey] == e.Name() },
+		)
 		if (label == "" || label == e.Name()) && !stands {
 			list = append(list, providers.Resource{Provider: Name, Labels: own})
 		}
@@ -526,7 +562,8 @@ func (p *Provider) Destroy(ctx context.Context, res providers.Resource) error {
 			return err
 		}
 	}
-	if label := res.Labels[providers.LabelKey]; label != "" && filepath.IsLocal(label) && filepath.Base(label) == label {
+	if label := res.Labels[providers.LabelKey]; label != "" && filepath.IsLocal(label) &&
+		filepath.Base(label) == label {
 		return os.RemoveAll(filepath.Join(p.host.StateDir, "docker", label))
 	}
 	return nil

@@ -91,14 +91,23 @@ func (l *launcher) say(t *testing.T, m Message) {
 
 // plan is a plan of a shell's script.
 func plan(script string) *Plan {
-	return &Plan{Argv: Texts([]string{"sh", "-c", script}), Env: Texts([]string{"PATH=/usr/bin:/bin"}), Dir: "/", Writable: []string{"/dev"}, Filter: seccomp.Default(), Floor: seccomp.Floor()}
+	return &Plan{
+		Argv:     Texts([]string{"sh", "-c", script}),
+		Env:      Texts([]string{"PATH=/usr/bin:/bin"}),
+		Dir:      "/",
+		Writable: []string{"/dev"},
+		Filter:   seccomp.Default(),
+		Floor:    seccomp.Floor(),
+	}
 }
 
 func TestACommand(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(dir+"/canary", []byte("sings"), 0o644))
 	l := launch(t)
-	p := plan("umask; cat; pwd; ulimit -n; echo no >&2; (exec 3<>/dev/tcp/127.0.0.1/3128) 2>/dev/null; sleep 1000 & sleep 0.2; exit 7")
+	p := plan(
+		"umask; cat; pwd; ulimit -n; echo no >&2; (exec 3<>/dev/tcp/127.0.0.1/3128) 2>/dev/null; sleep 1000 & sleep 0.2; exit 7",
+	)
 	p.Stdin, p.Umask, p.Dir, p.Canary = true, 0o27, Text(dir), dir+"/canary"
 	p.Rlimits = []Rlimit{{unix.RLIMIT_NOFILE, 99, 99}, {unix.RLIMIT_CORE, 1, 1}}
 	p.Files = []File{{Path: dir + "/d/e", Dir: true}, {Path: dir + "/l", Link: "d"}, {Path: dir + "/t", Text: "x"}}
@@ -261,7 +270,13 @@ func TestCompare(t *testing.T) {
 	require.ErrorContains(t, compare([]Mount{{Path: "/proc", ReadOnly: true}}), "mounted writable")
 	require.ErrorContains(t, compare([]Mount{{Path: "/etc"}}), "nothing is mounted")
 	require.ErrorContains(t, compare([]Mount{{Path: "/none"}}), "no such file")
-	assert.Equal(t, map[string]bool{"/a b": true, "/c": false}, readOnly("1 2 0:1 / /a\\040b ro,nosuid shared:1 - x y z\n1 2 0:1 / /c ro - x y z\n1 2 0:1 / /c rw - x y z\nshort\n"))
+	assert.Equal(
+		t,
+		map[string]bool{"/a b": true, "/c": false},
+		readOnly(
+			"1 2 0:1 / /a\\040b ro,nosuid shared:1 - x y z\n1 2 0:1 / /c ro - x y z\n1 2 0:1 / /c rw - x y z\nshort\n",
+		),
+	)
 	assert.Equal(t, `/a\9`, unescape(`/a\9`))
 }
 

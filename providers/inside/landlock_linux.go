@@ -75,7 +75,15 @@ func allow(rules int, path string) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		beneath.rights = unix.LANDLOCK_ACCESS_FS_WRITE_FILE // the others mean nothing on a file
 	}
-	_, _, errno := unix.RawSyscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(rules), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&beneath)), 0, 0, 0)
+	_, _, errno := unix.RawSyscall6(
+		unix.SYS_LANDLOCK_ADD_RULE,
+		uintptr(rules),
+		unix.LANDLOCK_RULE_PATH_BENEATH,
+		uintptr(unsafe.Pointer(&beneath)),
+		0,
+		0,
+		0,
+	)
 	if errno != 0 {
 		return &os.PathError{Op: "landlock_add_rule", Path: path, Err: errno}
 	}

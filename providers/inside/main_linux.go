@@ -34,7 +34,17 @@ func Main(args []string) int {
 		return complain("inside", errors.New("this is for the first process of a container, which pccrun starts"))
 	}
 	// Handled, they are the default's again in the command: what is ignored would stay so.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGTTOU, unix.SIGTTIN, unix.SIGTSTP, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE)
+	signal.Notify(
+		make(chan os.Signal, 1),
+		unix.SIGTTOU,
+		unix.SIGTTIN,
+		unix.SIGTSTP,
+		unix.SIGHUP,
+		unix.SIGINT,
+		unix.SIGQUIT,
+		unix.SIGTERM,
+		unix.SIGPIPE,
+	)
 	return serve(stdio{})
 }
 

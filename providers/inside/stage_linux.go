@@ -90,7 +90,12 @@ func (p *Plan) become() (step string, exec bool, err error) {
 			continue
 		}
 		// execve(2) itself: Go's would set limits first, which the filter refuses.
-		_, _, errno := unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])))
+		_, _, errno := unix.RawSyscall(
+			unix.SYS_EXECVE,
+			uintptr(unsafe.Pointer(name)),
+			uintptr(unsafe.Pointer(&argv[0])),
+			uintptr(unsafe.Pointer(&env[0])),
+		)
 		if err = errno; errno != unix.ENOENT && errno != unix.EACCES && errno != unix.ENOTDIR {
 			break // as execvp(3) goes on
 		}
@@ -150,7 +155,15 @@ func (r Rlimit) set() error {
 // prlimit is the system call: Go's would have it that nobody but Go knows of the
 // limit of open files.
 func prlimit(resource int, set, get *unix.Rlimit) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(resource), uintptr(unsafe.Pointer(set)), uintptr(unsafe.Pointer(get)), 0, 0)
+	_, _, errno := unix.RawSyscall6(
+		unix.SYS_PRLIMIT64,
+		0,
+		uintptr(resource),
+		uintptr(unsafe.Pointer(set)),
+		uintptr(unsafe.Pointer(get)),
+		0,
+		0,
+	)
 	if errno != 0 {
 		return errno
 	}
@@ -159,9 +172,17 @@ func prlimit(resource int, set, get *unix.Rlimit) error {
 
 // install loads a filter for this thread, seccomp(2).
 func install(filter []byte) error {
-	program := unix.SockFprog{Len: uint16(len(filter) / int(unsafe.Sizeof(unix.SockFilter{}))), Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0]))}
+	program := unix.SockFprog{
+		Len:    uint16(len(filter) / int(unsafe.Sizeof(unix.SockFilter{}))),
+		Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0])),
+	}
 	set := func(flags uintptr) unix.Errno {
-		_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&program)))
+		_, _, errno := unix.RawSyscall(
+			unix.SYS_SECCOMP,
+			unix.SECCOMP_SET_MODE_FILTER,
+			flags,
+			uintptr(unsafe.Pointer(&program)),
+		)
 		return errno
 	}
 	errno := set(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)

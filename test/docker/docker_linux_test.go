@@ -200,9 +200,23 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	if state == "" {
 		state = t.TempDir()
 	}
-	environ := append([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + world.user.Home, "DOCKER_HOST=" + engine.Host, "LANG=C.UTF-8", "TERM=xterm"}, k.env...)
+	environ := append(
+		[]string{
+			"PATH=/usr/local/bin:/usr/bin:/bin",
+			"HOME=" + world.user.Home,
+			"DOCKER_HOST=" + engine.Host,
+			"LANG=C.UTF-8",
+			"TERM=xterm",
+		},
+		k.env...)
 	k.request.Command = argv
-	k.request.Host = profiles.Host{UID: int(world.user.UID), Home: world.user.Home, Environ: environ, Cwd: k.dir, Memory: 8 << 30}
+	k.request.Host = profiles.Host{
+		UID:     int(world.user.UID),
+		Home:    world.user.Home,
+		Environ: environ,
+		Cwd:     k.dir,
+		Memory:  8 << 30,
+	}
 	policy, err := profiles.Resolve(k.request)
 	require.NoError(t, err)
 	look, err := survey.Look(policy, survey.Options{Getenv: k.request.Host.Getenv, Environ: environ})
@@ -219,7 +233,17 @@ func (k *task) plan(t *testing.T, argv ...string) (providers.Plan, error) {
 	k.provider = p
 	facts, err := p.Examine(t.Context())
 	require.NoError(t, err)
-	return p.Plan(policy, found, facts, providers.Command{Argv: argv, Env: policy.Environ(environ), Dir: k.dir, Label: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + strconv.Itoa(k.runs)})
+	return p.Plan(
+		policy,
+		found,
+		facts,
+		providers.Command{
+			Argv:  argv,
+			Env:   policy.Environ(environ),
+			Dir:   k.dir,
+			Label: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + strconv.Itoa(k.runs),
+		},
+	)
 }
 
 // run runs a command and returns what it printed.
@@ -337,8 +361,17 @@ func TestTerminal(t *testing.T) {
 		resized := make(chan struct{}, 1)
 		size := [2]int{81, 25}
 		k.stdin = "typed\n"
-		k.terminal = &providers.Terminal{Name: "xterm", Size: func() (int, int) { return size[0], size[1] }, Resized: resized}
-		out, _, result := k.run(t, "sh", "-c", "stty size; read a; echo got $a; tty; ps -o tty= -p $$ >/dev/null; exit 5")
+		k.terminal = &providers.Terminal{
+			Name:    "xterm",
+			Size:    func() (int, int) { return size[0], size[1] },
+			Resized: resized,
+		}
+		out, _, result := k.run(
+			t,
+			"sh",
+			"-c",
+			"stty size; read a; echo got $a; tty; ps -o tty= -p $$ >/dev/null; exit 5",
+		)
 		assert.Contains(t, out, "25 81\r\n")
 		assert.Contains(t, out, "got typed\r\n")
 		assert.Contains(t, out, "/dev/pts/")
@@ -365,7 +398,11 @@ func TestFiles(t *testing.T) {
 		k.write(t, "fixed/a", "stays")
 		k.write(t, ".vscode/tasks.json", "{}")
 		k.write(t, "open/b", "goes")
-		k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "keys"), Access: profiles.Hide}, {Path: filepath.Join(k.dir, "fixed"), Access: profiles.Read}, {Path: filepath.Join(k.dir, ".env"), Access: profiles.Hide}}
+		k.request.Files = []profiles.FileFlag{
+			{Path: filepath.Join(k.dir, "keys"), Access: profiles.Hide},
+			{Path: filepath.Join(k.dir, "fixed"), Access: profiles.Read},
+			{Path: filepath.Join(k.dir, ".env"), Access: profiles.Hide},
+		}
 		other := filepath.Join(world.user.Home, "other")
 		require.NoError(t, os.WriteFile(other, []byte("home"), 0o644))
 		out, _, _ := k.run(t, "sh", "-c", strings.Join([]string{
@@ -400,7 +437,12 @@ func TestFiles(t *testing.T) {
 func TestPrivileges(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, runtime string) {
 		k := newTask(t, runtime)
-		out, _, _ := k.run(t, "sh", "-c", "cat /proc/self/status; unshare -Ur true && echo namespace; ls -l /proc/1/exe /proc/1/fd; cat /proc/1/environ; ls /sys/class/net; echo alive")
+		out, _, _ := k.run(
+			t,
+			"sh",
+			"-c",
+			"cat /proc/self/status; unshare -Ur true && echo namespace; ls -l /proc/1/exe /proc/1/fd; cat /proc/1/environ; ls /sys/class/net; echo alive",
+		)
 		for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd"} {
 			assert.Contains(t, out, set+":\t0000000000000000")
 		}
@@ -442,14 +484,22 @@ func TestDoorsOfTheHost(t *testing.T) {
 func TestNetwork(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, runtime string) {
 		serve := func() (port string) {
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }))
+			s := httptest.NewServer(
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }),
+			)
 			t.Cleanup(s.Close)
 			_, port, _ = net.SplitHostPort(s.Listener.Addr().String())
 			return port
 		}
 		named, other := serve(), serve()
 		k := newTask(t, runtime)
-		k.request.Local, k.request.Allow, k.request.AllowMissing = []string{named}, []string{"example.com"}, []string{"net.transparent"}
+		k.request.Local, k.request.Allow, k.request.AllowMissing = []string{
+			named,
+		}, []string{
+			"example.com",
+		}, []string{
+			"net.transparent",
+		}
 		out, _, _ := k.run(t, "sh", "-c", strings.Join([]string{
 			"curl -sS http://host.pccrun.internal:" + named,
 			"curl -sS http://host.pccrun.internal:" + other,
@@ -466,7 +516,15 @@ func TestNetwork(t *testing.T) {
 		for _, d := range k.heard.decisions {
 			refused[fmt.Sprint(d.Host, ":", d.Port)] = !d.Allowed
 		}
-		assert.Equal(t, map[string]bool{"host.pccrun.internal:" + named: false, "host.pccrun.internal:" + other: true, "evil.example:443": true}, refused)
+		assert.Equal(
+			t,
+			map[string]bool{
+				"host.pccrun.internal:" + named: false,
+				"host.pccrun.internal:" + other: true,
+				"evil.example:443":              true,
+			},
+			refused,
+		)
 	})
 }
 
@@ -509,7 +567,17 @@ func TestWhatGoesWrong(t *testing.T) {
 		k := newTask(t, docker.Runc)
 		k.state = t.TempDir()
 		// To the engine another file system is there.
-		hide := exec.Command("nsenter", "--mount", "--target", strconv.Itoa(world.engine.Pid()), "mount", "-t", "tmpfs", "none", k.state)
+		hide := exec.Command(
+			"nsenter",
+			"--mount",
+			"--target",
+			strconv.Itoa(world.engine.Pid()),
+			"mount",
+			"-t",
+			"tmpfs",
+			"none",
+			k.state,
+		)
 		out, err := hide.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		defer exec.Command("nsenter", "--mount", "--target", strconv.Itoa(world.engine.Pid()), "umount", k.state).Run()
@@ -565,7 +633,8 @@ func TestAnImageOfTheUsers(t *testing.T) {
 	needEngine(t)
 	k := newTask(t, docker.Runc)
 	k.Image = "pccrun-test:1"
-	out, err := exec.Command("sh", "-c", `d=$(mktemp -d) && cd $d && mkdir -p bin && cp -L /bin/busybox bin/sh && ln -s sh bin/cat && ln -s sh bin/ls && for l in $(ldd /bin/busybox $0 | grep -o '/[^ :]*\.so[^ ]*' | sort -u); do mkdir -p .${l%/*} && cp -L $l .$l; done && echo mine >of-the-image && tar c . | docker -H `+world.engine.Host+` import - pccrun-test:1 && rm -rf $d`, os.Args[0]).CombinedOutput()
+	out, err := exec.Command("sh", "-c", `d=$(mktemp -d) && cd $d && mkdir -p bin && cp -L /bin/busybox bin/sh && ln -s sh bin/cat && ln -s sh bin/ls && for l in $(ldd /bin/busybox $0 | grep -o '/[^ :]*\.so[^ ]*' | sort -u); do mkdir -p .${l%/*} && cp -L $l .$l; done && echo mine >of-the-image && tar c . | docker -H `+world.engine.Host+` import - pccrun-test:1 && rm -rf $d`, os.Args[0]).
+		CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	k.write(t, "a", "workspace\n")
 	stdout, stderr, result := k.run(t, "sh", "-c", "cat a /of-the-image; ls /")
@@ -575,17 +644,37 @@ func TestAnImageOfTheUsers(t *testing.T) {
 
 	// Through the program, a name that only the image has, and one that it has not.
 	client(t, "tag", "pccrun-test:1", "pccrun-test:2")
-	static := pccrun(t, k.dir, "--provider", "docker", "--docker-image", "pccrun-test:2", "--env", "PATH=/bin", "--", "sh", "-c", "cat /of-the-image")
+	static := pccrun(
+		t,
+		k.dir,
+		"--provider",
+		"docker",
+		"--docker-image",
+		"pccrun-test:2",
+		"--env",
+		"PATH=/bin",
+		"--",
+		"sh",
+		"-c",
+		"cat /of-the-image",
+	)
 	code, stdout, stderr := status(t, static)
 	assert.Zero(t, code, stderr)
 	assert.Equal(t, "mine\n", stdout)
-	code, _, stderr = status(t, pccrun(t, k.dir, "--provider", "docker", "--docker-image", "pccrun-test:2", "--", "none-of-this-name"))
+	code, _, stderr = status(
+		t,
+		pccrun(t, k.dir, "--provider", "docker", "--docker-image", "pccrun-test:2", "--", "none-of-this-name"),
+	)
 	assert.Equal(t, 127, code)
 	assert.Contains(t, stderr, "the image pccrun-test:2: none-of-this-name")
 
-	out, err = exec.Command("sh", "-c", "tar cT /dev/null | docker -H "+world.engine.Host+" import --change 'VOLUME /data' - pccrun-test:3").CombinedOutput()
+	out, err = exec.Command("sh", "-c", "tar cT /dev/null | docker -H "+world.engine.Host+" import --change 'VOLUME /data' - pccrun-test:3").
+		CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	code, _, stderr = status(t, pccrun(t, k.dir, "--provider", "docker", "--docker-image", "pccrun-test:3", "--", "true"))
+	code, _, stderr = status(
+		t,
+		pccrun(t, k.dir, "--provider", "docker", "--docker-image", "pccrun-test:3", "--", "true"),
+	)
 	assert.Equal(t, 125, code)
 	assert.Contains(t, stderr, "declares volumes")
 }
@@ -625,5 +714,16 @@ func TestARunIsKilled(t *testing.T) {
 		left, err := k.provider.Find(t.Context(), k.heard.created[0].Labels[providers.LabelKey])
 		require.NoError(t, err)
 		assert.Empty(t, left)
+
+		// From another terminal, as gc and kill do it.
+		k.heard = &heard{started: make(chan struct{})}
+		plan, err = k.plan(t, "sleep", "1000")
+		require.NoError(t, err)
+		go func() {
+			<-k.heard.started
+			assert.NoError(t, k.provider.Destroy(context.Background(), k.heard.created[0]))
+		}()
+		_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
+		require.ErrorContains(t, err, "the container ended before the command did")
 	})
 }

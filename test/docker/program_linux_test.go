@@ -30,7 +30,9 @@ func pccrun(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command(program(t), args...)
 	c.Dir = dir
-	c.Env = world.user.Environ([]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "DOCKER_HOST=" + world.engine.Host})
+	c.Env = world.user.Environ(
+		[]string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "DOCKER_HOST=" + world.engine.Host},
+	)
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: world.user.Credential()}
 	return c
 }
@@ -170,7 +172,9 @@ func TestASecret(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, runtime string) {
 		got := make(chan string, 4)
 		// Its certificate is for example.com.
-		server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("X-Token") }))
+		server := httptest.NewTLSServer(
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("X-Token") }),
+		)
 		defer server.Close()
 		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			to, err := net.Dial("tcp", server.Listener.Addr().String())
@@ -192,9 +196,34 @@ func TestASecret(t *testing.T) {
 		require.NoError(t, err)
 		k := newTask(t, runtime)
 		authority := filepath.Join(world.user.Home, "authority.pem")
-		require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o644))
-		c := pccrun(t, k.dir, append(on(runtime, "--allow-missing", "net.transparent", "--local", port, "--allow", "example.com", "--inject", "TOKEN=example.com"), "--",
-			"sh", "-c", `echo "inside $TOKEN"; curl -sS -H "X-Token: $TOKEN" https://example.com/`)...)
+		require.NoError(
+			t,
+			os.WriteFile(
+				authority,
+				pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+				0o644,
+			),
+		)
+		c := pccrun(
+			t,
+			k.dir,
+			append(
+				on(
+					runtime,
+					"--allow-missing",
+					"net.transparent",
+					"--local",
+					port,
+					"--allow",
+					"example.com",
+					"--inject",
+					"TOKEN=example.com",
+				),
+				"--",
+				"sh",
+				"-c",
+				`echo "inside $TOKEN"; curl -sS -H "X-Token: $TOKEN" https://example.com/`,
+			)...)
 		c.Env = append(c.Env, "TOKEN=the-real-one", "HTTPS_PROXY=http://127.0.0.1:"+port, "SSL_CERT_FILE="+authority)
 		code, out, errs := status(t, c)
 		require.Zero(t, code, errs)

@@ -42,6 +42,7 @@ var layers = [][]string{
 	{"namespaces"},
 	{"providers/filesync"},
 	{"providers"},
+	{"providers/e2b"}, // an adapter uses the engine of all that copy
 	{"run", "internal/bare"},
 	{"test/escape"},
 	{"cmd"},

@@ -44,7 +44,12 @@ func Start(gid int, runsc string) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Host: "unix://" + dir + "/docker.sock", dir: dir, group: filepath.Base(dir), exited: make(chan struct{})}
+	e := &Engine{
+		Host:   "unix://" + dir + "/docker.sock",
+		dir:    dir,
+		group:  filepath.Base(dir),
+		exited: make(chan struct{}),
+	}
 	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, errors.Join(err, e.Stop())
 	}
@@ -60,8 +65,26 @@ func Start(gid int, runsc string) (*Engine, error) {
 		return nil, errors.Join(err, e.Stop())
 	}
 	defer log.Close()
-	e.daemon = exec.Command(Program, "--data-root", e.path("data"), "--exec-root", e.path("exec"), "--host", e.Host, "--group", strconv.Itoa(gid),
-		"--pidfile", e.path("pid"), "--config-file", e.path("daemon.json"), "--bridge=none", "--iptables=false", "--ip6tables=false", "--cgroup-parent", "/"+e.group)
+	e.daemon = exec.Command(
+		Program,
+		"--data-root",
+		e.path("data"),
+		"--exec-root",
+		e.path("exec"),
+		"--host",
+		e.Host,
+		"--group",
+		strconv.Itoa(gid),
+		"--pidfile",
+		e.path("pid"),
+		"--config-file",
+		e.path("daemon.json"),
+		"--bridge=none",
+		"--iptables=false",
+		"--ip6tables=false",
+		"--cgroup-parent",
+		"/"+e.group,
+	)
 	e.daemon.Stdout, e.daemon.Stderr = log, log
 	e.daemon.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET, Setpgid: true}
 	if err := e.daemon.Start(); err != nil {
