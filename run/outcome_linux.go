@@ -109,6 +109,15 @@ func (l *launch) failed(err error) int {
 	return code
 }
 
+// refused tells why a run on this machine was refused, and takes away what root has made.
+func (l *launch) refused(code int, err error) int {
+	code = l.flow.refused(code, err)
+	if l.run != nil {
+		l.run.Tidy()
+	}
+	return code
+}
+
 // refused tells the events why the command was not run, and returns the status.
 func (f *flow) refused(code int, err error) int {
 	e := events.Refused{Cause: err.Error(), Hint: profiles.Hint(err)}
