@@ -51,7 +51,8 @@ type Record struct {
 	Profile   string    `json:"profile"` // where it was read: see [profiles.Policy.Source]
 	Name      string    `json:"name"`    // as it is called
 	Made      time.Time `json:"made"`
-	Used      time.Time `json:"used"` // when the last run began
+	Used      time.Time `json:"used"`   // when the last run began
+	Rights    []string  `json:"rights"` // and what it might do: see [Rights]
 }
 
 // Key is the name of the directory of a home.

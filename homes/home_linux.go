@@ -204,6 +204,9 @@ func (h *Home) open() error {
 	return err
 }
 
+// Usage returns what the home takes on the disk, as far as it can be looked at.
+func (h *Home) Usage() int64 { return size(h.root) }
+
 // Share lets other runs use the home too. Whoever waits to remove it comes first.
 func (h *Home) Share() error {
 	if !h.Alone {

@@ -1,9 +1,6 @@
 package homes
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,19 +48,24 @@ func (h *Home) stampOf(name string) (s stamp) {
 }
 
 // OpenAlone opens a home by its key, for itself: [ErrInUse] where a run uses it.
-func OpenAlone(stateDir, key string) (*Home, error) {
+func OpenAlone(stateDir, key string) (*Home, error) { return openKey(stateDir, key, unix.LOCK_EX) }
+
+// OpenShared opens a home by its key, to look into it.
+func OpenShared(stateDir, key string) (*Home, error) { return openKey(stateDir, key, unix.LOCK_SH) }
+
+func openKey(stateDir, key string, how int) (*Home, error) {
 	h := &Home{fd: -1, asideFD: -1}
 	var err error
 	if h.root, err = state.OpenExisting(filepath.Join(stateDir, DirName, key), ""); err != nil {
 		return nil, err
 	}
 	if h.lock, err = h.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600); err == nil {
-		if err = flock(h.lock, unix.LOCK_EX|unix.LOCK_NB); err == unix.EWOULDBLOCK {
+		if err = flock(h.lock, how|unix.LOCK_NB); err == unix.EWOULDBLOCK {
 			err = ErrInUse
 		}
 	}
 	if err == nil {
-		h.Alone = true
+		h.Alone = how == unix.LOCK_EX
 		h.Record, err = readRecord(h.root)
 	}
 	if err == nil {
@@ -85,11 +87,6 @@ func (h *Home) Write(name string, text []byte) error { return h.write(name, text
 // Copied reports whether the refresh token of a log-in is the one that was copied into the home
 // by the name, and whether one was.
 func (h *Home) Copied(name string, t Tokens) (is, any bool) {
-	sum := sha256.Sum256([]byte(name))
-	var was seeded
-	text, err := state.ReadFile(h.root, seedsName+"/"+hex.EncodeToString(sum[:8]), 2*maxFile)
-	if err != nil || json.Unmarshal(text, &was) != nil || was.Token == "" {
-		return false, false
-	}
-	return was.Token == t.hash(), true
+	was, _ := h.record(name)
+	return was.Token != "" && was.Token == t.hash(), was.Token != ""
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/survey"
 )
 
 // A Lost is a file that the command has made in a private directory, or a directory
@@ -46,10 +48,11 @@ func (p *Plan) kept(i int) string {
 	return entry(i)
 }
 
-// Layers returns the directories of the workspace over which lies a layer that is gone at exit.
+// Layers returns the directories over which lies a layer that is gone at exit, caches left out:
+// those of the workspace, and of PATH.
 func (p *Plan) Layers(workspace string) (dirs []string) {
 	for i := range p.Mounts {
-		if m := &p.Mounts[i]; m.Kind == Scratch && below(m.Target, workspace) {
+		if m := &p.Mounts[i]; m.Kind == Scratch && (below(m.Target, workspace) || m.Why == survey.PathLayer) {
 			dirs = append(dirs, m.Target)
 		}
 	}

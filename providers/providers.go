@@ -10,6 +10,7 @@ package providers
 import (
 	"context"
 	"io"
+	"os"
 	"time"
 
 	"github.com/pccrun/pccrun/events"
@@ -106,6 +107,7 @@ type Stdio struct {
 	Out, Err io.Writer
 
 	Terminal *Terminal  // nil: In, Out and Err are no terminal. Else the command gets one of its own, which prints to Out
+	Changes  *os.Root   // the session's directory, where a provider that copies leaves what comes back as package changes keeps it
 	Signals  <-chan int // for the command, by Linux's numbers; nil: none come
 }
 

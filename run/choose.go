@@ -32,6 +32,10 @@ func choose(req *profiles.Request) (choice, error) {
 	if name == providers.Auto {
 		name, c.auto = providers.Native, true
 	}
+	if name == providers.Native { // which no launch looks up
+		c.Name = name
+		return c, nil
+	}
 	kind, err := providers.KindOf(name)
 	c.Kind = kind
 	var unusable *providers.UnusableError

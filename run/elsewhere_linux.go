@@ -25,6 +25,7 @@ import (
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 // elsewhere is one run at a provider that is not this machine itself: the same flow, in
@@ -261,11 +262,21 @@ func (r *elsewhere) follow() int {
 	}
 	signals := make(chan int, 16)
 	stdio.Signals = signals
+	if r.copies() {
+		if stdio.Changes, err = r.session.Want(KeepUpper); err != nil {
+			return r.failed(err)
+		}
+	}
 	over := r.forward(signals, cancel)
 	result, err := r.plan.Run(ctx, stdio, observer{r})
 	over()
 	r.seat.close()
 	r.kept.tell()
+	var stays interface{ Stays() }
+	if errors.As(err, &stays) {
+		r.session.Keep(KeepUnfetched)
+	}
+	r.upper, r.noted = stdio.Changes != nil && changes.Stands(stdio.Changes), sync.OnceValues(r.noteUpper)
 	if err != nil {
 		if !r.running.Load() || ctx.Err() == nil {
 			return r.failed(err)

@@ -47,6 +47,9 @@ func (f *flow) openHome() error {
 		err = h.Seed(f.policy)
 	}
 	if err == nil {
+		err = f.gained(h)
+	}
+	if err == nil {
 		err = h.Share()
 	}
 	if err != nil {
@@ -55,6 +58,21 @@ func (f *flow) openHome() error {
 	}
 	f.home = h
 	f.policy.Warnings = append(f.policy.Warnings, h.Notes...)
+	return nil
+}
+
+// gained says where this run may do more than the one before, and finds programs in the home.
+func (f *flow) gained(h *homes.Home) error {
+	more, program, err := h.Gains(homes.Rights(f.policy))
+	if err != nil || len(more) == 0 {
+		return err
+	}
+	const most = 3
+	text := strings.Join(more[:min(len(more), most)], ", ")
+	if n := len(more) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	f.policy.Warnings = append(f.policy.Warnings, "this run may do more than the last here ("+text+"), with what that left in the home: "+strconv.Quote("~/"+program)+"; --fresh-home begins without")
 	return nil
 }
 
@@ -78,6 +96,7 @@ func (l *launch) furnish() error {
 	for _, s := range l.run.Plan.HomeStubs() {
 		needs = append(needs, homes.Need{Name: s.Name, Dir: s.Node == namespaces.Directory, Link: s.Link})
 	}
+	l.run.Homed = l.home.Usage
 	if err := l.home.Prepare(needs); err != nil {
 		return err
 	}

@@ -167,7 +167,7 @@ func (f *flow) status(end *providers.Result, killed bool) int {
 		messages.Fail(fmt.Sprintf("out of memory: more than %s was used, and the sandbox was ended", messages.Mebibytes(f.policy.Resources.Memory.Value)), "--memory SIZE sets the limit")
 		return 128 + int(unix.SIGKILL)
 	case end.DiskFull:
-		messages.Fail("disk full: the overlays and private directories took more than --disk allows, and the sandbox was ended", "--disk SIZE sets the limit; what was changed is kept")
+		messages.Fail("disk full: overlays, private directories and the home took more than --disk allows, and the sandbox was ended", "--disk SIZE sets the limit; what was changed is kept")
 		return 128 + int(unix.SIGKILL)
 	case end.TimedOut:
 		messages.Say("timed out after " + f.policy.Resources.Deadline().String())

@@ -14,7 +14,7 @@ import (
 var privateDirs = [...]string{".ssh", ".gnupg", ".config/git"}
 
 // persistent puts the home in its place, and keeps apart what is never persistent.
-func (f *finder) persistent(home *Home, path, traced []string) {
+func (f *finder) persistent(home *Home, path, traced []string, mounts []mountpoint) {
 	p := f.policy
 	d := f.decider.Decide(p.Home)
 	if d.Access != profiles.Persist {
@@ -37,8 +37,23 @@ func (f *finder) persistent(home *Home, path, traced []string) {
 	for _, dir := range path {
 		if dir != p.Home && Below(dir, p.Home) && !Below(dir, p.Workspace) && !Below(p.Workspace, dir) {
 			f.apart(dir, "a directory of PATH, never persistent")
+			f.installable(dir, mounts)
 		}
 	}
+}
+
+// PathLayer is the Why of a directory of PATH in the home that the run may write.
+const PathLayer = "a directory of PATH: what is installed there is gone at exit"
+
+// installable lets the command install programs into a directory of PATH in the home that the
+// defaults show: `pip install --user`, `npm install -g`. They are this run's, in a layer over
+// the host's, so that no later run with more rights executes them.
+func (f *finder) installable(dir string, mounts []mountpoint) {
+	i, ok := f.seen[dir]
+	if !ok || f.places[i].Access != profiles.Read || f.places[i].Node != Directory || f.places[i].Source != "" || !f.scratches(dir, mounts) || unix.Access(dir, unix.W_OK) != nil {
+		return
+	}
+	f.places[i].Access, f.places[i].Scratch, f.places[i].Why = profiles.Overlay, true, PathLayer
 }
 
 // spelledInHome shows what a rule's path in the persistent home leads to at the path itself, where

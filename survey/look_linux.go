@@ -92,7 +92,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		s.Env = append(s.Env, Variable{vcs.TraceVariable + "=" + GitTraceFile, "where git writes what it does, and the launcher reads which pinned files it could not change"})
 	}
 	s.Traces = traces(policy)
-	f.persistent(o.Home, o.pathDirs(), s.Traces)
+	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))
 	if pwd := o.Getenv("PWD"); f.spelled(pwd) && leadsTo(pwd, policy.WorkDir) {

@@ -53,8 +53,6 @@ func (g *Guard) review() error {
 	g.fresh(g.tree, i)
 	g.inPath(i)
 	g.reviewed()
-	g.rebases()
-	g.histories()
 	g.commits()
 	return nil
 }
@@ -111,7 +109,6 @@ const maxOriginals = 4 << 20
 // remember keeps what the files for review hold, as far as the command has not
 // changed them yet.
 func (g *Guard) remember() {
-	g.knowReplacements()
 	g.originals, g.links = map[string][]byte{}, map[string]string{}
 	room := maxOriginals
 	for i := range g.standing.Known {

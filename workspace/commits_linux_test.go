@@ -3,9 +3,7 @@ package workspace
 import (
 	"bytes"
 	"compress/zlib"
-	"crypto/sha1"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,13 +25,8 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		wrote  = "test -e .envrc -o -L .envrc"
 		pack   = "git repack -q -a -d; git pack-refs --all; "
 		tree   = "git commit-tree -p HEAD -m planted $(git write-tree)"
-		file   = "mkdir -p .git/q; echo $h > .git/q/foo; "
 		old    = "echo old > .envrc; git add .envrc; git commit -q -m old; "
-		mail   = `printf 'From: x <x@x>\nDate: Mon, 1 Jan 2024 00:00:00 +0000\nSubject: x\n\n---\ndiff --git a/.envrc b/.envrc\nnew file mode 100644\n--- /dev/null\n+++ b/.envrc\n@@ -0,0 +1 @@\n+hostile\n-- \n2\n'`
-		lfs    = `printf 'f=.git/lfs/objects/$(echo $1 | cut -c1-2)/$(echo $1 | cut -c3-4); mkdir -p $f; f=$f/$1\n' > ../at; ` + // as git-lfs does
-			`printf '#!/bin/sh\nset -e; cat > ../new; set -- $(sha256sum ../new); . $PWD/../at; mv ../new $f; echo $1\n' > ../clean; printf '#!/bin/sh\nset -e; read -r id; set -- $id; . $PWD/../at; cat $f\n' > ../smudge; chmod +x ../clean ../smudge; ` +
-			`git config filter.l.clean $PWD/../clean; git config filter.l.smudge $PWD/../smudge; echo 'l filter=l' > .gitattributes; printf trusted > l; git add .; git commit -q -m l`
-		other = envrc + "h=$(" + tree + "); " + unsaid // a commit that no name leads to
+		other  = envrc + "h=$(" + tree + "); " + unsaid // a commit that no name leads to
 	)
 	for name, c := range map[string]struct {
 		before, run string
@@ -41,71 +34,41 @@ func TestGuardTellsOfCommits(t *testing.T) {
 		wrote       string // what is there then
 		want        []string
 	}{
-		"in the branch":               {"", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
-		"in another branch":           {"", envrc + "git branch x $(" + tree + "); " + unsaid, "git switch -q x", wrote, []string{"review .envrc"}},
-		"packed":                      {"", envrc + "git branch x $(" + tree + "); " + unsaid + pack, "git switch -q x", wrote, []string{"review .envrc"}},
-		"as a delta":                  {"for i in $(seq 300); do echo $i > f$i; done; git add .; git commit -q -m many", envrc + "git branch x $(" + tree + "); " + unsaid + "git repack -q -a -d -f --depth=50 --window=50; ", "git switch -q x", wrote, []string{"review .envrc"}},
-		"staged":                      {"", envrc, "git restore .", wrote, []string{"review .envrc"}},
-		"staged, of old content":      {"echo hostile > f; git add f; git commit -q -m f", "b=$(git rev-parse HEAD:f); " + stage + ".envrc", "git restore .", wrote, []string{"review .envrc"}},
-		"staged in a split index":     {"git update-index --split-index", envrc, "git restore .", wrote, []string{"review .envrc"}},
-		"in what an index shares":     {"", envrc + "git update-index --split-index", "git restore .", wrote, []string{"review .envrc"}},
-		"in place in a split index":   {"echo old > .envrc; git add .envrc; git commit -q -m old; git update-index --split-index", "b=$(echo hostile | git hash-object -w --stdin); git update-index --cacheinfo 100644,$b,.envrc", "git restore .", "grep hostile .envrc", []string{"review .envrc"}},
-		"in a stash":                  {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid, "git stash pop -q", wrote, []string{"review .envrc"}},
-		"in a stash below another":    {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m y HEAD^{tree})", "git stash pop -q stash@{1}", wrote, []string{"review .envrc"}},
-		"taken back by the next":      {"", envrc + commit + "git rm -q --cached .envrc; git commit -q -m back", "git checkout -q HEAD~1", wrote, []string{"review .envrc"}},
-		"in a tag":                    {"", envrc + "git tag -a -m x x $(" + tree + "); " + unsaid, "git checkout -q x", wrote, []string{"review .envrc"}},
-		"by a name that git fetches":  {"", envrc + "printf \"%s\\t\\tbranch 'x' of there\\n\" $(" + tree + ") > .git/FETCH_HEAD; " + unsaid, "git merge -q FETCH_HEAD", wrote, []string{"review .envrc"}},
-		"in a rebase":                 {"", envrc + "h=$(" + tree + "); " + unsaid + "mkdir .git/rebase-merge; echo $h > .git/rebase-merge/orig-head; echo refs/heads/x > .git/rebase-merge/head-name; git rev-parse HEAD > .git/rebase-merge/onto; : > .git/rebase-merge/git-rebase-todo; : > .git/rebase-merge/interactive", "git rebase --abort", wrote, []string{"review .envrc"}},
-		"a directory":                 {"", blob + stage + ".husky/pre-commit; " + commit, "git restore .", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
-		"a directory of an old tree":  {"mkdir d; echo x > d/pre-commit; git add d; git commit -q -m d", "{ git ls-tree HEAD; printf '040000 tree %s\\t.husky\\n' $(git rev-parse HEAD:d); } | git mktree > t; git branch x $(git commit-tree -p HEAD -m x $(cat t)); rm t", "git switch -q x", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
-		"a link on the way":           {"", "b=$(printf elsewhere | git hash-object -w --stdin); git update-index --add --cacheinfo 120000,$b,.husky; " + commit, "git restore .", "test -L .husky", []string{"review .husky"}},
-		"in a worktree of it":         {"git worktree add -q w", "cd w; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review .envrc"}},
-		"in one that is elsewhere":    {"find . -mindepth 1 -delete; git init -q ../main; cd ../main; git commit -q --allow-empty -m one; git worktree add -q ../ws", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
-		"alone in a worktree of it":   {"git worktree add -q w", "cd w; git checkout -q --detach; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
-		"staged in a worktree of it":  {"git worktree add -q w", "cd w; " + envrc, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
-		"in a store that is borrowed": {"mkdir s; cp -r .git/objects s/", "mkdir -p .git/objects/info; echo $PWD/s/objects > .git/objects/info/alternates; " + envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; cp -rn .git/objects/?? s/objects/; for d in .git/objects/??; do rm -rf $d; done", "git switch -q x", wrote, []string{"review .envrc", "review .git/objects/info/alternates"}},
-		"where names are of SHA-256":  {"rm -rf .git; git init -q --object-format=sha256; git commit -q --allow-empty -m one", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
-		"in one that is new":          {"", "git init -q n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},
-		"in a clone that shares":      {"", "git clone -q -s . n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},
-		"an object that is forged": {"mkdir d; echo x > d/f; git add d; git commit -q -m d; git rm -q -r d; git commit -q -m gone",
-			"t=$(git rev-parse HEAD~1:d); f=.git/objects/$(echo $t | cut -c1-2)/$(echo $t | cut -c3-); " + blob + "o=$(printf '100755 blob %s\\t.envrc\\n' $b | git mktree); chmod u+w $f; cat .git/objects/$(echo $o | cut -c1-2)/$(echo $o | cut -c3-) > $f", "git checkout -q HEAD~1", "test -e d/.envrc", []string{"review .git/objects"}},
-		"a large file that is forged":  {lfs, "f=$(find .git/lfs/objects -type f); printf hostile > $f", "rm l; git restore .", "grep hostile l", []string{"review .git/lfs/objects/*"}},
-		"one that comes, and is":       {lfs + "; mv .git/lfs/objects ..", "mv ../objects .git/lfs/; f=$(find .git/lfs/objects -type f); printf hostile > ../f; touch -r $f ../f; cat ../f > $f; mv .git/lfs/objects ../o; mv ../o .git/lfs/objects", "rm l; git restore .", "grep hostile l", []string{"review .git/lfs/objects/*"}},
-		"control: one that is honest":  {lfs, "printf another > l; git add l; git commit -q -m l", "rm l; git restore .", "grep another l", nil},
+		"in the branch":                {"", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
+		"in another branch":            {"", envrc + "git branch x $(" + tree + "); " + unsaid, "git switch -q x", wrote, []string{"review .envrc"}},
+		"packed":                       {"", envrc + "git branch x $(" + tree + "); " + unsaid + pack, "git switch -q x", wrote, []string{"review .envrc"}},
+		"as a delta":                   {"for i in $(seq 300); do echo $i > f$i; done; git add .; git commit -q -m many", envrc + "git branch x $(" + tree + "); " + unsaid + "git repack -q -a -d -f --depth=50 --window=50; ", "git switch -q x", wrote, []string{"review .envrc"}},
+		"staged":                       {"", envrc, "git restore .", wrote, []string{"review .envrc"}},
+		"staged, of old content":       {"echo hostile > f; git add f; git commit -q -m f", "b=$(git rev-parse HEAD:f); " + stage + ".envrc", "git restore .", wrote, []string{"review .envrc"}},
+		"staged in a split index":      {"git update-index --split-index", envrc, "git restore .", wrote, []string{"review .envrc"}},
+		"in what an index shares":      {"", envrc + "git update-index --split-index", "git restore .", wrote, []string{"review .envrc"}},
+		"in place in a split index":    {"echo old > .envrc; git add .envrc; git commit -q -m old; git update-index --split-index", "b=$(echo hostile | git hash-object -w --stdin); git update-index --cacheinfo 100644,$b,.envrc", "git restore .", "grep hostile .envrc", []string{"review .envrc"}},
+		"in a stash":                   {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid, "git stash pop -q", wrote, []string{"review .envrc"}},
+		"in a stash below another":     {"", envrc + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m x $(git write-tree)); " + unsaid + "git update-ref --create-reflog refs/stash $(git commit-tree -p HEAD -p $(git commit-tree -p HEAD -m i HEAD^{tree}) -m y HEAD^{tree})", "git stash pop -q stash@{1}", wrote, []string{"review .envrc"}},
+		"taken back by the next":       {"", envrc + commit + "git rm -q --cached .envrc; git commit -q -m back", "git checkout -q HEAD~1", wrote, []string{"review .envrc"}},
+		"in a tag":                     {"", envrc + "git tag -a -m x x $(" + tree + "); " + unsaid, "git checkout -q x", wrote, []string{"review .envrc"}},
+		"by a name that git fetches":   {"", envrc + "printf \"%s\\t\\tbranch 'x' of there\\n\" $(" + tree + ") > .git/FETCH_HEAD; " + unsaid, "git merge -q FETCH_HEAD", wrote, []string{"review .envrc"}},
+		"a directory":                  {"", blob + stage + ".husky/pre-commit; " + commit, "git restore .", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
+		"a directory of an old tree":   {"mkdir d; echo x > d/pre-commit; git add d; git commit -q -m d", "{ git ls-tree HEAD; printf '040000 tree %s\\t.husky\\n' $(git rev-parse HEAD:d); } | git mktree > t; git branch x $(git commit-tree -p HEAD -m x $(cat t)); rm t", "git switch -q x", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
+		"a link on the way":            {"", "b=$(printf elsewhere | git hash-object -w --stdin); git update-index --add --cacheinfo 120000,$b,.husky; " + commit, "git restore .", "test -L .husky", []string{"review .husky"}},
+		"in a worktree of it":          {"git worktree add -q w", "cd w; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review .envrc"}},
+		"in one that is elsewhere":     {"find . -mindepth 1 -delete; git init -q ../main; cd ../main; git commit -q --allow-empty -m one; git worktree add -q ../ws", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
+		"alone in a worktree of it":    {"git worktree add -q w", "cd w; git checkout -q --detach; " + envrc + commit, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
+		"staged in a worktree of it":   {"git worktree add -q w", "cd w; " + envrc, "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
+		"where names are of SHA-256":   {"rm -rf .git; git init -q --object-format=sha256; git commit -q --allow-empty -m one", envrc + commit, "git restore .", wrote, []string{"review .envrc"}},
+		"in one that is new":           {"", "git init -q n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"review n/.git"}},
+		"in a clone that shares":       {"", "git clone -q -s . n; cd n; " + envrc + commit, "cd n; git restore .", "test -e n/.envrc", []string{"inert n/.git/objects/info/alternates", "review n/.git"}},
 		"a submodule on the way":       {"", "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),.husky; " + commit, "git restore .", "test -d .husky", []string{"review .husky"}},
-		"a patch at which it stopped":  {old + mail + " > ../m; git am -q ../m > /dev/null 2>&1 || true; test -e .git/rebase-apply/0001", `printf 'diff --git a/.envrc b/.envrc\n--- a/.envrc\n+++ b/.envrc\n@@ -1 +1 @@\n-old\n+hostile\n' > .git/rebase-apply/patch`, "script -qec 'git -c user.name=x -c user.email=x@x am' /dev/null", "grep hostile .envrc", []string{"review .git/rebase-apply"}},
-		"control: merged, and changed": {old + "git switch -q -c o; echo 3 > one; git commit -q -am 3; git switch -q -; echo 4 > one; git commit -q -am 4; echo mine >> .envrc", "git merge -q o > /dev/null || test -e .git/AUTO_MERGE", ":", "true", nil},
-		"tables written in place":      {"mkdir .git/reftable; echo x > .git/reftable/tables.list", "echo y > .git/reftable/tables.list", ":", "true", []string{"review .git"}},
+		"control: merged, and changed": {old + "git switch -q -c o; echo 3 > one; git commit -q -am 3; git switch -q -; echo 4 > one; git commit -q -am 4; echo mine >> .envrc", "git merge -q o > /dev/null || test -e .git/AUTO_MERGE", ":", "true", []string{"review .git/MERGE_HEAD"}},
 		"control: tables that stood":   {"mkdir .git/reftable; echo x > .git/reftable/tables.list", "git status", ":", "true", nil},
 		"staged before the first":      {"rm -rf .git one; git init -q", envrc, "git restore .", wrote, []string{"review .envrc"}},
-		"beside names of another hash": {"", other + "git branch x $h; for i in A B C D E F G H; do printf '%064d\n' 1 > .git/$i; done", "git switch -q x", wrote, []string{"review .envrc"}},
-		"by a long reference":          {"", other + "{ echo $h; head -c 2000000 /dev/zero | tr '\\0' '\\n'; } > .git/refs/heads/x", "git switch -q x", wrote, []string{"review .envrc"}},
-		"by a reference to any file":   {"", other + "mkdir -p .git/logs/q; echo $h > .git/logs/q/foo; echo 'ref: logs/q/foo' > .git/refs/heads/x", "git checkout -q x", wrote, []string{"review .envrc"}},
-		"by a name before a branch's":  {"git branch feature", other + "echo $h > .git/feature", "git merge -q feature", wrote, []string{"review .envrc"}},
-		"by one before a remote's":     {"git update-ref refs/remotes/origin/main HEAD", other + "mkdir .git/origin; echo $h > .git/origin/main", "git reset -q --hard origin/main", wrote, []string{"review .envrc"}},
-		"by a tab in packed-refs":      {"", other + "printf '# pack-refs with: peeled fully-peeled sorted \n%s\trefs/heads/x\n' $h > .git/packed-refs", "git switch -q x", wrote, []string{"review .envrc"}},
-		"by references of another":     {"git init -q o; cd o; git commit -q --allow-empty -m o", other + "mv .git/refs .git/refs2; ln -s ../o/.git/refs .git/refs; cp -r .git/refs2/* o/.git/refs/; git branch x $h", "git switch -q x", wrote, []string{"review .envrc"}},
 		"in an old pack":               {"", other + "git branch x $h; git repack -q -a -d; cd .git/objects/pack; chmod u+w *; for p in *.pack; do git index-pack --index-version=1 -o new.idx $p > /dev/null; mv -f new.idx ${p%.pack}.idx; done; rm -f *.rev", "git switch -q x", wrote, []string{"review .envrc"}},
-		"in a log":                     {"", other + "m=$(git rev-parse HEAD); echo \"$h $m x <x@x> 1700000000 +0000\tcheckout: moving from $h to x\" >> .git/logs/HEAD", "git checkout -q -", wrote, []string{"review .envrc"}},
 		"executable by now":            {"mkdir .husky; echo hostile > .husky/pre-commit; git add .husky; git commit -q -m off", "git update-index --chmod=+x .husky/pre-commit; git commit -q -m on", "git restore .", "test -x .husky/pre-commit", []string{"review .husky/pre-commit"}},
-		"in what is to be picked":      {"", other + "mkdir .git/rebase-merge; git rev-parse HEAD > .git/rebase-merge/orig-head; echo refs/heads/$(git branch --show-current) > .git/rebase-merge/head-name; git rev-parse HEAD > .git/rebase-merge/onto; echo pick $(echo $h | cut -c1-7) > .git/rebase-merge/git-rebase-todo; : > .git/rebase-merge/interactive; : > .git/rebase-merge/done", "git rebase --continue || true", wrote, []string{"review .envrc"}},
-		"where a bisection began":      {"", other + "git bisect start -q > /dev/null; echo $h | cut -c1-9 > .git/BISECT_START", "git bisect reset", wrote, []string{"review .envrc"}},
-		"in a log, by a file":          {"", other + file + "m=$(git rev-parse HEAD); echo \"$m $m x <x@x> 1700000000 +0000\tcheckout: moving from q/foo to x\" >> .git/logs/HEAD", "git checkout -q -", wrote, []string{"review .envrc"}},
-		"picked by a file":             {"", other + file + "mkdir .git/rebase-merge; git rev-parse HEAD > .git/rebase-merge/orig-head; echo refs/heads/$(git branch --show-current) > .git/rebase-merge/head-name; git rev-parse HEAD > .git/rebase-merge/onto; echo pick q/foo~0 > .git/rebase-merge/git-rebase-todo; : > .git/rebase-merge/interactive; : > .git/rebase-merge/done", "git rebase --continue || true", wrote, []string{"review .envrc"}},
-		"a bisection began at a file":  {"", other + file + "git bisect start -q > /dev/null; echo q/foo > .git/BISECT_START", "git bisect reset", wrote, []string{"review .envrc"}},
-		"by one that a remote has":     {"git update-ref refs/remotes/origin/feature/x HEAD", other + "mkdir .git/feature; echo $h > .git/feature/x", "git checkout -q feature/x", wrote, []string{"review .envrc"}},
-		"by a longer name":             {"git branch x", other + "mkdir .git/heads; echo $h > .git/heads/x", "git merge -q heads/x", wrote, []string{"review .envrc"}},
-		"from a worktree to any file":  {"git worktree add -q w", other + file + "echo 'ref: q/foo' > .git/worktrees/w/ORIG_HEAD", "cd w; git merge -q ORIG_HEAD", "test -e w/.envrc", []string{"review w/.envrc"}},
 		"old, where HEAD is another's": {old + "git branch o; git pack-refs --all; git rm -q .envrc; git commit -q -m less; git branch less", "git update-index --add --cacheinfo 100644,$(git rev-parse o:.envrc),.envrc; git update-ref refs/heads/$(git branch --show-current) o; git pack-refs --all; echo 'ref: refs/heads/less' > .git/refs/heads/$(git branch --show-current)", "git restore .", wrote, []string{"review .envrc"}},
 		"old, beside a forged branch":  {old + "git rm -q .envrc; git commit -q -m less; git worktree add -q w", "cd w; git update-index --add --cacheinfo 100644,$(git rev-parse HEAD~1:.envrc),.envrc; mkdir -p ../.git/worktrees/w/refs/heads; git rev-parse HEAD~1 > ../.git/worktrees/w/refs/heads/w", "cd w; git restore .", "test -e w/.envrc", []string{"review w/.envrc"}},
-		"patches of old":               {"mkdir d; cd d; " + mail + " > 0002; echo 1 > next; echo 2 > last; : > applying; for i in quiet keep messageid scissors quoted-cr apply-opt utf8 threeway sign; do : > $i; done", "mv d .git/rebase-apply", "git am --skip", wrote, []string{"review .git/rebase-apply"}},
-		"in a conflict that was":       {old, "b=$(echo hostile | git hash-object -w --stdin); o=$(git rev-parse HEAD:.envrc); { printf \"0 %040d\t.envrc\n\" 0; for s in 1 2; do printf \"100644 $o $s\t.envrc\n\"; done; printf \"100644 $b 3\t.envrc\n\"; } | git update-index --index-info; git update-index --cacheinfo 100644,$o,.envrc", "git checkout -q -m .", "grep hostile .envrc", []string{"review .envrc"}},
 		"by a name with a slash":       {"", blob + "{ printf '100644 .husky/pre-commit\\0'; perl -e 'print pack(\"H*\", shift)' $b; } > tt; git branch x $(git commit-tree -p HEAD -m x $(git hash-object -t tree -w --literally --stdin < tt)); rm tt", "git checkout -q -f x", "test -e .husky/pre-commit", []string{"review .husky/pre-commit"}},
-		"in a submodule":               {"git init -q s; cd s; git commit -q --allow-empty -m s; cd ..; git -c protocol.file.allow=always submodule --quiet add $PWD/s sub; git commit -q -m sub", "cd sub; " + other + "cd ..; git update-index --cacheinfo 160000,$h,sub", "git -c protocol.file.allow=always submodule --quiet update", "test -e sub/.envrc", []string{"review sub/.envrc"}},
 		"of a tree beside packages":    {"", "mkdir -p node_modules sub; git init -q --separate-git-dir=node_modules/r sub; cd sub; echo 'gitdir: ../node_modules/r' > .git; git commit -q --allow-empty -m one; " + envrc + commit, "cd sub; git restore .", "test -e sub/.envrc", []string{"review node_modules/r"}},
-		"cannot be read":               {"", envrc + "h=$(" + tree + "); " + unsaid + "git branch x $h; echo junk > j; f=.git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-); chmod u+w $f; cat j > $f; rm j", "true", "true", []string{"review .git"}},
 		"in one without a worktree":    {"git clone -q --bare . ../b; find . -mindepth 1 -delete; cp -r ../b/. .", "export GIT_DIR=$PWD GIT_INDEX_FILE=$PWD/../i; " + envrc + "git branch x $(" + tree + ")", "git worktree add -q ../v x", "test -e ../v/.envrc", []string{"review .envrc"}},
-		"a rebase without a worktree":  {"git clone -q --bare . ../b; find . -mindepth 1 -delete; cp -r ../b/. .", "mkdir rebase-merge; echo 'exec touch ran' > rebase-merge/git-rebase-todo", "true", "grep exec rebase-merge/git-rebase-todo", []string{"review rebase-merge/git-rebase-todo"}},
 		"many":                         {"", blob + "for i in $(seq 30); do " + stage + "$i/.envrc; done; " + commit, "git restore .", "test -e 30/.envrc", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -120,43 +83,7 @@ func TestGuardTellsOfCommits(t *testing.T) {
 				require.Len(t, got, maxNamed+1)
 				return
 			}
-			for i, name := range got { // of what git-lfs keeps the names are long
-				if at, _, is := strings.Cut(name, "/lfs/objects/"); is {
-					got[i] = at + "/lfs/objects/*"
-				}
-			}
-			slices.Sort(got)
 			require.Equal(t, strings.Join(c.want, " "), strings.Join(got, " "))
-		})
-	}
-}
-
-// What a run names and a later one brings is told of: of neither that name nor what lies
-// behind it is there an object when the first ends.
-func TestGuardTellsOfWhatComesLater(t *testing.T) {
-	const hostile = "git update-index --add --cacheinfo 100644,$(echo hostile | git hash-object -w --stdin),.envrc; export GIT_AUTHOR_DATE=1700000000+0000 GIT_COMMITTER_DATE=1700000000+0000; " +
-		"h=$(git commit-tree -m planted $(git write-tree)); git read-tree HEAD; "
-	for name, c := range map[string]struct {
-		named, then string
-		first, last []string
-	}{
-		"a branch":        {"echo $h > .git/refs/heads/x", "git checkout -q x", nil, []string{"review .envrc"}},
-		"a log":           {"echo \"$h $h x <x@x> 1700000000 +0000\tx\" >> .git/logs/HEAD", "git checkout -q HEAD@{1}", nil, []string{"review .envrc"}},
-		"behind a branch": {"git branch x $(git commit-tree -m x -p HEAD -p $h HEAD^{tree})", "git checkout -q x^2", []string{"review .git"}, nil},
-		"behind a tag":    {"git tag -a -m x x $h", "git checkout -q x", []string{"review .git"}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWatchman(t)
-			w.sh(asUser + "echo one > one; git add one; git commit -q -m one")
-			w.begin()
-			w.guard.knowTips(nil)
-			w.sh(asUser + "set -e; " + hostile + c.named + "; rm -f .git/objects/$(echo $h | cut -c1-2)/$(echo $h | cut -c3-)")
-			require.Equal(t, c.first, w.end())
-			w.begin()
-			w.guard.knowTips(nil)
-			w.sh(asUser + "set -e; " + hostile)
-			require.Equal(t, c.last, w.end())
-			w.sh(asUser + "set -e; " + c.then + "; test -e .envrc")
 		})
 	}
 }
@@ -177,20 +104,18 @@ func TestGuardTellsOfWhatIsNamedLater(t *testing.T) {
 		"control":         {"", "git branch x HEAD~1; git checkout -q HEAD~2; git checkout -q -", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, noted := range []bool{true, false} {
+			{
 				w := newWatchman(t)
 				w.sh(asUser + dates + "echo theirs > .husky; git add .; git commit -q -m one; git rm -q .husky; git commit -q -m two; git commit -q --allow-empty -m three; git worktree add -q w")
 				w.begin()
 				w.sh(asUser + dates + "set -e; git update-index --add --cacheinfo 100644,$(echo hostile | git hash-object -w --stdin),.envrc; h=$(git commit-tree -p HEAD -m planted $(git write-tree)); git read-tree HEAD; " + c.first + "echo $h > id")
 				require.Empty(t, w.end())
 				w.begin()
-				if noted {
-					w.guard.knowTips(nil)
-				}
+				w.guard.knowTips(nil)
 				w.sh(asUser + "set -e; " + c.last)
 				if got := w.end(); c.then == "" {
 					require.Empty(t, got)
-					continue
+					return
 				} else {
 					require.Equal(t, []string{"review .envrc"}, got)
 				}
@@ -228,7 +153,6 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 		"a merge of what it had": {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -q -m envrc; git switch -q -; echo two > two; git add two; git commit -q -m two", "git update-ref refs/heads/m $(git commit-tree -p HEAD -p x -m m $(git merge-tree --write-tree HEAD x))"},
 		"of a sparse index":      {"mkdir d e; echo e > e/.envrc; git mv one d/one; git add .; git commit -q -m d; git sparse-checkout set --sparse-index --cone d", "echo two > d/one; git commit -q -am two; git sparse-checkout add e; git commit -q --allow-empty -m three; git sparse-checkout set d; git status"},
 		"added in part":          {"", "echo new > new; git add -N new; mkdir d; echo x > d/x; git add d; git commit -q -m d; git status; git write-tree; git add new"},
-		"in a conflict":          {"git switch -q -c x; echo theirs > one; git commit -q -am theirs; git switch -q -; echo ours > one; mkdir d; echo d > d/d; git add d; git commit -q -am ours", "git merge -q x || true; git add d; echo d > d/e; git add d/e"},
 		"a conflict of before":   {"git switch -q -c x; echo theirs > .envrc; git add .envrc; git commit -qm theirs; git switch -q -; echo ours > .envrc; git add .envrc; git commit -qm ours; git merge -q x > /dev/null || true; echo both > .envrc; git add .envrc; git commit -qm both; git ls-files --resolve-undo | grep .", "echo two > one; git commit -q -am two; git ls-files --resolve-undo | grep ."},
 		"a removal":              {"echo ours > .envrc; git add .envrc; git commit -q -m envrc", "git rm -q --cached .envrc; git commit -q -m less"},
 	} {
@@ -239,33 +163,6 @@ func TestGuardTellsOfNoOtherCommits(t *testing.T) {
 			w.guard.knowTips(nil)
 			w.sh(asUser + "set -e; " + c.run)
 			require.Empty(t, w.end())
-		})
-	}
-}
-
-// An index that remembers another tree than it lists is told of: git commits that tree, and
-// shows nothing of it.
-func TestGuardTellsOfForgedTrees(t *testing.T) {
-	for name, setup := range map[string]string{
-		"": "", "in a directory": "mkdir d; git mv one d/one; git commit -q -m d; ln -s d/one one; ", "split": "git update-index --split-index; ",
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWatchman(t)
-			w.sh(asUser + "echo honest > one; git add one; git commit -q -m one; " + setup)
-			w.begin()
-			w.guard.remember()
-			w.sh(asUser + "set -e; echo hostile > one; git add -u; git write-tree > /dev/null")
-			path := w.root + "/.git/index"
-			b, err := os.ReadFile(path)
-			require.NoError(t, err)
-			bad, good := []byte(vcs.FormatSHA1.BlobID([]byte("hostile\n"))), []byte(vcs.FormatSHA1.BlobID([]byte("honest\n")))
-			require.Equal(t, 1, bytes.Count(b, bad))
-			b = bytes.Replace(b, bad, good, 1)[:len(b)-20]
-			sum := sha1.Sum(b)
-			require.NoError(t, os.WriteFile(path, append(b, sum[:]...), 0o644))
-			require.Equal(t, []string{"review .git/index"}, w.end())
-			// The control.
-			w.sh(asUser + "set -e; test -z \"$(git diff --cached)\"; git commit -q --allow-empty -m innocent; git show | grep hostile")
 		})
 	}
 }

@@ -47,11 +47,7 @@ type Guard struct {
 	// Configs are the private copies of the run; of the first guard, nil if there are none.
 	Configs *Configs
 
-	tips         map[string]map[string]bool   // what their references led to, as far as that is known: see [commits.drop]
-	absent       map[string][]tip             // and of what there was no object
-	holds        map[string][]*hold           // by directories of objects
-	places       map[string]uint64            // inodes of directories with which all comes that is in them: see [Guard.exchanged]
-	replacements map[string]map[string]string // of repositories, by their paths, as they stood: see [Guard.histories]
+	tips map[string]map[string]bool // what the references of repositories led to, as far as that is known
 
 	unwritten []Refusal         // pinned files that git has other content for
 	originals map[string][]byte // of files for review, by path
@@ -151,6 +147,17 @@ func (f *Found) Standing(session string, q Query) *Standing {
 		}
 	}
 	r.Formats = formats
+	r.Git = map[string]GitEntry{}
+	room := maxStood
+	for _, rel := range r.Repos {
+		r.noteGit(filepath.Join(r.Root, rel), "", &room)
+	}
+	for _, dir := range r.GitDirs {
+		r.noteGit(dir, "", &room)
+	}
+	for _, dir := range r.Stores {
+		r.noteGit(filepath.Dir(dir), filepath.Base(dir), &room)
+	}
 	for _, p := range q.Protect {
 		if p.Review || !strings.HasPrefix(p.Pattern, "/") || strings.ContainsAny(p.Pattern, "*?[") {
 			continue
@@ -476,11 +483,6 @@ func (g *Guard) replaced() {
 
 // Close gives back what the guard has opened.
 func (g *Guard) Close() {
-	for _, list := range g.holds {
-		for _, h := range list {
-			h.close()
-		}
-	}
 	if _, ok := g.lent[g.standing.Root]; !ok {
 		unix.Close(g.fd)
 	}

@@ -44,6 +44,12 @@ func newWatchman(t testing.TB, rules ...profiles.ProtectRule) *watchman {
 	return newRepoIn(w)
 }
 
+// copied returns where a copy of the workspace is, as the run has left it: for a control.
+func (w *watchman) copied() string {
+	w.sh("rm -rf ../control; mkdir ../control; cp -a . ../control/ws")
+	return filepath.Dir(w.root) + "/control/ws"
+}
+
 func newRepoIn(w *watchman) *watchman {
 	newRepo(w.t, w.root)
 	return w
@@ -157,9 +163,10 @@ func TestGuardSetsAside(t *testing.T) {
 		"what a shell sources of an environment": {"mkdir -p .venv/bin venv/bin; for f in activate activate.fish Activate.ps1 activate.csh; do echo x > .venv/bin/$f; done", "for f in activate activate.fish Activate.ps1; do echo evil >> .venv/bin/$f; done; echo x > venv/bin/activate; echo x > venv/bin/pip.txt; mkdir bin; echo x > bin/activate",
 			[]string{"program .venv/bin/Activate.ps1", "program .venv/bin/activate", "program .venv/bin/activate.fish", "program venv/bin/activate"}},
 		"a rebase that executes": {"git init -q o", "mkdir .git/rebase-merge o/.git/rebase-merge; echo 'exec evil' > .git/rebase-merge/git-rebase-todo; printf '# x\n\n  x evil\n' > o/.git/rebase-merge/git-rebase-todo; echo a/../b > o/.git/rebase-merge/strategy",
-			[]string{"review .git/rebase-merge/git-rebase-todo", "review o/.git/rebase-merge/git-rebase-todo", "review o/.git/rebase-merge/strategy"}},
-		"a rebase that does not": {"", "mkdir .git/rebase-merge; printf 'pick 1234 x\n# exec\n; exec\nf 12 y\nnoop\n' > .git/rebase-merge/git-rebase-todo; echo ort > .git/rebase-merge/strategy", nil},
+			[]string{"inert .git/rebase-merge", "inert o/.git/rebase-merge"}},
+		"a rebase that does not": {"", "mkdir .git/rebase-merge; printf 'pick 1234 x\n# exec\n; exec\nf 12 y\nnoop\n' > .git/rebase-merge/git-rebase-todo; echo ort > .git/rebase-merge/strategy", []string{"inert .git/rebase-merge"}},
 		"a rebase that stood":    {"mkdir .git/rebase-merge; echo 'exec mine' > .git/rebase-merge/git-rebase-todo", "echo x > y", nil},
+		"one that is changed":    {"mkdir .git/rebase-merge; echo 'exec mine' > .git/rebase-merge/git-rebase-todo", "echo 'exec evil' > .git/rebase-merge/git-rebase-todo", []string{"inert .git/rebase-merge"}},
 		"the same content again": {"echo a > Makefile", "echo a > new; mv new Makefile", nil},
 		"one that is removed":    {"echo a > Makefile", "rm Makefile", []string{"review Makefile"}},
 	} {
@@ -210,7 +217,7 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"behind a link": {"", "git init -q r; " + evil + "mv r/.git m; ln -s ../m r/.git", use, []string{"inert m/config", "inert m/hooks/pre-commit"}},
 		"a bare one":    {"", "git init -q --bare r; printf '#!/bin/sh\n' > r/hooks/update; git -C r config core.pager x", "git -C r log --all", []string{"inert r/config", "inert r/hooks/update"}},
 		"one that leans on another": {"", "git init -q r; " + evil + "mkdir c; mv r/.git/config r/.git/hooks r/.git/objects r/.git/refs c/; echo ../../c > r/.git/commondir", use,
-			[]string{"inert c/config", "inert c/hooks/pre-commit"}},
+			[]string{"inert r/.git/commondir"}},
 		"a worktree": {"git -c user.name=x -c user.email=x@x commit -qm x --allow-empty", "git worktree add -q r 2>/dev/null; printf '[core]\n\tpager=x\n' > .git/worktrees/r/config.worktree", use,
 			[]string{"inert .git/worktrees/r/config.worktree"}},
 		"no repository at all":                 {"", "mkdir -p r/.git/hooks; echo x > r/.git/hooks/pre-commit; printf '[core]\n\tfsmonitor = x\n' > r/.git/config", "", []string{"inert r/.git/config", "inert r/.git/hooks/pre-commit"}},
@@ -223,16 +230,16 @@ func TestGuardMakesRepositoriesInert(t *testing.T) {
 		"a submodule's working tree elsewhere": {"", "git init -q r; git -C r config core.worktree /etc", "", []string{"inert r/.git/config"}},
 		"in node_modules":                      {"", "mkdir node_modules; git init -q node_modules/r; git -C node_modules/r config core.pager x", "", []string{"inert node_modules/r/.git/config"}},
 		"in the hooks of another": {"", "git init -q o; git init -q o/.git/hooks/r; git -C o/.git/hooks/r config core.pager x; echo x > o/.git/hooks/r/.envrc", "",
-			[]string{"inert o/.git/hooks/r/.git/config", "stashed o/.git/hooks/r/.envrc"}},
+			[]string{"inert o/.git/hooks/r", "stashed o/.git/hooks/r/.envrc"}},
 		"in a new directory that a rule hides":   {"", "mkdir .envs; git init -q .envs/r; git -C .envs/r config core.pager x", "", []string{"inert .envs/r/.git/config"}},
 		"in one that a rule replaces":            {"", "mkdir out; git init -q out/r; git -C out/r config core.pager x", "", []string{"inert out/r/.git/config"}},
 		"in a directory that cannot be searched": {"", "mkdir -p d/e; git init -q d/e/r; git -C d/e/r config core.pager x; chmod 400 d/e; chmod 400 d", "", []string{"inert d/e/r/.git/config"}},
 		"behind more steps than can be followed": {"", "git init -q --separate-git-dir=.git/objects/zz r; " + strings.ReplaceAll(evil, "r/.git", ".git/objects/zz") +
 			`mkdir a; l=$(printf 'a/../%.0s' $(seq 600)); for i in $(seq 200); do mkdir a$i z$i; echo "gitdir: ../${l}a" | tee a$i/.git > z$i/.git; done`, "", nil},
 		"where a submodule's name leads": {"", "mkdir -p .git/modules/x/objects; echo none > .git/modules/x/HEAD; git init -q --bare .git/modules/x/refs/m/deep; git -C .git/modules/x/refs/m/deep config core.pager x", "",
-			[]string{"inert .git/modules/x/refs/m/deep/config"}},
+			[]string{"inert .git/modules/x/HEAD", "inert .git/modules/x/refs/m/deep"}},
 		"in a submodule that stood": {"git init -q --bare .git/modules/x", "git init -q --bare .git/modules/x/refs/heads/m; git -C .git/modules/x/refs/heads/m config core.pager x", "",
-			[]string{"inert .git/modules/x/refs/heads/m/config"}},
+			[]string{"inert .git/modules/x/refs/heads/m"}},
 		"one that leads out":        {"", "mkdir r; echo gitdir: /tmp/elsewhere > r/.git", "", []string{"inert r/.git"}},
 		"one that leads everywhere": {"", "git init -q --separate-git-dir=.git/objects/zz r; echo gitdir: /proc/self/cwd/.git/objects/zz > r/.git", "", []string{"inert .git/objects/zz", "inert r/.git"}},
 		"one that leans out":        {"", "git init -q r; echo /proc/self/cwd/.git/objects > r/.git/commondir", "", []string{"inert r/.git/commondir"}},

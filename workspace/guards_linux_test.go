@@ -52,7 +52,7 @@ func TestGuardsLeadToEachOther(t *testing.T) {
 	found, err := guards.Finish()
 	require.NoError(t, err)
 	guards.Close()
-	require.ElementsMatch(t, []string{"stashed " + other + "/.envrc", "inert " + other + "/odd/config", "inert b/.git"}, w.names(found))
+	require.ElementsMatch(t, []string{"stashed " + other + "/.envrc", "inert " + other + "/odd/config", "inert " + other + "/odd/objects", "inert b/.git"}, w.names(found))
 	w.sh("git -C ../other/tree status; git -C tree status; test -e ../other/.git/hooks/post-merge; git -C ../other config core.fsmonitor")
 }
 

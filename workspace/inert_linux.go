@@ -27,6 +27,10 @@ type inerter struct {
 
 	sealed []string // what is protected by its whole path; nil until somebody asks
 
+	work    int             // names that may still be looked at in git directories
+	passed  map[string]bool // git directories that were
+	indexes []func()        // what is asked of indexes when all else is done
+
 	whole map[string]bool     // configurations that were set aside as they were: what they say may be accepted later
 	trees map[string][]string // by repository: see [inerter.treesOf]; nil until somebody asks
 
@@ -54,7 +58,7 @@ func (i *inerter) all() error {
 	g := i.guard
 	defer i.close()
 	room := maxShortcuts
-	i.stores(&room)
+	indexes := i.gitDirectories()
 	var found, stood []suspect
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind != isRepo {
@@ -89,7 +93,7 @@ func (i *inerter) all() error {
 	i.reviewed()
 	i.shortcuts(g.tree, &room)
 	i.worktrees()
-	i.indexes()
+	indexes()
 	var errs []error
 	for _, g := range g.peers {
 		if k := i.others[g]; k != nil {

@@ -4,14 +4,10 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,21 +36,7 @@ var (
 type allowance struct {
 	room  int64
 	until time.Time
-	time  time.Duration   // that is left of one that is used from time to time: see [store.apart]
 	stop  <-chan struct{} // ends it; nil for never
-}
-
-// apart reads by another allowance; the time that this takes is none of the first's.
-func (s *store) apart(other *allowance, read func() error) error {
-	had, began := s.left, time.Now()
-	other.until = began.Add(other.time)
-	s.left = other
-	err := read()
-	took := time.Since(began)
-	other.time -= took
-	had.until = had.until.Add(took)
-	s.left = had
-	return err
 }
 
 func (a *allowance) spend(n int64) error {
@@ -76,17 +58,7 @@ type store struct {
 	format vcs.Format
 	left   *allowance
 	dirs   []int // open
-	opened []opened
 	packs  []*pack
-	forged string // the first object that is not what its name says
-	broken error  // what is there and cannot be read
-	most   belief // what is read of what git believes
-}
-
-// An opened is a directory of objects, and the one of its packs, -1 for none.
-type opened struct {
-	path        string
-	dir, packed int
 }
 
 // A pack is one of a store's, opened when something is looked for.
@@ -126,11 +98,9 @@ func (s *store) add(path string, depth int) error {
 		return err
 	}
 	s.dirs = append(s.dirs, fd)
-	packed, err := s.list(fd, path)
-	if err != nil {
+	if err := s.list(fd); err != nil {
 		return err
 	}
-	s.opened = append(s.opened, opened{path, fd, packed})
 	b, err := readOwn(fd, "info/alternates", vcs.MaxConfig)
 	if err != nil {
 		if gone(err) || err == unix.ELOOP {
@@ -164,19 +134,19 @@ func from(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// list notes the packs of a directory of objects, and returns theirs.
-func (s *store) list(objects int, path string) (fd int, err error) {
-	fd, err = s.guard.openDir(objects, "pack")
+// list notes the packs of a directory of objects.
+func (s *store) list(objects int) error {
+	fd, err := s.guard.openDir(objects, "pack")
 	if err != nil {
 		if gone(err) {
 			err = nil
 		}
-		return -1, err
+		return err
 	}
 	s.dirs = append(s.dirs, fd)
 	names, err := beneath.Entries(fd)
 	if err != nil {
-		return fd, err
+		return err
 	}
 	for _, name := range names {
 		base, is := strings.CutSuffix(name, ".idx")
@@ -184,7 +154,6 @@ func (s *store) list(objects int, path string) (fd int, err error) {
 			continue
 		}
 		p := &pack{dir: fd, name: base}
-		p.fresh = s.guard.exchanged(path + "/pack")
 		for _, name := range [...]string{name, base + ".pack"} {
 			var st unix.Stat_t
 			if err := beneath.Stat(fd, name, &st); err != nil || s.guard.touched(&st) {
@@ -192,10 +161,10 @@ func (s *store) list(objects int, path string) (fd int, err error) {
 			}
 		}
 		if s.packs = append(s.packs, p); len(s.packs) > maxPacks {
-			return fd, ErrTooMuch
+			return ErrTooMuch
 		}
 	}
-	return fd, nil
+	return nil
 }
 
 func (s *store) close() {
@@ -217,9 +186,6 @@ func (s *store) find(p *pack, id string) (at int64, err error) {
 	at = -1
 	if err = p.err; err == nil {
 		at, err = p.read.Find(id)
-	}
-	if err != nil && !gone(err) && s.broken == nil {
-		s.broken = fmt.Errorf("%s.idx: %w", p.name, err)
 	}
 	return at, err
 }
@@ -255,46 +221,15 @@ func (s *store) loose(id string, each func(dir int, path string, st *unix.Stat_t
 	}
 }
 
-// begins returns the objects whose names begin with these digits, as far as they are few.
-func (s *store) begins(digits string) (ids []string) {
-	const few = 16
-	for _, dir := range s.dirs {
-		fd, err := openDirOf(dir, digits[:2])
-		if err != nil {
-			continue
-		}
-		names, _ := beneath.Entries(fd)
-		unix.Close(fd)
-		for _, name := range names {
-			if id, f, ok := vcs.ParseID(digits[:2] + name); ok && f == s.format && strings.HasPrefix(name, digits[2:]) && len(ids) < few {
-				ids = append(ids, id)
-			}
-		}
-	}
-	for _, p := range s.packs {
-		if _, err := s.find(p, strings.Repeat("\x00", s.format.Digits()/2)); err == nil {
-			more, _ := p.read.Begins(digits, few)
-			ids = append(ids, more...)
-		}
-	}
-	return ids
-}
-
-// fresh reports whether the run has brought an object, which was nowhere before.
-func (s *store) fresh(id string) bool {
-	came, stood := false, false
+// stood reports whether an object is there that the run has not brought.
+func (s *store) stood(id string) bool {
+	stood := false
 	s.loose(id, func(_ int, _ string, st *unix.Stat_t) bool {
-		came, stood = came || s.guard.touched(st), stood || !s.guard.touched(st)
+		stood = !s.guard.touched(st)
 		return !stood
 	})
-	came = came || s.packed(id, true)
-	return came && !stood && !s.packed(id, false) && !s.held(id) // those that stood only for what came
-}
-
-// packed reports whether a pack has an object: one that the run has made, or one that stood.
-func (s *store) packed(id string, fresh bool) bool {
-	return slices.ContainsFunc(s.packs, func(p *pack) bool {
-		if p.fresh != fresh {
+	return stood || slices.ContainsFunc(s.packs, func(p *pack) bool {
+		if p.fresh {
 			return false
 		}
 		at, err := s.find(p, id)
@@ -302,18 +237,7 @@ func (s *store) packed(id string, fresh bool) bool {
 	})
 }
 
-// stood reports whether an object is there that the run has not brought.
-func (s *store) stood(id string) bool {
-	came, stood := false, false
-	s.loose(id, func(_ int, _ string, st *unix.Stat_t) bool {
-		came, stood = true, !s.guard.touched(st)
-		return !stood
-	})
-	return stood || s.packed(id, false) || (came || s.packed(id, true)) && s.held(id)
-}
-
-// get reads an object. What has its name and is something else is passed over, and noted:
-// git would take it.
+// get reads an object. What has its name and is something else is passed over.
 func (s *store) get(id string) (o vcs.Object, err error) { return s.within(id, maxObject, 0) }
 
 func (s *store) within(id string, limit int64, depth int) (o vcs.Object, err error) {
@@ -331,7 +255,6 @@ func (s *store) within(id string, limit int64, depth int) (o vcs.Object, err err
 		}
 		if e == nil && s.format.ID(got) != id {
 			e = errForged
-			s.isForged(id)
 		}
 		o, err = got, e
 		return err == nil || errors.Is(err, ErrTooMuch)
@@ -361,139 +284,19 @@ func (s *store) within(id string, limit int64, depth int) (o vcs.Object, err err
 	return o, err
 }
 
-func (s *store) isForged(id string) {
-	if s.forged == "" {
-		s.forged = hex.EncodeToString([]byte(id))
-	}
-}
-
 func readLoose(dir int, path string, limit int64) (o vcs.Object, err error) {
-	err = withLoose(dir, path, func(r io.Reader) error {
-		o, err = vcs.Loose(r, limit)
-		return err
-	})
-	if errors.Is(err, vcs.ErrLarge) {
-		err = ErrTooMuch
-	}
-	return o, err
-}
-
-func withLoose(dir int, path string, read func(r io.Reader) error) error {
 	fd, err := beneath.Open(dir, path, unix.O_RDONLY)
 	if err != nil {
-		return err
+		return o, err
 	}
 	f := os.NewFile(uintptr(fd), path)
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return beneath.ErrNotRegular
+		return o, beneath.ErrNotRegular
 	}
-	return read(f)
-}
-
-// sound reads the objects that the run has left in files of their own, whether they are
-// what their names say: git believes that, and writes what it finds. It goes on while there is room, and
-// says whether it has seen all.
-//
-// A file that is written to in its place changes nothing of its directory, so that each is
-// asked when it changed: where nobody packs them there are tens of thousands, at more than
-// a microsecond of the kernel's, and two workers share them.
-func (s *store) sound() bool {
-	for _, d := range s.opened {
-		fans, err := beneath.Entries(d.dir)
-		if err != nil {
-			continue
-		}
-		fans = slices.DeleteFunc(fans, func(name string) bool { return !vcs.IsFan(name) })
-		var st unix.Stat_t
-		changed := unix.Fstat(d.dir, &st) != nil || s.guard.touched(&st)
-		all := s.guard.came(d.path)
-		var reading sync.Mutex // and seen
-		seen := true
-		byTwo(len(fans), func(i int, buf []byte) (more bool) {
-			fd, names, err := s.come(d.dir, fans[i], all, changed, buf)
-			reading.Lock()
-			defer reading.Unlock()
-			seen = seen && err == nil && s.soundIn(fd, fans[i], names)
-			if fd >= 0 {
-				unix.Close(fd)
-			}
-			return seen
-		})
-		if !seen {
-			return false
-		}
+	o, err = vcs.Loose(f, limit)
+	if errors.Is(err, vcs.ErrLarge) {
+		err = ErrTooMuch
 	}
-	return true
-}
-
-// byTwo calls work with each number below n, and with room for what getdents64(2) says, until
-// that reports that no more is wanted: two at once where there are many.
-func byTwo(n int, work func(i int, buf []byte) (more bool)) {
-	var next atomic.Int32
-	worker := func() {
-		buf := make([]byte, 32<<10)
-		for i := int(next.Add(1)) - 1; i < n && work(i, buf); {
-			i = int(next.Add(1)) - 1
-		}
-	}
-	var second sync.WaitGroup
-	if n > pile {
-		second.Go(worker)
-	}
-	worker()
-	second.Wait()
-}
-
-// come opens one of the directories that objects are spread over, and returns the names
-// of those that may have come with the run: all, if that may be true of the directory, as it is
-// of one that changed in one that did. The descriptor is negative if there is none: what is no
-// directory, or may not be read by who runs git here, git reads nothing from.
-func (s *store) come(dir int, fan string, all, changed bool, buf []byte) (fd int, names []string, err error) {
-	var st unix.Stat_t
-	if beneath.Stat(dir, fan, &st) == nil {
-		all = all || changed && s.guard.touched(&st) // with it all comes as old as it was
-	}
-	fd, err = s.guard.openDir(dir, fan)
-	switch err {
-	case nil:
-	case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EACCES:
-		return -1, nil, nil
-	default:
-		return -1, nil, err
-	}
-	err = beneath.Each(fd, buf, func(name []byte) {
-		if len(fan)+len(name) != s.format.Digits() {
-			return
-		}
-		if ctime, ok := beneath.Ctime(fd, name); ok && (all || latest(ctime) >= s.guard.begun()) {
-			names = append(names, string(name))
-		}
-	})
-	return fd, names, err
-}
-
-// soundIn is [store.sound] for some names of a directory.
-func (s *store) soundIn(dir int, fan string, names []string) bool {
-	for _, name := range names {
-		id, f, ok := vcs.ParseID(fan + name)
-		if !ok || f != s.format {
-			continue
-		}
-		err := s.left.spend(64)
-		var is string
-		if err == nil {
-			err = withLoose(dir, name, func(r io.Reader) (err error) {
-				is, err = vcs.LooseID(r, f, s.left.spend)
-				return err
-			})
-		}
-		if errors.Is(err, ErrTooMuch) {
-			return false
-		}
-		if err == nil && is != id {
-			s.isForged(id)
-		}
-	}
-	return true
+	return o, err
 }

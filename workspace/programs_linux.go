@@ -284,3 +284,9 @@ func (i *inerter) brought(path string) bool {
 func sourced(name string) bool {
 	return strings.HasPrefix(name, "activate") || name == "Activate.ps1"
 }
+
+// came reports whether a directory may have been moved where it is: itself, and the one above, were changed.
+func (g *Guard) came(path string) bool {
+	var st, above unix.Stat_t
+	return g.stat(path, &st) != nil || g.touched(&st) && (g.stat(filepath.Dir(path), &above) != nil || g.touched(&above))
+}

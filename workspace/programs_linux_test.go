@@ -178,3 +178,23 @@ func TestSteps(t *testing.T) {
 	}
 	require.False(t, known.names["whatever"] || known.any["a"], "control")
 }
+
+// A commit from a working copy of Subversion's runs the hooks of the repository that it
+// names, which may lie in the workspace.
+func TestGuardTellsOfSubversionHooks(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, run string
+		want        []string
+	}{
+		"new":         {"", "mkdir -p r/hooks r/db r/conf r/locks; echo x > r/hooks/pre-commit; chmod +x r/hooks/pre-commit; echo x > r/hooks/pre-commit.tmpl", []string{"program r/hooks/pre-commit"}},
+		"moved there": {"mkdir -p r/hooks r/db r/conf r/locks h; echo x > h/pre-lock; chmod +x h/pre-lock", "rmdir r/hooks; mv h r/hooks", []string{"program r/hooks/pre-lock"}},
+		"that stood":  {"mkdir -p r/hooks r/db r/conf r/locks h; echo x > r/hooks/pre-lock; chmod +x r/hooks/pre-lock", "echo x > r/db/x", nil},
+		"in a source": {"", "mkdir -p r/hooks r/db r/conf; echo x > r/hooks/pre-commit; chmod +x r/hooks/pre-commit", nil},
+	} {
+		w := newWatchman(t)
+		w.sh(c.before)
+		w.begin()
+		w.sh(c.run)
+		require.Equal(t, c.want, w.end(), name)
+	}
+}

@@ -28,26 +28,20 @@ const (
 const maxShortcuts = 4 << 20
 
 // shortcuts sets aside such links in what is below a directory, as far as the run has
-// made them. One that stood is the user's.
-func (i *inerter) shortcuts(d *dir, room *int) { i.shortcutsOf(d, false, room) }
-
-// shortcutsOf does it for a directory that is a repository's own, or is none.
-func (i *inerter) shortcutsOf(d *dir, own bool, room *int) {
+// made them. One that stood is the user's. Those in a repository's own directory are another
+// matter: see [inerter.gitDirectories].
+func (i *inerter) shortcuts(d *dir, room *int) {
 	if d.gone || d.shut || d.state == hidden {
 		return
 	}
-	named := vcs.InsideGit(d.rel) || vcs.MetaOf(d.rel) != ""
-	if moved := i.guard.moved(d.rel, d.ino); d.links && (moved || d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
-		i.shortcutsIn(d, own || named || d.git, moved, room)
+	if moved := i.guard.moved(d.rel, d.ino); d.links && !d.git && !vcs.InsideGit(d.rel) && (moved || d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
+		i.shortcutsIn(d, vcs.MetaOf(d.rel) != "", moved, room)
 	}
 	if d.name() == ".jj" {
 		i.elsewhere(d)
 	}
-	if vcs.IsHgStore(d.rel) {
-		i.journals(d)
-	}
 	for _, k := range d.kids {
-		i.shortcutsOf(k, own || named || d.git && slices.Contains(gitKeeps[:], k.name()), room)
+		i.shortcuts(k, room)
 	}
 }
 
@@ -224,19 +218,24 @@ func (i *inerter) elsewhere(d *dir) {
 	i.aside(path, vcs.JujutsuElsewhere)
 }
 
-// journals sets aside the lists by which Mercurial would write elsewhere, also ones that
-// stood: it makes none like them.
-func (i *inerter) journals(d *dir) {
-	for _, name := range vcs.HgLists {
-		at := i.scan.abs(d.rel) + "/" + name
-		n, _, ok := i.scan.node(at)
-		if !ok || n.Kind != File {
-			continue // links are looked at by themselves
-		}
-		if b, err := i.read(at, vcs.MaxGitIndex); !gone(err) && (err != nil || !vcs.SoundHg(name, b)) {
-			i.aside(at, vcs.WhyHg)
+// through says why a link that the run has left in the directory of another version control
+// is not to stay, "" if it is.
+func (i *inerter) through(path string, room *int) string {
+	t, whose, far := i.leads(path, room)
+	if far {
+		return tooFar
+	}
+	rel, _ := beneath.Path(i.scan.root, path)
+	end, in := beneath.Path(i.scan.abs(vcs.MetaOf(rel)), t.end.Path)
+	if whose != i || !in || end == "" {
+		return vcs.ThroughVCS
+	}
+	for k := range i.scan.protect {
+		if r := &i.scan.protect[k]; !r.Review && r.Matches(i.scan.root, t.end.Path) {
+			return vcs.ThroughVCS
 		}
 	}
+	return ""
 }
 
 // shortcut says why a link is not to stay, "" if it is.

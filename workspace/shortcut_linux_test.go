@@ -15,7 +15,7 @@ import (
 // link is set aside, and one that stood is the user's.
 func TestGuardShortcuts(t *testing.T) {
 	w := newWatchman(t)
-	w.sh("mkdir d node_modules; ln -s .git/hooks old; ln -s .git/refs stood; ln -s d/x node_modules/p")
+	w.sh("mkdir -p d node_modules .git/annex; ln -s .git/hooks old; ln -s .git/refs stood; ln -s d/x node_modules/p")
 	w.begin()
 	w.sh(`git init -q .git/objects/x/r; git -C .git/objects/x/r config core.fsmonitor "touch $PWD/ran;:"; echo x > .git/objects/x/.envrc
 		ln -s .git/objects/x sub; ln -s ../old/../objects/x d/by; ln -s "$PWD/.git/refs/later" later; ln -s .git meta; ln -s ../.git/logs/x node_modules/x

@@ -19,7 +19,7 @@ const indexSize = 4
 func (c *commits) staged() error {
 	path := c.gitDir + "/index"
 	var st unix.Stat_t
-	if err := c.guard.stat(path, &st); err != nil || c.stood && !c.guard.touched(&st) && !c.reshared() {
+	if err := c.guard.stat(path, &st); err != nil || c.stood && !c.guard.touched(&st) {
 		return nil
 	}
 	dir, name, err := c.guard.parent(path)
@@ -42,10 +42,10 @@ func (c *commits) staged() error {
 		return err
 	}
 	var list []committed
-	shared := func(id string) ([]byte, error) { return read("sharedindex." + id) }
-	within := "" // the directory that was asked for last
+	var unwritten []bool // the index has it, and git has never written it
+	within := ""         // the directory that was asked for last
 	var above committed
-	forged, err := vcs.EachStaged(b, c.store.format, shared, func(path string, mode uint32, id string, written, undo bool) error {
+	err = vcs.EachStaged(b, c.format, func(id string) ([]byte, error) { return read("sharedindex." + id) }, func(path string, mode uint32, id string, written bool) error {
 		if len(path) >= unix.PathMax {
 			return errPath
 		}
@@ -61,47 +61,38 @@ func (c *commits) staged() error {
 		if rule == "" {
 			rule, tree = c.protects(path, len(dir), mode)
 		}
-		if undo && !c.store.fresh(id) { // it stays there for long
-			return nil
-		}
-		if kind := mode & unix.S_IFMT; (rule != "" || kind == unix.S_IFDIR || kind == gitLink) && len(list) <= maxFound {
-			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index", unwritten: !written && !undo})
+		if rule != "" || mode&unix.S_IFMT == unix.S_IFDIR {
+			if len(list) == maxFound {
+				return ErrTooMuch
+			}
+			list = append(list, committed{path: path, rule: rule, tree: tree, mode: mode, id: id, where: "the index"})
+			unwritten = append(unwritten, !written)
 		}
 		return nil
-	}, c.left.spend)
-	if err == nil && len(list) > maxFound {
-		err = ErrTooMuch
-	}
+	})
 	if err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
-	c.forged = forged
 	head := c.head()
-	for _, f := range list {
-		if f.unwritten && len(c.guard.unwritten) < maxNamed && c.pinned(f) && !c.stands(f) {
+	for i, f := range list {
+		if unwritten[i] && len(c.guard.unwritten) < maxNamed && c.pinned(f) && !c.stands(f) {
 			c.guard.unwritten = append(c.guard.unwritten, Refusal{Path: f.tree + "/" + f.path, Why: f.rule})
 		}
-		if f.mode&unix.S_IFMT == unix.S_IFDIR { // of a sparse index
+		f.path = strings.TrimSuffix(f.path, "/") // of a sparse index
+		e, ok := c.at(head, f.path)
+		switch {
+		case ok && e.ID == f.id && e.Mode == f.mode:
+		case f.mode&unix.S_IFMT == unix.S_IFDIR:
 			var before []string
-			f.path = strings.TrimSuffix(f.path, "/")
-			if e, ok := c.at(head, f.path); ok {
+			if ok {
 				before = append(before, e.ID)
 			}
-			if err := c.changed(f.id, before, f, 0); err != nil {
-				return err
-			}
-			continue
+			err = c.changed(f.id, before, f, 0)
+		default:
+			err = c.note(f)
 		}
-		if e, ok := c.at(head, f.path); !ok || e.ID != f.id || e.Mode != f.mode {
-			if f.mode&unix.S_IFMT == gitLink {
-				c.links = append(c.links, tip{id: f.id, name: f.where})
-			}
-			if f.rule == "" {
-				continue
-			}
-			if err := c.note(f); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -124,62 +115,27 @@ func (c *commits) pinned(f committed) bool {
 	return false
 }
 
-// reshared reports whether the run has changed what a split index begins with.
-func (c *commits) reshared() bool {
-	files, err := c.guard.filesIn(c.gitDir, 0, c.left)
-	if err != nil {
-		return true
-	}
-	return slices.ContainsFunc(files, func(name string) bool {
-		var st unix.Stat_t
-		return strings.HasPrefix(name, "sharedindex.") && (c.guard.stat(c.gitDir+"/"+name, &st) != nil || c.guard.touched(&st))
-	})
-}
-
-// gitLink is the mode of a submodule, whose commit stands there.
-const gitLink = 0o160000
-
-// head returns the tree of the commit that is checked out, "" if there is none.
+// head returns the tree of the commit that is checked out, "" if that cannot be said: what a worktree has of
+// references of its own counts only for HEAD.
 func (c *commits) head() string {
-	id := c.leads("HEAD")
-	if 2*len(id) != c.format.Digits() {
-		return ""
-	}
-	o, err := c.store.get(id)
-	if err != nil || o.Kind != vcs.Commit {
-		return ""
-	}
-	tree, _, _ := vcs.ParseCommit(o.Body)
-	return tree
-}
-
-// leads returns what git takes a reference for, "" if that cannot be said: what a worktree
-// has of its own counts only where git looks for it there.
-func (c *commits) leads(name string) (id string) {
-	refs, _ := c.guard.led(c.common + "/refs")
-	for range maxSymrefs + 1 {
-		path := c.gitDir + "/" + name
-		if rest, is := strings.CutPrefix(name, "refs/"); is && !slices.ContainsFunc([]string{"bisect/", "worktree/", "rewritten/"}, func(own string) bool { return strings.HasPrefix(rest, own) }) {
-			path = refs + "/" + rest
+	path, name := c.gitDir+"/HEAD", "HEAD"
+	for range 5 { // as git follows them
+		b, err := c.guard.small(path)
+		text := strings.TrimSpace(string(b))
+		id, _, ok := vcs.ParseID(text)
+		if at := slices.IndexFunc(c.tips, func(t tip) bool { return t.packed && t.name == name }); err != nil && at >= 0 {
+			id, ok = c.tips[at].id, true
 		}
-		b, _, err := c.beginning(path, maxRef)
-		if err != nil {
-			packed, _ := c.guard.led(c.common + "/packed-refs")
-			if at := slices.IndexFunc(c.all, func(t tip) bool { return t.name == name && t.file == packed }); at >= 0 {
-				return c.all[at].id
+		if ok {
+			if n, err := c.node(tip{id: id}); err == nil && n != nil {
+				return n.tree
 			}
 			return ""
 		}
-		to, is := strings.CutPrefix(string(b), "ref:")
-		if !is {
-			if words := strings.Fields(to); len(words) > 0 {
-				id, _, _ = vcs.ParseID(words[0])
-			}
-			return id
-		}
-		if name = strings.TrimSpace(to); !filepath.IsLocal(name) {
+		if name, ok = strings.CutPrefix(text, "ref: "); !ok || !filepath.IsLocal(name) {
 			return ""
 		}
+		path = c.common + "/" + name
 	}
 	return ""
 }

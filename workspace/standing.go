@@ -44,7 +44,14 @@ type Standing struct {
 	Linked   map[string]uint64     // relative: the inodes of directories with links, but for those that [Standing.lists] leaves out; nil if nobody knows
 	Inodes   map[string]uint64     // relative: those of directories of which [dir.tells] is true, and of Path; nil if nobody knows
 	Recent   map[string]string     // relative: where links lead that came just before the start, and by their ctimes could be the command's
+	Git      map[string]GitEntry   // absolute: what stood in git directories, see [Standing.noteGit]; nil if nobody knows
 	Keys     map[string][]string   // of reviewed configurations of git: the settings that execute something, as name=value
+}
+
+// A GitEntry is what stood in a git directory when a run began.
+type GitEntry struct {
+	Ino uint64
+	Sum uint64 // of inodes and ctimes of what git acts on; of what it does not read the kind
 }
 
 // A Known is a file that stood: one for review, or one that is pinned and
@@ -144,6 +151,14 @@ func (r *Standing) Append(b []byte) []byte {
 		line("recent")
 		text(path, r.Recent[path])
 	}
+	if r.Git != nil { // which an empty one says as well
+		line("gits")
+		text()
+	}
+	for _, path := range slices.Sorted(maps.Keys(r.Git)) {
+		line("git", r.Git[path].Ino, r.Git[path].Sum)
+		text(path)
+	}
 	for _, n := range r.Covered {
 		line("covered", n.Dev, n.Ino)
 		text(n.Path)
@@ -223,7 +238,7 @@ var standingShape = [...]struct {
 	word           string
 	numbers, texts int
 }{
-	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"late", 0, 2}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"command", 0, 1}, {"own", 0, 1}, {"astray", 0, 1}, {"placed", 0, 1}, {"reviewed", 0, 1}, {"path", 0, 1}, {"awaited", 0, 2}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2},
+	{"session", 0, 1}, {"root", 1, 1}, {"file", 1, 2}, {"protect", 1, 1}, {"name", 0, 1}, {"repo", 0, 1}, {"shut", 0, 1}, {"vacant", 0, 1}, {"passing", 0, 1}, {"late", 0, 2}, {"gitdir", 0, 1}, {"format", 1, 1}, {"store", 0, 1}, {"hooks", 0, 1}, {"command", 0, 1}, {"own", 0, 1}, {"astray", 0, 1}, {"placed", 0, 1}, {"reviewed", 0, 1}, {"path", 0, 1}, {"awaited", 0, 2}, {"covered", 2, 1}, {"inward", 0, 0}, {"links", 0, 0}, {"linked", 1, 1}, {"inodes", 0, 0}, {"inode", 1, 1}, {"recent", 0, 2}, {"gits", 0, 0}, {"git", 2, 1},
 	{"pin", 4, 2}, {"review", 4, 2}, {"keys", 0, 1}, {"key", 0, 2},
 }
 
@@ -339,6 +354,13 @@ func (r *Standing) set(word string, n [4]uint64, s [2]string) error {
 			r.Recent = map[string]string{}
 		}
 		r.Recent[s[0]] = s[1]
+	case "gits":
+		r.Git = map[string]GitEntry{}
+	case "git":
+		if r.Git == nil {
+			return errNoStanding
+		}
+		r.Git[s[0]] = GitEntry{n[0], n[1]}
 	case "covered":
 		r.Covered = append(r.Covered, Node{Path: s[0], Kind: Dir, Dev: n[0], Ino: n[1]})
 	case "pin", "review":

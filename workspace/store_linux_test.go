@@ -29,11 +29,11 @@ func TestGuardGitWritesThroughLinks(t *testing.T) {
 		want               []string
 	}{
 		"the message that a squashed branch left": {"", `echo 'touch pwned' > .git/SQUASH_MSG; ln -sf ../../rc .git/COMMIT_EDITMSG`, commit, []string{"inert .git/COMMIT_EDITMSG"}},
-		"onto the configuration":                  {"", `printf '[core]\nfsmonitor=x' > .git/SQUASH_MSG; mkdir -p .git/x; ln -sf ../config .git/x/y; ln -sf x/y .git/COMMIT_EDITMSG`, commit + "! git config core.fsmonitor || touch ../rc; ", []string{"inert .git/COMMIT_EDITMSG", "inert .git/x/y"}},
+		"onto the configuration":                  {"", `printf '[core]\nfsmonitor=x' > .git/SQUASH_MSG; mkdir -p .git/x; ln -sf ../config .git/x/y; ln -sf x/y .git/COMMIT_EDITMSG`, commit + "! git config core.fsmonitor || touch ../rc; ", []string{"inert .git/COMMIT_EDITMSG", "inert .git/x"}},
 		"a log":                                   {"", "ln -sf ../../../rc .git/logs/HEAD", "git commit -qm x --allow-empty", []string{"inert .git/logs/HEAD"}},
 		"the logs of branches":                    {"", "mkdir -p ../d; rm -rf .git/logs/refs/heads; ln -s ../../../../d .git/logs/refs/heads", "git commit -qm x --allow-empty; ! test -e ../d/main || touch ../rc", []string{"inert .git/logs/refs/heads"}},
 		"all logs":                                {"", "rm -rf .git/logs; mkdir ../d; ln -s ../../d .git/logs", "git commit -qm x --allow-empty; ! test -e ../d/HEAD || touch ../rc", []string{"inert .git/logs"}},
-		"references that are packed":              {"", `rm -f .git/packed-refs; ln -s ../../rc .git/packed-refs; git branch 'x;touch${IFS}pwned'`, "git pack-refs --all", []string{"inert .git/packed-refs"}},
+		"references that are packed":              {"", `rm -f .git/packed-refs; ln -s ../../rc .git/packed-refs; git branch 'x;touch${IFS}pwned'`, "git pack-refs --all", []string{"inert .git/logs/refs/heads/x;touch${IFS}pwned", "inert .git/packed-refs", "inert .git/refs/heads/x;touch${IFS}pwned"}},
 		"another's references": {"git init -q ../o; git -C ../o commit -q --allow-empty -m x; git -C ../o pack-refs --all", "rm -f .git/packed-refs; ln -s ../../o/.git/packed-refs .git/packed-refs",
 			"git branch evil; git pack-refs --all; ! grep -q evil ../o/.git/packed-refs || touch ../rc", []string{"inert .git/packed-refs"}},
 		"a lock":                      {"", "cp .git/index ../i; rm .git/index; ln -s ../../rc .git/index", "git commit -qm x --allow-empty", []string{"inert .git/index"}},
@@ -51,12 +51,12 @@ func TestGuardGitWritesThroughLinks(t *testing.T) {
 			"git submodule --quiet update --init || true", []string{"inert .git/modules/s", "inert .git/objects/zz"}},
 		"a submodule's repository in a worktree": {submodule + "git worktree add -q w; git config -f w/.gitmodules submodule.s.path s; sed -i 's/submodule \"s\"/submodule \"m\\/objects\\/s\"/' w/.gitmodules",
 			"d=.git/worktrees/w/modules/m; mkdir -p $d/refs $d/objects; echo none > $d/HEAD; git clone -q --bare ../sub $d/objects/s; git --git-dir=$d/objects/s config core.bare false; " + evil("$d/objects/s"),
-			"cd w; git submodule --quiet update --init || true", []string{"inert .git/worktrees/w/modules/m/objects/s"}},
+			"cd w; git submodule --quiet update --init || true", []string{"inert .git/worktrees/w/modules/m/HEAD", "inert .git/worktrees/w/modules/m/objects/s"}},
 		"a file that leads to a repository": {"", "git init -q r; git init -q --bare .git/objects/zz; " + evil(".git/objects/zz") + "echo gitdir: $PWD/.git/objects/zz > p; git -C r remote add origin $PWD/p",
 			"cd r; git commit -qm x --allow-empty; git push -q origin HEAD || true", []string{"inert .git/objects/zz"}},
 		"an address of old": {"", "git init -q --bare r; " + evil("r") + "mkdir -p .git/remotes; echo URL: $PWD/r > .git/remotes/origin",
 			"git push -q origin HEAD || true", []string{"inert .git/remotes/origin", "inert r/hooks/post-checkout", "inert r/hooks/pre-receive"}},
-		"among the logs":                {"", "mkdir -p .git/logs/refs; git init -q --bare .git/logs/refs/zz; " + evil(".git/logs/refs/zz"), "git push -q .git/logs/refs/zz HEAD || true", []string{"inert .git/logs/refs/zz/HEAD"}},
+		"among the logs":                {"", "mkdir -p .git/logs/refs; git init -q --bare .git/logs/refs/zz; " + evil(".git/logs/refs/zz"), "git push -q .git/logs/refs/zz HEAD || true", []string{"inert .git/logs/refs/zz"}},
 		"among the objects of a number": {"", "mkdir -p .git/objects/0f; git init -q --bare .git/objects/0f/zz; " + evil(".git/objects/0f/zz"), "git push -q .git/objects/0f/zz HEAD || true", []string{"inert .git/objects/0f/zz"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,15 +86,15 @@ func TestGuardDeepNames(t *testing.T) {
 	require.Equal(t, []string{"inert .git/logs/HEAD", "inert .git/logs/refs" + strings.Repeat("/d", 63)}, w.end())
 }
 
-// Links that git itself makes, or its users, stay.
+// Links that git itself makes stay, and so do those that stood.
 func TestGuardLeavesGitsLinks(t *testing.T) {
 	w := newWatchman(t)
-	w.sh("mkdir -p .hg/store; ln -s f old; ln -sf ../x .git/x")
+	w.sh("mkdir -p .hg/store; ln -s f old; ln -sf ../x .git/x; mkdir -p n/.git/logs; for f in refs logs/refs objects info packed-refs; do ln -s $PWD/.git/$f n/.git/$f; done; cp .git/HEAD n/.git/HEAD")
 	w.begin()
-	w.sh(asUser + `mkdir -p n/.git/logs; for f in refs logs/refs objects info packed-refs; do ln -s $PWD/.git/$f n/.git/$f; done; cp .git/HEAD n/.git/HEAD
-		git -c core.preferSymlinkRefs=true symbolic-ref HEAD refs/heads/other; test -L .git/HEAD
+	w.sh(asUser + `git -c core.preferSymlinkRefs=true symbolic-ref HEAD refs/heads/other; test -L .git/HEAD
 		ln -s host:1 .hg/wlock; ln -s host:1 .hg/store/lock; git gc -q; git repack -qad --write-midx; git commit-graph write --split --reachable; git -C n status -s`)
 	require.Empty(t, w.end())
+	w.sh("! test -e .git/objects/info/commit-graphs; ! test -e .git/objects/pack/multi-pack-index; git fsck --strict --no-dangling")
 }
 
 // What somebody pushes at this moment lies among the objects for a moment, and is theirs;
@@ -103,7 +103,7 @@ func TestGuardLeavesQuarantine(t *testing.T) {
 	w := newWatchman(t)
 	w.begin()
 	w.sh("cd .git/objects; mkdir -p tmp_objdir-incoming-a/ab tmp_objdir-incoming-a/pack incoming-b/pack; echo x > tmp_objdir-incoming-a/pack/tmp_pack_x; ln -s ../../../../rc tmp_objdir-incoming-a/pack/l; git init -q --bare tmp_objdir-incoming-a/cd/r; mkdir -p other/ab bundles/d; echo x > bundles/b")
-	require.Equal(t, []string{"inert .git/objects/bundles/d", "inert .git/objects/other", "inert .git/objects/tmp_objdir-incoming-a/cd/r/HEAD", "inert .git/objects/tmp_objdir-incoming-a/pack/l"}, w.end())
+	require.Equal(t, []string{"inert .git/objects/bundles/d", "inert .git/objects/other", "inert .git/objects/tmp_objdir-incoming-a/cd/r", "inert .git/objects/tmp_objdir-incoming-a/pack/l"}, w.end())
 	w.sh("test -e .git/objects/tmp_objdir-incoming-a/pack/tmp_pack_x; test -d .git/objects/incoming-b/pack; test -e .git/objects/bundles/b")
 }
 
@@ -147,7 +147,7 @@ func TestGuardLinksOutside(t *testing.T) {
 	require.FileExists(t, top+"/rc", "control: git writes through them")
 	require.NoError(t, os.Remove(top+"/rc"))
 	var want []string
-	for _, name := range strings.Fields("logs/refs/heads/side objects/0f/zz objects/zz refs/heads/zz/HEAD worktrees/side/COMMIT_EDITMSG") {
+	for _, name := range strings.Fields("logs/refs/heads/side objects/0f/zz objects/zz refs/heads/zz worktrees/side/COMMIT_EDITMSG") {
 		want = append(want, "inert "+top+"/ws/.git/"+name)
 	}
 	require.Equal(t, want, w.end())
@@ -165,7 +165,7 @@ func TestGuardWorkingTreeOfSubmodule(t *testing.T) {
 	}{
 		"in the hooks": {"", submodule + "git --git-dir .git/modules/m config core.worktree ../../hooks", ".git/hooks/f", []string{"inert .git/modules/m/config"}},
 		"in its own repository": {"", submodule + "git --git-dir .git/modules/m config core.worktree ../../../.git; echo gitdir: modules/m > .git/.git", ".git/f",
-			[]string{"inert .git/modules/m/config"}},
+			[]string{"inert .git/.git", "inert .git/modules/m/config"}},
 		"in a link that is new": {submodule + "git --git-dir .git/modules/m config core.worktree ../../../s; mv s s2", "mkdir ../d; ln -s ../d s", "../d/f", []string{"inert s"}},
 	} {
 		t.Run(name, func(t *testing.T) {

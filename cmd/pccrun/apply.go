@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 const applyUsage = `usage: pccrun apply [flags] [PATH…]
@@ -24,7 +24,7 @@ too, and then nothing is applied.
 `
 
 func applyVerb(args []string) int {
-	session, asJSON, sel := "", false, changes.Selection{}
+	session, asJSON, sel := "", false, run.Selection{}
 	words, err := options(applyUsage, args, func(name string, value func() string) bool {
 		switch name {
 		case "--force":
@@ -41,25 +41,25 @@ func applyVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	c, err := openChanges(session)
+	c, err := run.OpenChanges(session)
 	if err != nil {
 		return failChanges(err)
 	}
-	defer c.upper.Close()
-	sel.Paths = c.paths(words)
-	if err := c.begin(); err != nil {
+	defer c.Upper.Close()
+	sel.Paths = c.Paths(words)
+	if err := c.Begin(thisProgram()); err != nil {
 		return failLocked(err)
 	}
 	done := slow("bringing the changes to the host")
-	out, err := c.upper.Apply(sel)
+	out, err := c.Upper.Apply(sel)
 	done()
-	var conflict *changes.ConflictError
+	var conflict *run.ConflictError
 	if errors.As(err, &conflict) {
 		if asJSON {
-			printJSON(c.applied(&changes.Outcome{Left: len(c.upper.Record.Stood)}, nil, conflict))
+			printJSON(applied(c, &run.Outcome{Left: len(c.Upper.Record.Stood)}, nil, conflict))
 		}
 		for _, change := range conflict.Changes {
-			say("conflict: " + c.shown(filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
+			say("conflict: " + c.Shown(filepath.Join(conflict.Root, change.Path)) + ": " + change.Conflict)
 		}
 		say("nothing was applied")
 		say("hint: " + conflict.Hint())
@@ -69,7 +69,7 @@ func applyVerb(args []string) int {
 		return failChanges(err)
 	}
 	if out.Left == 0 {
-		if err := c.drop(); err != nil {
+		if err := c.Drop(); err != nil {
 			return failChanges(err)
 		}
 	}
@@ -78,7 +78,7 @@ func applyVerb(args []string) int {
 		withheld = append(withheld, change.Path)
 	}
 	if asJSON {
-		printJSON(c.applied(out, withheld, nil))
+		printJSON(applied(c, out, withheld, nil))
 	} else {
 		say(fmt.Sprintf("%d applied, %d left in the overlay", len(out.Applied), out.Left))
 		for i, f := range out.Committed {
@@ -86,7 +86,7 @@ func applyVerb(args []string) int {
 				say(fmt.Sprintf("and %d more", len(out.Committed)-i))
 				break
 			}
-			say(f.What + ": " + c.shown(f.Path) + " (review " + f.Why + ")")
+			say(f.What + ": " + c.Shown(f.Path) + " (review " + f.Why + ")")
 		}
 	}
 	for _, change := range out.Withheld {
@@ -111,7 +111,7 @@ func applyVerb(args []string) int {
 const maxCommitted = 10
 
 // applied is what became of an apply, as --json shows it.
-func (c *kept) applied(out *changes.Outcome, withheld []string, conflict *changes.ConflictError) object {
+func applied(c *run.Kept, out *run.Outcome, withheld []string, conflict *run.ConflictError) object {
 	conflicts := []object{}
 	if conflict != nil {
 		for _, change := range conflict.Changes {
@@ -122,7 +122,7 @@ func (c *kept) applied(out *changes.Outcome, withheld []string, conflict *change
 	for _, f := range out.Committed {
 		committed = append(committed, object{{"path", f.Path}, {"what", f.What}, {"why", f.Why}})
 	}
-	return object{{"session", c.entry.ID}, {"applied", out.Applied}, {"withheld", withheld}, {"left", out.Left}, {"conflicts", conflicts}, {"committed", committed}}
+	return object{{"session", c.Entry.ID}, {"applied", out.Applied}, {"withheld", withheld}, {"left", out.Left}, {"conflicts", conflicts}, {"committed", committed}}
 }
 
 func failLocked(err error) int {

@@ -17,8 +17,6 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/pccrun/pccrun/run"
-	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 const diffUsage = `usage: pccrun diff [flags] [PATH…]
@@ -40,7 +38,7 @@ const maxPatch = 4 << 20
 
 // differ prints changes.
 type differ struct {
-	*kept
+	*run.Kept
 	out     io.Writer
 	shows   bool // to a terminal: controls are shown, not sent
 	comment bool // what git apply would not take, nor anything beside it
@@ -67,28 +65,28 @@ func diffVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	c, err := openChanges(session)
+	c, err := run.OpenChanges(session)
 	if err != nil {
 		return failChanges(err)
 	}
-	defer c.upper.Close()
+	defer c.Upper.Close()
 	done := slow("comparing what was changed with the host")
-	sets, err := c.upper.Changes()
+	sets, err := c.Upper.Changes()
 	done()
 	if err != nil {
 		return failChanges(err)
 	}
-	d := &differ{kept: c, out: stdout, shows: isTerminal(os.Stdout), format: format}
-	if c.upper.Interrupted() {
+	d := &differ{Kept: c, out: stdout, shows: isTerminal(os.Stdout), format: format}
+	if c.Upper.Interrupted() {
 		say("an apply was interrupted: pccrun apply finishes it, pccrun discard takes it back")
 	}
 	var lost []string
 	for i, set := range sets {
 		for _, name := range set.Lost {
-			lost = append(lost, c.shown(filepath.Join(set.Root, name)))
+			lost = append(lost, c.Shown(filepath.Join(set.Root, name)))
 		}
 		for j := range set.Changes {
-			if change := &set.Changes[j]; selected(c.paths(words), set.Root, change) {
+			if change := &set.Changes[j]; selected(c.Paths(words), set.Root, change) {
 				d.paths++
 				if change.From != "" {
 					d.paths++
@@ -104,8 +102,8 @@ func diffVerb(args []string) int {
 	}
 	switch format {
 	case "json":
-		printJSON(object{{"session", c.entry.ID}, {"state", string(c.entry.State)}, {"workspace", c.entry.Workspace},
-			{"interrupted", c.upper.Interrupted()}, {"changes", append([]object{}, d.objects...)}, {"lost", append([]string{}, lost...)}})
+		printJSON(object{{"session", c.Entry.ID}, {"state", string(c.Entry.State)}, {"workspace", c.Entry.Workspace},
+			{"interrupted", c.Upper.Interrupted()}, {"changes", append([]object{}, d.objects...)}, {"lost", append([]string{}, lost...)}})
 		return 0
 	case "stat":
 		d.printf(" %s, %d insertions(+), %d deletions(-)\n", run.PathsChanged(d.paths), d.plus, d.minus)
@@ -117,7 +115,7 @@ func diffVerb(args []string) int {
 }
 
 // selected reports whether one of the paths names a change, or holds it.
-func selected(paths []string, root string, c *changes.Change) bool {
+func selected(paths []string, root string, c *run.Change) bool {
 	if len(paths) == 0 {
 		return true
 	}
@@ -158,11 +156,11 @@ func (d *differ) printf(format string, args ...any) {
 	}
 }
 
-func (d *differ) print(layer int, set *changes.Set, i int) error {
+func (d *differ) print(layer int, set *run.ChangeSet, i int) error {
 	c := &set.Changes[i]
-	name, from := d.shown(filepath.Join(set.Root, c.Path)), ""
+	name, from := d.Shown(filepath.Join(set.Root, c.Path)), ""
 	if c.From != "" {
-		from = d.shown(filepath.Join(set.Root, c.From))
+		from = d.Shown(filepath.Join(set.Root, c.From))
 	}
 	switch d.format {
 	case "json":
@@ -180,7 +178,7 @@ func (d *differ) print(layer int, set *changes.Set, i int) error {
 			gone, come := *c, *c
 			gone.Path, gone.From, gone.After = c.From, "", nil
 			come.From, come.Before = "", nil
-			halves := &changes.Set{Root: set.Root, Changes: []changes.Change{gone, come}}
+			halves := &run.ChangeSet{Root: set.Root, Changes: []run.Change{gone, come}}
 			return cmp.Or(d.print(layer, halves, 0), d.print(layer, halves, 1))
 		}
 	}
@@ -232,7 +230,7 @@ func gitsOwn(path string) bool {
 }
 
 // text prints the patch of one file.
-func (d *differ) text(name, from string, c *changes.Change, old, now []byte) {
+func (d *differ) text(name, from string, c *run.Change, old, now []byte) {
 	before := cmp.Or(from, name)
 	d.header(name, from, c)
 	body, _, _ := patch(old, now)
@@ -258,11 +256,11 @@ func tabbed(name string) string {
 	return name
 }
 
-func isDir(e *changes.Entry) bool  { return e != nil && e.Kind == workspace.Dir }
-func isFile(e *changes.Entry) bool { return e != nil && e.Kind != workspace.Dir }
+func isDir(e *run.ChangedEntry) bool  { return e != nil && e.Kind == run.ChangedDir }
+func isFile(e *run.ChangedEntry) bool { return e != nil && e.Kind != run.ChangedDir }
 
 // marks are what a reader must know of a change beside its text.
-func marks(c *changes.Change) string {
+func marks(c *run.Change) string {
 	text := ""
 	if c.Conflict != "" {
 		text += " conflict: " + c.Conflict
@@ -277,7 +275,7 @@ func marks(c *changes.Change) string {
 }
 
 // directory prints what git has no words for.
-func (d *differ) directory(name string, c *changes.Change) {
+func (d *differ) directory(name string, c *run.Change) {
 	what := fmt.Sprintf("mode %03o to %03o", modeOf(c.Before), modeOf(c.After))
 	switch {
 	case !isDir(c.Before):
@@ -288,7 +286,7 @@ func (d *differ) directory(name string, c *changes.Change) {
 	d.printf("# directory %s: %s\n", gitName(name), what)
 }
 
-func modeOf(e *changes.Entry) uint32 {
+func modeOf(e *run.ChangedEntry) uint32 {
 	if e == nil {
 		return 0
 	}
@@ -296,15 +294,15 @@ func modeOf(e *changes.Entry) uint32 {
 }
 
 // gitMode is a mode as a patch has it.
-func gitMode(e *changes.Entry) string {
-	if e.Kind == workspace.Link {
+func gitMode(e *run.ChangedEntry) string {
+	if e.Kind == run.ChangedLink {
 		return "120000"
 	}
 	return fmt.Sprintf("100%03o", e.Mode&0o777)
 }
 
 // header prints what a patch of git says before the text.
-func (d *differ) header(name, from string, c *changes.Change) {
+func (d *differ) header(name, from string, c *run.Change) {
 	before := name
 	if from != "" {
 		before = from
@@ -323,7 +321,7 @@ func (d *differ) header(name, from string, c *changes.Change) {
 	}
 }
 
-func side(prefix, name string, e *changes.Entry) string {
+func side(prefix, name string, e *run.ChangedEntry) string {
 	if !isFile(e) {
 		return "/dev/null"
 	}
@@ -332,7 +330,7 @@ func side(prefix, name string, e *changes.Entry) string {
 
 // texts returns both contents of a change; one that is too large counts as
 // binary.
-func (d *differ) texts(layer int, c *changes.Change) (old, now []byte, err error) {
+func (d *differ) texts(layer int, c *run.Change) (old, now []byte, err error) {
 	if c.From != "" {
 		return nil, nil, nil // the same
 	}
@@ -346,16 +344,16 @@ func (d *differ) texts(layer int, c *changes.Change) (old, now []byte, err error
 		}
 		return []byte{0}, []byte{0, 0}, err
 	}
-	read := func(e *changes.Entry, after bool) ([]byte, error) {
+	read := func(e *run.ChangedEntry, after bool) ([]byte, error) {
 		switch {
-		case e == nil || e.Kind == workspace.Dir:
+		case e == nil || e.Kind == run.ChangedDir:
 			return nil, nil
-		case e.Kind == workspace.Link:
+		case e.Kind == run.ChangedLink:
 			return []byte(e.Target), nil
 		case large(e):
 			return []byte{0}, nil
 		}
-		f, err := d.upper.Open(layer, c.Path, after)
+		f, err := d.Upper.Open(layer, c.Path, after)
 		if !after && errors.Is(err, fs.ErrPermission) {
 			return []byte{0}, nil // closed to us: nothing that could be shown
 		}
@@ -372,13 +370,15 @@ func (d *differ) texts(layer int, c *changes.Change) (old, now []byte, err error
 }
 
 // large reports whether a file is too large to be shown.
-func large(e *changes.Entry) bool { return e != nil && e.Kind == workspace.File && e.Size > maxPatch }
+func large(e *run.ChangedEntry) bool {
+	return e != nil && e.Kind == run.ChangedFile && e.Size > maxPatch
+}
 
 // same reports whether both contents of a path are the same.
 func (d *differ) same(layer int, path string) (bool, error) {
 	var sides [2]*os.File
 	for i, after := range [...]bool{false, true} {
-		f, err := d.upper.Open(layer, path, after)
+		f, err := d.Upper.Open(layer, path, after)
 		if !after && errors.Is(err, fs.ErrPermission) {
 			return false, nil
 		}
@@ -388,7 +388,7 @@ func (d *differ) same(layer int, path string) (bool, error) {
 		defer f.Close()
 		sides[i] = f
 	}
-	return changes.Equal(sides[0], sides[1])
+	return run.Equal(sides[0], sides[1])
 }
 
 // binary tells as git does: by a NUL near the beginning.
@@ -442,16 +442,16 @@ func gitName(s string) string {
 }
 
 // changeObject is a change as --json shows it.
-func changeObject(root string, c *changes.Change) object {
-	entry := func(e *changes.Entry) any {
+func changeObject(root string, c *run.Change) object {
+	entry := func(e *run.ChangedEntry) any {
 		if e == nil {
 			return nil
 		}
 		o := object{{"kind", e.Kind.String()}, {"mode", fmt.Sprintf("%04o", e.Mode)}}
-		if e.Kind == workspace.File {
+		if e.Kind == run.ChangedFile {
 			o = append(o, field{"size", e.Size})
 		}
-		if e.Kind == workspace.Link {
+		if e.Kind == run.ChangedLink {
 			o = append(o, field{"target", e.Target})
 		}
 		return o

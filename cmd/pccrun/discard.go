@@ -36,46 +36,46 @@ func discardVerb(args []string) int {
 		return failSession(err)
 	}
 	if home, err := run.Sessions(); err == nil {
-		if err := dropRest(home); err != nil {
+		if err := run.DropRest(home); err != nil {
 			say(inWords(err))
 		}
 	}
-	c, err := openChanges(session)
-	if err != nil && c != nil && c.entry.State != sessions.Running && c.unapplied() {
+	c, err := run.OpenChanges(session)
+	if err != nil && c != nil && c.Entry.State != sessions.Running && c.Unapplied() {
 		// The workspace is gone. There is nothing to take back.
-		if err = c.drop(); err == nil {
-			return c.discarded(c.count(), asJSON)
+		if err = c.Drop(); err == nil {
+			return discarded(c, count(c), asJSON)
 		}
 	}
 	if err != nil {
 		return failChanges(err)
 	}
-	defer c.upper.Close()
-	if err := c.begin(); err != nil {
+	defer c.Upper.Close()
+	if err := c.Begin(thisProgram()); err != nil {
 		return failLocked(err)
 	}
 	defer slow("removing what was changed")()
-	if err := c.upper.TakeBack(); err != nil {
+	if err := c.Upper.TakeBack(); err != nil {
 		return failChanges(err)
 	}
-	c.record = &c.upper.Record // an apply that had come to its end has left less
-	n := c.count()
-	if err := c.drop(); err != nil {
+	c.Record = &c.Upper.Record // an apply that had come to its end has left less
+	n := count(c)
+	if err := c.Drop(); err != nil {
 		return failChanges(err)
 	}
-	return c.discarded(n, asJSON)
+	return discarded(c, n, asJSON)
 }
 
 // count is how many changes are kept, -1 if nobody can say: those of a run that was
 // killed are told by comparing, which needs the workspace.
-func (c *kept) count() int {
-	if c.record.Ended {
-		return len(c.record.Stood)
+func count(c *run.Kept) int {
+	if c.Record.Ended {
+		return len(c.Record.Stood)
 	}
-	if c.upper == nil {
+	if c.Upper == nil {
 		return -1
 	}
-	sets, err := c.upper.Changes()
+	sets, err := c.Upper.Changes()
 	if err != nil {
 		return -1
 	}
@@ -87,14 +87,14 @@ func (c *kept) count() int {
 }
 
 // discarded says what has gone.
-func (c *kept) discarded(n int, asJSON bool) int {
+func discarded(c *run.Kept, n int, asJSON bool) int {
 	switch {
 	case asJSON && n < 0:
-		printJSON(object{{"session", c.entry.ID}, {"discarded", nil}})
+		printJSON(object{{"session", c.Entry.ID}, {"discarded", nil}})
 	case asJSON:
-		printJSON(object{{"session", c.entry.ID}, {"discarded", n}})
+		printJSON(object{{"session", c.Entry.ID}, {"discarded", n}})
 	case n < 0:
-		say("discarded: what session " + c.entry.ID + " changed")
+		say("discarded: what session " + c.Entry.ID + " changed")
 	default:
 		say(fmt.Sprintf("%d discarded, none left in the overlay", n))
 	}

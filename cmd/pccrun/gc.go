@@ -16,9 +16,10 @@ Clears away what nobody needs: sessions whose launcher crashed, with the
 sandbox that it left, cgroups whose launcher is gone, and of the sessions that
 ended and were kept all but the last 100 and those of the last 7 days; homes
 of workspaces that have been gone for 30 days, and those that were used least
-recently beyond 10 GiB in all (pccrun home).
+recently beyond 10 GiB in all (pccrun home); sandboxes of this machine that no
+session uses, at clouds whose key is set.
 
-  --all      every session that has ended
+  --all      every session that has ended, and sandboxes with files not fetched
   --dry-run  say what would go
   --json     print the ids as JSON
 
@@ -51,14 +52,14 @@ func gcVerb(args []string) int {
 	if err != nil {
 		return failSession(err)
 	}
-	if list, err := home.List(); err == nil && needsWhole(list...) {
+	if list, err := home.List(); err == nil && (needsWhole(list...) || become != nil && run.CloudKeySet()) {
 		return become()
 	}
 	o.Crashed = func(e sessions.Entry) error { return run.ClearCrashed(thisProgram(), home, e) }
 	defer slow("clearing away")()
 	var rest error
 	if !o.DryRun {
-		if rest = dropRest(home); errors.Is(rest, state.ErrUnsafe) {
+		if rest = run.DropRest(home); errors.Is(rest, state.ErrUnsafe) {
 			return failSession(rest) // nothing is cleared away there
 		}
 	}
@@ -67,6 +68,8 @@ func gcVerb(args []string) int {
 	if !o.DryRun {
 		err = errors.Join(err, run.RemoveLeftovers())
 	}
+	orphans, e := run.Orphans(thisProgram(), home, o.DryRun, o.All)
+	err = errors.Join(err, e)
 	var gone []string
 	if dirs, e := run.Dirs(); e == nil && !o.DryRun {
 		var list []homes.Entry
@@ -77,13 +80,16 @@ func gcVerb(args []string) int {
 		err = errors.Join(err, e)
 	}
 	if asJSON {
-		printJSON(object{{"removed", append([]string{}, removed...)}, {"homes", append([]string{}, gone...)}, {"dry_run", o.DryRun}})
+		printJSON(object{{"removed", append([]string{}, removed...)}, {"homes", append([]string{}, gone...)}, {"sandboxes", append([]string{}, orphans...)}, {"dry_run", o.DryRun}})
 	} else {
 		for _, id := range removed {
 			printf("%s\n", id)
 		}
 		for _, workspace := range gone {
 			printf("the home of %s\n", printable(workspace))
+		}
+		for _, sandbox := range orphans {
+			printf("the sandbox %s\n", printable(sandbox))
 		}
 	}
 	if err != nil {

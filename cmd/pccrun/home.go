@@ -16,13 +16,15 @@ import (
 
 const homeUsage = `usage: pccrun home list [--json]
        pccrun home login [--workspace DIR] [--profile NAME]
-       pccrun home size|reset [--workspace DIR] [--profile NAME] [--yes] [--json]
+       pccrun home diff|size|reset [--workspace DIR] [--profile NAME] [--yes] [--json]
        pccrun home export PATH DEST [--workspace DIR] [--profile NAME] [--json]
 
 Shows and removes the homes that agents and builds have, one for each
 workspace and profile. What is in one, no program of the host executes.
 
   list              all homes: when they were used last, size, workspace, profile
+  diff              which of the files that were copied in are others now, and by
+                    which keys
   size              what the home here takes on the disk
   reset             remove the home here: the next run begins with a new one
   login             take a log-in that was made inside over into your own file: it
@@ -67,13 +69,13 @@ func homeVerb(args []string) int {
 		}
 		return true
 	})
-	want := map[string]int{"list": 1, "size": 1, "reset": 1, "login": 1, "export": 3}
+	want := map[string]int{"list": 1, "size": 1, "reset": 1, "login": 1, "diff": 1, "export": 3}
 	switch {
 	case err != nil:
 	case len(words) == 0:
-		err = &usageError{"what to do is missing", "one of list, size, reset, login, export"}
+		err = &usageError{"what to do is missing", "one of list, diff, size, reset, login, export"}
 	case want[words[0]] == 0:
-		err = &usageError{"unknown word " + quote(words[0]), "one of list, size, reset, login, export"}
+		err = &usageError{"unknown word " + quote(words[0]), "one of list, diff, size, reset, login, export"}
 	case len(words) != want[words[0]]:
 		err = &usageError{words[0] + ": wrong number of arguments", "pccrun help home says more"}
 	}
@@ -108,6 +110,8 @@ func homeVerb(args []string) int {
 		return r.reset(dirs.State, e)
 	case "login":
 		return r.login(dirs.State, e)
+	case "diff":
+		return r.diff(dirs.State, e)
 	}
 	return r.export(dirs.State, e, words[1], words[2])
 }

@@ -17,7 +17,7 @@ import (
 // login takes the log-ins of a home over into the user's own files: where a run has just renewed
 // them, as far as that needs no question, else after one.
 func (r *homeRequest) login(stateDir string, e *homes.Entry) int {
-	p, err := profiles.Resolve(profiles.Request{Host: profiles.ThisHost(), Workspace: r.workspace, Profile: strings.TrimPrefix(strings.TrimSuffix(e.Record.Profile, homes.NoLogin), "built-in "), Home: profiles.Persist.String()})
+	p, err := r.policy(e)
 	if err != nil {
 		return failWith(err)
 	}

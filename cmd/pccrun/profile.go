@@ -4,13 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/seccomp"
+	"github.com/pccrun/pccrun/run"
 )
 
 const profileUsage = `usage: pccrun profile list [--json]
@@ -178,7 +177,7 @@ func checkFilter(p *profiles.Policy) error {
 	}
 	text, err := profiles.ReadFile(p.Syscalls)
 	if err == nil {
-		if _, err = seccomp.CompileOCI(text, runtime.GOARCH); err != nil {
+		if err = run.CheckFilter(text); err != nil {
 			err = fmt.Errorf("%s: %w", p.Syscalls, err)
 		}
 	}

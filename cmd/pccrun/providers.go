@@ -6,6 +6,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/docker"
+	"github.com/pccrun/pccrun/providers/e2b"
 )
 
 // newProvider makes a provider that is not this machine itself: the list of those that are
@@ -13,6 +14,9 @@ import (
 var newProvider = func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
 	if name == docker.Name {
 		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Ask: req.Ask})
+	}
+	if name == e2b.Name {
+		return e2b.New(host, e2b.Options{}), nil
 	}
 	return nil, nil
 }

@@ -97,7 +97,7 @@ func sessionHint(err error) string {
 	switch {
 	case errors.Is(err, state.ErrUnsafe):
 		return run.UnsafeHint
-	case errors.Is(err, errNoneHere), errors.Is(err, errNoChanges):
+	case errors.Is(err, run.ErrNoneHere), errors.Is(err, run.ErrNoChanges):
 		return "pccrun --overlay . -- COMMAND keeps what it changes apart; pccrun ps --all lists the sessions there are"
 	case errors.Is(err, errNotHere):
 		return "a run is kept if it was refused something, left something to look at, or had --log; pccrun ps --all lists those of other workspaces"

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/state"
-	"github.com/pccrun/pccrun/workspace/changes"
 )
 
 const snapshotUsage = `usage: pccrun snapshot [flags] [NAME]
@@ -88,15 +87,15 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 	if err := run.CheckSnapshotName(name); err != nil {
 		return failSession(err)
 	}
-	c, err := openChanges(session)
+	c, err := run.OpenChanges(session)
 	if err != nil {
 		return failChanges(err)
 	}
-	defer c.upper.Close()
-	if err := c.begin(); err != nil {
+	defer c.Upper.Close()
+	if err := c.Begin(thisProgram()); err != nil {
 		return failLocked(err)
 	}
-	root, err := state.Open(dir, c.entry.Workspace)
+	root, err := state.Open(dir, c.Entry.Workspace)
 	if err != nil {
 		return failChanges(err)
 	}
@@ -117,7 +116,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 		var to *os.Root
 		if to, err = root.OpenRoot(temp); err == nil {
 			done := slow("copying what was changed")
-			err = errors.Join(c.upper.Copy(to), to.Close())
+			err = errors.Join(c.Upper.Copy(to), to.Close())
 			done()
 		}
 	}
@@ -134,7 +133,7 @@ func takeSnapshot(dir, name, session string, asJSON bool) int {
 		return failChanges(errors.Join(err, state.RemoveAll(root, temp)))
 	}
 	if asJSON {
-		printJSON(object{{"snapshot", name}, {"session", c.entry.ID}})
+		printJSON(object{{"snapshot", name}, {"session", c.Entry.ID}})
 	} else {
 		printf("%s\n", name)
 	}
@@ -154,8 +153,8 @@ func listSnapshots(dir string, asJSON bool) int {
 		o := object{{"snapshot", e.Name()}}
 		root, err := run.OpenSnapshot(e.Name())
 		if err == nil {
-			var r *changes.Record
-			if r, err = changes.ReadRecord(root); err == nil {
+			var r *run.ChangesRecord
+			if r, err = run.SnapshotRecord(root); err == nil {
 				o = append(o, field{"workspace", r.Workspace}, field{"changes", len(r.Stood)})
 				if !asJSON {
 					printf("%s\t%d\t%s\n", e.Name(), len(r.Stood), printable(r.Workspace))
@@ -185,7 +184,7 @@ func removeSnapshot(dir, name string, asJSON bool) int {
 		return failed // it is not there
 	}
 	// The half of one that was killed at it is none: what it holds is out of sight first.
-	err = errors.Join(changes.RemoveUpper(root), root.Close())
+	err = run.EmptySnapshot(root)
 	if err == nil {
 		err = os.Remove(filepath.Join(dir, name))
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/pccrun/pccrun/clients"
 	"github.com/pccrun/pccrun/internal/shell"
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/state"
 )
 
@@ -164,10 +164,10 @@ func (a *answer) print() {
 // path answers for a file. A link is decided by where it leads, as at a run.
 func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	if a.question == "exec" && !strings.ContainsAny(a.subject, "/~") {
-		found, err := program(p, host, a.subject)
+		found, err := run.ProgramOf(p, host, a.subject)
 		if err != nil {
 			a.rule = profiles.Origin{Source: "environment", Key: "PATH"}
-			a.what, a.hint = unrunnable(err)
+			a.what, a.hint = run.Unrunnable(err)
 			return nil
 		}
 		a.subject = found
@@ -179,9 +179,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	a.subject = path
 	if a.question == "exec" {
 		defer func() {
-			if _, err := program(p, host, path); a.yes && err != nil {
+			if _, err := run.ProgramOf(p, host, path); a.yes && err != nil {
 				a.yes = false
-				a.what, a.hint = unrunnable(err)
+				a.what, a.hint = run.Unrunnable(err)
 			}
 		}()
 	}
@@ -189,7 +189,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		a.leadsTo, path = real, real
 	}
 	d := p.Decide(path)
-	here, differs, scratch := surveyed(p, host, path)
+	here, differs, scratch := run.Surveyed(p, host, path)
 	if differs {
 		d = here
 	}
@@ -205,7 +205,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	case profiles.Private:
 		a.yes = a.question == "write"
 		if a.what = "something empty of the sandbox's own stands there, gone at exit"; !a.yes {
-			if a.hint = flag + " shows the host's"; path == namespaces.RuntimeDir {
+			if a.hint = flag + " shows the host's"; path == run.RuntimeDir {
 				a.hint = flag + "/NAME shows what is named of the host's"
 			}
 		}
@@ -216,7 +216,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	case profiles.Read:
 		if a.yes, a.what = a.question != "write", "the host's own, never changed"; !a.yes {
-			whole := shell.Quote(changedWith(&d, path))
+			whole := shell.Quote(run.ChangedWith(&d, path))
 			a.hint = "--write " + whole + " lets it be changed, --overlay " + whole + " a copy of it"
 		}
 	case profiles.Overlay:
@@ -252,7 +252,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 
 // own answers for what the sandbox has of its own.
 func (a *answer) own(path string, nested bool) {
-	tree, read, write := namespaces.Own(path, nested)
+	tree, read, write := run.OwnPath(path, nested)
 	a.what = "the sandbox has a " + tree + " of its own"
 	switch {
 	case a.question == "read" && read || a.question == "write" && write:
@@ -270,7 +270,7 @@ func (a *answer) own(path string, nested bool) {
 
 // ownTree reports whether a path is in what each sandbox has of its own.
 func ownTree(path string) bool {
-	tree, _, _ := namespaces.Own(path, false)
+	tree, _, _ := run.OwnPath(path, false)
 	return tree != ""
 }
 
@@ -512,7 +512,7 @@ func (a *answer) env(p *profiles.Policy, host *profiles.Host) {
 		a.what, a.hint = "it is not passed", "--env "+shell.Quote(a.subject)+" passes it"
 	}
 	if !a.yes || d.Action == profiles.EnvPassed && host.Getenv(a.subject) == "" { // nothing comes from the host
-		if value, what := surveyedEnv(p, host, a.subject); value != "" {
+		if value, what := run.SurveyedEnv(p, host, a.subject); value != "" {
 			a.yes, a.what, a.hint = true, "it is set to "+quote(value)+", "+what, ""
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/gitdir"
 )
 
 // Down says how an archive comes down.
@@ -23,6 +24,8 @@ type Down struct {
 	// protected is held back unless it is named in Accept, itself or by what protects it.
 	Protect func(rel string, isLink bool) string
 	Accept  []string
+	// Asked are the paths that were asked for; any other member is refused. Nil: all may come.
+	Asked map[string]bool
 	// Trust takes an archive that this user made of files of his own: nothing is protected then, and
 	// a repository may stand without a .git around it. All else holds.
 	Trust    bool
@@ -50,7 +53,7 @@ type member struct {
 	target   string // of a link
 	hard     string // the earlier member that it is another name of
 	implicit bool   // a directory that nothing but what is in it tells of
-	shape    *gitShape
+	shape    *gitdir.Entry
 }
 
 // An archive judges the members of a tar as they come. It makes no file.
@@ -242,6 +245,9 @@ func (a *archive) judge(h *tar.Header) (*member, error) {
 	if why := pathTrouble(m.path); why != "" {
 		return refuse("%s", why)
 	}
+	if a.down.Asked != nil && !a.down.Asked[m.path] {
+		return refuse("nobody asked for it")
+	}
 	if lastMatch(ownNames, m.path, m.kind == workspace.Dir) != nil || strings.HasPrefix(m.path, stageName) {
 		return refuse("a name that pccrun uses itself")
 	}
@@ -316,9 +322,9 @@ func (a *archive) add(m *member, put func(*member, io.Reader) error, body io.Rea
 		a.held = append(a.held, HeldBack{m.path, why})
 		return nil
 	}
-	if m.shape != nil && m.shape.sound != nil {
-		text, err := readAtMost(body, m.shape.limit)
-		if err != nil || !m.shape.sound(text) {
+	if m.shape != nil && m.shape.Sound != nil {
+		text, err := readAtMost(body, m.shape.Limit)
+		if rest, _ := inGit(m.path); err != nil || !sound(m.shape, rest, text) {
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return err
 			}

@@ -180,3 +180,8 @@ func lastMatch(list []ignorePattern, rel string, isDir bool) *ignorePattern {
 
 // parentOf returns the directory of a path, "" for the top.
 func parentOf(rel string) string { return rel[:max(0, strings.LastIndexByte(rel, '/'))] }
+
+// IsIgnoreFile reports whether a name is that of an ignore file.
+func IsIgnoreFile(name string) bool {
+	return name == gitIgnore || name == e2bIgnore || name == pccrunIgnore
+}

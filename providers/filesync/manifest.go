@@ -88,6 +88,10 @@ func (m *Manifest) ignored(now map[string]map[string]string) func(rel string, is
 	}
 }
 
+// LeftOut returns by which line of an ignore file a path is left out, as the files were when all
+// went up: what is new there need not be fetched.
+func (m *Manifest) LeftOut() func(rel string, isDir bool) string { return m.ignored(nil) }
+
 // Held is a change that does not come down.
 type Held struct {
 	Change changes.Change

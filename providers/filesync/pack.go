@@ -61,6 +61,7 @@ type Up struct {
 	Limits   Limits
 	Excludes string                       // the text of the user's own ignore file (core.excludesFile)
 	Allow    []string                     // fingerprints of secrets that may go
+	Hides    func(rel string) string      // why the policy shows a path to no command, "" if it does; nil for nothing
 	Since    *Manifest                    // only what has changed since that went up; nil for all
 	Progress func(files int, bytes int64) // after each file, from one goroutine; nil for nobody
 }
@@ -300,6 +301,11 @@ func (w *walk) why(rel, name string, info fs.FileInfo) (why string, tell bool) {
 	}
 	if why := excludedAlways(rel, info.IsDir()); why != "" {
 		return why, false
+	}
+	if w.up.Hides != nil {
+		if why := w.up.Hides(rel); why != "" {
+			return why, false
+		}
 	}
 	for _, g := range w.others {
 		if why := g.own(rel, info.IsDir()); why != "" {

@@ -86,7 +86,7 @@ func trackedIn(git, common, under string) (list []string) {
 	shared := func(id string) ([]byte, error) {
 		return readSmall(filepath.Join(git, "sharedindex."+filepath.Base(id)), vcs.MaxGitIndex)
 	}
-	_, err = vcs.EachStaged(index, format, shared, func(rel string, _ uint32, _ string, _, undo bool) error {
+	err = vcs.EachStaged(index, format, shared, func(rel string, _ uint32, _ string, _ bool) error {
 		if under != "" {
 			in, ok := bytes.CutPrefix([]byte(rel), []byte(under+"/"))
 			if !ok {
@@ -94,11 +94,9 @@ func trackedIn(git, common, under string) (list []string) {
 			}
 			rel = string(in)
 		}
-		if !undo {
-			list = append(list, rel)
-		}
+		list = append(list, rel)
 		return nil
-	}, func(int64) error { return nil })
+	})
 	if err != nil {
 		return nil
 	}

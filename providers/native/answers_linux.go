@@ -145,7 +145,9 @@ func (r *Run) answers() []profiles.Answer {
 			a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
 		case profiles.ResDisk:
 			a = kept("size of the private tmpfs")
-			if len(r.Plan.Overlays()) > 0 {
+			if slices.ContainsFunc(r.Plan.Mounts, func(m namespaces.Mount) bool { return m.Kind == namespaces.Persist }) {
+				a = weak("size of the private tmpfs, a supervisor that counts the home and the overlays", "what grows there passes the limit for moments, and what the command puts in directories that it closes to itself is not counted", "")
+			} else if len(r.Plan.Overlays()) > 0 {
 				a = weak("size of the private tmpfs, a supervisor that counts the overlays", "an overlay grows beyond the limit for moments, and what the command puts in directories that it closes to itself is not counted", "")
 			}
 		case profiles.ResTime:

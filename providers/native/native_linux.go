@@ -72,6 +72,7 @@ type Run struct {
 	Settled func()
 
 	Overlaid func() int64 // bytes that the overlays take, set before the start; nil without any
+	Homed    func() int64 // bytes that the persistent home takes, likewise
 
 	// Attempted hears of what the command tried of files and was refused, from
 	// one goroutine; set before the start. See [profiles.Policy.Attempts].
@@ -359,7 +360,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(int64) { box.Kill() }}
 		go s.watch.Run(ctx)
 	}
-	if limit := r.Policy.Resources.Disk.Value; limit > 0 && r.Overlaid != nil {
+	if limit := r.Policy.Resources.Disk.Value; limit > 0 && (r.Overlaid != nil || r.Homed != nil) {
 		if s.git != nil {
 			limit += namespaces.GitTraceRoom
 		}
@@ -393,13 +394,23 @@ func (s *Started) keep() {
 	})
 }
 
-// watchDisk ends the run when its overlays and private directories together
-// take more than the limit: nobody but root can bound a directory of a disk.
+// watchDisk ends the run when its overlays, its private directories and what it adds to a persistent
+// home together take more than the limit: nobody but root can bound a directory of a disk.
 // It looks more seldom the more there is to count.
 func (s *Started) watchDisk(ctx context.Context, limit int64) {
+	before := int64(0) // what stood in the home is no run's
+	if s.run.Homed != nil {
+		before = s.run.Homed()
+	}
 	for {
 		begun := time.Now()
-		used := s.run.Overlaid()
+		used := int64(0)
+		if s.run.Overlaid != nil {
+			used = s.run.Overlaid()
+		}
+		if s.run.Homed != nil {
+			used += max(0, s.run.Homed()-before)
+		}
 		var private unix.Statfs_t
 		if unix.Fstatfs(s.Private, &private) == nil {
 			used += int64(private.Blocks-private.Bfree) * private.Bsize

@@ -58,6 +58,11 @@ func (l *layer) whiteout(name string) bool {
 	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
 }
 
+// whiteoutAt makes such a mark. Nobody needs a privilege for it.
+func whiteoutAt(dir *os.File, name string) error {
+	return os.NewSyscallError("mknodat", unix.Mknodat(int(dir.Fd()), name, unix.S_IFCHR, 0))
+}
+
 // opaque reports whether a directory of an upper layer hides the one below it.
 func opaque(dir *os.File) bool {
 	var b [2]byte
@@ -81,6 +86,16 @@ func (l *layer) copied(name string) bool {
 func blocks(info fs.FileInfo) int64 { return info.Sys().(*syscall.Stat_t).Blocks << 9 }
 
 // is reports whether a directory is the one that the run saw.
+// LayerOf returns the layer that a directory of the host would be.
+func LayerOf(path string) (Layer, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return Layer{}, err
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return Layer{Path: path, Dev: st.Dev, Ino: st.Ino}, nil
+}
+
 func (l Layer) is(info fs.FileInfo) bool {
 	st := info.Sys().(*syscall.Stat_t)
 	return st.Dev == l.Dev && st.Ino == l.Ino

@@ -30,10 +30,14 @@ func EntryOf(info fs.FileInfo) *Entry {
 	return e
 }
 
+// LayerOf is not available on this system.
+func LayerOf(string) (Layer, error) { return Layer{}, errors.ErrUnsupported }
+
 func dataFrom(_ *os.File, at int64) int64 { return at }
 
 // There are overlays on Linux only.
 func (l *layer) whiteout(string) bool        { return false }
+func whiteoutAt(*os.File, string) error      { return errors.ErrUnsupported }
 func opaque(*os.File) bool                   { return false }
 func (l *layer) copied(string) bool          { return false }
 func (l Layer) is(fs.FileInfo) bool          { return false }

@@ -15,6 +15,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	store "github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/gitdir"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -446,6 +447,7 @@ func (u *Upper) Settle() (n, lost int, err error) {
 
 // protect marks what a host tool would execute.
 func (u *Upper) protect(s *Set) {
+	drop := make([]bool, len(s.Changes))
 	for i := range s.Changes {
 		c := &s.Changes[i]
 		c.Protect, c.Review = u.protected(filepath.Join(s.Root, c.Path))
@@ -458,17 +460,8 @@ func (u *Upper) protect(s *Set) {
 		if c.Protect == "" {
 			c.Protect = through(s.Root, c)
 		}
-		if c.Protect == "" && u.rebases(s, c) {
-			c.Protect = vcs.WhyState(c.Path)
-		}
-		if c.Protect == "" && u.unsound(s, c) {
-			c.Protect = vcs.WhyIndex
-		}
-		if c.Protect == "" && u.remembers(s, c) {
-			c.Protect = vcs.WhyRR
-		}
-		if c.Protect == "" && u.journals(s, c) {
-			c.Protect = vcs.WhyHg
+		if c.Protect == "" {
+			c.Protect, drop[i] = u.inGit(s, c)
 		}
 	}
 	for i := range s.Changes {
@@ -476,76 +469,121 @@ func (u *Upper) protect(s *Set) {
 			c.Protect = s.bare(u, c)
 		}
 	}
+	kept := s.Changes[:0]
+	for i := range s.Changes {
+		if !drop[i] {
+			kept = append(kept, s.Changes[i])
+		}
+	}
+	s.Changes = kept
 }
 
-// rebases reports whether a change is of a rebase that executes something.
-func (u *Upper) rebases(s *Set, c *Change) bool {
-	i := slices.IndexFunc(vcs.RebaseState[:], func(name string) bool { return strings.HasSuffix(c.Path, "/"+name) })
-	if i < 0 || c.After == nil {
-		return false
-	}
+// inGit asks the table of git directories of a change in one: why it is held back, "" for one that is not, and
+// whether it is none that anybody needs, since git computes that again.
+func (u *Upper) inGit(s *Set, c *Change) (why string, drop bool) {
 	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
-	f, err := u.after[layer].open(c.Path)
-	if err != nil {
-		return true
+	dir, rel, worktree := u.gitDirOf(s.Root, layer, c.Path)
+	if first, _, named := strings.Cut(rel, "/"); rel == "" || c.After == nil || named && (first == "worktrees" || first == "modules") && c.After.Kind == workspace.Dir {
+		return "", false // repositories may lie there
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, vcs.MaxOriginal))
-	return err != nil || len(b) == vcs.MaxOriginal || vcs.RebaseExecutes(vcs.RebaseState[i], b)
+	e := gitdir.Judge(rel, modeOf(c.After.Kind), worktree)
+	switch e.Verdict {
+	case gitdir.Config, gitdir.Nest: // the rules protect that, or it is asked once more
+		return "", false
+	case gitdir.Delete:
+		return "", true
+	case gitdir.Keep, gitdir.List:
+		c.Review = c.Review || e.Verdict == gitdir.List
+		if e.Sound == nil || c.After.Kind != workspace.File {
+			return "", false
+		}
+		b, err := read(u.after[layer], c.Path, e.Limit)
+		if f, known := u.hash(layer, dir); err != nil || !known || !e.Sound(b, f) {
+			return e.Bad, false
+		}
+		return "", false
+	case gitdir.Foreign:
+		if !vcs.InsideGit(filepath.Join(s.Root, c.Path)) && !gitdir.Own(rel) {
+			return "", false // it makes something else a repository, and git does not read it
+		}
+		if c.After.Kind == workspace.Link && gitdir.IsLinkedRef(rel, c.After.Target) || c.After.Kind != workspace.Link && c.Before != nil && c.Before.Kind == c.After.Kind {
+			return "", false // as git writes references, or others what stood
+		}
+	}
+	return e.Why, false
 }
 
-// unsound reports whether a change is of an index that lists what is no path of a
-// working tree. One by SHA-256 is understood only where the host's own configuration
-// says so.
-func (u *Upper) unsound(s *Set, c *Change) bool {
-	dir, name := path.Split(c.Path)
-	if !vcs.IsIndex(name) || c.After == nil || c.After.Kind != workspace.File {
-		return false
+func modeOf(kind workspace.Kind) fs.FileMode {
+	switch kind {
+	case workspace.File:
+		return 0
+	case workspace.Dir:
+		return fs.ModeDir
+	case workspace.Link:
+		return fs.ModeSymlink
 	}
-	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
-	if !vcs.InsideGit(filepath.Join(s.Root, dir)) && !u.has(layer, path.Join(dir, "HEAD")) {
-		return false
+	return fs.ModeIrregular
+}
+
+// gitDirOf cuts the path of a change behind the git directory that it lies in, "" for none.
+func (u *Upper) gitDirOf(root string, layer int, name string) (dir, rel string, worktree bool) {
+	has := func(dir, name string) bool { return u.has(layer, path.Join(dir, name)) }
+	full := strings.TrimPrefix(root, "/") + "/" + name
+	if _, rest, in := strings.Cut("/"+full+"/", "/.git/"); in {
+		rel = strings.TrimSuffix(rest, "/")
+	} else {
+		for at := path.Dir(name); at != "." && at != "/"; at = path.Dir(at) {
+			if has(at, "HEAD") && (has(at, "objects") && has(at, "refs") || has(at, "commondir")) {
+				rel = name[len(at)+1:]
+				break
+			}
+		}
 	}
-	f := vcs.FormatSHA1
+	at := func() string { return strings.Trim(strings.TrimSuffix(name, rel), "/") }
+	for rel != "" {
+		first, rest, _ := strings.Cut(rel, "/")
+		switch {
+		case first == "worktrees" && !worktree && strings.Contains(rest, "/"):
+			_, rel, _ = strings.Cut(rest, "/")
+			worktree = true
+		case first == "modules" && rest != "":
+			inner := "" // of directories without a repository the names are nobody's
+			for i, c := range rest {
+				if c == '/' && has(at()+"/modules/"+rest[:i], "HEAD") {
+					inner = rest[i+1:]
+					break
+				}
+			}
+			if inner == "" {
+				return at(), rel, false
+			}
+			rel, worktree = inner, false
+		default:
+			return at(), rel, worktree
+		}
+	}
+	return "", "", false
+}
+
+// hash returns by what the objects of a repository are named, and whether that is sure. By SHA-256 is understood
+// only where the host's own configuration says so.
+func (u *Upper) hash(layer int, dir string) (f vcs.Format, known bool) {
 	common := dir
 	if i := strings.LastIndex(dir, "/worktrees/"); i >= 0 && u.has(layer, path.Join(dir, "commondir")) {
 		common = dir[:i]
 	}
 	if b, err := read(u.before[layer], path.Join(common, "config"), vcs.MaxConfig); err == nil {
-		known := false
 		if f, known = vcs.HashOf(b); !known {
-			return true
+			return f, false
 		}
 	}
 	// The run's own configuration is held back, and may be applied afterwards.
 	if b, err := read(u.after[layer], path.Join(common, "config"), vcs.MaxConfig); err == nil {
 		if own, known := vcs.HashOf(b); !known || own != f {
-			return true
+			return f, false
 		}
 	}
-	b, err := read(u.after[layer], c.Path, vcs.MaxGitIndex)
-	return err != nil || !vcs.SoundIndex(b, f)
-}
-
-// remembers reports whether a change is of a list of conflicts with something in it.
-func (u *Upper) remembers(s *Set, c *Change) bool {
-	if path.Base(c.Path) != vcs.MergeRR || c.After == nil {
-		return false
-	}
-	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
-	b, err := read(u.after[layer], c.Path, vcs.MaxConfig)
-	return err != nil || len(b) > 0
-}
-
-// journals reports whether a change is of a list by which Mercurial would write elsewhere.
-func (u *Upper) journals(s *Set, c *Change) bool {
-	dir, name := path.Split(c.Path)
-	if c.After == nil || !slices.Contains(vcs.HgLists[:], name) || !vcs.IsHgStore(strings.TrimPrefix(filepath.Join(s.Root, dir), "/")) {
-		return false
-	}
-	layer := slices.IndexFunc(u.Record.Layers, func(l Layer) bool { return l.Path == s.Root })
-	b, err := read(u.after[layer], c.Path, vcs.MaxGitIndex)
-	return err != nil || !vcs.SoundHg(name, b)
+	return f, true
 }
 
 // read reads a file of a layer that is not too large.

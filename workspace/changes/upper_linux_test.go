@@ -18,7 +18,6 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
-	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // A stand is a host directory and what a run left of an overlay on it, made by
@@ -387,33 +386,41 @@ func TestApplyHalfARepository(t *testing.T) {
 		"shared/objects/x": "x", "shared/refs/y": "y", "half/config": "x", "other/objects/x": "x"})
 	s.run([2]string{"r/objects", "dir"}, [2]string{"r/refs", "dir"}, [2]string{"whole/objects/z", "z"}, [2]string{"shared/config", "[core]"}, [2]string{"shared/objects/z", "z"},
 		[2]string{"half/objects", "dir"}, [2]string{"half/refs", "dir"}, [2]string{"other/config", "x"}).settle()
-	require.Equal(t, []string{"A half/objects" + why, "A half/refs" + why, "A other/config", "A r/objects" + why, "A r/refs" + why, "A shared/config" + why, "A shared/objects/z", "A whole/objects/z"}, s.diff())
+	require.Equal(t, []string{"A half/objects" + why, "A half/refs" + why, "A other/config", "A r/objects" + why, "A r/refs" + why, "A shared/config" + why, "A shared/objects/z", "A whole/objects/z (git keeps nothing of that name there)"}, s.diff())
 }
 
-// Of a rebase that is under way, what executes something has to be named.
-func TestApplyRebase(t *testing.T) {
-	const todo = ".git/rebase-merge/git-rebase-todo"
-	s := newStand(t, map[string]string{".git/rebase-merge/onto": "1", "o/.git/rebase-merge/onto": "1"})
-	s.run([2]string{todo, "pick 1 x\nexec evil\n"}, [2]string{"o/" + todo, "pick 1 x\nf 2 y\n"}).settle()
-	require.Equal(t, []string{"A " + todo + " (" + vcs.WhyRebase + ")", "A o/" + todo}, s.diff())
-}
-
-// An index that lists what is no path of a working tree is held back, and so is a series
-// of picks with a strategy that git does not have.
-func TestApplyForgedIndex(t *testing.T) {
+// What the table of git directories does not keep is held back, in a repository with a .git and in one without,
+// in a worktree and in a submodule; what git computes again is left behind without a message.
+func TestApplyGitDirectories(t *testing.T) {
+	hash := strings.Repeat("0123456789", 4)
 	whole, forged := string(fixture.Index(2, nil)), string(fixture.Index(2, nil, fixture.Entry{Path: "../rc", Mode: 0o100755}))
-	s := newStand(t, map[string]string{".git/HEAD": "ref", ".git/index": whole, "bare/HEAD": "ref", "docs/x": "x", "n/HEAD": "ref", "o/HEAD": "ref"})
-	s.run([2]string{".git/index", forged}, [2]string{".git/worktrees/w/index", whole}, [2]string{"bare/index", forged}, [2]string{"docs/index", forged}, [2]string{"n/index", whole}, [2]string{"n/config", "[core]"}, [2]string{"o/index", whole}, [2]string{"o/config", "[extensions]\nobjectFormat = sha256"}, [2]string{".git/sequencer/opts", "[options]\nstrategy = x/../evil\n"},
-		[2]string{".git/rebase-apply/apply-opt", " '--build-fake-ancestor=/x'"}, [2]string{"bare/rebase-apply/apply-opt", " '-C3'"},
-		[2]string{".git/MERGE_RR", "1\tf\x00"}, [2]string{"bare/MERGE_RR", ""}, [2]string{".hg/store/undo.backupfiles", "2\nplain\x00../../rc\x00x\x000\n"}, [2]string{"n/.hg/store/undo.backupfiles", "2\nplain\x00bookmarks\x00x\x000\n"}).settle()
-	var held []string
-	for _, line := range s.diff() {
-		if strings.HasSuffix(line, " ("+vcs.WhyIndex+")") || strings.HasSuffix(line, " ("+vcs.WhyRebase+")") || strings.HasSuffix(line, " ("+vcs.WhyRR+")") || strings.HasSuffix(line, " ("+vcs.WhyHg+")") {
-			path, _, _ := strings.Cut(line[2:], " (")
-			held = append(held, path)
+	stood := map[string]string{"docs/x": "x", ".git/svn/x": "x"}
+	for _, dir := range []string{".git", "bare", "n/.git", "o/.git"} {
+		for _, name := range []string{"/HEAD", "/objects/info/x", "/refs/x"} {
+			stood[dir+name] = "x"
 		}
 	}
-	require.Equal(t, []string{".git/MERGE_RR", ".git/index", ".git/rebase-apply/apply-opt", ".git/sequencer/opts", ".hg/store/undo.backupfiles", "bare/index", "o/index"}, held)
+	stood[".git/rebase-merge/onto"] = "1"
+	s := newStand(t, stood)
+	s.run([2]string{".git/index", forged}, [2]string{".git/worktrees/w/index", whole}, [2]string{"bare/index", forged}, [2]string{"docs/index", forged}, [2]string{"n/.git/index", whole}, [2]string{"n/.git/config", "[core]"},
+		[2]string{"o/.git/index", whole}, [2]string{"o/.git/config", "[extensions]\nobjectFormat = sha256"}, [2]string{".git/sequencer/opts", ""}, [2]string{".git/rebase-merge/git-rebase-todo", "pick 1"}, [2]string{".git/rebase-merge/onto", "2"},
+		[2]string{"bare/rebase-apply/apply-opt", " '-C3'"}, [2]string{".git/MERGE_RR", ""}, [2]string{".git/objects/info/alternates", "/x"}, [2]string{".git/svn/x", "y"}, [2]string{".git/svn/y", "y"}, [2]string{".git/foreign/x", "y"},
+		[2]string{".git/objects/ab/" + hash[:38], "x"}, [2]string{".git/refs/heads/x", hash + "\n"}, [2]string{".git/refs/heads/-x", hash + "\n"}, [2]string{".git/refs/heads/y", "ref: x\n"}, [2]string{"bare/refs/heads/x", hash + "\n"},
+		[2]string{".git/objects/info/commit-graph", "x"}, [2]string{".git/modules/a/b/HEAD", hash + "\n"}, [2]string{".git/modules/a/b/x", "x"}, [2]string{".git/modules/a/b/ORIG_HEAD", hash + "\n"}, [2]string{".git/worktrees/w/x", "x"}, [2]string{".git/MERGE_HEAD", hash + "\n"}).settle()
+	var held, taken []string
+	for _, line := range s.diff() {
+		name, why, is := strings.Cut(line[2:], " (")
+		if is && why != "review)" {
+			held = append(held, name)
+		} else if strings.Contains(name, "/") {
+			taken = append(taken, name)
+		}
+	}
+	require.Equal(t, strings.Fields(".git/MERGE_RR .git/foreign .git/foreign/x .git/index .git/modules/a/b/x .git/objects/info/alternates .git/rebase-merge/git-rebase-todo .git/rebase-merge/onto .git/refs/heads/-x .git/refs/heads/y .git/sequencer .git/sequencer/opts .git/svn/y .git/worktrees/w/x bare/index bare/rebase-apply bare/rebase-apply/apply-opt o/.git/index"), held)
+	for _, name := range []string{".git/objects/ab/" + hash[:38], ".git/refs/heads/x", "bare/refs/heads/x", ".git/modules/a/b/HEAD", ".git/modules/a/b/ORIG_HEAD", ".git/svn/x", "docs/index", "n/.git/index", ".git/worktrees/w/index"} {
+		require.Contains(t, taken, name)
+	}
+	require.NotContains(t, strings.Join(s.diff(), " "), "commit-graph")
 }
 
 func TestApplyProtected(t *testing.T) {
@@ -421,7 +428,7 @@ func TestApplyProtected(t *testing.T) {
 	s.run([2]string{"f", "y"}, [2]string{".vscode/tasks.json", "{}"}, [2]string{".vscode/more", "x"}, [2]string{"sub/.envrc", "x"}, [2]string{"Makefile", "all:"},
 		[2]string{"sub/.git", "gitdir: ../evil"}, [2]string{"bare/HEAD", "ref"}, [2]string{"bare/objects", "dir"}, [2]string{"bare/refs", "dir"}).settle()
 	require.Equal(t, []string{
-		"A .vscode (.vscode)", "A .vscode/more (.vscode)", "A .vscode/tasks.json (.vscode)", "A Makefile", "A bare/HEAD (a repository: git executes what its configuration names)",
+		"A .vscode (.vscode)", "A .vscode/more (.vscode)", "A .vscode/tasks.json (.vscode)", "A Makefile", "A bare/HEAD (it is no reference as git writes them)",
 		"A bare/objects (a repository: git executes what its configuration names)", "A bare/refs (a repository: git executes what its configuration names)", "M f", "A sub", "A sub/.envrc (.envrc)", "A sub/.git (.git: it leads to another repository)",
 	}, s.diff())
 	out, err := s.apply()
@@ -475,11 +482,11 @@ func TestApplyHoldsGitLinks(t *testing.T) {
 	held := [][2]string{
 		{".git/COMMIT_EDITMSG", "-> ../../rc"}, {".git/logs/HEAD", "-> /rc"}, {".git/modules/s", "-> ../x"}, {"sub", "-> .git/objects/x"}, {".git/remotes/origin", "URL: /x"},
 		{".hg/last-message.txt", "-> ../../rc"}, {".git/objects/x/HEAD", "ref: refs/heads/main"}, {".git/objects/x/config", "x"}, {"r/packed-refs", "-> ../../rc"},
-		{".git/refs/x", "-> /o/.git/refs/x"}, {".git/info", "-> ../../o/.git/info"},
+		{".git/refs/x", "-> /o/.git/refs/x"}, {".git/packed-refs", "-> ../o/.git/packed-refs"}, {".git/info", "-> ../../o/.git/info"},
 	}
 	fine := [][2]string{
-		{".git/refs/remotes/origin/HEAD", "-> refs/remotes/origin/main"}, {".git/refs/remotes/origin/main", "x"}, {".hg/wlock", "-> host:1"}, {"out", "-> /etc"}, {"f", "-> .git/annex/objects/k"},
-		{".git/packed-refs", "-> ../o/.git/packed-refs"}, {"r/x", "x"},
+		{".git/refs/remotes/origin/HEAD", "-> refs/remotes/origin/main"}, {".git/refs/remotes/origin/main", strings.Repeat("a", 40) + "\n"}, {".hg/wlock", "-> host:1"}, {"out", "-> /etc"}, {"f", "-> .git/annex/objects/k"},
+		{"r/x", "x"},
 	}
 	bare := [][2]string{{".git/objects/x/objects/i", "x"}, {".git/objects/x/refs/i", "x"}}
 	s := newStand(t, map[string]string{".git/HEAD": "ref: refs/heads/main", "r/HEAD": "x", "r/objects/i": "x", "r/refs/i": "x"})

@@ -11,6 +11,13 @@ import (
 	"io"
 )
 
+// The bytes that are read of a configuration of git, and of an index: of a larger one
+// nothing is tracked, and nothing is sound.
+const (
+	MaxConfig   = 1 << 20
+	MaxGitIndex = 256 << 20
+)
+
 var errIndexSyntax = errors.New("not a git index that is understood")
 
 // A Format is the hash that a repository names its objects with.
@@ -89,8 +96,6 @@ func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags
 // extensions are some of those of an index; nil is for none.
 type extensions struct {
 	link []byte // it makes a split index
-	tree []byte // the trees that are remembered
-	undo []byte // conflicts that were resolved, as they were
 	end  []byte // where the entries end
 	part []byte // where they can be read at once
 }
@@ -169,7 +174,7 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 		if _, err := b.Discard(8); err != nil {
 			return ext, errIndexSyntax
 		}
-		if to := map[string]*[]byte{"link": &ext.link, "TREE": &ext.tree, "REUC": &ext.undo, "EOIE": &ext.end, "IEOT": &ext.part}[name]; to != nil {
+		if to := map[string]*[]byte{"link": &ext.link, "EOIE": &ext.end, "IEOT": &ext.part}[name]; to != nil {
 			if *to != nil || name == "link" && size < f.size() || size > MaxGitIndex {
 				return ext, errIndexSyntax
 			}
@@ -253,4 +258,30 @@ func offset(b *bufio.Reader) (int, error) {
 		}
 		n++
 	}
+}
+
+// HashOf returns by what the objects of a repository with this configuration are named,
+// and whether there is no doubt of that.
+func HashOf(config []byte) (f Format, known bool) {
+	all, err := ParseConfig(config)
+	if err != nil {
+		return 0, false
+	}
+	said := ""
+	for _, s := range all {
+		if s.Name() != "extensions.objectformat" {
+			continue
+		}
+		if said != "" && s.Value != said {
+			return 0, false
+		}
+		said = s.Value
+	}
+	switch said {
+	case "", "sha1":
+		return FormatSHA1, true
+	case "sha256":
+		return FormatSHA256, true
+	}
+	return 0, false
 }

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// MaxOriginal bounds a file that is looked into, or kept to be shown.
+const MaxOriginal = 256 << 10
+
 // inertKeys are the keys of git's configuration that make it run nothing,
 // whatever their value: `section.key`, `section.*` for all keys of a section,
 // each with or without a subsection. What is not among them counts as something
@@ -80,6 +83,9 @@ func (s *Setting) Inert() bool {
 	switch s.Key {
 	case "url", "pushurl", "remote", "pushremote", "pushdefault", "partialclone":
 		return harmless(s.Value)
+	case "fetch": // into nothing but what is a remote's
+		_, to, writes := strings.Cut(s.Value, ":")
+		return !writes || strings.HasPrefix(to, "refs/remotes/") || strings.HasPrefix(to, "refs/tags/")
 	case "refstorage": // which may say where, too (FORMAT://PATH)
 		return s.Value == "files" || s.Value == "reftable"
 	}
@@ -94,6 +100,9 @@ func (s *Setting) Inert() bool {
 // and what is escaped in a file: URL (connect.c of git) may lead there.
 func harmless(url string) bool {
 	path := "/" + url
+	if scheme, _, is := strings.Cut(url, "://"); is && !isOneOf(strings.ToLower(scheme), "https http ssh git file") {
+		return false // git-remote-SCHEME is a program
+	}
 	return !strings.Contains(url, "::") && !strings.HasPrefix(url, "-") && !strings.Contains(path, "/.git/") && !InFan(path) &&
 		!(strings.HasPrefix(url, "file:") && strings.Contains(url, "%"))
 }
@@ -197,4 +206,15 @@ func Restate(b, whole []byte, more []Setting) ([]byte, bool) {
 func (s Setting) same(t Setting) bool {
 	s.from, s.to, t.from, t.to = 0, 0, 0, 0
 	return s == t
+}
+
+// isOneOf says whether a word is in a list, which is a text: each launch would pay for
+// one that has to be made.
+func isOneOf(word, list string) bool {
+	for w := range strings.FieldsSeq(list) {
+		if w == word {
+			return true
+		}
+	}
+	return false
 }

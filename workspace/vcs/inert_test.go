@@ -97,12 +97,3 @@ func FuzzStrip(f *testing.F) {
 		}
 	})
 }
-
-func TestIsLFSObject(t *testing.T) {
-	id := strings.Repeat("0123456789abcdef", 4)
-	for path, want := range map[string]bool{
-		"01/23/" + id: true, id: false, "23/01/" + id: false, "01/" + id: false, "x/01/23/" + id: false, "01/23/" + id[1:]: false, "01/23/" + strings.ToUpper(id): false, "": false,
-	} {
-		require.Equal(t, want, IsLFSObject(path), path)
-	}
-}

@@ -3,6 +3,7 @@ package vcs
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/zlib"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -95,30 +96,6 @@ func Loose(r io.Reader, limit int64) (o Object, err error) {
 	return o, err
 }
 
-// LooseID reads such an object, of any size, and returns the name that git gives it; more
-// is asked before each part, with its size.
-func LooseID(r io.Reader, f Format, more func(n int64) error) (id string, err error) {
-	kind, size, b, err := looseHead(r)
-	if err != nil {
-		return "", err
-	}
-	h := f.hash(kind, size)
-	const part = 1 << 20
-	for left := size; left > 0; left -= part {
-		n := min(left, part)
-		if err := more(n); err != nil {
-			return "", err
-		}
-		if _, err := io.CopyN(h, b, n); err != nil {
-			return "", errObjectSyntax
-		}
-	}
-	if _, err := b.ReadByte(); err != io.EOF {
-		return "", errObjectSyntax
-	}
-	return string(h.Sum(nil)), nil
-}
-
 // looseHead reads what stands before the content.
 func looseHead(r io.Reader) (kind ObjectKind, size int64, body *bufio.Reader, err error) {
 	z, err := zlib.NewReader(r)
@@ -189,18 +166,18 @@ func ParseTree(body []byte, f Format) ([]TreeEntry, error) {
 	return list, nil
 }
 
-// ParseCommit returns the tree and the parents of a commit.
-func ParseCommit(body []byte) (tree string, parents []string, err error) {
+// ParseCommit returns the tree and the parents of a commit, and when it was made: 0 where it does not say.
+func ParseCommit(body []byte) (tree string, parents []string, when int64, err error) {
 	for n := 0; ; n++ {
 		line, rest, ok := bytes.Cut(body, []byte("\n"))
 		key, value, _ := strings.Cut(string(line), " ")
 		if n > 0 && key != "parent" {
-			return tree, parents, nil
+			break
 		}
 		id, _, valid := ParseID(value)
 		switch {
 		case !ok || !valid || n == 0 && key != "tree":
-			return "", nil, errObjectSyntax
+			return "", nil, 0, errObjectSyntax
 		case n == 0:
 			tree = id
 		default:
@@ -208,6 +185,16 @@ func ParseCommit(body []byte) (tree string, parents []string, err error) {
 		}
 		body = rest
 	}
+	head, _, _ := bytes.Cut(body, []byte("\n\n"))
+	for line := range bytes.Lines(head) {
+		if value, is := bytes.CutPrefix(line, []byte("committer ")); is {
+			if words := bytes.Fields(value); len(words) > 1 {
+				when, _ = strconv.ParseInt(string(words[len(words)-2]), 10, 64)
+			}
+			break
+		}
+	}
+	return tree, parents, when, nil
 }
 
 // ParseTag returns what a tag is of.
@@ -227,12 +214,10 @@ type Pack struct {
 	index, pack io.ReaderAt
 	size        int64 // of pack
 	format      Format
-	fan         [256]uint32      // how many names begin with at most this byte
-	names       int64            // where the first name stands
-	step        int64            // from one to the next
-	old         bool             // version 1: offsets stand before the names
-	kept        map[int64]Object // some of its objects, by where they lie; nil for none
-	sealed      *seal            // nil for one of which nothing is known
+	fan         [256]uint32 // how many names begin with at most this byte
+	names       int64       // where the first name stands
+	step        int64       // from one to the next
+	old         bool        // version 1: offsets stand before the names
 
 	// What is read next mostly lies beside what was.
 	near  [2]window // of index: names, and offsets
@@ -296,20 +281,6 @@ func (p *Pack) offset(n int64) (at int64, err error) {
 	return int64(binary.BigEndian.Uint64(b) & (1<<63 - 1)), nil
 }
 
-// Begins returns up to so many names of objects that begin with these digits.
-func (p *Pack) Begins(digits string, limit int) (ids []string, err error) {
-	first, err := hex.DecodeString(digits + strings.Repeat("0", p.format.Digits()-len(digits)))
-	if err != nil {
-		return nil, err
-	}
-	n, name, err := p.search(string(first))
-	for ; err == nil && strings.HasPrefix(hex.EncodeToString([]byte(name)), digits) && len(ids) < limit; n++ {
-		ids = append(ids, name)
-		name, err = p.name(n + 1)
-	}
-	return ids, err
-}
-
 // search returns the first name that is not before another, "" where there is none.
 func (p *Pack) search(id string) (n int64, name string, err error) {
 	low, high := int64(0), int64(p.fan[id[0]])
@@ -355,28 +326,18 @@ const (
 // asked for one that a delta names and that may be in another pack, of at most so many
 // bytes, and more before each step, which may take as long as what the limit allows.
 func (p *Pack) Read(at, limit int64, base func(id string, limit int64) (Object, error), more func() error) (o Object, err error) {
-	o, _, err = p.readTo(at, limit, base, more)
-	return o, err
-}
-
-// readTo is Read, and says where what is compressed there ends.
-func (p *Pack) readTo(at, limit int64, base func(id string, limit int64) (Object, error), more func() error) (o Object, end int64, err error) {
 	var deltas [][]byte // the outermost first
 	var held int64
 	for o.Body == nil {
-		if kept, is := p.kept[at]; is {
-			o = kept
-			break
-		}
 		kind, size, body, err := p.head(at)
 		if err != nil {
-			return o, end, err
+			return o, err
 		}
 		if held += size; held > limit {
-			return o, end, ErrLarge
+			return o, ErrLarge
 		}
 		if err := more(); err != nil {
-			return o, end, err
+			return o, err
 		}
 		var back int64
 		var name string
@@ -385,35 +346,31 @@ func (p *Pack) readTo(at, limit int64, base func(id string, limit int64) (Object
 			o.Kind = kind
 		case offsetDelta:
 			if back, err = offsetOf(body); err != nil || back <= 0 || back >= at {
-				return o, end, errObjectSyntax
+				return o, errObjectSyntax
 			}
 		case nameDelta:
 			id := make([]byte, p.format.size())
 			if _, err := io.ReadFull(body, id); err != nil {
-				return o, end, errObjectSyntax
+				return o, errObjectSyntax
 			}
 			name = string(id)
 		default:
-			return o, end, errObjectSyntax
+			return o, errObjectSyntax
 		}
 		b, err := p.inflate(body, size)
 		if err != nil {
-			return o, end, err
-		}
-		if end == 0 {
-			read, _ := p.raw.Seek(0, io.SeekCurrent)
-			end = read - int64(body.Buffered())
+			return o, err
 		}
 		if o.Kind != 0 {
 			o.Body = b
 			break
 		}
 		if deltas = append(deltas, b); len(deltas) > maxDeltas {
-			return o, end, ErrLarge
+			return o, ErrLarge
 		}
 		if name != "" {
 			if o, err = base(name, limit-held); err != nil { // all deltas are held until then
-				return o, end, err
+				return o, err
 			}
 			break
 		}
@@ -422,16 +379,16 @@ func (p *Pack) readTo(at, limit int64, base func(id string, limit int64) (Object
 	made := int64(0)
 	for i := len(deltas) - 1; i >= 0; i-- {
 		if err := more(); err != nil {
-			return o, end, err
+			return o, err
 		}
 		if o.Body, err = undelta(o.Body, deltas[i], limit); err != nil {
-			return o, end, err
+			return o, err
 		}
 		if made += int64(len(o.Body)); made > maxSteps*limit {
-			return o, end, ErrLarge
+			return o, ErrLarge
 		}
 	}
-	return o, end, nil
+	return o, nil
 }
 
 // head reads what stands before an object's compressed bytes.
@@ -558,4 +515,39 @@ func deltaSize(b []byte) (n int64, rest []byte, ok bool) {
 		}
 	}
 	return 0, nil, false
+}
+
+// A window is a part of a file that has been read.
+type window struct {
+	from  io.ReaderAt
+	size  int // 0 for 4096
+	start int64
+	have  []byte
+	room  []byte
+}
+
+// at returns so many bytes, no more than the window has room for, until it is asked again.
+func (w *window) at(at int64, n int) ([]byte, error) {
+	if w.room == nil {
+		if w.size == 0 {
+			w.size = 4096
+		}
+		w.room = make([]byte, w.size)
+	}
+	if n < 0 || n > w.size || at < 0 {
+		return nil, errObjectSyntax
+	}
+	if at < w.start || at+int64(n) > w.start+int64(len(w.have)) {
+		w.start = at &^ 4095 // going back is as likely
+		if at+int64(n) > w.start+int64(w.size) {
+			w.start = at
+		}
+		read, err := w.from.ReadAt(w.room, w.start)
+		w.have = w.room[:read]
+		if at+int64(n) > w.start+int64(read) {
+			w.have = nil
+			return nil, cmp.Or(err, io.ErrUnexpectedEOF)
+		}
+	}
+	return w.have[at-w.start:][:n], nil
 }

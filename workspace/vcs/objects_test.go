@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,12 +43,13 @@ func TestLoose(t *testing.T) {
 func TestParseCommit(t *testing.T) {
 	a, b := strings.Repeat("a", 40), strings.Repeat("b", 40)
 	bin := func(s string) string { x, _ := hex.DecodeString(s); return string(x) }
-	tree, parents, err := ParseCommit([]byte("tree " + a + "\nparent " + b + "\nparent " + a + "\nauthor x\n\nparent " + b + "\n"))
+	tree, parents, when, err := ParseCommit([]byte("tree " + a + "\nparent " + b + "\nparent " + a + "\nauthor x\ncommitter x <x@x> 1700000000 +0100\n\nparent " + b + "\n"))
 	require.NoError(t, err)
+	require.Equal(t, int64(1700000000), when)
 	require.Equal(t, bin(a), tree)
 	require.Equal(t, []string{bin(b), bin(a)}, parents)
 	for _, text := range []string{"", "tree " + a, "tree x\n", "parent " + a + "\n", "tree " + a + "\nparent x\n"} {
-		_, _, err := ParseCommit([]byte(text))
+		_, _, _, err := ParseCommit([]byte(text))
 		require.ErrorIs(t, err, errObjectSyntax, "%q", text)
 	}
 	id, err := ParseTag([]byte("object " + a + "\ntype commit\n"))
@@ -106,7 +106,7 @@ func TestPackAsGit(t *testing.T) {
 		packs, err := filepath.Glob(dir + "/.git/objects/pack/*.pack")
 		require.NoError(t, err)
 		require.Len(t, packs, 1)
-		require.Regexp(t, `chain length = 9`, string(git("verify-pack", "-v", packs[0])), "control: there are deltas")
+		require.Regexp(t, `chain length = [5-9]`, string(git("verify-pack", "-v", packs[0])), "control: there are deltas")
 		p := openPack(t, packs[0], c.f)
 		n := 0
 		var read func(id string) (Object, error)
@@ -131,76 +131,7 @@ func TestPackAsGit(t *testing.T) {
 		at, err := p.Find(strings.Repeat("\x00", c.f.size()))
 		require.NoError(t, err)
 		require.EqualValues(t, -1, at)
-		forged, err := p.Forged(nil, 1<<20, func(id string, _ int64) (Object, error) { return read(id) }, func(int64) error { return nil })
-		require.NoError(t, err)
-		require.Empty(t, forged)
-
-		// And so is what it has to find things sooner.
-		git("multi-pack-index", "write")
-		b, err := os.ReadFile(dir + "/.git/objects/pack/multi-pack-index")
-		require.NoError(t, err)
-		require.NoError(t, EachPlace(b, c.f, func(id, pack string, at int64) error {
-			is, err := p.Find(id)
-			require.NoError(t, err)
-			require.Equal(t, is, at)
-			require.Equal(t, filepath.Base(strings.TrimSuffix(packs[0], "pack"))+"idx", pack)
-			n--
-			return nil
-		}))
-		require.Zero(t, n)
-		chain := dir + "/.git/objects/info/commit-graphs/"
-		git("commit-graph", "write", "--reachable", "--split")
-		two, tree := strings.TrimSpace(string(git("rev-parse", "HEAD~1"))), "HEAD^{tree}"
-		git("update-ref", "refs/heads/many", strings.TrimSpace(string(git("commit-tree", "-m", "x", "-p", "HEAD", "-p", two, "-p", "HEAD~2", "-p", "HEAD~3", tree))))
-		git("commit-graph", "write", "--reachable", "--split=no-merge")
-		list, err := os.ReadFile(chain + "commit-graph-chain")
-		require.NoError(t, err)
-		names, err := GraphChain(list)
-		require.NoError(t, err)
-		require.Len(t, names, 2)
-		var files [][]byte
-		for _, name := range names {
-			b, err := os.ReadFile(chain + name)
-			require.NoError(t, err)
-			files = append(files, b)
-		}
-		var said []string
-		require.NoError(t, EachCommit(files, c.f, func(id, tree string, parents []string) error {
-			line := hex.EncodeToString([]byte(id)) + " " + hex.EncodeToString([]byte(tree))
-			for _, p := range parents {
-				line += " " + hex.EncodeToString([]byte(p))
-			}
-			said = append(said, line)
-			return nil
-		}))
-		require.ElementsMatch(t, strings.Split(strings.TrimSpace(string(git("log", "--all", "--format=%H %T %P"))), "\n"), said)
 	}
-}
-
-func FuzzBelieved(f *testing.F) {
-	head := func(magic string, rest ...byte) []byte { return append([]byte(magic+"\x01\x01"), rest...) }
-	fan := make([]byte, 1024)
-	fan[1023] = 1
-	row := func(name string, at int) []byte { return append([]byte(name), 0, 0, 0, 0, 0, 0, byte(at>>8), byte(at)) }
-	place := slices.Concat(head("MIDX", 4, 0, 0, 0, 0, 1), row("PNAM", 72), row("OIDF", 74), row("OIDL", 1098), row("OOFF", 1118), row("\x00\x00\x00\x00", 1126), []byte("p\x00"), fan, make([]byte, 28))
-	if err := EachPlace(place, FormatSHA1, func(_, pack string, _ int64) error { return map[string]error{"p": io.EOF}[pack] }); err != io.EOF {
-		f.Fatal("control: it is read", err)
-	}
-	f.Add(place)
-	graph := slices.Concat(head("CGPH", 4, 0), row("OIDF", 68), row("OIDL", 1092), row("CDAT", 1112), row("EDGE", 1148), row("\x00\x00\x00\x00", 1156), fan, make([]byte, 20), make([]byte, 20), []byte{0x70, 0, 0, 0, 0x80, 0, 0, 0}, make([]byte, 8), make([]byte, 4), []byte{0x80, 0, 0, 0})
-	if err := EachCommit([][]byte{graph}, FormatSHA1, func(_, _ string, parents []string) error { return map[int]error{2: io.EOF}[len(parents)] }); err != io.EOF {
-		f.Fatal("control: it is read", err)
-	}
-	f.Add(graph)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		n := 0
-		_ = EachPlace(b, FormatSHA1, func(string, string, int64) error { n++; return nil })
-		_ = EachCommit([][]byte{b, b}, FormatSHA1, func(_, _ string, parents []string) error { n += len(parents) + 1; return nil })
-		_, _ = GraphChain(b)
-		if n > len(b) {
-			t.Fatalf("%d of %d bytes", n, len(b))
-		}
-	})
 }
 
 func openPack(t *testing.T, path string, f Format) *Pack {
@@ -220,7 +151,7 @@ func FuzzObject(f *testing.F) {
 	f.Add([]byte("100644 x\x00aaaaaaaaaaaaaaaaaaaa"))
 	f.Add([]byte("tree " + strings.Repeat("a", 40) + "\nparent " + strings.Repeat("b", 40) + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _, _ = ParseCommit(b)
+		_, _, _, _ = ParseCommit(b)
 		_, _ = ParseTag(b)
 		_, _ = Loose(bytes.NewReader(b), 1<<16)
 		list, err := ParseTree(b, FormatSHA1)
@@ -243,8 +174,6 @@ func FuzzPack(f *testing.F) {
 		}
 		if p, err := OpenPack(bytes.NewReader(b), bytes.NewReader(delta), int64(len(delta)), FormatSHA1); err == nil {
 			_, _ = p.Find(strings.Repeat("a", 20))
-			p.sealed = &seal{asked: true} // as if it were sound
-			_, _ = p.Forged(only(p), limit, func(string, int64) (Object, error) { return Object{}, io.EOF }, asMuch)
 		}
 		p := &Pack{pack: bytes.NewReader(append(b, delta...)), size: int64(len(b) + len(delta))}
 		o, err := p.Read(at, limit, func(string, int64) (Object, error) { return Object{Kind: Blob, Body: []byte("hello, world")}, nil }, func() error { return nil })
@@ -282,12 +211,11 @@ func TestEachStaged(t *testing.T) {
 					require.NoError(t, err)
 					var got []string
 					f := map[string]Format{"sha1": FormatSHA1, "sha256": FormatSHA256}[format]
-					forged, err := EachStaged(b, f, func(id string) ([]byte, error) { return os.ReadFile(dir + "/.git/sharedindex." + id) }, func(path string, mode uint32, id string, _, _ bool) error {
+					err = EachStaged(b, f, func(id string) ([]byte, error) { return os.ReadFile(dir + "/.git/sharedindex." + id) }, func(path string, mode uint32, id string, _ bool) error {
 						got = append(got, fmt.Sprintf("%o %x 0\t%s\n", mode, id, path))
 						return nil
-					}, asMuch)
+					})
 					require.NoError(t, err)
-					require.Empty(t, forged)
 					want := slices.Collect(strings.Lines(git("git ls-files -s")))
 					slices.Sort(got)
 					slices.Sort(want)
@@ -318,8 +246,7 @@ func TestEachStagedInParts(t *testing.T) {
 		require.NoError(t, err)
 		n := 0
 		each := func(b []byte) error {
-			_, err := EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool, bool) error { n++; return nil }, asMuch)
-			return err
+			return EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool) error { n++; return nil })
 		}
 		require.NoError(t, each(b))
 		require.Equal(t, 50000, n)
@@ -346,43 +273,13 @@ func FuzzEachStaged(f *testing.F) {
 	f.Add(split, gitIndex(2, FormatSHA1, "a", "b"))
 	f.Add(gitIndex(4, FormatSHA1, "a", ""), []byte(nil))
 	f.Fuzz(func(t *testing.T, b, shared []byte) {
-		_, err := EachStaged(b, FormatSHA1, func(id string) ([]byte, error) { return shared, nil }, func(path string, _ uint32, id string, _, _ bool) error {
+		_ = EachStaged(b, FormatSHA1, func(id string) ([]byte, error) { return shared, nil }, func(path string, _ uint32, id string, _ bool) error {
 			if len(id) != 20 {
 				t.Fatalf("%q %q", path, id)
 			}
 			return nil
-		}, asMuch)
-		_ = err
-	})
-}
-
-// asMuch sets no bound.
-func asMuch(int64) error { return nil }
-
-// What an index remembers of trees is looked at no longer than is allowed: each of its paths
-// may make thousands.
-func TestEachStagedOfDeepPaths(t *testing.T) {
-	const deep = 2000
-	var names []string
-	for i := range 4 {
-		names = append(names, fmt.Sprint(i)+strings.Repeat("/a", deep))
-	}
-	b := gitIndex(2, FormatSHA1, names...)
-	tree := append([]byte("TREE\x00\x00\x00\x19\x001 0\n"), make([]byte, 20)...)
-	b = append(append(b[:len(b)-31:len(b)-31], tree...), make([]byte, 20)...)
-	each := func(most int) (string, error) {
-		return EachStaged(b, FormatSHA1, nil, func(string, uint32, string, bool, bool) error { return nil }, func(int64) error {
-			if most--; most < 0 {
-				return ErrLarge
-			}
-			return nil
 		})
-	}
-	_, err := each(3000)
-	require.ErrorIs(t, err, ErrLarge)
-	forged, err := each(4 * (deep + 1))
-	require.NoError(t, err)
-	require.Equal(t, ".", forged)
+	})
 }
 
 // Each word of a bitmap may say that as many bits are clear as an index has entries: no

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -327,75 +326,6 @@ func FuzzReadIndex(f *testing.F) {
 					t.Fatalf("%q %q", path, id)
 				}
 			}
-		}
-	})
-}
-
-// What Mercurial writes is sound, and what leads out is not.
-func TestSoundHg(t *testing.T) {
-	for text, sound := range map[string]bool{
-		"": true, "2\n": true, "2\nplain\x00bookmarks\x00journal.backup.bookmarks\x000\n": true, "2\nstore\x00\x00journal.backup.fncache\x000\n": true, "1\n../x": false,
-		"2\nplain\x00../../x\x00b\x000\n": false, "2\nplain\x00/x\x00b\x000\n": false, "2\nplain\x00x\x00../b\x000\n": false, "2\nplain\x00hgrc\x00b\x000\n": false, "2\nplain\x00a/../hgrc\x00b\x000\n": false,
-		"2\nplain\x00x\n": false,
-	} {
-		require.Equal(t, sound, SoundHg("journal.backupfiles", []byte(text)), "%q", text)
-	}
-	require.True(t, SoundHg("undo", []byte("data/a.i\x00120\n00changelog.i\x000\n")))
-	require.False(t, SoundHg("journal", []byte("../../../rc\x000\n")))
-}
-
-// A list that is taken for Mercurial's own names nothing outside of its directory.
-func FuzzSoundHg(f *testing.F) {
-	f.Add("data/a.i\x00120\n", false)
-	f.Add("2\nplain\x00bookmarks\x00journal.backup.bookmarks\x000\n", true)
-	f.Add("2\n\x00a/../../b\x00\x00", true)
-	f.Fuzz(func(t *testing.T, text string, backups bool) {
-		name, from, to := "journal", 0, 1
-		if backups {
-			name, from, to = "journal.backupfiles", 1, 3
-		}
-		if !SoundHg(name, []byte(text)) || backups && !strings.HasPrefix(text, "2\n") {
-			return
-		}
-		for i, line := range strings.Split(text, "\n") {
-			if line == "" || backups && i == 0 {
-				continue
-			}
-			for _, file := range strings.Split(line, "\x00")[from:to] {
-				require.True(t, file == "" || strings.HasPrefix(path.Clean("/repo/store/"+file), "/repo/store/") && file[0] != '/', "%q", file)
-			}
-		}
-	})
-}
-
-// What `git apply` is told by a series of patches that goes on.
-func TestApplyOptions(t *testing.T) {
-	for text, runs := range map[string]bool{
-		"": false, "\n": false, " '-C3' '-p1' '--whitespace=fix' '--directory=a/b' '--reject'\n": false, "'--include=*.x' '--ignore-whitespace'": false,
-		" '--build-fake-ancestor=/x'": true, " '--bu' '/x'": true, " '-p' '1'": true, "--reject": true, "'--directory' 'x'": true, `'-p1'\''--bu=x'`: true, "'-px'": true, "'-C3'x'": true,
-	} {
-		require.Equal(t, runs, RebaseExecutes("rebase-apply/apply-opt", []byte(text)), text)
-	}
-}
-
-// A list that git would execute something of is never taken for harmless.
-func FuzzRebases(f *testing.F) {
-	for _, s := range []string{"pick 1 x\n", " \texec sh\n", "x\tsh", "#x sh", "p 1\r\nexec\r\n", "exe c", "\u00a0x sh", "merge -C 1 x # y", "; exec sh", ";\n%exec\n"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		runs := RebaseExecutes("rebase-merge/git-rebase-todo", []byte(text))
-		for line := range strings.SplitSeq(text, "\n") {
-			line = strings.TrimLeft(line, " \t") // parse_insn_line of git's sequencer.c
-			for _, command := range []string{"exec", "x"} {
-				rest, ok := strings.CutPrefix(line, command)
-				if ok && (rest == "" || strings.ContainsAny(rest[:1], " \t\r")) && !runs {
-					t.Fatalf("%q", text)
-				}
-			}
-		}
-		if !RebaseExecutes("rebase-merge/strategy", []byte(text)) && !isOneOf(strings.TrimSpace(text), strategies) {
-			t.Fatalf("%q", text)
 		}
 	})
 }

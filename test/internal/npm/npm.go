@@ -87,3 +87,6 @@ func Fetch(ctx context.Context, name string, packages ...string) (string, error)
 	}
 	return dir, os.Chmod(dir, 0o755)
 }
+
+// E2B is E2B's own client, which test/internal/e2b is tried with.
+const E2B = "e2b@2.51.0"

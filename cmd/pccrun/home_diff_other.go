@@ -1,0 +1,12 @@
+//go:build !linux
+
+package main
+
+import (
+	"errors"
+
+	"github.com/pccrun/pccrun/homes"
+)
+
+// diff has nothing to compare where there are no homes yet.
+func (r *homeRequest) diff(string, *homes.Entry) int { return failSession(errors.ErrUnsupported) }

@@ -1,0 +1,168 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/workspace/changes"
+)
+
+// bring fetches what the command changed, as a change set in the session's directory.
+func (r *running) bring(ctx context.Context) error {
+	after, err := r.look(ctx)
+	if err != nil {
+		return err
+	}
+	d := differ(r.before, after, &r.sent.Manifest)
+	r.named("stays there, left out by ignore files", d.stays)
+	r.named("stays there, a repository that was made there", d.git)
+	r.named("stays there, neither a file, a directory nor a link", d.odd)
+	if len(d.ask)+len(d.gone) == 0 {
+		return nil
+	}
+	file, err := r.spool("down.tar.gz")
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if len(d.ask) > 0 {
+		transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
+		defer stop()
+		if err := r.provider.service.GetTar(transfer, r.box, r.copy, d.ask, file); err != nil {
+			return fmt.Errorf("%s: download: %w", r.provider.Name(), err)
+		}
+	}
+	err = r.take(ctx, d, file)
+	var refused *filesync.RefusedError
+	if errors.As(err, &refused) {
+		kept, e := r.keepRefused(file)
+		return &StayedError{Err: errors.Join(err, e), Kept: kept}
+	}
+	return err
+}
+
+// named says that names are not brought back.
+func (r *running) named(why string, names []string) {
+	const most = 3
+	if n := len(names); n > most {
+		r.warn("%s: %s and %d more", why, strings.Join(names[:most], ", "), n-most)
+	} else if n > 0 {
+		r.warn("%s: %s", why, strings.Join(names, ", "))
+	}
+}
+
+// take makes the change set.
+func (r *running) take(ctx context.Context, d *difference, file *os.File) (err error) {
+	record := &changes.Record{Workspace: r.policy.Workspace, Protect: r.policy.Protect, Started: changes.Clock()}
+	layer, err := changes.LayerOf(r.policy.Workspace)
+	if err != nil {
+		return err
+	}
+	record.Layers = []changes.Layer{layer}
+	if err := changes.CreateUpper(r.session, record, nil); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, changes.RemoveUpper(r.session))
+		}
+	}()
+	if len(d.ask) > 0 {
+		if _, err := file.Seek(0, 0); err != nil {
+			return err
+		}
+		plain, err := filesync.Decompress(file, filesync.Gzip)
+		if err != nil {
+			return &filesync.RefusedError{Why: err.Error()}
+		}
+		defer plain.Close()
+		tree := filepath.Join(r.session.Name(), changes.TreeDir(0))
+		came, err := filesync.Extract(ctx, tree, plain, filesync.Down{Asked: d.askSet})
+		if err != nil {
+			return err
+		}
+		if n := came.Files + came.Dirs + came.Links; n != len(d.ask) {
+			return &filesync.RefusedError{Why: fmt.Sprintf("%d names were asked for, and %d came", len(d.ask), n)}
+		}
+	}
+	for _, name := range d.gone {
+		if err := changes.Gone(r.session, 0, name); err != nil {
+			return fmt.Errorf("note that %s is gone: %w", name, err)
+		}
+	}
+	return r.judge(d)
+}
+
+// judge takes out of the change set what may not come down.
+func (r *running) judge(d *difference) error {
+	upper, err := changes.OpenUpper(r.session, nil)
+	if err != nil {
+		return err
+	}
+	defer upper.Close()
+	sets, err := upper.Changes()
+	if err != nil {
+		return err
+	}
+	now, err := r.ignoreFiles(upper, d)
+	if err != nil {
+		return err
+	}
+	kept, held := r.sent.Manifest.Judge(sets[0], now)
+	for _, h := range held {
+		r.warn("stays there: %s: %s", h.Change.Path, h.Why)
+	}
+	may := kept.Changes[:0]
+	for _, c := range kept.Changes {
+		why := r.keeps(c.Path)
+		if why == "" && c.From != "" {
+			why = r.keeps(c.From)
+		}
+		if why != "" {
+			r.warn("stays there: %s: %s", c.Path, why)
+			continue
+		}
+		may = append(may, c)
+	}
+	kept.Changes = may
+	n, err := upper.Keep([]*changes.Set{&kept})
+	if err == nil && n == 0 {
+		return changes.RemoveUpper(r.session)
+	}
+	return err
+}
+
+// ignoreFiles returns the texts of the ignore files as the run left them.
+func (r *running) ignoreFiles(upper *changes.Upper, d *difference) (map[string]map[string]string, error) {
+	now := map[string]map[string]string{}
+	for name, texts := range r.sent.Manifest.Ignore {
+		now[name] = maps.Clone(texts)
+	}
+	for _, name := range d.ask {
+		base := path.Base(name)
+		if !filesync.IsIgnoreFile(base) {
+			continue
+		}
+		text, err := upper.ReadTree(0, name, 1<<20)
+		if err != nil && !errors.Is(err, fs.ErrInvalid) {
+			continue // a link or a directory: git reads none
+		}
+		if now[base] == nil {
+			now[base] = map[string]string{}
+		}
+		dir := path.Dir(name)
+		if dir == "." {
+			dir = ""
+		}
+		now[base][dir] = string(text)
+	}
+	return now, nil
+}

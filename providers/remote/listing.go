@@ -1,0 +1,129 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/providers/filesync"
+	"github.com/pccrun/pccrun/workspace/changes"
+)
+
+// listing is what stands in the copy: for each path all that tells one state of it from
+// another, as find prints it.
+type listing struct {
+	of map[string]string
+}
+
+// look lists the copy.
+func (r *running) look(ctx context.Context) (*listing, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.script)
+	defer cancel()
+	text, _, err := r.shell(ctx, true, list, nil, r.copy)
+	if err != nil {
+		return nil, fmt.Errorf("%s: list the copy: %w", r.provider.Name(), err)
+	}
+	l, err := parseListing(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: list the copy: %w", r.provider.Name(), err)
+	}
+	return l, nil
+}
+
+// parseListing reads what the script printed. The command may have had its hand in it:
+// all that it can do so is to keep its own changes from being fetched.
+func parseListing(text []byte) (*listing, error) {
+	l := &listing{of: map[string]string{}}
+	fields := bytes.Split(text, []byte{0})
+	if len(fields)%3 != 1 || len(fields[len(fields)-1]) != 0 {
+		return nil, fmt.Errorf("the list breaks off")
+	}
+	for i := 0; i+2 < len(fields); i += 3 {
+		name := string(fields[i+1])
+		if name == "" || len(fields[i]) < 2 || fields[i][1] != ' ' {
+			return nil, fmt.Errorf("entry %d of the list is not understood", i/3)
+		}
+		l.of[name] = string(fields[i]) + "\x00" + string(fields[i+2])
+	}
+	return l, nil
+}
+
+// is reports whether a path is of a kind, by find's letter.
+func (l *listing) is(name string, kind byte) bool {
+	e := l.of[name]
+	return e != "" && e[0] == kind
+}
+
+// A difference is what has to be fetched, and what is gone.
+type difference struct {
+	ask    []string // in the order of [changes.ComparePaths], with all directories around each
+	gone   []string // the outermost only
+	stays  []string // made there, and left out by an ignore file; a directory with all in it
+	git    []string // repositories that were made there
+	odd    []string // sockets, FIFOs and devices
+	askSet map[string]bool
+}
+
+// differ holds two listings against each other.
+func differ(before, after *listing, m *filesync.Manifest) *difference {
+	d := &difference{askSet: map[string]bool{}}
+	left := m.LeftOut()
+	names := make([]string, 0, len(after.of))
+	for name := range after.of {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, changes.ComparePaths)
+	skip := "" // a directory that stays there
+	for _, name := range names {
+		_, stood := before.of[name]
+		switch {
+		case skip != "" && strings.HasPrefix(name, skip):
+			continue
+		case path.Base(name) == ".git":
+			d.git = append(d.git, name)
+			skip = name + "/"
+			continue
+		case after.of[name] == before.of[name]:
+			continue
+		case !after.is(name, 'f') && !after.is(name, 'd') && !after.is(name, 'l'):
+			d.odd = append(d.odd, name)
+			continue
+		case !stood && left(name, after.is(name, 'd')) != "":
+			d.stays = append(d.stays, name)
+			skip = name + "/"
+			continue
+		case after.is(name, 'd') && before.is(name, 'd') && mode(after.of[name]) == mode(before.of[name]):
+			continue // names that come and go in it are differences of their own
+		}
+		d.add(name)
+	}
+	for name := range before.of {
+		if _, stands := after.of[name]; !stands && (path.Dir(name) == "." || after.of[path.Dir(name)] != "") {
+			d.gone = append(d.gone, name)
+			if dir := path.Dir(name); dir != "." && after.is(dir, 'd') {
+				d.add(dir)
+			}
+		}
+	}
+	d.gone = slices.DeleteFunc(d.gone, func(name string) bool { dir := path.Dir(name); return dir != "." && !after.is(dir, 'd') })
+	slices.SortFunc(d.ask, changes.ComparePaths)
+	slices.SortFunc(d.gone, changes.ComparePaths)
+	return d
+}
+
+// mode is what a listing says of kind and mode.
+func mode(entry string) string {
+	fields := strings.SplitN(entry, " ", 3)
+	return fields[0] + " " + fields[1]
+}
+
+// add asks for a path and the directories that it lies in.
+func (d *difference) add(name string) {
+	for ; name != "." && !d.askSet[name]; name = path.Dir(name) {
+		d.askSet[name] = true
+		d.ask = append(d.ask, name)
+	}
+}

@@ -1,0 +1,225 @@
+package remote
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+)
+
+// plan is a run that is decided.
+type plan struct {
+	provider *Provider
+	policy   *profiles.Policy
+	command  providers.Command
+	request  Request
+
+	name     string   // of the workspace's copy, in the home there
+	dir      string   // where the command starts, relative to the copy
+	env      []string // of the command
+	answers  []profiles.Answer
+	warnings []string
+}
+
+// Answers says of each guarantee how far the run keeps it.
+func (r *plan) Answers() []profiles.Answer { return slices.Clone(r.answers) }
+
+// Warnings are what the user should hear before the command starts.
+func (r *plan) Warnings() []string { return slices.Clone(r.warnings) }
+
+// Description is what a plan prints.
+type Description struct {
+	Provider  string            `json:"provider"`
+	Create    any               `json:"create"`
+	Labels    map[string]string `json:"labels"`
+	Workspace string            `json:"workspace"` // on this machine
+	Copy      string            `json:"copy"`      // there
+	Dir       string            `json:"dir"`
+	Command   []string          `json:"command"`
+	Env       []string          `json:"environment"` // names
+	Upload    string            `json:"upload"`
+	Answers   []profiles.Answer `json:"guarantees"`
+}
+
+// Describe returns all of the plan, without a value of the environment.
+func (r *plan) Describe() any {
+	d := &Description{
+		Provider: r.provider.Name(), Create: r.provider.service.Describe(&r.request), Labels: r.request.Labels, Workspace: r.policy.Workspace,
+		Copy: "~/" + r.name, Dir: path.Join("~", r.name, r.dir), Command: r.command.Argv,
+		Upload:  "pccrun sync pack --dry-run " + r.policy.Workspace + " lists the files, of which those stay here that the policy hides",
+		Answers: r.answers,
+	}
+	for _, v := range r.env {
+		name, _, _ := strings.Cut(v, "=")
+		d.Env = append(d.Env, name)
+	}
+	return d
+}
+
+// refuse names what a copy elsewhere cannot have.
+func (r *plan) refuse() error {
+	p, n := r.policy, r.provider.Name()
+	refused := func(o profiles.Origin, what string) error {
+		return &profiles.Error{Origin: o, Cause: n + ": " + what, Hint: "--provider native has it"}
+	}
+	switch {
+	case len(p.Without) > 0:
+		return &providers.UnusableError{Provider: n, Cause: "--without: layers can be switched off with --provider native only"}
+	case len(p.Network.Local) > 0:
+		return refused(p.Network.Local[0].Origin, "local: this machine's ports cannot be reached from there yet")
+	case len(p.Network.Publish) > 0:
+		return refused(p.Network.Publish[0].Origin, "publish: ports there cannot be reached from this machine yet")
+	case len(p.Network.Sockets) > 0:
+		return refused(p.Network.Sockets[0].Origin, "socket: this machine's sockets cannot be reached from there")
+	}
+	for _, rule := range p.Files {
+		if rule.Origin.Source == "flag" && (rule.Access == profiles.Write || rule.Access == profiles.Overlay) && !r.within(rule.Path) {
+			return refused(rule.Origin, fmt.Sprintf("%s: only the workspace is copied", rule.Path))
+		}
+	}
+	return nil
+}
+
+// within reports whether a path of this machine is copied.
+func (r *plan) within(p string) bool {
+	return p == r.policy.Workspace || strings.HasPrefix(p, r.policy.Workspace+"/")
+}
+
+// ofPlace are variables that speak of this machine: the sandbox has its own, unless the
+// user gives one a value.
+var ofPlace = []string{"HOME", "PATH", "SHELL", "USER", "LOGNAME", "PWD", "OLDPWD", "TMPDIR", "TMP", "TEMP", "HOSTNAME", "MAIL", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}
+
+// place decides where all is there.
+func (r *plan) place() {
+	r.name = strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c) {
+			return c
+		}
+		return '_'
+	}, filepath.Base(r.policy.Workspace))
+	if strings.Trim(r.name, "._-") == "" || strings.HasPrefix(r.name, ".") || strings.HasPrefix(r.name, "-") {
+		r.name = "workspace"
+	}
+	if rel, err := filepath.Rel(r.policy.Workspace, r.command.Dir); err == nil && r.within(r.command.Dir) {
+		r.dir = filepath.ToSlash(rel)
+	} else {
+		r.dir = "."
+	}
+	for _, v := range r.command.Env {
+		name, _, ok := strings.Cut(v, "=")
+		if !ok || name == "" || strings.HasPrefix(name, "PCCRUN_") {
+			continue
+		}
+		set, given := r.policy.Environment.Set[name]
+		if slices.Contains(ofPlace, name) && (!given || strings.HasPrefix(set.Origin.Source, "built-in ")) {
+			continue
+		}
+		r.env = append(r.env, v)
+	}
+}
+
+// hides says why a path of the workspace does not go up.
+func (r *plan) hides(rel string) string {
+	switch d := r.policy.Decide(filepath.Join(r.policy.Workspace, rel)); d.Access {
+	case profiles.Hide, profiles.Private, profiles.Persist:
+		return "the policy: " + d.Access.String()
+	}
+	return ""
+}
+
+// keeps says why a change of a path is none that may be applied.
+func (r *plan) keeps(rel string) string {
+	switch d := r.policy.Decide(filepath.Join(r.policy.Workspace, rel)); d.Access {
+	case profiles.Write, profiles.Overlay:
+		return ""
+	default:
+		return "the policy: " + d.Access.String()
+	}
+}
+
+// reachable is said of what the provider's own daemon undoes.
+const reachable = "nothing of pccrun runs there yet, and the command can reach the provider's own daemon, which executes commands"
+
+// answer says of each guarantee how far this run keeps it: by being a copy at another
+// place, or by what the provider itself keeps.
+func (r *plan) answer() []profiles.Answer {
+	own := r.provider.service.Keeps(r.policy)
+	var list []profiles.Answer
+	for i := range profiles.Guarantees {
+		g := profiles.Guarantees[i].Guarantee
+		a := r.ofCopy(g)
+		a.Guarantee = g
+		if at := slices.IndexFunc(own, func(o profiles.Answer) bool { return o.Guarantee == g }); at >= 0 && own[at].State < a.State {
+			a = own[at]
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// ofCopy says what the engine keeps.
+func (r *plan) ofCopy(g profiles.Guarantee) profiles.Answer {
+	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
+	missing := func(cause string) profiles.Answer {
+		return profiles.Answer{State: profiles.Missing, Cause: cause}
+	}
+	limit := func(l profiles.Limit, cause string) profiles.Answer {
+		if l.Value == 0 {
+			return kept("no limit is set")
+		}
+		return missing(cause)
+	}
+	const elsewhere = "another machine"
+	want := &r.policy.Resources
+	switch g {
+	case profiles.FSHide:
+		return kept("what is hidden is not copied")
+	case profiles.FSReadonly:
+		return kept("a copy; changes of what is read-only do not come back")
+	case profiles.FSProtect:
+		return kept("a copy; apply holds protected names back")
+	case profiles.FSOverlay:
+		return kept("a copy; its changes wait for apply")
+	case profiles.NetInject:
+		if len(r.policy.Network.Inject) == 0 {
+			return kept("no secret is injected")
+		}
+		return missing("nothing reads the requests of a sandbox yet")
+	case profiles.NetTransparent:
+		return missing("nothing of pccrun carries connections there yet")
+	case profiles.FSSpecial, profiles.IPCUnix, profiles.IPCSysV, profiles.ProcIsolated, profiles.InfoKernel, profiles.InfoHost:
+		return kept(elsewhere)
+	case profiles.ProcNoSurvivors:
+		return kept("the sandbox is destroyed, and stops by itself where nobody is left to do that")
+	case profiles.EnvScrub:
+		return kept("an environment of its own, sent when the command starts")
+	case profiles.ResMemory:
+		return limit(want.Memory, "the provider's template decides on the memory")
+	case profiles.ResCPU:
+		return limit(want.CPUs, "the provider's template decides on the processors")
+	case profiles.ResPids:
+		return limit(want.Pids, "nobody counts processes there yet")
+	case profiles.ResDisk:
+		return limit(want.Disk, "the provider's template decides on the disk")
+	case profiles.ResFiles:
+		if want.Files.Value == 0 {
+			return limit(want.FileSize, "no limit is set there yet")
+		}
+		return limit(want.Files, "no limit is set there yet")
+	case profiles.ResTime:
+		return kept("this machine's clock, and the sandbox's own end")
+	case profiles.TTYIsolated:
+		return kept("a terminal of its own there")
+	case profiles.TTYOutput:
+		return kept("a filter over what is printed on a terminal")
+	case profiles.SyncUp:
+		return kept("ignore files, names of keys, rules for secrets, the policy's hidden paths")
+	case profiles.SyncDown:
+		return kept("only what was asked for, judged by member, as a change set")
+	}
+	return missing(reachable)
+}

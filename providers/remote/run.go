@@ -1,0 +1,417 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/filesync"
+)
+
+// patience is how long each part of a run may take.
+type patience struct {
+	lifetime time.Duration // of a sandbox that nobody extends
+	extend   time.Duration // between two extensions
+	create   time.Duration
+	script   time.Duration
+	transfer time.Duration // of an archive
+	grace    time.Duration // between TERM and KILL when the time is up
+	after    time.Duration // for all that follows the command's end
+}
+
+var usual = patience{
+	lifetime: 5 * time.Minute, extend: 100 * time.Second, create: 3 * time.Minute, script: 2 * time.Minute,
+	transfer: 20 * time.Minute, grace: 5 * time.Second, after: 30 * time.Minute,
+}
+
+// A StayedError says that what the command changed could not be fetched, and where it is.
+type StayedError struct {
+	Err      error
+	Resource providers.Resource
+	Parked   bool   // the sandbox is stopped, and keeps its files
+	Kept     string // the file with what came, if it was refused
+}
+
+func (e *StayedError) Error() string {
+	switch {
+	case e.Kept != "":
+		return fmt.Sprintf("what came back is not taken: %v", e.Err)
+	case e.Parked:
+		return fmt.Sprintf("what the command changed could not be fetched: %v; sandbox %s is paused, and keeps it", e.Err, e.Resource.ID)
+	}
+	return fmt.Sprintf("what the command changed could not be fetched: %v; sandbox %s may be running still", e.Err, e.Resource.ID)
+}
+
+// Unwrap returns the cause.
+func (e *StayedError) Unwrap() error { return e.Err }
+
+// Hint says how to go on.
+func (e *StayedError) Hint() string {
+	if e.Kept != "" {
+		return "the archive is " + e.Kept + ": tar -tzf lists it"
+	}
+	return "the provider's own client opens the sandbox by its name; pccrun gc --all destroys it"
+}
+
+// Stays says that the session's record is wanted: something of the run's is not lost.
+func (e *StayedError) Stays() {}
+
+// running is a run under way.
+type running struct {
+	*plan
+	io       providers.Stdio
+	observer providers.Observer
+	session  *os.Root
+	box      *Sandbox
+	home     string // there
+	copy     string // of the workspace, there
+	own      string // the engine's directory, there
+	sent     *filesync.Sent
+	before   *listing
+	started  atomic.Bool
+}
+
+// Run carries the plan out.
+func (r *plan) Run(ctx context.Context, stdio providers.Stdio, o providers.Observer) (result providers.Result, err error) {
+	if r.command.Label == "" || stdio.Changes == nil {
+		return result, fmt.Errorf("BUG: %s: a plan that is only looked at is run", r.provider.Name())
+	}
+	run := &running{plan: r, io: stdio, observer: o, session: stdio.Changes}
+	begun := time.Now()
+	defer func() { result.Wall = time.Since(begun) }()
+	up, err := run.pack(ctx)
+	if err != nil {
+		return result, err
+	}
+	defer up.remove()
+	if err := run.create(ctx); err != nil {
+		return result, err
+	}
+	result, err = run.inside(ctx, up)
+	return result, run.leave(ctx, err)
+}
+
+// warn says something to the user.
+func (r *running) warn(format string, args ...any) {
+	r.observer.Warning(events.Warning{Text: fmt.Sprintf(format, args...)})
+}
+
+// create makes the sandbox. Where it is not clear whether one was made, that one is looked
+// for, so that no second one costs money.
+func (r *running) create(ctx context.Context) error {
+	s := r.provider.service
+	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.create)
+	defer cancel()
+	var err error
+	for range 3 {
+		r.box, err = s.Create(ctx, &r.request)
+		var unclear *UnclearError
+		if !errors.As(err, &unclear) {
+			break
+		}
+		look, stop := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.script)
+		found, e := s.Find(look, r.request.Labels)
+		if e == nil && len(found) > 0 {
+			for _, double := range found[1:] {
+				e = errors.Join(e, s.Destroy(look, double.ID))
+			}
+			if ctx.Err() != nil {
+				e = errors.Join(e, s.Destroy(look, found[0].ID))
+			} else if e == nil {
+				r.box, err = s.Resume(look, found[0].ID)
+			}
+		}
+		stop()
+		if e != nil {
+			return errors.Join(err, e)
+		}
+		if r.box != nil || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	r.observer.Created(r.provider.resource(r.box))
+	return nil
+}
+
+// inside does all that needs the sandbox.
+func (r *running) inside(ctx context.Context, up *upload) (result providers.Result, err error) {
+	stop := r.extend(ctx)
+	defer stop()
+	if err := r.furnish(ctx, up); err != nil {
+		return result, err
+	}
+	result, err = r.follow(ctx)
+	if err != nil && !r.started.Load() {
+		return result, err
+	}
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.after)
+	defer cancel()
+	if e := r.bring(after); e != nil {
+		var stayed *StayedError
+		if !errors.As(e, &stayed) {
+			e = &StayedError{Err: e}
+		}
+		err = errors.Join(err, e)
+	}
+	return result, err
+}
+
+// extend keeps the sandbox from stopping by itself.
+func (r *running) extend(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var done sync.WaitGroup
+	done.Go(func() {
+		for told := false; ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(r.provider.patient.extend):
+			}
+			if err := r.provider.service.Extend(ctx, r.box, r.provider.patient.lifetime); err != nil && ctx.Err() == nil && !told {
+				told = true
+				r.warn("the sandbox may stop within %s: %v", r.provider.patient.lifetime, err)
+			}
+		}
+	})
+	return func() { cancel(); done.Wait() }
+}
+
+// leave destroys the sandbox; where its files could not be fetched, it is stopped and
+// keeps them.
+func (r *running) leave(ctx context.Context, err error) error {
+	s := r.provider.service
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.create)
+	defer cancel()
+	var stayed *StayedError
+	if errors.As(err, &stayed) && stayed.Kept == "" {
+		stayed.Resource = r.provider.resource(r.box)
+		e := s.Park(ctx, r.box)
+		if stayed.Parked = e == nil; errors.Is(e, ErrGone) {
+			return err
+		}
+		return errors.Join(err, e)
+	}
+	e := s.Destroy(ctx, r.box.ID)
+	if found, look := s.Find(ctx, r.request.Labels); look == nil { // an answer that got lost may have made two
+		for _, double := range found {
+			if double.ID != r.box.ID {
+				e = errors.Join(e, s.Destroy(ctx, double.ID))
+			}
+		}
+	}
+	if e != nil {
+		e = fmt.Errorf("sandbox %s was not destroyed, and stops by itself within %s: %w", r.box.ID, r.provider.patient.lifetime, e)
+	}
+	return errors.Join(err, e)
+}
+
+// shell executes a script of the engine's, and returns what it prints.
+func (r *running) shell(ctx context.Context, root bool, script string, in []byte, args ...string) (out []byte, code int, err error) {
+	return Script(ctx, r.provider.service, r.box, root, r.env[:0:0], script, in, args...)
+}
+
+// maxPrinted bounds what a script may print: a listing of many names is the most.
+const maxPrinted = 256 << 20
+
+// Script executes a script with arguments; one that does no harm twice. The error holds
+// what it printed on standard error where the exit status is one of the script's own.
+func Script(ctx context.Context, s Service, box *Sandbox, root bool, env []string, script string, in []byte, args ...string) (out []byte, code int, err error) {
+	for n := 1; ; n++ {
+		var printed, said limited
+		printed.most, said.most = maxPrinted, 4<<10
+		e := &Exec{Argv: append([]string{shell, "-c", script, "sh"}, args...), Env: env, Root: root, Out: &printed, Err: &said, Again: true}
+		var half atomic.Pointer[CutError]
+		if in != nil {
+			e.In = bytes.NewReader(in)
+			e.Lost = func(err error) { half.Store(&CutError{err}) }
+		}
+		code, err = s.Exec(ctx, box, e)
+		if h := half.Load(); h != nil && err == nil {
+			err = h
+		}
+		var cut *CutError
+		if errors.As(err, &cut) && ctx.Err() == nil && n < 4 {
+			continue
+		}
+		switch {
+		case err != nil:
+			return nil, code, err
+		case printed.over:
+			return nil, code, errors.New("the sandbox prints without end")
+		}
+		if text := strings.Join(strings.Fields(events.Clean(said.String())), " "); code != 0 {
+			err = fmt.Errorf("exit status %d: %s", code, text)
+		}
+		return printed.Bytes(), code, err
+	}
+}
+
+// limited is a buffer that takes no more than it should.
+type limited struct {
+	bytes.Buffer
+	most int
+	over bool
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if room := l.most - l.Len(); len(b) > room {
+		l.over = true
+		l.Buffer.Write(b[:room])
+		return len(b), nil
+	}
+	return l.Buffer.Write(b)
+}
+
+// furnish makes the copy.
+func (r *running) furnish(ctx context.Context, up *upload) error {
+	n := r.provider.Name()
+	scripts, cancel := context.WithTimeout(ctx, r.provider.patient.script)
+	defer cancel()
+	own := ".pccrun-" + r.command.Label
+	home, _, err := r.shell(scripts, false, prepare, nil, r.name, own)
+	if err != nil {
+		return fmt.Errorf("%s: set the sandbox up: %w", n, err)
+	}
+	if r.home = string(home); !path.IsAbs(r.home) || strings.ContainsAny(r.home, "\x00\n") {
+		return fmt.Errorf("%s: set the sandbox up: %q is no home", n, events.Cut(r.home))
+	}
+	r.copy, r.own = path.Join(r.home, r.name), path.Join(r.home, own)
+	transfer, stop := context.WithTimeout(ctx, r.provider.patient.transfer)
+	defer stop()
+	if err := r.provider.service.PutTar(transfer, r.box, r.copy, &up.archive); err != nil {
+		return fmt.Errorf("%s: upload: %w", n, err)
+	}
+	if r.before, err = r.look(ctx); err != nil {
+		return err
+	}
+	_, code, err := Script(ctx, r.provider.service, r.box, false, r.env, check, nil, path.Join(r.copy, r.dir), r.command.Argv[0])
+	advice := "the sandbox has programs of its own, and the workspace at ~/" + r.name
+	switch code {
+	case 127:
+		return &providers.ExecError{Name: r.command.Argv[0], Err: syscall.ENOENT, Advice: advice}
+	case 126:
+		return &providers.ExecError{Name: r.command.Argv[0], Err: syscall.EACCES, Advice: advice}
+	case 74:
+		return fmt.Errorf("%s: %s is not in the copy", n, r.command.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: look for %s: %w", n, r.command.Argv[0], err)
+	}
+	return nil
+}
+
+// follow executes the command and follows it to its end.
+func (r *running) follow(ctx context.Context) (result providers.Result, err error) {
+	command, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	e := &Exec{
+		Argv: append([]string{shell, "-c", execute, "sh", path.Join(r.copy, r.dir), r.own}, r.command.Argv...),
+		Env:  r.env, Tag: "pccrun-" + r.command.Label, In: r.io.In, Out: r.io.Out, Err: r.io.Err,
+		Lost: func(err error) { r.warn("the command reads the end of its input too soon: %v", err) },
+	}
+	if t := r.io.Terminal; t != nil {
+		e.Terminal, e.Argv[2] = t, interact
+		e.Env = append(slices.DeleteFunc(slices.Clone(e.Env), func(v string) bool { return strings.HasPrefix(v, "TERM=") }), "TERM="+t.Name)
+	}
+	began := make(chan struct{})
+	e.Started = sync.OnceFunc(func() {
+		r.started.Store(true)
+		r.observer.Started()
+		close(began)
+	})
+	type exit struct {
+		code int
+		err  error
+	}
+	gone := make(chan exit, 1)
+	go func() {
+		code, err := r.provider.service.Exec(command, r.box, e)
+		gone <- exit{code, err}
+	}()
+	var signals <-chan int = r.io.Signals
+	done := ctx.Done()
+	var up, late, lost <-chan time.Time
+	if d := r.policy.Resources.Deadline(); d > 0 {
+		up = time.After(d)
+	}
+	send := func(n int) {
+		if err := r.signal(command, n); err != nil {
+			r.warn("signal %d: %v", n, err)
+		}
+	}
+	for {
+		select {
+		case x := <-gone:
+			return r.status(ctx, result, x.code, x.err)
+		case n := <-signals:
+			<-began
+			send(n)
+		case <-done:
+			done, up, late, result.Killed = nil, nil, nil, true
+			if !r.started.Load() {
+				return result, context.Cause(ctx)
+			}
+			send(int(syscall.SIGKILL))
+			lost = time.After(r.provider.patient.grace)
+		case <-up:
+			up, result.TimedOut = nil, true
+			if !r.started.Load() {
+				return result, errors.New("the time was up before the command had started")
+			}
+			send(int(syscall.SIGTERM))
+			late = time.After(r.provider.patient.grace)
+		case <-late:
+			late = nil
+			send(int(syscall.SIGKILL))
+			lost = time.After(r.provider.patient.grace)
+		case <-lost:
+			// Something holds the command's pipes that is not of its group. It ends with the sandbox.
+			return result, nil
+		}
+	}
+}
+
+// status takes the command's end in.
+func (r *running) status(ctx context.Context, result providers.Result, code int, err error) (providers.Result, error) {
+	var cut *CutError
+	if errors.As(err, &cut) && r.started.Load() {
+		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.provider.patient.script)
+		defer cancel()
+		text, _, e := r.shell(look, false, ended, nil, r.own)
+		if n, bad := strconv.Atoi(strings.TrimSpace(string(text))); e == nil && bad == nil && n >= 0 && n < 256 {
+			r.warn("%v; the command has ended, and a part of what it printed is lost", cut)
+			code, err = n, nil
+		}
+	}
+	if err != nil {
+		return result, fmt.Errorf("%s: run %s: %w", r.provider.Name(), r.command.Argv[0], err)
+	}
+	result.Code = code
+	if n := code - 128; n > 0 && n < 65 {
+		result.Code, result.Signal = 0, n
+	}
+	return result, nil
+}
+
+// signal sends one to the command's process group.
+func (r *running) signal(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, r.provider.patient.script)
+	defer cancel()
+	_, _, err := r.shell(ctx, false, signal, nil, r.own, strconv.Itoa(n))
+	return err
+}

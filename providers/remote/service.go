@@ -1,0 +1,147 @@
+// Package remote runs commands at providers that have a copy of the workspace: one
+// engine for all of them. An adapter says how one provider's API makes a sandbox,
+// executes in it and carries files ([Service]); the engine does the rest.
+//
+// It promises:
+//   - what goes up is what package filesync lets go, less what the policy hides;
+//   - what comes back is a change set, as that of an overlay, and nothing of the host
+//     changes before it is applied;
+//   - the command, its environment and secrets are never part of a request to create;
+//   - a call is repeated only where it may be, as late as the provider asks for, and
+//     each has a deadline;
+//   - a key stands in no error, no address and no record;
+//   - whatever ends a run, nothing goes on running: the sandbox is destroyed, or, where
+//     its files could not be fetched, stopped with its files kept; one that nobody looks
+//     after stops itself within minutes. All are found again by their labels.
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+)
+
+// A Service is one provider's API. Its calls may come at the same time; each ends when
+// its context is done. They repeat what may be repeated themselves ([API]).
+type Service interface {
+	// Name is the provider's: "e2b".
+	Name() string
+
+	// Ready says which key is missing or malformed. It asks nobody.
+	Ready() error
+
+	// Ask asks the provider whether the key is right.
+	Ask(ctx context.Context) error
+
+	// Keeps says what the provider itself keeps of a policy, by mechanisms of its own.
+	Keeps(policy *profiles.Policy) []profiles.Answer
+
+	// Describe says what Create would ask for, for --dry-run.
+	Describe(r *Request) any
+
+	// Create makes a sandbox. Where nobody knows whether one was made the error is an
+	// [UnclearError].
+	Create(ctx context.Context, r *Request) (*Sandbox, error)
+
+	// Find lists the sandboxes that bear labels.
+	Find(ctx context.Context, labels map[string]string) ([]Sandbox, error)
+
+	// Status returns a sandbox as it is now; the error wraps [ErrGone] if there is none.
+	Status(ctx context.Context, id string) (*Sandbox, error)
+
+	// Resume makes a sandbox ready for Exec, one that was stopped too.
+	Resume(ctx context.Context, id string) (*Sandbox, error)
+
+	// Extend has the provider stop a sandbox after a time from now, and not before.
+	Extend(ctx context.Context, s *Sandbox, lifetime time.Duration) error
+
+	// Park stops a sandbox and keeps its files, so that it costs nothing, or little.
+	Park(ctx context.Context, s *Sandbox) error
+
+	// Destroy removes a sandbox. One that is gone already is no error.
+	Destroy(ctx context.Context, id string) error
+
+	// Exec executes a program and returns its exit status; 128 and the number where a
+	// signal ended it. The error is a [CutError] where the program may go on, or
+	// have ended, and nobody knows.
+	Exec(ctx context.Context, s *Sandbox, e *Exec) (code int, err error)
+
+	// PutTar extracts an archive in a directory of the sandbox.
+	PutTar(ctx context.Context, s *Sandbox, dir string, a *Archive) error
+
+	// GetTar writes an archive of names in a directory, those alone and nothing below
+	// them, compressed by gzip. What was written is thrown away by another attempt.
+	GetTar(ctx context.Context, s *Sandbox, dir string, names []string, to *os.File) error
+
+	// Price is what a sandbox costs in an hour, in US dollars; 0 where nobody knows.
+	Price(s *Sandbox) float64
+}
+
+// Request is what a sandbox is created by.
+type Request struct {
+	Labels   map[string]string
+	Lifetime time.Duration // after which it stops by itself, unless it is extended
+	Policy   *profiles.Policy
+}
+
+// Sandbox is one that stands.
+type Sandbox struct {
+	ID       string
+	Region   string
+	Labels   map[string]string
+	Running  bool
+	Created  time.Time
+	CPUs     float64
+	MemoryMB int64
+
+	Access any // what the adapter needs to reach it; may hold a secret
+}
+
+// Exec is a program to be executed.
+type Exec struct {
+	Argv []string
+	Env  []string
+	Root bool // as root where that can be had
+	Tag  string
+
+	In       io.Reader // nil: empty
+	Out, Err io.Writer
+	Started  func()      // called once it runs
+	Lost     func(error) // called where not all of In could be sent; the program reads an end
+
+	// Terminal is what it gets a terminal of its own for, whose output goes to Out.
+	Terminal *providers.Terminal
+
+	Again bool // it does no harm to execute it twice
+}
+
+// Archive is a tar on its way up, compressed by gzip.
+type Archive struct {
+	Open func() (io.ReadCloser, error)
+	Size int64
+	Sum  string // SHA-256 in hexadecimal digits
+}
+
+// ErrGone says that there is no such sandbox, or none any more.
+var ErrGone = errors.New("the sandbox is gone")
+
+// An UnclearError says that a call may have done its work, and may not.
+type UnclearError struct{ Err error }
+
+func (e *UnclearError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnclearError) Unwrap() error { return e.Err }
+
+// A CutError says that the connection to a program was lost, and could not be made again.
+type CutError struct{ Err error }
+
+func (e *CutError) Error() string { return "the connection was lost: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *CutError) Unwrap() error { return e.Err }

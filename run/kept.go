@@ -1,0 +1,159 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/workspace/changes"
+)
+
+// Kept is what a session's overlays changed, open.
+type Kept struct {
+	home   sessions.Home
+	Entry  sessions.Entry
+	Record *changes.Record
+	Upper  *changes.Upper
+	cwd    string
+}
+
+// OpenChanges finds the session: the one named, else the newest of the current
+// workspace that keeps something. With an error it is not nil if the session was
+// found, and only the host's directory is not there to compare with.
+func OpenChanges(name string) (*Kept, error) {
+	home, err := Sessions()
+	if err != nil {
+		return nil, err
+	}
+	host := profiles.ThisHost()
+	c := &Kept{home: home, cwd: host.Cwd}
+	if name != "" {
+		if c.Entry, err = home.Find(name); err != nil {
+			return nil, err
+		}
+	} else if c.Entry, err = lastKept(home, host.Cwd); err != nil {
+		return nil, err
+	}
+	dir, err := home.Open(c.Entry.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if c.Record, err = changes.ReadRecord(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("session %s: %w", c.Entry.ID, ErrNoChanges)
+	} else if err != nil {
+		c.Record = new(changes.Record) // OpenUpper says what is wrong with it
+	}
+	c.Upper, err = changes.OpenUpper(dir, nil)
+	return c, err
+}
+
+// Why there are no changes to show.
+var (
+	ErrNoChanges = errors.New("it changed nothing in an overlay")
+	ErrNoneHere  = errors.New("no run here left changes in an overlay")
+)
+
+// holds reports whether a session has what its overlays changed. One that was killed
+// before its command ran, or while that was removed, says so and has not.
+func holds(home sessions.Home, e sessions.Entry) bool {
+	dir, err := home.Open(e.ID)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return changes.Stands(dir)
+}
+
+func lastKept(home sessions.Home, cwd string) (sessions.Entry, error) {
+	e, ok, err := home.Newest(func(e sessions.Entry) bool {
+		return slices.Contains(e.Kept, KeepUpper) && (e.Workspace == cwd || strings.HasPrefix(cwd, e.Workspace+"/")) && holds(home, e)
+	})
+	switch {
+	case err != nil || ok:
+	case cwd == "":
+		err = errors.New("the current directory is gone: --session ID names a run")
+	default:
+		err = fmt.Errorf("%s: %w", cwd, ErrNoneHere)
+	}
+	return e, err
+}
+
+// Begin locks the changes against another apply; a run that still goes on is an
+// error.
+func (c *Kept) Begin(program Program) error {
+	if c.Entry.State == sessions.Running {
+		return fmt.Errorf("session %s: %w", c.Entry.ID, sessions.ErrAlive)
+	}
+	if c.Entry.State == sessions.Crashed {
+		if err := ClearCrashed(program, c.home, c.Entry); err != nil { // nothing of it writes any more
+			return err
+		}
+	}
+	if err := c.Upper.Begin(); err != nil {
+		return fmt.Errorf("session %s: %w", c.Entry.ID, err)
+	}
+	return nil
+}
+
+// Unapplied reports whether no apply is half done.
+func (c *Kept) Unapplied() bool {
+	dir, err := c.home.Open(c.Entry.ID)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	return !changes.Interrupted(dir)
+}
+
+// Paths makes arguments absolute.
+func (c *Kept) Paths(words []string) []string {
+	var list []string
+	for _, w := range words {
+		if !filepath.IsAbs(w) {
+			w = filepath.Join(c.cwd, w)
+		}
+		list = append(list, filepath.Clean(w))
+	}
+	return list
+}
+
+// Shown is how a path of the host is printed: relative to the workspace, if it
+// lies there.
+func (c *Kept) Shown(path string) string {
+	if rel, ok := strings.CutPrefix(path, c.Entry.Workspace+"/"); ok {
+		return rel
+	}
+	return path
+}
+
+// Drop removes what is kept.
+func (c *Kept) Drop() error { return dropUpper(c.home, c.Entry.ID) }
+
+func dropUpper(home sessions.Home, id string) error {
+	dir, err := home.Open(id)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := changes.RemoveUpper(dir); err != nil {
+		return err
+	}
+	return home.Release(id, KeepUpper)
+}
+
+// DropRest removes what was dropped by who was killed before it was through.
+func DropRest(home sessions.Home) error {
+	list, err := home.List()
+	for _, e := range list {
+		if slices.Contains(e.Kept, KeepUpper) && (e.State == sessions.Ended || e.State == sessions.Crashed) && !holds(home, e) {
+			err = errors.Join(err, dropUpper(home, e.ID))
+		}
+	}
+	return err
+}

@@ -1,0 +1,75 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/sessions"
+)
+
+// KeepUnfetched is the reason for which the directory of a session is kept whose provider has
+// files that could not be fetched, or sent some that were refused.
+const KeepUnfetched = "unfetched"
+
+// CloudKeySet reports whether a key of a cloud is set.
+func CloudKeySet() bool {
+	host := profiles.ThisHost()
+	return slices.ContainsFunc(providers.Known(), func(k providers.Kind) bool { return k.Cloud && len(k.Keys) > 0 && k.MissingKeys(host.Getenv) == "" })
+}
+
+// Orphans finds what stands at clouds whose key is set and belongs to no session that goes on,
+// by its label, and destroys it. What a session has there that could not be fetched goes with
+// all only. It returns what it destroyed, or would.
+func Orphans(program Program, home sessions.Home, dryRun, all bool) (gone []string, err error) {
+	if program.Become != nil || program.Provider == nil {
+		return nil, nil
+	}
+	list, err := home.List()
+	if err != nil {
+		return nil, err
+	}
+	stays := map[string]bool{}
+	for _, e := range list {
+		if e.Resource == nil {
+			continue
+		}
+		unfetched := slices.Contains(e.Kept, KeepUnfetched)
+		stays[e.Resource.Labels[providers.LabelKey]] = e.State == sessions.Running || e.State == sessions.Unknown || unfetched && !all
+	}
+	req := &profiles.Request{Host: profiles.ThisHost()}
+	dirs, err := Dirs()
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range providers.Known() {
+		if !k.Cloud || len(k.Keys) == 0 || k.MissingKeys(req.Host.Getenv) != "" {
+			continue
+		}
+		place, e := program.Provider(k.Name, req, providers.Host{Environ: req.Host.Environ, StateDir: dirs.State, CacheDir: dirs.Cache})
+		if e != nil || place == nil {
+			err = errors.Join(err, e)
+			continue // one that is not built has made nothing
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), destroyWithin)
+		found, e := place.Find(ctx, "")
+		for _, r := range found {
+			if stays[r.Labels[providers.LabelKey]] {
+				continue
+			}
+			if !dryRun {
+				if one := place.Destroy(ctx, r); one != nil {
+					e = errors.Join(e, one)
+					continue
+				}
+			}
+			gone = append(gone, fmt.Sprintf("%s %s", r.Provider, r.ID))
+		}
+		cancel()
+		err = errors.Join(err, e)
+	}
+	return gone, err
+}

@@ -1,0 +1,22 @@
+//go:build !linux
+
+package run
+
+import "github.com/pccrun/pccrun/profiles"
+
+// Surveyed knows nothing that the table does not: there is no native launch here.
+func Surveyed(*profiles.Policy, *profiles.Host, string) (d profiles.Decision, differs, scratch bool) {
+	return profiles.Decision{}, false, false
+}
+
+// SurveyedEnv knows nothing either.
+func SurveyedEnv(*profiles.Policy, *profiles.Host, string) (value, what string) { return "", "" }
+
+// ProgramOf takes a name as it stands: nothing is looked for where nothing runs.
+func ProgramOf(_ *profiles.Policy, _ *profiles.Host, name string) (string, error) { return name, nil }
+
+// Unrunnable says what the error says.
+func Unrunnable(err error) (what, hint string) { return err.Error(), "" }
+
+// ChangedWith returns what a rule has to name for a path to change.
+func ChangedWith(_ *profiles.Decision, path string) string { return path }

@@ -1,0 +1,450 @@
+package conformance_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+)
+
+// cases are what each provider must do alike.
+var cases = []struct {
+	name string
+	try  func(t *testing.T, k *task)
+}{
+	{"an exit status comes back", func(t *testing.T, k *task) {
+		o := k.run("/bin/sh", "-c", "exit 37")
+		require.NoError(t, o.err)
+		require.Equal(t, 37, o.code)
+		require.Nil(t, k.changed())
+		k.nothingLeft()
+	}},
+	{"a signal that ends the command comes back", func(t *testing.T, k *task) {
+		o := k.run("/bin/sh", "-c", "kill -TERM $$")
+		require.Equal(t, 128+15, o.code)
+		require.Empty(t, o.say)
+	}},
+	{"stdout and stderr are apart", func(t *testing.T, k *task) {
+		o := k.sh("echo out; echo err >&2")
+		require.Equal(t, "out\n", o.out)
+		require.Equal(t, "err\n", o.say)
+	}},
+	{"stdin arrives, and its end", func(t *testing.T, k *task) {
+		k.stdin = strings.NewReader(strings.Repeat("typed\n", 20_000))
+		require.Equal(t, "120000\n", k.sh("wc -c | tr -d ' '").out)
+	}},
+	{"no stdin is an empty one", func(t *testing.T, k *task) {
+		require.Equal(t, "0\n", k.sh("wc -c | tr -d ' '").out)
+	}},
+	{"much output comes whole", func(t *testing.T, k *task) {
+		o := k.sh("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done; echo end >&2")
+		require.Equal(t, 20_000, strings.Count(o.out, "\n"))
+		require.True(t, strings.HasSuffix(o.out, "line 19999\n"))
+		require.Equal(t, "end\n", o.say)
+	}},
+	{"bytes that are no text", func(t *testing.T, k *task) {
+		require.Equal(t, "\x00\xff\x80x", k.sh(`printf '\000\377\200x'`).out)
+	}},
+	{"names and arguments of any kind", func(t *testing.T, k *task) {
+		k.write("sub/ü $(id) ' \"", "here\n")
+		o := k.run("/bin/sh", "-c", `cat "$1"; printf '<%s>' "$2" "$3" "$4"`, "sh", "sub/ü $(id) ' \"", "", "-n", "a\nb=c")
+		require.Equal(t, "here\n<><-n><a\nb=c>", o.out)
+		require.Equal(t, 0, o.code)
+	}},
+	{"the environment is the policy's", func(t *testing.T, k *task) {
+		k.request.Env = []string{"GIVEN=a b\nc", "EMPTY="}
+		o := k.sh(`printf '%s|%s|%s|%s' "$GIVEN" "${EMPTY-unset}" "${HOST_SECRET-unset}" "$LANG"; env`)
+		require.True(t, strings.HasPrefix(o.out, "a b\nc||unset|C.UTF-8"), o.out)
+		require.NotContains(t, o.out, "dont-tell")
+		require.NotContains(t, o.out, "/home/nobody-here")
+		require.NotContains(t, k.made(), "GIVEN", "a request to create knows of the environment")
+		require.NotContains(t, k.made(), "printf", "a request to create knows of the command")
+	}},
+	{"it starts in the directory", func(t *testing.T, k *task) {
+		require.Equal(t, "proj/a.txt\n", k.sh("echo $(basename $PWD)/$(ls a.txt)").out)
+	}},
+	{"what is ignored or holds keys does not go up", func(t *testing.T, k *task) {
+		k.write(".gitignore", "build/\n")
+		k.write("build/x", "x")
+		k.write(".env", "A=1")
+		k.write("id_rsa", "key")
+		k.write(".git/config", "[core]\n")
+		require.Equal(t, ".gitignore\na.txt\nsub\nsub/b.txt\n", k.sh("find . -mindepth 1 | sed 's,^./,,' | LC_ALL=C sort").out)
+	}},
+	{"what the policy hides does not go up", func(t *testing.T, k *task) {
+		k.write("private/p", "p")
+		k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "private"), Access: profiles.Hide}, {Path: filepath.Join(k.dir, "a.txt"), Access: profiles.Private}}
+		require.Equal(t, "sub\nsub/b.txt\n", k.sh("find . -mindepth 1 | sed 's,^./,,' | LC_ALL=C sort").out)
+	}},
+	{"a file with a secret stays, and is named", func(t *testing.T, k *task) {
+		k.write("config.py", "github = 'ghp_"+"0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX'\n")
+		require.Equal(t, "a.txt\nsub\n", k.sh("ls").out)
+		require.True(t, k.warned("config.py"), "%q", k.heard.warnings)
+	}},
+	{"what is made, changed, moved and removed comes back", func(t *testing.T, k *task) {
+		k.write("gone.txt", "gone")
+		k.write("old.txt", strings.Repeat("the same text\n", 10))
+		k.write("run.sh", "x")
+		k.write("dir/in/deep", "x")
+		k.sh("echo more >> a.txt; mkdir new; echo n > new/n.txt; rm gone.txt; mv old.txt sub/moved.txt; chmod 755 run.sh; ln -s a.txt link; rm -r dir; : > empty; mkdir none")
+		require.Equal(t, []string{
+			"M a.txt", "D dir", "D dir/in", "D dir/in/deep", "A empty", "D gone.txt", "A link", "A new", "A new/n.txt", "A none", "M run.sh", "R sub/moved.txt from old.txt",
+		}, k.changed())
+		require.Equal(t, "one\n", k.read("a.txt"), "the host changes before an apply")
+		_, err := k.apply()
+		require.NoError(t, err)
+		require.Equal(t, "one\nmore\n", k.read("a.txt"))
+		require.NoFileExists(t, filepath.Join(k.dir, "gone.txt"))
+		require.NoDirExists(t, filepath.Join(k.dir, "dir"))
+		require.FileExists(t, filepath.Join(k.dir, "sub/moved.txt"))
+		target, err := os.Readlink(filepath.Join(k.dir, "link"))
+		require.NoError(t, err)
+		require.Equal(t, "a.txt", target)
+		info, err := os.Stat(filepath.Join(k.dir, "run.sh"))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o755), info.Mode().Perm())
+		k.nothingLeft()
+	}},
+	{"a file in place of a directory, and the other way", func(t *testing.T, k *task) {
+		k.sh("rm -r sub; echo f > sub; rm a.txt; mkdir a.txt; echo i > a.txt/in")
+		require.Equal(t, []string{"T a.txt", "A a.txt/in", "T sub", "D sub/b.txt"}, k.changed())
+	}},
+	{"a file of the same size and time that differs", func(t *testing.T, k *task) {
+		k.sh("touch -r a.txt ref; echo two > a.txt; echo ONE > a.txt; touch -r ref a.txt; rm ref")
+		require.Equal(t, []string{"M a.txt"}, k.changed())
+	}},
+	{"what is only touched is no change", func(t *testing.T, k *task) {
+		k.sh("touch a.txt; chmod 600 a.txt; chmod 644 a.txt; echo x > t; rm t")
+		require.Nil(t, k.changed())
+	}},
+	{"protected names are held back", func(t *testing.T, k *task) {
+		k.sh("echo evil > .mcp.json; mkdir .vscode; echo {} > .vscode/tasks.json; echo ok > ok")
+		require.Equal(t, []string{"A .mcp.json protected", "A .vscode protected", "A .vscode/tasks.json protected", "A ok"}, k.changed())
+		done, err := k.apply()
+		require.NoError(t, err)
+		require.Len(t, done.Withheld, 3)
+		require.NoFileExists(t, filepath.Join(k.dir, ".mcp.json"))
+		require.FileExists(t, filepath.Join(k.dir, "ok"))
+	}},
+	{"what did not go up is not replaced", func(t *testing.T, k *task) {
+		k.write(".env", "SECRET=1\n")
+		k.write(".gitignore", "build\n")
+		k.write("build/kept", "kept")
+		k.sh("echo theirs > .env; mkdir build; echo b > build/b; git init -q . 2>/dev/null || mkdir .git; echo > .gitignore")
+		require.Equal(t, []string{"M .gitignore"}, k.changed())
+		require.True(t, k.warned("build"), "%q", k.heard.warnings)
+		require.True(t, k.warned(".git"), "%q", k.heard.warnings)
+		require.True(t, k.warned(".env"), "%q", k.heard.warnings)
+		require.Equal(t, "SECRET=1\n", k.read(".env"))
+	}},
+	{"a change of what is read-only does not come back", func(t *testing.T, k *task) {
+		k.request.Files = []profiles.FileFlag{{Path: filepath.Join(k.dir, "sub"), Access: profiles.Read}}
+		k.sh("echo x >> sub/b.txt; echo x > c")
+		require.Equal(t, []string{"A c"}, k.changed())
+		require.True(t, k.warned("sub/b.txt"))
+	}},
+	{"what the host changed meanwhile is a conflict", func(t *testing.T, k *task) {
+		k.started = func() { k.write("a.txt", "the host's\n") }
+		k.sh("sleep 0.3; echo theirs > a.txt; echo x > c")
+		require.Equal(t, []string{"M a.txt conflict", "A c"}, k.changed())
+		_, err := k.apply()
+		require.Error(t, err)
+		require.Equal(t, "the host's\n", k.read("a.txt"))
+	}},
+	{"the time is up", func(t *testing.T, k *task) {
+		k.request.Limits[6] = "1s"
+		begun := time.Now()
+		o := k.run("/bin/sh", "-c", "echo x > made; trap 'exit 3' TERM; sleep 60 & wait")
+		require.NoError(t, o.err)
+		require.Equal(t, 124, o.code)
+		require.Less(t, time.Since(begun), 20*time.Second)
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"a signal reaches the command and its children", func(t *testing.T, k *task) {
+		k.signals = make(chan int, 1)
+		k.started = func() { time.AfterFunc(time.Second, func() { k.signals <- 2 }) }
+		o := k.run("/bin/sh", "-c", "trap 'echo got it; exit 9' INT; sleep 30")
+		require.NoError(t, o.err)
+		require.Equal(t, 9, o.code)
+		require.Equal(t, "got it\n", o.out)
+	}},
+	{"a run that is ended keeps what was made", func(t *testing.T, k *task) {
+		ctx, cancel := context.WithCancel(t.Context())
+		k.ctx = ctx
+		k.started = func() { time.AfterFunc(500*time.Millisecond, cancel) }
+		o := k.run("/bin/sh", "-c", "echo x > made; sleep 60")
+		require.NoError(t, o.err)
+		require.True(t, o.Killed)
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"what runs on in the background ends", func(t *testing.T, k *task) {
+		k.sh("sleep 60 & echo $! > pid")
+		k.nothingLeft()
+		_, err := k.apply()
+		require.NoError(t, err)
+		status, err := os.ReadFile("/proc/" + strings.TrimSpace(k.read("pid")) + "/status")
+		require.True(t, err != nil || strings.Contains(string(status), "\nState:\tZ"), "%s", status)
+	}},
+	{"a command that is not there", func(t *testing.T, k *task) {
+		o := k.run("no-such-program")
+		require.Equal(t, 127, o.code)
+		require.ErrorContains(t, o.err, "no-such-program")
+		require.Contains(t, hint(o.err), "~/proj")
+		k.nothingLeft()
+	}},
+	{"a command that is not executable", func(t *testing.T, k *task) {
+		require.Equal(t, 126, k.run("./a.txt").code)
+		k.nothingLeft()
+	}},
+	{"a key that is not set", func(t *testing.T, k *task) {
+		k.environ = nil
+		o := k.run("true")
+		require.Equal(t, 125, o.code)
+		for _, name := range k.place.keys {
+			require.ErrorContains(t, o.err, name+" is not set")
+			require.Contains(t, hint(o.err), "export "+name)
+		}
+		require.Empty(t, k.calls())
+	}},
+	{"a key that is wrong", func(t *testing.T, k *task) {
+		k.env = []string{k.place.keys[0] + "=" + k.place.wrongKey}
+		o := k.run("true")
+		require.Equal(t, 125, o.code)
+		require.NotContains(t, o.err.Error(), k.place.wrongKey)
+		require.Contains(t, hint(o.err), k.place.keys[0])
+	}},
+	{"what is missing is refused by name", func(t *testing.T, k *task) {
+		k.request.AllowMissing = nil
+		o := k.run("true")
+		require.Equal(t, 125, o.code)
+		for _, g := range []string{"net.allowlist", "sys.filter", "launch.integrity", "priv.none"} {
+			require.ErrorContains(t, o.err, "guarantee "+g+": missing")
+		}
+		require.Contains(t, hint(o.err), "--allow-missing")
+		require.Empty(t, k.stand(""))
+	}},
+	{"what cannot be had is refused by name", func(t *testing.T, k *task) {
+		k.request.Local = []string{"5432"}
+		_, err := k.plan("true")
+		require.ErrorContains(t, err, "local")
+		k.request.Local, k.request.Publish = nil, []string{"3000"}
+		_, err = k.plan("true")
+		require.ErrorContains(t, err, "publish")
+		k.request.Publish, k.request.Files = nil, []profiles.FileFlag{{Path: "/srv/data", Access: profiles.Write}}
+		_, err = k.plan("true")
+		require.ErrorContains(t, err, "/srv/data: only the workspace is copied")
+	}},
+	{"a plan tells no secret and changes nothing", func(t *testing.T, k *task) {
+		k.request.Env = []string{"TOKEN=hunter2"}
+		plan, err := k.plan("true")
+		require.NoError(t, err)
+		text, err := json.Marshal(plan.Describe())
+		require.NoError(t, err)
+		require.Contains(t, string(text), "TOKEN")
+		require.NotContains(t, string(text), "hunter2")
+		require.Empty(t, k.stand(""))
+	}},
+	{"slow answers", func(t *testing.T, k *task) {
+		k.fault(slow)
+		require.Equal(t, "hi\n", k.sh("echo hi").out)
+		k.nothingLeft()
+	}},
+	{"too many calls", func(t *testing.T, k *task) {
+		k.fault(busy)
+		begun := time.Now()
+		k.sh("echo x > made")
+		require.Greater(t, time.Since(begun), 3*time.Second, "Retry-After was not heeded")
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"errors of the provider", func(t *testing.T, k *task) {
+		k.fault(broken)
+		k.sh("echo x > made")
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"the answer to create is lost", func(t *testing.T, k *task) {
+		k.fault(lostCreate)
+		require.Equal(t, "hi\n", k.sh("echo hi").out)
+		require.Equal(t, 1, strings.Count(k.made(), "metadata"), "a second one was made")
+		k.nothingLeft()
+	}},
+	{"one call creates two", func(t *testing.T, k *task) {
+		k.fault(twiceCreate)
+		k.sh("echo hi")
+		require.Equal(t, 2, strings.Count(k.made(), "metadata"))
+		k.nothingLeft()
+	}},
+	{"none can be created", func(t *testing.T, k *task) {
+		k.fault(neverCreate)
+		o := k.run("true")
+		require.Equal(t, 125, o.code)
+		require.ErrorContains(t, o.err, "quota of sandboxes exceeded")
+		for _, v := range k.environ {
+			if name, key, _ := strings.Cut(v, "="); name == k.place.keys[0] {
+				require.NotContains(t, o.err.Error(), key)
+			}
+		}
+	}},
+	{"a proxy answers", func(t *testing.T, k *task) {
+		k.fault(htmlCreate)
+		o := k.run("true")
+		require.Equal(t, 125, o.code)
+		require.ErrorContains(t, o.err, "is a proxy in between?")
+		k.nothingLeft()
+	}},
+	{"the stream is cut, and taken up", func(t *testing.T, k *task) {
+		k.fault(cutExec)
+		o := k.run("/bin/sh", "-c", "echo begin; sleep 1; echo x > made; sleep 2; echo end; exit 5")
+		require.NoError(t, o.err)
+		require.Equal(t, 5, o.code)
+		require.True(t, strings.HasSuffix(o.out, "end\n"), o.out)
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"the stream is cut, and the command has ended meanwhile", func(t *testing.T, k *task) {
+		k.fault(cutOften)
+		o := k.run("/bin/sh", "-c", "echo begin; echo x > made; exit 6")
+		require.NoError(t, o.err)
+		require.Equal(t, 6, o.code)
+		require.True(t, k.warned("is lost"), "%q", k.heard.warnings)
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"the download is cut", func(t *testing.T, k *task) {
+		k.fault(cutDownload)
+		k.sh("head -c 100000 /dev/urandom > made")
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"the download is altered", func(t *testing.T, k *task) {
+		k.fault(wrongOnce)
+		k.sh("head -c 100000 /dev/urandom > made")
+		require.Equal(t, []string{"A made"}, k.changed())
+		k.nothingLeft()
+	}},
+	{"no download comes through", func(t *testing.T, k *task) {
+		k.fault(noDownload)
+		o := k.run("/bin/sh", "-c", "echo x > made; exit 4")
+		require.Equal(t, 4, o.Code)
+		require.ErrorContains(t, o.err, "could not be fetched")
+		require.ErrorContains(t, o.err, "is paused, and keeps it")
+		require.Contains(t, hint(o.err), "pccrun gc --all")
+		require.Empty(t, k.stand("running"), "it costs money")
+		stand := k.stand("paused")
+		require.Len(t, stand, 1)
+		require.FileExists(t, filepath.Join(k.home(stand[0]), "proj/made"))
+		require.Equal(t, stand[0], k.heard.created[0].ID)
+		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]))
+		k.nothingLeft()
+	}},
+	{"hostile archives", func(t *testing.T, k *task) {
+		for name, member := range map[string]string{
+			"what leads out":          `('../../evil', b'x')`,
+			"an absolute path":        `('/tmp/evil', b'x')`,
+			"what nobody asked for":   `('other.txt', b'x')`,
+			"a link and what follows": `('made', None), ('made/x', b'x')`,
+			"a hook":                  `('.git/hooks/post-checkout', b'x')`,
+		} {
+			t.Run(name, func(t *testing.T) {
+				k := newTask(t, k.place)
+				k.path(hostileTar(t, member))
+				o := k.run("/bin/sh", "-c", "echo x > made")
+				require.ErrorContains(t, o.err, "refused")
+				require.Contains(t, hint(o.err), "refused.tar.gz")
+				require.Nil(t, k.changed())
+				require.Equal(t, "one\n", k.read("a.txt"))
+				k.nothingLeft()
+			})
+		}
+	}},
+	{"sandboxes are found by their labels", func(t *testing.T, k *task) {
+		k.fault(noDestroy)
+		o := k.run("true")
+		require.ErrorContains(t, o.err, "was not destroyed")
+		k.fault("")
+		found, err := k.provider.Find(t.Context(), "")
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, k.label, found[0].Labels[providers.LabelKey])
+		found, err = k.provider.Find(t.Context(), "another")
+		require.NoError(t, err)
+		require.Empty(t, found)
+		require.NoError(t, k.provider.Destroy(t.Context(), providers.Resource{Provider: k.place.name, Labels: map[string]string{providers.LabelKey: k.label}}))
+		k.nothingLeft()
+		require.NoError(t, k.provider.Destroy(t.Context(), k.heard.created[0]), "what is gone already is no error")
+	}},
+}
+
+// hint is what an error says that mends it.
+func hint(err error) string {
+	type hinted interface{ Hint() string }
+	for err != nil {
+		if h, ok := err.(hinted); ok {
+			return h.Hint()
+		}
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, one := range many.Unwrap() {
+				if text := hint(one); text != "" {
+					return text
+				}
+			}
+			return ""
+		}
+		one, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return ""
+		}
+		err = one.Unwrap()
+	}
+	return ""
+}
+
+// hostileTar returns a directory with a tar that makes an archive of its own.
+func hostileTar(t *testing.T, members string) string {
+	dir, err := os.MkdirTemp("", "pccrun-hostile-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	script := `#!/bin/sh
+case "$*" in
+*-czf*) for last; do :; done
+	exec python3 - "$last" <<'END'
+import io, sys, tarfile
+with tarfile.open(sys.argv[1], 'w:gz') as t:
+    for name, text in [` + members + `]:
+        i = tarfile.TarInfo(name)
+        if text is None:
+            i.type, i.linkname = tarfile.SYMTYPE, '/etc'
+            t.addfile(i)
+        else:
+            i.size = len(text)
+            t.addfile(i, io.BytesIO(text))
+END
+	;;
+esac
+exec /usr/bin/tar "$@"
+`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "tar"), []byte(script), 0o755))
+	return dir
+}
+
+func TestConformance(t *testing.T) {
+	for _, p := range places {
+		t.Run(p.name, func(t *testing.T) {
+			for _, c := range cases {
+				t.Run(c.name, func(t *testing.T) { c.try(t, newTask(t, p)) })
+			}
+		})
+	}
+}

@@ -1,0 +1,267 @@
+// Package conformance_test runs the same small cases with each provider that has a copy of
+// the workspace. A provider is a row of a table; what is here is what they share.
+package conformance_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/test/internal/tempuser"
+	"github.com/pccrun/pccrun/workspace/changes"
+)
+
+// credential is who the commands of servers run as: never root.
+var credential *syscall.Credential
+
+func TestMain(m *testing.M) {
+	if os.Getuid() != 0 {
+		os.Exit(m.Run())
+	}
+	user, err := tempuser.New()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	credential = user.Credential()
+	code := m.Run()
+	if err := user.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// A place is a provider behind a server of the test's.
+type place struct {
+	name     string
+	keys     []string // the variables without which it cannot be used
+	wrongKey string   // well-formed
+	start    func(t *testing.T) *served
+}
+
+// served is a server that is up.
+type served struct {
+	environ []string
+	open    func(environ []string) providers.Provider
+	path    func(dir string)            // stands first in PATH there
+	stand   func(state string) []string // what stands at the provider: "running", "paused", or all
+	home    func(id string) string      // where its files are on this machine
+	calls   func() []string
+	made    func() string // all that requests to create said
+	fault   func(kind string)
+}
+
+// A task is a run of a test.
+type task struct {
+	*served
+	place    *place
+	t        *testing.T
+	dir      string // the workspace
+	session  *os.Root
+	request  profiles.Request
+	env      []string
+	stdin    io.Reader
+	signals  chan int
+	provider providers.Provider
+	label    string
+	heard    heard
+	ctx      context.Context
+	started  func()
+}
+
+type heard struct {
+	mu       sync.Mutex
+	created  []providers.Resource
+	warnings []string
+	started  func()
+}
+
+func (h *heard) Created(r providers.Resource) { h.created = append(h.created, r) }
+func (h *heard) Started() {
+	if h.started != nil {
+		h.started()
+	}
+}
+func (h *heard) Decision(events.NetDecision) {}
+func (h *heard) Closed(events.NetClosed)     {}
+func (h *heard) Denial(events.Denial)        {}
+func (h *heard) Change(events.Changed)       {}
+func (h *heard) Warning(w events.Warning) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.warnings = append(h.warnings, w.Text)
+}
+func (h *heard) Ask(context.Context, string, uint16) (p providers.Permission) { return }
+
+// unkept is what nothing keeps there yet: each run says that it does without.
+var unkept = []string{"net.allowlist", "net.address", "net.dns", "net.transparent", "sys.filter", "sys.no-new-userns", "priv.none", "launch.integrity"}
+
+func newTask(t *testing.T, p *place) *task {
+	k := &task{served: p.start(t), place: p, t: t, label: strings.ToLower(strings.ReplaceAll(filepath.Base(t.TempDir())+t.Name(), "/", "-")), ctx: t.Context()}
+	base := t.TempDir()
+	k.dir = filepath.Join(base, "proj")
+	require.NoError(t, os.Mkdir(k.dir, 0o755))
+	session := filepath.Join(base, "session")
+	require.NoError(t, os.Mkdir(session, 0o700))
+	var err error
+	k.session, err = os.OpenRoot(session)
+	require.NoError(t, err)
+	t.Cleanup(func() { k.session.Close() })
+	k.request.AllowMissing = unkept
+	k.write("a.txt", "one\n")
+	k.write("sub/b.txt", "two\n")
+	return k
+}
+
+func (k *task) write(name, text string) {
+	path := filepath.Join(k.dir, name)
+	require.NoError(k.t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(k.t, os.WriteFile(path, []byte(text), 0o644))
+}
+
+func (k *task) read(name string) string {
+	text, err := os.ReadFile(filepath.Join(k.dir, name))
+	require.NoError(k.t, err)
+	return string(text)
+}
+
+// environment is the user's, with keys.
+func (k *task) environment() []string {
+	return append(append([]string{"PATH=" + os.Getenv("PATH"), "HOME=/home/nobody-here", "LANG=C.UTF-8", "HOST_SECRET=dont-tell"}, k.environ...), k.env...)
+}
+
+// plan plans a run.
+func (k *task) plan(argv ...string) (providers.Plan, error) {
+	k.request.Command = argv
+	k.request.Host = profiles.Host{UID: os.Getuid(), Home: "/home/nobody-here", Environ: k.environment(), Cwd: k.dir, Memory: 8 << 30}
+	policy, err := profiles.Resolve(k.request)
+	require.NoError(k.t, err)
+	k.provider = k.open(k.environment())
+	facts, err := k.provider.Examine(k.t.Context())
+	if err != nil {
+		return nil, err
+	}
+	plan, err := k.provider.Plan(policy, &providers.Survey{}, facts, providers.Command{Argv: argv, Env: policy.Environ(k.environment()), Dir: policy.WorkDir, Label: k.label})
+	if err != nil {
+		return nil, err
+	}
+	_, err = providers.Check(policy, plan.Answers())
+	return plan, err
+}
+
+// An outcome is how a run ended.
+type outcome struct {
+	providers.Result
+	err      error
+	code     int // what pccrun would exit with
+	out, say string
+}
+
+// run runs a command to its end.
+func (k *task) run(argv ...string) *outcome {
+	k.t.Helper()
+	o := &outcome{}
+	plan, err := k.plan(argv...)
+	if err == nil {
+		var out, say bytes.Buffer
+		k.heard.started = k.started
+		o.Result, err = plan.Run(k.ctx, providers.Stdio{In: k.stdin, Out: &out, Err: &say, Signals: k.signals, Changes: k.session}, &k.heard)
+		o.out, o.say = out.String(), say.String()
+	}
+	o.err = err
+	var exec *providers.ExecError
+	switch {
+	case errors.As(err, &exec) && errors.Is(err, syscall.ENOENT):
+		o.code = 127
+	case errors.As(err, &exec):
+		o.code = 126
+	case err != nil:
+		o.code = 125
+	case o.TimedOut:
+		o.code = 124
+	case o.Signal != 0:
+		o.code = 128 + o.Signal
+	default:
+		o.code = o.Code
+	}
+	return o
+}
+
+// sh runs a script, which must succeed.
+func (k *task) sh(script string) *outcome {
+	k.t.Helper()
+	o := k.run("/bin/sh", "-c", script)
+	require.NoError(k.t, o.err)
+	require.Equal(k.t, 0, o.code, "%s", o.say)
+	return o
+}
+
+// upper opens what came back, nil for nothing.
+func (k *task) upper() *changes.Upper {
+	if !changes.Stands(k.session) {
+		return nil
+	}
+	u, err := changes.OpenUpper(k.session, nil)
+	require.NoError(k.t, err)
+	return u
+}
+
+// changed is what came back: op and path, with what else is to be said.
+func (k *task) changed() (list []string) {
+	k.t.Helper()
+	u := k.upper()
+	if u == nil {
+		return nil
+	}
+	defer u.Close()
+	sets, err := u.Changes()
+	require.NoError(k.t, err)
+	for _, c := range sets[0].Changes {
+		text := fmt.Sprintf("%c %s", c.Op(), c.Path)
+		if c.From != "" {
+			text += " from " + c.From
+		}
+		if c.Protect != "" {
+			text += " protected"
+		}
+		if c.Conflict != "" {
+			text += " conflict"
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+// apply brings it to the workspace.
+func (k *task) apply() (*changes.Outcome, error) {
+	u := k.upper()
+	require.NotNil(k.t, u, "nothing came back")
+	defer u.Close()
+	require.NoError(k.t, u.Begin())
+	return u.Apply(changes.Selection{})
+}
+
+// nothingLeft says that nothing stands at the provider.
+func (k *task) nothingLeft() {
+	k.t.Helper()
+	require.Empty(k.t, k.stand(""), "a sandbox is left")
+}
+
+// warned reports whether the user heard a text.
+func (k *task) warned(text string) bool {
+	return strings.Contains(strings.Join(k.heard.warnings, "\n"), text)
+}

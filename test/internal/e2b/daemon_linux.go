@@ -1,0 +1,441 @@
+package e2b
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A process that the daemon of a sandbox started.
+type process struct {
+	command *exec.Cmd
+	config  map[string]any
+	tag     string
+
+	mu     sync.Mutex
+	cond   *sync.Cond
+	events []map[string]any
+	over   bool
+	stdin  io.WriteCloser
+	quit   chan struct{} // output is read no more
+	once   sync.Once
+}
+
+// daemon answers as envd.
+func (s *Server) daemon(w http.ResponseWriter, r *http.Request) {
+	id := r.Header.Get("E2b-Sandbox-Id")
+	s.mu.Lock()
+	b := s.boxes[id]
+	running := b != nil && b.state == "running"
+	s.mu.Unlock()
+	name, _, _ := r.BasicAuth()
+	switch {
+	case !running:
+		refuse(w, http.StatusBadGateway, "The sandbox was not found")
+		return
+	case r.URL.Path == "/health":
+		w.WriteHeader(http.StatusNoContent)
+		return
+	case r.Header.Get("X-Access-Token") != b.token:
+		refuse(w, http.StatusUnauthorized, "unauthenticated")
+		return
+	case r.Header.Get("X-API-KEY") != "" && r.Header.Get("User-Agent") == "pccrun":
+		refuse(w, http.StatusInternalServerError, "the key of the account was sent to a sandbox")
+		return
+	case name != "" && name != "user" && name != "root":
+		refuse(w, http.StatusUnauthorized, "no such user "+name)
+		return
+	}
+	switch {
+	case r.URL.Path == "/files" && r.Method == http.MethodPost:
+		s.write(w, r, b)
+	case r.URL.Path == "/files" && r.Method == http.MethodGet:
+		s.read(w, r, b)
+	case strings.HasSuffix(r.URL.Path, "/Start"):
+		s.start(w, r, b)
+	default:
+		s.unary(w, r, b)
+	}
+}
+
+// place is where a path of a sandbox is on this machine: never outside of it.
+func (b *box) place(name string) (string, bool) {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(b.home, name)
+	}
+	name = filepath.Clean(name)
+	return name, strings.HasPrefix(name, filepath.Dir(b.home)+"/")
+}
+
+func (s *Server) write(w http.ResponseWriter, r *http.Request, b *box) {
+	name, inside := b.place(r.URL.Query().Get("path"))
+	if !inside {
+		refuse(w, http.StatusForbidden, "outside of the sandbox")
+		return
+	}
+	body := io.Reader(r.Body)
+	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
+		parts, err := r.MultipartReader()
+		if err == nil {
+			body, err = parts.NextPart()
+		}
+		if err != nil {
+			refuse(w, http.StatusBadRequest, err.Error())
+			return
+		}
+	}
+	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	}
+	if err == nil {
+		_, err = io.Copy(f, body)
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}
+	if err == nil && s.credential != nil {
+		err = os.Lchown(name, int(s.credential.Uid), int(s.credential.Gid))
+	}
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	answer(w, http.StatusOK, []map[string]string{{"name": filepath.Base(name), "type": "file", "path": name}})
+}
+
+func (s *Server) read(w http.ResponseWriter, r *http.Request, b *box) {
+	name, inside := b.place(r.URL.Query().Get("path"))
+	f, err := os.Open(name)
+	if !inside || err != nil {
+		refuse(w, http.StatusNotFound, "path '"+name+"' does not exist")
+		return
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if info, err := f.Stat(); err == nil {
+		w.Header().Set("Content-Length", strconv.FormatInt(info.Size(), 10))
+	}
+	_, _ = io.Copy(w, f)
+}
+
+// connectError answers a unary call that failed.
+func connectError(w http.ResponseWriter, status int, code, text string) {
+	answer(w, status, map[string]string{"code": code, "message": text})
+}
+
+// frame writes a message of a stream.
+func frame(w http.ResponseWriter, flag byte, v any) {
+	text, _ := json.Marshal(v)
+	_, _ = w.Write(append(binary.BigEndian.AppendUint32([]byte{flag}, uint32(len(text))), text...))
+	w.(http.Flusher).Flush()
+}
+
+func streamError(w http.ResponseWriter, code, text string) {
+	frame(w, 2, map[string]any{"error": map[string]string{"code": code, "message": text}})
+}
+
+func (s *Server) start(w http.ResponseWriter, r *http.Request, b *box) {
+	var in struct {
+		Process struct {
+			Cmd  string            `json:"cmd"`
+			Args []string          `json:"args"`
+			Envs map[string]string `json:"envs"`
+			Cwd  string            `json:"cwd"`
+		} `json:"process"`
+		Stdin *bool  `json:"stdin"`
+		Tag   string `json:"tag"`
+	}
+	head := make([]byte, 5)
+	if _, err := io.ReadFull(r.Body, head); err != nil || r.Header.Get("Content-Type") != "application/connect+json" || r.Header.Get("Connect-Protocol-Version") != "1" {
+		refuse(w, http.StatusUnsupportedMediaType, "no Connect stream")
+		return
+	}
+	body := make([]byte, binary.BigEndian.Uint32(head[1:]))
+	_, err := io.ReadFull(r.Body, body)
+	if err == nil {
+		err = json.Unmarshal(body, &in)
+	}
+	w.Header().Set("Content-Type", "application/connect+json")
+	if err != nil {
+		streamError(w, "invalid_argument", err.Error())
+		return
+	}
+	p := &process{tag: in.Tag, quit: make(chan struct{}), config: map[string]any{"cmd": in.Process.Cmd, "args": in.Process.Args, "envs": in.Process.Envs}}
+	p.cond = sync.NewCond(&p.mu)
+	c := exec.Command(in.Process.Cmd, in.Process.Args...)
+	p.command = c
+	c.Dir = b.home
+	if in.Process.Cwd != "" {
+		c.Dir, _ = b.place(in.Process.Cwd)
+	}
+	path := os.Getenv("PATH")
+	if s.Path != "" {
+		path = s.Path + ":" + path
+	}
+	c.Env = []string{"PATH=" + path, "HOME=" + b.home, "USER=user", "LOGNAME=user"}
+	for name, value := range in.Process.Envs {
+		c.Env = append(c.Env, name+"="+value)
+	}
+	c.Env = append(c.Env, "E2B_SANDBOX_ID="+b.id+"-"+b.token)
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: s.credential}
+	out, err := c.StdoutPipe()
+	var said io.ReadCloser
+	if err == nil {
+		said, err = c.StderrPipe()
+	}
+	if err == nil && (in.Stdin == nil || *in.Stdin) {
+		p.stdin, err = c.StdinPipe()
+	}
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		streamError(w, "invalid_argument", "error starting process '"+in.Process.Cmd+"': "+err.Error())
+		return
+	}
+	pid := uint32(c.Process.Pid)
+	b.mu.Lock()
+	b.processes[pid] = p
+	b.mu.Unlock()
+	p.say(map[string]any{"start": map[string]any{"pid": pid}})
+	go p.follow(out, said, func() {
+		b.mu.Lock()
+		delete(b.processes, pid)
+		b.mu.Unlock()
+	})
+	var limit <-chan time.Time
+	if ms, err := strconv.Atoi(r.Header.Get("Connect-Timeout-Ms")); err == nil && ms > 0 {
+		limit = time.After(time.Duration(ms) * time.Millisecond)
+	}
+	p.tell(w, r, 0, limit)
+}
+
+// follow reads what a process prints, to its end.
+func (p *process) follow(out, said io.Reader, gone func()) {
+	var pipes sync.WaitGroup
+	read := func(from io.Reader, name string) {
+		for {
+			b := make([]byte, 32<<10)
+			n, err := from.Read(b)
+			if n > 0 {
+				p.say(map[string]any{"data": map[string]any{name: base64.StdEncoding.EncodeToString(b[:n])}})
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+	pipes.Go(func() { read(out, "stdout") })
+	pipes.Go(func() { read(said, "stderr") })
+	done := make(chan struct{})
+	go func() { pipes.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-p.quit:
+	}
+	err := p.command.Wait()
+	state := p.command.ProcessState
+	end := map[string]any{"exited": state.Exited(), "status": state.String()}
+	if code := state.ExitCode(); code != 0 {
+		end["exitCode"] = code
+	}
+	if err != nil {
+		end["error"] = err.Error()
+	}
+	p.mu.Lock()
+	p.events = append(p.events, map[string]any{"end": end})
+	p.over = true
+	p.cond.Broadcast()
+	p.mu.Unlock()
+	gone()
+}
+
+func (p *process) say(event map[string]any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over {
+		p.events = append(p.events, event)
+	}
+	p.cond.Broadcast()
+}
+
+// tell sends what a process does from an event on. Who goes away does not end it.
+func (p *process) tell(w http.ResponseWriter, r *http.Request, at int, limit <-chan time.Time) {
+	gone := r.Context().Done()
+	late := make(chan struct{})
+	go func() {
+		select {
+		case <-gone:
+		case <-limit:
+			close(late)
+			p.end(syscall.SIGKILL)
+		}
+		p.cond.Broadcast()
+	}()
+	isLate := func() bool {
+		select {
+		case <-late:
+			return true
+		default:
+			return false
+		}
+	}
+	for {
+		p.mu.Lock()
+		for at == len(p.events) && !p.over && r.Context().Err() == nil && !isLate() {
+			p.cond.Wait()
+		}
+		events := p.events[at:]
+		over := p.over
+		p.mu.Unlock()
+		if r.Context().Err() != nil {
+			return
+		}
+		if isLate() {
+			streamError(w, "deadline_exceeded", "context deadline exceeded")
+			return
+		}
+		for _, e := range events {
+			frame(w, 0, map[string]any{"event": e})
+		}
+		if at += len(events); over {
+			frame(w, 2, map[string]any{})
+			return
+		}
+	}
+}
+
+// end signals the process, as envd does: those two end the reading of its output.
+func (p *process) end(sig syscall.Signal) {
+	_ = p.command.Process.Signal(sig)
+	p.once.Do(func() { close(p.quit) })
+}
+
+// unary answers the calls that are no streams, and Connect.
+func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
+	var in struct {
+		Process struct {
+			Pid uint32 `json:"pid"`
+			Tag string `json:"tag"`
+		} `json:"process"`
+		Input struct {
+			Stdin []byte `json:"stdin"`
+		} `json:"input"`
+		Signal any    `json:"signal"`
+		Path   string `json:"path"`
+		Depth  int    `json:"depth"`
+	}
+	text, err := io.ReadAll(r.Body)
+	stream := strings.HasSuffix(r.URL.Path, "/Connect")
+	if stream && len(text) > 5 {
+		text = text[5:]
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &in)
+	}
+	if err != nil {
+		connectError(w, http.StatusBadRequest, "invalid_argument", err.Error())
+		return
+	}
+	switch r.URL.Path {
+	case "/process.Process/List":
+		list := []map[string]any{}
+		b.mu.Lock()
+		for pid, p := range b.processes {
+			list = append(list, map[string]any{"pid": pid, "config": p.config, "tag": p.tag})
+		}
+		b.mu.Unlock()
+		answer(w, http.StatusOK, map[string]any{"processes": list})
+		return
+	case "/filesystem.Filesystem/ListDir":
+		dir, inside := b.place(in.Path)
+		entries, err := os.ReadDir(dir)
+		if !inside || err != nil {
+			connectError(w, http.StatusNotFound, "not_found", "path not found")
+			return
+		}
+		list := []map[string]any{}
+		for _, e := range entries {
+			kind := "FILE_TYPE_FILE"
+			if e.IsDir() {
+				kind = "FILE_TYPE_DIRECTORY"
+			}
+			list = append(list, map[string]any{"name": e.Name(), "type": kind, "path": filepath.Join(dir, e.Name())})
+		}
+		answer(w, http.StatusOK, map[string]any{"entries": list})
+		return
+	}
+	b.mu.Lock()
+	p := b.processes[in.Process.Pid]
+	for _, other := range b.processes {
+		if in.Process.Tag != "" && other.tag == in.Process.Tag {
+			p = other
+		}
+	}
+	b.mu.Unlock()
+	if stream {
+		w.Header().Set("Content-Type", "application/connect+json")
+		if p == nil {
+			streamError(w, "not_found", "process not found")
+			return
+		}
+		p.mu.Lock()
+		at := len(p.events)
+		p.mu.Unlock()
+		frame(w, 0, map[string]any{"event": map[string]any{"start": map[string]any{"pid": p.command.Process.Pid}}})
+		p.tell(w, r, at, nil)
+		return
+	}
+	if p == nil {
+		connectError(w, http.StatusNotFound, "not_found", "process not found")
+		return
+	}
+	switch r.URL.Path {
+	case "/process.Process/SendInput":
+		p.mu.Lock()
+		to := p.stdin
+		p.mu.Unlock()
+		if to == nil {
+			connectError(w, http.StatusBadRequest, "failed_precondition", "stdin not enabled or closed")
+			return
+		}
+		if _, err := to.Write(in.Input.Stdin); err != nil {
+			connectError(w, http.StatusInternalServerError, "internal", err.Error())
+			return
+		}
+	case "/process.Process/CloseStdin":
+		p.mu.Lock()
+		if p.stdin != nil {
+			p.stdin.Close()
+			p.stdin = nil
+		}
+		p.mu.Unlock()
+	case "/process.Process/SendSignal":
+		switch in.Signal {
+		case "SIGNAL_SIGTERM", float64(15):
+			p.end(syscall.SIGTERM)
+		case "SIGNAL_SIGKILL", float64(9):
+			p.end(syscall.SIGKILL)
+		default:
+			connectError(w, http.StatusBadRequest, "unimplemented", "invalid signal")
+			return
+		}
+	default:
+		connectError(w, http.StatusNotFound, "unimplemented", r.URL.Path)
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{})
+}

@@ -1,0 +1,267 @@
+// Package gitdir is the one table of what git keeps in a repository's own directory: names, and the shape
+// that each has. It judges by a name, a kind and bytes, and touches no file itself.
+//
+// The table is an allowlist. What stands in it is what git makes in daily work, as regular files; what does
+// not is foreign, whoever has made it and whatever for. The table does not judge configuration and hooks
+// ([Config]): those are the matter of whoever pins them, or takes keys out of them.
+//
+// It promises that git, run by somebody else in a directory in which all is kept by this table, executes
+// nothing and writes nowhere else than into its own directory and the working tree for what is there. It does
+// not promise that commits, objects, logs and references are true: a run that may commit may forge them.
+package gitdir
+
+import (
+	"io/fs"
+	"strings"
+
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// A Verdict says what becomes of a name that is new in a git directory, or has changed there.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Foreign Verdict = iota // git keeps nothing there: into quarantine
+	State                  // git acts on it when it goes on: into quarantine, also where it stood and was changed
+	Keep                   // it stays, if its content has the shape; of a directory, what is in it is judged
+	List                   // it stays with what belongs to it, and is reported
+	Lock                   // somebody may be at work: it stays, and is reported
+	Delete                 // git computes it again: it goes, and nobody hears of it
+	Config                 // configuration, hooks and what leads to them: others look at that
+	Nest                   // a directory in which a git directory of its own lies
+)
+
+// An Entry is what the table says of a name.
+type Entry struct {
+	Verdict Verdict
+	Why     string // it is not kept, or is reported
+
+	// Sound judges the content of a file of at most Limit bytes; nil where any content does.
+	Sound func(b []byte, f vcs.Format) bool
+	Limit int64
+	Bad   string // why content that is not sound is not kept
+}
+
+// Why a name is not kept.
+const (
+	WhyForeign = "git keeps nothing of that name there"
+	WhyLink    = "git follows links in its own directory, and writes where they lead"
+	WhyRef     = "it is no reference as git writes them"
+	WhyIndex   = "git would write outside of the working tree, or into .git, what it lists; git reset makes another"
+
+	whyLog     = "it is no log of git's"
+	whyGoesOn  = "git executes what it names, or writes there, when that goes on (--continue)"
+	whyMerge   = "the next commit of git ends that"
+	whyLock    = "git waits for whoever holds it; remove it if nobody does"
+	whyObjects = "git takes objects from where it says"
+	whyRemote  = "git takes a remote's address from it"
+	whyHistory = "git shows another history for it"
+	whyReplay  = "git puts what it holds into files in which such a conflict comes again"
+)
+
+const (
+	small = 1 << 20
+	large = 64 << 20
+)
+
+type row struct {
+	pattern string
+	Entry
+}
+
+func kept(pattern string) row { return row{pattern, Entry{Verdict: Keep}} }
+
+func shaped(pattern string, limit int64, sound func(b []byte, f vcs.Format) bool, bad string) row {
+	return row{pattern, Entry{Verdict: Keep, Sound: sound, Limit: limit, Bad: bad}}
+}
+
+func ruled(pattern string, v Verdict, why string) row {
+	return row{pattern, Entry{Verdict: v, Why: why}}
+}
+
+// table is the whole of it; the first row that matches counts. A pattern that ends in a slash is for
+// directories, each other one for regular files. In a component, <hash> is the name of an object, <fan> and
+// <object> the two parts of one that is loose, <name> a component of a reference's name, and * any text;
+// a component ** stands for one or more of those of a reference's name.
+var table = []row{
+	shaped("HEAD", small, head, WhyRef),
+	shaped("ORIG_HEAD", small, ids, WhyRef), shaped("REBASE_HEAD", small, ids, WhyRef), shaped("AUTO_MERGE", small, ids, WhyRef),
+	kept("FETCH_HEAD"), kept("COMMIT_EDITMSG"), kept("TAG_EDITMSG"), kept("SQUASH_MSG"), kept("MERGE_MSG"), kept("MERGE_MODE"), kept("description"),
+	{"MERGE_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: WhyRef}},
+	{"CHERRY_PICK_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: WhyRef}},
+	{"REVERT_HEAD", Entry{Verdict: List, Why: whyMerge, Sound: ids, Limit: small, Bad: WhyRef}},
+	shaped("index", vcs.MaxGitIndex, SoundIndex, WhyIndex), shaped("sharedindex.<hash>", vcs.MaxGitIndex, SoundIndex, WhyIndex),
+	shaped("shallow", large, ids, WhyRef),
+
+	ruled("refs/replace/", Foreign, whyHistory), ruled("refs/replace/**", Foreign, whyHistory),
+	kept("refs/"), kept("refs/**/"), shaped("refs/**", small, ref, WhyRef),
+	shaped("packed-refs", large, packedRefs, WhyRef),
+	kept("reftable/"), kept("reftable/tables.list"), kept("reftable/0x*.ref"), kept("reftable/0x*.log"),
+	kept("logs/"), shaped("logs/HEAD", large, log, whyLog), kept("logs/refs/"), kept("logs/refs/**/"), shaped("logs/refs/**", large, log, whyLog),
+
+	kept("objects/"), kept("objects/<fan>/"), kept("objects/<fan>/<object>"),
+	kept("objects/pack/"), kept("objects/pack/pack-<hash>.pack"), kept("objects/pack/pack-<hash>.idx"), kept("objects/pack/pack-<hash>.rev"),
+	kept("objects/pack/pack-<hash>.mtimes"), kept("objects/pack/pack-<hash>.keep"), kept("objects/pack/pack-<hash>.promisor"),
+	kept("objects/info/"), ruled("objects/info/alternates", State, whyObjects), ruled("objects/info/http-alternates", State, whyObjects),
+	kept("objects/bundles/"), kept("objects/bundles/*"),
+
+	kept("info/"), kept("info/exclude"), kept("info/sparse-checkout"), ruled("info/attributes", Config, ""), ruled("info/grafts", State, whyHistory),
+	kept("branches/"), ruled("branches/*", State, whyRemote), kept("remotes/"), ruled("remotes/*", State, whyRemote),
+	kept("hooks/"), kept("hooks/*.sample"), ruled("hooks/*", Config, ""),
+	ruled("config", Config, ""), ruled("config.worktree", Config, ""),
+	ruled("worktrees/", Nest, ""), ruled("modules/", Nest, ""),
+	kept("lfs/"), kept("lfs/**/"), kept("lfs/**"), // of git-lfs
+	kept("opencode"), // the name that an agent gives the repository
+
+	ruled("rebase-merge/", State, whyGoesOn), ruled("rebase-apply/", State, whyGoesOn), ruled("sequencer/", State, whyGoesOn), ruled("MERGE_AUTOSTASH", State, whyGoesOn),
+	ruled("BISECT_*", State, whyGoesOn), ruled("MERGE_RR", State, whyReplay), ruled("rr-cache/", State, whyReplay),
+
+	// What git writes before it has a name: somebody may be at it.
+	kept("objects/<fan>/tmp_obj_*"), kept("objects/pack/tmp_*"), kept("objects/pack/.tmp-*"), kept("sharedindex_*"), kept("shallow_*"), kept("packed-refs.new"),
+
+	// What git computes again.
+	ruled("objects/info/commit-graph", Delete, ""), ruled("objects/info/commit-graphs/", Delete, ""), ruled("objects/info/commit-graphs/*", Delete, ""), ruled("objects/info/packs", Delete, ""),
+	ruled("objects/pack/multi-pack-index*", Delete, ""), ruled("objects/pack/multi-pack-index.d/", Delete, ""), ruled("objects/pack/multi-pack-index.d/*", Delete, ""), ruled("objects/pack/pack-<hash>.bitmap", Delete, ""),
+	ruled("info/refs", Delete, ""), ruled("gc.log", Delete, ""), ruled("gc.pid", Lock, whyLock),
+}
+
+// ofWorktree are the names that a linked worktree's part of a repository has beside those.
+var ofWorktree = []row{
+	shaped("commondir", small, func(b []byte, _ vcs.Format) bool { return string(b) == "../..\n" }, "git takes another repository's configuration for this one's"),
+	ruled("gitdir", Config, ""), kept("locked"),
+}
+
+// shared are the names that a linked worktree has none of: git looks for them in the repository.
+var shared = []string{"objects", "packed-refs", "shallow", "branches", "remotes", "lfs", "worktrees", "description"}
+
+// maxDeep is how deep a name may be: git's own are not.
+const maxDeep = 64
+
+// Judge says what the table does of a name in a git directory, of that kind: the type bits of a mode. In that
+// of a linked worktree, worktree is set.
+func Judge(rel string, kind fs.FileMode, worktree bool) *Entry {
+	first, _, _ := strings.Cut(rel, "/")
+	switch {
+	case kind.Type()&fs.ModeSymlink != 0:
+		return &Entry{Why: WhyLink}
+	case strings.Count(rel, "/") >= maxDeep:
+		return &Entry{Why: "git keeps nothing that lies so deep"}
+	case kind.IsDir():
+		rel += "/"
+	case !kind.IsRegular():
+		return &Entry{Why: WhyForeign}
+	}
+	if quarantine, rest, ok := strings.Cut(rel, "/"); ok && quarantine == "objects" {
+		// Of whoever pushes at this moment; it goes by itself (tmp-objdir.c of git).
+		name, rest, in := strings.Cut(rest, "/")
+		if strings.HasPrefix(name, "tmp_objdir-") || strings.HasPrefix(name, "incoming-") {
+			if rel = "objects/" + rest; !in {
+				return &Entry{Why: WhyForeign}
+			}
+		}
+	}
+	if worktree {
+		for _, name := range shared {
+			if first == name {
+				return &Entry{Why: WhyForeign}
+			}
+		}
+		if e := find(ofWorktree, rel); e != nil {
+			return e
+		}
+	}
+	if e := find(table, rel); e != nil {
+		return e
+	}
+	if name, is := strings.CutSuffix(rel, ".lock"); is {
+		if e := find(table, name); e != nil && e.Verdict == Config {
+			return e // who writes a configuration says that it is locked
+		} else if e != nil && (e.Verdict == Keep || e.Verdict == List) {
+			return &Entry{Verdict: Lock, Why: whyLock}
+		}
+	}
+	if e := find(table, first+"/"); e != nil && e.Verdict == State { // what is in it goes with it
+		return e
+	}
+	return &Entry{Why: WhyForeign}
+}
+
+// Own reports whether a name in a git directory, or the directory that it lies in, is one that git reads there.
+func Own(rel string) bool {
+	first, _, _ := strings.Cut(rel, "/")
+	first = strings.TrimSuffix(first, ".lock")
+	for _, rows := range [][]row{table, ofWorktree} {
+		for i := range rows {
+			if part, _, _ := strings.Cut(rows[i].pattern, "/"); matchPart(part, first) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func find(rows []row, rel string) *Entry {
+	for i := range rows {
+		if p := rows[i].pattern; rel != "" && p[0] == rel[0] && match(p, rel) { // none begins with a token
+			return &rows[i].Entry
+		}
+	}
+	return nil
+}
+
+// match reports whether a path matches a pattern of the table.
+func match(pattern, rel string) bool {
+	for {
+		part, more, deep := strings.Cut(pattern, "/")
+		name, rest, below := strings.Cut(rel, "/")
+		switch {
+		case part == "**":
+			for below && rest != "" && isName(name) {
+				name, rest, below = strings.Cut(rest, "/")
+			}
+			return isName(name) && below == deep
+		case !matchPart(part, name) || deep != below:
+			return false
+		case more == "" || rest == "":
+			return more == rest
+		}
+		pattern, rel = more, rest
+	}
+}
+
+func matchPart(part, name string) bool {
+	i := strings.IndexAny(part, "<*")
+	if i < 0 {
+		return part == name
+	}
+	if !strings.HasPrefix(name, part[:i]) {
+		return false
+	}
+	name = name[i:]
+	kind, end := part[i:i+1], part[i+1:]
+	if kind == "<" {
+		kind, end, _ = strings.Cut(part[i+1:], ">")
+	}
+	name, ok := strings.CutSuffix(name, end)
+	switch kind {
+	case "hash":
+		return ok && isHex(name, 40, 64)
+	case "fan":
+		return ok && isHex(name, 2, 2)
+	case "object":
+		return ok && isHex(name, 38, 62)
+	case "name":
+		return ok && isName(name)
+	}
+	return ok
+}
+
+func isHex(s string, sizes ...int) bool {
+	for _, n := range sizes {
+		if len(s) == n {
+			return strings.Trim(s, "0123456789abcdef") == ""
+		}
+	}
+	return false
+}

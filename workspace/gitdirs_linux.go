@@ -1,0 +1,522 @@
+package workspace
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/gitdir"
+	"github.com/pccrun/pccrun/workspace/vcs"
+)
+
+// What stands in a git directory when a run begins is noted: its directories, and what the table of package
+// gitdir does not keep. When the run is over, each git directory is gone through once. What stood stays;
+// beside that stays what the table keeps.
+
+// maxStore bounds the names that are looked at in all git directories of a run.
+const (
+	maxStore  = 32 << 20
+	maxStood  = 1 << 16 // names at the launch: of what lies beyond, ctimes tell
+	maxSummed = 4096    // in one directory that git acts on
+)
+
+// noteGit notes what stands in a git directory, or in a part of one.
+func (r *Standing) noteGit(dir, rel string, room *int) {
+	path := filepath.Join(dir, rel)
+	if _, done := r.Git[path]; done {
+		return // with the repository that it is in
+	}
+	at, name, err := parentOf(path)
+	if err != nil {
+		return
+	}
+	defer unix.Close(at)
+	fd, err := beneath.Open(at, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return // a file
+	}
+	defer unix.Close(fd)
+	r.noteGitIn(fd, dir, rel, ofWorktree(dir), room)
+}
+
+// ofWorktree reports whether a git directory is a linked worktree's part of one.
+func ofWorktree(gitDir string) bool { return filepath.Base(filepath.Dir(gitDir)) == "worktrees" }
+
+func (r *Standing) noteGitIn(fd int, dir, rel string, worktree bool, room *int) {
+	list, err := readDir(fd)
+	path := filepath.Join(dir, rel)
+	var st unix.Stat_t
+	if *room -= len(list) + 1; err != nil || *room < 0 || unix.Fstat(fd, &st) != nil {
+		return
+	}
+	r.Git[path] = GitEntry{st.Ino, unix.S_IFDIR}
+	for _, entry := range list {
+		name, kind := join(rel, entry.Name()), entry.Type()
+		e := gitdir.Judge(name, kind, worktree)
+		switch {
+		case e.Verdict == gitdir.Config, e.Verdict == gitdir.Keep && !kind.IsDir(), isFan(name):
+		case e.Verdict == gitdir.Keep, e.Verdict == gitdir.Nest:
+			if at, err := beneath.Open(fd, filepath.Base(name), unix.O_RDONLY|unix.O_DIRECTORY); err == nil {
+				if e.Verdict == gitdir.Nest {
+					r.noteNest(at, dir+"/"+name, name == "worktrees", room)
+				} else {
+					r.noteGitIn(at, dir, name, worktree, room)
+				}
+				unix.Close(at)
+			}
+		case beneath.Stat(fd, filepath.Base(name), &st) == nil:
+			r.Git[dir+"/"+name] = GitEntry{st.Ino, gitSum(fd, filepath.Base(name), e.Verdict)}
+		}
+	}
+}
+
+// noteNest notes what stands where git directories lie by names: of worktrees each in one, of submodules deeper.
+func (r *Standing) noteNest(fd int, path string, worktrees bool, room *int) {
+	names, err := beneath.Entries(fd)
+	var st unix.Stat_t
+	if *room -= len(names) + 1; err != nil || *room < 0 || unix.Fstat(fd, &st) != nil {
+		return
+	}
+	r.Git[path] = GitEntry{st.Ino, unix.S_IFDIR}
+	for _, name := range names {
+		at, err := beneath.Open(fd, name, unix.O_RDONLY|unix.O_DIRECTORY)
+		switch {
+		case err != nil && beneath.Stat(fd, name, &st) == nil:
+			r.Git[path+"/"+name] = GitEntry{st.Ino, gitSum(fd, name, gitdir.Foreign)}
+		case err != nil:
+		case worktrees || isRepository(at):
+			r.noteGitIn(at, path+"/"+name, "", worktrees, room)
+			unix.Close(at)
+		default:
+			r.noteNest(at, path+"/"+name, false, room)
+			unix.Close(at)
+		}
+	}
+}
+
+// hidesGit reports whether a directory of references or logs is a repository: its files would have the shapes.
+func hidesGit(fd int, name string) bool {
+	var st unix.Stat_t
+	return beneath.Stat(fd, name+"/HEAD", &st) == nil && (beneath.Stat(fd, name+"/objects", &st) == nil || beneath.Stat(fd, name+"/commondir", &st) == nil)
+}
+
+func isRepository(fd int) bool {
+	var st unix.Stat_t
+	return beneath.Stat(fd, "HEAD", &st) == nil || beneath.Stat(fd, "config", &st) == nil
+}
+
+// isFan reports whether a name is one of the directories over which git spreads its objects: they are many, and
+// nothing but objects has been in one that the run has not changed.
+func isFan(rel string) bool {
+	name, ok := strings.CutPrefix(rel, "objects/")
+	return ok && vcs.IsFan(name)
+}
+
+// readDir lists a directory that stays open.
+func readDir(fd int) ([]os.DirEntry, error) {
+	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(dup), ".")
+	defer f.Close()
+	return f.ReadDir(-1)
+}
+
+// gitSum tells what git acts on, and links, from what they are after a change; of what git does not read it tells
+// the kind alone: a new file may have the inode of one that is gone.
+func gitSum(dir int, name string, v gitdir.Verdict) uint64 {
+	var top unix.Stat_t
+	if beneath.Stat(dir, name, &top) != nil {
+		return 0
+	}
+	if kind := top.Mode & unix.S_IFMT; kind != unix.S_IFLNK && (v == gitdir.Foreign || v == gitdir.Lock) {
+		return uint64(kind)
+	}
+	h, room := fnv.New64a(), maxSummed
+	var sum func(dir int, name, rel string)
+	sum = func(dir int, name, rel string) {
+		var st unix.Stat_t
+		if room--; room < 0 || beneath.Stat(dir, name, &st) != nil {
+			return
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			fmt.Fprintf(h, "%s %d %d\n", rel, st.Ino, st.Ctim.Nano())
+			return
+		}
+		fmt.Fprintf(h, "%s/ %d %o\n", rel, st.Ino, st.Mode)
+		fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			return // it is closed, and stays so
+		}
+		defer unix.Close(fd)
+		names, _ := beneath.Entries(fd)
+		slices.Sort(names)
+		for _, name := range names {
+			sum(fd, name, rel+"/"+name)
+		}
+	}
+	sum(dir, name, "")
+	return h.Sum64() | 1
+}
+
+// A gitPass goes through one git directory after a run.
+type gitPass struct {
+	*inerter
+	dir      string
+	worktree bool
+	bare     bool // it has another name than .git, and lies in none
+}
+
+// gitDirectories goes through all that the command could write in. What their indexes list is looked at by the
+// returned function: how long the names of objects are in one says a configuration, as it is left.
+func (i *inerter) gitDirectories() (indexes func()) {
+	g := i.guard
+	i.work, i.passed = maxStore, map[string]bool{}
+	g.rules.suspects(g.tree, func(s suspect) {
+		if s.kind == isRepo && s.hit.name == "" {
+			i.gitDirectory(i.scan.abs(s.rel), !g.repos[s.rel])
+		}
+	})
+	if g.rules.kept {
+		i.strayStores(g.tree)
+	}
+	for _, dir := range g.standing.GitDirs {
+		i.gitDirectory(dir, false)
+	}
+	for _, dir := range g.standing.Stores {
+		p := &gitPass{inerter: i, dir: filepath.Dir(dir)}
+		p.walk(filepath.Base(dir), false)
+	}
+	return func() {
+		for _, check := range i.indexes {
+			check()
+		}
+	}
+}
+
+// gitDirectory goes through one, of which all is new, or what did not stand.
+func (i *inerter) gitDirectory(path string, all bool) {
+	if !i.passed[path] {
+		i.passed[path] = true
+		rel, in := beneath.Path(i.guard.standing.Root, path)
+		p := &gitPass{inerter: i, dir: path, worktree: ofWorktree(path), bare: in && !vcs.InsideGit(rel)}
+		p.walk("", all)
+	}
+}
+
+// strayStores goes through directories of objects in what programs keep for themselves that belong to no
+// repository: the walk does not look below their parts.
+func (i *inerter) strayStores(d *dir) {
+	if d.gone || d.shut {
+		return
+	}
+	if path := i.scan.abs(d.rel); d.store() && !i.passed[filepath.Dir(path)] {
+		p := &gitPass{inerter: i, dir: filepath.Dir(path)}
+		p.walk("objects", false)
+	}
+	for _, k := range d.kids {
+		i.strayStores(k)
+	}
+}
+
+// walk goes through a directory in it.
+func (p *gitPass) walk(rel string, all bool) {
+	p.each(filepath.Join(p.dir, rel), func(fd int, e os.DirEntry) { p.entry(fd, join(rel, e.Name()), e.Type(), all) })
+}
+
+// room counts the names that were looked at, and says once that they are too many.
+func (i *inerter) room(path string) bool {
+	if i.work--; i.work == -1 {
+		i.errs = append(i.errs, fmt.Errorf("look through %s: %w", shorten(path), ErrTooMuch))
+	}
+	return i.work >= 0
+}
+
+// entry judges a name.
+func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
+	path, name := p.dir+"/"+rel, filepath.Base(rel)
+	if !p.room(path) || strings.HasPrefix(name, inert) { // what could not be moved away, or is being exchanged
+		return
+	}
+	e := gitdir.Judge(rel, kind, p.worktree)
+	if e.Verdict == gitdir.Config || e.Verdict == gitdir.Keep && e.Sound == nil && !kind.IsDir() {
+		return
+	}
+	var st unix.Stat_t
+	if beneath.Stat(fd, name, &st) != nil {
+		return
+	}
+	if kind.IsDir() && (e.Verdict == gitdir.Keep || e.Verdict == gitdir.Nest) {
+		all = p.isNew(path, rel, &st, all)
+		switch {
+		case e.Verdict == gitdir.Nest:
+			p.nest(path, all)
+		case all && hidesGit(fd, name):
+			p.aside(path, gitdir.WhyForeign)
+		case all || !isFan(rel):
+			p.walk(rel, all)
+		}
+		return
+	}
+	if e.Verdict == gitdir.Keep {
+		if all || p.guard.touched(&st) {
+			p.content(fd, rel, e, &st)
+		}
+		return
+	}
+	if kind.Type() == fs.ModeSymlink {
+		if text, err := p.scan.readlink(path); err == nil && gitdir.IsLinkedRef(rel, text) {
+			return
+		}
+	}
+	if had, known := p.guard.standing.Git[path]; known && !all && had == (GitEntry{st.Ino, gitSum(fd, name, e.Verdict)}) {
+		return
+	}
+	if e.Verdict == gitdir.Foreign && p.bare && !gitdir.Own(rel) {
+		return // a directory of any name can be made to look like a repository; what else is in it is not git's to read
+	}
+	if p.guard.standing.Git == nil && !all && !p.guard.touched(&st) {
+		return // nobody has noted what stood
+	}
+	switch e.Verdict {
+	case gitdir.Delete:
+		if err := removeTree(fd, name); err != nil && !gone(err) {
+			p.aside(path, gitdir.WhyForeign)
+		}
+	case gitdir.List:
+		if p.content(fd, rel, e, &st) {
+			p.reported(path, e.Why)
+		}
+	case gitdir.Lock:
+		p.reported(path, e.Why)
+	default:
+		p.aside(path, e.Why)
+	}
+}
+
+func (i *inerter) reported(path, why string) {
+	i.guard.told(i.guard.stash.note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
+}
+
+// isNew reports whether a directory is not the one that stood: all that is in it has come with it, as old as
+// that may be.
+func (p *gitPass) isNew(path, rel string, st *unix.Stat_t, all bool) bool {
+	if all || isFan(rel) {
+		return all || p.guard.touched(st)
+	}
+	had, known := p.guard.standing.Git[path]
+	if !known {
+		return p.guard.standing.Git != nil || p.guard.touched(st)
+	}
+	return had.Ino != st.Ino
+}
+
+// nest goes through where git directories lie by names.
+func (p *gitPass) nest(path string, all bool) {
+	worktrees := filepath.Base(path) == "worktrees" && !strings.Contains(path[len(p.dir):], "/modules/")
+	p.each(path, func(fd int, e os.DirEntry) {
+		at := path + "/" + e.Name()
+		var st unix.Stat_t
+		if !p.room(at) || beneath.Stat(fd, e.Name(), &st) != nil {
+			return
+		}
+		if !e.IsDir() {
+			if had, known := p.guard.standing.Git[at]; all || !known || had != (GitEntry{st.Ino, gitSum(fd, e.Name(), gitdir.Foreign)}) {
+				p.aside(at, gitdir.WhyForeign)
+			}
+			return
+		}
+		all := p.isNew(at, "", &st, all)
+		dir, err := openDirOf(fd, e.Name())
+		if err != nil {
+			p.fail(at, err)
+			return
+		}
+		defer unix.Close(dir)
+		switch {
+		case worktrees || isRepository(dir):
+			p.gitDirectory(at, all)
+		case strings.Count(at, "/") > strings.Count(p.dir, "/")+maxNested:
+			p.aside(at, gitdir.WhyForeign)
+		default:
+			p.nest(at, all)
+		}
+	})
+}
+
+// maxNested is how deep the names of submodules may be.
+const maxNested = 64
+
+// content looks at a file of which the table knows the shape, and reports whether it stays.
+func (p *gitPass) content(fd int, rel string, e *gitdir.Entry, st *unix.Stat_t) bool {
+	path, name := p.dir+"/"+rel, filepath.Base(rel)
+	if gitdir.IsIndex(rel) {
+		p.indexes = append(p.indexes, func() { p.index(path, e) })
+		return true
+	}
+	b, err := readOwn(fd, name, e.Limit)
+	switch {
+	case gone(err):
+		return false
+	case err != nil || !e.Sound(b, vcs.FormatSHA1):
+		p.aside(path, e.Bad)
+		return false
+	case rel == "packed-refs":
+		if odd, _ := gitdir.OddRefs(b); len(odd) > 0 {
+			p.guard.told(p.guard.stash.note(Finding{Kind: Review, Path: path, Why: gitdir.WhyRef, What: "holds " + shorten(strings.Join(odd, ", "))}, nil, false))
+		}
+	}
+	return true
+}
+
+// index looks at an index that the run has left.
+func (p *gitPass) index(path string, e *gitdir.Entry) {
+	dir, name, err := p.guard.parent(path)
+	if err != nil {
+		p.fail(path, err)
+		return
+	}
+	defer unix.Close(dir)
+	b, err := readOwn(dir, name, e.Limit)
+	if gone(err) {
+		return
+	}
+	f, known := p.hash(p.dir)
+	if err != nil || !known || !e.Sound(b, f) {
+		p.aside(path, e.Bad)
+		return
+	}
+	if plain, shorter := gitdir.PlainIndex(b, f); shorter && name == "index" {
+		p.fail(path, p.replaceIndex(dir, b, plain))
+	}
+}
+
+// replaceIndex puts an index without what git computes in the place of one that the run has written, under
+// git's own lock; where somebody holds that, the index stays as it is. Its time stays: by that git knows which files
+// may have been changed in the moment in which it was written.
+func (p *gitPass) replaceIndex(dir int, b, plain []byte) error {
+	const name, lock = "index", "index.lock"
+	var st unix.Stat_t
+	if err := beneath.Stat(dir, name, &st); err != nil {
+		return err
+	}
+	err := writeNewFor(ownedAs(&st), dir, lock, plain, st.Mode&0o777)
+	if err == unix.EEXIST || errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err == nil {
+		err = unix.UtimesNanoAt(dir, lock, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	now, e := readOwn(dir, name, int64(len(b)))
+	if err == nil && e == nil && bytes.Equal(now, b) {
+		err = unix.Renameat(dir, lock, dir, name)
+		if err == nil {
+			return nil
+		}
+	}
+	_ = unix.Unlinkat(dir, lock, 0)
+	return err
+}
+
+// hash returns by what the objects of a repository are named, and whether its
+// configuration leaves no doubt of that.
+func (i *inerter) hash(gitDir string) (f vcs.Format, known bool) {
+	common := gitDir
+	if b, err := i.read(gitDir+"/commondir", vcs.MaxGitFile); err == nil {
+		t, _, err := i.follow(gitDir, vcs.ParsePathFile(b))
+		if err != nil {
+			return 0, false
+		}
+		common = t.end.Path
+	}
+	if k := i.at(common); k != nil && k.whole[common+"/config"] {
+		return 0, false // accepted later, it would count for what is here now
+	}
+	// git-new-workdir has a link there; one that is new has been set aside.
+	t, _, err := i.follow(common, "config")
+	if err != nil {
+		return 0, false
+	}
+	b, err := i.read(t.end.Path, vcs.MaxConfig)
+	if gone(err) {
+		return vcs.FormatSHA1, true
+	}
+	if err != nil { // as root that is given up, what it was is all that is known: the command has read it at most
+		f, known = i.guard.standing.Formats[gitDir]
+		return f, known
+	}
+	return vcs.HashOf(b)
+}
+
+// read reads a file of a repository, in the tree or outside.
+func (i *inerter) read(path string, limit int64) ([]byte, error) {
+	dir, name, err := i.guard.parent(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	return readOwn(dir, name, limit)
+}
+
+// each calls look for all that is in a directory, and with that itself.
+func (i *inerter) each(path string, look func(fd int, e os.DirEntry)) {
+	list, fd, err := i.list(path)
+	if err != nil {
+		i.fail(path, err)
+		return
+	}
+	defer unix.Close(fd)
+	for _, e := range list {
+		look(fd, e)
+	}
+}
+
+// list lists a directory, and leaves it open.
+func (i *inerter) list(path string) ([]os.DirEntry, int, error) {
+	at, name, err := i.guard.parent(path)
+	if err != nil {
+		return nil, -1, err
+	}
+	defer unix.Close(at)
+	fd, err := i.guard.openDir(at, name)
+	if err == unix.EACCES && unlock(at, name) == unix.EPERM {
+		err = unix.ENOENT // another's, and closed to the command as well
+	}
+	if err != nil {
+		return nil, -1, err
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && st.Mode&0o500 != 0o500 {
+		_ = unix.Fchmod(fd, st.Mode&0o7777|0o700) // what is in it could not be looked at
+	}
+	list, err := readDir(fd)
+	if errors.Is(err, unix.ENOENT) {
+		err = unix.ENOENT // the host, or another run, has removed it while it was read
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, -1, err
+	}
+	slices.SortFunc(list, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return list, fd, nil
+}
+
+// openDir is openDirOf for a directory of a repository. One that nobody can enter, since before
+// the run, stays as it is, and is none: so is what lies in it.
+func (g *Guard) openDir(dir int, name string) (int, error) {
+	var st unix.Stat_t
+	if err := beneath.Stat(dir, name, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&0o111 == 0 && !g.touched(&st) {
+		return -1, unix.ENOENT
+	}
+	return openDirOf(dir, name)
+}
