@@ -502,6 +502,7 @@ func TestNetwork(t *testing.T) {
 			"curl -sS --noproxy '*' http://host.pccrun.internal:" + named + "/by-name",
 			"curl -sS --noproxy '*' -m 5 https://evil.example/by-name",
 			"curl -sS --noproxy '*' -m 5 http://127.64.0.99:" + named,
+			"curl -sS --noproxy '*' -m 5 http://127.0.0.1:" + named, // the container's own
 			"cat $PCCRUN_DENIALS; echo x >>$PCCRUN_DENIALS",
 		}, "\n"))
 		assert.Equal(t, 2, strings.Count(out, "served"), "by the proxy, and by its name")
