@@ -5,8 +5,8 @@
 // host's own system, or an image of the user's. Its first process is pccrun itself
 // (package inside), bound read-only, which compares the mounts with the survey,
 // takes rights away, and starts the command. There is no network: the command's
-// connections come over the one stream that the engine carries between that process
-// and the launcher, and package netproxy decides on them here.
+// connections and questions for names come over the one stream that the engine carries
+// between that process and the launcher, and package egress decides on them here.
 //
 // It promises that no word of the command, of its environment or of a secret stands
 // in what the engine is asked for or keeps; that the command starts only if each

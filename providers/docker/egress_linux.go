@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -22,11 +24,16 @@ import (
 	"github.com/pccrun/pccrun/providers/inside"
 )
 
+// maxCaptured is how many ports are captured: pid 1 listens at each.
+const maxCaptured = 16
+
 // way is the way out of a container.
 type way struct {
 	service *egress.Service
+	names   *egress.Streams // connections to the addresses of names
 	streams map[netip.AddrPort]*egress.Streams
 	denials *events.Log // nil: the command is not told
+	ctx     context.Context
 	cancel  context.CancelFunc
 }
 
@@ -56,9 +63,10 @@ func (r *running) leave() (err error) {
 		r.own(file{Name: fmt.Sprintf("trust-%d", i), Text: f.Text, Mode: 0o444}, f.Path)
 	}
 	env := r.egress.Trusting(r.egress.Environ)
-	if len(r.egress.Listen) > 0 {
-		env = r.egress.Uncaptured(env)
-	}
+	r.inside.Capture, _ = r.egress.Rules.Ports(maxCaptured)
+	r.inside.Capture = slices.DeleteFunc(r.inside.Capture, func(port uint16) bool {
+		return slices.ContainsFunc(r.egress.Listen, func(at netip.AddrPort) bool { return at.Port() == port })
+	})
 	r.inside.Env = inside.Texts(env)
 	for _, at := range r.egress.Listen {
 		r.inside.Listen = append(r.inside.Listen, at.Port())
@@ -85,7 +93,10 @@ func (r *running) serve(ctx context.Context) (*way, error) {
 		return nil, err
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
-	w.service.Begin(nil)
+	w.service.Begin(netproxy.NewNames(inside.Names, netip.Prefix{}))
+	w.names = egress.NewStreams(netip.AddrPortFrom(inside.Names.Addr(), 0))
+	w.service.Captured(ctx, w.names)
+	w.ctx = ctx
 	var list []net.Listener
 	for _, at := range r.egress.Listen {
 		w.streams[at] = egress.NewStreams(at)
@@ -113,6 +124,54 @@ func (w *way) close() {
 	if w.denials != nil {
 		_ = w.denials.Close(time.Second)
 	}
+}
+
+// takeCaptured hands in a connection to the address of a name.
+func (w *way) takeCaptured(s *yamux.Stream) {
+	var to [6]byte
+	if _, err := io.ReadFull(s, to[:]); err != nil {
+		_ = connection{s}.Close()
+		return
+	}
+	at := netip.AddrPortFrom(netip.AddrFrom4([4]byte(to[:4])), binary.BigEndian.Uint16(to[4:]))
+	_ = w.names.Hand(w.ctx, captured{connection{s}, at})
+}
+
+// captured is a connection that says whom it was meant for.
+type captured struct {
+	connection
+	to netip.AddrPort
+}
+
+// LocalAddr is where the command connected to.
+func (c captured) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.to) }
+
+// questions are the packets of the command's name server.
+type questions struct {
+	*yamux.Stream
+	writing sync.Mutex
+}
+
+// ReadFrom returns the next question.
+func (q *questions) ReadFrom(b []byte) (int, net.Addr, error) {
+	from, text, err := inside.ReadPacket(q.Stream)
+	if err != nil {
+		return 0, nil, net.ErrClosed // the stream is over, and with it the command
+	}
+	return copy(b, text), net.UDPAddrFromAddrPort(from), nil
+}
+
+// Close ends it for whoever reads here.
+func (q *questions) Close() error {
+	_ = q.SetReadDeadline(time.Now())
+	return q.Stream.Close()
+}
+
+// WriteTo answers it.
+func (q *questions) WriteTo(b []byte, to net.Addr) (int, error) {
+	q.writing.Lock()
+	defer q.writing.Unlock()
+	return len(b), inside.WritePacket(q.Stream, to.(*net.UDPAddr).AddrPort(), b)
 }
 
 // connection is one of the command's, as a stream.

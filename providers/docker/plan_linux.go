@@ -240,6 +240,8 @@ func (r *plan) container() error {
 	}
 	no := !yes
 	r.host.Init = &no
+	// Of a network namespace of its own: pid 1 is a name server, and listens where names are.
+	r.host.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
 	return nil
 }
 

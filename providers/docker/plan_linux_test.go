@@ -218,7 +218,6 @@ func TestWhatIsRefused(t *testing.T) {
 		"nested":   {Options{}, profiles.Request{Nested: true}, "nested"},
 		"strict":   {Options{}, profiles.Request{ProtectStrict: true}, "protect.strict"},
 		"publish":  {Options{}, profiles.Request{Publish: []string{"3000"}}, "publish"},
-		"network":  {Options{}, profiles.Request{Allow: []string{"example.com"}}, "net.transparent"},
 		"pids":     {Options{Runtime: Runsc}, profiles.Request{Limits: [7]string{2: "100"}}, "res.pids"},
 		"syscalls": {Options{}, profiles.Request{Syscalls: "/none"}, "/none"},
 	} {

@@ -480,6 +480,10 @@ func (r *running) streams(ctx context.Context, expected int) {
 			r.print(s, r.io.Out)
 		case inside.Connection:
 			go r.way.take(ctx, s)
+		case inside.Captured:
+			go r.way.takeCaptured(s)
+		case inside.Questions:
+			r.way.service.Questions(ctx, &questions{Stream: s})
 		default:
 			_ = s.Close()
 		}

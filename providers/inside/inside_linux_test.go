@@ -1,9 +1,11 @@
 package inside
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -259,6 +261,21 @@ func TestText(t *testing.T) {
 	require.NoError(t, json.Unmarshal(text, &got))
 	assert.Equal(t, want, got)
 	require.Error(t, json.Unmarshal([]byte(`["-"]`), &got))
+}
+
+func TestPackets(t *testing.T) {
+	var b bytes.Buffer
+	at := netip.MustParseAddrPort("127.64.1.2:5353")
+	require.NoError(t, WritePacket(&b, at, []byte("question")))
+	require.NoError(t, WritePacket(&b, at, nil))
+	for _, want := range []string{"question", ""} {
+		from, text, err := ReadPacket(&b)
+		require.NoError(t, err)
+		assert.Equal(t, at, from)
+		assert.Equal(t, want, string(text))
+	}
+	_, _, err := ReadPacket(&b)
+	require.Error(t, err)
 }
 
 func TestCompare(t *testing.T) {

@@ -187,6 +187,11 @@ func (p *place) prepare() (r *Ready, step string, err error) {
 		}
 		go p.carry(l, port)
 	}
+	if len(p.plan.Capture) > 0 {
+		if err := p.capture(); err != nil {
+			return nil, "capture connections", err
+		}
+	}
 	if p.plan.Terminal {
 		if p.master, p.slave, err = openTerminal(p.plan.Columns, p.plan.Rows); err != nil {
 			return nil, "open a terminal", err

@@ -24,7 +24,9 @@ package inside
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -41,6 +43,8 @@ const (
 	Stderr     Kind = 'e'
 	Terminal   Kind = 't' // of a pseudo-terminal, both directions
 	Connection Kind = 'p' // of a client of the proxy; two bytes follow, the port that it came to
+	Captured   Kind = 'a' // a connection to one of [Names]; its address follows, and the port
+	Questions  Kind = 'q' // packets to and from clients of the name server: see [Packet]
 )
 
 // Verb is the hidden verb of the program that is pid 1, and Stage what it calls
@@ -70,8 +74,35 @@ type Plan struct {
 	Floor    []byte
 	Rlimits  []Rlimit
 	Listen   []uint16 // ports of the loopback that lead to the launcher
+	Capture  []uint16 // ports of all addresses of [Names] that do; with a name server at port 53
 
 	Deadline, Grace time.Duration // 0 for none
+}
+
+// Names is where names have addresses in a place without routes: all of 127.0.0.0/8 is
+// the loopback's own (RFC 1122), and nobody needs a right for that.
+var Names = netip.MustParsePrefix("127.64.0.0/16")
+
+// WritePacket writes a packet and whose it is, as the stream [Questions] carries them:
+// address, port and length, and the text.
+func WritePacket(w io.Writer, at netip.AddrPort, text []byte) error {
+	four := at.Addr().Unmap().As4()
+	b := binary.BigEndian.AppendUint16(four[:], at.Port())
+	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
+	_, err := w.Write(append(b, text...))
+	return err
+}
+
+// ReadPacket reads what [WritePacket] has written.
+func ReadPacket(r io.Reader) (at netip.AddrPort, text []byte, err error) {
+	var head [8]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return at, nil, err
+	}
+	at = netip.AddrPortFrom(netip.AddrFrom4([4]byte(head[:4])), binary.BigEndian.Uint16(head[4:]))
+	text = make([]byte, binary.BigEndian.Uint16(head[6:]))
+	_, err = io.ReadFull(r, text)
+	return at, text, err
 }
 
 // Text is any bytes: JSON would change a string that is not UTF-8.

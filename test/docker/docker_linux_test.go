@@ -493,21 +493,19 @@ func TestNetwork(t *testing.T) {
 		}
 		named, other := serve(), serve()
 		k := newTask(t, runtime)
-		k.request.Local, k.request.Allow, k.request.AllowMissing = []string{
-			named,
-		}, []string{
-			"example.com",
-		}, []string{
-			"net.transparent",
-		}
+		k.request.Local, k.request.Allow = []string{named}, []string{"example.com"}
 		out, _, _ := k.run(t, "sh", "-c", strings.Join([]string{
 			"curl -sS http://host.pccrun.internal:" + named,
 			"curl -sS http://host.pccrun.internal:" + other,
 			"curl -sS --noproxy '*' -m 2 http://127.0.0.1:" + other,
 			"curl -sS https://evil.example",
+			"curl -sS --noproxy '*' http://host.pccrun.internal:" + named + "/by-name",
+			"curl -sS --noproxy '*' -m 5 https://evil.example/by-name",
+			"curl -sS --noproxy '*' -m 5 http://127.64.0.99:" + named,
+			"curl -sS --noproxy '*' -m 5 http://127.0.0.1:" + named, // the container's own
 			"cat $PCCRUN_DENIALS; echo x >>$PCCRUN_DENIALS",
 		}, "\n"))
-		assert.Equal(t, 1, strings.Count(out, "served"))
+		assert.Equal(t, 2, strings.Count(out, "served"), "by the proxy, and by its name")
 		assert.True(t, strings.HasPrefix(out, "served"), "the control")
 		assert.Contains(t, out, "evil.example")
 		k.heard.mu.Lock()
@@ -522,6 +520,8 @@ func TestNetwork(t *testing.T) {
 				"host.pccrun.internal:" + named: false,
 				"host.pccrun.internal:" + other: true,
 				"evil.example:443":              true,
+				"evil.example:0":                true, // the name alone was asked for
+				"127.64.0.99:" + named:          true, // nobody's
 			},
 			refused,
 		)

@@ -210,8 +210,6 @@ func TestASecret(t *testing.T) {
 			append(
 				on(
 					runtime,
-					"--allow-missing",
-					"net.transparent",
 					"--local",
 					port,
 					"--allow",
