@@ -43,24 +43,20 @@ func (g *Guard) small(path string) ([]byte, error) {
 
 // tipsOf reads them in a repository's own directory; early, as far as the command has not written there yet.
 func (g *Guard) tipsOf(gitDir string, left *allowance, early bool) (tips []tip, err error) {
-	names := heads[:]
-	refs, err := g.filesIn(gitDir+"/refs", left, early)
-	if err != nil && !gone(err) {
-		return nil, err
-	}
-	for _, name := range refs {
-		names = append(names[:len(names):len(names)], "refs/"+name)
-	}
-	for _, name := range names {
-		b, err := g.unlessChanged(gitDir+"/"+name, early)
+	read := func(dir int, at, name string) error {
+		var st unix.Stat_t
+		if early && (beneath.Stat(dir, at, &st) != nil || g.touched(&st)) {
+			return nil // the command may have written it already
+		}
+		b, err := readOwn(dir, at, maxPackedRefs)
 		if err == nil {
 			err = left.spend(int64(len(b)) + 64)
 		}
-		if gone(err) || err == unix.EISDIR || err == unix.EACCES || err == beneath.ErrNotRegular { // git cannot read it either
-			continue
+		if gone(err) || err == unix.EISDIR || err == unix.EACCES || err == beneath.ErrNotRegular {
+			return nil // git cannot read it either
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		for line := range bytes.Lines(b) {
 			first, rest, _ := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
@@ -74,38 +70,41 @@ func (g *Guard) tipsOf(gitDir string, left *allowance, early bool) (tips []tip, 
 			}
 			if id, _, ok := vcs.ParseID(string(first)); ok {
 				if tips = append(tips, tip{id, called, name == "packed-refs"}); len(tips) > maxTips {
-					return nil, fmt.Errorf("references: %w", ErrTooMuch)
+					return fmt.Errorf("references: %w", ErrTooMuch)
 				}
 				if err := left.spend(tipSize); err != nil {
-					return nil, err
+					return err
 				}
 			}
 		}
+		return nil
 	}
-	return tips, nil
+	for _, name := range heads {
+		dir, at, err := g.parent(gitDir + "/" + name)
+		if err != nil {
+			continue
+		}
+		err = read(dir, at, name)
+		unix.Close(dir)
+		if err != nil {
+			return nil, err
+		}
+	}
+	err = g.eachFile(gitDir+"/refs", left, early, func(dir int, at, rel string) error { return read(dir, at, "refs/"+rel) })
+	if gone(err) {
+		err = nil
+	}
+	return tips, err
 }
 
-// unlessChanged reads a file; early, one that the command has not written yet.
-func (g *Guard) unlessChanged(path string, early bool) ([]byte, error) {
+// eachFile calls look with the regular files below a directory, and their paths in it; early, in what stood.
+func (g *Guard) eachFile(path string, left *allowance, early bool, look func(dir int, name, rel string) error) error {
 	dir, name, err := g.parent(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unix.Close(dir)
-	var st unix.Stat_t
-	if early && (beneath.Stat(dir, name, &st) != nil || g.touched(&st)) {
-		return nil, unix.ENOENT
-	}
-	return readOwn(dir, name, maxPackedRefs)
-}
-
-// filesIn returns the regular files below a directory by their paths in it; early, in what stood.
-func (g *Guard) filesIn(path string, left *allowance, early bool) (list []string, err error) {
-	dir, name, err := g.parent(path)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(dir)
+	files := 0
 	var read func(dir int, name, rel string) error
 	read = func(dir int, name, rel string) error {
 		fd, err := g.openDir(dir, name)
@@ -127,19 +126,22 @@ func (g *Guard) filesIn(path string, left *allowance, early bool) (list []string
 			}
 			switch {
 			case e.Type().IsRegular():
-				list = append(list, join(rel, e.Name()))
+				files++
+				if err := look(fd, e.Name(), join(rel, e.Name())); err != nil {
+					return err
+				}
 			case e.IsDir():
 				if err := read(fd, e.Name(), join(rel, e.Name())); err != nil && !gone(err) {
 					return err
 				}
 			}
-			if len(list) > maxTips || strings.Count(rel, "/") > maxNested {
+			if files > maxTips || strings.Count(rel, "/") > maxNested {
 				return fmt.Errorf("%s: %w", path, ErrTooMuch)
 			}
 		}
 		return nil
 	}
-	return list, read(dir, name, "")
+	return read(dir, name, "")
 }
 
 // knowTips notes what the references of the repositories lead to, as far as the command has
