@@ -25,6 +25,7 @@ import (
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/terminal"
 	"github.com/pccrun/pccrun/workspace/changes"
 )
 
@@ -317,7 +318,7 @@ func (r *elsewhere) stdio() (providers.Stdio, error) {
 	if _, err := os.Stdin.Stat(); err != nil {
 		s.In = nil
 	}
-	if messages.IsTerminal(os.Stdin) && messages.IsTerminal(os.Stdout) {
+	if terminal.IsTerminal(int(os.Stdin.Fd())) && terminal.IsTerminal(int(os.Stdout.Fd())) { // /dev/null is a device too
 		seat, err := takeSeat(r.kept)
 		if err != nil {
 			return s, err
@@ -334,7 +335,7 @@ func (r *elsewhere) stdio() (providers.Stdio, error) {
 		return s, errors.New("flag --ask: there is no terminal to ask at")
 	}
 	for _, out := range [...]*io.Writer{&s.Out, &s.Err} {
-		if f := (*out).(*os.File); messages.IsTerminal(f) {
+		if f := (*out).(*os.File); terminal.IsTerminal(int(f.Fd())) {
 			*out = &filtered{to: f}
 		}
 		if r.kept != nil {

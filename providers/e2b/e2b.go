@@ -144,12 +144,21 @@ type network struct {
 func (s *Service) request(r *remote.Request) *created {
 	c := &created{Template: s.template, Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true, Network: &network{AllowOut: []string{}, DenyOut: []string{"0.0.0.0/0"}}}
 	for _, rule := range r.Policy.Network.Allow {
-		if host, ok := expressible(rule.Text); ok && !slices.ContainsFunc(r.Policy.Network.Deny, func(d profiles.NetRule) bool { return strings.Contains(d.Text, strings.TrimPrefix(host, "*.")) }) {
+		if host, ok := expressible(rule.Text); ok && !denied(host, r.Policy.Network.Deny) {
 			c.Network.AllowOut = append(c.Network.AllowOut, host)
 		}
 	}
 	c.Internet = len(c.Network.AllowOut) > 0
 	return c
+}
+
+// denied reports whether a rule denies a host, or some below it.
+func denied(host string, deny []profiles.NetRule) bool {
+	host = strings.TrimPrefix(host, "*.")
+	return slices.ContainsFunc(deny, func(d profiles.NetRule) bool {
+		name := strings.TrimLeft(strings.TrimPrefix(strings.TrimSpace(d.Text), "deny "), "*.")
+		return !plainName.MatchString(name) || name == host || strings.HasSuffix(host, "."+name) || strings.HasSuffix(name, "."+host)
+	})
 }
 
 var plainName = regexp.MustCompile(`^(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)+$`)

@@ -332,6 +332,20 @@ func listing(t testing.TB, root string) (lines []string) {
 }
 
 // What is protected is held back, all else comes, and what is named comes too.
+func TestWhatNobodyAskedFor(t *testing.T) {
+	asked := map[string]bool{"a": true, "d": true, "d/b": true}
+	root := place(t)
+	_, err := Extract(t.Context(), root, bytes.NewReader(makeTar(t, file("a", "x"), dir("d"), file("./d/b", "x"))), Down{Asked: asked})
+	require.NoError(t, err)
+	for _, e := range []entry{file("c", "x"), file("d/c", "x"), link("c", "a"), dir("e")} {
+		root := place(t)
+		before := listing(t, root)
+		_, err := Extract(t.Context(), root, bytes.NewReader(makeTar(t, file("a", "x"), e)), Down{Asked: asked})
+		require.ErrorContains(t, err, "nobody asked for it")
+		require.Equal(t, before, listing(t, root))
+	}
+}
+
 func TestHeldBack(t *testing.T) {
 	protect := func(rel string, isLink bool) string {
 		if rel == ".envrc" || rel == ".vscode" || strings.HasPrefix(rel, ".vscode/") || strings.HasPrefix(rel, "a/.vscode") {

@@ -201,6 +201,22 @@ func TestWhatGoes(t *testing.T) {
 	require.Equal(t, []string{".", ".env.example", ".gitignore", "build", "build/tracked"}, members(t, b))
 }
 
+func TestWhatIsHidden(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "a", "x")
+	write(t, root, "private/b", "x")
+	b, sent := pack(t, root, Up{Hides: func(rel string) string {
+		if rel == "private" {
+			return "the policy"
+		}
+		return ""
+	}})
+	require.Equal(t, []string{".", "a"}, members(t, b))
+	require.Equal(t, []Left{{Path: "private", Why: "the policy", Dir: true}}, sent.Left())
+	b, _ = pack(t, root, Up{})
+	require.Equal(t, []string{".", "a", "private", "private/b"}, members(t, b))
+}
+
 func TestSecretsStay(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, "a.txt", "1\n2\nkey "+key+" x\n")

@@ -144,6 +144,7 @@ func (r *running) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.box.Labels = r.request.Labels // whatever the answer says of them
 	r.observer.Created(r.provider.resource(r.box))
 	return nil
 }
@@ -359,8 +360,12 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		case x := <-gone:
 			return r.status(ctx, result, x.code, x.err)
 		case n := <-signals:
-			<-began
-			send(n)
+			select {
+			case <-began:
+				send(n)
+			case x := <-gone:
+				return r.status(ctx, result, x.code, x.err)
+			}
 		case <-done:
 			done, up, late, result.Killed = nil, nil, nil, true
 			if !r.started.Load() {

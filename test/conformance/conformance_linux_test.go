@@ -3,9 +3,11 @@ package conformance_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,6 +178,30 @@ var cases = []struct {
 		require.NoError(t, o.err)
 		require.Equal(t, 9, o.code)
 		require.Equal(t, "got it\n", o.out)
+	}},
+	{"a terminal there, its size and its keys", func(t *testing.T, k *task) {
+		typed, keys := io.Pipe()
+		resized := make(chan struct{}, 1)
+		var columns atomic.Int32
+		columns.Store(77)
+		k.stdin = typed
+		k.terminal = &providers.Terminal{Name: "xterm", Size: func() (int, int) { return int(columns.Load()), 22 }, Resized: resized}
+		k.started = func() {
+			go func() {
+				time.Sleep(500 * time.Millisecond)
+				columns.Store(99)
+				resized <- struct{}{}
+				time.Sleep(500 * time.Millisecond)
+				_, _ = io.WriteString(keys, "word\n")
+				time.Sleep(500 * time.Millisecond)
+				_, _ = io.WriteString(keys, "\x03")
+			}()
+		}
+		o := k.run("/bin/sh", "-c", "trap 'echo interrupted; exit 5' INT; test -t 0 && test -t 1 && echo $TERM; stty size; read w; stty size; echo got $w > made; sleep 30")
+		require.NoError(t, o.err)
+		require.Equal(t, 5, o.code)
+		require.Equal(t, "xterm\r\n22 77\r\nword\r\n22 99\r\n^Cinterrupted\r\n", o.out)
+		require.Equal(t, []string{"A made"}, k.changed())
 	}},
 	{"a run that is ended keeps what was made", func(t *testing.T, k *task) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -76,6 +76,7 @@ type task struct {
 	env      []string
 	stdin    io.Reader
 	signals  chan int
+	terminal *providers.Terminal
 	provider providers.Provider
 	label    string
 	heard    heard
@@ -179,7 +180,7 @@ func (k *task) run(argv ...string) *outcome {
 	if err == nil {
 		var out, say bytes.Buffer
 		k.heard.started = k.started
-		o.Result, err = plan.Run(k.ctx, providers.Stdio{In: k.stdin, Out: &out, Err: &say, Signals: k.signals, Changes: k.session}, &k.heard)
+		o.Result, err = plan.Run(k.ctx, providers.Stdio{In: k.stdin, Out: &out, Err: &say, Signals: k.signals, Terminal: k.terminal, Changes: k.session}, &k.heard)
 		o.out, o.say = out.String(), say.String()
 	}
 	o.err = err

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A process that the daemon of a sandbox started.
@@ -28,6 +30,7 @@ type process struct {
 	events []map[string]any
 	over   bool
 	stdin  io.WriteCloser
+	master *os.File      // of its terminal, nil if it has none
 	quit   chan struct{} // output is read no more
 	once   sync.Once
 }
@@ -157,6 +160,7 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request, b *box) {
 		} `json:"process"`
 		Stdin *bool  `json:"stdin"`
 		Tag   string `json:"tag"`
+		Pty   *pty   `json:"pty"`
 	}
 	head := make([]byte, 5)
 	if _, err := io.ReadFull(r.Body, head); err != nil || r.Header.Get("Content-Type") != "application/connect+json" || r.Header.Get("Connect-Protocol-Version") != "1" {
@@ -191,16 +195,26 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request, b *box) {
 	}
 	c.Env = append(c.Env, "E2B_SANDBOX_ID="+b.id+"-"+b.token)
 	c.SysProcAttr = &syscall.SysProcAttr{Credential: s.credential}
-	out, err := c.StdoutPipe()
-	var said io.ReadCloser
-	if err == nil {
-		said, err = c.StderrPipe()
+	var out, said io.ReadCloser
+	var slave *os.File
+	if in.Pty != nil {
+		p.master, slave, err = openTerminal(in.Pty)
+		out, said = p.master, io.NopCloser(strings.NewReader(""))
+		c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
+		c.SysProcAttr.Setsid, c.SysProcAttr.Setctty = true, true
+	} else {
+		if out, err = c.StdoutPipe(); err == nil {
+			said, err = c.StderrPipe()
+		}
 	}
-	if err == nil && (in.Stdin == nil || *in.Stdin) {
+	if err == nil && in.Pty == nil && (in.Stdin == nil || *in.Stdin) {
 		p.stdin, err = c.StdinPipe()
 	}
 	if err == nil {
 		err = c.Start()
+	}
+	if slave != nil {
+		slave.Close()
 	}
 	if err != nil {
 		streamError(w, "invalid_argument", "error starting process '"+in.Process.Cmd+"': "+err.Error())
@@ -223,6 +237,36 @@ func (s *Server) start(w http.ResponseWriter, r *http.Request, b *box) {
 	p.tell(w, r, 0, limit)
 }
 
+// pty is the size of a terminal.
+type pty struct {
+	Size struct {
+		Columns uint16 `json:"cols"`
+		Rows    uint16 `json:"rows"`
+	} `json:"size"`
+}
+
+func (p *pty) set(f *os.File) error {
+	return unix.IoctlSetWinsize(int(f.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: p.Size.Columns, Row: p.Size.Rows})
+}
+
+// openTerminal opens a pseudo-terminal, as pts(4) says.
+func openTerminal(p *pty) (master, slave *os.File, err error) {
+	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
+		return nil, nil, err
+	}
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = p.set(master)
+	}
+	if err == nil {
+		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|syscall.O_NOCTTY, 0)
+	}
+	return master, slave, err
+}
+
 // follow reads what a process prints, to its end.
 func (p *process) follow(out, said io.Reader, gone func()) {
 	var pipes sync.WaitGroup
@@ -238,7 +282,12 @@ func (p *process) follow(out, said io.Reader, gone func()) {
 			}
 		}
 	}
-	pipes.Go(func() { read(out, "stdout") })
+	name := "stdout"
+	if p.master != nil {
+		name = "pty"
+		defer p.master.Close()
+	}
+	pipes.Go(func() { read(out, name) })
 	pipes.Go(func() { read(said, "stderr") })
 	done := make(chan struct{})
 	go func() { pipes.Wait(); close(done) }()
@@ -333,7 +382,9 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 		} `json:"process"`
 		Input struct {
 			Stdin []byte `json:"stdin"`
+			Pty   []byte `json:"pty"`
 		} `json:"input"`
+		Pty    *pty   `json:"pty"`
 		Signal any    `json:"signal"`
 		Path   string `json:"path"`
 		Depth  int    `json:"depth"`
@@ -408,6 +459,10 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 		p.mu.Lock()
 		to := p.stdin
 		p.mu.Unlock()
+		if p.master != nil {
+			_, _ = p.master.Write(in.Input.Pty)
+			break
+		}
 		if to == nil {
 			connectError(w, http.StatusBadRequest, "failed_precondition", "stdin not enabled or closed")
 			return
@@ -423,6 +478,12 @@ func (s *Server) unary(w http.ResponseWriter, r *http.Request, b *box) {
 			p.stdin = nil
 		}
 		p.mu.Unlock()
+	case "/process.Process/Update":
+		if p.master == nil || in.Pty == nil {
+			connectError(w, http.StatusBadRequest, "invalid_argument", "tty not assigned to process")
+			return
+		}
+		_ = in.Pty.set(p.master)
 	case "/process.Process/SendSignal":
 		switch in.Signal {
 		case "SIGNAL_SIGTERM", float64(15):

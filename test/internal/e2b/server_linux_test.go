@@ -77,6 +77,7 @@ typed typed
 processes true
 killed true
 big 300000
+terminal true
 absent FileNotFoundError
 found true {"a.b":"x&y","run":"r 1"}
 others 0

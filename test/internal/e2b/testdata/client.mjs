@@ -25,6 +25,12 @@ say('processes', (await box.commands.list()).some((p) => p.pid === sleep.pid))
 say('killed', await box.commands.kill(sleep.pid))
 const big = await box.commands.run('head -c 300000 /dev/zero | tr "\\0" x')
 say('big', big.stdout.length)
+let shown = ''
+const terminal = await box.pty.create({ cols: 70, rows: 20, onData: (d) => { shown += new TextDecoder().decode(d) } })
+await box.pty.resize(terminal.pid, { cols: 71, rows: 21 })
+await box.pty.sendInput(terminal.pid, new TextEncoder().encode('echo si$(stty size); exit\n'))
+await terminal.wait()
+say('terminal', shown.includes('si21 71'))
 try {
   await box.files.read('absent')
 } catch (e) {

@@ -1,0 +1,107 @@
+package e2b_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers/e2b"
+	"github.com/pccrun/pccrun/providers/remote"
+)
+
+const key = "E2B_API_KEY=e2b_00ff"
+
+func TestReady(t *testing.T) {
+	for name, c := range map[string]struct {
+		environ []string
+		err     string
+	}{
+		"a key":             {[]string{key}, ""},
+		"none":              {nil, "provider e2b: E2B_API_KEY is not set"},
+		"no key of E2B's":   {[]string{"E2B_API_KEY=sk-1234"}, "provider e2b: E2B_API_KEY is no key of E2B's: want e2b_ and hexadecimal digits"},
+		"unchecked":         {[]string{"E2B_API_KEY=sk-1234", "E2B_VALIDATE_API_KEY=false"}, ""},
+		"in the clear":      {[]string{key, "E2B_API_URL=http://api.example.com"}, "provider e2b: E2B_API_URL: http://api.example.com is not https: the key would be sent for all to read"},
+		"to this machine":   {[]string{key, "E2B_API_URL=http://localhost:3000"}, ""},
+		"sandboxes, openly": {[]string{key, "E2B_SANDBOX_URL=http://192.0.2.1"}, "provider e2b: E2B_SANDBOX_URL: http://192.0.2.1 is not https: the key would be sent for all to read"},
+		"the last one wins": {[]string{"E2B_API_KEY=x", key}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := e2b.NewService(c.environ, e2b.Options{}).Ready()
+			if c.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, c.err)
+		})
+	}
+}
+
+// TestFilter holds what E2B's filter is asked for to the policy's rules: never more.
+func TestFilter(t *testing.T) {
+	rule := func(texts ...string) (list []profiles.NetRule) {
+		for _, text := range texts {
+			list = append(list, profiles.NetRule{Text: text})
+		}
+		return list
+	}
+	for name, c := range map[string]struct {
+		network profiles.Network
+		hosts   []any
+	}{
+		"nothing":            {profiles.Network{}, []any{}},
+		"names":              {profiles.Network{Allow: rule("github.com", "*.example.com", "allow a.example.org")}, []any{"github.com", "*.example.com", "a.example.org"}},
+		"what it cannot say": {profiles.Network{Allow: rule("github.com:22", "GET https://api.example.com/v1/*", "@npm", "10.0.0.0/8", ".example.com")}, []any{}},
+		"one above it is":    {profiles.Network{Allow: rule("a.example.com", "github.com"), Deny: rule("example.com")}, []any{"github.com"}},
+		"all is denied":      {profiles.Network{Allow: rule("github.com"), Deny: rule("*")}, []any{}},
+		"one that is denied": {profiles.Network{Allow: rule("*.example.com", "github.com"), Deny: rule("bad.example.com")}, []any{"github.com"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := e2b.NewService([]string{key}, e2b.Options{})
+			text, err := json.Marshal(s.Describe(&remote.Request{Policy: &profiles.Policy{Network: c.network}, Lifetime: time.Minute, Labels: map[string]string{"a": "b"}}))
+			require.NoError(t, err)
+			var body map[string]any
+			require.NoError(t, json.Unmarshal(text, &body))
+			require.Equal(t, map[string]any{
+				"templateID": "base", "timeout": 60.0, "metadata": map[string]any{"a": "b"}, "autoPause": true, "allow_internet_access": len(c.hosts) > 0,
+				"network": map[string]any{"allowOut": c.hosts, "denyOut": []any{"0.0.0.0/0"}, "allowPublicTraffic": false},
+			}, body)
+		})
+	}
+}
+
+// TestAddresses says where a sandbox is looked for, by its domain.
+func TestAddresses(t *testing.T) {
+	answer := ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(answer))
+	}))
+	defer s.Close()
+	for given, want := range map[string]string{
+		`{"sandboxID":"abc","domain":null,"cpuCount":2,"memoryMB":1024,"state":"paused"}`: "",
+		`{"sandboxID":"abc","domain":"e2b.dev"}`:                                          "",
+		`{"sandboxID":"abc","domain":"own.example.com"}`:                                  "",
+		`{"sandboxID":"../../x"}`:                                                         "e2b: the answer names no sandbox",
+		`{}`:                                                                              "e2b: the answer names no sandbox",
+		`{"sandboxID":"abc","domain":"x@evil.example"}`:                                   "the sandbox's address: want an address such as https://api.example.com",
+	} {
+		answer = given
+		box, err := e2b.NewService([]string{key, "E2B_API_URL=" + s.URL}, e2b.Options{}).Status(t.Context(), "abc")
+		if want != "" {
+			require.EqualError(t, err, want)
+			continue
+		}
+		require.NoError(t, err, given)
+		require.Equal(t, "abc", box.ID)
+	}
+}
+
+func TestPrice(t *testing.T) {
+	s := e2b.NewService(nil, e2b.Options{})
+	require.InDelta(t, 2*0.0504+0.0162, s.Price(&remote.Sandbox{CPUs: 2, MemoryMB: 1024}), 1e-9)
+}

@@ -1,0 +1,110 @@
+package conformance_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	fake "github.com/pccrun/pccrun/test/internal/e2b"
+	"github.com/pccrun/pccrun/test/internal/host"
+)
+
+// TestProgram runs the program itself as a user does, with E2B.
+func TestProgram(t *testing.T) {
+	program := host.Program(t)
+	server, err := fake.Start(credential)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	base := t.TempDir()
+	work, home := filepath.Join(base, "work"), filepath.Join(base, "home")
+	require.NoError(t, os.MkdirAll(work, 0o755))
+	require.NoError(t, os.MkdirAll(home, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(work, "a.txt"), []byte("one\n"), 0o644))
+	environ := append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + base + "/state", "XDG_CACHE_HOME=" + base + "/cache", "XDG_CONFIG_HOME=" + base + "/config"}, server.Environ()...)
+	command := func(args ...string) *exec.Cmd {
+		c := exec.Command(program, args...)
+		c.Dir, c.Env = work, environ
+		return c
+	}
+	run := func(args ...string) (code int, out, say string) {
+		var o, e bytes.Buffer
+		c := command(args...)
+		c.Stdout, c.Stderr = &o, &e
+		err := c.Run()
+		if exit := (*exec.ExitError)(nil); err != nil {
+			require.ErrorAs(t, err, &exit)
+		}
+		return c.ProcessState.ExitCode(), o.String(), e.String()
+	}
+	without := []string{"--provider", "e2b", "--allow-missing", strings.Join(unkept, ",")}
+	cloud := func(argv ...string) []string {
+		return append(append(append([]string{}, without...), "--"), argv...)
+	}
+
+	code, _, say := run("--provider", "e2b", "--", "true")
+	require.Equal(t, 125, code)
+	require.Contains(t, say, "guarantee net.allowlist: missing")
+	require.Contains(t, say, "hint: --allow-missing net.allowlist,")
+	require.Empty(t, server.Made())
+
+	code, out, say := run(cloud("sh", "-c", "echo out; echo two >> a.txt; echo evil > .mcp.json; exit 3")...)
+	require.Equal(t, 3, code, say)
+	require.Equal(t, "out\n", out)
+	require.Contains(t, say, "2 paths changed")
+	_, out, _ = run("diff", "--name-status")
+	require.Equal(t, "A\t.mcp.json\nM\ta.txt\n", out)
+	code, _, say = run("apply")
+	require.Equal(t, 1, code)
+	require.Contains(t, say, "not applied: .mcp.json")
+	text, err := os.ReadFile(filepath.Join(work, "a.txt"))
+	require.NoError(t, err)
+	require.Equal(t, "one\ntwo\n", string(text))
+	code, _, _ = run("discard")
+	require.Equal(t, 0, code)
+
+	code, _, say = run(cloud("no-such-program")...)
+	require.Equal(t, 127, code, say)
+	code, _, _ = run(append([]string{"--timeout", "1s"}, cloud("sleep", "60")...)...)
+	require.Equal(t, 124, code)
+	require.Empty(t, server.Sandboxes(""))
+
+	server.Break(e2bFault(noDownload))
+	code, _, say = run(cloud("touch", "made")...)
+	server.Break(nil)
+	require.Equal(t, 125, code)
+	require.Contains(t, say, "is paused, and keeps it")
+	require.Len(t, server.Sandboxes("paused"), 1)
+	_, _, _ = run("gc")
+	require.Len(t, server.Sandboxes("paused"), 1, "its files were not fetched")
+	_, out, _ = run("gc", "--all", "--json")
+	var gone struct{ Sandboxes []string }
+	require.NoError(t, json.Unmarshal([]byte(out), &gone), out)
+	require.Len(t, gone.Sandboxes, 1)
+	require.Empty(t, server.Sandboxes(""))
+
+	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
+		c := command(cloud("sleep", "60")...)
+		require.NoError(t, c.Start())
+		require.Eventually(t, func() bool {
+			calls := server.Calls()
+			return len(server.Sandboxes("running")) == 1 && strings.HasSuffix(calls[len(calls)-1], "/CloseStdin") // the command runs
+		}, 20*time.Second, 50*time.Millisecond)
+		_, _, _ = run("gc")
+		require.Len(t, server.Sandboxes("running"), 1, "gc ends no run that goes on")
+		require.NoError(t, c.Process.Signal(sig))
+		_ = c.Wait()
+		if sig == os.Kill {
+			require.Len(t, server.Sandboxes("running"), 1)
+			code, _, say = run("gc")
+			require.Equal(t, 0, code, say)
+		}
+		require.Empty(t, server.Sandboxes(""), "%v", sig)
+	}
+}
