@@ -185,7 +185,7 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			}
 		}()
 	}
-	unseen := p.Decide(filepath.Dir(path)).Access == profiles.Hide // then a link is, whatever it leads to
+	unseen := p.Decide(filepath.Dir(path)).Access == profiles.Hide             // then a link is, whatever it leads to
 	if real := resolveLinks(path); real != path && !ownTree(path) && !unseen { // there links lead elsewhere inside
 		a.leadsTo, path = real, real
 	}
