@@ -30,11 +30,13 @@ func Surveyed(p *profiles.Policy, host *profiles.Host, path string) (d profiles.
 	}
 	table := p.Decide(path)
 	inShown := deepest.Scratch || deepest.Access == profiles.Read && table.Rule.Glob == "" && table.Rule.Path != path
-	if missing != nil && !inShown || deepest.Path == "" || deepest.Protect && !deepest.Scratch || deepest.Access == table.Access {
+	rule, named := p.ProtectedAnywhere(path) // else it has another name that is protected, or one leads to it
+	pinned := deepest.Protect && !deepest.Scratch && (named && !rule.Review && deepest.Access == profiles.Read || table.Access <= deepest.Access)
+	if missing != nil && !inShown || deepest.Path == "" || pinned || deepest.Access == table.Access {
 		return d, false, false
 	}
-	rule := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}
-	return profiles.Decision{Access: deepest.Access, Rule: rule}, true, deepest.Scratch
+	at := profiles.FileRule{Path: deepest.Path, Access: deepest.Access, Origin: profiles.Origin{Source: "this machine", Key: deepest.Why}}
+	return profiles.Decision{Access: deepest.Access, Rule: at}, true, deepest.Scratch
 }
 
 // ChangedWith returns what a rule has to name for a path to change: of the repository of a

@@ -185,7 +185,8 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			}
 		}()
 	}
-	if real := resolveLinks(path); real != path && !ownTree(path) { // there links lead elsewhere inside
+	unseen := p.Decide(filepath.Dir(path)).Access == profiles.Hide             // then a link is, whatever it leads to
+	if real := resolveLinks(path); real != path && !ownTree(path) && !unseen { // there links lead elsewhere inside
 		a.leadsTo, path = real, real
 	}
 	d := p.Decide(path)
@@ -218,6 +219,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		if a.yes, a.what = a.question != "write", "the host's own, never changed"; !a.yes {
 			whole := shell.Quote(run.ChangedWith(&d, path))
 			a.hint = "--write " + whole + " lets it be changed, --overlay " + whole + " a copy of it"
+			if strings.HasPrefix(d.Rule.Origin.Key, "protect: ") {
+				a.what, a.hint = "it is pinned: a protected name leads to it, or is another name of it", ""
+			}
 		}
 	case profiles.Overlay:
 		a.yes, a.what = true, "a copy-on-write layer over the host's"
