@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -264,12 +265,15 @@ func (c *commits) history(fresh []tip) error {
 		}
 	}
 	var list []*node
-	for len(todo) > 0 && news > 0 {
+	oldest := int64(math.MaxInt64)
+	// One that is as young as the oldest in the list may lead to it, and be known.
+	for len(todo) > 0 && (news > 0 || todo[0].when >= oldest) {
 		n := heap.Pop(&todo).(*node)
 		n.queued = false
 		if !n.old {
 			news--
 			list = append(list, n)
+			oldest = min(oldest, n.when)
 		}
 		for _, p := range n.parents {
 			if !c.stood {
