@@ -294,10 +294,11 @@ func (f *finder) around(path string) profiles.Access {
 }
 
 // shown returns what the command may do at a path: what the policy says, but where
-// a link of a rule's path has led above it, what that rule says.
+// a link of a rule's path has led above it, what that rule says, and below what is
+// protected that it is read.
 func (f *finder) shown(path string) profiles.Access {
 	d := f.decider.Decide(path)
-	for dir := path; len(dir) > len(d.Rule.Path) && dir != "/"; dir = filepath.Dir(dir) {
+	for dir := path; len(dir) >= len(d.Rule.Path) && dir != "/"; dir = filepath.Dir(dir) {
 		if i, ok := f.seen[dir]; ok && f.places[i].Node != Absent && f.places[i].Node != Link {
 			return f.places[i].Access
 		}
