@@ -185,9 +185,14 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 			}
 		}()
 	}
-	unseen := p.Decide(filepath.Dir(path)).Access == profiles.Hide             // then a link is, whatever it leads to
-	if real := resolveLinks(path); real != path && !ownTree(path) && !unseen { // there links lead elsewhere inside
-		a.leadsTo, path = real, real
+	if real := resolveLinks(path); real != path && !ownTree(path) { // there links lead elsewhere inside
+		around := p.Decide(filepath.Dir(path))
+		if here, differs, _ := run.Surveyed(p, host, filepath.Dir(path)); differs {
+			around = here
+		}
+		if around.Access != profiles.Hide { // else the link is hidden, whatever it leads to
+			a.leadsTo, path = real, real
+		}
 	}
 	d := p.Decide(path)
 	here, differs, scratch := run.Surveyed(p, host, path)
