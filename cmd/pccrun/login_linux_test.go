@@ -25,7 +25,7 @@ func TestLoginAsks(t *testing.T) {
 	for _, answer := range []string{"n", "y"} {
 		p := newPupil(t)
 		p.write(".config/pccrun/profiles/mine.jsonc", fmt.Sprintf(`{"extends": "claude", "seeds": {"~/.claude/.credentials.json": {"mode": "login", "renew": "claude", "endpoint": "http://%s/token"}}}`, listener.Addr()), 0o600)
-		_, told, code := p.pccrun("--profile", "mine", "--", "sh", "-c", `mkdir -p ~/.claude; echo '{"claudeAiOauth": {"refreshToken": "run-`+answer+`"}}' > ~/.claude/.credentials.json`)
+		_, told, code := p.pccrun("--profile", "mine", "--home", "persist", "--", "sh", "-c", `mkdir -p ~/.claude; echo '{"claudeAiOauth": {"refreshToken": "run-`+answer+`"}}' > ~/.claude/.credentials.json`)
 		require.Zero(t, code, told)
 		require.Contains(t, told, "stays there: ~/.claude/.credentials.json: it was made inside")
 		require.NoFileExists(t, p.home+"/.claude/.credentials.json")
