@@ -1,0 +1,85 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/sessions"
+)
+
+// shelf is a provider that has some resources, and makes none.
+type shelf struct {
+	providers.Provider
+	has       []providers.Resource
+	destroyed []string
+}
+
+func (s *shelf) Find(_ context.Context, label string) (found []providers.Resource, err error) {
+	for _, r := range s.has {
+		if label == "" || r.Labels[providers.LabelKey] == label {
+			found = append(found, r)
+		}
+	}
+	return found, nil
+}
+
+func (s *shelf) Destroy(_ context.Context, r providers.Resource) error {
+	if r.ID == "stuck" {
+		return errors.New("stuck")
+	}
+	s.destroyed = append(s.destroyed, r.ID)
+	return nil
+}
+
+func labelled(id, label string) providers.Resource {
+	return providers.Resource{Provider: "e2b", ID: id, Labels: map[string]string{providers.LabelKey: label}}
+}
+
+// What no session goes on with is destroyed, what could not be fetched only if all is.
+func TestOrphans(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("E2B_API_KEY", "e2b_0000")
+	require.True(t, CloudKeySet())
+	home, err := Sessions()
+	require.NoError(t, err)
+	record := func(id, label string) *sessions.Session {
+		s := home.Begin(sessions.Info{})
+		_, err := s.Dir()
+		require.NoError(t, err)
+		require.NoError(t, s.Update(func(i *sessions.Info) { r := labelled(id, label); i.Resource = &r }))
+		s.Keep(KeepUnfetched)
+		return s
+	}
+	running := record("runs", "a")
+	require.NoError(t, record("unfetched", "b").End(0))
+	place := &shelf{has: []providers.Resource{labelled("runs", "a"), labelled("unfetched", "b"), labelled("orphan", "c"), labelled("stuck", "d")}}
+	program := Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
+
+	gone, err := Orphans(program, home, true, false)
+	require.NoError(t, err)
+	require.Equal(t, []string{"e2b orphan", "e2b stuck"}, gone)
+	require.Empty(t, place.destroyed, "a dry run")
+	gone, err = Orphans(program, home, false, false)
+	require.EqualError(t, err, "stuck")
+	require.Equal(t, []string{"e2b orphan"}, gone)
+	_, err = Orphans(program, home, false, true)
+	require.Error(t, err)
+	require.Equal(t, []string{"orphan", "unfetched", "orphan"}, place.destroyed)
+	require.NoError(t, running.End(0))
+
+	r := labelled("", "a")
+	require.NoError(t, Destroy(program, &r), "by its label")
+	require.Contains(t, place.destroyed, "runs")
+	gone, err = Orphans(Program{}, home, false, true)
+	require.NoError(t, err)
+	require.Empty(t, gone, "a program without providers")
+	program.Become = func() int { return 0 }
+	require.ErrorContains(t, Destroy(program, &r), "pccrun gc does it")
+}
