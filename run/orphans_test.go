@@ -17,6 +17,7 @@ type shelf struct {
 	providers.Provider
 	has       []providers.Resource
 	destroyed []string
+	lost      error
 }
 
 func (s *shelf) Find(_ context.Context, label string) (found []providers.Resource, err error) {
@@ -25,7 +26,7 @@ func (s *shelf) Find(_ context.Context, label string) (found []providers.Resourc
 			found = append(found, r)
 		}
 	}
-	return found, nil
+	return found, s.lost
 }
 
 func (s *shelf) Destroy(_ context.Context, r providers.Resource) error {
@@ -82,4 +83,34 @@ func TestOrphans(t *testing.T) {
 	require.Empty(t, gone, "a program without providers")
 	program.Become = func() int { return 0 }
 	require.ErrorContains(t, Destroy(program, &r), "pccrun gc does it")
+}
+
+// What cannot be found, or asked, is an error, and nothing is destroyed.
+func TestDestroyFails(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	t.Setenv("E2B_API_KEY", "e2b_0000")
+	home, err := Sessions()
+	require.NoError(t, err)
+	place := &shelf{has: []providers.Resource{labelled("stuck", "d")}}
+	program := Program{Provider: func(string, *profiles.Request, providers.Host) (providers.Provider, error) { return place, nil }}
+	r := labelled("stuck", "d")
+	require.EqualError(t, ClearCrashed(program, home, sessions.Entry{Info: sessions.Info{Resource: &r}}), "stuck")
+	require.ErrorContains(t, Destroy(program, &sessions.Resource{Provider: "nowhere"}), "nowhere")
+	place.lost = errors.New("lost")
+	require.ErrorContains(t, Destroy(program, &r), "find what session d left: lost")
+	_, err = Orphans(program, home, false, true)
+	require.ErrorContains(t, err, "lost")
+	program.Provider = func(string, *profiles.Request, providers.Host) (providers.Provider, error) {
+		return nil, errors.New("no client")
+	}
+	require.ErrorContains(t, Destroy(program, &r), "no client")
+	_, err = Orphans(program, home, false, true)
+	require.EqualError(t, err, "no client")
+	require.Empty(t, place.destroyed)
+	require.Error(t, fromSnapshot(&profiles.Request{From: "none"}))
+	require.Error(t, fromSnapshot(&profiles.Request{From: "../none"}))
+	_, err = OpenChanges("none")
+	require.Error(t, err)
 }
