@@ -164,6 +164,7 @@ func (l *launch) next() int {
 			continue
 		}
 		if _, err := l.program.build(k, l.req, providers.Host{Environ: l.req.Host.Environ, StateDir: l.dirs.State, CacheDir: l.dirs.Cache}); err != nil {
+			why = append(why, messages.InWords(err))
 			continue
 		}
 		code, passed := runElsewhere(l.req, l.program, choice{Kind: k, by: "--provider auto: " + strings.Join(why, "; "), auto: true})
