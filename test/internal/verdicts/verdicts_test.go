@@ -76,8 +76,9 @@ func TestReason(t *testing.T) {
 }
 
 func TestLong(t *testing.T) {
-	s := Skips{{"any", "test/escape.TestMutations*", long}, {"root", "test/escape.TestSteps:*", long}, {"any", "test/vm.TestSmallest", "needs qemu"}}
-	require.Equal(t, []string{"TestMutations", "TestSteps"}, s.Long(Module+"test/escape"))
+	s := Skips{{"any", "test/escape.TestMutations*", long}, {"root", "test/escape.TestSteps:*", long}, {"any", "test/vm.TestSmallest", "needs qemu"}, {"any", "test/docker.*:runsc", long}}
+	require.Equal(t, []string{"TestMutations.*", "TestSteps"}, s.Long(Module+"test/escape"))
+	require.Equal(t, []string{".*"}, s.Long(Module+"test/docker"), "all of them")
 	require.Empty(t, s.Long(Module+"test/vm"))
 }
 
