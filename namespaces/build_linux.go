@@ -1,9 +1,11 @@
 package namespaces
 
 import (
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -105,8 +107,8 @@ func (p Shell) has(l profiles.Layer) bool {
 	return true
 }
 
-// Build plans what the policy asks of mounts and processes; the filter, the
-// limits and the network are the caller's to add. It is pure.
+// Build plans what the policy asks of mounts and processes; [Plan.With] adds the filter, the
+// limits and the network. Both are pure.
 func Build(policy *profiles.Policy, s *survey.Survey, f *Facts, c Command) (*Plan, error) {
 	mounts, err := layout(s.Places)
 	if err != nil {
@@ -176,9 +178,80 @@ func rlimits(r *profiles.Resources, f *Facts) []Rlimit {
 	})
 }
 
-// AddFresh adds an empty directory that the command can read and only the
-// launcher can write ([Sandbox.Create]). Its parent must be private.
-func (p *Plan) AddFresh(path, why string) {
+// With is what belongs to a plan beside its mounts and processes.
+type With struct {
+	Floor, Filter []byte
+	FilterName    string
+	OwnFilter     bool
+	Watch         *Watch
+	Programs      []Readable // what may be executed where the launcher opens all else: see [Plan.Programs]
+	Rlimits       []Rlimit   // beside those of [Build]
+	Disk          int64      // where the policy has no limit of its own
+	CPUs          []byte
+	Segments      bool
+	Await         bool
+	Listen        []netip.AddrPort
+	Network       *network.Plan
+	Questions     bool
+	Dial          int
+	PassFDs       []int
+	Told          string // a directory that the command can read and only the launcher can write ([Sandbox.Create]); "" for none
+}
+
+// With returns the plan with what w adds.
+func (p *Plan) With(w With) *Plan {
+	p = p.clone()
+	p.Floor, p.Filter, p.FilterName, p.OwnFilter = w.Floor, w.Filter, w.FilterName, w.OwnFilter
+	p.Watch, p.Readable = w.Watch, slices.Concat(p.Readable, w.Programs)
+	p.Rlimits = slices.Concat(p.Rlimits, w.Rlimits)
+	p.CPUs, p.Segments, p.Await = w.CPUs, w.Segments, w.Await
+	p.Listen, p.Network, p.Questions, p.Dial, p.PassFDs = w.Listen, w.Network, w.Questions, w.Dial, w.PassFDs
+	if p.Disk == 0 && w.Disk > 0 {
+		p.Disk, p.Inodes = w.Disk, max(w.Disk>>15, 128)
+	}
+	if w.Told != "" {
+		p.addFresh(w.Told, "what was refused, for the command to read")
+	}
+	return p
+}
+
+// Bound is what a run gives to its plan when it begins.
+type Bound struct {
+	Upper string     // the directory for what overlays change: each gets one in it, named by number: 0, 1, …
+	Texts []TextFile // read-only files of the launcher's own
+	Env   []string
+}
+
+// TextFile is such a file, over the host's of that name, or in [With.Told].
+type TextFile struct{ Path, Text, Why string }
+
+// Bind returns the plan as a run begins with it: it is the run's own, which opens what it
+// binds ([Plan.Donate]).
+func (p *Plan) Bind(b Bound) *Plan {
+	p = p.clone()
+	for n, m := range p.Overlays() {
+		m.Upper = filepath.Join(b.Upper, strconv.Itoa(n))
+	}
+	for _, t := range b.Texts {
+		p.addText(t)
+	}
+	p.Command.Env = b.Env
+	return p
+}
+
+// clone returns a plan that shares nothing with the plan which is changed later.
+func (p *Plan) clone() *Plan {
+	q := *p
+	q.Mounts = slices.Clone(p.Mounts)
+	for i := range q.Mounts {
+		q.Mounts[i].Stubs = slices.Clip(q.Mounts[i].Stubs)
+	}
+	q.Own, q.Configs = maps.Clone(p.Own), maps.Clone(p.Configs)
+	return &q
+}
+
+// addFresh adds an empty directory. Its parent must be private.
+func (p *Plan) addFresh(path, why string) {
 	for i := range p.Mounts {
 		if m := &p.Mounts[i]; m.Kind == Fresh && m.Target == filepath.Dir(path) {
 			m.stub(Stub{Name: filepath.Base(path), Node: Directory})
@@ -188,13 +261,11 @@ func (p *Plan) AddFresh(path, why string) {
 	}
 }
 
-// AddText puts a file of the launcher's own at path, read-only: over the host's
-// file of that name, or in a directory of [Plan.AddFresh].
-func (p *Plan) AddText(path, text, why string) {
-	m := Mount{Kind: Text, Target: path, Text: text, Mode: 0o444, ReadOnly: true, Donated: -1, Why: why}
-	i := slices.IndexFunc(p.Mounts, func(m Mount) bool { return m.Kind == Fresh && m.Target == filepath.Dir(path) })
+func (p *Plan) addText(t TextFile) {
+	m := Mount{Kind: Text, Target: t.Path, Text: t.Text, Mode: 0o444, ReadOnly: true, Donated: -1, Why: t.Why}
+	i := slices.IndexFunc(p.Mounts, func(m Mount) bool { return m.Kind == Fresh && m.Target == filepath.Dir(t.Path) })
 	if i >= 0 {
-		p.Mounts[i].stub(Stub{Name: filepath.Base(path), Node: File})
+		p.Mounts[i].stub(Stub{Name: filepath.Base(t.Path), Node: File})
 	}
 	m.Optional = i < 0 // the policy may hide what it would cover
 	p.Mounts = append(p.Mounts, m)

@@ -51,8 +51,8 @@ func TestAddFresh(t *testing.T) {
 	mounts, err := layout(places(t, []string{"private dir /run", "write dir /w"}))
 	require.NoError(t, err)
 	p := &Plan{Mounts: mounts}
-	p.AddFresh("/run/pccrun", "told")
-	p.AddFresh("/w/pccrun", "in nothing fresh")
+	p.addFresh("/run/pccrun", "told")
+	p.addFresh("/w/pccrun", "in nothing fresh")
 	require.Len(t, p.Mounts, 3)
 	require.Equal(t, "fresh on /run [pccrun/]", describe(p.Mounts[0]))
 	require.Equal(t, "fresh on /run/pccrun read-only", describe(p.Mounts[2]))

@@ -69,14 +69,14 @@ func TestHandedNetwork(t *testing.T) {
 	require.NoError(t, err)
 	defer d.Close()
 	for _, f := range []*os.File{stream, d} {
-		err := b.plan.AddPassed([]int{int(f.Fd())})
+		err := b.plan.JudgePassing([]int{int(f.Fd())})
 		var refused *SocketError
 		require.ErrorAs(t, err, &refused)
 		require.ErrorContains(t, err, fmt.Sprintf("--pass-fd %d: a socket of the network", f.Fd()))
 		require.NotEmpty(t, refused.Hint())
 	}
 	b.plan.Without = []profiles.Layer{profiles.LayerNetns}
-	require.NoError(t, b.plan.AddPassed([]int{int(d.Fd())}), "what the command has anyway")
+	require.NoError(t, b.plan.JudgePassing([]int{int(d.Fd())}), "what the command has anyway")
 }
 
 // A unix socket for datagrams reaches abstract names of the host's, but for
@@ -103,17 +103,17 @@ func TestHandedDatagrams(t *testing.T) {
 		return b.in("handed", "send", strconv.Itoa(pair[0]), "@"+at[1:]).run().Status == 0
 	}
 	if b.plan.Landlock >= landlockScope {
-		require.NoError(t, b.plan.AddPassed(pair[:1]))
+		require.NoError(t, b.plan.JudgePassing(pair[:1]))
 		require.False(t, reaches())
 	}
 	b.plan.Without = []profiles.Layer{profiles.LayerLandlock}
-	require.ErrorContains(t, b.plan.AddPassed(pair[:1]), "a unix socket that the command could connect to others")
+	require.ErrorContains(t, b.plan.JudgePassing(pair[:1]), "a unix socket that the command could connect to others")
 	require.True(t, reaches(), "control")
-	require.NoError(t, b.plan.AddPassed(stream[:1]), "one that is connected stays so")
+	require.NoError(t, b.plan.JudgePassing(stream[:1]), "one that is connected stays so")
 	alone, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(alone)
-	require.Error(t, b.plan.AddPassed([]int{alone}))
+	require.Error(t, b.plan.JudgePassing([]int{alone}))
 }
 
 // The same for the standard descriptors.

@@ -17,21 +17,3 @@ func (p *Plan) HomeStubs() []Stub {
 	}
 	return nil
 }
-
-// SeedHome puts a file into the private home, for the command to change, unless the plan has
-// something else at the path. The path is absolute.
-func (p *Plan) SeedHome(home, path, text string) {
-	in := -1
-	for i := range p.Mounts {
-		if m := &p.Mounts[i]; below(home, m.Target) && (in < 0 || len(m.Target) >= len(p.Mounts[in].Target)) {
-			in = i
-		}
-		if p.Mounts[i].Target == path {
-			return
-		}
-	}
-	if in < 0 || p.Mounts[in].Kind != Fresh || p.Mounts[in].ReadOnly {
-		return
-	}
-	p.Mounts[in].addStub(Place{Path: path, Node: File, Text: text}, p.Mounts[in].Target)
-}

@@ -3,7 +3,6 @@ package namespaces
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -30,15 +29,7 @@ const (
 
 const overlayStep = "mount overlay on "
 
-// SetUpper gives each overlay of the plan its directory in dir, named by
-// number: 0, 1, …
-func (p *Plan) SetUpper(dir string) {
-	for n, m := range p.Overlays() {
-		m.Upper = filepath.Join(dir, strconv.Itoa(n))
-	}
-}
-
-// Overlays returns the plan's overlays, in the order of [Plan.SetUpper].
+// Overlays returns the plan's overlays, in the order of [Bound.Upper].
 func (p *Plan) Overlays() []*Mount {
 	var list []*Mount
 	for i := range p.Mounts {

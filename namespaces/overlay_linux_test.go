@@ -15,7 +15,7 @@ import (
 // where what changed is found.
 func (b *bench) overlaid() string {
 	dir := b.t.TempDir()
-	b.plan.SetUpper(dir)
+	b.plan = b.plan.Bind(Bound{Upper: dir, Env: b.plan.Command.Env})
 	for i := range b.plan.Overlays() {
 		for _, name := range [...]string{UpperTree, UpperWork} {
 			require.NoError(b.t, os.MkdirAll(filepath.Join(dir, strconv.Itoa(i), name), 0o755))
@@ -67,7 +67,7 @@ func TestOverlayOddNames(t *testing.T) {
 
 func TestOverlayRefused(t *testing.T) {
 	b := newBench(t, []string{"w/f"}, "overlay w")
-	b.plan.SetUpper(b.path("w")) // where there is no directory for it
+	b.plan = b.plan.Bind(Bound{Upper: b.path("w"), Env: b.plan.Command.Env}) // where there is no directory for it
 	_, err := b.sh("true").begin()
 	var refused *OverlayError
 	require.ErrorAs(t, err, &refused)

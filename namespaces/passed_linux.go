@@ -12,13 +12,13 @@ import (
 	"github.com/pccrun/pccrun/survey"
 )
 
-// AddPassed adds descriptors, which [JudgePassed] let through, for the command
-// to get as they are. A file can be opened again through /proc/self/fd, for more
+// JudgePassing judges the descriptors that the command is to get as they are, and which
+// [JudgePassed] let through, by the plan. A file can be opened again through /proc/self/fd, for more
 // than the descriptor allows, and past the sandbox's mounts: the descriptor's own is
 // the host's. So what is open for reading only is refused where no Landlock rule keeps
 // it from being written: without such rules, and where a mount alone makes it
 // read-only in a directory that may be written.
-func (p *Plan) AddPassed(fds []int) error {
+func (p *Plan) JudgePassing(fds []int) error {
 	ruled := !p.Nested && p.Landlock >= landlockRefer && p.has(profiles.LayerLandlock)
 	for _, fd := range fds {
 		var st unix.Stat_t
@@ -46,7 +46,6 @@ func (p *Plan) AddPassed(fds []int) error {
 			return &PassedError{fd, at}
 		}
 	}
-	p.PassFDs = fds
 	return nil
 }
 

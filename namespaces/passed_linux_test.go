@@ -35,7 +35,7 @@ func TestPassedReadOnly(t *testing.T) {
 	}
 	b, f := passed(os.O_RDONLY)
 	needLandlock(b)
-	require.NoError(t, b.plan.AddPassed([]int{int(f.Fd())}))
+	require.NoError(t, b.plan.JudgePassing([]int{int(f.Fd())}))
 	require.False(t, write(b, f))
 
 	for name, plan := range map[string]func(*Plan){
@@ -46,7 +46,7 @@ func TestPassedReadOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b, f := passed(os.O_RDONLY)
 			plan(b.plan)
-			err := b.plan.AddPassed([]int{int(f.Fd())})
+			err := b.plan.JudgePassing([]int{int(f.Fd())})
 			var refused *PassedError
 			require.ErrorAs(t, err, &refused)
 			require.ErrorContains(t, err, "--pass-fd "+strconv.Itoa(int(f.Fd())))
@@ -55,10 +55,10 @@ func TestPassedReadOnly(t *testing.T) {
 
 			b, f = passed(os.O_RDWR)
 			plan(b.plan)
-			require.NoError(t, b.plan.AddPassed([]int{int(f.Fd())}), "it may be written anyway")
+			require.NoError(t, b.plan.JudgePassing([]int{int(f.Fd())}), "it may be written anyway")
 		})
 	}
-	require.ErrorIs(t, b.plan.AddPassed([]int{-1}), unix.EBADF)
+	require.ErrorIs(t, b.plan.JudgePassing([]int{-1}), unix.EBADF)
 }
 
 // A file that a mount makes read-only in a directory that may be written can be
@@ -74,7 +74,7 @@ func TestPassedPinned(t *testing.T) {
 		b.plan.PassFDs = []int{int(f.Fd())}
 		require.True(t, b.succeeds("echo evil > /proc/self/fd/"+strconv.Itoa(int(f.Fd()))), "control: %s can be written by its descriptor", name)
 		b.plan.PassFDs = nil
-		err = b.plan.AddPassed([]int{int(f.Fd())})
+		err = b.plan.JudgePassing([]int{int(f.Fd())})
 		if !refused {
 			require.NoError(t, err, name)
 			continue

@@ -94,11 +94,11 @@ func Readables(places []Place, list func(string) ([]fs.DirEntry, error)) ([]Read
 	return s.found, nil
 }
 
-// Programs adds to what may be read the files that can be executed where the
+// Programs returns the files that can be executed where the
 // launcher opens all others ([Plan.Opens]), as they stand: to execute a file the
 // kernel opens it for the process, and asks Landlock for the right to read it
 // (Linux 5.13 to 6.18, hook_file_open). What the command makes there it cannot execute.
-func (p *Plan) Programs(hidden func(path string) bool) error {
+func (p *Plan) Programs(hidden func(path string) bool) (list []Readable, err error) {
 	for _, m := range p.Mounts {
 		if m.Kind != Bind || !m.Tree || m.ReadOnly || !p.Opens(m.Target) {
 			continue
@@ -120,17 +120,17 @@ func (p *Plan) Programs(hidden func(path string) bool) error {
 			if err != nil || info.Mode()&0o111 == 0 {
 				return nil
 			}
-			if len(p.Readable) >= maxReadable {
+			if len(p.Readable)+len(list) >= maxReadable {
 				return &ProgramsError{Dir: m.Target, Path: path}
 			}
-			p.Readable = append(p.Readable, Readable{Path: path, Node: File})
+			list = append(list, Readable{Path: path, Node: File})
 			return nil
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return list, nil
 }
 
 // apart reports whether what the host has at a path is not what stands there, or

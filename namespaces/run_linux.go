@@ -508,7 +508,7 @@ func (s *Sandbox) unplug() {
 }
 
 // Create makes a file in a directory that the plan has added with
-// [Plan.AddFresh].
+// [With.Told].
 func (s *Sandbox) Create(path string) (*os.File, error) {
 	for i, m := range s.plan.Mounts {
 		if m.Kind == Fresh && m.Target == filepath.Dir(path) {

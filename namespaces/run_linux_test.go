@@ -376,8 +376,8 @@ func TestListeners(t *testing.T) {
 
 func TestCreate(t *testing.T) {
 	b := newBench(t, []string{"private/"}, "private private")
-	b.plan.AddFresh(b.path("private/pccrun"), "for the command to read")
-	b.plan.AddFresh(b.path("elsewhere/pccrun"), "in nothing private")
+	b.plan.addFresh(b.path("private/pccrun"), "for the command to read")
+	b.plan.addFresh(b.path("elsewhere/pccrun"), "in nothing private")
 	b.plan.Await = true
 	r, err := b.sh("cat private/pccrun/log; echo x >> private/pccrun/log").begin()
 	require.NoError(t, err)

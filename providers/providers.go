@@ -18,6 +18,7 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/terminal"
 )
 
 // A Provider is a place where commands run.
@@ -77,6 +78,15 @@ type Command struct {
 	Label string
 }
 
+// StartDir is where a command starts: the current directory, the workspace where the policy does
+// not show that.
+func StartDir(policy *profiles.Policy) string {
+	if policy.Decide(policy.WorkDir).Access < profiles.Read {
+		return policy.Workspace
+	}
+	return policy.WorkDir
+}
+
 // LabelKey is the key of the label that each resource bears.
 const LabelKey = "pccrun.session"
 
@@ -99,6 +109,8 @@ type Host struct {
 	StateDir string   // where pccrun keeps its runs: never shown inside
 	CacheDir string   // where it keeps what it can read again
 	Launcher string   // the file of the launcher for Linux, to be mounted or uploaded
+
+	Whole func() (*os.File, error) // a file with all verbs of this program
 }
 
 // Stdio is what the command reads and prints.
@@ -109,6 +121,16 @@ type Stdio struct {
 	Terminal *Terminal  // nil: In, Out and Err are no terminal. Else the command gets one of its own, which prints to Out
 	Changes  *os.Root   // the session's directory, where a provider that copies leaves what comes back as package changes keeps it
 	Signals  <-chan int // for the command, by Linux's numbers; nil: none come
+
+	// For a provider of this machine, which takes the descriptors 0, 1 and 2 of this process.
+	Log     io.Writer // what the command prints is written there too
+	Session Session
+}
+
+// Session is what a provider of this machine gets of a run's session.
+type Session struct {
+	Path     string       // of its directory, which who was root removes if nothing is in it
+	HomeSize func() int64 // of the persistent home, in bytes; nil: there is none
 }
 
 // Terminal is the user's.
@@ -116,6 +138,10 @@ type Terminal struct {
 	Name    string                     // what TERM says
 	Size    func() (columns, rows int) // now
 	Resized <-chan struct{}
+
+	// Relay joins the user's terminal to a pseudo-terminal that the provider has made on this
+	// machine, in place of In and Out.
+	Relay func(terminal.Options) (*terminal.Relay, error)
 }
 
 // Observer hears what happens in a run, from any goroutine. It waits for nobody,

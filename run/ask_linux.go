@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/netproxy"
-	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/terminal"
 )
@@ -29,25 +28,6 @@ type asker struct {
 	failed  error  // what kept an answer from being written; valid when the run has ended
 	ready   chan struct{}
 	relay   *terminal.Relay // valid once ready is closed
-}
-
-// cannotAsk returns why --ask cannot be kept, "" if it can.
-func (l *launch) cannotAsk() string {
-	switch {
-	case l.stdio.Host < 0, slices.Contains(l.req.Without, string(profiles.LayerTTY)):
-		return "flag --ask: there is no terminal to ask at"
-	case l.stdio.Background:
-		return "flag --ask: the terminal is not the command's alone: input, output or the foreground is another's"
-	}
-	return ""
-}
-
-// ask returns who asks the user, nil for nobody.
-func (l *launch) ask() func(context.Context, string, uint16) netproxy.Permission {
-	if l.asker == nil {
-		return nil
-	}
-	return l.asker.ask
 }
 
 // ask is a [netproxy.Config]'s Ask.

@@ -1,47 +1,27 @@
 package run
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 
 	"github.com/pccrun/pccrun/internal/messages"
-	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/profiles"
 )
 
-// planJSON is `--dry-run --json`.
+// planJSON is `--dry-run --json`, before what a provider says of its plan: in Plan, or beside
+// these where it prints itself for people too.
 type planJSON struct {
 	V          int             `json:"v"`
 	Schema     int             `json:"schema"`
 	Provider   string          `json:"provider"`
 	Profile    string          `json:"profile"`
-	Strict     bool            `json:"strict"`
 	Workspace  string          `json:"workspace"`
 	WorkDir    string          `json:"workdir"`
 	Command    []string        `json:"command"`
-	Paths      []string        `json:"paths"`
-	Env        []string        `json:"env"` // names only: values may be secrets
-	Filter     string          `json:"filter"`
-	Landlock   int             `json:"landlock"`
-	Readable   []string        `json:"readable,omitempty"` // what Landlock lets be read, under strict
-	Asks       string          `json:"asks,omitempty"`     // about which calls the launcher is asked
-	Mounts     []mountJSON     `json:"mounts"`
-	Rlimits    []rlimitJSON    `json:"rlimits"`
-	OOMScore   int             `json:"oom_score_adj"`
-	Limits     []string        `json:"limits"`
+	Warnings   []string        `json:"warnings"`
 	Guarantees []guaranteeJSON `json:"guarantees"`
-}
-
-type mountJSON struct {
-	Kind     string `json:"kind"`
-	Target   string `json:"target"`
-	Source   string `json:"source,omitempty"`
-	ReadOnly bool   `json:"readonly"`
-	Why      string `json:"why"`
-}
-
-type rlimitJSON struct {
-	Name string `json:"name"`
-	Soft uint64 `json:"soft"`
-	Hard uint64 `json:"hard"`
+	Plan       any             `json:"plan,omitempty"`
 }
 
 type guaranteeJSON struct {
@@ -52,70 +32,61 @@ type guaranteeJSON struct {
 	Hint      string `json:"hint,omitempty"`
 }
 
+// print is the dry run.
+func (f *flow) print() int {
+	return PrintPlan(f.policy, Planned{f.Name, f.workDir, f.req.Command, f.warnings, f.answers, f.plan.Describe()}, f.req.JSON)
+}
+
+// Planned is what is printed of a plan.
+type Planned struct {
+	Provider string
+	WorkDir  string
+	Command  []string
+	Warnings []string
+	Answers  []profiles.Answer
+	Plan     any
+}
+
 // PrintPlan prints what a run would do.
-func PrintPlan(r *native.Run, asJSON bool) int {
-	p := r.Plan
+func PrintPlan(policy *profiles.Policy, p Planned, asJSON bool) int {
 	out := planJSON{
-		V: messages.SchemaVersion, Schema: 1, Provider: "native", Profile: r.Policy.Profile, Strict: r.Policy.Strict, Workspace: r.Policy.Workspace, WorkDir: p.Command.Dir,
-		Command: p.Command.Argv, Paths: p.Command.Paths, Filter: p.FilterName, Landlock: p.Landlock, OOMScore: p.OOMScore,
+		V: messages.SchemaVersion, Schema: 1, Provider: p.Provider, Profile: policy.Profile, Workspace: policy.Workspace, WorkDir: p.WorkDir,
+		Command: p.Command, Warnings: append([]string{}, p.Warnings...),
 	}
-	for _, e := range p.Command.Env {
-		out.Env = append(out.Env, nameOf(e))
-	}
-	for _, m := range p.Mounts {
-		out.Mounts = append(out.Mounts, mountJSON{m.Kind.String(), m.Target, m.Source, m.ReadOnly, m.Why})
-	}
-	for _, m := range p.Readable {
-		out.Readable = append(out.Readable, m.String())
-	}
-	for _, l := range p.Rlimits {
-		out.Rlimits = append(out.Rlimits, rlimitJSON{l.Name, l.Soft, l.Hard})
-	}
-	for _, a := range r.Limits.Answers {
-		out.Limits = append(out.Limits, a.Resource.String()+": "+a.Mechanism)
-	}
-	for _, a := range r.Answers {
+	for _, a := range p.Answers {
 		out.Guarantees = append(out.Guarantees, guaranteeJSON{string(a.Guarantee), a.State.String(), a.Mechanism, a.Cause, a.Hint})
 	}
-	if p.Watch != nil {
-		out.Asks = "writes, and lets them go on"
-		if p.Watch.Deputy {
-			out.Asks = "new names, and makes them"
-		}
+	whole, itself := p.Plan.(fmt.Stringer)
+	if !itself {
+		out.Plan = p.Plan
 	}
-	if asJSON {
-		e := json.NewEncoder(messages.Stdout)
+	text, err := json.Marshal(out)
+	if plan, e := json.Marshal(p.Plan); itself && err == nil {
+		text, err = append(append(text[:len(text)-1], ','), plan[1:]...), e
+	}
+	var b bytes.Buffer
+	if err == nil && asJSON {
+		err = json.Indent(&b, text, "", "  ")
+	} else if err == nil && !itself {
+		e := json.NewEncoder(&b)
 		e.SetIndent("", "  ")
-		if err := e.Encode(out); err != nil {
-			return messages.Fail(messages.InWords(err))
-		}
+		err = e.Encode(p.Plan)
+	}
+	switch {
+	case err != nil:
+		return messages.Fail(messages.InWords(err))
+	case asJSON:
+		messages.Printf("%s\n", b.String())
 		return 0
 	}
-	messages.Printf("profile    %s\nworkspace  %s\ncommand    %q in %s\nfilter     %s\nlandlock   ABI %d\n", out.Profile, out.Workspace, out.Command, out.WorkDir, out.Filter, out.Landlock)
-	if out.Asks != "" {
-		messages.Printf("launcher   asked about %s\n", out.Asks)
+	if !itself {
+		messages.Printf("provider   %s\n", out.Provider)
 	}
-	messages.Printf("\nmounts, on the host's tree read-only\n")
-	for _, m := range p.Mounts {
-		messages.Printf("  %-60s %s\n", m.String(), m.Why)
-	}
-	if len(out.Readable) > 0 {
-		messages.Printf("\nreadable by Landlock too, as it stands now\n")
-	}
-	for _, r := range out.Readable {
-		messages.Printf("  %s\n", r)
-	}
-	messages.Printf("\nenvironment\n")
-	for _, name := range out.Env {
-		messages.Printf("  %s\n", name)
-	}
-	messages.Printf("\nlimits\n")
-	for _, l := range out.Rlimits {
-		messages.Printf("  %s %d\n", l.Name, l.Hard)
-	}
-	messages.Printf("  oom_score_adj %d\n", out.OOMScore)
-	for _, l := range out.Limits {
-		messages.Printf("  %s\n", l)
+	messages.Printf("profile    %s\nworkspace  %s\ncommand    %q in %s\n", out.Profile, out.Workspace, out.Command, out.WorkDir)
+	if itself {
+		messages.Printf("%s", whole.String())
+	} else {
+		messages.Printf("\nplan\n%s", b.String())
 	}
 	messages.Printf("\nguarantees\n")
 	for _, g := range out.Guarantees {
@@ -126,14 +97,4 @@ func PrintPlan(r *native.Run, asJSON bool) int {
 		messages.Printf("\n")
 	}
 	return 0
-}
-
-// nameOf returns the name of a variable of an environment.
-func nameOf(entry string) string {
-	for i := range len(entry) {
-		if entry[i] == '=' {
-			return entry[:i]
-		}
-	}
-	return entry
 }

@@ -7,18 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
-	"github.com/pccrun/pccrun/namespaces"
-	"github.com/pccrun/pccrun/namespaces/inside"
 	"github.com/pccrun/pccrun/profiles"
-	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
@@ -29,90 +24,9 @@ type guarded struct {
 	standing []*workspace.Standing // of the workspace, and what else the command may write
 	debt     *sessions.Debt
 	guard    workspace.Guards
-	freezing freezing
 	refused  []workspace.Refusal // by what the run itself tells of
 	failed   bool                // the last look was not finished
 }
-
-// freezing counts the guards that want the run to be stopped: it goes on when none
-// does. A job that a shell inside has put into its terminal's background, as by Ctrl-Z,
-// stays stopped.
-type freezing struct {
-	mu     sync.Mutex
-	n      int
-	run    *native.Started
-	proc   *os.File     // its /proc; nil if nobody can be spared
-	before map[int]bool // which jobs were stopped before, by their numbers inside
-}
-
-// turn stops the run or lets it go on, as the first or last of the guards.
-func (f *freezing) turn(stop bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if stop {
-		if f.n++; f.n == 1 {
-			f.before = map[int]bool{}
-			for _, p := range namespaces.StoppedIn(f.proc) {
-				if p.Aside {
-					f.before[p.Pid] = true
-				}
-			}
-			f.run.Signal(unix.SIGSTOP, inside.ToAll)
-		}
-		return
-	}
-	if f.n--; f.n > 0 {
-		return
-	}
-	f.goOn(f.before)
-	for _, later := range again {
-		time.AfterFunc(later, f.remind)
-	}
-}
-
-func (f *freezing) goOn(without map[int]bool) {
-	for pid := range without {
-		f.run.Spare(pid)
-	}
-	f.run.Signal(unix.SIGCONT, inside.ToAll)
-}
-
-// remind lets go on who has stopped itself since, but no job that was stopped before, or
-// has been since.
-func (f *freezing) remind() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.n > 0 || f.run == nil {
-		return
-	}
-	spared, wanted := map[int]bool{}, f.proc == nil
-	for _, p := range namespaces.StoppedIn(f.proc) {
-		if p.Aside || f.before[p.Pid] {
-			spared[p.Pid] = true
-		} else {
-			wanted = true
-		}
-	}
-	if f.before = spared; wanted {
-		f.goOn(spared)
-	}
-}
-
-// end lets go of what it looked through.
-func (f *freezing) end() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.run = nil
-	if f.proc != nil {
-		f.proc.Close()
-		f.proc = nil
-	}
-}
-
-// again is when a run that went on is told so once more. A program that hears that its
-// child was stopped may stop itself for it, as script(1) does: it hears that when it goes
-// on, on a busy machine late, and nobody else would wake it.
-var again = [...]time.Duration{10 * time.Millisecond, 100 * time.Millisecond, time.Second, 5 * time.Second}
 
 // owe writes down what stands in the workspace and beside it, before the command can change
 // it: if this launcher is killed, the next pccrun looks in its place.
@@ -137,6 +51,14 @@ func (f *flow) owe() error {
 		return &debtError{err}
 	}
 	return nil
+}
+
+// oweAlso adds to the record who holds the run: what is looked after waits for that.
+func (f *flow) oweAlso(text string) error {
+	if f.guarded.debt == nil {
+		return nil
+	}
+	return f.guarded.debt.Add(text)
 }
 
 // meet takes out of what stood the names and links that runs in the same place have made
@@ -202,7 +124,7 @@ func (f *flow) paid() {
 
 // guard begins to set aside what appears. Run, if it is not nil, is stopped where that
 // is more than can be kept up with.
-func (f *flow) guard(run *native.Started) error {
+func (f *flow) guard(run providers.Local) error {
 	g := &f.guarded
 	if g.standing == nil {
 		return nil
@@ -213,9 +135,8 @@ func (f *flow) guard(run *native.Started) error {
 		return err
 	}
 	if run != nil {
-		g.freezing.run, g.freezing.proc = run, run.Proc()
 		for _, one := range g.guard {
-			one.Freeze = g.freezing.turn
+			one.Freeze = run.Freeze
 		}
 		g.guard.Attach(run.Configs(f.session.ID()))
 	}
@@ -256,7 +177,6 @@ func (f *flow) lookBack() []events.Change {
 	found, err := guard.Finish()
 	refused = guard.Refused(refused)
 	guard.Close()
-	g.freezing.end()
 	if err != nil {
 		// The record stays: the next pccrun tries again.
 		messages.Say("what the run left could not be looked through: " + messages.InWords(err))

@@ -14,8 +14,8 @@ import (
 	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // What a run does about a persistent home.
@@ -77,47 +77,40 @@ func (f *flow) gained(h *homes.Home) error {
 }
 
 // homeDir is what the plan mounts at ~.
-func (f *flow) homeDir() *namespaces.Home {
+func (f *flow) homeDir() *survey.Home {
 	if f.home == nil {
 		return nil
 	}
-	return &namespaces.Home{Path: f.home.Path, Dev: f.home.Dev, Ino: f.home.Ino}
+	return &survey.Home{Path: f.home.Path, Dev: f.home.Dev, Ino: f.home.Ino}
 }
 
-// furnish makes what the plan needs in the home.
-func (l *launch) furnish() error {
-	for path, text := range l.seeds {
-		l.run.Plan.SeedHome(l.policy.Home, path, text)
-	}
-	if l.home == nil {
+// furnishHome makes what the plan needs in the home.
+func (f *flow) furnishHome() error {
+	if f.home == nil {
 		return nil
 	}
-	var needs []homes.Need
-	for _, s := range l.run.Plan.HomeStubs() {
-		needs = append(needs, homes.Need{Name: s.Name, Dir: s.Node == namespaces.Directory, Link: s.Link})
-	}
-	l.run.Homed = l.home.Usage
-	if err := l.home.Prepare(needs); err != nil {
+	needs := f.local.Needs()
+	if err := f.home.Prepare(needs); err != nil {
 		return err
 	}
-	if len(l.home.Aside) > 0 && !l.req.Quiet {
-		for _, name := range l.home.Aside[:min(len(l.home.Aside), maxSaid)] {
+	if len(f.home.Aside) > 0 && !f.req.Quiet {
+		for _, name := range f.home.Aside[:min(len(f.home.Aside), maxSaid)] {
 			messages.Say("moved out of the home: " + strconv.Quote("~/"+name) + ", which an earlier run has made")
 		}
 	}
-	l.home.Aside = nil
-	l.stood = map[string][]string{}
-	for _, dir := range l.homeDirs() {
-		l.stood[dir] = l.home.Shown(dir)
+	f.home.Aside = nil
+	f.stood = map[string][]string{}
+	for _, dir := range f.homeDirs() {
+		f.stood[dir] = f.home.Shown(dir)
 	}
 	return nil
 }
 
 // homeDirs are the directories of the home where people look for what they have made: itself,
 // and that around the workspace.
-func (l *launch) homeDirs() []string {
+func (f *flow) homeDirs() []string {
 	dirs := []string{"."}
-	if rest, in := strings.CutPrefix(filepath.Dir(l.policy.Workspace), l.policy.Home+"/"); in {
+	if rest, in := strings.CutPrefix(filepath.Dir(f.policy.Workspace), f.policy.Home+"/"); in {
 		dirs = append(dirs, rest)
 	}
 	return dirs
@@ -125,14 +118,14 @@ func (l *launch) homeDirs() []string {
 
 // leaveHome says what the command has left in the home that no tool keeps there: the user will
 // look for it outside, and in vain.
-func (l *launch) leaveHome() {
-	if l.home == nil {
+func (f *flow) leaveHome() {
+	if f.home == nil {
 		return
 	}
 	var made []string
-	for _, dir := range l.homeDirs() {
-		for _, name := range l.home.Shown(dir) {
-			if path := filepath.Join(dir, name); !slices.Contains(l.stood[dir], name) && !l.needed(path) {
+	for _, dir := range f.homeDirs() {
+		for _, name := range f.home.Shown(dir) {
+			if path := filepath.Join(dir, name); !slices.Contains(f.stood[dir], name) && !f.needed(path) {
 				made = append(made, path)
 			}
 		}
@@ -149,9 +142,9 @@ func (l *launch) leaveHome() {
 	if more := len(made) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	w := events.Warning{Text: text, Hint: "pccrun home" + l.homeFlags() + " export " + shell.Quote(made[0]) + " DEST copies it"}
-	l.log.Emit(w)
-	if !l.req.Quiet {
+	w := events.Warning{Text: text, Hint: "pccrun home" + f.homeFlags() + " export " + shell.Quote(made[0]) + " DEST copies it"}
+	f.log.Emit(w)
+	if !f.req.Quiet {
 		messages.Say(w.Text)
 		messages.Say("hint: " + w.Hint)
 	}
@@ -159,32 +152,32 @@ func (l *launch) leaveHome() {
 
 // giveBack has a log-in that the run has renewed taken over into the user's own file, by the whole
 // program, as far as that needs no question.
-func (l *launch) giveBack() {
-	if l.home == nil {
+func (f *flow) giveBack() {
+	if f.home == nil || f.local == nil {
 		return
 	}
 	renewable := false
-	for _, s := range l.home.Renewed(l.policy) {
-		if renewable = renewable || s.Renew != ""; s.Renew == "" && !l.req.Quiet {
+	for _, s := range f.home.Renewed(f.policy) {
+		if renewable = renewable || s.Renew != ""; s.Renew == "" && !f.req.Quiet {
 			if _, err := os.Lstat(s.Path); errors.Is(err, os.ErrNotExist) {
 				messages.Say("a log-in was made in the home of this workspace, and stays there: " + strconv.Quote(s.Path))
 			}
 		}
 	}
-	l.home.Close()
-	if renewable && l.run.Plan.Identity.Root {
+	f.home.Close()
+	if renewable && f.uid == 0 {
 		messages.Say("a log-in was renewed inside, and stays there: root has been given up")
 		return
 	}
 	if !renewable {
 		return
 	}
-	exe, err := l.program.Whole()
+	exe, err := f.program.Whole()
 	if err == nil {
 		defer exe.Close()
-		args := []string{"pccrun", "home", "login", "--renewed", "--workspace", l.policy.Workspace, "--profile", l.home.Record.Name}
+		args := []string{"pccrun", "home", "login", "--renewed", "--workspace", f.policy.Workspace, "--profile", f.home.Record.Name}
 		var p *os.Process
-		if p, err = os.StartProcess("/proc/self/fd/3", args, &os.ProcAttr{Dir: "/", Env: l.req.Host.Environ, Files: []*os.File{nil, os.Stderr, os.Stderr, exe}}); err == nil {
+		if p, err = os.StartProcess("/proc/self/fd/3", args, &os.ProcAttr{Dir: "/", Env: f.req.Host.Environ, Files: []*os.File{nil, os.Stderr, os.Stderr, exe}}); err == nil {
 			timer := time.AfterFunc(loginWithin, func() { _ = p.Kill() })
 			_, err = p.Wait()
 			timer.Stop()
@@ -199,18 +192,18 @@ func (l *launch) giveBack() {
 const loginWithin = 30 * time.Second
 
 // homeFlags name the home of this run where it is not the one that `pccrun home` takes by itself.
-func (l *launch) homeFlags() string {
-	flags := " --profile " + shell.Quote(l.home.Record.Name)
-	if l.policy.WorkDir != l.policy.Workspace {
-		flags += " --workspace " + shell.Quote(l.policy.Workspace)
+func (f *flow) homeFlags() string {
+	flags := " --profile " + shell.Quote(f.home.Record.Name)
+	if f.policy.WorkDir != f.policy.Workspace {
+		flags += " --workspace " + shell.Quote(f.policy.Workspace)
 	}
 	return flags
 }
 
 // needed reports whether something of the host's is shown at, or below, a path of the home, and
 // whether a cache of Go's lies there.
-func (l *launch) needed(path string) bool {
-	return path == "go" || slices.ContainsFunc(l.run.Plan.HomeStubs(), func(s namespaces.Stub) bool {
-		return s.Name == path || strings.HasPrefix(s.Name, path+"/")
+func (f *flow) needed(path string) bool {
+	return path == "go" || slices.ContainsFunc(f.local.Needs(), func(n homes.Need) bool {
+		return n.Name == path || strings.HasPrefix(n.Name, path+"/")
 	})
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"fmt"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -11,33 +10,24 @@ import (
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
-	"github.com/pccrun/pccrun/providers/native"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/workspace"
 )
 
 // lost tells of what was made in the home, or beside the workspace, and is gone, since the
 // directory there was the sandbox's own: the command had no error. The session keeps it.
-func (l *launch) lost(s *native.Started) {
-	p := l.policy
-	dirs := []string{p.Home}
-	if dir := p.Decide(filepath.Dir(p.Workspace)).Rule.Path; dir != p.Home && !p.Temporary(dir) {
-		dirs = append(dirs, dir)
-	}
-	_, remade := p.AgentDirs()
-	list, err := s.Lost(append(dirs, l.run.Plan.Layers(p.Workspace)...), append(p.Remade(), remade...))
+func (f *flow) lost(run providers.Local) {
+	p := f.policy
+	items, err := run.Lost()
 	if err != nil {
 		messages.Say(messages.InWords(err))
 	}
-	if len(list) == 0 {
+	if len(items) == 0 {
 		return
 	}
-	items := make([]workspace.Lost, len(list))
-	for i, one := range list {
-		items[i] = workspace.Lost{Path: one.Path, Dir: one.Dir, Files: one.Files, Size: one.Size, More: one.More}
-	}
-	session, err := l.session.Want(KeepLost)
+	session, err := f.session.Want(KeepLost)
 	if err == nil {
-		items, err = workspace.KeepLost(session, items, s.OpenLost)
+		items, err = workspace.KeepLost(session, items, run.OpenLost)
 	}
 	if err != nil {
 		messages.Say("what is gone could not be kept: " + messages.InWords(err))
@@ -45,12 +35,12 @@ func (l *launch) lost(s *native.Started) {
 	var names []string
 	fetch, keep := "", ""
 	for i, one := range items {
-		l.log.Emit(events.Changed{Path: one.Path, Kind: "lost", What: "new", Why: LostSize(one)})
+		f.log.Emit(events.Changed{Path: one.Path, Kind: "lost", What: "new", Why: LostSize(one)})
 		if i < maxSaid {
 			names = append(names, one.Path+" ("+LostSize(one)+")")
 		}
 		if one.Kept != "" && fetch == "" {
-			fetch = "pccrun review --save " + l.session.ID() + " " + shell.Quote(one.Path) + " DEST fetches it"
+			fetch = "pccrun review --save " + f.session.ID() + " " + shell.Quote(one.Path) + " DEST fetches it"
 		}
 		// Nothing of the host's is to be given away for a name that the command has chosen,
 		// and nothing that the host would execute.
@@ -64,13 +54,13 @@ func (l *launch) lost(s *native.Started) {
 		}
 	}
 	w := events.Warning{Text: "gone: " + strings.Join(names, ", ")}
-	if more := len(list) - len(names); more > 0 {
+	if more := len(items) - len(names); more > 0 {
 		w.Text += fmt.Sprintf(" and %d more", more)
 	}
 	w.Text += ", made where the directory was the sandbox's own"
 	w.Hint = strings.TrimPrefix(strings.TrimSuffix(fetch+"; "+keep, "; "), "; ")
-	l.log.Emit(w)
-	if !l.req.Quiet {
+	f.log.Emit(w)
+	if !f.req.Quiet {
 		messages.Say(w.Text)
 		if w.Hint != "" {
 			messages.Say("hint: " + w.Hint)

@@ -13,11 +13,8 @@ import (
 
 	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/internal/messages"
-	"github.com/pccrun/pccrun/namespaces"
-	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/state"
 	"github.com/pccrun/pccrun/survey"
@@ -44,28 +41,20 @@ func FailRun(err error) int {
 		return messages.Fail(messages.InWords(several[last]), several.Hint()) // one hint for all
 	}
 	hint := Hint(err)
-	var h hinter
 	var absent *survey.ErrNotFound
-	var exec *namespaces.ExecError
-	var elsewhere *providers.ExecError
+	var exec *providers.ExecError
 	code := messages.Refused
 	switch {
 	case errors.As(err, &absent):
 		code = execStatus(absent.Err)
 	case errors.As(err, &exec):
-		code = execStatus(exec.Errno)
-	case errors.As(err, &elsewhere):
-		code = execStatus(elsewhere.Err)
+		code = execStatus(exec.Err)
 	case hint == "" && errors.Is(err, state.ErrUnsafe):
 		hint = UnsafeHint
 	case hint == "" && errors.Is(err, unix.EMFILE):
 		hint = pinnedHint
 	case hint == "":
-		// What a kernel that is no good for a launch says may be anything.
-		if err = namespaces.Unfit(err); !errors.As(err, &h) {
-			return messages.FailWith(err)
-		}
-		hint = h.Hint()
+		return messages.FailWith(err)
 	}
 	messages.Fail(messages.InWords(err), hint)
 	return code
@@ -73,50 +62,6 @@ func FailRun(err error) int {
 
 // pinnedHint is for a launch that had no descriptor left.
 const pinnedHint = "a higher hard limit of open files (ulimit -Hn): a launch holds one for each file that it pins"
-
-// ended tells what only this machine knows of a run, and ends it.
-func (l *launch) ended(code int, end *native.End) int {
-	var result *providers.Result
-	if end != nil {
-		result = end.Told()
-		l.survivors(result)
-		l.attempts.end(end)
-		l.learning.end(end)
-	}
-	l.attempts.withheld(end)
-	if l.asker != nil && l.asker.failed != nil {
-		messages.Say("flag --ask: the answer is not written: " + l.asker.failed.Error())
-	}
-	l.sayHidden(code, result)
-	code = l.flow.ended(code, result)
-	l.run.Tidy()
-	return code
-}
-
-// failed ends a launch that has made something: it takes that away, and says why, but
-// where a signal ends it, by which it then goes.
-func (l *launch) failed(err error) int {
-	if e := l.run.Release(); e != nil {
-		err = errors.Join(err, e)
-	}
-	var interrupted *interruptedError
-	if !errors.As(err, &interrupted) {
-		return l.refused(FailRun(err), err)
-	}
-	l.session.Drop(sessions.LogName) // nothing was printed
-	code := l.refused(128+int(interrupted.signal), err)
-	endBy(interrupted.signal)
-	return code
-}
-
-// refused tells why a run on this machine was refused, and takes away what root has made.
-func (l *launch) refused(code int, err error) int {
-	code = l.flow.refused(code, err)
-	if l.run != nil {
-		l.run.Tidy()
-	}
-	return code
-}
 
 // refused tells the events why the command was not run, and returns the status.
 func (f *flow) refused(code int, err error) int {
@@ -150,7 +95,7 @@ func (f *flow) refused(code int, err error) int {
 		return code // which is the error that was told, or the lesser one
 	}
 	log := events.NewLog(sessions.NewID(time.Now()), sink)
-	log.Emit(events.Start{Version: f.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: f.provider})
+	log.Emit(events.Start{Version: f.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Provider: f.Name})
 	log.Emit(e)
 	log.Emit(events.Exit{Code: code})
 	if bad := log.Close(time.Second); bad != nil {
@@ -213,7 +158,7 @@ func (f *flow) openLog() error {
 	f.log = events.NewLog(f.session.ID(), sinks...)
 	start := events.Start{
 		Version: f.program.Version, Pid: os.Getpid(), Argv: events.Redact(os.Args), Workspace: f.policy.Workspace, WorkDir: f.workDir,
-		Profile: f.policy.Profile, Provider: f.provider, Without: layerNames(f.policy.Without), AllowMissing: guaranteeNames(f.policy.AllowMissing),
+		Profile: f.policy.Profile, Provider: f.Name, Without: layerNames(f.policy.Without), AllowMissing: guaranteeNames(f.policy.AllowMissing),
 	}
 	f.log.Emit(start)
 	return nil
@@ -233,59 +178,6 @@ func (f *flow) tellPlan() {
 	f.log.Emit(plan)
 	for _, w := range append(slices.Clip(f.policy.Warnings), f.warnings...) {
 		f.log.Emit(events.Warning{Text: w})
-	}
-}
-
-// What is said of connections that were reset because there were too many.
-const (
-	crowded     = "more connections at once than can be served: those beyond are reset"
-	crowdedHint = "a higher hard limit of open files (ulimit -Hn): half of them can be connections, and no more than 10000"
-)
-
-// decided turns what the proxy did into events.
-func (f *flow) decided(e netproxy.Event) {
-	if e.Kind == netproxy.Full {
-		if f.crowded.Add(1) == 1 {
-			f.log.Emit(events.Warning{Text: crowded, Hint: crowdedHint})
-			f.log.Start()
-		}
-		return
-	}
-	f.missed.heard(e)
-	v := e.Verdict
-	address := ""
-	if v.Addr.IsValid() {
-		address = v.Addr.String()
-	}
-	defer f.log.Start()
-	if e.Kind == netproxy.Closed {
-		closed := events.NetClosed{Host: v.Host, Port: int(v.Port), Address: address, Via: e.Protocol, Up: e.Up, Down: e.Down, DurationMS: e.Duration.Milliseconds()}
-		if e.Err != nil { // nobody was there to read its requests
-			closed.Error = e.Err.Error()
-		}
-		f.log.Emit(closed)
-		return
-	}
-	d := events.NetDecision{
-		Allowed: e.Kind != netproxy.Denied, Host: v.Host, Port: int(v.Port), Address: address, Upstream: e.Upstream, Via: e.Protocol, Request: e.Request, Rule: v.Rule, Hint: v.AllowWith,
-	}
-	if !d.Allowed {
-		d.Guarantee = string(profiles.NetAllowlist)
-		if e.Protocol == "dns" {
-			d.Guarantee = string(profiles.NetDNS)
-		}
-		if d.Address != "" && d.Request == "" {
-			d.Guarantee = string(profiles.NetAddress)
-		}
-		if v.Detail != "" && d.Rule == "" {
-			d.Rule = v.Detail
-		}
-	}
-	if e.Kind != netproxy.Failed || e.Request == "" { // a request was told of before it was sent
-		f.log.Emit(d)
-	}
-	if e.Kind == netproxy.Failed {
-		f.log.Emit(events.NetClosed{Host: d.Host, Port: d.Port, Address: address, Via: d.Via, DurationMS: time.Since(e.Time).Milliseconds(), Error: e.Err.Error()})
 	}
 }
 
@@ -326,10 +218,6 @@ func (f *flow) ended(code int, end *providers.Result) int {
 	}
 	if !f.req.Quiet {
 		f.missed.say()
-	}
-	if n := f.crowded.Load(); n > 0 && !f.req.Quiet {
-		messages.Say(fmt.Sprintf("%s (%d times)", crowded, n))
-		messages.Say("hint: " + crowdedHint)
 	}
 	f.log.Emit(exit)
 	f.settleUpper()

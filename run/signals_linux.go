@@ -12,8 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/internal/messages"
-	"github.com/pccrun/pccrun/namespaces/inside"
-	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/terminal"
 )
 
@@ -34,15 +32,16 @@ const impatience = 300 * time.Millisecond
 
 // A catcher has the signals to pccrun from the moment a launch makes what would be
 // left. Until the command runs the first ends the launch in order
-// ([catcher.interrupted]); then they are passed on ([launch.forward]).
+// ([catcher.interrupted]); then they are passed on ([flow.forward]).
 type catcher struct {
 	signals chan os.Signal
-	forced  bool // see [launch.forward]
+	forced  bool // see [flow.forward]
 
 	mu     sync.Mutex
 	to     func(unix.Signal) // whom they are passed on to; nil until then
 	wanted unix.Signal       // the end of a launch, by this; 0 for none
 	timer  *time.Timer       // bounds how long that takes
+	cancel func()            // ends the launch at a provider that takes its time; nil: nobody is waited for longer than orderly
 
 	relay atomic.Pointer[terminal.Relay] // which has the terminal; nil if none has
 }
@@ -74,6 +73,9 @@ func (c *catcher) caught(sig unix.Signal) {
 	to := c.to
 	switch {
 	case to != nil || sig == unix.SIGPIPE:
+	case c.cancel != nil:
+		c.wanted = sig
+		c.cancel()
 	case c.wanted != 0:
 		c.endBy(sig)
 	default:
@@ -112,7 +114,9 @@ func (c *catcher) hand(to func(unix.Signal)) {
 	c.mu.Unlock()
 	signal.Notify(c.signals, ends[:]...) // those too that were ignored
 	if sig != 0 {
-		c.timer.Stop()
+		if c.timer != nil {
+			c.timer.Stop()
+		}
 		to(sig)
 	}
 }
@@ -125,6 +129,19 @@ func (c *catcher) interrupted() error {
 		return &interruptedError{c.wanted}
 	}
 	return nil
+}
+
+// ends has the first signal end a launch at another provider, which takes away what it has made.
+func (c *catcher) ends(cancel func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancel = cancel
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if c.wanted != 0 {
+		cancel()
+	}
 }
 
 // An interruptedError ends a launch in order, and then pccrun by the signal.
@@ -146,24 +163,28 @@ func endBy(sig unix.Signal) {
 	os.Exit(128 + int(sig))
 }
 
-// forward passes the signals that were caught on until the returned function is called, which says
+// forward passes the signals that were caught on; f.stop ends that, and says
 // whether a second Ctrl-C ended the run.
 //
-// INT, QUIT and HUP go to the command's process group, as a terminal would
-// send them; TERM, USR1 and USR2 to the command alone, as kill(1) would. A second INT
-// within five seconds ends everything, unless pccrun was started so that it ignores INT, as
-// a shell that controls no jobs starts what it puts in its background: that goes on at any
-// number of them. Where the command has no
-// terminal of its own, TSTP stops it and us, and CONT continues both. PIPE ends
+// A second INT within five seconds ends everything, unless pccrun was started so that it
+// ignores INT, as a shell that controls no jobs starts what it puts in its background: that
+// goes on at any number of them. Where the command has no terminal of its own, and the provider
+// is this machine (stops), TSTP stops it and us, and CONT continues both. PIPE ends
 // nobody: whoever reads what we say may go before we have looked after the run.
 //
 // When the command is gone, the first that would end us is held until that is done:
 // who presses Ctrl-C until a program ends presses it once too often, and what the
 // command made would be lost. A second ends us.
-func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() bool) {
+func (f *flow) forward(stops bool) {
 	var mu sync.Mutex
 	var killed, over, held bool
 	var last time.Time
+	send := func(sig unix.Signal) {
+		select {
+		case f.signals <- int(sig):
+		default: // who takes none of sixteen takes no more
+		}
+	}
 	// A CONT that came after a TSTP, or so close before that nobody knows their order,
 	// takes it back: who has sent both would wait for ever for us to go on.
 	continued := make(chan os.Signal, 1)
@@ -194,43 +215,39 @@ func (l *launch) forward(s *native.Started, relay *terminal.Relay) (stop func() 
 			return
 		}
 		if over {
-			l.caught.endBy(sig)
+			f.caught.endBy(sig)
 			return
 		}
-		switch sig {
-		case unix.SIGINT:
-			if l.caught.forced && time.Since(last) < twice {
-				killed = true
-				s.Kill()
-				return
-			}
-			last = time.Now()
-			s.Signal(sig, inside.ToGroup)
-		case unix.SIGQUIT, unix.SIGHUP:
-			s.Signal(sig, inside.ToGroup)
-		case unix.SIGTSTP:
+		switch {
+		case sig == unix.SIGINT && f.caught.forced && time.Since(last) < twice:
+			killed = true
+			f.cancel()
+		case sig == unix.SIGTSTP:
 			if resumed() {
 				return
 			}
 			// The command leads an orphaned group, which ignores TSTP.
-			s.Signal(unix.SIGSTOP, inside.ToGroup)
+			send(unix.SIGSTOP)
 			time.Sleep(settled)
 			if !resumed() {
 				stopSelf()
 			}
-			s.Signal(unix.SIGCONT, inside.ToGroup)
+			send(unix.SIGCONT)
 		default:
-			s.Signal(sig, inside.ToCommand)
+			if sig == unix.SIGINT {
+				last = time.Now()
+			}
+			send(sig)
 		}
 	}
-	if relay == nil {
-		signal.Notify(l.caught.signals, unix.SIGTSTP, unix.SIGCONT)
+	if stops {
+		signal.Notify(f.caught.signals, unix.SIGTSTP, unix.SIGCONT)
 		signal.Notify(continued, unix.SIGCONT)
 	}
-	l.caught.hand(pass)
+	f.caught.hand(pass)
 	// The goroutine and the handlers stay: to take a handler back costs two
 	// switches of threads, and the process is about to end.
-	return func() bool {
+	f.stop = func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		over = true

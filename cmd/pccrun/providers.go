@@ -9,13 +9,14 @@ import (
 	"github.com/pccrun/pccrun/providers/e2b"
 )
 
-// newProvider makes a provider that is not this machine itself: the list of those that are
-// built. One that is not is nil.
+// newProvider makes a provider: the list of those that are built. One that is not is nil.
 var newProvider = func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
-	if name == docker.Name {
+	switch name {
+	case providers.Native:
+		return thisMachine(req, host)
+	case docker.Name:
 		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Ask: req.Ask})
-	}
-	if name == e2b.Name {
+	case e2b.Name:
 		return e2b.New(host, e2b.Options{}), nil
 	}
 	return nil, nil

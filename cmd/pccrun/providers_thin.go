@@ -9,8 +9,11 @@ import (
 	"github.com/pccrun/pccrun/providers"
 )
 
-// newProvider makes none: the launcher has none of their clients.
-func newProvider(string, *profiles.Request, providers.Host) (providers.Provider, error) {
+// newProvider makes this machine: the launcher has no client of another.
+func newProvider(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
+	if name == providers.Native {
+		return thisMachine(req, host)
+	}
 	return nil, nil
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/native"
 	"github.com/pccrun/pccrun/run"
 	"github.com/pccrun/pccrun/seccomp"
@@ -60,12 +61,14 @@ func specVerb(args []string) int {
 	// the environment that names one.
 	offline := *policy
 	offline.Network.Allow, offline.Network.Local, offline.Network.Inject = nil, nil, nil
-	planned, err := run.PlanAlone(&offline, &req.Host, req.Command)
+	planned, err := native.Alone(&offline, &req.Host, req.Command)
 	if err != nil {
 		return run.FailRun(err)
 	}
 	if req.DryRun {
-		return run.PrintPlan(planned, req.JSON)
+		return run.PrintPlan(&offline, run.Planned{
+			Provider: providers.Native, WorkDir: planned.Plan.Command.Dir, Command: req.Command, Warnings: planned.Warnings, Answers: planned.Answers, Plan: planned.Describe(),
+		}, req.JSON)
 	}
 	if list := planned.Plan.Overlays(); len(list) > 0 {
 		return fail("spec: filesystem "+list[0].Target+": overlay: a bundle has nowhere to keep what it changes", "--read or --private in place of --overlay")
@@ -138,7 +141,7 @@ func (b *bundle) path(name string) string { return filepath.Join(b.dir, name) }
 // as it is: runc (1.1.5) fails at the control groups and cannot pivot to /, and
 // crun (1.8.1) mounts nothing on /. So the rootfs is a directory of the bundle
 // with what / has, each directory lent by a mount.
-func newBundle(run *native.Run, dir string) (*bundle, error) {
+func newBundle(run *native.Planned, dir string) (*bundle, error) {
 	p := run.Plan
 	b := &bundle{dir: dir, owner: p.Identity, files: []bundleFile{{name: "mask"}, {name: "rootfs", mode: os.ModeDir | 0o755}}}
 	b.spec = specs.Spec{
@@ -336,7 +339,7 @@ func (b *bundle) directory(p *namespaces.Plan, m namespaces.Mount, name string) 
 
 // resources bounds the control group. A rootless runtime fails where it has no
 // group of its own, so for that only what the policy requires is asked for.
-func (b *bundle) resources(run *native.Run) {
+func (b *bundle) resources(run *native.Planned) {
 	want, id := &run.Policy.Resources, run.Plan.Identity
 	r := &specs.LinuxResources{}
 	required := func(g profiles.Guarantee) bool {

@@ -21,8 +21,8 @@ import (
 
 // planOf is a run that mounts what it is given; /etc and /etc/passwd stand for
 // a directory and a file.
-func planOf(id namespaces.Identity, mounts ...namespaces.Mount) *native.Run {
-	return &native.Run{
+func planOf(id namespaces.Identity, mounts ...namespaces.Mount) *native.Planned {
+	return &native.Planned{
 		Policy: &profiles.Policy{Resources: profiles.Resources{Memory: profiles.Limit{Value: 1 << 30}, CPUs: profiles.Limit{Value: 500}, Pids: profiles.Limit{Value: 64}}},
 		Plan: &namespaces.Plan{
 			Shell: namespaces.Shell{Identity: id}, Mounts: mounts, FilterName: "default", Disk: 1 << 20, Inodes: 128, Deadline: time.Hour, CPUs: []byte{1},

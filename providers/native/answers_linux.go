@@ -30,7 +30,7 @@ var layerOf = [...]struct {
 var secondLandlock = [...]profiles.Guarantee{profiles.FSHide, profiles.FSProtect, profiles.FSSpecial}
 
 // answers says of each guarantee how far this plan keeps it.
-func (r *Run) answers() []profiles.Answer {
+func (r *Planned) answers() []profiles.Answer {
 	p := r.Policy
 	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
 	weak := func(mechanism, gap, hint string) profiles.Answer {
@@ -199,7 +199,7 @@ func coreHint(handler string) string {
 // overlayMissing turns the refusal of an overlay by the kernel into the
 // guarantee that it leaves unkept. No flag goes round it: what the command does
 // would go to the host's files.
-func (r *Run) overlayMissing(err error) error {
+func (r *Planned) overlayMissing(err error) error {
 	var refused *namespaces.OverlayError
 	if !errors.As(err, &refused) {
 		return err
@@ -220,7 +220,7 @@ func hidesPatterns(p *profiles.Policy) bool {
 }
 
 // limitAnswer translates what package cgroups says of a limit.
-func (r *Run) limitAnswer(g profiles.Guarantee) profiles.Answer {
+func (r *Planned) limitAnswer(g profiles.Guarantee) profiles.Answer {
 	for _, a := range r.Limits.Answers {
 		if guaranteeOf(a.Resource) == g {
 			if g == profiles.ResMemory && r.Policy.Nested && a.State == cgroups.Weak {

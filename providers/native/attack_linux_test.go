@@ -53,7 +53,7 @@ func TestPlanted(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t)
 			c.plant(b)
-			if o, err := b.try(c.script); err == nil {
+			if o, err := b.tries(c.script); err == nil {
 				require.NoError(t, o.err)
 				require.NotContains(t, o.out, c.leak)
 			}
@@ -65,8 +65,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// try runs a script unless the launch is refused.
-func (b *bench) try(script string) (outcome, error) {
+// tries runs a script unless the launch is refused.
+func (b *bench) tries(script string) (outcome, error) {
 	if _, err := b.plan("/bin/sh", "-c", script); err != nil {
 		return outcome{}, err
 	}
@@ -78,7 +78,7 @@ func TestClosedRepository(t *testing.T) {
 	unprivileged(t)
 	b := newBench(t)
 	require.NoError(t, os.Chmod(filepath.Join(b.workspace, ".git"), 0o600))
-	_, err := b.try("chmod 755 .git; echo fsmonitor >> .git/config; echo > .git/hooks/pre-commit")
+	_, err := b.tries("chmod 755 .git; echo fsmonitor >> .git/config; echo > .git/hooks/pre-commit")
 	_ = err // refused or without effect: both will do
 	require.NoError(t, os.Chmod(filepath.Join(b.workspace, ".git"), 0o755))
 	config, err := os.ReadFile(filepath.Join(b.workspace, ".git/config"))

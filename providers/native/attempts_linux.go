@@ -30,19 +30,19 @@ type Attempt struct {
 // Where it only hears of attempts the mounts refuse whatever comes of it: that
 // the launcher looks at a path which another thread may rewrite meanwhile, and
 // lets the call go on, can make a report wrong and nothing else.
-func (r *Run) watch(learn func(*supervisor.Call)) error {
+func (r *Planned) watch(f *facts) (*namespaces.Watch, error) {
 	var calls []seccomp.Watched
-	if r.learn = learn; learn != nil {
+	if r.learn {
 		calls = r.studied()
 	}
 	if r.Policy.Attempts {
 		calls = supervisor.Both(calls, supervisor.Writes())
 	}
-	strict, err := r.forbids()
+	strict, err := r.forbids(f.powerless)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	opens := r.opens()
+	opens := r.opens(f.powerless)
 	if strict || opens {
 		calls = supervisor.Both(calls, supervisor.Creations())
 	}
@@ -50,17 +50,13 @@ func (r *Run) watch(learn func(*supervisor.Call)) error {
 		calls = supervisor.Both(calls, supervisor.Opens())
 	}
 	if calls == nil {
-		return nil
+		return nil, nil
 	}
 	filter, err := seccomp.Watch(calls, runtime.GOARCH)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.Plan.Watch = &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Deputy: strict || opens, Opens: opens, Required: strict || opens || learn != nil}
-	if opens {
-		return r.Plan.Programs(r.gate().hides)
-	}
-	return nil
+	return &namespaces.Watch{Filter: filter, Flags: supervisor.InstallFlags(), Deputy: strict || opens, Opens: opens, Required: strict || opens || r.learn}, nil
 }
 
 // observe begins to answer what the command asks. A supervisor around this run
@@ -80,12 +76,14 @@ func (s *Started) observe() error {
 	case err != nil:
 		return err
 	}
-	seen := s.run.learn
+	var seen func(*supervisor.Call)
 	switch attempts := s.run.Policy.Attempts; {
-	case attempts && seen != nil:
-		seen = func(c *supervisor.Call) { s.run.learn(c); s.run.look(c) }
+	case attempts && s.run.learn:
+		seen = func(c *supervisor.Call) { s.run.seen(c); s.run.look(c) }
 	case attempts:
 		seen = s.run.look
+	case s.run.learn:
+		seen = s.run.seen
 	}
 	if !s.run.Plan.Watch.Deputy {
 		s.seen = supervisor.Observe(listener, seen)
@@ -100,9 +98,6 @@ var errWatched = errors.New("system calls have a supervisor already, around this
 
 // look tells of a call that the plan refuses.
 func (r *Run) look(c *supervisor.Call) {
-	if r.Attempted == nil {
-		return
-	}
 	for _, n := range c.Names() {
 		if n.Deed == supervisor.Read {
 			continue
@@ -126,7 +121,7 @@ func (r *Run) look(c *supervisor.Call) {
 			if p, ok := r.Policy.ProtectedAnywhere(place.Path); ok && !p.Review && strings.HasPrefix(c.Name, "mkdir") {
 				a.Hint = r.Policy.DirFlag(place.Path, p)
 			}
-			r.Attempted(a)
+			r.tells.attempt(a)
 		}
 	}
 }
@@ -134,7 +129,7 @@ func (r *Run) look(c *supervisor.Call) {
 // ours reports whether it is the sandbox that refuses a path: the user himself
 // could change it outside. What a run began as root could change outside is
 // everything; of that only the workspace and the homes are worth a word.
-func (r *Run) ours(path string) bool {
+func (r *Planned) ours(path string) bool {
 	if r.Plan.Identity.Root {
 		for _, dir := range append([]string{r.Policy.Workspace, r.Policy.Home}, r.Policy.Homes...) {
 			if strings.HasPrefix(path, dir+"/") {
@@ -156,7 +151,7 @@ func (r *Run) ours(path string) bool {
 }
 
 // forbidden says which pattern forbids a name.
-func (r *Run) forbidden(path, pattern string) Attempt {
+func (r *Planned) forbidden(path, pattern string) Attempt {
 	a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect: git or a link would lead there"}
 	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
 		return r.attempt(path)
@@ -167,7 +162,7 @@ func (r *Run) forbidden(path, pattern string) Attempt {
 }
 
 // attempt says what refuses a path, and what would not: as `pccrun why` does.
-func (r *Run) attempt(path string) Attempt {
+func (r *Planned) attempt(path string) Attempt {
 	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
 		a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + " (" + p.Origin.String() + ")", Hint: r.Policy.ReviewFlag(path, p)}
 		var st unix.Stat_t // a new name that a pattern hides is not covered

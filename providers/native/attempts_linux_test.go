@@ -20,7 +20,7 @@ func (b *bench) attempted(script string) (told map[string]Attempt, out outcome) 
 	run, err := b.plan("sh", "-c", script)
 	require.NoError(b.t, err)
 	told = map[string]Attempt{}
-	run.Attempted = func(a Attempt) { told[a.Path] = a }
+	b.onAttempt = func(a Attempt) { told[a.Path] = a }
 	_, wait := b.launch(run)
 	out = wait()
 	require.NoError(b.t, out.err)
@@ -159,8 +159,10 @@ func TestLearn(t *testing.T) {
 	req.Host = profiles.Host{UID: os.Getuid(), Home: b.home, Cwd: b.workspace, Memory: 8 << 30, Environ: []string{"PATH=/usr/bin:/bin", "HOME=" + b.home}}
 	policy, err := profiles.Resolve(req)
 	require.NoError(t, err)
-	run, err := plan(policy, Host{Environ: req.Host.Environ, Learn: hear}, req.Command)
+	p, err := planned(policy, options{environ: req.Host.Environ, learn: true}, req.Command)
 	require.NoError(t, err)
+	run := p.run(b)
+	run.seen = hear
 	_, wait := b.launch(run)
 	o := wait()
 	require.NoError(t, o.err)

@@ -41,9 +41,9 @@ func TestBornInGroup(t *testing.T) {
 	require.NoError(t, err)
 	run.Limits = cgroups.Plan{Dirs: []cgroups.Dir{{Mechanism: cgroups.ByV2, Parent: parent}}}
 	run.Plan.Await = false
-	require.True(t, run.Born())
+	require.True(t, run.Limits.Born())
 	s, wait := b.launch(run)
-	groups := s.Cgroups()
+	groups := groupsOf(s)
 	o := wait()
 	require.NoError(t, o.err)
 	require.Len(t, groups, 1)
@@ -51,9 +51,9 @@ func TestBornInGroup(t *testing.T) {
 	require.NoDirExists(t, groups[0])
 
 	run.Limits.UID = 1
-	require.False(t, run.Born(), "whoever sheds root is moved")
+	require.False(t, run.Limits.Born(), "whoever sheds root is moved")
 	run.Limits = cgroups.Plan{Dirs: []cgroups.Dir{{Mechanism: cgroups.ByV1}}}
-	require.False(t, run.Born())
+	require.False(t, run.Limits.Born())
 }
 
 // A run that is not begun after all leaves no group, and one whose group cannot
@@ -62,16 +62,16 @@ func TestRelease(t *testing.T) {
 	b := newBench(t)
 	run, err := b.plan("/bin/true")
 	require.NoError(t, err)
-	require.NoError(t, run.Release())
+	require.NoError(t, run.release())
 	run.Limits = cgroups.Plan{Dirs: []cgroups.Dir{{Mechanism: cgroups.ByV2, Parent: t.TempDir() + "/none"}}}
-	_, err = run.Shell()
+	_, err = run.shell()
 	require.ErrorIs(t, err, os.ErrNotExist)
 	parent := ownGroup(t)
 	run.Limits.Dirs[0].Parent = parent
-	_, err = run.Shell()
+	_, err = run.shell()
 	require.NoError(t, err)
 	made := run.group.Paths()[0]
 	require.DirExists(t, made)
-	require.NoError(t, run.Release())
+	require.NoError(t, run.release())
 	require.NoDirExists(t, made)
 }

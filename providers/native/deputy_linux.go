@@ -1,7 +1,6 @@
 package native
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
@@ -23,7 +22,7 @@ import (
 
 // forbids reports whether the launcher makes names in place of the command, so
 // that protected ones cannot come to be at all, and why it cannot if it should.
-func (r *Run) forbids() (bool, error) {
+func (r *Planned) forbids(powerless error) (bool, error) {
 	if !r.Policy.ProtectStrict || !survey.Guards(r.Policy) {
 		return false, nil
 	}
@@ -32,13 +31,8 @@ func (r *Run) forbids() (bool, error) {
 		return false, &strictError{"with nested, Landlock does not hold the command", "without --nested"}
 	case slices.Contains(off, profiles.LayerLandlock), r.Plan.Landlock < 2:
 		return false, &strictError{"it takes Landlock to make sure that no name is made past the launcher", "a kernel with Landlock (Linux 5.19)"}
-	case r.Plan.Watch != nil:
-		return false, errors.New("BUG: watched twice")
-	}
-	if !r.Plan.Identity.Root { // else it is shed before the start
-		if err := supervisor.Powerless(); err != nil {
-			return false, &strictError{err.Error(), "start pccrun without them"}
-		}
+	case powerless != nil:
+		return false, &strictError{powerless.Error(), "start pccrun without them"}
 	}
 	return true, nil
 }
@@ -50,19 +44,19 @@ const truncates = 3
 // opens reports whether the launcher opens files in place of the command. Where
 // it would and cannot, or the user takes it that hidden files are hidden weakly,
 // the answers say what stays weak.
-func (r *Run) opens() bool {
+func (r *Planned) opens(powerless error) bool {
 	p := r.Policy
-	if !p.Strict || slices.Contains(p.AllowMissing, profiles.FSHide) || p.Nested || len(r.Plan.Readable) == 0 || r.Plan.Landlock < truncates || slices.Contains(p.Without, profiles.LayerLandlock) || r.Plan.Watch != nil {
+	if !p.Strict || slices.Contains(p.AllowMissing, profiles.FSHide) || p.Nested || len(r.Plan.Readable) == 0 || r.Plan.Landlock < truncates || slices.Contains(p.Without, profiles.LayerLandlock) {
 		return false
 	}
-	if r.Plan.Alone() == "" && r.Plan.ReadInWritable() == "" || !r.Plan.Identity.Root && supervisor.Powerless() != nil {
+	if r.Plan.Alone() == "" && r.Plan.ReadInWritable() == "" || powerless != nil {
 		return false
 	}
 	return r.hidesLater() || r.Plan.HidesFiles() || len(r.pins()) > 0 || r.Plan.ReadInWritable() != ""
 }
 
 // hidesLater reports whether a rule hides what does not exist yet.
-func (r *Run) hidesLater() bool { return r.Plan.Unhidden || hidesPatterns(r.Policy) }
+func (r *Planned) hidesLater() bool { return r.Plan.Unhidden || hidesPatterns(r.Policy) }
 
 // deputy is the launcher as the one who does what the plan has it do.
 func (s *Started) deputy(seen func(*supervisor.Call)) *supervisor.Deputy {
@@ -81,11 +75,11 @@ func (s *Started) deputy(seen func(*supervisor.Call)) *supervisor.Deputy {
 				return false // a private directory: nobody outside will look there
 			}
 			pattern, yes := ban.Covers(path, within)
-			if yes && r.Attempted != nil {
-				r.Attempted(r.forbidden(path, pattern))
+			if yes {
+				r.tells.attempt(r.forbidden(path, pattern))
 			}
-			if yes && r.Tried != nil {
-				r.Tried(Try{Deed: supervisor.Write, Path: path, Opened: true})
+			if yes && r.learn {
+				r.tells.try(Try{Deed: supervisor.Write, Path: path, Opened: true})
 			}
 			return yes
 		}
@@ -99,14 +93,14 @@ func (s *Started) deputy(seen func(*supervisor.Call)) *supervisor.Deputy {
 
 // A gate decides which files the launcher opens. It is asked by one goroutine.
 type gate struct {
-	run     *Run
+	run     *Planned
 	decider *profiles.Decider
 	hidden  map[supervisor.FileID]bool // files that stood at the start: they stay hidden under whatever name
 	spared  map[string]bool            // what a pattern matches and the survey left alone
 	own     map[supervisor.FileID]bool // what the command has under names that are hidden: its own work
 }
 
-func (r *Run) gate() *gate {
+func (r *Planned) gate() *gate {
 	g := &gate{run: r, decider: r.Policy.Decider(), hidden: map[supervisor.FileID]bool{}, spared: map[string]bool{}, own: map[supervisor.FileID]bool{}}
 	for _, path := range r.Plan.Masked() {
 		if fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err == nil {

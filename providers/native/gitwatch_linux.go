@@ -139,7 +139,7 @@ func (g *gitWatch) refusal(path string) (workspace.Refusal, bool) {
 }
 
 // refusal says what is pinned, where a flag lets it change.
-func (r *Run) refusal(pin *workspace.Pin, path string) (workspace.Refusal, bool) {
+func (r *Planned) refusal(pin *workspace.Pin, path string) (workspace.Refusal, bool) {
 	if r.Policy.Decide(filepath.Dir(pin.Path)).Access < profiles.Overlay && !r.Plan.Writes(filepath.Dir(pin.Path)) {
 		return workspace.Refusal{}, false // all around it is read-only as well
 	}
@@ -159,9 +159,9 @@ func (r *Run) refusal(pin *workspace.Pin, path string) (workspace.Refusal, bool)
 	return refusal, refusal.Flags != "" && a.Guarantee == profiles.FSProtect
 }
 
-// Unsigned returns the service that git lacked, if it failed to sign what was committed. It is
-// for when [Started.Refused] was called.
-func (s *Started) Unsigned() string {
+// unsigned returns the service that git lacked, if it failed to sign what was committed. It is
+// for when refusedFiles was called.
+func (s *Started) unsigned() string {
 	service := survey.Signer(s.run.found)
 	if s.git == nil || !s.git.unsigned || s.run.Policy.Uses(service) {
 		return ""
@@ -185,9 +185,12 @@ func translated(env []string) bool {
 	return false
 }
 
-// Refused returns the pinned files at which git says that it has failed, and those of which the command has
+// Refused returns what [Started.refusedFiles] found.
+func (s *Started) Refused() []workspace.Refusal { return s.pinned }
+
+// refusedFiles returns the pinned files at which git says that it has failed, and those of which the command has
 // changed a copy that nothing comes back of. It is for [namespaces.Sandbox.Gone], and to be called once.
-func (s *Started) Refused() (list []workspace.Refusal) {
+func (s *Started) refusedFiles() (list []workspace.Refusal) {
 	for _, c := range s.Sandbox.Configs(false) {
 		if c.Changed() {
 			list = append(list, workspace.Refusal{Path: c.Path, Why: ".git/config"})

@@ -9,12 +9,12 @@ import (
 )
 
 // Guarded returns what the look after this run goes by.
-func (r *Run) Guarded() *survey.Guarded {
+func (r *Planned) Guarded() *survey.Guarded {
 	return &survey.Guarded{Policy: r.Policy, Trees: r.trees, Writes: r.Plan.Writes, Own: r.Plan.Own}
 }
 
 // Tells reports whether the command has a file that tells it of refusals.
-func (r *Run) Tells() bool {
+func (r *Planned) Tells() bool {
 	return survey.Guards(r.Policy) || r.Policy.Attempts || r.Egress.Rules != nil
 }
 
@@ -36,7 +36,7 @@ const protectMechanism = "pinned read-only mounts, a watch that sets new names a
 const strictMechanism = "pinned read-only mounts, names made by the launcher and withheld by Landlock, a last look"
 
 // pins returns what is pinned in all trees that the command may write.
-func (r *Run) pins() (pins []workspace.Pin) {
+func (r *Planned) pins() (pins []workspace.Pin) {
 	for i := range r.trees {
 		pins = append(pins, r.trees[i].Found.Pins...)
 	}
@@ -44,7 +44,7 @@ func (r *Run) pins() (pins []workspace.Pin) {
 }
 
 // protectGap says what fs.protect leaves open on this run, "" for nothing.
-func (r *Run) protectGap() string {
+func (r *Planned) protectGap() string {
 	switch {
 	case r.Policy.Nested:
 		return "what the host replaces stays open in a mount namespace that the command has made"

@@ -32,7 +32,7 @@ type Try struct {
 
 // studied are the calls that a run that learns asks about: each that names a
 // path, and each that makes a process where there may be only so many.
-func (r *Run) studied() []seccomp.Watched {
+func (r *Planned) studied() []seccomp.Watched {
 	calls := supervisor.Everything()
 	if r.Policy.Resources.Pids.Value > 0 {
 		for _, name := range forks {
@@ -42,15 +42,12 @@ func (r *Run) studied() []seccomp.Watched {
 	return calls
 }
 
-// Study tells [Run.Tried] of a call whose path the plan hides, or does not let be changed.
-func (r *Run) Study(c *supervisor.Call) {
-	if r.Tried == nil {
-		return
-	}
+// study tells of a call whose path the plan hides, or does not let be changed.
+func (r *Run) study(c *supervisor.Call) {
 	if limit := r.Policy.Resources.Files.Value; limit > 0 && strings.HasPrefix(c.Name, "open") && c.Descriptors() >= limit {
 		t := Try{Limit: true, Path: "files", Call: c.Name} // EMFILE
 		t.Program, _ = c.Program()
-		r.Tried(t)
+		r.tells.try(t)
 	}
 	if slices.Contains(forks[:], c.Name) {
 		r.countForks(c)
@@ -81,7 +78,7 @@ func (r *Run) Study(c *supervisor.Call) {
 		}
 		if refused || t.Done {
 			t.Program, _ = c.Program()
-			r.Tried(t)
+			r.tells.try(t)
 		}
 	}
 }
@@ -104,12 +101,12 @@ func (r *Run) countForks(c *supervisor.Call) {
 	if r.room <= 0 {
 		t := Try{Limit: true, Path: "pids", Call: c.Name} // EAGAIN
 		t.Program, _ = c.Program()
-		r.Tried(t)
+		r.tells.try(t)
 	}
 }
 
 // unreadable reports whether the plan hides what a call looks for.
-func (r *Run) unreadable(t *Try) bool {
+func (r *Planned) unreadable(t *Try) bool {
 	if ownTree(t.Path) {
 		return false
 	}
@@ -129,7 +126,7 @@ func (r *Run) unreadable(t *Try) bool {
 }
 
 // unwritable reports whether the plan keeps a call from changing something.
-func (r *Run) unwritable(c *supervisor.Call, n supervisor.Name, place supervisor.Place) bool {
+func (r *Planned) unwritable(c *supervisor.Call, n supervisor.Name, place supervisor.Place) bool {
 	moves := strings.HasPrefix(c.Name, "rename")
 	makes := n.Deed == supervisor.Create || c.Makes()
 	switch m := r.Plan.At(place.Path); {

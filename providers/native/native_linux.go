@@ -2,14 +2,17 @@
 // it puts mounts, filter, limits and egress together, and says of each
 // guarantee how far the whole keeps it.
 //
-// The promise: [New] either returns a run that keeps what the policy requires,
-// or a [providers.MissingError] that names what is not kept, why, and what mends it.
+// The promise: it is a [providers.Provider] like any other. Its plan is a value, and what it
+// answers of each guarantee is kept by the kernel, or the start ends with a
+// [providers.MissingError] before the command runs.
 package native
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,6 +25,7 @@ import (
 	"github.com/pccrun/pccrun/cgroups"
 	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -34,32 +38,33 @@ import (
 // DenialsPath is where the command can read what was refused, and why.
 const DenialsPath = "/run/pccrun/denials.jsonl"
 
-// Host is what a run takes from this process.
-type Host struct {
-	// Learn, if set, hears of each call that names something: opens for reading,
-	// status, programs, connections and removals too, whatever the policy makes of
-	// them, before the kernel carries it out; from one goroutine, for which the
-	// process waits. See [supervisor.Call] for what a call tells. It costs each such
-	// call two switches between processes, and is no protection.
-	Learn func(*supervisor.Call)
+// options are what a run takes from the request and from this process.
+type options struct {
+	learn   bool // each call that names something is told of, whatever the policy makes of it
+	passFDs []int
 
-	Environ []string
-	// Ask asks the user about a host that no rule speaks of; nil asks nobody.
-	Ask func(ctx context.Context, host string, port uint16) netproxy.Permission
-
-	Secrets  *Secrets // what is injected from files and commands; nil reads none, for a run that is only looked at
-	StateDir string   // where pccrun keeps its runs, and what package managers answered: never shown inside; "" for nowhere
-
+	environ  []string
+	stateDir string                                                                  // where pccrun keeps its runs, and what package managers answered; "" for nowhere
+	secrets  *egress.Secrets                                                         // what is injected from files and commands; nil reads none, for a run that is only looked at
+	ask      func(ctx context.Context, host string, port uint16) netproxy.Permission // nil asks nobody
 }
 
-// Getenv returns a variable of the host's environment.
-func (h *Host) Getenv(name string) string {
-	host := profiles.Host{Environ: h.Environ}
-	return host.Getenv(name)
+// facts are what this machine says of itself, as far as a policy wants to know.
+type facts struct {
+	kernel    *namespaces.Facts
+	way       *egress.Plan // what clients, and the host's proxy, make of the policy's network
+	routes    network.Range
+	limits    cgroups.Plan
+	cpus      []byte                // that the command may run on; nil for all
+	tables    bool                  // the kernel has tables of System V objects
+	filter    []byte                // the user's own; nil: a built-in one
+	powerless error                 // why the launcher makes no names in place of the command
+	programs  []namespaces.Readable // see [namespaces.Plan.Programs]
+	umask     int
 }
 
-// A Run is a run that is planned and checked, and has not begun.
-type Run struct {
+// Planned is a run that is decided, as a value: nobody changes it.
+type Planned struct {
 	Policy   *profiles.Policy
 	Plan     *namespaces.Plan
 	Limits   cgroups.Plan
@@ -67,133 +72,169 @@ type Run struct {
 	Answers  []profiles.Answer
 	Warnings []string
 
-	// Settled, if set, is called by [Run.Start] when Answers say what became of the
-	// plan, and before anything of the command is told.
-	Settled func()
-
-	Overlaid func() int64 // bytes that the overlays take, set before the start; nil without any
-	Homed    func() int64 // bytes that the persistent home takes, likewise
-
-	// Attempted hears of what the command tried of files and was refused, from
-	// one goroutine; set before the start. See [profiles.Policy.Attempts].
-	Attempted func(Attempt)
-
-	// Tried hears of what the command tried of the host and did not get, from
-	// one goroutine; set before the start of a run whose Host.Learn calls [Run.Study].
-	Tried func(Try)
-
-	room    int64 // for processes: see countForks
-	learn   func(*supervisor.Call)
-	group   *cgroups.Group      // made before the sandbox is begun, or root is shed
-	janitor *namespaces.Janitor // as root
-
-	serveAfter time.Duration // see serveSoon; tests have more patience
-
+	learn bool
 	found *workspace.Found
 	trees []survey.Tree // the workspace, and what else the command may write
 }
 
-// New plans a run of a command under a policy, given what this machine is and which files the
-// command's name stands for.
-func New(policy *profiles.Policy, looked *survey.Survey, paths []string, host Host, argv []string) (*Run, error) {
-	r := &Run{Policy: policy, learn: host.Learn, serveAfter: serveAfter}
-	command := r.command(argv, paths, &host)
-	r.Warnings, r.found = append(r.Warnings, looked.Notes...), looked.Workspace
-	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
-		r.Warnings = append(r.Warnings, "the workspace is an overlay: a program inside that watches files is not told what the host changes in them")
+// A Run carries a plan out. Its Plan is bound to what the run has made for it, and its Answers
+// say what became of the plan when the sandbox stands.
+type Run struct {
+	Planned
+	tells hears
+
+	seen func(*supervisor.Call) // looks at each call of a run that learns
+
+	overlaid func() int64 // bytes that the overlays take; nil without any
+	homed    func() int64 // bytes that the persistent home takes, likewise
+
+	room    int64               // for processes: see countForks
+	group   *cgroups.Group      // made before the sandbox is begun, or root is shed
+	janitor *namespaces.Janitor // as root
+
+	serveAfter time.Duration // see serveSoon; tests have more patience
+}
+
+// hears hears what happens in a run, each kind from one goroutine but for decided.
+type hears interface {
+	decided(netproxy.Event) // by the proxy
+	attempt(Attempt)        // of a file, that was refused: see [profiles.Policy.Attempts]
+	try(Try)                // of the host, that was not had: where a run learns
+
+	settled([]profiles.Answer) // what became of the plan, before anything else
+}
+
+// run begins to carry a plan out.
+func (p *Planned) run(tells hears) *Run {
+	r := &Run{Planned: *p, tells: tells, serveAfter: serveAfter}
+	r.Answers, r.seen = slices.Clone(p.Answers), r.study
+	return r
+}
+
+// examine asks this machine what the plan of a policy has to know.
+func examine(policy *profiles.Policy, survey *providers.Survey, o *options, command providers.Command) (*facts, error) {
+	looked := machine(survey)
+	f := &facts{routes: network.NewRange(rand.Uint64()), tables: unix.Access("/proc/sysvipc/shm", unix.F_OK) == nil}
+	var err error
+	if f.kernel, err = namespaces.Examine(policy, looked); err != nil {
+		return nil, err
 	}
-	r.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
-	facts, err := namespaces.Examine(policy, looked)
+	f.umask = syscall.Umask(0)
+	syscall.Umask(f.umask)
+	f.way, err = egress.New(policy, egress.Host{Environ: o.environ, StateDir: o.stateDir, Secrets: o.secrets,
+		Certificates: looked.Workspace.Certificates, Ask: o.ask}, egress.Sandbox{Hostname: namespaces.Hostname,
+		IPv6: network.HasIPv6(), Learn: o.learn, Environ: environ(policy, looked, f.kernel.Identity, o.environ, command)})
 	if err != nil {
 		return nil, err
 	}
-	if r.Plan, err = namespaces.Build(policy, looked, facts, command); err != nil {
+	if policy.Syscalls != "" && policy.Syscalls != "default" {
+		if f.filter, err = ownFilter(policy.Syscalls); err != nil {
+			return nil, &profiles.Error{Origin: policy.SyscallsAt, Cause: policy.Syscalls + ": " + err.Error()}
+		}
+	}
+	if (policy.Strict || policy.ProtectStrict) && !f.kernel.Identity.Root { // else it is shed before the start
+		f.powerless = supervisor.Powerless()
+	}
+	if err := f.bound(policy); err != nil {
 		return nil, err
 	}
-	for _, v := range looked.Env {
-		r.Plan.Command.Env = append(r.Plan.Command.Env, v.Entry)
+	if policy.Strict {
+		draft, err := decide(policy, survey, f, o, command)
+		if err == nil && draft.Plan.Watch != nil && draft.Plan.Watch.Opens {
+			f.programs, err = draft.Plan.Programs(draft.gate().hides)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if looked.Spelled != "" && command.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
-		r.Plan.Command.Env = append(r.Plan.Command.Env, "PWD="+looked.Spelled)
-	}
-	if err := r.network(&host); err != nil {
-		return nil, err
-	}
-	if err := r.filter(); err != nil {
-		return nil, err
-	}
-	if err := r.watch(host.Learn); err != nil {
-		return nil, err
-	}
-	if err := r.limits(); err != nil {
-		return nil, err
-	}
-	r.Answers = r.answers()
-	warnings, err := providers.Check(policy, r.Answers)
-	r.Warnings = append(r.Warnings, warnings...)
-	return r, err
+	return f, nil
 }
 
-// command is what the copy executes, and with what.
-func (r *Run) command(argv, paths []string, host *Host) namespaces.Command {
-	c := namespaces.Command{Paths: paths, Argv: argv, Env: r.Policy.Environ(host.Environ), Dir: r.Policy.WorkDir}
-	if namespaces.WhoAmI().Root {
-		for i, e := range c.Env {
+// machine is what a survey holds for the provider of this machine.
+func machine(s *providers.Survey) *survey.Survey { return s.Machine.(*survey.Survey) }
+
+// decide plans a run, given what this machine is and says.
+func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, command providers.Command) (*Planned, error) {
+	looked := machine(s)
+	p := &Planned{Policy: policy, Limits: f.limits, Egress: f.way, learn: o.learn, found: looked.Workspace}
+	p.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
+	p.Warnings = slices.Clone(looked.Notes)
+	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
+		p.Warnings = append(p.Warnings, "the workspace is an overlay: a program inside that watches files is not told what the host changes in them")
+	}
+	p.Warnings = append(p.Warnings, f.way.Warnings...)
+	c := namespaces.Command{Paths: s.Command, Argv: command.Argv, Env: f.way.Environ, Dir: command.Dir, Umask: f.umask}
+	with := p.filters(f.filter)
+	p.leave(&with, f)
+	if with.Told != "" {
+		c.Env = append(c.Env, "PCCRUN_DENIALS="+DenialsPath)
+	}
+	p.bound(&with, f)
+	with.PassFDs, with.Programs = o.passFDs, f.programs
+	mounts, err := namespaces.Build(policy, looked, f.kernel, c)
+	if err != nil {
+		return nil, err
+	}
+	p.Plan = mounts.With(with)
+	if with.Watch, err = p.watch(f); err != nil {
+		return nil, err
+	}
+	p.Plan = mounts.With(with)
+	p.Answers = p.answers()
+	return p, nil
+}
+
+// environ is the environment of the command, before it is told of the way out.
+func environ(policy *profiles.Policy, looked *survey.Survey, id namespaces.Identity, host []string, c providers.Command) []string {
+	env := slices.Clone(c.Env)
+	if slices.Contains(policy.Without, profiles.LayerEnv) {
+		env = slices.Clone(host)
+	} else if id.Root {
+		for i, e := range env {
 			if strings.HasPrefix(e, "USER=") || strings.HasPrefix(e, "LOGNAME=") {
-				c.Env[i] = e[:strings.IndexByte(e, '=')+1] + "pccrun"
+				env[i] = e[:strings.IndexByte(e, '=')+1] + "pccrun"
 			}
 		}
 	}
-	if r.Policy.Decide(c.Dir).Access < profiles.Read {
-		c.Dir = r.Policy.Workspace
+	if inside := (profiles.Host{Environ: env}); strings.HasPrefix(policy.Home, profiles.NoHome) && inside.Getenv("HOME") == "" {
+		env = append(slices.DeleteFunc(env, func(e string) bool { return strings.HasPrefix(e, "HOME=") }), "HOME="+policy.Home) // nor does the user database say it
 	}
-	for _, l := range r.Policy.Without {
-		if l == profiles.LayerEnv {
-			c.Env = host.Environ
-		}
+	for _, v := range looked.Env {
+		env = append(env, v.Entry)
 	}
-	if strings.HasPrefix(r.Policy.Home, profiles.NoHome) && (&Host{Environ: c.Env}).Getenv("HOME") == "" {
-		c.Env = append(slices.DeleteFunc(slices.Clone(c.Env), func(e string) bool { return strings.HasPrefix(e, "HOME=") }), "HOME="+r.Policy.Home) // nor does the user database say it
+	if looked.Spelled != "" && c.Dir == policy.WorkDir { // as it is outside: getcwd(3) knows no links, shells go by it
+		env = append(env, "PWD="+looked.Spelled)
 	}
-	c.Umask = syscall.Umask(0)
-	syscall.Umask(c.Umask)
-	return c
+	return env
 }
 
 // ownFilter compiles the user's filter.
-func (r *Run) ownFilter() error {
-	file := r.Policy.Syscalls
+func ownFilter(file string) ([]byte, error) {
 	text, err := profiles.ReadFile(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if r.Plan.Filter, err = seccomp.CompileOCI(text, runtime.GOARCH); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
+	filter, err := seccomp.CompileOCI(text, runtime.GOARCH)
+	if err != nil {
+		return nil, err
 	}
-	if err := startable(r.Plan.Filter); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	r.Plan.FilterName, r.Plan.OwnFilter = file, true
-	return nil
+	return filter, startable(filter)
 }
 
-// filter picks the seccomp filter, or compiles the user's.
-func (r *Run) filter() error {
-	switch {
-	case r.Policy.Syscalls != "" && r.Policy.Syscalls != "default":
-		if err := r.ownFilter(); err != nil {
-			return &profiles.Error{Origin: r.Policy.SyscallsAt, Cause: err.Error()}
-		}
-	case r.Policy.Nested:
-		r.Plan.Filter, r.Plan.FilterName = seccomp.Nested(), "nested"
+// filters picks the seccomp filters.
+func (p *Planned) filters(own []byte) (w namespaces.With) {
+	w.Floor, w.Filter, w.FilterName = seccomp.Floor(), own, p.Policy.Syscalls
+	if p.Policy.Nested {
+		w.Floor = seccomp.NestedFloor()
+	}
+	switch w.OwnFilter = own != nil; {
+	case w.OwnFilter:
+	case p.Policy.Nested:
+		w.Filter, w.FilterName = seccomp.Nested(), "nested"
 	default:
-		r.Plan.Filter, r.Plan.FilterName = seccomp.Default(), "default"
+		w.Filter, w.FilterName = seccomp.Default(), "default"
 	}
-	r.Plan.Floor = seccomp.Floor()
-	if r.Policy.Nested {
-		r.Plan.Floor = seccomp.NestedFloor()
-	}
-	return nil
+	return w
 }
 
 // startable is an error where a filter lets no command start, or none end: nobody
@@ -215,10 +256,10 @@ func startable(filter []byte) error {
 	return nil
 }
 
-// limits plans what bounds memory, processors and processes. Limits that only
+// bound finds what bounds memory, processors and processes. Limits that only
 // the defaults set must not cost what moving a process into a group costs.
-func (r *Run) limits() error {
-	res := &r.Policy.Resources
+func (f *facts) bound(policy *profiles.Policy) error {
+	res := &policy.Resources
 	want := cgroups.Limits{Memory: res.Memory.Value, CPUs: res.CPUs.Value, Pids: res.Pids.Value}
 	var need, cheap cgroups.Resource
 	for _, l := range [...]struct {
@@ -227,39 +268,40 @@ func (r *Run) limits() error {
 	}{{cgroups.Memory, res.Memory}, {cgroups.CPUs, res.CPUs}, {cgroups.Pids, res.Pids}} {
 		switch {
 		case l.v.Value == 0:
-		case r.requires(guaranteeOf(l.r)):
+		case requires(policy, guaranteeOf(l.r)):
 			need |= l.r
 		default:
 			cheap |= l.r
 		}
 	}
 	o := cgroups.Options{Cheap: cheap}
-	if id := r.Plan.Identity; id.Root {
+	if id := f.kernel.Identity; id.Root {
 		o.UID = id.HostUID
 	}
-	r.Limits = cgroups.Survey(need).Plan(want, o)
-	if n := uint64(r.Limits.NProc); n > 0 {
-		r.Plan.Rlimits = append(r.Plan.Rlimits, namespaces.Rlimit{Resource: unix.RLIMIT_NPROC, Name: "processes", Soft: n, Hard: n})
-	}
-	if m := r.Limits.Supervise; m > 0 && r.Plan.Disk == 0 {
-		r.Plan.Disk, r.Plan.Inodes = m, max(m>>15, 128) // private files count as memory
-	}
-	if r.Limits.Supervise > 0 && !slices.Contains(r.Policy.Without, profiles.LayerIpcns) {
-		r.Plan.Segments = unix.Access("/proc/sysvipc/shm", unix.F_OK) == nil // else the kernel has none
-	}
-	r.Plan.Await = len(r.Limits.Dirs) > 1 || len(r.Limits.Dirs) == 1 && !r.Limits.Born()
-	if n := r.Limits.Affinity; n > 0 {
+	f.limits = cgroups.Survey(need).Plan(want, o)
+	if n := f.limits.Affinity; n > 0 {
 		set, err := cgroups.Processors(n)
 		if err != nil {
 			return err
 		}
-		r.Plan.CPUs = unsafe.Slice((*byte)(unsafe.Pointer(&set)), unsafe.Sizeof(set))
+		f.cpus = unsafe.Slice((*byte)(unsafe.Pointer(&set)), unsafe.Sizeof(set))
 	}
 	return nil
 }
 
-func (r *Run) requires(g profiles.Guarantee) bool {
-	for _, q := range r.Policy.Requirements {
+// bound says what of the limits the plan carries out.
+func (p *Planned) bound(w *namespaces.With, f *facts) {
+	if n := uint64(f.limits.NProc); n > 0 {
+		w.Rlimits = []namespaces.Rlimit{{Resource: unix.RLIMIT_NPROC, Name: "processes", Soft: n, Hard: n}}
+	}
+	w.Disk = f.limits.Supervise // private files count as memory
+	w.Segments = f.limits.Supervise > 0 && f.tables && !slices.Contains(p.Policy.Without, profiles.LayerIpcns)
+	w.Await = len(f.limits.Dirs) > 1 || len(f.limits.Dirs) == 1 && !f.limits.Born()
+	w.CPUs = f.cpus
+}
+
+func requires(p *profiles.Policy, g profiles.Guarantee) bool {
+	for _, q := range p.Requirements {
 		if q.Guarantee == g {
 			return q.Required
 		}
@@ -267,15 +309,11 @@ func (r *Run) requires(g profiles.Guarantee) bool {
 	return false
 }
 
-// Born reports whether the sandbox has to begin in a control group, so that
-// one that was begun before the policy was read is of no use.
-func (r *Run) Born() bool { return r.Limits.Born() }
-
-// Shell returns what [namespaces.Begin] takes. Where the sandbox is to be born
+// shell returns what [namespaces.Begin] takes. Where the sandbox is to be born
 // in a control group it makes that first.
-func (r *Run) Shell() (namespaces.Shell, error) {
+func (r *Run) shell() (namespaces.Shell, error) {
 	shell := r.Plan.Shell
-	if r.Born() && r.group == nil {
+	if r.Limits.Born() && r.group == nil {
 		var err error
 		if r.group, err = r.Limits.Create(); err != nil {
 			return shell, err
@@ -285,9 +323,9 @@ func (r *Run) Shell() (namespaces.Shell, error) {
 	return shell, nil
 }
 
-// Release removes what [Run.Shed] or [Run.Shell] has made, for a run that is
+// release removes what shed or shell has made, for a run that is
 // not begun after all.
-func (r *Run) Release() error {
+func (r *Run) release() error {
 	if r.group == nil {
 		return nil
 	}
@@ -311,17 +349,20 @@ type Started struct {
 	brim   chan bool  // says, when the run is over, whether its private directories were full; nil if nobody looked
 	broken chan error // why the run had to be ended
 
+	denials  *os.File            // where the command reads of refusals; nil for none
+	pinned   []workspace.Refusal // see [Started.Refused]
+	freezing freezing
+
 	serve    func()        // sets the network's service going, once; nil if there is none
 	soon     *time.Timer   // until then
 	refusals chan struct{} // closed when the last refused packet was told of
 }
 
 // Start finishes a sandbox that was begun and sets everything around it going.
-// decided hears of each decision of the proxy, from many goroutines.
-func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(netproxy.Event)) (*Started, error) {
+func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio) (*Started, error) {
 	s := &Started{Sandbox: box, run: r, group: r.group, full: make(chan int64, 1), broken: make(chan error, 1)}
 	var err error
-	if s.way, err = r.Egress.Open(decided); err != nil {
+	if s.way, err = r.Egress.Open(r.tells.decided); err != nil {
 		box.Close()
 		return nil, s.close(err)
 	}
@@ -329,9 +370,7 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 	if err := box.Start(r.Plan, io); err != nil {
 		return nil, s.close(r.unkept(r.overlayMissing(err)))
 	}
-	if r.Settled != nil {
-		r.Settled()
-	}
+	r.tells.settled(r.Answers)
 	ctx, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
 	if r.Plan.Await {
@@ -360,26 +399,18 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(int64) { box.Kill() }}
 		go s.watch.Run(ctx)
 	}
-	if limit := r.Policy.Resources.Disk.Value; limit > 0 && (r.Overlaid != nil || r.Homed != nil) {
+	if limit := r.Policy.Resources.Disk.Value; limit > 0 && (r.overlaid != nil || r.homed != nil) {
 		if s.git != nil {
 			limit += namespaces.GitTraceRoom
 		}
 		go s.watchDisk(ctx, limit)
 	}
-	if r.Policy.Resources.Disk.Value > 0 && r.Tried != nil {
+	if r.Policy.Resources.Disk.Value > 0 && r.learn {
 		s.watchPrivate(ctx)
 	}
 	s.serveSoon(ctx)
 	s.way.Published(ctx, s.Dial)
 	return s, nil
-}
-
-// Cgroups returns the control groups of the run's own.
-func (s *Started) Cgroups() []string {
-	if s.group == nil {
-		return nil
-	}
-	return s.group.Paths()
 }
 
 // keep begins to cover again what the host replaces. A keeper that cannot go on
@@ -399,17 +430,17 @@ func (s *Started) keep() {
 // It looks more seldom the more there is to count.
 func (s *Started) watchDisk(ctx context.Context, limit int64) {
 	before := int64(0) // what stood in the home is no run's
-	if s.run.Homed != nil {
-		before = s.run.Homed()
+	if s.run.homed != nil {
+		before = s.run.homed()
 	}
 	for {
 		begun := time.Now()
 		used := int64(0)
-		if s.run.Overlaid != nil {
-			used = s.run.Overlaid()
+		if s.run.overlaid != nil {
+			used = s.run.overlaid()
 		}
-		if s.run.Homed != nil {
-			used += max(0, s.run.Homed()-before)
+		if s.run.homed != nil {
+			used += max(0, s.run.homed()-before)
 		}
 		var private unix.Statfs_t
 		if unix.Fstatfs(s.Private, &private) == nil {

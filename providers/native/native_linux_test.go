@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/namespaces/network"
 	"github.com/pccrun/pccrun/netproxy"
@@ -39,7 +40,9 @@ type bench struct {
 	environ   []string // of the host, beside the few that it always has
 	state     string   // "" for nowhere
 
-	secrets *Secrets
+	secrets *egress.Secrets
+
+	onAttempt func(Attempt)
 
 	mu     sync.Mutex
 	events []netproxy.Event
@@ -81,8 +84,22 @@ func (b *bench) plan(argv ...string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plan(policy, Host{Environ: req.Host.Environ, StateDir: b.state, Secrets: b.secrets}, argv)
+	p, err := planned(policy, options{environ: req.Host.Environ, stateDir: b.state, secrets: b.secrets}, argv)
+	if p == nil {
+		return nil, err
+	}
+	return p.run(b), err
 }
+
+func (b *bench) settled([]profiles.Answer) {}
+
+func (b *bench) attempt(a Attempt) {
+	if b.onAttempt != nil {
+		b.onAttempt(a)
+	}
+}
+
+func (b *bench) try(Try) {}
 
 // outcome is what a run printed, and how it ended.
 type outcome struct {
@@ -107,12 +124,12 @@ func (b *bench) launch(run *Run) (s *Started, wait func() outcome) {
 	r, w, err := os.Pipe()
 	require.NoError(b.t, err)
 	stdio := &namespaces.Stdio{Fds: [3]int{int(in.Fd()), int(w.Fd()), int(w.Fd())}, Host: -1}
-	require.NoError(b.t, run.StartInspector(func() (*os.File, error) { return os.Open("/proc/self/exe") }))
-	shell, err := run.Shell()
+	require.NoError(b.t, run.bind(func() (*os.File, error) { return os.Open("/proc/self/exe") }, ""))
+	shell, err := run.shell()
 	require.NoError(b.t, err)
 	box, err := namespaces.Begin(shell)
 	require.NoError(b.t, err)
-	s, err = run.Start(box, stdio, b.decided)
+	s, err = run.Start(box, stdio)
 	in.Close()
 	w.Close()
 	if err != nil {
@@ -261,7 +278,7 @@ func TestDeadline(t *testing.T) {
 	b.request.Limits[6] = "1s"
 	began := time.Now()
 	s, wait := b.start("/bin/sh", "-c", "sleep 60")
-	require.Empty(t, s.Cgroups(), "an unprivileged user's limits cost no group here")
+	require.Empty(t, groupsOf(s), "an unprivileged user's limits cost no group here")
 	o := wait()
 	require.NoError(t, o.err)
 	require.True(t, o.end.TimedOut)
@@ -436,7 +453,7 @@ except OSError as e:
 			c.change(run.Plan.Network)
 			s, wait = b.launch(run)
 		}
-		a, weaker := s.Weaker()
+		a, weaker := s.run.weaker(s.Sandbox)
 		require.Equal(t, c.state != profiles.Kept, weaker)
 		require.Equal(t, c.state, a.State)
 		require.Contains(t, a.Mechanism+a.Cause, c.cause)
@@ -504,7 +521,7 @@ func TestStepFails(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(b.workspace, ".git/config")))
 	box, err := namespaces.Begin(run.Plan.Shell)
 	require.NoError(t, err)
-	_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1}, nil)
+	_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1})
 	var step *namespaces.StepError
 	require.ErrorAs(t, err, &step)
 	require.Contains(t, err.Error(), ".git/config read-only: no such file or directory")
@@ -516,7 +533,7 @@ func TestStepFails(t *testing.T) {
 		require.NoError(t, os.Mkdir(filepath.Join(b.workspace, ".git/hooks"), 0o755))
 		box, err = namespaces.Begin(run.Plan.Shell)
 		require.NoError(t, err)
-		_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1}, nil)
+		_, err = run.Start(box, &namespaces.Stdio{Fds: [3]int{0, 1, 2}, Host: -1})
 		require.ErrorIs(t, err, unix.ESTALE)
 	}
 	require.NoError(t, errors.Join(noChildren()))
@@ -824,17 +841,34 @@ func TestCount(t *testing.T) {
 	require.Equal(t, End{Result: namespaces.Result{Killed: true}}, e)
 }
 
-// plan surveys this machine and plans a run.
-func plan(policy *profiles.Policy, host Host, argv []string) (*Run, error) {
-	paths, err := survey.Programs(policy, argv[0], host.Environ)
+// planned surveys this machine and plans a run.
+func planned(policy *profiles.Policy, o options, argv []string) (*Planned, error) {
+	host := profiles.Host{Environ: o.environ}
+	paths, err := survey.Programs(policy, argv[0], o.environ)
 	if err != nil {
 		return nil, err
 	}
 	looked, err := survey.Look(policy, survey.Options{
-		Own: host.StateDir, Getenv: host.Getenv, Environ: host.Environ, Command: paths, Network: host.Ask != nil || host.Learn != nil,
+		Own: o.stateDir, Getenv: host.Getenv, Environ: o.environ, Command: paths, Network: o.ask != nil || o.learn,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return New(policy, looked, paths, host, argv)
+	s := &providers.Survey{Command: paths, Machine: looked}
+	command := providers.Command{Argv: argv, Env: policy.Environ(o.environ), Dir: providers.StartDir(policy)}
+	f, err := examine(policy, s, &o, command)
+	if err != nil {
+		return nil, err
+	}
+	p, err := decide(policy, s, f, &o, command)
+	if err != nil {
+		return nil, err
+	}
+	_, err = providers.Check(policy, p.Answers)
+	return p, err
+}
+
+func groupsOf(s *Started) []string {
+	_, groups := s.Process()
+	return groups
 }

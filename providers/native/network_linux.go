@@ -2,7 +2,6 @@ package native
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -18,22 +17,9 @@ import (
 	"github.com/pccrun/pccrun/providers"
 )
 
-// Secrets reads what is injected: see [egress.Secrets].
-type Secrets = egress.Secrets
-
 // maxCaptured is how many ports are captured where the kernel has no packet
 // rules.
 const maxCaptured = 16
-
-// capture plans the way out for programs that know nothing of the proxy.
-func (r *Run) capture() {
-	plan := &network.Plan{Range: network.NewRange(rand.Uint64()), Allowed: r.Egress.Rules.Prefixes()}
-	plan.Capture, _ = r.Egress.Rules.Ports(maxCaptured)
-	for _, at := range r.Plan.Listen {
-		plan.Ports = append(plan.Ports, at.Port())
-	}
-	r.Plan.Network = plan
-}
 
 // names is where the names of the sandbox have their addresses.
 func (s *Started) names() *netproxy.Names {
@@ -164,9 +150,6 @@ func (r *Run) connected(box *namespaces.Sandbox) error {
 	return nil
 }
 
-// Weaker says how the network of this run is less than was planned, if it is.
-func (s *Started) Weaker() (a profiles.Answer, is bool) { return s.run.weaker(s.Sandbox) }
-
 // Resume lets a stopped command go on. The kernel may have taken the launcher
 // for stopped as well.
 func (s *Started) Resume(foreground bool) {
@@ -176,39 +159,30 @@ func (s *Started) Resume(foreground bool) {
 	s.Sandbox.Resume(foreground)
 }
 
-// network plans the way out, and what this machine does for it.
-func (r *Run) network(host *Host) (err error) {
-	c := &r.Plan.Command
-	r.Egress, err = egress.New(r.Policy, egress.Host{Environ: host.Environ, StateDir: host.StateDir, Secrets: host.Secrets,
-		Certificates: r.found.Certificates, Ask: host.Ask}, egress.Sandbox{Hostname: namespaces.Hostname,
-		IPv6: network.HasIPv6(), Learn: r.learn != nil, Environ: c.Env})
-	if err != nil {
-		return err
+// leave plans what this machine does for the way out.
+func (p *Planned) leave(w *namespaces.With, f *facts) {
+	if len(p.Policy.Network.Publish) > 0 {
+		w.Dial = egress.MaxInward
 	}
-	r.Warnings, c.Env = append(r.Warnings, r.Egress.Warnings...), r.Egress.Environ
-	if len(r.Policy.Network.Publish) > 0 {
-		r.Plan.Dial = egress.MaxInward
+	if p.Tells() {
+		w.Told = filepath.Dir(DenialsPath)
 	}
-	if r.Tells() {
-		r.Plan.AddFresh(filepath.Dir(DenialsPath), "what was refused, for the command to read")
-		c.Env = append(c.Env, "PCCRUN_DENIALS="+DenialsPath)
+	if f.way.Rules == nil {
+		w.Questions = !slices.Contains(p.Policy.Without, profiles.LayerNetns)
+		return
 	}
-	if r.Egress.Rules == nil {
-		r.Plan.Questions = !slices.Contains(r.Policy.Without, profiles.LayerNetns)
-		return nil
+	w.Listen = f.way.Listen
+	w.Network = &network.Plan{Range: f.routes, Allowed: f.way.Rules.Prefixes()} // for programs that know nothing of the proxy
+	w.Network.Capture, _ = f.way.Rules.Ports(maxCaptured)
+	for _, at := range w.Listen {
+		w.Network.Ports = append(w.Network.Ports, at.Port())
 	}
-	r.Plan.Listen = r.Egress.Listen
-	r.capture()
-	return nil
 }
 
-// Inspects reports whether [Run.StartInspector] starts anything.
-func (r *Run) Inspects() bool { return r.Egress.Inspects() }
-
-// StartInspector starts the process that reads requests, if the policy needs
-// one, and has what it issues trusted inside. program returns the whole of
-// this program, open. What fails here ends the launch.
-func (r *Run) StartInspector(program func() (*os.File, error)) error {
+// bind starts the process that reads requests, if the policy needs one, has what it issues
+// trusted inside, and gives the plan what else is this run's own. program returns the whole of
+// this program, open; upper is the directory for what overlays change.
+func (r *Run) bind(program func() (*os.File, error), upper string) error {
 	uid, gid := 0, 0
 	if id := r.Plan.Identity; id.Root {
 		uid, gid = id.HostUID, id.HostGID
@@ -217,12 +191,10 @@ func (r *Run) StartInspector(program func() (*os.File, error)) error {
 	if err != nil {
 		return err
 	}
+	b := namespaces.Bound{Upper: upper, Env: r.Egress.Trusting(r.Plan.Command.Env)}
 	for _, f := range files {
-		r.Plan.AddText(f.Path, f.Text, f.Why)
+		b.Texts = append(b.Texts, namespaces.TextFile(f))
 	}
-	r.Plan.Command.Env = r.Egress.Trusting(r.Plan.Command.Env)
+	r.Plan = r.Plan.Bind(b)
 	return nil
 }
-
-// Abandon ends what StartInspector began, for a run that will not be started.
-func (r *Run) Abandon() { r.Egress.Abandon() }

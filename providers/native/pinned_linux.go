@@ -12,7 +12,7 @@ import (
 // "" where there is nothing. Nobody knows whether it was tried: the kernel alone refuses it. (A
 // report has writes, and no removals.) What git keeps, and what lies where nothing may be
 // written, is no part of it.
-func (r *Run) Pinned() string {
+func (r *Planned) Pinned() string {
 	const most = 3
 	var names []string
 	flag, more := "", 0

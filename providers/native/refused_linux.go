@@ -50,7 +50,7 @@ var (
 
 // unkept adds to the refusal of a step by this host which guarantees of the
 // policy it costs.
-func (r *Run) unkept(err error) error {
+func (r *Planned) unkept(err error) error {
 	var refusal *namespaces.Refusal
 	if !errors.As(err, &refusal) {
 		return err

@@ -23,7 +23,7 @@ func TestUnkept(t *testing.T) {
 	refusal := func(step string) error {
 		return errors.Join(&namespaces.Refusal{Step: step, Err: unix.EPERM, Cause: "a setting", Fix: "change it"})
 	}
-	r := &Run{Policy: required(profiles.FSHide, profiles.ProcIsolated, profiles.ProcNoSurvivors, profiles.SysFilter)}
+	r := &Run{Planned: Planned{Policy: required(profiles.FSHide, profiles.ProcIsolated, profiles.ProcNoSurvivors, profiles.SysFilter)}}
 	for step, want := range map[string]string{
 		namespaces.StepClone: "operation not permitted: a setting; no mode but namespaces keeps fs.hide, proc.isolated, proc.no-survivors",
 		"set the host name":  "operation not permitted: a setting; no mode but namespaces keeps fs.hide, proc.isolated, proc.no-survivors",

@@ -6,9 +6,9 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 )
 
-// Donate opens what the plan binds, which only root may do as the command needs
+// donate opens what the plan binds, which only root may do as the command needs
 // it.
-func (r *Run) Donate() error {
+func (r *Run) donate() error {
 	err := r.Plan.Donate()
 	if errors.Is(err, namespaces.ErrIdmap) {
 		return &IdmapError{err}
@@ -16,10 +16,10 @@ func (r *Run) Donate() error {
 	return r.unkept(err)
 }
 
-// Shed gives root up, where this process is root, after it has made the control
-// groups. [Run.Donate] comes before it. The directory of the session, which is
-// empty at the end if nothing in it is wanted, is removed by [Run.Tidy].
-func (r *Run) Shed(session string) error {
+// shed gives root up, where this process is root, after it has made the control
+// groups. donate comes before it. The directory of the session, which is
+// empty at the end if nothing in it is wanted, is removed by tidy.
+func (r *Run) shed(session string) error {
 	var err error
 	if r.Plan.Await {
 		if r.group, err = r.Limits.Create(); err != nil {
@@ -33,13 +33,13 @@ func (r *Run) Shed(session string) error {
 		}
 	}
 	if r.janitor, err = namespaces.NewJanitor(chores...); err != nil {
-		return errors.Join(err, r.Release())
+		return errors.Join(err, r.release())
 	}
 	return r.Plan.Identity.Shed()
 }
 
-// Tidy removes what only root may remove. It is the last thing that a run does.
-func (r *Run) Tidy() {
+// tidy removes what only root may remove. It is the last thing that a run does.
+func (r *Run) tidy() {
 	if r.janitor != nil {
 		r.janitor.Close()
 		r.janitor = nil

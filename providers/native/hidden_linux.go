@@ -1,0 +1,53 @@
+package native
+
+import (
+	"strings"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/profiles"
+)
+
+// maxHidden bounds what is told of that is hidden.
+const maxHidden = 256
+
+// dropped are variables that name a socket of the host's by its path, and what stands
+// before that there.
+var dropped = [...]struct{ name, prefix string }{{"SSH_AUTH_SOCK", ""}, {"DOCKER_HOST", "unix://"}, {"GPG_AGENT_INFO", ""}}
+
+// Hidden returns what the command will not find although the host has it: what the plan
+// covers in the workspace, and variables that name a socket and are not passed. All of it is
+// known from the plan: nothing is looked at, and nobody has tried it yet.
+func (r *plan) Hidden() (list []events.Hidden) {
+	p := r.Policy
+	host := profiles.Host{Environ: r.provider.environ}
+	for i := range r.Plan.Mounts {
+		m := &r.Plan.Mounts[i]
+		rel, in := strings.CutPrefix(m.Target, p.Workspace+"/")
+		covers := m.Kind == namespaces.Mask || m.Kind == namespaces.Fresh && m.ReadOnly
+		if !in || !covers || len(list) == maxHidden {
+			continue
+		}
+		h := events.Hidden{What: "read " + m.Target, Rule: m.Why, Hint: "--read " + shell.Quote(rel)}
+		d := p.Decide(m.Target)
+		if d.Rule.Origin.Source == "flag" {
+			continue // whoever hides it knows
+		}
+		if d.Access == profiles.Hide {
+			h.Rule = "hide " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
+		} else if m.Kind == namespaces.Mask {
+			h.What, h.Hint = "connect "+m.Target, "--socket "+shell.Quote(m.Target)
+		}
+		list = append(list, h)
+	}
+	for _, v := range dropped {
+		value := host.Getenv(v.name)
+		path, is := strings.CutPrefix(value, v.prefix)
+		path, _, _ = strings.Cut(path, ":")
+		if is && strings.HasPrefix(path, "/") && p.DecideEnv(v.name).Action == profiles.EnvScrubbed {
+			list = append(list, events.Hidden{What: "find " + v.name, Rule: "not in environment.pass", Hint: "--env " + v.name + " --socket " + shell.Quote(path)})
+		}
+	}
+	return list
+}

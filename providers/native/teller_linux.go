@@ -1,0 +1,112 @@
+package native
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/netproxy"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+)
+
+// A teller tells an observer what happens in a run. A command that tries the same thing for
+// ever, or ever new things, is told of no more than the bounds.
+type teller struct {
+	o      providers.LocalObserver
+	policy *profiles.Policy
+
+	full  atomic.Int64 // connections that were reset for want of room
+	told  map[Attempt]int
+	tried []events.Tried // told at the end, where `pccrun learn` reads it
+	index map[Try]int
+	bytes int
+	more  int64 // that there was no room for
+}
+
+const (
+	maxAttempts = 256 // different ones
+	maxRepeats  = 16  // of each
+
+	// A reader of events has 1 MiB of room.
+	maxTried      = 4096
+	maxTriedBytes = 512 << 10
+)
+
+// What is said of connections that were reset because there were too many.
+const (
+	crowded     = "more connections at once than can be served: those beyond are reset"
+	crowdedHint = "a higher hard limit of open files (ulimit -Hn): half of them can be connections, and no more than 10000"
+)
+
+func (t *teller) settled(answers []profiles.Answer) { t.o.Settled(answers) }
+
+func (t *teller) decided(e netproxy.Event) {
+	if e.Kind != netproxy.Full {
+		providers.Tell(t.o, e)
+	} else if t.full.Add(1) == 1 {
+		t.o.Note(events.Warning{Text: crowded, Hint: crowdedHint})
+	}
+}
+
+func (t *teller) attempt(a Attempt) {
+	if t.told == nil {
+		t.told = map[Attempt]int{}
+	}
+	n := t.told[a]
+	if n == maxRepeats || n == 0 && len(t.told) == maxAttempts {
+		return
+	}
+	t.told[a] = n + 1
+	t.o.Denial(events.Denial{Guarantee: string(a.Guarantee), What: "write " + a.Path, Rule: a.Rule, Hint: a.Hint})
+}
+
+func (t *teller) try(one Try) {
+	if t.index == nil {
+		t.index = map[Try]int{}
+	}
+	key := one
+	key.Call, key.Program = "", "" // the first that there was
+	i, ok := t.index[key]
+	switch size := len(one.Path) + len(one.Program); {
+	case ok:
+		t.tried[i].Times++
+	case len(t.tried) == maxTried || t.bytes+size > maxTriedBytes:
+		t.more++
+	default:
+		t.bytes += size
+		t.index[key] = len(t.tried)
+		deed := one.Deed.String()
+		if one.Limit {
+			deed = "limit"
+		}
+		t.tried = append(t.tried, events.Tried{Deed: deed, Path: one.Path, Call: one.Call, Program: one.Program, Times: 1, There: one.There, Opened: one.Opened, Done: one.Done})
+	}
+}
+
+// end tells what is known when the run is over: which secrets of the home were looked for, and
+// what a run that learns has tried.
+func (t *teller) end(end *End, learn bool) {
+	for _, path := range end.Looked {
+		rule := t.policy.Decide(path).Rule
+		t.o.Denial(events.Denial{
+			Guarantee: string(profiles.FSHide), What: "read " + path, Rule: rule.Access.String() + " " + rule.Text() + " (" + rule.Origin.String() + ")", Hint: "--read " + shell.Quote(path),
+		})
+	}
+	if n := t.full.Load(); n > 0 {
+		t.o.Warning(events.Warning{Text: fmt.Sprintf("%s (%d times)", crowded, n), Hint: crowdedHint})
+	}
+	if !learn {
+		return
+	}
+	for _, one := range t.tried {
+		t.o.Note(one)
+	}
+	for _, key := range end.Spent(t.policy) {
+		t.o.Note(events.Tried{Deed: "limit", Path: key, Times: 1})
+	}
+	if t.more > 0 {
+		t.o.Note(events.Dropped{Count: t.more})
+	}
+}

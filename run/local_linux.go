@@ -1,0 +1,247 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/internal/messages"
+	"github.com/pccrun/pccrun/namespaces"
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/sessions"
+	"github.com/pccrun/pccrun/survey"
+	"github.com/pccrun/pccrun/terminal"
+	"github.com/pccrun/pccrun/workspace/changes"
+)
+
+// onMachine is what a run has beside the rest if its provider is this machine.
+type onMachine struct {
+	local   providers.LocalPlan // nil: it is elsewhere
+	machine providers.Local     // once it runs
+	stood   map[string][]string // names in the home, by directory, before the command
+	hidden  []events.Hidden
+}
+
+// who is whose the files are that the command may write.
+func who() (uid, gid int) {
+	id := namespaces.WhoAmI()
+	return id.HostUID, id.HostGID
+}
+
+func (f *flow) isLocal() bool { return f.local != nil }
+
+// hasty reports whether nothing is made that would be left before [observer.Opened].
+func (f *flow) hasty() bool {
+	return f.local != nil && f.req.Events == "" && !f.req.Log && f.local.Bare()
+}
+
+// examine asks the provider what the plan has to know.
+func (f *flow) examine(s *providers.Survey, c providers.Command) (providers.Facts, error) {
+	if local, is := f.place.(providers.LocalProvider); is {
+		return local.ExamineFor(f.policy, s, c, f.host())
+	}
+	return f.ask()
+}
+
+// furnish takes a plan in, and makes what it needs in the home.
+func (f *flow) furnish() error {
+	local, is := f.plan.(providers.LocalPlan)
+	if !is {
+		return nil
+	}
+	f.local, f.tells = local, local.Tells()
+	f.watched = local.Guarded()
+	if err := f.furnishHome(); err != nil {
+		return err
+	}
+	return local.Judge()
+}
+
+// close takes away what is left of a run that has ended.
+func (f *flow) close() {
+	if local, is := f.place.(providers.LocalProvider); is {
+		local.Close()
+	}
+}
+
+// open makes what a run on this machine needs of its session.
+func (f *flow) open() error {
+	uid, gid := who()
+	if f.kept != nil && f.uid == 0 {
+		if err := f.kept.file.Chown(uid, gid); err != nil {
+			return err
+		}
+	}
+	if err := f.makeUpper(); err != nil || f.uid != 0 {
+		return err
+	}
+	return f.session.Hand(uid, gid) // what the launcher still writes there, it writes as the identity
+}
+
+// localStdio adds what the provider of this machine takes, which has the descriptors of this
+// process.
+func (f *flow) localStdio(s *providers.Stdio) error {
+	s.Terminal = &providers.Terminal{Relay: func(o terminal.Options) (*terminal.Relay, error) {
+		relay, err := terminal.Start(o)
+		f.caught.relay.Store(relay)
+		if err == nil && f.asker != nil {
+			f.asker.relay = relay
+			close(f.asker.ready)
+		}
+		return relay, err
+	}}
+	if f.kept != nil {
+		s.Log = f.kept
+	}
+	s.Session.Path = f.session.Path()
+	if f.home != nil {
+		s.Session.HomeSize = f.home.Usage
+	}
+	if !f.upper {
+		return nil
+	}
+	var err error
+	s.Changes, err = f.session.Dir()
+	return err
+}
+
+// makeUpper makes the directories that the plan's overlays need.
+func (f *flow) makeUpper() error {
+	layers := f.local.Layers()
+	if len(layers) == 0 {
+		return nil
+	}
+	session, err := f.session.Want(KeepUpper) // also if we are killed
+	if err != nil {
+		return err
+	}
+	record := &changes.Record{Workspace: f.policy.Workspace, Protect: f.watched.Held(), Started: changes.Clock(), Layers: layers}
+	var snapshot *os.Root
+	if f.req.From != "" {
+		if snapshot, err = OpenSnapshot(f.req.From); err != nil {
+			return err
+		}
+		defer snapshot.Close()
+	}
+	if err := changes.CreateUpper(session, record, snapshot); err != nil {
+		_ = changes.RemoveUpper(session) // the session may be kept for something else, on a disk that is full
+		return fmt.Errorf("session %s: %w", f.session.ID(), err)
+	}
+	f.lower, f.upper, f.noted = f.local.Lower, true, sync.OnceValues(f.noteUpper)
+	return nil
+}
+
+// Note writes an event down.
+func (o observer) Note(e events.Event) {
+	o.log.Emit(e)
+	if w, is := e.(events.Warning); is && w.Hint != "" {
+		o.log.Start()
+	}
+}
+
+// Opened writes down what stands, while a copy of this process may be at work already.
+func (o observer) Opened(g *survey.Guarded) error {
+	f := o.flow
+	f.watched = g // as root the plan has descriptors by now
+	if f.caught == nil {
+		f.caught = catch()
+	}
+	if err := f.owe(); err != nil {
+		return err
+	}
+	return f.caught.interrupted()
+}
+
+// Settled says how the place is less than was planned, if it is.
+func (o observer) Settled(answers []profiles.Answer) {
+	f := o.flow
+	for i, a := range answers {
+		if a == f.answers[i] || f.req.Quiet {
+			continue
+		}
+		state := a.State.String()
+		if a.Mechanism != "" {
+			state += ", by " + a.Mechanism
+		}
+		messages.Say("guarantee " + string(a.Guarantee) + ": " + state + ": " + a.Cause)
+	}
+	f.answers = answers
+	f.tellPlan()
+}
+
+// Running begins to look after the command.
+func (o observer) Running(run providers.Local) error {
+	f := o.flow
+	f.machine = run
+	f.denials = run.Denials()
+	f.tellHidden()
+	if err := f.guard(run); err != nil {
+		f.unlooked = true
+		return err
+	}
+	if f.req.Events != "" {
+		f.log.Start() // who reads them learns from the first which session this is
+	}
+	time.AfterFunc(logAfter, f.log.Start) // so that pccrun logs shows a run in which nothing has happened
+	time.AfterFunc(restAfter, rest)
+	f.running.Store(true)
+	f.forward(f.caught.relay.Load() == nil)
+	pid, groups := run.Process()
+	_ = f.session.Update(func(i *sessions.Info) {
+		i.Sandbox = sessions.Process{Pid: pid}
+		i.Cgroups = groups
+	})
+	return nil
+}
+
+// Ended leaves the signals to whoever looks back. Whoever wanted the end does not wait for a
+// reader that takes nothing.
+func (o observer) Ended(alone bool) (patience time.Duration) {
+	if o.flow.killed = o.stop(); alone && !o.flow.killed {
+		return 0
+	}
+	messages.Hurry()
+	return time.Second
+}
+
+// Gone looks at what the run left.
+func (o observer) Gone() {
+	f := o.flow
+	f.kept.tell()
+	f.guarded.refused = f.machine.Refused()
+	f.left = f.lookBack()
+	f.leaveHome()
+	f.lost(f.machine)
+	if f.upper {
+		_, _ = f.noted() // what goes wrong settleUpper says
+	}
+	f.paid()
+}
+
+// maxWithheld bounds the variables that are named at exit.
+const maxWithheld = 10
+
+// withheld names the variables that look like secrets and were not passed, where the policy wants
+// to hear of attempts. Whether the command looked for them nobody can tell: it reads its memory.
+func (f *flow) withheld() {
+	if f.local == nil || !f.policy.Attempts {
+		return
+	}
+	names := f.policy.Withheld(f.req.Host.Environ)
+	if len(names) == 0 {
+		return
+	}
+	more := ""
+	if n := len(names) - maxWithheld; n > 0 {
+		names, more = names[:maxWithheld], fmt.Sprintf(" and %d more", n)
+	}
+	text := "withheld from the environment: " + strings.Join(names, ", ") + more
+	f.log.Emit(events.Warning{Text: text, Hint: "--env NAME passes one"})
+	if !f.req.Quiet {
+		messages.Say(text)
+	}
+}
