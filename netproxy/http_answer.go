@@ -23,7 +23,7 @@ type fields [][2]string
 func (c *client) deny(r request, v rules.Verdict) {
 	phrase := "Denied by pccrun"
 	if v.AllowWith != "" {
-		phrase += ", allowed by " + v.AllowWith
+		phrase += " (to allow: " + v.AllowWith + ")"
 	}
 	f := fields{{"error", "denied"}, {"host", v.Host}, {"port", strconv.Itoa(int(v.Port))}, {"reason", string(v.Reason)}, {"rule", v.Rule}}
 	if v.Detail != "" {

@@ -37,7 +37,7 @@ func (l *launch) cannotAsk() string {
 	case l.stdio.Host < 0, slices.Contains(l.req.Without, string(profiles.LayerTTY)):
 		return "flag --ask: there is no terminal to ask at"
 	case l.stdio.Background:
-		return "flag --ask: the terminal is not the command's alone: input, output or the foreground is another's"
+		return "flag --ask: the command does not have the terminal to itself"
 	}
 	return ""
 }

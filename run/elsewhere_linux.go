@@ -79,13 +79,13 @@ func runElsewhere(req *profiles.Request, program Program, c choice) (code int, p
 func unsupported(req *profiles.Request) (text, hint string) {
 	switch {
 	case len(req.PassFDs) > 0:
-		return "flag --pass-fd: a descriptor of this machine cannot be passed there", "--provider native"
+		return "flag --pass-fd: this provider cannot pass descriptors", "--provider native"
 	case req.Learn:
-		return "learn: what a command tries is only heard on this machine", "--provider native"
+		return "learn: only the native provider reports what a command tries", "--provider native"
 	case req.From != "":
-		return "flag --from: overlays of a snapshot are only made on this machine", "--provider native"
+		return "flag --from: only the native provider starts from a snapshot", "--provider native"
 	case len(req.Without) > 0:
-		return "flag --without: the layers are those of this machine", "--provider native"
+		return "flag --without: only the native provider has layers", "--provider native"
 	}
 	return "", ""
 }
@@ -292,7 +292,7 @@ func (r *elsewhere) follow() int {
 	code := r.status(&result, r.killed)
 	r.survivors(&result)
 	if r.asker != nil && r.asker.failed != nil {
-		messages.Say("flag --ask: the answer is not written: " + r.asker.failed.Error())
+		messages.Say("flag --ask: the answer was not saved: " + r.asker.failed.Error())
 	}
 	return r.ended(code, &result)
 }

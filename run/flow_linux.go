@@ -79,7 +79,7 @@ func (f *flow) resolve() int {
 		for _, dir := range policy.Own {
 			root, err := state.Open(dir, policy.Workspace)
 			if err != nil {
-				return messages.Fail(messages.InWords(err), "XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME say where pccrun's own directories are")
+				return messages.Fail(messages.InWords(err), "set XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories")
 			}
 			root.Close()
 		}

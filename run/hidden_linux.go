@@ -100,7 +100,7 @@ func (l *launch) sayHidden(code int, end *providers.Result) {
 			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))
 			break
 		}
-		messages.Say("hidden: " + h.What + ", allowed by " + h.Hint)
+		messages.Say(messages.Allow("hidden: "+h.What, h.Hint))
 	}
 	if denied, _ := l.log.Denied(); denied == 0 && l.run.Pinned() != "" {
 		messages.Say(l.run.Pinned())

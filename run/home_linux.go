@@ -72,7 +72,7 @@ func (f *flow) gained(h *homes.Home) error {
 	if n := len(more) - most; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
-	f.policy.Warnings = append(f.policy.Warnings, "this run may do more than the last here ("+text+"), with what that left in the home: "+strconv.Quote("~/"+program)+"; --fresh-home begins without")
+	f.policy.Warnings = append(f.policy.Warnings, "this run may do more than the last one here ("+text+"), and the home has a program of that run: "+strconv.Quote("~/"+program)+"; --fresh-home starts with a new home")
 	return nil
 }
 
@@ -102,7 +102,7 @@ func (l *launch) furnish() error {
 	}
 	if len(l.home.Aside) > 0 && !l.req.Quiet {
 		for _, name := range l.home.Aside[:min(len(l.home.Aside), maxSaid)] {
-			messages.Say("moved out of the home: " + strconv.Quote("~/"+name) + ", which an earlier run has made")
+			messages.Say("moved out of the home: " + strconv.Quote("~/"+name) + " (made by an earlier run)")
 		}
 	}
 	l.home.Aside = nil
@@ -145,11 +145,11 @@ func (l *launch) leaveHome() {
 	for _, name := range made[:min(len(made), most)] {
 		paths = append(paths, strconv.Quote("~/"+name))
 	}
-	text := "in the home of this workspace: " + strings.Join(paths, ", ")
+	text := "saved only in the home of this workspace: " + strings.Join(paths, ", ")
 	if more := len(made) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	w := events.Warning{Text: text, Hint: "pccrun home" + l.homeFlags() + " export " + shell.Quote(made[0]) + " DEST copies it"}
+	w := events.Warning{Text: text, Hint: "pccrun home" + l.homeFlags() + " export " + shell.Quote(made[0]) + " DEST copies it to the host"}
 	l.log.Emit(w)
 	if !l.req.Quiet {
 		messages.Say(w.Text)
@@ -167,13 +167,13 @@ func (l *launch) giveBack() {
 	for _, s := range l.home.Renewed(l.policy) {
 		if renewable = renewable || s.Renew != ""; s.Renew == "" && !l.req.Quiet {
 			if _, err := os.Lstat(s.Path); errors.Is(err, os.ErrNotExist) {
-				messages.Say("a log-in was made in the home of this workspace, and stays there: " + strconv.Quote(s.Path))
+				messages.Say("a new login stays in the home of this workspace: " + strconv.Quote(s.Path))
 			}
 		}
 	}
 	l.home.Close()
 	if renewable && l.run.Plan.Identity.Root {
-		messages.Say("a log-in was renewed inside, and stays there: root has been given up")
+		messages.Say("a renewed login stays in the home of this workspace: root privileges were dropped")
 		return
 	}
 	if !renewable {
@@ -191,7 +191,7 @@ func (l *launch) giveBack() {
 		}
 	}
 	if err != nil {
-		messages.Say("a log-in was renewed inside, and stays there: " + messages.InWords(err))
+		messages.Say("a renewed login stays in the home of this workspace: " + messages.InWords(err))
 	}
 }
 

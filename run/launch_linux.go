@@ -131,7 +131,7 @@ func (l *launch) plan() int {
 	}
 	switch { // a launch is not slow, or gives up, but where others have to be asked
 	case l.req.DryRun:
-		defer messages.Slow("looking through " + policy.Workspace)()
+		defer messages.Slow("scanning " + policy.Workspace)()
 	case slices.ContainsFunc(policy.Network.Allow, func(r profiles.NetRule) bool { return strings.HasPrefix(r.Text, "@") }):
 		defer messages.Slow("asking package managers for their hosts")()
 	}
@@ -333,7 +333,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		}
 	}
 	if started.Unreported && !l.req.Quiet {
-		messages.Say("refused writes are not reported: system calls have a supervisor already, around this pccrun")
+		messages.Say("denied writes are not reported: another seccomp supervisor already runs around this pccrun")
 	}
 	if l.run.Tells() {
 		// The file must be there before the command can look; the log is
@@ -390,7 +390,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		l.kept.tell()
 		l.guarded.refused = started.Refused()
 		if service := started.Unsigned(); service != "" {
-			l.log.Emit(events.Denial{Guarantee: string(profiles.IPCUnix), What: "sign a commit, as your git does", Hint: "--use " + service})
+			l.log.Emit(events.Denial{Guarantee: string(profiles.IPCUnix), What: "sign a commit", Hint: "--use " + service})
 		}
 		l.left = l.lookBack()
 		l.leaveHome()
@@ -413,7 +413,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 }
 
 // sharedKeyring is said where the floor alone keeps keys from the command.
-const sharedKeyring = "the session keyring is the user's own, whose keys are all taken; the floor refuses whatever asks for a key"
+const sharedKeyring = "no session keyring could be made: your key quota is used up; system calls for keys are denied"
 
 // begin starts the run in a sandbox that was begun, unless a signal wants the launch to
 // end: from here on it is the command's.

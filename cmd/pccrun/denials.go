@@ -33,8 +33,5 @@ func denialText(d events.Denial) string {
 	if d.Rule != "" {
 		text += ": " + printable(d.Rule)
 	}
-	if d.Hint != "" {
-		text += ", allowed by " + printable(d.Hint)
-	}
-	return text
+	return allow(text, printable(d.Hint))
 }

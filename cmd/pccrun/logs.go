@@ -269,7 +269,7 @@ func describe(r events.Record) string {
 	case events.Hidden:
 		add("", e.What)
 		add("by ", e.Rule)
-		add("allowed by ", e.Hint)
+		add("to allow: ", e.Hint)
 	case events.NetDecision:
 		line += netText(e)
 	case events.NetClosed:

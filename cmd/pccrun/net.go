@@ -183,7 +183,7 @@ func netText(d events.NetDecision) string {
 		text += " (" + itoa(d.Times) + " times)"
 	}
 	if d.Hint != "" {
-		text += ", allowed by " + printable(d.Hint)
+		text += " (to allow: " + printable(d.Hint) + ")"
 	}
 	return text
 }

@@ -90,7 +90,7 @@ func TestTheSameTask(t *testing.T) {
 		code, out, errs := status(t, c)
 		require.Zero(t, code, errs)
 		assert.Equal(t, "ok\n", out)
-		assert.Contains(t, errs, "set aside: .vscode")
+		assert.Contains(t, errs, "quarantined: .vscode")
 		assert.NoDirExists(t, filepath.Join(k.dir, ".vscode"))
 		assert.NoFileExists(t, filepath.Join(k.dir, ".git/hooks/post-commit"))
 		return k.asUser(t, "git", "show", "--format=%s", "HEAD")
