@@ -347,7 +347,7 @@ func TestDenial(t *testing.T) {
 
 	resp = f.ask("CONNECT api.example:443 HTTP/1.1\r\n\r\n")
 	require.Contains(t, resp, "403 Denied by pccrun\r\n")
-	require.Contains(t, resp, "rules for methods and paths cannot be kept here")
+	require.Contains(t, resp, "rules for methods and paths cannot be enforced for this protocol")
 
 	resp = f.ask("CONNECT nowhere\xff.example:443 HTTP/1.1\r\n\r\n")
 	require.Contains(t, resp, "HTTP/1.1 400 ")

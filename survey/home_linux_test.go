@@ -18,7 +18,7 @@ func TestRulesOfOwnTrees(t *testing.T) {
 	}{
 		"/dev/null":     {access: profiles.Write},
 		"/dev/sda":      {access: profiles.Read, note: true},
-		"/dev/sdb":      {access: profiles.Write, err: "the sandbox has a /dev of its own"},
+		"/dev/sdb":      {access: profiles.Write, err: "the sandbox replaces /dev"},
 		"/dev/sdc":      {access: profiles.Hide},
 		"/sys":          {access: profiles.Hide},
 		"/proc/1/x":     {access: profiles.Hide, err: "no process of the host's"},

@@ -548,7 +548,7 @@ func TestScanWholeWorkspaceRefused(t *testing.T) {
 	require.ErrorContains(t, err, "core.hookspath in "+root+"/.git/config")
 	git(t, root, "config", "core.hooksPath", "..")
 	_, err = Scan(Query{Root: root})
-	require.ErrorContains(t, err, "nothing could be changed")
+	require.ErrorContains(t, err, "would become read-only")
 }
 
 func TestScanTracked(t *testing.T) {

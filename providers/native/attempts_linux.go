@@ -96,7 +96,7 @@ func (s *Started) observe() error {
 }
 
 // errWatched says that the kernel's one supervisor for a process is another's.
-var errWatched = errors.New("system calls have a supervisor already, around this pccrun: none can forbid names, or learn, beside it")
+var errWatched = errors.New("another seccomp supervisor already runs around this pccrun, so protect-strict and learn do not work")
 
 // look tells of a call that the plan refuses.
 func (r *Run) look(c *supervisor.Call) {
@@ -157,7 +157,7 @@ func (r *Run) ours(path string) bool {
 
 // forbidden says which pattern forbids a name.
 func (r *Run) forbidden(path, pattern string) Attempt {
-	a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect: git or a link would lead there"}
+	a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect: git or a link leads there"}
 	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
 		return r.attempt(path)
 	} else if pattern != "" {
@@ -188,7 +188,7 @@ func (r *Run) attempt(path string) Attempt {
 	d := r.Policy.Decide(path)
 	rule := d.Access.String() + " " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
 	if d.Access >= profiles.Overlay {
-		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "it stands around what is protected"}
+		return Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "it contains protected files"}
 	}
 	return Attempt{Guarantee: profiles.FSReadonly, Path: path, Rule: rule, Hint: "--write " + shell.Quote(path)}
 }

@@ -100,7 +100,7 @@ func New(policy *profiles.Policy, looked *survey.Survey, paths []string, host Ho
 	command := r.command(argv, paths, &host)
 	r.Warnings, r.found = append(r.Warnings, looked.Notes...), looked.Workspace
 	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
-		r.Warnings = append(r.Warnings, "the workspace is an overlay: a program inside that watches files is not told what the host changes in them")
+		r.Warnings = append(r.Warnings, "the workspace is an overlay: file watchers inside do not see changes by the host")
 	}
 	r.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
 	facts, err := namespaces.Examine(policy, looked)
@@ -209,7 +209,7 @@ func startable(filter []byte) error {
 		nr   uint32
 	}{{"execve", unix.SYS_EXECVE}, {"exit_group", unix.SYS_EXIT_GROUP}} {
 		if a := program.Run(seccomp.Data{Nr: c.nr, Arch: own}); a != seccomp.RetAllow && a != seccomp.RetLog {
-			return fmt.Errorf("%s gets %s: no command could start and end", c.name, a)
+			return fmt.Errorf("%s gets %s: too little for any command", c.name, a)
 		}
 	}
 	return nil

@@ -164,7 +164,7 @@ func TestNoPermissionToUseTheEngine(t *testing.T) {
 	code, _, errs := status(t, pccrun(t, k.dir, "--provider", "docker", "--", "true"))
 	assert.Equal(t, 125, code)
 	assert.Contains(t, errs, "docker: no permission to use "+socket)
-	assert.Contains(t, errs, "may be root by it")
+	assert.Contains(t, errs, "can become root")
 }
 
 // The real value of a secret goes out to its host, and the command has a placeholder.

@@ -53,7 +53,7 @@ func TestHostsOwnProxy(t *testing.T) {
 	}
 	for _, prefix := range []string{"", bare} {
 		out, reached := run(prefix + script)
-		require.Contains(t, out, "the proxy chatgpt.com:3128, which the environment names", "the user is told")
+		require.Contains(t, out, "the proxy chatgpt.com:3128 of the environment", "the user is told")
 		require.Contains(t, out, "hello www.good.example from")
 		if prefix == "" {
 			require.Contains(t, out, "the proxy's http://www.good.example/x")

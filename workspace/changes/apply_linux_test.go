@@ -497,7 +497,7 @@ func TestApplyLostDirectory(t *testing.T) {
 				old = treeOf(t, s.host)
 				for _, path := range []string{".", "sub", "sub/new"} {
 					_, err := s.apply("--force", path)
-					require.ErrorContains(t, err, "sub: what was changed lies in a directory, and the host has put a ")
+					require.ErrorContains(t, err, "sub: the host replaced the directory by a ")
 				}
 				require.Equal(t, old, treeOf(t, s.host))
 				require.NoError(t, os.Remove(filepath.Join(s.host, "sub")))
