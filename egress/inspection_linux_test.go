@@ -93,13 +93,13 @@ func TestSecretSources(t *testing.T) {
 		{file: "link", want: "in the workspace"},
 		{file: "/etc/hostname", want: "the policy shows this file inside", hint: "--hide /etc/hostname"},
 		{command: "failing", want: "failing: exit status 3"},
-		{command: "slow", want: "nothing within 200ms"},
+		{command: "slow", want: "no output within 200ms"},
 		{command: "endless", want: "over 8192 bytes"},
 		{command: "printer short", want: "shorter than 12 bytes"},
 		{command: "nosuchprogram", want: "no such program"},
 		{command: "bin/printer x", want: "no such program"}, // relative
-		{command: b.workspace + "/printer", want: "where the command can write"},
-		{command: top + "/lent/printer", want: "where the command can write"}, // a link to a program that is not
+		{command: b.workspace + "/printer", want: "the command can write there"},
+		{command: top + "/lent/printer", want: "the command can write there"}, // a link to a program that is not
 	} {
 		b.request.Allow, b.request.Inject = []string{"a.example"}, []string{"MY_TOKEN=a.example"}
 		b.request.InjectFiles, b.request.InjectRun = nil, nil

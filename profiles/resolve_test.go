@@ -645,7 +645,7 @@ func TestSubtraction(t *testing.T) {
 
 	for text, want := range map[string]string{
 		`{"network": {"allow": ["-z.example"]}}`:                                         `:1: network.allow: -z.example: no such entry is inherited`,
-		`{"extends": "./base.jsonc", "protect": {"review": ["-mine"]}}`:                  `:1: protect.review: -mine: takes nothing out`,
+		`{"extends": "./base.jsonc", "protect": {"review": ["-mine"]}}`:                  `:1: protect.review: -mine: no such entry`,
 		`{"extends": "./base.jsonc", "network": {"allow": ["-a.example", "a.example"]}}`: `:1: network.allow: -a.example: the same list adds it`,
 		`{"network": {"allow": ["!a.example"]}}`:                                         `:1: network.allow: "!a.example": nothing begins with !`,
 		`{"protect": {"deny": ["-"]}}`:                                                   `:1: protect.deny: `,
