@@ -406,7 +406,7 @@ func (b *bundle) lost(p *namespaces.Plan) {
 		b.lose("landlock", "mounts alone prevent writes; Landlock is left out")
 	}
 	b.lose("floor", "one of the two filters is left out")
-	b.lose("keeper", "a hidden or protected file that the host replaces during the run is not covered again")
+	b.lose("remount-watcher", "a hidden or protected file that the host replaces during the run is not covered again")
 	b.lose(string(profiles.LaunchIntegrity), "the runtime finds files by name, and does not check that they are those of the plan")
 	b.lose("pid1", "the command is pid 1: it must reap orphans, and signals that it does not handle are ignored")
 	b.lose("argv0", "argument 0 of the command is its path")
@@ -501,7 +501,7 @@ func (b *bundle) report(asJSON bool) int {
 		return 0
 	}
 	for _, l := range b.losses {
-		say("lost: " + l.name + ": " + l.text)
+		say("left out: " + l.name + ": " + l.text)
 	}
 	printf("%s\n", config)
 	return 0
