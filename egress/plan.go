@@ -135,11 +135,11 @@ func (p *Plan) goBy(host *Host) (err error) {
 		return err
 	}
 	for _, addr := range p.upstream.Addresses() {
-		p.Warnings = append(p.Warnings, "connections go by the proxy "+addr+", which the environment names")
+		p.Warnings = append(p.Warnings, "connections go through the proxy "+addr+" of the environment")
 	}
 	if proxy("ALL_PROXY") != "" && len(p.upstream.Addresses()) == 0 {
 		p.Warnings = append(p.Warnings,
-			"ALL_PROXY is not followed, connections go out directly: an HTTP proxy in HTTPS_PROXY and HTTP_PROXY is")
+			"ALL_PROXY is ignored and connections are direct: set HTTPS_PROXY and HTTP_PROXY to an HTTP proxy")
 	}
 	return nil
 }
@@ -162,8 +162,8 @@ func (p *Plan) listen() error {
 		if len(p.Listen) > maxListeners {
 			return &profiles.Error{
 				Origin: local.Origin,
-				Cause:  fmt.Sprintf("more than %d ports at the sandbox's own loopback", maxListeners),
-				Hint:   "name the ports that are used, or the port alone, for host.pccrun.internal",
+				Cause:  fmt.Sprintf("more than %d ports of the host's loopback at the loopback inside", maxListeners),
+				Hint:   "name only the ports that are used, or use --local PORT and host.pccrun.internal",
 			}
 		}
 	}

@@ -143,7 +143,7 @@ func (p *Proxy) Refused(protocol string, to netip.AddrPort) {
 		default:
 			v.Host, v.Addr = a.String(), a
 		}
-		v.Action, v.Reason, v.Rule, v.AllowWith, v.Detail = rules.Deny, rules.ByDefault, "", "", "only TCP leaves the sandbox"
+		v.Action, v.Reason, v.Rule, v.AllowWith, v.Detail = rules.Deny, rules.ByDefault, "", "", "only TCP is allowed"
 	}
 	if p.recent.first(protocol + " " + to.String()) {
 		p.cfg.Event(Event{Kind: Denied, Time: time.Now(), Protocol: "transparent", Verdict: v})

@@ -40,7 +40,7 @@ func (p *Proxy) follow(ctx context.Context, c net.Conn, own uint16, protocol str
 			break
 		}
 		ev.Verdict.Action, ev.Verdict.Reason = rules.Deny, rules.ByRule
-		ev.Verdict.Detail = "rules for methods and paths cannot be kept here"
+		ev.Verdict.Detail = "rules for methods and paths cannot be enforced for this protocol"
 	}
 	switch {
 	case err == errDenied:

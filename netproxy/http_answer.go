@@ -23,7 +23,7 @@ type fields [][2]string
 func (c *client) deny(r request, v rules.Verdict) {
 	phrase := "Denied by pccrun"
 	if v.AllowWith != "" {
-		phrase += ", allowed by " + v.AllowWith
+		phrase += " (to allow: " + v.AllowWith + ")"
 	}
 	f := fields{{"error", "denied"}, {"host", v.Host}, {"port", strconv.Itoa(int(v.Port))}, {"reason", string(v.Reason)}, {"rule", v.Rule}}
 	if v.Detail != "" {
@@ -40,7 +40,7 @@ func (c *client) refuse(r request, err error) {
 	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed):
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		no = &refusal{408, "the head did not come in time"}
+		no = &refusal{408, "the request head did not arrive in time"}
 	case errors.Is(err, errHeadTooLong), errors.Is(err, errLongHeads):
 		no = &refusal{431, err.Error()}
 	default:

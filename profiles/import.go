@@ -241,7 +241,7 @@ func (r *resolver) importEnviron() (*layer, error) {
 		im.layer.limits[len(limits)-1] = limitEntry{Limit: Limit{Value: n * int64(time.Second), Origin: o}, given: true}
 	})
 	for _, name := range slices.Compact(loosened) {
-		im.layer.warnings = append(im.layer.warnings, name+" opens what the profile does not: "+r.req.Host.Getenv(name))
+		im.layer.warnings = append(im.layer.warnings, name+" allows more than the profile: "+r.req.Host.Getenv(name))
 	}
 	return &im.layer, im.err()
 }
@@ -265,7 +265,7 @@ func (im *importer) srt(v value, key string, known []string) {
 			}
 		case "excludedCommands":
 			if len(m.value.items) > 0 {
-				im.warn(im.origin(m.line, key), "nothing runs outside the sandbox")
+				im.warn(im.origin(m.line, key), "pccrun runs nothing outside the sandbox")
 			}
 		case "seccomp", "git", "enableWeakerNestedSandbox", "enableWeakerNetworkIsolation", "allowAppleEvents":
 			if m.value.text != "false" {
@@ -295,7 +295,7 @@ func (im *importer) srtNetwork(v value, key string) {
 			})
 		case "mitmProxy", "parentProxy", "httpProxyPort", "socksProxyPort", "filterRequest":
 			// Another proxy may be what keeps secrets in: to go round it would loosen.
-			im.at(o, "take the key away, and name the hosts in network.allowedDomains", "another proxy is not supported")
+			im.at(o, "remove the key, and name the hosts in network.allowedDomains", "another proxy is not supported")
 		case "allowUnixSockets", "allowAllUnixSockets":
 			if m.value.text != "false" && !(m.value.kind == kindArray && len(m.value.items) == 0) {
 				im.warn(o, "name each socket with --socket PATH")
@@ -498,7 +498,7 @@ func (im *importer) credential(v value, key string, file bool) {
 		im.at(o, "", "mode %q: want deny or mask", mode)
 	case file:
 		if mode == "mask" {
-			im.warn(o, "a file is hidden, not masked")
+			im.warn(o, "pccrun hides the file and does not mask it")
 		}
 		im.rule(name, Hide, o)
 	case !isEnvName(name):

@@ -235,13 +235,13 @@ func (f *flow) unsupported() (text, hint string) {
 	}
 	switch req := f.req; {
 	case len(req.PassFDs) > 0:
-		return "flag --pass-fd: a descriptor of this machine cannot be passed there", "--provider native"
+		return "flag --pass-fd: this provider cannot pass descriptors", "--provider native"
 	case req.Learn:
-		return "learn: what a command tries is only heard on this machine", "--provider native"
+		return "learn: only the native provider reports what a command tries", "--provider native"
 	case req.From != "":
-		return "flag --from: overlays of a snapshot are only made on this machine", "--provider native"
+		return "flag --from: only the native provider starts from a snapshot", "--provider native"
 	case len(req.Without) > 0:
-		return "flag --without: the layers are those of this machine", "--provider native"
+		return "flag --without: only the native provider has layers", "--provider native"
 	}
 	return "", ""
 }
@@ -287,7 +287,7 @@ func (f *flow) resolve() int {
 		for _, dir := range policy.Own {
 			root, err := state.Open(dir, policy.Workspace)
 			if err != nil {
-				return messages.Fail(messages.InWords(err), "XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME say where pccrun's own directories are")
+				return messages.Fail(messages.InWords(err), "set XDG_CONFIG_HOME, XDG_STATE_HOME and XDG_CACHE_HOME to other directories")
 			}
 			root.Close()
 		}
@@ -302,7 +302,7 @@ func (f *flow) prepare() error {
 	}
 	switch { // a launch is not slow, or gives up, but where others have to be asked
 	case f.req.DryRun:
-		defer messages.Slow("looking through " + f.policy.Workspace)()
+		defer messages.Slow("scanning " + f.policy.Workspace)()
 	case slices.ContainsFunc(f.policy.Network.Allow, func(r profiles.NetRule) bool { return strings.HasPrefix(r.Text, "@") }):
 		defer messages.Slow("asking package managers for their hosts")()
 	}
@@ -548,7 +548,7 @@ func (f *flow) follow() (code int, err error) {
 	code = f.status(&result, f.killed)
 	f.survivors(&result)
 	if f.asker != nil && f.asker.failed != nil {
-		messages.Say("flag --ask: the answer is not written: " + f.asker.failed.Error())
+		messages.Say("flag --ask: the answer was not saved: " + f.asker.failed.Error())
 	}
 	f.withheld()
 	f.sayHidden(code, &result)

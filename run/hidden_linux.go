@@ -54,7 +54,7 @@ func (f *flow) sayHidden(code int, end *providers.Result) {
 			messages.Say(fmt.Sprintf("hidden: %d more, see pccrun logs", len(list)-maxSaid))
 			break
 		}
-		messages.Say("hidden: " + h.What + ", allowed by " + h.Hint)
+		messages.Say(messages.Allow("hidden: "+h.What, h.Hint))
 	}
 	if denied, _ := f.log.Denied(); denied == 0 && f.local.Pinned() != "" {
 		messages.Say(f.local.Pinned())

@@ -38,7 +38,7 @@ const (
 )
 
 // UnsafeHint mends a state directory that is refused, and is said of no other.
-const UnsafeHint = "XDG_STATE_HOME=DIR names another directory, which nobody else can write"
+const UnsafeHint = "XDG_STATE_HOME=DIR names a directory that only you can write"
 
 // ErrNoReview says that there is nothing to show of the workspace that the caller stands in.
 var ErrNoReview = errors.New("no session left anything to review in this workspace")

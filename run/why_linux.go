@@ -80,7 +80,7 @@ func Unrunnable(err error) (what, hint string) {
 		return err.Error(), ""
 	}
 	if errors.Is(e.Err, os.ErrNotExist) {
-		return "nothing that a run would find has this name", e.Hint()
+		return "no program of this name is on the PATH of a run", e.Hint()
 	}
 	return e.Err.Error(), e.Hint()
 }

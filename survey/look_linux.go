@@ -21,7 +21,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	s := new(Survey)
 	var err error
 	if tree := KernelTree(policy.Workspace); tree != "" {
-		return nil, fmt.Errorf("workspace %s: the sandbox has a %s of its own", policy.Workspace, tree)
+		return nil, fmt.Errorf("workspace %s: the sandbox replaces %s", policy.Workspace, tree)
 	}
 	if err := keepsSecrets(policy); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	f.trust()
 	if f.hearsGit(s, &o) {
 		s.GitTrace = GitTraceFile
-		s.Env = append(s.Env, Variable{vcs.TraceVariable + "=" + GitTraceFile, "where git writes what it does, and the launcher reads which pinned files it could not change"})
+		s.Env = append(s.Env, Variable{vcs.TraceVariable + "=" + GitTraceFile, "where git writes a trace, from which the launcher reads which protected files it could not change"})
 	}
 	s.Traces = traces(policy)
 	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)
@@ -99,7 +99,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 		s.Spelled = pwd
 	}
 	if o.Own != "" && policy.Decide(o.Own).Access >= profiles.Read {
-		f.add(o.Own, profiles.Hide, "what pccrun keeps of its runs")
+		f.add(o.Own, profiles.Hide, "pccrun's own state")
 	}
 	if err := f.sockets(); err != nil {
 		return nil, err
@@ -383,7 +383,7 @@ func (f *finder) patterns(table []profiles.FileRule) {
 type PatternError struct{ Rule profiles.FileRule }
 
 func (e *PatternError) Error() string {
-	return fmt.Sprintf("filesystem %s: a pattern is looked for in the workspace only (%s)", e.Rule.Text(), e.Rule.Origin)
+	return fmt.Sprintf("filesystem %s: patterns work only in the workspace (%s)", e.Rule.Text(), e.Rule.Origin)
 }
 
 // Hint says what to do instead.

@@ -78,7 +78,7 @@ func (g *Guard) aside(path, why string) (done bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("set %s aside: %w", shorten(path), err)
+		return false, fmt.Errorf("quarantine %s: %w", shorten(path), err)
 	}
 	defer unix.Close(dir)
 	c, err := g.stash.take(dir, name, Finding{Kind: Stashed, Path: path, Why: why})
@@ -86,7 +86,7 @@ func (g *Guard) aside(path, why string) (done bool, err error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("set %s aside: %w", shorten(path), err)
+		return false, fmt.Errorf("quarantine %s: %w", shorten(path), err)
 	}
 	g.told(c)
 	return true, nil

@@ -38,7 +38,7 @@ func (h *History) Brought() (found []Finding) {
 	g := h.guard
 	g.told = func(f Finding) { found = append(found, f) }
 	if err := g.read(); err != nil {
-		g.told(Finding{Kind: Review, Path: g.standing.Root, What: "cannot be looked through: " + err.Error(), Why: unread})
+		g.told(Finding{Kind: Review, Path: g.standing.Root, What: "cannot be read: " + err.Error(), Why: unread})
 	}
 	g.commits()
 	return found

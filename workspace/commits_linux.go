@@ -23,9 +23,9 @@ import (
 // between what references led to when it began and what they lead to now, and in the index.
 
 const (
-	inCommits = "git writes it where that is checked out, merged or popped"
+	inCommits = "git writes it at checkout, merge or stash pop"
 	inIndex   = "git writes it at `git restore`, `checkout` and `stash`"
-	unread    = "what the run has brought there may hold protected names"
+	unread    = "new commits there may contain protected names"
 )
 
 const (
@@ -125,7 +125,7 @@ func (g *Guard) committed(c *commits) {
 	}
 	c.common = g.commonOf(c.gitDir)
 	if err := c.look(); err != nil && !gone(err) {
-		tell(c.gitDir, "cannot be looked through: "+strings.ReplaceAll(err.Error(), "\n", "; "), unread)
+		tell(c.gitDir, "cannot be read: "+strings.ReplaceAll(err.Error(), "\n", "; "), unread)
 	}
 	if len(c.found) == 0 {
 		return
@@ -138,7 +138,7 @@ func (g *Guard) committed(c *commits) {
 		if n := len(c.found) - len(names); n > 0 {
 			names = append(names, fmt.Sprintf("%d more", n))
 		}
-		tell(c.gitDir, "its commits hold "+strings.Join(names, ", "), inCommits)
+		tell(c.gitDir, "its commits contain "+strings.Join(names, ", "), inCommits)
 		return
 	}
 	for _, f := range c.found[:min(len(c.found), maxNamed)] {
@@ -162,7 +162,7 @@ func (c *commits) look() (err error) {
 	}
 	var known bool
 	if c.format, known = c.inerter.hash(c.gitDir); !known {
-		return errors.New("the configuration does not say by what objects are named")
+		return errors.New("the configuration does not name the object format")
 	}
 	if c.store, err = c.guard.store(c.common+"/objects", c.format, c.left); err != nil {
 		return err

@@ -272,7 +272,7 @@ func (c *Configs) shows(k *config, path string) bool {
 // The reasons why nothing is taken over that are not the copy's.
 var (
 	errConfigLocked = errors.New("the host's file is locked (config.lock)")
-	errReplaced     = errors.New("the host's file is no file any more")
+	errReplaced     = errors.New("the host's file is not a regular file any more")
 )
 
 // lockText is what stands in a lock of ours: one that is left of a launcher that was killed is known by it.

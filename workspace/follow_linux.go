@@ -82,7 +82,7 @@ func (s *scan) unknown(path string) error {
 }
 
 // errUnsteady is for a workspace that changes while it is looked through.
-var errUnsteady = errors.New("it changes while it is looked through")
+var errUnsteady = errors.New("it changes while it is scanned")
 
 // steady reports what has changed since the walk in a way that a second look
 // would tell: a name that was not there when it was asked about, and is there

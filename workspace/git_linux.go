@@ -143,7 +143,7 @@ func (s *scan) addGitDir(path string) {
 // is trusted if it is a repository of this user that points back.
 func (s *scan) outside(r repo, pointer string) error {
 	refuse := func(why string) error {
-		s.note("%s leads to %s, which %s: it is not shown", pointer, r.gitDir, why)
+		s.note("%s links to %s, which %s, and is not shown", pointer, r.gitDir, why)
 		return nil
 	}
 	for _, dir := range []string{r.gitDir, r.common} {
@@ -504,7 +504,7 @@ func (s *scan) private(path string) {
 	case err != nil: // the command cannot read it either
 	case s.copies == maxPrivate || s.copied+len(b) > maxPrivateTotal:
 		if !s.crowded {
-			s.note("%s and others: git cannot change them inside; there are more configurations than a run has copies of", path)
+			s.note("%s and others: git cannot change them inside, because there are too many configurations", path)
 		}
 		s.crowded = true
 	default:

@@ -154,7 +154,7 @@ func (g *Guard) box(rel string) error {
 	defer unix.Close(dir)
 	c, left, err := g.stash.box(dir, name, Finding{Kind: Stashed, Path: path, Why: TooMuch, What: Dir.String()})
 	if err != nil {
-		return fmt.Errorf("set %s aside: %w", shorten(path), err)
+		return fmt.Errorf("quarantine %s: %w", shorten(path), err)
 	}
 	g.closed(rel[:len(rel)-len(name)], left)
 	g.told(c)
@@ -180,7 +180,7 @@ func (l *lightener) crate(d *dir) error {
 	path := g.standing.Root + "/" + join(d.rel, inert+"directories")
 	crate, err := g.stash.crate(from, Finding{Kind: Stashed, Path: path, Why: TooMuch})
 	if err != nil {
-		return fmt.Errorf("set directories of %s aside: %w", shorten(d.rel), err)
+		return fmt.Errorf("quarantine directories of %s: %w", shorten(d.rel), err)
 	}
 	buf := make([]byte, 64<<10)
 	for {
@@ -199,7 +199,7 @@ func (l *lightener) crate(d *dir) error {
 				continue
 			}
 			if err := move(from, name, crate.fd, name); err != nil && !gone(err) {
-				return errors.Join(fmt.Errorf("set %s aside: %w", shorten(join(d.rel, name)), err), crate.close())
+				return errors.Join(fmt.Errorf("quarantine %s: %w", shorten(join(d.rel, name)), err), crate.close())
 			}
 			crate.count++
 		}

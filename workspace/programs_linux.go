@@ -116,7 +116,7 @@ func isProgram(name string, st *unix.Stat_t) bool {
 }
 
 // byLink says why of a link in the place of such a directory, or on the way to it.
-const byLink = "programs are found by it"
+const byLink = "programs are found through it"
 
 func (g *Guard) program(path, why string) {
 	g.told(g.stash.note(Finding{Kind: Program, Path: path, Why: why, What: "new or changed"}, nil, false))
@@ -125,7 +125,7 @@ func (g *Guard) program(path, why string) {
 // unlooked tells of what could not be looked at; nothing of what is not there any more.
 func (g *Guard) unlooked(rel string, err error) {
 	if err != nil && !gone(err) {
-		g.told(g.stash.note(Finding{Kind: Review, Path: g.abs(rel), Why: "tools find programs there", What: "cannot be looked through: " + err.Error()}, nil, false))
+		g.told(g.stash.note(Finding{Kind: Review, Path: g.abs(rel), Why: "tools find programs there", What: "cannot be read: " + err.Error()}, nil, false))
 	}
 }
 

@@ -507,14 +507,14 @@ func (s *scan) reviewEnd(path string, r profiles.ProtectRule) error {
 	switch end := t.end; {
 	case !inside(s.root, end.Path):
 	case t.found && above:
-		s.note("%s leads to a directory around it: what changes there is not told of", path)
+		s.note("%s links to a parent directory: changes there are not listed", path)
 	case t.found && end.Kind != Dir:
 		if _, seen := s.review[end.Path]; !seen {
 			s.review[end.Path] = Reviewed{Node: end, Why: r.Pattern, Origin: r.Origin}
 		}
 	case s.awaited[end.Path] != "":
 	case len(s.awaited) >= maxAwaited:
-		s.note("%s leads to %s: what changes there is not told of, behind %d others", path, end.Path, maxAwaited)
+		s.note("%s links to %s: changes there are not listed after %d other links", path, end.Path, maxAwaited)
 	default:
 		s.awaited[end.Path] = r.Pattern
 	}
@@ -565,7 +565,7 @@ func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
 		return nil
 	}
 	if t.end.Kind == Dir && len(t.links) > 0 {
-		s.note("%s is read-only, since %s leads there", t.end.Path, t.links[0].Path)
+		s.note("%s is read-only, because %s links to it", t.end.Path, t.links[0].Path)
 	}
 	return s.pin(t.end.Path, r)
 }
@@ -580,7 +580,7 @@ func (s *scan) pinLinks(t trail, r profiles.ProtectRule) {
 }
 
 // errWhole is for a link that would make the whole workspace read-only.
-var errWhole = errors.New("it contains the workspace, in which nothing could be changed any more")
+var errWhole = errors.New("it contains the workspace, which would become read-only")
 
 func (s *scan) note(format string, args ...any) {
 	s.found.Notes = append(s.found.Notes, fmt.Sprintf(format, args...))

@@ -213,7 +213,7 @@ func (r *running) decided(w *way, event netproxy.Event) {
 	}
 	switch event.Kind {
 	case netproxy.Full:
-		r.observer.Warning(events.Warning{Text: "more connections at once than can be served: those beyond are reset"})
+		r.observer.Warning(events.Warning{Text: "too many connections at once: further ones are reset"})
 		return
 	case netproxy.Closed:
 		r.observer.Closed(closed)

@@ -39,7 +39,7 @@ func New(host providers.Host, options Options) (*Provider, error) {
 	if options.Ask {
 		return nil, &EngineError{
 			Text:   "flag --ask: not built for containers yet",
-			Advice: "--allow RULE names what may be reached",
+			Advice: "--allow RULE allows a host",
 		}
 	}
 	p := &Provider{host: host, options: options}
@@ -106,7 +106,7 @@ func findEndpoint(host *profiles.Host) (endpoint, error) {
 	if err := readJSON(filepath.Join(dir, "contexts", "meta", id, "meta.json"), &meta); err != nil {
 		return endpoint{}, &EngineError{
 			Text:   "the context " + name + " of the docker client",
-			Advice: "docker context ls shows those that there are",
+			Advice: "docker context ls lists the contexts",
 			Err:    err,
 		}
 	}
@@ -272,7 +272,7 @@ func (f *Facts) has(option string) bool {
 func elsewhere(address string, err error) error {
 	return &EngineError{
 		Text: "the engine " + address + " has other files than this machine", Err: err,
-		Advice: "--provider native runs here; an engine elsewhere would need a copy of the workspace, which is not built yet",
+		Advice: "--provider native runs here; an engine on another machine is not supported",
 	}
 }
 
@@ -286,7 +286,7 @@ func (p *Provider) unreached(err error) error {
 			case errors.Is(dial, unix.EACCES):
 				return &EngineError{
 					Text:   "no permission to use " + socket,
-					Advice: "the group that owns the socket is for those who may be root by it: join it (usermod -aG docker USER, then log in anew), or use a rootless engine (DOCKER_HOST)",
+					Advice: "join the socket's group, whose members can become root (usermod -aG docker USER, then log in again), or use a rootless engine (DOCKER_HOST)",
 				}
 			case errors.Is(dial, unix.ENOENT), errors.Is(dial, unix.ECONNREFUSED):
 				return &EngineError{

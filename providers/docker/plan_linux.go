@@ -109,7 +109,7 @@ func (p *Provider) Plan(
 	if policy.Attempts { // nothing is less protected for that
 		r.warnings = append(
 			r.warnings,
-			"what is tried of files and refused is not reported: nobody supervises the system calls of a container",
+			"denied file accesses are not reported: a container has no seccomp supervisor",
 		)
 	}
 	name := command.Label
@@ -176,8 +176,8 @@ func (r *plan) refuse() error {
 		}
 	case r.uid == 0:
 		return &EngineError{
-			Text:   "the workspace " + p.Workspace + " is root's, and no command in a container runs as root",
-			Advice: "chown -R USER " + p.Workspace + ", or --provider native, which lends root's files to an identity of its own",
+			Text:   "the workspace " + p.Workspace + " belongs to root, and the command in a container does not run as root",
+			Advice: "chown -R USER " + p.Workspace + ", or use --provider native",
 		}
 	case len(p.Without) > 0:
 		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
@@ -188,8 +188,8 @@ func (r *plan) refuse() error {
 		}
 	case p.ProtectStrict:
 		return &EngineError{
-			Text:   "protect.strict: nobody supervises the system calls of a container",
-			Advice: "without it, what is new under a protected name is set aside",
+			Text:   "protect.strict: a container has no seccomp supervisor",
+			Advice: "without it, new protected names are quarantined",
 		}
 	case len(p.Network.Publish) > 0:
 		return &profiles.Error{
@@ -200,7 +200,7 @@ func (r *plan) refuse() error {
 	case len(p.Network.Sockets) > 0 && r.runsc():
 		return &profiles.Error{
 			Origin: p.Network.Sockets[0].Origin,
-			Cause:  "docker: socket: gVisor lets nobody connect to a socket of the host",
+			Cause:  "docker: socket: gVisor prevents connections to sockets of the host",
 			Hint:   "--runtime runc does",
 		}
 	}
@@ -592,12 +592,12 @@ func (r *plan) limits() {
 func (r *plan) carried() error {
 	for _, m := range r.host.Mounts {
 		if !utf8.ValidString(m.Source) || !utf8.ValidString(m.Target) {
-			return &EngineError{Text: strconv.Quote(m.Target) + ": not UTF-8: the engine cannot be asked for it"}
+			return &EngineError{Text: strconv.Quote(m.Target) + ": not UTF-8, which the engine requires"}
 		}
 	}
 	for path := range r.host.Tmpfs {
 		if !utf8.ValidString(path) {
-			return &EngineError{Text: strconv.Quote(path) + ": not UTF-8: the engine cannot be asked for it"}
+			return &EngineError{Text: strconv.Quote(path) + ": not UTF-8, which the engine requires"}
 		}
 	}
 	return nil

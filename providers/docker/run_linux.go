@@ -113,7 +113,7 @@ func (r *plan) furnishHome() error {
 		case err == nil && info.Mode().Type() == map[survey.Node]os.FileMode{survey.Directory: os.ModeDir, survey.Link: os.ModeSymlink}[s.Node]:
 		case err == nil:
 			return &EngineError{
-				Text:   "~/" + s.Name + " in the persistent home is in the way of what is shown there: an earlier run has made it",
+				Text:   "~/" + s.Name + " in the persistent home blocks a mount; an earlier run made it",
 				Advice: "pccrun home lists the homes; remove " + filepath.Join(r.home, s.Name),
 			}
 		case !errors.Is(err, os.ErrNotExist):
@@ -176,7 +176,7 @@ func (r *plan) create(ctx context.Context) (string, error) {
 	case strings.Contains(text, "already in use"):
 		return "", &EngineError{
 			Text:   "the name pccrun-" + r.label + " is taken",
-			Advice: "pccrun gc takes away what a run has left",
+			Advice: "pccrun gc removes what a run left",
 			Err:    plain(err),
 		}
 	case client.IsErrConnectionFailed(err):
@@ -304,7 +304,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	if line := said.String(); line != "" {
 		e.Err = errors.New(line)
 	} else if _, ping := c.Ping(context.Background(), client.PingOptions{}); ping != nil {
-		e.Text = "the engine went away during the run, and the container with it"
+		e.Text = "the engine stopped during the run, and the container with it"
 	}
 	return result, e
 }
@@ -401,7 +401,7 @@ func (r *running) say(m inside.Message) {
 // keeps less is a start that came to nothing.
 func (r *running) judge(ready *inside.Ready) error {
 	less := func(what string) error {
-		return &EngineError{Text: "the container keeps less than was planned: " + what}
+		return &EngineError{Text: "the container keeps fewer guarantees than planned: " + what}
 	}
 	gvisor := strings.Contains(strings.ToLower(ready.Kernel), "gvisor")
 	switch {
@@ -428,7 +428,7 @@ func (r *running) failed(f *inside.Failed) error {
 		if image := r.provider.options.Image; image != "" {
 			return &EngineError{
 				Text:   "the image " + image,
-				Advice: "it is looked for in the image, by the PATH that the command gets",
+				Advice: "it is searched in the image, by the PATH of the command",
 				Err:    err,
 			}
 		}

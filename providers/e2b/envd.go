@@ -251,7 +251,7 @@ func (f *following) stream(ctx context.Context, method string, in any, once bool
 	}
 	defer response.Body.Close()
 	if kind := response.Header.Get("Content-Type"); kind != "application/connect+json" {
-		return 0, false, fmt.Errorf("%s: execute: the answer is %q, and no stream: is a proxy in between?", Name, kind)
+		return 0, false, fmt.Errorf("%s: execute: the answer is %q and not a stream: is a proxy in between?", Name, kind)
 	}
 	quiet := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing came for %s", silence)) })
 	defer quiet.Stop()

@@ -31,7 +31,7 @@ func Main(args []string) int {
 	case len(args) > 0:
 		return complain("inside", errors.New("no arguments are taken"))
 	case os.Getpid() != 1:
-		return complain("inside", errors.New("this is for the first process of a container, which pccrun starts"))
+		return complain("inside", errors.New("pccrun starts this verb as the first process of a container"))
 	}
 	// Handled, they are the default's again in the command: what is ignored would stay so.
 	signal.Notify(

@@ -160,7 +160,7 @@ func decide(policy *profiles.Policy, s *providers.Survey, f *facts, o *options, 
 	p.trees = append([]survey.Tree{{Query: looked.Query, Found: looked.Workspace}}, looked.Trees...)
 	p.Warnings = slices.Clone(looked.Notes)
 	if policy.Decide(policy.Workspace).Access == profiles.Overlay {
-		p.Warnings = append(p.Warnings, "the workspace is an overlay: a program inside that watches files is not told what the host changes in them")
+		p.Warnings = append(p.Warnings, "the workspace is an overlay: file watchers inside do not see changes by the host")
 	}
 	p.Warnings = append(p.Warnings, f.way.Warnings...)
 	c := namespaces.Command{Paths: s.Command, Argv: command.Argv, Env: f.way.Environ, Dir: command.Dir, Umask: f.umask}
@@ -250,7 +250,7 @@ func startable(filter []byte) error {
 		nr   uint32
 	}{{"execve", unix.SYS_EXECVE}, {"exit_group", unix.SYS_EXIT_GROUP}} {
 		if a := program.Run(seccomp.Data{Nr: c.nr, Arch: own}); a != seccomp.RetAllow && a != seccomp.RetLog {
-			return fmt.Errorf("%s gets %s: no command could start and end", c.name, a)
+			return fmt.Errorf("%s gets %s: too little for any command", c.name, a)
 		}
 	}
 	return nil

@@ -47,11 +47,11 @@ type StayedError struct {
 func (e *StayedError) Error() string {
 	switch {
 	case e.Kept != "":
-		return fmt.Sprintf("what came back is not taken: %v", e.Err)
+		return fmt.Sprintf("the download was rejected: %v", e.Err)
 	case e.Parked:
-		return fmt.Sprintf("what the command changed could not be fetched: %v; sandbox %s is paused, and keeps it", e.Err, e.Resource.ID)
+		return fmt.Sprintf("the changes could not be downloaded: %v; sandbox %s is paused and has them", e.Err, e.Resource.ID)
 	}
-	return fmt.Sprintf("what the command changed could not be fetched: %v; sandbox %s may be running still", e.Err, e.Resource.ID)
+	return fmt.Sprintf("the changes could not be downloaded: %v; sandbox %s may still be running", e.Err, e.Resource.ID)
 }
 
 // Unwrap returns the cause.
@@ -62,7 +62,7 @@ func (e *StayedError) Hint() string {
 	if e.Kept != "" {
 		return "the archive is " + e.Kept + ": tar -tzf lists it"
 	}
-	return "the provider's own client opens the sandbox by its name; pccrun gc --all destroys it"
+	return "the provider's client can open the sandbox; pccrun gc --all destroys it"
 }
 
 // Stays says that the session's record is wanted: something of the run's is not lost.
@@ -253,7 +253,7 @@ func Script(ctx context.Context, s Service, box *Sandbox, root bool, env []strin
 		case err != nil:
 			return nil, code, err
 		case printed.over:
-			return nil, code, errors.New("the sandbox prints without end")
+			return nil, code, errors.New("the output of the sandbox is too long")
 		}
 		if text := strings.Join(strings.Fields(events.Clean(said.String())), " "); code != 0 {
 			err = fmt.Errorf("exit status %d: %s", code, text)
@@ -301,14 +301,14 @@ func (r *running) furnish(ctx context.Context, up *upload) error {
 		return err
 	}
 	_, code, err := Script(ctx, r.provider.service, r.box, false, r.env, check, nil, path.Join(r.copy, r.dir), r.command.Argv[0])
-	advice := "the sandbox has programs of its own, and the workspace at ~/" + r.name
+	advice := "the command gets the sandbox's programs, and the workspace is at ~/" + r.name
 	switch code {
 	case 127:
 		return &providers.ExecError{Name: r.command.Argv[0], Err: syscall.ENOENT, Advice: advice}
 	case 126:
 		return &providers.ExecError{Name: r.command.Argv[0], Err: syscall.EACCES, Advice: advice}
 	case 74:
-		return fmt.Errorf("%s: %s is not in the copy", n, r.command.Dir)
+		return fmt.Errorf("%s: %s was not uploaded", n, r.command.Dir)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: look for %s: %w", n, r.command.Argv[0], err)
@@ -323,7 +323,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	e := &Exec{
 		Argv: append([]string{shell, "-c", execute, "sh", path.Join(r.copy, r.dir), r.own}, r.command.Argv...),
 		Env:  r.env, Tag: "pccrun-" + r.command.Label, In: r.io.In, Out: r.io.Out, Err: r.io.Err,
-		Lost: func(err error) { r.warn("the command reads the end of its input too soon: %v", err) },
+		Lost: func(err error) { r.warn("the command's input was cut short: %v", err) },
 	}
 	if t := r.io.Terminal; t != nil {
 		e.Terminal, e.Argv[2] = t, interact
@@ -376,7 +376,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		case <-up:
 			up, result.TimedOut = nil, true
 			if !r.started.Load() {
-				return result, errors.New("the time was up before the command had started")
+				return result, errors.New("timed out before the command started")
 			}
 			send(int(syscall.SIGTERM))
 			late = time.After(r.provider.patient.grace)
@@ -399,7 +399,7 @@ func (r *running) status(ctx context.Context, result providers.Result, code int,
 		defer cancel()
 		text, _, e := r.shell(look, false, ended, nil, r.own)
 		if n, bad := strconv.Atoi(strings.TrimSpace(string(text))); e == nil && bad == nil && n >= 0 && n < 256 {
-			r.warn("%v; the command has ended, and a part of what it printed is lost", cut)
+			r.warn("%v; the command has ended, and part of its output is lost", cut)
 			code, err = n, nil
 		}
 	}

@@ -128,7 +128,7 @@ type Archive struct {
 }
 
 // ErrGone says that there is no such sandbox, or none any more.
-var ErrGone = errors.New("the sandbox is gone")
+var ErrGone = errors.New("the sandbox does not exist any more")
 
 // An UnclearError says that a call may have done its work, and may not.
 type UnclearError struct{ Err error }

@@ -79,7 +79,7 @@ func TestProgram(t *testing.T) {
 	code, _, say = run(cloud("touch", "made")...)
 	server.Break(nil)
 	require.Equal(t, 125, code)
-	require.Contains(t, say, "is paused, and keeps it")
+	require.Contains(t, say, "is paused and has them")
 	require.Len(t, server.Sandboxes("paused"), 1)
 	_, _, _ = run("gc")
 	require.Len(t, server.Sandboxes("paused"), 1, "its files were not fetched")

@@ -694,7 +694,7 @@ func TestTheEngineGoesAway(t *testing.T) {
 		_ = mine.Kill()
 	}()
 	_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
-	require.ErrorContains(t, err, "the engine went away")
+	require.ErrorContains(t, err, "the engine stopped")
 }
 
 // A run that is told to end does so at once.

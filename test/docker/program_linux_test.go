@@ -90,7 +90,7 @@ func TestTheSameTask(t *testing.T) {
 		code, out, errs := status(t, c)
 		require.Zero(t, code, errs)
 		assert.Equal(t, "ok\n", out)
-		assert.Contains(t, errs, "set aside: .vscode")
+		assert.Contains(t, errs, "quarantined: .vscode")
 		assert.NoDirExists(t, filepath.Join(k.dir, ".vscode"))
 		assert.NoFileExists(t, filepath.Join(k.dir, ".git/hooks/post-commit"))
 		return k.asUser(t, "git", "show", "--format=%s", "HEAD")
@@ -164,7 +164,7 @@ func TestNoPermissionToUseTheEngine(t *testing.T) {
 	code, _, errs := status(t, pccrun(t, k.dir, "--provider", "docker", "--", "true"))
 	assert.Equal(t, 125, code)
 	assert.Contains(t, errs, "docker: no permission to use "+socket)
-	assert.Contains(t, errs, "may be root by it")
+	assert.Contains(t, errs, "can become root")
 }
 
 // The real value of a secret goes out to its host, and the command has a placeholder.

@@ -21,7 +21,7 @@ func linkProbes() []Probe {
 	return []Probe{
 		{
 			ID: "PER-034", Name: "a link on the way to a protected name", Guarantee: profiles.FSProtect, Severity: High,
-			Expect: "set aside: what it leads to does not matter", References: refs("CVE-2024-32002"), Key: "protect.deny",
+			Expect: "quarantined: what it leads to does not matter", References: refs("CVE-2024-32002"), Key: "protect.deny",
 			Explain: "The files are made where no name is protected; then a link .cargo, .vscode or .git/info leads to them.",
 			Payload: func(in *Inside) Outcome {
 				var all []Outcome

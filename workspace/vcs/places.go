@@ -7,8 +7,8 @@ import (
 
 // Why something in a repository's own directory is set aside.
 const (
-	IntoGit          = "it leads into a repository's own directory"
-	ThroughVCS       = "what is written to it goes where it leads, out of its repository"
+	IntoGit          = "it leads into a .git directory"
+	ThroughVCS       = "writes to it go outside its repository"
 	JujutsuElsewhere = "Jujutsu reads a configuration where it leads"
 )
 
