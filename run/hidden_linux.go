@@ -25,7 +25,7 @@ const maxHidden = 256
 var dropped = [...]struct{ name, prefix string }{{"SSH_AUTH_SOCK", ""}, {"DOCKER_HOST", "unix://"}, {"GPG_AGENT_INFO", ""}}
 
 // hidden returns what the command will not find although the host has it: what the plan
-// covers in the workspace, and variables that name a socket and are not passed. All of it is
+// covers in the workspace, variables that name a socket and are not passed, and who signs. All of it is
 // known from the plan: nothing is looked at, and nobody has tried it yet.
 func (l *launch) hidden() (list []events.Hidden) {
 	p := l.policy
@@ -55,6 +55,9 @@ func (l *launch) hidden() (list []events.Hidden) {
 		if is && strings.HasPrefix(path, "/") && p.DecideEnv(v.name).Action == profiles.EnvScrubbed {
 			list = append(list, events.Hidden{What: "find " + v.name, Rule: "not in environment.pass", Hint: "--env " + v.name + " --socket " + shell.Quote(path)})
 		}
+	}
+	if service := l.run.Signer(); service != "" {
+		list = append(list, events.Hidden{What: "sign a commit, as your git does", Rule: "no use of " + service, Hint: "--use " + service})
 	}
 	return list
 }
@@ -90,7 +93,7 @@ func (l *launch) unpassed() (list []events.Hidden) {
 
 // sayHidden prints it when the command has failed, or with -v.
 func (l *launch) sayHidden(code int, end *providers.Result) {
-	failed := end != nil && end.Signal == 0 && end.Code != 0 && code < 124
+	failed := end != nil && end.Signal == 0 && end.Code != 0 && (code < 124 || code == 128 || code == 255) // as git ends
 	if end == nil || l.req.Quiet || !failed && !l.req.Verbose {
 		return
 	}

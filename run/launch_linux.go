@@ -389,9 +389,6 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		}
 		l.kept.tell()
 		l.guarded.refused = started.Refused()
-		if service := started.Unsigned(); service != "" {
-			l.log.Emit(events.Denial{Guarantee: string(profiles.IPCUnix), What: "sign a commit, as your git does", Hint: "--use " + service})
-		}
 		l.left = l.lookBack()
 		l.leaveHome()
 		l.lost(started)

@@ -306,7 +306,6 @@ type Started struct {
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	seen   *supervisor.Supervisor // nil: nobody asks
-	git    *gitWatch              // nil: git writes nothing for us
 	full   chan int64
 	brim   chan bool  // says, when the run is over, whether its private directories were full; nil if nobody looked
 	broken chan error // why the run had to be ended
@@ -355,15 +354,11 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio, decided func(
 		return nil, s.close(err)
 	}
 	s.keep()
-	s.hearGit()
 	if limit := r.Limits.Supervise; limit > 0 {
 		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(int64) { box.Kill() }}
 		go s.watch.Run(ctx)
 	}
 	if limit := r.Policy.Resources.Disk.Value; limit > 0 && (r.Overlaid != nil || r.Homed != nil) {
-		if s.git != nil {
-			limit += namespaces.GitTraceRoom
-		}
 		go s.watchDisk(ctx, limit)
 	}
 	if r.Policy.Resources.Disk.Value > 0 && r.Tried != nil {
@@ -471,7 +466,7 @@ func (e *End) count() {
 
 // Wait follows the run to its end and takes away what it needed.
 func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
-	s.Gone = s.heardBefore(s.servedBefore(s.Gone))
+	s.Gone = s.servedBefore(s.Gone)
 	result, err := s.Sandbox.Wait(stopped)
 	s.cancel()
 	if s.seen != nil {
