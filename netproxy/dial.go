@@ -64,16 +64,6 @@ func (p *Proxy) closed(ev *Event, up, down int64) {
 	p.cfg.Event(*ev)
 }
 
-// closedSoon is closed for the goroutine of a tunnel, whose stack has stayed
-// small: to tell an event would make it grow.
-func (p *Proxy) closedSoon(ev *Event, up, down int64) {
-	p.group.Add(1) // beside the client's own, which is not given back yet
-	p.work(func() {
-		defer p.group.Done()
-		p.closed(ev, up, down)
-	})
-}
-
 // A link is a connection to where a client wanted to go.
 type link struct {
 	net.Conn

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
+	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/netproxy/rules"
 )
 
@@ -152,34 +152,11 @@ func appendText(b []byte, f fields) []byte {
 	return append(b, '\n')
 }
 
-// appendJSON writes one object. Of a string that is not UTF-8, as a name may be
-// that a client asks for, each byte above ASCII becomes the code point of the
-// same number.
+// appendJSON writes one object, with its fields in order.
 func appendJSON(b []byte, f fields) []byte {
 	for i, kv := range f {
-		if i == 0 {
-			b = append(b, '{')
-		} else {
-			b = append(b, ',')
-		}
-		b = appendJSONString(append(appendJSONString(b, kv[0]), ':'), kv[1])
+		b = append(b, "{,"[min(i, 1)])
+		b = append(append(append(b, events.Marshal(kv[0])...), ':'), events.Marshal(kv[1])...)
 	}
 	return append(b, "}\n"...)
-}
-
-func appendJSONString(b []byte, s string) []byte {
-	const hex = "0123456789abcdef"
-	valid := utf8.ValidString(s)
-	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ' || c == 0x7f || c > 0x7f && !valid:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
 }

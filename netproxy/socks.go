@@ -27,14 +27,14 @@ const (
 )
 
 // serveSOCKS greets, reads one request and makes a tunnel.
-func (c *client) serveSOCKS() (rest func()) {
+func (c *client) serveSOCKS() {
 	var b [256]byte
 	if _, err := io.ReadFull(c.br, b[:2]); err != nil {
-		return nil
+		return
 	}
 	methods := b[:b[1]]
 	if _, err := io.ReadFull(c.br, methods); err != nil {
-		return nil
+		return
 	}
 	method := byte(socksNoMethod)
 	for _, m := range methods {
@@ -43,34 +43,32 @@ func (c *client) serveSOCKS() (rest func()) {
 		}
 	}
 	if _, err := c.conn.Write([]byte{socksVersion, method}); err != nil || method == socksNoMethod {
-		return nil
+		return
 	}
 	host, port, code := c.readSOCKSRequest()
 	c.conn.SetReadDeadline(time.Time{})
 	if code != socksOK {
 		c.refuseSOCKS(code)
-		return nil
+		return
 	}
 	l, ev, err := c.connect(c.ctx, c.conn, c.own, "socks5", host, port)
 	switch {
 	case err == errDenied:
 		c.refuseSOCKS(socksDenied)
-		return nil
+		return
 	case errors.Is(err, syscall.ECONNREFUSED):
 		c.refuseSOCKS(socksRefused)
-		return nil
+		return
 	case err != nil:
 		c.refuseSOCKS(socksNoHost)
-		return nil
+		return
 	}
-	return func() {
-		defer l.Close()
-		if !c.answerSOCKS(socksOK) {
-			c.closed(ev, 0, 0)
-			return
-		}
-		c.tunnel(l, ev)
+	defer l.Close()
+	if !c.answerSOCKS(socksOK) {
+		c.closed(ev, 0, 0)
+		return
 	}
+	c.tunnel(l, ev)
 }
 
 // readSOCKSRequest returns where the client wants to go, or a code other than

@@ -18,14 +18,14 @@ import (
 //go:embed builtin/*.jsonc
 var builtin embed.FS
 
-//go:generate go test -run TestScriptsStandInTheDefaultProfile -update .
+//go:generate go test -run TestListsStandInTheDefaultProfile -update .
 
 // WorkspaceFile is the name of the workspace's own profile, in its root.
 const WorkspaceFile = ".pccrun.jsonc"
 
 // Builtin returns the names of the built-in profiles.
 func Builtin() []string {
-	return []string{"default", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
+	return []string{"default", "protect-more", "offline", "build", "strict", "agent", "aider", "claude", "codex", "gemini", "opencode"}
 }
 
 // parseBuiltin returns what a built-in profile's file holds.

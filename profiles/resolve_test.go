@@ -104,7 +104,8 @@ func TestDefault(t *testing.T) {
 	} {
 		require.Equal(t, want, access(p, path), path)
 	}
-	for path, review := range map[string]bool{ // what a host tool would execute, or read as an order
+	more := w.policy(func(r *Request) { r.Profile = "protect-more" })
+	for path, review := range map[string]bool{ // what a host tool would execute, or read as an order, under protect-more
 		".git/hooks/x": false, "sub/.git/config": false, ".hg/hgrc": false, "sub/.hg/hgrc-not-shared": false, "sub/.hg/sharedpath": false, "sub/.git/sl/config": false, ".git/worktrees/w/sl/config-git-repo": false, "x/.sl/config-git-user": false, ".jj/repo/config.toml": false,
 		".devcontainer.json": false, "sub/.pdbrc": false, ".Rprofile": false, "opencode.json": false, ".opencode/plugin/x.js": false, ".pnpmfile.mjs": false, ".nvim.lua": false,
 		"sub/.git/lazygit.yml": false, ".git/modules/m/lazygit.yml": false, ".lazygit.yml": false, "sub/.direnv/flake-profile-1.rc": false, ".vimrc": false, ".helix/languages.toml": false, ".vim/coc-settings.json": false,
@@ -137,8 +138,15 @@ func TestDefault(t *testing.T) {
 		"conductor.json": true, "sub/.superset/config.json": true, ".workmux.yaml": true, ".dmux-hooks/x": true, "build.zig": true, "settings.gradle.kts": true, "sub/build.gradle": true, "build.sbt": true, "project/plugins.sbt": true, "mix.exs": true, "x.cabal": true, "sub/x.csproj": true,
 		"lean-toolchain": true, ".jabbarc": true, ".fvmrc": true, ".fvm/flutter_sdk": true, ".conda/conda-meta/state": true, "env/etc/conda/activate.d/x.sh": true, ".pixi/envs/default/etc/conda/env_vars.d/x.json": true,
 	} {
-		rule, ok := p.Protected(w.dir + "/" + path)
+		rule, ok := more.Protected(w.dir + "/" + path)
 		require.True(t, ok, path)
+		require.Equal(t, review, rule.Review, path)
+		rule, ok = p.Protected(w.dir + "/" + path)
+		require.True(t, ok, path)
+		require.True(t, !review || rule.Review, "default protects no more: %s", path)
+	}
+	for path, review := range map[string]bool{".envrc": false, "sub/.vscode/tasks.json": false, ".git/sl/config": false, "sub/.hg/hgrc": true, "tui.json": true, "Makefile": true} {
+		rule, _ := p.Protected(w.dir + "/" + path)
 		require.Equal(t, review, rule.Review, path)
 	}
 	_, ok := p.Protected(w.dir + "/.hg/store/data/x")
@@ -945,6 +953,8 @@ func TestWorkspaceFileOnlyTightens(t *testing.T) {
 		r.Profile = "strict"
 	})
 	require.Equal(t, Hide, access(p, "/mnt"))
+	r, _ = p.Protected(w.dir + "/.hg/hgrc")
+	require.False(t, r.Review, "default only lists it")
 	require.Zero(t, p.Resources.CPUs.Value, "its own null counts")
 	require.Equal(t, int64(4<<30), p.Resources.Disk.Value)
 	// Flags stand above it.

@@ -202,11 +202,8 @@ func (f *flow) lookBack() []events.Change {
 // unchanged says what is pinned and somebody has tried to change.
 func (f *flow) unchanged(refused []workspace.Refusal) {
 	for i, r := range refused {
-		flags := r.Flags
-		if flags == "" {
-			flags = "--review " + shell.Quote(r.Why)
-		}
-		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "" + r.Why, Hint: flags})
+		flags := "--review " + shell.Quote(r.Why)
+		f.log.Emit(events.Denial{Guarantee: string(profiles.FSProtect), What: "change " + r.Path, Rule: "protect " + r.Why, Hint: flags})
 		if i < maxSaid && !f.req.Quiet {
 			messages.Say(messages.Allow("denied: change "+Within(f.policy.Workspace, r.Path), flags))
 		}

@@ -44,7 +44,7 @@ func (f *flow) unpassed() (list []events.Hidden) {
 
 // sayHidden prints it when the command has failed, or with -v.
 func (f *flow) sayHidden(code int, end *providers.Result) {
-	failed := end != nil && end.Signal == 0 && end.Code != 0 && code < 124
+	failed := end != nil && end.Signal == 0 && end.Code != 0 && (code < 124 || code == 128 || code == 255) // as git ends
 	if end == nil || f.local == nil || f.req.Quiet || !failed && !f.req.Verbose {
 		return
 	}

@@ -137,7 +137,7 @@ func TestAgainstTheTable(t *testing.T) {
 // TestProtectedNames tries each pattern of the protect list, in the workspace and in
 // another case.
 func TestProtectedNames(t *testing.T) {
-	p := policy(t, "claude", nil)
+	p := policy(t, "protect-more", nil)
 	rules := rulesOf(t, p, Example(testHome))
 	denied := func(path string) bool {
 		v, err := Evaluate(rules, "file-write-create", Target{Path: path})

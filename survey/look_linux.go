@@ -13,7 +13,6 @@ import (
 	"github.com/pccrun/pccrun/internal/procfs"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace"
-	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
 // Look reads from the host what a plan of this policy needs to know.
@@ -87,10 +86,6 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	s.Env = slices.Concat(f.caches(needs.Caches, mounts), f.certificates(&o, s.Workspace), f.namedSockets(o.Environ))
 	f.ssh(policy.Uses("ssh-agent"))
 	f.trust()
-	if f.hearsGit(s, &o) {
-		s.GitTrace = GitTraceFile
-		s.Env = append(s.Env, Variable{vcs.TraceVariable + "=" + GitTraceFile, "where git writes a trace, from which the launcher reads which protected files it could not change"})
-	}
 	s.Traces = traces(policy)
 	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)
 	f.terminfo(o.Getenv)

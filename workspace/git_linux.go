@@ -266,7 +266,6 @@ func (s *scan) repositories() error {
 	if err != nil {
 		return err
 	}
-	s.surrounded = len(around) > 0
 	if s.q.Home == "" {
 		return nil
 	}
@@ -282,22 +281,11 @@ func (s *scan) repositories() error {
 	s.mine, s.everywhere = true, true
 	defer func() { s.mine, s.everywhere = false, false }()
 	for _, path := range files {
-		if err := s.traces(path, all); err != nil {
+		if err := s.named(path, all, 0); err != nil {
 			return err
 		}
 	}
 	return s.environment(all)
-}
-
-// traces looks at a file of configuration of the user's own, and notes whether git is told
-// there where its trace goes.
-func (s *scan) traces(path string, bases []string) error {
-	s.traced = false
-	err := s.named(path, bases, 0)
-	if s.traced {
-		s.found.Traced = append(s.found.Traced, path)
-	}
-	return err
 }
 
 // environment pins what the variables of the user's own git name in the workspace: files
@@ -312,7 +300,7 @@ func (s *scan) environment(bases []string) error {
 				if err := s.leadsTo(base, value, rule); err != nil {
 					return err
 				}
-				return s.traces(filepath.Join(base, value), bases)
+				return s.named(filepath.Join(base, value), bases, 0)
 			})
 		} else {
 			err = s.settings([]vcs.Setting{v.Setting}, "$"+v.Variable, bases, 0)
@@ -660,7 +648,6 @@ func (s *scan) settings(all []vcs.Setting, path string, bases []string, depth in
 			}
 		}
 		s.signs(c)
-		s.traced = s.traced || c.Name() == vcs.TraceTarget
 		rule := profiles.ProtectRule{Pattern: c.Name() + " in " + path}
 		var err error
 		switch c.Use() {

@@ -226,9 +226,7 @@ type scan struct {
 	placed      map[string]bool // what both lead to
 	astray      map[string]bool // see [Standing.Astray]
 	around      bool            // the configuration that is read is that of a repository around the workspace, in which no tree has a part
-	surrounded  bool            // there is such a repository
 	everywhere  bool            // the configuration that is read counts in every repository
-	traced      bool            // it sets [vcs.TraceTarget]
 	mine        bool            // the configuration that is read is the user's own
 	signed      bool            // git signs what is committed
 	signFormat  string          // and how: gpg.format
@@ -662,7 +660,6 @@ func (s *scan) finish() (*Found, error) {
 	}
 	anchors := map[string]bool{}
 	for _, p := range f.Pins {
-		f.Tracked = f.Tracked || s.inTree(p.Path)
 		top := s.root
 		if !inside(top, p.Path) {
 			top = filepath.Dir(p.Path) // the command cannot write there
@@ -698,20 +695,6 @@ func (s *scan) finish() (*Found, error) {
 	slices.Sort(f.Notes)
 	f.Notes = slices.Compact(f.Notes)
 	return f, nil
-}
-
-// inTree reports whether git may track what is at a path: there is a repository, and it lies
-// in no directory of git's own. What an index says nobody reads for it.
-func (s *scan) inTree(path string) bool {
-	if len(s.gitDirs) == 0 && !s.surrounded || filepath.Base(path) == ".git" {
-		return false
-	}
-	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
-		if s.isGitDir[dir] {
-			return false
-		}
-	}
-	return true
 }
 
 // covered reports whether a pinned directory lies above a path.

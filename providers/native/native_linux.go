@@ -344,7 +344,6 @@ type Started struct {
 	watch  *cgroups.Supervisor
 	cancel context.CancelFunc
 	seen   *supervisor.Supervisor // nil: nobody asks
-	git    *gitWatch              // nil: git writes nothing for us
 	full   chan int64
 	brim   chan bool  // says, when the run is over, whether its private directories were full; nil if nobody looked
 	broken chan error // why the run had to be ended
@@ -394,15 +393,11 @@ func (r *Run) Start(box *namespaces.Sandbox, io *namespaces.Stdio) (*Started, er
 		return nil, s.close(err)
 	}
 	s.keep()
-	s.hearGit()
 	if limit := r.Limits.Supervise; limit > 0 {
 		s.watch = &cgroups.Supervisor{Limit: limit, PID: box.Pid, Filesystems: []int{box.Private}, Segments: box.SysV[0], Semaphores: box.SysV[1], Queues: box.SysV[2], Over: func(int64) { box.Kill() }}
 		go s.watch.Run(ctx)
 	}
 	if limit := r.Policy.Resources.Disk.Value; limit > 0 && (r.overlaid != nil || r.homed != nil) {
-		if s.git != nil {
-			limit += namespaces.GitTraceRoom
-		}
 		go s.watchDisk(ctx, limit)
 	}
 	if r.Policy.Resources.Disk.Value > 0 && r.learn {
@@ -502,7 +497,7 @@ func (e *End) count() {
 
 // Wait follows the run to its end and takes away what it needed.
 func (s *Started) Wait(stopped func(unix.Signal)) (*End, error) {
-	s.Gone = s.heardBefore(s.servedBefore(s.Gone))
+	s.Gone = s.servedBefore(s.Gone)
 	result, err := s.Sandbox.Wait(stopped)
 	s.cancel()
 	if s.seen != nil {

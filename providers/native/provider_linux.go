@@ -249,10 +249,7 @@ func (p *plan) Run(ctx context.Context, io providers.Stdio, observer providers.O
 		if err := drain(patience); err != nil {
 			o.Warning(events.Warning{Text: messages.InWords(err)})
 		}
-		s.pinned = s.refusedFiles()
-		if service := s.unsigned(); service != "" {
-			o.Denial(events.Denial{Guarantee: string(profiles.IPCUnix), What: "sign a commit", Hint: "--use " + service})
-		}
+		s.pinned = s.changedCopies()
 		o.Gone()
 	}
 	end, err := s.Wait(func(sig unix.Signal) { s.stopped(relay, sig) })

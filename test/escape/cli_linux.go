@@ -46,9 +46,9 @@ Which probes:
   --layers                also: which layers stop each probe with all others off
 
 What to say:
-  --json --junit --sarif --tap --markdown --html
+  --json --junit --sarif --tap --markdown
                           on standard output, in place of the table
-  --report FILE           as well, by its ending: .json .xml .sarif .tap .md .html (repeats)
+  --report FILE           as well, by its ending: .json .xml .sarif .tap .md (repeats)
   --all                   the table with every probe
   --fail-on LEVEL         the mildest escape that fails (default low)
   --baseline FILE         accepted findings, each with a reason and a day
@@ -59,7 +59,7 @@ suite failed, or left a claim untested; 3 nothing meaningful ran; 129, 130, 143
 SIGHUP, SIGINT or SIGTERM ended it: all that it made is removed, and the report
 tells what was known by then.
 
-example: pccrun escape --only FS,NET --report escape.html
+example: pccrun escape --only FS,NET --report escape.sarif
          pccrun escape --wrap 'bwrap --ro-bind / / --bind {workspace} {workspace} --'
 `
 
@@ -209,7 +209,7 @@ func parse(args []string) (*options, error) {
 	}
 	for _, path := range o.reports {
 		if formatOf(path) == nil {
-			return nil, fmt.Errorf("--report %s: want an ending of .json .xml .sarif .tap .md .html", path)
+			return nil, fmt.Errorf("--report %s: want an ending of .json .xml .sarif .tap .md", path)
 		}
 	}
 	for _, l := range o.without {

@@ -216,7 +216,6 @@ var formats = []struct {
 	{"sarif", ".sarif", writeSARIF},
 	{"tap", ".tap", writeTAP},
 	{"markdown", ".md", writeMarkdown},
-	{"html", ".html", writeHTML},
 }
 
 // writeJSON writes one object a line, one line a probe.
