@@ -13,7 +13,12 @@ import (
 // built. One that is not is nil.
 var newProvider = func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
 	if name == docker.Name {
-		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Ask: req.Ask})
+		o, err := docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Network: req.DockerNetwork, Ask: req.Ask}.Complete(&req.Host)
+		if err != nil {
+			return nil, err
+		}
+		req.DockerImage = o.Image
+		return docker.New(host, o)
 	}
 	if name == e2b.Name {
 		return e2b.New(host, e2b.Options{}), nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -35,6 +35,16 @@ type Provider struct {
 func New(host providers.Host, options Options) (*Provider, error) {
 	if options.Runtime == "" {
 		options.Runtime = Runc
+	}
+	switch options.Network {
+	case "":
+		options.Network = noNetwork
+	case noNetwork, bridgeNetwork, hostNetwork:
+	default:
+		return nil, &EngineError{
+			Text:   "no such network: " + strconv.Quote(options.Network),
+			Advice: "--docker-network is none, bridge or host",
+		}
 	}
 	if options.Ask {
 		return nil, &EngineError{
@@ -121,17 +131,6 @@ func findEndpoint(host *profiles.Host) (endpoint, error) {
 func contextID(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:])
-}
-
-func readJSON(path string, into any) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return &fs.PathError{Op: "parse", Path: path, Err: err}
-	}
-	return nil
 }
 
 func exists(path string) bool {

@@ -207,11 +207,14 @@ func (r *plan) refuse() error {
 	return nil
 }
 
+// ruled reports whether rules decide what is reached: the engine's own networks know none.
+func (r *plan) ruled() bool { return r.provider.options.Network == noNetwork }
+
 func (r *plan) runsc() bool { return r.provider.options.Runtime == Runsc }
 
 // container is what every run has.
 func (r *plan) container() error {
-	yes, none := true, "none"
+	no := false
 	r.config = container.Config{
 		Hostname: namespaces.Hostname, User: fmt.Sprintf("%d:%d", r.uid, r.gid), WorkingDir: "/",
 		AttachStdin: true, AttachStdout: true, AttachStderr: true, OpenStdin: true,
@@ -229,8 +232,8 @@ func (r *plan) container() error {
 	}
 	readOnly, masked := (&namespaces.Plan{}).KernelFiles()
 	r.host = container.HostConfig{
-		AutoRemove: true, Runtime: r.provider.options.Runtime, NetworkMode: container.NetworkMode(none),
-		LogConfig: container.LogConfig{Type: none}, ReadonlyRootfs: true, CapDrop: []string{"ALL"},
+		AutoRemove: true, Runtime: r.provider.options.Runtime, NetworkMode: container.NetworkMode(r.provider.options.Network),
+		LogConfig: container.LogConfig{Type: "none"}, ReadonlyRootfs: true, CapDrop: []string{"ALL"},
 		SecurityOpt: []string{
 			"no-new-privileges",
 		}, IpcMode: container.IPCModePrivate, CgroupnsMode: container.CgroupnsModePrivate,
@@ -238,10 +241,11 @@ func (r *plan) container() error {
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		Tmpfs:         map[string]string{}, MaskedPaths: masked, ReadonlyPaths: readOnly,
 	}
-	no := !yes
 	r.host.Init = &no
-	// Of a network namespace of its own: pid 1 is a name server, and listens where names are.
-	r.host.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	if r.ruled() {
+		// Of a network namespace of its own: pid 1 is a name server, and listens where names are.
+		r.host.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	}
 	return nil
 }
 
@@ -345,7 +349,8 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 	}
 	for _, path := range covered {
 		if !slices.Contains(r.facts.Texts, path) && !image || !ownsText(path) && image ||
-			r.policy.Decide(path).Access != profiles.Read {
+			r.policy.Decide(path).Access != profiles.Read ||
+			!r.ruled() && path == "/etc/resolv.conf" { // the engine's
 			continue
 		}
 		r.own(file{Name: "own" + strings.ReplaceAll(path, "/", "-"), Text: text(path), Mode: 0o444}, path)

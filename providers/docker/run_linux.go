@@ -60,7 +60,9 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	if err := run.leave(); err != nil {
 		return result, err
 	}
-	defer run.egress.Abandon()
+	if run.egress != nil {
+		defer run.egress.Abandon()
+	}
 	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	if err := run.furnish(); err != nil {
 		return result, err
@@ -369,10 +371,12 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 			if err := r.judge(m.Ready); err != nil {
 				return nil, err
 			}
-			if r.way, err = r.serve(ctx); err != nil {
-				return nil, err
+			if r.egress != nil {
+				if r.way, err = r.serve(ctx); err != nil {
+					return nil, err
+				}
+				defer r.way.close()
 			}
-			defer r.way.close()
 			expected := 2 // of what the command prints
 			if r.inside.Terminal {
 				expected = 1
@@ -457,6 +461,9 @@ func (r *running) streams(ctx context.Context, expected int) {
 		if err != nil {
 			r.printed.Add(-expected)
 			return
+		}
+		if r.way == nil && (kind == inside.Connection || kind == inside.Captured || kind == inside.Questions) {
+			kind = 0 // pid 1 was asked for none of them
 		}
 		if kind == inside.Stdout || kind == inside.Stderr || kind == inside.Terminal {
 			expected--
