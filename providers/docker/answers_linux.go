@@ -206,8 +206,8 @@ func (r *plan) answer() []profiles.Answer {
 			if gvisor {
 				a = weak(
 					"mounts compared by pid 1, one failing step ends the launch",
-					"gVisor numbers files anew, so that no inode can be compared: a link that somebody puts in the way at that moment is followed; pid 1 has the command's user, which can end it",
-					"--runtime runc compares them",
+					"gVisor numbers files anew: when a file was made is compared, where the file system keeps that, and an empty file may be made where links lead that somebody puts in the way at that moment; pid 1 has the command's user, which can end it",
+					"--runtime runc compares inodes",
 				)
 			}
 		default:

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -59,10 +60,18 @@ type plan struct {
 	asRoot   bool            // the launcher is root's
 	doors    map[string]bool // sockets and FIFOs of this machine
 	names    map[string]bool // paths at which something is mounted already
+	numbered []numbered      // what gVisor numbers anew
 	unlinked string          // a link that should be pinned and cannot be
 	masked   bool            // a single file is hidden
 	answers  []profiles.Answer
 	warnings []string
+}
+
+// numbered is a mount of [inside.Plan] whose number is this machine's.
+type numbered struct {
+	source   string
+	dev, ino uint64
+	mount    int
 }
 
 // file is what the launcher makes for the engine to bind: a directory, a link or a text.
@@ -261,6 +270,9 @@ func (r *plan) bind(source, target string, readOnly, tree bool, dev, ino uint64)
 	})
 	m := inside.Mount{Path: target, Dev: dev, Ino: ino, ReadOnly: readOnly}
 	if r.runsc() {
+		if ino != 0 {
+			r.numbered = append(r.numbered, numbered{source, dev, ino, len(r.inside.Mounts)})
+		}
 		m.Dev, m.Ino = 0, 0 // it numbers files anew
 		// Its kernel refuses writes to all of a read-only tree, and its helper may not
 		// take a tree without what is mounted there (mount(2), EINVAL).
@@ -356,7 +368,41 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		r.own(file{Name: "own" + strings.ReplaceAll(path, "/", "-"), Text: text(path), Mode: 0o444}, path)
 	}
 	r.inside.Writable = append(r.inside.Writable, "/dev", "/proc")
+	if r.runsc() {
+		for _, device := range [...]string{"/dev/fuse", "/dev/net/tun"} { // of its own kernel, and of no use
+			r.bind(filepath.Join(r.dir, "mask"), device, true, false, 0, 0)
+		}
+		r.points()
+	}
 	return nil
+}
+
+// points makes the directories in which gVisor's helper makes what it mounts on: it does
+// not see what is mounted inside alone, and what root makes in a directory of root's the
+// launcher could not remove.
+func (r *plan) points() {
+	made := map[string]bool{}
+	for _, f := range r.files {
+		made[f.Name] = true
+	}
+	for _, target := range slices.Sorted(maps.Keys(r.names)) {
+		source, at := "", "" // of the bind that it lies in
+		for _, m := range r.host.Mounts {
+			if m.Target != target && below(target, m.Target) && len(m.Target) > len(at) {
+				source, at = m.Source, m.Target
+			}
+		}
+		name, own := strings.CutPrefix(source, r.dir+"/")
+		if !own {
+			continue
+		}
+		for _, part := range strings.Split(strings.TrimPrefix(filepath.Dir(target), at), "/") {
+			if name = filepath.Join(name, part); !made[name] {
+				made[name] = true
+				r.files = append(r.files, file{Name: name, Dir: true, Mode: 0o755})
+			}
+		}
+	}
 }
 
 // ownsText reports whether the engine has a file of its own there in any image.

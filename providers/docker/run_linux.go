@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/egress"
+	"github.com/pccrun/pccrun/events"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
@@ -43,6 +44,7 @@ type running struct {
 	id       string
 	session  *yamux.Session
 	oom      atomic.Bool
+	started  atomic.Bool
 	printed  sync.WaitGroup // what the command prints
 	way      *way
 
@@ -67,6 +69,9 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	if err := run.furnish(); err != nil {
 		return result, err
 	}
+	if err := run.births(); err != nil {
+		return result, err
+	}
 	if err := r.provider.image(ctx, r.config.Image, r.layer); err != nil {
 		return result, err
 	}
@@ -78,6 +83,24 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	result, err = run.follow(ctx)
 	result.Wall = time.Since(begun)
 	return result, err
+}
+
+// births notes when each file was made that gVisor shows under another number: what a
+// link leads to that somebody puts in the way was made at another time.
+func (r *running) births() error {
+	for _, n := range r.numbered {
+		var st unix.Statx_t
+		err := unix.Statx(unix.AT_FDCWD, n.source, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BTIME|unix.STATX_INO, &st)
+		switch {
+		case err != nil:
+			return &os.PathError{Op: "statx", Path: n.source, Err: err}
+		case uint64(st.Dev_major)<<32|uint64(st.Dev_minor) != n.dev || st.Ino != n.ino:
+			return &EngineError{Text: n.source + ": another file than the survey saw"}
+		case st.Mask&unix.STATX_BTIME != 0:
+			r.inside.Mounts[n.mount].Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+		}
+	}
+	return nil
 }
 
 // furnish makes the files that the engine binds.
@@ -303,6 +326,15 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 		return result, err
 	}
 	e := &EngineError{Text: "the container ended before the command did"}
+	defer func() {
+		if r.started.Load() { // and was ended with it: 125 would say that it never ran
+			var text *EngineError
+			if errors.As(err, &text) {
+				r.observer.Warning(events.Warning{Text: text.Error(), Hint: text.Advice})
+			}
+			result, err = providers.Result{Killed: true, Signal: int(unix.SIGKILL)}, nil
+		}
+	}()
 	if line := said.String(); line != "" {
 		e.Err = errors.New(line)
 	} else if _, ping := c.Ping(context.Background(), client.PingOptions{}); ping != nil {
@@ -385,6 +417,7 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 			go r.streams(ctx, expected)
 			r.say(inside.Message{Go: true})
 		case m.Started:
+			r.started.Store(true)
 			r.observer.Started()
 			go r.forward()
 		case m.Failed != nil:

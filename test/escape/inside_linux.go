@@ -42,6 +42,8 @@ type Spec struct {
 	HostName string // of the host, or of the cage
 	Machine  string // machine-id
 
+	CommandLine string // SHA-256 of that of the host's kernel, in hex
+
 	TCP4, TCP6, UDP4, Published int // ports on the host's loopback
 	Abstract, AbstractDgram     string
 	Socket, ShownSocket         string // paths of listening unix sockets

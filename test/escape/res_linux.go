@@ -183,7 +183,7 @@ func resProbes() []Probe {
 					return Escaped("%d processors to run on", n)
 				}
 				for range 4 { // others may want them too, for a while
-					if share := burn(2, 500*time.Millisecond); share > 1.3 {
+					if share := burn(2, 500*time.Millisecond); share > 1.3 && more(2) > 1.3 {
 						return Escaped("%.2f processors", share)
 					}
 				}

@@ -174,8 +174,8 @@ func (d *Drive) judge(run *Run) Outcome {
 	if !ran && refused(run, d.probe.Guarantee) {
 		return Needing("a host on which " + string(d.probe.Guarantee) + " can be kept: " + tail(run))
 	}
-	if !ran && d.job.Provider != "" && len(d.probe.Flags) > 0 && !run.Late && run.State.ExitCode() == 125 {
-		return Needing("a provider that takes " + d.probe.Flags[0] + ": " + tail(run))
+	if flag := d.refusedFlag(run); !ran && flag != "" {
+		return Needing("a provider that takes " + flag + ": " + tail(run))
 	}
 	if !ran {
 		return Broken("the payload did not run: %s", tail(run))
@@ -190,6 +190,20 @@ func (d *Drive) judge(run *Run) Outcome {
 // its exit status and by name: a probe's own flags may ask what a host cannot keep.
 func refused(run *Run, g profiles.Guarantee) bool {
 	return !run.Late && run.State != nil && run.State.ExitCode() == 125 && bytes.Contains(run.Output, []byte("pccrun: guarantee "+string(g)+": missing: "))
+}
+
+// refusedFlag is the probe's own flag that a provider refused by name, "" for none.
+func (d *Drive) refusedFlag(run *Run) string {
+	if d.job.Provider == "" || run.Late || run.State == nil || run.State.ExitCode() != 125 {
+		return ""
+	}
+	for _, flag := range d.probe.Flags {
+		word := strings.ReplaceAll(strings.TrimPrefix(flag, "--"), "-", ".")
+		if strings.HasPrefix(flag, "--") && bytes.Contains(run.Output, []byte(d.job.Provider+": "+word)) {
+			return flag
+		}
+	}
+	return ""
 }
 
 func tail(run *Run) string {

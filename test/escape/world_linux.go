@@ -108,6 +108,10 @@ func (w *world) build(j *job) (err error) {
 		w.Namespaces = ownNamespaces()
 	}
 	w.HostName, _ = os.Hostname()
+	if text, err := os.ReadFile("/proc/cmdline"); err == nil {
+		sum := sha256.Sum256(text)
+		w.CommandLine = hex.EncodeToString(sum[:])
+	}
 	if id, err := os.ReadFile("/etc/machine-id"); err == nil {
 		w.Machine = strings.TrimSpace(string(id))
 	}
