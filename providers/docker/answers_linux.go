@@ -155,7 +155,7 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.ResCPU:
 			a = limited(r.facts.CPUs, "control group of the engine", want.CPUs.Value)
 		case profiles.ResPids:
-			a = limited(r.facts.Pids, "control group of the engine", want.Pids.Value)
+			a = limited(r.facts.Pids, "control group of the engine, with room for the threads of pid 1", want.Pids.Value)
 			if gvisor && want.Pids.Value > 0 {
 				a = missing(
 					"the engine counts the threads of gVisor, and not the processes in it",

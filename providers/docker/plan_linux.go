@@ -35,6 +35,9 @@ const (
 // oomScore has the kernel end what is inside before the launcher.
 const oomScore = 200
 
+// ownTasks is room for the threads of pid 1, and of what becomes the command.
+const ownTasks = 16
+
 // sentryTasks is room for the threads of gVisor's kernel, which the engine counts
 // with the command's.
 const sentryTasks = 512
@@ -617,7 +620,7 @@ func (r *plan) limits() {
 		have.NanoCPUs = n * 1_000_000
 	}
 	if n := want.Pids.Value; n > 0 && r.facts.Pids {
-		n++ // pid 1
+		n += ownTasks
 		if r.runsc() {
 			n += sentryTasks
 		}
