@@ -150,12 +150,13 @@ type Facts struct {
 	Pids     bool
 	Options  []string // its security options: "name=seccomp,profile=default"
 
-	Crash     string     // what a crash inside would feed, and no limit stops; "" for nothing
-	AsRoot    bool       // pccrun was started as root
-	Landlock  int        // ABI version of this machine's kernel, 0 for none
-	Root      []Entry    // of /
-	Submounts []Submount // file systems that are mounted below it
-	Texts     []string   // files that are covered with texts where they are there
+	Crash     string            // what a crash inside would feed, and no limit stops; "" for nothing
+	AsRoot    bool              // pccrun was started as root
+	Accounts  map[string]string // /etc/passwd and /etc/group, where it was
+	Landlock  int               // ABI version of this machine's kernel, 0 for none
+	Root      []Entry           // of /
+	Submounts []Submount        // file systems that are mounted below it
+	Texts     []string          // files that are covered with texts where they are there
 }
 
 // Entry is a name in the root directory.
@@ -236,6 +237,16 @@ func (f *Facts) look() error {
 		return err
 	}
 	f.Submounts = parseMountinfo(string(text))
+	if f.AsRoot {
+		f.Accounts = map[string]string{}
+		for _, path := range [...]string{"/etc/passwd", "/etc/group"} {
+			text, err := os.ReadFile(path)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			f.Accounts[path] = string(text)
+		}
+	}
 	for _, path := range covered {
 		if exists(path) {
 			f.Texts = append(f.Texts, path)

@@ -60,7 +60,9 @@ type plan struct {
 	home    string            // of pccrun's own, which is persistent; "" for none
 	homes   []namespaces.Stub // made in it, so that the engine need not
 
-	asRoot   bool            // the launcher is root's
+	asRoot   bool // the launcher is root's
+	roots    bool // and so is the workspace: its files are lent to an identity
+	lent     *namespaces.Plan
 	doors    map[string]bool // sockets and FIFOs of this machine
 	names    map[string]bool // paths at which something is mounted already
 	numbered []numbered      // what gVisor numbers anew
@@ -108,8 +110,12 @@ func (p *Provider) Plan(
 	if f.AsRoot {
 		// Of an identity that owns nothing no file would be writable: no engine maps owners.
 		r.asRoot = true
-		if r.uid, r.gid, err = owner(policy.Workspace); err != nil {
+		uid, gid, err := owner(policy.Workspace)
+		if err != nil {
 			return nil, err
+		}
+		if r.roots = uid == 0; !r.roots {
+			r.uid, r.gid = uid, gid
 		}
 	}
 	for _, place := range found.Places {
@@ -146,6 +152,9 @@ func (p *Provider) Plan(
 	}
 	if err := r.mounts(mounts.Mounts); err != nil {
 		return nil, err
+	}
+	if r.roots {
+		r.borrow(mounts)
 	}
 	if err := r.command(found, command); err != nil {
 		return nil, err
@@ -186,10 +195,10 @@ func (r *plan) refuse() error {
 			Text:   "the engine maps users (rootless, or userns-remap), which is not built yet",
 			Advice: "DOCKER_HOST names another engine",
 		}
-	case r.uid == 0:
+	case r.uid == 0, r.roots && (r.runsc() || p.Workspace == "/"):
 		return &EngineError{
-			Text:   "the workspace " + p.Workspace + " is root's, and no command in a container runs as root",
-			Advice: "chown -R USER " + p.Workspace + ", or --provider native, which lends root's files to an identity of its own",
+			Text:   "the workspace " + p.Workspace + " is root's, whose files gVisor cannot lend",
+			Advice: "--runtime runc lends them to an identity of its own, and so does --provider native; or chown -R USER " + p.Workspace,
 		}
 	case len(p.Without) > 0:
 		return &EngineError{Text: "--without: layers can be switched off with --provider native only"}
@@ -335,7 +344,7 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			readOnly := m.ReadOnly || m.Kind != namespaces.Bind
 			r.bind(m.Source, m.Target, readOnly, m.Tree && !readOnly, m.Dev, m.Ino)
 		case namespaces.Persist:
-			if r.asRoot {
+			if r.asRoot && !r.roots {
 				return &EngineError{
 					Text:   "the persistent home " + m.Target + " is root's, and the command is not root",
 					Advice: "--home private, or start pccrun as the owner of " + r.policy.Workspace,
@@ -360,6 +369,9 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 		}
 	}
 	if !image {
+		if r.roots {
+			r.accounts()
+		}
 		r.system(list, around)
 	}
 	for _, path := range covered {

@@ -398,6 +398,9 @@ func (r *running) talk(ctx context.Context) (*inside.Ended, error) {
 		case m.Hello != nil && m.Hello.Version != inside.Version:
 			return nil, fmt.Errorf("BUG: docker: pid 1 speaks version %d", m.Hello.Version)
 		case m.Hello != nil:
+			if err := r.lend(ctx); err != nil {
+				return nil, err
+			}
 			r.say(inside.Message{Plan: &r.inside})
 		case m.Ready != nil:
 			if err := r.judge(m.Ready); err != nil {
