@@ -1,6 +1,7 @@
 package profiles
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -240,10 +241,31 @@ func (r *resolver) importEnviron() (*layer, error) {
 		}
 		im.layer.limits[len(limits)-1] = limitEntry{Limit: Limit{Value: n * int64(time.Second), Origin: o}, given: true}
 	})
+	if r.docker() {
+		each("PARALLEL_CC_DOCKER_MEMORY_LIMIT", func(text string, o Origin) { im.limit("memory", text, o) })
+		each("PARALLEL_CC_DOCKER_CPU_LIMIT", func(text string, o Origin) { im.limit("cpus", text, o) })
+	}
 	for _, name := range slices.Compact(loosened) {
 		im.layer.warnings = append(im.layer.warnings, name+" allows more than the profile: "+r.req.Host.Getenv(name))
 	}
 	return &im.layer, im.err()
+}
+
+// docker reports whether a container engine is asked for, whose limits the founding
+// documents have names for.
+func (r *resolver) docker() bool {
+	return cmp.Or(r.req.Provider, r.req.Host.Getenv("PARALLEL_CC_SANDBOX_PROVIDER")) == "docker"
+}
+
+// limit takes a limit, as a profile writes it.
+func (im *importer) limit(name, text string, o Origin) {
+	i := slices.Index(LimitNames(), name)
+	n, err := parseLimit(i, text, im.memory)
+	if err != nil {
+		im.at(o, "", "%v", err)
+		return
+	}
+	im.layer.limits[i] = limitEntry{Limit: Limit{Value: n, Origin: o}, given: true}
 }
 
 // srt reads the object that holds network, filesystem and the rest.

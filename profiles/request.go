@@ -43,6 +43,8 @@ type Request struct {
 	Runtime     string // --runtime: of a container engine
 	DockerImage string // --docker-image
 
+	DockerNetwork string // --docker-network
+
 	PassFDs []int
 	Events  string // a path, or fd:N
 	DryRun  bool

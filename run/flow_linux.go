@@ -34,8 +34,8 @@ func Run(req profiles.Request, program Program) int {
 	if err != nil {
 		return messages.Fail(messages.InWords(err), Hint(err))
 	}
-	if (req.Runtime != "" || req.DockerImage != "") && c.Name != "docker" {
-		return messages.Fail("flags --runtime and --docker-image: the provider is "+c.Name, "--provider docker")
+	if (req.Runtime != "" || req.DockerImage != "" || req.DockerNetwork != "") && c.Name != "docker" {
+		return messages.Fail("flags --runtime, --docker-image and --docker-network: the provider is "+c.Name, "--provider docker")
 	}
 	if c.Name != providers.Native && program.Become != nil {
 		return program.Become()

@@ -126,6 +126,7 @@ func runFlags() []flagDef {
 		flagDef{"--provider", takesValue, "NAME", "where to run: native, auto, …", provider},
 		flagDef{"--runtime", takesValue, "NAME", "with --provider docker: runc, or runsc for gVisor", once(func(r *profiles.Request) *string { return &r.Runtime })},
 		flagDef{"--docker-image", takesValue, "NAME", "with --provider docker: use the programs of this image", once(func(r *profiles.Request) *string { return &r.DockerImage })},
+		flagDef{"--docker-network", takesValue, "none|bridge|host", "with --provider docker: a network without rules (default none)", once(func(r *profiles.Request) *string { return &r.DockerNetwork })},
 		flagDef{"--from", takesValue, "SNAPSHOT", "start from the changes of a snapshot, in overlays", once(func(r *profiles.Request) *string { return &r.From })},
 		flagDef{"--pass-fd", takesValue, "N", "pass this file descriptor", passFD},
 		flagDef{"--dry-run", alone, "", "print the plan, and do nothing", on(func(r *profiles.Request) *bool { return &r.DryRun })},

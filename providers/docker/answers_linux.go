@@ -6,8 +6,12 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
-// landlockRefer is the first version of Landlock that is used.
-const landlockRefer = 2
+// landlockRefer is the first version of Landlock that is used; landlockScope closes the
+// abstract sockets of others.
+const (
+	landlockRefer = 2
+	landlockScope = 6
+)
 
 // capturedGap is what programs do not get that know of no proxy.
 const capturedGap = "an address that a rule names, a port beyond the first sixteen and UDP are not captured, " +
@@ -83,23 +87,28 @@ func (r *plan) answer() []profiles.Answer {
 				"no overlay of the host's files is made for a container",
 				"use --provider native, or --read or --private instead of --overlay",
 			)
-		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS:
-			a = kept("no network")
-			if network {
-				a = kept("no network, a proxy over the container's stream")
+		case profiles.NetAllowlist, profiles.NetAddress, profiles.NetDNS, profiles.NetTransparent:
+			if !r.ruled() {
+				a = missing(
+					"--docker-network "+r.provider.options.Network+" is a network of the engine, where no rule of pccrun applies",
+					"leave out --docker-network",
+				)
+				break
 			}
-		case profiles.NetTransparent:
-			a = weak(
-				"addresses of the loopback for names, listeners at the ports that rules name",
-				capturedGap,
-				"",
-			)
-			if !network {
-				a = kept("no network")
+			if a = kept("no network"); network && g == profiles.NetTransparent {
+				a = weak(
+					"addresses of the loopback for names, listeners at the ports that rules name",
+					capturedGap,
+					"",
+				)
+			} else if network {
+				a = kept("no network, a proxy over the container's stream")
 			}
 		case profiles.NetInject:
 			a = kept("a process of its own that reads the requests to its hosts")
-			if len(r.policy.Network.Inject) > 0 && !network {
+			if len(r.policy.Network.Inject) > 0 && !r.ruled() {
+				a = missing("pccrun cannot read requests in a network of the engine", "leave --docker-network out")
+			} else if len(r.policy.Network.Inject) > 0 && !network {
 				a = missing("no host can be reached", "--allow HOST of the secret")
 			}
 		case profiles.IPCUnix:
@@ -108,13 +117,23 @@ func (r *plan) answer() []profiles.Answer {
 				"a socket in a shown directory can be reached if the host binds it later, moved it, or bound it by a relative path",
 				"--runtime runsc prevents connections to sockets of the host",
 			)
-			if gvisor {
+			switch {
+			case gvisor:
 				a = kept("gVisor prevents connections to sockets of the host")
+			case r.provider.options.Network == hostNetwork && r.facts.Landlock < landlockScope:
+				a = missing("with --docker-network host, abstract sockets of the host can be reached", "leave it out")
 			}
 		case profiles.IPCSysV:
 			a = kept("ipc namespace")
 		case profiles.ProcIsolated:
-			a = kept("pid namespace")
+			a = weak(
+				"pid namespace",
+				"the user namespace is the machine's: processes inside have the user's own uid",
+				"--runtime runsc has another kernel",
+			)
+			if gvisor {
+				a = kept("gVisor's own processes")
+			}
 		case profiles.ProcNoSurvivors:
 			a = kept("pid namespace, which ends with the launcher's connection")
 		case profiles.SysFilter:
@@ -136,7 +155,7 @@ func (r *plan) answer() []profiles.Answer {
 		case profiles.ResCPU:
 			a = limited(r.facts.CPUs, "control group of the engine", want.CPUs.Value)
 		case profiles.ResPids:
-			a = limited(r.facts.Pids, "control group of the engine", want.Pids.Value)
+			a = limited(r.facts.Pids, "control group of the engine, with room for the threads of pid 1", want.Pids.Value)
 			if gvisor && want.Pids.Value > 0 {
 				a = missing(
 					"the engine counts threads of gVisor, not processes inside",
@@ -144,7 +163,14 @@ func (r *plan) answer() []profiles.Answer {
 				)
 			}
 		case profiles.ResFiles:
-			a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
+			a = weak(
+				"RLIMIT_NOFILE, RLIMIT_FSIZE",
+				"file watches and pending signals are counted with the user's own",
+				"--runtime runsc has another kernel, which counts",
+			)
+			if gvisor {
+				a = kept("RLIMIT_NOFILE, RLIMIT_FSIZE")
+			}
 		case profiles.ResDisk:
 			a = kept("no limit is set")
 			if want.Disk.Value > 0 {
@@ -180,8 +206,8 @@ func (r *plan) answer() []profiles.Answer {
 			if gvisor {
 				a = weak(
 					"mounts compared by pid 1, one failing step ends the launch",
-					"gVisor has its own inode numbers, which cannot be compared: a link that appears at that moment is followed; pid 1 runs as the command's user, which can end it",
-					"--runtime runc compares them",
+					"gVisor has its own inode numbers: birth times are compared where the file system has them, and a link that appears at that moment is followed; pid 1 runs as the command's user, which can end it",
+					"--runtime runc compares inodes",
 				)
 			}
 		default:

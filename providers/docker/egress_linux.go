@@ -40,6 +40,10 @@ type way struct {
 // leave plans the way out, and puts what belongs to it into the command's environment
 // and into what the engine binds. What it serves is served once pid 1 is ready.
 func (r *running) leave() (err error) {
+	if !r.ruled() {
+		r.inside.Env = inside.Texts(r.environ)
+		return nil
+	}
 	host := egress.Host{
 		Environ:  r.provider.host.Environ,
 		StateDir: r.provider.host.StateDir,

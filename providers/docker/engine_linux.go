@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -35,6 +35,16 @@ type Provider struct {
 func New(host providers.Host, options Options) (*Provider, error) {
 	if options.Runtime == "" {
 		options.Runtime = Runc
+	}
+	switch options.Network {
+	case "":
+		options.Network = noNetwork
+	case noNetwork, bridgeNetwork, hostNetwork:
+	default:
+		return nil, &EngineError{
+			Text:   "no such network: " + strconv.Quote(options.Network),
+			Advice: "--docker-network is none, bridge or host",
+		}
 	}
 	if options.Ask {
 		return nil, &EngineError{
@@ -123,17 +133,6 @@ func contextID(name string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func readJSON(path string, into any) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return &fs.PathError{Op: "parse", Path: path, Err: err}
-	}
-	return nil
-}
-
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -151,12 +150,13 @@ type Facts struct {
 	Pids     bool
 	Options  []string // its security options: "name=seccomp,profile=default"
 
-	Crash     string     // what a crash inside would feed, and no limit stops; "" for nothing
-	AsRoot    bool       // pccrun was started as root
-	Landlock  int        // ABI version of this machine's kernel, 0 for none
-	Root      []Entry    // of /
-	Submounts []Submount // file systems that are mounted below it
-	Texts     []string   // files that are covered with texts where they are there
+	Crash     string            // what a crash inside would feed, and no limit stops; "" for nothing
+	AsRoot    bool              // pccrun was started as root
+	Accounts  map[string]string // /etc/passwd and /etc/group, where it was
+	Landlock  int               // ABI version of this machine's kernel, 0 for none
+	Root      []Entry           // of /
+	Submounts []Submount        // file systems that are mounted below it
+	Texts     []string          // files that are covered with texts where they are there
 }
 
 // Entry is a name in the root directory.
@@ -237,6 +237,16 @@ func (f *Facts) look() error {
 		return err
 	}
 	f.Submounts = parseMountinfo(string(text))
+	if f.AsRoot {
+		f.Accounts = map[string]string{}
+		for _, path := range [...]string{"/etc/passwd", "/etc/group"} {
+			text, err := os.ReadFile(path)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			f.Accounts[path] = string(text)
+		}
+	}
 	for _, path := range covered {
 		if exists(path) {
 			f.Texts = append(f.Texts, path)

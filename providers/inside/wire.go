@@ -133,6 +133,7 @@ func Texts(list []string) []Text {
 type Mount struct {
 	Path     string
 	Dev, Ino uint64 // 0: not compared
+	Birth    int64  // when the file was made, in nanoseconds; 0: not compared
 	ReadOnly bool
 }
 

@@ -1,6 +1,8 @@
 package escape
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -49,7 +51,9 @@ func linkProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				for _, dir := range closedPlaces {
 					os.MkdirAll(in.Path(dir), 0o755)
-					if err := os.WriteFile(in.Path(dir, ".envrc"), []byte("# canary\n"), 0o644); err != nil {
+					if err := os.WriteFile(in.Path(dir, ".envrc"), []byte("# canary\n"), 0o644); errors.Is(err, fs.ErrNotExist) {
+						continue // the directory was set aside meanwhile
+					} else if err != nil {
 						return Broken("%v", err)
 					}
 				}
