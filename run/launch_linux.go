@@ -361,6 +361,9 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		l.unguarded()
 		return l.ended(messages.Fail(messages.InWords(err)), nil)
 	}
+	if l.program.Started != nil {
+		l.program.Started()
+	}
 	if l.req.Events != "" {
 		l.log.Start() // who reads them learns from the first which session this is
 	}

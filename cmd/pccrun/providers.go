@@ -16,6 +16,7 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Ask: req.Ask})
 	}
 	if name == e2b.Name {
+		host.Launcher = "/proc/self/exe" // all of pccrun, without itself a second time
 		return e2b.New(host, e2b.Options{}), nil
 	}
 	return nil, nil
