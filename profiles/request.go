@@ -60,6 +60,9 @@ type Request struct {
 	// what would come of it; nil for none.
 	Draft *Draft
 
+	// Resolved stands in place of all of the policy's words: another machine has read them.
+	Resolved *Policy
+
 	Host Host
 }
 

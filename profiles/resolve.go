@@ -61,6 +61,9 @@ type resolver struct {
 //
 // The error names every mistake: see [Mistakes].
 func Resolve(req Request) (*Policy, error) {
+	if req.Resolved != nil {
+		return req.Resolved, nil
+	}
 	r := &resolver{req: &req, policy: &Policy{}}
 	if err := r.findHome(); err != nil {
 		return nil, err

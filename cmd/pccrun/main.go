@@ -74,6 +74,9 @@ func Main(args []string) int {
 	if os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
 		return fail("set-uid and set-gid are refused: remove the bit from the program")
 	}
+	if len(args) == 3 && args[0] == inside.Verb && args[1] == inside.Launch { // elsewhere, for the spool
+		return run.Inside(thisProgram(), args[2])
+	}
 	if len(args) > 0 && args[0] == inside.Verb { // in a container, as its first process
 		return inside.Main(args[1:])
 	}

@@ -22,6 +22,7 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 		req.DockerImage = o.Image
 		return docker.New(host, o)
 	case e2b.Name:
+		host.Launcher = "/proc/self/exe" // all of pccrun, without itself a second time
 		return e2b.New(host, e2b.Options{}), nil
 	}
 	return nil, nil

@@ -337,3 +337,6 @@ const (
 func (s *Service) Price(box *remote.Sandbox) float64 {
 	return perCPU*box.CPUs + perGiB*float64(box.MemoryMB)/1024
 }
+
+// Daemons is where envd listens.
+func (s *Service) Daemons() []uint16 { return []uint16{envdPort} }

@@ -28,6 +28,12 @@ func Main(args []string) int {
 	switch {
 	case len(args) == 1 && args[0] == Stage:
 		return stage()
+	case len(args) == 2 && args[0] == Attach:
+		return attach(args[1])
+	case len(args) == 2 && args[0] == Serving:
+		return serveElsewhere(args[1])
+	case len(args) > 1 && args[0] == Reach:
+		return reach(args[1:])
 	case len(args) > 0:
 		return complain("inside", errors.New("no arguments are taken"))
 	case os.Getpid() != 1:

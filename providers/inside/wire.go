@@ -160,6 +160,12 @@ type Message struct {
 	Signal  int     `json:",omitempty"`
 	Size    *[2]int `json:",omitempty"` // columns, rows
 	Ended   *Ended  `json:",omitempty"`
+
+	// Of a place elsewhere.
+	Remote *Remote `json:",omitempty"`
+	Trial  *Trial  `json:",omitempty"`
+	Event  Event   `json:",omitempty"`
+	Done   *Done   `json:",omitempty"`
 }
 
 // Hello is the first message.

@@ -141,8 +141,9 @@ func (r *plan) keeps(rel string) string {
 	}
 }
 
-// reachable is said of what the provider's own daemon undoes.
-const reachable = "pccrun does not run in the sandbox yet, and the command can reach the provider's daemon, which executes commands"
+// insideThere keeps most of a policy: what it does keep there a trial says, before the command
+// starts, and a run whose trial keeps less than the policy requires is refused then.
+const insideThere = "pccrun itself in the sandbox, tried before the command starts"
 
 // answer says of each guarantee how far this run keeps it: by being a copy at another
 // place, or by what the provider itself keeps.
@@ -164,17 +165,7 @@ func (r *plan) answer() []profiles.Answer {
 // ofCopy says what the engine keeps.
 func (r *plan) ofCopy(g profiles.Guarantee) profiles.Answer {
 	kept := func(mechanism string) profiles.Answer { return profiles.Answer{Mechanism: mechanism} }
-	missing := func(cause string) profiles.Answer {
-		return profiles.Answer{State: profiles.Missing, Cause: cause}
-	}
-	limit := func(l profiles.Limit, cause string) profiles.Answer {
-		if l.Value == 0 {
-			return kept("no limit is set")
-		}
-		return missing(cause)
-	}
 	const elsewhere = "another machine"
-	want := &r.policy.Resources
 	switch g {
 	case profiles.FSHide:
 		return kept("hidden files are not copied")
@@ -188,30 +179,15 @@ func (r *plan) ofCopy(g profiles.Guarantee) profiles.Answer {
 		if len(r.policy.Network.Inject) == 0 {
 			return kept("no secret is injected")
 		}
-		return missing("the proxy does not run in the sandbox yet")
-	case profiles.NetTransparent:
-		return missing("pccrun does not capture connections in the sandbox yet")
+		return profiles.Answer{State: profiles.Weak, Mechanism: insideThere, Cause: "the secret is in the memory of the provider's machine, outside of the command's reach"}
 	case profiles.FSSpecial, profiles.IPCUnix, profiles.IPCSysV, profiles.ProcIsolated, profiles.InfoKernel, profiles.InfoHost:
 		return kept(elsewhere)
 	case profiles.ProcNoSurvivors:
 		return kept("the sandbox is destroyed, and times out if pccrun is killed")
 	case profiles.EnvScrub:
-		return kept("an environment of its own, sent when the command starts")
-	case profiles.ResMemory:
-		return limit(want.Memory, "the provider's template sets the memory")
-	case profiles.ResCPU:
-		return limit(want.CPUs, "the provider's template sets the processors")
-	case profiles.ResPids:
-		return limit(want.Pids, "processes are not counted there yet")
-	case profiles.ResDisk:
-		return limit(want.Disk, "the provider's template sets the disk")
-	case profiles.ResFiles:
-		if want.Files.Value == 0 {
-			return limit(want.FileSize, "no limit is set there yet")
-		}
-		return limit(want.Files, "no limit is set there yet")
+		return kept("an environment of its own, sent over the stream")
 	case profiles.ResTime:
-		return kept("this machine's clock, and the sandbox's timeout")
+		return kept(insideThere + ", this machine's clock, the sandbox's own end")
 	case profiles.TTYIsolated:
 		return kept("a terminal of its own there")
 	case profiles.TTYOutput:
@@ -221,5 +197,5 @@ func (r *plan) ofCopy(g profiles.Guarantee) profiles.Answer {
 	case profiles.SyncDown:
 		return kept("only requested files, each checked, as a change set")
 	}
-	return missing(reachable)
+	return kept(insideThere)
 }

@@ -41,6 +41,10 @@ type Service interface {
 	// Keeps says what the provider itself keeps of a policy, by mechanisms of its own.
 	Keeps(policy *profiles.Policy) []profiles.Answer
 
+	// Daemons are the ports at which the provider's own listens in a sandbox, who executes
+	// commands for whoever comes: none of them may be in the command's reach.
+	Daemons() []uint16
+
 	// Describe says what Create would ask for, for --dry-run.
 	Describe(r *Request) any
 
