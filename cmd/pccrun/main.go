@@ -77,6 +77,9 @@ func Main(args []string) int {
 	if len(args) > 0 && args[0] == inside.Verb { // in a container, as its first process
 		return inside.Main(args[1:])
 	}
+	if code, is := macStage(args); is {
+		return code
+	}
 	if code, is := escapeHidden(args); is {
 		return code
 	}

@@ -12,6 +12,9 @@ import (
 // newProvider makes a provider that is not this machine itself: the list of those that are
 // built. One that is not is nil.
 var newProvider = func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error) {
+	if name == providers.Native {
+		return newNative(host)
+	}
 	if name == docker.Name {
 		return docker.New(host, docker.Options{Runtime: req.Runtime, Image: req.DockerImage, Ask: req.Ask})
 	}
