@@ -52,6 +52,7 @@ type Sandbox struct {
 	Hostname string   // what uname(2) says there
 	IPv6     bool     // its loopback has ::1
 	Proxy    uint16   // the port of its loopback where the proxy listens; 0 for 3128
+	Token    string   // what a client of the proxy has to give, where others than the command reach that port; "" else
 	Learn    bool     // there is a network whatever the policy allows: what is tried is to be learned
 	Environ  []string // of the command, before it is told of the way out
 }
@@ -171,7 +172,11 @@ func (p *Plan) listen() error {
 }
 
 func (p *Plan) proxyURL() string {
-	return "http://127.0.0.1:" + strconv.Itoa(int(p.sandbox.Proxy))
+	at := "127.0.0.1:" + strconv.Itoa(int(p.sandbox.Proxy))
+	if p.sandbox.Token != "" {
+		at = netproxy.TokenUser + ":" + p.sandbox.Token + "@" + at
+	}
+	return "http://" + at
 }
 
 // Uncaptured returns the environment of a command that reaches nothing but by the proxy,

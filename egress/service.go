@@ -68,7 +68,7 @@ func (s *Service) publish(text string, origin profiles.Origin) error {
 // nil where no name has one.
 func (s *Service) Begin(names *netproxy.Names) {
 	p := s.plan
-	cfg := netproxy.Config{Rules: p.denied, Hostname: p.sandbox.Hostname, Event: s.decided}
+	cfg := netproxy.Config{Rules: p.denied, Hostname: p.sandbox.Hostname, Token: p.sandbox.Token, Event: s.decided}
 	if p.Rules != nil {
 		cfg.Rules, cfg.Names, cfg.Upstream, cfg.Ask, cfg.Learn = p.Rules, names, p.upstream, p.ask, p.sandbox.Learn
 	}

@@ -51,6 +51,8 @@ func (c *client) refuse(r request, err error) {
 
 func phrases(status int) string {
 	switch status {
+	case 407:
+		return "Proxy Authentication Required"
 	case 408:
 		return "Request Timeout"
 	case 421:
@@ -77,7 +79,11 @@ func (c *client) answer(r request, status int, phrase string, f fields) {
 	b := []byte("HTTP/1.1 " + strconv.Itoa(status) + " " + phrase +
 		"\r\nContent-Type: " + kind +
 		"\r\nContent-Length: " + strconv.Itoa(len(body)) +
-		"\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n")
+		"\r\nCache-Control: no-store\r\nConnection: close\r\n")
+	if status == errNoToken.status { // what git waits for before it gives one
+		b = append(b, "Proxy-Authenticate: Basic realm=\"pccrun\"\r\n"...)
+	}
+	b = append(b, "\r\n"...)
 	if r.method != "HEAD" {
 		b = append(b, body...)
 	}

@@ -74,6 +74,9 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.detail }
 
+// errNoToken is for who is not of the sandbox, and reaches the proxy.
+var errNoToken = &refusal{407, "want the token of the run that the proxy belongs to"}
+
 func bad(detail string) *refusal { return &refusal{400, detail} }
 
 // parseRequest reads a request in the two forms that a proxy gets, CONNECT
@@ -210,6 +213,8 @@ func (c *client) serveRequest() {
 	c.conn.SetReadDeadline(time.Time{})
 	r, err := parseRequest(h)
 	switch {
+	case !c.admits(h):
+		c.refuse(request{head: h}, errNoToken)
 	case err != nil:
 		c.refuse(r, err)
 	case r.method == "CONNECT":

@@ -65,6 +65,10 @@ type Config struct {
 	// another kind of it asks, and is told that there is none.
 	Hostname string
 
+	// Token is what each client has to give first, where the listener is in the reach of others than
+	// the sandbox's programs; "" where it is not.
+	Token string
+
 	// Event hears of each decision, from many goroutines, and must not block.
 	Event func(Event)
 

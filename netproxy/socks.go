@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// SOCKS5 as RFC 1928 has it: CONNECT alone, without authentication. Whoever
-// reaches the listener is in the sandbox.
+// SOCKS5 as RFC 1928 has it: CONNECT alone, without authentication where whoever reaches
+// the listener is in the sandbox, else with the token of [Config.Token].
 const (
 	socksVersion    = 5
 	socksNoAuth     = 0
+	socksPassword   = 2
 	socksNoMethod   = 0xff
 	socksConnect    = 1
 	socksIPv4       = 1
@@ -24,6 +25,8 @@ const (
 	socksRefused    = 5
 	socksBadCommand = 7
 	socksBadAddress = 8
+
+	socksTokenVersion = 1 // of RFC 1929
 )
 
 // serveSOCKS greets, reads one request and makes a tunnel.
@@ -36,13 +39,19 @@ func (c *client) serveSOCKS() {
 	if _, err := io.ReadFull(c.br, methods); err != nil {
 		return
 	}
-	method := byte(socksNoMethod)
+	method, wanted := byte(socksNoMethod), byte(socksNoAuth)
+	if c.cfg.Token != "" {
+		wanted = socksPassword
+	}
 	for _, m := range methods {
-		if m == socksNoAuth {
-			method = socksNoAuth
+		if m == wanted {
+			method = wanted
 		}
 	}
 	if _, err := c.conn.Write([]byte{socksVersion, method}); err != nil || method == socksNoMethod {
+		return
+	}
+	if method == socksPassword && !c.admitSOCKS() {
 		return
 	}
 	host, port, code := c.readSOCKSRequest()

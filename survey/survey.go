@@ -29,6 +29,8 @@ type Survey struct {
 
 	Traces []string // names in the home whose being looked for is told at the end
 
+	Layout *Layout // nil for a provider that mounts
+
 	Workspace *workspace.Found // what stands there
 	Query     workspace.Query  // what it was asked
 	Trees     []Tree           // what else the command may write

@@ -80,6 +80,9 @@ func Main(args []string) int {
 	if len(args) > 0 && args[0] == inside.Verb { // in a container, as its first process
 		return inside.Main(args[1:])
 	}
+	if code, is := machineStage(args); is {
+		return code
+	}
 	if code, is := escapeHidden(args); is {
 		return code
 	}
