@@ -15,6 +15,7 @@ import (
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // maxHidden bounds what is told of that is hidden.
@@ -43,7 +44,7 @@ func (l *launch) hidden() (list []events.Hidden) {
 		}
 		if d.Access == profiles.Hide {
 			h.Rule = "hide " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
-		} else if m.Kind == namespaces.Mask {
+		} else if m.Why == survey.SocketHidden {
 			h.What, h.Hint = "connect "+m.Target, "--socket "+shell.Quote(m.Target)
 		}
 		list = append(list, h)

@@ -67,6 +67,7 @@ func Run(req profiles.Request, program Program) int {
 		}
 	}
 	r.auto = c.auto
+	defer r.removeAgentDirs()
 	if code := r.plan(); code != 0 || req.DryRun || r.passed != nil {
 		if box != nil {
 			box.Close()
@@ -138,6 +139,7 @@ func (l *launch) plan() int {
 	if err := l.openHome(); err != nil {
 		return l.refused(FailRun(err), err)
 	}
+	l.makeAgentDirs()
 	if err := l.survey(nil); err != nil {
 		if l.auto && isMissing(err) {
 			l.passed = err
@@ -395,6 +397,7 @@ func (l *launch) start(box *namespaces.Sandbox) int {
 		l.left = l.lookBack()
 		l.leaveHome()
 		l.lost(started)
+		l.removeAgentDirs()
 		if l.upper {
 			_, _ = l.noted() // what goes wrong settleUpper says
 		}
