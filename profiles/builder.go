@@ -407,6 +407,7 @@ func (b *builder) finish(req Request, dirs state.Dirs) error {
 	for _, name := range req.Without {
 		b.flagWord("--without", name, LayerNames(), func() { p.Without = append(p.Without, Layer(name)) })
 	}
+	b.barred()
 	p.Requirements = requirements(p)
 	return b.err()
 }
@@ -436,8 +437,8 @@ func (b *builder) home(req Request) {
 }
 
 // open lets a file change, and lists it at exit, that a review rule of the user's names by
-// its path and that stands in a directory which is protected as a whole: the rest of that
-// stays as it is. Such a rule for anything else would do nothing.
+// its path and that is protected by its name, or stands in a directory which is protected as a
+// whole: the rest stays as it is. Such a rule for anything else would do nothing.
 func (b *builder) open() {
 	p := b.policy
 	for i := range p.Protect {
@@ -450,7 +451,7 @@ func (b *builder) open() {
 			continue
 		}
 		at := slices.IndexFunc(p.Protect, func(d ProtectRule) bool {
-			return !d.Review && d.Pattern != r.Pattern && d.Matches(p.Workspace, parentOf(path))
+			return !d.Review && d.Pattern != r.Pattern && (d.Matches(p.Workspace, parentOf(path)) || strings.IndexByte(r.Pattern, '/') > 0 && d.Matches(p.Workspace, path))
 		})
 		if at < 0 || p.Protect[at].Pattern == r.Pattern {
 			continue
@@ -467,6 +468,31 @@ func (b *builder) open() {
 		}
 		p.Opened = append(p.Opened, path)
 		b.file(fileEntry{FileRule: FileRule{Path: path, Access: Write, Origin: r.Origin}})
+	}
+}
+
+// barred refuses rules that would let a protected name change, and do nothing: it stays as it is
+// until it is named for review.
+func (b *builder) barred() {
+	p := b.policy
+	if slices.Contains(p.Without, LayerProtect) {
+		return
+	}
+	for i := range p.Files {
+		r := &p.Files[i]
+		if r.Access < Overlay || r.Glob != "" || r.Origin.Source == "default" || r.Origin.builtin() || b.tight[r.Origin.Source] || r.Path == p.Workspace || !within(p.Workspace, r.Path) {
+			continue
+		}
+		if d, is := p.Protected(r.Path); is && !d.Review && !d.Matches(p.Workspace, parentOf(r.Path)) {
+			name, hint := r.Path[len(p.Workspace)+1:], ""
+			if !strings.HasPrefix(d.Pattern, ".git/") || strings.HasPrefix(d.Pattern, ".git/config") {
+				hint = "add --review " + shell.Quote(name) + ": then it may change, and is listed"
+				if info, err := os.Lstat(r.Path); err == nil && info.IsDir() {
+					hint += "; --review " + shell.Quote(name) + "/FILE, or --write " + shell.Quote(name) + "/DIR, opens less"
+				}
+			}
+			b.at(r.Origin, hint, "%s %s: it is protected as %s, and stays as it is", r.Access, name, d.Pattern)
+		}
 	}
 }
 

@@ -164,6 +164,7 @@ func (f *flow) run() (code int, passed error) {
 		}
 		defer f.close()
 	}
+	defer f.removeAgentDirs()
 	if err := f.prepare(); err != nil {
 		return f.refuse(err, f.auto && (!native || isMissing(err)))
 	}
@@ -309,6 +310,7 @@ func (f *flow) prepare() error {
 	if err := f.openHome(); err != nil {
 		return err
 	}
+	f.makeAgentDirs()
 	if !f.req.DryRun && f.Name != providers.Native {
 		f.label = strings.ToLower(rand.Text())
 	}

@@ -381,6 +381,7 @@ func payDebt(home sessions.Home, program Program, id, text string) error {
 	if err != nil {
 		return err
 	}
+	removeMade(home, id, record.Root)
 	if len(found) == 0 { // but for what was set aside by one that was killed before it had told
 		if found, err = setAside(home, id); err != nil || len(found) == 0 {
 			return err

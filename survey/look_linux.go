@@ -171,8 +171,8 @@ func (f *finder) rule(path string) {
 		return
 	}
 	if d.Access == profiles.Write && d.Rule.Path == path && path != f.policy.Workspace && Below(path, f.policy.Workspace) && strings.HasPrefix(d.Rule.Origin.Source, "built-in ") {
-		if _, end, err := f.hops(path); err != nil || end.Path != path {
-			return // a link that has come since the policy was read says what it opens
+		if _, end, err := f.hops(path); err != nil || end.Path != path || end.Node == Absent {
+			return // a link that has come since the policy was read says what it opens; nothing opens nothing
 		}
 	}
 	f.resolve(path, d.Access, d.Rule.Origin.String(), 0)
@@ -225,6 +225,9 @@ func (f *finder) workspace(found *workspace.Found) {
 	for _, m := range found.Matches {
 		if d := f.decider.Decide(m.Path); d.Rule.Path == m.Path && d.Rule.Glob == "" && m.Target == "" {
 			continue // the user has named it, which beats a pattern
+		}
+		if slices.ContainsFunc(f.policy.Network.Sockets, func(s profiles.PathRule) bool { return s.Path == m.Path && s.At == "" }) {
+			continue // likewise
 		}
 		f.put(placeOf(m.Node, Place{Access: f.atMost(m.Path, m.Rule.Access), Why: m.Rule.Origin.String()}))
 		if m.Target != "" && !f.leads(m) || m.Rule.Access >= profiles.Overlay {

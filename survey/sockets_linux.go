@@ -14,6 +14,9 @@ import (
 	"github.com/pccrun/pccrun/profiles"
 )
 
+// SocketHidden is the reason of a socket of the host that is shown and cannot be connected to.
+const SocketHidden = "a socket of a running service"
+
 // maxSockets bounds how many sockets are masked one by one: anybody on the host
 // can bind thousands, and each mount is time of every launch.
 const maxSockets = 256
@@ -59,7 +62,7 @@ func (f *finder) sockets() error {
 		}
 	}
 	for _, path := range crowd(paths, maxSockets, f.keepsOpen) {
-		f.add(path, profiles.Hide, "a socket of a running service")
+		f.add(path, profiles.Hide, SocketHidden)
 		if i, ok := f.seen[path]; ok {
 			f.places[i].Optional = true
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"strconv"
@@ -186,7 +187,9 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 	}
 	if real := resolveLinks(path); real != path && !ownTree(path) { // there links lead elsewhere inside
 		around := p.Decide(filepath.Dir(path))
-		if here, differs, _ := run.Surveyed(p, host, filepath.Dir(path)); differs {
+		if here, differs, _, err := run.Surveyed(p, host, filepath.Dir(path)); err != nil {
+			return err
+		} else if differs {
 			around = here
 		}
 		if around.Access != profiles.Hide { // else the link is hidden, whatever it leads to
@@ -194,7 +197,10 @@ func (a *answer) path(p *profiles.Policy, host *profiles.Host) error {
 		}
 	}
 	d := p.Decide(path)
-	here, differs, scratch := run.Surveyed(p, host, path)
+	here, differs, scratch, err := run.Surveyed(p, host, path)
+	if err != nil {
+		return err
+	}
 	if differs {
 		d = here
 	}
@@ -343,10 +349,16 @@ func (a *answer) connect(p *profiles.Policy, host *profiles.Host) error {
 		}
 		a.subject, a.what = path, "sockets of the host cannot be reached, unless named"
 		a.rule, a.hint = profiles.Origin{Source: "default", Key: "no rule names it"}, "--socket "+shell.Quote(path)+" names it"
+		real := resolveLinks(path)
+		if real != path {
+			a.leadsTo = real
+		}
 		for _, s := range p.Network.Sockets {
-			if s.Path == path {
-				a.yes, a.rule, a.ruleText, a.what, a.hint = true, s.Origin, "socket "+path, "the host's own", ""
+			to := resolveLinks(s.Path)
+			if path != cmp.Or(s.At, s.Path) && (s.At != "" || path != to && (real != to || p.Decide(filepath.Dir(path)).Access < profiles.Read)) {
+				continue
 			}
+			a.yes, a.rule, a.ruleText, a.what, a.hint = true, s.Origin, "socket "+s.Path, "the host's own", ""
 		}
 		return nil
 	}

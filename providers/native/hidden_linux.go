@@ -7,6 +7,7 @@ import (
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/survey"
 )
 
 // maxHidden bounds what is told of that is hidden.
@@ -36,7 +37,7 @@ func (r *plan) Hidden() (list []events.Hidden) {
 		}
 		if d.Access == profiles.Hide {
 			h.Rule = "hide " + d.Rule.Text() + " (" + d.Rule.Origin.String() + ")"
-		} else if m.Kind == namespaces.Mask {
+		} else if m.Why == survey.SocketHidden {
 			h.What, h.Hint = "connect "+m.Target, "--socket "+shell.Quote(m.Target)
 		}
 		list = append(list, h)
