@@ -212,6 +212,7 @@ func (f *flow) guard(run *native.Started) error {
 	if err != nil {
 		return err
 	}
+	g.guard[0].AskGit = askGit
 	if run != nil {
 		g.freezing.run, g.freezing.proc = run, run.Proc()
 		for _, one := range g.guard {
@@ -455,6 +456,7 @@ func payDebt(home sessions.Home, program Program, id, text string) error {
 		}
 		guards.Attach(configs)
 	}
+	guards[0].AskGit = askGit
 	found, err := workspace.Together(guards...).Finish()
 	if err != nil {
 		return err
