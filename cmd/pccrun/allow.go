@@ -27,12 +27,7 @@ example: pccrun allow github.com --profile claude
 
 func allowVerb(args []string) int {
 	profile := ""
-	list, err := options(allowUsage, args, func(name string, value func() string) bool {
-		if name == "--profile" {
-			profile = value()
-		}
-		return name == "--profile"
-	})
+	list, err := options(allowUsage, args, flags{"--profile": &profile})
 	if err == nil && len(list) == 0 {
 		err = &usageError{"allow: no rule", "pccrun allow HOST; see pccrun help allow"}
 	}

@@ -25,19 +25,7 @@ The exit status is also 1 for a conflict, and then nothing is applied.
 
 func applyVerb(args []string) int {
 	session, asJSON, sel := "", false, run.Selection{}
-	words, err := options(applyUsage, args, func(name string, value func() string) bool {
-		switch name {
-		case "--force":
-			sel.Force = true
-		case "--json":
-			asJSON = true
-		case "--session":
-			session = value()
-		default:
-			return false
-		}
-		return true
-	})
+	words, err := options(applyUsage, args, flags{"--force": &sel.Force, "--json": &asJSON, "--session": &session})
 	if err != nil {
 		return failSession(err)
 	}

@@ -59,7 +59,7 @@ func flagNames(defs []flagDef) []string {
 }
 
 // escapeFlags are the flags of escape, whose help is not linked into a launcher.
-const escapeFlags = "--list --explain --profile --provider --allow-missing --without --wrap --wrap-ready --only --id --severity --long --layers " +
+const escapeFlags = "--list --explain --profile --provider --runtime --allow-missing --without --wrap --wrap-ready --only --id --severity --long --layers " +
 	"--json --junit --sarif --tap --markdown --report --all --fail-on --baseline --parallel"
 
 // verbFlags returns the flags of a verb.
@@ -81,7 +81,7 @@ func helpFlags(help string) []string {
 	add := func(words []string) {
 		for _, w := range words {
 			w = strings.TrimSuffix(w, ",")
-			if strings.HasPrefix(w, "-") && w != "--" && strings.Trim(w, "abcdefghijklmnopqrstuvwxyz-") == "" && !slices.Contains(names, w) {
+			if strings.Trim(w, "-") != "" && strings.HasPrefix(w, "-") && strings.Trim(w, "abcdefghijklmnopqrstuvwxyz-") == "" && !slices.Contains(names, w) {
 				names = append(names, w)
 			}
 		}

@@ -12,10 +12,7 @@ Inside, the command can read the same in the file that $PCCRUN_DENIALS names.
 
 func denialsVerb(args []string) int {
 	asJSON := false
-	words, err := options(denialsUsage, args, func(name string, _ func() string) bool {
-		asJSON = asJSON || name == "--json"
-		return name == "--json"
-	})
+	words, err := options(denialsUsage, args, flags{"--json": &asJSON})
 	if err != nil {
 		return failSession(err)
 	}

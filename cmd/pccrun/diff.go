@@ -51,17 +51,16 @@ type differ struct {
 
 func diffVerb(args []string) int {
 	session, format := "", "patch"
-	words, err := options(diffUsage, args, func(name string, value func() string) bool {
-		switch name {
-		case "--stat", "--name-status", "--json":
-			format = name[2:]
-		case "--session":
-			session = value()
-		default:
-			return false
-		}
-		return true
-	})
+	var stat, names, asJSON bool
+	words, err := options(diffUsage, args, flags{"--stat": &stat, "--name-status": &names, "--json": &asJSON, "--session": &session})
+	switch {
+	case asJSON:
+		format = "json"
+	case names:
+		format = "name-status"
+	case stat:
+		format = "stat"
+	}
 	if err != nil {
 		return failSession(err)
 	}

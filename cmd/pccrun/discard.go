@@ -18,17 +18,7 @@ that the host's files are as they were before it.
 
 func discardVerb(args []string) int {
 	session, asJSON := "", false
-	words, err := options(discardUsage, args, func(name string, value func() string) bool {
-		switch name {
-		case "--json":
-			asJSON = true
-		case "--session":
-			session = value()
-		default:
-			return false
-		}
-		return true
-	})
+	words, err := options(discardUsage, args, flags{"--json": &asJSON, "--session": &session})
 	if err == nil && len(words) > 0 {
 		err = &usageError{"unexpected argument " + quote(words[0]), "discard deletes all changes; apply takes paths"}
 	}

@@ -26,13 +26,7 @@ type doctorFlags struct{ fix, yes, all, json bool }
 
 func doctorVerb(args []string) int {
 	var f doctorFlags
-	words, err := options(doctorUsage, args, func(name string, _ func() string) bool {
-		on := map[string]*bool{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json}[name]
-		if on != nil {
-			*on = true
-		}
-		return on != nil
-	})
+	words, err := options(doctorUsage, args, flags{"--fix": &f.fix, "--yes": &f.yes, "--all": &f.all, "--json": &f.json})
 	switch {
 	case err == nil && len(words) > 0:
 		err = &usageError{"unexpected argument " + quote(words[0]), "see pccrun help doctor"}

@@ -29,19 +29,7 @@ Running sessions, and those of other versions of pccrun, are kept.
 func gcVerb(args []string) int {
 	o := sessions.GCOptions{}
 	asJSON := false
-	words, err := options(gcUsage, args, func(name string, _ func() string) bool {
-		switch name {
-		case "--all":
-			o.All = true
-		case "--dry-run":
-			o.DryRun = true
-		case "--json":
-			asJSON = true
-		default:
-			return false
-		}
-		return true
-	})
+	words, err := options(gcUsage, args, flags{"--all": &o.All, "--dry-run": &o.DryRun, "--json": &asJSON})
 	if err == nil && len(words) > 0 {
 		err = &usageError{"unexpected argument " + quote(words[0]), "see pccrun help gc"}
 	}

@@ -51,23 +51,7 @@ type homeRequest struct {
 
 func homeVerb(args []string) int {
 	r := homeRequest{args: append([]string{"home"}, args...)}
-	words, err := options(homeUsage, args, func(name string, value func() string) bool {
-		switch name {
-		case "--workspace":
-			r.workspace = value()
-		case "--profile":
-			r.profile = value()
-		case "--yes":
-			r.yes = true
-		case "--renewed":
-			r.renewed = true
-		case "--json":
-			r.json = true
-		default:
-			return false
-		}
-		return true
-	})
+	words, err := options(homeUsage, args, flags{"--workspace": &r.workspace, "--profile": &r.profile, "--yes": &r.yes, "--renewed": &r.renewed, "--json": &r.json})
 	want := map[string]int{"list": 1, "size": 1, "reset": 1, "login": 1, "diff": 1, "export": 3}
 	switch {
 	case err != nil:

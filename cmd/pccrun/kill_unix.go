@@ -31,35 +31,21 @@ crashed, it kills the processes that are left.
 func killVerb(args []string) int {
 	all, force, asJSON := false, false, false
 	signal, wait := syscall.Signal(unix.SIGTERM), 10*time.Second
-	var bad error
-	words, err := options(killUsage, args, func(name string, value func() string) bool {
-		switch name {
-		case "--all":
-			all = true
-		case "--force":
-			force = true
-		case "--json":
-			asJSON = true
-		case "--signal", "-s":
-			text := value()
-			if signal = unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")); signal == 0 {
-				bad = &usageError{"flag --signal: " + quote(text) + " is no signal", "e.g. TERM, INT, KILL"}
-			}
-		case "--wait":
-			text := value()
-			var err error
-			if wait, err = time.ParseDuration(text); err != nil || wait < 0 {
-				bad = &usageError{"flag --wait: " + quote(text) + " is no duration", "e.g. 3s, 1m"}
-			}
-		default:
-			return false
+	toSignal := func(text string) error {
+		if signal = unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")); signal == 0 {
+			return &usageError{quote(text) + " is no signal", "e.g. TERM, INT, KILL"}
 		}
-		return true
-	})
+		return nil
+	}
+	toWait := func(text string) (err error) {
+		if wait, err = time.ParseDuration(text); err != nil || wait < 0 {
+			return &usageError{quote(text) + " is no duration", "e.g. 3s, 1m"}
+		}
+		return nil
+	}
+	words, err := options(killUsage, args, flags{"--all": &all, "--force": &force, "--json": &asJSON, "--signal": toSignal, "-s": toSignal, "--wait": toWait})
 	switch {
 	case err != nil:
-	case bad != nil:
-		err = bad
 	case all && len(words) > 0:
 		err = &usageError{"kill: --all and a session contradict each other", ""}
 	case !all && len(words) == 0:

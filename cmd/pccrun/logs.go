@@ -38,32 +38,14 @@ type logsOptions struct {
 
 func logsVerb(args []string) int {
 	o := logsOptions{tail: -1}
-	var bad error
-	words, err := options(logsUsage, args, func(name string, value func() string) bool {
-		switch name {
-		case "--follow", "-f":
-			o.follow = true
-		case "--output":
-			o.output = true
-		case "--json":
-			o.json = true
-		case "--save":
-			o.save = value()
-		case "--tail", "-n":
-			text := value()
-			n, err := strconv.ParseUint(text, 10, 31)
-			if err != nil {
-				bad = &usageError{"flag " + name + ": " + quote(text) + " is no number of lines", ""}
-			}
-			o.tail = int(n)
-		default:
-			return false
+	tail := func(text string) error {
+		n, err := strconv.ParseUint(text, 10, 31)
+		if o.tail = int(n); err != nil {
+			return errors.New(quote(text) + " is no number of lines")
 		}
-		return true
-	})
-	if err == nil {
-		err = bad
+		return nil
 	}
+	words, err := options(logsUsage, args, flags{"--follow": &o.follow, "-f": &o.follow, "--output": &o.output, "--json": &o.json, "--save": &o.save, "--tail": tail, "-n": tail})
 	if err == nil && o.json && o.output {
 		err = &usageError{"flags --json and --output contradict each other", ""}
 	}

@@ -24,19 +24,7 @@ allowed and denied, the bytes sent and received, and the flag to allow it.
 
 func netVerb(args []string) int {
 	denied, each, asJSON := false, false, false
-	words, err := options(netUsage, args, func(name string, _ func() string) bool {
-		switch name {
-		case "--denied":
-			denied = true
-		case "--each":
-			each = true
-		case "--json":
-			asJSON = true
-		default:
-			return false
-		}
-		return true
-	})
+	words, err := options(netUsage, args, flags{"--denied": &denied, "--each": &each, "--json": &asJSON})
 	if err != nil {
 		return failSession(err)
 	}

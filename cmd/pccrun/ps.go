@@ -23,17 +23,7 @@ The command line is the one given to pccrun, without the secrets of --env.
 
 func psVerb(args []string) int {
 	all, asJSON := false, false
-	words, err := options(psUsage, args, func(name string, _ func() string) bool {
-		switch name {
-		case "--all", "-a":
-			all = true
-		case "--json":
-			asJSON = true
-		default:
-			return false
-		}
-		return true
-	})
+	words, err := options(psUsage, args, flags{"--all": &all, "-a": &all, "--json": &asJSON})
 	if err == nil && len(words) > 0 {
 		err = &usageError{"unexpected argument " + quote(words[0]), "see pccrun help ps"}
 	}

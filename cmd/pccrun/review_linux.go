@@ -21,20 +21,10 @@ func reviewVerb(args []string) int {
 		args = args[:accept]
 	}
 	asJSON, quiet := false, false
-	flag := func(name string, _ func() string) bool {
-		switch name {
-		case "--json":
-			asJSON = true
-		case "--quiet":
-			quiet = true
-		default:
-			return false
-		}
-		return true
-	}
-	words, err := options(reviewUsage, args, flag)
+	known := flags{"--json": &asJSON, "--quiet": &quiet}
+	words, err := options(reviewUsage, args, known)
 	if err == nil && accept >= 0 {
-		paths, err = options(reviewUsage, paths, flag)
+		paths, err = options(reviewUsage, paths, known)
 	}
 	var r *review
 	if err == nil {
@@ -57,7 +47,7 @@ func reviewVerb(args []string) int {
 
 // saveLost copies what a session has kept of what was lost: SESSION PATH DEST.
 func saveLost(args []string) int {
-	words, err := options(reviewUsage, args, func(string, func() string) bool { return false })
+	words, err := options(reviewUsage, args, nil)
 	if err == nil && len(words) != 3 {
 		err = &usageError{"flag --save: want a session, a path that was not saved, and a destination", "pccrun review --save SESSION PATH DEST"}
 	}

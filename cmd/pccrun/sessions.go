@@ -110,11 +110,12 @@ func sessionHint(err error) string {
 	return ""
 }
 
+// flags are those of a verb, and what each sets: a bool, a string, or what a function makes of its value.
+type flags map[string]any
+
 // options reads the flags that a verb's usage describes, which may stand before and after words, but not after --:
-// a run can leave a file of any name, and a shell puts it in the place of a *. The
-// function is called for each, with one that takes the flag's value; it returns
-// false for a flag that it does not know.
-func options(usage string, args []string, flag func(name string, value func() string) bool) (words []string, err error) {
+// a run can leave a file of any name, and a shell puts it in the place of a *.
+func options(usage string, args []string, known flags) (words []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
 		args = args[1:]
@@ -127,26 +128,35 @@ func options(usage string, args []string, flag func(name string, value func() st
 			continue
 		}
 		name, value, joined := strings.Cut(arg, "=")
-		taken, missing := false, false
-		known := flag(name, func() string {
-			taken = true
-			if !joined {
-				if missing = len(args) == 0; missing {
-					return ""
-				}
-				value, args = args[0], args[1:]
-			}
-			return value
-		})
+		to, is := known[name]
+		on, alone := to.(*bool)
 		switch {
-		case !known:
+		case !is:
 			return nil, &usageError{"unknown flag " + quote(name), suggestName(helpFlags(usage), name)}
-		case missing:
-			return nil, &usageError{"flag " + name + ": value missing", ""}
-		case taken && value == "":
-			return nil, &usageError{"flag " + name + ": empty value", ""}
-		case joined && !taken:
+		case alone && joined:
 			return nil, &usageError{"flag " + name + ": takes no value", ""}
+		case alone:
+			*on = true
+			continue
+		case !joined && len(args) == 0:
+			return nil, &usageError{"flag " + name + ": value missing", ""}
+		case !joined:
+			value, args = args[0], args[1:]
+		}
+		if value == "" {
+			return nil, &usageError{"flag " + name + ": empty value", ""}
+		}
+		switch to := to.(type) {
+		case *string:
+			*to = value
+		case func(string) error:
+			if err := to(value); err != nil {
+				var u *usageError
+				if !errors.As(err, &u) {
+					u = &usageError{err.Error(), ""}
+				}
+				return nil, &usageError{"flag " + name + ": " + u.text, u.hint}
+			}
 		}
 	}
 	if slices.Contains(words, "") { // of a variable that is not set: it would mean the newest, or all

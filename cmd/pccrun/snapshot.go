@@ -29,21 +29,7 @@ NAME has letters, digits, '.', '-' and '_'. The default is the time.
 
 func snapshotVerb(args []string) int {
 	session, remove, list, asJSON := "", "", false, false
-	words, err := options(snapshotUsage, args, func(name string, value func() string) bool {
-		switch name {
-		case "--list":
-			list = true
-		case "--json":
-			asJSON = true
-		case "--remove":
-			remove = value()
-		case "--session":
-			session = value()
-		default:
-			return false
-		}
-		return true
-	})
+	words, err := options(snapshotUsage, args, flags{"--list": &list, "--json": &asJSON, "--remove": &remove, "--session": &session})
 	if err == nil && (len(words) > 1 || len(words) > 0 && (list || remove != "")) {
 		err = &usageError{"unexpected argument " + quote(words[len(words)-1]), "see pccrun help snapshot"}
 	}

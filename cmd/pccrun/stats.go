@@ -21,10 +21,7 @@ counts for each process that shares it.
 
 func statsVerb(args []string) int {
 	asJSON := false
-	words, err := options(statsUsage, args, func(name string, _ func() string) bool {
-		asJSON = asJSON || name == "--json"
-		return name == "--json"
-	})
+	words, err := options(statsUsage, args, flags{"--json": &asJSON})
 	if err != nil {
 		return failSession(err)
 	}

@@ -28,43 +28,29 @@ type syncFlags struct {
 
 func syncVerb(args []string) int {
 	var f syncFlags
-	given := map[string]bool{}
-	var mistake error
-	words, err := options(syncUsage, args, func(name string, value func() string) bool {
-		given[name] = true
-		var err error
-		switch name {
-		case "--dry-run":
-			f.dryRun = true
-		case "--json":
-			f.json = true
-		case "--trust":
-			f.trust = true
-		case "--allow-secret":
-			f.allow = append(f.allow, value())
-		case "--accept":
-			f.accept = append(f.accept, filepath.ToSlash(filepath.Clean(value())))
-		case "--max-size":
-			if f.limits.Bytes, err = profiles.ParseSize(value()); err == nil && f.limits.Bytes < 1 {
+	words, err := options(syncUsage, args, flags{
+		"--dry-run": &f.dryRun, "--json": &f.json, "--trust": &f.trust,
+		"--allow-secret": func(name string) error { f.allow = append(f.allow, name); return nil },
+		"--accept": func(name string) error {
+			f.accept = append(f.accept, filepath.ToSlash(filepath.Clean(name)))
+			return nil
+		},
+		"--max-size": func(text string) (err error) {
+			if f.limits.Bytes, err = profiles.ParseSize(text); err == nil && f.limits.Bytes < 1 {
 				err = errors.New("want at least one byte")
 			}
-		case "--max-files":
-			if f.limits.Files, err = strconv.Atoi(value()); err != nil || f.limits.Files < 1 {
+			return err
+		},
+		"--max-files": func(text string) (err error) {
+			if f.limits.Files, err = strconv.Atoi(text); err != nil || f.limits.Files < 1 {
 				err = errors.New("want a number from 1 on")
 			}
-		default:
-			return false
-		}
-		if err != nil && mistake == nil {
-			mistake = &usageError{"flag " + name + ": " + err.Error(), ""}
-		}
-		return true
+			return err
+		},
 	})
 	if err == nil {
-		err = mistake
-	}
-	if err == nil {
-		err = checkSync(words, given)
+		err = checkSync(words, map[string]bool{"--dry-run": f.dryRun, "--json": f.json, "--trust": f.trust, "--allow-secret": f.allow != nil,
+			"--accept": f.accept != nil, "--max-size": f.limits.Bytes != 0, "--max-files": f.limits.Files != 0})
 	}
 	if err != nil {
 		return failSession(err)

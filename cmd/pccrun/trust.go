@@ -30,21 +30,7 @@ prints the file, or the diff to the content that was trusted before: read it.
 func trustVerb(args []string) int {
 	req := profiles.Request{Host: profiles.ThisHost()}
 	list, revoke, asJSON := false, false, false
-	words, err := options(trustUsage, args, func(name string, value func() string) bool {
-		switch name {
-		case "--workspace":
-			req.Workspace = value()
-		case "--list":
-			list = true
-		case "--revoke":
-			revoke = true
-		case "--json":
-			asJSON = true
-		default:
-			return false
-		}
-		return true
-	})
+	words, err := options(trustUsage, args, flags{"--workspace": &req.Workspace, "--list": &list, "--revoke": &revoke, "--json": &asJSON})
 	switch {
 	case err != nil:
 	case len(words) > 0 && (!revoke || list || len(words) > 1 || req.Workspace != ""):

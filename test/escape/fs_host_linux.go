@@ -118,11 +118,7 @@ func (d *Drive) meanwhile(do func() error) Outcome {
 // whileItRuns starts the sandbox, waits until the payload says that it runs, and
 // has do go on from there, which may wait for the end. Nothing runs afterwards.
 func (d *Drive) whileItRuns(do func(cmd *exec.Cmd, ended <-chan *Run) Outcome) Outcome {
-	argv, err := d.Command(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
-	cmd, out, err := d.launch(argv)
+	cmd, out, err := d.begin(d.probe.ID)
 	if err != nil {
 		return Broken("%v", err)
 	}

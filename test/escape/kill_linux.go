@@ -50,11 +50,7 @@ func killedAtRandom(d *Drive, times int) Outcome {
 		times = 3
 	}
 	for n := range times {
-		argv, err := d.Command(d.probe.ID)
-		if err != nil {
-			return Broken("%v", err)
-		}
-		cmd, out, err := d.launch(argv)
+		cmd, out, err := d.begin(d.probe.ID)
 		if err != nil {
 			return Broken("%v", err)
 		}

@@ -170,11 +170,7 @@ func netProbes() []Probe {
 				return Blocked("listened: %v", cause(err))
 			},
 			Drive: func(d *Drive) Outcome {
-				argv, err := d.Command(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
-				cmd, out, err := d.launch(argv)
+				cmd, out, err := d.begin(d.probe.ID)
 				if err != nil {
 					return Broken("%v", err)
 				}

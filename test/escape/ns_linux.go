@@ -451,11 +451,7 @@ func setuidPayload(in *Inside) Outcome {
 
 // identityOutside looks, while the payload runs, who it is on the host.
 func identityOutside(d *Drive) Outcome {
-	argv, err := d.Command(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
-	cmd, out, err := d.launch(argv)
+	cmd, out, err := d.begin(d.probe.ID)
 	if err != nil {
 		return Broken("%v", err)
 	}

@@ -322,11 +322,7 @@ func resProbes() []Probe {
 				return Blocked("%d instances, %d timers", n, timers)
 			},
 			Drive: func(d *Drive) Outcome {
-				argv, err := d.Command(d.probe.ID)
-				if err != nil {
-					return Broken("%v", err)
-				}
-				cmd, out, err := d.launch(argv)
+				cmd, out, err := d.begin(d.probe.ID)
 				if err != nil {
 					return Broken("%v", err)
 				}

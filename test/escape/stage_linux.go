@@ -261,15 +261,20 @@ func (d *Drive) Command(id string) ([]string, error) {
 
 // Start runs the launcher to its end.
 func (d *Drive) Start(id string) (*Run, error) {
-	argv, err := d.Command(id)
-	if err != nil {
-		return nil, err
-	}
-	cmd, out, err := d.launch(argv)
+	cmd, out, err := d.begin(id)
 	if err != nil {
 		return nil, err
 	}
 	return d.wait(cmd, out), nil
+}
+
+// begin starts the launcher with a payload.
+func (d *Drive) begin(id string) (*exec.Cmd, *sink, error) {
+	argv, err := d.Command(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	return d.launch(argv)
 }
 
 // launch starts a command line in the world.

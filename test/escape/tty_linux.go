@@ -240,11 +240,7 @@ func inject(in *Inside, request uintptr) Outcome {
 // echoed there, and harms nobody.
 func typed(d *Drive) Outcome {
 	d.keep = true
-	argv, err := d.Command(d.probe.ID)
-	if err != nil {
-		return Broken("%v", err)
-	}
-	cmd, out, err := d.launch(argv)
+	cmd, out, err := d.begin(d.probe.ID)
 	if err != nil {
 		return Broken("%v", err)
 	}
