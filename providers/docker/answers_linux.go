@@ -102,7 +102,10 @@ func (r *plan) answer() []profiles.Answer {
 					"",
 				)
 			} else if network {
-				a = kept("no network, a proxy over the container's stream")
+				a = kept("no network but sockets that the launcher serves")
+				if gvisor {
+					a = kept("no network, a proxy over the container's stream")
+				}
 			}
 		case profiles.NetInject:
 			a = kept("a process of its own that reads the requests to its hosts")

@@ -47,6 +47,7 @@ type running struct {
 	started  atomic.Bool
 	printed  sync.WaitGroup // what the command prints
 	way      *way
+	door     *door // nil: connections come as streams
 
 	mu      sync.Mutex
 	control *json.Encoder
@@ -68,6 +69,12 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	if err := run.furnish(); err != nil {
 		return result, err
+	}
+	if err := run.open(); err != nil {
+		return result, err
+	}
+	if run.door != nil {
+		defer run.door.listener.Close()
 	}
 	if err := run.births(); err != nil {
 		return result, err
@@ -498,7 +505,7 @@ func (r *running) streams(ctx context.Context, expected int) {
 			r.printed.Add(-expected)
 			return
 		}
-		if r.way == nil && (kind == inside.Connection || kind == inside.Captured || kind == inside.Questions) {
+		if (r.way == nil || r.door != nil) && (kind == inside.Connection || kind == inside.Captured || kind == inside.Questions) {
 			kind = 0 // pid 1 was asked for none of them
 		}
 		if kind == inside.Stdout || kind == inside.Stderr || kind == inside.Terminal {

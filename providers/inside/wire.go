@@ -11,7 +11,7 @@
 //	   ◀── streams Stdin, Stdout, Stderr or Terminal
 //	   ◀── Started, or Failed
 //	   ─── Signal, Size ──────────────────────▶
-//	   ◀── a stream Connection for each client of the proxy
+//	   ◀── a stream Connection for each client of the proxy, unless Socket took the listeners
 //	   ◀── Ended
 //	   ─── closes the session ────────────────▶
 //
@@ -75,6 +75,8 @@ type Plan struct {
 	Rlimits  []Rlimit
 	Listen   []uint16 // ports of the loopback that lead to the launcher
 	Capture  []uint16 // ports of all addresses of [Names] that do; with a name server at port 53
+
+	Socket string // of the launcher's, which takes the listeners themselves; "": connections come as streams
 
 	Deadline, Grace time.Duration // 0 for none
 }
