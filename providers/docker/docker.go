@@ -57,6 +57,8 @@ func (o Options) Complete(environ *profiles.Host) Options {
 type EngineError struct {
 	Text, Advice string
 	Err          error
+
+	unmade bool // the engine could not set the container up
 }
 
 func (e *EngineError) Error() string {

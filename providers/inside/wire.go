@@ -137,6 +137,7 @@ type Mount struct {
 	Dev, Ino uint64 // 0: not compared
 	Birth    int64  // when the file was made, in nanoseconds; 0: not compared
 	ReadOnly bool
+	Optional bool // nothing is there to be covered any more: that is fine
 }
 
 // A File is a link, a directory or a text in a private directory.

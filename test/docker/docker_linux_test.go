@@ -479,6 +479,27 @@ func TestDoorsOfTheHost(t *testing.T) {
 	})
 }
 
+// A socket that is gone by the start, with the directory that it was in, needs no cover.
+func TestADoorThatIsGone(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		dir, err := os.MkdirTemp("/opt", "pccrun-test-")
+		require.NoError(t, err)
+		defer os.RemoveAll(dir)
+		require.NoError(t, os.Chmod(dir, 0o755))
+		l, err := net.Listen("unix", dir+"/socket")
+		require.NoError(t, err)
+		defer l.Close()
+		k := newTask(t, runtime)
+		var once sync.Once
+		k.heard.onCreated = func(providers.Resource) { once.Do(func() { assert.NoError(t, os.RemoveAll(dir)) }) }
+		out, _, _ := k.run(t, "echo", "runs")
+		assert.Equal(t, "runs\n", out)
+		left, err := k.provider.Find(t.Context(), "")
+		require.NoError(t, err)
+		assert.Empty(t, left)
+	})
+}
+
 // A server of the host's own loopback that the policy names is reached by the proxy;
 // nothing else is, by whatever way.
 func TestNetwork(t *testing.T) {
