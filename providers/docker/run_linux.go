@@ -23,7 +23,6 @@ import (
 
 	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/survey"
@@ -491,13 +490,10 @@ func (r *running) judge(ready *inside.Ready) error {
 // failed turns what pid 1 says into an error of this side.
 func (r *running) failed(f *inside.Failed) error {
 	if f.Exec {
-		err := &namespaces.ExecError{Name: string(r.inside.Argv[0]), Errno: unix.Errno(f.Errno)}
+		err := &providers.ExecError{Name: string(r.inside.Argv[0]), Err: unix.Errno(f.Errno)}
 		if image := r.provider.options.Image; image != "" {
-			return &EngineError{
-				Text:   "the image " + image,
-				Advice: "it is searched in the image, by the PATH of the command",
-				Err:    err,
-			}
+			err.Name = "the image " + image + ": " + err.Name
+			err.Advice = "it is searched in the image, by the PATH of the command"
 		}
 		return err
 	}

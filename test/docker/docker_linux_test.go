@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/docker"
@@ -333,9 +332,9 @@ func TestHowACommandEnds(t *testing.T) {
 		plan, err := k.plan(t, "./none")
 		require.NoError(t, err)
 		_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
-		var exec *namespaces.ExecError
+		var exec *providers.ExecError
 		require.ErrorAs(t, err, &exec)
-		assert.Equal(t, syscall.ENOENT, exec.Errno)
+		assert.ErrorIs(t, exec, syscall.ENOENT)
 	})
 }
 
