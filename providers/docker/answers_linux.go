@@ -102,7 +102,10 @@ func (r *plan) answer() []profiles.Answer {
 					"",
 				)
 			} else if network {
-				a = kept("no network, a proxy over the container's stream")
+				a = kept("no network but sockets that the launcher serves")
+				if gvisor {
+					a = kept("no network, a proxy over the container's stream")
+				}
 			}
 		case profiles.NetInject:
 			a = kept("a process of its own that reads the requests to its hosts")
@@ -206,7 +209,7 @@ func (r *plan) answer() []profiles.Answer {
 			if gvisor {
 				a = weak(
 					"mounts compared by pid 1, one failing step ends the launch",
-					"gVisor has its own inode numbers: birth times are compared where the file system has them, and a link that appears at that moment is followed; pid 1 runs as the command's user, which can end it",
+					"gVisor has its own inode numbers: birth times are compared where the file system has them, and an empty file may be made where a link leads that appears at that moment; pid 1 runs as the command's user, which can end it",
 					"--runtime runc compares inodes",
 				)
 			}

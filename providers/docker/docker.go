@@ -17,12 +17,7 @@ package docker
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/pccrun/pccrun/profiles"
 )
@@ -51,27 +46,19 @@ const (
 	hostNetwork   = "host"
 )
 
-// Complete takes what no flag says from the variables PARALLEL_CC_DOCKER_* and the file
-// ~/.parallel-cc/sandbox.json.
-func (o Options) Complete(environ *profiles.Host) (Options, error) {
-	var file struct {
-		Providers struct {
-			Docker struct{ Image, Network string }
-		}
-	}
-	path := filepath.Join(environ.Getenv("HOME"), ".parallel-cc", "sandbox.json")
-	if err := readJSON(path, &file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return o, err
-	}
-	o.Image = cmp.Or(o.Image, environ.Getenv("PARALLEL_CC_DOCKER_IMAGE"), file.Providers.Docker.Image)
-	o.Network = cmp.Or(o.Network, environ.Getenv("PARALLEL_CC_DOCKER_NETWORK"), file.Providers.Docker.Network)
-	return o, nil
+// Complete takes what no flag says from the variables PARALLEL_CC_DOCKER_*.
+func (o Options) Complete(environ *profiles.Host) Options {
+	o.Image = cmp.Or(o.Image, environ.Getenv("PARALLEL_CC_DOCKER_IMAGE"))
+	o.Network = cmp.Or(o.Network, environ.Getenv("PARALLEL_CC_DOCKER_NETWORK"))
+	return o
 }
 
 // An EngineError says what is wrong with the engine, and what mends it.
 type EngineError struct {
 	Text, Advice string
 	Err          error
+
+	unmade bool // the engine could not set the container up
 }
 
 func (e *EngineError) Error() string {
@@ -86,14 +73,3 @@ func (e *EngineError) Unwrap() error { return e.Err }
 
 // Hint says what to do.
 func (e *EngineError) Hint() string { return e.Advice }
-
-func readJSON(path string, into any) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return &fs.PathError{Op: "parse", Path: path, Err: err}
-	}
-	return nil
-}

@@ -75,6 +75,10 @@ func (r *running) leave() (err error) {
 	for _, at := range r.egress.Listen {
 		r.inside.Listen = append(r.inside.Listen, at.Port())
 	}
+	if len(r.inside.Listen) > 0 && !r.runsc() { // which lets nobody connect to a socket of the host
+		r.door, r.inside.Socket = &door{}, doorFile
+		r.bind(filepath.Join(r.dir, doorName), doorFile, true, false, 0, 0)
+	}
 	return nil
 }
 
@@ -98,9 +102,16 @@ func (r *running) serve(ctx context.Context) (*way, error) {
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
 	w.service.Begin(netproxy.NewNames(inside.Names, netip.Prefix{}))
+	w.ctx = ctx
+	if r.door != nil {
+		if err := r.direct(w); err != nil {
+			w.close()
+			return nil, err
+		}
+		return w, nil
+	}
 	w.names = egress.NewStreams(netip.AddrPortFrom(inside.Names.Addr(), 0))
 	w.service.Captured(ctx, w.names)
-	w.ctx = ctx
 	var list []net.Listener
 	for _, at := range r.egress.Listen {
 		w.streams[at] = egress.NewStreams(at)

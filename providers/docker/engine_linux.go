@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -131,6 +132,17 @@ func findEndpoint(host *profiles.Host) (endpoint, error) {
 func contextID(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:])
+}
+
+func readJSON(path string, into any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return &fs.PathError{Op: "parse", Path: path, Err: err}
+	}
+	return nil
 }
 
 func exists(path string) bool {

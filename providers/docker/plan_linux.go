@@ -66,6 +66,7 @@ type plan struct {
 	doors    map[string]bool // sockets and FIFOs of this machine
 	names    map[string]bool // paths at which something is mounted already
 	numbered []numbered      // what gVisor numbers anew
+	fleeting map[string]bool // what is covered, and may be gone by the start
 	unlinked string          // a link that should be pinned and cannot be
 	masked   bool            // a single file is hidden
 	answers  []profiles.Answer
@@ -106,6 +107,7 @@ func (p *Provider) Plan(
 		gid:      found.GID,
 		names:    map[string]bool{},
 		doors:    map[string]bool{},
+		fleeting: map[string]bool{},
 	}
 	if f.AsRoot {
 		// Of an identity that owns nothing no file would be writable: no engine maps owners.
@@ -361,6 +363,9 @@ func (r *plan) mounts(list []namespaces.Mount) error {
 			}
 			r.masked = r.masked || !m.Optional
 			r.bind(filepath.Join(r.dir, "mask"), m.Target, true, false, 0, 0)
+			if last := &r.inside.Mounts[len(r.inside.Mounts)-1]; last.Path == m.Target && (m.Optional || r.doors[m.Target]) {
+				r.fleeting[m.Target], last.Optional = true, true
+			}
 		case namespaces.Text:
 			r.own(file{Name: "text-" + strconv.Itoa(i), Text: m.Text, Mode: m.Mode}, m.Target)
 		case namespaces.Fresh:

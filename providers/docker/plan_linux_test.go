@@ -236,7 +236,7 @@ func TestWhatIsRefused(t *testing.T) {
 		return err
 	}
 	require.NoError(t, plan(func(*providers.Survey, *Facts) {}), "the control")
-	require.ErrorContains(t, plan(func(s *providers.Survey, _ *Facts) { s.UID = 0 }), "is root's")
+	require.ErrorContains(t, plan(func(s *providers.Survey, _ *Facts) { s.UID = 0 }), "belongs to root")
 	require.ErrorContains(
 		t,
 		plan(func(_ *providers.Survey, f *Facts) { f.Options = []string{"name=rootless"} }),
@@ -346,7 +346,7 @@ func TestFurnishHome(t *testing.T) {
 	assert.EqualValues(t, 0o700, info.Mode().Perm())
 	require.NoError(t, os.RemoveAll(home+"/.config"))
 	require.NoError(t, os.Symlink(outside, home+"/.config"))
-	require.ErrorContains(t, p.furnishHome(), "in the way")
+	require.ErrorContains(t, p.furnishHome(), "blocks a mount")
 	left, err := os.ReadDir(outside)
 	require.NoError(t, err)
 	assert.Empty(t, left)

@@ -17,12 +17,12 @@ import (
 
 	"github.com/hashicorp/yamux"
 	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/egress"
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
 	"github.com/pccrun/pccrun/survey"
@@ -47,6 +47,7 @@ type running struct {
 	started  atomic.Bool
 	printed  sync.WaitGroup // what the command prints
 	way      *way
+	door     *door // nil: connections come as streams
 
 	mu      sync.Mutex
 	control *json.Encoder
@@ -69,20 +70,43 @@ func (r *plan) Run(ctx context.Context, io providers.Stdio, o providers.Observer
 	if err := run.furnish(); err != nil {
 		return result, err
 	}
+	if err := run.open(); err != nil {
+		return result, err
+	}
+	if run.door != nil {
+		defer run.door.listener.Close()
+	}
 	if err := run.births(); err != nil {
 		return result, err
 	}
 	if err := r.provider.image(ctx, r.config.Image, r.layer); err != nil {
 		return result, err
 	}
-	if run.id, err = run.create(ctx); err != nil {
-		return result, err
+	for again := true; again; {
+		run.forget()
+		if run.id, err = run.create(ctx); err != nil {
+			return result, err
+		}
+		o.Created(providers.Resource{Provider: Name, ID: run.id, Labels: r.config.Labels})
+		result, err = run.follow(ctx)
+		var e *EngineError
+		again = errors.As(err, &e) && e.unmade && run.forget()
+		if left := r.remove(run.id); left != nil {
+			return result, errors.Join(err, left)
+		}
 	}
-	o.Created(providers.Resource{Provider: Name, ID: run.id, Labels: r.config.Labels})
-	defer func() { err = errors.Join(err, r.remove(run.id)) }()
-	result, err = run.follow(ctx)
 	result.Wall = time.Since(begun)
 	return result, err
+}
+
+// forget leaves out the covers of what is gone since the survey, a server's socket for
+// example, on which nothing could be mounted; it reports whether there were any.
+func (r *running) forget() bool {
+	before := len(r.host.Mounts)
+	r.host.Mounts = slices.DeleteFunc(slices.Clone(r.host.Mounts), func(m mount.Mount) bool {
+		return r.fleeting[m.Target] && !exists(m.Target)
+	})
+	return len(r.host.Mounts) < before
 }
 
 // births notes when each file was made that gVisor shows under another number: what a
@@ -211,7 +235,7 @@ func (r *plan) create(ctx context.Context) (string, error) {
 }
 
 // refused says what the engine would not do.
-func (r *plan) refused(what string, err error) error {
+func (r *plan) refused(what string, err error) *EngineError {
 	e := &EngineError{Text: what, Err: plain(err)}
 	if strings.Contains(err.Error(), "no space left on device") {
 		e.Advice = "the engine's disk is full: docker system prune frees what it keeps in " + r.facts.DataRoot
@@ -303,7 +327,9 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	defer cancel()
 	go r.watch(watching)
 	if _, err := c.ContainerStart(ctx, r.id, client.ContainerStartOptions{}); err != nil {
-		return result, r.refused("start the container", err)
+		e := r.refused("start the container", err)
+		e.unmade = true
+		return result, e
 	}
 	if r.session, err = yamux.Client(&stream{out, attached.HijackedResponse}, inside.Config()); err != nil {
 		return result, err
@@ -464,13 +490,10 @@ func (r *running) judge(ready *inside.Ready) error {
 // failed turns what pid 1 says into an error of this side.
 func (r *running) failed(f *inside.Failed) error {
 	if f.Exec {
-		err := &namespaces.ExecError{Name: string(r.inside.Argv[0]), Errno: unix.Errno(f.Errno)}
+		err := &providers.ExecError{Name: string(r.inside.Argv[0]), Err: unix.Errno(f.Errno)}
 		if image := r.provider.options.Image; image != "" {
-			return &EngineError{
-				Text:   "the image " + image,
-				Advice: "it is searched in the image, by the PATH of the command",
-				Err:    err,
-			}
+			err.Name = "the image " + image + ": " + err.Name
+			err.Advice = "it is searched in the image, by the PATH of the command"
 		}
 		return err
 	}
@@ -498,7 +521,7 @@ func (r *running) streams(ctx context.Context, expected int) {
 			r.printed.Add(-expected)
 			return
 		}
-		if r.way == nil && (kind == inside.Connection || kind == inside.Captured || kind == inside.Questions) {
+		if (r.way == nil || r.door != nil) && (kind == inside.Connection || kind == inside.Captured || kind == inside.Questions) {
 			kind = 0 // pid 1 was asked for none of them
 		}
 		if kind == inside.Stdout || kind == inside.Stderr || kind == inside.Terminal {

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/inside"
@@ -51,9 +50,9 @@ func TestWhatPidOneSays(t *testing.T) {
 	err := r.failed(
 		&inside.Failed{Step: "execute tool", Errno: int(unix.ENOENT), Text: "no such file or directory", Exec: true},
 	)
-	var exec *namespaces.ExecError
+	var exec *providers.ExecError
 	require.ErrorAs(t, err, &exec)
-	assert.Equal(t, unix.ENOENT, exec.Errno)
+	require.ErrorIs(t, exec, unix.ENOENT)
 	require.EqualError(t, r.failed(&inside.Failed{Step: "enter /x", Text: "gone"}), "docker: enter /x: gone")
 	r.provider = provider(t, Options{Image: "i"})
 	err = r.failed(&inside.Failed{Step: "execute tool", Errno: int(unix.ENOENT), Exec: true})

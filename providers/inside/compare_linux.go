@@ -32,7 +32,9 @@ func compare(mounts []Mount) error {
 	table := readOnly(string(text))
 	for _, m := range mounts {
 		var st unix.Stat_t
-		if err := unix.Lstat(m.Path, &st); err != nil {
+		if err := unix.Lstat(m.Path, &st); err == unix.ENOENT && m.Optional {
+			continue
+		} else if err != nil {
 			return &os.PathError{Op: "lstat", Path: m.Path, Err: err}
 		}
 		dev := uint64(unix.Major(st.Dev))<<32 | uint64(unix.Minor(st.Dev))

@@ -186,6 +186,12 @@ func (p *place) prepare() (r *Ready, step string, err error) {
 			return nil, "make " + f.Path, err
 		}
 	}
+	if p.plan.Socket != "" {
+		if err := p.hand(); err != nil {
+			return nil, "hand the listeners to the launcher", err
+		}
+		p.plan.Listen, p.plan.Capture = nil, nil
+	}
 	for _, port := range p.plan.Listen {
 		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
 		if err != nil {

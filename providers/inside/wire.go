@@ -11,7 +11,7 @@
 //	   ◀── streams Stdin, Stdout, Stderr or Terminal
 //	   ◀── Started, or Failed
 //	   ─── Signal, Size ──────────────────────▶
-//	   ◀── a stream Connection for each client of the proxy
+//	   ◀── a stream Connection for each client of the proxy, unless Socket took the listeners
 //	   ◀── Ended
 //	   ─── closes the session ────────────────▶
 //
@@ -76,6 +76,8 @@ type Plan struct {
 	Listen   []uint16 // ports of the loopback that lead to the launcher
 	Capture  []uint16 // ports of all addresses of [Names] that do; with a name server at port 53
 
+	Socket string // of the launcher's, which takes the listeners themselves; "": connections come as streams
+
 	Deadline, Grace time.Duration // 0 for none
 }
 
@@ -135,6 +137,7 @@ type Mount struct {
 	Dev, Ino uint64 // 0: not compared
 	Birth    int64  // when the file was made, in nanoseconds; 0: not compared
 	ReadOnly bool
+	Optional bool // nothing is there to be covered any more: that is fine
 }
 
 // A File is a link, a directory or a text in a private directory.

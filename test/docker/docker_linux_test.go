@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/docker"
@@ -333,9 +332,9 @@ func TestHowACommandEnds(t *testing.T) {
 		plan, err := k.plan(t, "./none")
 		require.NoError(t, err)
 		_, err = plan.Run(t.Context(), providers.Stdio{}, k.heard)
-		var exec *namespaces.ExecError
+		var exec *providers.ExecError
 		require.ErrorAs(t, err, &exec)
-		assert.Equal(t, syscall.ENOENT, exec.Errno)
+		assert.ErrorIs(t, exec, syscall.ENOENT)
 	})
 }
 
@@ -476,6 +475,27 @@ func TestDoorsOfTheHost(t *testing.T) {
 		assert.Equal(t, "connected\nwrote\nfifo\nsocket\n", k.asUser(t, "sh", "-c", try, dir), "the control")
 		out, _, _ := k.run(t, "sh", "-c", try, dir)
 		assert.Equal(t, "fifo\nsocket\n", out)
+	})
+}
+
+// A socket that is gone by the start, with the directory that it was in, needs no cover.
+func TestADoorThatIsGone(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, runtime string) {
+		dir, err := os.MkdirTemp("/opt", "pccrun-test-")
+		require.NoError(t, err)
+		defer os.RemoveAll(dir)
+		require.NoError(t, os.Chmod(dir, 0o755))
+		l, err := net.Listen("unix", dir+"/socket")
+		require.NoError(t, err)
+		defer l.Close()
+		k := newTask(t, runtime)
+		var once sync.Once
+		k.heard.onCreated = func(providers.Resource) { once.Do(func() { assert.NoError(t, os.RemoveAll(dir)) }) }
+		out, _, _ := k.run(t, "echo", "runs")
+		assert.Equal(t, "runs\n", out)
+		left, err := k.provider.Find(t.Context(), "")
+		require.NoError(t, err)
+		assert.Empty(t, left)
 	})
 }
 

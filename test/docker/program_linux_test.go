@@ -268,6 +268,6 @@ func TestRootsWorkspace(t *testing.T) {
 	assert.Equal(t, 125, code, errs)
 	assert.Empty(t, out)
 	if world.gvisor {
-		assert.Contains(t, errs, "is root's, whose files gVisor cannot lend")
+		assert.Contains(t, errs, "belongs to root, and gVisor cannot map owners")
 	}
 }

@@ -82,7 +82,7 @@ func infoProbes() []Probe {
 		},
 		{
 			ID: "INF-007", Name: "paths of the host in the table of mounts", Guarantee: profiles.InfoHost, Severity: Low,
-			Gap:    "the table of mounts names the host",
+			Gap:    "the mount table names the host",
 			Expect: "no unrelated host path", Key: "",
 			Explain: "/proc/self/mountinfo shows the root of each mount within its file system.",
 			Payload: func(in *Inside) Outcome {

@@ -116,7 +116,12 @@ func nsProbes() []Probe {
 			Payload: func(in *Inside) Outcome {
 				threads, _ := filepath.Glob("/proc/self/task/*")
 				for _, t := range threads {
-					if mode := statusLine("self/task/"+filepath.Base(t), "Seccomp"); mode != "2" {
+					mode := ""
+					filtered := func() bool {
+						mode = statusLine("self/task/"+filepath.Base(t), "Seccomp")
+						return mode == "2" || mode == "" && !isDirectory(t) // it has ended
+					}
+					if !eventually(200*time.Millisecond, filtered) { // gVisor lists a thread before it is one
 						return Escaped("thread %s has Seccomp: %s", filepath.Base(t), mode)
 					}
 				}

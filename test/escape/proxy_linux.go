@@ -217,6 +217,8 @@ func proxyProbes() []Probe {
 			Explain: "Ends every process in sight, the first one too, then tries the way that the proxy guarded.",
 			Payload: func(in *Inside) Outcome {
 				if !in.Control {
+					report(in.Nonce, Blocked("the first process took this one with it"))
+					time.Sleep(200 * time.Millisecond) // until it has passed that on
 					for _, pid := range processes() {
 						if n, _ := strconv.Atoi(pid); n != os.Getpid() {
 							unix.Kill(n, unix.SIGKILL)

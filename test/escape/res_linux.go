@@ -95,7 +95,7 @@ func resProbes() []Probe {
 		},
 		{
 			ID: "RES-005", Name: "fill private file systems one after another", Guarantee: profiles.ResDisk, Severity: High, Needs: []Need{NeedNative},
-			Gap:   "each private directory has the size",
+			Gap:   "each private directory may take the whole",
 			Flags: []string{"--disk", "48m"}, Expect: "the sum is bounded", Errnos: errnos("ENOSPC EDQUOT EFBIG ENOMEM"), Key: "resources.disk",
 			Explain: "40 MiB each into /tmp, /var/tmp, /dev/shm and the private home under a limit of 48 for all.",
 			Payload: func(in *Inside) Outcome {

@@ -117,8 +117,10 @@ func (s *Suite) one(ctx context.Context, p *Probe, t *Target) (r Result) {
 		Schema: Schema, ID: p.ID, Name: p.Name, Guarantee: p.Guarantee, Severity: p.Severity, Target: t.Name,
 		Expect: p.Expect, Refs: p.References, Claim: t.claim(p.Guarantee).State, Reproduce: s.reproduce(p, t),
 	}
-	if c := t.claim(p.Guarantee); p.Gap != "" && c.State == profiles.Weak.String() && strings.Contains(c.Cause, p.Gap) {
-		r.Gap = p.Gap
+	if p.Gap != "" && t.Native {
+		if c := s.claimWith(ctx, p, t); c.State == profiles.Weak.String() && strings.Contains(c.Cause, p.Gap) {
+			r.Claim, r.Gap = c.State, p.Gap
+		}
 	}
 	defer func() {
 		r.Duration = time.Since(began)
@@ -150,6 +152,19 @@ func (s *Suite) one(ctx context.Context, p *Probe, t *Target) (r Result) {
 		r.Findings = findings(p, r.Inside)
 	}
 	return r
+}
+
+// claimWith is what a target says of a probe's guarantee under the probe's own flags.
+func (s *Suite) claimWith(ctx context.Context, p *Probe, t *Target) Claim {
+	if len(p.Flags) == 0 || t.plan == nil {
+		return t.claim(p.Guarantee)
+	}
+	with := *t
+	with.Argv = slices.Insert(slices.Clone(t.Argv), len(t.Argv)-2, p.Flags...)
+	if with.ask(ctx, s.site.dir) != nil {
+		return t.claim(p.Guarantee)
+	}
+	return with.claim(p.Guarantee)
 }
 
 // smoke says why a target cannot run even a payload that does nothing, "" if it

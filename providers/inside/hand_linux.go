@@ -1,0 +1,68 @@
+package inside
+
+import (
+	"net"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// hand gives the launcher the sockets that programs come to, in the order of the plan: the
+// listeners, the name server's, and those that capture. What is served outside need not
+// come over the one stream.
+func (p *place) hand() error {
+	var fds []int
+	keep := func(s interface{ File() (*os.File, error) }, err error) error {
+		if err != nil {
+			return err
+		}
+		f, err := s.File()
+		if err == nil {
+			defer f.Close()
+			var fd int
+			if fd, err = unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+				fds = append(fds, fd)
+			}
+		}
+		return err
+	}
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	listen := func(address string, port uint16) error {
+		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.ParseIP(address), Port: int(port)})
+		if err == nil {
+			defer l.Close()
+		}
+		return keep(l, err)
+	}
+	for _, port := range p.plan.Listen {
+		if err := listen("127.0.0.1", port); err != nil {
+			return err
+		}
+	}
+	if len(p.plan.Capture) > 0 {
+		u, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 53})
+		if err == nil {
+			defer u.Close()
+		}
+		if err := keep(u, err); err != nil {
+			return err
+		}
+	}
+	for _, port := range p.plan.Capture {
+		if err := listen("0.0.0.0", port); err != nil {
+			return err
+		}
+	}
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: p.plan.Socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, _, err = c.WriteMsgUnix([]byte(strconv.Itoa(len(fds))), unix.UnixRights(fds...), nil)
+	return err
+}
