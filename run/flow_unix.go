@@ -1,3 +1,5 @@
+//go:build unix
+
 package run
 
 import (
@@ -5,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -98,13 +98,9 @@ type flow struct {
 	plan     providers.Plan
 	answers  []profiles.Answer
 	warnings []string
-	workDir  string          // where the command starts
-	watched  *survey.Guarded // what it may write of this machine's
-	label    string          // of what the provider makes
-	tries    int             // see decide
-
-	home  *homes.Home       // nil: it is not persistent
-	seeds map[string]string // what a fresh home begins with
+	workDir  string // where the command starts
+	label    string // of what the provider makes
+	tries    int    // see decide
 
 	onMachine
 	caught  *catcher
@@ -392,13 +388,7 @@ func (f *flow) look() (*providers.Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.watched = &survey.Guarded{
-		Policy: f.policy, Trees: append([]survey.Tree{{Query: found.Query, Found: found.Workspace}}, found.Trees...),
-		Writes: func(path string) bool { return f.policy.Decide(path).Access == profiles.Write },
-	}
-	for _, path := range slices.Sorted(maps.Keys(f.seeds)) {
-		found.Places = append(found.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: f.seeds[path], Why: "what a home begins with"})
-	}
+	f.found(found)
 	s := &providers.Survey{Places: found.Places, Command: paths, Notes: found.Notes, Machine: found}
 	s.UID, s.GID = who()
 	for _, v := range found.Env {
@@ -522,7 +512,9 @@ func (f *flow) follow() (code int, err error) {
 		f.killed = f.stop()
 	}
 	f.seat.close()
-	f.kept.tell()
+	if !f.isLocal() {
+		f.kept.tell()
+	}
 	var stays interface{ Stays() }
 	if errors.As(err, &stays) {
 		f.session.Keep(KeepUnfetched)
