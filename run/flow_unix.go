@@ -53,7 +53,6 @@ func Run(req profiles.Request, program Program) int {
 	// Its choice was --provider auto: the first other of this machine is taken that keeps what
 	// is required, and can start. It is never a cloud: no file leaves by surprise.
 	if program.Become != nil {
-		first.giveUp()
 		return program.Become()
 	}
 	why := []string{"provider native: " + messages.InWords(passed)}
@@ -64,10 +63,8 @@ func Run(req profiles.Request, program Program) int {
 		next := newFlow(&req, program, choice{Kind: k, by: "--provider auto: " + strings.Join(why, "; "), auto: true})
 		code, failed := next.run()
 		if failed == nil {
-			first.giveUp()
 			return code
 		}
-		next.giveUp()
 		text := messages.InWords(failed)
 		if named := "provider " + k.Name + ": "; !strings.HasPrefix(text, named) {
 			text = named + text
@@ -147,7 +144,7 @@ func (f *flow) run() (code int, passed error) {
 	native := f.Name == providers.Native
 	if native {
 		if err := f.build(); err != nil {
-			return FailRun(err), nil
+			return f.refuse(err, f.auto)
 		}
 		defer f.close()
 	}
@@ -184,6 +181,7 @@ func (f *flow) run() (code int, passed error) {
 // refuse ends a run whose command has not run, or passes it on.
 func (f *flow) refuse(err error, passes bool) (int, error) {
 	if passes {
+		f.giveUp()
 		return 0, err
 	}
 	return f.failed(err), nil
@@ -213,7 +211,8 @@ func (f *flow) failed(err error) int {
 	return code
 }
 
-// giveUp ends the session of a run that another provider takes over.
+// giveUp ends the session of a run that another provider takes over, which says what is wrong
+// there.
 func (f *flow) giveUp() {
 	if f.session == nil {
 		return
@@ -221,8 +220,10 @@ func (f *flow) giveUp() {
 	f.lookBack()
 	f.paid()
 	f.session.Drop(sessions.LogName)
+	f.upper = false
 	f.settleUpper()
-	_ = errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(messages.Refused)) // the run that follows says what is wrong there
+	_ = errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(messages.Refused))
+	f.session, f.log = nil, nil
 }
 
 // unsupported names what a request asks for that only a run on this machine has.
