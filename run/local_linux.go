@@ -206,8 +206,7 @@ func (o observer) Running(run providers.Local) error {
 	}
 	time.AfterFunc(logAfter, f.log.Start) // so that pccrun logs shows a run in which nothing has happened
 	time.AfterFunc(restAfter, rest)
-	f.running.Store(true)
-	f.forward(f.caught.relay.Load() == nil)
+	f.begun(f.caught.relay.Load() == nil)
 	pid, groups := run.Process()
 	_ = f.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: pid}
