@@ -202,6 +202,33 @@ func (im *importer) parallel(v value) {
 	})
 }
 
+// DefaultProvider returns the provider that ~/.parallel-cc/sandbox.json names, "" for none, and
+// the file.
+func DefaultProvider(host *Host) (name, file string, err error) {
+	home, _, err := host.HomeDir()
+	if err != nil {
+		return "", "", nil // whatever reads the policy says so
+	}
+	file = home + parallelSettings
+	text, err := ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", err
+	}
+	v, err := parseJSONC(file, string(text))
+	if err != nil || v.kind != kindObject {
+		return "", "", err
+	}
+	for _, m := range v.members {
+		if m.key == "defaultProvider" && m.value.kind == kindString {
+			name = m.value.text
+		}
+	}
+	return name, file, nil
+}
+
 // importEnviron reads the variables. The user's shell set them, so they count
 // also where they loosen, and then they are named.
 func (r *resolver) importEnviron() (*layer, error) {

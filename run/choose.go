@@ -14,7 +14,7 @@ const providerVariable = "PARALLEL_CC_SANDBOX_PROVIDER"
 // A choice is a provider by its name, and what chose it.
 type choice struct {
 	providers.Kind
-	by   string // "--provider", the name of a variable, "default"
+	by   string // "--provider", the name of a variable, a file, "default"
 	auto bool
 }
 
@@ -23,11 +23,19 @@ type choice struct {
 func choose(req *profiles.Request) (choice, error) {
 	c := choice{by: "default"}
 	name := providers.Native
-	if value := req.Host.Getenv(providerVariable); value != "" {
-		name, c.by = value, providerVariable
-	}
-	if req.Provider != "" {
+	switch value := req.Host.Getenv(providerVariable); {
+	case req.Provider != "":
 		name, c.by = req.Provider, "--provider"
+	case value != "":
+		name, c.by = value, providerVariable
+	default:
+		file, by, err := profiles.DefaultProvider(&req.Host)
+		if err != nil {
+			return c, err
+		}
+		if file != "" {
+			name, c.by = file, by
+		}
 	}
 	if name == providers.Auto {
 		name, c.auto = providers.Native, true
@@ -39,8 +47,8 @@ func choose(req *profiles.Request) (choice, error) {
 	kind, err := providers.KindOf(name)
 	c.Kind = kind
 	var unusable *providers.UnusableError
-	if errors.As(err, &unusable) && c.by == providerVariable {
-		unusable.Cause += ", as " + providerVariable + " names it"
+	if errors.As(err, &unusable) && c.by != "--provider" {
+		unusable.Cause += ", as " + c.by + " names it"
 	}
 	return c, err
 }

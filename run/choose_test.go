@@ -1,6 +1,7 @@
 package run
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,33 @@ func TestChoose(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, [3]any{c.name, c.by, c.flag == "auto"}, [3]any{got.Name, got.by, got.auto})
 	}
+}
+
+func TestChooseByFile(t *testing.T) {
+	home := t.TempDir()
+	require.NoError(t, os.Mkdir(home+"/.parallel-cc", 0o755))
+	file := home + "/.parallel-cc/sandbox.json"
+	req := &profiles.Request{Host: profiles.Host{UID: os.Getuid(), Home: home}}
+	choice := func(text string) (string, string, error) {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		c, err := choose(req)
+		return c.Name, c.by, err
+	}
+	name, by, err := choice(`{"defaultProvider": "e2b"}`)
+	require.NoError(t, err)
+	require.Equal(t, "e2b", name)
+	require.Equal(t, file, by)
+	_, _, err = choice(`{"defaultProvider": "nowhere"}`)
+	require.EqualError(t, err, "provider nowhere: no such provider, as "+file+" names it")
+	_, _, err = choice(`{"defaultProvider": `)
+	require.ErrorContains(t, err, file+":1: ")
+	name, _, err = choice(`{"providers": {}}`)
+	require.NoError(t, err)
+	require.Equal(t, providers.Native, name)
+	req.Provider = "docker"
+	name, _, err = choice(`{"defaultProvider": "e2b"}`)
+	require.NoError(t, err)
+	require.Equal(t, "docker", name, "a flag stands above")
 }
 
 func TestBuild(t *testing.T) {

@@ -214,11 +214,8 @@ func (f *flow) unchanged(refused []workspace.Refusal) {
 	}
 }
 
-// maxTold bounds the findings of an event, and maxSaid the lines on stderr of each kind.
-const (
-	maxTold = 256
-	maxSaid = 10
-)
+// maxTold bounds the findings of an event.
+const maxTold = 256
 
 // sayFindings says what a run left, a line for each, with the flag that would have let it be.
 func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session string) {
@@ -322,8 +319,6 @@ func SettleOwed(program Program) {
 		}
 	}
 }
-
-const unsettled = "post-run check of a killed run: "
 
 // Settle looks after the runs whose launchers were killed, before anything else
 // is done in their workspaces.

@@ -8,3 +8,6 @@ import "github.com/pccrun/pccrun/workspace"
 func SettleOwed(Program) {}
 
 func askGit([]workspace.GitQuestion) []workspace.GitAnswer { return nil }
+
+// Inside is for Linux: no provider runs pccrun on another system.
+func Inside(Program, string) int { return 125 }

@@ -2,12 +2,15 @@ package run
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/pccrun/pccrun/events"
+	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/namespaces"
 	"github.com/pccrun/pccrun/profiles"
@@ -24,6 +27,21 @@ type onMachine struct {
 	machine providers.Local     // once it runs
 	stood   map[string][]string // names in the home, by directory, before the command
 	hidden  []events.Hidden
+
+	watched *survey.Guarded   // what the command may write of this machine's
+	home    *homes.Home       // nil: it is not persistent
+	seeds   map[string]string // what a fresh home begins with
+}
+
+// found takes a survey in: what the command may write, and what a fresh home begins with.
+func (f *flow) found(s *survey.Survey) {
+	f.watched = &survey.Guarded{
+		Policy: f.policy, Trees: append([]survey.Tree{{Query: s.Query, Found: s.Workspace}}, s.Trees...),
+		Writes: func(path string) bool { return f.policy.Decide(path).Access == profiles.Write },
+	}
+	for _, path := range slices.Sorted(maps.Keys(f.seeds)) {
+		s.Places = append(s.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: f.seeds[path], Why: "what a home begins with"})
+	}
 }
 
 // who is whose the files are that the command may write.
@@ -188,8 +206,7 @@ func (o observer) Running(run providers.Local) error {
 	}
 	time.AfterFunc(logAfter, f.log.Start) // so that pccrun logs shows a run in which nothing has happened
 	time.AfterFunc(restAfter, rest)
-	f.running.Store(true)
-	f.forward(f.caught.relay.Load() == nil)
+	f.begun(f.caught.relay.Load() == nil)
 	pid, groups := run.Process()
 	_ = f.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: pid}

@@ -29,7 +29,7 @@ type Program struct {
 	// Provider makes a provider, nil for one that is not built. A nil function has none.
 	Provider func(name string, req *profiles.Request, host providers.Host) (providers.Provider, error)
 
-	Started func() // called when the command of a run on this machine runs; may be nil
+	Started func() // called when the command of a run runs; may be nil
 }
 
 // The reasons for which the directory of a session is kept.

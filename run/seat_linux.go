@@ -1,7 +1,6 @@
 package run
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -77,49 +76,6 @@ func (s *seat) close() {
 	s.relay.Close(lastWord)
 }
 
-// stdio gives the command what pccrun itself reads and prints. Where both are a terminal the
-// command gets one of its own; what it prints to the user's goes through the filter.
-func (f *flow) stdio() (providers.Stdio, error) {
-	s := providers.Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Signals: f.signals}
-	if f.isLocal() {
-		return s, f.localStdio(&s)
-	}
-	var err error
-	if f.copies() {
-		if s.Changes, err = f.session.Want(KeepUpper); err != nil {
-			return s, err
-		}
-	}
-	if _, err := os.Stdin.Stat(); err != nil {
-		s.In = nil
-	}
-	if terminal.IsTerminal(int(os.Stdin.Fd())) && terminal.IsTerminal(int(os.Stdout.Fd())) { // /dev/null is a device too
-		seat, err := takeSeat(f.kept)
-		if err != nil {
-			return s, err
-		}
-		f.seat = seat
-		if f.asker != nil {
-			f.asker.relay = seat.relay
-			close(f.asker.ready)
-		}
-		s.In, s.Out, s.Err, s.Terminal = seat.slave, seat.slave, seat.slave, seat.terminal(f.req.Host.Getenv("TERM"))
-		return s, nil
-	}
-	if f.asker != nil {
-		return s, errors.New("flag --ask: there is no terminal to ask at")
-	}
-	for _, out := range [...]*io.Writer{&s.Out, &s.Err} {
-		if file := (*out).(*os.File); terminal.IsTerminal(int(file.Fd())) {
-			*out = &filtered{to: file}
-		}
-		if f.kept != nil {
-			*out = io.MultiWriter(*out, f.kept)
-		}
-	}
-	return s, nil
-}
-
 // openTerminalPair opens a pseudo-terminal, as pts(4) says.
 func openTerminalPair() (master, slave *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -155,14 +111,17 @@ func makeRaw(f *os.File) error {
 	return unix.IoctlSetTermios(int(f.Fd()), unix.TCSETS, t)
 }
 
-// filtered is a terminal of the user's to which a command prints that has none of its own.
-type filtered struct {
-	to     io.Writer
-	filter terminal.Filter
-}
-
-// Write writes what passes, and says that it was all.
-func (f *filtered) Write(b []byte) (int, error) {
-	_, err := f.to.Write(f.filter.Filter(b))
-	return len(b), err
+// takeTerminal gives the command a terminal of its own.
+func (f *flow) takeTerminal(s *providers.Stdio) error {
+	seat, err := takeSeat(f.kept)
+	if err != nil {
+		return err
+	}
+	f.seat = seat
+	if f.asker != nil {
+		f.asker.relay = seat.relay
+		close(f.asker.ready)
+	}
+	s.In, s.Out, s.Err, s.Terminal = seat.slave, seat.slave, seat.slave, seat.terminal(f.req.Host.Getenv("TERM"))
+	return nil
 }

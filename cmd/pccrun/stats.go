@@ -16,7 +16,8 @@ Prints the resources that a session uses or, if it has ended, has used.
 
 Memory and the data read from and written to storage are in bytes. Storage counts
 the live processes and their children; io_by names the counter. Shared memory
-counts for each process that shares it.
+counts for each process that shares it. While a session of another provider goes
+on, its time and denials are known, and the rest when it has ended.
 ` + sessionHelp
 
 func statsVerb(args []string) int {
@@ -32,8 +33,20 @@ func statsVerb(args []string) int {
 	o := object{{"id", e.ID}, {"state", string(e.State)}}
 	switch e.State {
 	case sessions.Running:
-		if e.Resource != nil {
-			return failSession(errors.New("session " + e.ID + ": provider " + e.Resource.Provider + " reports usage only when the session has ended"))
+		if e.Resource != nil { // its provider counts, and tells when it has ended
+			denials := int64(0)
+			err := eachEvent(home, e, func(r events.Record) {
+				if d, is := r.Event.(events.NetDecision); is && !d.Allowed {
+					denials++
+				} else if _, is := r.Event.(events.Denial); is {
+					denials++
+				}
+			})
+			if err != nil {
+				return failSession(err)
+			}
+			o = append(o, field{"provider", e.Resource.Provider}, field{"wall_ms", time.Since(e.Started).Milliseconds()}, field{"denials", denials})
+			break
 		}
 		u, err := e.Usage()
 		if err != nil {

@@ -129,7 +129,7 @@ func examine(policy *profiles.Policy, survey *providers.Survey, o *options, comm
 	}
 	if policy.Syscalls != "" && policy.Syscalls != "default" {
 		if f.filter, err = ownFilter(policy.Syscalls); err != nil {
-			return nil, &profiles.Error{Origin: policy.SyscallsAt, Cause: policy.Syscalls + ": " + err.Error()}
+			return nil, &profiles.Error{Origin: policy.SyscallsAt, Cause: err.Error()}
 		}
 	}
 	if (policy.Strict || policy.ProtectStrict) && !f.kernel.Identity.Root { // else it is shed before the start
@@ -215,10 +215,13 @@ func ownFilter(file string) ([]byte, error) {
 		return nil, err
 	}
 	filter, err := seccomp.CompileOCI(text, runtime.GOARCH)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = startable(filter)
 	}
-	return filter, startable(filter)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return filter, nil
 }
 
 // filters picks the seccomp filters.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package run
 
 import (
@@ -5,7 +7,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/pccrun/pccrun/events"
-	"github.com/pccrun/pccrun/homes"
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
@@ -53,7 +53,6 @@ func Run(req profiles.Request, program Program) int {
 	// Its choice was --provider auto: the first other of this machine is taken that keeps what
 	// is required, and can start. It is never a cloud: no file leaves by surprise.
 	if program.Become != nil {
-		first.giveUp()
 		return program.Become()
 	}
 	why := []string{"provider native: " + messages.InWords(passed)}
@@ -64,10 +63,8 @@ func Run(req profiles.Request, program Program) int {
 		next := newFlow(&req, program, choice{Kind: k, by: "--provider auto: " + strings.Join(why, "; "), auto: true})
 		code, failed := next.run()
 		if failed == nil {
-			first.giveUp()
 			return code
 		}
-		next.giveUp()
 		text := messages.InWords(failed)
 		if named := "provider " + k.Name + ": "; !strings.HasPrefix(text, named) {
 			text = named + text
@@ -98,13 +95,9 @@ type flow struct {
 	plan     providers.Plan
 	answers  []profiles.Answer
 	warnings []string
-	workDir  string          // where the command starts
-	watched  *survey.Guarded // what it may write of this machine's
-	label    string          // of what the provider makes
-	tries    int             // see decide
-
-	home  *homes.Home       // nil: it is not persistent
-	seeds map[string]string // what a fresh home begins with
+	workDir  string // where the command starts
+	label    string // of what the provider makes
+	tries    int    // see decide
 
 	onMachine
 	caught  *catcher
@@ -151,7 +144,7 @@ func (f *flow) run() (code int, passed error) {
 	native := f.Name == providers.Native
 	if native {
 		if err := f.build(); err != nil {
-			return FailRun(err), nil
+			return f.refuse(err, f.auto)
 		}
 		defer f.close()
 	}
@@ -188,6 +181,7 @@ func (f *flow) run() (code int, passed error) {
 // refuse ends a run whose command has not run, or passes it on.
 func (f *flow) refuse(err error, passes bool) (int, error) {
 	if passes {
+		f.giveUp()
 		return 0, err
 	}
 	return f.failed(err), nil
@@ -217,7 +211,8 @@ func (f *flow) failed(err error) int {
 	return code
 }
 
-// giveUp ends the session of a run that another provider takes over.
+// giveUp ends the session of a run that another provider takes over, which says what is wrong
+// there.
 func (f *flow) giveUp() {
 	if f.session == nil {
 		return
@@ -225,8 +220,10 @@ func (f *flow) giveUp() {
 	f.lookBack()
 	f.paid()
 	f.session.Drop(sessions.LogName)
+	f.upper = false
 	f.settleUpper()
-	_ = errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(messages.Refused)) // the run that follows says what is wrong there
+	_ = errors.Join(f.session.Settle(), f.log.Close(time.Second), f.session.End(messages.Refused))
+	f.session, f.log = nil, nil
 }
 
 // unsupported names what a request asks for that only a run on this machine has.
@@ -392,13 +389,7 @@ func (f *flow) look() (*providers.Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.watched = &survey.Guarded{
-		Policy: f.policy, Trees: append([]survey.Tree{{Query: found.Query, Found: found.Workspace}}, found.Trees...),
-		Writes: func(path string) bool { return f.policy.Decide(path).Access == profiles.Write },
-	}
-	for _, path := range slices.Sorted(maps.Keys(f.seeds)) {
-		found.Places = append(found.Places, survey.Place{Path: path, Node: survey.File, Access: profiles.Read, Copied: true, Text: f.seeds[path], Why: "what a home begins with"})
-	}
+	f.found(found)
 	s := &providers.Survey{Places: found.Places, Command: paths, Notes: found.Notes, Machine: found}
 	s.UID, s.GID = who()
 	for _, v := range found.Env {
@@ -522,7 +513,9 @@ func (f *flow) follow() (code int, err error) {
 		f.killed = f.stop()
 	}
 	f.seat.close()
-	f.kept.tell()
+	if !f.isLocal() {
+		f.kept.tell()
+	}
 	var stays interface{ Stays() }
 	if errors.As(err, &stays) {
 		f.session.Keep(KeepUnfetched)

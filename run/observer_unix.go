@@ -1,3 +1,5 @@
+//go:build unix
+
 package run
 
 import (
@@ -36,12 +38,17 @@ func (f *flow) abort(err error) {
 }
 
 func (o observer) Started() {
-	o.running.Store(true)
-	o.forward(false)
-	if o.program.Started != nil {
-		o.program.Started()
-	}
+	o.begun(false)
 	o.log.Start()
+}
+
+// begun is called when the command runs: signals are its own from now on.
+func (f *flow) begun(stops bool) {
+	f.running.Store(true)
+	f.forward(stops)
+	if f.program.Started != nil {
+		f.program.Started()
+	}
 }
 
 // tell writes an event down, where others see it at once.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package run
 
 import (
@@ -22,6 +24,11 @@ import (
 
 // This is what a run says of itself: why it was refused, what it is exiting with,
 // and its events.
+
+// maxSaid bounds the lines on stderr of each kind.
+const maxSaid = 10
+
+const unsettled = "post-run check of a killed run: "
 
 // The exit statuses of a run that are not the command's own.
 const (
