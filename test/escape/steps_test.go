@@ -38,7 +38,7 @@ type cut struct{ file, old, new string }
 var strict = []string{"--strict", "--allow-missing", "fs.hide,fs.protect,fs.special,ipc.unix,info.host"}
 
 var steps = []step{
-	{name: "what is new and protected is set aside", probe: "PER-006",
+	{name: "what is new and protected is quarantined", probe: "PER-006",
 		cuts: []cut{{"run/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}},
 	{name: "a link on the way to a protected name is that name", probe: "PER-034",
 		cuts: []cut{{"workspace/guard_linux.go", "case h.class == classWay && !inModules(d.rel) && h.name != last:", "case h.class == classWay && h.name == \"\":"}}},
