@@ -159,7 +159,7 @@ func TestJudge(t *testing.T) {
 		"macos: trial: y":                               judge(&report{Fail: "trial: y"}, 0, "x"),
 		"macos: sandbox-exec does not take the profile": judge(nil, 65*exited, "x"),
 		"provider native: this process is already in a sandbox, and macOS does not nest them": judge(nil, 71*exited, "x"),
-		"macos: sandbox-exec ended before the command began (status 256)":                   judge(nil, exited, "x"),
+		"macos: sandbox-exec ended before the command began (status 256)":                     judge(nil, exited, "x"),
 	} {
 		require.EqualError(t, got, want)
 	}
