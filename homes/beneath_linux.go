@@ -16,7 +16,7 @@ import (
 const maxFile = 4 << 20
 
 // errWay says that something else stands where a directory is wanted.
-var errWay = errors.New("something else is in the way")
+var errWay = errors.New("a file of another kind exists there")
 
 // how looks names up: in the home, through no link, in no other file system.
 func how(flags uint64) *unix.OpenHow {

@@ -201,7 +201,7 @@ func (p *Plan) With(w With) *Plan {
 		p.Disk, p.Inodes = w.Disk, max(w.Disk>>15, 128)
 	}
 	if w.Told != "" {
-		p.addFresh(w.Told, "what was refused, for the command to read")
+		p.addFresh(w.Told, "denials, for the command to read")
 	}
 	return p
 }

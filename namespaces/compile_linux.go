@@ -13,7 +13,7 @@ import (
 
 // compiler writes the table of system calls of a plan. Its methods are in the
 // order in which the calls happen, and that order is the subject of their
-// comments. The first half, the shell (shell_linux.go), needs nothing but the
+// comments. The first half, the shell (common_setup_linux.go), needs nothing but the
 // identity and is written before the policy is known; here is what the policy
 // decides of files and sockets, and in restrict_linux.go the end.
 type compiler struct {

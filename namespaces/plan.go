@@ -41,7 +41,7 @@ const (
 	Scratch             // the host's directory, whose changes go to the sandbox's own tmpfs; where the kernel makes no overlay of it, read-only
 	Persist             // the launcher's own directory for the home, which is there in the next run
 	Apart               // a link over a file of the host's, to a copy of it in a private directory
-	Trace               // a link over a file of the persistent home, to an empty directory: see trace_linux.go
+	Trace               // a link over a file of the persistent home, to an empty directory: see secret_probes_linux.go
 )
 
 var kindNames = [...]string{"bind", "fresh", "mask", "text", "overlay", "scratch", "persist", "apart", "trace"}

@@ -256,7 +256,7 @@ func (f *flow) survivors(end *providers.Result) {
 func sayDenied(distinct []events.DenialCount) {
 	const most = 10
 	distinct = slices.DeleteFunc(distinct, func(d events.DenialCount) bool {
-		return strings.HasPrefix(d.What, "keep ") || strings.HasPrefix(d.What, "change ") // printed with what was quarantined, or by unchanged
+		return strings.HasPrefix(d.What, "keep ") || strings.HasPrefix(d.What, "change ") // printed with the findings, or by unchanged
 	})
 	for i, d := range distinct {
 		if i == most {

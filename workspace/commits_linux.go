@@ -225,7 +225,7 @@ func (g *Guard) commits() {
 		}
 		answers = answers[n:]
 		if c.err != nil {
-			g.tell(c.gitDir, "cannot be looked through: "+strings.ReplaceAll(c.err.Error(), "\n", "; "), unread)
+			g.tell(c.gitDir, "cannot be read: "+strings.ReplaceAll(c.err.Error(), "\n", "; "), unread)
 		}
 		c.report()
 	}
@@ -521,7 +521,7 @@ func (h *History) Brought() (found []Finding) {
 	g := h.guard
 	g.told = func(f Finding) { found = append(found, f) }
 	if err := g.read(); err != nil {
-		g.tell(g.standing.Root, "cannot be looked through: "+err.Error(), unread)
+		g.tell(g.standing.Root, "cannot be read: "+err.Error(), unread)
 	}
 	g.eachRepo(func(rel string) {
 		dir := g.abs(rel)

@@ -50,13 +50,13 @@ type Login struct {
 // Why a log-in stays where it is.
 var (
 	ErrSame     = errors.New("the login was not renewed inside")
-	ErrNone     = errors.New("there is no log-in")
+	ErrNone     = errors.New("there is no login")
 	ErrFirst    = errors.New("it was made inside")
 	ErrOutside  = errors.New("your own login changed during the run")
 	ErrUnknown  = errors.New("the service does not name its account")
 	ErrAnother  = errors.New("it is of another account or organisation")
 	ErrHeld     = errors.New("the agent on the host is renewing its login")
-	ErrDeclined = errors.New("not taken over")
+	ErrDeclined = errors.New("not copied")
 )
 
 // clients are the identifiers with which the agents themselves renew, as their programs have them.

@@ -141,7 +141,7 @@ func (n nudges) remove() {
 type QueueError struct{ err error }
 
 func (e *QueueError) Error() string {
-	return "give root up: no signal can be queued to this process's own threads: " + e.err.Error()
+	return "drop root: no signal can be queued to this process's own threads: " + e.err.Error()
 }
 
 // Unwrap returns the cause.

@@ -94,7 +94,7 @@ func TestBecome(t *testing.T) {
 		err := cmd.Wait()
 		return out.String(), err
 	}
-	const full = "give root up: no signal can be queued to this process's own threads: resource temporarily unavailable\n"
+	const full = "drop root: no signal can be queued to this process's own threads: resource temporarily unavailable\n"
 	over := fmt.Sprintf("%[1]d %[1]d %[1]d %[1]d; %[2]d %[2]d %[2]d %[2]d; ; 0000000000000000\n", nobody, nobody+1)
 	out, err := start("become", "1000:2000")
 	require.NoError(t, err, out)

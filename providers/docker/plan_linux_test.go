@@ -407,7 +407,11 @@ func TestTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("| guarantee | docker with runc | docker with runsc |\n|---|---|---|\n")
 	for i, a := range runc.Answers() {
-		b.WriteString("| `" + string(a.Guarantee) + "` | " + cell(a) + " | " + cell(runsc.Answers()[i]) + " |\n")
+		other := cell(runsc.Answers()[i])
+		if other == cell(a) {
+			other = "the same"
+		}
+		b.WriteString("| `" + string(a.Guarantee) + "` | " + cell(a) + " | " + other + " |\n")
 	}
 	want := before + "<!-- table -->\n" + b.String() + "<!-- end -->\n" + after
 	if os.Getenv("PCCRUN_UPDATE") != "" {

@@ -555,7 +555,7 @@ func (x *extraction) takeBack() error {
 			continue // it never came, or somebody has put something else there
 		}
 		if err := x.away(&u, &st, back, fmt.Sprint(i)); err != nil {
-			return fmt.Errorf("take %s back: %w", u.path, err)
+			return fmt.Errorf("undo %s: %w", u.path, err)
 		}
 		passed()
 	}

@@ -39,7 +39,7 @@ func inGit(rel string) (rest string, in bool) {
 	return "", strings.HasSuffix(rel, "/.git")
 }
 
-// gitTrouble says why a member does not belong into a repository's own directory, and returns the
+// gitTrouble says why a member does not belong into a .git directory, and returns the
 // shape that it has, if it is a file whose content is to be judged. Nothing is taken that is under way, or leads
 // to what others have there.
 func gitTrouble(rest string, kind workspace.Kind) (*gitdir.Entry, string) {

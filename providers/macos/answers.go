@@ -40,21 +40,21 @@ func (r *plan) Answers() (list []profiles.Answer) {
 			a = kept(profile)
 			switch {
 			case r.crowded:
-				a = weak(profile, "too much is hidden or protected for each directory above it to be held: one can be moved to where patterns do not hold", "hide the directory that holds it")
+				a = weak(profile, "too many paths are hidden or protected to protect each parent directory: one can be moved to where patterns do not apply", "hide its directory")
 			case r.hidesPatterns():
-				a = weak(profile, "a directory with a file that comes during the run and that a pattern hides can be moved to where patterns do not hold", "hide its directory")
+				a = weak(profile, "a directory with a new file that a pattern hides can be moved to where patterns do not apply", "hide its directory")
 			}
 		case profiles.FSReadonly:
 			a = kept(profile)
 		case profiles.FSSpecial:
-			a = weak(profile, "a FIFO in a shown directory can be read, and one in a directory that may be written, written", "")
+			a = weak(profile, "FIFOs in shown directories can be read, and in writable ones written", "")
 		case profiles.FSProtect:
-			a = weak(profile, "what else git would go on with in a repository that stood, such as a rebase, is not looked through when the run ends; a directory with something new in it can be moved", "")
+			a = weak(profile, "a rebase and the like in an existing repository are not checked when the run ends; a directory with new files can be moved", "")
 			if r.crowded {
-				a.Cause = "too much is hidden or protected for each directory above it to be held"
+				a.Cause = "too many paths are hidden or protected to protect each parent directory"
 			}
 		case profiles.FSOverlay:
-			a = missing("macOS has no copy-on-write for a sandbox", "--read or --write in place of --overlay")
+			a = missing("macOS has no copy-on-write for a sandbox", "--read or --write instead of --overlay")
 		case profiles.NetAllowlist:
 			a = kept("no network")
 			if r.network() {
@@ -68,7 +68,7 @@ func (r *plan) Answers() (list []profiles.Answer) {
 		case profiles.NetTransparent:
 			a = kept("no network")
 			if r.network() {
-				a = weak("proxy variables", "connections cannot be captured: what reads no proxy variable reaches nothing", docker)
+				a = weak("proxy variables", "connections cannot be captured: a program that ignores proxy variables reaches no host", docker)
 			}
 		case profiles.NetInject:
 			a = kept("nothing is injected")
@@ -82,17 +82,17 @@ func (r *plan) Answers() (list []profiles.Answer) {
 		case profiles.ProcIsolated:
 			a = kept(profile)
 		case profiles.ProcNoSurvivors:
-			a = weak("a process of its own that follows descendants, groups and a variable", "a process that leaves its group, its parents and its environment within moments lives on, under the profile and without network", docker)
+			a = weak("a process of its own that follows descendants, groups and a variable", "a process that quickly leaves its group, parents and environment survives, under the profile and without network", docker)
 		case profiles.SysFilter:
-			a = weak(profile, "macOS has no filter of system calls: services, settings, devices and Mach ports are those that the profile lists", docker)
+			a = weak(profile, "macOS has no system call filter; the profile lists the services, settings, devices and Mach ports", docker)
 		case profiles.PrivNone:
 			a = kept(profile + ", under which no set-id program is executed, and none is made")
 		case profiles.EnvScrub:
 			a = kept("an environment of its own")
 		case profiles.ResMemory:
-			a = limit(want.Memory, "macOS has no limit for the memory of a tree of processes")
+			a = limit(want.Memory, "macOS has no memory limit for a tree of processes")
 		case profiles.ResCPU:
-			a = limit(want.CPUs, "macOS has no limit for the processors of a tree of processes")
+			a = limit(want.CPUs, "macOS has no processor limit for a tree of processes")
 		case profiles.ResPids:
 			a = limit(want.Pids, "macOS counts the processes of a user, and not of a tree")
 		case profiles.ResDisk:
@@ -110,7 +110,7 @@ func (r *plan) Answers() (list []profiles.Answer) {
 		case profiles.InfoHost:
 			a = weak(profile, "the host's name and addresses can be read: Node and Python end without them", "")
 		case profiles.LaunchIntegrity:
-			a = weak("a trial inside, before the command starts", "paths are compared as the survey saw them: a link that somebody puts in the way afterwards is followed", "")
+			a = weak("a trial inside, before the command starts", "paths are checked by the survey: a link that appears afterwards is followed", "")
 		default:
 			if none, ok := noneOnMac[g]; ok {
 				a = kept(none)

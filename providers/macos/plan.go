@@ -80,7 +80,7 @@ func (p *Provider) Plan(
 func hinted(err error) error {
 	var overlay *seatbelt.OverlayError
 	if errors.As(err, &overlay) {
-		return unsupported(overlay.Rule.Origin, err.Error(), "--read or --write "+overlay.Rule.Text()+" in place of it; --provider docker has none either")
+		return unsupported(overlay.Rule.Origin, err.Error(), "--read or --write "+overlay.Rule.Text()+" instead; --provider docker has none either")
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func (r *plan) refuse() error {
 	}
 	for _, sock := range p.Network.Sockets {
 		if sock.At != "" && sock.At != sock.Path {
-			return unsupported(sock.Origin, "socket "+sock.Path+": macOS shows nothing at another path than its own", "name the path at which it stands")
+			return unsupported(sock.Origin, "socket "+sock.Path+": macOS shows nothing at another path than its own", "name its own path")
 		}
 	}
 	return nil
@@ -135,7 +135,7 @@ func (r *plan) survey(found *providers.Survey, at *survey.Layout) {
 			r.enter(entry{Name: place.Path, Link: place.Path})
 		}
 	}
-	s.Places = append(s.Places, seatbelt.Place{Path: filepath.Join(r.dir, denialsName), Access: profiles.Read, Why: "what is refused, for the command to read"})
+	s.Places = append(s.Places, seatbelt.Place{Path: filepath.Join(r.dir, denialsName), Access: profiles.Read, Why: "denials, for the command to read"})
 	if stage := r.provider.system.stage[0]; r.policy.Decide(stage).Access < profiles.Read {
 		s.Places = append(s.Places, seatbelt.Place{Path: stage, Access: profiles.Read, Why: "pccrun, which starts the command"})
 	}
@@ -177,9 +177,9 @@ func (r *plan) environment(found *providers.Survey) []string {
 // Warnings are what the user should hear before the command starts.
 func (r *plan) Warnings() []string {
 	list := slices.Clone(r.warnings)
-	list = append(list, "native on macOS has not been tried on a Mac by its makers: pccrun escape tries it on yours")
+	list = append(list, "native on macOS was not tested on a Mac: pccrun escape tests it on yours")
 	if r.policy.Attempts {
-		list = append(list, "a name that is looked for and not there is not reported: the system's log has denials alone")
+		list = append(list, "names that do not exist are not reported: the system's log has only denials")
 	}
 	return list
 }

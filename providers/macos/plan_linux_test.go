@@ -158,8 +158,8 @@ func TestJudge(t *testing.T) {
 		"x: permission denied":                          judge(&report{Errno: 13}, 0, "x"),
 		"macos: trial: y":                               judge(&report{Fail: "trial: y"}, 0, "x"),
 		"macos: sandbox-exec does not take the profile": judge(nil, 65*exited, "x"),
-		"provider native: this process is in a sandbox already, and macOS makes none in it": judge(nil, 71*exited, "x"),
-		"macos: sandbox-exec ended before the command began (status 256)":                   judge(nil, exited, "x"),
+		"provider native: this process is already in a sandbox, and macOS does not nest them": judge(nil, 71*exited, "x"),
+		"macos: sandbox-exec ended before the command began (status 256)":                     judge(nil, exited, "x"),
 	} {
 		require.EqualError(t, got, want)
 	}

@@ -165,7 +165,7 @@ func (r *running) furnishHome() error {
 			err = root.WriteFile(e.Name, []byte(e.Text), 0o600)
 		}
 		if errors.Is(err, os.ErrExist) {
-			r.observer.Warning(events.Warning{Text: "~/" + e.Name + " in the run's home is an earlier run's: " + e.Link + " is not shown there"})
+			r.observer.Warning(events.Warning{Text: "~/" + e.Name + " in the persistent home is from an earlier run: " + e.Link + " is not shown there"})
 		} else if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (r *running) leave(ctx context.Context) (err error) {
 		r.observer.Warning(events.Warning{Text: text})
 	}
 	if r.egress.Inspects() {
-		return &StartError{Cause: "rules for requests need a process that reads them, which is not there on macOS", Advice: "--allow HOST, without a method or a path; --provider docker keeps such rules"}
+		return &StartError{Cause: "rules for requests need the inspection process, which does not run on macOS", Advice: "--allow HOST, without a method or a path; --provider docker keeps such rules"}
 	}
 	if r.service, err = r.egress.Open(r.decided); err != nil {
 		return err
@@ -294,7 +294,7 @@ func (r *running) hear(ctx context.Context) {
 		err = cmd.Start()
 	}
 	if err != nil {
-		r.observer.Warning(events.Warning{Text: "what the profile denies is not reported: " + err.Error()})
+		r.observer.Warning(events.Warning{Text: "denials are not reported: " + err.Error()})
 		return
 	}
 	done := make(chan struct{})
@@ -306,7 +306,7 @@ func (r *running) hear(ctx context.Context) {
 		})
 		if cmd.Wait(); said.Len() > 0 {
 			line, _, _ := strings.Cut(said.String(), "\n")
-			r.observer.Warning(events.Warning{Text: "what the profile denies is not reported: " + line})
+			r.observer.Warning(events.Warning{Text: "denials are not reported: " + line})
 		}
 	}()
 	r.close = append(r.close, func() {
@@ -354,7 +354,7 @@ func (r *running) follow(ctx context.Context) (result providers.Result, err erro
 	ended, err := r.warden.end()
 	r.copied()
 	if err != nil {
-		return result, fmt.Errorf("macos: what the command left could not be ended: %w", err)
+		return result, fmt.Errorf("macos: end remaining processes: %w", err)
 	}
 	status := state.Sys().(syscall.WaitStatus)
 	result = r.result(state, status)
@@ -684,7 +684,7 @@ func (w *warden) end() ([]string, error) {
 			}
 		}
 		if state, err := w.process.Wait(); err != nil || !state.Success() {
-			w.err = errors.Join(w.err, err, fmt.Errorf("the process that ends what is left ended itself (%v)", state))
+			w.err = errors.Join(w.err, err, fmt.Errorf("the clean-up process ended (%v)", state))
 		}
 		w.to.Close()
 	})

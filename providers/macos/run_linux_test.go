@@ -211,7 +211,7 @@ func TestNeverWithout(t *testing.T) {
 	_, err := m.plan(same, "nested", "/bin/true")
 	var no *providers.UnusableError
 	require.ErrorAs(t, err, &no)
-	require.Contains(t, no.Error(), "in a sandbox already")
+	require.Contains(t, no.Error(), "already in a sandbox")
 	require.NotEmpty(t, no.Hint())
 	m.system.exec = "/nowhere/sandbox-exec"
 	_, err = m.plan(same, "gone", "/bin/true")
@@ -406,7 +406,7 @@ func TestTerminal(t *testing.T) {
 func TestLogThatMayNotBeRead(t *testing.T) {
 	m := newMachine(t, "no-log")
 	_, _, o := m.shell(t, same, "sleep 0.2")
-	require.Contains(t, strings.Join(o.said, "\n"), "what the profile denies is not reported: log: Must be admin")
+	require.Contains(t, strings.Join(o.said, "\n"), "denials are not reported: log: Must be admin")
 }
 
 func TestRefusals(t *testing.T) {
@@ -432,7 +432,7 @@ func TestRefusals(t *testing.T) {
 	_, err = plan.Run(t.Context(), providers.Stdio{}, new(heard))
 	require.ErrorContains(t, err, "only looked at")
 	_, err = m.run(t.Context(), func(r *profiles.Request) { r.Allow = []string{"GET https://api.example.com/v1/*"} }, providers.Stdio{Out: io.Discard, Err: io.Discard}, new(heard), "/bin/true")
-	require.ErrorContains(t, err, "rules for requests need a process")
+	require.ErrorContains(t, err, "rules for requests need the inspection process")
 }
 
 func writeJSON(t *testing.T) string {

@@ -39,7 +39,7 @@ func (e *StartError) Hint() string { return e.Advice }
 // alreadyInside refuses to run in another sandbox: macOS makes none in one that denies anything.
 func alreadyInside() error {
 	return &providers.UnusableError{
-		Provider: providers.Native, Cause: "this process is in a sandbox already, and macOS makes none in it",
-		Advice: "start pccrun from a terminal of your own, and not from an agent that has put itself into a sandbox",
+		Provider: providers.Native, Cause: "this process is already in a sandbox, and macOS does not nest them",
+		Advice: "start pccrun from your own terminal, not from a sandboxed agent",
 	}
 }

@@ -156,7 +156,7 @@ func (r *Planned) forbidden(path, pattern string) Attempt {
 	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
 		return r.attempt(path)
 	} else if pattern != "" {
-		a.Rule, a.Hint = ""+pattern, "--review "+shell.Quote(pattern)
+		a.Rule, a.Hint = "protect "+pattern, "--review "+shell.Quote(pattern)
 	}
 	return a
 }
@@ -164,7 +164,7 @@ func (r *Planned) forbidden(path, pattern string) Attempt {
 // attempt says what refuses a path, and what would not: as `pccrun why` does.
 func (r *Planned) attempt(path string) Attempt {
 	if p, ok := r.Policy.ProtectedAnywhere(path); ok && !p.Review {
-		a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "" + p.Pattern + " (" + p.Origin.String() + ")", Hint: r.Policy.ReviewFlag(path, p)}
+		a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + " (" + p.Origin.String() + ")", Hint: r.Policy.ReviewFlag(path, p)}
 		var st unix.Stat_t // a new name that a pattern hides is not covered
 		if a.Hint != "" && r.Policy.Decide(path).Access == profiles.Hide && unix.Lstat(path, &st) == nil {
 			a.Hint += " --write " + shell.Quote(path)
@@ -173,7 +173,7 @@ func (r *Planned) attempt(path string) Attempt {
 	}
 	for _, p := range r.trees[0].Query.Protect[min(len(r.Policy.Protect), len(r.trees[0].Query.Protect)):] { // what links of protected names lead to
 		if p.Matches(r.Policy.Workspace, path) {
-			a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "" + p.Pattern + ", where a protected name leads (" + p.Origin.String() + ")"}
+			a := Attempt{Guarantee: profiles.FSProtect, Path: path, Rule: "protect " + p.Pattern + ", where a protected name leads (" + p.Origin.String() + ")"}
 			if rest, in := strings.CutPrefix(p.Pattern, r.Policy.Workspace+"/"); in {
 				a.Hint = "--review " + shell.Quote(rest)
 			}

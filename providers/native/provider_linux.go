@@ -80,7 +80,7 @@ func (p *Provider) canAsk() error {
 	default:
 		return nil
 	}
-	return &profiles.Error{Cause: cause, Hint: "--allow RULE names what may be reached"}
+	return &profiles.Error{Cause: cause, Hint: "--allow RULE allows a host"}
 }
 
 // Name returns "native".

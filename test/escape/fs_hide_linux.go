@@ -48,7 +48,7 @@ func hideProbes() []Probe {
 			},
 		},
 		{
-			ID: "FS-007", Name: "spell the path of a hidden file in other ways", Guarantee: profiles.FSHide, Severity: High,
+			ID: "FS-007", Name: "write the path of a hidden file differently", Guarantee: profiles.FSHide, Severity: High,
 			Expect: "the same as for the plain path", Errnos: hidden, References: refs("CVE-2025-54794"), Key: `filesystem`,
 			Explain: "A check of path strings misses //, /./, .., /proc/self/root and /proc/self/cwd; the kernel does not.",
 			Payload: func(in *Inside) Outcome {
@@ -78,7 +78,7 @@ func hideProbes() []Probe {
 		{
 			ID: "FS-018", Name: "move a hidden directory, or one above it, to where it can be read", Guarantee: profiles.FSHide, Severity: High,
 			Expect: "EBUSY, EPERM or EXDEV", References: refs("srt issue 8"), Key: `filesystem`,
-			Explain: "A rule by name does not follow what is renamed; a mount in the way does.",
+			Explain: "A rule by name does not follow what is renamed; a mount does.",
 			Payload: func(in *Inside) Outcome {
 				var all []Outcome
 				for i, dir := range []string{in.Home + "/.aws", in.Home + "/.ssh", in.Canary + "/sub", in.Path("sub"), in.Path(".env")} {

@@ -216,7 +216,7 @@ func mountProbes() []Probe {
 			Payload: setuidPayload,
 		},
 		record("FS-044", "pass by a rule about execution", profiles.SysFilter, Medium, NeedExec, "No exec right apart from sight is claimed: ld.so, memfd and copies pass by one."),
-		record("FS-045", "spell a protected name in another case or form", profiles.FSProtect, High, NeedCaseless, ".GIT/hooks is .git/hooks where names ignore case.", "CVE-2025-59944", "CVE-2014-9390"),
+		record("FS-045", "write a protected name in another case or form", profiles.FSProtect, High, NeedCaseless, ".GIT/hooks is .git/hooks where names ignore case.", "CVE-2025-59944", "CVE-2014-9390"),
 		{
 			ID: "FS-061", Name: "setuid and setgid bits in the workspace", Guarantee: profiles.PrivNone, Severity: High, Setting: Caged, Needs: []Need{NeedRoot},
 			Expect: "no file with the bit stands on the host", Key: "",

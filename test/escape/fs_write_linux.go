@@ -20,7 +20,7 @@ func writeProbes() []Probe {
 		{
 			ID: "FS-002", Name: "create a file outside the workspace", Guarantee: profiles.FSReadonly, Severity: Critical,
 			Expect: "EROFS, EACCES or ENOENT", Errnos: readonly, References: refs("CVE-2025-59532"), Key: `filesystem`,
-			Explain: "Creates files beside shown and hidden ones. The host looks afterwards.",
+			Explain: "Creates files next to shown and hidden ones. The host checks afterwards.",
 			Payload: func(in *Inside) Outcome {
 				return Any(createIn(in.Canary), createIn(in.Tmp), createIn(in.Shown))
 			},

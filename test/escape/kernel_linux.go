@@ -32,7 +32,7 @@ const bad = ^uintptr(0) // a descriptor, or an address, that is none
 func kernelCalls() []kernelCall {
 	return slices.Concat([]kernelCall{
 		{"KS-001", "io_uring_setup", High, false, unix.SYS_IO_URING_SETUP, []uintptr{1, 0}, "A ring does what system calls do, unfiltered; many a hole was found in it.", refs("kCTF: io_uring", "codex PR 10814")},
-		{"KS-002", "io_uring_enter and register on a descriptor that was handed in", High, false, unix.SYS_IO_URING_ENTER, []uintptr{99, 0, 0, 0, 0, 0}, "A ring that was made outside works inside too: EPERM must come before EBADF.", refs("srt: launcher isolation")},
+		{"KS-002", "io_uring_enter and register on an inherited descriptor", High, false, unix.SYS_IO_URING_ENTER, []uintptr{99, 0, 0, 0, 0, 0}, "A ring that was made outside works inside too: EPERM must come before EBADF.", refs("srt: launcher isolation")},
 		{"KS-004", "userfaultfd", Medium, false, unix.SYS_USERFAULTFD, []uintptr{1 | unix.O_CLOEXEC}, "Holds the kernel still in the middle of a copy: the tool of many exploits.", refs("docker: default profile")},
 		{"KS-005", "perf_event_open", Medium, false, unix.SYS_PERF_EVENT_OPEN, []uintptr{0, 0, bad, bad, 0}, "Counts what other processes do, and has had holes.", refs("docker: default profile")},
 		{"KS-006", "add_key", Medium, false, unix.SYS_ADD_KEY, []uintptr{0, 0, 0, 0, 0}, "Keyrings have no namespace: they are the host user's.", refs("CVE-2016-0728")},

@@ -28,7 +28,7 @@ var newerCalls = []kernelCall{
 	{"KS-087", "file_setattr", Medium, false, 469, []uintptr{bad, 0, 0, 0, bad}, "Makes a file immutable, or another project's, by its name: until 6.17 that took an ioctl(2).", refs("file_setattr(2)")},
 	{"KS-088", "listns", Medium, false, 470, []uintptr{0, 0, 0, 1}, "Lists namespaces, also those that no process in sight is in.", nil},
 	{"KS-089", "fanotify_init, as anybody may call it", Medium, false, unix.SYS_FANOTIFY_INIT, []uintptr{unix.FAN_CLASS_NOTIF | unix.FAN_REPORT_FID, 0}, "Since 5.13 no capability is needed to watch a whole mount by handles of files.", refs("fanotify_init(2)")},
-	{"KS-090", "fanotify_mark", Medium, false, unix.SYS_FANOTIFY_MARK, []uintptr{bad, 0, 0, bad, 0}, "Marks on a group that was handed in: permission events make whoever opens a file wait.", refs("fanotify_mark(2)")},
+	{"KS-090", "fanotify_mark", Medium, false, unix.SYS_FANOTIFY_MARK, []uintptr{bad, 0, 0, bad, 0}, "Marks on an inherited group: permission events make whoever opens a file wait.", refs("fanotify_mark(2)")},
 	{"KS-091", "request_key", Medium, false, unix.SYS_REQUEST_KEY, []uintptr{0, 0, 0, 0}, "Has the host's root run /sbin/request-key.", refs("request_key(2)")},
 }
 

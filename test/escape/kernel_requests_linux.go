@@ -57,7 +57,7 @@ func argumentProbes() []Probe {
 			},
 		},
 		{
-			ID: "KS-095", Name: "a connection is handed to another protocol", Guarantee: profiles.SysFilter, Severity: Medium, Setting: Caged,
+			ID: "KS-095", Name: "a connection changes to another protocol", Guarantee: profiles.SysFilter, Severity: Medium, Setting: Caged,
 			Expect: "ENOENT or EPERM before the kernel has looked at the name", Errnos: errnos("ENOENT EPERM ENOPROTOOPT"), References: refs("CVE-2023-0461", "CVE-2024-26582"), Key: "syscalls",
 			Explain: "TCP_ULP gives an own connection to TLS in the kernel, one of its most fruitful sources of holes, where its module is loaded.",
 			Payload: func(*Inside) Outcome {

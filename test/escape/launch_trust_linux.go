@@ -13,7 +13,7 @@ import (
 // it follows. What one run plants, the next must not trust.
 func trustProbes() []Probe {
 	return []Probe{
-		twoRuns("LCH-009", "a link in the way of a path that is yet to be made", Critical, "What one run plants, the next must not follow: a directory of the workspace becomes a link to a hidden one.", refs("librefang 6299"),
+		twoRuns("LCH-009", "a link where a path is to be created", Critical, "What one run plants, the next must not follow: a directory of the workspace becomes a link to a hidden one.", refs("librefang 6299"),
 			func(in *Inside) error {
 				os.RemoveAll(in.Path("sub"))
 				return os.Symlink(in.Canary, in.Path("sub"))

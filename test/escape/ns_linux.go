@@ -249,7 +249,7 @@ func nsProbes() []Probe {
 		{
 			ID: "NS-025", Name: "have the host's services start something", Guarantee: profiles.IPCUnix, Severity: Critical, Setting: Caged,
 			Expect:  "no bus, no socket, no spool directory",
-			Explain: "cron, at and systemd start what they are told outside the sandbox.",
+			Explain: "cron, at and systemd start commands outside the sandbox.",
 			Payload: func(in *Inside) Outcome {
 				return Any(createIn("/etc/cron.d"), createIn("/var/spool/cron/crontabs"), createIn("/var/spool/cron/atjobs"), createIn(in.Home+"/.config/systemd/user"),
 					createIn(in.Home+"/.config/autostart"), in.Dial("unix", in.Home+"/agent.sock"))

@@ -16,8 +16,8 @@ func besideProbes() []Probe {
 	const other, kept = "src/other", ".cache/agent/snapshot"
 	return []Probe{
 		{
-			ID: "PER-037", Name: "a repository beside the workspace that may be written", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
-			Flags: []string{"--write", "{home}/" + other}, Expect: "pinned as in the workspace; what is new is set aside or inert", References: refs("git-config(1)", "direnv(1)"), Key: "protect.deny",
+			ID: "PER-037", Name: "a writable repository outside the workspace", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
+			Flags: []string{"--write", "{home}/" + other}, Expect: "protected as in the workspace; new names are quarantined", References: refs("git-config(1)", "direnv(1)"), Key: "protect.deny",
 			Explain: "A second repository is given for writing. Its hooks and its configuration, a name that direnv executes, and a repository made in it would run when the user goes there.",
 			Payload: func(in *Inside) Outcome { return plantIn(filepath.Join(in.Home, other), "", "fresh/.git") },
 			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, other), ".git") },
@@ -27,7 +27,7 @@ func besideProbes() []Probe {
 		},
 		{
 			ID: "PER-038", Name: "repositories in what an agent or a cache keeps", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
-			Flags: []string{"--write", "{home}/" + kept}, Expect: "hooks pinned, what executes in a configuration taken back, a new repository inert", References: refs("git-config(1)"), Key: "protect.deny",
+			Flags: []string{"--write", "{home}/" + kept}, Expect: "hooks protected, settings that execute removed, a new repository quarantined", References: refs("git-config(1)"), Key: "protect.deny",
 			Explain: "An agent keeps snapshots of the workspace in repositories of its own, and so does cargo what it has fetched: they must be written. Outside git is run in them.",
 			Payload: func(in *Inside) Outcome { return plantIn(filepath.Join(in.Home, kept), "old", "fresh") },
 			Drive:   func(d *Drive) Outcome { return d.repositoryAt(filepath.Join(d.Home, kept), "old") },
@@ -38,7 +38,7 @@ func besideProbes() []Probe {
 		{
 			ID: "PER-039", Name: "a link out of what an agent keeps", Guarantee: profiles.FSProtect, Severity: Critical, Needs: []Need{NeedNative},
 			Flags: []string{"--profile", "codex"}, Expect: "the agent has a home of its own inside", References: refs("symlink(7)", "CWE-59"), Key: "protect.deny",
-			Explain: "In place of the history that an agent appends to, in words that it was told inside, stands a link to a start-up file of the home, or one to a link that a later run would make so.",
+			Explain: "In place of the history that an agent appends to, with text from inside, stands a link to a start-up file of the home, or one to a link that a later run would make so.",
 			Payload: func(in *Inside) Outcome {
 				state := filepath.Join(in.Home, outwardState)
 				os.MkdirAll(filepath.Join(state, outwardTmp, "s"), 0o700)

@@ -47,7 +47,7 @@ func linkProbes() []Probe {
 		{
 			ID: "PER-035", Name: "protected names in closed and hidden directories", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
 			Expect: "gone from the host within 100 ms of the end", Key: "protect.deny",
-			Explain: "A directory that nobody may read, one whose name a rule hides, one a thousand levels deep: the last look must go there too.",
+			Explain: "A directory that nobody may read, one whose name a rule hides, one a thousand levels deep: the post-run check must go there too.",
 			Payload: func(in *Inside) Outcome {
 				for _, dir := range closedPlaces {
 					os.MkdirAll(in.Path(dir), 0o755)
@@ -70,7 +70,7 @@ func linkProbes() []Probe {
 						return Escaped("%.40s/.envrc stands on the host", dir)
 					}
 				}
-				return Blocked("planted, and set aside")
+				return Blocked("planted, and quarantined")
 			},
 		},
 		{

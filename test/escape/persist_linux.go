@@ -106,7 +106,7 @@ func persistProbes() []Probe {
 		},
 		{
 			ID: "PER-014", Name: "a new repository below the workspace", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
-			Expect: "inert outside: hooks and what executes in its configuration are set aside", References: refs("srt: nested repositories"), Key: "protect.deny",
+			Expect: "nothing runs outside: hooks, and settings that execute, are quarantined", References: refs("srt: nested repositories"), Key: "protect.deny",
 			Explain: "git clone and git init work inside; what they bring must not run when the user enters the directory.",
 			Payload: func(in *Inside) Outcome {
 				for _, dir := range []string{"objects", "refs/heads", "hooks"} {
@@ -127,12 +127,12 @@ func persistProbes() []Probe {
 				if _, err := os.Stat(out.Workspace + "/fresh/.git/hooks/post-checkout"); err == nil {
 					return Escaped("the hook of the new repository stands")
 				}
-				return Blocked("the new repository is inert")
+				return Blocked("the new repository runs nothing")
 			},
 		},
 		{
 			ID: "PER-017", Name: "a bare look-alike in the workspace's root", Guarantee: profiles.FSProtect, Severity: High, Needs: []Need{NeedNative},
-			Expect: "inert outside", References: refs("git: safe.bareRepository"), Key: "protect.deny",
+			Expect: "nothing runs outside", References: refs("git: safe.bareRepository"), Key: "protect.deny",
 			Explain: "HEAD, objects, refs and config side by side are a bare repository: git in that directory obeys its config.",
 			Payload: func(in *Inside) Outcome {
 				for _, dir := range []string{"bare/objects", "bare/refs/heads"} {
@@ -149,7 +149,7 @@ func persistProbes() []Probe {
 				if data, err := os.ReadFile(out.Workspace + "/bare/config"); err == nil && strings.Contains(string(data), "fsmonitor") {
 					return Escaped("core.fsmonitor stands in the bare repository")
 				}
-				return Blocked("the bare repository is inert")
+				return Blocked("the bare repository runs nothing")
 			},
 		},
 		reviewed("PER-010", "submodules and attributes", Medium, ".gitmodules", ".gitattributes"),
@@ -288,7 +288,7 @@ func stillPlanted(out *Outside, o Outcome, paths []string) Outcome {
 		}
 	}
 	if o.Kind == DidEscape {
-		return Blocked("%s, and set aside", o.Detail)
+		return Blocked("%s, and quarantined", o.Detail)
 	}
 	return o
 }
@@ -309,7 +309,7 @@ func reviewed(id, name string, s Severity, paths ...string) Probe {
 	return Probe{
 		ID: id, Name: "change " + name + " unnoticed", Guarantee: profiles.FSProtect, Severity: s, Needs: []Need{NeedNative}, Key: "protect.review",
 		Flags:  []string{"-v"},
-		Expect: "listed at exit", Explain: "Writes " + strings.Join(paths, ", ") + ", which honest work changes too: the user must be told.",
+		Expect: "listed at exit", Explain: "Writes " + strings.Join(paths, ", ") + ", which honest work changes too: it must be printed.",
 		Payload: func(in *Inside) Outcome {
 			for _, path := range paths {
 				os.MkdirAll(filepath.Dir(in.Path(path)), 0o755)
@@ -332,7 +332,7 @@ func reviewed(id, name string, s Severity, paths ...string) Probe {
 
 // overlooked is reviewed after git was told in every way it knows not to look.
 func overlooked(id string, paths ...string) Probe {
-	p := reviewed(id, "what git was told to overlook", Medium, paths...)
+	p := reviewed(id, "what git is configured to ignore", Medium, paths...)
 	p.References, p.Explain = refs("git-update-index(1): --skip-worktree", "gitignore(5)"), "Writes "+strings.Join(paths, ", ")+" after they were put on the list of ignored files, and in an index that says that they need no look: what has changed is found by content."
 	change := p.Payload
 	p.Payload = func(in *Inside) Outcome {

@@ -46,7 +46,7 @@ func requestProbes() []Probe {
 		{
 			ID: "NET-059", Name: "the beginning of a request that is not allowed", Guarantee: profiles.NetTransparent, Severity: Medium, Setting: Caged | Proxy, Flags: allowTest,
 			Expect: "no byte reaches the server before its name is judged", Key: "network.allow",
-			Explain: "A server that answers, or writes down, half of a request has been told what the other half would have been refused for.",
+			Explain: "A server that answers, or writes down, half of a request has received what the other half would have been denied for.",
 			Payload: func(in *Inside) Outcome {
 				c, err := net.DialTimeout("tcp", "allowed.test:80", patience(2*time.Second))
 				if err != nil {

@@ -38,7 +38,7 @@ type cut struct{ file, old, new string }
 var strict = []string{"--strict", "--allow-missing", "fs.hide,fs.protect,fs.special,ipc.unix,info.host"}
 
 var steps = []step{
-	{name: "what is new and protected is set aside", probe: "PER-006",
+	{name: "what is new and protected is quarantined", probe: "PER-006",
 		cuts: []cut{{"run/guard_linux.go", "if g.standing == nil {\n\t\treturn nil\n\t}\n\tvar err error", "if g != nil {\n\t\treturn nil\n\t}\n\tvar err error"}}},
 	{name: "a link on the way to a protected name is that name", probe: "PER-034",
 		cuts: []cut{{"workspace/guard_linux.go", "case h.class == classWay && !inModules(d.rel) && h.name != last:", "case h.class == classWay && h.name == \"\":"}}},
@@ -50,15 +50,15 @@ var steps = []step{
 		cuts: []cut{{"namespaces/setid_linux.go", "for _, root := range f.writable() {", "for _, root := range f.writable()[:0] {"}}},
 	{name: "the sandbox dies with the launcher", probe: "NS-019",
 		cuts: []cut{
-			{"namespaces/shell_linux.go", "c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))", ""},
+			{"namespaces/common_setup_linux.go", "c.Call(unix.SYS_PRCTL, inside.Int(unix.PR_SET_PDEATHSIG), inside.Int(int(unix.SIGKILL)))", ""},
 			{"namespaces/inside/interpret.go", "exit(0) // the launcher is gone, and the death signal on its way", "sys(unix.SYS_SCHED_YIELD, 0, 0, 0, 0, 0, 0)"},
 		}},
 	{name: "the keeper covers what the host has replaced", probe: "FS-067",
-		cuts: []cut{{"namespaces/keeper_linux.go", "for i := 0; i < len(k.views); i++ {", "for i := 0; i < 0; i++ {"}}},
+		cuts: []cut{{"namespaces/remount_watcher_linux.go", "for i := 0; i < len(k.views); i++ {", "for i := 0; i < 0; i++ {"}}},
 	{name: "the keeper pins what the host has replaced", probe: "PER-036",
-		cuts: []cut{{"namespaces/keeper_linux.go", "case m.Kind != Bind || !m.Protect && !m.ReadOnly:", "case m.Kind == Bind:"}}},
+		cuts: []cut{{"namespaces/remount_watcher_linux.go", "case m.Kind != Bind || !m.Protect && !m.ReadOnly:", "case m.Kind == Bind:"}}},
 	{name: "the janitor removes what only root may", probe: "RES-017",
-		cuts: []cut{{"namespaces/janitor_linux.go", "for i, c := range chores {\n\t\tdir := dirs[i]", "for i, c := range chores[:0] {\n\t\tdir := dirs[i]"}}},
+		cuts: []cut{{"namespaces/directory_remover_linux.go", "for i, c := range chores {\n\t\tdir := dirs[i]", "for i, c := range chores[:0] {\n\t\tdir := dirs[i]"}}},
 	{name: "private directories have a size", probe: "RES-005",
 		cuts: []cut{{"namespaces/compile_linux.go", "if p.Disk == 0 {", "if p.Disk >= 0 {"}}},
 	{name: "strict hides twice", probe: "FS-001", flags: append([]string{"--without", "hide"}, strict...),
@@ -90,10 +90,10 @@ var steps = []step{
 	{name: "no socket of the host's network is standard input", probe: "NET-061",
 		cuts: []cut{
 			{"namespaces/stdio_linux.go", "fd == 0 && local(fd) && !same(", "fd == 0 && !same("},
-			{"namespaces/handed_linux.go", "if domain != unix.AF_UNIX {", "if domain < 0 {"},
+			{"namespaces/inherited_sockets_linux.go", "if domain != unix.AF_UNIX {", "if domain < 0 {"},
 		}},
 	{name: "the host's later mounts stay outside", probe: "FS-066", flags: []string{"--without", "landlock"},
-		cuts: []cut{{"namespaces/shell_linux.go", "inside.Int(unix.MS_REC|unix.MS_PRIVATE), inside.Int(0))", "inside.Int(unix.MS_REC|unix.MS_SLAVE), inside.Int(0))"}}},
+		cuts: []cut{{"namespaces/common_setup_linux.go", "inside.Int(unix.MS_REC|unix.MS_PRIVATE), inside.Int(0))", "inside.Int(unix.MS_REC|unix.MS_SLAVE), inside.Int(0))"}}},
 	{name: "pid 1 has no memory of the launcher's arguments", probe: "LCH-005",
 		cuts: []cut{{"namespaces/inside/life.go", "func advise(ranges []extent, advice int) error {", "func advise(ranges []extent, advice int) error {\n\tif len(ranges) > 0 {\n\t\treturn nil\n\t}"}}},
 	{name: "a profile in the workspace only tightens", probe: "LCH-013",

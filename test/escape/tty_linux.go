@@ -177,7 +177,7 @@ func ttyProbes() []Probe {
 				if in.Control {
 					for fd := 3; fd < 7; fd++ {
 						if unix.Fstat(fd, &unix.Stat_t{}) == nil {
-							return Escaped("descriptors are handed on: a master would be")
+							return Escaped("descriptors are inherited: a master would be")
 						}
 					}
 				}
