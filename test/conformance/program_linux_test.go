@@ -84,11 +84,13 @@ func TestProgram(t *testing.T) {
 
 	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
 		c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
+		var said bytes.Buffer
+		c.Stderr = &said
 		printed, err := c.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, c.Start())
 		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
-		require.NoError(t, err)
+		require.NoError(t, err, "%v: %s", sig, &said)
 		_, _, _ = run("gc")
 		require.Len(t, server.Sandboxes("running"), 1, "gc ends no run that goes on")
 		require.NoError(t, c.Process.Signal(sig))
