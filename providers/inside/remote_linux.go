@@ -56,10 +56,7 @@ func startServing(dir string) error {
 		return err
 	}
 	defer r.Close()
-	c := exec.Command("/proc/self/exe", Verb, Serving, dir)
-	c.Args[0], c.Dir, c.ExtraFiles = "pccrun", "/", []*os.File{w}
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = c.Start()
+	err = detach(w, dir)
 	w.Close()
 	if err != nil {
 		return err
@@ -69,6 +66,18 @@ func startServing(dir string) error {
 		err = errors.New(string(said))
 	}
 	return err
+}
+
+// detach starts the spool, or who starts it and ends at once: some daemons end all the
+// descendants of what they executed, and nobody's child is none of them.
+func detach(ready *os.File, args ...string) error {
+	c := exec.Command("/proc/self/exe", append([]string{Verb, Serving}, args...)...)
+	c.Args[0], c.Dir, c.ExtraFiles = "pccrun", "/", []*os.File{ready}
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := c.Start(); err != nil || len(args) > 1 {
+		return err
+	}
+	return c.Wait()
 }
 
 // orphaned is how long the spool waits for a line before it ends the command and itself.
@@ -86,8 +95,14 @@ type elsewhere struct {
 }
 
 // serveElsewhere is the spool.
-func serveElsewhere(dir string) int {
+func serveElsewhere(dir string, alone bool) int {
 	ready := os.NewFile(3, "ready")
+	if !alone {
+		if err := detach(ready, dir, "alone"); err != nil {
+			return complain("start the spool", err)
+		}
+		return 0
+	}
 	old := unix.Umask(0o077)
 	l, err := net.Listen("unix", filepath.Join(dir, lineName))
 	unix.Umask(old)
