@@ -190,6 +190,9 @@ func (o observer) Running(run providers.Local) error {
 	time.AfterFunc(restAfter, rest)
 	f.running.Store(true)
 	f.forward(f.caught.relay.Load() == nil)
+	if f.program.Started != nil {
+		f.program.Started()
+	}
 	pid, groups := run.Process()
 	_ = f.session.Update(func(i *sessions.Info) {
 		i.Sandbox = sessions.Process{Pid: pid}

@@ -140,8 +140,12 @@ func Start(o Options) (*Machine, error) {
 
 // link makes the world around a machine, in which the addresses are.
 func (m *Machine) link(hosts map[string]string) error {
-	c := exec.Command("unshare", "--net", "cat")
+	c := exec.Command("unshare", "--net", "/bin/sh", "-c", "echo up; exec cat >/dev/null")
 	in, err := c.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := c.StdoutPipe()
 	if err == nil {
 		err = c.Start()
 	}
@@ -149,10 +153,8 @@ func (m *Machine) link(hosts map[string]string) error {
 		return err
 	}
 	m.world, m.keepWorld, m.waitWorld = c.Process.Pid, in, c.Wait
-	for own, _ := os.Readlink("/proc/self/ns/net"); ; time.Sleep(time.Millisecond) { // until it has left ours
-		if other, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", m.world)); err != nil || other != own {
-			break
-		}
+	if _, err := io.ReadFull(out, make([]byte, 3)); err != nil { // until it has left this network
+		return fmt.Errorf("make the world around a machine: %w", err)
 	}
 	there := "ip link set lo up && ip addr add 203.0.113.1/24 dev w1 && ip link set w1 up"
 	for _, address := range hosts {
