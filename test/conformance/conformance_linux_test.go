@@ -292,13 +292,13 @@ var cases = []struct {
 	{"the answer to create is lost", func(t *testing.T, k *task) {
 		k.fault(lostCreate)
 		require.Equal(t, "hi\n", k.sh("echo hi").out)
-		require.Equal(t, 1, strings.Count(k.made(), "metadata"), "a second one was made")
+		require.Equal(t, 1, strings.Count(k.made(), k.label), "a second one was made")
 		k.nothingLeft()
 	}},
 	{"one call creates two", func(t *testing.T, k *task) {
 		k.fault(twiceCreate)
 		k.sh("echo hi")
-		require.Equal(t, 2, strings.Count(k.made(), "metadata"))
+		require.Equal(t, 2, strings.Count(k.made(), k.label))
 		k.nothingLeft()
 	}},
 	{"none can be created", func(t *testing.T, k *task) {

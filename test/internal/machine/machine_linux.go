@@ -228,3 +228,8 @@ func listen(pid int, address string) (l net.Listener, err error) {
 	}
 	return l, err
 }
+
+// Path is where a path of the machine's is met on this one.
+func (m *Machine) Path(name string) string {
+	return filepath.Join("/proc", strconv.Itoa(m.pid), "root", name)
+}
