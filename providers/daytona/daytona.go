@@ -41,13 +41,13 @@ func New(host providers.Host) *remote.Provider { return remote.New(NewService(ho
 
 // NewService reads the variables that Daytona's own client reads.
 func NewService(environ []string) *Service {
-	host := profiles.Host{Environ: environ}
-	s := &Service{key: host.Getenv("DAYTONA_API_KEY"), base: "https://app.daytona.io/api", target: host.Getenv("DAYTONA_TARGET"), snapshot: host.Getenv("DAYTONA_SNAPSHOT")}
+	get := func(name string) string { return remote.Variable(environ, name) }
+	s := &Service{key: get("DAYTONA_API_KEY"), base: "https://app.daytona.io/api", target: get("DAYTONA_TARGET"), snapshot: get("DAYTONA_SNAPSHOT")}
 	if s.key == "" {
-		s.key, s.org = host.Getenv("DAYTONA_JWT_TOKEN"), host.Getenv("DAYTONA_ORGANIZATION_ID")
+		s.key, s.org = get("DAYTONA_JWT_TOKEN"), get("DAYTONA_ORGANIZATION_ID")
 	}
 	for _, name := range []string{"DAYTONA_SERVER_URL", "DAYTONA_API_URL"} {
-		base := strings.TrimSuffix(host.Getenv(name), "/")
+		base := strings.TrimSuffix(get(name), "/")
 		if base == "" {
 			continue
 		}
@@ -56,7 +56,7 @@ func NewService(environ []string) *Service {
 			s.keyErr = &providers.UnusableError{Provider: Name, Cause: err.Error()}
 		}
 	}
-	if s.key == "" || host.Getenv("DAYTONA_API_KEY") == "" && s.org == "" {
+	if s.key == "" || get("DAYTONA_API_KEY") == "" && s.org == "" {
 		s.keyErr = &providers.UnusableError{
 			Provider: Name, Cause: "DAYTONA_API_KEY is not set",
 			Advice: "make a key at https://app.daytona.io/dashboard/keys, then: export DAYTONA_API_KEY=…; or DAYTONA_JWT_TOKEN with DAYTONA_ORGANIZATION_ID",

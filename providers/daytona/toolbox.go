@@ -230,12 +230,20 @@ func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exe
 	if err != nil {
 		return err
 	}
-	ws, response, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(where.base, "http")+at+"/logs?follow=true", &websocket.DialOptions{HTTPClient: s.api.Client, HTTPHeader: s.header()})
-	if err != nil {
-		if response != nil {
-			return fmt.Errorf("%s: follow the log: %s", Name, response.Status)
+	var ws *websocket.Conn
+	call := &remote.Call{What: "follow the log", Raw: true}
+	err = s.api.Try(ctx, call, func(ctx context.Context) error {
+		shake, stop := context.WithTimeout(ctx, time.Minute)
+		defer stop()
+		var response *http.Response
+		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(where.base, "http")+at+"/logs?follow=true", &websocket.DialOptions{HTTPClient: s.api.Client, HTTPHeader: s.header()})
+		if err != nil && response != nil && response.Body != nil {
+			return s.api.Refused(call, response)
 		}
-		return fmt.Errorf("%s: follow the log: the connection came to nothing", Name)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	defer ws.CloseNow()
 	ws.SetReadLimit(8 << 20)

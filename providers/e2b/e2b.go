@@ -49,14 +49,7 @@ func New(host providers.Host, o Options) *remote.Provider {
 
 // NewService reads the variables that E2B's own client reads.
 func NewService(environ []string, o Options) *Service {
-	get := func(name string) (value string) {
-		for _, v := range environ {
-			if text, ok := strings.CutPrefix(v, name+"="); ok {
-				value = text
-			}
-		}
-		return value
-	}
+	get := func(name string) string { return remote.Variable(environ, name) }
 	s := &Service{key: get("E2B_API_KEY"), domain: get("E2B_DOMAIN"), control: strings.TrimSuffix(get("E2B_API_URL"), "/"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/"), template: o.Template}
 	if s.domain == "" {
 		s.domain = "e2b.app"
