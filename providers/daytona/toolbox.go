@@ -122,10 +122,11 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 	if e.Root {
 		argv = append([]string{"/bin/sh", "-c", asRoot, "sh"}, argv...)
 	}
+	made := []string{files + ".out", files + ".err"}
 	command := "(exec " + quoted(argv)
 	switch {
 	case e.Lines:
-		command += ")"
+		command, made = command+")", nil
 	case e.In != nil:
 		text, err := io.ReadAll(e.In)
 		if err != nil {
@@ -135,6 +136,7 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		if err := s.PutFile(ctx, box, files+".in", in); err != nil {
 			return 0, err
 		}
+		made = append(made, files+".in")
 		command += " <" + files + ".in >" + files + ".out 2>" + files + ".err)"
 	default:
 		command += " </dev/null >" + files + ".out 2>" + files + ".err)"
@@ -146,6 +148,9 @@ func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec)
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		defer cancel()
 		_ = s.tool(end, box, &remote.Call{What: "end a session", Method: http.MethodDelete}, "/process/session/"+session)
+		for _, name := range made {
+			_ = s.tool(end, box, &remote.Call{What: "remove a file", Method: http.MethodDelete}, "/files?"+url.Values{"path": {name}}.Encode())
+		}
 	}()
 	var begun struct {
 		ID string `json:"cmdId"`

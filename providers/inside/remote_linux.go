@@ -31,11 +31,14 @@ const lineName = "line"
 // attach carries a line between what the provider executes and the spool, which it starts if
 // there is none.
 func attach(dir string) int {
-	path := filepath.Join(dir, lineName)
-	c, err := net.Dial("unix", path)
+	// By a short name: an address of a socket has 108 bytes, unix(7).
+	if err := os.Chdir(dir); err != nil {
+		return complain("attach", err)
+	}
+	c, err := net.Dial("unix", lineName)
 	if errors.Is(err, unix.ENOENT) {
 		if err = startServing(dir); err == nil {
-			c, err = net.Dial("unix", path)
+			c, err = net.Dial("unix", lineName)
 		}
 	}
 	if err != nil {
@@ -104,7 +107,11 @@ func serveElsewhere(dir string, alone bool) int {
 		return 0
 	}
 	old := unix.Umask(0o077)
-	l, err := net.Listen("unix", filepath.Join(dir, lineName))
+	err := os.Chdir(dir)
+	var l net.Listener
+	if err == nil {
+		l, err = net.Listen("unix", lineName)
+	}
 	unix.Umask(old)
 	if err != nil {
 		fmt.Fprint(ready, err)

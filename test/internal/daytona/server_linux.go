@@ -394,6 +394,12 @@ func (s *Server) toolbox(w http.ResponseWriter, r *http.Request, b *box, path st
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")
 		http.ServeFile(w, r, name)
+	case path == "files" && r.Method == http.MethodDelete:
+		if os.Remove(s.place(b, r.URL.Query().Get("path"))) != nil {
+			refuse(w, http.StatusNotFound, "file not found")
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
 	case path == "files/bulk-download":
 		s.bulk(w, r, b)
 	case path == "process/execute":
