@@ -46,8 +46,8 @@ func Inside(program Program, dir string) int {
 	}
 	for _, name := range []string{"STATE", "CACHE", "CONFIG"} {
 		own := filepath.Join(dir, name)
-		// What covers it is mounted by somebody who is not root, and has to find it.
-		if err := os.Mkdir(own, 0o711); err != nil && !errors.Is(err, os.ErrExist) {
+		// What covers it is mounted by somebody who is not root, and has to watch it.
+		if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			os.Stderr.WriteString(err.Error() + "\n")
 			return 125
 		}

@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/docker"
 	"github.com/pccrun/pccrun/providers/e2b"
 )
@@ -21,6 +22,9 @@ var newProvider = func(name string, req *profiles.Request, host providers.Host) 
 	case e2b.Name:
 		host.Launcher = "/proc/self/exe" // all of pccrun, without itself a second time
 		return e2b.New(host, e2b.Options{}), nil
+	case daytona.Name:
+		host.Launcher = "/proc/self/exe"
+		return daytona.New(host), nil
 	}
 	return nil, nil
 }

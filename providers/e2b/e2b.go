@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pccrun/pccrun/netproxy/rules"
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/providers"
 	"github.com/pccrun/pccrun/providers/remote"
@@ -50,14 +49,7 @@ func New(host providers.Host, o Options) *remote.Provider {
 
 // NewService reads the variables that E2B's own client reads.
 func NewService(environ []string, o Options) *Service {
-	get := func(name string) (value string) {
-		for _, v := range environ {
-			if text, ok := strings.CutPrefix(v, name+"="); ok {
-				value = text
-			}
-		}
-		return value
-	}
+	get := func(name string) string { return remote.Variable(environ, name) }
 	s := &Service{key: get("E2B_API_KEY"), domain: get("E2B_DOMAIN"), control: strings.TrimSuffix(get("E2B_API_URL"), "/"), sandbox: strings.TrimSuffix(get("E2B_SANDBOX_URL"), "/"), template: o.Template}
 	if s.domain == "" {
 		s.domain = "e2b.app"
@@ -119,8 +111,7 @@ func advise(e *remote.APIError) string {
 }
 
 // Keeps is what E2B itself keeps of a policy. It is a virtual machine, so that the answers
-// of a copy elsewhere hold; its own filter of hosts is a second layer only, since envd,
-// which executes commands, can be reached by the command.
+// of a copy elsewhere hold; its own filter of hosts is a second layer only.
 func (s *Service) Keeps(*profiles.Policy) []profiles.Answer { return nil }
 
 // created is the body of a request to create.
@@ -139,37 +130,14 @@ type network struct {
 	Public   bool     `json:"allowPublicTraffic"`
 }
 
-// request makes the body. E2B's filter knows names on ports 80 and 443: what it cannot
-// express is refused there.
+// request makes the body.
 func (s *Service) request(r *remote.Request) *created {
-	c := &created{Template: s.template, Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true, Network: &network{AllowOut: []string{}, DenyOut: []string{"0.0.0.0/0"}}}
-	for _, rule := range r.Policy.Network.Allow {
-		if host, ok := expressible(rule.Text); ok && !denied(host, r.Policy.Network.Deny) {
-			c.Network.AllowOut = append(c.Network.AllowOut, host)
-		}
+	c := &created{Template: s.template, Timeout: int(r.Lifetime / time.Second), Metadata: r.Labels, AutoPause: true}
+	filter := remote.FilterOf(&r.Policy.Network)
+	if c.Internet = filter.Open != "" || len(filter.Hosts) > 0; filter.Open == "" {
+		c.Network = &network{AllowOut: append([]string{}, filter.Hosts...), DenyOut: []string{"0.0.0.0/0"}}
 	}
-	c.Internet = len(c.Network.AllowOut) > 0
 	return c
-}
-
-// denied reports whether a rule denies a host, or some below it.
-func denied(host string, deny []profiles.NetRule) bool {
-	host = strings.TrimPrefix(host, "*.")
-	return slices.ContainsFunc(deny, func(d profiles.NetRule) bool {
-		name := strings.TrimLeft(strings.TrimPrefix(strings.TrimSpace(d.Text), "deny "), "*.")
-		return !plainName.MatchString(name) || name == host || strings.HasSuffix(host, "."+name) || strings.HasSuffix(name, "."+host)
-	})
-}
-
-var plainName = regexp.MustCompile(`^(\*\.)?[a-z0-9-]+(\.[a-z0-9-]+)+$`)
-
-// expressible returns the host of a rule that is no more than a name, for ports 80 and 443.
-func expressible(text string) (host string, ok bool) {
-	if _, err := rules.Parse(text); err != nil {
-		return "", false
-	}
-	host = strings.TrimPrefix(strings.TrimSpace(text), "allow ")
-	return host, plainName.MatchString(host)
 }
 
 // Describe returns what Create would send.

@@ -41,7 +41,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestFilter holds what E2B's filter is asked for to the policy's rules: never more.
+// TestFilter holds what E2B's filter is asked for against the policy's rules: never less.
 func TestFilter(t *testing.T) {
 	rule := func(texts ...string) (list []profiles.NetRule) {
 		for _, text := range texts {
@@ -53,12 +53,13 @@ func TestFilter(t *testing.T) {
 		network profiles.Network
 		hosts   []any
 	}{
-		"nothing":            {profiles.Network{}, []any{}},
-		"names":              {profiles.Network{Allow: rule("github.com", "*.example.com", "allow a.example.org")}, []any{"github.com", "*.example.com", "a.example.org"}},
-		"what it cannot say": {profiles.Network{Allow: rule("github.com:22", "GET https://api.example.com/v1/*", "@npm", "10.0.0.0/8", ".example.com")}, []any{}},
-		"one above it is":    {profiles.Network{Allow: rule("a.example.com", "github.com"), Deny: rule("example.com")}, []any{"github.com"}},
-		"all is denied":      {profiles.Network{Allow: rule("github.com"), Deny: rule("*")}, []any{}},
-		"one that is denied": {profiles.Network{Allow: rule("*.example.com", "github.com"), Deny: rule("bad.example.com")}, []any{"github.com"}},
+		"nothing":        {profiles.Network{}, []any{}},
+		"names":          {profiles.Network{Allow: rule("github.com", "*.example.com", "allow a.example.org")}, []any{"github.com", "*.example.com", "a.example.org"}},
+		"a port":         {profiles.Network{Allow: rule("github.com", "github.com:22")}, nil},
+		"a request":      {profiles.Network{Allow: rule("GET https://api.example.com/v1/*")}, nil},
+		"a group":        {profiles.Network{Allow: rule("@npm")}, nil},
+		"an address":     {profiles.Network{Allow: rule("10.0.0.0/8")}, nil},
+		"what is denied": {profiles.Network{Allow: rule("*.example.com"), Deny: rule("bad.example.com")}, []any{"*.example.com"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := e2b.NewService([]string{key}, e2b.Options{})
@@ -66,10 +67,13 @@ func TestFilter(t *testing.T) {
 			require.NoError(t, err)
 			var body map[string]any
 			require.NoError(t, json.Unmarshal(text, &body))
-			require.Equal(t, map[string]any{
-				"templateID": "base", "timeout": 60.0, "metadata": map[string]any{"a": "b"}, "autoPause": true, "allow_internet_access": len(c.hosts) > 0,
-				"network": map[string]any{"allowOut": c.hosts, "denyOut": []any{"0.0.0.0/0"}, "allowPublicTraffic": false},
-			}, body)
+			want := map[string]any{
+				"templateID": "base", "timeout": 60.0, "metadata": map[string]any{"a": "b"}, "autoPause": true, "allow_internet_access": c.hosts == nil || len(c.hosts) > 0,
+			}
+			if c.hosts != nil {
+				want["network"] = map[string]any{"allowOut": c.hosts, "denyOut": []any{"0.0.0.0/0"}, "allowPublicTraffic": false}
+			}
+			require.Equal(t, want, body)
 		})
 	}
 }

@@ -236,6 +236,9 @@ func (c *Conn) receive(line io.ReadWriteCloser, number int, cursor chan<- int64,
 			return err
 		}
 		quiet.Reset(patience * c.beat)
+		if len(strings.TrimSpace(string(text))) == 0 {
+			continue // a line that was ended once more
+		}
 		kind, rest, _ := strings.Cut(strings.TrimRight(string(text), "\r\n"), " ")
 		if !greeted {
 			if kind != "H" {

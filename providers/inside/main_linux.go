@@ -30,8 +30,8 @@ func Main(args []string) int {
 		return stage()
 	case len(args) == 2 && args[0] == Attach:
 		return attach(args[1])
-	case len(args) == 2 && args[0] == Serving:
-		return serveElsewhere(args[1])
+	case len(args) > 1 && args[0] == Serving:
+		return serveElsewhere(args[1], len(args) > 2)
 	case len(args) > 1 && args[0] == Reach:
 		return reach(args[1:])
 	case len(args) > 0:

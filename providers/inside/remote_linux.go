@@ -31,11 +31,14 @@ const lineName = "line"
 // attach carries a line between what the provider executes and the spool, which it starts if
 // there is none.
 func attach(dir string) int {
-	path := filepath.Join(dir, lineName)
-	c, err := net.Dial("unix", path)
+	// By a short name: an address of a socket has 108 bytes, unix(7).
+	if err := os.Chdir(dir); err != nil {
+		return complain("attach", err)
+	}
+	c, err := net.Dial("unix", lineName)
 	if errors.Is(err, unix.ENOENT) {
 		if err = startServing(dir); err == nil {
-			c, err = net.Dial("unix", path)
+			c, err = net.Dial("unix", lineName)
 		}
 	}
 	if err != nil {
@@ -56,10 +59,7 @@ func startServing(dir string) error {
 		return err
 	}
 	defer r.Close()
-	c := exec.Command("/proc/self/exe", Verb, Serving, dir)
-	c.Args[0], c.Dir, c.ExtraFiles = "pccrun", "/", []*os.File{w}
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = c.Start()
+	err = detach(w, dir)
 	w.Close()
 	if err != nil {
 		return err
@@ -69,6 +69,18 @@ func startServing(dir string) error {
 		err = errors.New(string(said))
 	}
 	return err
+}
+
+// detach starts the spool, or who starts it and ends at once: some daemons end all the
+// descendants of what they executed, and nobody's child is none of them.
+func detach(ready *os.File, args ...string) error {
+	c := exec.Command("/proc/self/exe", append([]string{Verb, Serving}, args...)...)
+	c.Args[0], c.Dir, c.ExtraFiles = "pccrun", "/", []*os.File{ready}
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := c.Start(); err != nil || len(args) > 1 {
+		return err
+	}
+	return c.Wait()
 }
 
 // orphaned is how long the spool waits for a line before it ends the command and itself.
@@ -86,10 +98,20 @@ type elsewhere struct {
 }
 
 // serveElsewhere is the spool.
-func serveElsewhere(dir string) int {
+func serveElsewhere(dir string, alone bool) int {
 	ready := os.NewFile(3, "ready")
+	if !alone {
+		if err := detach(ready, dir, "alone"); err != nil {
+			return complain("start the spool", err)
+		}
+		return 0
+	}
 	old := unix.Umask(0o077)
-	l, err := net.Listen("unix", filepath.Join(dir, lineName))
+	err := os.Chdir(dir)
+	var l net.Listener
+	if err == nil {
+		l, err = net.Listen("unix", lineName)
+	}
 	unix.Umask(old)
 	if err != nil {
 		fmt.Fprint(ready, err)

@@ -180,6 +180,28 @@ func (a *API) Open(ctx context.Context, c *Call) (*http.Response, error) {
 	return response, err
 }
 
+// Try makes a call in another way, and repeats it as [API.Do] does. What says no in an answer
+// is made an error by [API.Refused].
+func (a *API) Try(ctx context.Context, c *Call, try func(context.Context) error) error {
+	return a.repeat(ctx, c, try)
+}
+
+// Refused is the error of an answer that says no.
+func (a *API) Refused(c *Call, response *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	return a.refusal(c, response, text)
+}
+
+// Variable returns a variable of an environment, the last of its name, "" for none.
+func Variable(environ []string, name string) (value string) {
+	for _, v := range environ {
+		if text, ok := strings.CutPrefix(v, name+"="); ok {
+			value = text
+		}
+	}
+	return value
+}
+
 // A permanentError is not mended by repetition.
 type permanentError struct{ error }
 
@@ -292,8 +314,7 @@ func (a *API) send(ctx context.Context, c *Call) (*http.Response, error) {
 		return response, nil
 	}
 	defer response.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-	return nil, a.refusal(c, response, text)
+	return nil, a.Refused(c, response)
 }
 
 // refusal reads what an answer says of itself.

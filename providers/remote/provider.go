@@ -120,6 +120,9 @@ func (p *Provider) Plan(policy *profiles.Policy, survey *providers.Survey, facts
 	if err := r.refuse(); err != nil {
 		return nil, err
 	}
+	if open := FilterOf(&policy.Network).Open; open != "" {
+		r.warnings = append(r.warnings, p.Name()+"'s own filter of hosts is not set: it cannot say "+open+"; pccrun in the sandbox keeps the rules")
+	}
 	r.place()
 	r.answers = r.answer()
 	return r, nil

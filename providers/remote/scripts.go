@@ -50,7 +50,7 @@ mkdir -m 755 -- "$d" 2>/dev/null || [ -d "$d/own" ] || exit 77
 cp -- "$1/pccrun" "$d/pccrun.new" && chmod 755 "$d/pccrun.new"
 echo "$3  $d/pccrun.new" | sha256sum -c --status 2>/dev/null || exit 65
 mv -- "$d/pccrun.new" "$d/pccrun"
-mkdir -p -m 711 -- "$d/own"
+mkdir -p -m 755 -- "$d/own"
 "$d/pccrun" --version >/dev/null || exit 76
 printf '%s' "$d"
 `

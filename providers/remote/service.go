@@ -121,6 +121,10 @@ type Exec struct {
 	// Terminal is what it gets a terminal of its own for, whose output goes to Out.
 	Terminal *providers.Terminal
 
+	// Lines says that what it reads and prints on standard output are lines of text, as they
+	// come; else they are any bytes, and In comes to its end.
+	Lines bool
+
 	Again bool // it does no harm to execute it twice
 }
 

@@ -14,9 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pccrun/pccrun/providers"
+	fakedaytona "github.com/pccrun/pccrun/test/internal/daytona"
 	fake "github.com/pccrun/pccrun/test/internal/e2b"
+	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/host"
 
+	"github.com/pccrun/pccrun/providers/daytona"
 	"github.com/pccrun/pccrun/providers/e2b"
 	"github.com/pccrun/pccrun/providers/inside"
 )
@@ -24,6 +27,7 @@ import (
 // places are the providers: the next one is the next row.
 var places = []*place{
 	{name: "e2b", keys: []string{"E2B_API_KEY"}, wrongKey: "e2b_ffff", start: startE2B},
+	{name: "daytona", keys: []string{"DAYTONA_API_KEY"}, wrongKey: "dtn_ffff", start: startDaytona},
 }
 
 // The kinds of faults that a server puts in.
@@ -59,8 +63,72 @@ func startE2B(t *testing.T) *served {
 	}
 }
 
-// e2bFault is what a kind of fault is on E2B's wire.
-func e2bFault(kind string) func(r *http.Request) *fake.Fault {
+func startDaytona(t *testing.T) *served {
+	s, err := fakedaytona.Start()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Stop()) })
+	return &served{
+		environ: s.Environ(), stand: s.Sandboxes, home: s.Home, calls: s.Calls,
+		open: func(environ []string) providers.Provider {
+			return daytona.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir})
+		},
+		path:  func(dir string) { s.Path = dir },
+		made:  func() string { text, _ := json.Marshal(s.Made()); return string(text) },
+		fault: func(kind string) { s.Break(daytonaFault(kind)) },
+	}
+}
+
+// wire is what calls are on a provider's wire.
+type wire struct {
+	create, download, destroy, start func(r *http.Request) bool
+	line                             func(r *http.Request) bool // what carries the line to pccrun in the sandbox
+	key                              string
+}
+
+func is(r *http.Request, method, path string) bool {
+	return r.Method == method && strings.HasPrefix(r.URL.Path, path)
+}
+
+func e2bFault(kind string) func(r *http.Request) *faults.Fault {
+	start := func(r *http.Request) bool { return is(r, "POST", "/process.Process/Start") }
+	return faultOf(kind, &wire{
+		create:   func(r *http.Request) bool { return r.Method == "POST" && r.URL.Path == "/v2/sandboxes" },
+		download: func(r *http.Request) bool { return is(r, "GET", "/files") },
+		destroy:  func(r *http.Request) bool { return is(r, "DELETE", "/sandboxes/") },
+		start:    start, line: func(r *http.Request) bool { return start(r) && carries(r) }, key: fake.Key,
+	})
+}
+
+func daytonaFault(kind string) func(r *http.Request) *faults.Fault {
+	var mu sync.Mutex
+	lines := map[string]bool{} // sessions in which one is
+	session := func(r *http.Request) string {
+		_, after, _ := strings.Cut(r.URL.Path, "/process/session/")
+		name, _, _ := strings.Cut(after, "/")
+		return name
+	}
+	start := func(r *http.Request) bool { return r.Method == "POST" && strings.HasSuffix(r.URL.Path, "/exec") }
+	return faultOf(kind, &wire{
+		create: func(r *http.Request) bool { return r.Method == "POST" && r.URL.Path == "/api/sandbox" },
+		download: func(r *http.Request) bool {
+			return strings.HasSuffix(r.URL.Path, "/files/download") && strings.HasSuffix(r.URL.Query().Get("path"), "-down")
+		},
+		destroy: func(r *http.Request) bool { return is(r, "DELETE", "/api/sandbox/") },
+		start:   start,
+		line: func(r *http.Request) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if start(r) && carries(r) {
+				lines[session(r)] = true
+			}
+			return strings.HasSuffix(r.URL.Path, "/logs") && lines[session(r)]
+		},
+		key: fakedaytona.Key,
+	})
+}
+
+// faultOf is what a kind of fault is on a wire.
+func faultOf(kind string, w *wire) func(r *http.Request) *faults.Fault {
 	seen := map[string]bool{}
 	var mu sync.Mutex
 	var count atomic.Int32
@@ -72,41 +140,35 @@ func e2bFault(kind string) func(r *http.Request) *fake.Fault {
 		seen[key] = true
 		return !was
 	}
-	is := func(r *http.Request, method, path string) bool {
-		return r.Method == method && strings.HasPrefix(r.URL.Path, path)
-	}
-	return func(r *http.Request) *fake.Fault {
-		create, download := is(r, "POST", "/v2/sandboxes") && r.URL.Path == "/v2/sandboxes", is(r, "GET", "/files")
-		destroy := is(r, "DELETE", "/sandboxes/")
-		start := is(r, "POST", "/process.Process/Start")
-		line := start && carries(r)
+	return func(r *http.Request) *faults.Fault {
+		create, download, destroy, start, line := w.create(r), w.download(r), w.destroy(r), w.start(r), w.line(r)
 		switch {
 		case kind == slow:
-			return &fake.Fault{Delay: 100 * time.Millisecond}
+			return &faults.Fault{Delay: 100 * time.Millisecond}
 		case kind == busy && first(r):
-			return &fake.Fault{Status: 429, Header: http.Header{"Retry-After": {"1"}}, Body: `{"code":429,"message":"rate limit"}`}
+			return &faults.Fault{Status: 429, Header: http.Header{"Retry-After": {"1"}}, Body: `{"code":429,"message":"rate limit"}`}
 		case kind == broken && !create && !start && first(r):
-			return &fake.Fault{Status: 500, Body: `{"code":500,"message":"oops"}`}
+			return &faults.Fault{Status: 500, Body: `{"code":500,"message":"oops"}`}
 		case kind == lostCreate && create && count.Add(1) == 1:
-			return &fake.Fault{Cut: -1, After: true}
+			return &faults.Fault{Cut: -1, After: true}
 		case kind == twiceCreate && create:
-			return &fake.Fault{Twice: true}
+			return &faults.Fault{Twice: true}
 		case kind == neverCreate && create:
-			return &fake.Fault{Status: 400, Body: `{"code":400,"message":"quota of sandboxes exceeded for ` + fake.Key + `"}`}
+			return &faults.Fault{Status: 400, Body: `{"code":400,"message":"quota of sandboxes exceeded for ` + w.key + `"}`}
 		case kind == htmlCreate && create:
-			return &fake.Fault{Status: 200, Header: http.Header{"Content-Type": {"text/html"}}, Body: "<html>log in</html>"}
+			return &faults.Fault{Status: 200, Header: http.Header{"Content-Type": {"text/html"}}, Body: "<html>log in</html>"}
 		case kind == cutExec && line && count.Add(1) == 1:
-			return &fake.Fault{Cut: 4000}
+			return &faults.Fault{Cut: 4000}
 		case kind == cutOften && line:
-			return &fake.Fault{Cut: 3000 + 500*int(count.Add(1))}
+			return &faults.Fault{Cut: 3000 + 500*int(count.Add(1))}
 		case kind == cutDownload && download && count.Add(1) == 1:
-			return &fake.Fault{Cut: 40}
+			return &faults.Fault{Cut: 40}
 		case kind == wrongOnce && download && count.Add(1) == 1:
-			return &fake.Fault{Rewrite: func(b []byte) []byte { b[len(b)/2] ^= 1; return b }}
+			return &faults.Fault{Rewrite: func(b []byte) []byte { b[len(b)/2] ^= 1; return b }}
 		case kind == noDownload && download:
-			return &fake.Fault{Status: 404, Body: `{"code":404,"message":"no such file"}`}
+			return &faults.Fault{Status: 404, Body: `{"code":404,"message":"no such file"}`}
 		case kind == noDestroy && destroy:
-			return &fake.Fault{Status: 403, Body: `{"code":403,"message":"not yours"}`}
+			return &faults.Fault{Status: 403, Body: `{"code":403,"message":"not yours"}`}
 		}
 		return nil
 	}

@@ -3,12 +3,11 @@ package conformance_test
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -84,12 +83,14 @@ func TestProgram(t *testing.T) {
 	require.Empty(t, server.Sandboxes(""))
 
 	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
-		c := command(cloud("sleep", "60")...)
+		c := command(cloud("sh", "-c", "echo up; exec sleep 60")...)
+		var said bytes.Buffer
+		c.Stderr = &said
+		printed, err := c.StdoutPipe()
+		require.NoError(t, err)
 		require.NoError(t, c.Start())
-		require.Eventually(t, func() bool {
-			calls := server.Calls()
-			return len(server.Sandboxes("running")) == 1 && strings.HasSuffix(calls[len(calls)-1], "/CloseStdin") // the command runs
-		}, 20*time.Second, 50*time.Millisecond)
+		_, err = io.ReadFull(printed, make([]byte, 3)) // the command runs
+		require.NoError(t, err, "%v: %s", sig, &said)
 		_, _, _ = run("gc")
 		require.Len(t, server.Sandboxes("running"), 1, "gc ends no run that goes on")
 		require.NoError(t, c.Process.Signal(sig))

@@ -91,6 +91,7 @@ type task struct {
 	heard    heard
 	ctx      context.Context
 	started  func()
+	naps     int
 }
 
 type heard struct {
@@ -98,6 +99,8 @@ type heard struct {
 	created  []providers.Resource
 	warnings []string
 	started  func()
+
+	decisions []events.NetDecision
 }
 
 func (h *heard) Created(r providers.Resource) { h.created = append(h.created, r) }
@@ -106,10 +109,14 @@ func (h *heard) Started() {
 		h.started()
 	}
 }
-func (h *heard) Decision(events.NetDecision) {}
-func (h *heard) Closed(events.NetClosed)     {}
-func (h *heard) Denial(events.Denial)        {}
-func (h *heard) Change(events.Changed)       {}
+func (h *heard) Decision(d events.NetDecision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.decisions = append(h.decisions, d)
+}
+func (h *heard) Closed(events.NetClosed) {}
+func (h *heard) Denial(events.Denial)    {}
+func (h *heard) Change(events.Changed)   {}
 func (h *heard) Warning(w events.Warning) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

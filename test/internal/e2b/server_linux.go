@@ -13,7 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
+
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pccrun/pccrun/test/internal/faults"
 	"github.com/pccrun/pccrun/test/internal/machine"
 )
 
@@ -58,16 +59,7 @@ type Server struct {
 }
 
 // A Fault is what becomes of one call.
-type Fault struct {
-	Status  int // answered in place of all else
-	Header  http.Header
-	Body    string
-	After   bool          // the call does its work before the answer is lost, or is another
-	Twice   bool          // the call does its work two times
-	Cut     int           // the connection ends after so many bytes of the answer; -1: before the first
-	Delay   time.Duration // before the answer
-	Rewrite func([]byte) []byte
-}
+type Fault = faults.Fault
 
 // daemonPort is where the daemon listens in each sandbox.
 const daemonPort = ":49983"
@@ -167,72 +159,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.calls = append(s.calls, r.Method+" "+r.URL.Path)
 	fault := s.fault
 	s.mu.Unlock()
-	var f *Fault
-	if fault != nil {
-		f = fault(r)
-	}
-	if f == nil {
-		s.route(w, r)
-		return
-	}
-	time.Sleep(f.Delay)
-	if f.Twice {
-		body, _ := io.ReadAll(r.Body)
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		s.route(httptest.NewRecorder(), r)
-		r.Body = io.NopCloser(bytes.NewReader(body))
-	}
-	if f.Status != 0 {
-		if f.After {
-			s.route(httptest.NewRecorder(), r)
-		}
-		maps.Copy(w.Header(), f.Header)
-		if w.Header().Get("Content-Type") == "" {
-			w.Header().Set("Content-Type", "application/json")
-		}
-		w.WriteHeader(f.Status)
-		_, _ = io.WriteString(w, f.Body)
-		return
-	}
-	if f.Rewrite != nil {
-		answer := httptest.NewRecorder()
-		s.route(answer, r)
-		body := f.Rewrite(answer.Body.Bytes())
-		maps.Copy(w.Header(), answer.Header())
-		w.Header().Del("Content-Length")
-		w.WriteHeader(answer.Code)
-		_, _ = w.Write(body)
-		return
-	}
-	if f.Cut != 0 {
-		w = &cutting{ResponseWriter: w, left: max(f.Cut, 0)}
-		if f.Cut < 0 && f.After {
-			s.route(httptest.NewRecorder(), r)
-		}
-		if f.Cut < 0 {
-			panic(http.ErrAbortHandler)
-		}
-	}
-	s.route(w, r)
+	faults.Serve(w, r, fault, s.route)
 }
-
-// cutting ends the connection after so many bytes.
-type cutting struct {
-	http.ResponseWriter
-	left int
-}
-
-func (c *cutting) Write(b []byte) (int, error) {
-	if len(b) >= c.left {
-		_, _ = c.ResponseWriter.Write(b[:c.left])
-		c.Flush()
-		panic(http.ErrAbortHandler)
-	}
-	c.left -= len(b)
-	return c.ResponseWriter.Write(b)
-}
-
-func (c *cutting) Flush() { c.ResponseWriter.(http.Flusher).Flush() }
 
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")

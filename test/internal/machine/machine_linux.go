@@ -25,6 +25,10 @@ type Machine struct {
 	pid  int // of its first process
 	keep io.Closer
 	wait func() error
+
+	world     int // the first process of the network around it
+	keepWorld io.Closer
+	waitWorld func() error
 }
 
 // Options say what a machine has of its own.
@@ -32,8 +36,11 @@ type Options struct {
 	Root  string            // an empty directory of this machine that becomes its root
 	Home  string            // a directory of this machine, which it has as /home/user
 	Shows []string          // directories of this machine that it has too, read-only
-	Hosts map[string]string // names and their addresses, all of them the machine's own
+	Hosts map[string]string // names that it knows, and addresses of the world around it
 }
+
+// Address is a machine's own.
+const Address = "203.0.113.9"
 
 // Home is where a machine has [Options.Home].
 const Home = "/home/user"
@@ -68,7 +75,6 @@ echo nameserver 127.0.0.1 > "$r/run/resolv.conf"
 [ ! -f "$r/etc/resolv.conf" ] || mount --bind "$r/run/resolv.conf" "$r/etc/resolv.conf"
 hostname machine
 ip link set lo up
-while read -r a n; do case $a in 127.*|::1|'') ;; *) ip addr add "$a/32" dev lo ;; esac; done < "$r/run/hosts"
 mkdir "$r/run/old"
 cd "$r"
 pivot_root . run/old
@@ -125,11 +131,53 @@ func Start(o Options) (*Machine, error) {
 		in.Close()
 		return nil, errors.Join(err, c.Wait())
 	}
+	if err := m.link(o.Hosts); err != nil {
+		m.Stop()
+		return nil, err
+	}
 	return m, nil
+}
+
+// link makes the world around a machine, in which the addresses are.
+func (m *Machine) link(hosts map[string]string) error {
+	c := exec.Command("unshare", "--net", "/bin/sh", "-c", "echo up; exec cat >/dev/null")
+	in, err := c.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		return err
+	}
+	m.world, m.keepWorld, m.waitWorld = c.Process.Pid, in, c.Wait
+	if _, err := io.ReadFull(out, make([]byte, 3)); err != nil { // until it has left this network
+		return fmt.Errorf("make the world around a machine: %w", err)
+	}
+	there := "ip link set lo up && ip addr add 203.0.113.1/24 dev w1 && ip link set w1 up"
+	for _, address := range hosts {
+		there += " && ip route add local " + address + "/32 dev lo"
+	}
+	here := fmt.Sprintf("ip link add w0 type veth peer name w1 netns %d && ip addr add %s/24 dev w0 && ip link set w0 up && ip route add default via 203.0.113.1", m.world, Address)
+	for _, step := range []struct {
+		pid    int
+		script string
+	}{{m.pid, here}, {m.world, there}} {
+		if out, err := exec.Command("nsenter", "-t", strconv.Itoa(step.pid), "-n", "/bin/sh", "-c", step.script).CombinedOutput(); err != nil {
+			return fmt.Errorf("make the world around a machine: %w: %s", err, out)
+		}
+	}
+	return nil
 }
 
 // Stop ends it with all that runs in it.
 func (m *Machine) Stop() {
+	if m.keepWorld != nil {
+		m.keepWorld.Close()
+		_ = m.waitWorld()
+	}
 	m.keep.Close() // its first process reads the end
 	_ = m.wait()
 }
@@ -152,14 +200,19 @@ func Signal(c *exec.Cmd, sig syscall.Signal) {
 	}
 }
 
-// Listen listens at an address of the machine's own network.
-func (m *Machine) Listen(address string) (l net.Listener, err error) {
+// Listen listens at an address of the machine's own.
+func (m *Machine) Listen(address string) (net.Listener, error) { return listen(m.pid, address) }
+
+// ListenAround listens in the world around it.
+func (m *Machine) ListenAround(address string) (net.Listener, error) { return listen(m.world, address) }
+
+func listen(pid int, address string) (l net.Listener, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
 		var ns *os.File
-		if ns, err = os.Open(filepath.Join("/proc", strconv.Itoa(m.pid), "ns/net")); err != nil {
+		if ns, err = os.Open(filepath.Join("/proc", strconv.Itoa(pid), "ns/net")); err != nil {
 			return
 		}
 		defer ns.Close()
@@ -174,4 +227,9 @@ func (m *Machine) Listen(address string) (l net.Listener, err error) {
 		err = errors.New("listen: nothing came of it")
 	}
 	return l, err
+}
+
+// Path is where a path of the machine's is met on this one.
+func (m *Machine) Path(name string) string {
+	return filepath.Join("/proc", strconv.Itoa(m.pid), "root", name)
 }

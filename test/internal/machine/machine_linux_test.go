@@ -25,7 +25,7 @@ func TestMachine(t *testing.T) {
 	out, err = m.Command(1234, 1234, "/", "id", "-u").CombinedOutput()
 	require.NoError(t, err)
 	require.Equal(t, "1234\n", string(out))
-	l, err := m.Listen("0.0.0.0:4321")
+	l, err := m.ListenAround("0.0.0.0:4321")
 	require.NoError(t, err)
 	defer l.Close()
 	_, err = net.Dial("tcp", "127.0.0.1:4321")

@@ -90,3 +90,6 @@ func Fetch(ctx context.Context, name string, packages ...string) (string, error)
 
 // E2B is E2B's own client, which test/internal/e2b is tried with.
 const E2B = "e2b@2.51.0"
+
+// Daytona is Daytona's own client, which test/internal/daytona is tried with.
+const Daytona = "@daytona/sdk@0.216.0"

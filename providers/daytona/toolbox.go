@@ -1,0 +1,324 @@
+package daytona
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/pccrun/pccrun/providers/remote"
+)
+
+// tool calls the toolbox of a sandbox.
+func (s *Service) tool(ctx context.Context, box *remote.Sandbox, c *remote.Call, path string) error {
+	at, err := s.access(box)
+	if err != nil {
+		return err
+	}
+	h := s.header()
+	for name, values := range c.Header {
+		h[name] = values
+	}
+	c.URL, c.Header = at.base+path, h
+	_, err = s.api.Do(ctx, c)
+	return err
+}
+
+func (s *Service) access(box *remote.Sandbox) (*access, error) {
+	at, ok := box.Access.(*access)
+	if !ok {
+		return nil, fmt.Errorf("BUG: %s: sandbox %s of another provider, or of a list", Name, box.ID)
+	}
+	return at, nil
+}
+
+// rate is how slow a transfer of a file may be, in bytes a second.
+const rate = 64 << 10
+
+// PutFile writes a file.
+func (s *Service) PutFile(ctx context.Context, box *remote.Sandbox, name string, a *remote.Archive) error {
+	var head bytes.Buffer
+	w := multipart.NewWriter(&head)
+	err := w.WriteField("files[0].path", name)
+	if err == nil {
+		_, err = w.CreateFormFile("files[0].file", "file")
+	}
+	if err != nil {
+		return err
+	}
+	tail := "\r\n--" + w.Boundary() + "--\r\n"
+	return s.tool(ctx, box, &remote.Call{
+		What: "upload", Method: http.MethodPost, Header: http.Header{"Content-Type": {w.FormDataContentType()}}, Size: int64(head.Len()+len(tail)) + a.Size,
+		Limit: time.Minute + time.Duration(a.Size/rate)*time.Second,
+		Body: func() (io.ReadCloser, error) {
+			body, err := a.Open()
+			if err != nil {
+				return nil, err
+			}
+			return struct {
+				io.Reader
+				io.Closer
+			}{io.MultiReader(bytes.NewReader(head.Bytes()), body, strings.NewReader(tail)), body}, nil
+		},
+	}, "/files/bulk-upload")
+}
+
+// GetFile reads a file.
+func (s *Service) GetFile(ctx context.Context, box *remote.Sandbox, name string, begin func() (io.Writer, error)) error {
+	at, err := s.access(box)
+	if err != nil {
+		return err
+	}
+	h := s.header()
+	h.Set("Accept-Encoding", "identity")
+	return s.api.Copy(ctx, &remote.Call{What: "download", Method: http.MethodGet, URL: at.base + "/files/download?" + url.Values{"path": {name}}.Encode(), Header: h, Limit: 20 * time.Minute}, begin)
+}
+
+// PutTar extracts an archive.
+func (s *Service) PutTar(ctx context.Context, box *remote.Sandbox, dir string, a *remote.Archive) error {
+	return remote.PutByFile(ctx, s, s, box, dir, a)
+}
+
+// GetTar fetches names.
+func (s *Service) GetTar(ctx context.Context, box *remote.Sandbox, dir string, names []string, to *os.File) error {
+	return remote.GetByFile(ctx, s, s, box, dir, names, to)
+}
+
+// asRoot becomes root where the sandbox's user may.
+const asRoot = `[ "$(id -u)" = 0 ] || ! sudo -n true 2>/dev/null || exec sudo -n -- "$@"; exec "$@"`
+
+// quoted is an argument list as a shell takes it.
+func quoted(argv []string) string {
+	list := make([]string, len(argv))
+	for i, arg := range argv {
+		list[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+	}
+	return strings.Join(list, " ")
+}
+
+// Exec executes a program in a session of the toolbox's. The toolbox passes on lines, and
+// knows no end of what is read: what is no lines goes by files.
+func (s *Service) Exec(ctx context.Context, box *remote.Sandbox, e *remote.Exec) (code int, err error) {
+	if e.Terminal != nil {
+		return 0, errors.New("BUG: daytona: a terminal is pccrun's own part there")
+	}
+	session := "pccrun-" + strings.ToLower(rand.Text())
+	files := "/tmp/." + session
+	argv := e.Argv
+	if len(e.Env) > 0 {
+		argv = append(append([]string{"env"}, e.Env...), argv...)
+	}
+	if e.Root {
+		argv = append([]string{"/bin/sh", "-c", asRoot, "sh"}, argv...)
+	}
+	made := []string{files + ".out", files + ".err"}
+	command := "(exec " + quoted(argv)
+	switch {
+	case e.Lines:
+		command, made = command+")", nil
+	case e.In != nil:
+		text, err := io.ReadAll(e.In)
+		if err != nil {
+			return 0, err
+		}
+		in := &remote.Archive{Size: int64(len(text)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }}
+		if err := s.PutFile(ctx, box, files+".in", in); err != nil {
+			return 0, err
+		}
+		made = append(made, files+".in")
+		command += " <" + files + ".in >" + files + ".out 2>" + files + ".err)"
+	default:
+		command += " </dev/null >" + files + ".out 2>" + files + ".err)"
+	}
+	if err := s.tool(ctx, box, &remote.Call{What: "make a session", Method: http.MethodPost, In: map[string]string{"sessionId": session}, Once: true}, "/process/session"); err != nil {
+		return 0, cut(err)
+	}
+	defer func() { // which ends what runs in it
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		defer cancel()
+		_ = s.tool(end, box, &remote.Call{What: "end a session", Method: http.MethodDelete}, "/process/session/"+session)
+		for _, name := range made {
+			_ = s.tool(end, box, &remote.Call{What: "remove a file", Method: http.MethodDelete}, "/files?"+url.Values{"path": {name}}.Encode())
+		}
+	}()
+	var begun struct {
+		ID string `json:"cmdId"`
+	}
+	in := map[string]any{"command": command, "runAsync": true, "suppressInputEcho": true}
+	if err := s.tool(ctx, box, &remote.Call{What: "execute", Method: http.MethodPost, In: in, Out: &begun, Once: true}, "/process/session/"+session+"/exec"); err != nil {
+		return 0, cut(err)
+	}
+	if !idShape.MatchString(begun.ID) {
+		return 0, fmt.Errorf("%s: execute: the answer names no command", Name)
+	}
+	at := "/process/session/" + session + "/command/" + begun.ID
+	if err := s.follow(ctx, box, e, at); err != nil {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return 0, &remote.CutError{Err: err}
+	}
+	if code, err = s.exit(ctx, box, at); err != nil || e.Lines {
+		return code, err
+	}
+	for _, f := range []struct {
+		name string
+		to   io.Writer
+		want bool
+	}{{".out", e.Out, true}, {".err", e.Err, code != 0}} {
+		var text bytes.Buffer
+		if f.to == nil || !f.want {
+			continue
+		}
+		if err := s.GetFile(ctx, box, files+f.name, func() (io.Writer, error) { text.Reset(); return &text, nil }); err != nil {
+			return code, cut(err)
+		}
+		_, _ = f.to.Write(text.Bytes())
+	}
+	return code, nil
+}
+
+// cut marks an error that may have come when the work was done.
+func cut(err error) error {
+	var refused *remote.APIError
+	if errors.As(err, &refused) && refused.Status/100 != 5 {
+		return err
+	}
+	return &remote.CutError{Err: err}
+}
+
+// exit is the exit status of a command that has ended.
+func (s *Service) exit(ctx context.Context, box *remote.Sandbox, at string) (int, error) {
+	for wait := 20 * time.Millisecond; ; wait *= 2 {
+		var state struct {
+			Code *int `json:"exitCode"` // absent while it runs
+		}
+		if err := s.tool(ctx, box, &remote.Call{What: "ask for the exit status", Method: http.MethodGet, Out: &state}, at); err != nil {
+			return 0, cut(err)
+		}
+		if state.Code != nil {
+			return *state.Code, nil
+		}
+		if wait > 2*time.Second {
+			return 0, &remote.CutError{Err: errors.New("the log is at its end, and the command goes on")}
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// The marks of a log, each before what is of one stream. One may come in two parts.
+var (
+	ofOut = []byte{1, 1, 1}
+	ofErr = []byte{2, 2, 2}
+)
+
+// follow reads a command's log to its end.
+func (s *Service) follow(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	where, err := s.access(box)
+	if err != nil {
+		return err
+	}
+	var ws *websocket.Conn
+	call := &remote.Call{What: "follow the log", Raw: true}
+	err = s.api.Try(ctx, call, func(ctx context.Context) error {
+		shake, stop := context.WithTimeout(ctx, time.Minute)
+		defer stop()
+		var response *http.Response
+		ws, response, err = websocket.Dial(shake, "ws"+strings.TrimPrefix(where.base, "http")+at+"/logs?follow=true", &websocket.DialOptions{HTTPClient: s.api.Client, HTTPHeader: s.header()})
+		if err != nil && response != nil && response.Body != nil {
+			return s.api.Refused(call, response)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer ws.CloseNow()
+	ws.SetReadLimit(8 << 20)
+	if e.Started != nil {
+		e.Started()
+	}
+	if e.Lines && e.In != nil {
+		go s.input(ctx, box, e, at)
+	}
+	to := e.Out
+	var rest []byte
+	put := func(text []byte) {
+		if to != nil && len(text) > 0 {
+			// A reader that is gone is no reason to end the command: it finds out by itself.
+			_, _ = to.Write(text)
+		}
+	}
+	for {
+		_, text, err := ws.Read(ctx)
+		if websocket.CloseStatus(err) == websocket.StatusNormalClosure {
+			put(rest)
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: follow the log: the connection broke", Name)
+		}
+		rest = append(rest, text...)
+		for {
+			i, j := bytes.Index(rest, ofOut), bytes.Index(rest, ofErr)
+			if i < 0 && j < 0 {
+				break
+			}
+			n, next := i, e.Out
+			if i < 0 || j >= 0 && j < i {
+				n, next = j, e.Err
+			}
+			put(rest[:n])
+			rest, to = rest[n+len(ofOut):], next
+		}
+		keep := 0 // of a mark that may go on
+		for n := 1; n < len(ofOut) && n <= len(rest); n++ {
+			if tail := rest[len(rest)-n:]; bytes.Equal(tail, ofOut[:n]) || bytes.Equal(tail, ofErr[:n]) {
+				keep = n
+			}
+		}
+		put(rest[:len(rest)-keep])
+		rest = append([]byte{}, rest[len(rest)-keep:]...)
+	}
+}
+
+// input sends lines as they come.
+func (s *Service) input(ctx context.Context, box *remote.Sandbox, e *remote.Exec, at string) {
+	in := bufio.NewReaderSize(e.In, 256<<10)
+	for ctx.Err() == nil {
+		text, err := in.ReadString('\n')
+		for err == nil && in.Buffered() > 0 && len(text) < 128<<10 { // what has come already goes along
+			var more string
+			more, err = in.ReadString('\n')
+			text += more
+		}
+		if text != "" {
+			if e := s.tool(ctx, box, &remote.Call{What: "send input", Method: http.MethodPost, In: map[string]string{"data": text}, Once: true}, at+"/input"); e != nil {
+				err = e
+			}
+		}
+		if err != nil {
+			if ctx.Err() == nil && e.Lost != nil && err != io.EOF {
+				e.Lost(err)
+			}
+			return
+		}
+	}
+}

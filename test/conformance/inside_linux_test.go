@@ -1,0 +1,137 @@
+package conformance_test
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pccrun/pccrun/profiles"
+	"github.com/pccrun/pccrun/providers"
+	"github.com/pccrun/pccrun/providers/e2b"
+	"github.com/pccrun/pccrun/providers/remote"
+	fake "github.com/pccrun/pccrun/test/internal/e2b"
+	"github.com/pccrun/pccrun/test/internal/host"
+	"github.com/pccrun/pccrun/test/internal/machine"
+)
+
+// attacks are what a command must not be able to do in a sandbox, by guarantee. Each prints
+// "got it" where it succeeds, and does so where nothing of pccrun is around it.
+var attacks = []struct{ guarantee, script string }{
+	{"sys.filter", `python3 -c '
+import ctypes
+fd = ctypes.CDLL(None).syscall(425, 4, ctypes.create_string_buffer(120)) # io_uring_setup
+print("got it" if fd >= 0 else "no")'`},
+	{"sys.no-new-userns", `unshare --user true && echo got it`},
+	{"priv.none", `[ "$(/srv/su -u)" = 0 ] && echo got it`},
+	{"net.allowlist", get("93.184.216.35", "80", "hello")},
+	{"net.address", get("inner.example", "80", "hello")},
+	{"net.dns", `getent hosts evil.example && echo got it`},
+	{"launch.integrity: the daemon", get("127.0.0.1", "49983", " 204 ")},
+	{"launch.integrity: the daemon at another address", get(machine.Address, "49983", " 204 ")},
+	{"proc.isolated", `[ "$(cat /proc/[0-9]*/comm | grep -c '^cat$')" -ge 2 ] && echo got it`},
+}
+
+// get asks a host without any proxy, and is right where the answer has a word.
+func get(host, port, word string) string {
+	return "exec 3<>/dev/tcp/" + host + "/" + port + " && printf 'GET /health HTTP/1.0\\r\\nHost: " + host + "\\r\\n\\r\\n' >&3 && grep -q '" + word + "' <&3 && echo got it"
+}
+
+// hostsThere are names of a machine's own network: one that the policy names, one that it
+// does not, and one that it names and that leads inward.
+var hostsThere = map[string]string{"good.example": "93.184.216.34", "evil.example": "93.184.216.35", "inner.example": "10.1.2.3"}
+
+// TestInside holds what pccrun keeps in a sandbox against what the same commands do there
+// without it.
+func TestInside(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	server, err := fake.Start(credential)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop()) })
+	server.Hosts = hostsThere
+	server.Booted = func(m *machine.Machine) {
+		l, err := m.ListenAround("0.0.0.0:80")
+		require.NoError(t, err)
+		go func() {
+			_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+		}()
+		require.NoError(t, m.Command(0, 0, "/", "/bin/sh", "-c", "cp /usr/bin/id /srv/su && chmod 4755 /srv/su").Run())
+	}
+	p := *places[0]
+	p.start = func(t *testing.T) *served {
+		return &served{environ: server.Environ(), stand: server.Sandboxes, made: func() string { return "" }, open: func(environ []string) providers.Provider {
+			return e2b.New(providers.Host{Environ: environ, Launcher: host.Program(t), CacheDir: cacheDir}, e2b.Options{})
+		}}
+	}
+	service := e2b.NewService(server.Environ(), e2b.Options{})
+	box, err := service.Create(t.Context(), &remote.Request{Labels: map[string]string{"control": "1"}, Lifetime: time.Minute, Policy: &profiles.Policy{}})
+	require.NoError(t, err)
+	script := ""
+	for _, a := range attacks {
+		script += "( " + a.script + "\n) 2>/dev/null | sed 's/^/" + a.guarantee + ": /'\n"
+	}
+	out, code, err := remote.Script(t.Context(), service, box, false, nil, `exec /bin/bash -c "$1"`, nil, script)
+	require.NoError(t, err)
+	require.Zero(t, code)
+	for _, a := range attacks {
+		require.Contains(t, string(out), a.guarantee+": got it\n", "the control")
+	}
+	require.NoError(t, service.Destroy(t.Context(), box.ID))
+
+	k := newTask(t, &p)
+	k.request.Allow = []string{"good.example:80", "inner.example:80"}
+	o := k.run("/bin/bash", "-c", get("good.example", "80", "hello")+" | sed s/it/there/\n"+script+"exit 9")
+	require.NoError(t, o.err)
+	require.Equal(t, 9, o.code, o.say)
+	t.Logf("%+v %s", k.heard.decisions, o.say)
+	require.Contains(t, o.out, "got there", "what is allowed is reached by name, by who knows of no proxy")
+	require.NotContains(t, o.out, "got it")
+	decided := map[string]bool{}
+	for _, d := range k.heard.decisions {
+		decided[d.Host] = d.Allowed
+	}
+	require.True(t, decided["good.example"], "%v", k.heard.decisions)
+	require.Contains(t, decided, "evil.example")
+	require.False(t, decided["evil.example"])
+	k.nothingLeft()
+
+	t.Run("the command is another user, and is not seen", func(t *testing.T) {
+		k := newTask(t, &p)
+		o := k.run("/bin/bash", "-c", `id -u; cat /proc/self/status | grep -E '^(Seccomp|NoNewPrivs|CapBnd):'; ls /proc | grep -c '^[0-9]'; touch /opt/x 2>/dev/null || echo closed; env | grep -c SECRET`)
+		require.NoError(t, o.err)
+		require.Regexp(t, "^[1-9][0-9]*\nCapBnd:\t0+\nNoNewPrivs:\t1\nSeccomp:\t2\n[1-9]\nclosed\n0\n$", o.out)
+	})
+	t.Run("a rule that leads to the provider's daemon ends the start", func(t *testing.T) {
+		k := newTask(t, &p)
+		k.request.Allow = []string{machine.Address + ":49983"}
+		o := k.run("/bin/sh", "-c", "echo ran")
+		require.Equal(t, 125, o.code)
+		require.Empty(t, o.out)
+		for _, g := range []string{"net.allowlist", "sys.filter", "launch.integrity"} {
+			require.ErrorContains(t, o.err, "guarantee "+g+": missing: the command can reach the provider's own daemon at "+machine.Address+":49983")
+		}
+		k.nothingLeft()
+	})
+	t.Run("a secret is put in there, and is not inside", func(t *testing.T) {
+		k := newTask(t, &p)
+		k.request.Allow, k.request.Inject, k.env = []string{"good.example"}, []string{"TOKEN=good.example"}, []string{"TOKEN=the-real-secret-0123456789"}
+		o := k.run("/bin/sh", "-c", `echo "$TOKEN"; cat /proc/*/environ | tr '\0' '\n' | grep -c the-real-secret`)
+		require.NoError(t, o.err)
+		require.NotContains(t, o.out, "the-real-secret")
+		require.True(t, strings.HasSuffix(o.out, "\n0\n"), o.out)
+		require.Greater(t, len(o.out), 10, "there is a placeholder")
+	})
+	t.Run("limits are kept there, or refused", func(t *testing.T) {
+		k := newTask(t, &p)
+		k.request.Limits[3] = "77"
+		o := k.run("/bin/sh", "-c", "ulimit -n")
+		require.NoError(t, o.err)
+		require.Equal(t, "77\n", o.out)
+	})
+}
