@@ -171,6 +171,23 @@ func TestImportParallel(t *testing.T) {
 		name, _, _ := strings.Cut(bad, "=")
 		require.ErrorContains(t, err, "environment: "+name)
 	}
+
+	// Limits of a container count where one is asked for.
+	limits := []string{"PARALLEL_CC_DOCKER_MEMORY_LIMIT=300m", "PARALLEL_CC_DOCKER_CPU_LIMIT=1.5"}
+	limited := func(provider string, more ...string) *Policy {
+		return w.policy(func(r *Request) {
+			r.Provider, r.Host.Environ = provider, append(append(r.Host.Environ, limits...), more...)
+		})
+	}
+	for _, p := range []*Policy{limited("docker"), limited("", "PARALLEL_CC_SANDBOX_PROVIDER=docker")} {
+		require.EqualValues(t, 300<<20, p.Resources.Memory.Value)
+		require.EqualValues(t, 1500, p.Resources.CPUs.Value)
+	}
+	require.NotEqualValues(t, 300<<20, limited("").Resources.Memory.Value, "the control")
+	_, err := w.with(func(r *Request) {
+		r.Provider, r.Host.Environ = "docker", append(r.Host.Environ, "PARALLEL_CC_DOCKER_MEMORY_LIMIT=lots")
+	})
+	require.ErrorContains(t, err, "environment: PARALLEL_CC_DOCKER_MEMORY_LIMIT")
 	w.write("~/.parallel-cc/sandbox.json", `{"providers": {"native": {"allowedDomain": ["x.example"]}}}`)
 	require.Contains(t, w.policy(nil).Warnings[0], "providers.native.allowedDomain: ignored: unknown key")
 }

@@ -213,7 +213,7 @@ func (p *Provider) Examine(ctx context.Context) (providers.Facts, error) {
 	switch arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]; {
 	case info.OSType != "linux":
 		return nil, &EngineError{Text: "the engine runs containers of " + info.OSType}
-	case info.Architecture != arch:
+	case info.Architecture != arch && info.Architecture != runtime.GOARCH: // as podman says it
 		return nil, elsewhere(p.address, errors.New("its processor is a "+info.Architecture))
 	}
 	return f, f.look()

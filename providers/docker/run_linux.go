@@ -222,6 +222,12 @@ func (r *plan) create(ctx context.Context) (string, error) {
 	switch {
 	case strings.Contains(text, "bind source path does not exist: "+filepath.Join(r.dir, "canary")):
 		return "", elsewhere(r.provider.address, nil)
+	case strings.Contains(text, "unknown mount option"): // Podman 4's words
+		return "", &EngineError{
+			Text:   "the engine makes no private directory of a user's own, as Podman's does not",
+			Advice: "DOCKER_HOST names an engine of Docker's",
+			Err:    plain(err),
+		}
 	case strings.Contains(text, "already in use"):
 		return "", &EngineError{
 			Text:   "the name pccrun-" + r.label + " is taken",

@@ -73,7 +73,7 @@ func TestFlags(t *testing.T) {
 			}
 			return runc
 		}
-		gvisor := row{code: 125, err: "gVisor lets nobody connect"}
+		gvisor := row{code: 125, err: "gVisor prevents connections"}
 		with := func(r row, args ...string) row {
 			r.args = args
 			return r
@@ -112,7 +112,7 @@ func TestFlags(t *testing.T) {
 			"--syscalls":       {args: []string{"calls.json"}, sh: "mkdir new; ls -d new; echo end", out: "^end"},
 			"--nested":         {code: 125, err: "nested"},
 			"--strict":         {code: 125, err: "only weakly kept"},
-			"--report":         {args: []string{"attempts"}, sh: "true", err: "what is tried of files and refused is not reported"},
+			"--report":         {args: []string{"attempts"}, sh: "true", err: "denied file accesses are not reported"},
 			"--protect-strict": {code: 125, err: "protect.strict"},
 			"--allow-missing":  {args: []string{"fs.overlay", "--overlay", "kept"}, sh: "echo runs", out: "runs", err: "fs.overlay may be missing"},
 			"--without":        {args: []string{"seccomp"}, code: 125, err: "--without"},

@@ -384,10 +384,22 @@ func FuzzReadReport(f *testing.F) {
 
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{
-		{"--nonsense"}, {"--severity", "dire"}, {"word"}, {"--json", "--tap"}, {"--report", "x.txt"}, {"--without", "magic"}, {"--parallel", "-1"}, {"--id", ""}, {"--baseline", ""}, {"--explain", ""},
+		{"--nonsense"}, {"--severity", "dire"}, {"word"}, {"--json", "--tap"}, {"--report", "x.txt"}, {"--without", "magic"}, {"--layers", "--provider", "docker"}, {"--parallel", "-1"}, {"--id", ""}, {"--baseline", ""}, {"--explain", ""},
 	} {
 		_, err := parse(args)
 		require.Error(t, err, "%v", args)
+	}
+	for provider, want := range map[string]string{"native": "", "docker": "", "e2b": "has the files of this machine", "dokcer": "no such provider"} {
+		o, err := parse([]string{"--provider", provider, "--runtime", "runsc"})
+		require.NoError(t, err)
+		targets, err := o.targets("/pccrun")
+		if want != "" {
+			require.ErrorContains(t, err, want)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, provider == "docker", targets[0].Provider == "docker")
+		require.Contains(t, strings.Join(targets[0].flags(), " "), "--provider "+provider+" --runtime runsc")
 	}
 	o, err := parse([]string{"compare", "--only", "FS,net.dns", "--severity", "high", "bwrap", "unshare"})
 	require.NoError(t, err)
