@@ -125,6 +125,7 @@ type flow struct {
 	kept     *transcript     // of what the command prints, if that is wanted
 	left     []events.Change // what the run changed, once it was looked at
 	missed   unreached
+	sshLooks atomic.Int64                      // see sshRule
 	planTold bool                              // see tellPlan
 	told     string                            // why the run was refused
 	upper    bool                              // the session holds what overlays change, or a copy
