@@ -58,6 +58,11 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 			env = append(env, Variable{name + "=" + value, why})
 		}
 	}
+	for _, entry := range o.Environ {
+		if name, value, _ := strings.Cut(entry, "="); profiles.CertificateSwitch(name, value) && f.free(name) {
+			env = append(env, Variable{entry, "which certificate authorities are trusted"})
+		}
+	}
 	for _, path := range found.Certificates {
 		const why, name = "certificate authorities that your git configuration names", "GIT_SSL_CAINFO"
 		if f.certificate(path, why) == "" && !f.git() && o.Getenv(name) == "" && f.free(name) {
