@@ -3,6 +3,7 @@ package egress
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,8 +127,12 @@ func (s *Secrets) gitCredential(name string, p *profiles.Policy, host *Host) (c 
 		})
 		env = append(env, "GIT_TERMINAL_PROMPT=0", "GCM_INTERACTIVE=never")
 		out, err := s.run([]string{"git", "-c", "core.askPass=", "credential", "fill"}, "protocol=https\nhost="+name+"\n\n", env, p, host)
-		if exit := (*programError)(nil); err != nil && !errors.As(err, &exit) {
+		var exit *exec.ExitError
+		switch {
+		case err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 128): // git's own, where no helper knows one
 			return c, err
+		case err != nil:
+			out = nil
 		}
 		if s.known == nil {
 			s.known = map[string]string{}

@@ -44,5 +44,5 @@ func TestGitCredential(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "x\nx\n", string(asked))
 	_, err = s.gitCredential("new.example", &profiles.Policy{Workspace: "/usr"}, host)
-	require.ErrorContains(t, err, "is where the command can write")
+	require.ErrorContains(t, err, "the command can write")
 }

@@ -106,12 +106,6 @@ func (s *Secrets) print(argv []string, p *profiles.Policy, host *Host) ([]byte, 
 	return s.run(argv, "", host.Environ, p, host)
 }
 
-// A programError says that a program ended with an error of its own.
-type programError struct{ error }
-
-// Unwrap returns the cause.
-func (e *programError) Unwrap() error { return e.error }
-
 // run is print for a program with an input and an environment of its own.
 func (s *Secrets) run(argv []string, input string, environ []string, p *profiles.Policy, host *Host) ([]byte, error) {
 	program, err := secretProgram(argv[0], p, host)
@@ -141,7 +135,7 @@ func (s *Secrets) run(argv []string, input string, environ []string, p *profiles
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: no output within %s", argv[0], timeout)
 	case err != nil:
-		return nil, &programError{fmt.Errorf("%s: %w", argv[0], err)}
+		return nil, fmt.Errorf("%s: %w", argv[0], err)
 	}
 	return out.text, nil
 }

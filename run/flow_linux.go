@@ -214,6 +214,7 @@ func (f *flow) failed(err error) int {
 	}
 	code := f.refused(128+int(interrupted.signal), err)
 	f.close()
+	f.removeAgentDirs()
 	endBy(interrupted.signal)
 	return code
 }
