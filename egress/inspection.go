@@ -54,6 +54,9 @@ func (p *Plan) inspects(host *Host) error {
 		in.setup.Secrets = append(in.setup.Secrets, secret)
 		p.Environ = append(without(p.Environ, inject.Env), inject.Env+"="+secret.Placeholder)
 	}
+	if err := p.gitCredentials(in, host); err != nil {
+		return err
+	}
 	if len(in.setup.Secrets) == 0 && len(p.Rules.Inspected()) == 0 {
 		return nil
 	}

@@ -103,6 +103,11 @@ func inside(dir, path string) bool { return path == dir || strings.HasPrefix(pat
 // print runs a program outside and returns what it prints. It stays in the
 // terminal's foreground: a store may ask for its password there.
 func (s *Secrets) print(argv []string, p *profiles.Policy, host *Host) ([]byte, error) {
+	return s.run(argv, "", host.Environ, p, host)
+}
+
+// run is print for a program with an input and an environment of its own.
+func (s *Secrets) run(argv []string, input string, environ []string, p *profiles.Policy, host *Host) ([]byte, error) {
 	program, err := secretProgram(argv[0], p, host)
 	if err != nil {
 		return nil, err
@@ -114,7 +119,10 @@ func (s *Secrets) print(argv []string, p *profiles.Policy, host *Host) ([]byte, 
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, argv[1:]...)
-	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", host.Environ, time.Second
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", environ, time.Second
+	if input != "" {
+		cmd.Stdin = strings.NewReader(input)
+	}
 	out := &bounded{}
 	cmd.Stdout = out
 	cmd.Cancel = func() error {

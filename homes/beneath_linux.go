@@ -84,8 +84,18 @@ func (h *Home) step(at int, name, whole string) (int, error) {
 	return -1, errWay
 }
 
-// aside moves a name out of the home, and says so. One that was moved before goes.
+// aside moves a name out of the home, and says so. One that was moved before goes, and what
+// holds nothing: a run leaves the names on which its mounts stood.
 func (h *Home) aside(at int, name, whole string) error {
+	var st unix.Stat_t
+	if unix.Fstatat(at, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		switch {
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR && unix.Unlinkat(at, name, unix.AT_REMOVEDIR) == nil:
+			return nil
+		case st.Mode&unix.S_IFMT == unix.S_IFREG && st.Size == 0:
+			return unix.Unlinkat(at, name, 0)
+		}
+	}
 	to := strings.ReplaceAll(whole, "/", "%2F")
 	if len(to) > 200 {
 		to = to[:200]

@@ -118,7 +118,7 @@ func TestPrepare(t *testing.T) {
 	h := p.open()
 	outside := filepath.Dir(p.state) + "/outside"
 	require.NoError(t, os.MkdirAll(outside, 0o755))
-	out, err := exec.Command("sh", "-c", "cd "+h.Path+` && ln -s `+outside+` bin && mkfifo fifo && mkdir -p a/file && echo x > a/dir && mkdir closed && chmod 0 closed && ln -s /etc/passwd .gitconfig && ln -s elsewhere link && echo mine > good`).CombinedOutput()
+	out, err := exec.Command("sh", "-c", "cd "+h.Path+` && ln -s `+outside+` bin && mkfifo fifo && mkdir -p a/file/in && echo x > a/dir && mkdir closed && chmod 0 closed && ln -s /etc/passwd .gitconfig && ln -s elsewhere link && echo mine > good`).CombinedOutput()
 	require.NoError(t, err, string(out))
 	needs := []Need{
 		{Name: "bin", Dir: true}, {Name: "bin/tool"}, {Name: "fifo"}, {Name: "a/file"}, {Name: "a/dir/deep", Dir: true}, {Name: "closed/in", Dir: true},

@@ -100,7 +100,11 @@ func requirements(p *Policy) []Requirement {
 				r.Origin = first(p.Network.Allow, p.Network.Local)
 			}
 		case NetInject:
-			if asked = len(p.Network.Inject) > 0; asked {
+			asked = len(p.Network.Inject) > 0 || p.Uses(GitCredentials)
+			if i := slices.IndexFunc(p.Use, func(u UseRule) bool { return u.Name == GitCredentials }); i >= 0 {
+				r.Origin = p.Use[i].Origin
+			}
+			if len(p.Network.Inject) > 0 {
 				r.Origin = p.Network.Inject[0].Origin
 			}
 		case ResMemory:

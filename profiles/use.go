@@ -17,7 +17,10 @@ type UseRule struct {
 }
 
 // Services are what `use` can name.
-var Services = []string{"ssh-agent", "gpg-agent", "docker"}
+var Services = []string{"ssh-agent", "gpg-agent", "docker", GitCredentials}
+
+// GitCredentials is what the user's git signs in with at hosts that are allowed by https.
+const GitCredentials = "git-credentials"
 
 // displays are what it cannot: each is another user's whole desktop for whoever gets it.
 var displays = map[string]string{
@@ -59,6 +62,10 @@ func (b *builder) use(host *Host) {
 			err = b.gpgAgent(host, u.Origin)
 		case "docker":
 			err = b.docker(host, u.Origin)
+		case GitCredentials: // which the way out asks for
+			if len(p.Network.Allow) == 0 {
+				err = hinted{errors.New("no rule allows a host, and a credential goes out to allowed hosts only"), "--allow HOST, as it stands in the remote's address"}
+			}
 		}
 		if err != nil {
 			b.at(u.Origin, hintOf(err), "%s: %v", u.Name, err)

@@ -118,6 +118,7 @@ type flow struct {
 	kept     *transcript     // of what the command prints, if that is wanted
 	left     []events.Change // what the run changed, once it was looked at
 	missed   unreached
+	sshLooks atomic.Int64                      // see sshRule
 	planTold bool                              // see tellPlan
 	told     string                            // why the run was refused
 	upper    bool                              // the session holds what overlays change, or a copy
@@ -207,6 +208,7 @@ func (f *flow) failed(err error) int {
 	}
 	code := f.refused(128+int(interrupted.signal), err)
 	f.close()
+	f.removeAgentDirs()
 	endBy(interrupted.signal)
 	return code
 }

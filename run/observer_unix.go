@@ -57,7 +57,14 @@ func (f *flow) tell(e events.Event) {
 	f.log.Start()
 }
 
-func (o observer) Decision(d events.NetDecision) { o.tell(d) }
+func (o observer) Decision(d events.NetDecision) {
+	if !d.Allowed && d.Via == "dns" && d.Hint != "" {
+		if rule := o.sshRule(d.Host); rule != "" {
+			d.Hint = "--allow " + rule
+		}
+	}
+	o.tell(d)
+}
 
 func (o observer) Closed(c events.NetClosed) {
 	o.missed.closed(c)

@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 
@@ -114,13 +115,19 @@ func (o *Options) pathDirs() (list []string) {
 
 // traces returns the names of the home that are on the host, and of which
 // nothing is shown: where the home is the sandbox's own.
-func traces(policy *profiles.Policy) (names []string) {
+func (f *finder) traces() (names []string) {
+	policy := f.policy
 	home := policy.Decide(policy.Home)
 	if !policy.Attempts || home.Access != profiles.Private && home.Access != profiles.Persist {
 		return nil
 	}
 	for _, name := range profiles.SecretDirs {
 		path := policy.Home + "/" + name
+		shows := slices.ContainsFunc(f.places, func(p Place) bool { return Below(p.Path, path) && p.Access != profiles.Hide }) ||
+			slices.ContainsFunc(policy.Network.Sockets, func(s profiles.PathRule) bool { return Below(cmp.Or(s.At, s.Path), path) })
+		if shows {
+			continue
+		}
 		var st unix.Stat_t
 		if d := policy.Decide(path); d.Access == home.Access && d.Rule.Path == home.Rule.Path && unix.Lstat(path, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 			names = append(names, name)

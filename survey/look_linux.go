@@ -86,7 +86,7 @@ func Look(policy *profiles.Policy, o Options) (*Survey, error) {
 	s.Env = slices.Concat(f.caches(needs.Caches, mounts), f.certificates(&o, s.Workspace), f.namedSockets(o.Environ))
 	f.ssh(policy.Uses("ssh-agent"))
 	f.trust()
-	s.Traces = traces(policy)
+	s.Traces = f.traces()
 	f.persistent(o.Home, o.pathDirs(), s.Traces, mounts)
 	f.terminfo(o.Getenv)
 	f.spelled(o.Getenv("HOME"))

@@ -2,7 +2,9 @@ package survey
 
 import (
 	"bytes"
+	"cmp"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -54,6 +56,11 @@ func (f *finder) certificates(o *Options, found *workspace.Found) (env []Variabl
 		}
 		if pass {
 			env = append(env, Variable{name + "=" + value, why})
+		}
+	}
+	for _, entry := range o.Environ {
+		if name, value, _ := strings.Cut(entry, "="); profiles.CertificateSwitch(name, value) && f.free(name) {
+			env = append(env, Variable{entry, "which certificate authorities are trusted"})
 		}
 	}
 	for _, path := range found.Certificates {
@@ -210,6 +217,60 @@ func (f *finder) trust() {
 			}
 		}
 	}
+}
+
+// SSHRule returns the rule that lets ssh reach what the user's configuration calls by a name, as
+// HOST:PORT: that of the first host on the way, which ProxyJump names. "" where the name is no alias.
+func SSHRule(home, alias string) string {
+	text, err := profiles.ReadFile(home + "/.ssh/config")
+	if err != nil {
+		return ""
+	}
+	config := readSSHConfig(string(text), home, false)
+	jumped := false
+	for range maxSSHInclude {
+		said, named := config.of(alias)
+		jump, _, _ := strings.Cut(said["proxyjump"], ",")
+		if jump = jump[strings.IndexByte(jump, '@')+1:]; jump != "" && !strings.EqualFold(jump, "none") {
+			if strings.Contains(jump, ":") {
+				return jump
+			}
+			alias, jumped = jump, true
+			continue
+		}
+		if !named && !jumped {
+			return ""
+		}
+		return cmp.Or(strings.ReplaceAll(said["hostname"], "%h", alias), alias) + ":" + cmp.Or(said["port"], "22")
+	}
+	return ""
+}
+
+// of returns what the lines for a host say of where it is, and whether some are not for all hosts.
+func (c *sshConfig) of(host string) (said map[string]string, named bool) {
+	said = map[string]string{}
+	is := true
+	for line := range strings.Lines(c.text) {
+		word, value := sshWords(line)
+		if word == "host" {
+			is = false
+			all := true
+			for _, pattern := range strings.Fields(value) {
+				ok, _ := path.Match(strings.TrimPrefix(pattern, "!"), host)
+				if ok && pattern[0] == '!' {
+					is = false
+					break
+				}
+				is, all = is || ok, all && (pattern == "*" || !ok)
+			}
+			named = named || is && !all
+			continue
+		}
+		if _, done := said[word]; is && !done && (word == "hostname" || word == "port" || word == "proxyjump") {
+			said[word] = value
+		}
+	}
+	return said, named
 }
 
 // An sshConfig is what of a user's configuration of ssh is no secret.

@@ -66,3 +66,29 @@ s = socket.create_connection(("good.example", 6379), 10); s.sendall(b"PING\r\n")
 		require.Equal(t, count == "300", strings.Contains(out, "too many connections at once: further ones are reset ("), out)
 	}
 }
+
+// TestGitCredentials: git inside signs in as the user's git does outside, and has never seen with
+// what. The control is git outside.
+func TestGitCredentials(t *testing.T) {
+	const password = "gitpass-zebra-0123456789"
+	var got []string
+	theWorld.site(t, agents4+":443", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, sent, is := r.BasicAuth(); is {
+			got = append(got, user+" "+sent)
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	b := newBench(t, "--allow", "chatgpt.com", "--use", "git-credentials")
+	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".kept"), []byte("https://me:"+password+"@chatgpt.com\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(b.home, ".gitconfig"), []byte("[credential]\n\thelper = store --file "+b.home+"/.kept\n"), 0o600))
+	const script = "GIT_TERMINAL_PROMPT=0 git ls-remote https://chatgpt.com/x.git 2>&1; env"
+	out, _ := b.inside(script)
+	require.Equal(t, []string{"me " + password}, got, out)
+	require.NotContains(t, out, "zebra")
+	got = nil
+	_, _ = b.outside(script)
+	require.Equal(t, []string{"me " + password}, got, "the control")
+}

@@ -78,7 +78,7 @@ func (f *forest) grow(t *testing.T) {
 		case 9:
 			if to := f.sockets[f.IntN(len(f.sockets))]; f.IntN(2) == 0 {
 				f.flags = append(f.flags, "--socket", to)
-			} else if os.Symlink(to, path) == nil {
+			} else if len(path) < 108 && os.Symlink(to, path) == nil { // a longer name no program can connect to
 				f.sockets = append(f.sockets, path)
 			}
 		}
