@@ -134,6 +134,7 @@ func (f *flow) guard(run providers.Local) error {
 	if err != nil {
 		return err
 	}
+	g.guard[0].AskGit = askGit
 	if run != nil {
 		for _, one := range g.guard {
 			one.Freeze = run.Freeze
@@ -375,6 +376,7 @@ func payDebt(home sessions.Home, program Program, id, text string) error {
 		}
 		guards.Attach(configs)
 	}
+	guards[0].AskGit = askGit
 	found, err := workspace.Together(guards...).Finish()
 	if err != nil {
 		return err

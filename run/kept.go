@@ -49,7 +49,9 @@ func OpenChanges(name string) (*Kept, error) {
 	} else if err != nil {
 		c.Record = new(changes.Record) // OpenUpper says what is wrong with it
 	}
-	c.Upper, err = changes.OpenUpper(dir, nil)
+	if c.Upper, err = changes.OpenUpper(dir, nil); err == nil {
+		c.Upper.AskGit = askGit
+	}
 	return c, err
 }
 

@@ -1,26 +1,31 @@
 package workspace
 
 import (
-	"container/heap"
+	"bytes"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/gitdir"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// What git keeps in commits, in its index and in the stash it writes into the working tree
-// when it is asked for that (`git switch`, `restore`, `stash pop`), outside, where nobody
-// quarantines a protected name. So the protected names are reported that the run has brought there: in the commits
-// between what references led to when it began and what they lead to now, and in the index.
+// What git keeps in commits and in its index it writes into the working tree when it is asked for that (`git
+// switch`, `restore`, `stash pop`), outside, where nobody quarantines a protected name. So git itself is asked, in a
+// sandbox of its own, which protected names the run has brought there: in the commits between what references
+// led to when it began and what they lead to now, and in the index.
 
 const (
 	inCommits = "git writes it where that is checked out, merged or popped"
@@ -29,104 +34,246 @@ const (
 )
 
 const (
-	maxNamed = 20 // paths of one repository that are reported one by one
-	maxFound = 20_000
-	maxHeld  = 64 << 20 // bytes of the trees that lead to one
-	maxLists = 256      // trees that are kept because they are asked for again
+	maxNamed  = 20     // paths of one repository that are reported one by one
+	maxTips   = 50_000 // references of one repository
+	maxPacked = 64 << 20
 )
 
-// gitLink is the mode of a submodule, whose commit stands there.
-const gitLink = 0o160000
+var errUnknownTips = errors.New("nobody knows what references led to when the run began")
 
-// errPath is for a path with which no system call gets anywhere: git does not write it.
-var errPath = fmt.Errorf("path of more than %d bytes", unix.PathMax-1)
+// heads are the files beside references that hold names of commits.
+var heads = [...]string{"HEAD", "ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "logs/refs/stash", "packed-refs"}
 
-// commits reports protected names in what the run has committed, stashed and staged.
-func (g *Guard) commits() {
-	i := g.inerter()
-	defer i.close()
-	left := &allowance{room: maxObjects, until: time.Now().Add(maxRead)}
-	if g.tips == nil {
-		g.knowTips(nil) // by what has not been changed
-	}
-	for _, dir := range g.standing.GitDirs {
-		g.committed(&commits{inerter: i, guard: g, left: left, gitDir: dir, trees: []string{g.standing.Root}, stood: true})
-	}
-	g.rules.suspects(g.tree, func(s suspect) {
-		if s.kind == isRepo && s.hit.name == "" {
-			dir := g.abs(s.rel)
-			g.committed(&commits{inerter: i, guard: g, left: left, gitDir: dir, trees: i.treesFor(dir), stood: g.repos[s.rel] && !g.standing.another(s.dir)})
+// tips are names of commits, and by which reference git knows each.
+type tips map[string]string
+
+// add takes those that stand in a file.
+func (t tips) add(file string, b []byte) {
+	for line := range bytes.Lines(b) {
+		first, rest, _ := strings.Cut(string(bytes.TrimSpace(line)), " ")
+		name := file
+		switch file {
+		case "packed-refs":
+			name = rest
+		case "logs/refs/stash": // from one to the next
+			first, _, _ = strings.Cut(rest, " ")
 		}
-	})
+		if gitdir.IsID(first) && strings.Trim(first, "0") != "" && t[first] == "" {
+			t[first] = name
+		}
+	}
 }
 
-// treesFor returns where the paths of a repository begin: in each directory that leads to
-// it, and in what it says itself.
-func (i *inerter) treesFor(gitDir string) []string {
-	said, _ := i.saidOf(gitDir)
-	trees := slices.Concat(said, i.treesOf(gitDir))
-	if len(trees) == 0 {
-		return []string{workTreeOf(gitDir)}
+// eachTip calls yield with the files in which a repository's references are: those that stood and the run has not
+// written, or those that it has.
+func (g *Guard) eachTip(gitDir string, stood bool, stop <-chan struct{}, yield func(rel string, b []byte)) error {
+	fd, err := g.openPath(gitDir)
+	if err != nil {
+		return err
 	}
-	slices.Sort(trees)
-	return slices.Compact(trees)
+	defer unix.Close(fd)
+	files := 0
+	read := func(dir int, at, name string) {
+		var st unix.Stat_t
+		if beneath.Stat(dir, at, &st) == nil && g.touched(&st) != stood {
+			if b, err := readOwn(dir, at, maxPacked); err == nil {
+				yield(name, b)
+			}
+		}
+	}
+	for _, name := range heads {
+		read(fd, name, name)
+	}
+	var walk func(dir int, name, rel string) error
+	walk = func(dir int, name, rel string) error {
+		at, err := g.openDir(dir, name)
+		if err != nil {
+			return nil // git sees nothing there either
+		}
+		defer unix.Close(at)
+		var st unix.Stat_t
+		if had, known := g.standing.Git[gitDir+"/"+rel]; stood && g.standing.Git != nil && (unix.Fstat(at, &st) != nil || !known || had.Ino != st.Ino) {
+			return nil // with it came what is in it, as old as that is
+		}
+		list, err := readDir(at)
+		if files += len(list); err != nil || files > maxTips || strings.Count(rel, "/") > maxNested {
+			return ErrTooMuch
+		}
+		for _, e := range list {
+			select {
+			case <-stop:
+				return os.ErrClosed
+			default:
+			}
+			if e.Type().IsRegular() {
+				read(at, e.Name(), rel+"/"+e.Name())
+			} else if e.IsDir() {
+				if err := walk(at, e.Name(), rel+"/"+e.Name()); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return walk(fd, "refs", "refs")
+}
+
+// openPath opens a directory by its absolute path.
+func (g *Guard) openPath(path string) (int, error) {
+	at, name, err := g.parent(path)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	return g.openDir(at, name)
+}
+
+// knowTips notes what the references of the repositories lead to, before the command changes them.
+func (g *Guard) knowTips(stop <-chan struct{}) {
+	known := map[string]tips{}
+	dirs := slices.Clone(g.standing.GitDirs)
+	for rel := range g.repos {
+		dirs = append(dirs, g.abs(rel))
+	}
+	for _, dir := range dirs {
+		for _, dir := range [...]string{dir, g.commonOf(dir)} {
+			if t := (tips{}); known[dir] == nil && g.eachTip(dir, true, stop, t.add) == nil {
+				known[dir] = t
+			}
+		}
+	}
+	g.tips = known
 }
 
 // commonOf returns where a repository keeps what its working trees share.
 func (g *Guard) commonOf(gitDir string) string {
-	b, err := g.small(gitDir + "/commondir")
+	b, err := g.inGit(gitDir, "commondir")
 	if err != nil {
 		return gitDir
 	}
 	return from(gitDir, vcs.ParsePathFile(b))
 }
 
-// looksAt reports whether a repository is looked at for itself.
-func (g *Guard) looksAt(gitDir string) bool {
-	_, in := beneath.Path(g.standing.Root, gitDir)
-	return in || slices.Contains(g.standing.GitDirs, gitDir)
+// inGit reads a file of a git directory.
+func (g *Guard) inGit(gitDir, name string) ([]byte, error) {
+	fd, err := g.openPath(gitDir)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return readOwn(fd, name, vcs.MaxGitIndex)
+}
+
+// from returns where a path leads that is said in a directory.
+func from(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(dir, path)
+}
+
+// A written is what the run has written into one repository.
+type written struct {
+	tips   tips
+	staged bool // a protected name is in the index that the working tree has not so
+}
+
+// wrote notes what stands in a file of a repository that the run has written.
+func (g *Guard) wrote(gitDir, rel string, b []byte) {
+	if w := g.writtenIn(gitDir); slices.Contains(heads[:], rel) || strings.HasPrefix(rel, "refs/") {
+		w.tips.add(rel, b)
+	}
+}
+
+func (g *Guard) writtenIn(gitDir string) *written {
+	w := g.written[gitDir]
+	if w == nil {
+		w = &written{tips: tips{}}
+		if g.written == nil {
+			g.written = map[string]*written{}
+		}
+		g.written[gitDir] = w
+	}
+	return w
+}
+
+// commits reports protected names in what the run has committed, stashed and staged.
+func (g *Guard) commits() {
+	ask := g.peers[0].AskGit
+	var asked []*commits
+	var questions []GitQuestion
+	for _, dir := range slices.Sorted(maps.Keys(g.written)) {
+		c := &commits{guard: g, gitDir: dir, common: g.commonOf(dir), tree: g.treeOf(dir)}
+		rel, in := beneath.Path(g.standing.Root, dir)
+		c.stood = !in || g.repos[rel]
+		c.look(g.written[dir])
+		asked = append(asked, c)
+		questions = append(questions, c.questions...)
+	}
+	if ask == nil {
+		return
+	}
+	var answers []GitAnswer
+	if len(questions) > 0 {
+		answers = ask(questions)
+	}
+	for _, c := range asked {
+		n := min(len(c.questions), len(answers))
+		for _, a := range answers[:n] {
+			c.read(a.Text)
+			c.err = cmp.Or(c.err, a.Err)
+		}
+		answers = answers[n:]
+		if c.err != nil {
+			g.tell(c.gitDir, "cannot be looked through: "+strings.ReplaceAll(c.err.Error(), "\n", "; "), unread)
+		}
+		c.report()
+	}
+}
+
+func (g *Guard) tell(path, what, why string) {
+	f := Finding{Kind: Review, Path: path, What: what, Why: why}
+	if g.stash != nil {
+		f = g.stash.note(f, nil, false)
+	}
+	g.told(f)
+}
+
+// treeOf returns where the paths of a repository begin: in what the guard looks after, wherever its working tree is.
+func (g *Guard) treeOf(gitDir string) string {
+	tree := workTreeOf(gitDir)
+	b, _ := g.inGit(gitDir, "config")
+	all, _ := vcs.ParseConfig(b)
+	for i := range all {
+		if all[i].Places() {
+			tree = from(gitDir, all[i].Value)
+		}
+	}
+	if b, err := g.inGit(gitDir, "gitdir"); err == nil && ofWorktree(gitDir) {
+		tree = filepath.Dir(from(gitDir, vcs.ParsePathFile(b)))
+	}
+	if !inside(g.standing.Root, tree) {
+		return g.standing.Root
+	}
+	return tree
 }
 
 // A commits is what is asked of one repository.
 type commits struct {
-	inerter *inerter
-	guard   *Guard
-	left    *allowance
-	store   *store
-	format  vcs.Format
-	gitDir  string
-	common  string
-	trees   []string // where its paths begin
-	stood   bool
-	tips    []tip
-	found   []committed
-	lists   map[string][]vcs.TreeEntry
-	held    int64 // of the trees above the one that is looked at
+	guard          *Guard
+	gitDir, common string
+	tree           string // where its paths begin
+	stood          bool
+	questions      []GitQuestion
+	names          tips // of what is new
+	found          []committed
+	err            error
 }
 
 // A committed is a protected path that git would write.
-type committed struct {
-	path, rule string
-	tree       string // that the path is in
-	mode       uint32
-	id         string // of its content
-	where      string
-	also       []string // where else the path is, with other content
-}
+type committed struct{ path, rule, where string }
 
-// committed looks at one repository, which stood or did not.
-func (g *Guard) committed(c *commits) {
-	tell := func(path, what, why string) {
-		f := Finding{Kind: Review, Path: path, What: what, Why: why}
-		if g.stash != nil {
-			f = g.stash.note(f, nil, false)
-		}
-		g.told(f)
-	}
-	c.common = g.commonOf(c.gitDir)
-	if err := c.look(); err != nil && !gone(err) {
-		tell(c.gitDir, "cannot be looked through: "+strings.ReplaceAll(err.Error(), "\n", "; "), unread)
-	}
+func (c *commits) report() {
 	if len(c.found) == 0 {
 		return
 	}
@@ -138,7 +285,7 @@ func (g *Guard) committed(c *commits) {
 		if n := len(c.found) - len(names); n > 0 {
 			names = append(names, fmt.Sprintf("%d more", n))
 		}
-		tell(c.gitDir, "its commits hold "+strings.Join(names, ", "), inCommits)
+		c.guard.tell(c.gitDir, "its commits hold "+strings.Join(names, ", "), inCommits)
 		return
 	}
 	for _, f := range c.found[:min(len(c.found), maxNamed)] {
@@ -146,373 +293,151 @@ func (g *Guard) committed(c *commits) {
 		if f.where == "the index" {
 			why = inIndex
 		}
-		where := append([]string{"in " + f.where}, f.also...)
-		tell(f.tree+"/"+f.path, strings.Join(where, ", other content in "), f.rule+": "+why)
+		c.guard.tell(c.tree+"/"+f.path, "in "+f.where, f.rule+": "+why)
 	}
 	if n := len(c.found) - maxNamed; n > 0 {
-		tell(c.gitDir, fmt.Sprintf("%d more protected names in its commits", n), inCommits)
+		c.guard.tell(c.gitDir, fmt.Sprintf("%d more protected names in its commits", n), inCommits)
 	}
 }
 
-// look is committed for what is asked of the repository; what it finds is in found.
-func (c *commits) look() (err error) {
-	var st unix.Stat_t
-	if gone(c.guard.stat(c.gitDir+"/HEAD", &st)) {
-		return nil // it was quarantined, or never was: to git that is no repository
-	}
-	var known bool
-	if c.format, known = c.inerter.hash(c.gitDir); !known {
-		return errors.New("the configuration does not say by what objects are named")
-	}
-	if c.store, err = c.guard.store(c.common+"/objects", c.format, c.left); err != nil {
-		return err
-	}
-	defer c.store.close()
-	if c.tips, err = c.guard.tipsOf(c.gitDir, c.left, false); err != nil {
-		return err
-	}
-	c.tips = slices.DeleteFunc(c.tips, func(t tip) bool { return 2*len(t.id) != c.format.Digits() })
-	own := len(c.tips)
-	if c.common != c.gitDir {
-		shared, err := c.guard.tipsOf(c.common, c.left, false)
-		if err != nil {
-			return err
-		}
-		c.tips = append(c.tips, shared...)
-	}
-	fresh := c.tips
-	if c.common != c.gitDir && c.guard.looksAt(c.common) { // what all share is looked at there
-		fresh = fresh[:own]
-	}
-	return errors.Join(c.history(fresh), c.staged())
-}
+// raw is how git is to list what differs: by bytes, and nothing of it is taken for a copy of something else.
+var raw = []string{"--raw", "-z", "--no-renames", "--no-abbrev", "--ignore-submodules=none"}
 
-// A node is a commit of a history.
-type node struct {
-	tip
-	tree    string
-	parents []string
-	when    int64
-	old     bool // the references of the start lead to it
-	queued  bool
-}
-
-// A queue has the youngest commit first.
-type queue []*node
-
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].when > q[j].when }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)        { *q = append(*q, x.(*node)) }
-func (q *queue) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
-}
-
-// history looks at what the commits have changed of protected names, beside all of their parents, to which the
-// references lead now and did not when the run began; of a new repository at what its references have. It goes
-// from the youngest to older ones, as `git log NEW --not OLD` does, until all that is left was known.
-func (c *commits) history(fresh []tip) error {
-	had, shared := c.guard.tips[c.gitDir], c.guard.tips[c.common]
-	known := len(had)+len(shared) > 0
-	isOld := func(id string) bool { return had[id] || shared[id] }
-	if c.stood && known && !slices.ContainsFunc(fresh, func(t tip) bool { return !isOld(t.id) }) {
-		return nil
+// look finds out what git is to be asked. What stood is no news.
+func (c *commits) look(w *written) {
+	if _, err := c.guard.inGit(c.gitDir, "HEAD"); gone(err) {
+		return // it was quarantined, or never was: to git that is no repository
 	}
-	nodes := map[string]*node{}
-	var todo queue
-	news := 0
-	add := func(t tip, old bool) error {
-		n := nodes[t.id]
-		if n == nil {
-			var err error
-			if n, err = c.node(t); err != nil || n == nil {
-				return err
-			}
-			nodes[t.id] = n
-		} else if n.old || !old {
-			return nil
-		}
-		if n.queued && old {
-			news--
-		}
-		if n.old = old; !n.queued {
-			n.queued = true
-			heap.Push(&todo, n)
-		}
-		if !old {
-			news++
-		}
-		return nil
+	format, _ := c.guard.formatOf(c.common)
+	if any := slices.Sorted(maps.Keys(w.tips)); !c.stood && len(any) > 0 { // of what its history has been nobody speaks
+		args := append([]string{"diff-tree", "-r"}, append(raw, format.EmptyTree())...)
+		c.ask("", append(args, "HEAD"), append(args[:len(args):len(args)], any[0]))
 	}
-	if c.stood {
-		for id := range had {
-			if err := add(tip{id: id}, true); err != nil {
-				return err
-			}
-		}
-		for id := range shared {
-			if err := add(tip{id: id}, true); err != nil {
-				return err
-			}
-		}
+	old, known := tips{}, true
+	for _, dir := range [...]string{c.gitDir, c.common} {
+		had := c.guard.tips[dir]
+		known = known && had != nil
+		maps.Copy(old, had)
 	}
-	for _, t := range fresh {
-		// Of one that nobody noted at the start, its objects tell.
-		if err := add(t, c.stood && !known && c.store.stood(t.id)); err != nil {
-			return err
-		}
-	}
-	var list []*node
-	oldest := int64(math.MaxInt64)
-	// One that is as young as the oldest in the list may lead to it, and be known.
-	for len(todo) > 0 && (news > 0 || todo[0].when >= oldest) {
-		n := heap.Pop(&todo).(*node)
-		n.queued = false
-		if !n.old {
-			news--
-			list = append(list, n)
-			oldest = min(oldest, n.when)
-		}
-		for _, p := range n.parents {
-			if !c.stood {
-				break // its references have what they have
-			}
-			if err := add(tip{id: p, name: n.name}, n.old || !known && c.store.stood(p)); err != nil {
-				return err
-			}
-		}
-	}
-	for _, n := range list {
-		if n.old { // it was met again, behind what was known
-			continue
-		}
-		var before []string
-		for _, p := range n.parents {
-			if p, err := c.node(tip{id: p}); c.stood && err == nil && p != nil {
-				before = append(before, p.tree)
-			}
-		}
-		in := committed{where: hex.EncodeToString([]byte(n.id))[:12] + " (" + n.name + ")"}
-		if err := c.changed(n.tree, before, in, 0); err != nil {
-			return fmt.Errorf("%s: %w", n.name, err)
-		}
-	}
-	return nil
-}
-
-// node reads a commit, or the one that a tag leads to; nil for what is none, or is not there: a clone may end there.
-func (c *commits) node(t tip) (*node, error) {
-	id := t.id
-	for range 8 {
-		if 2*len(id) != c.format.Digits() {
-			return nil, nil
-		}
-		o, err := c.store.get(id)
-		switch {
-		case errors.Is(err, ErrTooMuch):
-			return nil, fmt.Errorf("%s: %w", t.name, err)
-		case err != nil:
-			return nil, nil
-		case o.Kind == vcs.Tag:
-			if id, err = vcs.ParseTag(o.Body); err != nil {
-				return nil, nil
-			}
-			continue
-		case o.Kind != vcs.Commit:
-			return nil, nil
-		}
-		n := &node{tip: t}
-		if n.tree, n.parents, n.when, err = vcs.ParseCommit(o.Body); err != nil {
-			return nil, nil
-		}
-		return n, nil
-	}
-	return nil, nil
-}
-
-// changed notes the protected names of a tree, which has the path of in, that are not as in
-// one of others. All below a directory that a rule names is noted by that.
-func (c *commits) changed(tree string, before []string, in committed, depth int) error {
-	if slices.Contains(before, tree) {
-		return nil
-	}
-	if depth > 256 {
-		return ErrTooMuch
-	}
-	had := c.left.room
-	list, err := c.entries(tree)
-	if err != nil {
-		return err
-	}
-	size := had - c.left.room
-	if c.held += size; c.held > maxHeld {
-		return ErrTooMuch
-	}
-	defer func() { c.held -= size }()
-	// Of the others one at a time is held.
-	at, same, below := map[string]int{}, map[int]bool{}, map[int][]string{}
-	if len(before) > 0 {
-		for i, e := range list {
-			at[e.Name] = i
-		}
-	}
-	for _, id := range before {
-		others, err := c.entries(id)
-		if err != nil {
-			continue
-		}
-		for _, old := range others {
-			i, there := at[old.Name]
-			switch {
-			case !there:
-			case list[i] == old:
-				same[i] = true
-			case old.Mode&unix.S_IFMT == unix.S_IFDIR:
-				below[i] = append(below[i], strings.Clone(old.ID))
-			}
-		}
-	}
-	for i, e := range list {
-		if same[i] {
-			continue
-		}
-		if len(in.path)+len(e.Name) >= unix.PathMax {
-			return errPath
-		}
-		if err := c.left.spend(0); err != nil {
-			return err
-		}
-		f := in
-		f.path, f.mode, f.id = join(in.path, e.Name), e.Mode, e.ID
-		if f.rule == "" {
-			f.rule, f.tree = c.protects(f.path, len(f.path)-len(e.Name), e.Mode)
-		}
-		switch {
-		case e.Mode&unix.S_IFMT == unix.S_IFDIR:
-			if err := c.changed(e.ID, below[i], f, depth+1); err != nil {
-				return err
-			}
-		case f.rule != "":
-			if err := c.note(f); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (c *commits) entries(tree string) ([]vcs.TreeEntry, error) {
-	o, err := c.store.within(tree, maxTree, 0)
-	if err != nil {
-		return nil, err
-	}
-	return vcs.ParseTree(o.Body, c.store.format)
-}
-
-// list is entries for what is asked for again.
-func (c *commits) list(tree string) ([]vcs.TreeEntry, error) {
-	if list, ok := c.lists[tree]; ok {
-		return list, c.left.spend(64)
-	}
-	list, err := c.entries(tree)
-	if err == nil {
-		if c.lists == nil || len(c.lists) == maxLists {
-			c.lists = map[string][]vcs.TreeEntry{}
-		}
-		c.lists[strings.Clone(tree)] = list
-	}
-	return list, err
-}
-
-// note keeps what git would write, unless that stands where it would.
-func (c *commits) note(f committed) error {
-	if len(c.found) == maxFound {
-		return ErrTooMuch
-	}
-	f.id = strings.Clone(f.id) // else it would keep its tree
-	at := slices.IndexFunc(c.found, func(o committed) bool { return o.path == f.path })
+	c.names = maps.Clone(w.tips)
+	maps.DeleteFunc(c.names, func(id, _ string) bool { return old[id] != "" })
 	switch {
-	case c.stands(f):
-	case at < 0:
-		c.found = append(c.found, f)
-	case c.found[at].id != f.id && len(c.found[at].also) < 3:
-		c.found[at].also = append(c.found[at].also, f.where)
+	case !c.stood || len(c.names) == 0:
+	case !known:
+		c.err = errUnknownTips
+	default:
+		var in strings.Builder
+		for id := range c.names {
+			in.WriteString(id + "\n")
+		}
+		for id := range old {
+			in.WriteString("^" + id + "\n")
+		}
+		c.ask(in.String(), append([]string{"log", "--stdin", "-c", "--root", "--format=%x01%H%x00%S", "--ignore-missing"}, raw...), nil)
 	}
-	return nil
+	if args := append([]string{"diff-index", "--cached"}, raw...); w.staged {
+		c.ask("", append(args, "HEAD"), append(args[:len(args):len(args)], format.EmptyTree())) // before the first commit
+	}
 }
 
-// stands reports whether the working tree has just that.
-func (c *commits) stands(f committed) bool {
-	if c.left.spend(0) != nil { // else each of many commits could ask for a large file
-		return false
+func (c *commits) ask(input string, args, other []string) {
+	q := GitQuestion{Dir: c.gitDir, Args: args, Else: other, Input: input}
+	if c.common != c.gitDir {
+		q.Read = append(q.Read, c.common)
 	}
-	dir, name, err := c.guard.parent(f.tree + "/" + f.path)
+	if b, err := c.guard.inGit(c.common, "objects/info/alternates"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if dir := from(c.common+"/objects", strings.TrimSpace(line)); line[0] != '#' {
+				q.Read = append(q.Read, dir)
+			}
+		}
+	}
+	c.questions = append(c.questions, q)
+}
+
+// read keeps the protected names of an answer.
+func (c *commits) read(text []byte) {
+	where, format := "the index", ""
+	for token := range bytes.SplitSeq(text, []byte{0}) {
+		text := strings.TrimPrefix(string(token), "\n")
+		switch id, commit := strings.CutPrefix(text, "\x01"); {
+		case format == "source":
+			where, format = where[:min(12, len(where))]+" ("+c.names[text]+")", ""
+		case format != "":
+			c.note(format, text, where)
+			format = ""
+		case commit:
+			where, format = id, "source"
+		case strings.HasPrefix(text, ":"):
+			format = text
+		}
+	}
+}
+
+// note keeps a path that git would write, unless that is not protected, or stands where it would. The head is what git
+// says of it: modes, names of contents, and what became of it beside each parent.
+func (c *commits) note(head, path, where string) {
+	words := strings.Fields(strings.TrimLeft(head, ":"))
+	if len(words) < 5 || strings.Trim(words[len(words)-1], "D") == "" || slices.ContainsFunc(c.found, func(f committed) bool { return f.path == path }) {
+		return
+	}
+	n := len(words) / 2
+	mode, err := strconv.ParseUint(words[n-1], 8, 32)
+	if err != nil || mode == 0 {
+		return
+	}
+	if rule := c.guard.rules.protects(c.tree, path, uint32(mode)); rule != "" && !c.guard.has(c.tree+"/"+path, uint32(mode), words[len(words)-2]) {
+		c.found = append(c.found, committed{path, rule, where})
+	}
+}
+
+// has reports whether a path has just that, by the name of its content.
+func (g *Guard) has(path string, mode uint32, id string) bool {
+	dir, name, err := g.parent(path)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(dir)
+	var st unix.Stat_t
+	if beneath.Stat(dir, name, &st) != nil || st.Size > maxProgram {
+		return false
+	}
 	var content []byte
-	if f.mode&unix.S_IFMT == unix.S_IFLNK {
-		b := make([]byte, unix.PathMax)
-		n, err := unix.Readlinkat(dir, name, b)
+	if mode&unix.S_IFMT == unix.S_IFLNK {
+		content = make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(dir, name, content)
 		if err != nil {
 			return false
 		}
-		content = b[:n]
-	} else if content, err = readOwn(dir, name, maxProgram); err != nil {
-		return false
-	}
-	var st unix.Stat_t
-	if f.mode&0o100 != 0 && (beneath.Stat(dir, name, &st) != nil || st.Mode&0o100 == 0) {
+		content = content[:n]
+	} else if content, err = readOwn(dir, name, maxProgram); err != nil || mode&0o100 != 0 && st.Mode&0o100 == 0 {
 		return false // git leaves a hook alone that cannot be executed
 	}
-	return c.left.spend(int64(len(content))) == nil && c.store.format.BlobID(content) == f.id
+	format := vcs.FormatSHA1
+	if len(id) == vcs.FormatSHA256.Digits() {
+		format = vcs.FormatSHA256
+	}
+	return hex.EncodeToString([]byte(format.BlobID(content))) == id
 }
 
-// protects returns the rule that a path matches, or a directory above it as far as that is
-// longer than what was asked already, and in which of the working trees. What is a name in
-// a tree may have a slash in it, and git writes it all the same.
-func (c *commits) protects(path string, asked int, mode uint32) (rule, tree string) {
-	for _, tree := range c.trees {
-		full := tree + "/" + path
-		for i := asked; i < len(path); i++ {
-			if path[i] == '/' {
-				if rule := c.guard.rules.protects(full[:len(full)-len(path)+i], unix.S_IFDIR); rule != "" {
-					return rule, tree
-				}
-			}
-		}
-		if rule := c.guard.rules.protects(full, mode); rule != "" {
-			return rule, tree
+// protects returns the pattern that quarantines a path of a working tree, or a directory above it, where that comes into
+// being, "" for none.
+func (c *rules) protects(tree, path string, mode uint32) (pattern string) {
+	for i := range path {
+		if path[i] == '/' && pattern == "" {
+			pattern = c.denied(tree+"/"+path[:i], unix.S_IFDIR)
 		}
 	}
-	return "", ""
-}
-
-// at returns what a tree has by a path.
-func (c *commits) at(tree, path string) (found vcs.TreeEntry, ok bool) {
-	for name := range strings.SplitSeq(path, "/") {
-		if tree == "" {
-			return found, false
-		}
-		list, err := c.list(tree)
-		i := slices.IndexFunc(list, func(e vcs.TreeEntry) bool { return e.Name == name })
-		if err != nil || i < 0 {
-			return found, false
-		}
-		found, tree = list[i], ""
-		if found.Mode&unix.S_IFMT == unix.S_IFDIR {
-			tree = found.ID
-		}
+	if pattern == "" {
+		pattern = c.denied(tree+"/"+path, mode)
 	}
-	return found, true
+	return pattern
 }
 
-// protects returns the pattern that sets a path aside where it comes into being, "" for
-// none; of a link, or a submodule, also one by which the way to such a path would lead.
-func (c *rules) protects(path string, mode uint32) (pattern string) {
+// denied is protects for a path alone; of a link, or a submodule, also a pattern by which the way to such a path would
+// lead.
+func (c *rules) denied(path string, mode uint32) (pattern string) {
+	const gitLink = 0o160000
 	dir, name := filepath.Split(path)
 	if name == "" || !c.begun([]byte(name)) && !c.ends[name[len(name)-1]] && c.rest.head == 0 {
 		return "" // of no name: a tree may say "x/", which git refuses
@@ -531,3 +456,88 @@ func (c *rules) protects(path string, mode uint32) (pattern string) {
 	})
 	return pattern
 }
+
+// stages notes that an index which the run has written lists a protected name which the working tree has not so.
+func (g *Guard) stages(gitDir string) func(path string, mode uint32, id []byte) {
+	tree := g.treeOf(gitDir)
+	w := g.writtenIn(gitDir)
+	within, above := "", ""
+	return func(path string, mode uint32, id []byte) {
+		if path == "" { // of a split index, which git puts together
+			w.staged = true
+			return
+		}
+		if dir := path[:strings.LastIndexByte(path, '/')+1]; dir != within { // most lie beside the one before
+			within, above = dir, g.rules.protects(tree, strings.TrimSuffix(dir, "/"), unix.S_IFDIR)
+		}
+		if !w.staged && (above != "" || g.rules.denied(tree+"/"+path, mode) != "" || mode&unix.S_IFMT == unix.S_IFDIR) {
+			w.staged = !g.has(tree+"/"+path, mode, hex.EncodeToString(id))
+		}
+	}
+}
+
+// formatOf returns by what objects are named in a repository.
+func (g *Guard) formatOf(common string) (vcs.Format, bool) {
+	b, err := g.inGit(common, "config")
+	if err != nil {
+		return vcs.FormatSHA1, gone(err)
+	}
+	return vcs.HashOf(b)
+}
+
+// A History is what the repositories below a directory lead to, before what a run has done elsewhere is brought there.
+type History struct{ guard *Guard }
+
+// NoteHistory notes it. The rules are those of the run's policy; what is younger than since counts as brought already.
+func NoteHistory(root string, protect []profiles.ProtectRule, since time.Time, ask AskGit) (*History, error) {
+	g, err := NewGuard(&Standing{Root: root, Start: since, Protect: protect}, nil, nil, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	g.AskGit = ask
+	began := time.Now()
+	if err := g.read(); err != nil {
+		g.Close()
+		return nil, err
+	}
+	forget(g.tree, began, g.dev)
+	g.eachRepo(func(rel string) { g.repos[rel] = true })
+	g.knowTips(nil)
+	return &History{g}, nil
+}
+
+// eachRepo calls yield with each git directory of the tree.
+func (g *Guard) eachRepo(yield func(rel string)) {
+	g.rules.suspects(g.tree, func(s suspect) {
+		if s.kind == isRepo && s.hit.name == "" {
+			yield(s.rel)
+		}
+	})
+}
+
+// Brought returns the protected names that have come since into commits and the index of the repositories there, as
+// [Guards.Finish] does of a run.
+func (h *History) Brought() (found []Finding) {
+	g := h.guard
+	g.told = func(f Finding) { found = append(found, f) }
+	if err := g.read(); err != nil {
+		g.tell(g.standing.Root, "cannot be looked through: "+err.Error(), unread)
+	}
+	g.eachRepo(func(rel string) {
+		dir := g.abs(rel)
+		for _, dir := range [...]string{dir, g.commonOf(dir)} {
+			_ = g.eachTip(dir, false, nil, func(rel string, b []byte) { g.wrote(dir, rel, b) })
+		}
+		var st unix.Stat_t
+		if g.stat(dir+"/index", &st) == nil && g.touched(&st) {
+			b, _ := g.inGit(dir, "index")
+			format, _ := g.formatOf(g.commonOf(dir))
+			gitdir.PlainIndex(b, format, g.stages(dir))
+		}
+	})
+	g.commits()
+	return found
+}
+
+// Close gives back what it has opened.
+func (h *History) Close() { h.guard.Close() }

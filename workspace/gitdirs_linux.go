@@ -371,7 +371,9 @@ func (p *gitPass) content(fd int, rel string, e *gitdir.Entry, st *unix.Stat_t) 
 	case err != nil || !e.Sound(b, vcs.FormatSHA1):
 		p.aside(path, e.Bad)
 		return false
-	case rel == "packed-refs":
+	}
+	p.guard.wrote(p.dir, rel, b)
+	if rel == "packed-refs" {
 		if odd, _ := gitdir.OddRefs(b); len(odd) > 0 {
 			p.guard.told(p.guard.stash.note(Finding{Kind: Review, Path: path, Why: gitdir.WhyRef, What: "holds " + shorten(strings.Join(odd, ", "))}, nil, false))
 		}
@@ -392,11 +394,12 @@ func (p *gitPass) index(path string, e *gitdir.Entry) {
 		return
 	}
 	f, known := p.hash(p.dir)
-	if err != nil || !known || !e.Sound(b, f) {
+	plain, shorter, sound := gitdir.PlainIndex(b, f, p.guard.stages(p.dir))
+	if err != nil || !known || !sound {
 		p.aside(path, e.Bad)
 		return
 	}
-	if plain, shorter := gitdir.PlainIndex(b, f); shorter && name == "index" {
+	if shorter && name == "index" {
 		p.fail(path, p.replaceIndex(dir, b, plain))
 	}
 }

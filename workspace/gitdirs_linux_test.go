@@ -90,7 +90,6 @@ func TestGuardHonestGit(t *testing.T) {
 			top := "TOP=" + filepath.Dir(w.root) + "; set -e; "
 			w.sh(asUser + top + "git commit -q --allow-empty -m one; " + c.before)
 			w.begin()
-			w.guard.knowTips(nil)
 			w.sh(asUser + top + c.run)
 			control := w.copied()
 			found := slices.DeleteFunc(w.end(), func(s string) bool { // which the command has a copy of: here nobody mounts it

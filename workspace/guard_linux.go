@@ -47,9 +47,12 @@ type Guard struct {
 	// Configs are the private copies of the run; of the first guard, nil if there are none.
 	Configs *Configs
 
-	tips map[string]map[string]bool // what the references of repositories led to, as far as that is known
+	// AskGit asks git of what the run has written into repositories; of the first guard, nil if nobody is to.
+	AskGit AskGit
 
-	unwritten []Refusal         // pinned files that git has other content for
+	tips    map[string]tips     // what the references of repositories led to when the run began
+	written map[string]*written // what the run has written there
+
 	originals map[string][]byte // of files for review, by path
 	links     map[string]string // where those that are pinned led, by path
 

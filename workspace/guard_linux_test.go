@@ -76,6 +76,8 @@ func (w *watchman) begin() *Standing {
 	var err error
 	w.guard, err = NewGuard(s, found, nil, w.stash(), func(f Finding) { w.told <- f })
 	require.NoError(w.t, err)
+	w.guard.AskGit = plainGit
+	w.guard.knowTips(nil)
 	return s
 }
 
@@ -89,13 +91,6 @@ func (w *watchman) end() []string {
 	require.NoError(w.t, err)
 	w.guard.Close()
 	return w.names(found)
-}
-
-func (w *watchman) refused() (paths []string) {
-	for _, r := range (Guards{w.guard}).Refused(nil) {
-		paths = append(paths, r.Path)
-	}
-	return paths
 }
 
 func (w *watchman) names(found []Finding) []string {

@@ -31,8 +31,7 @@ type inerter struct {
 	passed  map[string]bool // git directories that were
 	indexes []func()        // what is asked of indexes when all else is done
 
-	whole map[string]bool     // configurations that were set aside as they were: what they say may be accepted later
-	trees map[string][]string // by repository: see [inerter.treesOf]; nil until somebody asks
+	whole map[string]bool // configurations that were set aside as they were: what they say may be accepted later
 
 	others map[*Guard]*inerter // one for each of the run's, as far as something led there
 }

@@ -14,13 +14,9 @@ type Refusal struct {
 	Flags     string // those that let it change, where --review of Why alone does not
 }
 
-// Refused returns, once [Guards.Finish] has returned, the tracked files that are pinned, for which git
-// has put other content into the index and not written it, and what git itself says it could not
-// change, as far as nobody has changed it.
+// Refused returns, once [Guards.Finish] has returned, what git says it could not change, as far as nobody has
+// changed it.
 func (gs Guards) Refused(said []Refusal) (list []Refusal) {
-	for _, g := range gs {
-		list = append(list, g.unwritten...)
-	}
 	for _, r := range said {
 		g := gs.near(r.Path)
 		if g == nil { // of an overlay, or a repository elsewhere: nothing of the run could change it

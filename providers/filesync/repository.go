@@ -86,7 +86,7 @@ func trackedIn(git, common, under string) (list []string) {
 	shared := func(id string) ([]byte, error) {
 		return readSmall(filepath.Join(git, "sharedindex."+filepath.Base(id)), vcs.MaxGitIndex)
 	}
-	err = vcs.EachStaged(index, format, shared, func(rel string, _ uint32, _ string, _ bool) error {
+	err = vcs.EachStaged(index, format, shared, func(rel string, _ uint32, _ string) error {
 		if under != "" {
 			in, ok := bytes.CutPrefix([]byte(rel), []byte(under+"/"))
 			if !ok {

@@ -80,7 +80,7 @@ func (u *Upper) committed(out *Outcome, since time.Time, apply func() error) (fo
 		}) {
 			continue
 		}
-		n, err := workspace.NoteHistory(l.Path, u.Record.Protect, since)
+		n, err := workspace.NoteHistory(l.Path, u.Record.Protect, since, u.AskGit)
 		if err != nil {
 			return nil, err
 		}

@@ -10,8 +10,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/pccrun/pccrun/workspace"
 	"github.com/pccrun/pccrun/workspace/internal/fixture"
 )
+
+// plainGit asks git without a sandbox.
+func plainGit(questions []workspace.GitQuestion) (answers []workspace.GitAnswer) {
+	for _, q := range questions {
+		c := exec.Command("git", append([]string{"--git-dir=" + q.Dir}, q.Args...)...)
+		c.Stdin = strings.NewReader(q.Input)
+		out, err := c.Output()
+		answers = append(answers, workspace.GitAnswer{Text: out, Err: err})
+	}
+	return answers
+}
 
 // Wherever an apply is killed that brings commits, the one that completes it tells of the
 // protected names in them: the first has told nobody.

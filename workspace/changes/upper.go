@@ -36,6 +36,7 @@ const maxRecord = 1 << 30
 // reach; what is in the trees the command chose, names and links and all.
 type Upper struct {
 	Record Record
+	AskGit workspace.AskGit // of what an apply brings into repositories; nil if nobody is to
 	dir    *os.Root
 	before []*layer
 	after  []*layer

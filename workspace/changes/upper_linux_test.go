@@ -153,6 +153,7 @@ func (s *stand) apply(paths ...string) (*Outcome, error) {
 	}
 	u, err := OpenUpper(s.root(), nil)
 	require.NoError(s.t, err)
+	u.AskGit = plainGit
 	defer u.Close()
 	require.NoError(s.t, u.Begin())
 	return u.Apply(sel)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"strings"
 
 	"github.com/pccrun/pccrun/workspace/vcs"
@@ -20,7 +21,7 @@ func IsIndex(name string) bool { return name == "index" || strings.HasPrefix(nam
 
 // SoundIndex reports whether an index lists nothing but paths that git itself would put there.
 func SoundIndex(b []byte, f vcs.Format) bool {
-	_, ok := readIndex(b, f)
+	_, _, ok := PlainIndex(b, f, nil)
 	return ok
 }
 
@@ -38,7 +39,7 @@ type part struct {
 
 const indexHead = 12
 
-func readIndex(b []byte, f vcs.Format) (x index, ok bool) {
+func readIndex(b []byte, f vcs.Format, yield func(path string, mode uint32, id []byte)) (x index, ok bool) {
 	size := f.Digits() / 2
 	const known = 0x6000 // the bits of the second flags that git knows
 	if len(b) < indexHead+size || string(b[:4]) != "DIRC" {
@@ -98,6 +99,9 @@ func readIndex(b []byte, f vcs.Format) (x index, ok bool) {
 			split = true
 		case !soundPath(string(name), mode), !order.next(name, flags>>12&3):
 			return x, false
+		}
+		if yield != nil {
+			yield(string(name), mode, b[from+40:from+40+size])
 		}
 	}
 	x.entries = at
@@ -229,24 +233,27 @@ func isDotGit(name string) bool {
 // computed are the extensions that git computes again from the entries.
 const computed = "TREE REUC UNTR FSMN EOIE IEOT"
 
-// PlainIndex returns a sound index without the extensions that git computes; it is false for one that has none.
-func PlainIndex(b []byte, f vcs.Format) (plain []byte, shorter bool) {
-	x, ok := readIndex(b, f)
+// PlainIndex returns an index that is sound without the extensions that git computes; has says that it had some. It
+// calls yield, where there is one, with each entry; in a split index some have no name.
+func PlainIndex(b []byte, f vcs.Format, yield func(path string, mode uint32, id []byte)) (plain []byte, has, sound bool) {
+	x, ok := readIndex(b, f, yield)
 	if !ok {
-		return nil, false
+		return nil, false, false
+	}
+	has = slices.ContainsFunc(x.parts, func(p part) bool { return strings.Contains(computed, p.name) })
+	if !has {
+		return b, false, true
 	}
 	plain = append(plain, b[:x.entries]...)
 	for _, p := range x.parts {
-		if strings.Contains(computed, p.name) {
-			shorter = true
-			continue
+		if !strings.Contains(computed, p.name) {
+			plain = append(plain, b[p.from:p.to]...)
 		}
-		plain = append(plain, b[p.from:p.to]...)
 	}
 	if f == vcs.FormatSHA256 {
 		sum := sha256.Sum256(plain)
-		return append(plain, sum[:]...), shorter
+		return append(plain, sum[:]...), true, true
 	}
 	sum := sha1.Sum(plain)
-	return append(plain, sum[:]...), shorter
+	return append(plain, sum[:]...), true, true
 }

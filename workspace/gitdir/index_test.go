@@ -1,6 +1,7 @@
 package gitdir
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -69,13 +70,15 @@ func TestSoundIndex(t *testing.T) {
 func TestPlainIndex(t *testing.T) {
 	f := fixture.Entry{Path: "d/f", Mode: 0o100644}
 	parts := append(fixture.Extension("TREE", 1, 2), append(fixture.Extension("sdir"), append(fixture.Extension("REUC", 3), fixture.Extension("UNTR")...)...)...)
-	plain, shorter := PlainIndex(fixture.Index(2, parts, f), vcs.FormatSHA1)
-	require.True(t, shorter)
+	var listed []string
+	plain, shorter, sound := PlainIndex(fixture.Index(2, parts, f), vcs.FormatSHA1, func(path string, mode uint32, _ []byte) { listed = append(listed, fmt.Sprintf("%o %s", mode, path)) })
+	require.True(t, shorter && sound)
+	require.Equal(t, []string{"100644 d/f"}, listed)
 	require.Equal(t, fixture.Index(2, fixture.Extension("sdir"), f), plain)
-	_, shorter = PlainIndex(plain, vcs.FormatSHA1)
-	require.False(t, shorter)
-	_, shorter = PlainIndex(nil, vcs.FormatSHA1)
-	require.False(t, shorter)
+	_, shorter, sound = PlainIndex(plain, vcs.FormatSHA1, nil)
+	require.True(t, sound && !shorter)
+	_, _, sound = PlainIndex(nil, vcs.FormatSHA1, nil)
+	require.False(t, sound)
 }
 
 func TestIsIndex(t *testing.T) {

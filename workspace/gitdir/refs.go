@@ -37,30 +37,31 @@ func isRef(s, below string) bool {
 	return false
 }
 
-func isID(s string) bool { return isHex(s, 40, 64) }
+// IsID reports whether a text is the name of an object.
+func IsID(s string) bool { return isHex(s, 40, 64) }
 
 // head is the shape of HEAD. With tables of references git has a name there that is none.
 func head(b []byte, _ vcs.Format) bool {
 	text, whole := strings.CutSuffix(string(b), "\n")
-	return whole && (isID(text) || text == "ref: refs/heads/.invalid" || isRef(text, "ref: refs/heads/"))
+	return whole && (IsID(text) || text == "ref: refs/heads/.invalid" || isRef(text, "ref: refs/heads/"))
 }
 
 // ref is the shape of a reference.
 func ref(b []byte, _ vcs.Format) bool {
 	text, whole := strings.CutSuffix(string(b), "\n")
-	return whole && (isID(text) || isRef(text, "ref: refs/"))
+	return whole && (IsID(text) || isRef(text, "ref: refs/"))
 }
 
 // log is the shape of a log of a reference: a line begins with what that led to.
 func log(b []byte, _ vcs.Format) bool {
 	id, _, _ := strings.Cut(string(b[:min(len(b), 65)]), " ")
-	return len(b) == 0 || isID(id)
+	return len(b) == 0 || IsID(id)
 }
 
 // ids is the shape of a file that holds names of objects.
 func ids(b []byte, _ vcs.Format) bool {
 	for line := range bytes.Lines(b) {
-		if text, whole := bytes.CutSuffix(line, []byte("\n")); !whole || !isID(string(text)) {
+		if text, whole := bytes.CutSuffix(line, []byte("\n")); !whole || !IsID(string(text)) {
 			return false
 		}
 	}
@@ -85,12 +86,12 @@ func OddRefs(b []byte) (odd []string, sound bool) {
 		switch {
 		case len(text) > 0 && text[0] == '#':
 		case peeled:
-			if !isID(string(id)) {
+			if !IsID(string(id)) {
 				return nil, false
 			}
 		default:
 			id, name, two := strings.Cut(string(text), " ")
-			if !isID(id) || !two || strings.ContainsAny(name, "\x00\r") {
+			if !IsID(id) || !two || strings.ContainsAny(name, "\x00\r") {
 				return nil, false
 			}
 			if !isRef(name, "refs/") || strings.HasPrefix(name, "refs/replace/") {

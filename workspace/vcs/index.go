@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 )
 
@@ -40,7 +41,21 @@ func (f Format) Digits() int { return 2 * f.size() }
 
 // BlobID returns the name that git gives a file's content.
 func (f Format) BlobID(content []byte) string {
-	return f.ID(Object{Kind: Blob, Body: content})
+	var h hash.Hash = sha1.New()
+	if f == FormatSHA256 {
+		h = sha256.New()
+	}
+	fmt.Fprintf(h, "blob %d\x00", len(content))
+	h.Write(content)
+	return string(h.Sum(nil))
+}
+
+// EmptyTree is the name of a tree that lists nothing, which git knows without having it.
+func (f Format) EmptyTree() string {
+	if f == FormatSHA256 {
+		return "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321"
+	}
+	return "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 }
 
 // ReadIndex looks up regular files in a git index, version 2 to 4
@@ -56,7 +71,7 @@ func ReadIndex(r io.Reader, f Format, want map[string]bool) (map[string]string, 
 	for path := range want {
 		lengths[len(path)%256] = true
 	}
-	err := eachEntry(r, f, func(name []byte, mode uint32, flags uint16, oid []byte, written bool) {
+	err := eachEntry(r, f, func(name []byte, mode uint32, flags uint16, oid []byte) {
 		stage := flags >> 12 & 3
 		if lengths[len(name)%256] && stage == 0 && mode>>12 == 0o10 && want[string(name)] {
 			found[string(name)] = string(oid)
@@ -73,7 +88,7 @@ func ReadIndex(r io.Reader, f Format, want map[string]bool) (map[string]string, 
 // what is not understood.
 func IndexDigest(r io.Reader) uint64 {
 	h := sha1.New()
-	err := eachEntry(r, FormatSHA1, func(name []byte, mode uint32, flags uint16, oid []byte, written bool) {
+	err := eachEntry(r, FormatSHA1, func(name []byte, mode uint32, flags uint16, oid []byte) {
 		fmt.Fprintf(h, "%d %s%o %x %x\n", len(name), name, mode, flags&0xf000, oid)
 	})
 	if err != nil {
@@ -83,44 +98,32 @@ func IndexDigest(r io.Reader) uint64 {
 }
 
 // eachEntry calls entry for each entry of an index that is whole; the slices are valid
-// until it returns. Of what git has never written to the working tree, or found there, an
-// entry has no time: it is not written.
-func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte, written bool)) error {
-	ext, err := entries(r, f, entry)
-	if err == nil && ext.link != nil {
+// until it returns.
+func eachEntry(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) error {
+	link, err := entries(r, f, entry)
+	if err == nil && link != nil {
 		err = fmt.Errorf("split index: %w", errIndexSyntax)
 	}
 	return err
 }
 
-// extensions are some of those of an index; nil is for none.
-type extensions struct {
-	link []byte // it makes a split index
-	end  []byte // where the entries end
-	part []byte // where they can be read at once
-}
-
-// entries is eachEntry, and returns the extensions.
-func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte, written bool)) (ext extensions, err error) {
-	from := &counted{r: r}
-	b := bufio.NewReaderSize(from, 64<<10)
-	at := func() uint32 { return uint32(from.n - int64(b.Buffered())) }
-	var starts []uint32
+// entries is eachEntry, and returns what makes the index a split one, nil for one that is not.
+func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags uint16, oid []byte)) (link []byte, err error) {
+	b := bufio.NewReaderSize(r, 64<<10)
 	var head [12]byte
 	if _, err := io.ReadFull(b, head[:]); err != nil || string(head[:4]) != "DIRC" {
-		return ext, errIndexSyntax
+		return nil, errIndexSyntax
 	}
 	version := binary.BigEndian.Uint32(head[4:])
 	if version < 2 || version > 4 {
-		return ext, fmt.Errorf("version %d: %w", version, errIndexSyntax)
+		return nil, fmt.Errorf("version %d: %w", version, errIndexSyntax)
 	}
 	fixed := 40 + f.size() + 2
 	name := make([]byte, 0, 4096)
 	for n := binary.BigEndian.Uint32(head[8:]); n > 0; n-- {
-		starts = append(starts, at())
 		e, err := b.Peek(fixed)
 		if err != nil {
-			return ext, errIndexSyntax
+			return nil, errIndexSyntax
 		}
 		mode := binary.BigEndian.Uint32(e[24:])
 		flags := binary.BigEndian.Uint16(e[40+f.size():])
@@ -130,98 +133,53 @@ func entries(r io.Reader, f Format, entry func(name []byte, mode uint32, flags u
 		}
 		var oid [sha256.Size]byte // e is valid until the next read
 		copy(oid[:], e[40:40+f.size()])
-		written := binary.BigEndian.Uint64(e[8:]) != 0 // the file's time
 		if _, err := b.Discard(size); err != nil {
-			return ext, errIndexSyntax
+			return nil, errIndexSyntax
 		}
 		if version == 4 {
 			// The name is the last one less so many bytes, and what follows.
 			strip, err := offset(b)
 			if err != nil || strip > len(name) {
-				return ext, errIndexSyntax
-			}
-			if strip < len(name) { // it cannot be read alone
-				starts[len(starts)-1] = 0
+				return nil, errIndexSyntax
 			}
 			name = name[:len(name)-strip]
 		} else {
 			name = name[:0]
 		}
 		if name, err = appendName(b, name); err != nil {
-			return ext, err
+			return nil, err
 		}
 		if version < 4 {
 			// One to eight NULs, of which one is read, make the size a
 			// multiple of eight.
 			if _, err := b.Discard(7 - (size+len(name))%8); err != nil {
-				return ext, errIndexSyntax
+				return nil, errIndexSyntax
 			}
 		}
-		entry(name, mode, flags, oid[:f.size()], written)
+		entry(name, mode, flags, oid[:f.size()])
 	}
-	end := at()
 	for {
 		e, err := b.Peek(f.size() + 8)
 		if err != nil { // only the checksum is left
-			if !ext.agree(starts, end) {
-				err = errIndexSyntax
-			} else {
-				err = nil
-			}
-			return ext, err
+			return link, nil
 		}
 		name, size := string(e[:4]), int(binary.BigEndian.Uint32(e[4:]))
-		if _, err := b.Discard(8); err != nil {
-			return ext, errIndexSyntax
+		if _, err := b.Discard(8); err != nil || size > MaxGitIndex {
+			return nil, errIndexSyntax
 		}
-		if to := map[string]*[]byte{"link": &ext.link, "EOIE": &ext.end, "IEOT": &ext.part}[name]; to != nil {
-			if *to != nil || name == "link" && size < f.size() || size > MaxGitIndex {
-				return ext, errIndexSyntax
+		if name == "link" {
+			if size < f.size() {
+				return nil, errIndexSyntax
 			}
-			text := bytes.NewBuffer([]byte{})
+			text := bytes.NewBuffer(nil)
 			if n, err := io.CopyN(text, b, int64(size)); err != nil || n < int64(size) {
-				return ext, errIndexSyntax
+				return nil, errIndexSyntax
 			}
-			*to = text.Bytes()
+			link = text.Bytes()
 		} else if _, err := b.Discard(size); err != nil {
-			return ext, errIndexSyntax
+			return nil, errIndexSyntax
 		}
 	}
-}
-
-// agree reports whether git finds the same entries where it reads a large index at several
-// places at once, by offsets of which one says where they end, and others where some begin
-// and how many those are.
-func (e *extensions) agree(starts []uint32, end uint32) bool {
-	if e.end != nil && (len(e.end) < 4 || binary.BigEndian.Uint32(e.end) != end) {
-		return false
-	}
-	if e.part == nil {
-		return true
-	}
-	if len(e.part)%8 != 4 {
-		return false
-	}
-	n := 0
-	for part := e.part[4:]; len(part) > 0; part = part[8:] {
-		if n >= len(starts) || starts[n] != binary.BigEndian.Uint32(part) {
-			return false
-		}
-		n += int(binary.BigEndian.Uint32(part[4:]))
-	}
-	return n == len(starts)
-}
-
-// A counted reader counts what was read.
-type counted struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counted) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
 }
 
 // maxName bounds a path in an index.

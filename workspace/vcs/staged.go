@@ -10,13 +10,12 @@ import (
 )
 
 // EachStaged calls entry for each path that an index lists, with the mode and the name of
-// its content, and whether the working tree ever had that, as far as git knows; conflicts are
-// listed up to three times. Of a split index, what it begins
-// with is asked of shared, by the name of it in hexadecimal (`sharedindex.NAME`). An error of entry ends it.
-func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string, written bool) error) error {
+// its content; conflicts are listed up to three times. Of a split index, what it begins with is asked of shared, by
+// the name of it in hexadecimal (`sharedindex.NAME`). An error of entry ends it.
+func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entry func(path string, mode uint32, id string) error) error {
 	list, err := stagedIn(b, f, shared)
 	for i := 0; i < len(list) && err == nil; i++ {
-		err = entry(list[i].path, list[i].mode, list[i].id, list[i].written)
+		err = entry(list[i].path, list[i].mode, list[i].id)
 	}
 	return err
 }
@@ -24,35 +23,35 @@ func EachStaged(b []byte, f Format, shared func(id string) ([]byte, error), entr
 // stagedIn returns what an index lists.
 func stagedIn(b []byte, f Format, shared func(id string) ([]byte, error)) (list []staged, err error) {
 	room := MaxGitIndex // for names, of which version 4 says only how each differs from the last
-	read := func(b []byte) (list []staged, ext extensions, err error) {
+	read := func(b []byte) (list []staged, link []byte, err error) {
 		list = make([]staged, 0, len(b)/(40+f.size()+2+8)) // no entry is smaller, few are much larger
-		ext, err = entries(bytes.NewReader(b), f, func(name []byte, mode uint32, flags uint16, oid []byte, written bool) {
+		link, err = entries(bytes.NewReader(b), f, func(name []byte, mode uint32, flags uint16, oid []byte) {
 			if room -= len(name); room >= 0 {
-				list = append(list, staged{string(name), mode, string(oid), flags >> 12 & 3, written})
+				list = append(list, staged{string(name), mode, string(oid), flags >> 12 & 3})
 			}
 		})
 		if room < 0 {
-			return nil, ext, ErrLarge
+			return nil, link, errIndexSyntax
 		}
-		return list, ext, err
+		return list, link, err
 	}
-	own, ext, err := read(b)
+	own, link, err := read(b)
 	if err != nil {
 		return nil, err
 	}
-	if ext.link == nil || bytes.Equal(ext.link[:f.size()], make([]byte, f.size())) { // nothing is shared
+	if link == nil || bytes.Equal(link[:f.size()], make([]byte, f.size())) { // nothing is shared
 		return own, nil
 	}
-	text, err := shared(hex.EncodeToString(ext.link[:f.size()]))
+	text, err := shared(hex.EncodeToString(link[:f.size()]))
 	if err != nil {
 		return nil, err
 	}
 	base, nested, err := read(text)
-	if err != nil || nested.link != nil {
+	if err != nil || nested != nil {
 		return nil, cmp.Or(err, errIndexSyntax)
 	}
 	gone, changed := make([]bool, len(base)), make([]bool, len(base))
-	if rest := ext.link[f.size():]; len(rest) > 0 { // else neither
+	if rest := link[f.size():]; len(rest) > 0 { // else neither
 		if gone, rest, err = bitmap(rest, len(base)); err != nil {
 			return nil, err
 		}
@@ -85,8 +84,6 @@ type staged struct {
 	mode  uint32
 	id    string
 	stage uint16 // of a conflict, else 0
-
-	written bool // see [eachEntry]
 }
 
 // bitmap reads so many bits, compressed as gitformat-bitmap(5) has it (EWAH), and returns

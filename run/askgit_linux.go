@@ -1,0 +1,136 @@
+package run
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pccrun/pccrun/internal/shell"
+	"github.com/pccrun/pccrun/workspace"
+)
+
+// How long git may take for all that it is asked at the end of a run, and how much it may print.
+const (
+	gitPatience = "2s"
+	maxGit      = 64 << 20
+)
+
+var (
+	errGitSlow = fmt.Errorf("git log takes more than %s: %w", gitPatience, workspace.ErrTooMuch)
+	errGitMuch = fmt.Errorf("git prints more than %d MiB: %w", maxGit>>20, workspace.ErrTooMuch)
+)
+
+// askGit has git answer in a sandbox of its own: it reads the repositories, writes nothing, and has no network.
+func askGit(questions []workspace.GitQuestion) []workspace.GitAnswer {
+	if _, err := exec.LookPath("git"); err != nil {
+		return nil
+	}
+	home, err := os.MkdirTemp("", "pccrun-git-")
+	if err != nil { // root's, and this was given up
+		home, err = os.MkdirTemp("/tmp", "pccrun-git-")
+	}
+	if err == nil {
+		defer os.RemoveAll(home)
+		err = os.Mkdir(filepath.Join(home, "w"), 0o700)
+	}
+	answers := make([]workspace.GitAnswer, len(questions))
+	if err == nil {
+		err = askGitIn(home, questions, answers)
+	}
+	for i := range answers {
+		if answers[i].Text == nil && answers[i].Err == nil {
+			answers[i].Err = err
+		}
+	}
+	return answers
+}
+
+// askGitIn starts the sandbox, with a home that nothing else is in.
+func askGitIn(home string, questions []workspace.GitQuestion, answers []workspace.GitAnswer) error {
+	mark := rand.Text()
+	script := "ask() { git --no-pager -c core.fsmonitor=false -c log.showSignature=false \"$@\"; }\n"
+	args := []string{"run", "-q", "--workspace", filepath.Join(home, "w"), "--timeout", gitPatience}
+	for _, env := range []string{"GIT_CONFIG_NOSYSTEM", "GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH"} {
+		args = append(args, "--env", env+"=1")
+	}
+	var shown []string
+	for _, q := range questions {
+		shown = append(append(shown, q.Dir), q.Read...)
+		call := func(words []string) string {
+			text := "ask " + shell.Quote("--git-dir="+q.Dir)
+			for _, w := range words {
+				text += " " + shell.Quote(w)
+			}
+			return text
+		}
+		script += call(q.Args) + " <<'" + mark + "'\n" + q.Input + mark + "\n"
+		if q.Else != nil {
+			script += "test $? = 0 || " + call(q.Else) + "\n"
+		}
+		script += "printf '" + mark + "%d" + mark + "' $?\n"
+	}
+	slices.Sort(shown)
+	for _, path := range slices.Compact(shown) {
+		args = append(args, "--read", path)
+	}
+	cmd := exec.Command("/proc/self/exe", append(args, "--", "sh", "-s")...)
+	cmd.Args[0] = "pccrun"
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_STATE_HOME=" + home + "/state", "XDG_CONFIG_HOME=" + home + "/config", "LC_ALL=C"}
+	cmd.Dir = home
+	cmd.Stdin = strings.NewReader(script)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start a sandbox for git: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(out, maxGit+1))
+	if len(text) > maxGit {
+		_ = cmd.Process.Kill()
+		err = errGitMuch
+	}
+	ended := cmd.Wait()
+	var status *exec.ExitError
+	switch {
+	case err != nil:
+	case errors.As(ended, &status) && status.ExitCode() == timedOut:
+		err = errGitSlow
+	case ended != nil:
+		err = errors.New(firstLine(said.String()))
+	}
+	// What it printed before it ended counts.
+	for i := range answers {
+		part, rest, whole := bytes.Cut(text, []byte(mark))
+		answers[i].Text = part
+		if !whole {
+			err = cmp.Or(err, io.ErrUnexpectedEOF)
+			answers[i].Err = err
+			break
+		}
+		code, rest, _ := bytes.Cut(rest, []byte(mark))
+		if text = rest; string(code) != "0" {
+			answers[i].Err = errors.New(firstLine(said.String()))
+		}
+	}
+	return err
+}
+
+// firstLine is why something failed, as it has said itself.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if line == "" {
+		return "git failed, and says nothing"
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(line, "pccrun: "), "fatal: ")
+}
