@@ -225,13 +225,8 @@ const (
 
 // sayFindings says what a run left, a line for each, with the flag that would have let it be.
 func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session string) {
-	programs := 0
 	said := 0
 	for _, c := range found {
-		if c.Kind == workspace.Program {
-			programs++
-			continue
-		}
 		if said++; said > maxSaid {
 			continue
 		}
@@ -245,9 +240,6 @@ func sayFindings(found []workspace.Finding, p *profiles.Policy, root, session st
 	}
 	if said > maxSaid {
 		messages.Say(fmt.Sprintf("and %d more", said-maxSaid))
-	}
-	if programs > 0 {
-		messages.Say(fmt.Sprintf("%d new or changed programs where tools of the host look for some", programs))
 	}
 	what := " shows them"
 	if slices.ContainsFunc(found, func(c workspace.Finding) bool { return c.Stash != "" && c.Kind != workspace.Review }) {
@@ -280,8 +272,6 @@ func DescribeFinding(c workspace.Finding, root string) string {
 			return "not taken over: " + path + " (" + c.Why + ")"
 		}
 		return "not taken over: " + path + ": " + c.What + " (" + c.Why + ")"
-	case workspace.Program:
-		return "program: " + path + " (" + c.What + ")"
 	case workspace.Grown:
 		return "grown: " + path + " (" + c.What + "; " + c.Why + ": remove it, or move it away)"
 	}

@@ -13,8 +13,7 @@ import (
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
-// review tells of files that may change and did, of programs that a tool of the
-// host would run, and of what is pinned and not as it was: the host has changed
+// review tells of files that may change and did, and of what is pinned and not as it was: the host has changed
 // it, or it was changed in the moment before it was covered again.
 func (g *Guard) review() error {
 	for i := range g.standing.Known {
@@ -48,10 +47,7 @@ func (g *Guard) review() error {
 		}
 		g.told(g.stash.note(f, before, kept))
 	}
-	i := g.inerter()
-	defer i.close()
-	g.fresh(g.tree, i)
-	g.inPath(i)
+	g.fresh(g.tree)
 	g.reviewed()
 	g.commits()
 	return nil
@@ -128,14 +124,8 @@ func (g *Guard) remember() {
 	}
 }
 
-// subversion reports whether a directory looks like a repository of Subversion's, whose
-// hooks a commit from a working copy runs that names it by a file: address.
-func (d *dir) subversion() bool {
-	return d.holds("hooks") && d.holds("db") && d.holds("conf") && d.holds("locks")
-}
-
-// fresh tells of files for review that are new, and of new programs.
-func (g *Guard) fresh(d *dir, i *inerter) {
+// fresh tells of files for review that are new.
+func (g *Guard) fresh(d *dir) {
 	if d.gone || d.state == hidden || d.state == protected {
 		return
 	}
@@ -147,22 +137,13 @@ func (g *Guard) fresh(d *dir, i *inerter) {
 			g.added(path, g.rules.protect[h.arg].Pattern)
 		case h.class == classInside && d.state == reviewed:
 			g.added(path, g.rules.protect[d.why].Pattern)
-		case h.class == classNames:
-			g.names(d, i)
 		}
 	}
-	if holdsPrograms(d.rel) {
-		g.programs(d)
-	}
-	g.programLinks(d, i)
 	for _, k := range d.kids {
-		if k.name() == "hooks" && d.subversion() {
-			g.programs(k)
-		}
 		if k.name() == "hooks" && (d.git || d.name() == ".git") && !g.repos[d.rel] {
 			continue // a new repository's, which are set aside
 		}
-		g.fresh(k, i)
+		g.fresh(k)
 	}
 }
 

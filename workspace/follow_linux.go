@@ -70,17 +70,6 @@ func (s *scan) node(path string) (Node, unix.Stat_t, bool) {
 	return Node{Path: path, Kind: KindOf(st.Mode), Dev: st.Dev, Ino: st.Ino}, st, true
 }
 
-// unknown returns why nobody knows what stands at a path, or at one above it that was looked
-// at; nil if nothing does, as far as a tool of the host would find out.
-func (s *scan) unknown(path string) error {
-	for ; len(path) > len(s.root) && inside(s.root, path); path = filepath.Dir(path) {
-		if err := s.unseen[path]; err != nil && !gone(err) && err != unix.ENAMETOOLONG && err != unix.EACCES {
-			return err
-		}
-	}
-	return nil
-}
-
 // errUnsteady is for a workspace that changes while it is looked through.
 var errUnsteady = errors.New("it changes while it is looked through")
 

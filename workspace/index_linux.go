@@ -32,7 +32,7 @@ import (
 // that one is written down as unknown.
 const (
 	indexMagic   = "pccrun workspace index\n"
-	indexVersion = 9
+	indexVersion = 10
 	maxIndex     = 512 << 20
 
 	// racy is how old a change must be when a directory is read, so that the

@@ -25,8 +25,6 @@ type inerter struct {
 	stood map[string]bool // what git executes by a configuration that stood, and where it could not be changed: see [Standing.Placed]
 	errs  []error
 
-	sealed []string // what is protected by its whole path; nil until somebody asks
-
 	work    int             // names that may still be looked at in git directories
 	passed  map[string]bool // git directories that were
 	indexes []func()        // what is asked of indexes when all else is done

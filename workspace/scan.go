@@ -18,10 +18,6 @@ type Query struct {
 	Home string // whose git configuration counts beside that of the repositories; "" for none
 	XDG  string // where its programs keep theirs ($XDG_CONFIG_HOME), if that is not .config in it; absolute
 
-	// Path is where the user's shell finds programs ($PATH): absolute, in whatever place.
-	// What the run leaves in those of them that it may write is told of.
-	Path []string
-
 	// Git is what the user's environment says to his git ([vcs.Environment]).
 	Git []vcs.Variable
 

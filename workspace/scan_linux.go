@@ -286,9 +286,6 @@ func (s *scan) collect() error {
 	if err := s.repositories(); err != nil {
 		return err
 	}
-	if err := s.mercurial(); err != nil {
-		return err
-	}
 	if err := s.spare(); err != nil {
 		return err
 	}

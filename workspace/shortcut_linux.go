@@ -35,10 +35,7 @@ func (i *inerter) shortcuts(d *dir, room *int) {
 		return
 	}
 	if moved := i.guard.moved(d.rel, d.ino); d.links && !d.git && !vcs.InsideGit(d.rel) && (moved || d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
-		i.shortcutsIn(d, vcs.MetaOf(d.rel) != "", moved, room)
-	}
-	if d.name() == ".jj" {
-		i.elsewhere(d)
+		i.shortcutsIn(d, moved, room)
 	}
 	for _, k := range d.kids {
 		i.shortcuts(k, room)
@@ -58,49 +55,6 @@ func (g *Guard) moved(rel string, now uint64) bool {
 // lists reports whether a record names a directory that has links. An installer makes
 // thousands of them, which are written down only where all links count.
 func (r *Standing) lists(rel string) bool { return !inModules(rel) || vcs.InsideGit(rel) }
-
-// tells reports whether it matters that a directory is the one that stood: with one that
-// is moved there all comes that is in it, as old as it was.
-func (d *dir) tells() bool {
-	switch d.name() {
-	case ".git", "remotes", "branches", ".jj":
-		return true
-	}
-	return d.git || holdsPrograms(d.rel) || slices.ContainsFunc(d.hits, func(h hit) bool { return h.class == classNames })
-}
-
-// noteInodes notes such directories.
-func (d *dir) noteInodes(list map[string]uint64) {
-	if d.tells() {
-		list[d.rel] = d.ino
-	}
-	for _, k := range d.kids {
-		if k.name() == "hooks" && d.subversion() {
-			list[k.rel] = k.ino
-		}
-		k.noteInodes(list)
-	}
-}
-
-// noteInodes notes directories of the root by their paths.
-func (r *Standing) noteInodes(paths []string) {
-	for _, path := range paths {
-		if !inside(r.Root, path) {
-			continue
-		}
-		var st unix.Stat_t
-		real, err := filepath.EvalSymlinks(path)
-		if rel, in := beneath.Path(r.Root, real); err == nil && in && unix.Lstat(real, &st) == nil {
-			r.Inodes[rel] = st.Ino
-		}
-	}
-}
-
-// another reports whether such a directory is not the one that stood.
-func (r *Standing) another(d *dir) bool {
-	ino, ok := r.Inodes[d.rel]
-	return r.Inodes != nil && (!ok || ino != d.ino)
-}
 
 // withLinks notes which directories have links.
 func (d *dir) withLinks(list map[string]uint64) {
@@ -165,9 +119,8 @@ func (i *inerter) preceded(rel string) bool {
 	return err == nil && text == was
 }
 
-// shortcutsIn looks at the links of one directory, which is a repository's own or not:
-// at all of them, or those that are new.
-func (i *inerter) shortcutsIn(d *dir, own, all bool, room *int) {
+// shortcutsIn looks at the links of one directory: at all of them, or those that are new.
+func (i *inerter) shortcutsIn(d *dir, all bool, room *int) {
 	fd, err := openDirOf(i.guard.fd, d.rel)
 	if err != nil {
 		i.fail(i.scan.abs(d.rel), err)
@@ -182,60 +135,17 @@ func (i *inerter) shortcutsIn(d *dir, own, all bool, room *int) {
 	slices.Sort(names)
 	for _, name := range names {
 		var st unix.Stat_t
-		if name == ".git" && !own || beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
+		if name == ".git" || beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !all && !i.guard.touched(&st) {
 			continue
 		}
 		if !all && i.preceded(join(d.rel, name)) {
 			continue
 		}
-		path, why := i.scan.abs(join(d.rel, name)), ""
-		if own {
-			why = i.through(path, room)
-		} else {
-			why = i.shortcut(path, join(d.rel, name), room)
-		}
-		if why != "" {
+		path := i.scan.abs(join(d.rel, name))
+		if why := i.shortcut(path, join(d.rel, name), room); why != "" {
 			i.aside(path, why)
 		}
 	}
-}
-
-// elsewhere sets aside the file by which a working copy of Jujutsu leads to a repository
-// of another name than that of those whose configuration is protected.
-func (i *inerter) elsewhere(d *dir) {
-	path := i.scan.abs(d.rel) + "/repo"
-	n, st, ok := i.scan.node(path)
-	if !ok || n.Kind != File || !i.guard.touched(&st) && !i.guard.standing.another(d) {
-		return
-	}
-	b, err := i.scan.readFile(path, vcs.MaxGitFile)
-	if err == nil {
-		t, whose, e := i.follow(filepath.Dir(path), string(b))
-		if e == nil && whose != nil && strings.HasSuffix(t.end.Path, "/.jj/repo") {
-			return
-		}
-	}
-	i.aside(path, vcs.JujutsuElsewhere)
-}
-
-// through says why a link that the run has left in the directory of another version control
-// is not to stay, "" if it is.
-func (i *inerter) through(path string, room *int) string {
-	t, whose, far := i.leads(path, room)
-	if far {
-		return tooFar
-	}
-	rel, _ := beneath.Path(i.scan.root, path)
-	end, in := beneath.Path(i.scan.abs(vcs.MetaOf(rel)), t.end.Path)
-	if whose != i || !in || end == "" {
-		return vcs.ThroughVCS
-	}
-	for k := range i.scan.protect {
-		if r := &i.scan.protect[k]; !r.Review && r.Matches(i.scan.root, t.end.Path) {
-			return vcs.ThroughVCS
-		}
-	}
-	return ""
 }
 
 // shortcut says why a link is not to stay, "" if it is.

@@ -490,10 +490,11 @@ func (k *copier) file(from int, name string, to int, as string, st *unix.Stat_t)
 	if k.room -= st.Size; k.room < 0 {
 		return ErrTooMuch
 	}
-	b, err := readOwn(from, name, st.Size)
+	b, err := readOwn(from, name, st.Size+k.room) // it may have grown since
 	if err != nil {
 		return err
 	}
+	k.room -= max(0, int64(len(b))-st.Size)
 	return writeNewFor(k.chown, to, as, b, st.Mode&0o777)
 }
 

@@ -429,7 +429,7 @@ func (w *walker) look(d *dir, l *listing, name []byte, dtype byte, ino uint64) {
 		if path == "" {
 			path = w.root + "/" + join(d.rel, string(name))
 		}
-		if (r.class != classWay || kind == Link) && (r.class != classNames || kind != Dir) && w.matches(r, path) {
+		if (r.class != classWay || kind == Link) && w.matches(r, path) {
 			add(r.class, r.arg)
 		}
 	})
