@@ -331,10 +331,3 @@ func (c *rules) sum() uint64 {
 	}
 	return h
 }
-
-func flag(is bool) byte {
-	if is {
-		return 1
-	}
-	return 0
-}

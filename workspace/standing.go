@@ -331,3 +331,10 @@ func (f *field) parse(r *Standing, rest string) bool {
 	}
 	return rest == "" && f.read(r, n, s)
 }
+
+func flag(is bool) byte {
+	if is {
+		return 1
+	}
+	return 0
+}
