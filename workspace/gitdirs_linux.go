@@ -184,7 +184,7 @@ func (i *inerter) gitDirectories() (indexes func()) {
 	i.work, i.passed = maxStore, map[string]bool{}
 	g.rules.suspects(g.tree, func(s suspect) {
 		if s.kind == isRepo && s.hit.name == "" {
-			i.gitDirectory(i.scan.abs(s.rel), !g.repos[s.rel])
+			i.gitDirectory(i.view.abs(s.rel), !g.repos[s.rel])
 		}
 	})
 	if g.rules.kept {
@@ -220,7 +220,7 @@ func (i *inerter) strayStores(d *dir) {
 	if d.gone || d.shut {
 		return
 	}
-	if path := i.scan.abs(d.rel); d.store() && !i.passed[filepath.Dir(path)] {
+	if path := i.view.abs(d.rel); d.store() && !i.passed[filepath.Dir(path)] {
 		p := &gitPass{inerter: i, dir: filepath.Dir(path)}
 		p.walk("objects", false)
 	}
@@ -275,7 +275,7 @@ func (p *gitPass) entry(fd int, rel string, kind fs.FileMode, all bool) {
 		return
 	}
 	if kind.Type() == fs.ModeSymlink {
-		if text, err := p.scan.readlink(path); err == nil && gitdir.IsLinkedRef(rel, text) {
+		if text, err := p.view.readlink(path); err == nil && gitdir.IsLinkedRef(rel, text) {
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,7 @@ import (
 // git works in them, and runs nothing that they name.
 type inerter struct {
 	guard *Guard
-	scan  *scan
+	view  *view
 	done  map[string]bool // whether they were made inert, or are the user's own
 	stood map[string]bool // what git executes by a configuration that stood, and where it could not be changed: see [Standing.Placed]
 	errs  []error
@@ -36,8 +37,8 @@ type inerter struct {
 
 // inerter returns one that looks through the workspace by itself.
 func (g *Guard) inerter() *inerter {
-	s := newScan(Query{Root: g.standing.Root}, &walker{rules: g.rules, fd: g.fd, dev: g.dev}, g.tree, &index{})
-	i := &inerter{guard: g, scan: s, done: map[string]bool{}, stood: map[string]bool{}, whole: map[string]bool{}}
+	v := newView(g.rules, g.fd, g.dev, time.Time{})
+	i := &inerter{guard: g, view: &v, done: map[string]bool{}, stood: map[string]bool{}, whole: map[string]bool{}}
 	i.others = map[*Guard]*inerter{g: i}
 	return i
 }
@@ -45,7 +46,7 @@ func (g *Guard) inerter() *inerter {
 // close gives back what is held open in the trees that something led to.
 func (i *inerter) close() {
 	for _, k := range i.others {
-		k.scan.close()
+		k.view.close()
 	}
 }
 
@@ -68,7 +69,7 @@ func (i *inerter) all() error {
 		}
 	})
 	for _, s := range found {
-		path := i.scan.abs(s.rel)
+		path := i.view.abs(s.rel)
 		if s.hit.name == "" {
 			i.dir(path)
 			continue
@@ -125,9 +126,9 @@ func (i *inerter) repository(path string) (t trail, whose *inerter, far bool, er
 func (i *inerter) ways(stood []suspect) {
 	for _, s := range stood {
 		for _, k := range i.others { // the launch has followed all of them
-			k.scan.steps = 0
+			k.view.steps = 0
 		}
-		path := i.scan.abs(s.rel)
+		path := i.view.abs(s.rel)
 		if s.hit.name == "" {
 			i.shared(path)
 			continue
@@ -177,7 +178,7 @@ func (i *inerter) came(path string) bool {
 	g := k.guard
 	var st, dir unix.Stat_t
 	rel, _ := beneath.Path(g.standing.Root, filepath.Dir(path))
-	return k.scan.stat(path, &st) == nil && k.scan.stat(k.scan.abs(rel), &dir) == nil && (g.touched(&st) || g.moved(rel, dir.Ino))
+	return k.view.stat(path, &st) == nil && k.view.stat(k.view.abs(rel), &dir) == nil && (g.touched(&st) || g.moved(rel, dir.Ino))
 }
 
 // cameToLead returns what was named .git, or a directory of git's, and led to nothing when
@@ -188,7 +189,7 @@ func (i *inerter) cameToLead(stood []suspect) (list []suspect) {
 			continue
 		}
 		if s.hit.name != "" {
-			if t, whose, _, err := i.repository(i.scan.abs(s.rel)); err != nil || whose == nil || !t.found || t.end.Kind != Dir {
+			if t, whose, _, err := i.repository(i.view.abs(s.rel)); err != nil || whose == nil || !t.found || t.end.Kind != Dir {
 				continue
 			}
 		}
@@ -202,12 +203,12 @@ func (i *inerter) cameToLead(stood []suspect) (list []suspect) {
 // by a .git file.
 func (i *inerter) elsewhereTrees(repos []suspect) {
 	for _, s := range repos {
-		path := i.scan.abs(s.rel)
+		path := i.view.abs(s.rel)
 		if s.hit.name != "" || filepath.Base(filepath.Dir(path)) != "worktrees" {
 			continue
 		}
 		var st unix.Stat_t
-		if i.scan.stat(path+"/gitdir", &st) != nil || i.guard.repos[s.rel] && !i.guard.touched(&st) {
+		if i.view.stat(path+"/gitdir", &st) != nil || i.guard.repos[s.rel] && !i.guard.touched(&st) {
 			continue
 		}
 		b, err := i.read(path+"/gitdir", vcs.MaxGitFile)
@@ -286,7 +287,7 @@ func (i *inerter) dir(path string) (made bool) {
 // changes branches, is none.
 func (i *inerter) users(path string) bool {
 	for _, name := range [...]string{"config", "hooks"} {
-		n, st, ok := i.scan.node(path + "/" + name)
+		n, st, ok := i.view.node(path + "/" + name)
 		if !ok || i.guard.touched(&st) {
 			continue
 		}
@@ -314,8 +315,8 @@ func (i *inerter) leaves(gitDir string, s *vcs.Setting) bool {
 	if err != nil || whose == nil || len(t.links) > 0 {
 		return true
 	}
-	if t.end.Path == whose.scan.root {
-		return whose != i && whose.guard != i.guard.peers[0] || !whose.scan.rules.named()
+	if t.end.Path == whose.view.root {
+		return whose != i && whose.guard != i.guard.peers[0] || !whose.view.rules.named()
 	}
 	return !whose.leadsBack(t.end.Path, gitDir)
 }
@@ -323,13 +324,13 @@ func (i *inerter) leaves(gitDir string, s *vcs.Setting) bool {
 // leadsBack reports whether the .git file of a working tree names the repository, and
 // the tree is none itself, or part of one's own directory.
 func (i *inerter) leadsBack(tree, gitDir string) bool {
-	if rel, _ := beneath.Path(i.scan.root, tree); vcs.InsideGit(rel) {
+	if rel, _ := beneath.Path(i.view.root, tree); vcs.InsideGit(rel) {
 		return false
 	}
-	if _, _, head := i.scan.node(tree + "/HEAD"); head {
+	if _, _, head := i.view.node(tree + "/HEAD"); head {
 		return false
 	}
-	b, err := i.scan.readFile(tree+"/.git", vcs.MaxGitFile)
+	b, err := i.view.readFile(tree+"/.git", vcs.MaxGitFile)
 	if err != nil {
 		return false
 	}
@@ -348,8 +349,8 @@ func (i *inerter) worktrees() {
 		if s.kind != isRepo || s.hit.name != "" {
 			return
 		}
-		path := i.scan.abs(s.rel)
-		b, err := i.scan.readFile(path+"/config", vcs.MaxConfig)
+		path := i.view.abs(s.rel)
+		b, err := i.view.readFile(path+"/config", vcs.MaxConfig)
 		if err != nil {
 			return // git does not read it either
 		}
@@ -370,7 +371,7 @@ func (i *inerter) worktrees() {
 // config takes the settings that drop names out of a configuration: the file is
 // set aside as it was, and what is left of it takes its place.
 func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
-	n, st, ok := i.scan.node(path)
+	n, st, ok := i.view.node(path)
 	if !ok {
 		return
 	}

@@ -192,14 +192,9 @@ func (x *index) inodes(reading bool) map[uint64]struct{} {
 
 // A scan turns the tree of directories into what [Found] says.
 type scan struct {
-	*rules
-	q     Query
-	fd    int
-	dev   uint64
-	tree  *dir
-	at    *openDir // the directory that was asked about last
-	steps int      // names looked up on behalf of the workspace
-	until time.Time
+	view
+	q    Query
+	tree *dir
 
 	pins    map[string]Pin
 	matches map[string]Match
@@ -208,7 +203,6 @@ type scan struct {
 	vacant  map[string]bool
 	late    map[string]string // see [Found.Late]
 	awaited map[string]string // see [Standing.Awaited]
-	unseen  map[string]error  // what could not be looked at, and why
 
 	repos       []repo
 	gitDirs     []string
@@ -225,11 +219,7 @@ type scan struct {
 	own         map[string]bool // those of the user's own
 	placed      map[string]bool // what both lead to
 	astray      map[string]bool // see [Standing.Astray]
-	around      bool            // the configuration that is read is that of a repository around the workspace, in which no tree has a part
 	surrounded  bool            // there is such a repository
-	everywhere  bool            // the configuration that is read counts in every repository
-	traced      bool            // it sets [vcs.TraceTarget]
-	mine        bool            // the configuration that is read is the user's own
 	signed      bool            // git signs what is committed
 	signFormat  string          // and how: gpg.format
 	torn        map[string]bool // configurations that git cannot parse
@@ -264,9 +254,9 @@ type origin struct {
 
 func newScan(q Query, w *walker, tree *dir, old *index) *scan {
 	s := &scan{
-		rules: w.rules, q: q, fd: w.fd, dev: w.dev, tree: tree, until: w.until,
+		view: newView(w.rules, w.fd, w.dev, w.until), q: q, tree: tree,
 		pins: map[string]Pin{}, matches: map[string]Match{}, review: map[string]Reviewed{}, awaited: map[string]string{}, fifos: map[string]Node{},
-		vacant: map[string]bool{}, late: map[string]string{}, unseen: map[string]error{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
+		vacant: map[string]bool{}, late: map[string]string{}, hooks: map[string]bool{}, commands: map[string]bool{}, own: map[string]bool{}, placed: map[string]bool{}, astray: map[string]bool{}, torn: map[string]bool{}, beside: map[string]bool{},
 		isGitDir: map[string]bool{}, walked: map[string]bool{},
 		linked: map[uint64]struct{}{}, known: w.want, pinnedAs: map[uint64]origin{}, restricted: map[uint64]origin{},
 		oldBlobs: old.blobs,
@@ -294,13 +284,6 @@ func (s *scan) collect() error {
 	}
 	s.alias()
 	return nil
-}
-
-func (s *scan) abs(rel string) string {
-	if rel == "" {
-		return s.root
-	}
-	return s.root + "/" + rel
 }
 
 func (s *scan) visit(d *dir) error {

@@ -115,7 +115,7 @@ func (i *inerter) preceded(rel string) bool {
 	if !ok {
 		return false
 	}
-	text, err := i.scan.readlink(i.scan.abs(rel))
+	text, err := i.view.readlink(i.view.abs(rel))
 	return err == nil && text == was
 }
 
@@ -123,13 +123,13 @@ func (i *inerter) preceded(rel string) bool {
 func (i *inerter) shortcutsIn(d *dir, all bool, room *int) {
 	fd, err := openDirOf(i.guard.fd, d.rel)
 	if err != nil {
-		i.fail(i.scan.abs(d.rel), err)
+		i.fail(i.view.abs(d.rel), err)
 		return
 	}
 	defer unix.Close(fd)
 	names, err := beneath.Entries(fd)
 	if err != nil {
-		i.fail(i.scan.abs(d.rel), err)
+		i.fail(i.view.abs(d.rel), err)
 		return
 	}
 	slices.Sort(names)
@@ -141,7 +141,7 @@ func (i *inerter) shortcutsIn(d *dir, all bool, room *int) {
 		if !all && i.preceded(join(d.rel, name)) {
 			continue
 		}
-		path := i.scan.abs(join(d.rel, name))
+		path := i.view.abs(join(d.rel, name))
 		if why := i.shortcut(path, join(d.rel, name), room); why != "" {
 			i.aside(path, why)
 		}
@@ -151,7 +151,7 @@ func (i *inerter) shortcutsIn(d *dir, all bool, room *int) {
 // shortcut says why a link is not to stay, "" if it is.
 func (i *inerter) shortcut(path, rel string, room *int) string {
 	packages := inModules(rel) // an installer makes them by the thousand
-	if text, err := i.scan.readlink(path); err != nil || packages && !strings.Contains(text, ".git") {
+	if text, err := i.view.readlink(path); err != nil || packages && !strings.Contains(text, ".git") {
 		return ""
 	}
 	t, whose, far := i.leads(path, room)
@@ -160,13 +160,13 @@ func (i *inerter) shortcut(path, rel string, room *int) string {
 	}
 	end, named := t.end.Path[1:], true
 	if whose != nil {
-		end, _ = beneath.Path(whose.scan.root, t.end.Path)
-		named = whose.scan.rules.named()
+		end, _ = beneath.Path(whose.view.root, t.end.Path)
+		named = whose.view.rules.named()
 	}
 	switch {
-	case vcs.InsideGit(end) && !vcs.Annexed(end), !named && vcs.InFan(end) && (packages || !i.scan.rules.named()):
+	case vcs.InsideGit(end) && !vcs.Annexed(end), !named && vcs.InFan(end) && (packages || !i.view.rules.named()):
 		return vcs.IntoGit
-	case !named && !packages && i.scan.rules.named():
+	case !named && !packages && i.view.rules.named():
 		return intoState
 	}
 	return ""
@@ -176,8 +176,8 @@ func (i *inerter) shortcut(path, rel string, room *int) string {
 func (i *inerter) leads(path string, room *int) (t trail, whose *inerter, far bool) {
 	t, whose, err := i.follow(filepath.Dir(path), filepath.Base(path))
 	for _, k := range i.others {
-		*room -= k.scan.steps
-		k.scan.steps = 0
+		*room -= k.view.steps
+		k.view.steps = 0
 	}
 	return t, whose, err != nil || *room < 0
 }
