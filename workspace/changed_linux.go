@@ -56,19 +56,13 @@ func (g *Guard) review() error {
 // changed reports whether a file is not what it was. One that changed shortly
 // before the run may have changed again with the same ctime.
 func (g *Guard) changed(k *Known, st *unix.Stat_t) bool {
-	return !k.is(st) || latest(k.Ctime) >= g.begun()
+	return !k.is(st) || changedSince(k.Ctime, g.standing.Start)
 }
 
 // is reports whether a status is the one that was known.
 func (k *Known) is(st *unix.Stat_t) bool {
 	return st.Ino == k.Ino && st.Dev == k.Dev && st.Ctim.Nano() == k.Ctime
 }
-
-// touched reports whether something may have changed since the run began.
-func (g *Guard) touched(st *unix.Stat_t) bool { return latest(st.Ctim.Nano()) >= g.begun() }
-
-// begun is the run's start by the clock that ctimes are taken from.
-func (g *Guard) begun() int64 { return g.standing.Start.Add(-racy).UnixNano() }
 
 // content reads a file that is not too large to be shown.
 func (g *Guard) content(path string) ([]byte, error) {

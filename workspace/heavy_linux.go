@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -131,18 +130,7 @@ func (g *Guard) born(rel string) bool {
 	return g.bornAt(fd, "")
 }
 
-func (g *Guard) bornAt(dir int, name string) bool { return bornAt(dir, name, g.begun()) }
-
-func bornAt(dir int, name string, since int64) bool {
-	var st unix.Statx_t
-	flags := unix.AT_SYMLINK_NOFOLLOW
-	if name == "" {
-		flags |= unix.AT_EMPTY_PATH
-	}
-	err := unix.Statx(dir, name, flags, unix.STATX_BTIME|unix.STATX_TYPE, &st)
-	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mask&unix.STATX_BTIME != 0 &&
-		latest(st.Btime.Sec*int64(time.Second)+int64(st.Btime.Nsec)) >= since
-}
+func (g *Guard) bornAt(dir int, name string) bool { return bornSince(dir, name, g.standing.Start) }
 
 // box sets a directory aside as it is.
 func (g *Guard) box(rel string) error {

@@ -130,17 +130,17 @@ func scanOnce(q Query) (*Found, error) {
 	if err := s.steady(); err != nil {
 		return nil, err
 	}
+	s.found.Start = start
 	found, err := s.finish()
 	if err != nil {
 		return nil, err
 	}
-	found.Start = start
 	if took := time.Since(start); q.Within == 0 && took > patience {
 		patience, changed = min(took, maxPatience), true
 	}
 	if q.IndexDir != "" && (changed || s.blobsChanged) {
 		forget(root, start, st.Dev)
-		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return latest(b.id.ctime) > start.Add(-racy).UnixNano() })
+		s.blobs = slices.DeleteFunc(s.blobs, func(b blobs) bool { return changedSince(b.id.ctime, start) })
 		x := &index{patience: patience, linked: slices.Sorted(maps.Keys(s.linked)), blobs: s.blobs, root: root}
 		x.save(q, sum)
 	}

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +35,7 @@ func (i *inerter) shortcuts(d *dir, room *int) {
 	if d.gone || d.shut || d.state == hidden {
 		return
 	}
-	if moved := i.guard.moved(d.rel, d.ino); d.links && !d.git && !vcs.InsideGit(d.rel) && (moved || d.ctime == 0 || latest(d.ctime) >= i.guard.begun()) {
+	if moved := i.guard.moved(d.rel, d.ino); d.links && !d.git && !vcs.InsideGit(d.rel) && (moved || d.ctime == 0 || changedSince(d.ctime, i.guard.standing.Start)) {
 		i.shortcutsIn(d, moved, room)
 	}
 	for _, k := range d.kids {
@@ -74,15 +75,15 @@ const maxRecent = 4096
 // the agent at once.
 func (s *scan) recent() map[string]string {
 	list := map[string]string{}
-	s.recentIn(s.tree, s.found.Start.Add(-racy).UnixNano(), list)
+	s.recentIn(s.tree, s.found.Start, list)
 	return list
 }
 
-func (s *scan) recentIn(d *dir, since int64, list map[string]string) {
+func (s *scan) recentIn(d *dir, since time.Time, list map[string]string) {
 	for _, k := range d.kids {
 		s.recentIn(k, since, list)
 	}
-	if d.gone || d.shut || d.state == hidden || !d.links || d.ctime != 0 && latest(d.ctime) < since {
+	if d.gone || d.shut || d.state == hidden || !d.links || d.ctime != 0 && !changedSince(d.ctime, since) {
 		return
 	}
 	fd, err := beneath.Open(s.fd, d.rel, unix.O_RDONLY|unix.O_DIRECTORY)
@@ -99,7 +100,7 @@ func (s *scan) recentIn(d *dir, since int64, list map[string]string) {
 		if len(list) == maxRecent {
 			return
 		}
-		if beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || latest(st.Ctim.Nano()) < since {
+		if beneath.Stat(fd, name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || !changedSince(st.Ctim.Nano(), since) {
 			continue
 		}
 		rel := join(d.rel, name)

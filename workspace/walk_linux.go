@@ -305,7 +305,7 @@ func (w *walker) read(d *dir, r *reader) (entries int, err error) {
 		d.shut = true
 		return 0, nil
 	}
-	if w.during.searches(d.rel) && vcs.InsideStore(d.rel) && st.Nlink == 2 && latest(st.Ctim.Nano()) < w.during.since {
+	if w.during.searches(d.rel) && vcs.InsideStore(d.rel) && st.Nlink == 2 && !changedSince(st.Ctim.Nano(), w.during.since) {
 		return 0, nil // it has no directories, and has not changed: there are hundreds of those
 	}
 	kept = w.during.watch(d, fd)

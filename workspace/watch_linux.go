@@ -29,7 +29,7 @@ const maxWatched = 8192
 // during says how a look differs from a launch's.
 type during struct {
 	last    bool               // the last look: it reads all, and opens what is shut
-	since   int64              // what has a ctime before it, in nanoseconds, was not changed
+	since   time.Time          // what has a ctime before it was not changed
 	shut    map[string]bool    // what was shut at the start stays so
 	covered map[string]bool    // and what was closed to the command, by path
 	nodes   map[[2]uint64]bool // and by device and inode
