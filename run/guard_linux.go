@@ -17,6 +17,7 @@ import (
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/survey"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A guarded run has what is set aside of what it leaves.
@@ -391,5 +392,5 @@ func setAside(home sessions.Home, id string) ([]workspace.Finding, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	return workspace.ReadFindings(dir)
+	return quarantine.ReadFindings(dir)
 }

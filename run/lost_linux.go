@@ -11,7 +11,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/internal/shell"
 	"github.com/pccrun/pccrun/providers"
-	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // lost tells of what was made in the home, or beside the workspace, and is gone, since the
@@ -27,7 +27,7 @@ func (f *flow) lost(run providers.Local) {
 	}
 	session, err := f.session.Want(KeepLost)
 	if err == nil {
-		items, err = workspace.KeepLost(session, items, run.OpenLost)
+		items, err = quarantine.KeepLost(session, items, run.OpenLost)
 	}
 	if err != nil {
 		messages.Say("what is gone could not be kept: " + messages.InWords(err))
@@ -69,7 +69,7 @@ func (f *flow) lost(run providers.Local) {
 }
 
 // LostSize says how much of a run's is gone at a path.
-func LostSize(l workspace.Lost) string {
+func LostSize(l quarantine.Lost) string {
 	text := messages.ByteCount(l.Size)
 	if l.Size < 1<<10 {
 		text += " bytes"

@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
 // A Review is a session and what is left to be looked at of it.
@@ -22,7 +23,7 @@ type Review struct {
 	home  sessions.Home
 	dir   *os.Root
 	Found []workspace.Finding
-	Lost  []workspace.Lost
+	Lost  []quarantine.Lost
 }
 
 // OpenReview opens the first of some sessions that has left something; the first at all if
@@ -34,8 +35,8 @@ func OpenReview(home sessions.Home, candidates []sessions.Entry, named bool) (*R
 			return nil, err
 		}
 		r := &Review{Entry: e, home: home, dir: dir}
-		if r.Found, err = workspace.ReadFindings(dir); err == nil {
-			r.Lost, err = workspace.ReadLost(dir)
+		if r.Found, err = quarantine.ReadFindings(dir); err == nil {
+			r.Lost, err = quarantine.ReadLost(dir)
 		}
 		if err != nil {
 			dir.Close()
@@ -57,7 +58,7 @@ func (r *Review) SaveLost(path, dest string) (string, error) {
 	if r.State == sessions.Running {
 		return "", fmt.Errorf("session %s: %w", r.ID, sessions.ErrAlive)
 	}
-	return workspace.SaveLost(r.dir, r.Lost, path, dest)
+	return quarantine.SaveLost(r.dir, r.Lost, path, dest)
 }
 
 // SetAside reports whether a finding can be put back.
@@ -177,7 +178,7 @@ func (r *Review) Diff(f workspace.Finding) string {
 	switch {
 	case f.Kind == workspace.Grown || f.Kind == workspace.Address:
 	case f.Kind == workspace.Review && f.What == "new":
-		now, err := workspace.ReadNow(f.Path)
+		now, err := quarantine.ReadNow(f.Path)
 		if err != nil {
 			return notShown(err)
 		}
@@ -187,7 +188,7 @@ func (r *Review) Diff(f workspace.Finding) string {
 	case f.Stash == "":
 		return "what it held before was not kept\n"
 	case f.Kind == workspace.Review:
-		now, err := workspace.ReadNow(f.Path)
+		now, err := quarantine.ReadNow(f.Path)
 		if err != nil && f.What != "removed" {
 			return notShown(err)
 		}

@@ -22,9 +22,9 @@ func (g *Guard) review() error {
 		err := g.stat(k.Path, &st)
 		f := Finding{Kind: Review, Path: k.Path, Why: k.Why, What: "changed"}
 		switch {
-		case gone(err) && k.Pin && gone(g.stat(filepath.Dir(k.Path), &st)):
+		case beneath.Gone(err) && k.Pin && beneath.Gone(g.stat(filepath.Dir(k.Path), &st)):
 			continue // the host, or another run, has removed all of it: nothing is left to be executed
-		case gone(err):
+		case beneath.Gone(err):
 			f.What = "removed"
 		case err == unix.EACCES && !g.inside(k.Path) && (!k.Pin || strings.HasPrefix(k.Why, ".git/config")):
 			continue // in a directory that is named instead: see reviewed; or the command cannot write there
@@ -45,7 +45,7 @@ func (g *Guard) review() error {
 				continue
 			}
 		}
-		g.told(g.stash.note(f, before, kept))
+		g.told(g.stash.Note(f, before, kept))
 	}
 	g.fresh(g.tree)
 	g.reviewed()
@@ -147,7 +147,7 @@ func (g *Guard) added(path, why string) {
 		return
 	}
 	var st unix.Stat_t
-	if !gone(g.stat(path, &st)) { // or it was set aside for another reason
-		g.told(g.stash.note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
+	if !beneath.Gone(g.stat(path, &st)) { // or it was set aside for another reason
+		g.told(g.stash.Note(Finding{Kind: Review, Path: path, Why: why, What: "new"}, nil, false))
 	}
 }

@@ -76,7 +76,7 @@ func (g *Guard) eachTip(gitDir string, stood bool, stop <-chan struct{}, yield f
 	read := func(dir int, at, name string) {
 		var st unix.Stat_t
 		if beneath.Stat(dir, at, &st) == nil && g.touched(&st) != stood {
-			if b, err := readOwn(dir, at, maxPacked); err == nil {
+			if b, err := beneath.ReadOwn(dir, at, maxPacked); err == nil {
 				yield(name, b)
 			}
 		}
@@ -161,7 +161,7 @@ func (g *Guard) inGit(gitDir, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	return readOwn(fd, name, vcs.MaxGitIndex)
+	return beneath.ReadOwn(fd, name, vcs.MaxGitIndex)
 }
 
 // from returns where a path leads that is said in a directory.
@@ -234,7 +234,7 @@ func (g *Guard) commits() {
 func (g *Guard) tell(path, what, why string) {
 	f := Finding{Kind: Review, Path: path, What: what, Why: why}
 	if g.stash != nil {
-		f = g.stash.note(f, nil, false)
+		f = g.stash.Note(f, nil, false)
 	}
 	g.told(f)
 }
@@ -305,7 +305,7 @@ var raw = []string{"--raw", "-z", "--no-renames", "--no-abbrev", "--ignore-submo
 
 // look finds out what git is to be asked. What stood is no news.
 func (c *commits) look(w *written) {
-	if _, err := c.guard.inGit(c.gitDir, "HEAD"); gone(err) {
+	if _, err := c.guard.inGit(c.gitDir, "HEAD"); beneath.Gone(err) {
 		return // it was quarantined, or never was: to git that is no repository
 	}
 	format, _ := c.guard.formatOf(c.common)
@@ -410,7 +410,7 @@ func (g *Guard) has(path string, mode uint32, id string) bool {
 			return false
 		}
 		content = content[:n]
-	} else if content, err = readOwn(dir, name, maxProgram); err != nil || mode&0o100 != 0 && st.Mode&0o100 == 0 {
+	} else if content, err = beneath.ReadOwn(dir, name, maxProgram); err != nil || mode&0o100 != 0 && st.Mode&0o100 == 0 {
 		return false // git leaves a hook alone that cannot be executed
 	}
 	format := vcs.FormatSHA1
@@ -480,7 +480,7 @@ func (g *Guard) stages(gitDir string) func(path string, mode uint32, id []byte) 
 func (g *Guard) formatOf(common string) (vcs.Format, bool) {
 	b, err := g.inGit(common, "config")
 	if err != nil {
-		return vcs.FormatSHA1, gone(err)
+		return vcs.FormatSHA1, beneath.Gone(err)
 	}
 	return vcs.HashOf(b)
 }

@@ -111,7 +111,7 @@ func (s *scan) steady() error {
 		now := s.stat(path, &st)
 		gone := now == unix.ENOENT || now == unix.ENOTDIR || now == unix.ELOOP || now == unix.ENAMETOOLONG
 		if !gone {
-			return fmt.Errorf("scan workspace %s: %s: %w (%w)", s.root, shorten(path), errUnsteady, cmp.Or(now, err))
+			return fmt.Errorf("scan workspace %s: %s: %w (%w)", s.root, beneath.Shorten(path), errUnsteady, cmp.Or(now, err))
 		}
 	}
 	return nil
@@ -169,7 +169,7 @@ func (s *view) follow(base, path string) (trail, error) {
 			return t, errSlow
 		}
 		if s.steps++; s.steps > maxSteps {
-			return t, fmt.Errorf("resolve %s in %s: step %d: %w", shorten(path), base, maxSteps, ErrTooMuch)
+			return t, fmt.Errorf("resolve %s in %s: step %d: %w", beneath.Shorten(path), base, maxSteps, ErrTooMuch)
 		}
 		n, _, ok := s.node(filepath.Join(at, name))
 		t.proc = t.proc || n.Path == "/proc" || n.Path == "/dev/fd"
@@ -241,12 +241,4 @@ func (s *view) openFile(path string) (int, error) {
 		return beneath.Open(s.fd, rel, unix.O_RDONLY)
 	}
 	return unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-}
-
-// shorten makes a path that the workspace chose fit into a message.
-func shorten(path string) string {
-	if len(path) > 100 {
-		path = path[:100] + "…"
-	}
-	return fmt.Sprintf("%q", path)
 }

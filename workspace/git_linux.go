@@ -183,7 +183,7 @@ func (s *scan) outside(r repo, pointer string) error {
 	if b, err := s.readFile(filepath.Join(r.common, "config"), vcs.MaxConfig); err == nil {
 		c.format, c.sure = vcs.HashOf(b)
 	} else {
-		c.sure = gone(err)
+		c.sure = beneath.Gone(err)
 	}
 	s.found.Common = append(s.found.Common, c)
 	s.ownGit = r.gitDir
@@ -468,7 +468,7 @@ func (s *scan) pinGitDir(dir string) error {
 // working tree.
 func (s *scan) splits(common string) bool {
 	b, err := s.readFile(common+"/config", vcs.MaxConfig)
-	return splits(b) || err != nil && !gone(err)
+	return splits(b) || err != nil && !beneath.Gone(err)
 }
 
 // splits is right about all that says so, in whatever spelling.

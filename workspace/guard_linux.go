@@ -13,6 +13,7 @@ import (
 
 	"github.com/pccrun/pccrun/profiles"
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -269,7 +270,7 @@ func NewGuard(r *Standing, f *Found, lent map[string]int, stash *Stash, told fun
 		g.tree.withLinks(g.linked)
 	} else {
 		var err error
-		protect := append(slices.Clip(r.Protect), profiles.ProtectRule{Pattern: moving + "*"})
+		protect := append(slices.Clip(r.Protect), profiles.ProtectRule{Pattern: quarantine.Moving + "*"})
 		if g.rules, err = compile(Query{Root: r.Root, Files: r.Files, Protect: protect}); err != nil {
 			return nil, err
 		}
@@ -331,7 +332,7 @@ func openShut(root string) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(top)
-	return openDirOf(top, root[1:])
+	return beneath.OpenOwnDir(top, root[1:])
 }
 
 // Watch begins to look, whenever something has changed, until [Guard.Finish].

@@ -47,7 +47,7 @@ func (gs Guards) Finish() ([]Finding, error) {
 		errs = append(errs, g.review())
 		g.grown()
 	}
-	return first.stash.settle(), errors.Join(errs...)
+	return first.stash.Settle(), errors.Join(errs...)
 }
 
 // Watch begins to look, in the trees whose guards are to.

@@ -186,7 +186,7 @@ func (i *inerter) hooks(path string, spare func(name string) bool) {
 		return
 	}
 	rel, _ := beneath.Path(i.guard.standing.Root, path)
-	fd, err := openDirOf(i.guard.fd, rel)
+	fd, err := beneath.OpenOwnDir(i.guard.fd, rel)
 	if err != nil {
 		i.fail(path, err)
 		return

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pccrun/pccrun/workspace/beneath"
+	"github.com/pccrun/pccrun/workspace/quarantine"
 	"github.com/pccrun/pccrun/workspace/vcs"
 )
 
@@ -212,7 +213,7 @@ func (i *inerter) elsewhereTrees(repos []suspect) {
 			continue
 		}
 		b, err := i.read(path+"/gitdir", vcs.MaxGitFile)
-		if gone(err) {
+		if beneath.Gone(err) {
 			continue
 		}
 		t, whose, e := i.follow(path, vcs.ParsePathFile(b))
@@ -220,7 +221,7 @@ func (i *inerter) elsewhereTrees(repos []suspect) {
 			continue
 		}
 		if err == nil && e == nil && !t.proc {
-			if at := unix.Lstat(filepath.Dir(t.end.Path), &st); gone(at) || i.leadsBack(filepath.Dir(t.end.Path), path) {
+			if at := unix.Lstat(filepath.Dir(t.end.Path), &st); beneath.Gone(at) || i.leadsBack(filepath.Dir(t.end.Path), path) {
 				continue
 			}
 		}
@@ -387,8 +388,8 @@ func (i *inerter) config(path string, drop func(*vcs.Setting) bool) {
 	defer unix.Close(dir)
 	i.leftBehind(dir, name, path)
 	for range exchanges {
-		b, err := readOwn(dir, name, vcs.MaxConfig)
-		if gone(err) {
+		b, err := beneath.ReadOwn(dir, name, vcs.MaxConfig)
+		if beneath.Gone(err) {
 			return
 		}
 		left, dropped, ok := []byte(nil), []string(nil), false
@@ -427,7 +428,7 @@ const exchanges = 4
 // it is known again. It is false if another file stood there by then.
 func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *unix.Stat_t) (done bool) {
 	temp := leftName(name, os.Getpid())
-	if err := writeNewFor(ownedAs(st), dir, temp, left, st.Mode&0o777); err != nil {
+	if err := quarantine.WriteNewFor(ownedAs(st), dir, temp, left, st.Mode&0o777); err != nil {
 		// A full disk: git does without the file.
 		_ = unix.Unlinkat(dir, temp, 0)
 		i.aside(c.Path, c.Why)
@@ -440,24 +441,24 @@ func (i *inerter) replace(dir int, name string, c Finding, b, left []byte, st *u
 			return false
 		}
 		if _, ok := i.aside(c.Path, c.Why); ok { // a file system that cannot exchange
-			i.fail(c.Path, writeNewFor(ownedAs(st), dir, name, left, st.Mode&0o777))
+			i.fail(c.Path, quarantine.WriteNewFor(ownedAs(st), dir, name, left, st.Mode&0o777))
 		}
 		return true
 	}
-	if now, err := readOwn(dir, temp, vcs.MaxConfig); err != nil || !bytes.Equal(now, b) {
+	if now, err := beneath.ReadOwn(dir, temp, vcs.MaxConfig); err != nil || !bytes.Equal(now, b) {
 		if unix.Renameat2(dir, temp, dir, name, unix.RENAME_EXCHANGE) == nil {
 			_ = unix.Unlinkat(dir, temp, 0) // a file, whatever somebody puts there: nothing else is removed
 		}
 		return false
 	}
 	g := i.guard
-	c, err := g.stash.take(dir, temp, c)
+	c, err := g.stash.Take(dir, temp, c)
 	if err != nil {
 		i.fail(c.Path, err)
 		return true
 	}
 	if c.Stash != "" {
-		i.fail(c.Path, writeNew(g.stash.dir, c.Stash+leftOver, left, 0o600))
+		i.fail(c.Path, g.stash.Left(c, left))
 	}
 	g.told(c)
 	return true
@@ -478,7 +479,7 @@ func ownedAs(st *unix.Stat_t) func(fd int) error {
 // at once, each would else remove what the other has there.
 func leftName(name string, pid int) string { return leftOf(name) + strconv.Itoa(pid) }
 
-func leftOf(name string) string { return inert + "left-" + name + "-" }
+func leftOf(name string) string { return quarantine.Prefix + "left-" + name + "-" }
 
 // leftBehind keeps what launchers had there that were killed at that moment.
 func (i *inerter) leftBehind(dir int, name, path string) {
@@ -489,7 +490,7 @@ func (i *inerter) leftBehind(dir int, name, path string) {
 		if n, err := strconv.Atoi(pid); !own || err != nil || n != os.Getpid() && unix.Kill(n, 0) != unix.ESRCH {
 			continue
 		}
-		c, err := i.guard.stash.take(dir, left, Finding{Kind: Inert, Path: path, Why: "it was being replaced when pccrun was killed"})
+		c, err := i.guard.stash.Take(dir, left, Finding{Kind: Inert, Path: path, Why: "it was being replaced when pccrun was killed"})
 		if err == nil {
 			i.guard.told(c)
 		}
@@ -508,8 +509,8 @@ func entriesOf(dir int) ([]string, error) {
 }
 
 func (i *inerter) fail(path string, err error) {
-	if err != nil && !gone(err) {
-		i.errs = append(i.errs, fmt.Errorf("make %s inert: %w", shorten(path), err))
+	if err != nil && !beneath.Gone(err) {
+		i.errs = append(i.errs, fmt.Errorf("make %s inert: %w", beneath.Shorten(path), err))
 	}
 }
 
@@ -522,7 +523,7 @@ func (i *inerter) aside(path, why string) (Finding, bool) {
 		return Finding{}, false
 	}
 	defer unix.Close(dir)
-	c, err := g.stash.take(dir, name, Finding{Kind: Inert, Path: path, Why: why})
+	c, err := g.stash.Take(dir, name, Finding{Kind: Inert, Path: path, Why: why})
 	if err != nil {
 		i.fail(path, err)
 		return c, false

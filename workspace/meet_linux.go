@@ -128,7 +128,7 @@ func (r *Standing) Without(other *Standing) error {
 // pathBornSince reports whether what stands at a path came into being after a run's start,
 // which no program can pretend. Where a file system keeps no such times, nothing did.
 func pathBornSince(path string, start time.Time) bool {
-	at, name, err := parentOf(path)
+	at, name, err := beneath.ParentOf(path)
 	if err != nil {
 		return false
 	}

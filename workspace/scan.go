@@ -71,31 +71,16 @@ type Query struct {
 	Within time.Duration
 }
 
-// A Kind is what a path is, itself: a symbolic link is a Link, wherever it leads.
-type Kind uint8
+// A Kind is what a path is, itself.
+type Kind = beneath.Kind
 
 // The kinds.
 const (
-	File Kind = iota
-	Dir
-	Link
-	Other // FIFO, socket, device
+	File  = beneath.File
+	Dir   = beneath.Dir
+	Link  = beneath.Link
+	Other = beneath.Other
 )
-
-// String returns the kind as messages call it.
-func (k Kind) String() string {
-	switch k {
-	case File:
-		return "file"
-	case Dir:
-		return "directory"
-	case Link:
-		return "link"
-	case Other:
-		return "special file"
-	}
-	return "BUG: unknown kind"
-}
 
 // A Node is one file as the scan saw it.
 type Node struct {

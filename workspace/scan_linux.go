@@ -535,7 +535,7 @@ func (s *scan) leadsTo(base, path string, r profiles.ProtectRule) error {
 	}
 	s.pinLinks(t, r)
 	if _, above := beneath.Path(t.end.Path, s.root); above && t.found {
-		return fmt.Errorf("protect %s: %s leads to %s: %w", r.Pattern, shorten(filepath.Join(base, path)), t.end.Path, errWhole)
+		return fmt.Errorf("protect %s: %s leads to %s: %w", r.Pattern, beneath.Shorten(filepath.Join(base, path)), t.end.Path, errWhole)
 	}
 	if _, in := beneath.Path(s.root, t.end.Path); !in {
 		return nil

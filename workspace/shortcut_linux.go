@@ -122,7 +122,7 @@ func (i *inerter) preceded(rel string) bool {
 
 // shortcutsIn looks at the links of one directory: at all of them, or those that are new.
 func (i *inerter) shortcutsIn(d *dir, all bool, room *int) {
-	fd, err := openDirOf(i.guard.fd, d.rel)
+	fd, err := beneath.OpenOwnDir(i.guard.fd, d.rel)
 	if err != nil {
 		i.fail(i.view.abs(d.rel), err)
 		return
