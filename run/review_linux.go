@@ -14,6 +14,7 @@ import (
 	"github.com/pccrun/pccrun/internal/messages"
 	"github.com/pccrun/pccrun/sessions"
 	"github.com/pccrun/pccrun/workspace"
+	"github.com/pccrun/pccrun/workspace/beneath"
 	"github.com/pccrun/pccrun/workspace/quarantine"
 )
 
@@ -64,7 +65,7 @@ func (r *Review) SaveLost(path, dest string) (string, error) {
 // SetAside reports whether a finding can be put back.
 func SetAside(f workspace.Finding) bool { return f.Stash != "" && f.Kind != workspace.Review }
 
-// Accept puts back what was set aside at the paths, relative ones from a directory too, or
+// Accept puts back what was set aside at the paths and below them, relative ones from a directory too, or
 // all of it. It tells of each thing as it is done, and of each that cannot be.
 func (r *Review) Accept(paths []string, cwd string, told func(text string), wrong func(error)) (done []string, err error) {
 	if r.State == sessions.Running {
@@ -80,7 +81,7 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		f := r.Found[i]
 		wanted := len(paths) == 0
 		for j, p := range paths {
-			if f.Path == filepath.Clean(p) || f.Path == filepath.Join(r.Workspace, p) || f.Path == filepath.Join(cwd, p) { // a shell ends a directory's name with a slash
+			if within(filepath.Clean(p), f.Path) || within(filepath.Join(r.Workspace, p), f.Path) || within(filepath.Join(cwd, p), f.Path) {
 				wanted, matched[j] = true, true
 			}
 		}
@@ -127,6 +128,12 @@ func (r *Review) Accept(paths []string, cwd string, told func(text string), wron
 		}
 	}
 	return done, nil
+}
+
+// within reports whether a path is another, or lies below it.
+func within(dir, path string) bool {
+	_, in := beneath.Path(dir, path)
+	return in
 }
 
 // live returns what says which run goes on that looks after a path, "" for none.
